@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -20,6 +20,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;
+use stdx::sync::Mutex;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::broadcast;
 use tokio_rustls::TlsAcceptor;
@@ -79,7 +80,7 @@ async fn answer(bare: Arc<Bare>, request: Request<Incoming>) -> Result<Response<
             reply(StatusCode::CREATED, Body::Full(None))
         }
         _ => {
-            bare.kept.lock().unwrap_or_else(PoisonError::into_inner).insert(path, body);
+            bare.kept.lock().insert(path, body);
             reply(StatusCode::CREATED, Body::Full(None))
         }
     })
@@ -89,7 +90,7 @@ fn get(bare: &Bare, path: &str) -> Response<Body> {
     if path == "/watch" {
         return reply(StatusCode::OK, Body::Watch(watch(bare.frames.subscribe())));
     }
-    match bare.kept.lock().unwrap_or_else(PoisonError::into_inner).get(path) {
+    match bare.kept.lock().get(path) {
         Some(body) => reply(StatusCode::OK, Body::Full(Some(body.clone()))),
         None => reply(StatusCode::NOT_FOUND, Body::Full(None)),
     }

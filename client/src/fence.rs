@@ -1,9 +1,10 @@
 //! What the writes of an elected component carry: by which lease they go, and by which transition of it.
 //! A server that knows the header makes them only while that holds; others ignore it.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use http::HeaderValue;
+use stdx::sync::RwLock;
 
 pub(crate) const HEADER: &str = "tiphys-fence";
 
@@ -15,10 +16,10 @@ pub struct Fence(Arc<RwLock<Option<HeaderValue>>>);
 impl Fence {
     pub fn set(&self, namespace: &str, name: &str, holder: &str, transitions: i64) {
         let value = HeaderValue::try_from(format!("{namespace}/{name} {holder} {transitions}")).ok();
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = value;
+        *self.0.write() = value;
     }
 
     pub(crate) fn term(&self) -> Option<HeaderValue> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.read().clone()
     }
 }

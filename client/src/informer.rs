@@ -1,11 +1,12 @@
 //! Keeps a resource in memory: lists it, then follows its watch, and lists again where the watch cannot
 //! go on. Whoever is told of changes hears each of them once and in order.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::selector::{FieldSelector, Selector};
 use api::{Str, json};
+use stdx::sync::RwLock;
 use tokio::time::Instant;
 
 use crate::index::Index;
@@ -153,7 +154,7 @@ impl Informer {
     /// Calls `handler` for every change, before the next one is looked at. One that comes late first hears
     /// of all that is there, and of what changes meanwhile perhaps twice.
     pub fn on_change(&self, handler: impl Fn(&Change) + Send + Sync + 'static) {
-        let mut handlers = self.handlers.write().unwrap_or_else(PoisonError::into_inner);
+        let mut handlers = self.handlers.write();
         for change in self.store.again() {
             handler(&Change { old: None, ..change });
         }
@@ -294,7 +295,7 @@ impl Informer {
     }
 
     fn tell(&self, changes: impl IntoIterator<Item = Change>) {
-        let handlers = self.handlers.read().unwrap_or_else(PoisonError::into_inner);
+        let handlers = self.handlers.read();
         for change in changes {
             handlers.iter().for_each(|handler| handler(&change));
         }

@@ -1,8 +1,9 @@
 //! The informers of a process: one for each selection, however many ask for it, and at any time.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use stdx::sync::{Mutex, MutexGuard};
 use tokio::task::JoinHandle;
 
 use crate::informer::RESYNC;
@@ -116,7 +117,7 @@ impl Informers {
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock()
     }
 }
 

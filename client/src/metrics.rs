@@ -3,13 +3,14 @@
 
 mod meter;
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use prometheus::core::Collector;
 use prometheus::{
     Encoder, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
     Registry, TextEncoder, exponential_buckets,
 };
+use stdx::sync::Mutex;
 
 use crate::Queue;
 use meter::Meters;
@@ -103,7 +104,7 @@ impl Metrics {
             worked: inner.worked.with_label_values(&[name]),
             retries: inner.retries.with_label_values(&[name]),
         }));
-        inner.queues.lock().unwrap_or_else(PoisonError::into_inner).push((name, Arc::downgrade(&queue)));
+        inner.queues.lock().push((name, Arc::downgrade(&queue)));
         queue
     }
 
@@ -144,12 +145,12 @@ impl Metrics {
             meters.iter().for_each(|meter| metrics.0.meters.clear(meter));
             look(metrics);
         };
-        self.0.looks.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(look));
+        self.0.looks.lock().push(Box::new(look));
     }
 
     pub fn render(&self) -> String {
-        self.0.looks.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(|look| look(self));
-        let mut queues = self.0.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        self.0.looks.lock().iter().for_each(|look| look(self));
+        let mut queues = self.0.queues.lock();
         queues.retain(|(_, queue)| queue.strong_count() > 0);
         for (name, queue) in queues.iter() {
             let (all, longest) = queue.upgrade().map(|queue| queue.under_way()).unwrap_or_default();
@@ -208,7 +209,7 @@ mod tests {
         let zones = Arc::new(Mutex::new(vec![("a", 2.0), ("b", 1.0)]));
         let seen = zones.clone();
         metrics.on_look([&SIZE], move |metrics| {
-            for (zone, size) in seen.lock().expect("a lock").iter() {
+            for (zone, size) in seen.lock().iter() {
                 metrics.record(&SIZE, &[zone], *size);
             }
         });
@@ -216,7 +217,7 @@ mod tests {
         for line in ["job_syncs_total{result=\"success\"} 3", "age_bucket{le=\"4\"} 1", "size{zone=\"b\"} 1"] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }
-        zones.lock().expect("a lock").pop();
+        zones.lock().pop();
         assert!(!metrics.render().contains("size{zone=\"b\"}"), "a zone that is gone is not shown");
         metrics.forget(&SYNCS, &["success"]);
         assert!(!metrics.render().contains("job_syncs_total{"));

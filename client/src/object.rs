@@ -3,10 +3,11 @@
 
 use std::collections::VecDeque;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use api::{Str, Tree, json};
 use bytes::Bytes;
+use stdx::sync::{Mutex, MutexGuard};
 
 use crate::Key;
 
@@ -51,7 +52,7 @@ impl Recent {
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 
@@ -84,7 +85,7 @@ impl Kept {
 
 impl Made {
     fn take(&self) -> Option<Arc<Tree>> {
-        self.tree.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.tree.lock().take()
     }
 }
 
@@ -146,7 +147,7 @@ impl Object {
     }
 
     pub fn tree(&self) -> Arc<Tree> {
-        let mut made = self.made.tree.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut made = self.made.tree.lock();
         if let Some(tree) = &*made {
             return tree.clone();
         }
@@ -236,7 +237,7 @@ mod tests {
         assert!(tree.upgrade().is_some(), "it is kept");
         let others: Vec<Object> = (0..5).map(|at| read(&at.to_string(), &recent, RECENT_BYTES / 4)).collect();
         assert!(tree.upgrade().is_none(), "others came after it");
-        assert!(recent.0.lock().expect("kept").bytes <= RECENT_BYTES);
+        assert!(recent.0.lock().bytes <= RECENT_BYTES);
         assert_eq!((first.tree().str("metadata.name"), first.tree().str("kind")), ("a", "Pod"));
         assert!(!first.tree().at("metadata").has("managedFields"));
         assert_eq!(others[4].tree().str("metadata.name"), "4");
@@ -254,7 +255,7 @@ mod tests {
             drop(gone);
             assert!(tree.upgrade().is_none(), "the object is gone");
         }
-        let all = recent.0.lock().expect("kept");
+        let all = recent.0.lock();
         assert_eq!((all.count, all.bytes), (1, kept.bytes().len()));
         assert!(all.made.len() <= 2 + GONE + 1, "{} places", all.made.len());
     }

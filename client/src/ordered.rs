@@ -4,8 +4,9 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
 
+use stdx::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tokio::sync::Notify;
 
 struct Shared<T> {
@@ -21,11 +22,11 @@ struct State<T> {
 
 impl<T> Shared<T> {
     fn state(&self) -> RwLockReadGuard<'_, State<T>> {
-        self.state.read().unwrap_or_else(PoisonError::into_inner)
+        self.state.read()
     }
 
     fn change(&self) -> RwLockWriteGuard<'_, State<T>> {
-        self.state.write().unwrap_or_else(PoisonError::into_inner)
+        self.state.write()
     }
 }
 
@@ -152,7 +153,7 @@ impl<T> Receiver<T> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
+    use stdx::sync::Mutex;
 
     use super::*;
 
@@ -165,16 +166,16 @@ mod tests {
             let (mut receiver, order) = (sender.subscribe(), order.clone());
             tasks.push(tokio::spawn(async move {
                 receiver.wait_for(|value| *value == 7).await.expect("a value");
-                order.lock().expect("the order").push(number);
+                order.lock().push(number);
                 receiver.changed().await
             }));
             tokio::task::yield_now().await;
         }
         sender.send_replace(7);
-        while order.lock().expect("the order").len() < 50 {
+        while order.lock().len() < 50 {
             tokio::task::yield_now().await;
         }
-        assert_eq!(*order.lock().expect("the order"), (0..50).collect::<Vec<_>>());
+        assert_eq!(*order.lock(), (0..50).collect::<Vec<_>>());
         drop(sender);
         for task in tasks {
             assert_eq!(task.await.expect("it ends"), Err(Closed));

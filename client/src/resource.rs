@@ -1,7 +1,8 @@
 //! Which kind of object is meant, and where it lives.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
+
+use stdx::sync::Mutex;
 
 /// A resource of the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -52,7 +53,7 @@ impl Resource {
 /// Kept for good: there are as many as a cluster ever has names of resources, and a process selections.
 pub(crate) fn interned(text: &str) -> &'static str {
     static TEXTS: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
-    let mut texts = TEXTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut texts = TEXTS.lock();
     if let Some(known) = texts.get(text) {
         return known;
     }

@@ -3,11 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use api::selector::Selector;
 use api::{Str, Tree};
 use bytes::Bytes;
+use stdx::sync::RwLock;
 
 use crate::index::{self, Index};
 use crate::object::{Object, Recent, Seen, TypeMeta};
@@ -146,12 +147,12 @@ impl Store {
         }
     }
 
-    fn read(&self) -> std::sync::RwLockReadGuard<'_, Inner> {
-        self.inner.read().unwrap_or_else(PoisonError::into_inner)
+    fn read(&self) -> stdx::sync::RwLockReadGuard<'_, Inner> {
+        self.inner.read()
     }
 
-    fn write(&self) -> std::sync::RwLockWriteGuard<'_, Inner> {
-        self.inner.write().unwrap_or_else(PoisonError::into_inner)
+    fn write(&self) -> stdx::sync::RwLockWriteGuard<'_, Inner> {
+        self.inner.write()
     }
 }
 

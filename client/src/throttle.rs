@@ -1,10 +1,11 @@
 //! Holds requests back so that there are no more of them in a second than was asked for.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::Request;
+use stdx::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::{Sending, Transport};
@@ -52,7 +53,7 @@ impl Throttled {
 
 impl Transport for Throttled {
     fn send(&self, request: Request<Bytes>) -> Sending<'_> {
-        let wait = self.pace.lock().unwrap_or_else(PoisonError::into_inner).take(Instant::now());
+        let wait = self.pace.lock().take(Instant::now());
         Box::pin(async move {
             if !wait.is_zero() {
                 tokio::time::sleep(wait).await;

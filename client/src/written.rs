@@ -1,9 +1,10 @@
 //! What a piece of work has written: the client notes it by itself, so that nobody acts on a cache that
 //! is older than their own writes.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use api::{Map, Str, Tree};
+use stdx::sync::Mutex;
 
 use crate::object::{key_of, revision_of};
 use crate::{Key, Resource};
@@ -36,7 +37,7 @@ tokio::task_local! {
 pub async fn noting<F: Future>(work: F) -> (F::Output, Vec<Written>) {
     let notes = Notes::default();
     let output = NOTES.scope(notes.clone(), work).await;
-    let written = std::mem::take(&mut *notes.lock().unwrap_or_else(PoisonError::into_inner));
+    let written = std::mem::take(&mut *notes.lock());
     (output, written)
 }
 
@@ -55,7 +56,7 @@ where
 fn note(written: impl FnOnce() -> Option<Written>) {
     let _ = NOTES.try_with(|notes| {
         if let Some(written) = written() {
-            notes.lock().unwrap_or_else(PoisonError::into_inner).push(written);
+            notes.lock().push(written);
         }
     });
 }

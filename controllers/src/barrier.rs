@@ -1,10 +1,10 @@
 //! Read your writes: what the work on a key has written is remembered until the informers show it.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 
 use client::written::Written;
 use client::{Informers, Key};
+use stdx::sync::Mutex;
 
 /// Above this, what is shown already is thrown out: its key may never come again.
 const MANY: usize = 1000;
@@ -15,7 +15,7 @@ pub struct Barrier(Mutex<HashMap<Key, Vec<Written>>>);
 impl Barrier {
     /// What has to be seen before a key is worked on.
     pub fn take(&self, key: &str) -> Vec<Written> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(key).unwrap_or_default()
+        self.0.lock().remove(key).unwrap_or_default()
     }
 
     pub fn keep(&self, key: &Key, written: Vec<Written>, informers: &Informers) {
@@ -24,7 +24,7 @@ impl Barrier {
         if written.is_empty() {
             return;
         }
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.0.lock();
         if kept.len() >= MANY {
             kept.retain(|_, written| written.iter().any(not_shown));
         }

@@ -2,10 +2,11 @@
 
 use std::any::Any;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use client::{Client, Clock, Informer, Informers, Metrics, Queue, Random, Recorder, Result, Selection};
+use stdx::sync::{Mutex, MutexGuard};
 
 use crate::options::Options;
 use crate::support::everything::Everything;
@@ -67,7 +68,7 @@ impl Setup {
 
     /// The one value of a type that is made from informers, however many ask for it.
     pub fn shared<T: Any + Send + Sync>(&self, make: impl FnOnce(&Setup) -> Arc<T>) -> Arc<T> {
-        let mut derived = self.derived.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut derived = self.derived.lock();
         let known = derived.iter().find_map(|one| Some((one.value.clone().downcast::<T>().ok()?, &one.needs)));
         if let Some((known, needs)) = known {
             self.asked().extend(needs.iter().cloned());
@@ -86,7 +87,7 @@ impl Setup {
     }
 
     fn asked(&self) -> MutexGuard<'_, Vec<Arc<Informer>>> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+        self.asked.lock()
     }
 
     /// The informer of a selection; there is one, however many ask for it.

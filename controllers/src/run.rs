@@ -2,10 +2,11 @@
 
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::Poll;
 
 use client::{Client, Clock, Ended, Error, Events, Informer, Informers, Key, Metrics, Queue, Random, Result, written};
+use stdx::sync::Mutex;
 use tokio::task::JoinHandle;
 
 use crate::barrier::Barrier;
@@ -65,7 +66,7 @@ impl Running {
     /// Says at any time whether all workers live.
     pub fn watch_health(&self) -> impl Fn() -> bool + Send + Sync + 'static {
         let of = |one: &Loop| {
-            let workers = one.workers.lock().unwrap_or_else(PoisonError::into_inner);
+            let workers = one.workers.lock();
             workers.iter().map(JoinHandle::abort_handle).collect::<Vec<_>>()
         };
         let workers: Vec<_> = self.loops.iter().flat_map(of).collect();
@@ -80,11 +81,11 @@ impl Running {
 
 impl Loop {
     fn take(&self) -> Vec<JoinHandle<()>> {
-        std::mem::take(&mut *self.workers.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.workers.lock())
     }
 
     fn is_well(&self) -> bool {
-        let workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
+        let workers = self.workers.lock();
         !workers.is_empty() && !workers.iter().any(JoinHandle::is_finished)
     }
 }

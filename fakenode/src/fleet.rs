@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use api::Tree;
+use stdx::sync::{Mutex, MutexGuard};
 
 use crate::addresses::Addresses;
 use crate::node;
@@ -21,7 +21,7 @@ struct Inner {
 
 impl Fleet {
     fn hold(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     pub fn follow_node(&self, name: &str, object: Option<&Tree>) {

@@ -3,12 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::Tree;
 use api::time::Timestamp;
 use client::{Change, DeleteOptions, Ended, Informers, Key, Patch, Queue, Result, index, split, written};
+use stdx::sync::Mutex;
 
 use crate::node::{self, LEASE_NAMESPACE, RENEW_SECONDS};
 use crate::{LEASES, NODES, PODS, Shared, pod};
@@ -120,13 +121,13 @@ impl Nodes {
         };
         if Some(next) != due {
             self.renew(number, uid, now).await?;
-            self.due.lock().unwrap_or_else(PoisonError::into_inner).insert(number, next);
+            self.due.lock().insert(number, next);
         }
         Ok(Some(until(now, next)))
     }
 
     fn due(&self, number: u32) -> Option<i64> {
-        self.due.lock().unwrap_or_else(PoisonError::into_inner).get(&number).copied()
+        self.due.lock().get(&number).copied()
     }
 
     async fn renew(&self, number: u32, uid: &str, now: Timestamp) -> Result<()> {

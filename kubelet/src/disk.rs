@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::AddAssign;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use client::Clock;
+use stdx::sync::{Mutex, MutexGuard};
 
 use crate::serve::{Filesystem, machine};
 
@@ -152,7 +153,7 @@ impl Disks {
     }
 
     fn known(&self) -> MutexGuard<'_, BTreeMap<Place, Known>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock()
     }
 }
 

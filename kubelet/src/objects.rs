@@ -2,12 +2,13 @@
 //! that name it and ended with the last of them: a node may see these objects one by one only.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::{Tree, json};
 use bytes::Bytes;
 use client::{Client, Error, Event, Random, Resource, Watch, ordered};
+use stdx::sync::{Mutex, MutexGuard};
 use tokio::task::JoinHandle;
 
 use crate::pod;
@@ -185,7 +186,7 @@ fn leave(state: &mut State, reference: &Reference, uid: &str) {
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// What is said to one who waited in vain; he is told later.
@@ -408,7 +409,7 @@ spec:
         fn send(&self, request: http::Request<Bytes>) -> client::Sending<'_> {
             let uri = request.uri().to_string();
             let watches = uri.contains("watch=true");
-            self.asked.lock().unwrap().push(uri);
+            self.asked.lock().push(uri);
             let object = format!(
                 r#"{{"metadata":{{"name":"m","resourceVersion":"3"}},"immutable":{},"data":{{"k":"v"}}}}"#,
                 self.immutable
@@ -453,7 +454,7 @@ spec:
             format!("{path}fieldSelector=metadata.name%3Dm"),
             format!("{path}watch=true&fieldSelector=metadata.name%3Dm&allowWatchBookmarks=true&resourceVersion=7"),
         ];
-        assert_eq!(*server.asked.lock().unwrap(), wanted);
+        assert_eq!(*server.asked.lock(), wanted);
         objects.forget("u1");
         assert!(objects.get(CONFIG_MAPS, "a", "m").await.is_ok());
         objects.register(&pod("u2", "other"));
@@ -468,9 +469,9 @@ spec:
         objects.register(&pod("u1", "m"));
         assert!(objects.get(CONFIG_MAPS, "a", "m").await.unwrap().is_some());
         settle().await;
-        assert_eq!(server.asked.lock().unwrap().len(), 1);
+        assert_eq!(server.asked.lock().len(), 1);
         objects.register(&pod("u2", "m"));
         settle().await;
-        assert_eq!(server.asked.lock().unwrap().len(), 2, "another of its name may have come");
+        assert_eq!(server.asked.lock().len(), 2, "another of its name may have come");
     }
 }

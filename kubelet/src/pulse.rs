@@ -1,12 +1,13 @@
 //! Whether the agent and its runtime are alive: when each was last seen to go on, and what is said where that was
 //! too long ago.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use api::time;
 use client::Metrics;
+use stdx::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::agent::Agent;
@@ -28,12 +29,12 @@ struct Mark(Mutex<Option<Instant>>);
 impl Mark {
     /// When it was seen before.
     fn set(&self, now: Instant) -> Option<Instant> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).replace(now)
+        self.0.lock().replace(now)
     }
 
     /// How long ago it was seen, where it ever was.
     fn age(&self, now: Instant) -> Option<Duration> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).map(|last| now.saturating_duration_since(last))
+        self.0.lock().map(|last| now.saturating_duration_since(last))
     }
 }
 

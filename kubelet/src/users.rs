@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use api::Tree;
+use stdx::sync::Mutex;
 
 use crate::config::Config;
 use crate::pod;
@@ -49,7 +50,7 @@ impl Users {
 
     /// On disk before anybody has it.
     fn parts(&self, uid: &str) -> Result<Parts, String> {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self.taken.lock();
         if let Some(parts) = taken.get(uid) {
             return Ok(*parts);
         }
@@ -69,7 +70,7 @@ impl Users {
 
     /// The pod is gone, and its directory with it.
     pub fn release(&self, uid: &str) {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
+        self.taken.lock().remove(uid);
     }
 }
 

@@ -8,12 +8,12 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, MutexGuard};
 
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::mount::{OpenTreeFlags, open_tree};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use serde::{Deserialize, Serialize};
+use stdx::sync::{Mutex, MutexGuard};
 
 use crate::error::{Context, Error, Result};
 use crate::sys::{self, Attributes, Fork};
@@ -89,7 +89,7 @@ impl Zygote {
     }
 
     fn current(&self) -> MutexGuard<'_, Current> {
-        self.current.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.current.lock()
     }
 }
 

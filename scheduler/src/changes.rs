@@ -1,8 +1,9 @@
 //! Lets somebody wait for a change of one object, by its key, without looking again and again.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use stdx::sync::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
 /// Those for whom somebody waits.
@@ -18,7 +19,7 @@ pub struct Interest {
 
 impl Changes {
     fn all(&self) -> MutexGuard<'_, BTreeMap<String, watch::Sender<()>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// An object came, changed or went.

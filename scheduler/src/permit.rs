@@ -2,10 +2,11 @@
 //! or reject them later. The node stays theirs meanwhile.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::Str;
+use stdx::sync::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -48,7 +49,7 @@ pub struct Rejected {
 
 impl WaitingPods {
     fn all(&self) -> MutexGuard<'_, BTreeMap<Str, Arc<WaitingPod>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     pub(crate) fn add(&self, pod: Arc<Pod>, node: Str, asked: Vec<(&'static str, Duration)>, now: Instant) {

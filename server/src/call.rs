@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::status::Status;
@@ -12,6 +12,7 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use kinds::User;
+use stdx::sync::Mutex;
 use tokio::sync::Notify;
 
 use crate::audit::Trail;
@@ -98,14 +99,14 @@ pub struct Annotations(Mutex<Vec<(Cow<'static, str>, String)>>);
 impl Annotations {
     pub fn add(&self, key: impl Into<Cow<'static, str>>, value: impl Into<String>) {
         let key = key.into();
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         if !all.iter().any(|(other, _)| *other == key) {
             all.push((key, value.into()));
         }
     }
 
     pub fn read<T>(&self, read: impl FnOnce(&[(Cow<'static, str>, String)]) -> T) -> T {
-        read(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        read(&self.0.lock())
     }
 }
 

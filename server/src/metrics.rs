@@ -1,6 +1,6 @@
 //! Counters and histograms under upstream's names.
 
-use std::sync::{PoisonError, RwLock};
+use stdx::sync::RwLock;
 
 use prometheus::{
     Encoder, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
@@ -128,14 +128,14 @@ impl Metrics {
         let mut out = Vec::new();
         // Writing to a Vec does not fail.
         let _ = TextEncoder::new().encode(&self.registry.gather(), &mut out);
-        let also = self.also.read().unwrap_or_else(PoisonError::into_inner);
+        let also = self.also.read();
         also.iter().for_each(|also| out.extend(also().into_bytes()));
         out
     }
 
     /// Shows what a component counts that runs in this process.
     pub fn show_also(&self, also: Shown) {
-        self.also.write().unwrap_or_else(PoisonError::into_inner).push(also);
+        self.also.write().push(also);
     }
 }
 

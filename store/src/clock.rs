@@ -59,7 +59,7 @@ impl Clock for RuntimeClock {
 /// A clock that stands until it is turned.
 #[derive(Default)]
 pub struct ManualClock {
-    state: std::sync::Mutex<ManualState>,
+    state: stdx::sync::Mutex<ManualState>,
 }
 
 #[derive(Default)]
@@ -70,7 +70,7 @@ struct ManualState {
 
 impl ManualClock {
     pub fn at(now: Duration) -> Arc<Self> {
-        Arc::new(Self { state: std::sync::Mutex::new(ManualState { now, wakers: Vec::new() }) })
+        Arc::new(Self { state: stdx::sync::Mutex::new(ManualState { now, wakers: Vec::new() }) })
     }
 
     pub fn advance(&self, by: Duration) {
@@ -82,8 +82,8 @@ impl ManualClock {
         wakers.iter().for_each(|wake| wake());
     }
 
-    fn hold(&self) -> std::sync::MutexGuard<'_, ManualState> {
-        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    fn hold(&self) -> stdx::sync::MutexGuard<'_, ManualState> {
+        self.state.lock()
     }
 }
 

@@ -17,11 +17,12 @@ mod writer;
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use stdx::sync::Mutex;
 use tokio::sync::oneshot;
 
 use crate::clock::{Clock, SystemClock};
@@ -204,7 +205,7 @@ impl Drop for Embedded {
     fn drop(&mut self) {
         // Closed already is as good.
         let _ = self.push(queue::Request::Close(None));
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = self.thread.lock().take();
         // The writer itself may drop the last reference, through its sink: it cannot wait for itself.
         if let Some(thread) = thread.filter(|thread| thread.thread().id() != std::thread::current().id()) {
             let _ = thread.join();

@@ -1,9 +1,10 @@
 //! What readers see: the entries of one revision, the newest events behind it, and the watchers that
 //! wait for more. Both engines publish here, and only what is safe to show.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use stdx::sync::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -156,7 +157,7 @@ impl Feed {
     /// A panic while the view is held cannot leave it half-changed in a way that matters: the
     /// publisher that panics ends the process.
     fn hold(&self) -> MutexGuard<'_, View> {
-        self.view.lock().unwrap_or_else(PoisonError::into_inner)
+        self.view.lock()
     }
 }
 

@@ -5,9 +5,10 @@
 mod support;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
+use stdx::sync::Mutex;
 use store::embedded::{self, Config, Embedded};
 use store::{Durability, Expect, Op, Revision, Store, Write};
 use support::sim::{Random, SimDisk};
@@ -69,7 +70,7 @@ fn run_seed(seed: u64, syncs: bool) -> Result<(), String> {
         disk.reboot();
         let store = embedded::open(config(), Arc::new(disk.clone()), Recorder::new());
         let store = store.map_err(|error| format!("life {life}: the store does not open: {error}"))?;
-        runtime.block_on(check(&store, &mut model.lock().unwrap())).map_err(|what| format!("life {life}: {what}"))?;
+        runtime.block_on(check(&store, &mut model.lock())).map_err(|what| format!("life {life}: {what}"))?;
         drop(store);
     }
     Ok(())
@@ -123,12 +124,12 @@ async fn commit(store: &Embedded, model: &Mutex<Model>, writes: Vec<Write>) -> b
         })
         .collect();
     for (key, step) in &steps {
-        model.lock().unwrap().keys.entry(key.clone()).or_default().push(step.clone());
+        model.lock().keys.entry(key.clone()).or_default().push(step.clone());
     }
     let Ok(committed) = store.commit(writes).await else {
         return false;
     };
-    let mut model = model.lock().unwrap();
+    let mut model = model.lock();
     for ((key, _), committed) in steps.iter().zip(committed) {
         model.newest = model.newest.max(committed.revision);
         model.acknowledged |= committed.entry.is_some() || committed.previous.is_some();
@@ -214,19 +215,19 @@ fn first_failure(seeds: u64, syncs: bool) -> Option<(u64, String)> {
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(2, usize::from) {
             scope.spawn(|| {
-                while failure.lock().unwrap().is_none() {
+                while failure.lock().is_none() {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
                     if seed >= seeds {
                         return;
                     }
                     if let Err(what) = run_seed(seed, syncs) {
-                        *failure.lock().unwrap() = Some((seed, what));
+                        *failure.lock() = Some((seed, what));
                     }
                 }
             });
         }
     });
-    failure.into_inner().unwrap()
+    failure.into_inner()
 }
 
 #[test]

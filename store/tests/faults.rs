@@ -4,9 +4,10 @@
 mod support;
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
+use stdx::sync::Mutex;
 use store::disk::Disk;
 use store::embedded::{self, Config, Embedded};
 use store::{Error, Expect, Op, Revision, Store, Template, Write};
@@ -88,7 +89,7 @@ async fn a_failed_sync_ends_it() {
         let disk = SimDisk::new(3);
         let reasons = Arc::new(Mutex::new(Vec::new()));
         let remember = reasons.clone();
-        let fatal = Arc::new(move |reason: &str| remember.lock().unwrap().push(reason.to_owned()));
+        let fatal = Arc::new(move |reason: &str| remember.lock().push(reason.to_owned()));
         let store = open(&disk, Config { fatal, ..small() }).unwrap();
         if fault == Fault::Sync {
             write(&store, put("/a", "1", Expect::Absent)).await.unwrap();
@@ -96,7 +97,7 @@ async fn a_failed_sync_ends_it() {
         disk.fail(fault, 1);
         let failed = write(&store, put("/b", "1", Expect::Absent)).await;
         assert!(matches!(failed, Err(Error::Io { .. })), "{failed:?}");
-        assert_eq!(reasons.lock().unwrap().len(), 1, "the process would have ended");
+        assert_eq!(reasons.lock().len(), 1, "the process would have ended");
         assert!(store.get("/b").await.unwrap().is_none(), "what may not be on disk is not shown");
         let operations = disk.operations();
         for durable in [true, false] {

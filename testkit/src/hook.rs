@@ -1,10 +1,11 @@
 //! A webhook server of a test's own, over TLS with an authority of its own.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use api::{Tree, json, tree};
 use cluster::pki::{Pki, Subject};
+use stdx::sync::Mutex;
 
 use crate::https::Https;
 
@@ -48,10 +49,10 @@ impl Hook {
         let https = Https::serve_some(&pair, move |parts, body| {
             let path = parts.uri.path();
             let authorization = parts.headers.get("authorization").and_then(|value| value.to_str().ok());
-            shown.lock().expect("the lock").push(authorization.unwrap_or("").to_string());
+            shown.lock().push(authorization.unwrap_or("").to_string());
             let tree = json::decode(body).unwrap_or_default();
             let said = handler(path, &tree);
-            questions.lock().expect("the lock").push((path.to_string(), tree));
+            questions.lock().push((path.to_string(), tree));
             match said {
                 Said::Json(tree) => Some((200, json::encode(&tree, None))),
                 Said::Text(code, text) => Some((code, text.into_bytes())),
@@ -70,12 +71,12 @@ impl Hook {
 
     /// The path and the body of every question until now.
     pub fn asked(&self) -> Vec<(String, Tree)> {
-        self.asked.lock().expect("the lock").clone()
+        self.asked.lock().clone()
     }
 
     /// The Authorization header of every question until now, "" where there was none.
     pub fn authorizations(&self) -> Vec<String> {
-        self.authorizations.lock().expect("the lock").clone()
+        self.authorizations.lock().clone()
     }
 
     /// An answer to a review.

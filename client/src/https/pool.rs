@@ -1,7 +1,7 @@
 //! Connections to one server: those of HTTP/2 carry many requests at a time, those of HTTP/1.1 one after
 //! the other. A broken one is left behind; a request that was not sent is sent on another.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,6 +13,7 @@ use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
+use stdx::sync::{Mutex, MutexGuard, RwLock};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -76,7 +77,7 @@ impl Pool {
 
     /// Connections to come are made by this; those that there are end with what they are at.
     pub fn exchange_tls(&self, tls: &ClientConfig) {
-        *self.tls.write().unwrap_or_else(PoisonError::into_inner) = connector(tls);
+        *self.tls.write() = connector(tls);
         *self.open() = Open::default();
     }
 
@@ -147,7 +148,7 @@ impl Pool {
         let stream = TcpStream::connect((self.host.as_str(), self.port)).await.map_err(|error| failed(&error))?;
         // A request is one write; it must not wait for more.
         let _ = stream.set_nodelay(true);
-        let tls = self.tls.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let tls = self.tls.read().clone();
         let stream = tls.connect(self.name.clone(), stream).await.map_err(|error| failed(&error))?;
         if stream.get_ref().1.alpn_protocol() != Some(b"h2") {
             let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| failed(&error))?;
@@ -160,7 +161,7 @@ impl Pool {
     }
 
     fn open(&self) -> MutexGuard<'_, Open> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock()
     }
 }
 

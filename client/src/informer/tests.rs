@@ -1,9 +1,9 @@
 use std::collections::VecDeque;
-use std::sync::Mutex;
 
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
+use stdx::sync::Mutex;
 
 use super::*;
 use crate::{Body, Sending, Transport};
@@ -17,8 +17,8 @@ struct Script {
 
 impl Transport for Arc<Script> {
     fn send(&self, request: Request<Bytes>) -> Sending<'_> {
-        self.asked.lock().expect("asked").push(request.uri().to_string());
-        let answer = self.answers.lock().expect("answers").pop_front();
+        self.asked.lock().push(request.uri().to_string());
+        let answer = self.answers.lock().pop_front();
         Box::pin(async move {
             // At the end of the script nothing happens any more.
             let Some((code, body)) = answer.filter(|(code, _)| *code != HANGS) else {
@@ -71,11 +71,11 @@ async fn run(answers: Vec<(u16, String)>) -> (String, Vec<String>) {
                 (_, None) => '-',
                 _ => '~',
             };
-            told.lock().expect("told").push_str(&format!("{mark}{} ", change.key));
+            told.lock().push_str(&format!("{mark}{} ", change.key));
         }
     });
     let until_asked = async {
-        while script.asked.lock().expect("asked").len() <= count {
+        while script.asked.lock().len() <= count {
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
     };
@@ -83,8 +83,8 @@ async fn run(answers: Vec<(u16, String)>) -> (String, Vec<String>) {
         () = informer.run() => {}
         () = until_asked => {}
     }
-    let asked = std::mem::take(&mut *script.asked.lock().expect("asked"));
-    (told.lock().expect("told").clone(), asked)
+    let asked = std::mem::take(&mut *script.asked.lock());
+    (told.lock().clone(), asked)
 }
 
 #[tokio::test(start_paused = true)]

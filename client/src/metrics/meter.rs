@@ -1,10 +1,10 @@
 //! What components count of their own. A meter is a constant; it is shown once something was recorded with it.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use prometheus::core::Collector;
 use prometheus::{CounterVec, GaugeVec, HistogramOpts, HistogramVec, Opts, Registry, exponential_buckets};
+use stdx::sync::{Mutex, MutexGuard};
 
 /// A metric under upstream's name.
 #[derive(Debug)]
@@ -152,6 +152,6 @@ impl Meters {
     }
 
     fn families(&self) -> MutexGuard<'_, BTreeMap<&'static str, Family>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }

@@ -1,4 +1,4 @@
-use std::sync::Mutex;
+use stdx::sync::Mutex;
 
 use bytes::Bytes;
 use http::{Method, Request, Response};
@@ -18,7 +18,7 @@ impl Transport for Arc<Slow> {
         Box::pin(async move {
             let came = tokio::time::Instant::now();
             tokio::time::sleep(TAKES).await;
-            self.0.lock().expect("a lock").push((request.method().clone(), came, tokio::time::Instant::now()));
+            self.0.lock().push((request.method().clone(), came, tokio::time::Instant::now()));
             let mut answer = Response::new(Body::new(Full::new(Bytes::from_static(b"{}"))));
             *answer.status_mut() = http::StatusCode::CREATED;
             Ok(answer)
@@ -40,7 +40,7 @@ fn note() -> Note<'static> {
 }
 
 async fn written(slow: &Slow, count: usize) {
-    while slow.0.lock().expect("a lock").len() < count {
+    while slow.0.lock().len() < count {
         tokio::time::sleep(TAKES).await;
     }
 }
@@ -63,7 +63,7 @@ async fn a_burst_of_events_is_written_by_who_waits_for_room() {
     }
     written(&slow, MANY + WAITING).await;
     tokio::time::sleep(TAKES * 100).await;
-    assert_eq!(slow.0.lock().expect("a lock").len(), MANY + WAITING);
+    assert_eq!(slow.0.lock().len(), MANY + WAITING);
 }
 
 #[tokio::test(start_paused = true)]
@@ -74,7 +74,7 @@ async fn what_comes_again_waits_for_what_came_first() {
         recorder.note_normal(&object(name), note());
     }
     written(&slow, 4).await;
-    let seen = slow.0.lock().expect("a lock").clone();
+    let seen = slow.0.lock().clone();
     let methods: Vec<&Method> = seen.iter().map(|(method, ..)| method).collect();
     assert_eq!(methods, [Method::POST, Method::POST, Method::PATCH, Method::PATCH]);
     assert_eq!(seen[0].1, seen[1].1, "the first two go together");

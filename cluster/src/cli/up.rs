@@ -3,10 +3,10 @@
 use std::io::{IsTerminal, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use kubelet::stop::{Report, Stopped};
+use stdx::sync::Mutex;
 
 use super::{interrupted, runtime, say};
 use crate::agent;
@@ -225,19 +225,18 @@ impl Steps {
             print!("  … {step}");
             let _ = std::io::stdout().flush();
         }
-        *self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner) =
-            Some((step.to_string(), Instant::now()));
+        *self.current.lock() = Some((step.to_string(), Instant::now()));
     }
 
     fn end(&self) {
-        let current = self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        let current = self.current.lock().take();
         let Some((step, since)) = current else { return };
         let start = if self.terminal { "\r" } else { "" };
         say(&format!("{start}  ✓ {step} ({} ms)", since.elapsed().as_millis()));
     }
 
     fn fail(&self) {
-        let current = self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        let current = self.current.lock().take();
         let Some((step, _)) = current else { return };
         let start = if self.terminal { "\r" } else { "" };
         say(&format!("{start}  ✗ {step}"));

@@ -2,7 +2,7 @@
 //! rights by the API server, by its reviews.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::{Tree, tree};
@@ -12,6 +12,7 @@ use kinds::User;
 use server::authentication::request_header::Names;
 use server::authentication::{Authorities, RequestHeader};
 use server::http::component::Question;
+use stdx::sync::Mutex;
 use tokio::time::Instant;
 
 const TOKEN_REVIEWS: Resource = Resource::new("authentication.k8s.io", "v1", "tokenreviews");
@@ -65,12 +66,12 @@ impl<T> Default for Kept<T> {
 
 impl<T: Clone> Kept<T> {
     fn get(&self, key: &str, now: Instant) -> Option<T> {
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = self.0.lock();
         kept.get(key).filter(|(until, _)| now < *until).map(|(_, value)| value.clone())
     }
 
     fn put(&self, key: String, value: T, now: Instant, kept_for: Duration) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.0.lock();
         if kept.len() >= MAX_KEPT {
             kept.retain(|_, (until, _)| now < *until);
         }
@@ -305,8 +306,8 @@ mod tests {
         }
         assert_eq!(kept.get("1", now), Some(true));
         assert_eq!(kept.get("1", now + KEPT), None);
-        assert_eq!(kept.0.lock().expect("kept").len(), MAX_KEPT);
+        assert_eq!(kept.0.lock().len(), MAX_KEPT);
         kept.put("new".to_string(), true, now + KEPT, KEPT);
-        assert_eq!(kept.0.lock().expect("kept").len(), 1);
+        assert_eq!(kept.0.lock().len(), 1);
     }
 }

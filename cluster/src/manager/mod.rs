@@ -6,10 +6,11 @@ mod gates;
 
 use std::fs;
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use client::Random;
 use controllers::{Environment, Options, Signer, Signers};
+use stdx::sync::RwLock;
 use store::BoxFuture;
 
 use crate::component::flags::NO_KUBECONFIG;
@@ -42,11 +43,11 @@ struct Manager {
 
 impl Manager {
     fn running(&self) -> Option<Arc<controllers::Running>> {
-        self.running.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.running.read().clone()
     }
 
     fn set(&self, running: Option<Arc<controllers::Running>>) {
-        *self.running.write().unwrap_or_else(PoisonError::into_inner) = running;
+        *self.running.write() = running;
     }
 }
 

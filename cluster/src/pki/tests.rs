@@ -1,5 +1,6 @@
 use std::os::unix::fs::PermissionsExt;
-use std::sync::Mutex;
+
+use stdx::sync::Mutex;
 
 use super::*;
 
@@ -15,14 +16,14 @@ impl Fixture {
         let dir = tempfile::tempdir().expect("a directory");
         let time = Arc::new(Mutex::new(SystemTime::now()));
         let clock = time.clone();
-        let clock = Arc::new(move || *clock.lock().expect("the clock"));
+        let clock = Arc::new(move || *clock.lock());
         let lifetimes = Lifetimes { authority: DAY * 300, leaf: DAY * 30 };
         let pki = Pki::with_clock(dir.path().join("pki"), lifetimes, clock).expect("a directory");
         Fixture { _dir: dir, pki, time }
     }
 
     fn pass(&self, days: u32) {
-        *self.time.lock().expect("the clock") += DAY * days;
+        *self.time.lock() += DAY * days;
     }
 
     /// Authority and leaf, as a start finds or makes them.

@@ -5,7 +5,7 @@ pub mod flags;
 mod gates;
 mod settings;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use stdx::sync::{Mutex, MutexGuard};
 
 use api::{Tree, tree};
 use client::Random;
@@ -89,7 +89,7 @@ impl Scheduling {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Nothing before it follows pods.

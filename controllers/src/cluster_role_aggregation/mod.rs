@@ -2,9 +2,10 @@
 
 mod plan;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use client::{Client, Key, Resource, Result, Selection, Store};
+use stdx::sync::Mutex;
 
 use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
 
@@ -33,7 +34,7 @@ struct Gathering(Mutex<Vec<Key>>);
 
 impl Gathering {
     fn follow(&self, change: &client::Change) -> Vec<Key> {
-        let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut names = self.0.lock();
         names.retain(|name| *name != change.key);
         if change.new.as_deref().is_some_and(plan::gathers) {
             names.push(change.key.clone());

@@ -6,10 +6,11 @@ mod schedule;
 mod zone;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use api::Tree;
 use client::{DeleteOptions, Key, Propagation, Resource, Result, Selection, Store, index};
+use stdx::sync::Mutex;
 
 use crate::support::owner;
 use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
@@ -175,7 +176,7 @@ impl Zones {
     }
 
     fn zone(&self, name: &str) -> Option<Zone> {
-        let mut zones = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut zones = self.0.lock();
         zones.entry(name.to_string()).or_insert_with(|| read_zone(name)).clone()
     }
 }

@@ -5,10 +5,11 @@ mod history;
 mod plan;
 mod pod;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use api::Tree;
 use client::{Change, Clock, Resource, Result, Selection, Store, index};
+use stdx::sync::Mutex;
 
 use crate::support::family::{self, Parent};
 use crate::support::pod_control::PodControl;
@@ -94,7 +95,7 @@ impl Controller {
     fn wait(&self, set: &Tree, node: &str) -> Option<std::time::Duration> {
         let generation = set.int("status.observedGeneration").unwrap_or_default();
         let key = format!("{}/{generation}/{node}", set.str("metadata.uid"));
-        self.backoff.lock().unwrap_or_else(PoisonError::into_inner).wait(&key, self.clock.now())
+        self.backoff.lock().wait(&key, self.clock.now())
     }
 
     /// Deletes and creates; `pods` become what is there afterwards.

@@ -5,10 +5,11 @@
 mod plan;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use api::{Tree, list, tree};
 use client::{Change, Index, Key, Patch, Queue, Resource, Result, Selection, Store, key_of, revision_of, split};
+use stdx::sync::Mutex;
 
 use crate::support::slices::SLICES;
 use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
@@ -55,14 +56,10 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     Some(Box::new(Controller { pods, slices, state, context: context.clone() }))
 }
 
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 fn pod_changed(queue: &Queue, state: &Mutex<State>, change: &Change) {
     match change.new.as_deref() {
         None => {
-            let mut state = lock(state);
+            let mut state = state.lock();
             state.left.remove(&change.key);
             state.dropped.remove(&change.key);
         }
@@ -80,7 +77,7 @@ fn slice_changed(queue: &Queue, state: &Mutex<State>, is_there: impl Fn(&str) ->
         slice.map(plan::standings).unwrap_or_default().into_iter().collect()
     };
     let (old, new) = (change.old.as_deref(), change.new.as_deref());
-    let mut state = lock(state);
+    let mut state = state.lock();
     // What a slice said last is not what a proxy has to have seen of its deletion.
     let revision = new.and_then(revision_of).or(change.deleted_at);
     state.newest = state.newest.max(revision.or_else(|| old.and_then(revision_of)).unwrap_or(0));
@@ -96,7 +93,7 @@ fn slice_changed(queue: &Queue, state: &Mutex<State>, is_there: impl Fn(&str) ->
 
 fn node_changed(queue: &Queue, state: &Mutex<State>, slices: &Store, change: &Change) {
     let applied = change.new.as_deref().and_then(plan::applied);
-    let mut state = lock(state);
+    let mut state = state.lock();
     let before = match applied {
         Some(applied) => state.applied.insert(change.key.clone(), applied),
         None => state.applied.remove(&change.key),
@@ -136,7 +133,7 @@ impl Controller {
         let named = |slice: &Arc<Tree>| plan::standings(slice).into_iter().any(|(pod, is_in)| is_in && pod == key);
         let in_rotation = slices.iter().any(named);
         let ends = pod.at("metadata").has("deletionTimestamp");
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let dropped = state.dropped.get(key).copied();
         let newest = slices.iter().filter_map(|slice| revision_of(slice)).chain(dropped).max().unwrap_or(state.newest);
         let left_at = (ends && !in_rotation).then(|| {
@@ -189,7 +186,7 @@ mod tests {
             for change in changes {
                 slice_changed(&queue, &state, |pod| pod == "a/web", &Change { deleted_at, ..change });
             }
-            assert_eq!(lock(&state).dropped.get("a/web").copied(), expected, "{new:?} {deleted_at:?}");
+            assert_eq!(state.lock().dropped.get("a/web").copied(), expected, "{new:?} {deleted_at:?}");
         }
     }
 }

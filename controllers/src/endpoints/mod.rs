@@ -3,10 +3,11 @@
 mod plan;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use api::Tree;
 use client::{Client, DeleteOptions, Recorder, Resource, Result, Selection, Store, split};
+use stdx::sync::{Mutex, MutexGuard};
 
 use crate::support::own::Own;
 use crate::support::serving::{self, SERVICES, Served, Triggers};
@@ -103,7 +104,7 @@ impl Controller {
     }
 
     fn triggers(&self) -> MutexGuard<'_, BTreeMap<String, Triggers>> {
-        self.triggers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.triggers.lock()
     }
 }
 

@@ -4,11 +4,12 @@ mod plan;
 mod topology;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::Tree;
 use client::{Client, Informer, Key, Metrics, Recorder, Result, Store, index, split};
+use stdx::sync::{Mutex, MutexGuard, RwLock};
 
 use crate::meters;
 use crate::support::note::Note;
@@ -112,7 +113,7 @@ fn follow_nodes(setup: &Setup, context: &Context, pods: Arc<Served>, batch: Dura
 impl Places {
     /// What was known of the node before; none where that has not changed.
     fn put(&self, node: &Key, new: Option<topology::Place>) -> Option<Option<topology::Place>> {
-        let mut nodes = self.nodes.write().unwrap_or_else(PoisonError::into_inner);
+        let mut nodes = self.nodes.write();
         if nodes.get(node) == new.as_ref() {
             return None;
         }
@@ -124,11 +125,11 @@ impl Places {
     }
 
     fn nodes(&self) -> Arc<topology::Places> {
-        self.nodes.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.nodes.read().clone()
     }
 
     fn hinted(&self) -> MutexGuard<'_, BTreeMap<String, plan::AllHinted>> {
-        self.hinted.lock().unwrap_or_else(PoisonError::into_inner)
+        self.hinted.lock()
     }
 
     fn outdated(&self) -> Vec<Key> {
@@ -199,7 +200,7 @@ impl Controller {
     }
 
     fn triggers(&self) -> MutexGuard<'_, BTreeMap<String, Triggers>> {
-        self.triggers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.triggers.lock()
     }
 }
 

@@ -7,7 +7,7 @@ use client::{DeleteOptions, Error, Patch, Propagation, Resource, Result};
 use super::graph::Description;
 use super::object::{FOREGROUND, ORPHAN, Object, Type, Uid};
 use super::plan::{Policy, Step, Verdict};
-use super::{Collector, lock, queue};
+use super::{Collector, queue};
 use crate::support::batch;
 
 /// Where an object is, as requests name it.
@@ -36,7 +36,7 @@ impl Collector {
             }
             Err(error) if !error.is_not_found() => Err(error),
             _ => {
-                lock(&self.graph).note_absent(owner.clone());
+                self.graph.lock().note_absent(owner.clone());
                 Ok(Verdict::Absent)
             }
         }
@@ -49,7 +49,7 @@ impl Collector {
             Step::Release(owners) => self.release(uid, &owners).await,
             Step::Unblock => {
                 self.unblock(uid).await?;
-                lock(&self.graph).note_asked(uid, true);
+                self.graph.lock().note_asked(uid, true);
                 Ok(())
             }
             Step::Finish(finalizer) => self.finish(uid, finalizer).await,
@@ -81,10 +81,10 @@ impl Collector {
             }),
             ..DeleteOptions::default()
         };
-        lock(&self.graph).note_asked(uid, true);
+        self.graph.lock().note_asked(uid, true);
         let result = self.context.client.delete(place.resource, &place.namespace, &place.name, options).await;
         if result.is_err() {
-            lock(&self.graph).note_asked(uid, false);
+            self.graph.lock().note_asked(uid, false);
         }
         // The object of the answer may be gone already, and says nothing of that.
         self.settle(uid, &place, result.map(|_| Tree::Null)).await
@@ -154,7 +154,7 @@ impl Collector {
     }
 
     fn known(&self, uid: &Uid) -> Option<Object> {
-        lock(&self.graph).get(uid).cloned()
+        self.graph.lock().get(uid).cloned()
     }
 
     async fn place(&self, object: &Object) -> Result<Place> {
@@ -200,7 +200,7 @@ impl Collector {
 
     /// Brings an object as an answer shows it into the graph, ahead of the watch.
     fn take(&self, uid: &Uid, answer: &Tree) {
-        let mut graph = lock(&self.graph);
+        let mut graph = self.graph.lock();
         let Some(of) = graph.get(uid).map(|known| known.of.clone()) else { return };
         if answer.str("metadata.uid") == uid.to_string() {
             let object = Object::read(of, answer, &mut graph.intern);
@@ -209,7 +209,7 @@ impl Collector {
     }
 
     fn forget(&self, uid: &Uid) {
-        let todo = lock(&self.graph).delete(uid);
+        let todo = self.graph.lock().delete(uid);
         queue(&self.context, &todo);
     }
 }

@@ -8,12 +8,13 @@ mod object;
 mod plan;
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::tree::Str;
 use api::{Tree, tree};
 use client::{Key, Result};
+use stdx::sync::Mutex;
 use tokio::sync::OnceCell;
 
 use crate::framework::{Context, Outcome, Reconcile, Reconciling, Setup};
@@ -44,10 +45,6 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     setup.everything.listen(Arc::new(watcher));
     let everything = setup.everything.clone();
     Some(Box::new(Collector { graph, everything, context: context.clone(), synced: OnceCell::new() }))
-}
-
-fn lock(graph: &Mutex<Graph>) -> MutexGuard<'_, Graph> {
-    graph.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Brings what is seen into the graph.
@@ -99,7 +96,7 @@ fn type_of(served: &Served) -> Type {
 
 impl Listener for Watcher {
     fn put(&self, of: &Served, object: &Tree) {
-        let mut graph = lock(&self.graph);
+        let mut graph = self.graph.lock();
         let of = graph.intern.of(type_of(of));
         let object = Object::read(of, object, &mut graph.intern);
         let todo = graph.put(object);
@@ -107,14 +104,14 @@ impl Listener for Watcher {
     }
 
     fn deleted(&self, _: &Served, object: &Tree) {
-        let mut graph = lock(&self.graph);
+        let mut graph = self.graph.lock();
         let todo = graph.delete(&Uid::from(object.str("metadata.uid")));
         self.note(&graph, todo);
     }
 
     fn listed(&self, of: &Served, uids: &BTreeSet<Str>) {
         let kept: BTreeSet<Uid> = uids.iter().map(|uid| Uid::from(uid.as_str())).collect();
-        let mut graph = lock(&self.graph);
+        let mut graph = self.graph.lock();
         for uid in graph.missing(&type_of(of), &kept) {
             let todo = graph.delete(&uid);
             self.note(&graph, todo);
@@ -128,7 +125,7 @@ impl Collector {
         self.synced.get_or_init(|| self.everything.synced()).await;
         let mut verdicts = Vec::new();
         loop {
-            let step = plan::plan(&lock(&self.graph), uid, &verdicts);
+            let step = plan::plan(&self.graph.lock(), uid, &verdicts);
             match step {
                 Step::Ask(owner) => {
                     let verdict = self.ask(&owner).await?;

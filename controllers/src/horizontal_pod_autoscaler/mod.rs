@@ -8,11 +8,12 @@ mod replicas;
 mod source;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use api::Tree;
 use api::selector::Selector;
 use client::{Resource, Result, Selection, Store, index};
+use stdx::sync::Mutex;
 
 use tokio::time::Instant;
 
@@ -93,8 +94,8 @@ impl Controller {
         }
     }
 
-    fn known(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Known>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn known(&self) -> stdx::sync::MutexGuard<'_, BTreeMap<String, Known>> {
+        self.known.lock()
     }
 
     async fn look(&self, key: &str, autoscaler: &Tree, tally: &mut Tally) -> Result<()> {

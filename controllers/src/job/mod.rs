@@ -14,11 +14,12 @@ mod track;
 mod view;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::{Tree, list, tree};
 use client::{Change, DeleteOptions, Error, Key, Patch, Resource, Result, Selection, Store, index};
+use stdx::sync::{Mutex, MutexGuard};
 
 use tokio::time::Instant;
 
@@ -201,7 +202,7 @@ impl Controller {
     }
 
     fn failures(&self) -> MutexGuard<'_, BTreeMap<String, (String, BackOff)>> {
-        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
+        self.failures.lock()
     }
 
     /// What was done, and the first thing that went wrong.

@@ -3,12 +3,13 @@
 mod plan;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::tree::Str;
 use api::{Tree, time};
 use client::{DeleteOptions, Error, Key, Propagation, Queue, Resource, Result, Selection, Store};
+use stdx::sync::{Mutex, MutexGuard};
 
 use crate::framework::{Context, Outcome, Reconcile, Reconciling, Setup};
 use crate::support::batch;
@@ -52,7 +53,7 @@ struct Waiting {
 
 impl Waiting {
     fn left(&self) -> MutexGuard<'_, BTreeMap<String, usize>> {
-        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+        self.left.lock()
     }
 
     fn set(&self, namespace: &str, left: usize) {

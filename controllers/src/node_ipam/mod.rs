@@ -2,10 +2,11 @@
 
 mod plan;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use api::{Tree, tree};
 use client::{Error, Patch, Resource, Result, Selection, Store};
+use stdx::sync::Mutex;
 
 use crate::options::Options;
 use crate::support::node_events;
@@ -33,7 +34,7 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     // What nodes hold is known before the first range is given out.
     informer.on_change(move |change| {
         match change.new.as_deref() {
-            None => lock(&known).release(&change.key),
+            None => known.lock().release(&change.key),
             Some(node) => occupy(&known, node),
         }
         queue.add(change.key.clone());
@@ -53,15 +54,11 @@ fn pool(options: &Options) -> std::result::Result<Pool, String> {
     Pool::new(&clusters, &read(&options.service_cluster_ip_range)?)
 }
 
-fn lock(pool: &Mutex<Pool>) -> MutexGuard<'_, Pool> {
-    pool.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 fn occupy(pool: &Mutex<Pool>, node: &Tree) {
     let cidrs: Vec<Cidr> =
         node.list("spec.podCIDRs").iter().filter_map(|text| Cidr::parse(text.as_str()?).ok()).collect();
     if !cidrs.is_empty() {
-        lock(pool).occupy(node.str("metadata.name"), cidrs);
+        pool.lock().occupy(node.str("metadata.name"), cidrs);
     }
 }
 
@@ -70,7 +67,7 @@ impl Controller {
         let Some(node) = self.nodes.get(name).filter(|node| node.list("spec.podCIDRs").is_empty()) else {
             return Ok(Outcome::Done);
         };
-        let Some(cidrs) = lock(&self.pool).allocate(name) else {
+        let Some(cidrs) = self.pool.lock().allocate(name) else {
             node_events::tell_status(&self.context.recorder.named("cidrAllocator"), &node, "CIDRNotAvailable");
             return Err(Error::Failed("no range of pod addresses is left".to_string()));
         };

@@ -6,12 +6,13 @@ mod plan;
 mod zones;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::{Tree, tree};
 use client::index::NODE;
 use client::{Change, Metrics, Patch, Recorder, Resource, Result, Selection, Store, split};
+use stdx::sync::{Mutex, MutexGuard};
 
 use crate::meters;
 use crate::support::{batch, node_events};
@@ -74,11 +75,11 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
 
 impl Watch {
     fn health(&self) -> MutexGuard<'_, BTreeMap<String, Health>> {
-        self.health.lock().unwrap_or_else(PoisonError::into_inner)
+        self.health.lock()
     }
 
     fn zones(&self) -> MutexGuard<'_, Zones> {
-        self.zones.lock().unwrap_or_else(PoisonError::into_inner)
+        self.zones.lock()
     }
 
     fn show(&self, metrics: &Metrics) {

@@ -3,13 +3,14 @@
 mod plan;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::{Tree, tree};
 use client::{
     Change, Client, DeleteOptions, Index, Key, Patch, Queue, Recorder, Resource, Result, Selection, Store, index,
 };
+use stdx::sync::Mutex;
 
 use crate::meters::ATTACHED;
 use crate::support::note::Note;
@@ -247,8 +248,8 @@ impl Controller {
         Ok(())
     }
 
-    fn memory(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Memory>> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    fn memory(&self) -> stdx::sync::MutexGuard<'_, BTreeMap<String, Memory>> {
+        self.memory.lock()
     }
 }
 

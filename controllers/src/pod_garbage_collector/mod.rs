@@ -4,11 +4,12 @@
 mod plan;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::Tree;
 use client::{DeleteOptions, Index, Key, Patch, Resource, Result, Selection, Store, index};
+use stdx::sync::Mutex;
 
 use crate::meters;
 use crate::support::batch::bounded;
@@ -96,8 +97,8 @@ impl Controller {
         }
     }
 
-    fn missing(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, i64>> {
-        self.missing.lock().unwrap_or_else(PoisonError::into_inner)
+    fn missing(&self) -> stdx::sync::MutexGuard<'_, BTreeMap<String, i64>> {
+        self.missing.lock()
     }
 
     /// How long a node that is not in memory is still waited for; in the end the server is asked.

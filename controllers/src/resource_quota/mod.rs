@@ -4,12 +4,13 @@
 mod plan;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::Tree;
 use client::{Change, Informer, Resource, Result, Selection, Store};
 use kinds::{Kind, Verb};
+use stdx::sync::Mutex;
 
 use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
 use plan::{Counted, Sources};
@@ -97,8 +98,8 @@ impl Controller {
         Ok(Some(informer))
     }
 
-    fn sources(&self) -> std::sync::MutexGuard<'_, BTreeMap<(String, String), Arc<Informer>>> {
-        self.sources.lock().unwrap_or_else(PoisonError::into_inner)
+    fn sources(&self) -> stdx::sync::MutexGuard<'_, BTreeMap<(String, String), Arc<Informer>>> {
+        self.sources.lock()
     }
 
     /// A kind of our own, or what discovery knows of others.

@@ -1,9 +1,9 @@
-use std::sync::Mutex;
 use std::time::Duration;
 
 use bytes::Bytes;
 use client::{Body, Resource, Selection, Sending, SystemClock, Transport};
 use http::{Request, Response};
+use stdx::sync::Mutex;
 use tokio::sync::mpsc;
 
 use super::*;
@@ -20,8 +20,8 @@ struct Slow {
 impl Slow {
     fn show(&self) {
         let line = |object: &String| format!("{{\"type\":\"ADDED\",\"object\":{object}}}\n");
-        let lines: String = self.written.lock().expect("written").iter().map(line).collect();
-        for watcher in &*self.watchers.lock().expect("watchers") {
+        let lines: String = self.written.lock().iter().map(line).collect();
+        for watcher in &*self.watchers.lock() {
             watcher.send(Bytes::from(lines.clone())).expect("a watcher");
         }
     }
@@ -50,10 +50,10 @@ impl Transport for Door {
         }
         let body = if request.uri().query().is_some_and(|query| query.contains("watch=true")) {
             let (sender, receiver) = mpsc::unbounded_channel();
-            self.0.watchers.lock().expect("watchers").push(sender);
+            self.0.watchers.lock().push(sender);
             Body::new(Lines(receiver))
         } else if request.method() == http::Method::POST {
-            let mut written = self.0.written.lock().expect("written");
+            let mut written = self.0.written.lock();
             let number = written.len() + 1;
             let object =
                 format!(r#"{{"metadata":{{"namespace":"a","name":"x{number}","resourceVersion":"{number}"}}}}"#);
@@ -76,7 +76,7 @@ struct OnePod {
 impl Reconcile for OnePod {
     fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
         Box::pin(async move {
-            self.runs.lock().expect("runs").push(key.to_string());
+            self.runs.lock().push(key.to_string());
             assert!(key != "panic", "on purpose");
             if self.store.is_empty() {
                 self.client.create(PODS, "a", &api::tree! {}).await?;
@@ -138,18 +138,18 @@ async fn wait(what: &str, holds: impl Fn() -> bool) {
 async fn a_key_waits_until_its_own_writes_are_seen() {
     let server = Arc::new(Slow::default());
     let (queue, runs, tasks) = worker(&server, 2);
-    let count = || runs.lock().expect("runs").len();
+    let count = || runs.lock().len();
     queue.add("k".into());
-    wait("the first run", || server.written.lock().expect("written").len() == 1).await;
+    wait("the first run", || server.written.lock().len() == 1).await;
     queue.add("k".into());
     queue.add("other".into());
-    wait("another key is not held up", || runs.lock().expect("runs").contains(&"other".to_string())).await;
+    wait("another key is not held up", || runs.lock().contains(&"other".to_string())).await;
     tokio::time::sleep(Duration::from_secs(30)).await;
     assert_eq!(count(), 2, "k does not run before its pod is shown");
     server.show();
     wait("the second run of k", || count() == 3).await;
     // The other key saw no pod either and made its own; k has made one alone.
-    assert_eq!(server.written.lock().expect("written").len(), 2);
+    assert_eq!(server.written.lock().len(), 2);
     queue.close();
     for task in tasks {
         task.await.expect("it ends");
@@ -160,7 +160,7 @@ async fn a_key_waits_until_its_own_writes_are_seen() {
 async fn a_panic_is_the_failure_of_its_key_alone() {
     let server = Arc::new(Slow::default());
     let (queue, runs, _tasks) = worker(&server, 1);
-    let count = |key: &str| runs.lock().expect("runs").iter().filter(|other| *other == key).count();
+    let count = |key: &str| runs.lock().iter().filter(|other| *other == key).count();
     queue.add("panic".into());
     queue.add("k".into());
     wait("it is tried again and again", || count("panic") >= 4).await;

@@ -147,17 +147,17 @@ impl Controller {
     /// One phase after the other; `pods` become what is there afterwards.
     async fn carry_out(&self, set: &Tree, phases: plan::Phases, pods: &mut Vec<Arc<Tree>>) -> Result<()> {
         for phase in phases {
-            let done = std::sync::Mutex::new(Vec::new());
+            let done = stdx::sync::Mutex::new(Vec::new());
             let act = |at: usize| {
                 let (action, done) = (&phase[at], &done);
                 async move {
                     let change = self.act(set, action).await?;
-                    done.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(change);
+                    done.lock().push(change);
                     Ok(())
                 }
             };
             let (_, error) = batch::slow_start(phase.len(), act).await;
-            let changes = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let changes = done.into_inner();
             changes.into_iter().for_each(|change| change.apply(pods));
             error.map_or(Ok(()), Err)?;
         }

@@ -3,13 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use api::Tree;
 use api::tree::Str;
 use client::ordered as watch;
 use client::{Client, Follower, Informers, Metrics, Random, Resource, Result, Selection};
+use stdx::sync::{Mutex, MutexGuard, RwLock};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
@@ -74,7 +75,7 @@ impl Everything {
     /// Adds a listener. One that comes after `start` causes a relist of every resource, so that it also
     /// receives the complete lists; the other listeners then hear of each object once more.
     pub fn listen(&self, listener: Arc<dyn Listener>) {
-        let mut listeners = self.listeners.write().unwrap_or_else(PoisonError::into_inner);
+        let mut listeners = self.listeners.write();
         listeners.push(listener);
         // Under the lock: each listener has a generation of its own to wait for.
         let generation = *self.relist.borrow() + 1;
@@ -84,8 +85,8 @@ impl Everything {
     /// Starts to follow all resources, where anything listens. It comes once all controllers are made: what
     /// has been reported before a listener is registered would have to be listed again.
     pub fn start(self: &Arc<Everything>, informers: &Informers) {
-        let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
-        if task.is_some() || self.listeners.read().unwrap_or_else(PoisonError::into_inner).is_empty() {
+        let mut task = self.task.lock();
+        if task.is_some() || self.listeners.read().is_empty() {
             return;
         }
         for resource in SOURCES {
@@ -179,16 +180,16 @@ impl Everything {
     }
 
     fn tell(&self, tell: impl Fn(&dyn Listener)) {
-        let listeners = self.listeners.read().unwrap_or_else(PoisonError::into_inner);
+        let listeners = self.listeners.read();
         listeners.iter().for_each(|listener| tell(&**listener));
     }
 
     fn followed(&self) -> MutexGuard<'_, BTreeMap<Served, Followed>> {
-        self.followed.lock().unwrap_or_else(PoisonError::into_inner)
+        self.followed.lock()
     }
 
     pub fn stop(&self) {
-        self.task.lock().unwrap_or_else(PoisonError::into_inner).take().iter().for_each(JoinHandle::abort);
+        self.task.lock().take().iter().for_each(JoinHandle::abort);
         std::mem::take(&mut *self.followed()).values().for_each(|followed| followed.task.abort());
     }
 }

@@ -1,10 +1,10 @@
 //! Which resource serves a kind, asked of discovery and remembered.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 
 use api::Tree;
 use client::{Client, Resource, Result};
+use stdx::sync::Mutex;
 
 /// A resource that serves a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,8 +43,8 @@ impl Kinds {
         self.known().remove(&(api_version.to_string(), kind.to_string()));
     }
 
-    fn known(&self) -> std::sync::MutexGuard<'_, BTreeMap<(String, String), Served>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn known(&self) -> stdx::sync::MutexGuard<'_, BTreeMap<(String, String), Served>> {
+        self.0.lock()
     }
 }
 

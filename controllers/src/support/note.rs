@@ -1,10 +1,10 @@
 //! What an event says; whom it is about, the caller knows.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 
 use api::Tree;
 use client::{Key, Recorder};
+use stdx::sync::Mutex;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
@@ -41,7 +41,7 @@ impl Told {
 
     /// Tells those that were not told the last time.
     pub fn tell_all(&self, recorder: &Recorder, object: &Tree, notes: Vec<Note>) {
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.0.lock();
         let key = client::key_of(object);
         let before = told.get(&key).map_or(&[][..], Vec::as_slice);
         notes.iter().filter(|note| !before.contains(note)).for_each(|note| note.tell(recorder, object));
@@ -52,6 +52,6 @@ impl Told {
     }
 
     pub fn forget(&self, key: &str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        self.0.lock().remove(key);
     }
 }

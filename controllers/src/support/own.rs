@@ -2,10 +2,10 @@
 //! everything behind it.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use api::Tree;
 use client::{Change, Key, key_of, revision_of};
+use stdx::sync::{Mutex, MutexGuard};
 
 #[derive(Default)]
 pub struct Own(Mutex<HashMap<Key, Last>>);
@@ -41,6 +41,6 @@ impl Own {
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<Key, Last>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }

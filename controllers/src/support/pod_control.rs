@@ -1,9 +1,10 @@
 //! Making and deleting many pods of one owner, who hears of each by an event.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use api::Tree;
 use client::{Client, DeleteOptions, Error, Recorder, Result};
+use stdx::sync::Mutex;
 
 use super::{PODS, batch, pods, said};
 
@@ -41,12 +42,12 @@ impl PodControl {
             let (pod, made) = (make(at), &made);
             async move {
                 let pod = self.create_one(owner, &pod).await?;
-                made.lock().unwrap_or_else(PoisonError::into_inner).extend(pod.map(Arc::new));
+                made.lock().extend(pod.map(Arc::new));
                 Ok(())
             }
         };
         let (_, error) = batch::slow_start(count, act).await;
-        (made.into_inner().unwrap_or_else(PoisonError::into_inner), error)
+        (made.into_inner(), error)
     }
 
     /// None where the namespace takes nothing new.

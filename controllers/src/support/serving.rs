@@ -4,11 +4,12 @@ mod pod;
 mod triggers;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::Tree;
 use client::{Change, Index, Key, Queue, Resource, Selection, Store, index};
+use stdx::sync::{Mutex, RwLock};
 
 use super::PODS;
 use crate::{Context, Setup};
@@ -89,7 +90,7 @@ pub fn follow(setup: &Setup, context: &Context, batch: Duration) -> Arc<Served> 
     let queue = context.queue.clone();
     setup.informer(SERVICES).on_change(move |change| add(&queue, change.key.clone(), batch));
     let served = setup.shared(Served::start);
-    served.listeners.lock().unwrap_or_else(PoisonError::into_inner).push((context.queue.clone(), batch));
+    served.listeners.lock().push((context.queue.clone(), batch));
     served
 }
 
@@ -116,7 +117,7 @@ impl Served {
 
     fn hear(&self, change: &Change) {
         let new = change.new.as_deref().map(|pod| Arc::new(Pod::of(pod, &self.templates)));
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.write();
         let old = match &new {
             Some(new) => known.insert(change.key.clone(), new.clone()),
             None => known.remove(&change.key),
@@ -135,7 +136,7 @@ impl Served {
     fn tell(&self, pod: &Tree) {
         let services: Vec<(Key, Duration)> =
             self.choosing(pod).map(|service| (client::key_of(&service), self.gathering(&service))).collect();
-        for (queue, batch) in self.listeners.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        for (queue, batch) in self.listeners.lock().iter() {
             services.iter().for_each(|(key, gathering)| add(queue, key.clone(), (*gathering).max(*batch)));
         }
     }
@@ -174,7 +175,7 @@ impl Served {
             // Both are sorted.
             keys.retain(|key| also.binary_search(key).is_ok());
         }
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known.read();
         keys.iter().filter_map(|key| known.get(key).cloned()).collect()
     }
 }

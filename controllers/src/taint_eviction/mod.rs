@@ -4,12 +4,13 @@
 mod plan;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::{Tree, tree};
 use client::index::NODE;
 use client::{Change, DeleteOptions, Patch, Resource, Result, Selection, Store, split};
+use stdx::sync::Mutex;
 
 use crate::meters;
 use crate::support::pods;
@@ -92,7 +93,7 @@ impl Controller {
     fn left(&self, key: &str, pod: &Tree, time: Duration) -> Duration {
         let now = self.context.now();
         let uid = pod.str("metadata.uid");
-        let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut since = self.since.lock();
         let begun = since.get(key).filter(|since| since.uid == uid).cloned();
         let begun = begun.unwrap_or_else(|| Since { uid: uid.to_string(), start: now });
         let left = (begun.start + time).saturating_sub(now);
@@ -101,7 +102,7 @@ impl Controller {
     }
 
     fn cancel(&self, key: &str) {
-        let was_due = self.since.lock().unwrap_or_else(PoisonError::into_inner).remove(key).is_some();
+        let was_due = self.since.lock().remove(key).is_some();
         if was_due {
             self.context.recorder.normal(&about(key), REASON, format!("Cancelling deletion of Pod {key}"));
         }
@@ -114,7 +115,7 @@ impl Controller {
             Err(error) if !error.is_not_found() => Err(error),
             _ => {
                 // Not before: what fails is tried again at once, not after another time of waiting.
-                self.since.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+                self.since.lock().remove(key);
                 self.context.metrics.count(&meters::TAINT_DELETIONS, &[]);
                 self.context.metrics.record(&meters::TAINT_DELETION_DURATION, &[], begun.elapsed().as_secs_f64());
                 Ok(Outcome::Done)

@@ -2,9 +2,10 @@
 
 mod plan;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use client::{Patch, Resource, Result, Selection, Store};
+use stdx::sync::Mutex;
 
 use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
 use plan::Size;
@@ -36,7 +37,7 @@ impl Controller {
 
     /// Once it has changed, all nodes are told.
     fn size(&self) -> Size {
-        let mut size = self.size.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut size = self.size.lock();
         let new = size.follow(self.nodes.len());
         if new != *size {
             *size = new;

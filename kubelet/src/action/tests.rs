@@ -1,6 +1,6 @@
 //! Questions over HTTP, to a server that writes down what it was asked.
 
-use std::sync::{Mutex, PoisonError};
+use stdx::sync::Mutex;
 
 use api::yaml;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -26,7 +26,7 @@ impl Server {
                 let length = socket.read(&mut bytes).await.unwrap_or(0);
                 let text = String::from_utf8_lossy(&bytes[..length]).into_owned();
                 let path = text.split(' ').nth(1).unwrap_or_default().to_string();
-                seen.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+                seen.lock().push(text);
                 let _ = socket.write_all(answer(&path, port).as_bytes()).await;
             }
         });
@@ -34,7 +34,7 @@ impl Server {
     }
 
     fn asked(&self) -> Vec<String> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.asked.lock().clone()
     }
 
     /// What comes of an `httpGet`.

@@ -10,10 +10,11 @@ mod tests;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use api::Tree;
 use scheduler::model::{Effect, Node, Pod, Taint};
+use stdx::sync::Mutex;
 
 use crate::make::resources::{Class, class};
 use crate::status::Problem;
@@ -98,7 +99,7 @@ impl Admission {
     pub fn admit(&self, tree: &Tree, node: &Tree, rules: &Rules) -> Result<Room, Problem> {
         let (own, node) = (Taken::of(tree), Node::read(node));
         let pod = &own.pod;
-        let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self.0.lock();
         let others: Vec<&Taken> = taken.values().map(Arc::as_ref).filter(|other| other.pod.uid != pod.uid).collect();
         let case = |gone: &[String]| {
             let stays = |other: &&&Taken| !gone.iter().any(|uid| *uid == other.pod.uid.as_str());
@@ -119,7 +120,7 @@ impl Admission {
 
     /// Whether a pod holds a place.
     pub fn holds(&self, uid: &str) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains_key(uid)
+        self.0.lock().contains_key(uid)
     }
 
     /// Whether anything of the pod itself speaks against it.
@@ -132,12 +133,12 @@ impl Admission {
     /// A pod that runs already: whoever was here before has taken it.
     pub fn take(&self, tree: &Tree) {
         let own = Taken::of(tree);
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(own.pod.uid.to_string(), Arc::new(own));
+        self.0.lock().insert(own.pod.uid.to_string(), Arc::new(own));
     }
 
     /// A pod takes no place any more.
     pub fn release(&self, uid: &str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
+        self.0.lock().remove(uid);
     }
 }
 

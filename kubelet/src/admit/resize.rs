@@ -1,6 +1,6 @@
 //! Whether a pod that runs gets other amounts: never here, not now, or at once.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use api::Tree;
 use scheduler::model::{Node, Pod};
@@ -31,7 +31,7 @@ impl Admission {
     /// Gives a pod other amounts, if there is room for them. `counted` is what it takes until it has them.
     pub fn resize(&self, change: &Change<'_>, counted: &Tree, node: &Tree) -> Result<(), Problem> {
         let (pod, node) = (Pod::read(change.wanted), Node::read(node));
-        let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self.0.lock();
         let others = taken.values().map(|other| &other.pod).filter(|other| other.uid != pod.uid).collect();
         let rules = Rules::default();
         judge(change, &Case { tree: change.wanted, pod: &pod, node: &node, others, rules: &rules })?;

@@ -10,10 +10,11 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use api::Tree;
 use cgroup::{Hierarchies, Resources};
+use stdx::sync::{Mutex, MutexGuard};
 
 use crate::config::{CgroupDriver, Config};
 use crate::make::resources::{Class, class};
@@ -268,7 +269,7 @@ impl Groups {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

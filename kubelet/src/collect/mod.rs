@@ -7,7 +7,7 @@ mod logs;
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::Tree;
@@ -45,7 +45,7 @@ pub struct Collector {
     all_known: watch::Receiver<bool>,
     /// Seconds; images cannot be too old for one who has not watched them for so long.
     began: i64,
-    failures: std::sync::Mutex<Failures>,
+    failures: stdx::sync::Mutex<Failures>,
 }
 
 /// What failed last time is told of when it fails again.
@@ -90,7 +90,7 @@ impl Collector {
 
     /// Keeps whether it failed, and tells of a failure that was there before.
     fn outcome(&self, reason: &str, of: fn(&mut Failures) -> &mut bool, result: Result<(), String>) {
-        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failures = self.failures.lock();
         let before = std::mem::replace(of(&mut failures), result.is_err());
         drop(failures);
         if let Err(why) = result {

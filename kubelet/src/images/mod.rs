@@ -8,11 +8,12 @@ pub mod records;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::{Tree, time};
 use client::{Clock, Pace, Recorder};
+use stdx::sync::Mutex;
 use tokio::sync::Semaphore;
 
 use crate::config::Config;
@@ -303,8 +304,7 @@ impl Images {
 
     /// No more in a second than registries are to be asked.
     async fn keep_pace(&self) {
-        let take =
-            |pace: &Mutex<Pace>| pace.lock().unwrap_or_else(PoisonError::into_inner).take(tokio::time::Instant::now());
+        let take = |pace: &Mutex<Pace>| pace.lock().take(tokio::time::Instant::now());
         let wait = self.pace.as_ref().map_or(Duration::ZERO, take);
         if !wait.is_zero() {
             tokio::time::sleep(wait).await;
@@ -329,8 +329,8 @@ impl Images {
         now.seconds * SECOND + i64::from(now.nanos)
     }
 
-    fn pauses(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Pause>> {
-        self.pauses.lock().unwrap_or_else(PoisonError::into_inner)
+    fn pauses(&self) -> stdx::sync::MutexGuard<'_, BTreeMap<String, Pause>> {
+        self.pauses.lock()
     }
 }
 

@@ -4,10 +4,10 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use api::{Tree, json, tree};
 use aws_lc_rs::digest;
+use stdx::sync::{Mutex, MutexGuard};
 
 use crate::volumes;
 
@@ -157,7 +157,7 @@ impl Records {
     }
 
     fn pulled(&self) -> MutexGuard<'_, BTreeMap<String, Tree>> {
-        self.pulled.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pulled.lock()
     }
 }
 

@@ -21,10 +21,11 @@ pub mod wants;
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use api::Tree;
 use client::{Clock, Metrics};
+use stdx::sync::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use crate::config::Config;
@@ -127,7 +128,7 @@ impl Managers {
     }
 
     fn held(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        self.held.lock()
     }
 
     fn save(&self, held: &Held) -> Result<(), String> {

@@ -3,12 +3,13 @@
 pub mod wire;
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::Tree;
 use cri::Status;
 use cri::grpc::{Body, BoxFuture, Responding, respond_unary, serve_calls};
+use stdx::sync::Mutex;
 use tokio::net::UnixListener;
 use tokio::time::Instant;
 
@@ -109,7 +110,7 @@ fn pour(left: f64, since: Duration) -> Option<f64> {
 
 impl Service {
     fn may_come(&self) -> bool {
-        let mut bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bucket = self.bucket.lock();
         let now = Instant::now();
         let Some(left) = pour(bucket.0, now - bucket.1) else { return false };
         *bucket = (left, now);

@@ -1,6 +1,6 @@
 //! Keeps the CPUs of running containers what they should be: those that share get fewer when one gets its own.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use super::Managers;
 use crate::agent::Agent;
@@ -13,7 +13,7 @@ impl Managers {
         if self.cpu.is_none() {
             return;
         }
-        self.applied.lock().unwrap_or_else(PoisonError::into_inner).insert(container_id.to_string(), cpus.to_string());
+        self.applied.lock().insert(container_id.to_string(), cpus.to_string());
         // They may be others already.
         self.moved.notify_one();
     }
@@ -39,12 +39,12 @@ impl Managers {
             }
         }
         // Those that were made a moment ago are not seen yet, and told again at worst.
-        self.applied.lock().unwrap_or_else(PoisonError::into_inner).retain(|id, _| there.contains(id));
+        self.applied.lock().retain(|id, _| there.contains(id));
     }
 
     async fn apply(&self, agent: &Agent, uid: &str, container: &crate::state::Container) {
         let cpus = self.cpus(uid, &container.name).to_string();
-        let has = self.applied.lock().unwrap_or_else(PoisonError::into_inner).get(&container.id).cloned();
+        let has = self.applied.lock().get(&container.id).cloned();
         if has.as_ref() == Some(&cpus) {
             return;
         }
@@ -56,7 +56,7 @@ impl Managers {
         };
         match agent.runtime.update(request).await {
             Ok(_) => {
-                self.applied.lock().unwrap_or_else(PoisonError::into_inner).insert(container.id.clone(), cpus);
+                self.applied.lock().insert(container.id.clone(), cpus);
             }
             Err(status) => {
                 tracing::warn!(

@@ -1,10 +1,10 @@
 //! How long pods take to start, as the node sees it and as the API shows it.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use api::{Tree, time};
 use client::Metrics;
+use stdx::sync::{Mutex, MutexGuard};
 
 use super::{POD_START, POD_START_SLI, POD_START_TOTAL};
 use crate::pod;
@@ -92,7 +92,7 @@ impl Starts {
     }
 
     fn pods(&self) -> MutexGuard<'_, BTreeMap<String, Start>> {
-        self.pods.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pods.lock()
     }
 }
 

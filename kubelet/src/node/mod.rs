@@ -16,12 +16,13 @@ pub mod status;
 mod tests;
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::{Tree, tree};
 use client::{Client, Clock, Informers, Patch, Random, Recorder, Resource, Result, Selection, revision_of};
 use cri::{DynImageService, DynRuntimeService, NetworkConfig, RuntimeConfig, UpdateRuntimeConfigRequest};
+use stdx::sync::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
 use crate::config::Config;
@@ -185,7 +186,7 @@ impl Node {
     }
 
     fn progress(&self) -> MutexGuard<'_, Progress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+        self.progress.lock()
     }
 
     async fn report_for_good(&self) {

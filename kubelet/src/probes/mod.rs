@@ -4,11 +4,12 @@
 mod count;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::Tree;
 use client::{Clock, Metrics, Recorder};
+use stdx::sync::{Mutex, MutexGuard};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -144,7 +145,7 @@ impl Probes {
     }
 
     fn known(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock()
     }
 }
 

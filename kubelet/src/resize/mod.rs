@@ -8,9 +8,10 @@ mod show;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use api::{Tree, tree};
+use stdx::sync::{Mutex, MutexGuard};
 
 use crate::admit::resize::{Change, INFEASIBLE};
 use crate::agent::Agent;
@@ -207,7 +208,7 @@ impl Resizes {
     }
 
     fn entries(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+        self.entries.lock()
     }
 }
 

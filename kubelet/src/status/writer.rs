@@ -1,11 +1,12 @@
 //! Brings statuses to the API: the newest of each pod, once per change, and the last word before a pod's object goes.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::{Tree, tree};
 use client::{Client, DeleteOptions, Ended, Error, Key, Patch, Queue, Resource, Store};
+use stdx::sync::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
 use crate::pod;
@@ -223,7 +224,7 @@ impl Writer {
     }
 
     fn entries(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+        self.entries.lock()
     }
 }
 

@@ -2,12 +2,12 @@
 //! asks for another one in time. Nothing is kept over a restart: a key is never read back from a pod's directory.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use api::{Tree, base64, list, time, tree};
 use client::{Client, Random, Resource};
 use rcgen::{CertificateParams, DistinguishedName, KeyPair, RsaKeySize};
+use stdx::sync::{Mutex, MutexGuard};
 
 use super::Host;
 use crate::pod;
@@ -73,7 +73,7 @@ impl Certificates {
     }
 
     fn states(&self) -> MutexGuard<'_, BTreeMap<Key, State>> {
-        self.states.lock().unwrap_or_else(PoisonError::into_inner)
+        self.states.lock()
     }
 
     pub fn forget(&self, uid: &str) {

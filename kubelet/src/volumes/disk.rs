@@ -2,7 +2,8 @@
 //! may have written there is never written over.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+
+use stdx::sync::Mutex;
 
 use super::command::Command;
 
@@ -33,7 +34,7 @@ const DEFAULT: &str = "ext4";
 impl Disk {
     pub fn mount(&self, target: &Path) -> Result<(), String> {
         self.check_names()?;
-        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = ALONE.lock();
         let device = self.device.display().to_string();
         let kind = match self.look()? {
             Found::FileSystem(kind) => {

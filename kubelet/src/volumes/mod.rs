@@ -24,12 +24,13 @@ mod trust;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::Tree;
 use api::quantity::Quantity;
 use client::{Client, Clock, Random, Resource, ordered};
+use stdx::sync::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use crate::make::env::{self, EnvFile};
@@ -246,7 +247,7 @@ impl Volumes {
     }
 
     fn pods(&self) -> MutexGuard<'_, BTreeMap<String, Arc<tokio::sync::Mutex<State>>>> {
-        self.pods.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pods.lock()
     }
 
     fn state(&self, uid: &str) -> Arc<tokio::sync::Mutex<State>> {
@@ -333,7 +334,7 @@ impl Volumes {
     }
 
     fn sole(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
-        self.sole.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sole.lock()
     }
 
     /// None where all is as it was.

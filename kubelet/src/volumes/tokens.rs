@@ -1,10 +1,10 @@
 //! Tokens of service accounts for pods, kept until they are due to be replaced.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 
 use api::{Tree, list, tree};
 use client::{Client, Clock, Resource};
+use stdx::sync::Mutex;
 
 use crate::pod;
 
@@ -64,13 +64,13 @@ impl Tokens {
         let account = pod.str("spec.serviceAccountName").to_string();
         let key = Key { uid: pod::uid(pod).to_string(), account, audience, seconds };
         let now = clock.now().seconds;
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
+        let kept = self.0.lock().get(&key).cloned();
         if let Some(token) = kept.as_ref().filter(|token| token.is_fresh(now)) {
             return Ok(token.clone());
         }
         match ask(client, pod, &key, now).await {
             Ok(token) => {
-                self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key, token.clone());
+                self.0.lock().insert(key, token.clone());
                 Ok(token)
             }
             // One that still holds is better than none.
@@ -79,7 +79,7 @@ impl Tokens {
     }
 
     pub fn forget(&self, uid: &str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|key, _| key.uid != uid);
+        self.0.lock().retain(|key, _| key.uid != uid);
     }
 }
 

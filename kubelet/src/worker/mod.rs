@@ -12,11 +12,12 @@ mod sync;
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use api::Tree;
+use stdx::sync::{Mutex, MutexGuard};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -164,7 +165,7 @@ impl Workers {
     /// All pods that are worked on, and what the runtime has of each.
     pub fn all(&self) -> Vec<(Arc<Tree>, Arc<PodState>)> {
         let of = |worker: &Worker| {
-            let state = worker.state.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let state = worker.state.lock().clone();
             (worker.wanted.borrow().pod.clone(), state)
         };
         self.workers().values().map(of).collect()
@@ -179,7 +180,7 @@ impl Workers {
     pub fn find(&self, uid: &str) -> Option<(Arc<Tree>, Arc<PodState>)> {
         let workers = self.workers();
         let worker = workers.get(uid)?;
-        let state = worker.state.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let state = worker.state.lock().clone();
         Some((worker.wanted.borrow().pod.clone(), state))
     }
 
@@ -249,7 +250,7 @@ impl Workers {
     }
 
     fn workers(&self) -> MutexGuard<'_, BTreeMap<String, Worker>> {
-        self.workers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.workers.lock()
     }
 }
 

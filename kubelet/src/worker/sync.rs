@@ -1,9 +1,10 @@
 //! One look at a pod, and what follows from it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::{Tree, time, tree};
+use stdx::sync::Mutex;
 use tokio::sync::{Notify, watch};
 
 use super::{Ending, Wanted, end, files, start};
@@ -130,7 +131,7 @@ pub async fn look(agent: &Agent, pod: &Tree, memory: &Memory) -> crate::runtime:
     state.round = plan::restart::round(pod, &state);
     files::read_messages(agent, pod, &mut state);
     let state = Arc::new(state);
-    *memory.shown.lock().unwrap_or_else(PoisonError::into_inner) = state.clone();
+    *memory.shown.lock() = state.clone();
     Ok(state)
 }
 

@@ -5,9 +5,10 @@ use std::fs;
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use serde_json::{Value, json};
+use stdx::sync::Mutex;
 
 use super::builtin;
 use super::cache::{Cache, Entry};
@@ -93,7 +94,7 @@ impl Cni {
             return Ok(());
         }
         builtin::check_cidrs(cidrs).map_err(Error::configuration)?;
-        let mut known = self.pod_cidrs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.pod_cidrs.lock();
         if *known != cidrs {
             write_cidrs(&self.options.state_dir, cidrs)?;
             *known = cidrs.to_vec();
@@ -185,7 +186,7 @@ impl Cni {
             }
             Err(error) => return Err(NotReady(error.to_string())),
         }
-        let cidrs = self.pod_cidrs.lock().unwrap_or_else(PoisonError::into_inner);
+        let cidrs = self.pod_cidrs.lock();
         if cidrs.is_empty() {
             let text = "the node's pod CIDR is not known yet, and there is no network config in";
             return Err(NotReady(format!("{text} {}", self.options.conf_dir.display())));

@@ -5,8 +5,9 @@
 //! lost where the process ends before.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
+
+use stdx::sync::Mutex;
 
 use crate::netlink::{Error, Rtnl};
 
@@ -25,7 +26,7 @@ struct Running {
 impl Reaper {
     /// Has a device of the calling thread's namespace deleted soon. All callers are in the same.
     pub fn delete(&self, name: &str) -> Result<(), Error> {
-        let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running = self.0.lock();
         if running.is_none() {
             *running = Some(start().map_err(|error| Error::new("start the thread that deletes devices", error))?);
         }
@@ -39,7 +40,7 @@ impl Reaper {
 
     /// Waits until all that was asked for is done.
     pub fn settle(&self) {
-        let running = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let running = self.0.lock().take();
         if let Some(Running { sender, thread }) = running {
             drop(sender);
             let _ = thread.join();

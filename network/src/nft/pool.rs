@@ -1,7 +1,7 @@
 //! Sockets that are kept. The kernel waits, when one is closed, until all that was deleted before is taken apart:
 //! milliseconds that nobody has to spend.
 
-use std::sync::{Mutex, PoisonError};
+use stdx::sync::Mutex;
 
 use super::Nft;
 use crate::netlink::Error;
@@ -15,10 +15,10 @@ pub struct Pool(Mutex<Vec<Nft>>);
 
 impl Pool {
     pub fn with<T>(&self, work: impl FnOnce(&mut Nft) -> Result<T, Error>) -> Result<T, Error> {
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let kept = self.0.lock().pop();
         let mut nft = kept.map_or_else(Nft::open, Ok)?;
         let outcome = work(&mut nft);
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.0.lock();
         if kept.len() < KEPT {
             kept.push(nft);
         }

@@ -24,8 +24,9 @@ mod store;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 
+use stdx::sync::RwLock;
 use tokio::sync::Semaphore;
 
 pub use demo::NAME as DEMO_IMAGE;
@@ -215,16 +216,13 @@ impl Images {
     fn known(&self) -> Result<Arc<Known>> {
         let path = self.root().join("index.json");
         let stamp = stamp(&path)?;
-        if let Ok(known) = self.inner.known.read()
-            && known.stamp == stamp
-        {
-            return Ok(known.clone());
+        let known = self.inner.known.read().clone();
+        if known.stamp == stamp {
+            return Ok(known);
         }
         let index = read_index(&path)?;
         let known = Arc::new(Known { stamp, images: index.all(), index });
-        if let Ok(mut place) = self.inner.known.write() {
-            *place = known.clone();
-        }
+        *self.inner.known.write() = known.clone();
         Ok(known)
     }
 

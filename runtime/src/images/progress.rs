@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
+
+use stdx::sync::Mutex;
 
 use super::digest::Digest;
 
@@ -126,7 +127,7 @@ impl Lines {
 
 impl Progress for Lines {
     fn report(&self, event: Event<'_>) {
-        let Ok(mut state) = self.state.lock() else { return };
+        let mut state = self.state.lock();
         state.0.add(event);
         if !self.is_due(event, state.1) {
             return;

@@ -2,8 +2,9 @@
 //! given its place when those below it have theirs.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 
+use stdx::sync::Mutex;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore, mpsc};
 use tokio::task::JoinSet;
 
@@ -25,7 +26,7 @@ pub struct Flights(Mutex<HashMap<Digest, Weak<AsyncMutex<()>>>>);
 
 impl Flights {
     fn of(&self, digest: &Digest) -> Arc<AsyncMutex<()>> {
-        let Ok(mut flights) = self.0.lock() else { return Arc::default() };
+        let mut flights = self.0.lock();
         flights.retain(|_, flight| flight.strong_count() > 0);
         if let Some(flight) = flights.get(digest).and_then(Weak::upgrade) {
             return flight;

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with};
+use stdx::sync::Mutex;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, oneshot};
 
@@ -29,10 +30,6 @@ struct Shared {
     waiting: Mutex<Waiting>,
     /// Who wants to know how an executed process ended.
     execs: Mutex<BTreeMap<String, oneshot::Sender<i32>>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 /// A socket's path may be longer than an address holds; through its open directory it is short.
@@ -78,7 +75,7 @@ impl ShimClient {
     pub async fn call_with_files(&self, call: Call, files: &[BorrowedFd<'_>]) -> Result<(Reply, Vec<OwnedFd>)> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (sender, receiver) = oneshot::channel();
-        lock(&self.shared.waiting).insert(id, sender);
+        self.shared.waiting.lock().insert(id, sender);
         self.send(&Request { id, call }, files).await.at("asking the shim")?;
         match receiver.await {
             Ok((Reply::Failed(reason), _)) => refused(reason),
@@ -90,12 +87,12 @@ impl ShimClient {
     /// How the executed process ends; to be asked before it is started.
     pub fn exec_exit(&self, exec: &str) -> oneshot::Receiver<i32> {
         let (sender, receiver) = oneshot::channel();
-        lock(&self.shared.execs).insert(exec.to_string(), sender);
+        self.shared.execs.lock().insert(exec.to_string(), sender);
         receiver
     }
 
     pub fn forget_exec(&self, exec: &str) {
-        lock(&self.shared.execs).remove(exec);
+        self.shared.execs.lock().remove(exec);
     }
 
     async fn send(&self, request: &Request, files: &[BorrowedFd<'_>]) -> io::Result<()> {
@@ -130,12 +127,12 @@ async fn read(shared: Arc<Shared>, events: mpsc::UnboundedSender<Event>) {
         };
         match received {
             Ok(Some((Answer::Reply { id, reply }, files))) => {
-                if let Some(sender) = lock(&shared.waiting).remove(&id) {
+                if let Some(sender) = shared.waiting.lock().remove(&id) {
                     let _ = sender.send((reply, files));
                 }
             }
             Ok(Some((Answer::Event(Event::ExecExit { exec, code }), _))) => {
-                if let Some(sender) = lock(&shared.execs).remove(&exec) {
+                if let Some(sender) = shared.execs.lock().remove(&exec) {
                     let _ = sender.send(code);
                 }
             }
@@ -150,6 +147,6 @@ async fn read(shared: Arc<Shared>, events: mpsc::UnboundedSender<Event>) {
         }
     }
     // Dropping the senders tells all who wait.
-    lock(&shared.waiting).clear();
-    lock(&shared.execs).clear();
+    shared.waiting.lock().clear();
+    shared.execs.lock().clear();
 }

@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use cri::{ContainerConfig, ContainerEventType, CreateContainerRequest, NamespaceMode, PodSandboxConfig};
+use stdx::sync::Mutex;
 use tokio::sync::watch;
 
 use super::devices::devices;
 use super::records::{self, ContainerRecord, Stage};
 use super::sandboxes::{SHARED_FILES, remove_directory};
-use super::state::{Container, Sandbox, Status, lock};
+use super::state::{Container, Sandbox, Status};
 use super::{Service, blocking, fault, new_id};
 use crate::error::{Context, Error, Result, refused};
 use crate::images::Image;
@@ -155,7 +156,7 @@ impl Service {
                 let bounding = plan::capabilities(&context, &self.0.host)?.bounding;
                 let path = self.0.options.state.join(format!("seccomp-{bounding:x}"));
                 // One that is there may be of an earlier version, which allowed other calls.
-                if !lock(&self.0.filters).insert(bounding) && path.exists() {
+                if !self.0.filters.lock().insert(bounding) && path.exists() {
                     return Ok(Some(path));
                 }
                 (path, seccomp::default_profile(bounding))

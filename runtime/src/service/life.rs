@@ -9,7 +9,7 @@ use cri::{ContainerEventType, ContainerState};
 
 use super::records::{self, ContainerRecord, Stage};
 use super::sandboxes::remove_directory;
-use super::state::{Container, Status, lock};
+use super::state::{Container, Status};
 use super::{Service, blocking, fault};
 use crate::container::user::User;
 use crate::error::{Context, Error, Result, refused};
@@ -32,7 +32,7 @@ impl Service {
             return refused(format!("sandbox {:?} is not running", container.sandbox.id));
         };
         let spec = read_spec(&container.directory)?;
-        lock(&container.record).started = true;
+        container.record.lock().started = true;
         records::write(&container.directory, &container.record())?;
         fault::point("start-recorded");
         match shim.call(Call::Start(start_of(&spec)), &[]).await {
@@ -55,7 +55,7 @@ impl Service {
     fn start_failed(&self, container: &Arc<Container>, reason: &str) -> Result<()> {
         let now = Now::get().0;
         {
-            let mut record = lock(&container.record);
+            let mut record = container.record.lock();
             (record.failure, record.failed_at) = (reason.to_string(), now);
         }
         container.status.send_modify(|status| *status = status.failed(now, reason));
@@ -117,7 +117,7 @@ impl Service {
     pub(super) async fn remove(&self, container: &Arc<Container>) -> Result<()> {
         self.stop(container, Duration::ZERO).await?;
         let _changing = container.changing.lock().await;
-        lock(&container.record).removing = true;
+        container.record.lock().removing = true;
         records::write(&container.directory, &container.record())?;
         fault::point("container-removing");
         if let Some(shim) = container.sandbox.shim() {
@@ -162,7 +162,7 @@ impl Service {
         let text = serde_json::to_vec(&spec).map_err(std::io::Error::from).at("writing the specification")?;
         records::replace(&container.directory.join(SPEC_FILE), &text)?;
         let merged = {
-            let mut record = lock(&container.record);
+            let mut record = container.record.lock();
             let config = record.config.get_or_insert_with(Default::default);
             let linux = config.linux.get_or_insert_with(Default::default);
             let merged = plan::merged(linux.resources.clone().unwrap_or_default(), asked);

@@ -76,11 +76,11 @@ pub(crate) struct Inner {
     sandboxes: Table<Sandbox>,
     containers: Table<Container>,
     /// Names in use, so that a repeated request does not make a second pod.
-    names: std::sync::Mutex<BTreeMap<String, String>>,
+    names: stdx::sync::Mutex<BTreeMap<String, String>>,
     events: broadcast::Sender<ContainerEventResponse>,
     streaming: Streaming,
     /// Default seccomp filters that this process has written, by the capabilities they are for.
-    filters: std::sync::Mutex<BTreeSet<u64>>,
+    filters: stdx::sync::Mutex<BTreeSet<u64>>,
     /// SELinux options that were ignored are reported once.
     selinux_ignored: std::sync::Once,
     /// The directory of records is this process's alone.
@@ -149,7 +149,7 @@ impl Service {
 
     /// Takes a name for an id; an error if another has it.
     fn reserve(&self, name: &str, id: &str) -> Result<()> {
-        let mut names = state::lock(&self.0.names);
+        let mut names = self.0.names.lock();
         match names.get(name) {
             Some(other) if other != id => refused(format!("name {name:?} is reserved for {other:?}")),
             _ => {
@@ -160,7 +160,7 @@ impl Service {
     }
 
     fn release_names(&self, id: &str) {
-        state::lock(&self.0.names).retain(|_, owner| owner != id);
+        self.0.names.lock().retain(|_, owner| owner != id);
     }
 
     fn publish(&self, id: &str, sandbox: &Arc<Sandbox>, kind: ContainerEventType) {

@@ -2,9 +2,10 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use cri::ContainerState;
+use stdx::sync::Mutex;
 
 use super::Service;
 use super::containers::new_container;
@@ -81,12 +82,12 @@ impl Service {
         };
         match status {
             Ok(Reply::Status { pause, containers }) => {
-                super::state::lock(&sandbox.record).pause = pause;
+                sandbox.record.lock().pause = pause;
                 Some(containers)
             }
             _ => {
                 tracing::warn!(sandbox = sandbox.id, "the pod's shim is gone");
-                super::state::lock(&sandbox.record).pause = 0;
+                sandbox.record.lock().pause = 0;
                 self.end_processes(sandbox).await;
                 None
             }

@@ -3,15 +3,16 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use cri::{ContainerEventType, DNSConfig, LinuxContainerResources, PodSandboxConfig, RunPodSandboxRequest};
+use stdx::sync::Mutex;
 use tokio::sync::mpsc;
 
 use super::client::{self, ShimClient};
 use super::records::{self, SandboxRecord, Stage};
-use super::state::{Sandbox, lock};
+use super::state::Sandbox;
 use super::{Service, blocking, fault, new_id};
 use crate::error::{Context, Result, refused};
 use crate::plan;
@@ -69,7 +70,7 @@ impl Service {
         let shim = self.adopt(sandbox).await?;
         match shim.call(Call::Sandbox(Box::new(spec)), &[]).await? {
             Reply::Sandbox { pid, warnings } => {
-                lock(&sandbox.record).pause = pid;
+                sandbox.record.lock().pause = pid;
                 for warning in warnings {
                     tracing::warn!(sandbox = sandbox.id, warning);
                 }
@@ -81,10 +82,10 @@ impl Service {
             // Its process is on record before it is connected, so that it can be disconnected.
             records::write(&sandbox.directory, &sandbox.record())?;
             let ips = self.0.network.add(&sandbox.record()).await?;
-            lock(&sandbox.record).ips = ips;
+            sandbox.record.lock().ips = ips;
         }
         fault::point("network-added");
-        lock(&sandbox.record).stage = Stage::Ready as i32;
+        sandbox.record.lock().stage = Stage::Ready as i32;
         records::write(&sandbox.directory, &sandbox.record())?;
         self.0.sandboxes.insert(&sandbox.id, sandbox.clone());
         fault::point("sandbox-ready");
@@ -98,7 +99,7 @@ impl Service {
         let (shim, events) = ShimClient::open(&sandbox.directory)?;
         let shim = Arc::new(shim);
         shim.call(Call::Watch, &[]).await?;
-        *lock(&sandbox.shim) = Some(shim.clone());
+        *sandbox.shim.lock() = Some(shim.clone());
         tokio::spawn(follow(self.clone(), sandbox.clone(), events));
         Ok(shim)
     }
@@ -120,8 +121,8 @@ impl Service {
         }
         fault::point("sandbox-stopping");
         self.end(sandbox).await?;
-        lock(&sandbox.record).stage = Stage::Stopped as i32;
-        lock(&sandbox.record).pause = 0;
+        sandbox.record.lock().stage = Stage::Stopped as i32;
+        sandbox.record.lock().pause = 0;
         records::write(&sandbox.directory, &sandbox.record())?;
         self.publish(&sandbox.id, sandbox, ContainerEventType::Stopped);
         Ok(())
@@ -135,7 +136,7 @@ impl Service {
         resources: Option<LinuxContainerResources>,
     ) -> Result<()> {
         {
-            let mut record = lock(&sandbox.record);
+            let mut record = sandbox.record.lock();
             let linux = record.config.get_or_insert_with(Default::default).linux.get_or_insert_with(Default::default);
             linux.overhead = overhead.or(linux.overhead.take());
             linux.resources = resources.or(linux.resources.take());
@@ -228,7 +229,7 @@ async fn follow(service: Service, sandbox: Arc<Sandbox>, mut events: mpsc::Unbou
             Event::ExecExit { .. } => {}
         }
     }
-    *lock(&sandbox.shim) = None;
+    *sandbox.shim.lock() = None;
     if sandbox.stage() == Stage::Ready {
         service.lost_shim(&sandbox);
     }
@@ -238,7 +239,7 @@ impl Service {
     /// The pod's namespaces have lost their holder: the sandbox is not ready any more, which its client has to know at
     /// once, since nothing else of the pod may change.
     fn lost_pause(&self, sandbox: &Arc<Sandbox>) {
-        lock(&sandbox.record).pause = 0;
+        sandbox.record.lock().pause = 0;
         if sandbox.stage() != Stage::Ready || sandbox.changing.try_lock().is_err() {
             // It is being made or stopped: whoever does so hears of it.
             return;
@@ -258,7 +259,7 @@ impl Service {
         }
         tracing::warn!(sandbox = sandbox.id, "the pod's shim is gone");
         self.kill_groups(sandbox);
-        lock(&sandbox.record).pause = 0;
+        sandbox.record.lock().pause = 0;
         for container in self.containers_of(&sandbox.id) {
             if container.is_running() {
                 self.read_exit(&container);

@@ -2,19 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use cri::{ContainerState, LinuxContainerResources, PodSandboxConfig};
+use stdx::sync::Mutex;
 use tokio::sync::watch;
 
 use super::client::ShimClient;
 use super::records::{ContainerRecord, SandboxRecord, Stage};
 use crate::container::user::User;
 use crate::shim::protocol::Exit;
-
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
 
 pub struct Sandbox {
     pub id: String,
@@ -27,19 +24,19 @@ pub struct Sandbox {
 
 impl Sandbox {
     pub fn record(&self) -> SandboxRecord {
-        lock(&self.record).clone()
+        self.record.lock().clone()
     }
 
     pub fn config(&self) -> PodSandboxConfig {
-        lock(&self.record).config()
+        self.record.lock().config()
     }
 
     pub fn stage(&self) -> Stage {
-        lock(&self.record).stage()
+        self.record.lock().stage()
     }
 
     pub fn shim(&self) -> Option<Arc<ShimClient>> {
-        lock(&self.shim).clone()
+        self.shim.lock().clone()
     }
 }
 
@@ -128,7 +125,7 @@ pub struct Container {
 
 impl Container {
     pub fn record(&self) -> ContainerRecord {
-        lock(&self.record).clone()
+        self.record.lock().clone()
     }
 
     pub fn status(&self) -> Status {
@@ -151,20 +148,20 @@ impl<T> Default for Table<T> {
 
 impl<T> Table<T> {
     pub fn insert(&self, id: &str, value: Arc<T>) {
-        lock(&self.0).insert(id.to_string(), value);
+        self.0.lock().insert(id.to_string(), value);
     }
 
     pub fn remove(&self, id: &str) {
-        lock(&self.0).remove(id);
+        self.0.lock().remove(id);
     }
 
     pub fn all(&self) -> Vec<Arc<T>> {
-        lock(&self.0).values().cloned().collect()
+        self.0.lock().values().cloned().collect()
     }
 
     /// By the whole id, or by a beginning that only one has.
     pub fn find(&self, id: &str) -> Option<Arc<T>> {
-        let table = lock(&self.0);
+        let table = self.0.lock();
         if id.is_empty() {
             return None;
         }

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -19,6 +19,7 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use stdx::sync::Mutex;
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::error::{Result, refused};
@@ -65,7 +66,7 @@ impl Streaming {
     pub fn url(&self, session: Session) -> Result<String> {
         let token = new_id()?;
         let url = format!("http://{}/{}/{token}", self.address, session.name());
-        let mut waiting = lock(&self.waiting);
+        let mut waiting = self.waiting.lock();
         waiting.retain(|_, (_, since)| since.elapsed() < LIFETIME);
         if waiting.len() >= MOST_SESSIONS {
             return refused("too many streaming sessions are waiting");
@@ -76,13 +77,9 @@ impl Streaming {
 
     /// Begins to serve; the service ends with the process.
     pub fn serve(&self, service: Service) {
-        let Some(listener) = lock(&self.listener).take() else { return };
+        let Some(listener) = self.listener.lock().take() else { return };
         tokio::spawn(accept(listener, service, self.waiting.clone()));
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 async fn accept(listener: TcpListener, service: Service, waiting: Waiting) {
@@ -126,6 +123,6 @@ fn answer(request: Request<Incoming>, service: &Service, waiting: &Waiting) -> R
 /// The session behind a path, which nobody else can have from now on.
 fn take(waiting: &Waiting, path: &str) -> Option<Session> {
     let (name, token) = path.strip_prefix('/')?.split_once('/')?;
-    let (session, since) = lock(waiting).remove(token)?;
+    let (session, since) = waiting.lock().remove(token)?;
     (session.name() == name && since.elapsed() < LIFETIME).then_some(session)
 }

@@ -89,7 +89,7 @@ async fn a_rest_is_asked_for_where_it_broke_off() {
     let ranges: Vec<Option<usize>> =
         server.seen().iter().filter(|request| request.path.contains(&content.layers[0])).map(Request::range).collect();
     assert_eq!(ranges, [None, Some(50_000), Some(100_000), Some(150_000)]);
-    assert_eq!(heard.bytes.lock().unwrap()[&content.layers[0]], content.blobs[&content.layers[0]].len() as u64);
+    assert_eq!(heard.bytes.lock()[&content.layers[0]], content.blobs[&content.layers[0]].len() as u64);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,10 +1,11 @@
 //! A registry that does what a test tells it: it lies, breaks off, redirects and asks for tokens.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use runtime::images::Digest;
 use serde_json::json;
+use stdx::sync::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
@@ -101,7 +102,7 @@ impl Server {
     }
 
     pub fn seen(&self) -> Vec<Request> {
-        self.seen.lock().unwrap().clone()
+        self.seen.lock().clone()
     }
 
     pub fn count(&self, path: &str) -> usize {
@@ -124,7 +125,7 @@ pub async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin, log: &Mutex<
     while let Some(request) = read(&mut stream, &mut buffer).await {
         let answer = handler(&request);
         let bare = request.method == "HEAD";
-        log.lock().unwrap().push(request);
+        log.lock().push(request);
         let mut head = format!("HTTP/1.1 {} X\r\n", answer.status);
         let has_length = answer.headers.iter().any(|(name, _)| name == "Content-Length");
         for (name, value) in &answer.headers {

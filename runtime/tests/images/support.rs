@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use runtime::images::layer::tar::{Entry, Kind, Writer};
 use runtime::images::progress::Event;
 use runtime::images::{Config, Images, Options, Progress, Proxies, Silent, Timeouts};
+use stdx::sync::Mutex;
 
 pub struct Store {
     pub images: Images,
@@ -138,21 +138,21 @@ impl Progress for Heard {
             Event::Downloaded { .. } => "downloaded".to_owned(),
             Event::Unpacked { .. } => "unpacked".to_owned(),
             Event::Read { done, all } => {
-                self.read.lock().unwrap().push((done, all));
+                self.read.lock().push((done, all));
                 return;
             }
             Event::Bytes { layer, done, .. } => {
-                self.bytes.lock().unwrap().insert(layer.to_string(), done);
+                self.bytes.lock().insert(layer.to_string(), done);
                 return;
             }
         };
-        self.lines.lock().unwrap().push(line);
+        self.lines.lock().push(line);
     }
 }
 
 impl Heard {
     pub fn count(&self, line: &str) -> usize {
-        self.lines.lock().unwrap().iter().filter(|other| *other == line).count()
+        self.lines.lock().iter().filter(|other| *other == line).count()
     }
 }
 

@@ -1,11 +1,12 @@
 //! Who is asked, who is believed, and who is shown a credential.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
 use runtime::images::{Credentials, Error, Proxies, Silent};
 use rustls::pki_types::PrivateKeyDer;
+use stdx::sync::Mutex;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
@@ -302,7 +303,7 @@ async fn tls_through_a_proxy() {
             let (tls, own, asked, log) = (tls.clone(), own.clone(), asked.clone(), log.clone());
             tokio::spawn(async move {
                 let request = server::read(&mut stream, &mut Vec::new()).await.unwrap();
-                asked.lock().unwrap().push(request);
+                asked.lock().push(request);
                 stream.write_all(b"HTTP/1.1 200 Go ahead\r\n\r\n").await.unwrap();
                 let stream = tls.accept(stream).await.unwrap();
                 let answer = move |request: &Request| own.answer(request);
@@ -316,10 +317,10 @@ async fn tls_through_a_proxy() {
     let (hosts, proxies) = (vec![directory.path().join("certs.d")], through(&address));
     let store = Store::with(|options| (options.hosts, options.proxies) = (hosts, proxies));
     assert_eq!(store.images.pull("registry.test/a:1", None, &Silent).await.unwrap(), content.id);
-    let asked = tunnels.lock().unwrap().clone();
+    let asked = tunnels.lock().clone();
     assert!(!asked.is_empty() && asked.iter().all(|request| request.method == "CONNECT"), "{asked:?}");
     assert!(asked.iter().all(|request| request.path == "registry.test:443"));
-    let inside: Vec<Request> = inside.lock().unwrap().clone();
+    let inside: Vec<Request> = inside.lock().clone();
     assert!(inside.iter().all(|request| request.header("proxy-authorization").is_none()), "that is the proxy's alone");
     proxy.abort();
 }

@@ -1,12 +1,13 @@
 //! Arguments of plugins.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::field::Path;
 use api::validation;
 use api::{Str, Tree};
+use stdx::sync::Mutex;
 
 use super::reader::Reader;
 use crate::plugins::allocation::Weighted;

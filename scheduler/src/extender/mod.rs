@@ -8,9 +8,10 @@ mod wire;
 
 use std::collections::HashMap;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use api::{Str, Tree};
+use stdx::sync::{Mutex, MutexGuard};
 
 use crate::config::ExtenderConfig;
 use crate::framework::{Candidate, Cycle, Hands, Plugin, Point, PreFilter, PreScore, Refusal, Slot, Verdict, Working};
@@ -50,7 +51,7 @@ impl Extenders {
     }
 
     fn said(&self) -> MutexGuard<'_, HashMap<Str, Said>> {
-        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+        self.said.lock()
     }
 
     fn answer(&self, pod: &Pod) -> Option<Arc<Answer>> {

@@ -12,7 +12,7 @@ struct Fixed {
 impl Wire for Fixed {
     fn post<'a>(&'a self, _: &'a ExtenderConfig, verb: &'a str, body: Vec<u8>) -> Posting<'a> {
         let asked = (verb.to_string(), String::from_utf8_lossy(&body).into_owned());
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).push(asked);
+        self.asked.lock().push(asked);
         let answer = self.answers.iter().find(|(known, _)| *known == verb).map(|(_, answer)| *answer);
         Box::pin(async move {
             answer.unwrap_or(Err("nobody is there")).map(|text| text.as_bytes().to_vec()).map_err(String::from)
@@ -61,7 +61,7 @@ async fn nodes_are_refused_and_rated() {
     let (result, extenders, wire) = ask(extender(false), vec![("filter", Ok(left)), ("rate", Ok(rated))]).await;
     assert_eq!(result, Ok(()));
     assert_eq!(verdicts(&extenders), [(None, 60), (None, 200), (Some((false, "no licence".to_string())), 0)]);
-    let asked = wire.asked.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let asked = wire.asked.lock().clone();
     assert!(asked[0].1.contains(r#""NodeNames":["a","b","c"],"Nodes":null"#), "{}", asked[0].1);
     assert!(asked[1].1.contains(r#""NodeNames":["a","b"]"#), "{}", asked[1].1);
     let pod = crate::testing::pod("p").pod();
@@ -137,7 +137,7 @@ async fn screen(
     };
     let left = extenders.screen(cycle, candidates).map(|left| left.iter().map(text).collect());
     assert!(extenders.question(&pod).is_none(), "it was asked");
-    let asked = wire.asked.lock().unwrap_or_else(PoisonError::into_inner)[0].1.clone();
+    let asked = wire.asked.lock()[0].1.clone();
     (left, asked)
 }
 

@@ -1,9 +1,10 @@
 //! A cluster twice: as plain objects for the reference, and as a snapshot.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use api::Tree;
+use stdx::sync::Mutex;
 
 use crate::model::{Labels, Node, Pod};
 use crate::reference::World;
@@ -19,8 +20,8 @@ impl Kept {
         self.objects().insert((kind, key), Arc::new(object.clone()));
     }
 
-    fn objects(&self) -> std::sync::MutexGuard<'_, BTreeMap<(Kind, String), Arc<Tree>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn objects(&self) -> stdx::sync::MutexGuard<'_, BTreeMap<(Kind, String), Arc<Tree>>> {
+        self.0.lock()
     }
 }
 

@@ -8,11 +8,12 @@ mod watched;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use api::{Str, Tree, tree};
 use client::{Change, Client, Clock, Events, Informers, Note, Random, Recorder, Resource, Selection, Store};
+use stdx::sync::{Mutex, MutexGuard};
 use tokio::sync::{Notify, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
@@ -237,7 +238,7 @@ impl Explainer {
 
 impl Shared {
     pub(crate) fn core(&self) -> MutexGuard<'_, Core> {
-        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+        self.core.lock()
     }
 
     fn render_metrics(&self) -> String {

@@ -2,10 +2,11 @@
 //! word on a pod is what is written, one write at a time for each.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use api::{Str, Tree, list, tree};
 use client::{Ended, Key, Patch, Queue, Result, split};
+use stdx::sync::{Mutex, MutexGuard};
 
 use super::{PODS, Shared};
 use crate::core::Nominated;
@@ -44,7 +45,7 @@ impl Statuses {
     }
 
     fn all(&self) -> MutexGuard<'_, BTreeMap<Key, Wanted>> {
-        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
+        self.wanted.lock()
     }
 
     /// It could not be written: it is wanted still, unless something newer is.

@@ -1,10 +1,11 @@
 //! What is watched, and how it reaches the core.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use api::Tree;
 use client::{Change, Informers, Resource, Selection, Store};
+use stdx::sync::Mutex;
 use tokio::time::Instant;
 
 use super::{LIVING_PODS, NAMESPACES, NODES, Shared};
@@ -88,7 +89,7 @@ fn pod_changed(core: &mut Core, change: &Change, now: Instant) {
 /// Kept for good: there are as many as a process has profiles.
 pub fn name_for_good(name: &str) -> &'static str {
     static NAMES: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
-    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut names = NAMES.lock();
     if let Some(known) = names.iter().find(|known| **known == name) {
         return known;
     }

@@ -2,8 +2,9 @@
 //! batch is delivered.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use stdx::sync::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
@@ -146,7 +147,7 @@ impl Backend {
 
     /// Begins to deliver batches, on the runtime of the caller.
     pub fn start(&self, ending: &watch::Sender<bool>) -> Option<JoinHandle<()>> {
-        let (batch, events) = self.idle.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        let (batch, events) = self.idle.lock().take()?;
         let max_bytes = if self.truncate.enabled { self.truncate.max_batch } else { usize::MAX };
         Some(tokio::spawn(batch::run(batch, max_bytes, events, ending.subscribe(), self.sink.clone())))
     }

@@ -4,9 +4,10 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use stdx::sync::{Condvar, Mutex, MutexGuard};
 use tokio::sync::{Notify, oneshot};
 
 /// What the flags say; 0 is no bound.
@@ -66,7 +67,7 @@ impl Log {
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock()
     }
 
     /// Adds a line made of these pieces; false where there is no room for it.
@@ -148,7 +149,7 @@ impl Log {
     fn take(&self, bytes: &mut Vec<u8>) -> (Vec<oneshot::Sender<io::Result<()>>>, bool) {
         let wait = |waiting: MutexGuard<'_, Waiting>| {
             let idle = |waiting: &mut Waiting| waiting.bytes.is_empty() && waiting.told.is_empty() && !waiting.closed;
-            self.filled.wait_while(waiting, idle).unwrap_or_else(PoisonError::into_inner).told.is_empty()
+            self.filled.wait_while(waiting, idle).told.is_empty()
         };
         if wait(self.lock()) {
             linger();

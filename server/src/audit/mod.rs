@@ -13,7 +13,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use api::Tree;
@@ -21,6 +21,7 @@ use api::status::Status;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, header};
 use prometheus::Registry;
+use stdx::sync::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -131,13 +132,13 @@ impl Audit {
     pub fn start(&self, registry: &Registry) {
         self.counts.register(registry);
         let started = self.backends.iter().filter_map(|backend| backend.start(&self.ending));
-        self.running.lock().unwrap_or_else(PoisonError::into_inner).extend(started);
+        self.running.lock().extend(started);
     }
 
     /// No more events come: those that wait go out, unless that takes too long.
     pub async fn stop(&self) {
         self.ending.send_replace(true);
-        let running = std::mem::take(&mut *self.running.lock().unwrap_or_else(PoisonError::into_inner));
+        let running = std::mem::take(&mut *self.running.lock());
         let all = async {
             for task in running {
                 let _ = task.await;

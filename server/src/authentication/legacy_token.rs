@@ -2,13 +2,14 @@
 //! others than the secret has.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use api::{Tree, base64, json, time, tree};
 use aws_lc_rs::constant_time;
 use bytes::Bytes;
 use http::{Request, header};
 use kinds::User;
+use stdx::sync::Mutex;
 
 use super::{Question, Verdict, finished};
 use crate::filters::local;
@@ -88,7 +89,7 @@ struct State {
 
 impl Uses {
     fn note(&self, secret: &str, today: String) {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.lock();
         if state.noted.get(secret) == Some(&today) {
             return;
         }
@@ -100,7 +101,7 @@ impl Uses {
     }
 
     fn take(&self) -> Vec<(String, String)> {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner).waiting)
+        std::mem::take(&mut self.0.lock().waiting)
     }
 }
 

@@ -1,12 +1,12 @@
 //! Tokens that another server judges, by a TokenReview. Its answers are kept for a while.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use api::{Tree, json, tree};
 use aws_lc_rs::digest;
 use kinds::User;
+use stdx::sync::Mutex;
 use tokio::time::Instant;
 
 use super::union::Identity;
@@ -46,14 +46,14 @@ impl Webhook {
     }
 
     fn cached(&self, key: &Fingerprint) -> Option<Option<Identity>> {
-        let cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        let cache = self.cache.lock();
         let cached = cache.get(key).filter(|cached| cached.until > Instant::now())?;
         Some(cached.identity.clone())
     }
 
     fn keep(&self, key: Fingerprint, identity: Option<Identity>) {
         let now = Instant::now();
-        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cache = self.cache.lock();
         if cache.len() >= MAX_CACHED {
             cache.retain(|_, cached| cached.until > now);
         }

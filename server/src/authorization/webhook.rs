@@ -2,12 +2,13 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::selector::{Operator, Requirement};
 use api::{Tree, json, list, tree};
 use kinds::User;
+use stdx::sync::Mutex;
 
 use super::{Attributes, Authorizer, Decision, Known, Reason, Verdict, Wait};
 use crate::outbound::callout::kubeconfig::Remote;
@@ -96,8 +97,8 @@ impl Webhook {
         }
     }
 
-    fn answers(&self) -> std::sync::MutexGuard<'_, Answers> {
-        self.answers.lock().unwrap_or_else(PoisonError::into_inner)
+    fn answers(&self) -> stdx::sync::MutexGuard<'_, Answers> {
+        self.answers.lock()
     }
 }
 

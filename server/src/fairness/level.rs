@@ -1,8 +1,9 @@
 //! A priority level at work: the queues behind a lock, and the seats that requests hold.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use stdx::sync::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -122,7 +123,7 @@ impl Level {
     }
 
     fn hold(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn since(&self, now: Instant) -> Duration {

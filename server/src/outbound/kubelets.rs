@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::Tree;
 use api::status::Status;
 use arc_swap::ArcSwap;
 use rustls::ClientConfig;
+use stdx::sync::Mutex;
 
 use crate::outbound::callout::Identity;
 use crate::outbound::callout::trust::{self, Trust};
@@ -121,12 +122,12 @@ impl Resolver {
     }
 
     fn known(&self, host: &str) -> Option<bool> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.0.lock();
         known.get(host).filter(|(_, at)| at.elapsed() < RESOLVED_FOR).map(|(resolves, _)| *resolves)
     }
 
     fn remember(&self, host: &str, resolves: bool) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock();
         if known.len() >= MOST_NAMES {
             known.clear();
         }

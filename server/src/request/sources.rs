@@ -3,10 +3,11 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use stdx::sync::Mutex;
 use tokio::sync::Notify;
 
 /// The most connections that are counted at once.
@@ -37,7 +38,7 @@ impl Sources {
     /// Counts a connection; None where its source, or all sources together, have too many.
     pub fn admit(self: &Arc<Self>, address: IpAddr) -> Option<Seat> {
         let source = network_of(address);
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.counts.lock();
         let count = counts.by_source.get(&source).copied().unwrap_or(0);
         if counts.total >= self.limits.total || count >= self.limits.per_source {
             return None;
@@ -48,7 +49,7 @@ impl Sources {
     }
 
     fn release(&self, source: IpAddr) {
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.counts.lock();
         counts.total = counts.total.saturating_sub(1);
         match counts.by_source.get_mut(&source) {
             Some(count) if *count > 1 => *count -= 1,
@@ -120,7 +121,7 @@ mod tests {
         assert!(admit("10.0.0.1").is_none());
         drop(second);
         drop(_kept);
-        assert!(sources.counts.lock().expect("a lock").by_source.is_empty(), "nothing is kept of sources that left");
+        assert!(sources.counts.lock().by_source.is_empty(), "nothing is kept of sources that left");
     }
 
     #[test]

@@ -35,7 +35,7 @@ impl Turns {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
+    use stdx::sync::Mutex;
 
     use super::*;
 
@@ -51,15 +51,15 @@ mod tests {
                 turns.next().await;
                 if at == 0 {
                     let ran = ran.clone();
-                    tokio::spawn(async move { ran.lock().expect("a lock").push("other") });
+                    tokio::spawn(async move { ran.lock().push("other") });
                 }
-                ran.lock().expect("a lock").push("crowd");
+                ran.lock().push("crowd");
             }));
         }
         for task in tasks {
             task.await.expect("it ran");
         }
-        let ran = ran.lock().expect("a lock");
+        let ran = ran.lock();
         let other = ran.iter().position(|who| *who == "other").expect("it ran");
         assert!(other <= 2, "{ran:?}");
         assert_eq!(ran.len(), 11);

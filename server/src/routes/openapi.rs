@@ -3,13 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::io::Read;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use ::openapi::{Api, Encoding, Texts, v2, v3};
 use api::json;
 use api::status::Status;
 use bytes::Bytes;
 use http::{HeaderValue, Method, header};
+use stdx::sync::Mutex;
 
 use crate::Server;
 use crate::call::{Answer, Call, answer};
@@ -164,13 +165,13 @@ fn unpack(gzip: &[u8]) -> Vec<u8> {
 /// The document of a name ("" for v2), made where it is not kept yet.
 async fn find(server: &Arc<Server>, name: &str, encoding: Encoding) -> Result<Option<Arc<Document>>, Status> {
     let key = (name.to_string(), encoding == Encoding::Protobuf);
-    if let Some(document) = lock(&server.openapi.kept).get(&key) {
+    if let Some(document) = server.openapi.kept.lock().get(&key) {
         return Ok(Some(document.clone()));
     }
     let name = name.to_string();
     let made = tokio::task::spawn_blocking(move || make(&name, encoding)).await.map_err(Status::internal)?;
     let Some(document) = made.map(Arc::new) else { return Ok(None) };
-    lock(&server.openapi.kept).insert(key, document.clone());
+    server.openapi.kept.lock().insert(key, document.clone());
     Ok(Some(document))
 }
 
@@ -183,11 +184,11 @@ fn make(name: &str, encoding: Encoding) -> Option<Document> {
 
 /// The hash of every v3 document, by name.
 async fn hashes(server: &Arc<Server>) -> Result<Arc<BTreeMap<String, String>>, Status> {
-    if let Some(hashes) = &*lock(&server.openapi.hashes) {
+    if let Some(hashes) = &*server.openapi.hashes.lock() {
         return Ok(hashes.clone());
     }
     let hashes = Arc::new(tokio::task::spawn_blocking(make_hashes).await.map_err(Status::internal)?);
-    *lock(&server.openapi.hashes) = Some(hashes.clone());
+    *server.openapi.hashes.lock() = Some(hashes.clone());
     Ok(hashes)
 }
 
@@ -196,8 +197,4 @@ fn make_hashes() -> BTreeMap<String, String> {
     let index = v3::index(&api);
     let hash = |url: &str| url.split_once("?hash=").map(|(_, hash)| hash.to_string()).unwrap_or_default();
     index.map("paths").iter().map(|(name, path)| (name.to_string(), hash(path.str("serverRelativeURL")))).collect()
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -4,7 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use stdx::sync::{Mutex, MutexGuard};
 
 use super::{Disk, DiskFile};
 
@@ -18,7 +20,7 @@ pub struct MemoryDisk {
 
 /// A panic elsewhere leaves the bytes as they are; there is nothing half-done to protect.
 fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 impl Disk for MemoryDisk {

@@ -1,9 +1,10 @@
 //! The writer without a thread: whoever brings a request does the writer's work before it goes on.
 //! With a simulated clock nothing then happens that the test did not ask for.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use stdx::sync::Mutex;
 use tokio::sync::Notify;
 
 use super::queue::Queue;
@@ -35,7 +36,7 @@ impl Inline {
     /// looks again after it has let go.
     pub fn drive(&self) {
         loop {
-            let Ok(mut slot) = self.writer.try_lock() else {
+            let Some(mut slot) = self.writer.try_lock() else {
                 return;
             };
             let Some(writer) = slot.as_mut() else { return };
@@ -58,7 +59,7 @@ impl Inline {
 
     /// None once the store is closed.
     fn next_expiry(&self) -> Option<Option<Duration>> {
-        let slot = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let slot = self.writer.lock();
         let next = slot.as_ref().map(Writer::next_expiry);
         drop(slot);
         // Whoever found the writer in our hands has left its request to us.

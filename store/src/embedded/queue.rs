@@ -2,9 +2,9 @@
 //! commit.
 
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use stdx::sync::{Condvar, Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
 use super::compaction::Outcome;
@@ -63,8 +63,8 @@ impl Queue {
         let idle = |waiting: &mut Waiting| waiting.requests.is_empty() && !waiting.nudged;
         let waiting = self.hold();
         let mut waiting = match sleep {
-            None => self.wake.wait_while(waiting, idle).unwrap_or_else(PoisonError::into_inner),
-            Some(time) => self.wake.wait_timeout_while(waiting, time, idle).unwrap_or_else(PoisonError::into_inner).0,
+            None => self.wake.wait_while(waiting, idle),
+            Some(time) => self.wake.wait_timeout_while(waiting, time, idle),
         };
         waiting.nudged = false;
         into.append(&mut waiting.requests);
@@ -87,6 +87,6 @@ impl Queue {
     }
 
     fn hold(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock()
     }
 }

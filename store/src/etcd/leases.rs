@@ -2,8 +2,9 @@
 //! one, as upstream does: a lease a key would be a second write for each event.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use stdx::sync::{Mutex, MutexGuard};
 
 use super::client::{Client, failed};
 use crate::Result;
@@ -56,7 +57,7 @@ impl Leases {
     }
 
     fn hold(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

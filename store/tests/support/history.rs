@@ -2,10 +2,11 @@
 //! afterwards all that they were told has to fit into one order: that of the sink.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use stdx::sync::Mutex;
 use store::{Entry, Error, Event, Expect, Notice, Revision, Store};
 
 use super::{Recorder, everything, put, within};
@@ -29,7 +30,7 @@ struct Told {
 
 impl Told {
     fn acknowledge(&self, key: &str, revision: Revision) {
-        self.writes.lock().unwrap().push((key.to_owned(), revision));
+        self.writes.lock().push((key.to_owned(), revision));
         self.newest.fetch_max(revision, Ordering::SeqCst);
     }
 }
@@ -79,7 +80,6 @@ async fn write(store: Arc<dyn Store>, told: Arc<Told>, writer: u64, rounds: u64)
             let seen = told
                 .writes
                 .lock()
-                .unwrap()
                 .iter()
                 .filter(|(of, _)| *of == key)
                 .map(|&(_, at)| at)
@@ -114,7 +114,7 @@ async fn list_and_watch(store: Arc<dyn Store>, told: Arc<Told>, done: tokio::syn
         let page = until_ok(|| store.range(everything())).await;
         assert!(page.revision >= floor, "a list of {} after {floor} was acknowledged", page.revision);
         let revision = page.revision;
-        told.lists.lock().unwrap().push((revision, page.entries));
+        told.lists.lock().push((revision, page.entries));
         // The list may be ahead of the watch on etcd: the store's revision waits for it.
         until_ok(|| store.revision()).await;
         let Ok(mut watch) = store.watch("/", revision) else {
@@ -129,7 +129,7 @@ async fn list_and_watch(store: Arc<dyn Store>, told: Arc<Told>, done: tokio::syn
                 Err(other) => panic!("{other:?}"),
             }
         }
-        told.watches.lock().unwrap().push((revision, seen));
+        told.watches.lock().push((revision, seen));
     }
 }
 
@@ -150,21 +150,21 @@ fn check(before: &[Arc<Entry>], start: Revision, events: &[Event], told: &Told) 
         assert_eq!(previous, was, "{} at {} does not follow what was there", event.key, event.revision);
         states.insert(newest, state.clone());
     }
-    for (key, revision) in &*told.writes.lock().unwrap() {
+    for (key, revision) in &*told.writes.lock() {
         let found =
             events.iter().find(|event| event.revision == *revision).expect("an acknowledged write has an event");
         assert_eq!(&*found.key, key);
     }
-    for (revision, entries) in &*told.lists.lock().unwrap() {
+    for (revision, entries) in &*told.lists.lock() {
         let (_, then) = states.range(..=revision).next_back().expect("a state");
         let listed: BTreeMap<_, _> = entries.iter().map(|entry| (entry.key.clone(), entry.revision)).collect();
         assert_eq!(&listed, then, "the list at {revision} is not the state of that revision");
     }
-    for (after, seen) in &*told.watches.lock().unwrap() {
+    for (after, seen) in &*told.watches.lock() {
         let expected = events.iter().filter(|event| event.revision > *after).take(seen.len());
         let expected: Vec<_> = expected.map(|event| (event.revision, event.key.clone())).collect();
         let seen: Vec<_> = seen.iter().map(|event| (event.revision, event.key.clone())).collect();
         assert_eq!(seen, expected, "the watch after {after} saw another order");
     }
-    assert!(!told.watches.lock().unwrap().is_empty() && !told.lists.lock().unwrap().is_empty());
+    assert!(!told.watches.lock().is_empty() && !told.lists.lock().is_empty());
 }

@@ -5,9 +5,10 @@ pub mod etcd;
 pub mod history;
 pub mod sim;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
+use stdx::sync::Mutex;
 use store::disk::{MemoryDisk, RealDisk};
 use store::embedded::{self, Config, Embedded};
 use store::{Durability, Event, Expect, Notice, Op, Range, Revision, Sink, Store, Template, Watch, Write};
@@ -28,7 +29,7 @@ impl Recorder {
     }
 
     pub fn events(&self) -> Vec<Event> {
-        self.events.lock().unwrap().clone()
+        self.events.lock().clone()
     }
 
     pub fn newest(&self) -> Revision {
@@ -53,7 +54,7 @@ impl Recorder {
 
 impl Sink for Recorder {
     fn publish(&self, events: &[Event]) {
-        self.events.lock().unwrap().extend_from_slice(events);
+        self.events.lock().extend_from_slice(events);
         self.newest.send_replace(events.last().map_or(0, |event| event.revision));
     }
 

@@ -4,8 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
+use stdx::sync::{Mutex, MutexGuard};
 use store::disk::{Disk, DiskFile};
 
 const SECTOR: usize = 512;
@@ -135,7 +136,7 @@ impl SimDisk {
     }
 
     fn hold(&self) -> MutexGuard<'_, World> {
-        self.0.lock().unwrap()
+        self.0.lock()
     }
 }
 

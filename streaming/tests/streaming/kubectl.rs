@@ -156,7 +156,7 @@ async fn every_kubectl_runs_attaches_and_forwards() {
         running.spawn(async move { kubectl.all().await });
     }
     running.join_all().await;
-    let seen = seen.lock().unwrap();
+    let seen = seen.lock();
     println!("protocols spoken: {seen:?}");
     let spoke = |what: &str| assert!(seen.contains(what), "{what} is not in {seen:?}");
     ["exec", "attach"].iter().for_each(|verb| spoke(&format!("{verb} SPDY/3.1 v4.channel.k8s.io")));

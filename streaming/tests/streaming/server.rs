@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 use std::process::Stdio;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,6 +13,7 @@ use http_body_util::{Empty, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use stdx::sync::Mutex;
 use streaming::remote_command::{Ending, Options, Remote, Streams, Verb, connect, remote_command};
 use streaming::{Carrier, Timeouts, agreed, ask};
 use tokio::io::AsyncWriteExt;
@@ -60,7 +61,7 @@ fn note(seen: &Seen, request: &Request<Incoming>) {
         let values = request.headers().get_all(name).iter().filter_map(|value| value.to_str().ok());
         if let Some(protocol) = values.flat_map(|value| value.split(',')).next() {
             let upgrade = request.headers()["upgrade"].to_str().unwrap_or_default();
-            seen.lock().unwrap().insert(format!("{verb} {upgrade} {protocol}"));
+            seen.lock().insert(format!("{verb} {upgrade} {protocol}"));
         }
     }
 }

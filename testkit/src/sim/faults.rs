@@ -1,8 +1,8 @@
 //! What goes wrong on the way to the server, by a seeded plan.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use client::{Body, Error, Sending, Transport};
 use http::{Method, Request, Response};
 use http_body::Frame;
 use http_body_util::Full;
+use stdx::sync::Mutex;
 use tokio::time::Sleep;
 
 use super::Random;
@@ -74,8 +75,8 @@ impl Faults {
         if !self.is_on() {
             return None;
         }
-        let rates = *self.rates.lock().unwrap_or_else(PoisonError::into_inner);
-        let random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
+        let rates = *self.rates.lock();
+        let random = self.random.lock();
         let conflict = if *method == Method::GET { 0 } else { rates.conflict };
         let kinds = [
             (rates.refused, Fault::Answer(if random.below(2) == 0 { 429 } else { 500 })),
@@ -96,7 +97,7 @@ impl Faults {
 
     /// After how long a watch that begins now is cut.
     fn cut(&self) -> Option<Duration> {
-        let random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
+        let random = self.random.lock();
         self.is_on().then(|| random.seconds(1, WATCH_SECONDS))
     }
 }

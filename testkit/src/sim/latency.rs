@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use bytes::Bytes;
 use client::{Body, Error, Sending, Transport};
 use http::{Request, Response};
 use http_body::Frame;
+use stdx::sync::Mutex;
 use tokio::time::{Instant, Sleep};
 
 /// In every so many milliseconds each watch tells once, so that there may be as many of them.
@@ -33,7 +34,7 @@ impl Latency {
     }
 
     fn take(self: &Arc<Latency>) -> Place {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self.taken.lock();
         let millis = (0..PERIOD).find(|millis| !taken.contains(millis)).expect("not so many watches");
         taken.insert(millis);
         Place { latency: self.clone(), millis }
@@ -57,7 +58,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.latency.taken.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.millis);
+        self.latency.taken.lock().remove(&self.millis);
     }
 }
 

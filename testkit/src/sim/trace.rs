@@ -2,12 +2,13 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use client::{Body, Sending, Transport};
 use http::{Method, Request};
 use http_body_util::Full;
+use stdx::sync::Mutex;
 
 use super::Outcome;
 
@@ -28,20 +29,20 @@ impl Trace {
     }
 
     pub fn outcome(&self) -> Outcome {
-        let writes = self.writes.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let writes = self.writes.lock().clone();
         let mut hasher = DefaultHasher::new();
         writes.hash(&mut hasher);
-        let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let requests = self.requests.lock().clone();
         Outcome { hash: hasher.finish(), writes, requests }
     }
 
     /// How many writes were made whose line contains this text.
     pub fn count(&self, text: &str) -> usize {
-        self.writes.lock().unwrap_or_else(PoisonError::into_inner).iter().filter(|line| line.contains(text)).count()
+        self.writes.lock().iter().filter(|line| line.contains(text)).count()
     }
 
     pub fn len(&self) -> usize {
-        self.writes.lock().unwrap_or_else(PoisonError::into_inner).len()
+        self.writes.lock().len()
     }
 
     /// Another number whenever something may have changed that is worth a look.
@@ -57,11 +58,11 @@ impl Trace {
         let at = tokio::time::Instant::now();
         let start = *self.start.get_or_init(|| at);
         let line = format!("{:?} {line}", at - start);
-        self.requests.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+        self.requests.lock().push(line);
     }
 
     fn note(&self, line: String) {
-        self.writes.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+        self.writes.lock().push(line);
     }
 }
 

@@ -1,12 +1,13 @@
 //! The CAs that a handshake names to clients: a browser, and Go, choose a certificate by them. They decide nothing.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use cluster::pki::Pki;
 use rustls::SignatureScheme;
 use rustls::client::ResolvesClientCert;
 use rustls::pki_types::ServerName;
 use rustls::sign::CertifiedKey;
+use stdx::sync::Mutex;
 use testkit::{Cluster, Kept};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -19,7 +20,7 @@ struct Named(Mutex<Vec<Vec<u8>>>);
 
 impl ResolvesClientCert for Named {
     fn resolve(&self, hints: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
-        *self.0.lock().expect("a lock") = hints.iter().map(|hint| hint.to_vec()).collect();
+        *self.0.lock() = hints.iter().map(|hint| hint.to_vec()).collect();
         None
     }
 
@@ -36,7 +37,7 @@ async fn named(cluster: &Cluster) -> Vec<Vec<u8>> {
     let stream = TcpStream::connect(cluster.address()).await.expect("the server listens");
     let name = ServerName::from(cluster.address().ip());
     TlsConnector::from(Arc::new(tls)).connect(name, stream).await.expect("TLS");
-    named.0.lock().expect("a lock").clone()
+    named.0.lock().clone()
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,9 +1,10 @@
 //! Configuration files that change while the server runs: the new one counts, a bad one does not.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use api::{Tree, list, tree};
+use stdx::sync::Mutex;
 use testkit::{Client, Flagged, Https};
 
 use super::jwt::Signer;
@@ -93,7 +94,7 @@ async fn issuers_change_with_their_file() {
     let provider = Arc::new(Provider { keys: Mutex::new(vec![key.jwk()]), ..Provider::default() });
     let answers = provider.clone();
     let https = Https::serve(&serving, move |path, _| answers.answer(path)).await;
-    *provider.url.lock().expect("a URL") = https.url();
+    *provider.url.lock() = https.url();
     let claims: Tree = tree! { "iss" => https.url(), "aud" => list!["cluster"], "sub" => "jane", "exp" => now() + 600 };
     let token = key.token(&claims);
 

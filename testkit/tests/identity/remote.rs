@@ -1,8 +1,8 @@
 //! Tokens that others judge: an OpenID Connect provider and a webhook of the test's own, over TLS.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use api::{Tree, json, list, tree};
@@ -12,6 +12,7 @@ use server::authentication::webhook::Webhook;
 use server::authorization::config::{Mode, Setting};
 use server::authorization::{Decision, webhook};
 use server::outbound::callout::{Client as Caller, Trust, kubeconfig};
+use stdx::sync::Mutex;
 use testkit::{Client, Cluster, Https};
 
 use super::jwt::{Signer, unsigned};
@@ -57,12 +58,12 @@ pub struct Provider {
 
 impl Provider {
     pub fn answer(&self, path: &str) -> (u16, Vec<u8>) {
-        let url = self.url.lock().expect("a URL").clone();
+        let url = self.url.lock().clone();
         let document = match path {
             "/.well-known/openid-configuration" => tree! { "issuer" => &url, "jwks_uri" => format!("{url}/keys") },
             "/keys" => {
                 self.asked.fetch_add(1, Ordering::SeqCst);
-                tree! { "keys" => self.keys.lock().expect("keys").clone() }
+                tree! { "keys" => self.keys.lock().clone() }
             }
             _ => return (404, Vec::new()),
         };
@@ -92,9 +93,9 @@ async fn tokens_of_a_provider_are_verified_with_its_keys() {
     let provider = Arc::new(Provider::default());
     let answers = provider.clone();
     let https = Https::serve(&serving, move |path, _| answers.answer(path)).await;
-    *provider.url.lock().expect("a URL") = https.url();
+    *provider.url.lock() = https.url();
     let first = Signer::new("first");
-    *provider.keys.lock().expect("keys") = vec![first.jwk()];
+    *provider.keys.lock() = vec![first.jwk()];
 
     let trust = Trust::pem(authority.certificate.as_bytes()).expect("an authority");
     let caller = Caller::new(&trust, None).expect("a client");
@@ -132,7 +133,7 @@ async fn tokens_of_a_provider_are_verified_with_its_keys() {
 
     // The provider goes over to another key: the first token of it makes the keys be fetched again.
     let second = Signer::new("second");
-    *provider.keys.lock().expect("keys") = vec![second.jwk()];
+    *provider.keys.lock() = vec![second.jwk()];
     until("the new key is known", async || user_of(&nobody, &second.token(&claims)).await == jane).await;
     assert_eq!(user_of(&nobody, &first.token(&claims)).await.0, 401, "the old key is gone");
     cluster.stop().await;
@@ -147,7 +148,7 @@ async fn a_provider_that_nobody_vouches_for_is_not_believed() {
     let provider = Arc::new(Provider { keys: Mutex::new(vec![key.jwk()]), ..Provider::default() });
     let answers = provider.clone();
     let https = Https::serve(&serving, move |path, _| answers.answer(path)).await;
-    *provider.url.lock().expect("a URL") = https.url();
+    *provider.url.lock() = https.url();
     let trust = Trust::pem(other.certificate.as_bytes()).expect("an authority");
     let issuer = Issuer::new(rules(&https.url()), Caller::new(&trust, None).expect("a client")).expect("an issuer");
     let mut cluster = Cluster::start_changed(|plan, _| plan.authentication.issuers = one(issuer)).await;

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use api::{Tree, list, tree};
 use cri::grpc::{Answering, Body, BoxFuture, Responding, respond_unary, serve_calls};
 use kubelet::volumes::csi::{sha256, wire};
+use stdx::sync::Mutex;
 use testkit::{Client, Cluster, Kept};
 use tokio::net::UnixListener;
 use tokio::sync::Semaphore;
@@ -36,12 +37,12 @@ struct Calls(Mutex<Vec<Called>>);
 
 impl Calls {
     fn note(&self, called: Called) {
-        self.0.lock().unwrap().push(called);
+        self.0.lock().push(called);
     }
 
     /// The names of calls since the last time, each once.
     fn take(&self) -> Vec<Called> {
-        std::mem::take(&mut *self.0.lock().unwrap())
+        std::mem::take(&mut *self.0.lock())
     }
 
     fn names(&self) -> Vec<&'static str> {
@@ -223,10 +224,8 @@ async fn a_driver_makes_volumes_and_takes_them_back() {
         labelled.map("metadata.annotations").str("csi.volume.kubernetes.io/nodeid"),
         r#"{"memory.example":"id-1"}"#
     );
-    until("the driver is registered", async || {
-        driver.calls.0.lock().unwrap().iter().any(|called| called.call == "registered")
-    })
-    .await;
+    until("the driver is registered", async || driver.calls.0.lock().iter().any(|called| called.call == "registered"))
+        .await;
     assert_eq!(node.told().await, one.str("metadata.uid"), "it waits no longer");
 
     // It is attached before anything is asked of the driver.
@@ -305,15 +304,12 @@ async fn what_was_begun_is_taken_back_and_nothing_else() {
     let volumes = node.volumes.clone();
     let finding = tokio::spawn(async move { volumes.run(&|_, _, _| Ok(())).await });
     let driver = Driver::start(node.directory.path());
-    until("the driver is registered", async || {
-        driver.calls.0.lock().unwrap().iter().any(|called| called.call == "registered")
-    })
-    .await;
+    until("the driver is registered", async || driver.calls.0.lock().iter().any(|called| called.call == "registered"))
+        .await;
     let slow = pod(client, "slow", "csi: {driver: memory.example, volumeAttributes: {slow: 'true'}}").await;
     let (volumes, wanted) = (node.volumes.clone(), slow.clone());
     let preparing = tokio::spawn(async move { volumes.prepare(&wanted).await.is_ok() });
-    until("the driver is asked", async || driver.calls.0.lock().unwrap().iter().any(|called| called.call == "asked"))
-        .await;
+    until("the driver is asked", async || driver.calls.0.lock().iter().any(|called| called.call == "asked")).await;
     // The pod ends while the driver is at it: the call has to end before anything is removed.
     preparing.abort();
     let (volumes, uid) = (node.volumes.clone(), slow.str("metadata.uid").to_string());

@@ -250,7 +250,7 @@ async fn commands_run_by_every_protocol_and_both_ways() {
                 assert_eq!(ending, Ending::ExitCode { code: 3, message }, "{verb} {protocol}");
             }
         }
-        let asked = scene.runtime.asked.lock().expect("a lock").take().expect("a command");
+        let asked = scene.runtime.asked.lock().take().expect("a command");
         assert_eq!((asked.container_id.as_str(), asked.cmd), ("c1", vec!["a b".to_string(), "&".to_string()]));
         assert!(asked.stdin && asked.stdout && !asked.stderr && !asked.tty);
     }

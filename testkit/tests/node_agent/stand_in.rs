@@ -2,8 +2,8 @@
 
 use std::convert::Infallible;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
 use api::Tree;
 use client::{Clock, SystemClock};
@@ -13,6 +13,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use kubelet::serve::Host;
+use stdx::sync::Mutex;
 use streaming::Timeouts;
 use streaming::port_forward::port_forward;
 use streaming::remote_command::{Ending, Options, Streams, Verb, remote_command};
@@ -112,7 +113,7 @@ impl cri::RuntimeService for StandIn {
 
     async fn exec(&self, asked: cri::ExecRequest) -> Result<cri::ExecResponse, Status> {
         let query = format!("stdin={}&stdout={}&stderr={}", asked.stdin, asked.stdout, asked.stderr);
-        *self.asked.lock().expect("a lock") = Some(asked);
+        *self.asked.lock() = Some(asked);
         Ok(cri::ExecResponse { url: format!("{}/exec?{query}", self.address) })
     }
 

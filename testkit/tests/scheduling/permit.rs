@@ -2,12 +2,13 @@
 //! meanwhile.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use cluster::local::Local;
 use scheduler::framework::{Event, Permit, Plugin, Point, Refusal};
 use scheduler::model::Pod;
 use scheduler::permit::WaitingPods;
+use stdx::sync::Mutex;
 
 use super::*;
 
@@ -30,7 +31,7 @@ impl Plugin for Turnstile {
     fn permit(&self, waiting: &Arc<WaitingPods>, pod: &Pod, _node: &str) -> Permit {
         let minute = Duration::from_secs(60);
         match pod.name.split('-').next().unwrap_or("") {
-            "held" if self.0.lock().expect("names").insert(pod.uid.to_string()) => Permit::Wait(minute),
+            "held" if self.0.lock().insert(pod.uid.to_string()) => Permit::Wait(minute),
             "brief" => Permit::Wait(Duration::from_millis(300)),
             "never" => Permit::Refuse(Refusal::unschedulable("it is never let in")),
             "trio" => {

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::{Tree, list, tree};
 use client::{Change, Client, DeleteOptions, Informers, Key, Propagation, Random, Resource, Selection};
+use stdx::sync::Mutex;
 use tokio::sync::watch;
 
 use crate::Result;
@@ -164,7 +165,7 @@ fn count(informers: &Informers) -> watch::Receiver<Counts> {
     let (sender, receiver) = watch::channel(Counts::default());
     let seen: Mutex<(Keys, Keys)> = Mutex::default();
     informers.informer(Selection::all(PODS)).on_change(move |change: &Change| {
-        let (there, ready) = &mut *seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let (there, ready) = &mut *seen.lock();
         let is_ready = |pod: &Tree| pod.str("status.phase") == "Running" && is_true(pod, "Ready");
         mark(there, &change.key, change.new.is_some());
         mark(ready, &change.key, change.new.as_ref().is_some_and(|pod| is_ready(pod)));

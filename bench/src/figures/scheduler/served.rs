@@ -1,9 +1,10 @@
 //! Pods created and bound through the API, durably: how many a second, and how long each waits.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use stdx::sync::Mutex;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
@@ -183,7 +184,7 @@ async fn bind_waiting(plan: &Plan) -> Result<f64> {
     }
     counting.abort();
     server.stop().await?;
-    Ok(bound.lock().unwrap_or_else(PoisonError::into_inner).rate())
+    Ok(bound.lock().rate())
 }
 
 /// Bindings as they were seen.
@@ -217,7 +218,7 @@ async fn count_bound(mut stream: TlsStream<TcpStream>, bound: Arc<Mutex<Bound>>)
         let lines = memchr::memchr_iter(b'\n', &text).count() as u64;
         text.clear();
         if lines > 0 {
-            bound.lock().unwrap_or_else(PoisonError::into_inner).add(Instant::now(), lines);
+            bound.lock().add(Instant::now(), lines);
         }
     }
     Ok(())

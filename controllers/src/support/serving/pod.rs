@@ -4,11 +4,12 @@
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use api::validation::parse_ip;
 use api::{Str, Tree, time, tree};
 use client::{Key, key_of, split};
+use stdx::sync::Mutex;
 
 use crate::support::{conditions, pods};
 
@@ -50,7 +51,7 @@ const MANY_TEMPLATES: usize = 1024;
 
 impl Templates {
     fn share(&self, ports: Ports) -> Ports {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock();
         if let Some(same) = known.get(&ports) {
             return same.clone();
         }

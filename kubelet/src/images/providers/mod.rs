@@ -6,11 +6,12 @@ mod exec;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::{Tree, json, time, tree};
 use client::{Client, Clock, Resource};
+use stdx::sync::{Mutex, MutexGuard};
 
 use super::keyring;
 use super::records::{Credential, Source};
@@ -151,7 +152,7 @@ impl Providers {
     }
 
     fn kept(&self) -> MutexGuard<'_, BTreeMap<Key, Kept>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock()
     }
 }
 

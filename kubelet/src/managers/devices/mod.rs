@@ -8,11 +8,12 @@ pub mod wire;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use api::Tree;
 use client::{Clock, Metrics};
 use cri::grpc::Channel;
+use stdx::sync::{Mutex, MutexGuard};
 use tokio::sync::{Notify, mpsc};
 
 use super::numa::{Hints, Mask};
@@ -78,7 +79,7 @@ impl Devices {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn now(&self) -> i64 {

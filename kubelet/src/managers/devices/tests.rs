@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use api::{Tree, tree};
 use client::SystemClock;
 use cri::grpc::{Answering, Answers, BoxFuture, dial, respond_stream, respond_unary, serve_calls};
+use stdx::sync::Mutex;
 use tokio::net::UnixListener;
 use tokio::sync::watch;
 
@@ -259,13 +260,13 @@ struct Seen {
 impl Seen {
     fn start(&self, devices: &Arc<Devices>) -> tokio::task::JoinHandle<()> {
         let (shown, woken) = (self.shown.clone(), self.woken.clone());
-        let show = move |devices: facts::Devices| *shown.lock().expect("a lock") = devices;
-        let wake = move |uid: &str| woken.lock().expect("a lock").push(uid.to_string());
+        let show = move |devices: facts::Devices| *shown.lock() = devices;
+        let wake = move |uid: &str| woken.lock().push(uid.to_string());
         tokio::spawn(devices.clone().run(show, wake))
     }
 
     fn count(&self) -> (String, String) {
-        let shown = self.shown.lock().expect("a lock");
+        let shown = self.shown.lock();
         let of = |resources: &crate::config::Resources| resources.get(GPU).map(ToString::to_string).unwrap_or_default();
         (of(&shown.capacity), of(&shown.allocatable))
     }
@@ -307,7 +308,7 @@ async fn a_plugin_is_asked_and_survives_the_agent() {
     devices.pre_start("u", "c").await.expect("told");
     assert_eq!(plugin.told.load(Ordering::SeqCst), 1);
     plugin.devices.send_replace(vec![("a", true), ("b", false)]);
-    eventually("its pod is told", || seen.woken.lock().expect("a lock").contains(&"u".to_string())).await;
+    eventually("its pod is told", || seen.woken.lock().contains(&"u".to_string())).await;
     assert_eq!(devices.health("u", "c")[0].list("resources")[0].str("health"), "Unhealthy");
     plugin.devices.send_replace(vec![("bad", true)]);
     eventually("there is another", || seen.count() == text("1", "1")).await;

@@ -8,9 +8,10 @@ mod wire;
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use stdx::sync::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -46,7 +47,7 @@ struct Lock(Arc<Mutex<Option<OwnedFd>>>);
 
 impl Lock {
     fn held(&self) -> MutexGuard<'_, Option<OwnedFd>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

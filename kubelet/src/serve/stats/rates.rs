@@ -1,9 +1,9 @@
 //! How much of a core is used now: what was used since somebody asked before.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 
 use cri::{CpuUsage, PodSandboxStats, UInt64Value};
+use stdx::sync::Mutex;
 
 /// Questions that come closer than this have the same answer.
 const LEAST: i64 = 1_000_000_000;
@@ -35,7 +35,7 @@ impl Rates {
 impl Now<'_> {
     /// In billionths of a core; None where nobody has asked before.
     pub fn rate(&mut self, of: String, at: i64, used: u64) -> Option<u64> {
-        let known = self.rates.0.lock().unwrap_or_else(PoisonError::into_inner).get(&of).copied();
+        let known = self.rates.0.lock().get(&of).copied();
         let sample = next(known, at, used);
         self.seen.insert(of, sample);
         sample.rate
@@ -61,7 +61,7 @@ impl Now<'_> {
 impl Drop for Now<'_> {
     /// What is not there any more is forgotten.
     fn drop(&mut self) {
-        *self.rates.0.lock().unwrap_or_else(PoisonError::into_inner) = std::mem::take(&mut self.seen);
+        *self.rates.0.lock() = std::mem::take(&mut self.seen);
     }
 }
 

@@ -10,10 +10,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use client::ordered;
 use cri::grpc::Channel;
+use stdx::sync::{Mutex, MutexGuard};
 
 use super::mountinfo;
 pub use record::{KIND, Record};
@@ -62,7 +63,7 @@ impl Csi {
     }
 
     fn drivers(&self) -> MutexGuard<'_, BTreeMap<String, Driver>> {
-        self.drivers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.drivers.lock()
     }
 
     fn add(&self, name: &str, driver: Driver) {
@@ -103,7 +104,7 @@ impl Csi {
 
     pub async fn alone(&self, driver: &str, handle: &str) -> tokio::sync::OwnedMutexGuard<()> {
         let lock = {
-            let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut busy = self.busy.lock();
             busy.retain(|_, lock| Arc::strong_count(lock) > 1);
             busy.entry(format!("{driver}^{handle}")).or_default().clone()
         };

@@ -2,7 +2,7 @@
 //! and no credentials of its own accord.
 
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,6 +14,7 @@ use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
+use stdx::sync::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -196,7 +197,7 @@ impl Pool {
     }
 
     fn take_idle(&self, target: &Target) -> Option<SendRequest<Body>> {
-        let mut idle = self.idle.lock().ok()?;
+        let mut idle = self.idle.lock();
         idle.retain(|(_, sender)| !sender.is_closed());
         let at = idle.iter().position(|(other, _)| other == target)?;
         Some(idle.swap_remove(at).1)
@@ -299,7 +300,8 @@ impl Reply {
     }
 
     fn give_back(&mut self) {
-        let (Some(connection), Ok(mut idle)) = (self.connection.take(), self.idle.lock()) else { return };
+        let Some(connection) = self.connection.take() else { return };
+        let mut idle = self.idle.lock();
         if idle.len() < MOST_IDLE {
             idle.push(connection);
         }

@@ -13,13 +13,14 @@ mod tls;
 mod token;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex};
 
 use ::http::header::{ACCEPT, AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, LOCATION, WWW_AUTHENTICATE};
 use ::http::{Method, StatusCode};
 use rustls::ClientConfig;
 use serde::Deserialize;
+use stdx::sync::Mutex;
 
 use super::digest::Digest;
 use super::error::{Error, Result};
@@ -208,9 +209,7 @@ impl Client {
         let wanted = challenge(values.iter().filter_map(|value| value.to_str().ok()));
         reply.discard().await;
         let answer = self.answer(endpoint, wanted).await?;
-        if let Ok(mut authorization) = endpoint.authorization.lock() {
-            *authorization = Some(answer);
-        }
+        *endpoint.authorization.lock() = Some(answer);
         let reply = self.send(endpoint, ask, &path).await?;
         if reply.status == StatusCode::UNAUTHORIZED {
             let why = if self.credentials.is_some() { "the name, password or token is wrong" } else { ASKS };
@@ -229,7 +228,7 @@ impl Client {
             };
             headers.append(name, value);
         }
-        let known = endpoint.authorization.lock().ok().and_then(|known| known.clone());
+        let known = endpoint.authorization.lock().clone();
         if let Some(authorization) = known {
             headers.insert(AUTHORIZATION, authorization);
         }

@@ -1,7 +1,9 @@
 //! Nodes that count for a constraint. Without a node selector and a look at taints all that have the keys do;
 //! otherwise each node is asked once, and again when a node has changed.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use stdx::sync::Mutex;
 
 use crate::framework::Cycle;
 use crate::model::{Node, Policy, Spec, SpreadConstraint};
@@ -59,7 +61,7 @@ impl EligibleNodes {
         if !honors.affinity && !honors.taints {
             return Eligible::All;
         }
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock();
         let generation = cycle.snapshot.nodes_generation();
         let same = |one: &Known| one.honors == honors && one.nodes_generation == generation && is_same(&one.spec, spec);
         if let Some(at) = known.iter().position(same) {

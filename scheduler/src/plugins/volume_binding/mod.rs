@@ -5,8 +5,10 @@ mod assumed;
 mod plan;
 mod shell;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+
+use stdx::sync::{Mutex, MutexGuard};
 
 use crate::framework::{Cycle, Event, Hands, Plugin, Point, PreFilter, Refusal, Slot, Verdict, Working};
 use crate::model::Pod;
@@ -29,7 +31,7 @@ impl VolumeBinding {
     }
 
     fn assumed(&self) -> MutexGuard<'_, Assumed> {
-        self.assumed.lock().unwrap_or_else(PoisonError::into_inner)
+        self.assumed.lock()
     }
 }
 

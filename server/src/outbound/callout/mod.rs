@@ -11,7 +11,7 @@ pub mod trust;
 mod url;
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -20,6 +20,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::SendRequest;
 use rustls::ClientConfig;
+use stdx::sync::Mutex;
 
 use connect::Address;
 pub use error::Error;
@@ -225,14 +226,14 @@ impl Client {
     }
 
     fn take_idle(&self, address: &Address) -> Option<SendRequest<Full<Bytes>>> {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = self.idle.lock();
         idle.retain(|idle| !idle.sender.is_closed());
         let at = idle.iter().position(|idle| idle.address == *address && idle.sender.is_ready())?;
         Some(idle.swap_remove(at).sender)
     }
 
     fn put_idle(&self, connection: Idle) {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = self.idle.lock();
         if idle.len() < MAX_IDLE {
             idle.push(connection);
         }

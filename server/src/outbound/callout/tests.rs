@@ -22,7 +22,7 @@ async fn serve(answers: Vec<&'static str>) -> (Url, Arc<Mutex<Vec<String>>>) {
                     break;
                 }
                 let text = String::from_utf8_lossy(&buffer[..length]).into_owned();
-                heard.lock().expect("the lock").push(format!("{} {text}", peer.port()));
+                heard.lock().push(format!("{} {text}", peer.port()));
                 let _ = stream.write_all(answer.as_bytes()).await;
             }
             if answers.is_empty() {
@@ -47,7 +47,7 @@ async fn a_connection_is_used_again_and_replaced_when_it_has_gone() {
     for _ in 0..3 {
         assert_eq!(client.post_json(&url, b"{}".to_vec(), SECOND).await.expect("an answer").body, "{}");
     }
-    let seen = seen.lock().expect("the lock").clone();
+    let seen = seen.lock().clone();
     let ports: Vec<&str> = seen.iter().filter_map(|text| text.split(' ').next()).collect();
     assert_eq!(ports.len(), 3);
     assert!(ports[0] == ports[1] && ports[1] != ports[2], "{ports:?}");
@@ -59,7 +59,7 @@ async fn redirections_are_answers_and_not_followed() {
     let (url, seen) = serve(vec!["HTTP/1.1 302 Found\r\nlocation: /y\r\ncontent-length: 0\r\n\r\n"]).await;
     let answer = client().get(&url, SECOND).await.expect("an answer");
     assert!(!answer.is_success() && answer.code == 302);
-    assert_eq!(seen.lock().expect("the lock").len(), 1);
+    assert_eq!(seen.lock().len(), 1);
 }
 
 #[tokio::test]

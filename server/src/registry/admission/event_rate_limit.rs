@@ -2,11 +2,11 @@
 //! or source and object.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use api::Tree;
 use api::status::Status;
+use stdx::sync::Mutex;
 
 use super::setup::Source;
 use super::{Attributes, Operation, Settings, join_errors};
@@ -98,7 +98,7 @@ impl Limit {
     }
 
     fn accepts(&self, key: &str, now: Instant) -> bool {
-        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut buckets = self.buckets.lock();
         if !buckets.contains_key(key) && buckets.len() >= self.cache_size {
             let oldest = buckets.iter().min_by_key(|(_, bucket)| bucket.at).map(|(key, _)| key.clone());
             oldest.map(|key| buckets.remove(&key));
@@ -132,7 +132,7 @@ mod tests {
             assert_eq!(limit.accepts(key, after(seconds)), want, "{key} {seconds}");
         }
         assert!(limit.accepts("c", after(2)));
-        assert_eq!(limit.buckets.lock().expect("the lock").len(), 2, "the oldest has gone");
+        assert_eq!(limit.buckets.lock().len(), 2, "the oldest has gone");
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! ImagePolicyWebhook: somebody else says which images may run. Answers are kept for a while.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use api::status::Status;
 use api::{Map, Tree, tree};
+use stdx::sync::Mutex;
 
 use super::setup::Source;
 use super::{Asking, Attributes, Operation, Settings};
@@ -158,12 +158,12 @@ impl ImagePolicy {
     }
 
     fn kept(&self, key: &[u8], now: Instant) -> Option<Tree> {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = self.kept.lock();
         kept.get(key).filter(|(_, until)| now < *until).map(|(status, _)| status.clone())
     }
 
     fn keep(&self, key: Vec<u8>, status: Tree, until: Instant, now: Instant) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock();
         if kept.len() >= MAX_KEPT {
             kept.retain(|_, (_, until)| now < *until);
         }

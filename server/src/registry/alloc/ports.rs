@@ -3,11 +3,12 @@
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use api::json;
 use bytes::Bytes;
 use kinds::core::service::allocation;
+use stdx::sync::{Mutex, MutexGuard};
 
 use super::ranges::band;
 use crate::storage::cache::{Cache, Read};
@@ -60,10 +61,6 @@ pub struct Reservation {
     ports: Vec<u16>,
 }
 
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Ports {
     pub fn new(range: RangeInclusive<u16>) -> Ports {
         Ports { range, state: Arc::default() }
@@ -104,7 +101,7 @@ impl<'a> Claim<'a> {
     /// The index, as new as the cache. Both are looked at under one lock: whoever gives a reservation back
     /// has published first, so that a port is always in the one or in the other.
     fn state(&self) -> MutexGuard<'a, State> {
-        let mut state = lock(&self.ports.state);
+        let mut state = self.ports.state.lock();
         self.services.into_iter().for_each(|services| state.catch_up(services));
         state
     }
@@ -142,7 +139,7 @@ impl<'a> Claim<'a> {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         for port in &self.ports {
             if let Some((_, count)) = state.reserved.get_mut(port) {
                 *count -= 1;
@@ -232,7 +229,7 @@ mod tests {
 
     fn ports(held: &[(&str, &[u16])]) -> Ports {
         let ports = Ports::new(30000..=30063);
-        let mut state = lock(&ports.state);
+        let mut state = ports.state.lock();
         for (key, numbers) in held {
             state.replace(key, None, Some(&service(numbers)));
         }
@@ -274,13 +271,13 @@ mod tests {
         assert_eq!(given, want);
         assert_eq!(all.take_next(), Err(Refusal::Full));
         drop(all);
-        assert!(lock(&ports.state).reserved.is_empty());
+        assert!(ports.state.lock().reserved.is_empty());
     }
 
     #[test]
     fn a_changed_service_gives_back_what_it_no_longer_has() {
         let ports = ports(&[("a/x", &[30001, 30002])]);
-        lock(&ports.state).replace("a/x", Some(&service(&[30001, 30002])), Some(&service(&[30002])));
+        ports.state.lock().replace("a/x", Some(&service(&[30001, 30002])), Some(&service(&[30002])));
         assert_eq!(claim(&ports, "a/y").take(30001), Ok(()));
         assert_eq!(claim(&ports, "a/y").take(30002), Err(Refusal::Taken));
     }

@@ -2,9 +2,9 @@
 //! little room. It answers InitialResources.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use api::{Tree, tree};
+use stdx::sync::{Mutex, MutexGuard};
 
 use crate::registry::admission::initial_resources::{Question, Usage, without_tag};
 
@@ -118,7 +118,7 @@ impl History {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

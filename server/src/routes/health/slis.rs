@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::sync::{Mutex, PoisonError};
+
+use stdx::sync::Mutex;
 
 /// One check of a probe: `livez`, `ping`.
 type Check = (&'static str, &'static str);
@@ -15,7 +16,7 @@ pub struct Slis(Mutex<BTreeMap<Check, [u64; 2]>>);
 impl Slis {
     /// Somebody has asked for a check.
     pub fn saw(&self, probe: &'static str, name: &'static str, passes: bool) {
-        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.0.lock();
         seen.entry((probe, name)).or_default()[usize::from(passes)] += 1;
     }
 
@@ -27,7 +28,7 @@ impl Slis {
             let _ = writeln!(text, "kubernetes_healthcheck{{name={name:?},type={probe:?}}} {passes}");
         }
         text += &head("kubernetes_healthchecks_total", "Results of checks that were asked for.", "counter");
-        for ((probe, name), counts) in self.0.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        for ((probe, name), counts) in self.0.lock().iter() {
             for (status, count) in ["error", "success"].iter().zip(counts).filter(|(_, count)| **count > 0) {
                 let labels = format!("name={name:?},status={status:?},type={probe:?}");
                 let _ = writeln!(text, "kubernetes_healthchecks_total{{{labels}}} {count}");

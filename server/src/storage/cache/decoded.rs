@@ -2,9 +2,10 @@
 //! as trees. Bounded, because no cache keeps trees at large.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use api::Tree;
+use stdx::sync::Mutex;
 
 use super::Item;
 
@@ -23,14 +24,14 @@ impl Decoded {
             return tree;
         }
         let tree = Arc::new(item.tree());
-        let mut trees = self.trees.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut trees = self.trees.lock();
         trees.truncate(KEPT - 1);
         trees.push_front((item.clone(), tree.clone()));
         tree
     }
 
     fn find(&self, item: &Arc<Item>) -> Option<Arc<Tree>> {
-        let trees = self.trees.lock().unwrap_or_else(PoisonError::into_inner);
+        let trees = self.trees.lock();
         trees.iter().find(|(kept, _)| Arc::ptr_eq(kept, item)).map(|(_, tree)| tree.clone())
     }
 }

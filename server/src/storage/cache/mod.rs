@@ -9,11 +9,12 @@ mod ring;
 mod view;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use bytes::Bytes;
 use imbl::OrdMap;
+use stdx::sync::{Mutex, RwLock};
 use tokio::sync::{Notify, watch};
 
 pub use decoded::Decoded;
@@ -51,10 +52,6 @@ pub struct Cache {
 /// How many snapshots are kept for lists in pages.
 const HELD_SNAPSHOTS: usize = 8;
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Cache {
     fn new(global: Arc<AtomicU64>, compacted: Arc<AtomicU64>, revision: u64, history_bytes: usize) -> Cache {
         Cache {
@@ -71,11 +68,11 @@ impl Cache {
     }
 
     pub fn get(&self, key: &str) -> Option<Arc<Item>> {
-        self.state.read().unwrap_or_else(PoisonError::into_inner).map.get(key).cloned()
+        self.state.read().map.get(key).cloned()
     }
 
     pub fn len(&self) -> usize {
-        self.state.read().unwrap_or_else(PoisonError::into_inner).map.len()
+        self.state.read().map.len()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -84,7 +81,7 @@ impl Cache {
 
     /// The objects of a namespace, or all where it is "", in the order of their keys.
     pub fn items_in(&self, namespace: &str) -> Vec<Arc<Item>> {
-        let map = self.state.read().unwrap_or_else(PoisonError::into_inner).map.clone();
+        let map = self.state.read().map.clone();
         if namespace.is_empty() {
             return map.values().cloned().collect();
         }
@@ -97,21 +94,21 @@ impl Cache {
     /// The revision of the last change to these objects; what was made of them is good for as long as it
     /// stays.
     pub fn changed(&self) -> u64 {
-        self.state.read().unwrap_or_else(PoisonError::into_inner).revision
+        self.state.read().revision
     }
 
     /// All objects, with the newest revision for which they are complete. The global revision is read
     /// first: whatever it covers has reached the map.
     pub fn snapshot(&self) -> Snapshot {
         let global = self.global.load(Ordering::Acquire);
-        let mut snapshot = self.state.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut snapshot = self.state.read().clone();
         snapshot.revision = snapshot.revision.max(global);
         snapshot
     }
 
     /// Keeps a snapshot for the next page of a list.
     pub fn hold(&self, snapshot: &Snapshot) {
-        let mut held = lock(&self.held);
+        let mut held = self.held.lock();
         if held.iter().any(|other| other.revision == snapshot.revision) {
             return;
         }
@@ -126,21 +123,21 @@ impl Cache {
         if revision < self.compacted.load(Ordering::Acquire) {
             return None;
         }
-        if let Some(snapshot) = lock(&self.held).iter().find(|snapshot| snapshot.revision == revision) {
+        if let Some(snapshot) = self.held.lock().iter().find(|snapshot| snapshot.revision == revision) {
             return Some(snapshot.clone());
         }
-        let ring = lock(&self.ring);
+        let ring = self.ring.lock();
         if revision < ring.floor() {
             return None;
         }
-        let mut map = self.state.read().unwrap_or_else(PoisonError::into_inner).map.clone();
+        let mut map = self.state.read().map.clone();
         ring.undo(&mut map, revision);
         Some(Snapshot { map, revision })
     }
 
     /// The oldest revision from which a watch can start.
     pub fn floor(&self) -> u64 {
-        lock(&self.ring).floor()
+        self.ring.lock().floor()
     }
 
     /// The cursor of the change that comes next.
@@ -150,18 +147,18 @@ impl Cache {
 
     /// Changes above a revision.
     pub fn cursor(&self, after: u64) -> Option<u64> {
-        lock(&self.ring).cursor(after)
+        self.ring.lock().cursor(after)
     }
 
     /// The changes at a cursor, up to about `budget` bytes.
     pub fn read(&self, cursor: u64, budget: usize) -> Read {
-        lock(&self.ring).read(cursor, budget)
+        self.ring.lock().read(cursor, budget)
     }
 
     /// The chunk of a place and the cursor behind it, joined by `make` where nobody was there yet; nobody
     /// else joins it meanwhile.
     pub fn joined(&self, place: Place<'_>, make: impl FnOnce() -> Option<(Bytes, u64)>) -> Option<(Bytes, u64)> {
-        let mut joined = lock(&self.joined);
+        let mut joined = self.joined.lock();
         if let Some(found) = joined.find(place) {
             return Some(found);
         }
@@ -172,7 +169,7 @@ impl Cache {
 
     /// A snapshot, and the cursor of the first change that is not in it.
     pub fn snapshot_and_cursor(&self) -> (Snapshot, u64) {
-        let ring = lock(&self.ring);
+        let ring = self.ring.lock();
         (self.snapshot(), ring.end())
     }
 
@@ -185,7 +182,7 @@ impl Cache {
     }
 
     fn load(&self, items: impl Iterator<Item = Item>) {
-        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.write();
         for item in items {
             state.map.insert(item.key.clone(), Arc::new(item));
         }
@@ -193,8 +190,8 @@ impl Cache {
 
     /// The ring's lock is held over both, so that a snapshot and its cursor fit together.
     fn publish(&self, versions: &[Version<'_>]) {
-        let mut ring = lock(&self.ring);
-        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        let mut ring = self.ring.lock();
+        let mut state = self.state.write();
         for version in versions {
             let old = match &version.item {
                 Some(item) => state.map.insert(item.key.clone(), item.clone()),
@@ -279,7 +276,7 @@ impl Caches {
     pub fn compact(&self, revision: u64) {
         self.compacted.fetch_max(revision, Ordering::AcqRel);
         for cache in self.by_path.values() {
-            lock(&cache.held).retain(|snapshot| snapshot.revision >= revision);
+            cache.held.lock().retain(|snapshot| snapshot.revision >= revision);
         }
     }
 
@@ -328,7 +325,7 @@ impl Caches {
         }
         self.global.store(revision, Ordering::Release);
         // The lock is held until what came early is in its place: nothing can overtake it.
-        let mut early = lock(&self.early);
+        let mut early = self.early.lock();
         let waiting: Vec<_> = early.take().unwrap_or_default();
         let newer: Vec<_> = waiting.into_iter().filter(|event| event.revision > revision).collect();
         self.apply(&newer);
@@ -383,14 +380,14 @@ fn publish_run(run: Option<(&Arc<Cache>, Vec<Version<'_>>)>) {
 
 impl Cache {
     fn start_at(&self, revision: u64) {
-        lock(&self.ring).restart(revision);
-        self.state.write().unwrap_or_else(PoisonError::into_inner).revision = revision;
+        self.ring.lock().restart(revision);
+        self.state.write().revision = revision;
     }
 }
 
 impl store::Sink for Caches {
     fn publish(&self, events: &[store::Event]) {
-        let mut early = lock(&self.early);
+        let mut early = self.early.lock();
         match &mut *early {
             Some(waiting) => waiting.extend_from_slice(events),
             None => {

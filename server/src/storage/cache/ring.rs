@@ -2,9 +2,10 @@
 //! wire once, whoever asks first; the next watcher sends the same bytes.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use stdx::sync::Mutex;
 
 use super::{Item, Map};
 
@@ -35,7 +36,7 @@ impl Change {
 
     /// The frame for a format, made by `make` at the first asking.
     pub fn frame(&self, format: Format, make: impl FnOnce() -> Bytes) -> Bytes {
-        let mut frames = self.frames.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut frames = self.frames.lock();
         if let Some((_, bytes)) = frames.iter().find(|(other, _)| *other == format) {
             return bytes.clone();
         }

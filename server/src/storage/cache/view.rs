@@ -1,8 +1,10 @@
 //! Something that is derived from several caches and kept in step with them: brought up to date by
 //! whoever asks, from the changes since the last time. Nobody sees it older than an answer they hold.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+
+use stdx::sync::RwLock;
 
 use super::{Cache, Item, Read};
 
@@ -37,11 +39,11 @@ impl<D: Derived> View<D> {
         if self.sources.iter().any(Source::is_behind) {
             self.catch_up();
         }
-        look(&self.derived.read().unwrap_or_else(PoisonError::into_inner))
+        look(&self.derived.read())
     }
 
     fn catch_up(&self) {
-        let mut derived = self.derived.write().unwrap_or_else(PoisonError::into_inner);
+        let mut derived = self.derived.write();
         let kept = self.sources.iter().enumerate().all(|(number, source)| source.follow(number, &mut *derived));
         if !kept {
             *derived = D::default();

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -11,6 +11,7 @@ use http::{Method, Request, header};
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
+use stdx::sync::{Mutex, RwLock};
 use tokio::net::UnixStream;
 
 use super::key::{self, Broken};
@@ -141,7 +142,7 @@ impl Kms {
     }
 
     fn current(&self) -> Option<Arc<Seed>> {
-        self.writing.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.writing.read().clone()
     }
 
     /// The seed that is in use, unless the plugin has another key by now.
@@ -165,7 +166,7 @@ impl Kms {
             None => self.new_seed(status.key_id).await?,
         };
         let seed = Arc::new(seed);
-        *self.writing.write().unwrap_or_else(PoisonError::into_inner) = Some(seed.clone());
+        *self.writing.write() = Some(seed.clone());
         Ok(seed)
     }
 
@@ -184,7 +185,7 @@ impl Kms {
     }
 
     fn keep(&self, encrypted: Vec<u8>, plain: Arc<Vec<u8>>) {
-        let mut seeds = self.seeds.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seeds = self.seeds.lock();
         if seeds.len() >= MAX_SEEDS {
             seeds.clear();
         }
@@ -193,7 +194,7 @@ impl Kms {
 
     /// A seed that is not known is asked for, which others' writes alone make necessary.
     fn source(&self, object: &EncryptedObject) -> Result<Arc<Vec<u8>>, Broken> {
-        let known = self.seeds.lock().unwrap_or_else(PoisonError::into_inner).get(&object.encrypted_source).cloned();
+        let known = self.seeds.lock().get(&object.encrypted_source).cloned();
         if let Some(known) = known {
             return Ok(known);
         }

@@ -12,12 +12,13 @@ use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 
 use ::store::{Entry, Sink, Store};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use prometheus::Registry;
+use stdx::sync::{Mutex, RwLock};
 
 use crate::common::clock::WallClock;
 use crate::common::reload::{self, Reloads};
@@ -104,7 +105,7 @@ impl Encryption {
     fn look(&self) {
         let data = std::fs::read(&self.path).unwrap_or_default();
         let hash = reload::hash(&data);
-        let before = std::mem::replace(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner), hash.clone());
+        let before = std::mem::replace(&mut *self.seen.lock(), hash.clone());
         if before == hash {
             return;
         }
@@ -206,17 +207,17 @@ impl Encryption {
     }
 
     fn note(&self, key: &str, writer: Arc<str>) {
-        self.writers.write().unwrap_or_else(PoisonError::into_inner).insert(key.into(), writer);
+        self.writers.write().insert(key.into(), writer);
     }
 
     fn forget(&self, key: &str) {
-        self.writers.write().unwrap_or_else(PoisonError::into_inner).remove(key);
+        self.writers.write().remove(key);
     }
 
     /// True if what is stored was not written by the provider that writes now.
     pub fn is_stale(&self, key: &str) -> bool {
         let Some(providers) = self.providers(key) else { return false };
-        let writers = self.writers.read().unwrap_or_else(PoisonError::into_inner);
+        let writers = self.writers.read();
         let wrote = writers.get(key).map_or("", |writer| writer);
         providers.first().is_some_and(|provider| provider.mark() != wrote)
     }

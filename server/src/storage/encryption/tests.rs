@@ -183,7 +183,7 @@ mod plugin {
 
     use std::convert::Infallible;
     use std::path::Path;
-    use std::sync::{Arc, Mutex};
+    use std::sync::Arc;
 
     use bytes::Bytes;
     use http::{HeaderMap, Request, Response};
@@ -192,6 +192,7 @@ mod plugin {
     use hyper::service::service_fn;
     use hyper_util::rt::{TokioExecutor, TokioIo};
     use prost::Message;
+    use stdx::sync::Mutex;
 
     use super::kms::*;
 
@@ -224,11 +225,11 @@ mod plugin {
         }
 
         pub fn calls(&self) -> Vec<String> {
-            self.state.lock().expect("the state").calls.clone()
+            self.state.lock().calls.clone()
         }
 
         pub fn use_key(&self, key_id: &str) {
-            self.state.lock().expect("the state").key_id = key_id.to_string();
+            self.state.lock().key_id = key_id.to_string();
         }
 
         pub fn stop(self) {
@@ -243,7 +244,7 @@ mod plugin {
         let method = request.uri().path().rsplit('/').next().unwrap_or("").to_string();
         let body = request.into_body().collect().await.expect("a whole request").to_bytes();
         let message = {
-            let mut state = state.lock().expect("the state");
+            let mut state = state.lock();
             state.calls.push(method.clone());
             reply(&method, body.slice(5..), &state.key_id)
         };

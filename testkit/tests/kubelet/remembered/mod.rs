@@ -4,7 +4,7 @@ mod calls;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use client::{Clock, SystemClock};
@@ -12,6 +12,7 @@ use cri::{ContainerState, PodSandboxState, Status};
 use kubelet::pressure::rank::Layout;
 use kubelet::pressure::senses::{Places, Senses};
 use kubelet::pressure::signal::{Left, Seen, Signal};
+use stdx::sync::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
 /// A runtime of sandboxes and containers that are records.
@@ -78,7 +79,7 @@ fn fits(labels: &BTreeMap<String, String>, wanted: &BTreeMap<String, String>) ->
 
 impl Remembered {
     pub fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     pub fn stopped(&self) -> Vec<(String, i64)> {

@@ -5,11 +5,12 @@
 mod decide;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use api::Tree;
 use api::status::Status;
 use kinds::Kind;
+use stdx::sync::Mutex;
 use store::{Expect, Write as StoreWrite};
 use tokio::sync::OwnedMutexGuard;
 
@@ -95,7 +96,7 @@ pub async fn turn(scope: &Scope<'_>, old: Option<&Tree>) -> Option<OwnedMutexGua
 
 impl Turns {
     fn of(&self, namespace: &str) -> Arc<tokio::sync::Mutex<()>> {
-        let mut all = self.by_namespace.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.by_namespace.lock();
         if let Some(turn) = all.get(namespace) {
             return turn.clone();
         }

@@ -1,7 +1,7 @@
 //! The second round: what webhooks change, plugins and webhooks before them have not seen. The built-in
 //! plugins then run once more, and those webhooks that ask for it.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use stdx::sync::{Mutex, MutexGuard};
 
 use api::Tree;
 
@@ -24,7 +24,7 @@ struct State {
 
 impl Rounds {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// True once, where a second round is wanted.
