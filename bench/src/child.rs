@@ -11,7 +11,7 @@ use ::client::https::Https;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::Result;
-use crate::client::{Connection, Tls};
+use crate::client::{Connection, Identity, Tls};
 use crate::objects::{SERVICE_ACCOUNT, SERVICE_ACCOUNTS, Template};
 
 /// A server that takes longer than this to start or to stop is broken.
@@ -171,12 +171,6 @@ pub fn this_binary() -> Result<Command> {
 /// A port that nobody had a moment ago.
 fn free_port() -> Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
-}
-
-/// A client's certificate and key, in PEM.
-pub struct Identity {
-    pub certificate: Vec<u8>,
-    pub key: Vec<u8>,
 }
 
 /// The user of a kubeconfig, which is written last.

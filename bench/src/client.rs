@@ -19,7 +19,12 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::Result;
-use crate::child::Identity;
+
+/// A client's certificate and key, in PEM.
+pub struct Identity {
+    pub certificate: Vec<u8>,
+    pub key: Vec<u8>,
+}
 
 /// How a client of this benchmark greets a server.
 #[derive(Clone)]

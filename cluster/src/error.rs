@@ -22,9 +22,9 @@ pub enum Error {
     #[error(
         "the cluster of {} (pid {}) runs its pods on this machine already, and two clusters cannot share its pod \
          network yet: stop that one, or start this one with --disable-agent",
-        .0.data_dir, .0.pid
+        .data_dir, .pid
     )]
-    PodNetworkInUse(crate::machine::lock::Holder),
+    PodNetworkInUse { pid: String, data_dir: String },
     #[error("cannot listen on {address}")]
     Listen {
         address: SocketAddr,

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 
 use cluster::apiserver::{self, flags};
-use cluster::boot::Running;
+use cluster::control_plane::Running;
 use cluster::pki::Pki;
 
 use crate::client::Client;

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use cluster::credentials::{self, Credentials};
 use cluster::pki::Pair;
+use cluster::pki::credentials::{self, Credentials};
 use http::request::Parts;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};

@@ -11,10 +11,11 @@ pub mod sim;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use cluster::boot::{Controllers, Engine, Plan, Running, start};
-use cluster::credentials;
+use cluster::control_plane::{Controllers, Engine, Plan, Running, start};
+use cluster::pki::cluster::Own;
+use cluster::pki::credentials;
 use cluster::pki::{Pair, Pki};
-use cluster::up::{self, Own};
+use cluster::up;
 
 pub use client::{Client, Reply, Watch};
 pub use etcd::Etcd;

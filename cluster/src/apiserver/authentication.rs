@@ -14,8 +14,8 @@ use server::outbound::callout::{Client, Trust, kubeconfig};
 use super::flags::Flags;
 use super::flags::authentication::Oidc;
 use super::reload::{Apply, Followed};
-use crate::credentials::Credentials;
 use crate::error::{Error, Result};
+use crate::pki::credentials::Credentials;
 
 pub fn build(flags: &Flags, current: &Credentials, tokens: Option<Tokens>) -> Result<authentication::Authentication> {
     let given = &flags.authentication;

@@ -10,8 +10,8 @@ use server::outbound::callout::kubeconfig;
 
 use super::flags::{Flag, flag};
 use super::reload::{Apply, Followed};
-use super::values::duration;
 use crate::error::{Error, Result};
+use crate::flags::values::duration;
 
 /// Sorted by name.
 pub static FLAGS: &[Flag] = &[

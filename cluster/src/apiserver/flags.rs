@@ -11,9 +11,9 @@ use std::time::Duration;
 use server::outbound::kubelets::{PREFERRED, TIMEOUT};
 
 use super::authorization;
-use super::values::{boolean, cidrs, duration, names, parsed, port_range};
 use crate::error::Result;
 pub use crate::flags::flag;
+use crate::flags::values::{boolean, cidrs, duration, names, parsed, port_range};
 use crate::flags::{switch, unfinished};
 use crate::logs::{Format as LogFormat, Level};
 
@@ -210,7 +210,7 @@ static FLAGS: &[Flag] = &[
         Ok(())
     }),
     flag("feature-gates", "only what is so already: gates cannot be turned here", |_, value| {
-        crate::component::gates::check(super::gates::GATES, value)
+        crate::flags::gates::check(super::gates::GATES, value)
     }),
     flag("goaway-chance", "how likely a request over HTTP/2 ends its connection, up to 0.02 [0]", |flags, value| {
         let chance: f64 = parsed(value)?;

@@ -1,6 +1,6 @@
 //! What the API server's feature gates are.
 
-use crate::component::gates::Gates;
+use crate::flags::gates::Gates;
 
 /// The gates that upstream's API server of 1.37 knows, each with the state that it is in here: upstream's default, but
 /// off where something is missing (custom resources, admission policies, other servers behind this one). Gates of other

@@ -6,7 +6,6 @@ pub mod flags;
 mod gates;
 mod reload;
 mod runtime_config;
-pub(crate) mod values;
 
 use std::fs;
 use std::net::SocketAddr;
@@ -16,14 +15,16 @@ use std::sync::Arc;
 use server::storage::encryption::Encryption;
 use server::tls::Serving;
 
-use crate::addons;
-use crate::boot::{self, Engine, Plan, Running};
-use crate::credentials::{self, Credentials, Keeper, Load};
+use crate::control_plane::addons;
+use crate::control_plane::{self, Engine, Plan, Running};
 use crate::error::{Error, Result};
+use crate::machine::address;
 use crate::machine::identity::open_data_dir;
 use crate::machine::lock::{Lock, lock_data_dir};
+use crate::pki::cluster::Own;
+use crate::pki::credentials::{self, Credentials, Keeper, Load};
+use crate::pki::kubeconfig::write_kubeconfig;
 use crate::pki::{self, Pair, Pki};
-use crate::up::{self, Own};
 use flags::Flags;
 
 /// Starts the server. Where `--data-dir` gives it an authority of its own, the administrator's kubeconfig
@@ -41,16 +42,16 @@ pub async fn run(mut flags: Flags) -> Result<Running> {
     // Its kubeconfig leads to the server that came first.
     let is_first = lock.is_some();
     let plan = Plan { lock, ..plan(&flags, own.as_ref(), &current, serving.clone())? };
-    let running = Box::pin(boot::start(plan, &|step| tracing::info!(step, "starting"))).await?;
+    let running = Box::pin(control_plane::start(plan, &|step| tracing::info!(step, "starting"))).await?;
     let kubeconfig = flags.data_dir.as_ref().filter(|_| is_first).map(|dir| (dir.join("kubeconfig"), running.address));
     if let (Some((path, address)), Some((authority, admin))) = (&kubeconfig, &current.admin) {
-        up::write_kubeconfig(path, *address, authority, admin)?;
+        write_kubeconfig(path, *address, authority, admin)?;
         if flags.kubelet_client_certificate.is_none() {
             addons::reaches_kubelets(&running.server).await?;
         }
         // Whoever joins believes this authority, by which our certificate must be signed.
         if flags.tls_cert_file.is_none() {
-            addons::can_be_joined(&running.server, &up::joined_at(*address), &authority.certificate).await?;
+            addons::can_be_joined(&running.server, &address::joined_at(*address), &authority.certificate).await?;
         }
     }
     let keeper = Keeper { watched: watched(&flags, own.as_ref()), load, current, serving, kubeconfig };
@@ -69,7 +70,7 @@ fn use_cert_dir(flags: &mut Flags) -> Result<()> {
         let why = "--cert-dir is for a server without --data-dir, which keeps its certificates there";
         return Err(Error::Flags(vec![why.to_string()]));
     }
-    let address = flags.advertise_address.unwrap_or_else(|| up::advertised(flags.bind_address));
+    let address = flags.advertise_address.unwrap_or_else(|| address::advertised(flags.bind_address));
     let (certificate, key) = pki::keep_self_signed(dir, "apiserver", address)?;
     (flags.tls_cert_file, flags.tls_private_key_file) = (Some(certificate), Some(key));
     Ok(())
@@ -224,7 +225,7 @@ pub(crate) fn config(flags: &Flags) -> server::Config {
     if !flags.issuers.is_empty() {
         config.issuers.clone_from(&flags.issuers);
     }
-    config.advertise_address = flags.advertise_address.unwrap_or_else(|| up::advertised(flags.bind_address));
+    config.advertise_address = flags.advertise_address.unwrap_or_else(|| address::advertised(flags.bind_address));
     config
 }
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use server::Server;
 use server::common::reload::Reloads;
 
-use crate::credentials::settled;
 use crate::error::{Error, Result};
+use crate::pki::credentials::settled;
 use client::files::Files;
 
 /// Puts new data in force.

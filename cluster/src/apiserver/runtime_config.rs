@@ -1,7 +1,7 @@
 //! `--runtime-config`: which versions of the API are served. None can be turned here: an entry is taken where it says
 //! what is so.
 
-use crate::apiserver::values::boolean;
+use crate::flags::values::boolean;
 
 /// Checks `GROUP/VERSION=true,GROUP/VERSION/RESOURCE=false,api/alpha=false`; an entry without a value is true.
 pub fn check(text: &str) -> Result<(), String> {

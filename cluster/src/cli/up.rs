@@ -9,13 +9,14 @@ use kubelet::stop::{Report, Stopped};
 use stdx::sync::Mutex;
 
 use super::{interrupted, runtime, say};
-use crate::agent;
-use crate::arguments::ComponentArguments;
-use crate::boot::{Pods, Running};
+use crate::control_plane::{Pods, Running};
 use crate::error::{Error, Result};
 use crate::logs::{self, Format, Level};
+use crate::machine::address;
 use crate::machine::identity::open_data_dir;
 use crate::machine::lock::lock_data_dir;
+use crate::node::options;
+use crate::up::arguments::ComponentArguments;
 use crate::up::{self, Up};
 
 #[derive(clap::Args)]
@@ -47,7 +48,7 @@ pub struct UpArguments {
     #[arg(long)]
     keep_pods: bool,
     #[command(flatten)]
-    agent: agent::Arguments,
+    agent: options::Arguments,
     #[command(flatten)]
     components: ComponentArguments,
     /// Where to write the kubeconfig [default: DATA_DIR/kubeconfig]
@@ -65,7 +66,7 @@ pub fn run(args: UpArguments) -> Result<()> {
     let data_dir = open_data_dir(&args.data_dir)?;
     // Before anything else: a second start on the same directory is told so, whatever else it could not have.
     let lock = lock_data_dir(&data_dir)?;
-    let pods = match (args.disable_agent, agent::can_run_pods()) {
+    let pods = match (args.disable_agent, options::can_run_pods()) {
         (false, true) => PodsHere::Run,
         (false, false) => PodsHere::NeedRoot,
         (true, _) => PodsHere::Off { fake_nodes: args.fake_nodes > 0 },
@@ -89,7 +90,7 @@ pub fn run(args: UpArguments) -> Result<()> {
         fake_nodes: args.fake_nodes,
         agent: match args.disable_agent {
             true => None,
-            false => agent::Options::of(args.agent, &args.components.kubelet()?, &data_dir)?.map(Box::new),
+            false => options::Options::of(args.agent, &args.components.kubelet()?, &data_dir)?.map(Box::new),
         },
         apiserver: args.components.apiserver(&data_dir, listen)?,
     };
@@ -135,10 +136,10 @@ struct Ready<'a> {
 impl Ready<'_> {
     fn text(&self) -> String {
         let (ip, port) = (self.address.ip(), self.address.port());
-        let here = SocketAddr::new(up::reachable(ip), port);
+        let here = SocketAddr::new(address::reachable(ip), port);
         let mut text = format!("\nThe cluster is ready after {} ms at https://{here}\n", self.took.as_millis());
         if ip.is_unspecified() {
-            text.push_str(&format!("Other machines reach it at {}\n", up::joined_at(self.address)));
+            text.push_str(&format!("Other machines reach it at {}\n", address::joined_at(self.address)));
         }
         text.push_str(&format!("\n  export KUBECONFIG={}\n", self.kubeconfig.display()));
         self.pods.commands().iter().for_each(|command| text.push_str(&format!("  {command}\n")));

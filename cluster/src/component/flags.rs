@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use client::election::Timing;
 
-use crate::apiserver::values::{duration, list, parsed};
 use crate::error::Result;
+use crate::flags::values::{duration, list, parsed};
 use crate::flags::{Flag, flag};
 use crate::logs::{Format, Level};
 

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use tokio::sync::watch;
 
-use crate::credentials::settled;
 use crate::error::Result;
+use crate::pki::credentials::settled;
 use client::files::Files;
 
 #[derive(Default)]

@@ -2,12 +2,10 @@
 //! health and metrics, and an election. Each says what it does as its [`Work`].
 
 mod accounts;
-mod delegated;
+pub(crate) mod delegated;
 pub mod flags;
 pub mod follow;
-pub mod gates;
-pub mod node;
-mod port;
+pub(crate) mod port;
 pub mod remote;
 
 use std::net::SocketAddr;

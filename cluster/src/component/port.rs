@@ -19,8 +19,8 @@ use super::flags::Common;
 use super::follow::Follow;
 use super::remote::Remote;
 use crate::error::{Error, Result};
+use crate::machine::address;
 use crate::pki::{self, Pair};
-use crate::up;
 
 /// A port that is open.
 pub struct Port {
@@ -32,7 +32,7 @@ impl Port {
     /// Where others reach it; the loopback is only for this machine, and stays that.
     pub fn reached_at(&self) -> SocketAddr {
         let ip = self.address.ip();
-        SocketAddr::new(if ip.is_unspecified() { up::advertised(ip) } else { ip }, self.address.port())
+        SocketAddr::new(if ip.is_unspecified() { address::advertised(ip) } else { ip }, self.address.port())
     }
 
     /// The fingerprint of the certificate that it shows now.

@@ -1,6 +1,6 @@
 //! The API server of a kubeconfig, as a client sees it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use client::https::Https;
@@ -100,6 +100,22 @@ impl Remote {
         };
         Client::new(transport, self.agent)
     }
+}
+
+/// The flag, the variable that kubectl reads, the place where `up` writes it, or kubectl's own.
+pub fn find_kubeconfig(flag: Option<&Path>) -> Result<PathBuf> {
+    let named = flag.map(Path::to_path_buf).or_else(|| std::env::var_os("KUBECONFIG").map(PathBuf::from));
+    if let Some(named) = named.filter(|path| !path.as_os_str().is_empty()) {
+        return Ok(named);
+    }
+    let home = std::env::var_os("HOME").map(|home| Path::new(&home).join(".kube/config"));
+    let known = [Some(PathBuf::from("./data/kubeconfig")), home];
+    let found = known.into_iter().flatten().find(|path| path.exists());
+    found.ok_or_else(|| {
+        let why = "there is no kubeconfig in $KUBECONFIG, ./data/kubeconfig or ~/.kube/config: give --kubeconfig FILE, \
+                   which is DATA_DIR/kubeconfig of a cluster that `tiphys up` runs";
+        Error::Flags(vec![why.to_string()])
+    })
 }
 
 /// Shows no certificate: it would count before any token.

@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
-use crate::pki::write_private;
+use crate::machine::files::write_private;
 
 const FILE: &str = "cluster-id";
 /// Hexadecimal digits: the names of sockets below have to be short.

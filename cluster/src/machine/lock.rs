@@ -43,7 +43,7 @@ pub fn lock_pod_network(data_dir: &Path, states: &Path) -> Result<Lock> {
     let path = states.join(format!("pod-network-{namespace}.lock"));
     match lock(&path, data_dir)? {
         Ok(file) => Ok(Lock { _file: file, removed: Some(path) }),
-        Err(holder) => Err(Error::PodNetworkInUse(holder)),
+        Err(Holder { pid, data_dir }) => Err(Error::PodNetworkInUse { pid, data_dir }),
     }
 }
 

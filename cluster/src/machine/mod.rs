@@ -1,6 +1,8 @@
 //! What a cluster has on its machine: an identity, locks, and the traces that its node leaves outside of the data
 //! directory. Nothing here knows the API.
 
+pub mod address;
+pub mod files;
 pub mod identity;
 pub mod lock;
 pub mod pod_address;

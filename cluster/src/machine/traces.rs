@@ -11,8 +11,8 @@ use cgroup::Hierarchies;
 use rustix::mount::{UnmountFlags, unmount};
 
 use crate::error::{Error, Result};
+use crate::machine::files::write_private;
 use crate::machine::pod_address;
-use crate::pki::write_private;
 
 const FILE: &str = "node.json";
 

@@ -12,7 +12,8 @@ use tokio::sync::watch;
 use super::request::{self, Kept, Wanted};
 use crate::component::remote::Remote;
 use crate::error::{Error, Result};
-use crate::pki::{Pair, write_private};
+use crate::machine::files::write_private;
+use crate::pki::Pair;
 
 const BASE: &str = "kubelet-client";
 const FIRST_PAUSE: Duration = Duration::from_millis(200);

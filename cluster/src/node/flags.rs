@@ -103,7 +103,7 @@ static FLAGS: &[Flag<Flags>] = &[
         "a pod that is deleted is told to end once the service proxies that confirm have taken it out of rotation, \
          or half of its grace period has passed [true]",
         |flags: &mut Flags, value| {
-            flags.ignores_proxies = !crate::apiserver::values::boolean(value)?;
+            flags.ignores_proxies = !crate::flags::values::boolean(value)?;
             Ok(())
         },
     ),
@@ -199,7 +199,7 @@ static FLAGS: &[Flag<Flags>] = &[
     setting!("read-only-port", Int, "readOnlyPort"),
     setting!("register-node", Bool, "registerNode"),
     crate::flags::switch("register-schedulable", "pods may come at once [true]", |flags: &mut Flags, value| {
-        flags.is_unschedulable = !crate::apiserver::values::boolean(value)?;
+        flags.is_unschedulable = !crate::flags::values::boolean(value)?;
         Ok(())
     }),
     setting!("register-with-taints", Taints, "registerWithTaints"),

@@ -16,12 +16,13 @@ use server::outbound::callout::Url;
 use server::tls;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+use super::container_runtime::{BuiltinRuntime, RuntimeChoice};
 use super::flags::{self, Flags};
-use crate::agent::{Choice, Embedded, Options};
+use super::options::{self, Options};
 use crate::error::{Error, Result};
 use crate::logs::{Format, Level};
+use crate::machine::files::write_private;
 use crate::machine::identity;
-use crate::pki::write_private;
 
 const MAPS: Resource = Resource::core("configmaps");
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
@@ -94,8 +95,10 @@ pub async fn join(arguments: &Arguments) -> Result<(Flags, Options)> {
     // A cluster that verifies the ports of kubelets signs the certificate; another shows what is made here.
     settings.config.certificates.server_bootstrap |= settings.config.certificates.tls_cert_file.is_none();
     let runtime = match settings.config.runtime_endpoint.clone() {
-        Some(socket) => Choice::Socket(socket),
-        None => Choice::Embedded(Embedded { data_dir: dir, cgroup_root: settings.config.cgroup_root.clone() }),
+        Some(socket) => RuntimeChoice::Socket(socket),
+        None => {
+            RuntimeChoice::Builtin(BuiltinRuntime { data_dir: dir, cgroup_root: settings.config.cgroup_root.clone() })
+        }
     };
     tracing::warn!(
         "pods of this node and of other nodes do not reach each other: nothing routes between the pod ranges of nodes yet"
@@ -121,7 +124,7 @@ fn flags(arguments: &Arguments, dir: &Path) -> Result<Flags> {
     let drains = format!("--drain-by-proxies={}", arguments.drain_by_proxies);
     let mut words = vec![root, "--fail-swap-on=false".to_string(), drains];
     if arguments.config.is_none() {
-        words.extend(crate::agent::SHARED_MACHINE.map(str::to_string));
+        words.extend(options::SHARED_MACHINE.map(str::to_string));
     }
     let given = [
         ("hostname-override", &arguments.node_name),

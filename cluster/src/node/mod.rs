@@ -2,13 +2,17 @@
 //! that joins by a token, and the tokens themselves.
 
 pub mod bootstrap;
+pub mod container_runtime;
 pub mod flags;
 pub mod host;
 pub mod join;
 pub mod joining;
+pub mod options;
+pub mod ports;
 pub mod request;
 pub mod serving;
 mod settings;
+pub mod start;
 pub mod token;
 
 use std::path::{Path, PathBuf};
@@ -19,13 +23,14 @@ use kubelet::config::Settings;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::agent::{self, Choice, Embedded, Options};
 use crate::component::follow::Follow;
 use crate::component::remote::Remote;
 use crate::error::{Error, Result};
 use crate::logs::{Format, Level};
 use bootstrap::Rotated;
+use container_runtime::{BuiltinRuntime, RuntimeChoice};
 use flags::Flags;
+use options::Options;
 
 pub const NAME: &str = "kubelet";
 /// Where the built-in runtime of `kubelet` keeps images and containers.
@@ -33,7 +38,7 @@ const DATA_DIR: &str = "/var/lib/tiphys";
 
 /// An agent at work.
 pub struct Running {
-    agent: agent::Running,
+    kubelet: start::Running,
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
 }
@@ -41,15 +46,15 @@ pub struct Running {
 impl Running {
     /// Ends the pods, since the machine goes down; the agent ends by `stop`.
     pub async fn shut_down(&self) {
-        self.agent.shut_down().await;
+        self.kubelet.shut_down().await;
     }
 
     /// Waits until the machine goes down, or after that does not, and does what is to be done then.
     pub async fn follow_machine(&mut self) {
         loop {
-            match self.agent.machine_changed().await {
-                true => self.agent.shut_down().await,
-                false => self.agent.stay_up(),
+            match self.kubelet.machine_changed().await {
+                true => self.kubelet.shut_down().await,
+                false => self.kubelet.stay_up(),
             }
         }
     }
@@ -58,7 +63,7 @@ impl Running {
     pub async fn stop(self) {
         self.stop.send_replace(true);
         self.tasks.iter().for_each(JoinHandle::abort);
-        self.agent.stop().await;
+        self.kubelet.stop().await;
     }
 }
 
@@ -68,8 +73,11 @@ pub fn read(flags: &Flags) -> Result<(Options, Format, Level)> {
     let format = if config.logs.json { Format::Json } else { Format::Text };
     let level = Level::of_verbosity(config.logs.verbosity);
     let runtime = match config.runtime_endpoint.clone() {
-        Some(socket) => Choice::Socket(socket),
-        None => Choice::Embedded(Embedded { data_dir: DATA_DIR.into(), cgroup_root: config.cgroup_root.clone() }),
+        Some(socket) => RuntimeChoice::Socket(socket),
+        None => RuntimeChoice::Builtin(BuiltinRuntime {
+            data_dir: DATA_DIR.into(),
+            cgroup_root: config.cgroup_root.clone(),
+        }),
     };
     Ok((Options { config, shown: Some(shown), runtime, is_shared: false, pod_network: None }, format, level))
 }
@@ -101,7 +109,7 @@ pub async fn run(flags: &Flags, options: Options) -> Result<Running> {
         tracing::warn!(error = error.describe(), "pods of two nodes may get the same addresses");
         None
     });
-    let mut agent = agent::run(client, Options { pod_network, ..options }).await?;
-    agent.inhibit();
-    Ok(Running { agent, stop, tasks })
+    let mut kubelet = start::start(client, Options { pod_network, ..options }).await?;
+    kubelet.inhibit();
+    Ok(Running { kubelet, stop, tasks })
 }

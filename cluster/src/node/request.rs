@@ -10,7 +10,8 @@ use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, SanType};
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
 use crate::error::{Error, Result};
-use crate::pki::{self, Pair, write_private};
+use crate::machine::files::write_private;
+use crate::pki::{self, Pair};
 
 const REQUESTS: Resource = Resource::new("certificates.k8s.io", "v1", "certificatesigningrequests");
 pub const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";

@@ -8,9 +8,8 @@ use api::{Map, Tree, base64, tree};
 use client::{Client, Clock, DeleteOptions, Resource, SystemClock};
 
 use super::join;
-use crate::component::remote::Remote;
+use crate::component::remote::{Remote, find_kubeconfig};
 use crate::error::{Error, Result};
-use crate::why::kubeconfig;
 
 const MAPS: Resource = Resource::core("configmaps");
 const SECRETS: Resource = Resource::core("secrets");
@@ -67,7 +66,7 @@ struct Create {
 /// What is printed.
 pub async fn run(arguments: Arguments) -> Result<String> {
     let now = SystemClock.now();
-    let file = || kubeconfig(arguments.kubeconfig.as_deref());
+    let file = || find_kubeconfig(arguments.kubeconfig.as_deref());
     let client = || Ok::<_, Error>(Remote::read("tiphys", "kubeconfig", &file()?)?.client());
     match arguments.command {
         Command::Generate => Ok(format!("{}\n", generate()?)),

@@ -1,13 +1,16 @@
 //! Certificates of the cluster: made at the first start, kept with safe permissions, and made again
 //! before they expire. A directory holds them under the names that kubeadm uses.
 
+pub mod cluster;
+pub mod credentials;
 mod describe;
 mod issue;
+pub mod kubeconfig;
+pub mod subjects;
 
 use std::fs;
-use std::io::{self, Write};
 use std::net::IpAddr;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -18,6 +21,7 @@ use server::authentication::token::Tokens;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::error::{Error, Result};
+use crate::machine::files::{write_durable, write_private};
 pub use describe::{Description, describe};
 
 /// A certificate and its key, in PEM, and where the certificate came from.
@@ -277,27 +281,6 @@ pub fn described(pair: &Pair) -> Result<Description> {
 fn others(bundle: &str) -> &str {
     const END: &str = "-----END CERTIFICATE-----\n";
     bundle.find(END).map_or("", |at| &bundle[at + END.len()..])
-}
-
-/// Writes a file that only its owner can read, whole or not at all, also after a loss of power.
-fn write_durable(path: &Path, text: &str) -> Result<()> {
-    replace(path, text, true).map_err(Error::file(path))
-}
-
-/// The same for a file that is made again if it is lost: it does not wait for the disk.
-pub fn write_private(path: &Path, text: &str) -> Result<()> {
-    replace(path, text, false).map_err(Error::file(path))
-}
-
-fn replace(path: &Path, text: &str, sync: bool) -> io::Result<()> {
-    let mut temporary = path.as_os_str().to_owned();
-    temporary.push(".new");
-    let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
-    file.write_all(text.as_bytes())?;
-    if sync {
-        file.sync_data()?;
-    }
-    fs::rename(&temporary, path)
 }
 
 #[cfg(test)]

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use api::Tree;
 use client::{Client, Patch, Resource};
-use cluster::boot::{self, Engine};
-use cluster::local::Local;
+use cluster::control_plane::in_process::Local;
+use cluster::control_plane::{self, Engine};
 use cluster::up;
 use server::Server;
 
@@ -92,7 +92,8 @@ impl Simulation {
             admission: up::admission().expect("plugins"),
             ..server::Config::default()
         };
-        let server = boot::open(Engine::Memory, config, server::authentication::Authentication::default()).await;
+        let server =
+            control_plane::open(Engine::Memory, config, server::authentication::Authentication::default()).await;
         let server = server.expect("a server");
         server::bootstrap::run(&server).await.expect("the first objects");
         let (faults, trace) = (Arc::new(Faults::new(seed)), Arc::new(Trace::default()));

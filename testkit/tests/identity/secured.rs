@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use cluster::credentials::{self, Keeper};
+use cluster::pki::cluster::Own;
+use cluster::pki::credentials::{self, Keeper};
 use cluster::pki::{Lifetimes, Pki};
-use cluster::up::Own;
 use server::filters::cors::Cors;
 use testkit::{Cluster, Kept};
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use api::time::Timestamp;
 use api::{Tree, list, tree};
 use client::{Client, Clock, Events, Metrics, Random, RuntimeClock};
-use cluster::local::Local;
+use cluster::control_plane::in_process::Local;
 use kubelet::Config;
 use kubelet::config::Allocatable;
 use kubelet::node::{self, Node};

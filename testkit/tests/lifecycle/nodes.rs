@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use api::{Tree, list, tree};
 use client::{Sending, Transport};
-use cluster::local::Local;
+use cluster::control_plane::in_process::Local;
 use testkit::{Client, Cluster, Kept};
 
 use super::{events, until_gone};

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use api::{Tree, tree};
-use cluster::manager::{self, flags};
+use cluster::controller_manager::{self, flags};
 use cluster::pki::Pair;
 use testkit::{Client, Cluster, Kept};
 
@@ -15,7 +15,7 @@ pub fn kubeconfig(cluster: &Cluster, client: &str) -> PathBuf {
     let pki = cluster.pki();
     let read = |file: &str| pki.read(file).expect("a file").expect("a certificate");
     let url = format!("https://{}", cluster.address());
-    let text = cluster::kubeconfig::write(&url, &read("ca").certificate, client, &read(client));
+    let text = cluster::pki::kubeconfig::write(&url, &read("ca").certificate, client, &read(client));
     let path = cluster.dir().join(format!("{client}.conf"));
     std::fs::write(&path, text).expect("a file");
     path
@@ -42,7 +42,7 @@ async fn manager(cluster: &Cluster, more: &[&str]) -> cluster::component::Runnin
     arguments.extend(usual.iter().chain(more).map(ToString::to_string));
     let mut flags = flags::parse(&arguments).expect("flags");
     flags.common.secure_port = free_port().await;
-    manager::run(flags).await.expect("it starts")
+    controller_manager::run(flags).await.expect("it starts")
 }
 
 pub async fn free_port() -> u16 {

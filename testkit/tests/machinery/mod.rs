@@ -18,7 +18,7 @@ const MAPS: Resource = Resource::core("configmaps");
 const LEASES: Resource = Resource::new("coordination.k8s.io", "v1", "leases");
 
 fn in_process(cluster: &Cluster) -> Client {
-    cluster::local::client(cluster.server(), "admin".to_string(), &["system:masters"])
+    cluster::control_plane::in_process::client(cluster.server(), "admin".to_string(), &["system:masters"])
 }
 
 /// A client with the administrator's certificate.

@@ -208,10 +208,10 @@ async fn a_retained_volume_is_released_and_another_is_not_recycled() {
 async fn start_with_directories() -> Cluster {
     let cluster = Cluster::start_changed(|plan, pki| {
         let loopback = std::net::IpAddr::from([127, 0, 0, 1]);
-        let own = cluster::up::Own::new(pki.clone(), loopback, &plan.config, &[]).expect("names");
+        let own = cluster::pki::cluster::Own::new(pki.clone(), loopback, &plan.config, &[]).expect("names");
         let mut options = own.controller_options(&plan.config).expect("options");
         std::sync::Arc::make_mut(&mut options).local_path_directory = "/var/volumes".to_string();
-        plan.controllers = Some(cluster::boot::Controllers { chosen: vec!["*".to_string()], options });
+        plan.controllers = Some(cluster::control_plane::Controllers { chosen: vec!["*".to_string()], options });
     })
     .await;
     let account = format!("{CORE}/serviceaccounts/default");
@@ -255,8 +255,8 @@ async fn a_directory_goes_when_its_node_has_erased_it() {
     let client = &cluster.client;
     make(client, "/apis/storage.k8s.io/v1/storageclasses", &controllers::default_class()).await;
     let rbac = "/apis/rbac.authorization.k8s.io/v1";
-    make(client, &format!("{rbac}/clusterroles"), &cluster::addons::provisioner_role()).await;
-    make(client, &format!("{rbac}/clusterrolebindings"), &cluster::addons::provisioner_binding()).await;
+    make(client, &format!("{rbac}/clusterroles"), &cluster::control_plane::addons::provisioner_role()).await;
+    make(client, &format!("{rbac}/clusterrolebindings"), &cluster::control_plane::addons::provisioner_binding()).await;
     let node = "/api/v1/nodes/node-a";
     let annotate = |key: &str, value: String| {
         tree! { "metadata" => tree! { "annotations" => tree! { format!("tiphys.io/{key}") => value } } }

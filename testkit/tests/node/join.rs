@@ -4,7 +4,7 @@
 use api::{base64, tree};
 use client::Resource;
 use cluster::component::remote::Remote;
-use cluster::local;
+use cluster::control_plane::in_process;
 use cluster::node::request::{self, Wanted};
 use cluster::node::{bootstrap, join, joining};
 use testkit::Cluster;
@@ -14,7 +14,7 @@ const SECRETS: Resource = Resource::core("secrets");
 const NODES: Resource = Resource::core("nodes");
 
 async fn make_joinable(cluster: &Cluster, url: &str, authority: &str) {
-    let client = local::administrator(cluster.server());
+    let client = in_process::administrator(cluster.server());
     for (resource, namespace, object) in joining::objects(url, authority) {
         client.create(resource, namespace, &object).await.expect("made");
     }

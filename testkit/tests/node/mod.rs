@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use api::{Tree, tree};
 use client::{Events, Metrics, Random, SystemClock};
-use cluster::local::Local;
+use cluster::control_plane::in_process::Local;
 use kubelet::Config;
 use kubelet::config::Taint;
 use kubelet::node::{Environment, Node};

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use api::{Tree, list, tree};
-use cluster::local::Local;
+use cluster::control_plane::in_process::Local;
 use cluster::node::request::{self, Wanted};
 use cluster::node::serving;
 use kubelet::Config;

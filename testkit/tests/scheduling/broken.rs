@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ::client::{Error, Sending, Transport};
 use bytes::Bytes;
-use cluster::local::Local;
+use cluster::control_plane::in_process::Local;
 use http::Request;
 
 use super::*;

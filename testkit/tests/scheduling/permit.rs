@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use cluster::local::Local;
+use cluster::control_plane::in_process::Local;
 use scheduler::framework::{Event, Permit, Plugin, Point, Refusal};
 use scheduler::model::Pod;
 use scheduler::permit::WaitingPods;

@@ -1,8 +1,8 @@
 //! `kube-scheduler` against a server of another process, as far as it can tell.
 
 use cluster::component::Running;
+use cluster::kube_scheduler;
 use cluster::pki::Pair;
-use cluster::scheduling;
 
 use super::*;
 use crate::machinery::manager::{free_port, kubeconfig};
@@ -26,8 +26,8 @@ async fn scheduler(cluster: &Cluster, more: &[&str]) -> Running {
         "--leader-elect-retry-period=200ms",
     ];
     arguments.extend(usual.iter().chain(more).map(ToString::to_string));
-    let flags = scheduling::flags::parse(&arguments).expect("flags");
-    scheduling::run(flags).await.unwrap_or_else(|error| panic!("{}", error.describe()))
+    let flags = kube_scheduler::flags::parse(&arguments).expect("flags");
+    kube_scheduler::run(flags).await.unwrap_or_else(|error| panic!("{}", error.describe()))
 }
 
 fn pair(cluster: &Cluster, file: &str) -> Pair {

@@ -3,8 +3,8 @@
 
 use server::audit::{Format, Mode};
 
-use super::super::values::{boolean, duration, parsed};
 use super::{Flag, Flags, flag, switch};
+use crate::flags::values::{boolean, duration, parsed};
 
 /// The flags of one backend, by its field.
 macro_rules! delivery {

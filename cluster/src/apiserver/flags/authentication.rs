@@ -7,8 +7,8 @@ use server::authentication::request_header::Names;
 use server::filters::cors::Cors;
 use server::tls;
 
-use super::super::values::{boolean, duration, list};
 use super::{Flag, flag, switch};
+use crate::flags::values::{boolean, duration, list};
 
 /// What these flags say. Whether they go together is judged when all are known.
 pub struct Authentication {

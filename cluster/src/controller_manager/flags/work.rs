@@ -1,8 +1,8 @@
 //! What the controllers are told: each flag is a field of their options.
 
 use super::{Flags, count, ranges};
-use crate::apiserver::values::{duration, parsed};
 use crate::component::flags::text;
+use crate::flags::values::{duration, parsed};
 use crate::flags::{Flag, unfinished};
 
 const POLLS: &str = "nothing is looked at by time: changes are seen at once";

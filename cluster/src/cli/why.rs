@@ -6,7 +6,7 @@ use api::Tree;
 use clap::ValueEnum;
 use client::Client;
 
-use crate::component::remote::Remote;
+use crate::component::remote::{Remote, find_kubeconfig};
 use crate::error::{Error, Result};
 
 /// What is asked, and how it is shown.
@@ -43,7 +43,7 @@ pub fn pod_name(words: &[String]) -> Option<String> {
 }
 
 pub async fn ask(question: &Question) -> Result<String> {
-    let client = Remote::read("tiphys", "kubeconfig", &kubeconfig(question.kubeconfig.as_deref())?)?.client();
+    let client = Remote::read("tiphys", "kubeconfig", &find_kubeconfig(question.kubeconfig.as_deref())?)?.client();
     let told = match &question.about {
         About::Pod(name) => client.get_path(&format!("{}/{name}", root(&question.namespace)), "").await,
         About::Manifest(file) => what_if(&client, question, file).await?,
@@ -87,22 +87,6 @@ fn pod_of(manifest: &Tree) -> Result<Tree, String> {
     pod.set("kind", "Pod");
     pod.child("metadata").set("namespace", manifest.str("metadata.namespace"));
     Ok(pod)
-}
-
-/// The flag, the variable that kubectl reads, the place where `up` writes it, or kubectl's own.
-pub fn kubeconfig(flag: Option<&Path>) -> Result<PathBuf> {
-    let named = flag.map(Path::to_path_buf).or_else(|| std::env::var_os("KUBECONFIG").map(PathBuf::from));
-    if let Some(named) = named.filter(|path| !path.as_os_str().is_empty()) {
-        return Ok(named);
-    }
-    let home = std::env::var_os("HOME").map(|home| Path::new(&home).join(".kube/config"));
-    let known = [Some(PathBuf::from("./data/kubeconfig")), home];
-    let found = known.into_iter().flatten().find(|path| path.exists());
-    found.ok_or_else(|| {
-        let why = "there is no kubeconfig in $KUBECONFIG, ./data/kubeconfig or ~/.kube/config: give --kubeconfig FILE, \
-                   which is DATA_DIR/kubeconfig of a cluster that `tiphys up` runs";
-        Error::Flags(vec![why.to_string()])
-    })
 }
 
 /// A sentence, then a line for each node.

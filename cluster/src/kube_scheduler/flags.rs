@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use super::gates::GATES;
 use crate::component::flags::{Common, HasCommon, Table};
-use crate::component::gates;
 use crate::error::Result;
+use crate::flags::gates;
 use crate::flags::{Flag, flag, unfinished};
 
 /// What the flags say.

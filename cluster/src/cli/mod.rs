@@ -1,6 +1,9 @@
 //! The command line.
 
+pub mod certs;
+pub mod reset;
 mod up;
+pub mod why;
 
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -8,11 +11,11 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::boot::Running;
+use crate::control_plane::Running;
 use crate::error::{Error, Result};
 use crate::logs::{self, Format, Level};
-use crate::why::{self, About, Question};
-use crate::{apiserver, certs, component, error, manager, node, reset, scheduling};
+use crate::{apiserver, component, controller_manager, error, kube_scheduler, node};
+use why::{About, Question};
 
 #[derive(Parser)]
 #[command(name = "tiphys", about = "Kubernetes in one binary", version)]
@@ -232,12 +235,12 @@ fn run_manager(arguments: &[String]) -> Result<()> {
         return Ok(());
     }
     if asks_for_help(arguments) {
-        print!("{}", manager::flags::help());
+        print!("{}", controller_manager::flags::help());
         return Ok(());
     }
-    let flags = manager::flags::parse(arguments)?;
+    let flags = controller_manager::flags::parse(arguments)?;
     logs::init(flags.common.log_format, flags.common.log_level);
-    run_component(manager::run(flags))
+    run_component(controller_manager::run(flags))
 }
 
 fn run_scheduler(arguments: &[String]) -> Result<()> {
@@ -246,15 +249,15 @@ fn run_scheduler(arguments: &[String]) -> Result<()> {
         return Ok(());
     }
     if asks_for_help(arguments) {
-        print!("{}", scheduling::flags::help());
+        print!("{}", kube_scheduler::flags::help());
         return Ok(());
     }
-    let mut flags = scheduling::flags::parse(arguments)?;
+    let mut flags = kube_scheduler::flags::parse(arguments)?;
     logs::init(flags.common.log_format, flags.common.log_level);
-    if scheduling::write_config(&mut flags)? {
+    if kube_scheduler::write_config(&mut flags)? {
         return Ok(());
     }
-    run_component(scheduling::run(flags))
+    run_component(kube_scheduler::run(flags))
 }
 
 fn run_kubelet(arguments: &[String]) -> Result<()> {

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use controllers::Options;
 
 use super::gates::GATES;
-use crate::apiserver::values::{cidrs, list, parsed};
 use crate::component::flags::{Common, HasCommon, Table};
-use crate::component::gates;
 use crate::error::Result;
+use crate::flags::gates;
+use crate::flags::values::{cidrs, list, parsed};
 use crate::flags::{Flag, flag, unfinished};
 
 /// What the flags say.

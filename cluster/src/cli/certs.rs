@@ -4,8 +4,8 @@
 use std::path::Path;
 use std::time::SystemTime;
 
-use crate::components::AUTHORITIES;
 use crate::error::{Error, Result};
+use crate::pki::subjects::AUTHORITIES;
 use crate::pki::{Description, Pair, Pki, Subject, described};
 
 /// A certificate of the directory.
@@ -114,14 +114,14 @@ mod tests {
     use std::net::IpAddr;
 
     use super::*;
-    use crate::components;
+    use crate::pki::subjects;
 
     #[test]
     fn certificates_are_listed_and_rotated() {
         let dir = tempfile::tempdir().expect("a directory");
         let pki = Pki::open(dir.path().join("pki")).expect("a directory");
-        let subjects = components::subjects("n", vec!["a.example".to_string()], vec![IpAddr::from([10, 0, 0, 1])]);
-        components::ensure(&pki, &subjects).expect("certificates");
+        let subjects = subjects::subjects("n", vec!["a.example".to_string()], vec![IpAddr::from([10, 0, 0, 1])]);
+        subjects::ensure(&pki, &subjects).expect("certificates");
         let text = list(dir.path()).expect("a list");
         let words = |name: &str| {
             let line = text.lines().find(|line| line.starts_with(&format!("{name} "))).expect("a line");
@@ -143,7 +143,7 @@ mod tests {
         assert!(read("apiserver") != before.1 && read("ca") == before.2);
         // What was rotated is what a start would have made: it stays.
         let (admin, serving) = (read("admin"), read("apiserver"));
-        components::ensure(&pki, &subjects).expect("certificates");
+        subjects::ensure(&pki, &subjects).expect("certificates");
         assert!(read("admin") == admin && read("apiserver") == serving);
         let error = named(&["nobody"]).expect_err("an error").describe();
         assert!(error.contains("there is no certificate \"nobody\""), "{error}");

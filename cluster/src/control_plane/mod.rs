@@ -1,5 +1,10 @@
 //! What starts in which order, and ends in the reverse one.
 
+pub mod addons;
+pub mod extenders;
+pub mod in_process;
+pub mod schedulers;
+
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -16,13 +21,14 @@ use store::{Sink, Store};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use crate::agent;
 use crate::error::{Error, Result};
-use crate::extenders::Callouts;
-use crate::leader::{ReadIdentity, Schedulers};
-use crate::local::Local;
 use crate::machine::lock::Lock;
 use crate::machine::pod_address::{self, PodAddress};
+use crate::node;
+use crate::pki::cluster::ReadIdentity;
+use extenders::Callouts;
+use in_process::Local;
+use schedulers::Schedulers;
 
 /// Everything that an API server needs, decided before anything is started.
 pub struct Plan {
@@ -46,7 +52,7 @@ pub struct Plan {
     /// How many nodes there are that run nothing.
     pub fake_nodes: u32,
     /// What the node agent of this machine is told; none where it runs elsewhere.
-    pub agent: Option<Box<agent::Options>>,
+    pub agent: Option<Box<node::options::Options>>,
     /// Of the data directory, held until the end.
     pub lock: Option<Lock>,
 }
@@ -78,7 +84,7 @@ pub struct Running {
     controllers: Option<controllers::Running>,
     scheduler: Option<scheduler::Running>,
     fake_nodes: Option<fakenode::Running>,
-    agent: Option<agent::Running>,
+    agent: Option<node::start::Running>,
     /// Of the data directory, where this process is the one that writes there.
     lock: Option<Lock>,
     /// It goes with the server.
@@ -186,7 +192,8 @@ pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<Running> {
     let agent = match plan.agent {
         Some(options) => {
             progress("node");
-            let started = Box::pin(agent::start(&server, *options)).await;
+            let client = Local::new(&server).node(&options.config.node_name);
+            let started = Box::pin(node::start::start(client, *options)).await;
             Some(started.map_err(Error::without_agent)?)
         }
         None => None,

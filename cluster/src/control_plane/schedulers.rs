@@ -2,21 +2,19 @@
 //! lease where it is reached and by which certificate it is known; whoever asks is named to it as by any proxy.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 use std::time::Duration;
 
 use api::Tree;
 use http::{HeaderName, HeaderValue, Method};
 use kinds::User;
 use server::Server;
-use server::outbound::callout::{Answer, Client, Identity, Trust, Url};
+use server::outbound::callout::{Answer, Client, Trust, Url};
+use server::registry::announce::{ADDRESS, CERTIFICATE, SCHEDULERS};
 use server::routes::why::{Explains, ROOT};
 use store::BoxFuture;
 
-use crate::scheduling::{ADDRESS, CERTIFICATE, SCHEDULERS};
-
-/// Reads the certificate of the proxy, which may be another by now.
-pub type ReadIdentity = Arc<dyn Fn() -> Result<Identity, String> + Send + Sync>;
+use crate::pki::cluster::ReadIdentity;
 
 /// Where schedulers hold their leases. Only a client that may bind pods can write their annotations (see
 /// `server::registry::announce`).

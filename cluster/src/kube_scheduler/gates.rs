@@ -1,6 +1,6 @@
 //! What the scheduler's feature gates are.
 
-use crate::component::gates::Gates;
+use crate::flags::gates::Gates;
 
 /// The gates that the scheduler of 1.37 looks at, each with the state that it is in here: `docs/compatibility.md` says
 /// which of those that are on upstream are not, and why. Two that are always on since long are among them, since what

@@ -18,8 +18,8 @@ use server::routes::why;
 use store::BoxFuture;
 
 use crate::component::{self, Port, Running, Tools, Work};
+use crate::control_plane::extenders::Callouts;
 use crate::error::{Error, Result};
-use crate::extenders::Callouts;
 use flags::Flags;
 
 pub const NAME: &str = "kube-scheduler";

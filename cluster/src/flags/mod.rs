@@ -1,6 +1,9 @@
 //! Flags in upstream's form, from one table: each is honoured, or refused by its name; none is taken and
 //! ignored.
 
+pub mod gates;
+pub mod values;
+
 use crate::error::{Error, Result};
 
 /// A flag of a component whose flags say an `F`.
@@ -48,7 +51,7 @@ macro_rules! field {
 macro_rules! on_off {
     ($name:literal, $help:literal, $($place:tt)+) => {
         $crate::flags::switch($name, $help, |flags, value| {
-            flags.$($place)+ = $crate::apiserver::values::boolean(value)?;
+            flags.$($place)+ = $crate::flags::values::boolean(value)?;
             Ok(())
         })
     };
@@ -67,7 +70,7 @@ macro_rules! file {
 macro_rules! fixed {
     ($sort:ident, $name:literal, $value:literal, $why:expr) => {
         $crate::flags::$sort($name, concat!("only ", $value), |_, value| {
-            let read = $crate::apiserver::values::duration;
+            let read = $crate::flags::values::duration;
             let same = value == $value || matches!((read(value), read($value)), (Ok(a), Ok(b)) if a == b);
             if same { Ok(()) } else { Err($why.to_string()) }
         })

@@ -1,8 +1,14 @@
 //! The file with which kubectl finds the cluster and its user.
 
+use std::net::SocketAddr;
+use std::path::Path;
+
 use api::{Tree, base64, list, tree};
 
-use crate::pki::Pair;
+use super::Pair;
+use crate::error::{Error, Result};
+use crate::machine::address::reachable;
+use crate::machine::files::write_private;
 
 /// A kubeconfig with one cluster, one user and one context.
 pub fn write(server: &str, authority: &str, user: &str, client: &Pair) -> Vec<u8> {
@@ -20,4 +26,14 @@ pub fn write(server: &str, authority: &str, user: &str, client: &Pair) -> Vec<u8
         "contexts" => list![tree! { "name" => "tiphys", "context" => tree! { "cluster" => "tiphys", "user" => user } }],
     };
     api::yaml::encode(&config)
+}
+
+/// The kubeconfig of the administrator, for clients of this machine.
+pub fn write_kubeconfig(path: &Path, address: SocketAddr, authority: &Pair, admin: &Pair) -> Result<()> {
+    let url = format!("https://{}", SocketAddr::new(reachable(address.ip()), address.port()));
+    let text = write(&url, &authority.certificate, "kubernetes-admin", admin);
+    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        std::fs::create_dir_all(parent).map_err(Error::file(parent))?;
+    }
+    write_private(path, &String::from_utf8_lossy(&text))
 }

@@ -16,8 +16,8 @@ use server::tls::{self, Serving};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use super::delegated::{Delegated, Lifetimes, Refusal};
-use super::follow::Follow;
+use crate::component::delegated::{Delegated, Lifetimes, Refusal};
+use crate::component::follow::Follow;
 use crate::error::{Error, Result};
 use crate::pki::{self, Pair};
 
@@ -196,7 +196,7 @@ struct Secure {
 
 impl Secure {
     fn new(access: Access, node: Arc<Node>) -> Result<Secure> {
-        let clients = access.client_ca_file.as_deref().map(super::port::authorities).transpose()?;
+        let clients = access.client_ca_file.as_deref().map(crate::component::port::authorities).transpose()?;
         let delegated = Delegated {
             lookup: None,
             clients,

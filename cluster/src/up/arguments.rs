@@ -10,7 +10,7 @@ use crate::apiserver::flags::{self as apiserver_flags, Flags as ApiserverFlags};
 use crate::component::flags::{HasCommon, Table};
 use crate::error::{Error, Result};
 use crate::flags::Flag;
-use crate::{manager, node, scheduling};
+use crate::{controller_manager, kube_scheduler, node};
 
 #[derive(clap::Args, Default)]
 pub struct ComponentArguments {
@@ -100,19 +100,19 @@ impl ComponentArguments {
     }
 
     /// What the controllers are told by their flags.
-    pub fn manager(&self) -> Result<manager::flags::Flags> {
+    pub fn manager(&self) -> Result<controller_manager::flags::Flags> {
         const FLAG: &str = "--controller-manager-arg";
-        let common = Table::<manager::flags::Flags>::FLAGS;
+        let common = Table::<controller_manager::flags::Flags>::FLAGS;
         let words = checked(FLAG, &self.manager, |name| owner(MANAGER, name).or(owner_of_common(common, name)))?;
-        manager::flags::parse(&words).map_err(|error| named(FLAG, error))
+        controller_manager::flags::parse(&words).map_err(|error| named(FLAG, error))
     }
 
     pub fn scheduler(&self) -> Result<Configuration> {
         const FLAG: &str = "--scheduler-arg";
-        let common = Table::<scheduling::flags::Flags>::FLAGS;
+        let common = Table::<kube_scheduler::flags::Flags>::FLAGS;
         let words = checked(FLAG, &self.scheduler, |name| owner(SCHEDULER, name).or(owner_of_common(common, name)))?;
-        let flags = scheduling::flags::parse(&words).map_err(|error| named(FLAG, error))?;
-        scheduling::read_configuration(flags).map_err(|error| named(FLAG, error))
+        let flags = kube_scheduler::flags::parse(&words).map_err(|error| named(FLAG, error))?;
+        kube_scheduler::read_configuration(flags).map_err(|error| named(FLAG, error))
     }
 
     pub fn kubelet(&self) -> Result<node::flags::Flags> {

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use cgroup::Hierarchies;
 
-use crate::agent::{self, Choice, Embedded};
 use crate::error::{Error, Result};
 use crate::machine::traces::Traces;
 use crate::machine::{lock, pods};
+use crate::node::container_runtime::{self, BuiltinRuntime, RuntimeChoice};
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -71,23 +71,24 @@ async fn remove_node(data_dir: &Path, traces: &Traces) -> Result<Vec<String>> {
         return Err(Error::Flags(vec!["pods ran from this data directory: removing them needs root".to_string()]));
     }
     let choice = match &traces.runtime_endpoint {
-        Some(socket) => Choice::Socket(socket.clone()),
-        None => {
-            Choice::Embedded(Embedded { data_dir: data_dir.to_path_buf(), cgroup_root: traces.cgroup_root.clone() })
-        }
+        Some(socket) => RuntimeChoice::Socket(socket.clone()),
+        None => RuntimeChoice::Builtin(BuiltinRuntime {
+            data_dir: data_dir.to_path_buf(),
+            cgroup_root: traces.cgroup_root.clone(),
+        }),
     };
     let mut traces = traces.clone();
     let pod_network = match choice.lock_pod_network() {
         // Another cluster uses the bridge by now.
-        Err(Error::PodNetworkInUse(_)) => {
+        Err(Error::PodNetworkInUse { .. }) => {
             traces.owns_pod_network = false;
             None
         }
         locked => locked?,
     };
-    let opened = agent::open(choice).await?;
+    let opened = container_runtime::open(choice).await?;
     let mut uids = names_in(&traces.root_dir.join("pods"));
-    if opened.embedded.is_some() {
+    if opened.builtin.is_some() {
         // All that it has is this cluster's.
         uids.extend(pods::list(&opened.runtime).await.map_err(Error::Agent)?.into_iter().map(|(_, uid)| uid));
     }

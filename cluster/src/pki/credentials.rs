@@ -12,9 +12,9 @@ use server::outbound::callout::{Identity, Trust};
 use server::outbound::kubelets::Kubelets;
 use server::tls::Serving;
 
+use super::kubeconfig::write_kubeconfig;
 use crate::error::{Error, Result};
 use crate::pki::{Pair, certificates, private_key};
-use crate::up::write_kubeconfig;
 use client::files::Files;
 
 /// All of it at one moment.

@@ -1,6 +1,6 @@
 //! Feature gates as flags name them.
 
-use crate::apiserver::values::boolean;
+use crate::flags::values::boolean;
 
 pub use client::gates::Gates;
 

@@ -6,11 +6,11 @@ use api::{Tree, list, tree};
 use client::{Client, Resource};
 use server::Server;
 
-use crate::components::KUBELET_CLIENT_USER;
+use super::in_process;
 use crate::error::{Error, Result};
-use crate::local;
 use crate::node::join::is_loopback;
 use crate::node::joining;
+use crate::pki::subjects::KUBELET_CLIENT_USER;
 
 const MAPS: Resource = Resource::core("configmaps");
 const PUBLIC: &str = "kube-public";
@@ -23,7 +23,7 @@ const PROVISIONER: &str = "local-path-provisioner";
 /// Makes what is missing; what a user has changed stays as it is. Machines that join reach it at `url`, and believe
 /// `authority`.
 pub async fn make(server: &Arc<Server>, chosen: &[String], url: &str, authority: &str) -> Result<()> {
-    let client = local::administrator(server);
+    let client = in_process::administrator(server);
     if controllers::runs(PROVISIONER, chosen) {
         ensure(&client, CLASSES, "", &controllers::default_class()).await?;
         ensure(&client, ROLES, "", &provisioner_role()).await?;
@@ -37,12 +37,12 @@ pub async fn make(server: &Arc<Server>, chosen: &[String], url: &str, authority:
 
 /// Gives the certificate that this server shows to kubelets its rights there.
 pub async fn reaches_kubelets(server: &Arc<Server>) -> Result<()> {
-    ensure(&local::administrator(server), BINDINGS, "", &kubelet_api_admin()).await
+    ensure(&in_process::administrator(server), BINDINGS, "", &kubelet_api_admin()).await
 }
 
 /// What machines need that join at `url` and believe `authority`.
 pub async fn can_be_joined(server: &Arc<Server>, url: &str, authority: &str) -> Result<()> {
-    let client = local::administrator(server);
+    let client = in_process::administrator(server);
     for (resource, namespace, object) in joining::objects(url, authority) {
         ensure(&client, resource, namespace, &object).await?;
     }

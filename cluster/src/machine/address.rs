@@ -1,0 +1,34 @@
+//! The addresses at which an API server of this machine is reached.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+
+/// Where machines reach it that join: only whoever listens on all addresses is reached by another.
+pub fn joined_at(address: SocketAddr) -> String {
+    let ip = if address.ip().is_unspecified() { advertised(address.ip()) } else { address.ip() };
+    format!("https://{}", SocketAddr::new(ip, address.port()))
+}
+
+/// Where the clients of this machine reach a server that listens here.
+pub fn reachable(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(v4) if v4.is_unspecified() => IpAddr::from([127, 0, 0, 1]),
+        // A dual-stack socket: the older family is there too.
+        IpAddr::V6(v6) if v6.is_unspecified() => IpAddr::from([127, 0, 0, 1]),
+        other => other,
+    }
+}
+
+/// Where others reach it: the address of the way out of this machine, where it listens on all or on
+/// the loopback alone. Connecting a datagram socket sends nothing.
+pub fn advertised(listen: IpAddr) -> IpAddr {
+    if !listen.is_unspecified() && !listen.is_loopback() {
+        return listen;
+    }
+    let way_out = || {
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+        // Reserved for documentation: any address that is not local will do.
+        socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9)).ok()?;
+        Some(socket.local_addr().ok()?.ip())
+    };
+    way_out().unwrap_or_else(|| reachable(listen))
+}

@@ -1,0 +1,114 @@
+//! The container runtime of a node: the built-in one, or another that listens on a socket.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use kubelet::runtime::Runtime;
+use runtime::images::Images;
+use runtime::service::{NetworkOptions, Service};
+
+use crate::error::{Error, Result};
+use crate::machine::{identity, lock, pods};
+
+/// Who makes the containers.
+pub enum RuntimeChoice {
+    Builtin(BuiltinRuntime),
+    Socket(PathBuf),
+}
+
+/// The built-in runtime of a data directory.
+pub struct BuiltinRuntime {
+    pub data_dir: PathBuf,
+    pub cgroup_root: String,
+}
+
+impl RuntimeChoice {
+    /// Locks the built-in pod network, where pods get their addresses from it.
+    pub fn lock_pod_network(&self) -> Result<Option<lock::Lock>> {
+        match self {
+            RuntimeChoice::Builtin(embedded) if !has_network_configuration(Path::new(CNI_CONF_DIR)) => {
+                lock::lock_pod_network(&embedded.data_dir, Path::new(STATES)).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+}
+
+/// Whether the machine has a network configuration for pods, which is used instead of the built-in one.
+fn has_network_configuration(dir: &Path) -> bool {
+    let is_configuration =
+        |path: PathBuf| path.extension().is_some_and(|end| CNI_EXTENSIONS.iter().any(|one| end == *one));
+    std::fs::read_dir(dir).into_iter().flatten().flatten().any(|entry| is_configuration(entry.path()))
+}
+
+/// Where what runs is found again after a restart: a directory for each cluster. A reboot ends all of it.
+const STATES: &str = "/run/tiphys";
+const CNI_CONF_DIR: &str = "/etc/cni/net.d";
+const CNI_EXTENSIONS: [&str; 3] = ["conf", "conflist", "json"];
+
+impl BuiltinRuntime {
+    /// What it keeps is in the data directory, what runs is found again by the id of the cluster.
+    fn options(&self) -> Result<runtime::service::Options> {
+        let data_dir = identity::open_data_dir(&self.data_dir)?;
+        let id = identity::cluster_id(&data_dir, Path::new(STATES))?;
+        Ok(runtime::service::Options {
+            root: data_dir.join("runtime"),
+            state: Path::new(STATES).join(id),
+            handlers: Default::default(),
+            shim_cgroup: format!("{}/tiphys-shims", self.cgroup_root.trim_end_matches('/')),
+            network: NetworkOptions {
+                conf_dir: CNI_CONF_DIR.into(),
+                bin_dirs: vec!["/opt/cni/bin".into(), "/usr/lib/cni".into()],
+                cache_dir: data_dir.join("cni"),
+                builtin: true,
+            },
+            streaming_address: SocketAddr::from(([127, 0, 0, 1], 0)),
+        })
+    }
+}
+
+/// A runtime that answers.
+pub struct OpenRuntime {
+    pub runtime: Runtime,
+    /// The built-in one, and where it keeps what runs.
+    pub builtin: Option<(Arc<Service>, PathBuf)>,
+}
+
+impl OpenRuntime {
+    /// Removes all pods that the built-in runtime still has.
+    pub async fn remove_pods(&self) -> std::result::Result<(), String> {
+        if self.builtin.is_none() {
+            return Ok(());
+        }
+        let left = pods::list(&self.runtime).await?.into_iter().map(|(_, uid)| uid).collect();
+        pods::remove(&self.runtime, &left).await
+    }
+
+    /// Ends the processes of the built-in runtime; the directory of its state, which nothing uses any more.
+    pub fn close(self) -> Option<PathBuf> {
+        let (service, state) = self.builtin?;
+        service.end_zygote();
+        Some(state)
+    }
+}
+
+pub async fn open(choice: RuntimeChoice) -> Result<OpenRuntime> {
+    match choice {
+        RuntimeChoice::Socket(socket) => {
+            let (service, images) = cri::connect(&socket);
+            let runtime = Runtime { service: Arc::new(service), images: Arc::new(images) };
+            Ok(OpenRuntime { runtime, builtin: None })
+        }
+        RuntimeChoice::Builtin(embedded) => {
+            let options = embedded.options()?;
+            let images = Images::open(&options.root.join("images"), Default::default())
+                .map_err(|error| Error::Agent(format!("opening the images: {}", error.chain())))?;
+            let state = options.state.clone();
+            let service = Service::open(options, images).await;
+            let service = Arc::new(service.map_err(|error| Error::Agent(error.to_string()))?);
+            let runtime = Runtime { service: service.clone(), images: service.clone() };
+            Ok(OpenRuntime { runtime, builtin: Some((service, state)) })
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! The options of the kubelet that runs inside of `up`: flags, a KubeletConfiguration, and defaults for a machine that
+//! is shared with other programs.
+
+use std::path::{Path, PathBuf};
+
+use kubelet::Config;
+use kubelet::config::Settings;
+
+use super::container_runtime::{BuiltinRuntime, RuntimeChoice};
+use super::flags::Flags;
+use super::host;
+use crate::error::{Error, Result};
+use crate::machine::lock;
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// The name of this machine's node [default: the machine's name]
+    #[arg(long)]
+    node_name: Option<String>,
+    /// The socket of another container runtime, such as containerd's, instead of the one in the house
+    #[arg(long, value_name = "SOCKET")]
+    container_runtime_endpoint: Option<String>,
+    /// Pods' directories [default: DATA_DIR/kubelet]
+    #[arg(long)]
+    root_dir: Option<PathBuf>,
+    /// Logs of containers
+    #[arg(long, default_value = "/var/log/pods")]
+    pod_logs_dir: PathBuf,
+    /// The cgroup below which all of pods' are
+    #[arg(long, default_value = "/")]
+    cgroup_root: String,
+    /// Whether a pod that is deleted is told to end only once the service proxies that confirm have taken it out of
+    /// rotation, or half of its grace period has passed
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    drain_by_proxies: bool,
+    /// A KubeletConfiguration for this machine's node
+    #[arg(long, value_name = "FILE")]
+    kubelet_config: Option<PathBuf>,
+}
+
+/// What `up` says itself: a file that says it too would not be heard.
+const SAID: [(&str, &str); 12] = [
+    ("authentication.x509.clientCAFile", "the cluster's own authority is believed"),
+    ("cgroupRoot", "--cgroup-root says it"),
+    ("containerRuntimeEndpoint", "--container-runtime-endpoint says it"),
+    ("imageServiceEndpoint", "--container-runtime-endpoint says it"),
+    ("kubeAPIBurst", IN_PROCESS),
+    ("kubeAPIQPS", IN_PROCESS),
+    ("logging", "--log-format and --log-level say it"),
+    ("podLogsDir", "--pod-logs-dir says it"),
+    ("rotateCertificates", IN_PROCESS),
+    ("shutdownGracePeriod", WITHOUT_SHUTDOWN),
+    ("shutdownGracePeriodByPodPriority", WITHOUT_SHUTDOWN),
+    ("shutdownGracePeriodCriticalPods", WITHOUT_SHUTDOWN),
+];
+const IN_PROCESS: &str = "the agent is in one process with its API server";
+const WITHOUT_SHUTDOWN: &str = "pods end with the machine only where `kubelet` or `agent` runs them";
+
+/// What a kubelet asks of its machine and of the kernel, only where the file says so: neither the machine nor the
+/// process is the agent's alone.
+fn ask_of_machine(config: &Config, said: &api::Tree, root: &Path) -> Result<()> {
+    let mut asked = config.clone();
+    asked.swap.fail_on &= said.has("failSwapOn");
+    asked.process.fail_cgroup_v1 &= said.has("failCgroupV1");
+    host::check(&asked, root)?;
+    if said.has("oomScoreAdj") {
+        host::set_oom_score(config);
+    }
+    if said.has("maxOpenFiles") {
+        host::raise_open_files(config);
+    }
+    Ok(())
+}
+
+/// What the kubelet is told by flags and a file, over what differs from upstream's defaults here. A flag counts before
+/// the file.
+fn settings(file: Option<&Path>, flags: &Flags) -> Result<(Settings, api::Tree)> {
+    let said = file.map_or(Ok(api::tree! {}), read).map_err(|why| vec![why]);
+    let settings = said.and_then(|said| {
+        let said = api::patch::merge(said, &flags.overlay.0);
+        if let Some((field, why)) = SAID.iter().find(|(field, _)| !said.at(field).is_null()) {
+            return Err(vec![format!("{field}: {why}")]);
+        }
+        let flags =
+            super::flags::parse(&SHARED_MACHINE.map(str::to_string)).map_err(|error| vec![error.to_string()])?;
+        let mut own = flags.overlay.0;
+        // What the file says of a field is all that counts of it.
+        said.as_map().into_iter().flat_map(|map| map.keys()).for_each(|key| drop(own.remove(key)));
+        let settings = kubelet::config::read(&api::patch::merge(own, &said), &Default::default())?;
+        Ok((settings, said))
+    });
+    let named = |why: &String| match file {
+        Some(file) => format!("--kubelet-config: {}: {why}", file.display()),
+        None => format!("--kubelet-arg: {why}"),
+    };
+    settings.map_err(|whys| Error::Flags(whys.iter().map(named).collect()))
+}
+
+fn read(file: &Path) -> std::result::Result<api::Tree, String> {
+    let bytes = std::fs::read(file).map_err(|error| error.to_string())?;
+    api::yaml::decode(&bytes).map_err(|error| error.to_string())
+}
+
+/// What differs from a kubelet's defaults on a machine that is not its cluster's alone. Its disk is full of other
+/// things: how large a part is left says nothing, and images that nobody uses go only when pods need their place.
+pub const SHARED_MACHINE: [&str; 5] = [
+    "--cluster-domain=cluster.local",
+    "--eviction-hard=memory.available<100Mi,nodefs.available<1Gi,nodefs.inodesFree<1%,imagefs.available<1Gi,\
+     imagefs.inodesFree<1%",
+    "--image-gc-high-threshold=100",
+    "--registry-qps=0",
+    "--serialize-image-pulls=false",
+];
+
+/// What the agent is told.
+pub struct Options {
+    pub config: Config,
+    /// The KubeletConfiguration that is in effect, as the port shows it; upstream's defaults without one.
+    pub shown: Option<api::Tree>,
+    pub runtime: RuntimeChoice,
+    /// Several clusters may be on the machine: a port that is in use is exchanged for another.
+    pub is_shared: bool,
+    /// Of the built-in pod network, where this node uses it.
+    pub pod_network: Option<lock::Lock>,
+}
+
+impl Options {
+    /// None where this user cannot run containers.
+    pub fn of(arguments: Arguments, flags: &Flags, data_dir: &Path) -> Result<Option<Options>> {
+        if !can_run_pods() {
+            return Ok(None);
+        }
+        let (settings, said) = settings(arguments.kubelet_config.as_deref(), flags)?;
+        ask_of_machine(&settings.config, &said, Path::new("/"))?;
+        let client_ca_file = Some(data_dir.join("pki/ca.crt"));
+        let serving = kubelet::config::Serving { client_ca_file, ..settings.config.serving };
+        let config = Config {
+            serving,
+            root_dir: arguments.root_dir.unwrap_or_else(|| data_dir.join("kubelet")),
+            pod_logs_dir: arguments.pod_logs_dir,
+            cgroup_root: arguments.cgroup_root.clone(),
+            node_name: node_name(arguments.node_name)?,
+            drain_by_proxies: arguments.drain_by_proxies,
+            node_ips: flags.node_ips.clone(),
+            node_labels: flags.node_labels.clone(),
+            register_schedulable: !flags.is_unschedulable,
+            external_cloud_provider: flags.external_cloud_provider,
+            pod_infra_image: flags.pod_infra_image.clone(),
+            container_gc: flags.container_gc,
+            credential_provider_config: flags.credential_provider_config.clone(),
+            credential_provider_bin_dir: flags.credential_provider_bin_dir.clone(),
+            ..settings.config
+        };
+        let runtime = match arguments.container_runtime_endpoint {
+            Some(socket) => RuntimeChoice::Socket(socket.strip_prefix("unix://").unwrap_or(&socket).into()),
+            None => RuntimeChoice::Builtin(BuiltinRuntime {
+                data_dir: data_dir.to_path_buf(),
+                cgroup_root: arguments.cgroup_root,
+            }),
+        };
+        let pod_network = runtime.lock_pod_network()?;
+        Ok(Some(Options { config, shown: Some(settings.shown), runtime, is_shared: true, pod_network }))
+    }
+}
+
+/// Whether this user can run containers.
+pub fn can_run_pods() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// The name of this machine's node, told or its own.
+fn node_name(told: Option<String>) -> Result<String> {
+    let name = told.unwrap_or_else(server::hostname).to_lowercase();
+    let wrong = api::validation::dns1123_subdomain(&name);
+    match wrong.first() {
+        None => Ok(name),
+        Some(why) => Err(Error::Flags(vec![format!("--node-name: {name:?}: {why}")])),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_may_say_what_up_does_not() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("kubelet.yaml");
+        let read = |text: &str| {
+            std::fs::write(&file, text).expect("a file");
+            settings(Some(&file), &Flags::default())
+                .map(|(settings, _)| settings.config)
+                .map_err(|error| error.describe())
+        };
+        let config = read("{cpuManagerPolicy: static, serializeImagePulls: true}").expect("settings");
+        assert!(config.pinning.cpu_static && config.serialize_image_pulls);
+        assert_eq!(config.cluster_domain, "cluster.local");
+        for (text, want) in [
+            ("cgroupRoot: /x", "cgroupRoot: --cgroup-root says it"),
+            ("kubeAPIQPS: 5", "kubeAPIQPS: the agent is in one process with its API server"),
+            ("logging: {verbosity: 4}", "logging: --log-format and --log-level say it"),
+            ("rotateCertificates: true", "rotateCertificates: the agent is in one process"),
+            ("shutdownGracePeriod: 5s", "shutdownGracePeriod: pods end with the machine only where"),
+            ("maxPods: many", "kubelet.yaml: maxPods: must be an integer"),
+        ] {
+            let why = read(text).expect_err("refused");
+            assert!(why.contains("--kubelet-config") && why.contains(want), "{why}");
+        }
+    }
+
+    #[test]
+    fn a_machine_is_judged_only_as_a_file_says() {
+        let machine = tempfile::tempdir().expect("a directory");
+        std::fs::create_dir_all(machine.path().join("proc")).expect("a directory");
+        std::fs::write(machine.path().join("proc/swaps"), "Filename\n/dev/sda2 partition 1 0 -2\n").expect("a file");
+        let mut config = Config::default();
+        config.process.fail_cgroup_v1 = true;
+        let judge = |said: api::Tree| {
+            ask_of_machine(&config, &said, machine.path()).map_err(|error| error.describe()).err().unwrap_or_default()
+        };
+        assert_eq!(judge(api::tree! {}), "");
+        assert!(judge(api::tree! { "failSwapOn" => true }).contains("running with swap on is not supported"));
+        assert!(judge(api::tree! { "failCgroupV1" => true }).contains("failCgroupV1"));
+    }
+}

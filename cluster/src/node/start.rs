@@ -1,0 +1,177 @@
+//! The kubelet of this machine in this process: its node object, its pods, its ports and its serving certificate.
+
+use std::sync::Arc;
+
+use client::{Client, Clock, Metrics, Random, SystemClock};
+use kubelet::Config;
+use kubelet::config::Shutdown;
+use kubelet::node::inhibit::{Inhibitor, Places};
+use kubelet::node::{self, Node};
+use kubelet::serve::{self, Served};
+use server::tls::Serving;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::container_runtime::{OpenRuntime, RuntimeChoice, open};
+use super::options::Options;
+use super::ports::{self, Access, Listeners};
+use crate::component::follow::Follow;
+use crate::error::{Error, Result};
+use crate::machine::traces::Traces;
+use crate::machine::{identity, lock};
+
+/// The agent of this machine at work.
+pub struct Running {
+    agent: kubelet::Running,
+    object: Arc<Node>,
+    shutdown: Shutdown,
+    /// Where pods are waited for when the machine goes down.
+    inhibitor: Option<Inhibitor>,
+    /// The node's own object, and its certificate.
+    tasks: Vec<JoinHandle<()>>,
+    /// Ends the ports.
+    stop: watch::Sender<bool>,
+    opened: OpenRuntime,
+    traces: Traces,
+    /// Held until the end: another cluster may use the network then.
+    pod_network: Option<lock::Lock>,
+}
+
+impl Running {
+    /// What this node leaves on its machine.
+    pub fn traces(&self) -> &Traces {
+        &self.traces
+    }
+
+    /// Ends the pods, since the machine goes down; then it may.
+    pub async fn shut_down(&self) {
+        node::shutdown::run(&self.object, &self.agent, &self.shutdown).await;
+        self.inhibitor.iter().for_each(Inhibitor::release);
+    }
+
+    /// The machine stays up after all.
+    pub fn stay_up(&self) {
+        node::shutdown::call_off(&self.object);
+    }
+
+    /// Waits until the machine goes down, or after that does not: whether it does.
+    pub async fn machine_changed(&mut self) -> bool {
+        match &mut self.inhibitor {
+            Some(inhibitor) => inhibitor.changed().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Has the machine wait for pods when it goes down, where a time is set for that.
+    pub fn inhibit(&mut self) {
+        let period = node::shutdown::whole(&self.shutdown);
+        if !period.is_zero() {
+            self.inhibitor = Some(Inhibitor::start(Places::of_machine(), period));
+        }
+    }
+
+    /// Ends the kubelet; its pods run on.
+    pub async fn stop(self) {
+        self.stop.send_replace(true);
+        self.tasks.iter().for_each(JoinHandle::abort);
+        self.agent.stop().await;
+    }
+
+    /// Ends the kubelet and its pods, and removes what they left on the machine; the texts say what could not be
+    /// removed.
+    pub async fn stop_with_pods(self, report: &kubelet::stop::Report<'_>) -> Vec<String> {
+        self.stop.send_replace(true);
+        self.tasks.iter().for_each(JoinHandle::abort);
+        self.agent.stop_with_pods(report).await;
+        let left = self.opened.remove_pods().await.err();
+        let (traces, state) = (self.traces, self.opened.close());
+        let removed = tokio::task::spawn_blocking(move || traces.remove(state.as_deref())).await;
+        drop(self.pod_network);
+        left.into_iter().chain(removed.unwrap_or_default()).collect()
+    }
+}
+
+/// Starts the kubelet. `client` acts as the node.
+pub async fn start(client: Client, options: Options) -> Result<Running> {
+    let place = match &options.runtime {
+        RuntimeChoice::Socket(socket) => format!("--container-runtime-endpoint {}: ", socket.display()),
+        RuntimeChoice::Builtin(_) => String::new(),
+    };
+    let mut config = options.config;
+    let traces = Traces {
+        root_dir: config.root_dir.clone(),
+        pod_logs_dir: config.pod_logs_dir.clone(),
+        cgroup_root: config.cgroup_root.clone(),
+        runtime_endpoint: match &options.runtime {
+            RuntimeChoice::Socket(socket) => Some(socket.clone()),
+            RuntimeChoice::Builtin(_) => None,
+        },
+        owns_pod_network: options.pod_network.is_some(),
+    };
+    if let RuntimeChoice::Builtin(embedded) = &options.runtime {
+        traces.write(&identity::open_data_dir(&embedded.data_dir)?)?;
+    }
+    let opened = open(options.runtime).await?;
+    let mut runtime = opened.runtime.clone();
+    if let Some(socket) = &config.image_endpoint {
+        runtime.images = Arc::new(cri::connect(socket).1);
+    }
+    let listeners = Listeners::bind(&config, options.is_shared).await?;
+    config.port = listeners.secure().map_or(0, |address| address.port());
+    let config = Arc::new(config);
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let metrics = Metrics::default();
+    let seed = Random::fresh_seed();
+    let events = client::Events::start(clock.clone(), metrics.clone());
+    let node = Node::new(node::Environment {
+        config: config.clone(),
+        client: client.clone(),
+        runtime: runtime.service.clone(),
+        images: runtime.images.clone(),
+        clock: clock.clone(),
+        recorder: events.recorder(client.clone(), "kubelet").on(&config.node_name),
+        random: Arc::new(Random::seeded(seed)),
+    });
+    let (object, shutdown) = (node.clone(), config.shutdown.clone());
+    node.tell(|reports| reports.declared_features.push(server::outbound::kubelets::WEBSOCKETS.to_string()));
+    let environment = kubelet::Environment {
+        client: client.clone(),
+        runtime,
+        node: node.clone(),
+        config: config.clone(),
+        clock,
+        metrics: metrics.clone(),
+        seed,
+    };
+    let agent = kubelet::start(environment).await.map_err(|why| Error::Agent(format!("{place}{why}")))?;
+    let (stop, serving) = serve_ports(listeners, (&config, options.shown), &client, &agent, metrics)?;
+    let mut tasks = vec![tokio::spawn(node.run())];
+    if config.certificates.server_bootstrap {
+        let rotated = super::serving::rotated(&config, &client, serving, object.object());
+        tasks.push(tokio::spawn(rotated.run()));
+    }
+    let pod_network = options.pod_network;
+    Ok(Running { agent, object, shutdown, inhibitor: None, tasks, stop, opened, traces, pod_network })
+}
+
+/// Answers on the agent's ports.
+fn serve_ports(
+    listeners: Listeners,
+    (config, shown): (&Config, Option<api::Tree>),
+    client: &Client,
+    agent: &kubelet::Running,
+    metrics: Metrics,
+) -> Result<(watch::Sender<bool>, Arc<Serving>)> {
+    let defaults = || kubelet::config::read(&api::tree! {}, &Default::default()).map(|settings| settings.shown);
+    let shown = shown.map_or_else(defaults, Ok).map_err(Error::Flags)?;
+    let host = Arc::new(Served::new(agent, metrics, shown));
+    let answers = Arc::new(serve::Node::new(host, serve::Settings::of(config)));
+    let address = config.node_ips.first().copied().unwrap_or(config.serving.address);
+    let serving = ports::serving(config, address)?;
+    let (stop, stopped) = watch::channel(false);
+    let mut follow = Follow::default();
+    ports::follow_serving(config, &serving, &mut follow);
+    ports::serve(listeners, serving.clone(), Access::of(config, client), answers, &stopped, &mut follow)?;
+    tokio::spawn(follow.run(stopped));
+    Ok((stop, serving))
+}

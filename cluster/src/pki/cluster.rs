@@ -1,0 +1,182 @@
+//! The certificates of a cluster that signs them itself: those of its data directory.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use server::authentication::token::Tokens;
+use server::outbound::callout::Identity;
+
+use super::credentials::Credentials;
+use super::subjects::{self, ADMIN, KUBELET_CLIENT, KUBELET_SERVING, PROXY_CLIENT, SERVING};
+use super::{Pki, Subject};
+use crate::error::{Error, Result};
+use crate::machine::address::reachable;
+
+/// Reads the certificate of the proxy, which may be another by now.
+pub type ReadIdentity = Arc<dyn Fn() -> Result<Identity, String> + Send + Sync>;
+
+/// The certificates of a data directory, made by itself.
+#[derive(Clone)]
+pub struct Own {
+    pub pki: Pki,
+    subjects: Vec<Subject>,
+    /// What else the certificates of kubelets may be signed by, in PEM; None where they are not verified.
+    kubelet_authorities: Option<String>,
+}
+
+impl Own {
+    pub fn new(pki: Pki, listen: IpAddr, config: &server::Config, sans: &[String]) -> Result<Own> {
+        let (names, addresses) = serving_names(listen, config, sans)?;
+        let subjects = subjects::subjects(&server::hostname(), names, addresses);
+        Ok(Own { pki, subjects, kubelet_authorities: None })
+    }
+
+    /// The certificates of kubelets must be signed by the CA of their ports.
+    pub fn verifying_kubelets(self) -> Own {
+        Own { kubelet_authorities: Some(String::new()), ..self }
+    }
+
+    /// Gives the kubelet of this machine a serving certificate, and its node the address that the certificate is for.
+    /// One that its configuration names is verified by itself.
+    pub fn with_kubelet(mut self, config: &mut kubelet::Config, machine: IpAddr) -> Result<Own> {
+        if config.node_ips.is_empty() {
+            config.node_ips = vec![machine];
+        }
+        if let Some(file) = &config.certificates.tls_cert_file {
+            let pem = std::fs::read_to_string(file).map_err(Error::file(file))?;
+            self.kubelet_authorities = Some(pem);
+            return Ok(self);
+        }
+        let file = |end: &str| Some(self.pki.dir().join(format!("{KUBELET_SERVING}.{end}")));
+        (config.certificates.tls_cert_file, config.certificates.tls_private_key_file) = (file("crt"), file("key"));
+        config.certificates.server_bootstrap = false;
+        self.subjects.push(subjects::kubelet_serving(&config.node_name, &config.node_ips));
+        Ok(self)
+    }
+
+    /// Those that are there, and new ones for what is missing or due.
+    pub fn load(&self) -> Result<Credentials> {
+        let made = subjects::ensure(&self.pki, &self.subjects)?;
+        let [authority, proxies, kubelets] = made.authorities.as_slice() else { return Ok(Credentials::default()) };
+        let files = subjects::AUTHORITIES.iter().map(|(file, _)| *file);
+        let files = files.chain(self.subjects.iter().map(|subject| subject.file.as_str()));
+        Ok(Credentials {
+            serving: made.leaf(SERVING),
+            clients: Some(authority.certificate.clone()),
+            proxies: Some(proxies.certificate.clone()),
+            kubelet_client: Some(made.leaf(KUBELET_CLIENT)),
+            kubelet_authority: self.kubelet_authorities.as_ref().map(|more| format!("{}{more}", kubelets.certificate)),
+            admin: Some((authority.clone(), made.leaf(ADMIN))),
+            renewal: files.filter_map(|file| self.pki.renewal_of(file)).min(),
+        })
+    }
+
+    /// What the server shows to those whom it asks for others.
+    pub fn proxy(&self) -> ReadIdentity {
+        let pki = self.pki.clone();
+        Arc::new(move || {
+            let pair = pki.read(PROXY_CLIENT).map_err(|error| error.describe())?.unwrap_or_default();
+            Identity::pem(pair.certificate.as_bytes(), pair.key.as_bytes())
+        })
+    }
+
+    pub fn tokens(&self) -> Result<Tokens> {
+        self.pki.tokens()
+    }
+
+    /// What controllers publish and sign with.
+    pub fn controller_options(&self, config: &server::Config) -> Result<Arc<controllers::Options>> {
+        let (authority, _) = subjects::AUTHORITIES[0];
+        let authority = self.pki.read(authority)?.unwrap_or_default();
+        let signer = controllers::Signer { certificate: authority.certificate.clone(), key: authority.key };
+        let kubelets = self.pki.read(subjects::KUBELET_SERVING_CA)?.unwrap_or_default();
+        let kubelets = controllers::Signer { certificate: kubelets.certificate, key: kubelets.key };
+        let ranges = config.service_cidrs.iter().map(|(network, bits)| format!("{network}/{bits}"));
+        Ok(Arc::new(controllers::Options {
+            root_ca: authority.certificate,
+            cluster_signing: controllers::Signers {
+                kubelet_serving: Some(kubelets),
+                ..controllers::Signers::all(signer)
+            },
+            service_account_private_key: self.pki.signing_key()?,
+            service_cluster_ip_range: ranges.collect(),
+            balance_by_nodes: true,
+            ..controllers::Options::default()
+        }))
+    }
+}
+
+/// What clients may call the server.
+fn serving_names(listen: IpAddr, config: &server::Config, sans: &[String]) -> Result<(Vec<String>, Vec<IpAddr>)> {
+    let names = [
+        "kubernetes",
+        "kubernetes.default",
+        "kubernetes.default.svc",
+        "kubernetes.default.svc.cluster.local",
+        "localhost",
+    ];
+    let mut names: Vec<String> = names.iter().map(ToString::to_string).collect();
+    let mut addresses = vec![IpAddr::from([127, 0, 0, 1]), IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1])];
+    addresses.extend([reachable(listen), config.advertise_address]);
+    addresses.extend(config.service_cidrs.iter().filter_map(|(network, _)| first_address(*network)));
+    for san in sans {
+        match san.parse() {
+            Ok(address) => addresses.push(address),
+            Err(_) if is_dns_name(san) => names.push(san.clone()),
+            Err(_) => return Err(Error::Flags(vec![format!("--tls-san: {san:?} is neither a name nor an address")])),
+        }
+    }
+    addresses.sort_unstable();
+    addresses.dedup();
+    names.dedup();
+    Ok((names, addresses))
+}
+
+/// A name of DNS, where the first label may stand for all.
+fn is_dns_name(name: &str) -> bool {
+    api::validation::dns1123_subdomain(name.strip_prefix("*.").unwrap_or(name)).is_empty()
+}
+
+/// The address of the `kubernetes` service: the first of its range.
+fn first_address(network: IpAddr) -> Option<IpAddr> {
+    match network {
+        IpAddr::V4(v4) => Some(IpAddr::from((u32::from(v4).checked_add(1)?).to_be_bytes())),
+        IpAddr::V6(v6) => Some(IpAddr::from((u128::from(v6).checked_add(1)?).to_be_bytes())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn own(dir: &Path, listen: [u8; 4], sans: &[&str]) -> Result<Credentials> {
+        let sans: Vec<String> = sans.iter().map(ToString::to_string).collect();
+        let pki = Pki::open(dir.join("pki"))?;
+        Own::new(pki, IpAddr::from(listen), &server::Config::default(), &sans)?.load()
+    }
+
+    #[test]
+    fn certificates_come_back_and_follow_their_addresses() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let make = |listen: [u8; 4], sans: &[&str]| own(dir.path(), listen, sans).expect("certificates");
+        let (first, again) = (make([127, 0, 0, 1], &[]), make([127, 0, 0, 1], &[]));
+        assert!(first == again);
+        let (other, named) = (make([10, 1, 2, 3], &[]), make([10, 1, 2, 3], &["api.example", "10.9.8.7"]));
+        assert_ne!(first.serving.certificate, other.serving.certificate);
+        assert_ne!(named.serving.certificate, other.serving.certificate);
+        assert!(first.admin == named.admin && first.clients == named.clients);
+        let error = own(dir.path(), [127, 0, 0, 1], &["a b"]).err().expect("an error");
+        assert!(error.describe().contains("--tls-san: \"a b\""), "{}", error.describe());
+    }
+
+    #[test]
+    fn a_damaged_authority_is_named() {
+        let dir = tempfile::tempdir().expect("a directory");
+        own(dir.path(), [127, 0, 0, 1], &[]).expect("certificates");
+        std::fs::remove_file(dir.path().join("pki/ca.key")).expect("a file");
+        let error = own(dir.path(), [127, 0, 0, 1], &[]).err().expect("an error");
+        assert!(error.describe().contains("pki/ca.key"), "{}", error.describe());
+    }
+}

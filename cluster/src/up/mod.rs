@@ -1,0 +1,198 @@
+//! `tiphys up`: a whole cluster on this machine, with certificates of its own.
+
+pub mod arguments;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use scheduler::config::Configuration;
+use server::authentication::request_header::Names;
+use server::authentication::token::Tokens;
+use server::authentication::{Anonymous, Authentication, Authorities, RequestHeader};
+use server::registry::admission::Setup;
+use server::tls::Serving;
+
+use crate::apiserver::flags::Flags;
+use crate::control_plane::{self, Controllers, Plan, Running, addons};
+use crate::error::{Error, Result};
+use crate::machine::address;
+use crate::machine::lock::Lock;
+use crate::machine::pod_address;
+use crate::node::options as node_options;
+use crate::pki::Pki;
+use crate::pki::cluster::Own;
+use crate::pki::credentials::{self, Credentials, Keeper, Load};
+use crate::pki::kubeconfig::write_kubeconfig;
+use crate::pki::subjects::PROXY_CLIENT;
+use crate::{apiserver, controller_manager};
+
+/// All controllers, and those for machines that join, which upstream leaves to whoever sets a cluster up.
+pub const CONTROLLERS: &str = "*,bootstrap-signer-controller,token-cleaner-controller";
+
+/// What `up` is told.
+pub struct Up {
+    pub data_dir: PathBuf,
+    /// Of the data directory.
+    pub lock: Lock,
+    pub listen: SocketAddr,
+    pub kubeconfig: PathBuf,
+    /// Names and addresses of the serving certificate, besides those that every cluster has.
+    pub tls_sans: Vec<String>,
+    /// Which controllers run: `*` for all, a name for one, `-name` for all but it.
+    pub controllers: Vec<String>,
+    /// What the controllers are told by flags of theirs.
+    pub manager: controller_manager::flags::Flags,
+    /// What the scheduler is told; none where pods get their nodes elsewhere.
+    pub scheduler: Option<Configuration>,
+    /// How many nodes there are that run nothing but behave.
+    pub fake_nodes: u32,
+    /// What the node agent of this machine is told; none where there shall be none.
+    pub agent: Option<Box<node_options::Options>>,
+    /// The flags of the API server.
+    pub apiserver: Flags,
+}
+
+/// What is on besides upstream's defaults: a kubelet writes its own node and pods alone.
+const PLUGINS: [&str; 1] = ["NodeRestriction"];
+
+/// Where pods get their addresses from.
+const POD_RANGE: &str = "10.42.0.0/16";
+
+/// Starts the cluster and writes the kubeconfig of its administrator.
+pub async fn up(mut options: Up, progress: &dyn Fn(&str)) -> Result<Running> {
+    progress("certificates");
+    let flags = apiserver::flags_checked(&options.apiserver, true)?;
+    let machine = address::advertised(options.listen.ip());
+    let config = apiserver::config(flags);
+    let pki = Pki::open(options.data_dir.join("pki"))?;
+    let mut sans = options.tls_sans.clone();
+    sans.push(pod_address::ADDRESS.to_string());
+    let mut own = Own::new(pki, options.listen.ip(), &config, &sans)?.verifying_kubelets();
+    if let Some(agent) = &mut options.agent {
+        own = own.with_kubelet(&mut agent.config, machine)?;
+    }
+    let load = loader(&own, flags);
+    let current = load()?;
+    let serving = credentials::serving(&current)?;
+    let followed = apiserver::followed(flags)?;
+    let plan = apiserver_plan(flags, &own, &current, serving.clone())?;
+    let told = controller_options(&options, &own, &plan.config)?;
+    let is_on_loopback = options.listen.ip().is_loopback() && flags.advertise_address.is_none();
+    let watched = apiserver::watched(flags, Some(&own));
+    let plan = Plan {
+        port_hint: "choose another one by --port",
+        // One that listens elsewhere too is reached by pods as by everybody.
+        pod_address: (options.agent.is_some() && is_on_loopback).then_some(machine),
+        controllers: Some(Controllers { chosen: options.controllers.clone(), options: told }),
+        scheduler: options.scheduler,
+        fake_nodes: options.fake_nodes,
+        agent: options.agent,
+        lock: Some(options.lock),
+        ..plan
+    };
+    let running = control_plane::start(plan, progress).await?;
+    let authority = current.admin.as_ref().map_or("", |(authority, _)| authority.certificate.as_str());
+    addons::make(&running.server, &options.controllers, &address::joined_at(running.address), authority).await?;
+    progress("kubeconfig");
+    if let Some((authority, admin)) = &current.admin {
+        write_kubeconfig(&options.kubeconfig, running.address, authority, admin)?;
+    }
+    let keeper = Keeper { watched, load, current, serving, kubeconfig: Some((options.kubeconfig, running.address)) };
+    tokio::spawn(keeper.run(running.server.clone()));
+    for followed in followed {
+        tokio::spawn(followed.run(running.server.clone()));
+    }
+    Ok(running)
+}
+
+/// The API server by its flags; what they leave open is as a cluster of ours has it.
+fn apiserver_plan(flags: &Flags, own: &Own, current: &Credentials, serving: Arc<Serving>) -> Result<Plan> {
+    // The cluster's own proxies are known by other names than those of flags.
+    let has_proxies = flags.authentication.proxy_ca_file.is_some();
+    let of_flags = Credentials { proxies: current.proxies.clone().filter(|_| has_proxies), ..current.clone() };
+    let mut plan = apiserver::plan(flags, Some(own), &of_flags, serving)?;
+    let usual = authentication(current, own.tokens()?, &plan.config)?;
+    if !has_proxies {
+        plan.authentication.request_header = usual.request_header;
+    }
+    if flags.authentication.anonymous.is_none() && flags.authentication.config_file.is_none() {
+        plan.authentication.anonymous = usual.anonymous;
+    }
+    Ok(plan)
+}
+
+/// What the controllers are told by their flags; what these leave open is as a cluster of ours has it.
+fn controller_options(options: &Up, own: &Own, config: &server::Config) -> Result<Arc<controllers::Options>> {
+    let (flags, mut told) = (&options.manager, controller_manager::read_options(&options.manager)?);
+    let usual = own.controller_options(config)?;
+    let or = |text: &mut String, usual: &String| {
+        if text.is_empty() {
+            text.clone_from(usual);
+        }
+    };
+    or(&mut told.root_ca, &usual.root_ca);
+    or(&mut told.service_account_private_key, &usual.service_account_private_key);
+    told.cluster_signing = told.cluster_signing.or(&usual.cluster_signing);
+    if told.service_cluster_ip_range.is_empty() {
+        told.service_cluster_ip_range.clone_from(&usual.service_cluster_ip_range);
+    }
+    if !flags.common.given.contains(&"allocate-node-cidrs") {
+        // Machines that join need a range each; nodes that run nothing may be more than there are ranges.
+        told.allocate_node_cidrs = options.agent.is_some() || options.fake_nodes == 0;
+    }
+    if told.cluster_cidr.is_empty() {
+        told.cluster_cidr = vec![POD_RANGE.to_string()];
+    }
+    told.balance_by_nodes = usual.balance_by_nodes;
+    // Machines that join by `agent` ask for the certificates of their ports.
+    told.approve_kubelet_serving = true;
+    told.local_path_directory = volumes(&options.data_dir)?;
+    Ok(Arc::new(told))
+}
+
+/// What every object of a cluster of ours passes.
+pub fn admission() -> Result<Arc<Setup>> {
+    Ok(Setup::new(&PLUGINS.map(str::to_string), &[], None).map_err(Error::Flags)?.into())
+}
+
+/// Where the directories of local volumes are. A volume names its directory for good, so that the path is whole.
+fn volumes(data_dir: &Path) -> Result<String> {
+    let path = std::path::absolute(data_dir.join("volumes")).map_err(Error::file(data_dir))?;
+    Ok(path.to_string_lossy().into_owned())
+}
+
+/// Who is known in a cluster that has nothing but its own certificates and tokens.
+pub fn authentication(current: &Credentials, tokens: Tokens, config: &server::Config) -> Result<Authentication> {
+    let read = |pem: &Option<String>| pem.as_deref().map(authorities).transpose();
+    let proxies = |authorities| RequestHeader::new(authorities, vec![PROXY_CLIENT.to_string()], Names::usual());
+    let bad = |why: String| Error::Flags(vec![why]);
+    Ok(Authentication {
+        clients: read(&current.clients)?,
+        request_header: read(&current.proxies)?.map(proxies).transpose().map_err(bad)?,
+        tokens: Some(tokens),
+        bootstrap_tokens: true,
+        anonymous: Anonymous::minimal(),
+        audiences: config.issuers.clone(),
+        ..Authentication::default()
+    })
+}
+
+fn authorities(pem: &str) -> Result<Authorities> {
+    Authorities::new(pem).map_err(|why| Error::Pem { path: "an authority".into(), source: why.into() })
+}
+
+/// What the flags name, and of the data directory what they do not. The administrator's certificate stays good.
+fn loader(own: &Own, flags: &Flags) -> Load {
+    let (own, of_flags) = (own.clone(), apiserver::loader(flags, Some(own.clone())));
+    let has_clients = flags.client_ca_file.is_some();
+    Box::new(move || {
+        let (mut loaded, own) = (of_flags()?, own.load()?);
+        loaded.proxies = loaded.proxies.or(own.proxies);
+        loaded.kubelet_authority = loaded.kubelet_authority.or(own.kubelet_authority);
+        if has_clients {
+            loaded.clients = loaded.clients.map(|pem| pem + own.clients.as_deref().unwrap_or_default());
+        }
+        Ok(loaded)
+    })
+}
