@@ -11,7 +11,7 @@ use client::{Client, Error, Event, Random, Resource, Watch, ordered};
 use stdx::sync::{Mutex, MutexGuard};
 use tokio::task::JoinHandle;
 
-use crate::pod;
+use crate::model::pod;
 
 pub const CONFIG_MAPS: Resource = Resource::core("configmaps");
 pub const SECRETS: Resource = Resource::core("secrets");

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use cri::{DynImageService, DynRuntimeService, Limited, Status};
 
-use crate::state::{self, PodState, keys};
+use crate::model::state::{self, PodState, keys};
 
 #[derive(Clone)]
 pub struct Runtime {

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use kubelet::stop::{Report, Stopped};
+use kubelet::pod::stop::{Report, Stopped};
 use stdx::sync::Mutex;
 
 use super::{interrupted, runtime, say};

@@ -94,7 +94,7 @@ pub struct Running {
 /// What becomes of the pods of this machine.
 pub enum Pods<'a> {
     Keep,
-    Stop(&'a kubelet::stop::Report<'a>),
+    Stop(&'a kubelet::pod::stop::Report<'a>),
 }
 
 impl Running {

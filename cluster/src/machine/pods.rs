@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use kubelet::model::state::keys;
 use kubelet::runtime::Runtime;
-use kubelet::state::keys;
 
 /// The pods that a kubelet has in the runtime: sandbox and uid of each.
 pub async fn list(runtime: &Runtime) -> Result<Vec<(String, String)>, String> {

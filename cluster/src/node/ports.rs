@@ -9,7 +9,7 @@ use api::{Tree, tree};
 use client::{Client, SystemClock};
 use http::Request;
 use kubelet::Config;
-use kubelet::serve::{Node, access};
+use kubelet::server::{KubeletServer, access};
 use server::authentication::Authorities;
 use server::http::component::{self, Answer, Handler, Question, Reply, Replying};
 use server::tls::{self, Serving};
@@ -144,7 +144,7 @@ pub fn serve(
     listeners: Listeners,
     serving: Arc<Serving>,
     access: Access,
-    node: Arc<Node>,
+    node: Arc<KubeletServer>,
     stopped: &watch::Receiver<bool>,
     follow: &mut Follow,
 ) -> Result<()> {
@@ -170,7 +170,7 @@ const READ_ONLY: &[&str] = &["/healthz", "/pods", "/stats", "/metrics"];
 const HEALTH: &[&str] = &["/healthz"];
 
 struct Plain {
-    node: Arc<Node>,
+    node: Arc<KubeletServer>,
     paths: &'static [&'static str],
 }
 
@@ -189,13 +189,13 @@ impl Handler for Plain {
 }
 
 struct Secure {
-    node: Arc<Node>,
+    node: Arc<KubeletServer>,
     delegated: Delegated,
     client_ca_file: Option<PathBuf>,
 }
 
 impl Secure {
-    fn new(access: Access, node: Arc<Node>) -> Result<Secure> {
+    fn new(access: Access, node: Arc<KubeletServer>) -> Result<Secure> {
         let clients = access.client_ca_file.as_deref().map(crate::component::port::authorities).transpose()?;
         let delegated = Delegated {
             lookup: None,

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use client::{Client, Clock, Metrics, Random, SystemClock};
 use kubelet::Config;
 use kubelet::config::Shutdown;
-use kubelet::node::inhibit::{Inhibitor, Places};
+use kubelet::shutdown;
+use kubelet::shutdown::inhibit::{Inhibitor, Places};
 use kubelet::node::{self, Node};
-use kubelet::serve::{self, Served};
+use kubelet::server::{KubeletHost, KubeletServer, Settings as ServerSettings};
 use server::tls::Serving;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -45,13 +46,13 @@ impl Running {
 
     /// Ends the pods, since the machine goes down; then it may.
     pub async fn shut_down(&self) {
-        node::shutdown::run(&self.object, &self.agent, &self.shutdown).await;
+        shutdown::run(&self.object, &self.agent, &self.shutdown).await;
         self.inhibitor.iter().for_each(Inhibitor::release);
     }
 
     /// The machine stays up after all.
     pub fn stay_up(&self) {
-        node::shutdown::call_off(&self.object);
+        shutdown::call_off(&self.object);
     }
 
     /// Waits until the machine goes down, or after that does not: whether it does.
@@ -64,7 +65,7 @@ impl Running {
 
     /// Has the machine wait for pods when it goes down, where a time is set for that.
     pub fn inhibit(&mut self) {
-        let period = node::shutdown::whole(&self.shutdown);
+        let period = shutdown::whole(&self.shutdown);
         if !period.is_zero() {
             self.inhibitor = Some(Inhibitor::start(Places::of_machine(), period));
         }
@@ -79,7 +80,7 @@ impl Running {
 
     /// Ends the kubelet and its pods, and removes what they left on the machine; the texts say what could not be
     /// removed.
-    pub async fn stop_with_pods(self, report: &kubelet::stop::Report<'_>) -> Vec<String> {
+    pub async fn stop_with_pods(self, report: &kubelet::pod::stop::Report<'_>) -> Vec<String> {
         self.stop.send_replace(true);
         self.tasks.iter().for_each(JoinHandle::abort);
         self.agent.stop_with_pods(report).await;
@@ -164,8 +165,8 @@ fn serve_ports(
 ) -> Result<(watch::Sender<bool>, Arc<Serving>)> {
     let defaults = || kubelet::config::read(&api::tree! {}, &Default::default()).map(|settings| settings.shown);
     let shown = shown.map_or_else(defaults, Ok).map_err(Error::Flags)?;
-    let host = Arc::new(Served::new(agent, metrics, shown));
-    let answers = Arc::new(serve::Node::new(host, serve::Settings::of(config)));
+    let host = Arc::new(KubeletHost::new(agent, metrics, shown));
+    let answers = Arc::new(KubeletServer::new(host, ServerSettings::of(config)));
     let address = config.node_ips.first().copied().unwrap_or(config.serving.address);
     let serving = ports::serving(config, address)?;
     let (stop, stopped) = watch::channel(false);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Config, Shutdown};
-use crate::managers::topology;
+use crate::resources::managers::topology;
 
 /// All that is wrong.
 #[derive(Default)]

@@ -5,9 +5,9 @@ use api::Tree;
 
 use super::values::*;
 use super::{Config, gates};
-use crate::admit::sysctls;
+use crate::admission::sysctls;
 use crate::images::records::Policy;
-use crate::managers::{cpu, topology};
+use crate::resources::managers::{cpu, topology};
 
 pub struct Field {
     pub path: &'static str,

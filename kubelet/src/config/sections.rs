@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::Resources;
-use crate::managers::cpuset::CpuSet;
-use crate::managers::{cpu, memory, topology};
+use crate::model::cpuset::CpuSet;
+use crate::resources::managers::{cpu, memory, topology};
 
 /// What is kept from pods.
 #[derive(Debug, Clone)]

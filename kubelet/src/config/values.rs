@@ -9,9 +9,9 @@ use api::Tree;
 use api::quantity::Quantity;
 
 use super::{CgroupDriver, Resources, Taint};
-use crate::managers::cpuset::CpuSet;
-use crate::managers::memory::Amounts;
+use crate::model::cpuset::CpuSet;
 use crate::node::resources::is_huge_pages;
+use crate::resources::managers::memory::Amounts;
 
 type Read<T> = Result<T, String>;
 

@@ -17,11 +17,11 @@ use stdx::sync::Mutex;
 use tokio::sync::Semaphore;
 
 use crate::config::Config;
-use crate::meters::Starts;
-use crate::plan::backoff::lasts;
-use crate::pod;
+use crate::metrics::Starts;
+use crate::model::pod;
+use crate::pod::plan::backoff::lasts;
+use crate::pod::status::Problem;
 use crate::runtime::Runtime;
-use crate::status::Problem;
 use providers::Providers;
 use records::{Credential, Records};
 
@@ -83,7 +83,7 @@ pub struct Wanted<'a> {
 impl Wanted<'_> {
     /// As events name it.
     fn subject(&self) -> Tree {
-        crate::worker::subject(self.pod, self.container.str("name"))
+        crate::pod::worker::subject(self.pod, self.container.str("name"))
     }
 }
 

@@ -4,13 +4,11 @@
 mod addresses;
 mod conditions;
 pub mod facts;
-pub mod inhibit;
 mod lease;
 pub mod machine;
 pub mod register;
 pub mod resources;
 mod runtime;
-pub mod shutdown;
 pub mod status;
 #[cfg(test)]
 mod tests;
@@ -150,6 +148,11 @@ impl Node {
             () = keeper.run(uid) => {}
         }
         informers.stop();
+    }
+
+    /// Records an event about the node itself.
+    pub fn record_event(&self, reason: &str, message: &str) {
+        self.recorder.normal(&self.reference(), reason, message);
     }
 
     /// What events are about. Its uid is the name, by which `kubectl describe` looks for them.

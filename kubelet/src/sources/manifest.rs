@@ -3,7 +3,8 @@
 use api::{Tree, field, list, tree, yaml};
 use client::Resource;
 
-use crate::{objects, pod};
+use crate::model::pod;
+use crate::objects;
 
 /// Reads, defaults and checks a pod. Its uid follows from where it came from and what it says, so that a changed file
 /// is another pod.

@@ -9,9 +9,9 @@ use client::{DeleteOptions, Resource};
 use tokio::sync::watch;
 
 use super::manifest;
-use crate::agent::Agent;
-use crate::pod;
-use crate::worker::Workers;
+use crate::model::pod;
+use crate::pod::context::Agent;
+use crate::pod::worker::Workers;
 
 const PODS: Resource = Resource::core("pods");
 const PAUSE: Duration = Duration::from_secs(1);

@@ -13,9 +13,9 @@ use api::Tree;
 use client::files::Files;
 use tokio::sync::watch;
 
-use crate::agent::Agent;
-use crate::pod;
-use crate::worker::Workers;
+use crate::model::pod;
+use crate::pod::context::Agent;
+use crate::pod::worker::Workers;
 
 /// No more is read of a file, or of what a URL answers.
 const MOST: usize = 10 << 20;

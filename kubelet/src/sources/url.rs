@@ -16,8 +16,8 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
 
 use super::{Found, MOST, manifest};
-use crate::agent::Agent;
-use crate::worker::Workers;
+use crate::pod::context::Agent;
+use crate::pod::worker::Workers;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Whom the machine trusts, wherever its distribution keeps that.
@@ -152,7 +152,7 @@ pub async fn follow(agent: Arc<Agent>, workers: Arc<Workers>, source: Source, kn
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pod;
+    use crate::model::pod;
 
     #[test]
     fn a_pod_or_a_list_is_read() {

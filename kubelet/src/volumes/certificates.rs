@@ -10,7 +10,7 @@ use rcgen::{CertificateParams, DistinguishedName, KeyPair, RsaKeySize};
 use stdx::sync::{Mutex, MutexGuard};
 
 use super::Host;
-use crate::pod;
+use crate::model::pod;
 
 const REQUESTS: Resource = Resource::new("certificates.k8s.io", "v1", "podcertificaterequests");
 const ACCOUNTS: Resource = Resource::core("serviceaccounts");

@@ -4,7 +4,7 @@ use api::Tree;
 use client::{Client, Resource};
 
 use super::plan::{Failure, Step};
-use crate::pod;
+use crate::model::pod;
 
 const CLAIMS: Resource = Resource::core("persistentvolumeclaims");
 const VOLUMES: Resource = Resource::core("persistentvolumes");

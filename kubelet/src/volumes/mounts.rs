@@ -8,9 +8,10 @@ use cri::MountPropagation;
 
 use super::subpath::Subpath;
 use super::{Mounted, Volume, blocking};
-use crate::expand::expand;
-use crate::make::env::{self, Variable};
-use crate::{Config, pod};
+use crate::Config;
+use crate::model::expand::expand;
+use crate::model::pod;
+use crate::pod::cri_config::env::{self, Variable};
 
 /// What is known of a container when its mounts are made.
 #[derive(Default)]

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use api::Tree;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Uid};
 
-use crate::pod;
+use crate::model::pod;
 
 /// Who is to own what the agent makes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use api::{Tree, list, tree};
 use client::{Client, Clock, Resource};
 use stdx::sync::Mutex;
 
-use crate::pod;
+use crate::model::pod;
 
 const ACCOUNTS: Resource = Resource::core("serviceaccounts");
 /// None is used for longer, however long it would hold.

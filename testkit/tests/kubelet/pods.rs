@@ -82,7 +82,7 @@ impl Agent {
             metrics: metrics.clone(),
             seed: 7,
         };
-        let running = Some(kubelet::run::start_on(environment, runtime.clone()).await.expect("an agent"));
+        let running = Some(kubelet::kubelet::start_on(environment, runtime.clone()).await.expect("an agent"));
         Agent { runtime, metrics, running, node: tokio::spawn(node.run()), _directory: directory }
     }
 

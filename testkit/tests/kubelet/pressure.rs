@@ -8,7 +8,7 @@ use std::time::Duration;
 use api::{list, tree};
 use client::Metrics;
 use http_body_util::BodyExt;
-use kubelet::serve::{self, Served};
+use kubelet::server::{KubeletHost, KubeletServer, Settings as ServerSettings};
 use testkit::sim::{self, Simulation};
 
 use super::scene::{MINUTE, PODS, make, pod, start, told, until_phase};
@@ -122,8 +122,8 @@ fn no_line_is_lost_when_logs_are_rotated() {
 }
 
 async fn read(running: &kubelet::Running, path: &str) -> String {
-    let host = Arc::new(Served::new(running, Metrics::default(), tree! {}));
-    let node = serve::Node::new(host, serve::Settings::default());
+    let host = Arc::new(KubeletHost::new(running, Metrics::default(), tree! {}));
+    let node = KubeletServer::new(host, ServerSettings::default());
     let request = http::Request::get(path).body(()).expect("a request");
     let answer = node.answer(request).await;
     assert_eq!(answer.status(), 200, "{path}");

@@ -122,7 +122,7 @@ pub async fn start_agent(
     let of_node = tokio::spawn(node.clone().run());
     let (metrics, seed) = (Metrics::default(), 7);
     let environment = kubelet::Environment { client, runtime, node, config, clock, metrics, seed };
-    let running = kubelet::run::start_on(environment, remembered.clone()).await.expect("an agent");
+    let running = kubelet::kubelet::start_on(environment, remembered.clone()).await.expect("an agent");
     simulation.until("the node is ready", MINUTE, async |simulation| simulation.ready_nodes() == 1).await;
     (running, of_node)
 }

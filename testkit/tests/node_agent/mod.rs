@@ -19,7 +19,7 @@ use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use kubelet::Config;
 use kubelet::config::Serving;
-use kubelet::serve::{Node, Settings};
+use kubelet::server::{KubeletServer, Settings};
 use streaming::port_forward::{self, Forwarder};
 use streaming::remote_command::{self, Ending, Options, Remote};
 use streaming::{Carrier, agreed, ask};
@@ -54,7 +54,7 @@ async fn start(features: &[&str]) -> Scene {
     let pod = make(&cluster.client).await;
     let agent = Arc::new(Agent { runtime: runtime.clone(), pod });
     let (stop, stopped) = watch::channel(false);
-    let node = Arc::new(Node::new(agent, Settings::default()));
+    let node = Arc::new(KubeletServer::new(agent, Settings::default()));
     let (config, client) = agent_config(&cluster);
     let listeners = Listeners::bind(&config, false).await.expect("ports");
     let ports = [listeners.secure(), listeners.read_only(), listeners.health()];

@@ -12,7 +12,7 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use kubelet::serve::Host;
+use kubelet::server::Host;
 use stdx::sync::Mutex;
 use streaming::Timeouts;
 use streaming::port_forward::port_forward;
@@ -192,7 +192,7 @@ impl Host for Agent {
     }
 
     fn pod(&self, namespace: &str, name: &str) -> Option<Tree> {
-        let is_it = (kubelet::pod::namespace(&self.pod), kubelet::pod::name(&self.pod)) == (namespace, name);
+        let is_it = (kubelet::model::pod::namespace(&self.pod), kubelet::model::pod::name(&self.pod)) == (namespace, name);
         is_it.then(|| self.pod.clone())
     }
 

@@ -15,7 +15,7 @@ use stdx::sync::{Mutex, MutexGuard};
 
 use super::keyring;
 use super::records::{Credential, Source};
-use crate::pod;
+use crate::model::pod;
 use crate::volumes::Tokens;
 use config::{PROTOCOL, Provider, TokenRules};
 

@@ -3,8 +3,8 @@
 use api::{Tree, base64};
 
 use super::{Ask, Kind, Planning, default_mode, mode};
+use crate::model::pod;
 use crate::objects::{CONFIG_MAPS, Objects};
-use crate::pod;
 use crate::volumes::files::{File, Files};
 use crate::volumes::plan::{Backing, Plan};
 

@@ -8,8 +8,8 @@ use client::Resource;
 use tokio::sync::OwnedMutexGuard;
 
 use super::{Ask, Kind, Planning};
+use crate::model::pod;
 use crate::objects::SECRETS;
-use crate::pod;
 use crate::volumes::act::make_all;
 use crate::volumes::csi::wire::{
     self, AccessMode, Empty, MountVolume, NodePublishVolume, NodeStageVolume, VolumeCapability, access, capability,

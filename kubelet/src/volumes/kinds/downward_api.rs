@@ -3,7 +3,7 @@
 use api::Tree;
 
 use super::{Ask, Kind, Planning, default_mode, mode};
-use crate::fields;
+use crate::model::fields;
 use crate::volumes::files::{File, Files};
 use crate::volumes::plan::Plan;
 

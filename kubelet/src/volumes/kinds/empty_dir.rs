@@ -4,7 +4,7 @@ use api::Tree;
 use api::quantity::Quantity;
 
 use super::{Ask, Kind, Planning};
-use crate::pod;
+use crate::model::pod;
 use crate::volumes::plan::{Backing, Plan};
 
 pub const KIND: Kind = Kind { field: "emptyDir", directory: "kubernetes.io~empty-dir", refreshes: false, plan };

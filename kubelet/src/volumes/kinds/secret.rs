@@ -3,8 +3,8 @@
 use api::{Tree, base64};
 
 use super::{Ask, Kind, Planning, config_map, default_mode};
+use crate::model::pod;
 use crate::objects::{Objects, SECRETS};
-use crate::pod;
 use crate::volumes::files::Files;
 use crate::volumes::plan::Plan;
 

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use client::{Clock, SystemClock};
 use cri::{ContainerState, PodSandboxState, Status};
-use kubelet::pressure::rank::Layout;
-use kubelet::pressure::senses::{Places, Senses};
-use kubelet::pressure::signal::{Left, Seen, Signal};
+use kubelet::eviction::rank::Layout;
+use kubelet::eviction::senses::{Places, Senses};
+use kubelet::eviction::signal::{Left, Seen, Signal};
 use stdx::sync::{Mutex, MutexGuard};
 use tokio::sync::watch;
 

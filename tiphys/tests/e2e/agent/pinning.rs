@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use cri::grpc::{Answering, Answers, BoxFuture, respond_stream, respond_unary, serve_calls};
-use kubelet::managers::devices::wire;
+use kubelet::resources::managers::devices::wire;
 
 use super::case::Case;
 use super::cluster::{Cluster, ENTER, NODE, Runtime, cgroup_of};

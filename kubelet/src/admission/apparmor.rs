@@ -1,0 +1,31 @@
+//! Profiles of AppArmor: a pod that asks for one must not run where none is enforced.
+
+use api::Tree;
+
+use super::{Case, refused};
+use crate::model::pod;
+use crate::pod::status::Problem;
+
+/// Whether the kernel of this machine confines by profiles.
+pub fn is_enabled() -> bool {
+    std::fs::read_to_string("/sys/module/apparmor/parameters/enabled").is_ok_and(|text| text.starts_with('Y'))
+}
+
+pub fn available(case: &Case<'_>) -> Result<(), Problem> {
+    if case.rules.has_apparmor || !pod::containers(case.tree).any(|spec| is_confined(case.tree, spec)) {
+        return Ok(());
+    }
+    refused("AppArmor", "Cannot enforce AppArmor: AppArmor is not enabled on the host")
+}
+
+/// By its own field, the annotation of old, or the pod's field.
+fn is_confined(pod: &Tree, spec: &Tree) -> bool {
+    let own = spec.at("securityContext.appArmorProfile");
+    let key = format!("container.apparmor.security.beta.kubernetes.io/{}", spec.str("name"));
+    let annotated = pod::annotation(pod, &key);
+    if own.is_null() && !annotated.is_empty() {
+        return annotated != "unconfined";
+    }
+    let profile = if own.is_null() { pod.at("spec.securityContext.appArmorProfile") } else { own };
+    !profile.is_null() && profile.str("type") != "Unconfined"
+}

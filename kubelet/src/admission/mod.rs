@@ -1,0 +1,175 @@
+//! Whether a node takes a pod that was bound to it. The handlers are one list; each has its reason to refuse.
+
+mod apparmor;
+mod predicates;
+pub mod preempt;
+pub mod resize;
+pub mod sysctls;
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use api::Tree;
+use scheduler::model::{Effect, Node, Pod, Taint};
+use stdx::sync::Mutex;
+
+use crate::pod::cri_config::resources::{Class, class};
+use crate::pod::status::Problem;
+pub use apparmor::is_enabled as has_apparmor;
+use preempt::Room;
+
+/// What a handler looks at.
+pub struct Case<'a> {
+    pub tree: &'a Tree,
+    pub pod: &'a Pod,
+    pub node: &'a Node,
+    /// Those that the node has taken and that take place on it still.
+    pub others: Vec<&'a Pod>,
+    pub rules: &'a Rules,
+}
+
+/// What holds on the node now.
+#[derive(Debug, Clone, Default)]
+pub struct Rules {
+    pub allowed_unsafe_sysctls: Vec<String>,
+    /// Conditions of the node under which not every pod is taken.
+    pub pressure: Vec<&'static str>,
+    pub shuts_down: bool,
+    /// The kernel confines by AppArmor's profiles.
+    pub has_apparmor: bool,
+    /// The runtime can leave out the groups of an image's user.
+    pub has_groups_policy: bool,
+    /// Resources that plugins give: the pod has got them already, whatever the node shows of them yet.
+    pub given: Vec<String>,
+}
+
+type Handler = fn(&Case<'_>) -> Result<(), Problem>;
+
+/// In the order in which they are asked, as upstream asks them: these before anything is given to the pod,
+const EARLY: &[Handler] = &[pressure, sysctls::allowed];
+/// and these after that.
+const LATE: &[Handler] = &[
+    // What nobody's going would help comes before what it would.
+    predicates::operating_system,
+    predicates::groups_policy,
+    predicates::resources,
+    predicates::affinity,
+    predicates::name,
+    predicates::ports,
+    predicates::taints,
+    apparmor::available,
+    predicates::features,
+    shutdown,
+];
+
+pub fn judge(case: &Case<'_>) -> Result<(), Problem> {
+    EARLY.iter().chain(LATE).try_for_each(|handler| handler(case))
+}
+
+/// A pod that takes place on the node.
+#[derive(Debug)]
+struct Taken {
+    pod: Pod,
+    class: Class,
+    is_critical: bool,
+    priority: Option<i64>,
+}
+
+impl Taken {
+    fn of(tree: &Tree) -> Taken {
+        let (class, priority) = (class(tree), tree.int("spec.priority"));
+        Taken { pod: Pod::read(tree), class, is_critical: is_critical(tree), priority }
+    }
+
+    fn request(&self, name: &str) -> i64 {
+        if name == "pods" { 1 } else { self.pod.spec.requests.get(name) }
+    }
+}
+
+/// What the node has taken.
+#[derive(Default)]
+pub struct Admission(Mutex<BTreeMap<String, Arc<Taken>>>);
+
+impl Admission {
+    /// Takes a pod, if nothing speaks against it; two at once never take the same place. A critical pod may get the
+    /// place of others: their uids are told, and they hold their places until they are released.
+    pub fn admit(&self, tree: &Tree, node: &Tree, rules: &Rules) -> Result<Room, Problem> {
+        let (own, node) = (Taken::of(tree), Node::read(node));
+        let pod = &own.pod;
+        let mut taken = self.0.lock();
+        let others: Vec<&Taken> = taken.values().map(Arc::as_ref).filter(|other| other.pod.uid != pod.uid).collect();
+        let case = |gone: &[String]| {
+            let stays = |other: &&&Taken| !gone.iter().any(|uid| *uid == other.pod.uid.as_str());
+            Case {
+                tree,
+                pod,
+                node: &node,
+                others: others.iter().filter(stays).map(|other| &other.pod).collect(),
+                rules,
+            }
+        };
+        let all = case(&[]);
+        let room = preempt::room(&all, &others, &predicates::shortages(&all))?;
+        judge(&case(&room.victims))?;
+        taken.insert(own.pod.uid.to_string(), Arc::new(own));
+        Ok(room)
+    }
+
+    /// Whether a pod holds a place.
+    pub fn holds(&self, uid: &str) -> bool {
+        self.0.lock().contains_key(uid)
+    }
+
+    /// Whether anything of the pod itself speaks against it.
+    pub fn look(&self, tree: &Tree, node: &Tree, rules: &Rules) -> Result<(), Problem> {
+        let (pod, node) = (Pod::read(tree), Node::read(node));
+        let case = Case { tree, pod: &pod, node: &node, others: Vec::new(), rules };
+        EARLY.iter().try_for_each(|handler| handler(&case))
+    }
+
+    /// A pod that runs already: whoever was here before has taken it.
+    pub fn take(&self, tree: &Tree) {
+        let own = Taken::of(tree);
+        self.0.lock().insert(own.pod.uid.to_string(), Arc::new(own));
+    }
+
+    /// A pod takes no place any more.
+    pub fn release(&self, uid: &str) {
+        self.0.lock().remove(uid);
+    }
+}
+
+/// The cluster's own pods, which run whatever the node's condition is.
+pub fn is_critical(pod: &Tree) -> bool {
+    const SYSTEM: i64 = 2_000_000_000;
+    crate::model::pod::is_static(pod) || pod.int("spec.priority").is_some_and(|priority| priority >= SYSTEM)
+}
+
+fn refused(reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Result<(), Problem> {
+    Err(Problem { reason: reason.into(), message: message.into() })
+}
+
+/// Under pressure only pods that matter, or that will not make it worse.
+fn pressure(case: &Case<'_>) -> Result<(), Problem> {
+    if case.rules.pressure.is_empty() || is_critical(case.tree) {
+        return Ok(());
+    }
+    let only_memory = case.rules.pressure.iter().all(|condition| *condition == "MemoryPressure");
+    let taint =
+        Taint { key: "node.kubernetes.io/memory-pressure".into(), value: "".into(), effect: Effect::NoSchedule };
+    let tolerates = || case.pod.spec.tolerations.iter().any(|toleration| toleration.tolerates(&taint));
+    if only_memory && (class(case.tree) != Class::BestEffort || tolerates()) {
+        return Ok(());
+    }
+    refused("Evicted", format!("The node had condition: [{}]. ", case.rules.pressure.join(" ")))
+}
+
+fn shutdown(case: &Case<'_>) -> Result<(), Problem> {
+    if case.rules.shuts_down {
+        return refused("NodeShutdown", "Pod was rejected as the node is shutting down.");
+    }
+    Ok(())
+}

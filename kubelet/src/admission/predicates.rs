@@ -1,0 +1,129 @@
+//! What the scheduler should have seen to, but another may have bound the pod, or the node has changed since.
+
+use scheduler::model::{Effect, HostPort, Resources};
+
+use super::preempt::Shortage;
+use super::{Case, refused};
+use crate::pod::status::Problem;
+
+type Verdict = Result<(), Problem>;
+
+fn failed(predicate: &'static str, why: &str) -> Verdict {
+    refused(predicate, format!("Predicate {predicate} failed: {why}"))
+}
+
+pub fn resources(case: &Case<'_>) -> Verdict {
+    shortages(case).first().map_or(Ok(()), lacking)
+}
+
+/// All that is not there for the pod.
+pub fn shortages(case: &Case<'_>) -> Vec<Shortage> {
+    let mut found = Vec::new();
+    let count = i64::try_from(case.others.len()).unwrap_or(i64::MAX);
+    if count + 1 > case.node.allowed_pods {
+        found.push(Shortage { name: "pods".to_string(), asked: 1, used: count, all: case.node.allowed_pods });
+    }
+    let mut used = Resources::default();
+    case.others.iter().for_each(|other| used.add(&other.spec.requests));
+    let wanted = &case.pod.spec.requests;
+    let names = ["cpu", "memory", "ephemeral-storage"].into_iter();
+    let others = wanted.others.iter().map(|(name, _)| name.as_str());
+    for name in names.chain(others).filter(|name| !case.rules.given.iter().any(|given| given == name)) {
+        let (asked, used, all) = (wanted.get(name), used.get(name), case.node.allocatable.get(name));
+        // A device that the node does not know at all was the scheduler's business: its plugin may be restarting.
+        let is_known = all > 0 || !kinds::resources::is_extended(name);
+        if asked > 0 && is_known && asked > all - used {
+            found.push(Shortage { name: name.to_string(), asked, used, all });
+        }
+    }
+    found
+}
+
+fn lacking(short: &Shortage) -> Verdict {
+    let Shortage { name, asked, used, all } = short;
+    let why = format!("Node didn't have enough resource: {name}, requested: {asked}, used: {used}, capacity: {all}");
+    refused(format!("OutOf{name}"), why)
+}
+
+pub fn name(case: &Case<'_>) -> Verdict {
+    let wanted = case.pod.node_name.as_str();
+    if wanted.is_empty() || wanted == case.node.name.as_str() {
+        return Ok(());
+    }
+    failed("NodeName", "node(s) didn't match the requested node name")
+}
+
+pub fn ports(case: &Case<'_>) -> Verdict {
+    let taken = |port: &HostPort| {
+        case.others.iter().any(|other| other.spec.ports.iter().any(|other| other.conflicts_with(port)))
+    };
+    if case.pod.spec.ports.iter().any(taken) {
+        return failed("NodePorts", "node(s) didn't have free ports for the requested pod ports");
+    }
+    Ok(())
+}
+
+pub fn affinity(case: &Case<'_>) -> Verdict {
+    if case.pod.spec.selects(&case.node.name, &case.node.labels) {
+        return Ok(());
+    }
+    failed("NodeAffinity", "node(s) didn't match Pod's node affinity/selector")
+}
+
+/// Only those that would end the pod at once: the others keep pods away, not out. Static pods are the node's own.
+pub fn taints(case: &Case<'_>) -> Verdict {
+    if crate::model::pod::is_static(case.tree) {
+        return Ok(());
+    }
+    let mut strong = case.node.taints.iter().filter(|taint| taint.effect == Effect::NoExecute);
+    let tolerations = &case.pod.spec.tolerations;
+    if strong.all(|taint| tolerations.iter().any(|toleration| toleration.tolerates(taint))) {
+        return Ok(());
+    }
+    failed("TaintToleration", "node(s) had untolerated taint(s)")
+}
+
+pub fn features(case: &Case<'_>) -> Verdict {
+    let declared = &case.node.declared_features;
+    let missing: Vec<&str> = case
+        .pod
+        .spec
+        .needed_features
+        .iter()
+        .copied()
+        .filter(|needed| !declared.iter().any(|declared| declared.as_str() == *needed))
+        .collect();
+    if missing.is_empty() || declared.is_empty() {
+        return Ok(());
+    }
+    refused(
+        "PodFeatureUnsupported",
+        format!("Pod requires node features that are not available: {}", missing.join(", ")),
+    )
+}
+
+pub fn operating_system(case: &Case<'_>) -> Verdict {
+    let label = case.tree.map("metadata.labels").str("kubernetes.io/os");
+    if !matches!(label, "" | "linux") {
+        return refused(
+            "PodOSSelectorNodeLabelDoesNotMatch",
+            "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label",
+        );
+    }
+    match case.tree.str("spec.os.name") {
+        "" | "linux" => Ok(()),
+        _ => refused("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS"),
+    }
+}
+
+/// Only a runtime that says so leaves out the groups that an image gives its user.
+pub fn groups_policy(case: &Case<'_>) -> Verdict {
+    let is_strict = case.tree.str("spec.securityContext.supplementalGroupsPolicy") == "Strict";
+    if is_strict && !case.rules.has_groups_policy {
+        return refused(
+            "SupplementalGroupsPolicyNotSupported",
+            "SupplementalGroupsPolicy=Strict is not supported in this node",
+        );
+    }
+    Ok(())
+}

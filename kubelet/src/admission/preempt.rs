@@ -1,0 +1,164 @@
+//! Who has to go so that a critical pod gets its place: as few as can be, and those first that were promised least.
+//! A pod of a better class goes only where all of the worse ones together do not make room.
+
+use super::{Case, Taken};
+use crate::pod::cri_config::resources::Class;
+use crate::pod::status::Problem;
+
+pub const REASON: &str = "Preempting";
+pub const MESSAGE: &str = "Preempted in order to admit critical pod";
+pub const CONDITION: &str = "Pod was preempted by Kubelet to accommodate a critical pod.";
+
+/// What is missing of a resource.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shortage {
+    pub name: String,
+    pub asked: i64,
+    pub used: i64,
+    pub all: i64,
+}
+
+impl Shortage {
+    fn amount(&self) -> i64 {
+        self.asked - (self.all - self.used)
+    }
+}
+
+/// How much of what is still missing.
+type Missing = Vec<(String, i64)>;
+
+/// Who makes room, and for want of what.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Room {
+    /// Their uids.
+    pub victims: Vec<String>,
+    pub signal: String,
+}
+
+/// Nobody goes for a pod that has no right to it, or needs nobody's place.
+pub(super) fn room(case: &Case<'_>, taken: &[&Taken], shortages: &[Shortage]) -> Result<Room, Problem> {
+    let Some(first) = shortages.first().filter(|_| super::is_critical(case.tree)) else { return Ok(Room::default()) };
+    let missing: Missing = shortages.iter().map(|short| (short.name.clone(), short.amount())).collect();
+    let priority = case.tree.int("spec.priority");
+    let of = |class: Class| -> Vec<&Taken> {
+        taken.iter().copied().filter(|other| other.class == class && may_go(other, priority)).collect()
+    };
+    let found = choose([of(Class::BestEffort), of(Class::Burstable), of(Class::Guaranteed)], &missing);
+    let uids = |chosen: Vec<&Taken>| chosen.iter().map(|other| other.pod.uid.to_string()).collect();
+    found.map(|chosen| Room { victims: uids(chosen), signal: first.name.clone() }).map_err(|left| Problem {
+        reason: "UnexpectedAdmissionError".into(),
+        message: format!(
+            "Unexpected error while attempting to recover from admission failure: preemption: error finding a set of \
+             pods to preempt: no set of running pods found to reclaim resources: {}",
+            text(&left)
+        ),
+    })
+}
+
+fn may_go(other: &Taken, priority: Option<i64>) -> bool {
+    !other.is_critical || priority.zip(other.priority).is_some_and(|(own, other)| own > other)
+}
+
+fn text(missing: &Missing) -> String {
+    let each: String = missing.iter().map(|(name, amount)| format!("(res: {name}, q: {amount}), ")).collect();
+    format!("[{each}]")
+}
+
+/// From each class what the others cannot make room for.
+fn choose<'a>([worst, middle, best]: [Vec<&'a Taken>; 3], missing: &Missing) -> Result<Vec<&'a Taken>, Missing> {
+    let from_best = nearest(best, less(missing, worst.iter().chain(&middle)))?;
+    let from_middle = nearest(middle, less(missing, worst.iter().chain(&from_best)))?;
+    let from_worst = nearest(worst, less(missing, from_middle.iter().chain(&from_best)))?;
+    Ok(from_worst.into_iter().chain(from_middle).chain(from_best).collect())
+}
+
+/// One after the other, who comes nearest to what is still missing.
+fn nearest(mut pods: Vec<&Taken>, mut missing: Missing) -> Result<Vec<&Taken>, Missing> {
+    let mut chosen = Vec::new();
+    while !missing.is_empty() {
+        let rank = |pod: &Taken| (distance(pod, &missing), pod.request("memory"), pod.request("cpu"));
+        let order = |a: &&(usize, _), b: &&(usize, _)| {
+            let ((_, (near, memory, cpu)), (_, (other_near, other_memory, other_cpu))) = (*a, *b);
+            f64::total_cmp(near, other_near).then((memory, cpu).cmp(&(other_memory, other_cpu)))
+        };
+        let ranked: Vec<(usize, (f64, i64, i64))> = pods.iter().map(|pod| rank(pod)).enumerate().collect();
+        let Some((at, _)) = ranked.iter().min_by(order) else { return Err(missing) };
+        let pod = pods.remove(*at);
+        missing = less(&missing, [&pod].into_iter());
+        chosen.push(pod);
+    }
+    Ok(chosen)
+}
+
+fn distance(pod: &Taken, missing: &Missing) -> f64 {
+    let of = |(name, amount): &(String, i64)| {
+        let left = (*amount - pod.request(name)).max(0) as f64;
+        (left / *amount as f64).powi(2)
+    };
+    missing.iter().map(of).sum()
+}
+
+fn less<'a, 'b: 'a>(missing: &Missing, gone: impl Iterator<Item = &'a &'b Taken> + Clone) -> Missing {
+    let left = |(name, amount): &(String, i64)| {
+        let freed: i64 = gone.clone().map(|pod| pod.request(name)).sum();
+        (name.clone(), amount - freed)
+    };
+    missing.iter().map(left).filter(|(_, amount)| *amount > 0).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use api::yaml;
+
+    use super::*;
+
+    /// A pod by its uid, class and requests of cpu and memory.
+    fn pod(uid: &str, kind: &str, cpu: i64, memory: i64) -> Taken {
+        let priority = if kind == "critical" { 2_000_000_000 } else { 5 };
+        let amounts = format!("{{cpu: {cpu}m, memory: {memory}}}");
+        let resources = match kind {
+            "best-effort" => "{}".to_string(),
+            "guaranteed" => format!("{{requests: {amounts}, limits: {amounts}}}"),
+            _ => format!("{{requests: {amounts}}}"),
+        };
+        let spec = format!("{{priority: {priority}, containers: [{{name: c, resources: {resources}}}]}}");
+        let text = format!("{{metadata: {{name: p, namespace: a, uid: {uid}}}, spec: {spec}}}");
+        Taken::of(&yaml::decode(text.as_bytes()).expect("a pod"))
+    }
+
+    #[test]
+    fn few_go_and_those_that_were_promised_least() {
+        let there = [
+            pod("be", "best-effort", 0, 0),
+            pod("small", "burstable", 100, 100),
+            pod("large", "burstable", 500, 500),
+            pod("lean", "burstable", 500, 100),
+            pod("full", "guaranteed", 1000, 1000),
+            pod("own", "critical", 9000, 9000),
+        ];
+        let taken: Vec<&Taken> = there.iter().collect();
+        let cases: [(&[(&str, i64)], &str); 7] = [
+            (&[("cpu", 100)], "small"),
+            // Both are enough: the one goes that asks for less.
+            (&[("cpu", 400)], "lean"),
+            (&[("cpu", 400), ("memory", 300)], "large"),
+            (&[("cpu", 600)], "lean small"),
+            (&[("pods", 1)], "be"),
+            (&[("cpu", 1200)], "lean full"),
+            (&[("cpu", 3000)], "no: [(res: cpu, q: 900), ]"),
+        ];
+        for (missing, expected) in cases {
+            let missing: Missing = missing.iter().map(|(name, amount)| (name.to_string(), *amount)).collect();
+            let of = |class: Class| -> Vec<&Taken> {
+                taken.iter().copied().filter(|pod| pod.class == class && may_go(pod, Some(2_000_000_000))).collect()
+            };
+            let found = choose([of(Class::BestEffort), of(Class::Burstable), of(Class::Guaranteed)], &missing);
+            let said = match found {
+                Ok(chosen) => chosen.iter().map(|pod| pod.pod.uid.to_string()).collect::<Vec<_>>().join(" "),
+                Err(left) => format!("no: {}", text(&left)),
+            };
+            assert_eq!(said, expected, "{missing:?}");
+        }
+        assert!(may_go(&there[5], Some(2_000_001_000)), "the more important one");
+    }
+}

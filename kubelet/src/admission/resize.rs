@@ -1,0 +1,170 @@
+//! Whether a pod that runs gets other amounts: never here, not now, or at once.
+
+use std::sync::Arc;
+
+use api::Tree;
+use scheduler::model::{Node, Pod};
+
+use super::{Admission, Case, Rules, Taken, predicates, refused};
+use crate::model::pod;
+use crate::pod::cri_config::resources::{Class, amount, class, milli};
+use crate::pod::status::Problem;
+use crate::resources::resize::allocation::resizable;
+
+pub const INFEASIBLE: &str = "Infeasible";
+const DEFERRED: &str = "Deferred";
+
+/// A pod that wants other amounts.
+pub struct Change<'a> {
+    /// With what it wants, and without what its status says of that.
+    pub wanted: &'a Tree,
+    /// With what it has.
+    pub allocated: &'a Tree,
+    /// Burstable pods of the node may be written out in the measure of their requests.
+    pub swaps: bool,
+    /// Guaranteed pods have CPUs or memory for themselves.
+    pub pins_cpu: bool,
+    pub pins_memory: bool,
+}
+
+impl Admission {
+    /// Gives a pod other amounts, if there is room for them. `counted` is what it takes until it has them.
+    pub fn resize(&self, change: &Change<'_>, counted: &Tree, node: &Tree) -> Result<(), Problem> {
+        let (pod, node) = (Pod::read(change.wanted), Node::read(node));
+        let mut taken = self.0.lock();
+        let others = taken.values().map(|other| &other.pod).filter(|other| other.uid != pod.uid).collect();
+        let rules = Rules::default();
+        judge(change, &Case { tree: change.wanted, pod: &pod, node: &node, others, rules: &rules })?;
+        taken.insert(pod.uid.to_string(), Arc::new(Taken::of(counted)));
+        Ok(())
+    }
+}
+
+fn judge(change: &Change<'_>, case: &Case<'_>) -> Result<(), Problem> {
+    if pod::is_static(change.wanted) {
+        return refused(INFEASIBLE, "In-place resize of static-pods is not supported");
+    }
+    if change.swaps && changes_swap(change) {
+        return refused(INFEASIBLE, "In-place resize of containers with swap is not supported.");
+    }
+    let pins = [
+        (change.pins_cpu, "cpu", r#"CPU Manager policy "static""#),
+        (change.pins_memory, "memory", r#"Memory Manager policy "Static""#),
+    ];
+    if let Some((_, _, policy)) = pins.into_iter().find(|(pins, name, _)| *pins && is_pinned(change, name)) {
+        return refused(INFEASIBLE, format!("Resize is infeasible for Guaranteed Pods alongside {policy}"));
+    }
+    for name in ["memory", "cpu"] {
+        let (asked, all) = (case.pod.spec.requests.get(name), case.node.allocatable.get(name));
+        if asked > all {
+            let why = format!("Node didn't have enough capacity: {name}, requested: {asked}, capacity: {all}");
+            return refused(INFEASIBLE, why);
+        }
+    }
+    predicates::resources(case).map_err(|problem| Problem { reason: DEFERRED.into(), ..problem })
+}
+
+/// Whether a Guaranteed pod wants another amount of something: requests are limits there.
+fn is_pinned(change: &Change<'_>, name: &str) -> bool {
+    let request = |spec: &Tree| milli(spec.at("resources.requests").at(name));
+    let moves = |spec: &Tree| pod::container(change.allocated, spec.str("name")).map(request) != Some(request(spec));
+    class(change.wanted) == Class::Guaranteed && resizable(change.wanted).any(moves)
+}
+
+/// What may be written out goes by the request, and cannot be changed while the container runs.
+fn changes_swap(change: &Change<'_>) -> bool {
+    let request = |spec: &Tree| amount(spec.at("resources.requests.memory"));
+    let swaps = |spec: &Tree| request(spec) > 0 && request(spec) != amount(spec.at("resources.limits.memory"));
+    let moves = |spec: &Tree| {
+        let old = pod::container(change.allocated, spec.str("name")).unwrap_or(&Tree::Null);
+        request(old) != request(spec)
+            && crate::resources::resize::policy(spec, "memory") != "RestartContainer"
+            && (swaps(spec) || swaps(old))
+    };
+    class(change.wanted) == Class::Burstable && resizable(change.wanted).any(moves)
+}
+
+#[cfg(test)]
+mod tests {
+    use api::yaml;
+
+    use super::*;
+
+    fn read(text: &str) -> Tree {
+        yaml::decode(text.as_bytes()).expect("YAML")
+    }
+
+    fn pod(uid: &str, cpu: &str, memory: &str, more: &str) -> Tree {
+        read(&format!(
+            "{{metadata: {{uid: {uid}, name: {uid}{more}}}, spec: {{containers: [{{name: c, resources: {{requests: {{cpu: {cpu}, memory: {memory}}}}}}}]}}}}"
+        ))
+    }
+
+    #[test]
+    fn a_resize_is_never_later_or_now() {
+        let node = read("status: {allocatable: {cpu: '4', memory: 1Gi, pods: '10'}}");
+        let static_pod = ", annotations: {kubernetes.io/config.source: file}";
+        let cases = [
+            ("2", "10Mi", "", false, ""),
+            (
+                "3500m",
+                "10Mi",
+                "",
+                false,
+                "Deferred: Node didn't have enough resource: cpu, requested: 3500, used: 1000, capacity: 4000",
+            ),
+            (
+                "5",
+                "10Mi",
+                "",
+                false,
+                "Infeasible: Node didn't have enough capacity: cpu, requested: 5000, capacity: 4000",
+            ),
+            (
+                "5",
+                "2Gi",
+                "",
+                false,
+                "Infeasible: Node didn't have enough capacity: memory, requested: 2147483648, capacity: 1073741824",
+            ),
+            ("2", "10Mi", static_pod, false, "Infeasible: In-place resize of static-pods is not supported"),
+            ("2", "10Mi", "", true, "Infeasible: In-place resize of containers with swap is not supported."),
+            ("2", "5Mi", "", true, ""),
+        ];
+        for (cpu, memory, more, swaps, expected) in cases {
+            let admission = Admission::default();
+            let allocated = pod("a", "1", "5Mi", more);
+            admission.take(&allocated);
+            admission.take(&pod("b", "1", "5Mi", ""));
+            let wanted = pod("a", cpu, memory, more);
+            let change = Change { wanted: &wanted, allocated: &allocated, swaps, pins_cpu: true, pins_memory: true };
+            let said = admission.resize(&change, &wanted, &node);
+            let said = said.err().map(|problem| format!("{}: {}", problem.reason, problem.message));
+            assert_eq!(said.unwrap_or_default(), expected);
+        }
+    }
+
+    #[test]
+    fn what_a_guaranteed_pod_has_for_itself_stays() {
+        let node = read("status: {allocatable: {cpu: '4', memory: 1Gi, pods: '10'}}");
+        let full = |cpu: &str, memory: &str| {
+            let amounts = format!("{{cpu: {cpu}, memory: {memory}}}");
+            read(&format!(
+                "{{metadata: {{uid: a}}, spec: {{containers: [{{name: c, resources: {{requests: {amounts}, limits: {amounts}}}}}]}}}}"
+            ))
+        };
+        let cases = [
+            ("2", "1Mi", true, true, "CPU Manager policy \"static\""),
+            ("2", "1Mi", false, true, ""),
+            ("1", "2Mi", true, true, "Memory Manager policy \"Static\""),
+            ("1", "2Mi", true, false, ""),
+        ];
+        for (cpu, memory, pins_cpu, pins_memory, expected) in cases {
+            let (wanted, allocated) = (full(cpu, memory), full("1", "1Mi"));
+            let change = Change { wanted: &wanted, allocated: &allocated, swaps: false, pins_cpu, pins_memory };
+            let said = Admission::default().resize(&change, &wanted, &node).err();
+            let said = said.map(|problem| problem.message).unwrap_or_default();
+            assert!(said.ends_with(expected) && said.is_empty() == expected.is_empty(), "{said}");
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! What happens when something of the node runs out: the node says so, gives back what nobody uses, and then ends
+//! pods, one at a time. [`threshold`], [`rank`], [`message`] and [`limits`] decide; this looks and acts.
+
+mod limits;
+mod message;
+pub mod rank;
+pub mod senses;
+pub mod signal;
+mod threshold;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::Tree;
+use client::Metrics;
+use client::metrics::Meter;
+
+use crate::admission::is_critical;
+use crate::gc::Collector;
+use crate::model::pod;
+use crate::node::Node;
+use crate::pod::context::Agent;
+use crate::pod::status::{self, Problem};
+use crate::pod::worker::{Ending, Workers};
+use crate::resources::disk::Used;
+use crate::resources::usage::{self, Files, container_name, value};
+use rank::{Candidate, ContainerUsage, Layout, Usage};
+use senses::{Places, Senses};
+use signal::{Condition, Resource, Seen};
+use threshold::{Progress, Threshold, Verdict};
+
+/// How often the node looks at itself.
+const PERIOD: Duration = Duration::from_secs(10);
+/// Where the runtime keeps its files is asked again so often.
+const PLACES_SECONDS: i64 = 600;
+/// A pod that has to go at once gets so much time.
+const AT_ONCE_SECONDS: i64 = 1;
+/// So long is waited for what a pod gives back, before the next one has to go.
+const CLEANUP: Duration = Duration::from_secs(30);
+const CLEANUP_LOOK: Duration = Duration::from_secs(1);
+
+static EVICTIONS: Meter =
+    Meter::counter("kubelet_evictions", "Cumulative number of pod evictions by eviction signal", &["eviction_signal"]);
+
+/// Who looks after what runs out.
+pub struct Manager {
+    pub agent: Arc<Agent>,
+    pub workers: Arc<Workers>,
+    pub node: Arc<Node>,
+    pub collector: Arc<Collector>,
+    pub metrics: Metrics,
+    pub senses: Arc<dyn Senses>,
+}
+
+/// What is remembered from look to look.
+struct Memory {
+    thresholds: Vec<Threshold>,
+    progress: Progress,
+    told: BTreeSet<Condition>,
+    places: Places,
+    /// Seconds; when the runtime was asked for them, and when pods were held against their limits.
+    placed: Option<i64>,
+    limited: Option<i64>,
+    /// Pods that have been told to go and may not have gone yet.
+    evicted: BTreeSet<String>,
+}
+
+impl Manager {
+    pub async fn run(self) {
+        let config = &self.agent.config;
+        let mut memory = Memory {
+            thresholds: threshold::thresholds(&config.eviction, &config.allocatable),
+            progress: Progress::default(),
+            told: BTreeSet::new(),
+            places: Places::of(config),
+            placed: None,
+            limited: None,
+            evicted: BTreeSet::new(),
+        };
+        loop {
+            match self.round(&mut memory).await {
+                gone if gone.is_empty() => tokio::time::sleep(PERIOD).await,
+                gone => self.wait_for(&gone).await,
+            }
+        }
+    }
+
+    /// One look, and what follows from it: the pods that have to go.
+    async fn round(&self, memory: &mut Memory) -> Vec<String> {
+        self.place(memory).await;
+        let seen = self.look(memory).await;
+        let period = self.agent.config.eviction.pressure_transition_period;
+        let (verdict, progress) =
+            threshold::judge(&memory.thresholds, &seen, &memory.progress, self.agent.now(), period);
+        memory.progress = progress;
+        self.tell(memory, &verdict);
+        memory.evicted.retain(|uid| self.workers.knows(uid));
+        let over = self.end_those_beyond_limits(memory).await;
+        if !over.is_empty() {
+            return over;
+        }
+        match verdict.due.first() {
+            Some(_) => self.win_back(memory, &verdict, &seen).await.into_iter().collect(),
+            None => Vec::new(),
+        }
+    }
+
+    /// Where the runtime keeps images: it stays there, but the runtime may not have been there yet.
+    async fn place(&self, memory: &mut Memory) {
+        let now = self.agent.clock.now().seconds;
+        if memory.placed.is_some_and(|last| (0..PLACES_SECONDS).contains(&(now - last))) {
+            return;
+        }
+        let Ok(answer) = self.agent.runtime.images.image_fs_info(cri::ImageFsInfoRequest {}).await else { return };
+        let path = |of: Vec<cri::FilesystemUsage>| {
+            let found = of.into_iter().next().and_then(|usage| usage.fs_id);
+            found.map(|id| PathBuf::from(id.mountpoint))
+        };
+        memory.places.images = path(answer.image_filesystems);
+        memory.places.containers = path(answer.container_filesystems).or_else(|| memory.places.images.clone());
+        memory.placed = Some(now);
+    }
+
+    /// A disk that hangs must not hang anything else.
+    async fn look(&self, memory: &Memory) -> Seen {
+        let (senses, places) = (self.senses.clone(), memory.places.clone());
+        tokio::task::spawn_blocking(move || senses.look(&places)).await.unwrap_or_default()
+    }
+
+    async fn layout(&self, memory: &Memory) -> Layout {
+        let (senses, places) = (self.senses.clone(), memory.places.clone());
+        tokio::task::spawn_blocking(move || senses.layout(&places)).await.unwrap_or(Layout::One)
+    }
+
+    fn tell(&self, memory: &mut Memory, verdict: &Verdict) {
+        if memory.told == verdict.conditions {
+            return;
+        }
+        memory.told = verdict.conditions.clone();
+        let holds = |condition| verdict.conditions.contains(&condition);
+        self.node.tell(|reports| {
+            reports.memory_pressure = holds(Condition::Memory);
+            reports.disk_pressure = holds(Condition::Disk);
+            reports.pid_pressure = holds(Condition::Pid);
+        });
+    }
+
+    async fn wait_for(&self, uids: &[String]) {
+        let runs = |uid: &String| self.workers.find(uid).is_some_and(|(_, state)| !state.is_stopped());
+        let gone = async {
+            while uids.iter().any(runs) {
+                tokio::time::sleep(CLEANUP_LOOK).await;
+            }
+        };
+        if tokio::time::timeout(CLEANUP, gone).await.is_err() {
+            tracing::warn!(?uids, "pods that had to go have not gone yet");
+        }
+    }
+}
+
+/// Winning something back.
+impl Manager {
+    async fn win_back(&self, memory: &mut Memory, verdict: &Verdict, seen: &Seen) -> Option<String> {
+        let due: Vec<Threshold> = verdict.due.iter().map(|at| memory.thresholds[*at].clone()).collect();
+        let first = due.first()?;
+        let resource = first.signal.resource();
+        let text = format!("Attempting to reclaim {}", resource.name());
+        self.agent.recorder.warning(&self.node.reference(), "EvictionThresholdMet", text);
+        let layout = self.layout(memory).await;
+        if self.give_back(memory, first, layout).await {
+            return None;
+        }
+        let mut candidates = self.candidates(resource).await;
+        rank::rank(&mut candidates, first.signal, layout);
+        let one = candidates.iter().find(|one| !is_critical(&one.pod))?;
+        let uid = pod::uid(&one.pod).to_string();
+        // It is on its way already: nobody else has to go for it.
+        if memory.evicted.contains(&uid) {
+            return None;
+        }
+        let text = message::message(resource, &one.pod, one.usage.as_ref(), &due, seen);
+        let condition = Some(status::disruption(&one.pod, &text, self.agent.clock.now().seconds));
+        let grace = self.grace(&one.pod, first);
+        self.evict(memory, &one.pod, first.signal.name(), Ending { condition, ..ending(text, grace) });
+        Some(uid)
+    }
+
+    /// What the node itself can do without; whether that was enough.
+    async fn give_back(&self, memory: &Memory, threshold: &Threshold, layout: Layout) -> bool {
+        let (containers, images) = layout.reclaims(threshold.signal);
+        if containers {
+            self.collector.containers(true).await;
+        }
+        if images {
+            self.collector.unused_images().await;
+        }
+        (containers || images) && threshold::is_relieved(&memory.thresholds, &self.look(memory).await)
+    }
+
+    /// The pod's own, up to what is allowed, where there is time.
+    fn grace(&self, pod: &Tree, threshold: &Threshold) -> i64 {
+        let most = i64::try_from(self.agent.config.eviction.max_pod_grace_period.as_secs()).unwrap_or(i64::MAX);
+        match threshold.is_hard() {
+            true => AT_ONCE_SECONDS,
+            false => pod.int("spec.terminationGracePeriodSeconds").map_or(most, |own| own.min(most)),
+        }
+    }
+
+    fn evict(&self, memory: &mut Memory, pod: &Tree, signal: &str, ending: Ending) {
+        let uid = pod::uid(pod);
+        tracing::warn!(pod = pod::name(pod), why = ending.problem.message, "a pod has to go");
+        self.agent.recorder.warning(pod, "Evicted", ending.problem.message.as_str());
+        self.metrics.count(&EVICTIONS, &[signal]);
+        self.workers.end(uid, ending);
+        memory.evicted.insert(uid.to_string());
+    }
+
+    /// Pods of which something runs.
+    fn active(&self) -> Vec<Arc<Tree>> {
+        let runs = |pod: &Arc<Tree>| {
+            !pod::is_over(pod) && self.workers.find(pod::uid(pod)).is_some_and(|(_, state)| !state.is_stopped())
+        };
+        self.workers.pods().into_iter().filter(runs).collect()
+    }
+
+    async fn candidates(&self, resource: Resource) -> Vec<Candidate> {
+        let pods = self.active();
+        let needs_disks = matches!(resource, Resource::Storage | Resource::Inodes);
+        let mut files = match needs_disks {
+            true => usage::files(&self.agent, pods.iter().map(Arc::as_ref)).await,
+            false => BTreeMap::new(),
+        };
+        let stats = usage::sandboxes(&*self.agent.runtime.service).await.unwrap_or_else(|status| {
+            tracing::warn!(error = status.message(), "the runtime does not say what its pods use");
+            Vec::new()
+        });
+        let mut known: BTreeMap<String, cri::LinuxPodSandboxStats> = BTreeMap::new();
+        for one in stats {
+            let uid = one.attributes.and_then(|attributes| attributes.metadata).map(|metadata| metadata.uid);
+            known.insert(uid.unwrap_or_default(), one.linux.unwrap_or_default());
+        }
+        let candidate = |pod: Arc<Tree>| {
+            let files = files.remove(pod::uid(&pod)).unwrap_or_default();
+            let usage = known.remove(pod::uid(&pod)).map(|stats| of_pod(&stats, &files));
+            Candidate { usage, pod }
+        };
+        pods.into_iter().map(candidate).collect()
+    }
+}
+
+/// Limits of pods' own.
+impl Manager {
+    async fn end_those_beyond_limits(&self, memory: &mut Memory) -> Vec<String> {
+        let config = &self.agent.config;
+        let Some(period) = config.volume_stats_period.filter(|_| config.local_storage_capacity_isolation) else {
+            return Vec::new();
+        };
+        let now = self.agent.clock.now().seconds;
+        let period = i64::try_from(period.as_secs()).unwrap_or(i64::MAX);
+        if memory.limited.is_some_and(|last| (0..period).contains(&(now - last))) {
+            return Vec::new();
+        }
+        memory.limited = Some(now);
+        let is_limited = |pod: &Arc<Tree>| limits::is_limited(pod) && !memory.evicted.contains(pod::uid(pod));
+        let pods: Vec<Arc<Tree>> = self.active().into_iter().filter(is_limited).collect();
+        if pods.is_empty() {
+            return Vec::new();
+        }
+        let layout = self.layout(memory).await;
+        let mut files = usage::files(&self.agent, pods.iter().map(Arc::as_ref)).await;
+        let mut ended = Vec::new();
+        for pod in pods.iter().filter(|pod| !is_critical(pod)) {
+            let files = files.remove(pod::uid(pod)).unwrap_or_default();
+            let stats = usage::containers(&*self.agent.runtime.service, pod::uid(pod)).await.unwrap_or_default();
+            let stats = cri::LinuxPodSandboxStats { containers: stats, ..Default::default() };
+            let Some(excess) = limits::excess(pod, &of_pod(&stats, &files), layout) else { continue };
+            self.evict(memory, pod, excess.signal, ending(excess.message, AT_ONCE_SECONDS));
+            ended.push(pod::uid(pod).to_string());
+        }
+        ended
+    }
+}
+
+fn ending(message: String, grace_seconds: i64) -> Ending {
+    let problem = Problem { reason: "Evicted".into(), message };
+    Ending { problem, grace_seconds: Some(grace_seconds), condition: None }
+}
+
+/// What the runtime and the disk say of a pod, together.
+fn of_pod(stats: &cri::LinuxPodSandboxStats, files: &Files) -> Usage {
+    let logs = |name: &str| files.logs.iter().find(|(other, _)| other == name).map(|(_, found)| found.used);
+    let container = |one: &cri::ContainerStats| ContainerUsage {
+        name: container_name(one).to_string(),
+        memory: one.memory.as_ref().and_then(|memory| value(&memory.working_set_bytes)),
+        root: one.writable_layer.as_ref().map(|layer| Used {
+            bytes: value(&layer.used_bytes).unwrap_or(0),
+            inodes: value(&layer.inodes_used).unwrap_or(0),
+        }),
+        logs: logs(container_name(one)),
+    };
+    Usage {
+        memory: stats.memory.as_ref().and_then(|memory| value(&memory.working_set_bytes)).unwrap_or(0),
+        processes: stats.process.as_ref().and_then(|process| value(&process.process_count)).unwrap_or(0),
+        containers: stats.containers.iter().map(container).collect(),
+        volumes: files.volumes.iter().map(|volume| (volume.name.clone(), volume.found.used)).collect(),
+        files: files.own,
+    }
+}

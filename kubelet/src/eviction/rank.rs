@@ -1,0 +1,230 @@
+//! Who has to go first. Pure: from what pods ask for, how much they matter, and what they use.
+
+use std::cmp::{Ordering, Reverse};
+use std::sync::Arc;
+
+use api::Tree;
+use scheduler::model::requests;
+
+use super::signal::{Resource, Signal};
+use crate::model::pod;
+use crate::resources::disk::Used;
+
+/// What a pod uses, as far as it is known.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Usage {
+    pub memory: u64,
+    pub processes: u64,
+    pub containers: Vec<ContainerUsage>,
+    /// By the names of the volumes.
+    pub volumes: Vec<(String, Used)>,
+    /// Of files that the agent keeps for it.
+    pub files: Used,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ContainerUsage {
+    pub name: String,
+    pub memory: Option<u64>,
+    /// What it has written beside its image.
+    pub root: Option<Used>,
+    pub logs: Option<Used>,
+}
+
+pub struct Candidate {
+    pub pod: Arc<Tree>,
+    /// None where nothing is known of it: it goes first.
+    pub usage: Option<Usage>,
+}
+
+/// On how many disks the node's files are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layout {
+    One,
+    /// Images, and what containers write, have their own.
+    Images,
+    /// Images alone have their own.
+    Split,
+}
+
+/// What of a pod's files is on a disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Measured {
+    root: bool,
+    logs: bool,
+    volumes: bool,
+}
+
+impl Layout {
+    fn measured(self, signal: Signal) -> Measured {
+        let of_images = matches!(signal, Signal::ImageFs | Signal::ImageFsInodes);
+        let of_node = matches!(signal, Signal::NodeFs | Signal::NodeFsInodes);
+        match self {
+            Layout::One => Measured { root: true, logs: true, volumes: true },
+            Layout::Images => Measured { root: !of_node, logs: of_node, volumes: of_node },
+            Layout::Split => Measured { root: !of_images, logs: !of_images, volumes: !of_images },
+        }
+    }
+
+    /// Whether dead containers and whether images that nobody uses are worth something, in that order.
+    pub fn reclaims(self, signal: Signal) -> (bool, bool) {
+        if !matches!(signal.resource(), Resource::Storage | Resource::Inodes) {
+            return (false, false);
+        }
+        let of_images = matches!(signal, Signal::ImageFs | Signal::ImageFsInodes);
+        let of_node = matches!(signal, Signal::NodeFs | Signal::NodeFsInodes);
+        match self {
+            Layout::One => (true, true),
+            Layout::Images => (!of_node, !of_node),
+            Layout::Split => (!of_images, of_images),
+        }
+    }
+}
+
+/// Puts those who have to go first in front.
+pub fn rank(candidates: &mut [Candidate], signal: Signal, layout: Layout) {
+    match signal.resource() {
+        Resource::Memory => candidates.sort_by_cached_key(|one| {
+            let asked = requests(&one.pod).memory;
+            key(one, asked, asked, |usage| number(usage.memory))
+        }),
+        Resource::Storage => candidates.sort_by_cached_key(|one| {
+            let asked = requests(&one.pod).ephemeral_storage;
+            key(one, asked, asked, |usage| number(disk(usage, &one.pod, layout.measured(signal)).bytes))
+        }),
+        // Nobody can ask for inodes; upstream takes the request for bytes off all the same.
+        Resource::Inodes => candidates.sort_by_cached_key(|one| {
+            let asked = requests(&one.pod).ephemeral_storage;
+            key(one, 0, asked, |usage| number(disk(usage, &one.pod, layout.measured(signal)).inodes))
+        }),
+        Resource::Pids => candidates.sort_by(by_processes),
+    }
+}
+
+type Key = (bool, bool, i64, Reverse<i64>);
+
+/// Unknown ones, those that use more than they asked for, those that matter less, those that use most beyond it.
+fn key(one: &Candidate, asked: i64, taken_off: i64, used: impl Fn(&Usage) -> i64) -> Key {
+    let Some(usage) = &one.usage else { return (false, false, priority(&one.pod), Reverse(0)) };
+    let used = used(usage);
+    (true, used <= asked, priority(&one.pod), Reverse(used.saturating_sub(taken_off)))
+}
+
+fn by_processes(a: &Candidate, b: &Candidate) -> Ordering {
+    let known = |one: &Candidate| (one.usage.is_some(), Reverse(one.usage.as_ref().map_or(0, |usage| usage.processes)));
+    priority(&a.pod).cmp(&priority(&b.pod)).then_with(|| known(a).cmp(&known(b)))
+}
+
+fn priority(pod: &Tree) -> i64 {
+    pod.int("spec.priority").unwrap_or(0)
+}
+
+fn number(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+fn disk(usage: &Usage, pod: &Tree, measured: Measured) -> Used {
+    let mut sum = Used::default();
+    for container in &usage.containers {
+        sum += container.root.filter(|_| measured.root).unwrap_or_default();
+        sum += container.logs.filter(|_| measured.logs).unwrap_or_default();
+    }
+    let local = |name: &str| pod::volume(pod, name).is_some_and(is_local);
+    for (_, used) in usage.volumes.iter().filter(|(name, _)| measured.volumes && local(name)) {
+        sum += *used;
+    }
+    sum
+}
+
+fn is_local(volume: &Tree) -> bool {
+    volume.has("hostPath") || pod::is_ephemeral(volume)
+}
+
+#[cfg(test)]
+mod tests {
+    use api::{json, tree};
+
+    use super::*;
+
+    fn candidate(name: &str, priority: i64, memory: &str, usage: Option<Usage>) -> Candidate {
+        let text = format!(
+            r#"{{"metadata":{{"name":"{name}"}},"spec":{{"priority":{priority},"volumes":[{{"name":"v","emptyDir":{{}}}},
+            {{"name":"m","emptyDir":{{"medium":"Memory"}}}}],
+            "containers":[{{"name":"c","resources":{{"requests":{{"memory":"{memory}","ephemeral-storage":"{memory}"}}}}}}]}}}}"#
+        );
+        Candidate { pod: Arc::new(json::decode(text.as_bytes()).expect("JSON")), usage }
+    }
+
+    fn check(mut candidates: Vec<Candidate>, signal: Signal, layout: Layout, want: &[&str]) {
+        rank(&mut candidates, signal, layout);
+        let got: Vec<&str> = candidates.iter().map(|one| pod::name(&one.pod)).collect();
+        assert_eq!(got, want, "{}", signal.name());
+    }
+
+    #[test]
+    fn by_memory_beyond_the_request_then_priority_then_how_much() {
+        let uses = |memory| Some(Usage { memory, ..Usage::default() });
+        let all = vec![
+            candidate("within", 0, "100", uses(100)),
+            candidate("little", 0, "100", uses(101)),
+            candidate("much", 0, "100", uses(900)),
+            candidate("matters", 5, "0", uses(5000)),
+            candidate("unknown", 9, "0", None),
+            candidate("half", 0, "1000", uses(500)),
+        ];
+        let want = ["unknown", "much", "little", "matters", "within", "half"];
+        check(all, Signal::Memory, Layout::One, &want);
+    }
+
+    #[test]
+    fn by_what_is_on_the_disk_that_runs_full() {
+        let used = |bytes| Used { bytes, inodes: bytes / 10 };
+        let uses = |root, logs, volume, in_memory| {
+            let (root, logs) = (Some(used(root)), Some(used(logs)));
+            let containers = vec![ContainerUsage { name: "c".to_string(), root, logs, memory: None }];
+            let volumes = vec![("v".to_string(), used(volume)), ("m".to_string(), used(in_memory))];
+            Some(Usage { containers, volumes, ..Usage::default() })
+        };
+        let all = || {
+            vec![
+                candidate("root", 0, "0", uses(1000, 0, 0, 0)),
+                candidate("logs", 0, "0", uses(0, 400, 0, 0)),
+                candidate("volume", 0, "0", uses(0, 0, 700, 0)),
+                candidate("memory", 0, "0", uses(10, 0, 0, 9000)),
+            ]
+        };
+        check(all(), Signal::NodeFs, Layout::One, &["root", "volume", "logs", "memory"]);
+        check(all(), Signal::NodeFs, Layout::Images, &["volume", "logs", "root", "memory"]);
+        check(all(), Signal::ImageFs, Layout::Images, &["root", "memory", "logs", "volume"]);
+        check(all(), Signal::ContainerFsInodes, Layout::Split, &["root", "volume", "logs", "memory"]);
+    }
+
+    #[test]
+    fn by_priority_then_processes() {
+        let uses = |processes| Some(Usage { processes, ..Usage::default() });
+        let all = vec![
+            candidate("few", 0, "0", uses(3)),
+            candidate("many", 0, "0", uses(300)),
+            candidate("matters", 1, "0", uses(3000)),
+            candidate("unknown", 0, "0", None),
+        ];
+        check(all, Signal::Pid, Layout::One, &["unknown", "many", "few", "matters"]);
+    }
+
+    #[test]
+    fn what_the_node_can_give_itself_depends_on_its_disks() {
+        let cases = [
+            (Layout::One, Signal::NodeFs, (true, true)),
+            (Layout::Images, Signal::NodeFsInodes, (false, false)),
+            (Layout::Images, Signal::ContainerFs, (true, true)),
+            (Layout::Split, Signal::ImageFs, (false, true)),
+            (Layout::Split, Signal::NodeFs, (true, false)),
+            (Layout::One, Signal::Memory, (false, false)),
+            (Layout::One, Signal::Pid, (false, false)),
+        ];
+        for (layout, signal, want) in cases {
+            assert_eq!(layout.reclaims(signal), want, "{layout:?} {signal:?}");
+        }
+        assert!(is_local(&tree! { "hostPath" => tree! {} }));
+    }
+}

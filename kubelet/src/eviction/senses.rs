@@ -1,0 +1,203 @@
+//! What is left on the machine: a few files of the kernel's, and three questions to file systems.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use super::rank::Layout;
+use super::signal::{Left, Seen, Signal};
+use crate::config::{CgroupDriver, Config};
+use crate::server::machine;
+
+/// Where to look.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Places {
+    /// Pods' directories.
+    pub node: PathBuf,
+    /// Where the runtime keeps images, and what containers write; None while it has not said so.
+    pub images: Option<PathBuf>,
+    pub containers: Option<PathBuf>,
+    /// The cgroup that all pods are in.
+    pub group: String,
+}
+
+impl Places {
+    pub fn of(config: &Config) -> Places {
+        let group = match config.cgroup_driver {
+            CgroupDriver::Cgroupfs => format!("{}/kubepods", config.cgroup_root.trim_end_matches('/')),
+            CgroupDriver::Systemd => "/kubepods.slice".to_string(),
+        };
+        Places { node: config.root_dir.clone(), group, ..Places::default() }
+    }
+}
+
+/// The machine, or what a test takes for it.
+pub trait Senses: Send + Sync + 'static {
+    fn look(&self, places: &Places) -> Seen;
+
+    fn layout(&self, places: &Places) -> Layout;
+}
+
+/// The machine itself, its kernel's files below a directory.
+pub struct System(pub PathBuf);
+
+impl Default for System {
+    fn default() -> System {
+        System("/".into())
+    }
+}
+
+impl Senses for System {
+    fn look(&self, places: &Places) -> Seen {
+        let mut seen = Seen::new();
+        let text = |path: &str| std::fs::read_to_string(self.0.join(path)).unwrap_or_default();
+        let memory = machine::memory(&text("proc/meminfo"), "");
+        if memory.capacity > 0 {
+            let available = memory.capacity.saturating_sub(memory.working_set);
+            seen.insert(Signal::Memory, left(available, memory.capacity));
+        }
+        seen.extend(self.of_group(&places.group).map(|left| (Signal::AllocatableMemory, left)));
+        let most = machine::most_processes(&text("proc/sys/kernel/pid_max"), &text("proc/sys/kernel/threads-max"));
+        let processes = machine::processes(&text("proc/loadavg"));
+        if most > 0 && processes > 0 {
+            seen.insert(Signal::Pid, left(most.saturating_sub(processes), most));
+        }
+        let disks = [
+            (Some(&places.node), Signal::NodeFs, Signal::NodeFsInodes),
+            (places.images.as_ref(), Signal::ImageFs, Signal::ImageFsInodes),
+            (places.containers.as_ref(), Signal::ContainerFs, Signal::ContainerFsInodes),
+        ];
+        for (path, bytes, inodes) in disks {
+            let Some(found) = path.and_then(|path| machine::filesystem(path)) else { continue };
+            seen.insert(bytes, left(found.available, found.capacity));
+            // Some file systems have as many as they need, and say that they have none.
+            if found.inodes > 0 {
+                seen.insert(inodes, left(found.inodes_free, found.inodes));
+            }
+        }
+        seen
+    }
+
+    fn layout(&self, places: &Places) -> Layout {
+        let device = |path: &Path| std::fs::metadata(path).map(|meta| meta.dev()).ok();
+        layout(
+            device(&places.node),
+            places.images.as_deref().and_then(device),
+            places.containers.as_deref().and_then(device),
+        )
+    }
+}
+
+fn layout(node: Option<u64>, images: Option<u64>, containers: Option<u64>) -> Layout {
+    match (images, containers) {
+        (None, _) => Layout::One,
+        (images, _) if images == node => Layout::One,
+        (_, containers) if containers == node => Layout::Split,
+        _ => Layout::Images,
+    }
+}
+
+fn left(available: u64, capacity: u64) -> Left {
+    let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+    Left { available: number(available), capacity: number(capacity) }
+}
+
+impl System {
+    /// What pods have left of their part of the node's memory; None where they are not held within one.
+    fn of_group(&self, group: &str) -> Option<Left> {
+        let mount = self.0.join("sys/fs/cgroup");
+        let group = group.trim_start_matches('/');
+        let (dir, names) = match mount.join("cgroup.controllers").exists() {
+            true => (mount.join(group), ["memory.max", "memory.current", "inactive_file"]),
+            false => {
+                let dir = mount.join("memory").join(group);
+                (dir, ["memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"])
+            }
+        };
+        let text = |name: &str| std::fs::read_to_string(dir.join(name)).ok();
+        let number = |name: &str| text(name)?.trim().parse::<u64>().ok();
+        let (limit, used) = (number(names[0])?, number(names[1])?);
+        let stat = text("memory.stat").unwrap_or_default();
+        let inactive = stat.lines().find_map(|line| line.strip_prefix(names[2])?.trim().parse::<u64>().ok());
+        let working_set = used.saturating_sub(inactive.unwrap_or(0));
+        (limit < UNLIMITED).then(|| left(limit.saturating_sub(working_set), limit))
+    }
+}
+
+/// From here on the first version of cgroups means no limit at all.
+const UNLIMITED: u64 = 1 << 62;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(root: &Path, files: &[(&str, &str)]) {
+        for (path, text) in files {
+            let path = root.join(path);
+            std::fs::create_dir_all(path.parent().expect("a directory")).expect("a directory");
+            std::fs::write(path, text).expect("a file");
+        }
+    }
+
+    fn look(files: &[(&str, &str)]) -> Seen {
+        let dir = tempfile::tempdir().expect("a directory");
+        write(dir.path(), files);
+        let places = Places { node: "/nonexistent".into(), group: "/kubepods".to_string(), ..Places::default() };
+        System(dir.path().to_path_buf()).look(&places)
+    }
+
+    #[test]
+    fn memory_and_processes_are_read_from_the_kernel_s_files() {
+        let seen = look(&[
+            ("proc/meminfo", "MemTotal: 1000 kB\nMemFree: 200 kB\nInactive(file): 300 kB\n"),
+            ("proc/sys/kernel/pid_max", "32768\n"),
+            ("proc/sys/kernel/threads-max", "1000\n"),
+            ("proc/loadavg", "0.00 0.01 0.05 2/345 6789\n"),
+        ]);
+        let want = [(Signal::Memory, left(500 << 10, 1000 << 10)), (Signal::Pid, left(655, 1000))];
+        assert_eq!(seen, Seen::from(want));
+        assert!(look(&[]).is_empty());
+    }
+
+    #[test]
+    fn both_versions_of_cgroups_tell_what_pods_have_left() {
+        let first = |limit: &'static str| {
+            look(&[
+                ("sys/fs/cgroup/memory/kubepods/memory.limit_in_bytes", limit),
+                ("sys/fs/cgroup/memory/kubepods/memory.usage_in_bytes", "600\n"),
+                ("sys/fs/cgroup/memory/kubepods/memory.stat", "inactive_file 1\ntotal_inactive_file 100\n"),
+            ])
+        };
+        assert_eq!(first("2000\n"), Seen::from([(Signal::AllocatableMemory, left(1500, 2000))]));
+        assert!(first("9223372036854771712\n").is_empty());
+        let second = |limit: &'static str| {
+            look(&[
+                ("sys/fs/cgroup/cgroup.controllers", "memory\n"),
+                ("sys/fs/cgroup/kubepods/memory.max", limit),
+                ("sys/fs/cgroup/kubepods/memory.current", "600\n"),
+                ("sys/fs/cgroup/kubepods/memory.stat", "anon 5\ninactive_file 100\n"),
+            ])
+        };
+        assert_eq!(second("2000\n"), Seen::from([(Signal::AllocatableMemory, left(1500, 2000))]));
+        assert!(second("max\n").is_empty());
+    }
+
+    #[test]
+    fn this_machine_s_disk_is_seen() {
+        let places = Places { node: "/".into(), images: Some("/".into()), ..Places::default() };
+        let seen = System::default().look(&places);
+        assert!(seen.get(&Signal::NodeFs).is_some_and(|left| left.capacity > 0), "{seen:?}");
+        assert_eq!(
+            seen.get(&Signal::NodeFs).map(|left| left.capacity),
+            seen.get(&Signal::ImageFs).map(|left| left.capacity)
+        );
+        assert_eq!(System::default().layout(&places), Layout::One);
+    }
+
+    #[test]
+    fn disks_are_told_apart_by_their_devices() {
+        assert_eq!(layout(Some(1), None, None), Layout::One);
+        assert_eq!(layout(Some(1), Some(1), Some(1)), Layout::One);
+        assert_eq!(layout(Some(1), Some(2), Some(2)), Layout::Images);
+        assert_eq!(layout(Some(1), Some(2), Some(1)), Layout::Split);
+    }
+}

@@ -1,0 +1,124 @@
+//! Logs of containers that are gone. Several agents may share the directories: only what is known to be over goes.
+
+use std::path::{Path, PathBuf};
+
+use crate::logs::files::{self, LogDir};
+use crate::logs::rotation::rotated;
+use crate::pod::context::Agent;
+
+/// Removes a log and what was rotated away of it.
+pub fn remove(log: &Path) {
+    let Ok(dir) = LogDir::of(log) else { return };
+    for name in rotated::around(log).into_iter().chain([files::name(log)]) {
+        let _ = dir.remove(&name);
+    }
+}
+
+/// Removes the directories of pods that are gone, by their uids.
+pub fn remove_of_pods(dir: &Path, uids: &[String]) {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    for entry in entries {
+        let name = entry.file_name();
+        let uid = name.to_str().and_then(|name| name.rsplit_once('_')).map(|(_, uid)| uid);
+        if uid.is_some_and(|uid| uids.iter().any(|other| other == uid))
+            && let Err(error) = std::fs::remove_dir_all(entry.path())
+        {
+            tracing::warn!(%error, directory = %entry.path().display(), "logs of a pod that is gone could not be removed");
+        }
+    }
+}
+
+fn links(agent: &Agent) -> PathBuf {
+    agent.config.pod_logs_dir.parent().unwrap_or(Path::new("/")).join("containers")
+}
+
+/// Removes the link of a container that is gone.
+pub fn remove_link(agent: &Agent, id: &str) {
+    for link in all(&links(agent)).into_iter().filter(|link| id_of(link) == Some(id)) {
+        let _ = std::fs::remove_file(link);
+    }
+}
+
+/// Links that lead nowhere, of containers that do not run. While a log is rotated its link leads nowhere too.
+pub async fn dead_links(agent: &Agent) -> Vec<PathBuf> {
+    let mut dead = Vec::new();
+    for link in all(&links(agent)).into_iter().filter(|link| leads_nowhere(link)) {
+        if is_of_gone_pod(&link) || has_ended(agent, id_of(&link).unwrap_or_default()).await {
+            dead.push(link);
+        }
+    }
+    dead
+}
+
+async fn has_ended(agent: &Agent, id: &str) -> bool {
+    let request = cri::ContainerStatusRequest { container_id: id.to_string(), verbose: false };
+    let status = agent.runtime.service.container_status(request).await.ok().and_then(|answer| answer.status);
+    status.is_some_and(|status| status.state() == cri::ContainerState::Exited)
+}
+
+fn all(dir: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut links: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    links.retain(|link| link.is_symlink() && link.extension().is_some_and(|end| end == "log"));
+    links.sort();
+    links
+}
+
+fn leads_nowhere(link: &Path) -> bool {
+    !link.exists()
+}
+
+/// The whole directory of the pod's logs is gone.
+fn is_of_gone_pod(link: &Path) -> bool {
+    let target = std::fs::read_link(link).unwrap_or_default();
+    target.parent().and_then(Path::parent).is_some_and(|pod| !pod.exists())
+}
+
+/// `POD_NAMESPACE_CONTAINER-ID.log`
+fn id_of(link: &Path) -> Option<&str> {
+    link.file_stem()?.to_str()?.rsplit_once('-').map(|(_, id)| id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_goes_with_all_that_was_rotated_away_of_it() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let write = |name: &str| std::fs::write(dir.path().join(name), "x").expect("a file");
+        ["0.log", "0.log.20260102-030405", "0.log.20260102-030405.gz", "1.log", "10.log"].into_iter().for_each(write);
+        remove(&dir.path().join("0.log"));
+        let mut left: Vec<_> =
+            std::fs::read_dir(dir.path()).expect("a directory").flatten().map(|e| e.file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["1.log", "10.log"]);
+    }
+
+    #[test]
+    fn directories_of_pods_that_are_gone_go() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let make = |name: &str| std::fs::create_dir_all(dir.path().join(name).join("c")).expect("a directory");
+        ["n_p_u1", "n_q_u2", "n_r_u11"].into_iter().for_each(make);
+        remove_of_pods(dir.path(), &["u1".to_string()]);
+        let there = |name: &str| dir.path().join(name).exists();
+        assert_eq!(["n_p_u1", "n_q_u2", "n_r_u11"].map(there), [false, true, true], "others share the directory");
+    }
+
+    #[test]
+    fn a_link_is_dead_when_its_pod_is_gone() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let link = |name: &str, target: &str| {
+            let link = dir.path().join(name);
+            std::os::unix::fs::symlink(dir.path().join(target), &link).expect("a link");
+            link
+        };
+        std::fs::create_dir_all(dir.path().join("pods/n_p_u/c")).expect("a directory");
+        let rotating = link("p_n_c-1.log", "pods/n_p_u/c/0.log");
+        let gone = link("q_n_c-2.log", "pods/n_q_u/c/0.log");
+        assert_eq!(all(dir.path()), [rotating.clone(), gone.clone()]);
+        assert!(leads_nowhere(&rotating) && !is_of_gone_pod(&rotating));
+        assert!(leads_nowhere(&gone) && is_of_gone_pod(&gone));
+        assert_eq!(id_of(&gone), Some("2"));
+    }
+}

@@ -1,0 +1,322 @@
+//! Takes away what nobody needs any more: images, dead containers and their logs, and links to logs that are gone.
+//! [`images`] and [`containers`] choose; this looks and removes.
+
+pub mod containers;
+pub mod images;
+mod logs;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::Tree;
+use client::{Meter, Metrics};
+use tokio::sync::{Mutex, watch};
+
+use crate::config::ImageGc;
+use crate::images::spec;
+use crate::model::pod;
+use crate::model::state::keys;
+use crate::node::Node;
+use crate::pod::context::Agent;
+use crate::pod::worker::{Workers, from_labels};
+use crate::server::machine;
+use containers::{Dead, Sandbox};
+use images::{Image, Records, Spare};
+pub use logs::remove_of_pods as remove_logs;
+
+const IMAGES: Duration = Duration::from_secs(300);
+const CONTAINERS: Duration = Duration::from_secs(60);
+
+static REMOVED_IMAGES: Meter = Meter::counter(
+    "kubelet_image_garbage_collected_total",
+    "Total number of images garbage collected by the kubelet, whether through disk usage or image age.",
+    &["reason"],
+);
+
+pub struct Collector {
+    agent: Arc<Agent>,
+    workers: Arc<Workers>,
+    node: Arc<Node>,
+    metrics: Metrics,
+    records: Mutex<Records>,
+    /// Whether it is known which pods there are.
+    all_known: watch::Receiver<bool>,
+    /// Seconds; images cannot be too old for one who has not watched them for so long.
+    began: i64,
+    failures: stdx::sync::Mutex<Failures>,
+}
+
+/// What failed last time is told of when it fails again.
+#[derive(Default)]
+struct Failures {
+    images: bool,
+    containers: bool,
+}
+
+impl Collector {
+    pub fn new(
+        agent: Arc<Agent>,
+        workers: Arc<Workers>,
+        node: Arc<Node>,
+        metrics: Metrics,
+        all_known: watch::Receiver<bool>,
+    ) -> Arc<Collector> {
+        let began = agent.clock.now().seconds;
+        let (records, failures) = (Mutex::default(), Default::default());
+        Arc::new(Collector { agent, workers, node, metrics, records, all_known, began, failures })
+    }
+
+    /// Collects for ever, once it is known which pods there are.
+    pub async fn run(self: Arc<Collector>) {
+        if self.all_known.clone().wait_for(|known| *known).await.is_err() {
+            return;
+        }
+        let mut rounds = 0;
+        loop {
+            if rounds % (IMAGES.as_secs() / CONTAINERS.as_secs()) == 0 {
+                self.images_when_full().await;
+            }
+            rounds += 1;
+            self.containers(false).await;
+            tokio::time::sleep(CONTAINERS).await;
+        }
+    }
+
+    fn warn(&self, reason: &str, message: impl Into<String>) {
+        self.agent.recorder.warning(&self.node.reference(), reason, message);
+    }
+
+    /// Keeps whether it failed, and tells of a failure that was there before.
+    fn outcome(&self, reason: &str, of: fn(&mut Failures) -> &mut bool, result: Result<(), String>) {
+        let mut failures = self.failures.lock();
+        let before = std::mem::replace(of(&mut failures), result.is_err());
+        drop(failures);
+        if let Err(why) = result {
+            tracing::warn!(why, reason, "what nobody needs could not be taken away");
+            if before {
+                self.warn(reason, why);
+            }
+        }
+    }
+}
+
+/// Images.
+impl Collector {
+    /// Those that are too old, and as many as it takes where the disk is too full.
+    async fn images_when_full(&self) {
+        let result = self.try_images().await;
+        self.outcome("ImageGCFailed", |failures| &mut failures.images, result);
+    }
+
+    async fn try_images(&self) -> Result<(), String> {
+        let gc = self.agent.config.image_gc;
+        let now = self.look().await?;
+        let watched = now - self.began;
+        if gc.maximum_age.is_some_and(|most| watched > i64::try_from(most.as_secs()).unwrap_or(i64::MAX)) {
+            let old = self.records.lock().await.old(now, &gc);
+            self.remove_images(old, u64::MAX, "age").await?;
+        }
+        if gc.high_threshold >= 100 {
+            return Ok(());
+        }
+        let (capacity, available) = self.disk().await?;
+        if capacity == 0 {
+            let why = "invalid capacity 0 on image filesystem".to_string();
+            self.warn("InvalidDiskCapacity", why.as_str());
+            return Err(why);
+        }
+        let Some(wanted) = images::to_free(capacity, available, &gc) else { return Ok(()) };
+        let unused = self.records.lock().await.unused(now, &gc);
+        let freed = self.remove_images(unused, wanted, "space").await?;
+        if freed >= wanted {
+            return Ok(());
+        }
+        let why = format!(
+            "Failed to garbage collect required amount of images. Attempted to free {wanted} bytes, but only found \
+             {freed} bytes eligible to free."
+        );
+        self.warn("FreeDiskSpaceFailed", why.as_str());
+        Err(why)
+    }
+
+    /// All that nobody uses, since the disk is needed.
+    pub async fn unused_images(&self) {
+        let removed = async {
+            let now = self.look().await?;
+            let gc: ImageGc = self.agent.config.image_gc;
+            let unused = self.records.lock().await.unused(now, &gc);
+            self.remove_images(unused, u64::MAX, "space").await
+        };
+        if let Err(why) = removed.await {
+            tracing::warn!(why, "images that nobody uses could not all be removed");
+        }
+    }
+
+    /// Takes note of what is there; the time of it.
+    async fn look(&self) -> Result<i64, String> {
+        let failed = |status: cri::Status| status.message().to_string();
+        let listed = self.agent.runtime.images.list_images(cri::ListImagesRequest { filter: None });
+        let there: Vec<Image> = listed.await.map_err(failed)?.images.into_iter().map(image).collect();
+        let used = self.used().await.map_err(failed)?;
+        let now = self.agent.clock.now().seconds;
+        self.records.lock().await.note(&there, &used, now);
+        Ok(now)
+    }
+
+    /// What containers were made of, also those that have ended, and what pods mount.
+    async fn used(&self) -> crate::runtime::Result<BTreeSet<String>> {
+        let listed = self.agent.runtime.service.list_containers(cri::ListContainersRequest { filter: None }).await?;
+        let mut used = BTreeSet::new();
+        for container in listed.containers {
+            used.extend([container.image_ref, container.image_id]);
+            used.extend(container.image.map(|image| image.image));
+        }
+        let mut named: BTreeSet<String> = self.agent.config.pod_infra_image.iter().cloned().collect();
+        let mounted = |pod: &Arc<Tree>| -> Vec<String> {
+            let images = pod.list("spec.volumes").iter().filter_map(|volume| volume.get("image"));
+            images.map(|image| image.str("reference").to_string()).collect()
+        };
+        let pods = self.workers.pods();
+        named.extend(pods.iter().filter(|pod| !pod::is_over(pod)).flat_map(mounted));
+        for name in named {
+            let found = self.agent.runtime.image(spec(&name)).await?;
+            used.extend(found.map(|image| image.id));
+        }
+        Ok(used)
+    }
+
+    /// Capacity, and what is left, of the disk that images are on.
+    async fn disk(&self) -> Result<(u64, u64), String> {
+        let asked = self.agent.runtime.images.image_fs_info(cri::ImageFsInfoRequest {}).await;
+        let answer = asked.map_err(|status| status.message().to_string())?;
+        let first = answer.image_filesystems.into_iter().next().and_then(|usage| usage.fs_id);
+        let place = first.map(|id| id.mountpoint).ok_or("the runtime does not say where images are")?;
+        let looked = tokio::task::spawn_blocking(move || machine::filesystem(Path::new(&place)));
+        let found = looked.await.ok().flatten().unwrap_or_default();
+        Ok((found.capacity, found.available))
+    }
+
+    /// Removes until enough is freed; how much that was.
+    async fn remove_images(&self, spare: Vec<Spare>, wanted: u64, reason: &str) -> Result<u64, String> {
+        let (mut freed, mut failures) = (0, Vec::new());
+        for image in spare {
+            if freed >= wanted {
+                break;
+            }
+            let request = cri::RemoveImageRequest { image: Some(spec(&image.id)) };
+            match self.agent.runtime.images.remove_image(request).await {
+                Ok(_) => {
+                    tracing::info!(image = image.id, bytes = image.size, "removed an image that nobody uses");
+                    self.metrics.count(&REMOVED_IMAGES, &[reason]);
+                    freed += image.size;
+                }
+                Err(status) => failures.push(status.message().to_string()),
+            }
+        }
+        if failures.is_empty() {
+            return Ok(freed);
+        }
+        let why = failures.join(", ");
+        Err(format!(
+            "wanted to free {wanted} bytes, but freed {freed} bytes space with errors in image deletion: {why}"
+        ))
+    }
+}
+
+fn image(image: cri::Image) -> Image {
+    let names = image.repo_tags.into_iter().chain(image.repo_digests).collect();
+    Image { id: image.id, names, size: image.size, is_pinned: image.pinned }
+}
+
+/// Containers.
+impl Collector {
+    /// Dead containers and sandboxes; where the disk is needed, all of pods that have ended.
+    pub async fn containers(&self, with_ended_pods: bool) {
+        let result = self.try_containers(with_ended_pods).await.map_err(|status| status.message().to_string());
+        self.outcome("ContainerGCFailed", |failures| &mut failures.containers, result);
+        let links = logs::dead_links(&self.agent).await;
+        for link in links {
+            let _ = std::fs::remove_file(link);
+        }
+    }
+
+    async fn try_containers(&self, with_ended_pods: bool) -> crate::runtime::Result<()> {
+        let service = &self.agent.runtime.service;
+        let sandboxes = service.list_pod_sandbox(cri::ListPodSandboxRequest { filter: None }).await?.items;
+        let containers = service.list_containers(cri::ListContainersRequest { filter: None }).await?.containers;
+        self.clean_up_unknown(&sandboxes);
+        let is_over = |uid: &str| with_ended_pods && self.has_ended(uid);
+        let known = |uid: Option<&String>| uid.is_some_and(|uid| self.workers.knows(uid));
+        let ended = containers.iter().filter(|one| known(one.labels.get(keys::POD_UID)) && has_ended(one));
+        let going =
+            containers::dead(ended.map(dead).collect(), is_over, &self.agent.config.container_gc, self.agent.now());
+        for id in &going {
+            self.remove_container(id).await?;
+        }
+        let left = containers.iter().filter(|one| !going.contains(&one.id));
+        let used: BTreeSet<String> = left.map(|one| one.pod_sandbox_id.clone()).collect();
+        let own = sandboxes.iter().filter(|one| known(one.labels.get(keys::POD_UID)));
+        for id in containers::sandboxes(own.map(sandbox).collect(), &used, is_over) {
+            self.agent.runtime.remove_sandbox(&id).await?;
+        }
+        Ok(())
+    }
+
+    /// A pod of which nothing runs, and nothing will.
+    fn has_ended(&self, uid: &str) -> bool {
+        let found = self.workers.find(uid);
+        found.is_some_and(|(pod, state)| pod::is_over(&pod) && state.is_stopped())
+    }
+
+    /// Pods that nobody knows: their own worker takes all of them away.
+    fn clean_up_unknown(&self, sandboxes: &[cri::PodSandbox]) {
+        // The disk may be needed before that.
+        if !*self.all_known.borrow() {
+            return;
+        }
+        for sandbox in sandboxes {
+            let Some(metadata) = &sandbox.metadata else { continue };
+            // Others may use the runtime too.
+            if sandbox.labels.get(keys::POD_UID) == Some(&metadata.uid) && !self.workers.knows(&metadata.uid) {
+                let pod = from_labels(&metadata.uid, &metadata.name, &metadata.namespace);
+                self.workers.clean_up(Arc::new(pod));
+            }
+        }
+    }
+
+    /// A container goes with its log, and with the name that collectors of logs know it by.
+    async fn remove_container(&self, id: &str) -> crate::runtime::Result<()> {
+        let request = cri::ContainerStatusRequest { container_id: id.to_string(), verbose: false };
+        let status = self.agent.runtime.service.container_status(request).await;
+        self.agent.runtime.remove(id).await?;
+        let Some(status) = status.ok().and_then(|answer| answer.status) else { return Ok(()) };
+        logs::remove(Path::new(&status.log_path));
+        logs::remove_link(&self.agent, id);
+        Ok(())
+    }
+}
+
+fn has_ended(container: &cri::Container) -> bool {
+    container.state() == cri::ContainerState::Exited
+}
+
+fn dead(container: &cri::Container) -> Dead {
+    let label = |key: &str| container.labels.get(key).cloned().unwrap_or_default();
+    Dead {
+        id: container.id.clone(),
+        pod: label(keys::POD_UID),
+        name: label(keys::CONTAINER_NAME),
+        created_at: container.created_at,
+    }
+}
+
+fn sandbox(sandbox: &cri::PodSandbox) -> Sandbox {
+    Sandbox {
+        id: sandbox.id.clone(),
+        pod: sandbox.labels.get(keys::POD_UID).cloned().unwrap_or_default(),
+        created_at: sandbox.created_at,
+        is_ready: sandbox.state() == cri::PodSandboxState::Ready,
+    }
+}

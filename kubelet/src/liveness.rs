@@ -1,0 +1,130 @@
+//! Whether the agent and its runtime are alive: when each was last seen to go on, and what is said where that was
+//! too long ago.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use api::time;
+use client::Metrics;
+use stdx::sync::Mutex;
+use tokio::time::Instant;
+
+use crate::metrics;
+use crate::node::Node;
+use crate::pod::context::Agent;
+use crate::pod::worker::Workers;
+
+const BEAT: Duration = Duration::from_secs(10);
+/// The loop may take so long at least.
+const LEAST: Duration = Duration::from_secs(300);
+/// Without events the runtime is looked at each second; with them, seldom.
+const THRESHOLD: Duration = Duration::from_secs(180);
+const THRESHOLD_WITH_EVENTS: Duration = Duration::from_secs(600);
+
+/// When something was last seen. The clock of the machine may be set: it is not asked.
+#[derive(Debug, Default)]
+struct Mark(Mutex<Option<Instant>>);
+
+impl Mark {
+    /// When it was seen before.
+    fn set(&self, now: Instant) -> Option<Instant> {
+        self.0.lock().replace(now)
+    }
+
+    /// How long ago it was seen, where it ever was.
+    fn age(&self, now: Instant) -> Option<Duration> {
+        self.0.lock().map(|last| now.saturating_duration_since(last))
+    }
+}
+
+#[derive(Debug, Default)]
+pub struct Pulse {
+    of_loop: Mark,
+    of_runtime: Mark,
+    relisted: Mark,
+    has_events: AtomicBool,
+}
+
+impl Pulse {
+    fn beats(&self, now: Instant) {
+        self.of_loop.set(now);
+    }
+
+    pub fn expects_events(&self, has_events: bool) {
+        self.has_events.store(has_events, Ordering::Relaxed);
+    }
+
+    pub fn runtime_answers(&self, now: Instant) {
+        self.of_runtime.set(now);
+    }
+
+    /// All that there is was looked at, from `begun` until `now`, which is so many seconds after the epoch.
+    pub fn relisted(&self, metrics: &Metrics, begun: Instant, now: Instant, seconds: i64) {
+        self.runtime_answers(now);
+        let took = |since: Instant| now.saturating_duration_since(since).as_secs_f64();
+        metrics.record(&metrics::RELIST, &[], took(begun));
+        if let Some(before) = self.relisted.set(now) {
+            metrics.record(&metrics::RELIST_INTERVAL, &[], took(before));
+        }
+        metrics.record(&metrics::RELIST_LAST, &[], seconds as f64);
+    }
+
+    /// What `/healthz/syncloop` says.
+    pub fn sync_loop(&self, now: Instant, sync_frequency: Duration) -> Result<(), String> {
+        let most = (sync_frequency * 2).max(LEAST);
+        match self.of_loop.age(now) {
+            Some(age) if age > most => Err("sync Loop took longer than expected".to_string()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Why the node is not ready, where the runtime has been silent for too long.
+    pub fn runtime(&self, now: Instant) -> Option<String> {
+        let threshold = if self.has_events.load(Ordering::Relaxed) { THRESHOLD_WITH_EVENTS } else { THRESHOLD };
+        let passed = self.of_runtime.age(now).filter(|passed| *passed > threshold)?;
+        let text = |duration: Duration| time::format_duration(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX));
+        let (passed, threshold) = (text(passed), text(threshold));
+        Some(format!("PLEG is not healthy: pleg was last seen active {passed} ago; threshold is {threshold}"))
+    }
+}
+
+/// Shows that the workers can be reached, and tells the node of its runtime, until it is dropped.
+pub async fn beat(agent: Arc<Agent>, workers: Arc<Workers>, node: Arc<Node>) {
+    loop {
+        // Whoever holds them for ever has stopped the loop.
+        workers.pods();
+        agent.pulse.beats(Instant::now());
+        let why = agent.pulse.runtime(Instant::now());
+        let says = |problem: &String| problem.starts_with("PLEG is not healthy");
+        let said = agent.reports.borrow().problems.iter().any(says);
+        if said || why.is_some() {
+            node.tell(|reports| {
+                reports.problems.retain(|problem| !says(problem));
+                reports.problems.extend(why);
+            });
+        }
+        tokio::time::sleep(BEAT).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_silent_runtime_and_a_loop_that_hangs_are_told() {
+        let (pulse, began) = (Pulse::default(), Instant::now());
+        let after = |seconds: u64| began + Duration::from_secs(seconds);
+        assert_eq!((pulse.runtime(after(540)), pulse.sync_loop(after(540), BEAT)), (None, Ok(())), "nothing began");
+        pulse.beats(after(60));
+        pulse.runtime_answers(after(60));
+        assert_eq!((pulse.runtime(after(240)), pulse.sync_loop(after(360), BEAT)), (None, Ok(())));
+        let why = "PLEG is not healthy: pleg was last seen active 3m30s ago; threshold is 3m0s";
+        assert_eq!(pulse.runtime(after(270)).as_deref(), Some(why));
+        assert!(pulse.sync_loop(after(361), BEAT).is_err());
+        assert_eq!(pulse.sync_loop(after(361), Duration::from_secs(600)), Ok(()));
+        pulse.expects_events(true);
+        assert_eq!(pulse.runtime(after(600)), None);
+    }
+}

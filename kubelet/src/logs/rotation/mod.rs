@@ -1,0 +1,185 @@
+//! Keeps logs of containers from growing for ever: one that is too large is put aside, and its runtime begins a new
+//! one. [`rotated`] decides what becomes of the older ones.
+
+pub mod rotated;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use rustix::fs::Mode;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use crate::logs::files::{LogDir, name};
+use crate::model::pod;
+use crate::pod::context::Agent;
+use crate::pod::worker::Workers;
+use crate::runtime::Runtime;
+
+/// How large logs become, and how many are kept of each.
+#[derive(Clone, Copy)]
+struct Policy {
+    most_bytes: u64,
+    most_files: u32,
+}
+
+/// The log of a container that runs.
+#[derive(Debug, Clone)]
+struct Log {
+    container: String,
+    path: PathBuf,
+}
+
+/// Looks after all logs until it is dropped.
+pub async fn run(agent: Arc<Agent>, workers: Arc<Workers>) {
+    let config = &agent.config;
+    let policy = Policy { most_bytes: config.container_log_max_size, most_files: config.container_log_max_files };
+    let turns = usize::try_from(config.container_log_max_workers).unwrap_or(1).max(1);
+    loop {
+        tokio::time::sleep(config.container_log_monitor_interval).await;
+        round(&agent, logs(&workers), policy, turns).await;
+    }
+}
+
+/// Whoever has ended writes nothing any more.
+fn logs(workers: &Workers) -> Vec<Log> {
+    let of_pod = |pod: Arc<api::Tree>| {
+        let state = workers.find(pod::uid(&pod)).map(|(_, state)| state).unwrap_or_default();
+        let logs = state.containers.iter().filter(|seen| seen.is_running() && !seen.log_path.is_empty());
+        logs.map(|seen| Log { container: seen.id.clone(), path: (&seen.log_path).into() }).collect::<Vec<_>>()
+    };
+    workers.pods().into_iter().flat_map(of_pod).collect()
+}
+
+async fn round(agent: &Arc<Agent>, logs: Vec<Log>, policy: Policy, turns: usize) {
+    let turns = Arc::new(Semaphore::new(turns));
+    let mut tasks = JoinSet::new();
+    for log in logs.into_iter().filter(|log| is_due(&log.path, policy)) {
+        let (agent, turns) = (agent.clone(), turns.clone());
+        tasks.spawn(async move {
+            let _turn = turns.acquire_owned().await;
+            let now = agent.clock.now().seconds;
+            if let Err(error) = rotate(&agent.runtime, &log, policy, now).await {
+                tracing::warn!(log = %log.path.display(), %error, "a log could not be rotated");
+            }
+        });
+    }
+    while tasks.join_next().await.is_some() {}
+}
+
+/// Also where it is gone: somebody was stopped between putting it aside and beginning a new one.
+fn is_due(path: &Path, policy: Policy) -> bool {
+    std::fs::symlink_metadata(path)
+        .map_or_else(|error| error.kind() == io::ErrorKind::NotFound, |meta| meta.len() >= policy.most_bytes)
+}
+
+async fn rotate(runtime: &Runtime, log: &Log, policy: Policy, now: i64) -> io::Result<()> {
+    let path = log.path.clone();
+    let aside = format!("{}.{}", name(&path), rotated::stamp(now));
+    let to = aside.clone();
+    tokio::task::spawn_blocking(move || put_aside(&path, &to, policy)).await.map_err(io::Error::other)??;
+    let reopened = reopen(runtime, &log.container).await;
+    if reopened.is_err() && log.path.with_file_name(&aside).exists() && !log.path.exists() {
+        // It is written to still: it has its name back until the next attempt.
+        LogDir::of(&log.path)?.rename(&aside, &name(&log.path))?;
+    }
+    reopened
+}
+
+async fn reopen(runtime: &Runtime, container: &str) -> io::Result<()> {
+    const PATIENCE: Duration = Duration::from_secs(30);
+    let request = cri::ReopenContainerLogRequest { container_id: container.to_string() };
+    let reopened = tokio::time::timeout(PATIENCE, runtime.service.reopen_container_log(request)).await;
+    let answer = reopened.map_err(|_| io::Error::other("the runtime does not answer"))?;
+    answer.map(drop).map_err(|status| io::Error::other(status.message().to_string()))
+}
+
+fn put_aside(log: &Path, aside: &str, policy: Policy) -> io::Result<()> {
+    let dir = LogDir::of(log)?;
+    let tidy = rotated::tidy(&rotated::around(log), policy.most_files);
+    for name in &tidy.remove {
+        dir.remove(name)?;
+    }
+    for name in &tidy.compress {
+        compress(&dir, name)?;
+    }
+    match dir.rename(&name(log), aside) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        renamed => renamed,
+    }
+}
+
+/// Whole, and under its name only when it is.
+fn compress(dir: &LogDir, name: &str) -> io::Result<()> {
+    let (unfinished, done) = (format!("{name}{}", rotated::UNFINISHED), format!("{name}{}", rotated::COMPRESSED));
+    let mut from = dir.open(name)?;
+    let to = dir.create(&unfinished, Mode::from(0o600))?;
+    to.set_permissions(from.metadata()?.permissions())?;
+    let mut writer = GzEncoder::new(io::BufWriter::new(to), Compression::default());
+    io::copy(&mut from, &mut writer)?;
+    writer.finish()?.into_inner().map_err(io::IntoInnerError::into_error)?;
+    dir.rename(&unfinished, &done)?;
+    dir.remove(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    const POLICY: Policy = Policy { most_bytes: 10, most_files: 3 };
+
+    fn names(dir: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(dir).expect("a directory").flatten();
+        let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_log_is_put_aside_and_older_ones_are_compressed() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let log = dir.path().join("0.log");
+        for (at, text) in ["first", "second", "third"].into_iter().enumerate() {
+            std::fs::write(&log, text).expect("a log");
+            put_aside(&log, &format!("0.log.{at}"), POLICY).expect("a rotation");
+        }
+        assert_eq!(names(dir.path()), ["0.log.1.gz", "0.log.2"]);
+        let mut text = String::new();
+        let (file, is_compressed) = rotated::open(dir.path(), "0.log.1").expect("a file");
+        assert!(is_compressed);
+        flate2::read::GzDecoder::new(file).read_to_string(&mut text).expect("a text");
+        assert_eq!(text, "second");
+        put_aside(&log, "0.log.9", POLICY).expect("nothing to put aside");
+        assert_eq!(names(dir.path()), ["0.log.2.gz"]);
+    }
+
+    #[test]
+    fn a_link_is_not_compressed() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let at = |name: &str| dir.path().join(name);
+        std::fs::create_dir(at("logs")).expect("a directory");
+        std::fs::write(at("secret"), "secret").expect("a file");
+        std::os::unix::fs::symlink(at("secret"), at("logs/0.log.1")).expect("a link");
+        std::fs::write(at("logs/0.log"), "log").expect("a log");
+        assert!(put_aside(&at("logs/0.log"), "0.log.2", POLICY).is_err());
+        assert_eq!(names(&at("logs")), ["0.log", "0.log.1"], "nothing of it is readable under another name");
+        assert_eq!(std::fs::read_to_string(at("secret")).expect("a file"), "secret");
+    }
+
+    #[test]
+    fn a_log_is_due_when_it_is_large_or_gone() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let log = dir.path().join("0.log");
+        assert!(is_due(&log, POLICY));
+        std::fs::write(&log, "123456789").expect("a log");
+        assert!(!is_due(&log, POLICY));
+        std::fs::write(&log, "1234567890").expect("a log");
+        assert!(is_due(&log, POLICY));
+    }
+}

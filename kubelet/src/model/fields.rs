@@ -1,0 +1,153 @@
+//! What a pod tells its own containers of itself: fields, and what containers may use.
+
+use api::quantity::Quantity;
+use api::{Map, Tree};
+
+use crate::model::pod;
+
+/// The value of a field of the metadata; None for a path that names none.
+pub fn metadata(pod: &Tree, path: &str) -> Option<String> {
+    if let Some((of, key)) = path.strip_suffix("']").and_then(|path| path.split_once("['")) {
+        return matches!(of, "metadata.annotations" | "metadata.labels").then(|| pod.map(of).str(key).to_string());
+    }
+    Some(match path {
+        "metadata.annotations" | "metadata.labels" => lines(pod.map(path)),
+        "metadata.name" | "metadata.namespace" | "metadata.uid" => pod.str(path).to_string(),
+        _ => return None,
+    })
+}
+
+/// A line an entry: `key="value"`.
+fn lines(map: &Map) -> String {
+    let lines: Vec<String> =
+        map.iter().map(|(key, value)| format!("{key}={}", quoted(value.as_str().unwrap_or_default()))).collect();
+    lines.join("\n")
+}
+
+/// A string as Go writes it.
+fn quoted(text: &str) -> String {
+    let mut out = String::from("\"");
+    for char in text.chars() {
+        match char {
+            '"' | '\\' => out.extend(['\\', char]),
+            '\u{7}' => out.push_str("\\a"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{c}' => out.push_str("\\f"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{b}' => out.push_str("\\v"),
+            ' '..='~' => out.push(char),
+            _ if char.is_ascii() => out.push_str(&format!("\\x{:02x}", u32::from(char))),
+            _ if !is_printable(char) && u32::from(char) > 0xffff => {
+                out.push_str(&format!("\\U{:08x}", u32::from(char)))
+            }
+            _ if !is_printable(char) => out.push_str(&format!("\\u{:04x}", u32::from(char))),
+            _ => out.push(char),
+        }
+    }
+    out.push('"');
+    out
+}
+
+fn is_printable(char: char) -> bool {
+    let is_format = matches!(char, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
+    let is_private = matches!(char, '\u{e000}'..='\u{f8ff}' | '\u{f0000}'..);
+    !char.is_control() && !char.is_whitespace() && !is_format && !is_private
+}
+
+/// What `resourceFieldRef` asks for, in units of its divisor and rounded up. What a container does not limit is
+/// limited by what the node has.
+pub fn resource(pod: &Tree, own: &str, reference: &Tree, allocatable: &Tree) -> Result<String, String> {
+    let name = match reference.str("containerName") {
+        "" => own,
+        name => name,
+    };
+    let container = pod::container(pod, name).ok_or_else(|| format!("container {name} not found"))?;
+    let wanted = reference.str("resource");
+    let (of, resource) = wanted.split_once('.').ok_or_else(|| format!("unsupported container resource : {wanted}"))?;
+    let (is_limit, is_cpu) = (of == "limits", resource == "cpu");
+    let known = matches!(resource, "cpu" | "memory" | "ephemeral-storage") || resource.starts_with("hugepages-");
+    if !known || !matches!(of, "limits" | "requests") {
+        return Err(format!("unsupported container resource : {wanted}"));
+    }
+    let own = container.at("resources").map(of).get(resource);
+    let value = own.or_else(|| allocatable.get(resource).filter(|_| is_limit)).map(quantity).transpose()?;
+    let divisor = match reference.get("divisor").map(quantity).transpose()? {
+        Some(divisor) if !divisor.is_zero() => divisor,
+        _ => Quantity::new(1, api::quantity::Format::DecimalSI),
+    };
+    let parts = |quantity: &Quantity| if is_cpu { quantity.milli_value() } else { quantity.value() };
+    let (value, divisor) = (value.as_ref().map_or(0, parts), parts(&divisor).max(1));
+    Ok(i64::try_from((i128::from(value) + i128::from(divisor) - 1) / i128::from(divisor))
+        .unwrap_or(i64::MAX)
+        .to_string())
+}
+
+fn quantity(value: &Tree) -> Result<Quantity, String> {
+    let text = match value {
+        Tree::Int(number) => number.to_string(),
+        other => other.as_str().unwrap_or_default().to_string(),
+    };
+    Quantity::parse(&text).map_err(|error| format!("{text:?}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POD: &str = r#"
+metadata: {name: p, namespace: n, uid: u, labels: {b: "2", a: "1"}, annotations: {x/y: "q\"\n\té\u00a0\u0001"}}
+spec:
+  containers:
+  - {name: c, resources: {limits: {cpu: 1500m, memory: 100Mi}, requests: {cpu: 250m, ephemeral-storage: 1500}}}
+"#;
+
+    #[test]
+    fn metadata_is_written_as_upstream_writes_it() {
+        let pod = api::yaml::decode(POD.as_bytes()).unwrap();
+        let cases = [
+            ("metadata.name", Some("p")),
+            ("metadata.uid", Some("u")),
+            ("metadata.labels", Some("a=\"1\"\nb=\"2\"")),
+            ("metadata.labels['b']", Some("2")),
+            ("metadata.labels['c']", Some("")),
+            ("metadata.annotations", Some(r#"x/y="q\"\n\té\u00a0\x01""#)),
+            ("metadata.annotations['x/y']", Some("q\"\n\té\u{a0}\u{1}")),
+            ("spec.nodeName", None),
+            ("metadata.name['x']", None),
+        ];
+        for (path, wanted) in cases {
+            assert_eq!(metadata(&pod, path).as_deref(), wanted, "{path}");
+        }
+    }
+
+    #[test]
+    fn resources_are_counted_in_divisors() {
+        let pod = api::yaml::decode(POD.as_bytes()).unwrap();
+        let node = api::yaml::decode(b"{cpu: '4', memory: 8Gi, ephemeral-storage: 10Gi}").unwrap();
+        let cases = [
+            ("limits.cpu", "", Ok("2")),
+            ("limits.cpu", "1m", Ok("1500")),
+            ("limits.cpu", "0", Ok("2")),
+            ("requests.cpu", "1", Ok("1")),
+            ("limits.memory", "1Mi", Ok("100")),
+            ("limits.memory", "1", Ok("104857600")),
+            ("limits.ephemeral-storage", "1Gi", Ok("10")),
+            ("requests.ephemeral-storage", "1k", Ok("2")),
+            ("requests.memory", "", Ok("0")),
+            ("limits.hugepages-2Mi", "", Ok("0")),
+            ("limits.pods", "", Err("unsupported container resource : limits.pods")),
+            ("cpu", "", Err("unsupported container resource : cpu")),
+        ];
+        for (name, divisor, wanted) in cases {
+            let mut reference = api::tree! { "containerName" => "c", "resource" => name };
+            if !divisor.is_empty() {
+                reference.set("divisor", divisor);
+            }
+            assert_eq!(resource(&pod, "", &reference, &node).as_deref().map_err(String::as_str), wanted, "{name}");
+        }
+        let other = api::tree! { "containerName" => "x", "resource" => "limits.cpu" };
+        assert_eq!(resource(&pod, "", &other, &node), Err("container x not found".to_string()));
+    }
+}

@@ -1,0 +1,342 @@
+//! What hooks and probes do: run a command, ask over HTTP, TCP or gRPC, wait.
+
+mod grpc;
+mod place;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::Tree;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use tokio_rustls::rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use tokio_rustls::rustls::{self, ClientConfig, DigitallySignedStruct, SignatureScheme};
+
+use crate::runtime::Runtime;
+use place::Place;
+
+/// No more of an answer is looked at, or told.
+const MOST: usize = 10 << 10;
+const MOST_REDIRECTS: usize = 10;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    Success,
+    /// A success of which something is to be told.
+    Warning(String),
+    Failure(String),
+    /// It could not be tried: neither good nor bad.
+    Unknown(String),
+}
+
+/// Where a container is reached.
+pub struct Target<'a> {
+    pub runtime: &'a Runtime,
+    pub container_id: &'a str,
+    /// The pod's own, unless the action names another.
+    pub address: &'a str,
+    pub container: &'a Tree,
+}
+
+/// Does what a probe or a hook says; a probe is given so much time, a hook as much as it takes.
+pub async fn run(action: &Tree, target: &Target<'_>, timeout: Duration, agent: &str) -> Outcome {
+    let work = async {
+        if let Some(exec) = action.get("exec") {
+            return run_command(exec, target, timeout).await;
+        }
+        if let Some(get) = action.get("httpGet") {
+            return ask_http(get, target, agent).await;
+        }
+        if let Some(tcp) = action.get("tcpSocket") {
+            return connect(tcp, target).await;
+        }
+        if let Some(grpc) = action.get("grpc") {
+            return grpc::ask(grpc, target.address).await;
+        }
+        if let Some(seconds) = action.at("sleep").int("seconds") {
+            tokio::time::sleep(Duration::from_secs(seconds.unsigned_abs())).await;
+            return Outcome::Success;
+        }
+        Outcome::Unknown("missing probe handler".to_string())
+    };
+    // A command's time is kept by the runtime, which ends it.
+    let limit = if action.has("exec") { timeout + Duration::from_secs(5) } else { timeout };
+    tokio::time::timeout(limit, work).await.unwrap_or_else(|_| late(action, target, timeout))
+}
+
+fn late(action: &Tree, target: &Target<'_>, timeout: Duration) -> Outcome {
+    let text = match action.get("httpGet").map(|get| url(get, target)) {
+        Some(Ok(place)) => {
+            let url = place.url();
+            format!("Get \"{url}\": context deadline exceeded (Client.Timeout exceeded while awaiting headers)")
+        }
+        _ if action.has("tcpSocket") => format!("dial tcp {}: i/o timeout", place(action.at("tcpSocket"), target)),
+        _ if action.has("grpc") => {
+            let port = action.at("grpc").int("port").unwrap_or(0);
+            format!("timeout: failed to connect service \"{}:{port}\" within {timeout:?}", target.address)
+        }
+        _ => format!("command timed out after {timeout:?}"),
+    };
+    Outcome::Failure(text)
+}
+
+async fn run_command(exec: &Tree, target: &Target<'_>, timeout: Duration) -> Outcome {
+    let cmd = exec.list("command").iter().filter_map(Tree::as_str).map(str::to_string).collect();
+    let timeout_seconds = i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX);
+    let container_id = target.container_id.to_string();
+    let answer = target.runtime.exec(cri::ExecSyncRequest { container_id, cmd, timeout: timeout_seconds }).await;
+    match answer {
+        Ok(answer) if answer.exit_code == 0 => Outcome::Success,
+        Ok(answer) => {
+            let output: Vec<u8> = answer.stdout.into_iter().chain(answer.stderr).take(MOST).collect();
+            Outcome::Failure(String::from_utf8_lossy(&output).into_owned())
+        }
+        Err(status) if status.code() == cri::Code::DeadlineExceeded => {
+            Outcome::Failure(format!("command timed out: {}", status.message()))
+        }
+        Err(status) => Outcome::Unknown(format!("rpc error: {}", status.message())),
+    }
+}
+
+/// A port by number, or by the name that the container has for it.
+fn port(value: &Tree, container: &Tree) -> Result<u16, String> {
+    let number = match (value.as_int(), value.as_str()) {
+        (Some(number), _) => Some(number),
+        (_, Some(name)) => {
+            let named = container.list("ports").iter().find(|port| port.str("name") == name);
+            named.and_then(|port| port.int("containerPort")).or_else(|| name.parse().ok())
+        }
+        _ => None,
+    };
+    let number = number.and_then(|number| u16::try_from(number).ok()).filter(|number| *number > 0);
+    number.ok_or_else(|| format!("invalid port number: {}", value.as_str().unwrap_or_default()))
+}
+
+fn host<'a>(action: &'a Tree, target: &Target<'a>) -> &'a str {
+    match action.str("host") {
+        "" => target.address,
+        host => host,
+    }
+}
+
+fn bracketed(host: &str) -> String {
+    if host.contains(':') { format!("[{host}]") } else { host.to_string() }
+}
+
+fn place(action: &Tree, target: &Target<'_>) -> String {
+    let port = port(action.at("port"), target.container).unwrap_or(0);
+    format!("{}:{port}", bracketed(host(action, target)))
+}
+
+async fn connect(action: &Tree, target: &Target<'_>) -> Outcome {
+    let port = match port(action.at("port"), target.container) {
+        Ok(port) => port,
+        Err(why) => return Outcome::Unknown(why),
+    };
+    match TcpStream::connect((host(action, target), port)).await {
+        Ok(_) => Outcome::Success,
+        Err(error) => Outcome::Failure(format!("dial tcp {}: {}", place(action, target), refused(&error))),
+    }
+}
+
+fn refused(error: &std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::ConnectionRefused => "connect: connection refused".to_string(),
+        std::io::ErrorKind::HostUnreachable => "connect: no route to host".to_string(),
+        _ => error.to_string(),
+    }
+}
+
+fn url(get: &Tree, target: &Target<'_>) -> Result<Place, String> {
+    let port = port(get.at("port"), target.container)?;
+    let scheme = get.str("scheme").to_ascii_lowercase();
+    let scheme = if scheme.is_empty() { "http" } else { &scheme };
+    Ok(Place::new(scheme, format!("{}:{port}", bracketed(host(get, target))), get.str("path")))
+}
+
+async fn ask_http(get: &Tree, target: &Target<'_>, agent: &str) -> Outcome {
+    match answered(get, target, agent).await {
+        Ok(answer) if answer.status < 200 || answer.status >= 400 => {
+            Outcome::Failure(format!("HTTP probe failed with statuscode: {}", answer.status))
+        }
+        Ok(answer) if answer.status >= 300 => {
+            Outcome::Warning(format!("Probe terminated redirects, Response body: {}", answer.body))
+        }
+        Ok(_) => Outcome::Success,
+        Err(outcome) => outcome,
+    }
+}
+
+/// The answer of whoever answers in the end. Another host is nobody's business: its name is as far as a redirect goes.
+pub async fn answered(get: &Tree, target: &Target<'_>, agent: &str) -> Result<Answer, Outcome> {
+    let mut place = url(get, target).map_err(Outcome::Unknown)?;
+    let host = place.host().to_string();
+    let mut name = header(get, "host").filter(|name| !name.is_empty());
+    for _ in 0..MOST_REDIRECTS {
+        let failed = |why: String| Outcome::Failure(format!("Get \"{}\": {why}", place.url()));
+        let answer = fetch(&place, get, name, agent).await.map_err(failed)?;
+        let Some(location) = answer.location.as_deref().filter(|_| is_redirect(answer.status)) else {
+            return Ok(answer);
+        };
+        let next = place.follow(location);
+        if next.host() != host {
+            return Ok(answer);
+        }
+        // Whoever is named in full is asked by that name.
+        name = name.filter(|_| !place::is_full(location));
+        place = next;
+    }
+    Err(Outcome::Failure(format!("Get \"{}\": stopped after {MOST_REDIRECTS} redirects", place.url())))
+}
+
+fn is_redirect(status: u16) -> bool {
+    matches!(status, 301 | 302 | 303 | 307 | 308)
+}
+
+/// The first of a name among the headers that an action gives.
+fn header<'a>(get: &'a Tree, name: &str) -> Option<&'a str> {
+    let mut headers = get.list("httpHeaders").iter();
+    headers.find(|header| header.str("name").eq_ignore_ascii_case(name)).map(|header| header.str("value"))
+}
+
+pub struct Answer {
+    status: u16,
+    location: Option<String>,
+    body: String,
+}
+
+async fn fetch(place: &Place, get: &Tree, name: Option<&str>, agent: &str) -> Result<Answer, String> {
+    if !matches!(place.scheme.as_str(), "http" | "https") {
+        return Err(format!("unsupported protocol scheme {:?}", place.scheme));
+    }
+    let host = place.host().to_string();
+    let port = place.port().ok_or_else(|| format!("invalid port in {:?}", place.authority))?;
+    let stream = TcpStream::connect((host.as_str(), port)).await;
+    let stream = stream.map_err(|error| format!("dial tcp {}:{port}: {}", bracketed(&host), refused(&error)))?;
+    let request = request(place, get, name, agent)?;
+    if place.scheme == "http" {
+        return exchange(stream, request).await;
+    }
+    let name = ServerName::try_from(host).map_err(|error| error.to_string())?;
+    let stream = TlsConnector::from(Arc::new(trusting())).connect(name, stream).await;
+    exchange(stream.map_err(|error| error.to_string())?, request).await
+}
+
+/// The agent says who it is and takes every answer, unless it was told otherwise; one that is told to say nothing says
+/// nothing.
+fn request(place: &Place, get: &Tree, name: Option<&str>, agent: &str) -> Result<http::Request<Empty<Bytes>>, String> {
+    let mut request = http::Request::get(&place.path);
+    request = request.header(http::header::HOST, name.unwrap_or(&place.authority));
+    let named = header(get, "user-agent").unwrap_or(agent);
+    if !named.is_empty() {
+        request = request.header(http::header::USER_AGENT, named);
+    }
+    let accepts = header(get, "accept");
+    if accepts.is_none() {
+        request = request.header(http::header::ACCEPT, "*/*");
+    }
+    let is_said = |name: &str| match name.to_ascii_lowercase().as_str() {
+        "host" | "user-agent" => true,
+        "accept" => accepts == Some(""),
+        _ => false,
+    };
+    for header in get.list("httpHeaders").iter().filter(|header| !is_said(header.str("name"))) {
+        request = request.header(header.str("name"), header.str("value"));
+    }
+    let request = request.header(http::header::CONNECTION, "close");
+    request.body(Empty::new()).map_err(|error| error.to_string())
+}
+
+async fn exchange<S>(stream: S, request: http::Request<Empty<Bytes>>) -> Result<Answer, String>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let shaken = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
+    let (mut sender, connection) = shaken.map_err(|error| error.to_string())?;
+    let work = async {
+        let answer = sender.send_request(request).await.map_err(|error| error.to_string())?;
+        let status = answer.status().as_u16();
+        let location = answer.headers().get(http::header::LOCATION);
+        let location = location.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+        // Read, so that the server is not cut off; longer answers are.
+        let body = start(answer.into_body()).await;
+        Ok(Answer { status, location, body: String::from_utf8_lossy(&body).into_owned() })
+    };
+    let mut work = std::pin::pin!(work);
+    tokio::select! {
+        biased;
+        answer = &mut work => answer,
+        // The server may have closed it, but what it said is there.
+        _ = connection => work.await,
+    }
+}
+
+/// What comes of an answer, as far as it is looked at.
+async fn start(mut body: hyper::body::Incoming) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while bytes.len() < MOST
+        && let Some(Ok(frame)) = body.frame().await
+    {
+        bytes.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
+    }
+    bytes.truncate(MOST);
+    bytes
+}
+
+/// Probes ask whether somebody is there, not who.
+fn trusting() -> ClientConfig {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions();
+    match builder {
+        Ok(builder) => {
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody(provider))).with_no_client_auth()
+        }
+        Err(_) => ClientConfig::builder().with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth(),
+    }
+}
+
+#[derive(Debug)]
+struct Anybody(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Anybody {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,254 @@
+//! A container's environment: from its own list, from ConfigMaps and Secrets, and from the services of its namespace.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use api::{Tree, base64};
+
+use super::env_file;
+use crate::model::expand::expand;
+use crate::model::fields;
+use crate::model::pod;
+
+/// A name, and a value that need not be text: secrets hold any bytes.
+pub type Variable = (String, Vec<u8>);
+
+/// What a variable may refer to.
+pub struct Known<'a> {
+    /// Gets an object: `configmaps` or `secrets`, and its name. None where it does not exist.
+    pub object: &'a dyn Fn(&'static str, &str) -> Option<&'a Tree>,
+    /// Files of volumes, by the volume's name and the path below it.
+    pub files: &'a BTreeMap<(&'a str, &'a str), Result<EnvFile, String>>,
+    /// Services of the pod's namespace, and the one of the API server.
+    pub services: &'a [std::sync::Arc<Tree>],
+    pub pod_ips: &'a [String],
+    pub host_ips: &'a [String],
+    pub node_name: &'a str,
+    /// What limits stand for that are not set.
+    pub allocatable: &'a Tree,
+}
+
+/// A file of variables: where it stands on the node, and what it says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EnvFile {
+    pub path: String,
+    pub text: String,
+}
+
+/// The files that a container's variables refer to: the volume and the path of each.
+pub fn files(spec: &Tree) -> BTreeSet<(&str, &str)> {
+    let references = spec.list("env").iter().filter_map(|variable| variable.at("valueFrom").get("fileKeyRef"));
+    references.map(|reference| (reference.str("volumeName"), reference.str("path"))).collect()
+}
+
+/// The objects that a container's variables refer to: the resource and the name of each.
+pub fn references(spec: &Tree) -> Vec<(&'static str, String)> {
+    let of = |from: &Tree, fields: [(&str, &'static str); 2]| -> Vec<(&'static str, String)> {
+        let found = fields.into_iter().filter_map(|(field, resource)| Some((resource, from.get(field)?)));
+        found.map(|(resource, reference)| (resource, reference.str("name").to_string())).collect()
+    };
+    let sources = spec.list("envFrom").iter();
+    let sources = sources.flat_map(|from| of(from, [("configMapRef", "configmaps"), ("secretRef", "secrets")]));
+    let single = spec.list("env").iter().map(|variable| variable.at("valueFrom"));
+    let keys = [("configMapKeyRef", "configmaps"), ("secretKeyRef", "secrets")];
+    sources.chain(single.flat_map(|from| of(from, keys))).collect()
+}
+
+/// Variables in order, a later one of the same name in place of an earlier one.
+pub fn of(pod: &Tree, spec: &Tree, known: &Known<'_>) -> Result<Vec<Variable>, String> {
+    let mut made = Variables::default();
+    for source in spec.list("envFrom") {
+        from_source(source, known, &mut made)?;
+    }
+    let services = service_variables(pod, known.services);
+    for variable in spec.list("env") {
+        let name = variable.str("name");
+        let value = match variable.get("valueFrom") {
+            None => {
+                let before = |name: &str| made.text(name).or_else(|| services.get(name).cloned());
+                Some(expand(variable.str("value"), before).into_bytes())
+            }
+            Some(from) => value_from(pod, spec, from, known)?,
+        };
+        if let Some(value) = value {
+            made.set(name, value);
+        }
+    }
+    // Services come last: what the container names itself counts.
+    for (name, value) in services {
+        if made.text(&name).is_none() {
+            made.set(&name, value.into_bytes());
+        }
+    }
+    Ok(made.0)
+}
+
+#[derive(Default)]
+struct Variables(Vec<Variable>);
+
+impl Variables {
+    fn text(&self, name: &str) -> Option<String> {
+        self.0.iter().find(|(known, _)| known == name).map(text)
+    }
+
+    fn set(&mut self, name: &str, value: Vec<u8>) {
+        match self.0.iter_mut().find(|(known, _)| known == name) {
+            Some(entry) => entry.1 = value,
+            None => self.0.push((name.to_string(), value)),
+        }
+    }
+}
+
+/// What others see of a value where they name it.
+pub fn text((_, value): &Variable) -> String {
+    String::from_utf8_lossy(value).into_owned()
+}
+
+fn from_source(source: &Tree, known: &Known<'_>, made: &mut Variables) -> Result<(), String> {
+    let prefix = source.str("prefix");
+    for (field, resource, word) in [("configMapRef", "configmaps", "configmap"), ("secretRef", "secrets", "secret")] {
+        let Some(reference) = source.get(field) else { continue };
+        let name = reference.str("name");
+        let Some(object) = (known.object)(resource, name) else {
+            if reference.bool("optional") {
+                continue;
+            }
+            return Err(format!("{word} \"{name}\" not found"));
+        };
+        for (key, value) in object.map("data").iter() {
+            made.set(&format!("{prefix}{key}"), plain(resource, value)?);
+        }
+    }
+    Ok(())
+}
+
+fn plain(resource: &str, value: &Tree) -> Result<Vec<u8>, String> {
+    let text = value.as_str().unwrap_or_default();
+    if resource == "configmaps" {
+        return Ok(text.as_bytes().to_vec());
+    }
+    base64::decode(text).map_err(|error| format!("a secret's value is not base64: {error:?}"))
+}
+
+/// None where an optional reference leads nowhere.
+fn value_from(pod: &Tree, spec: &Tree, from: &Tree, known: &Known<'_>) -> Result<Option<Vec<u8>>, String> {
+    let bytes = |text: String| Some(text.into_bytes());
+    if let Some(field) = from.get("fieldRef") {
+        return field_ref(pod, field.str("fieldPath"), known).map(bytes);
+    }
+    if let Some(resource) = from.get("resourceFieldRef") {
+        return fields::resource(pod, spec.str("name"), resource, known.allocatable).map(bytes);
+    }
+    for (field, resource, word) in
+        [("configMapKeyRef", "configmaps", "configmap"), ("secretKeyRef", "secrets", "secret")]
+    {
+        let Some(reference) = from.get(field) else { continue };
+        return key_ref(pod, reference, resource, word, known);
+    }
+    if let Some(reference) = from.get("fileKeyRef") {
+        return file_ref(pod, reference, known).map(|value| value.map(String::into_bytes));
+    }
+    Err("a variable whose source is not known".to_string())
+}
+
+fn key_ref(
+    pod: &Tree,
+    reference: &Tree,
+    resource: &'static str,
+    word: &str,
+    known: &Known<'_>,
+) -> Result<Option<Vec<u8>>, String> {
+    let (name, key) = (reference.str("name"), reference.str("key"));
+    let optional = reference.bool("optional");
+    let Some(object) = (known.object)(resource, name) else {
+        return if optional { Ok(None) } else { Err(format!("{word} \"{name}\" not found")) };
+    };
+    match object.map("data").get(key) {
+        Some(value) => plain(resource, value).map(Some),
+        None if optional => Ok(None),
+        None => {
+            let kind = if resource == "secrets" { "Secret" } else { "ConfigMap" };
+            Err(format!("couldn't find key {key} in {kind} {}/{name}", pod::namespace(pod)))
+        }
+    }
+}
+
+/// What a file says of a key. One that says nothing, as upstream has it, does not have the key.
+fn file_ref(pod: &Tree, reference: &Tree, known: &Known<'_>) -> Result<Option<String>, String> {
+    let (volume, path, key) = (reference.str("volumeName"), reference.str("path"), reference.str("key"));
+    let file = known.files.get(&(volume, path)).ok_or("couldn't parse env file")?.clone()?;
+    let value = env_file::value(&file.text, key).map_err(|why| {
+        // What a file has in it may be a secret: events say no more than that it is wrong.
+        tracing::warn!(pod = pod::name(pod), volume, path, why, "a file of variables cannot be read");
+        "couldn't parse env file".to_string()
+    })?;
+    match value.filter(|value| !value.is_empty()) {
+        None if !reference.bool("optional") => {
+            Err(format!("environment variable key {key:?} not found in file {:?}", file.path))
+        }
+        value => Ok(value),
+    }
+}
+
+/// A field of the pod.
+fn field_ref(pod: &Tree, path: &str, known: &Known<'_>) -> Result<String, String> {
+    let first = |addresses: &[String]| addresses.first().cloned().unwrap_or_default();
+    let text = match path {
+        "status.podIP" => first(known.pod_ips),
+        "status.podIPs" => known.pod_ips.join(","),
+        "status.hostIP" => first(known.host_ips),
+        "status.hostIPs" => known.host_ips.join(","),
+        "spec.nodeName" => known.node_name.to_string(),
+        "spec.serviceAccountName" => pod.str(path).to_string(),
+        _ => return fields::metadata(pod, path).ok_or_else(|| format!("unsupported fieldPath: {path}")),
+    };
+    Ok(text)
+}
+
+/// The names that links between containers used to have: `NAME_SERVICE_HOST` and the like.
+fn service_variables(pod: &Tree, services: &[std::sync::Arc<Tree>]) -> BTreeMap<String, String> {
+    let links = pod.at("spec").get("enableServiceLinks").and_then(Tree::as_bool).unwrap_or(true);
+    let is_master =
+        |service: &Tree| service.str("metadata.namespace") == "default" && service.str("metadata.name") == "kubernetes";
+    let own = |service: &Tree| links && service.str("metadata.namespace") == pod::namespace(pod);
+    let mut variables = BTreeMap::new();
+    // The API server's first: a service of the namespace may take its name.
+    let (masters, others): (Vec<_>, Vec<_>) = services.iter().partition(|service| is_master(service));
+    let chosen = masters.into_iter().chain(others.into_iter().filter(|service| own(service)));
+    for service in chosen {
+        add_service(service, &mut variables);
+    }
+    variables
+}
+
+fn add_service(service: &Tree, variables: &mut BTreeMap<String, String>) {
+    let address = service.str("spec.clusterIP");
+    let ports = service.list("spec.ports");
+    let Some(first) = ports.first().filter(|_| !matches!(address, "" | "None")) else { return };
+    let upper = |text: &str| text.to_ascii_uppercase().replace('-', "_");
+    let name = upper(service.str("metadata.name"));
+    let number = |port: &Tree| port.int("port").unwrap_or(0).to_string();
+    let url = |port: &Tree| {
+        let host = if address.contains(':') { format!("[{address}]") } else { address.to_string() };
+        format!("{}://{host}:{}", protocol(port).to_ascii_lowercase(), number(port))
+    };
+    variables.insert(format!("{name}_SERVICE_HOST"), address.to_string());
+    variables.insert(format!("{name}_SERVICE_PORT"), number(first));
+    variables.insert(format!("{name}_PORT"), url(first));
+    for port in ports {
+        if !port.str("name").is_empty() {
+            variables.insert(format!("{name}_SERVICE_PORT_{}", upper(port.str("name"))), number(port));
+        }
+        let prefix = format!("{name}_PORT_{}_{}", number(port), protocol(port));
+        variables.insert(prefix.clone(), url(port));
+        variables.insert(format!("{prefix}_PROTO"), protocol(port).to_ascii_lowercase());
+        variables.insert(format!("{prefix}_PORT"), number(port));
+        variables.insert(format!("{prefix}_ADDR"), address.to_string());
+    }
+}
+
+fn protocol(port: &Tree) -> &str {
+    match port.str("protocol") {
+        "" => "TCP",
+        protocol => protocol,
+    }
+}

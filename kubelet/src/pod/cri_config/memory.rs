@@ -1,0 +1,122 @@
+//! What becomes of a container's memory before it is used up: when it is slowed down, what is kept for it, whether it is
+//! written out. Most of it needs cgroups of version 2.
+
+use api::Tree;
+
+use super::resources::{Class, Limits, amount, class};
+use crate::admission::is_critical;
+
+/// What holds on the node.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Rules {
+    /// Cgroups are of version 2.
+    pub unified: bool,
+    /// The kernel counts what a group has written out.
+    pub counts_swap: bool,
+    /// Bytes that can be written out, where burstable pods may do so.
+    pub swap: Option<i64>,
+    /// Which part of what a container may have more than it asked for it gets before it is slowed down.
+    pub throttling: Option<f64>,
+    /// What a container asks for is kept for it.
+    pub reserves: bool,
+    /// All processes of a container end when one of them has to.
+    pub ends_whole: bool,
+    /// Bytes that pods may have: the limit of a container that has none.
+    pub allocatable: i64,
+}
+
+const PAGE: i64 = 4096;
+
+pub fn limit(pod: &Tree, spec: &Tree, limits: Limits, linux: &mut cri::LinuxContainerResources) {
+    let rules = limits.rules;
+    let request = amount(spec.at("resources.requests.memory"));
+    let limit = linux.memory_limit_in_bytes;
+    let mut set = |file: &str, value: i64| drop(linux.unified.insert(file.to_string(), value.to_string()));
+    if rules.unified && rules.ends_whole {
+        set("memory.oom.group", 1);
+    }
+    let reserved = match class(pod) {
+        Class::Guaranteed => Some("memory.min"),
+        Class::Burstable => Some("memory.low"),
+        Class::BestEffort => None,
+    };
+    if let Some(file) = reserved.filter(|_| rules.unified && rules.reserves && request > 0) {
+        set(file, request);
+    }
+    if let Some(high) = high(request, limit, rules).filter(|_| rules.unified) {
+        set("memory.high", high);
+    }
+    if !rules.counts_swap {
+        return;
+    }
+    let swap = swap(pod, request, limit, limits);
+    match rules.unified {
+        true => set("memory.swap.max", swap),
+        // Version 1 counts both together, and only where there is a limit.
+        false => linux.memory_swap_limit_in_bytes = limit,
+    }
+}
+
+/// Where a container is slowed down; None where it is not.
+fn high(request: i64, limit: i64, rules: Rules) -> Option<i64> {
+    let factor = rules.throttling?;
+    if request == limit && request > 0 {
+        return None;
+    }
+    let most = if limit > 0 { limit } else { rules.allocatable };
+    let more = (most - request) as f64 * factor;
+    let high = (request + more as i64) / PAGE * PAGE;
+    (high > request).then_some(high)
+}
+
+/// How much a container may write out: a burstable one in the measure of its request.
+fn swap(pod: &Tree, request: i64, limit: i64, limits: Limits) -> i64 {
+    let Some(all) = limits.rules.swap.filter(|_| limits.memory > 0) else { return 0 };
+    let may = class(pod) == Class::Burstable && request > 0 && request != limit && !is_critical(pod);
+    let part = i128::from(request) * i128::from(all) / i128::from(limits.memory);
+    if may { i64::try_from(part).unwrap_or(0) } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use api::{list, tree, yaml};
+
+    use super::*;
+    use crate::pod::cri_config::resources;
+
+    fn show(text: &str, rules: Rules) -> String {
+        let resources = yaml::decode(text.as_bytes()).expect("YAML");
+        let spec = tree! { "name" => "a", "resources" => resources };
+        let pod = tree! { "spec" => tree! { "containers" => list![spec.clone()] } };
+        let made = resources::of_container(&pod, &spec, Limits { memory: 1 << 30, rules, ..Limits::default() });
+        let mut lines: Vec<String> = made.unified.iter().map(|(file, value)| format!("{file}={value}")).collect();
+        if made.memory_swap_limit_in_bytes > 0 {
+            lines.push(format!("both={}", made.memory_swap_limit_in_bytes));
+        }
+        lines.join(" ")
+    }
+
+    #[test]
+    fn memory_is_kept_slowed_down_and_written_out_as_is_told() {
+        const BURSTABLE: &str = "{requests: {memory: 256Mi}, limits: {memory: 512Mi}}";
+        const FULL: &str = "{requests: {memory: 1Mi, cpu: 1}, limits: {memory: 1Mi, cpu: 1}}";
+        let two = Rules { unified: true, allocatable: 1 << 30, ..Rules::default() };
+        let cases = [
+            (BURSTABLE, Rules::default(), ""),
+            (BURSTABLE, two, ""),
+            (BURSTABLE, Rules { ends_whole: true, ..two }, "memory.oom.group=1"),
+            (BURSTABLE, Rules { throttling: Some(0.5), ..two }, "memory.high=402653184"),
+            ("{}", Rules { throttling: Some(0.9), ..two }, "memory.high=966365184"),
+            (FULL, Rules { throttling: Some(0.9), reserves: true, ..two }, "memory.min=1048576"),
+            (BURSTABLE, Rules { reserves: true, ..two }, "memory.low=268435456"),
+            (BURSTABLE, Rules { counts_swap: true, ..two }, "memory.swap.max=0"),
+            (BURSTABLE, Rules { counts_swap: true, swap: Some(4 << 20), ..two }, "memory.swap.max=1048576"),
+            (FULL, Rules { counts_swap: true, swap: Some(4 << 20), ..two }, "memory.swap.max=0"),
+            (BURSTABLE, Rules { counts_swap: true, ..Rules::default() }, "both=536870912"),
+            ("{}", Rules { counts_swap: true, ..Rules::default() }, ""),
+        ];
+        for (resources, rules, expected) in cases {
+            assert_eq!(show(resources, rules), expected, "{resources} {rules:?}");
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! What a container does after its start and before its end.
+
+use std::time::Duration;
+
+use api::Tree;
+
+use crate::pod::action::{self, Outcome, Target};
+use crate::pod::context::Agent;
+
+/// A hook has no time of its own: whoever waits for it sets the limit.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
+
+const AGENT: &str = "kube-lifecycle/1.37";
+
+pub async fn run(agent: &Agent, id: &str, spec: &Tree, hook: &Tree, address: &str) -> Result<(), String> {
+    let target = Target { runtime: &agent.runtime, container_id: id, address, container: spec };
+    let outcome = match hook.get("httpGet") {
+        // Whatever the answer is: the container was told.
+        Some(get) => action::answered(get, &target, AGENT).await.map_or_else(|outcome| outcome, |_| Outcome::Success),
+        None => action::run(hook, &target, LONGEST, AGENT).await,
+    };
+    match outcome {
+        Outcome::Success | Outcome::Warning(_) => Ok(()),
+        Outcome::Failure(why) | Outcome::Unknown(why) => Err(why),
+    }
+}

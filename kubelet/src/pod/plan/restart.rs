@@ -1,0 +1,86 @@
+//! Whether a container that has ended is started again.
+
+use api::Tree;
+
+use crate::model::pod;
+use crate::model::state::{PodState, Stage};
+
+/// What a node says of itself that it can do.
+pub const FEATURE: &str = "RestartAllContainersOnContainerExits";
+const ALL: &str = "RestartAllContainers";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Restart {
+    Always,
+    OnFailure,
+    Never,
+}
+
+impl Restart {
+    /// A container's own policy, or that of its pod.
+    pub fn of(pod: &Tree, container: &Tree) -> Restart {
+        let own = container.str("restartPolicy");
+        match if own.is_empty() { pod.str("spec.restartPolicy") } else { own } {
+            "Never" => Restart::Never,
+            "OnFailure" => Restart::OnFailure,
+            _ => Restart::Always,
+        }
+    }
+
+    /// After it has ended with a code.
+    pub fn after(pod: &Tree, container: &Tree, code: i32) -> bool {
+        if pod::is_deleted(pod) {
+            return false;
+        }
+        if let Some(rule) = rule(container, code) {
+            return rule.str("action").starts_with("Restart");
+        }
+        match Restart::of(pod, container) {
+            Restart::Always => true,
+            Restart::OnFailure => code != 0,
+            Restart::Never => false,
+        }
+    }
+
+    /// One that prepares is done once it has succeeded, whatever the pod's policy.
+    pub fn after_init(pod: &Tree, container: &Tree, code: i32) -> bool {
+        if pod::is_sidecar(container) {
+            return !pod::is_deleted(pod);
+        }
+        code != 0 && Restart::after(pod, container, code)
+    }
+}
+
+/// Whether a rule of the pod may begin a new round of all its containers.
+pub fn may_begin_anew(pod: &Tree) -> bool {
+    counted(pod).any(|spec| spec.list("restartPolicyRules").iter().any(|rule| rule.str("action") == ALL))
+}
+
+/// When the last round of a pod's containers began, because one ended in a way that asks for it; 0 where none did.
+pub fn round(pod: &Tree, state: &PodState) -> i64 {
+    let asked = |spec: &Tree| {
+        let ended = state.containers.iter().filter(|seen| seen.name == spec.str("name") && seen.stage == Stage::Exited);
+        let asks = |code| rule(spec, code).is_some_and(|rule| rule.str("action") == ALL);
+        ended.filter(|seen| asks(seen.exit_code)).map(|seen| seen.finished_at).max()
+    };
+    counted(pod).filter_map(asked).max().unwrap_or(0)
+}
+
+/// The containers that a round is made of.
+fn counted(pod: &Tree) -> impl Iterator<Item = &Tree> {
+    pod.list("spec.initContainers").iter().chain(pod.list("spec.containers"))
+}
+
+fn rule(container: &Tree, code: i32) -> Option<&Tree> {
+    container.list("restartPolicyRules").iter().find(|rule| matches(rule, code))
+}
+
+fn matches(rule: &Tree, code: i32) -> bool {
+    let codes = rule.at("exitCodes");
+    let listed = codes.list("values").iter().any(|value| value.as_int() == Some(i64::from(code)));
+    match codes.str("operator") {
+        "In" => listed,
+        "NotIn" => !listed,
+        _ => false,
+    }
+}

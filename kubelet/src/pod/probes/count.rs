@@ -1,0 +1,66 @@
+//! When so many answers of one sort in a row mean something.
+
+use api::Tree;
+
+use crate::pod::action::Outcome;
+
+pub struct Count {
+    success_threshold: i64,
+    failure_threshold: i64,
+    last: Option<bool>,
+    row: i64,
+    said: Option<bool>,
+}
+
+impl Count {
+    pub fn of(probe: &Tree, said: Option<bool>) -> Count {
+        let at_least_one = |key: &str, otherwise: i64| probe.int(key).filter(|value| *value > 0).unwrap_or(otherwise);
+        Count {
+            success_threshold: at_least_one("successThreshold", 1),
+            failure_threshold: at_least_one("failureThreshold", 3),
+            last: None,
+            row: 0,
+            said,
+        }
+    }
+
+    /// A verdict, where this answer makes one that has not been said already.
+    pub fn take(&mut self, outcome: &Outcome) -> Option<bool> {
+        let good = match outcome {
+            Outcome::Success | Outcome::Warning(_) => true,
+            Outcome::Failure(_) => false,
+            Outcome::Unknown(_) => return None,
+        };
+        self.row = if self.last == Some(good) { self.row + 1 } else { 1 };
+        self.last = Some(good);
+        let enough = self.row >= if good { self.success_threshold } else { self.failure_threshold };
+        (enough && self.said.replace(good) != Some(good)).then_some(good)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use api::tree;
+
+    use super::*;
+
+    #[test]
+    fn verdicts_take_so_many_in_a_row() {
+        let probe = tree! { "successThreshold" => 2, "failureThreshold" => 3 };
+        let mut count = Count::of(&probe, None);
+        let said: String = "++-+--+---?--++"
+            .chars()
+            .map(|answer| match answer {
+                '+' => Outcome::Success,
+                '-' => Outcome::Failure(String::new()),
+                _ => Outcome::Unknown(String::new()),
+            })
+            .map(|outcome| match count.take(&outcome) {
+                None => '.',
+                Some(true) => '+',
+                Some(false) => '-',
+            })
+            .collect();
+        assert_eq!(said, ".+.......-....+");
+    }
+}

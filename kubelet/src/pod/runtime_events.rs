@@ -1,0 +1,90 @@
+//! What happens in the runtime: by its own events where it has them, and by looking at all that there is now and then,
+//! which is all there is for runtimes without.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio_stream::StreamExt;
+
+use crate::pod::context::Agent;
+use crate::pod::worker::Workers;
+
+/// Between two looks without events.
+const RELIST: Duration = Duration::from_secs(1);
+/// With events, as a safety net; and before a runtime without them is asked for them again.
+const SLOW_RELIST: Duration = Duration::from_secs(300);
+
+/// Wakes the workers of pods of which something has changed, until it is dropped.
+pub async fn follow(agent: Arc<Agent>, workers: Arc<Workers>) {
+    let mut marks = BTreeMap::new();
+    let mut absent_since: Option<Instant> = None;
+    loop {
+        if absent_since.is_none_or(|since| since.elapsed() >= SLOW_RELIST) {
+            let ended = listen(&agent, &workers, &mut marks).await;
+            agent.pulse.expects_events(ended == Ended::After);
+            absent_since = (ended == Ended::Absent).then(Instant::now);
+        }
+        tokio::time::sleep(RELIST).await;
+        // The runtime may have ended: what happened meanwhile is found by looking, and the next may have events.
+        if !relist(&agent, &workers, &mut marks).await {
+            absent_since = None;
+        }
+    }
+}
+
+/// How it came that there are no events any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    /// The runtime does not have any.
+    Absent,
+    /// It does not answer.
+    Away,
+    /// They were there.
+    After,
+}
+
+/// Follows the events until they end.
+async fn listen(agent: &Agent, workers: &Arc<Workers>, marks: &mut BTreeMap<String, String>) -> Ended {
+    let mut events = match agent.runtime.service.get_container_events(cri::GetEventsRequest {}).await {
+        Ok(events) => events,
+        Err(status) if status.code() == cri::Code::Unimplemented => return Ended::Absent,
+        Err(_) => return Ended::Away,
+    };
+    relist(agent, workers, marks).await;
+    // From now on it is looked at seldom: nobody shall take that for silence.
+    agent.pulse.expects_events(true);
+    let mut heard = false;
+    loop {
+        let event = tokio::time::timeout(SLOW_RELIST, events.next()).await;
+        match event {
+            Err(_) => _ = relist(agent, workers, marks).await,
+            Ok(Some(Ok(event))) => {
+                heard = true;
+                agent.pulse.runtime_answers(Instant::now());
+                let metadata = event.pod_sandbox_status.and_then(|status| status.metadata);
+                if let Some(metadata) = metadata {
+                    workers.wake(&metadata.uid);
+                }
+            }
+            Ok(Some(Err(status))) if !heard && status.code() == cri::Code::Unimplemented => return Ended::Absent,
+            Ok(_) => return Ended::After,
+        }
+    }
+}
+
+/// Whether the runtime answers.
+async fn relist(agent: &Agent, workers: &Arc<Workers>, marks: &mut BTreeMap<String, String>) -> bool {
+    let begun = Instant::now();
+    let Ok(now) = agent.runtime.marks().await else { return false };
+    agent.pulse.relisted(&agent.metrics, begun, Instant::now(), agent.clock.now().seconds);
+    for (uid, mark) in &now {
+        if marks.get(uid) != Some(mark) {
+            workers.wake(uid);
+        }
+    }
+    marks.keys().filter(|uid| !now.contains_key(*uid)).for_each(|uid| workers.wake(uid));
+    *marks = now;
+    true
+}

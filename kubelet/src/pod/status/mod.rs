@@ -1,0 +1,208 @@
+//! What the node says of a pod, from what the runtime has of it. Pure: whatever has to be remembered stands in the
+//! pod's status, or is handed in.
+
+pub mod conditions;
+mod containers;
+mod phase;
+#[cfg(test)]
+mod tests;
+pub mod writer;
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use api::{Tree, time, tree};
+
+use crate::model::pod;
+use crate::model::state::PodState;
+use crate::pod::plan::{self, Verdicts, Wait};
+use conditions::Facts;
+use containers::Containers;
+pub use containers::begins as initial_reason;
+
+/// Why a container is not there, by its name: what a status says of one that waits.
+pub type Problems = BTreeMap<String, Problem>;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    pub reason: Cow<'static, str>,
+    pub message: String,
+}
+
+/// What a status is made from.
+pub struct View<'a> {
+    pub pod: &'a Tree,
+    pub state: &'a PodState,
+    pub verdicts: &'a dyn Fn(&str) -> Verdicts,
+    /// Those that wait after a crash.
+    pub waits: &'a [Wait],
+    pub problems: &'a Problems,
+    /// How the runtime calls itself, in front of container ids.
+    pub runtime: &'a str,
+    pub host_ips: &'a [IpAddr],
+    /// Nothing of the pod will run again.
+    pub is_over: bool,
+    /// Why the node ends the pod, where it does.
+    pub ended: Option<&'a Problem>,
+    /// Seconds since the epoch.
+    pub now: i64,
+}
+
+pub fn status(view: &View<'_>) -> Tree {
+    let pod = view.pod;
+    if is_settled(view) {
+        return kept(pod);
+    }
+    let made = Containers::of(view);
+    let phase = match view.ended {
+        // No pod comes back from its end, or to another one.
+        _ if pod::is_over(pod) => pod.str("status.phase"),
+        Some(_) => "Failed",
+        None => phase::of(view, &made),
+    };
+    let started = pod.str("status.startTime");
+    let mut status = tree! {
+        "phase" => phase,
+        "startTime" => if started.is_empty() { time::format_seconds(view.now) } else { started.into() },
+    };
+    match view.ended {
+        Some(ended) if !pod::is_over(pod) => {
+            status.set("reason", &*ended.reason);
+            status.set("message", ended.message.as_str());
+        }
+        // They tell why the phase is what it is: whoever said so may have been an agent before this one.
+        _ if phase == pod.str("status.phase") => keep(pod, &["reason", "message"], &mut status),
+        _ => {}
+    }
+    if let Some(generation) = pod.int("metadata.generation") {
+        status.set("observedGeneration", generation);
+    }
+    set_addresses(view, &mut status);
+    status.set("conditions", conditions::conditions(pod, &facts(view, &made, phase)));
+    for (key, list) in made.lists() {
+        if !list.is_empty() {
+            status.set(key, list);
+        }
+    }
+    status
+}
+
+/// A pod that never ran here and has had its last word, such as one that was refused.
+fn is_settled(view: &View<'_>) -> bool {
+    let state = view.state;
+    let has_containers = view.pod.at("status").has("containerStatuses");
+    pod::is_over(view.pod) && !has_containers && state.sandboxes.is_empty() && state.containers.is_empty()
+}
+
+/// The same as before; conditions, which others write too, are left alone.
+fn kept(pod: &Tree) -> Tree {
+    let mut status = tree! {};
+    keep(pod, &writer::OWN, &mut status);
+    if let Some(generation) = pod.int("metadata.generation") {
+        status.set("observedGeneration", generation);
+    }
+    status
+}
+
+fn keep(pod: &Tree, keys: &[&str], status: &mut Tree) {
+    let old = pod.at("status");
+    keys.iter().filter_map(|key| Some((key, old.get(key)?))).for_each(|(key, value)| status.set(key, value.clone()));
+}
+
+fn facts<'a>(view: &View<'a>, made: &'a Containers, phase: &'a str) -> Facts<'a> {
+    let is_over = matches!(phase, "Succeeded" | "Failed");
+    let has_sandbox = view
+        .state
+        .sandbox()
+        .is_some_and(|sandbox| sandbox.is_ready && (sandbox.on_host_network || !sandbox.addresses.is_empty()));
+    Facts {
+        phase,
+        unready: made.unready(view.pod),
+        incomplete: made.incomplete(view.pod),
+        has_sandbox: has_sandbox && !is_over,
+        begins_anew: plan::restart::may_begin_anew(view.pod)
+            .then(|| plan::of_before(view.pod, view.state).next().is_some()),
+        now: view.now,
+    }
+}
+
+fn set_addresses(view: &View<'_>, status: &mut Tree) {
+    let listed = |addresses: &[String]| -> Vec<Tree> {
+        addresses.iter().map(|address| tree! { "ip" => address.as_str() }).collect()
+    };
+    let host: Vec<String> = view.host_ips.iter().map(IpAddr::to_string).collect();
+    if let Some(first) = host.first() {
+        status.set("hostIP", first.as_str());
+        status.set("hostIPs", listed(&host));
+    }
+    let seen = view.state.sandbox().map(|sandbox| sandbox.addresses.clone()).unwrap_or_default();
+    let own = if view.pod.bool("spec.hostNetwork") { host } else { seen };
+    if let Some(first) = own.first() {
+        status.set("podIP", first.as_str());
+        status.set("podIPs", listed(&own));
+    } else if view.pod.at("status").has("podIP") {
+        // The sandbox is gone, but not what it was reached by: whoever looks at the end wants to know.
+        status.set("podIP", view.pod.str("status.podIP"));
+        status.set("podIPs", view.pod.list("status.podIPs").to_vec());
+    }
+}
+
+/// A pod with what was said of it last instead of what its object shows.
+pub fn merged(object: &Tree, last: &Tree) -> Tree {
+    let mut pod = object.clone();
+    // Conditions of others are in the object alone.
+    let own: Vec<Tree> = last.list("conditions").to_vec();
+    let others = object
+        .list("status.conditions")
+        .iter()
+        .filter(|condition| !own.iter().any(|own| own.str("type") == condition.str("type")));
+    let conditions: Vec<Tree> = own.iter().cloned().chain(others.cloned()).collect();
+    let status = pod.child("status");
+    for (key, value) in last.as_map().into_iter().flat_map(|map| map.iter()) {
+        status.set(key, value.clone());
+    }
+    status.set("conditions", conditions);
+    // Others may end a pod too, for good: one on a node that was out of reach, for example.
+    if pod::is_over(object) {
+        keep(object, &["phase", "reason", "message"], status);
+    }
+    pod
+}
+
+/// A pod that the node does not take.
+pub fn rejected(pod: &Tree, problem: &Problem, now: i64) -> Tree {
+    let started = pod.str("status.startTime");
+    let mut status = tree! {
+        "phase" => "Failed",
+        "reason" => &*problem.reason,
+        "message" => format!("Pod was rejected: {}", problem.message),
+        "startTime" => if started.is_empty() { time::format_seconds(now) } else { started.into() },
+    };
+    if let Some(generation) = pod.int("metadata.generation") {
+        status.set("observedGeneration", generation);
+    }
+    status
+}
+
+/// What is said of a pod that the node ends for its own sake.
+pub fn disruption(pod: &Tree, message: &str, now: i64) -> Tree {
+    let mut condition = tree! {
+        "type" => "DisruptionTarget", "status" => "True", "reason" => "TerminationByKubelet",
+        "message" => message, "lastTransitionTime" => time::format_seconds(now),
+    };
+    if let Some(generation) = pod.int("metadata.generation") {
+        condition.set("observedGeneration", generation);
+    }
+    condition
+}
+
+/// Whether a container counts for the readiness of its pod.
+fn counts(spec: &Tree, is_init: bool) -> bool {
+    !is_init || pod::is_sidecar(spec)
+}
+
+/// Whether a container answers.
+pub fn is_ready(spec: &Tree, seen: &crate::model::state::Container, verdicts: Verdicts) -> bool {
+    plan::is_started(spec, seen, verdicts) && (!spec.has("readinessProbe") || verdicts.readiness == Some(true))
+}

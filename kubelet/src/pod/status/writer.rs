@@ -1,0 +1,366 @@
+//! Brings statuses to the API: the newest of each pod, once per change, and the last word before a pod's object goes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{Tree, tree};
+use client::{Client, DeleteOptions, Ended, Error, Key, Patch, Queue, Resource, Store};
+use stdx::sync::{Mutex, MutexGuard};
+use tokio::sync::watch;
+
+use crate::model::pod;
+
+const PODS: Resource = Resource::core("pods");
+/// So many are written at the same time: each waits for the disk of the API server.
+const WORKERS: usize = 16;
+/// A pod that begins is on its way to something better: its first status waits for that a little.
+const BEGINS: Duration = Duration::from_millis(150);
+/// An API server that was away is told soon after it is back, as by upstream's look at all statuses.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// What the node alone says of a pod; what is not said any more is taken away.
+pub const OWN: [&str; 12] = [
+    "phase",
+    "reason",
+    "message",
+    "startTime",
+    "hostIP",
+    "hostIPs",
+    "podIP",
+    "podIPs",
+    "initContainerStatuses",
+    "containerStatuses",
+    "ephemeralContainerStatuses",
+    "resize",
+];
+
+pub const WHILE_RESIZED: [&str; 2] = [crate::resources::resize::PENDING, crate::resources::resize::IN_PROGRESS];
+
+pub struct Writer {
+    client: Client,
+    /// The pods of this node, as the API has them.
+    pods: Arc<Store>,
+    entries: Mutex<BTreeMap<String, Entry>>,
+    queue: Arc<Queue>,
+    /// Told when something was written, or was found not to be.
+    moved: watch::Sender<()>,
+}
+
+struct Entry {
+    namespace: String,
+    name: String,
+    status: Arc<Tree>,
+    /// Nothing of the pod is left on the node.
+    is_gone: bool,
+    written: Option<Written>,
+}
+
+/// What was written last.
+struct Written {
+    status: Arc<Tree>,
+    /// What the API made of it, until the informer shows that.
+    answer: Option<Arc<Tree>>,
+    revision: Option<u64>,
+}
+
+/// What has to be written.
+#[derive(Debug, PartialEq)]
+pub enum Step {
+    Nothing,
+    Patch(Tree),
+    Delete,
+}
+
+impl Writer {
+    pub fn new(client: Client, pods: Arc<Store>) -> Arc<Writer> {
+        Arc::new(Writer {
+            client,
+            pods,
+            entries: Mutex::default(),
+            queue: Arc::new(Queue::within(LONGEST_PAUSE)),
+            moved: watch::Sender::default(),
+        })
+    }
+
+    pub fn start(self: &Arc<Writer>) -> Vec<tokio::task::JoinHandle<()>> {
+        (0..WORKERS).map(|_| tokio::spawn(self.clone().run())).collect()
+    }
+
+    pub fn close(&self) {
+        self.queue.close();
+    }
+
+    /// Waits until the API has all that was said of these pods.
+    pub async fn settled(&self, uids: &[String]) {
+        let mut moved = self.moved.subscribe();
+        let is_open = |uid: &String| self.next_step(uid).is_some_and(|(_, _, step)| step != Step::Nothing);
+        while uids.iter().any(is_open) {
+            if moved.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// The status that was said last; where nothing was, that of the object, which for a static pod is its mirror.
+    pub fn last(&self, pod: &Tree) -> Tree {
+        if let Some(entry) = self.entries().get(pod::uid(pod)) {
+            return Tree::clone(&entry.status);
+        }
+        if !pod::is_static(pod) {
+            return pod.at("status").clone();
+        }
+        let seen = self.pods.get(&client::key(pod::namespace(pod), pod::name(pod)));
+        let mirror = seen.filter(|seen| pod::is_mirror(seen) && pod::annotation(seen, pod::MIRROR) == pod::uid(pod));
+        mirror.map(|mirror| mirror.at("status").clone()).unwrap_or_default()
+    }
+
+    pub fn set(&self, pod: &Tree, status: Tree) {
+        let mut entries = self.entries();
+        let begins = status.str("phase") == "Pending" && !pod.at("status").has("startTime");
+        let entry = entries.entry(pod::uid(pod).to_string()).or_insert_with(|| Entry {
+            namespace: pod::namespace(pod).to_string(),
+            name: pod::name(pod).to_string(),
+            status: Arc::default(),
+            is_gone: false,
+            written: None,
+        });
+        let same = *entry.status == status;
+        if !same {
+            entry.status = Arc::new(status);
+        }
+        drop(entries);
+        let key = Key::from(pod::uid(pod));
+        match (same, begins) {
+            (true, _) => {}
+            (false, true) => self.queue.add_after(key, BEGINS),
+            (false, false) => self.queue.add(key),
+        }
+    }
+
+    /// Nothing of the pod is left here: its object may go once it has been deleted.
+    pub fn gone(&self, uid: &str) {
+        if let Some(entry) = self.entries().get_mut(uid) {
+            entry.is_gone = true;
+        }
+        self.queue.add(Key::from(uid));
+    }
+
+    /// The object has changed: what it says may not be what was said.
+    pub fn check(&self, uid: &str) {
+        self.queue.add(Key::from(uid));
+    }
+
+    pub fn forget(&self, uid: &str) {
+        self.entries().remove(uid);
+    }
+
+    /// Drops what is kept of pods that are not there any more.
+    pub fn keep(&self, uids: &BTreeSet<String>) {
+        self.entries().retain(|uid, _| uids.contains(uid));
+    }
+
+    async fn run(self: Arc<Writer>) {
+        while let Some(key) = self.queue.next().await {
+            let ended = match self.write(&key).await {
+                Ok(()) => Ended::Done,
+                Err(error) => {
+                    tracing::debug!(uid = &*key, %error, "a status could not be written");
+                    Ended::Failed
+                }
+            };
+            self.queue.done(key, ended);
+            self.moved.send_replace(());
+        }
+    }
+
+    async fn write(&self, uid: &str) -> client::Result<()> {
+        let Some((object, status, step)) = self.next_step(uid) else { return Ok(()) };
+        let (namespace, name) = (pod::namespace(&object), pod::name(&object));
+        let answer = match &step {
+            Step::Nothing => return Ok(()),
+            Step::Patch(patch) => self.client.patch(PODS, namespace, name, "status", Patch::Strategic(patch)).await,
+            Step::Delete => {
+                let options = DeleteOptions { grace_period_seconds: Some(0), ..DeleteOptions::of(&object) };
+                self.client.delete(PODS, namespace, name, options).await
+            }
+        };
+        match answer {
+            Ok(answer) => {
+                if let Step::Patch(_) = step {
+                    self.note(uid, status, answer);
+                }
+                Ok(())
+            }
+            // It is gone, or another one of its name is there.
+            Err(error) if is_over(&error) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The object as it is now, and what is to be written of it.
+    fn next_step(&self, uid: &str) -> Option<(Arc<Tree>, Arc<Tree>, Step)> {
+        let mut entries = self.entries();
+        let entry = entries.get_mut(uid)?;
+        let seen = self.pods.get(&client::key(&entry.namespace, &entry.name))?;
+        let revision = client::revision_of(&seen);
+        entry.written.take_if(|written| written.revision < revision);
+        let answer = entry.written.as_mut().and_then(|written| written.unless_shown(revision));
+        let object = answer.unwrap_or(seen);
+        // Whatever the API made of it, it was written.
+        let is_settled = entry.written.as_ref().is_some_and(|written| written.status == entry.status);
+        let shown = if pod::is_mirror(&object) { pod::annotation(&object, pod::MIRROR) } else { pod::uid(&object) };
+        let step = decide(&object, &entry.status, entry.is_gone, is_settled);
+        (shown == uid).then(|| (object.clone(), entry.status.clone(), step))
+    }
+
+    /// What was written, and what follows from it or was said meanwhile.
+    fn note(&self, uid: &str, status: Arc<Tree>, answer: Tree) {
+        if let Some(entry) = self.entries().get_mut(uid) {
+            let revision = client::revision_of(&answer);
+            entry.written = Some(Written { status, answer: Some(Arc::new(answer)), revision });
+        }
+        self.queue.add(Key::from(uid));
+    }
+
+    fn entries(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {
+        self.entries.lock()
+    }
+}
+
+impl Written {
+    /// The answer, where the informer is still behind it.
+    fn unless_shown(&mut self, shown: Option<u64>) -> Option<Arc<Tree>> {
+        self.answer.take_if(|_| self.revision <= shown);
+        self.answer.clone()
+    }
+}
+
+fn is_over(error: &Error) -> bool {
+    error.is_not_found() || error.is_conflict()
+}
+
+/// What is to be written of an object whose status shall be this.
+pub fn decide(object: &Tree, status: &Tree, is_gone: bool, is_settled: bool) -> Step {
+    if let Some(patch) = difference(object.at("status"), status).filter(|_| !is_settled) {
+        let uid = pod::uid(object);
+        return Step::Patch(tree! { "metadata" => tree! { "uid" => uid }, "status" => patch });
+    }
+    if is_gone && pod::is_deleted(object) { Step::Delete } else { Step::Nothing }
+}
+
+/// A merge patch from what is there; None where nothing differs.
+fn difference(seen: &Tree, wanted: &Tree) -> Option<Tree> {
+    let wanted_map = wanted.as_map()?;
+    let mut patch = tree! {};
+    for (key, value) in wanted_map.iter() {
+        let differs = match key {
+            "conditions" => !has_conditions(seen.at("conditions"), value) || stale(seen, value).next().is_some(),
+            _ => seen.get(key) != Some(value),
+        };
+        match key {
+            _ if !differs => {}
+            "conditions" => patch.set(key, whole(value).into_iter().chain(stale(seen, value)).collect::<Vec<_>>()),
+            "podIPs" | "hostIPs" => patch.set(key, replaced(value)),
+            _ => patch.set(key, value.clone()),
+        }
+    }
+    for key in OWN.iter().filter(|key| !wanted_map.contains(key) && seen.has(key)) {
+        patch.set(key, Tree::Null);
+    }
+    patch.as_map().is_some_and(|map| !map.is_empty()).then_some(patch)
+}
+
+/// Conditions are merged field by field: what one does not say any more has to be taken away.
+fn whole(conditions: &Tree) -> Vec<Tree> {
+    let mut conditions = conditions.as_list().unwrap_or(&[]).to_vec();
+    for condition in &mut conditions {
+        ["reason", "message"].iter().for_each(|field| condition.set_default(field, Tree::Null));
+    }
+    conditions
+}
+
+/// Conditions that are there only while they hold, and do not any more.
+fn stale<'a>(seen: &'a Tree, wanted: &'a Tree) -> impl Iterator<Item = Tree> + 'a {
+    let has = |list: &Tree, name: &str| list.as_list().unwrap_or(&[]).iter().any(|one| one.str("type") == name);
+    let gone = WHILE_RESIZED.iter().filter(move |name| has(seen.at("conditions"), name) && !has(wanted, name));
+    gone.map(|name| tree! { "$patch" => "delete", "type" => *name })
+}
+
+/// Addresses are merged by their text: those of before would stay.
+fn replaced(list: &Tree) -> Vec<Tree> {
+    let all = list.as_list().unwrap_or(&[]).iter().cloned();
+    [tree! { "$patch" => "replace" }].into_iter().chain(all).collect()
+}
+
+/// Others have conditions of their own in the same list.
+fn has_conditions(seen: &Tree, wanted: &Tree) -> bool {
+    let seen = seen.as_list().unwrap_or(&[]);
+    let is_there = |condition: &Tree| {
+        let old = seen.iter().find(|old| old.str("type") == condition.str("type"));
+        let same = |field: &str, old: &Tree| same_field(old.at(field), condition.at(field));
+        old.is_some_and(|old| {
+            ["status", "reason", "message", "observedGeneration"].iter().all(|field| same(field, old))
+        })
+    };
+    wanted.as_list().unwrap_or(&[]).iter().all(is_there)
+}
+
+fn same_field(a: &Tree, b: &Tree) -> bool {
+    let empty = |tree: &Tree| matches!(tree, Tree::Null | Tree::Int(0)) || tree.as_str() == Some("");
+    a == b || empty(a) && empty(b)
+}
+
+#[cfg(test)]
+mod tests {
+    use api::list;
+
+    use super::*;
+
+    #[test]
+    fn only_what_differs_is_written() {
+        let condition = |status: &str| list![tree! { "type" => "Ready", "status" => status }];
+        let object = |status: Tree| tree! { "metadata" => tree! { "uid" => "u" }, "status" => status };
+        let running = || tree! { "phase" => "Running", "conditions" => condition("True") };
+        let cases = [
+            (object(running()), running(), "{}"),
+            (object(tree! {}), tree! { "phase" => "Pending" }, r#"{"phase":"Pending"}"#),
+            (object(running()), tree! { "phase" => "Running" }, "{}"),
+            (
+                object(tree! { "phase" => "Failed", "reason" => "Evicted" }),
+                tree! { "phase" => "Failed" },
+                r#"{"reason":null}"#,
+            ),
+            (object(tree! { "qosClass" => "Burstable" }), tree! {}, "{}"),
+            (
+                object(tree! { "conditions" => list![tree! { "type" => "PodResizePending" }] }),
+                tree! { "conditions" => Tree::List(Vec::new()) },
+                r#"{"conditions":[{"$patch":"delete","type":"PodResizePending"}]}"#,
+            ),
+            (
+                object(tree! { "podIPs" => list![tree! { "ip" => "10.0.0.1" }] }),
+                tree! { "podIPs" => list![tree! { "ip" => "10.0.0.2" }] },
+                r#"{"podIPs":[{"$patch":"replace"},{"ip":"10.0.0.2"}]}"#,
+            ),
+        ];
+        for (object, status, expected) in cases {
+            let patch = match decide(&object, &status, false, false) {
+                Step::Patch(patch) => patch.at("status").clone(),
+                _ => tree! {},
+            };
+            assert_eq!(String::from_utf8_lossy(&api::json::encode(&patch, None)), expected);
+        }
+    }
+
+    #[test]
+    fn an_object_goes_after_the_last_word() {
+        let deleted = tree! { "metadata" => tree! { "uid" => "u", "deletionTimestamp" => "x" }, "status" => tree! {} };
+        let alive = tree! { "metadata" => tree! { "uid" => "u" }, "status" => tree! {} };
+        let status = tree! { "phase" => "Failed" };
+        assert!(matches!(decide(&deleted, &status, true, false), Step::Patch(_)));
+        assert_eq!(decide(&deleted, &tree! {}, true, false), Step::Delete);
+        assert_eq!(decide(&deleted, &tree! {}, false, false), Step::Nothing);
+        assert_eq!(decide(&deleted, &status, true, true), Step::Delete, "the API has it in its own words");
+        assert_eq!(decide(&alive, &tree! {}, true, false), Step::Nothing);
+    }
+}

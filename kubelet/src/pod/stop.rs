@@ -1,0 +1,70 @@
+//! Stops all pods of the node without a word to the API: they are to run again with the next kubelet. What the kernel
+//! has of them goes; their volumes on disk and their logs stay.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use api::Tree;
+use tokio::task::JoinSet;
+
+use crate::model::pod;
+use crate::pod::context::Agent;
+use crate::pod::worker::{GracePeriod, stop_all};
+use crate::runtime::Result;
+
+/// A call to the runtime that was under way may have made one more container.
+const ROUNDS: usize = 3;
+
+/// What became of a pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stopped {
+    /// `NAMESPACE/NAME`.
+    pub pod: String,
+    pub took: Duration,
+    pub result: std::result::Result<(), String>,
+}
+
+/// Called with the number of pods that are to be stopped, then with each of them.
+pub struct Report<'a> {
+    pub started: &'a (dyn Fn(usize) + Sync),
+    pub stopped: &'a (dyn Fn(Stopped) + Sync),
+}
+
+/// Stops pods beside each other and removes their containers, sandboxes and cgroups.
+pub async fn stop_pods(agent: &Arc<Agent>, pods: Vec<Arc<Tree>>, report: &Report<'_>) {
+    let running = pods.iter().filter(|pod| !pod::is_over(pod)).count();
+    (report.started)(running);
+    let mut tasks = JoinSet::new();
+    for pod in pods {
+        let agent = agent.clone();
+        tasks.spawn(async move {
+            let began = Instant::now();
+            let result = stop_pod(&agent, &pod).await.map_err(|status| status.message().to_string());
+            (pod, began.elapsed(), result)
+        });
+    }
+    while let Some(ended) = tasks.join_next().await {
+        let Ok((pod, took, result)) = ended else { continue };
+        if !pod::is_over(&pod) || result.is_err() {
+            let pod = format!("{}/{}", pod.str("metadata.namespace"), pod::name(&pod));
+            (report.stopped)(Stopped { pod, took, result });
+        }
+    }
+}
+
+async fn stop_pod(agent: &Arc<Agent>, pod: &Arc<Tree>) -> Result<()> {
+    for _ in 0..ROUNDS {
+        let state = Arc::new(agent.runtime.pod(pod::uid(pod)).await?);
+        if state.sandboxes.is_empty() && state.containers.is_empty() {
+            break;
+        }
+        stop_all(agent, pod, &state, &GracePeriod::fixed(None)).await?;
+        for container in &state.containers {
+            agent.runtime.remove(&container.id).await?;
+        }
+        for sandbox in &state.sandboxes {
+            agent.runtime.remove_sandbox(&sandbox.id).await?;
+        }
+    }
+    agent.groups.remove(pod).await.map_err(cri::Status::internal)
+}

@@ -1,0 +1,107 @@
+//! Users of pods that have their own (`hostUsers: false`): a range of the host's ids each, which no two have at once.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use api::Tree;
+use stdx::sync::Mutex;
+
+use crate::config::Config;
+use crate::model::pod;
+use crate::volumes;
+
+/// Ranges are made of so many ids; the first is the host's own.
+const LENGTH: u32 = 65_536;
+/// As many as there are pods of the largest nodes, and many more.
+const MOST: u32 = 60_000;
+
+/// The number of the first part that a pod has, and how many.
+type Parts = (u32, u32);
+
+/// Which parts each pod has.
+pub struct Users {
+    config: Arc<Config>,
+    taken: Mutex<BTreeMap<String, Parts>>,
+}
+
+impl Users {
+    /// With those that pods got before this process began.
+    pub fn open(config: Arc<Config>) -> Users {
+        let entries = std::fs::read_dir(config.root_dir.join("pods")).into_iter().flatten().filter_map(Result::ok);
+        let read = |uid: String| {
+            let text = std::fs::read_to_string(file(&config, &uid)).ok()?;
+            let mut words = text.split_whitespace().map(str::parse);
+            Some((uid, (words.next()?.ok()?, words.next().unwrap_or(Ok(1)).ok()?)))
+        };
+        let taken = entries.filter_map(|entry| read(entry.file_name().into_string().ok()?)).collect();
+        Users { config, taken: Mutex::new(taken) }
+    }
+
+    /// The users of a pod; none where it has the host's.
+    pub fn of(&self, pod: &Tree) -> Result<Option<cri::UserNamespace>, String> {
+        if pod.at("spec").get("hostUsers").and_then(Tree::as_bool) != Some(false) {
+            return Ok(None);
+        }
+        let (first, count) = self.parts(pod::uid(pod))?;
+        let range = vec![cri::IDMapping { host_id: first * LENGTH, container_id: 0, length: count * LENGTH }];
+        Ok(Some(cri::UserNamespace { mode: cri::NamespaceMode::Pod.into(), uids: range.clone(), gids: range }))
+    }
+
+    /// On disk before anybody has it.
+    fn parts(&self, uid: &str) -> Result<Parts, String> {
+        let mut taken = self.taken.lock();
+        if let Some(parts) = taken.get(uid) {
+            return Ok(*parts);
+        }
+        let count = (self.config.user_namespace_ids_per_pod / LENGTH).clamp(1, MOST);
+        let is_free =
+            |first: &u32| !taken.values().any(|(other, length)| *other < first + count && *first < other + length);
+        let first = (1..=MOST - count).find(is_free).ok_or("no range of user ids is left")?;
+        let file = file(&self.config, uid);
+        let write = || {
+            file.parent().map(volumes::make_all).transpose()?;
+            volumes::write_private(&file, format!("{first} {count}").as_bytes())
+        };
+        write().map_err(|error: std::io::Error| format!("{}: {error}", file.display()))?;
+        taken.insert(uid.to_string(), (first, count));
+        Ok((first, count))
+    }
+
+    /// The pod is gone, and its directory with it.
+    pub fn release(&self, uid: &str) {
+        self.taken.lock().remove(uid);
+    }
+}
+
+fn file(config: &Config, uid: &str) -> PathBuf {
+    config.pod_dir(uid).join("userns")
+}
+
+#[cfg(test)]
+mod tests {
+    use api::tree;
+
+    use super::*;
+
+    #[test]
+    fn ranges_are_nobody_elses_and_survive_a_restart() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let config = Arc::new(Config { root_dir: dir.path().to_path_buf(), ..Config::default() });
+        let pod = |uid: &str, own: bool| {
+            tree! { "metadata" => tree! { "uid" => uid }, "spec" => tree! { "hostUsers" => !own } }
+        };
+        let first = |users: &Users, uid: &str| {
+            let range = users.of(&pod(uid, true)).expect("a range").expect("users of its own").uids;
+            (range[0].host_id, range[0].length)
+        };
+        let users = Users::open(config.clone());
+        assert_eq!(users.of(&pod("x", false)), Ok(None));
+        assert_eq!((first(&users, "a"), first(&users, "b")), ((65_536, 65_536), (131_072, 65_536)));
+        assert_eq!(first(&users, "a"), (65_536, 65_536));
+        let again = Users::open(config);
+        assert_eq!(first(&again, "c"), (196_608, 65_536));
+        again.release("a");
+        assert_eq!(first(&again, "d"), (65_536, 65_536));
+    }
+}

@@ -1,0 +1,66 @@
+//! How long a pod that was deleted is left as it is, so that service proxies can take it out of rotation first. Whoever
+//! speaks for them says by a condition of the pod that they will confirm it, and then that they have.
+
+use api::{Tree, time};
+
+use crate::model::pod;
+
+/// False while proxies may send requests to the pod, True once all have confirmed that they do not.
+pub const OUT_OF_ROTATION: &str = "tiphys.io/OutOfRotation";
+const SECOND: i64 = 1_000_000_000;
+
+/// Until when a pod is not told to end, in nanoseconds like `since`, when it was first seen deleted; None where it
+/// is to be told now. It keeps half of its grace period for itself, whatever proxies do.
+pub fn held_until(pod: &Tree, since: i64, now: i64) -> Option<i64> {
+    let grace = pod.int("metadata.deletionGracePeriodSeconds").unwrap_or(0);
+    let until = since.saturating_add(grace.saturating_mul(SECOND) / 2);
+    (pod::is_deleted(pod) && is_in_rotation(pod) && now < until).then_some(until)
+}
+
+/// When a pod was deleted, in nanoseconds, as the API says it; None where it was not.
+pub fn deleted_at(pod: &Tree) -> Option<i64> {
+    let ends = time::parse(pod.str("metadata.deletionTimestamp")).ok()?.seconds;
+    let grace = pod.int("metadata.deletionGracePeriodSeconds").unwrap_or(0);
+    Some(ends.saturating_sub(grace).saturating_mul(SECOND))
+}
+
+fn is_in_rotation(pod: &Tree) -> bool {
+    let conditions = pod.list("status.conditions").iter();
+    let said = conditions.into_iter().find(|condition| condition.str("type") == OUT_OF_ROTATION);
+    said.is_some_and(|condition| condition.str("status") == "False")
+}
+
+#[cfg(test)]
+mod tests {
+    use api::yaml;
+
+    use super::*;
+
+    #[test]
+    fn a_pod_in_rotation_is_left_alone_for_half_its_grace() {
+        let condition = |status: &str| format!("{{type: {OUT_OF_ROTATION}, status: {status:?}}}");
+        // What is said, the grace period, seconds since the deletion was seen; until when.
+        let cases = [
+            ("False", 30, 0, Some(115)),
+            ("False", 30, 14, Some(115)),
+            ("False", 30, 15, None),
+            ("True", 30, 0, None),
+            ("False", 0, 0, None),
+            ("False", 1, 0, Some(100)),
+            ("", 30, 0, None),
+        ];
+        for (said, grace, passed, expected) in cases {
+            let conditions = if said.is_empty() { String::new() } else { condition(said) };
+            let text = format!(
+                "{{metadata: {{deletionTimestamp: x, deletionGracePeriodSeconds: {grace}}}, status: {{conditions: [{conditions}]}}}}"
+            );
+            let pod = yaml::decode(text.as_bytes()).expect("a pod");
+            let held = held_until(&pod, 100 * SECOND, (100 + passed) * SECOND).map(|until| until / SECOND);
+            assert_eq!(held, expected, "{said} {grace} {passed}");
+        }
+        let text = "{metadata: {deletionTimestamp: '1970-01-01T00:01:40Z', deletionGracePeriodSeconds: 30}}";
+        assert_eq!(deleted_at(&yaml::decode(text.as_bytes()).expect("a pod")), Some(70 * SECOND));
+        let alive = yaml::decode(format!("{{status: {{conditions: [{}]}}}}", condition("False")).as_bytes());
+        assert_eq!(held_until(&alive.expect("a pod"), 0, 0), None, "it was not deleted");
+    }
+}

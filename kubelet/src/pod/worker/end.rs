@@ -1,0 +1,329 @@
+//! Brings a pod down: its hooks, its containers within their grace, its sandbox, and what is left of it.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::Tree;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::grace_period::{self, GracePeriod};
+use super::sync::{self, Memory, Next, Told};
+use super::{Wanted, drain, files, subject};
+use crate::model::pod;
+use crate::model::state::{Container, PodState, keys};
+use crate::pod::context::Agent;
+use crate::pod::plan::{self, Plan};
+
+const SECOND: i64 = 1_000_000_000;
+
+/// A pod that shall not run any more.
+pub async fn sync(
+    agent: &Arc<Agent>,
+    wanted: &Wanted,
+    memory: &mut Memory,
+    state: Arc<PodState>,
+    told: Told<'_>,
+) -> Next {
+    let state = match bring_down(agent, wanted, memory, state, told).await {
+        Ok(state) => state,
+        Err(next) => return next,
+    };
+    let pod = &wanted.pod;
+    let is_going = wanted.is_removed || pod::is_deleted(pod);
+    if !is_going {
+        // It stays as a record; its logs too.
+        return Next::Idle(None);
+    }
+    if let Err(status) = clean_up(agent, pod, &state).await {
+        tracing::debug!(pod = pod::name(pod), error = status.message(), "what is left of a pod could not be removed");
+        return Next::Failed;
+    }
+    if wanted.is_removed {
+        agent.statuses.forget(pod::uid(pod));
+        return Next::Gone;
+    }
+    agent.statuses.gone(pod::uid(pod));
+    Next::Idle(None)
+}
+
+/// A pod that has come to its own end.
+pub async fn finish(
+    agent: &Arc<Agent>,
+    wanted: &Wanted,
+    memory: &mut Memory,
+    state: Arc<PodState>,
+    told: Told<'_>,
+) -> Next {
+    match bring_down(agent, wanted, memory, state, told).await {
+        Ok(_) => Next::Idle(None),
+        Err(next) => next,
+    }
+}
+
+/// Nothing runs once this is done, and the status says so.
+async fn bring_down(
+    agent: &Arc<Agent>,
+    wanted: &Wanted,
+    memory: &mut Memory,
+    state: Arc<PodState>,
+    told: Told<'_>,
+) -> Result<Arc<PodState>, Next> {
+    let pod = &wanted.pod;
+    agent.probes.end(pod::uid(pod));
+    if !state.is_stopped() {
+        // Why it ends, and who of it is ready still, is not kept back until it has ended.
+        say(agent, wanted, memory, &state);
+        let held_seconds = hold(agent, wanted, memory)?;
+        if let Err(status) = stop_when_told(agent, wanted, memory, &state, (told, held_seconds)).await {
+            let text = format!("error killing pod: {}", status.message());
+            agent.recorder.warning(pod, "FailedKillPod", text);
+            return Err(Next::Failed);
+        }
+    }
+    agent.probes.forget(pod);
+    agent.images.forget(pod::uid(pod));
+    let state = sync::look(agent, pod, memory).await.map_err(|_| Next::Failed)?;
+    if !state.is_stopped() {
+        return Err(Next::Again);
+    }
+    if let Err(why) = agent.volumes.remove(pod::uid(pod)).await {
+        tracing::warn!(pod = pod::name(pod), error = why, "volumes of a pod that has ended could not be taken away");
+        return Err(Next::Failed);
+    }
+    agent.objects.forget(pod::uid(pod));
+    agent.admission.release(pod::uid(pod));
+    agent.managers.release(pod::uid(pod));
+    agent.resizes.retry(agent);
+    if !std::mem::replace(&mut memory.is_stopped, true)
+        && let Err(why) = agent.groups.remove(pod).await
+    {
+        // It goes with the pod at the latest.
+        tracing::debug!(pod = pod::name(pod), error = why, "the cgroup of a pod that has ended stays");
+    }
+    memory.problems.clear();
+    if !was_refused(memory, &state) {
+        say(agent, wanted, memory, &state);
+    }
+    memory.is_down.send_replace(true);
+    Ok(state)
+}
+
+/// Says what there is of a pod that ends, unless nobody is left to be told.
+fn say(agent: &Agent, wanted: &Wanted, memory: &Memory, state: &PodState) {
+    if !wanted.is_removed {
+        agent.statuses.set(&wanted.pod, sync::make_status(agent, wanted, memory, state, &Plan::default()));
+    }
+}
+
+/// Leaves the pod as it is while proxies may send requests to it. For how many seconds it has been.
+fn hold(agent: &Agent, wanted: &Wanted, memory: &mut Memory) -> Result<i64, Next> {
+    if wanted.is_removed || memory.ended.is_some() || !agent.config.drain_by_proxies {
+        return Ok(0);
+    }
+    let now = agent.now();
+    // Whoever has seen it alive knows best when it was deleted; an agent that begins goes by what the API says.
+    let first_seen = || if memory.is_admitted { now } else { drain::deleted_at(&wanted.pod).unwrap_or(now).min(now) };
+    let since = memory.held_since.unwrap_or_else(first_seen);
+    match drain::held_until(&wanted.pod, since, now) {
+        Some(until) => {
+            memory.held_since = Some(since);
+            Err(Next::Idle(Some(until)))
+        }
+        None => Ok(memory.held_since.map_or(0, |since| (now - since).max(0) / SECOND)),
+    }
+}
+
+/// One that never ran has had its last word.
+fn was_refused(memory: &Memory, state: &PodState) -> bool {
+    memory.ended.is_some() && state.sandboxes.is_empty() && state.containers.is_empty()
+}
+
+/// Ends all that runs, sooner where somebody asks for it meanwhile. What probes find until then is said.
+async fn stop_when_told(
+    agent: &Arc<Agent>,
+    wanted: &Wanted,
+    memory: &Memory,
+    state: &Arc<PodState>,
+    (told, held_seconds): (Told<'_>, i64),
+) -> crate::runtime::Result<()> {
+    let ended = memory.ended.as_ref();
+    let asked = grace_period::asked(wanted, ended).map(|asked| (asked - held_seconds).max(i64::from(asked > 0)));
+    let (hurry, given) = watch::channel(GracePeriod::now(asked));
+    let mut told = told.clone();
+    let mut stopping = Box::pin(stop_all(agent, &wanted.pod, state, &given));
+    loop {
+        tokio::select! {
+            biased;
+            done = &mut stopping => return done,
+            Ok(()) = told.changed() => {
+                let asked = grace_period::asked(&told.borrow_and_update(), ended);
+                hurry.send_if_modified(|given| given.shorten(asked, grace_period::own(&wanted.pod)));
+            }
+            () = memory.wake.notified() => say(agent, wanted, memory, state),
+        }
+    }
+}
+
+/// Ends all that runs: the main containers, then those beside them in reverse order, then the sandbox.
+pub async fn stop_all(
+    agent: &Arc<Agent>,
+    pod: &Arc<Tree>,
+    state: &Arc<PodState>,
+    given: &watch::Receiver<GracePeriod>,
+) -> crate::runtime::Result<()> {
+    let beside: Vec<String> = plan::sidecars(pod).map(|spec| spec.str("name").to_string()).collect();
+    let (last, first): (Vec<&Container>, Vec<&Container>) =
+        state.running().partition(|seen| beside.contains(&seen.name));
+    stop_together(agent, pod, state, first, given).await?;
+    for name in beside.iter().rev() {
+        for seen in last.iter().filter(|seen| seen.name == *name) {
+            let kill = Kill { message: "", given: given.clone(), is_sudden: false };
+            stop_container(agent, pod, state, seen, kill).await?;
+        }
+    }
+    for sandbox in &state.sandboxes {
+        agent.runtime.stop_sandbox(&sandbox.id).await?;
+    }
+    Ok(())
+}
+
+async fn stop_together(
+    agent: &Arc<Agent>,
+    pod: &Arc<Tree>,
+    state: &Arc<PodState>,
+    containers: Vec<&Container>,
+    given: &watch::Receiver<GracePeriod>,
+) -> crate::runtime::Result<()> {
+    let mut tasks = JoinSet::new();
+    for seen in containers {
+        let (agent, pod, state, seen) = (agent.clone(), pod.clone(), state.clone(), seen.clone());
+        let kill = Kill { message: "", given: given.clone(), is_sudden: false };
+        tasks.spawn(async move { stop_container(&agent, &pod, &state, &seen, kill).await });
+    }
+    let mut result = Ok(());
+    while let Some(ended) = tasks.join_next().await {
+        result = result.and(ended.unwrap_or_else(|error| Err(cri::Status::internal(error.to_string()))));
+    }
+    result
+}
+
+/// How a container is ended.
+pub struct Kill<'a> {
+    /// "" where its pod ends.
+    pub message: &'a str,
+    /// How long it has, which may become less.
+    pub given: watch::Receiver<GracePeriod>,
+    /// Its hook is not asked.
+    pub is_sudden: bool,
+}
+
+/// The hook first, then the signal, within one grace period.
+pub async fn stop_container(
+    agent: &Arc<Agent>,
+    pod: &Tree,
+    state: &PodState,
+    seen: &Container,
+    kill: Kill<'_>,
+) -> crate::runtime::Result<()> {
+    let text = match kill.message {
+        "" => format!("Stopping container {}", seen.name),
+        message => message.to_string(),
+    };
+    agent.recorder.normal(&subject(pod, &seen.name), "Killing", text);
+    let of_labels = seen.annotation(keys::GRACE).parse().ok();
+    let own = pod.int("spec.terminationGracePeriodSeconds").or(of_labels).unwrap_or(grace_period::DEFAULT_SECONDS);
+    let mut given = kill.given;
+    let has_time = given.borrow().left(own) > 0;
+    if let Some(hook) = pre_stop(pod, seen).filter(|_| has_time && !kill.is_sudden) {
+        let address = address(agent, state, seen);
+        run_hook(agent, pod, (seen, &address), &hook, (&mut given, own)).await;
+    }
+    loop {
+        let seconds = given.borrow_and_update().for_signal(own);
+        tokio::select! {
+            biased;
+            done = agent.runtime.stop(&seen.id, seconds) => return done,
+            // Whoever stops it waits for longer than it has: it is stopped once more.
+            () = grace_period::shortened(&mut given) => {}
+        }
+    }
+}
+
+/// Of the pod, or, where that is gone, what the container was made with.
+fn pre_stop(pod: &Tree, seen: &Container) -> Option<Tree> {
+    if let Some(spec) = pod::container(pod, &seen.name) {
+        return spec.at("lifecycle").get("preStop").cloned();
+    }
+    api::json::decode(seen.annotation(keys::PRE_STOP).as_bytes()).ok()
+}
+
+/// Where a container is reached. The runtime knows it of every pod; what the API shows of one may be nothing.
+fn address(agent: &Agent, state: &PodState, seen: &Container) -> String {
+    match state.sandboxes.iter().find(|sandbox| sandbox.id == seen.sandbox) {
+        Some(sandbox) if sandbox.on_host_network => agent.host_ip(),
+        Some(sandbox) => sandbox.addresses.first().cloned().unwrap_or_default(),
+        None => String::new(),
+    }
+}
+
+async fn run_hook(
+    agent: &Arc<Agent>,
+    pod: &Tree,
+    (seen, address): (&Container, &str),
+    hook: &Tree,
+    (given, own): (&mut watch::Receiver<GracePeriod>, i64),
+) {
+    let spec = pod::container(pod, &seen.name).cloned().unwrap_or_default();
+    let mut work = Box::pin(crate::pod::hooks::run(agent, &seen.id, &spec, hook, address));
+    let done = loop {
+        let left = Duration::from_secs(given.borrow_and_update().left(own).max(0).unsigned_abs());
+        tokio::select! {
+            biased;
+            done = tokio::time::timeout(left, &mut work) => break done,
+            () = grace_period::shortened(given) => {}
+        }
+    };
+    match done {
+        Ok(Ok(())) => {}
+        // What a hook has said may be a secret: it is not for events.
+        Ok(Err(_)) => {
+            agent.recorder.warning(&subject(pod, &seen.name), "FailedPreStopHook", "PreStopHook failed");
+        }
+        Err(_) => tracing::warn!(pod = pod::name(pod), container = seen.name, "a preStop hook takes too long"),
+    }
+}
+
+/// Removes what is left: containers, sandboxes, directories.
+async fn clean_up(agent: &Arc<Agent>, pod: &Tree, state: &PodState) -> crate::runtime::Result<()> {
+    for seen in &state.containers {
+        agent.runtime.remove(&seen.id).await?;
+        let _ = std::fs::remove_file(files::link_of(agent, pod, &seen.name, &seen.id));
+    }
+    for sandbox in &state.sandboxes {
+        agent.runtime.remove_sandbox(&sandbox.id).await?;
+    }
+    let removed = agent.groups.remove(pod).await;
+    removed.map_err(|why| cri::Status::internal(format!("the pod's cgroup: {why}")))?;
+    let uid = pod::uid(pod);
+    // Nobody writes into a directory that goes.
+    agent.resizes.forget(uid);
+    // Its own directory last: as long as it is there, the agent knows that the rest is its to remove.
+    remove_child(&agent.config.pod_logs_dir, &sync::logs(agent, pod))?;
+    remove_child(&agent.config.root_dir.join("pods"), &agent.config.pod_dir(uid))?;
+    agent.users.release(uid);
+    Ok(())
+}
+
+/// Removes a directory with all that is in it, and none that does not stand right below the one of its kind.
+fn remove_child(parent: &Path, directory: &Path) -> crate::runtime::Result<()> {
+    let failed = |why: String| cri::Status::internal(format!("{}: {why}", directory.display()));
+    if !pod::is_child(directory, parent) {
+        return Err(failed(format!("it does not stand in {}, and is left alone", parent.display())));
+    }
+    match std::fs::remove_dir_all(directory) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(failed(error.to_string())),
+        _ => Ok(()),
+    }
+}

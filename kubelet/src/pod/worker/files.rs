@@ -1,0 +1,174 @@
+//! Files that the agent keeps for containers: their hosts file, their last words, and links to their logs.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use api::Tree;
+
+use super::sync;
+use crate::logs::files;
+use crate::model::pod;
+use crate::model::state::{PodState, Stage, keys};
+use crate::pod::context::Agent;
+use crate::pod::cri_config::{container, hostname};
+use crate::pod::plan::Start;
+
+/// How much of a container's last words is kept.
+const MOST_MESSAGE: usize = 4096;
+const MOST_LINES: usize = 80;
+const MOST_LOG: u64 = 2048;
+
+/// What every container gets besides its volumes: its names, and a place for its last words.
+pub fn own_mounts(
+    agent: &Agent,
+    pod: &Tree,
+    spec: &Tree,
+    addresses: &[String],
+    start: &Start,
+) -> Result<Vec<cri::Mount>, String> {
+    let dir = agent.config.pod_dir(pod::uid(pod));
+    let mut mounts = Vec::new();
+    let path = spec.str("terminationMessagePath");
+    if !path.is_empty() {
+        let file = container::message_file(&dir, &start.name, start.restarts);
+        write_file(&file, b"", 0o666)?;
+        mounts.push(bind(&file, path));
+    }
+    let is_mounted = |path: &str| spec.list("volumeMounts").iter().any(|mount| mount.str("mountPath") == path);
+    if !is_mounted("/etc/hosts") {
+        let file = dir.join("etc-hosts");
+        let hosts = match pod.bool("spec.hostNetwork") {
+            true => hostname::hosts_of_host(pod, &std::fs::read_to_string("/etc/hosts").unwrap_or_default()),
+            false => hostname::hosts(pod, addresses, &agent.config.cluster_domain),
+        };
+        write_file(&file, hosts.as_bytes(), 0o644)?;
+        mounts.push(bind(&file, "/etc/hosts"));
+    }
+    Ok(mounts)
+}
+
+fn bind(host: &Path, container: &str) -> cri::Mount {
+    cri::Mount { host_path: host.display().to_string(), container_path: container.to_string(), ..Default::default() }
+}
+
+fn write_file(path: &Path, text: &[u8], mode: u32) -> Result<(), String> {
+    use std::os::unix::fs::PermissionsExt;
+    let write = || {
+        path.parent().map(crate::volumes::make_all).transpose()?;
+        let mut file = std::fs::OpenOptions::new().create(true).write(true).truncate(true).open(path)?;
+        file.write_all(text)?;
+        file.set_permissions(std::fs::Permissions::from_mode(mode))
+    };
+    write().map_err(|error: std::io::Error| format!("{}: {error}", path.display()))
+}
+
+/// The number after the highest of a container's logs, `N.log` and what was put aside of it.
+pub fn next_log(directory: &Path) -> i64 {
+    let number = |name: &str| name.split_once(".log").and_then(|(number, _)| number.parse::<i64>().ok());
+    let entries = std::fs::read_dir(directory).into_iter().flatten().filter_map(Result::ok);
+    let highest = entries.filter_map(|entry| number(&entry.file_name().to_string_lossy())).max();
+    highest.map_or(0, |highest| highest.saturating_add(1).max(0))
+}
+
+/// The name by which collectors of logs find a container's.
+pub fn link_log(agent: &Agent, pod: &Tree, name: &str, id: &str, restarts: i64) {
+    let log = sync::logs(agent, pod).join(name).join(format!("{restarts}.log"));
+    let file = link_of(agent, pod, name, id);
+    let made = file.parent().map(std::fs::create_dir_all).transpose();
+    if let Err(error) = made.and_then(|_| std::os::unix::fs::symlink(log, &file)) {
+        tracing::debug!(%error, file = %file.display(), "a link to a log could not be made");
+    }
+}
+
+/// `/var/log/containers/POD_NAMESPACE_CONTAINER-ID.log`
+pub fn link_of(agent: &Agent, pod: &Tree, name: &str, id: &str) -> PathBuf {
+    let dir = agent.config.pod_logs_dir.parent().unwrap_or(Path::new("/")).join("containers");
+    dir.join(format!("{}_{}_{name}-{id}.log", pod::name(pod), pod::namespace(pod)))
+}
+
+/// What containers that have ended wanted to say: of a file of theirs, or of their log.
+pub fn read_messages(agent: &Agent, pod: &Tree, state: &mut PodState) {
+    let dir = agent.config.pod_dir(pod::uid(pod));
+    for seen in state.containers.iter_mut().filter(|seen| seen.stage == Stage::Exited && seen.message.is_empty()) {
+        let file = container::message_file(&dir, &seen.name, seen.restarts);
+        let own = read_start(&file).unwrap_or_default();
+        let falls_back = seen.annotation(keys::MESSAGE_POLICY) == "FallbackToLogsOnError" && seen.exit_code != 0;
+        seen.message = match own.is_empty() && falls_back {
+            true => last_lines(Path::new(&seen.log_path)),
+            false => own,
+        };
+    }
+}
+
+fn read_start(file: &Path) -> Option<String> {
+    use std::io::Read;
+    let mut bytes = Vec::new();
+    let most = u64::try_from(MOST_MESSAGE).unwrap_or(u64::MAX);
+    std::fs::File::open(file).ok()?.take(most).read_to_end(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The end of a log, without the times and streams in front of its lines.
+fn last_lines(log: &Path) -> String {
+    use std::io::{Read, Seek, SeekFrom};
+    let read = || -> std::io::Result<String> {
+        let mut file = files::open(log)?;
+        let length = file.metadata()?.len();
+        // The lines' heads take about as much again.
+        file.seek(SeekFrom::Start(length.saturating_sub(MOST_LOG * 4)))?;
+        let mut bytes = Vec::new();
+        // It may be written to meanwhile, without an end.
+        file.take(MOST_LOG * 4).read_to_end(&mut bytes)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    };
+    last_words(&read().unwrap_or_default())
+}
+
+/// What lines of a log say, the last of them. A part of a line, whose first tag is `P`, has no end of its own.
+fn last_words(text: &str) -> String {
+    let parts: Vec<(&str, &str)> = text.lines().filter_map(parts).collect();
+    let last = parts[parts.len().saturating_sub(MOST_LINES)..].iter();
+    let mut out: String = last.flat_map(|(text, end)| [*text, *end]).collect();
+    let most = usize::try_from(MOST_LOG).unwrap_or(usize::MAX);
+    if out.len() > most {
+        let at = out.char_indices().map(|(at, _)| at).find(|at| out.len() - at <= most).unwrap_or(0);
+        out = out.split_off(at);
+    }
+    out
+}
+
+/// The text of a line of a log, after its time, stream and tags, and what ends it.
+fn parts(line: &str) -> Option<(&str, &str)> {
+    let mut fields = line.splitn(4, ' ').skip(2);
+    let is_part = fields.next()?.split(':').next() == Some("P");
+    Some((fields.next()?, if is_part { "" } else { "\n" }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_message_of_a_log_has_the_lines_that_were_written() {
+        let check = |log: &str, expected: &str| assert_eq!(last_words(log), expected, "{log:?}");
+        check("", "");
+        check("t stdout F DONE\n", "DONE\n");
+        check("t stdout P DONE\n", "DONE");
+        check("t stdout P DO\nt stdout F NE\nt stderr P end\n", "DONE\nend");
+        check("t stdout F:other one\nt stdout P:other two\n", "one\ntwo");
+        check("cut off\nt stdout F \n", "\n");
+        let many: String = (0..100).map(|number| format!("t stdout F {number}\n")).collect();
+        assert_eq!(last_words(&many).lines().count(), MOST_LINES);
+        assert_eq!(last_words(&format!("t stdout P {}\n", "x".repeat(9000))).len(), 2048);
+    }
+
+    #[test]
+    fn the_next_log_has_the_next_number() {
+        let dir = tempfile::tempdir().expect("a directory");
+        assert_eq!(next_log(&dir.path().join("absent")), 0);
+        for (file, expected) in [("other", 0), ("0.log", 1), ("11.log.20260101-000000.gz", 12), ("2.log", 12)] {
+            std::fs::write(dir.path().join(file), "").expect("a file");
+            assert_eq!(next_log(dir.path()), expected, "{file}");
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! How long a pod or container that ends is given. It may become less while it ends, never more.
+
+use api::Tree;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::{Ending, Wanted};
+
+/// So long a pod gets that does not say it.
+pub const DEFAULT_SECONDS: i64 = 30;
+/// The least time that a container has after its signal, whatever its hook took of it.
+const LEAST: i64 = 2;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GracePeriod {
+    /// None for a container's own.
+    seconds: Option<i64>,
+    since: Instant,
+}
+
+impl GracePeriod {
+    pub fn now(seconds: Option<i64>) -> GracePeriod {
+        GracePeriod { seconds, since: Instant::now() }
+    }
+
+    /// One that nobody shortens.
+    pub fn fixed(seconds: Option<i64>) -> watch::Receiver<GracePeriod> {
+        watch::channel(GracePeriod::now(seconds)).1
+    }
+
+    /// The seconds that are left of it.
+    pub fn left(&self, own: i64) -> i64 {
+        let passed = i64::try_from(self.since.elapsed().as_secs()).unwrap_or(i64::MAX);
+        self.seconds.unwrap_or(own).saturating_sub(passed)
+    }
+
+    /// The seconds between the signal and the force.
+    pub fn for_signal(&self, own: i64) -> i64 {
+        self.left(own).max(if self.seconds == Some(0) { 0 } else { LEAST })
+    }
+
+    /// Whether it is less than before.
+    pub fn shorten(&mut self, asked: Option<i64>, own: i64) -> bool {
+        let shorter = asked.filter(|asked| *asked < self.left(own));
+        shorter.inspect(|shorter| *self = GracePeriod::now(Some(*shorter))).is_some()
+    }
+}
+
+/// Waits until there is less time than before.
+pub async fn shortened(given: &mut watch::Receiver<GracePeriod>) {
+    if given.changed().await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// The shortest that anybody has asked for; None where the pod has its own.
+pub fn asked(wanted: &Wanted, ended: Option<&Ending>) -> Option<i64> {
+    let endings = [ended, wanted.ending.as_ref()].into_iter().flatten();
+    let of_node = endings.filter_map(|ending| ending.grace_seconds);
+    of_node.chain(wanted.pod.int("metadata.deletionGracePeriodSeconds")).min()
+}
+
+pub fn own(pod: &Tree) -> i64 {
+    pod.int("spec.terminationGracePeriodSeconds").unwrap_or(DEFAULT_SECONDS)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use api::tree;
+
+    use super::*;
+    use crate::pod::status::Problem;
+
+    fn ending(grace_seconds: Option<i64>) -> Ending {
+        let problem = Problem { reason: "Evicted".into(), message: String::new() };
+        Ending { problem, grace_seconds, condition: None }
+    }
+
+    #[test]
+    fn the_shortest_counts() {
+        // What the deletion says, the ending that is known, and a later one.
+        let cases = [
+            (None, None, None, None),
+            (Some(600), None, None, Some(600)),
+            (Some(600), Some(Some(1)), None, Some(1)),
+            (Some(1), Some(Some(60)), None, Some(1)),
+            (Some(600), Some(None), Some(Some(5)), Some(5)),
+            (None, Some(None), None, None),
+        ];
+        for (deletion, known, later, expected) in cases {
+            let mut pod = tree! { "metadata" => tree! {} };
+            if let Some(seconds) = deletion {
+                pod.child("metadata").set("deletionGracePeriodSeconds", seconds);
+            }
+            let wanted = Wanted { pod: Arc::new(pod), is_removed: false, ending: later.map(ending) };
+            assert_eq!(asked(&wanted, known.map(ending).as_ref()), expected, "{deletion:?} {known:?} {later:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_becomes_less_and_never_more() {
+        let mut given = GracePeriod::now(None);
+        tokio::time::advance(Duration::from_secs(10)).await;
+        assert_eq!((given.left(30), given.left(i64::MAX)), (20, i64::MAX - 10));
+        assert!(!given.shorten(Some(30), 30) && !given.shorten(None, 30));
+        assert!(given.shorten(Some(5), 30));
+        tokio::time::advance(Duration::from_secs(4)).await;
+        assert_eq!((given.left(30), given.for_signal(30)), (1, 2));
+        assert!(!given.shorten(Some(5), 30), "what is asked once more does not begin anew");
+        assert_eq!(GracePeriod::now(Some(0)).for_signal(30), 0);
+    }
+}

@@ -1,0 +1,354 @@
+//! A worker a pod: it is woken when something of its pod changes, decides what is to be done, and does it. One that
+//! fails or hangs holds nobody else up.
+
+mod drain;
+mod end;
+mod files;
+mod grace_period;
+mod needs;
+mod start;
+mod sync;
+
+use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use api::Tree;
+use stdx::sync::{Mutex, MutexGuard};
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use crate::metrics;
+use crate::model::pod;
+use crate::model::state::PodState;
+use crate::pod::context::Agent;
+use crate::pod::status::Problem;
+pub(crate) use end::stop_all;
+pub(crate) use grace_period::GracePeriod;
+pub use sync::from_labels;
+use sync::{Memory, Next};
+
+/// After a failure, growing.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// Why and how a pod is ended by the node itself.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ending {
+    pub problem: Problem,
+    /// Instead of the pod's own.
+    pub grace_seconds: Option<i64>,
+    /// What is said of it besides, as a condition.
+    pub condition: Option<Tree>,
+}
+
+/// What is wanted of a pod.
+#[derive(Debug, Clone, Default)]
+struct Wanted {
+    pod: Arc<Tree>,
+    /// Its object is gone, or it was never ours: nothing of it shall be left.
+    is_removed: bool,
+    /// The node ends it.
+    ending: Option<Ending>,
+}
+
+impl Wanted {
+    /// It shall not run any more.
+    fn ends(&self) -> bool {
+        self.is_removed || self.ending.is_some() || pod::is_deleted(&self.pod) || pod::is_over(&self.pod)
+    }
+}
+
+struct Worker {
+    wanted: watch::Sender<Wanted>,
+    wake: Arc<Notify>,
+    /// What the runtime had of it when it was last looked at.
+    state: Arc<Mutex<Arc<PodState>>>,
+    /// Nothing of it runs any more, and its status says so.
+    is_down: watch::Receiver<bool>,
+    /// Of pods of one namespace and name, which a changed static pod is with the one before it, one has its turn.
+    has_turn: bool,
+    /// It is wanted again once nothing of it is left: a static pod may come back as it was while it ends.
+    comes_back: Option<Arc<Tree>>,
+    task: JoinHandle<()>,
+}
+
+pub struct Workers {
+    agent: Arc<Agent>,
+    workers: Mutex<BTreeMap<String, Worker>>,
+    /// Told when a worker begins or has ended.
+    moved: Notify,
+}
+
+impl Workers {
+    pub fn new(agent: Arc<Agent>) -> Arc<Workers> {
+        Arc::new(Workers { agent, workers: Mutex::default(), moved: Notify::new() })
+    }
+
+    /// A pod of this node is there, or has changed.
+    pub fn update(self: &Arc<Workers>, pod: Arc<Tree>) {
+        if !may_be_called(&pod) {
+            return;
+        }
+        let mut workers = self.workers();
+        let uid = pod::uid(&pod).to_string();
+        match workers.get_mut(&uid) {
+            Some(worker) if worker.wanted.borrow().is_removed => worker.comes_back = Some(pod),
+            Some(worker) => {
+                worker.wanted.send_modify(|wanted| wanted.pod = pod);
+                worker.wake.notify_one();
+            }
+            None => {
+                let worker = self.begin(Wanted { pod, ..Wanted::default() });
+                workers.insert(uid, worker);
+                self.moved.notify_one();
+            }
+        }
+    }
+
+    /// A pod is gone: what is left of it here has to go.
+    pub fn remove(self: &Arc<Workers>, uid: &str) {
+        if let Some(worker) = self.workers().get_mut(uid) {
+            worker.comes_back = None;
+            worker.wanted.send_modify(|wanted| wanted.is_removed = true);
+            worker.wake.notify_one();
+        }
+    }
+
+    /// The runtime has something of a pod that nobody knows: `pod` is what can be told of it.
+    pub fn clean_up(self: &Arc<Workers>, pod: Arc<Tree>) {
+        if !may_be_called(&pod) {
+            return;
+        }
+        let mut workers = self.workers();
+        let uid = pod::uid(&pod).to_string();
+        workers.entry(uid).or_insert_with(|| self.begin(Wanted { pod, is_removed: true, ending: None }));
+    }
+
+    /// The node ends a pod.
+    pub fn end(&self, uid: &str, ending: Ending) {
+        if let Some(worker) = self.workers().get(uid) {
+            worker.wanted.send_modify(|wanted| match &mut wanted.ending {
+                // Whoever came first says why, whoever is in a hurry how fast.
+                Some(first) => first.grace_seconds = shorter(first.grace_seconds, ending.grace_seconds),
+                None => wanted.ending = Some(ending),
+            });
+            worker.wake.notify_one();
+        }
+    }
+
+    /// Something of a pod has changed on the node.
+    pub fn wake(&self, uid: &str) {
+        if let Some(worker) = self.workers().get(uid) {
+            worker.wake.notify_one();
+        }
+    }
+
+    /// Waits until there is a new pod, or one less, since the last time.
+    pub async fn changed(&self) {
+        self.moved.notified().await;
+    }
+
+    pub fn knows(&self, uid: &str) -> bool {
+        self.workers().contains_key(uid)
+    }
+
+    /// All pods that are worked on.
+    pub fn pods(&self) -> Vec<Arc<Tree>> {
+        self.workers().values().map(|worker| worker.wanted.borrow().pod.clone()).collect()
+    }
+
+    /// All pods that are worked on, and what the runtime has of each.
+    pub fn all(&self) -> Vec<(Arc<Tree>, Arc<PodState>)> {
+        let of = |worker: &Worker| {
+            let state = worker.state.lock().clone();
+            (worker.wanted.borrow().pod.clone(), state)
+        };
+        self.workers().values().map(of).collect()
+    }
+
+    /// How many mirrors of static pods the API shows.
+    pub fn mirrors(&self) -> usize {
+        self.agent.pods.all().iter().filter(|pod| pod::is_mirror(pod)).count()
+    }
+
+    /// A pod as the node knows it, and what the runtime has of it.
+    pub fn find(&self, uid: &str) -> Option<(Arc<Tree>, Arc<PodState>)> {
+        let workers = self.workers();
+        let worker = workers.get(uid)?;
+        let state = worker.state.lock().clone();
+        Some((worker.wanted.borrow().pod.clone(), state))
+    }
+
+    /// Waits until nothing of a pod runs and its last status was said.
+    pub async fn is_down(&self, uid: &str) {
+        let is_down = self.workers().get(uid).map(|worker| worker.is_down.clone());
+        if let Some(mut is_down) = is_down {
+            // A worker that has ended has nothing left to be done.
+            let _ = is_down.wait_for(|is_down| *is_down).await;
+        }
+    }
+
+    /// Ends all workers where they are; pods run on.
+    pub fn stop(&self) {
+        self.workers().values().for_each(|worker| worker.task.abort());
+    }
+
+    fn begin(self: &Arc<Workers>, wanted: Wanted) -> Worker {
+        let uid = pod::uid(&wanted.pod).to_string();
+        let (sender, receiver) = watch::channel(wanted);
+        let wake = Arc::new(Notify::new());
+        let state = Arc::new(Mutex::default());
+        let (down, is_down) = watch::channel(false);
+        let run = Run {
+            workers: self.clone(),
+            wanted: receiver,
+            wake: wake.clone(),
+            memory: Memory::new(self.agent.config.crash_loop_max, state.clone(), wake.clone(), down),
+            is_first: true,
+        };
+        let workers = self.clone();
+        let task = tokio::spawn(async move {
+            run.run().await;
+            workers.ended(&uid);
+        });
+        Worker { wanted: sender, wake, state, is_down, has_turn: false, comes_back: None, task }
+    }
+
+    /// Whether a pod may begin: a static one waits until no other of its name is here.
+    fn take_turn(&self, pod: &Tree) -> bool {
+        let mut workers = self.workers();
+        let is_before = |(uid, worker): (&String, &Worker)| {
+            uid != pod::uid(pod) && worker.has_turn && same_name(&worker.wanted.borrow().pod, pod)
+        };
+        if pod::is_static(pod) && workers.iter().any(is_before) {
+            return false;
+        }
+        if let Some(own) = workers.get_mut(pod::uid(pod)) {
+            own.has_turn = true;
+        }
+        true
+    }
+
+    /// A worker has ended: whoever waited for its name may go on, and its own pod begins anew where it came back.
+    fn ended(self: &Arc<Workers>, uid: &str) {
+        let mut workers = self.workers();
+        if let Some(ended) = workers.remove(uid) {
+            let pod = ended.wanted.borrow().pod.clone();
+            self.agent.starts.forget(uid);
+            let waiting = workers.values().filter(|worker| same_name(&worker.wanted.borrow().pod, &pod));
+            waiting.for_each(|worker| worker.wake.notify_one());
+            if let Some(pod) = ended.comes_back {
+                workers.insert(uid.to_string(), self.begin(Wanted { pod, ..Wanted::default() }));
+            }
+        }
+        self.moved.notify_one();
+    }
+
+    fn workers(&self) -> MutexGuard<'_, BTreeMap<String, Worker>> {
+        self.workers.lock()
+    }
+}
+
+/// One worker's loop.
+struct Run {
+    workers: Arc<Workers>,
+    wanted: watch::Receiver<Wanted>,
+    wake: Arc<Notify>,
+    memory: Memory,
+    is_first: bool,
+}
+
+impl Run {
+    async fn run(mut self) {
+        let mut pause = FIRST_PAUSE;
+        let agent = self.workers.agent.clone();
+        loop {
+            let wanted = self.wanted.borrow_and_update().clone();
+            if !self.workers.take_turn(&wanted.pod) {
+                if wanted.is_removed {
+                    return;
+                }
+                self.wake.notified().await;
+                continue;
+            }
+            let begun = Instant::now();
+            let next = contained(Box::pin(sync::sync(&agent, &wanted, &mut self.memory, &self.wanted))).await;
+            let next = next.unwrap_or_else(|| {
+                tracing::error!(pod = pod::name(&wanted.pod), "the work on a pod panicked; it is tried again");
+                Next::Failed
+            });
+            let operation = match (wanted.ends(), self.is_first) {
+                (true, _) => "kill",
+                (false, true) => "create",
+                (false, false) => "sync",
+            };
+            self.is_first = false;
+            agent.metrics.record(&metrics::POD_WORK, &[operation], begun.elapsed().as_secs_f64());
+            let wait = match next {
+                Next::Gone => return,
+                Next::Again => Duration::ZERO,
+                Next::Failed => {
+                    let now = pause;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    now
+                }
+                Next::Idle(until) => {
+                    pause = FIRST_PAUSE;
+                    let left = until.map(|until| (until - agent.now()).max(0).unsigned_abs());
+                    left.map_or(agent.config.sync_frequency, Duration::from_nanos)
+                }
+            };
+            // What was told while it ended may have been heard then, and no one wakes it for that again.
+            let wait = if self.wanted.has_changed().unwrap_or(false) { Duration::ZERO } else { wait };
+            // Whether woken or not: what has to be done is decided anew.
+            let _ = tokio::time::timeout(wait, self.wake.notified()).await;
+        }
+    }
+}
+
+/// The API server and whoever reads files see to it already; what is at stake is every directory of the machine.
+fn may_be_called(pod: &Tree) -> bool {
+    let is_plain = pod::has_plain_names(pod);
+    if !is_plain {
+        tracing::error!(name = pod::name(pod), uid = pod::uid(pod), "a pod is left alone: its names are no names");
+    }
+    is_plain
+}
+
+/// None is the pod's own time, which the others are cut to.
+fn shorter(one: Option<i64>, other: Option<i64>) -> Option<i64> {
+    one.into_iter().chain(other).min()
+}
+
+fn same_name(one: &Tree, other: &Tree) -> bool {
+    (pod::namespace(one), pod::name(one)) == (pod::namespace(other), pod::name(other))
+}
+
+/// None where it panicked.
+async fn contained<T>(mut work: Pin<Box<impl Future<Output = T>>>) -> Option<T> {
+    std::future::poll_fn(move |context| {
+        let poll = std::panic::catch_unwind(AssertUnwindSafe(|| Pin::new(&mut work).poll(context)));
+        match poll {
+            Ok(Poll::Ready(value)) => Poll::Ready(Some(value)),
+            Ok(Poll::Pending) => Poll::Pending,
+            Err(_) => Poll::Ready(None),
+        }
+    })
+    .await
+}
+
+/// A container of a pod, as events name it.
+pub fn subject(pod: &Tree, container: &str) -> Tree {
+    let mut subject = pod.clone();
+    for list in pod::LISTS {
+        if pod.list(list).iter().any(|spec| spec.str("name") == container) {
+            subject.set("fieldPath", format!("{list}{{{container}}}"));
+        }
+    }
+    subject
+}

@@ -1,0 +1,211 @@
+//! What a container needs before it can be made: its image and who may pull it, whom it runs as, its environment.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use api::{Tree, tree};
+use client::Resource;
+
+use super::start::{Failure, Given, unless_ended};
+use crate::images::{self, Wanted};
+use crate::model::pod;
+use crate::pod::context::Agent;
+use crate::pod::cri_config::{self, env};
+use crate::pod::status::Problem;
+use crate::volumes::Mounted;
+
+/// What the pod may pull its images with; a secret that is missing is not there.
+pub async fn pull_secrets(agent: &Agent, pod: &Tree) -> Vec<Arc<Tree>> {
+    let mut secrets = Vec::new();
+    for reference in pod.list("spec.imagePullSecrets") {
+        let name = reference.str("name");
+        match agent.objects.get(Resource::core("secrets"), pod::namespace(pod), name).await {
+            Ok(Some(secret)) => secrets.push(Arc::new(secret)),
+            Ok(None) | Err(_) => {
+                let text = format!(
+                    "Unable to retrieve some image pull secrets ({name}); attempting to pull the image may not succeed."
+                );
+                agent.recorder.warning(pod, "FailedToRetrieveImagePullSecret", text);
+            }
+        }
+    }
+    secrets
+}
+
+/// The images of volumes by the volumes' names: as they were pulled, or why they are not there.
+#[derive(Default)]
+pub struct VolumeImages(Vec<(String, std::result::Result<cri::ImageSpec, Problem>)>);
+
+impl VolumeImages {
+    /// Those that a container mounts; one that is not there is this container's problem, and no other's.
+    pub fn of(&self, spec: &Tree) -> std::result::Result<Vec<(String, cri::ImageSpec)>, Problem> {
+        let mounted = |name: &str| spec.list("volumeMounts").iter().any(|mount| mount.str("name") == name);
+        let own = self.0.iter().filter(|(name, _)| mounted(name));
+        own.map(|(name, image)| Ok((name.clone(), image.clone()?))).collect()
+    }
+}
+
+/// The images of volumes, pulled like those of containers.
+pub async fn volume_images(
+    agent: &Arc<Agent>,
+    pod: &Tree,
+    given: &Given<'_>,
+    config: &cri::PodSandboxConfig,
+) -> Result<VolumeImages, Failure> {
+    let mut made = VolumeImages::default();
+    for (name, volume) in &given.mounted.volumes {
+        let Some((reference, policy)) = volume.image() else { continue };
+        // It is nobody's but the pod's: events name no container.
+        let container = tree! { "name" => "", "image" => reference, "imagePullPolicy" => policy };
+        let secrets = pull_secrets(agent, pod).await;
+        let wanted = Wanted { pod, container: &container, secrets: &secrets, sandbox: Some(config) };
+        let ensured = unless_ended(given.told, agent.images.ensure(&wanted)).await.ok_or(Failure::Ends)?;
+        let image = ensured.map(|image| cri::ImageSpec { image: image.id, ..images::spec(reference) });
+        made.0.push((name.clone(), image));
+    }
+    Ok(made)
+}
+
+/// A container that must not run as root does not, and ids are such that no runtime takes them for root's.
+pub fn check_user(pod: &Tree, spec: &Tree, image: &images::Present) -> Result<(), String> {
+    let (of_pod, own) = (pod.at("spec.securityContext"), spec.at("securityContext"));
+    check_ids(of_pod, own, image)?;
+    let either = |key: &str| if own.has(key) { own.at(key) } else { of_pod.at(key) };
+    if either("runAsNonRoot").as_bool() != Some(true) {
+        return Ok(());
+    }
+    let named = cri_config::named(pod);
+    let name = spec.str("name");
+    match (either("runAsUser").as_int(), image.uid) {
+        (Some(0), _) => {
+            Err(format!("container's runAsUser breaks non-root policy (pod: \"{named}\", container: {name})"))
+        }
+        (Some(_), _) => Ok(()),
+        (None, Some(0)) => {
+            Err(format!("container has runAsNonRoot and image will run as root (pod: \"{named}\", container: {name})"))
+        }
+        (None, Some(_)) => Ok(()),
+        (None, None) if image.username.is_empty() => {
+            Err(format!("container has runAsNonRoot and image will run as root (pod: \"{named}\", container: {name})"))
+        }
+        (None, None) => Err(format!(
+            "container has runAsNonRoot and image has non-numeric user ({}), cannot verify user is non-root (pod: \"{named}\", container: {name})",
+            image.username
+        )),
+    }
+}
+
+/// An id above 2³¹−1 could be cut to another, or mean "unchanged", on its way to the kernel. The API refuses them;
+/// static pods and images are judged here.
+fn check_ids(of_pod: &Tree, own: &Tree, image: &images::Present) -> Result<(), String> {
+    let fields = ["runAsUser", "runAsGroup", "fsGroup"];
+    let of = |context: &Tree| fields.map(|field| (field, context.int(field)));
+    let groups = of_pod.list("supplementalGroups").iter().map(|group| ("supplementalGroups", group.as_int()));
+    let is_given = own.has("runAsUser") || of_pod.has("runAsUser");
+    let of_image = ("the image's user", image.uid.filter(|_| !is_given));
+    let given = of(of_pod).into_iter().chain(of(own)).chain(groups).chain([of_image]);
+    let wrong = given.filter_map(|(field, id)| Some((field, id?))).find(|(_, id)| !pod::IDS.contains(id));
+    match wrong {
+        Some((field, id)) => Err(format!("{field} {id} is not an id: ids are 0 to {}", pod::IDS.end())),
+        None => Ok(()),
+    }
+}
+
+/// What the API has sent can wait for what it will send; a static pod may be the API server itself.
+fn check_services(pod: &Tree, are_known: bool) -> Result<(), String> {
+    if are_known || pod::is_static(pod) {
+        return Ok(());
+    }
+    Err("services have not yet been read at least once, cannot construct envvars".to_string())
+}
+
+/// Its environment, from all that it refers to.
+pub async fn variables(
+    agent: &Agent,
+    pod: &Tree,
+    spec: &Tree,
+    addresses: &[String],
+    mounted: &Mounted,
+) -> Result<Vec<env::Variable>, String> {
+    check_services(pod, *agent.services_known.borrow())?;
+    let services = agent.services.in_namespace(pod::namespace(pod)).into_iter();
+    let services: Vec<Arc<Tree>> = services.chain(agent.services.get("default/kubernetes")).collect();
+    let host_ips: Vec<String> = agent.host_ips().iter().map(ToString::to_string).collect();
+    let mut objects = Vec::new();
+    for (resource, name) in env::references(spec) {
+        let found = agent.objects.get(Resource::core(resource), pod::namespace(pod), &name).await?;
+        objects.extend(found.map(|object| (resource, name, object)));
+    }
+    let object = |resource: &str, name: &str| {
+        let found = objects.iter().find(|(of, known, _)| *of == resource && known == name);
+        found.map(|(_, _, object)| object)
+    };
+    let mut files = BTreeMap::new();
+    for (volume, path) in env::files(spec) {
+        let file = match mounted.volumes.get(volume) {
+            Some(found) => found.read(path).await,
+            None => Err(format!("cannot find the volume {volume:?} referenced by FileKeyRef")),
+        };
+        files.insert((volume, path), file);
+    }
+    let allocatable = agent.allocatable();
+    let known = env::Known {
+        object: &object,
+        files: &files,
+        services: &services,
+        pod_ips: addresses,
+        host_ips: &host_ips,
+        node_name: &agent.node,
+        allocatable: &allocatable,
+    };
+    env::of(pod, spec, &known)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pods_of_the_api_wait_for_its_services() {
+        let own = tree! { "metadata" => tree! { "annotations" => tree! { "kubernetes.io/config.source" => "file" } } };
+        assert!(check_services(&own, false).is_ok() && check_services(&Tree::Null, true).is_ok());
+        let why = "services have not yet been read at least once, cannot construct envvars";
+        assert_eq!(check_services(&Tree::Null, false), Err(why.to_string()));
+    }
+
+    #[test]
+    fn users_are_ids_and_not_root_where_they_must_not_be() {
+        let image = |uid: Option<i64>| images::Present { id: String::new(), uid, username: String::new() };
+        let check = |of_pod: &str, own: &str, uid: Option<i64>, expected: &str| {
+            let read = |text: &str| api::yaml::decode(text.as_bytes()).unwrap();
+            let pod = tree! { "spec" => tree! { "securityContext" => read(of_pod) } };
+            let spec = tree! { "name" => "c", "securityContext" => read(own) };
+            let said = check_user(&pod, &spec, &image(uid)).err().unwrap_or_default();
+            assert!(said.starts_with(expected) && said.is_empty() == expected.is_empty(), "{of_pod} {own}: {said}");
+        };
+        let (root, non_root) = ("container has runAsNonRoot and image will run as root", "{runAsNonRoot: true}");
+        check("{}", "{}", Some(0), "");
+        check(non_root, "{}", Some(1000), "");
+        check(non_root, "{}", Some(0), root);
+        check(non_root, "{}", Some(1 << 32), "the image's user 4294967296 is not an id: ids are 0 to 2147483647");
+        check("{}", "{}", Some(4_294_967_295), "the image's user 4294967295 is not an id");
+        check("{}", "{runAsUser: 1000}", Some(4_294_967_295), "");
+        check("{}", "{runAsUser: 4294967295}", None, "runAsUser 4294967295 is not an id");
+        check("{runAsGroup: -1}", "{}", None, "runAsGroup -1 is not an id");
+        check("{fsGroup: 2147483648}", "{}", None, "fsGroup 2147483648 is not an id");
+        check("{supplementalGroups: [1, 4294967296]}", "{}", None, "supplementalGroups 4294967296 is not an id");
+        check("{supplementalGroups: [2147483647]}", "{runAsUser: 2147483647}", None, "");
+    }
+
+    #[test]
+    fn an_image_that_is_missing_is_a_problem_of_those_who_mount_it() {
+        let problem = Problem { reason: "ErrImagePull".into(), message: "no such image".to_string() };
+        let images =
+            VolumeImages(vec![("good".to_string(), Ok(images::spec("a"))), ("bad".to_string(), Err(problem.clone()))]);
+        let of = |text: &str| images.of(&api::yaml::decode(text.as_bytes()).unwrap());
+        assert_eq!(of("{name: a}"), Ok(Vec::new()));
+        let good = of("{name: b, volumeMounts: [{name: other}, {name: good}]}").unwrap();
+        assert_eq!(good, [("good".to_string(), images::spec("a"))]);
+        assert_eq!(of("{name: c, volumeMounts: [{name: good}, {name: bad}]}"), Err(problem));
+    }
+}

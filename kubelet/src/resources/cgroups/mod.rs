@@ -1,0 +1,316 @@
+//! The cgroups of pods: one for all, below it one a class of service, below that one a pod. They are there, with
+//! their limits, before a sandbox is asked for; containers are put below them by the runtime.
+
+pub mod limits;
+pub mod names;
+pub mod oom;
+mod systemd;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use api::Tree;
+use cgroup::{Hierarchies, Resources};
+use stdx::sync::{Mutex, MutexGuard};
+
+use crate::config::{CgroupDriver, Config};
+use crate::model::pod;
+use crate::node::facts::{Devices, Machine};
+use crate::node::resources;
+use crate::pod::cri_config::resources::{Class, class};
+use limits::{Rules, Share};
+use names::CLASSES;
+
+pub struct Groups {
+    config: Arc<Config>,
+    /// None where groups are not made: all containers are below the root that is told.
+    hierarchies: Option<Hierarchies>,
+    rules: Rules,
+    /// What all pods together may have.
+    whole: Resources,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The pods that have a group, by uid.
+    taken: BTreeMap<String, Share>,
+    /// What the classes were given last.
+    written: BTreeMap<Class, Resources>,
+}
+
+impl Groups {
+    /// Makes the groups that do not belong to one pod. An error names what the machine cannot do.
+    pub fn open(config: Arc<Config>, machine: &Machine) -> Result<Groups, String> {
+        let hierarchies = match config.cgroups_per_qos {
+            true => Some(Hierarchies::detect().map_err(|error| error.to_string())?),
+            false => None,
+        };
+        let unified = hierarchies.as_ref().is_some_and(Hierarchies::unified_only);
+        check(&config, unified)?;
+        let rules = Rules {
+            cfs_period: config.cpu_cfs_quota.then(|| micros(&config)),
+            pins_cpus: config.pinning.cpu_static,
+            pids: Some(config.pod_pids_limit).filter(|most| *most > 0),
+            reserves: unified && config.reserves_memory,
+            page_sizes: machine.huge_pages.iter().map(|(size, _)| *size).collect(),
+        };
+        let groups = Groups { whole: whole(&config, machine), config, hierarchies, rules, state: Mutex::default() };
+        groups.begin()?;
+        Ok(groups)
+    }
+
+    /// Whether the machine has version 2 alone; false where that does not matter.
+    pub fn unified(&self) -> bool {
+        self.hierarchies.as_ref().is_some_and(Hierarchies::unified_only)
+    }
+
+    /// Whether the kernel counts what a group has written out.
+    pub fn counts_swap(&self) -> bool {
+        let Some(hierarchies) = &self.hierarchies else { return false };
+        let path = names::of_class(&self.config, Class::Guaranteed);
+        let directory = match self.unified() {
+            true => hierarchies.in_v2(&path).map(|directory| directory.join("memory.swap.max")),
+            false => hierarchies.in_v1("memory", &path).map(|directory| directory.join("memory.memsw.limit_in_bytes")),
+        };
+        directory.is_some_and(|file| file.exists())
+    }
+
+    fn begin(&self) -> Result<(), String> {
+        let Some(hierarchies) = &self.hierarchies else { return Ok(()) };
+        for class in CLASSES {
+            let path = names::of_class(&self.config, class);
+            hierarchies.create(&path).map_err(|error| error.to_string())?;
+        }
+        self.write_classes(hierarchies, &mut self.state())?;
+        self.limit_reserved(hierarchies)
+    }
+
+    /// Limits what is reserved for others: their groups must be there.
+    fn limit_reserved(&self, hierarchies: &Hierarchies) -> Result<(), String> {
+        let told = &self.config.allocatable;
+        let parts = [
+            ("system-reserved", "systemReservedCgroup", &told.system_reserved_cgroup, &told.system_reserved),
+            ("kube-reserved", "kubeReservedCgroup", &told.kube_reserved_cgroup, &told.kube_reserved),
+        ];
+        for (name, field, group, amounts) in parts {
+            let Some(limits) = limits::of_reserved(&told.enforced, name, amounts) else { continue };
+            let path = cgroup::parent_path(group);
+            if !hierarchies.has_group(&path) {
+                return Err(format!("{field}: the cgroup {group:?} does not exist"));
+            }
+            hierarchies.update(&path, &limits).map_err(|error| format!("{field}: {error}"))?;
+        }
+        Ok(())
+    }
+
+    /// Limits all pods together. It fails as long as they use more than they shall.
+    pub fn limit_all(&self) -> Result<(), String> {
+        let Some(hierarchies) = &self.hierarchies else { return Ok(()) };
+        self.write(hierarchies, (Class::Guaranteed, None), &self.whole)
+    }
+
+    /// The group of a pod, there and limited. One that is used already keeps what it has: it is resized step by step.
+    /// One in which nothing runs may have been left by a try that failed before it was limited.
+    pub async fn ensure(self: &Arc<Groups>, pod: &Tree) -> Result<(), String> {
+        let uid = pod::uid(pod).to_string();
+        if self.hierarchies.is_none() || self.state().taken.contains_key(&uid) {
+            return Ok(());
+        }
+        let (share, limits) = (limits::share(pod), limits::of_pod(pod, &self.rules));
+        self.apart(move |groups, hierarchies| {
+            let path = names::of_pod(&groups.config, share.class, &uid);
+            if !hierarchies.has_group(&path) || hierarchies.processes(&path).is_empty() {
+                hierarchies.create(&path).map_err(|error| error.to_string())?;
+                groups.write(hierarchies, (share.class, Some(&uid)), &limits)?;
+            }
+            let mut state = groups.state();
+            state.taken.insert(uid.clone(), share);
+            let written = groups.write_classes(hierarchies, &mut state);
+            if written.is_err() {
+                state.taken.remove(&uid);
+            }
+            written
+        })
+        .await
+    }
+
+    /// Gives the group of a pod other limits; what they do not name stays.
+    pub async fn limit(self: &Arc<Groups>, pod: &Tree, limits: Resources) -> Result<(), String> {
+        let (class, uid) = (class(pod), pod::uid(pod).to_string());
+        self.apart(move |groups, hierarchies| groups.write(hierarchies, (class, Some(&uid)), &limits)).await
+    }
+
+    /// Gives the group of a pod that part of other limits that is more than it has.
+    pub async fn grow(self: &Arc<Groups>, pod: &Tree, limits: Resources) -> Result<(), String> {
+        let (class, uid) = (class(pod), pod::uid(pod).to_string());
+        self.apart(move |groups, hierarchies| {
+            let now = hierarchies.limits(&names::of_pod(&groups.config, class, &uid));
+            groups.write(hierarchies, (class, Some(&uid)), &limits::grown(&now, &limits))
+        })
+        .await
+    }
+
+    /// Whether a pod's group may use more memory than that now.
+    pub fn shrinks_below(&self, pod: &Tree, limit: i64) -> bool {
+        let path = names::of_pod(&self.config, class(pod), pod::uid(pod));
+        let Some(hierarchies) = &self.hierarchies else { return false };
+        hierarchies.limits(&path).memory.is_none_or(|now| now > limit)
+    }
+
+    /// A pod weighs more or less in its class from now on.
+    pub async fn reweigh(self: &Arc<Groups>, pod: &Tree) -> Result<(), String> {
+        let (share, uid) = (limits::share(pod), pod::uid(pod).to_string());
+        self.apart(move |groups, hierarchies| {
+            let mut state = groups.state();
+            state.taken.insert(uid, share);
+            groups.write_classes(hierarchies, &mut state)
+        })
+        .await
+    }
+
+    /// What a pod's group should have.
+    pub fn limits_of(&self, pod: &Tree) -> Resources {
+        limits::of_pod(pod, &self.rules)
+    }
+
+    /// Bytes of memory that a pod has in use and that cannot be dropped; None where that is not known.
+    pub fn memory_of(&self, pod: &Tree) -> Option<i64> {
+        let path = names::of_pod(&self.config, class(pod), pod::uid(pod));
+        let usage = self.hierarchies.as_ref()?.usage(&path);
+        i64::try_from(usage.working_set_bytes).ok()
+    }
+
+    /// Removes the group of a pod that has ended, in all hierarchies; what has processes stays, and is an error.
+    pub async fn remove(self: &Arc<Groups>, pod: &Tree) -> Result<(), String> {
+        let uid = pod::uid(pod).to_string();
+        self.apart(move |groups, hierarchies| {
+            {
+                let mut state = groups.state();
+                state.taken.remove(&uid);
+                groups.write_classes(hierarchies, &mut state)?;
+            }
+            // What is known of the pod may not tell its class.
+            CLASSES.into_iter().try_for_each(|class| groups.remove_one(hierarchies, class, &uid))
+        })
+        .await
+    }
+
+    /// Removes the empty groups of pods that nobody knows: they ended while the agent was away.
+    pub async fn clean_up(self: &Arc<Groups>, is_known: impl Fn(&str) -> bool + Send + 'static) -> Result<(), String> {
+        self.apart(move |groups, hierarchies| {
+            for class in CLASSES {
+                let below = hierarchies.children(&names::of_class(&groups.config, class)).into_iter();
+                let uids = below.filter_map(|name| names::pod_of(&groups.config, class, &name));
+                for uid in uids.filter(|uid| !is_known(uid)) {
+                    let path = names::of_pod(&groups.config, class, &uid);
+                    if hierarchies.processes(&path).is_empty() {
+                        groups.remove_one(hierarchies, class, &uid)?;
+                    }
+                }
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    fn remove_one(&self, hierarchies: &Hierarchies, class: Class, uid: &str) -> Result<(), String> {
+        let path = names::of_pod(&self.config, class, uid);
+        if self.config.cgroup_driver == CgroupDriver::Systemd && hierarchies.has_group(&path) {
+            systemd::remove(&names::told(&self.config, class, Some(uid)))?;
+        }
+        hierarchies.remove(&path).map_err(|error| error.to_string())
+    }
+
+    fn write_classes(&self, hierarchies: &Hierarchies, state: &mut State) -> Result<(), String> {
+        for (class, resources) in limits::of_classes(&state.taken, &self.rules) {
+            if state.written.get(&class) != Some(&resources) {
+                self.write(hierarchies, (class, None), &resources)?;
+                state.written.insert(class, resources);
+            }
+        }
+        Ok(())
+    }
+
+    fn write(
+        &self,
+        hierarchies: &Hierarchies,
+        (class, uid): (Class, Option<&str>),
+        resources: &Resources,
+    ) -> Result<(), String> {
+        let path = match uid {
+            Some(uid) => names::of_pod(&self.config, class, uid),
+            None => names::of_class(&self.config, class),
+        };
+        let mut resources = resources.clone();
+        if self.config.cgroup_driver == CgroupDriver::Systemd {
+            systemd::set(&names::told(&self.config, class, uid), &resources, self.unified())?;
+            resources = Resources { hugepages: resources.hugepages, ..Resources::default() };
+        }
+        let warnings = hierarchies.update(&path, &resources).map_err(|error| error.to_string())?;
+        warnings.iter().for_each(|warning| tracing::debug!(path, warning, "a cgroup is not limited"));
+        Ok(())
+    }
+
+    /// The kernel may take its time: nobody else waits for it.
+    async fn apart(
+        self: &Arc<Groups>,
+        work: impl FnOnce(&Groups, &Hierarchies) -> Result<(), String> + Send + 'static,
+    ) -> Result<(), String> {
+        let groups = self.clone();
+        let done = tokio::task::spawn_blocking(move || match &groups.hierarchies {
+            Some(hierarchies) => work(&groups, hierarchies),
+            None => Ok(()),
+        });
+        done.await.unwrap_or_else(|error| Err(error.to_string()))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+}
+
+/// What cannot be done on this machine.
+fn check(config: &Config, unified: bool) -> Result<(), String> {
+    if config.cgroup_driver == CgroupDriver::Systemd && config.cgroups_per_qos && !systemd::runs() {
+        return Err("cgroupDriver (--cgroup-driver) systemd: systemd does not run this machine; it must be cgroupfs \
+                    here and in the container runtime"
+            .to_string());
+    }
+    if config.single_process_oom_kill == Some(false) && config.cgroups_per_qos && !unified {
+        return Err("singleProcessOOMKill false: cgroups of version 1 end single processes".to_string());
+    }
+    let version_2 = [
+        ("memoryThrottlingFactor", config.memory_throttling_factor.is_some()),
+        ("memoryReservationPolicy TieredReservation", config.reserves_memory),
+    ];
+    for (field, _) in version_2.iter().filter(|(_, is_set)| *is_set && config.cgroups_per_qos && !unified) {
+        tracing::warn!(field, "it holds for cgroups of version 2, which this machine does not have");
+    }
+    Ok(())
+}
+
+fn micros(config: &Config) -> i64 {
+    i64::try_from(config.cpu_cfs_quota_period.as_micros()).unwrap_or(100_000)
+}
+
+/// What all pods together may have: the machine, less what is reserved where that is enforced.
+fn whole(config: &Config, machine: &Machine) -> Resources {
+    let mut amounts = resources::capacity(config, machine, &Devices::default(), &api::Map::new());
+    if let Some(most) = most_processes(Path::new("/proc/sys/kernel")) {
+        amounts.insert("pid".to_string(), api::quantity::Quantity::new(most, api::quantity::Format::DecimalSI));
+    }
+    if config.allocatable.enforced.iter().any(|one| one == "pods") {
+        amounts = resources::unreserved(config, &amounts);
+    }
+    limits::of_part(&amounts)
+}
+
+/// The smaller of what ids and what tables allow.
+fn most_processes(directory: &Path) -> Option<i64> {
+    let read = |name: &str| std::fs::read_to_string(directory.join(name)).ok()?.trim().parse::<i64>().ok();
+    ["pid_max", "threads-max"].into_iter().filter_map(read).min()
+}

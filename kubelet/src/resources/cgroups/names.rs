@@ -1,0 +1,99 @@
+//! What the cgroups are called: as the runtime is told, and as they stand in the hierarchies.
+
+use api::Tree;
+
+use crate::config::{CgroupDriver, Config};
+use crate::model::pod;
+use crate::pod::cri_config::resources::{Class, class};
+
+/// The group of all pods.
+const ALL: &str = "kubepods";
+/// All classes that a pod may be in.
+pub const CLASSES: [Class; 3] = [Class::Guaranteed, Class::Burstable, Class::BestEffort];
+
+/// The cgroup that a pod's containers are in, as the runtime is told.
+pub fn parent(config: &Config, pod: &Tree) -> String {
+    if !config.cgroups_per_qos {
+        return config.cgroup_root.clone();
+    }
+    told(config, class(pod), Some(pod::uid(pod)))
+}
+
+/// The group of a pod, where it stands.
+pub fn of_pod(config: &Config, class: Class, uid: &str) -> String {
+    path(config, class, Some(uid))
+}
+
+/// The group of a class; guaranteed pods stand in that of all.
+pub fn of_class(config: &Config, class: Class) -> String {
+    path(config, class, None)
+}
+
+/// The name of a slice of systemd's, or a path.
+pub fn told(config: &Config, class: Class, uid: Option<&str>) -> String {
+    let class = match class {
+        Class::Guaranteed => None,
+        Class::Burstable => Some("burstable"),
+        Class::BestEffort => Some("besteffort"),
+    };
+    let root = config.cgroup_root.split('/').filter(|part| !part.is_empty());
+    let pod = uid.map(|uid| format!("pod{uid}"));
+    let parts = root.chain([ALL]).chain(class).map(str::to_string).chain(pod);
+    match config.cgroup_driver {
+        CgroupDriver::Cgroupfs => parts.map(|part| format!("/{part}")).collect(),
+        // Dashes are levels.
+        CgroupDriver::Systemd => {
+            let parts: Vec<String> = parts.map(|part| part.replace('-', "_")).collect();
+            format!("{}.slice", parts.join("-"))
+        }
+    }
+}
+
+fn path(config: &Config, class: Class, uid: Option<&str>) -> String {
+    cgroup::parent_path(&told(config, class, uid))
+}
+
+/// The uid of the pod whose group is called so.
+pub fn pod_of(config: &Config, class: Class, name: &str) -> Option<String> {
+    match config.cgroup_driver {
+        CgroupDriver::Cgroupfs => name.strip_prefix("pod").map(str::to_string),
+        CgroupDriver::Systemd => {
+            let class = told(config, class, None);
+            let rest = name.strip_suffix(".slice")?.strip_prefix(class.strip_suffix(".slice")?)?;
+            rest.strip_prefix("-pod").map(|uid| uid.replace('_', "-"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use api::tree;
+
+    use super::*;
+
+    #[test]
+    fn groups_are_called_as_either_driver_calls_them() {
+        let pod = tree! { "metadata" => tree! { "uid" => "1-2" }, "status" => tree! { "qosClass" => "Burstable" } };
+        let config =
+            |root: &str, cgroup_driver| Config { cgroup_root: root.to_string(), cgroup_driver, ..Config::default() };
+        let cases = [
+            ("/", CgroupDriver::Cgroupfs, "/kubepods/burstable/pod1-2", "/kubepods/burstable/pod1-2"),
+            ("/a/b", CgroupDriver::Cgroupfs, "/a/b/kubepods/burstable/pod1-2", "/a/b/kubepods/burstable/pod1-2"),
+            (
+                "/",
+                CgroupDriver::Systemd,
+                "kubepods-burstable-pod1_2.slice",
+                "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1_2.slice",
+            ),
+        ];
+        for (root, driver, told, stands) in cases {
+            let config = config(root, driver);
+            assert_eq!(parent(&config, &pod), told);
+            assert_eq!(of_pod(&config, Class::Burstable, "1-2"), stands);
+            let name = stands.rsplit('/').next().unwrap_or_default();
+            assert_eq!(pod_of(&config, Class::Burstable, name).as_deref(), Some("1-2"));
+        }
+        let one = Config { cgroups_per_qos: false, ..config("/x", CgroupDriver::Cgroupfs) };
+        assert_eq!(parent(&one, &pod), "/x");
+    }
+}

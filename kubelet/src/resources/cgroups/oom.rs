@@ -1,0 +1,110 @@
+//! Kills for want of memory that no pod is told of: the kernel's log says who was killed.
+
+use std::io;
+
+use rustix::fs::{Mode, OFlags, SeekFrom};
+use tokio::net::unix::pipe::Receiver;
+
+use crate::config::Config;
+use crate::pod::context::Agent;
+use crate::pod::cri_config::resources::Class;
+
+const LOG: &str = "/dev/kmsg";
+/// A record of the log is never longer.
+const RECORD: usize = 8192;
+
+/// A process that the kernel has killed.
+#[derive(Debug, PartialEq, Eq)]
+struct Kill {
+    process: String,
+    pid: i64,
+    /// The cgroup that it was in.
+    group: String,
+    /// It was a group that had no memory left, not the machine.
+    is_of_group: bool,
+}
+
+/// Tells of kills until the agent ends.
+pub async fn follow(agent: &Agent) {
+    if let Err(error) = read(agent).await {
+        tracing::warn!(file = LOG, %error, "kills for want of memory outside of pods are not told of");
+    }
+}
+
+async fn read(agent: &Agent) -> io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let log = rustix::fs::open(LOG, flags, Mode::empty())?;
+    // What was before has been told of, or never will be.
+    rustix::fs::seek(&log, SeekFrom::End(0))?;
+    // It is read like a pipe: one record at a time, as they come.
+    let log = Receiver::from_owned_fd_unchecked(log)?;
+    let mut record = vec![0; RECORD];
+    loop {
+        log.readable().await?;
+        match log.try_read(&mut record) {
+            Ok(length) => tell(agent, &String::from_utf8_lossy(&record[..length])),
+            // Another was faster, or the record was written over meanwhile.
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::BrokenPipe) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn tell(agent: &Agent, record: &str) {
+    if let Some(kill) = parse(record).filter(|kill| concerns_system(kill, &agent.config)) {
+        let text = format!("System OOM encountered, victim process: {}, pid: {}", kill.process, kill.pid);
+        agent.recorder.warning(&agent.reference(), "SystemOOM", text);
+    }
+}
+
+/// Those of pods are told with their containers; those within other groups are their owners' business.
+fn concerns_system(kill: &Kill, config: &Config) -> bool {
+    let pods = super::names::of_class(config, Class::Guaranteed);
+    let in_pods = kill.group == pods || kill.group.starts_with(&format!("{pods}/"));
+    !in_pods && (!kill.is_of_group || kill.group == "/")
+}
+
+/// A line such as `3,9,1,-;oom-kill:constraint=CONSTRAINT_NONE,…,task_memcg=/a,task=b,pid=4,uid=0`.
+fn parse(record: &str) -> Option<Kill> {
+    let (_, text) = record.split_once(';')?;
+    let fields = text.lines().next()?.strip_prefix("oom-kill:")?;
+    // A process may be called anything: its name stands between two that are known.
+    let (front, rest) = fields.split_once(",task=")?;
+    let (process, rest) = rest.rsplit_once(",pid=")?;
+    let field = |name: &str| front.split(',').find_map(|field| field.strip_prefix(name)?.strip_prefix('='));
+    Some(Kill {
+        process: process.to_string(),
+        pid: rest.split(',').next()?.parse().ok()?,
+        group: field("task_memcg")?.to_string(),
+        is_of_group: field("constraint") == Some("CONSTRAINT_MEMCG"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kills_outside_of_pods_are_told() {
+        let line = |constraint: &str, group: &str, task: &str| {
+            format!(
+                "3,9,1,-;oom-kill:constraint={constraint},nodemask=(null),cpuset=/,mems_allowed=0,global_oom,\
+                 task_memcg={group},task={task},pid=4711,uid=0\n SUBSYSTEM=x\n"
+            )
+        };
+        let cases = [
+            (line("CONSTRAINT_NONE", "/", "a"), Some(("a", true))),
+            (line("CONSTRAINT_NONE", "/system.slice/x", "b,pid=1"), Some(("b,pid=1", true))),
+            (line("CONSTRAINT_MEMCG", "/system.slice/x", "b"), Some(("b", false))),
+            (line("CONSTRAINT_NONE", "/kubepods/burstable/podu/c", "d"), Some(("d", false))),
+            ("6,1,2,-;eth0: link up".to_string(), None),
+            ("nonsense".to_string(), None),
+        ];
+        for (record, expected) in cases {
+            let found = parse(&record);
+            let told = found.as_ref().map(|kill| (kill.process.as_str(), concerns_system(kill, &Config::default())));
+            assert_eq!(told, expected, "{record}");
+            assert!(found.is_none_or(|kill| kill.pid == 4711));
+        }
+    }
+}

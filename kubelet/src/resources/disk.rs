@@ -1,0 +1,208 @@
+//! What directories take on disk. Looking is dear where there are many files: it is done for those who ask, beside
+//! everything else, and kept for a while.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::AddAssign;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::Clock;
+use stdx::sync::{Mutex, MutexGuard};
+
+use crate::server::{Filesystem, machine};
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Used {
+    pub bytes: u64,
+    pub inodes: u64,
+}
+
+impl AddAssign for Used {
+    fn add_assign(&mut self, other: Used) {
+        self.bytes += other.bytes;
+        self.inodes += other.inodes;
+    }
+}
+
+/// A directory, or a file, and all below it on the same file system. What has several names counts once.
+pub fn measure(root: &Path) -> Used {
+    let Ok(meta) = std::fs::symlink_metadata(root) else { return Used::default() };
+    let device = meta.dev();
+    let mut sum = of(&meta);
+    let (mut directories, mut linked) = (Vec::new(), BTreeSet::new());
+    if meta.is_dir() {
+        directories.push(root.to_path_buf());
+    }
+    while let Some(directory) = directories.pop() {
+        for entry in std::fs::read_dir(&directory).into_iter().flatten().flatten() {
+            let Ok(meta) = entry.metadata() else { continue };
+            let again = !meta.is_dir() && meta.nlink() > 1 && !linked.insert(meta.ino());
+            if meta.dev() != device || again {
+                continue;
+            }
+            sum += of(&meta);
+            if meta.is_dir() {
+                directories.push(entry.path());
+            }
+        }
+    }
+    sum
+}
+
+fn of(meta: &std::fs::Metadata) -> Used {
+    Used { bytes: meta.blocks() * 512, inodes: 1 }
+}
+
+/// Something on a disk.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// A directory, or a file, whose contents are counted.
+    Tree(PathBuf),
+    /// A file system of its own, which counts itself.
+    Mount(PathBuf),
+}
+
+/// What a place takes, and the file system that it is on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Found {
+    pub used: Used,
+    pub whole: Filesystem,
+}
+
+fn find(place: &Place) -> Found {
+    let (Place::Tree(path) | Place::Mount(path)) = place;
+    let whole = machine::filesystem(path).unwrap_or_default();
+    let used = match place {
+        Place::Tree(path) => measure(path),
+        Place::Mount(_) => Used { bytes: whole.used, inodes: whole.inodes_used },
+    };
+    Found { used, whole }
+}
+
+/// So long waits who asks; what is not known by then is told next time.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// What nobody has asked for in so many periods is forgotten.
+const KEPT_PERIODS: u32 = 10;
+
+pub struct Disks {
+    clock: Arc<dyn Clock>,
+    /// None where directories are not measured at all.
+    period: Option<Duration>,
+    known: Mutex<BTreeMap<Place, Known>>,
+    /// One looks at a time.
+    turn: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Known {
+    found: Option<Found>,
+    /// Nanoseconds since the epoch.
+    measured: i64,
+    asked: i64,
+}
+
+impl Disks {
+    pub fn new(clock: Arc<dyn Clock>, period: Option<Duration>) -> Arc<Disks> {
+        Arc::new(Disks { clock, period, known: Mutex::default(), turn: tokio::sync::Mutex::default() })
+    }
+
+    /// What is known of places, none of it older than a period; what is not known in time is missing.
+    pub async fn of(self: &Arc<Disks>, places: &[Place]) -> BTreeMap<Place, Found> {
+        let Some(period) = self.period else { return BTreeMap::new() };
+        let now = self.now();
+        let stale: Vec<Place> = {
+            let mut known = self.known();
+            for place in places {
+                known.entry(place.clone()).or_default().asked = now;
+            }
+            known.retain(|_, one| now - one.asked <= nanos(period * KEPT_PERIODS));
+            let is_stale = |place: &&Place| known.get(*place).is_none_or(|one| one.is_stale(now, period));
+            places.iter().filter(is_stale).cloned().collect()
+        };
+        if !stale.is_empty() {
+            let disks = self.clone();
+            let looking = tokio::spawn(async move { disks.look(stale, period).await });
+            let _ = tokio::time::timeout(PATIENCE, looking).await;
+        }
+        let known = self.known();
+        places.iter().filter_map(|place| Some((place.clone(), known.get(place)?.found?))).collect()
+    }
+
+    async fn look(&self, places: Vec<Place>, period: Duration) {
+        let _turn = self.turn.lock().await;
+        for place in places {
+            let now = self.now();
+            // Somebody else may have asked for it, and had their turn.
+            if self.known().get(&place).is_some_and(|one| !one.is_stale(now, period)) {
+                continue;
+            }
+            let looked_at = place.clone();
+            let found = tokio::task::spawn_blocking(move || find(&looked_at)).await.unwrap_or_default();
+            let measured = self.now();
+            let mut known = self.known();
+            let one = known.entry(place).or_default();
+            *one = Known { found: Some(found), measured, asked: one.asked };
+        }
+    }
+
+    fn now(&self) -> i64 {
+        let now = self.clock.now();
+        now.seconds * 1_000_000_000 + i64::from(now.nanos)
+    }
+
+    fn known(&self) -> MutexGuard<'_, BTreeMap<Place, Known>> {
+        self.known.lock()
+    }
+}
+
+impl Known {
+    fn is_stale(&self, now: i64, period: Duration) -> bool {
+        self.found.is_none() || now - self.measured >= nanos(period)
+    }
+}
+
+fn nanos(duration: Duration) -> i64 {
+    i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use client::RuntimeClock;
+
+    use super::*;
+
+    #[test]
+    fn a_directory_is_measured_with_all_below_it() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let write = |name: &str, size: usize| std::fs::write(dir.path().join(name), vec![1; size]).expect("a file");
+        let empty = measure(dir.path());
+        assert_eq!(empty.inodes, 1);
+        std::fs::create_dir(dir.path().join("below")).expect("a directory");
+        write("below/a", 100_000);
+        std::fs::hard_link(dir.path().join("below/a"), dir.path().join("b")).expect("a link");
+        std::os::unix::fs::symlink("/", dir.path().join("c")).expect("a link");
+        let used = measure(dir.path());
+        assert_eq!(used.inodes, 4);
+        assert!((100_000..150_000).contains(&(used.bytes - empty.bytes)), "{used:?}");
+        assert_eq!(measure(&dir.path().join("none")), Used::default());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_known_is_kept_for_a_period() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("a");
+        let clock = Arc::new(RuntimeClock::starting_at(Duration::from_secs(1000)));
+        let disks = Disks::new(clock.clone(), Some(Duration::from_secs(60)));
+        let asked = [Place::Tree(path.clone())];
+        let bytes = async || disks.of(&asked).await.values().next().map(|found| found.used.bytes);
+        assert_eq!(bytes().await, Some(0));
+        std::fs::write(&path, vec![1; 9000]).expect("a file");
+        tokio::time::advance(Duration::from_secs(59)).await;
+        assert_eq!(bytes().await, Some(0), "it is not looked at again so soon");
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(bytes().await.is_some_and(|bytes| bytes >= 9000));
+        assert!(Disks::new(clock, None).of(&asked).await.is_empty());
+    }
+}

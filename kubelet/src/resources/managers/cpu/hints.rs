@@ -1,0 +1,82 @@
+//! Where CPUs could be had.
+
+use api::Tree;
+
+use super::super::numa::{Hint, Hints, Mask, hints};
+use super::super::wants;
+use super::{Policy, State};
+use crate::model::cpuset::CpuSet;
+use crate::model::pod;
+
+impl Policy {
+    pub fn hints(&self, state: &State, pod: &Tree, spec: &Tree) -> Hints {
+        let wanted = wants::cpus(pod, spec);
+        if wanted == 0 {
+            return Hints::new();
+        }
+        let hints = match state.of(pod::uid(pod), spec.str("name")) {
+            Some(has) if has.len() != wanted => Vec::new(),
+            Some(has) => self.hints_of(has, &CpuSet::default(), wanted),
+            None => self.hints_of(&state.shared.without(&self.reserved), &state.reusable(pod), wanted),
+        };
+        named(hints)
+    }
+
+    /// For the pod as a whole.
+    pub fn pod_hints(&self, state: &State, pod: &Tree) -> Hints {
+        let wanted = wants::at_once(pod, |spec| wants::cpus(pod, spec) as u64);
+        let Some(wanted) = usize::try_from(wanted).ok().filter(|wanted| *wanted > 0) else { return Hints::new() };
+        let mut has = CpuSet::default();
+        for spec in wants::containers(pod) {
+            let Some(cpus) = state.of(pod::uid(pod), spec.str("name")) else { continue };
+            if cpus.len() != wants::cpus(pod, spec) {
+                return named(Vec::new());
+            }
+            has = has.with(cpus);
+        }
+        if has.len() == wanted {
+            return named(self.hints_of(&has, &CpuSet::default(), wanted));
+        }
+        let reusable = state.reusable(pod).with(&has);
+        named(self.hints_of(&state.shared.without(&self.reserved), &reusable, wanted))
+    }
+
+    fn hints_of(&self, free: &CpuSet, reusable: &CpuSet, wanted: usize) -> Vec<Hint> {
+        let machine = &self.machine;
+        let count = |cpus: &CpuSet, mask: Mask| {
+            cpus.iter().filter(|cpu| machine.cpus.get(cpu).is_some_and(|cpu| mask.has(cpu.node))).count()
+        };
+        let all = machine.all();
+        let nodes: Vec<u32> = machine.parts(&all, |cpu| cpu.node).into_keys().collect();
+        let holds = |mask: Mask| count(&all, mask) >= wanted;
+        // What is used again must be among them.
+        let fits = |mask: Mask| count(reusable, mask) == reusable.len() && count(free, mask) + reusable.len() >= wanted;
+        let mut hints = hints(&nodes, holds, fits);
+        if self.options.align_by_socket {
+            self.prefer_sockets(&mut hints, &nodes, holds);
+        }
+        hints
+    }
+
+    /// Nodes of as few sockets as can be are as good as the fewest nodes.
+    fn prefer_sockets(&self, hints: &mut [Hint], nodes: &[u32], holds: impl Fn(Mask) -> bool) {
+        let masks = super::super::numa::masks(nodes);
+        let fewest = masks.iter().find(|mask| holds(**mask)).map_or(nodes.len(), |mask| mask.count() as usize);
+        let per_socket = nodes.len() / self.machine.count(|cpu| cpu.socket).max(1);
+        if per_socket == 0 {
+            return;
+        }
+        let sockets = |mask: Mask| {
+            let nodes: Vec<u32> = mask.bits().collect();
+            let cpus = self.machine.within(&self.machine.all(), |cpu| cpu.node, &nodes);
+            self.machine.parts(&cpus, |cpu| cpu.socket).len()
+        };
+        for hint in hints {
+            hint.preferred |= hint.affinity.is_some_and(|mask| sockets(mask) == fewest.div_ceil(per_socket));
+        }
+    }
+}
+
+fn named(hints: Vec<Hint>) -> Hints {
+    Hints::from([("cpu".to_string(), Some(hints))])
+}

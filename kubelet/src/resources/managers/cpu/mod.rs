@@ -1,0 +1,242 @@
+//! CPUs of their own for containers that ask for whole ones in Guaranteed pods; all others share what is left. Pure:
+//! who has what is a value, kept by the caller.
+
+mod hints;
+mod options;
+mod take;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use api::{Tree, tree};
+
+use super::machine::Machine;
+use super::numa::Mask;
+use super::{Refusal, wants};
+use crate::model::cpuset::CpuSet;
+use crate::model::pod;
+pub use options::Options;
+use take::{Manner, take};
+
+/// Who has which CPUs: by pod and container.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct State {
+    /// All that nobody has for himself.
+    pub shared: CpuSet,
+    pub given: BTreeMap<String, BTreeMap<String, CpuSet>>,
+}
+
+/// The static policy.
+#[derive(Debug, Clone)]
+pub struct Policy {
+    pub machine: Arc<Machine>,
+    pub options: Options,
+    /// Never given to anybody.
+    pub reserved: CpuSet,
+    /// With all other threads of their cores.
+    reserved_cores: CpuSet,
+}
+
+/// What the node keeps for itself.
+pub enum Reserved<'a> {
+    These(&'a CpuSet),
+    Milli(i64),
+}
+
+impl Policy {
+    pub fn new(machine: Arc<Machine>, options: Options, reserved: Reserved<'_>) -> Result<Policy, String> {
+        if options.align_by_socket && machine.count(|cpu| cpu.socket) > machine.count(|cpu| cpu.node) {
+            return Err(
+                "Align by socket is not compatible with hardware where number of sockets are more than number \
+                        of NUMA"
+                    .to_string(),
+            );
+        }
+        let mut policy = Policy { machine, options, reserved: CpuSet::default(), reserved_cores: CpuSet::default() };
+        policy.reserved = match reserved {
+            Reserved::These(cpus) if policy.machine.all().contains_all(cpus) => cpus.clone(),
+            Reserved::These(cpus) => {
+                return Err(format!("there are no CPUs {} to reserve", cpus.without(&policy.machine.all())));
+            }
+            Reserved::Milli(milli) => {
+                policy.choose(&policy.machine.all(), usize::try_from((milli + 999) / 1000).unwrap_or(0))?
+            }
+        };
+        if policy.reserved.is_empty() {
+            return Err(
+                "the static policy requires systemreserved.cpu + kubereserved.cpu to be greater than zero".to_string()
+            );
+        }
+        let cores: Vec<u32> = policy.machine.parts(&policy.reserved, |cpu| cpu.core).into_keys().collect();
+        policy.reserved_cores = policy.machine.within(&policy.machine.all(), |cpu| cpu.core, &cores);
+        Ok(policy)
+    }
+
+    /// All that can be shared or given.
+    fn usable(&self) -> CpuSet {
+        match self.options.strict_reservation {
+            true => self.machine.all().without(&self.reserved),
+            false => self.machine.all(),
+        }
+    }
+
+    pub fn fresh(&self) -> State {
+        State { shared: self.usable(), given: BTreeMap::new() }
+    }
+
+    /// CPUs that containers may have for themselves.
+    pub fn allocatable(&self) -> CpuSet {
+        self.machine.all().without(&self.reserved)
+    }
+
+    /// Whether what was kept fits this machine and what it is told.
+    pub fn check(&self, state: &State) -> Result<(), String> {
+        let (reserved, shared) = (&self.reserved, &state.shared);
+        if shared.is_empty() && !state.given.is_empty() {
+            return Err("default cpuset cannot be empty".to_string());
+        }
+        let both = reserved.and(shared);
+        if self.options.strict_reservation && !both.is_empty() {
+            return Err(format!(
+                "some of strictly reserved cpus: \"{both}\" are present in defaultCpuSet: \"{shared}\""
+            ));
+        }
+        if !self.options.strict_reservation && both != *reserved {
+            return Err(format!("not all reserved cpus: \"{reserved}\" are present in defaultCpuSet: \"{shared}\""));
+        }
+        let mut known = shared.clone();
+        for (pod, containers) in &state.given {
+            for (container, cpus) in containers {
+                if !cpus.and(shared).is_empty() {
+                    return Err(format!(
+                        "pod: {pod}, container: {container} cpuset: \"{cpus}\" overlaps with default cpuset \"{shared}\""
+                    ));
+                }
+                known = known.with(cpus);
+            }
+        }
+        let usable = self.usable();
+        if known != usable {
+            return Err(format!(
+                "current set of available CPUs \"{usable}\" doesn't match with CPUs in state \"{known}\""
+            ));
+        }
+        Ok(())
+    }
+
+    /// Gives a container what it wants for itself; nothing happens where it has that already, or wants nothing.
+    pub fn allocate(&self, state: &mut State, pod: &Tree, spec: &Tree, near: Option<Mask>) -> Result<(), Refusal> {
+        let wanted = wants::cpus(pod, spec);
+        if wanted == 0 {
+            return Ok(());
+        }
+        let (uid, name) = (pod::uid(pod), spec.str("name"));
+        if state.of(uid, name).is_some() {
+            return Ok(());
+        }
+        if self.options.full_cores_only {
+            self.check_cores(state, wanted)?;
+        }
+        let free = state.shared.without(&self.reserved).with(&state.reusable(pod));
+        let given = self.choose_near(&free, wanted, near).map_err(Refusal::Unexpected)?;
+        state.shared = state.shared.without(&given);
+        state.given.entry(uid.to_string()).or_default().insert(name.to_string(), given);
+        Ok(())
+    }
+
+    fn check_cores(&self, state: &State, wanted: usize) -> Result<(), Refusal> {
+        let threads = self.machine.cpus_per_core();
+        if !wanted.is_multiple_of(threads) {
+            return Err(Refusal::Smt(format!(
+                "SMT Alignment Error: requested {wanted} cpus not multiple cpus per core = {threads}"
+            )));
+        }
+        let free = state.shared.without(&self.reserved_cores).len();
+        if wanted > free {
+            return Err(Refusal::Smt(format!(
+                "SMT Alignment Error: not enough free physical CPUs: available physical CPUs = {free}, requested CPUs = \
+                 {wanted}, CPUs per core = {threads}"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Those of the nodes first, as many as there are.
+    fn choose_near(&self, free: &CpuSet, wanted: usize, near: Option<Mask>) -> Result<CpuSet, String> {
+        let close = near.map(|near| self.close_to(near, free)).unwrap_or_default();
+        let first = self.choose(&close, wanted.min(close.len()))?;
+        let rest = self.choose(&free.without(&first), wanted - first.len())?;
+        Ok(first.with(&rest))
+    }
+
+    fn close_to(&self, near: Mask, free: &CpuSet) -> CpuSet {
+        let nodes: Vec<u32> = near.bits().collect();
+        let close = self.machine.within(&self.machine.all(), |cpu| cpu.node, &nodes);
+        if !self.options.align_by_socket {
+            return close.and(free);
+        }
+        let sockets: Vec<u32> = self.machine.parts(&close, |cpu| cpu.socket).into_keys().collect();
+        self.machine.within(free, |cpu| cpu.socket, &sockets)
+    }
+
+    fn choose(&self, free: &CpuSet, wanted: usize) -> Result<CpuSet, String> {
+        let group = if self.options.full_cores_only { self.machine.cpus_per_core() } else { 1 };
+        let manner = Manner {
+            spread: self.options.distribute_over_cores,
+            by_cache: self.options.prefer_cache,
+            distribute: self.options.distribute_over_nodes.then_some(group),
+        };
+        take(&self.machine, free, wanted, manner)
+    }
+}
+
+impl State {
+    /// What a container has for itself.
+    pub fn of(&self, uid: &str, container: &str) -> Option<&CpuSet> {
+        self.given.get(uid)?.get(container)
+    }
+
+    /// What those had that prepare the pod; they are done when others begin.
+    fn reusable(&self, pod: &Tree) -> CpuSet {
+        let mut reusable = CpuSet::default();
+        for spec in wants::containers(pod) {
+            let Some(cpus) = self.of(pod::uid(pod), spec.str("name")) else { continue };
+            reusable = match wants::is_passing(pod, spec) {
+                true => reusable.with(cpus),
+                false => reusable.without(cpus),
+            };
+        }
+        reusable
+    }
+
+    /// What a pod had is everybody's again; false where it had nothing.
+    pub fn release(&mut self, uid: &str) -> bool {
+        let Some(containers) = self.given.remove(uid) else { return false };
+        self.shared = containers.values().fold(self.shared.clone(), |shared, cpus| shared.with(cpus));
+        true
+    }
+
+    pub fn shown(&self) -> Tree {
+        let mut entries = tree! {};
+        for (uid, containers) in &self.given {
+            for (name, cpus) in containers {
+                entries.child(uid).set(name, cpus.to_string());
+            }
+        }
+        tree! { "policyName" => "static", "defaultCpuSet" => self.shared.to_string(), "entries" => entries }
+    }
+
+    pub fn read(tree: &Tree) -> Result<State, String> {
+        let set = |text: &str| CpuSet::parse(text);
+        let mut given = BTreeMap::new();
+        for (uid, containers) in tree.map("entries").iter() {
+            let containers = containers.as_map().into_iter().flat_map(|map| map.iter());
+            let containers =
+                containers.map(|(name, cpus)| Ok((name.to_string(), set(cpus.as_str().unwrap_or_default())?)));
+            given.insert(uid.to_string(), containers.collect::<Result<_, String>>()?);
+        }
+        Ok(State { shared: set(tree.str("defaultCpuSet"))?, given })
+    }
+}

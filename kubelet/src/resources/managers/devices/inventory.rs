@@ -1,0 +1,370 @@
+//! Which devices there are, who has them, and what follows from that. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use api::quantity::{Format, Quantity};
+use api::{Tree, base64, tree};
+use prost::Message;
+
+use super::super::numa::{Hint, Mask, hints};
+use super::super::wants;
+use super::wire::{self, ContainerAllocateResponse};
+use crate::model::pod;
+use crate::node::facts;
+
+/// How long a plugin that is gone may take to come back before its resource is gone too.
+const GRACE_SECONDS: i64 = 300;
+
+pub type Ids = BTreeSet<String>;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Device {
+    pub is_healthy: bool,
+    /// None where the plugin says nothing of it.
+    pub nodes: Option<Vec<u32>>,
+}
+
+/// A resource that a plugin has made known.
+#[derive(Debug, Clone, Default)]
+pub struct Resource {
+    pub devices: BTreeMap<String, Device>,
+    /// Since when nobody speaks for it, in seconds since the epoch.
+    pub silent_since: Option<i64>,
+}
+
+/// What a container has of a resource.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Share {
+    /// With the NUMA nodes of each.
+    pub devices: BTreeMap<String, Vec<u32>>,
+    pub answer: ContainerAllocateResponse,
+}
+
+/// By pod, container and resource.
+pub type Given = BTreeMap<String, BTreeMap<String, BTreeMap<String, Share>>>;
+
+#[derive(Debug, Clone, Default)]
+pub struct Inventory {
+    pub resources: BTreeMap<String, Resource>,
+    pub given: Given,
+}
+
+pub fn read_device(device: &wire::Device) -> Device {
+    let nodes = device
+        .topology
+        .as_ref()
+        .map(|topology| topology.nodes.iter().filter_map(|node| u32::try_from(node.id).ok()).collect());
+    Device { is_healthy: device.health == wire::HEALTHY, nodes }
+}
+
+impl Inventory {
+    pub fn of(&self, uid: &str, container: &str) -> Option<&BTreeMap<String, Share>> {
+        self.given.get(uid)?.get(container)
+    }
+
+    /// The devices of a resource that a container has.
+    pub fn ids(&self, uid: &str, container: &str, resource: &str) -> Option<Ids> {
+        let share = self.of(uid, container)?.get(resource)?;
+        Some(share.devices.keys().cloned().collect())
+    }
+
+    fn in_use(&self, resource: &str) -> Ids {
+        let shares = self.given.values().flat_map(BTreeMap::values).filter_map(|resources| resources.get(resource));
+        shares.flat_map(|share| share.devices.keys().cloned()).collect()
+    }
+
+    /// Healthy, and nobody's.
+    pub fn free(&self, resource: &str) -> Ids {
+        let Some(known) = self.resources.get(resource) else { return Ids::new() };
+        let healthy = known.devices.iter().filter(|(_, device)| device.is_healthy).map(|(id, _)| id.clone());
+        &healthy.collect::<Ids>() - &self.in_use(resource)
+    }
+
+    /// What those had that prepare the pod and are done when others begin.
+    pub fn reusable(&self, pod: &Tree, resource: &str) -> Ids {
+        let mut reusable = Ids::new();
+        for spec in wants::containers(pod) {
+            let Some(ids) = self.ids(pod::uid(pod), spec.str("name"), resource) else { continue };
+            reusable = match wants::is_passing(pod, spec) {
+                true => &reusable | &ids,
+                false => &reusable - &ids,
+            };
+        }
+        reusable
+    }
+
+    /// Takes over what a plugin says that it has; the pods whose devices are not as they were.
+    pub fn update(&mut self, resource: &str, devices: BTreeMap<String, Device>) -> Vec<String> {
+        let known = self.resources.entry(resource.to_string()).or_default();
+        let before = std::mem::replace(&mut known.devices, devices);
+        let after = self.resources.get(resource).map(|known| known.devices.clone()).unwrap_or_default();
+        let health = |of: &BTreeMap<String, Device>, id: &String| of.get(id).map(|device| device.is_healthy);
+        let has_changed = |containers: &BTreeMap<String, BTreeMap<String, Share>>| {
+            let shares = containers.values().filter_map(|resources| resources.get(resource));
+            shares.flat_map(|share| share.devices.keys()).any(|id| health(&before, id) != health(&after, id))
+        };
+        self.given.iter().filter(|(_, containers)| has_changed(containers)).map(|(uid, _)| uid.clone()).collect()
+    }
+
+    /// Nobody speaks for a resource any more: nothing of it is healthy.
+    pub fn silence(&mut self, resource: &str, now: i64) -> Vec<String> {
+        let Some(known) = self.resources.get_mut(resource) else { return Vec::new() };
+        known.silent_since = Some(now);
+        let mut devices = known.devices.clone();
+        devices.values_mut().for_each(|device| device.is_healthy = false);
+        self.update(resource, devices)
+    }
+
+    /// Forgets resources nobody has spoken for in a long time; their names.
+    pub fn expire(&mut self, now: i64) -> Vec<String> {
+        let is_over = |known: &Resource| known.silent_since.is_some_and(|since| now - since >= GRACE_SECONDS);
+        let gone: Vec<String> =
+            self.resources.iter().filter(|(_, known)| is_over(known)).map(|(name, _)| name.clone()).collect();
+        self.resources.retain(|name, _| !gone.contains(name));
+        gone
+    }
+
+    /// When the next one is to be forgotten.
+    pub fn next_expiry(&self) -> Option<i64> {
+        self.resources.values().filter_map(|known| known.silent_since).min().map(|since| since + GRACE_SECONDS)
+    }
+
+    /// What the node says that it has.
+    pub fn report(&self, removed: &BTreeSet<String>) -> facts::Devices {
+        let count = |number: usize| Quantity::new(i64::try_from(number).unwrap_or(i64::MAX), Format::DecimalSI);
+        let mut report = facts::Devices::default();
+        for (name, known) in &self.resources {
+            let healthy = known.devices.values().filter(|device| device.is_healthy).count();
+            report.capacity.insert(name.clone(), count(known.devices.len()));
+            report.allocatable.insert(name.clone(), count(healthy));
+        }
+        report.removed = removed.iter().filter(|name| !self.resources.contains_key(*name)).cloned().collect();
+        report
+    }
+
+    /// The nodes that a device is at.
+    fn mask(&self, resource: &str, id: &str) -> Option<Mask> {
+        let device = self.resources.get(resource)?.devices.get(id)?;
+        device.nodes.as_ref().map(|nodes| nodes.iter().copied().collect())
+    }
+
+    fn has_places(&self, resource: &str) -> bool {
+        self.resources.get(resource).is_some_and(|known| known.devices.values().any(|device| device.nodes.is_some()))
+    }
+
+    /// Where devices could be had; none where it does not matter.
+    pub fn hints(
+        &self,
+        nodes: &[u32],
+        resource: &str,
+        has: Option<&Ids>,
+        reusable: &Ids,
+        wanted: usize,
+    ) -> Option<Vec<Hint>> {
+        if !self.has_places(resource) {
+            return None;
+        }
+        let (free, reusable) = match has {
+            Some(has) if has.len() != wanted => return Some(Vec::new()),
+            Some(has) => (has.clone(), Ids::new()),
+            None => (self.free(resource), reusable.clone()),
+        };
+        if (&free | &reusable).len() < wanted {
+            return Some(Vec::new());
+        }
+        let is_at = |id: &String, mask: Mask| self.mask(resource, id).is_some_and(|at| at.and(mask).count() > 0);
+        let all: Ids =
+            self.resources.get(resource).map(|known| known.devices.keys().cloned().collect()).unwrap_or_default();
+        let count = |ids: &Ids, mask: Mask| ids.iter().filter(|id| is_at(id, mask)).count();
+        let holds = |mask: Mask| count(&all, mask) >= wanted;
+        let fits = |mask: Mask| {
+            let placed = reusable.iter().filter(|id| self.mask(resource, id).is_some());
+            placed.clone().all(|id| is_at(id, mask)) && placed.count() + count(&free, mask) >= wanted
+        };
+        Some(hints(nodes, holds, fits))
+    }
+
+    /// Free ones by their place: in `near`, elsewhere, nowhere.
+    fn sort(&self, resource: &str, free: &Ids, near: Option<Mask>) -> [Vec<String>; 3] {
+        let mut sorted: [Vec<String>; 3] = Default::default();
+        let Some(near) = near.filter(|_| self.has_places(resource)) else {
+            sorted[2] = free.iter().cloned().collect();
+            return sorted;
+        };
+        for id in free {
+            let at = match self.mask(resource, id).filter(|mask| mask.count() > 0) {
+                Some(mask) if mask.and(near).count() > 0 => 0,
+                Some(_) => 1,
+                None => 2,
+            };
+            sorted[at].push(id.clone());
+        }
+        sorted
+    }
+
+    /// What a container is to get of a resource; None where it has it already.
+    pub fn choose(
+        &self,
+        pod: &Tree,
+        container: &str,
+        resource: &str,
+        wanted: usize,
+        near: Option<Mask>,
+    ) -> Result<Option<Choice>, String> {
+        let uid = pod::uid(pod);
+        let Some(known) = self.resources.get(resource) else {
+            return Err(format!("cannot allocate unregistered device {resource}"));
+        };
+        let is_healthy = |id: &String| known.devices.get(id).is_some_and(|device| device.is_healthy);
+        if !known.devices.keys().any(is_healthy) {
+            return Err(format!("no healthy devices present; cannot allocate unhealthy devices {resource}"));
+        }
+        if let Some(has) = self.ids(uid, container, resource) {
+            // It may have had them before the machine was started again.
+            if !has.iter().all(is_healthy) {
+                return Err(format!(
+                    "previously allocated devices are no longer healthy; cannot allocate unhealthy devices {resource}"
+                ));
+            }
+            return match has.len() == wanted {
+                true => Ok(None),
+                false => Err(format!(
+                    "pod {uid:?} container {container:?} changed request for resource {resource:?} from {} to {wanted}",
+                    has.len()
+                )),
+            };
+        }
+        let taken: Ids = self.reusable(pod, resource).into_iter().take(wanted).collect();
+        let needed = wanted - taken.len();
+        let free = self.free(resource);
+        if free.len() < needed {
+            return Err(format!(
+                "requested number of devices unavailable for {resource}. Requested: {needed}, Available: {}",
+                free.len()
+            ));
+        }
+        let sorted = self.sort(resource, &free, near);
+        Ok(Some(Choice::new(taken, wanted, free, sorted)))
+    }
+
+    pub fn give(&mut self, uid: &str, container: &str, resource: &str, ids: &Ids, answer: ContainerAllocateResponse) {
+        let known = self.resources.get(resource);
+        let nodes = |id: &String| known.and_then(|known| known.devices.get(id)?.nodes.clone()).unwrap_or_default();
+        let devices = ids.iter().map(|id| (id.clone(), nodes(id))).collect();
+        let containers = self.given.entry(uid.to_string()).or_default();
+        let resources = containers.entry(container.to_string()).or_default();
+        resources.insert(resource.to_string(), Share { devices, answer });
+    }
+
+    /// `allocatedResourcesStatus` of a container.
+    pub fn health(&self, uid: &str, container: &str) -> Vec<Tree> {
+        let one = |(resource, share): (&String, &Share)| {
+            let known = self.resources.get(resource);
+            let health = |id: &String| match known.and_then(|known| known.devices.get(id)) {
+                Some(device) if device.is_healthy => "Healthy",
+                Some(_) => "Unhealthy",
+                None => "Unknown",
+            };
+            let each = |id: &String| tree! { "resourceID" => id.as_str(), "health" => health(id) };
+            let devices: Vec<Tree> = share.devices.keys().map(each).collect();
+            tree! { "name" => resource.as_str(), "resources" => devices }
+        };
+        self.of(uid, container).into_iter().flatten().map(one).collect()
+    }
+
+    pub fn shown(&self) -> Tree {
+        let mut entries = Vec::new();
+        for (uid, containers) in &self.given {
+            for (container, resources) in containers {
+                entries.extend(resources.iter().map(|(resource, share)| shown_share(uid, container, resource, share)));
+            }
+        }
+        let registered: Vec<Tree> = self.resources.keys().map(|name| name.as_str().into()).collect();
+        tree! { "PodDeviceEntries" => entries, "RegisteredDevices" => registered }
+    }
+
+    /// What was kept. Resources have no devices until their plugins come back.
+    pub fn read(tree: &Tree, now: i64) -> Result<Inventory, String> {
+        let mut inventory = Inventory::default();
+        for name in tree.list("RegisteredDevices").iter().filter_map(Tree::as_str) {
+            let silent = Resource { silent_since: Some(now), ..Resource::default() };
+            inventory.resources.insert(name.to_string(), silent);
+        }
+        for entry in tree.list("PodDeviceEntries") {
+            let bytes = base64::decode(entry.str("AllocResp")).map_err(|_| "AllocResp is no base64".to_string())?;
+            let answer = ContainerAllocateResponse::decode(bytes.as_slice()).map_err(|error| error.to_string())?;
+            let nodes = |nodes: &Tree| {
+                let nodes = nodes.as_list().unwrap_or_default().iter();
+                nodes.filter_map(|node| u32::try_from(node.as_int()?).ok()).collect()
+            };
+            let devices = entry.map("DeviceIDs").iter().map(|(id, at)| (id.to_string(), nodes(at))).collect();
+            let pod = inventory.given.entry(entry.str("PodUID").to_string()).or_default();
+            let container = pod.entry(entry.str("ContainerName").to_string()).or_default();
+            container.insert(entry.str("ResourceName").to_string(), Share { devices, answer });
+        }
+        Ok(inventory)
+    }
+}
+
+fn shown_share(uid: &str, container: &str, resource: &str, share: &Share) -> Tree {
+    let mut devices = tree! {};
+    for (id, nodes) in &share.devices {
+        devices.set(id, Tree::List(nodes.iter().map(|node| Tree::Int((*node).into())).collect()));
+    }
+    tree! {
+        "PodUID" => uid,
+        "ContainerName" => container,
+        "ResourceName" => resource,
+        "DeviceIDs" => devices,
+        "AllocResp" => base64::encode(&share.answer.encode_to_vec()),
+    }
+}
+
+/// Devices that are chosen, before the plugin was asked which others it would rather give.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Choice {
+    taken: Ids,
+    wanted: usize,
+    /// Those that the plugin may choose from.
+    open: Ids,
+    /// In which order they are taken where it does not.
+    rest: Vec<String>,
+}
+
+impl Choice {
+    fn new(mut taken: Ids, wanted: usize, free: Ids, [near, elsewhere, nowhere]: [Vec<String>; 3]) -> Choice {
+        let needed = wanted - taken.len();
+        if needed < near.len() {
+            return Choice { taken, wanted, open: near.iter().cloned().collect(), rest: near };
+        }
+        taken.extend(near);
+        let open = &free - &taken;
+        Choice { taken, wanted, open, rest: [elsewhere, nowhere].concat() }
+    }
+
+    /// What the plugin is asked, if there is anything left to choose.
+    pub fn question(&self) -> Option<wire::PreferredAllocationRequest> {
+        if self.taken.len() >= self.wanted {
+            return None;
+        }
+        let list = |ids: &Ids| ids.iter().cloned().collect::<Vec<_>>();
+        let request = wire::ContainerPreferredAllocationRequest {
+            available: list(&(&self.open | &self.taken)),
+            must_include: list(&self.taken),
+            allocation_size: i32::try_from(self.wanted).unwrap_or(i32::MAX),
+        };
+        Some(wire::PreferredAllocationRequest { container_requests: vec![request] })
+    }
+
+    pub fn finish(self, preferred: &[String]) -> Ids {
+        let Choice { mut taken, wanted, open, rest } = self;
+        let liked = preferred.iter().filter(|id| open.contains(*id)).cloned();
+        for id in liked.chain(rest) {
+            if taken.len() >= wanted {
+                break;
+            }
+            taken.insert(id);
+        }
+        taken
+    }
+}

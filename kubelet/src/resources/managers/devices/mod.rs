@@ -1,0 +1,238 @@
+//! Devices of plugins: they register at a socket, list what they have, and are asked when a container gets some of it.
+
+mod inventory;
+mod plugins;
+#[cfg(test)]
+mod tests;
+pub mod wire;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use api::Tree;
+use client::{Clock, Metrics};
+use cri::grpc::Channel;
+use stdx::sync::{Mutex, MutexGuard};
+use tokio::sync::{Notify, mpsc};
+
+use super::numa::{Hints, Mask};
+use super::{checkpoint, metrics, wants};
+use crate::model::pod;
+use crate::node::facts;
+pub use inventory::Share;
+use inventory::{Ids, Inventory};
+pub use plugins::Registration;
+
+/// A plugin that answers.
+#[derive(Clone)]
+struct Plugin {
+    channel: Channel,
+    options: wire::Options,
+    /// Which of those that registered for the resource it is.
+    number: u64,
+}
+
+#[derive(Default)]
+struct State {
+    inventory: Inventory,
+    plugins: BTreeMap<String, Plugin>,
+    /// Resources that were there once, and are not any more.
+    removed: BTreeSet<String>,
+    registered: u64,
+}
+
+pub struct Devices {
+    dir: PathBuf,
+    nodes: Vec<u32>,
+    clock: Arc<dyn Clock>,
+    metrics: Metrics,
+    state: Mutex<State>,
+    /// Told when there is more or less than before.
+    changed: Notify,
+    registrations: mpsc::Sender<Registration>,
+    arrivals: tokio::sync::Mutex<mpsc::Receiver<Registration>>,
+}
+
+const FILE: &str = "kubelet_internal_checkpoint";
+/// So many plugins may wait to be followed; one more has to come again.
+const WAITING: usize = 64;
+
+impl Devices {
+    /// With what was handed out before this process began.
+    pub fn open(dir: PathBuf, nodes: Vec<u32>, clock: Arc<dyn Clock>, metrics: Metrics) -> Result<Devices, String> {
+        let file = dir.join(FILE);
+        let kept = checkpoint::read(&file)
+            .and_then(|kept| kept.map(|kept| Inventory::read(&kept, clock.now().seconds)).transpose());
+        let inventory = kept.map_err(|why| format!("{}: {why}", file.display()))?.unwrap_or_default();
+        let (registrations, arrivals) = mpsc::channel(WAITING);
+        Ok(Devices {
+            dir,
+            nodes,
+            clock,
+            metrics,
+            state: Mutex::new(State { inventory, ..State::default() }),
+            changed: Notify::new(),
+            registrations,
+            arrivals: tokio::sync::Mutex::new(arrivals),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    fn now(&self) -> i64 {
+        self.clock.now().seconds
+    }
+
+    fn save(&self, state: &State) -> Result<(), String> {
+        checkpoint::write(&self.dir.join(FILE), state.inventory.shown())
+    }
+
+    /// What a container wants of resources that plugins have made known.
+    fn wanted(&self, spec: &Tree) -> BTreeMap<String, usize> {
+        let state = self.state();
+        let mut wanted = wants::devices(spec);
+        wanted.retain(|resource, _| state.inventory.resources.contains_key(resource));
+        wanted
+    }
+
+    /// The resources that plugins have made known.
+    pub fn names(&self) -> Vec<String> {
+        self.state().inventory.resources.keys().cloned().collect()
+    }
+
+    pub fn are_wanted(&self, pod: &Tree) -> bool {
+        wants::containers(pod).any(|spec| !self.wanted(spec).is_empty())
+    }
+
+    pub fn hints(&self, pod: &Tree, spec: &Tree) -> Hints {
+        let wanted = self.wanted(spec);
+        let state = self.state();
+        let hint = |(resource, wanted): (String, usize)| {
+            let has = state.inventory.ids(pod::uid(pod), spec.str("name"), &resource);
+            let reusable = state.inventory.reusable(pod, &resource);
+            let hints = state.inventory.hints(&self.nodes, &resource, has.as_ref(), &reusable, wanted);
+            (resource, hints)
+        };
+        wanted.into_iter().map(hint).collect()
+    }
+
+    /// For the pod as a whole.
+    pub fn pod_hints(&self, pod: &Tree) -> Hints {
+        let amounts = |spec: &Tree| self.wanted(spec).into_iter().map(|(name, count)| (name, count as u64)).collect();
+        let wanted = wants::at_once_by_name(pod, amounts);
+        let state = self.state();
+        let hint = |(resource, wanted): (String, u64)| {
+            let ids = wants::containers(pod)
+                .filter_map(|spec| state.inventory.ids(pod::uid(pod), spec.str("name"), &resource));
+            let has: Ids = ids.flatten().collect();
+            let has = Some(has).filter(|has| !has.is_empty());
+            let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
+            let hints = state.inventory.hints(&self.nodes, &resource, has.as_ref(), &Ids::new(), wanted);
+            (resource, hints)
+        };
+        wanted.into_iter().map(hint).collect()
+    }
+
+    /// Gives a container its devices. Its plugins are asked one after the other; only one pod is taken at a time.
+    pub async fn allocate(&self, pod: &Tree, spec: &Tree, near: Option<Mask>) -> Result<(), String> {
+        let (uid, name) = (pod::uid(pod), spec.str("name"));
+        for (resource, wanted) in self.wanted(spec) {
+            let choice = self.state().inventory.choose(pod, name, &resource, wanted, near)?;
+            let Some(choice) = choice else { continue };
+            let plugin = self.state().plugins.get(&resource).cloned();
+            let plugin = plugin.ok_or_else(|| format!("unknown Device Plugin {resource}"))?;
+            let preferred = match choice.question().filter(|_| plugin.options.get_preferred_allocation_available) {
+                Some(question) => wire::preferred(&plugin.channel, question)
+                    .await
+                    .map_err(|why| format!("device plugin GetPreferredAllocation rpc failed with err: {why}"))?,
+                None => Default::default(),
+            };
+            let preferred = preferred.container_responses.into_iter().next().unwrap_or_default();
+            let ids = choice.finish(&preferred.ids);
+            let request = wire::ContainerAllocateRequest { ids: ids.iter().cloned().collect() };
+            let request = wire::AllocateRequest { container_requests: vec![request] };
+            let begun = tokio::time::Instant::now();
+            let answer = wire::allocate(&plugin.channel, request).await;
+            self.metrics.record(&metrics::ALLOCATIONS, &[&resource], begun.elapsed().as_secs_f64());
+            let answer = answer?.container_responses.into_iter().next();
+            let answer = answer.ok_or("no containers return in allocation response")?;
+            let mut state = self.state();
+            state.inventory.give(uid, name, &resource, &ids, answer);
+            self.save(&state)?;
+        }
+        Ok(())
+    }
+
+    /// Told to plugins that want it before each start of a container.
+    pub async fn pre_start(&self, uid: &str, container: &str) -> Result<(), String> {
+        let shares = self.state().inventory.of(uid, container).cloned().unwrap_or_default();
+        for (resource, share) in shares {
+            let plugin = self.state().plugins.get(&resource).cloned();
+            let Some(plugin) = plugin.filter(|plugin| plugin.options.pre_start_required) else { continue };
+            let request = wire::ContainerAllocateRequest { ids: share.devices.into_keys().collect() };
+            let told = wire::pre_start(&plugin.channel, request).await;
+            told.map_err(|why| format!("device plugin PreStartContainer rpc failed with err: {why}"))?;
+        }
+        Ok(())
+    }
+
+    /// What a container has, by resource.
+    pub fn of(&self, uid: &str, container: &str) -> BTreeMap<String, Share> {
+        self.state().inventory.of(uid, container).cloned().unwrap_or_default()
+    }
+
+    /// Healthy or not, whoever has them.
+    pub fn all(&self) -> Vec<(String, String, Vec<u32>)> {
+        let state = self.state();
+        let of = |(name, known): (&String, &inventory::Resource)| {
+            let device = |(id, device): (&String, &inventory::Device)| {
+                (name.clone(), id.clone(), device.nodes.clone().unwrap_or_default())
+            };
+            known.devices.iter().filter(|(_, device)| device.is_healthy).map(device).collect::<Vec<_>>()
+        };
+        state.inventory.resources.iter().flat_map(of).collect()
+    }
+
+    /// `allocatedResourcesStatus` of a container.
+    pub fn health(&self, uid: &str, container: &str) -> Vec<Tree> {
+        self.state().inventory.health(uid, container)
+    }
+
+    pub fn release(&self, uid: &str) {
+        let mut state = self.state();
+        if state.inventory.given.remove(uid).is_some() {
+            self.save_quietly(&state);
+        }
+    }
+
+    /// Of pods that nobody knows any more nothing is kept.
+    pub fn keep(&self, is_known: impl Fn(&str) -> bool) {
+        let mut state = self.state();
+        let before = state.inventory.given.len();
+        state.inventory.given.retain(|uid, _| is_known(uid));
+        if state.inventory.given.len() != before {
+            self.save_quietly(&state);
+        }
+    }
+
+    fn save_quietly(&self, state: &State) {
+        if let Err(error) = self.save(state) {
+            tracing::warn!(error, "who has which devices could not be written down");
+        }
+    }
+
+    /// What the node says that it has, now.
+    fn report(&self) -> (facts::Devices, Option<i64>) {
+        let now = self.now();
+        let mut state = self.state();
+        let gone = state.inventory.expire(now);
+        if !gone.is_empty() {
+            state.removed.extend(gone);
+            self.save_quietly(&state);
+        }
+        (state.inventory.report(&state.removed), state.inventory.next_expiry().map(|at| at - now))
+    }
+}

@@ -1,0 +1,224 @@
+//! Plugins come and go: they call a socket of this node, or have one in the directory of all plugins.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use cri::Status;
+use cri::grpc::{BoxFuture, Responding, dial, respond_unary, serve_calls};
+use tokio::net::UnixListener;
+use tokio::task::JoinSet;
+use tokio_stream::StreamExt;
+
+use super::inventory::read_device;
+use super::wire::{self, RegisterRequest};
+use super::{Devices, Plugin, metrics};
+use crate::node::facts;
+use crate::node::resources::is_extended;
+
+/// A plugin that makes itself known.
+pub struct Registration {
+    pub resource: String,
+    pub socket: PathBuf,
+    /// It is asked for them where it has not said them.
+    pub options: Option<wire::Options>,
+}
+
+const PAUSE: Duration = Duration::from_secs(5);
+/// No more are followed, however often they register.
+const MOST: usize = 1024;
+
+impl Devices {
+    /// Serves plugins for ever. `show` is told what the node has, `wake` the pods whose devices have changed.
+    pub async fn run(
+        self: Arc<Devices>,
+        show: impl Fn(facts::Devices) + Send + Sync,
+        wake: impl Fn(&str) + Send + Sync + Clone + 'static,
+    ) {
+        tokio::select! {
+            biased;
+            () = self.clone().serve() => {}
+            () = self.clone().follow_all(wake) => {}
+            () = self.show(show) => {}
+        }
+    }
+
+    /// A plugin may be known by both ways; the last one counts.
+    pub fn register(&self, registration: Registration) -> Result<(), String> {
+        if !is_extended(&registration.resource) || !api::validation::qualified_name(&registration.resource).is_empty() {
+            return Err(format!("the ResourceName {:?} is invalid", registration.resource));
+        }
+        self.metrics.count(&metrics::REGISTRATIONS, &[&registration.resource]);
+        self.registrations.try_send(registration).map_err(|_| "too many plugins register at once".to_string())
+    }
+
+    /// One whose socket was found.
+    pub fn register_found(&self, resource: &str, socket: &Path, versions: &[String]) -> Result<(), String> {
+        if !versions.iter().any(|version| version == wire::VERSION) {
+            return Err(format!(
+                "requested API version {versions:?} is not supported by kubelet. Supported version is {:?}",
+                wire::VERSION
+            ));
+        }
+        self.register(Registration { resource: resource.to_string(), socket: socket.to_path_buf(), options: None })
+    }
+
+    async fn serve(self: Arc<Devices>) {
+        loop {
+            let served = match listen(&self.dir) {
+                Ok(listener) => {
+                    let devices = self.clone();
+                    let answer = move |request: http::Request<cri::grpc::Body>| answer(&devices, request);
+                    serve_calls(listener, Arc::new(answer)).await
+                }
+                Err(error) => Err(error),
+            };
+            if let Err(error) = served {
+                tracing::warn!(%error, dir = %self.dir.display(), "device plugins cannot register");
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    async fn follow_all(self: Arc<Devices>, wake: impl Fn(&str) + Send + Sync + Clone + 'static) {
+        let mut arrivals = self.arrivals.lock().await;
+        let mut followed = JoinSet::new();
+        loop {
+            tokio::select! {
+                biased;
+                Some(_) = followed.join_next() => {}
+                arrival = arrivals.recv(), if followed.len() < MOST => {
+                    let Some(arrival) = arrival else { return };
+                    followed.spawn(self.clone().follow(arrival, wake.clone()));
+                }
+            }
+        }
+    }
+
+    /// One plugin, from its registration until it is gone or another takes its place.
+    async fn follow(
+        self: Arc<Devices>,
+        registration: Registration,
+        wake: impl Fn(&str) + Send + Sync + Clone + 'static,
+    ) {
+        let Registration { resource, socket, options } = registration;
+        let channel = dial(&socket);
+        let options = match options {
+            Some(options) => Ok(options),
+            None => wire::options(&channel, wire::Empty {}).await,
+        };
+        let number = match options {
+            Ok(options) => self.install(&resource, Plugin { channel: channel.clone(), options, number: 0 }),
+            Err(error) => return tracing::warn!(resource, error, "a device plugin does not say its options"),
+        };
+        tracing::info!(resource, socket = %socket.display(), "a device plugin has registered");
+        let why = self.listen_to(&resource, number, &channel, &wake).await;
+        tracing::info!(resource, why, "a device plugin is gone");
+        let mut state = self.state();
+        if state.plugins.get(&resource).is_some_and(|plugin| plugin.number == number) {
+            state.plugins.remove(&resource);
+            let affected = state.inventory.silence(&resource, self.now());
+            drop(state);
+            affected.iter().for_each(|uid| wake(uid));
+            self.changed.notify_one();
+        }
+    }
+
+    fn install(&self, resource: &str, plugin: Plugin) -> u64 {
+        let mut state = self.state();
+        state.registered += 1;
+        let number = state.registered;
+        state.plugins.insert(resource.to_string(), Plugin { number, ..plugin });
+        state.removed.remove(resource);
+        let is_new = !state.inventory.resources.contains_key(resource);
+        state.inventory.resources.entry(resource.to_string()).or_default().silent_since = None;
+        if is_new {
+            self.save_quietly(&state);
+        }
+        number
+    }
+
+    /// Why it ended.
+    async fn listen_to(
+        &self,
+        resource: &str,
+        number: u64,
+        channel: &cri::grpc::Channel,
+        wake: &(impl Fn(&str) + Send + Sync),
+    ) -> String {
+        let mut lists = match wire::list_and_watch(channel).await {
+            Ok(lists) => lists,
+            Err(error) => return error,
+        };
+        while let Some(list) = lists.next().await {
+            let list = match list {
+                Ok(list) => list,
+                Err(status) => return crate::volumes::csi::wire::told(&status),
+            };
+            let devices: BTreeMap<_, _> =
+                list.devices.iter().map(|device| (device.id.clone(), read_device(device))).collect();
+            let mut state = self.state();
+            if state.plugins.get(resource).is_none_or(|plugin| plugin.number != number) {
+                return "another one has taken its place".to_string();
+            }
+            let affected = state.inventory.update(resource, devices);
+            drop(state);
+            affected.iter().for_each(|uid| wake(uid));
+            self.changed.notify_one();
+        }
+        "it has ended the list".to_string()
+    }
+
+    async fn show(&self, show: impl Fn(facts::Devices)) {
+        loop {
+            let (report, next) = self.report();
+            show(report);
+            // A clock that jumps must not hold it up for ever.
+            let pause = next.map_or(u64::MAX, |seconds| seconds.max(1).unsigned_abs());
+            let _ = tokio::time::timeout(Duration::from_secs(pause.min(3600)), self.changed.notified()).await;
+        }
+    }
+}
+
+/// A fresh socket. Those of plugins go too, by which they know that they have to register again.
+fn listen(dir: &Path) -> std::io::Result<UnixListener> {
+    crate::volumes::make_all(dir)?;
+    for entry in std::fs::read_dir(dir)? {
+        let entry = entry?;
+        if entry.file_type()?.is_socket() {
+            std::fs::remove_file(entry.path())?;
+        }
+    }
+    UnixListener::bind(dir.join("kubelet.sock"))
+}
+
+fn answer(devices: &Arc<Devices>, request: http::Request<cri::grpc::Body>) -> Responding {
+    let devices = devices.clone();
+    match request.uri().path() {
+        wire::REGISTER => respond_unary(request, move |message: RegisterRequest| -> BoxFuture<'static, wire::Empty> {
+            let result = accept(&devices, message).map(|()| wire::Empty {});
+            Box::pin(async move { result.map_err(Status::unknown) })
+        }),
+        path => {
+            let status = Status::unimplemented(format!("unknown method {path}"));
+            Box::pin(async move { status.into_http() })
+        }
+    }
+}
+
+fn accept(devices: &Devices, message: RegisterRequest) -> Result<(), String> {
+    if message.version != wire::VERSION {
+        return Err(format!(
+            "requested API version {:?} is not supported by kubelet. Supported version is {:?}",
+            message.version,
+            wire::VERSION
+        ));
+    }
+    devices.register(Registration {
+        resource: message.resource_name,
+        socket: devices.dir.join(message.endpoint),
+        options: Some(message.options.unwrap_or_default()),
+    })
+}

@@ -1,0 +1,377 @@
+//! Memory of NUMA nodes for containers of Guaranteed pods. Pure: what was given is a value, and what is left follows
+//! from it.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use api::quantity::{Format, Quantity};
+use api::{Tree, tree};
+
+use super::machine::{Machine, Node};
+use super::numa::{Hint, Hints, Mask, hints};
+use super::{Refusal, wants};
+use crate::model::pod;
+
+const MEMORY: &str = "memory";
+
+/// Amounts by kind: `memory`, `hugepages-2Mi`.
+pub type Amounts = BTreeMap<String, u64>;
+
+/// So much of a kind, of these nodes together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Block {
+    pub nodes: Mask,
+    pub kind: String,
+    pub bytes: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Share {
+    pub container: String,
+    /// Of one that is done when others begin: they use it again.
+    is_passing: bool,
+    pub blocks: Vec<Block>,
+}
+
+/// Who has what, by pod; containers in the order in which they start.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct State(pub BTreeMap<String, Vec<Share>>);
+
+/// The static policy.
+#[derive(Debug, Clone)]
+pub struct Policy {
+    /// What pods may have of each node.
+    pub allocatable: BTreeMap<u32, Amounts>,
+    total: BTreeMap<u32, Amounts>,
+}
+
+/// A node at a time.
+#[derive(Debug, Clone)]
+struct Cell {
+    /// The nodes that it gives together with: itself alone, or one group at a time.
+    group: Mask,
+    uses: usize,
+    free: Amounts,
+}
+
+type Cells = BTreeMap<u32, Cell>;
+
+impl Policy {
+    /// `reserved` by node; its sum must be what the node keeps from pods anyway.
+    pub fn new(machine: &Arc<Machine>, reserved: &BTreeMap<u32, Amounts>, kept: u64) -> Result<Policy, String> {
+        if let Some(strange) = reserved.keys().find(|node| !machine.nodes.contains_key(node)) {
+            return Err(format!(
+                "the reserved memory configuration references a NUMA node {strange} that does not exist on this machine"
+            ));
+        }
+        check_sums(reserved, kept)?;
+        let total: BTreeMap<u32, Amounts> = machine.nodes.iter().map(|(number, node)| (*number, total(node))).collect();
+        let mut allocatable = total.clone();
+        for (number, amounts) in &mut allocatable {
+            let pages: u64 = amounts.iter().filter(|(kind, _)| *kind != MEMORY).map(|(_, bytes)| *bytes).sum();
+            for (kind, bytes) in amounts.iter_mut() {
+                let kept = reserved.get(number).and_then(|reserved| reserved.get(kind)).copied().unwrap_or(0);
+                let pages = if kind == MEMORY { pages } else { 0 };
+                *bytes = bytes.saturating_sub(kept).saturating_sub(pages);
+            }
+        }
+        Ok(Policy { allocatable, total })
+    }
+
+    fn cells(&self, state: &State) -> Cells {
+        let cell = |(number, free): (&u32, &Amounts)| {
+            (*number, Cell { group: Mask::from_iter([*number]), uses: 0, free: free.clone() })
+        };
+        let mut cells: Cells = self.allocatable.iter().map(cell).collect();
+        for shares in state.0.values() {
+            for block in shares.iter().flat_map(|share| &share.blocks) {
+                for cell in block
+                    .nodes
+                    .bits()
+                    .filter_map(|node| cells.remove(&node).map(|cell| (node, cell)))
+                    .collect::<Vec<_>>()
+                {
+                    let (node, cell) = cell;
+                    cells.insert(node, Cell { group: block.nodes, uses: cell.uses + 1, ..cell });
+                }
+            }
+            for (nodes, kind, bytes) in charged(shares) {
+                charge(&mut cells, nodes, &kind, bytes);
+            }
+        }
+        cells
+    }
+
+    /// Whether what was kept fits this machine.
+    pub fn check(&self, kept: &Tree, state: &State) -> Result<(), String> {
+        let differs = "[memorymanager] the expected machine state is different from the real one";
+        if *kept != shown_nodes(&self.total, &self.allocatable) {
+            return Err(differs.to_string());
+        }
+        let blocks = state.0.values().flatten().flat_map(|share| &share.blocks);
+        let is_known = |block: &Block| {
+            block.nodes.bits().all(|node| self.total.get(&node).is_some_and(|kinds| kinds.contains_key(&block.kind)))
+        };
+        if blocks.into_iter().all(is_known) { Ok(()) } else { Err(differs.to_string()) }
+    }
+
+    pub fn hints(&self, state: &State, pod: &Tree, spec: &Tree) -> Hints {
+        let wanted = wants::memory(pod, spec);
+        match state.of(pod::uid(pod), spec.str("name")) {
+            Some(blocks) => again(blocks, &wanted),
+            None => self.hints_for(state, pod, &wanted),
+        }
+    }
+
+    /// For the pod as a whole.
+    pub fn pod_hints(&self, state: &State, pod: &Tree) -> Hints {
+        let wanted = wants::at_once_by_name(pod, |spec| wants::memory(pod, spec));
+        let has = wants::containers(pod).find_map(|spec| state.of(pod::uid(pod), spec.str("name")));
+        match has {
+            Some(blocks) => again(blocks, &wanted),
+            None => self.hints_for(state, pod, &wanted),
+        }
+    }
+
+    fn hints_for(&self, state: &State, pod: &Tree, wanted: &Amounts) -> Hints {
+        let hints = self.places(state, pod, wanted);
+        wanted.keys().map(|kind| (kind.clone(), Some(hints.clone()))).collect()
+    }
+
+    /// Nodes that have all kinds: they are the same for each.
+    fn places(&self, state: &State, pod: &Tree, wanted: &Amounts) -> Vec<Hint> {
+        let cells = self.cells(state);
+        let numbers: Vec<u32> = cells.keys().copied().collect();
+        let holds = |mask: Mask| {
+            let all =
+                |kind: &String| mask.bits().filter_map(|node| self.allocatable.get(&node)?.get(kind)).sum::<u64>();
+            wanted.iter().all(|(kind, bytes)| all(kind) >= *bytes)
+        };
+        let fits = |mask: Mask| {
+            let enough =
+                |kind: &String, bytes: u64| free(&cells, mask, kind) + state.reusable(pod, mask, kind) >= bytes;
+            holds(mask) && may_group(&cells, mask) && wanted.iter().all(|(kind, bytes)| enough(kind, *bytes))
+        };
+        hints(&numbers, holds, fits)
+    }
+
+    /// Gives a container its memory; nothing happens where it has it already, or wants none.
+    pub fn allocate(&self, state: &mut State, pod: &Tree, spec: &Tree, near: Hint) -> Result<(), Refusal> {
+        let (uid, name) = (pod::uid(pod), spec.str("name"));
+        let wanted = wants::memory(pod, spec);
+        if wanted.is_empty() || state.of(uid, name).is_some() {
+            return Ok(());
+        }
+        let nodes = self
+            .choose(state, pod, &wanted, near)
+            .map_err(|why| Refusal::Unexpected(format!("[memorymanager] {why}")))?;
+        let block = |(kind, bytes): (String, u64)| Block { nodes, kind, bytes };
+        let share = Share {
+            container: name.to_string(),
+            is_passing: wants::is_passing(pod, spec),
+            blocks: wanted.into_iter().map(block).collect(),
+        };
+        state.0.entry(uid.to_string()).or_default().push(share);
+        Ok(())
+    }
+
+    fn choose(&self, state: &State, pod: &Tree, wanted: &Amounts, near: Hint) -> Result<Mask, String> {
+        let places = self.places(state, pod, wanted);
+        let mut chosen = near;
+        if near.affinity.is_none() {
+            chosen = best(&places)
+                .ok_or("failed to get the default NUMA affinity, no NUMA nodes with enough memory is available")?;
+            if !chosen.preferred && near.preferred {
+                return Err("failed to find the default preferred hint".to_string());
+            }
+        }
+        let cells = self.cells(state);
+        let mask = chosen.affinity.unwrap_or_default();
+        if wanted.iter().all(|(kind, bytes)| free(&cells, mask, kind) + state.reusable(pod, mask, kind) >= *bytes) {
+            let is_single = mask.count() == 1;
+            let violates = !is_single && !may_group(&cells, mask);
+            return if violates { Err("preferred hint violates NUMA node allocation".to_string()) } else { Ok(mask) };
+        }
+        // Others had to agree on less than is enough: more nodes, with those among them.
+        let larger: Vec<Hint> =
+            places.into_iter().filter(|hint| hint.affinity.is_some_and(|place| place.contains(mask))).collect();
+        let larger = best(&larger).ok_or("failed to find NUMA nodes to extend the current topology hint")?;
+        if !larger.preferred && chosen.preferred {
+            return Err("failed to find the extended preferred hint".to_string());
+        }
+        Ok(larger.affinity.unwrap_or_default())
+    }
+
+    pub fn shown(&self, state: &State) -> Tree {
+        let mut entries = tree! {};
+        for (uid, shares) in &state.0 {
+            entries.set(uid, Tree::List(shares.iter().map(shown_share).collect()));
+        }
+        let nodes = shown_nodes(&self.total, &self.allocatable);
+        tree! { "policyName" => "Static", "machineState" => nodes, "entries" => entries }
+    }
+}
+
+fn check_sums(reserved: &BTreeMap<u32, Amounts>, kept: u64) -> Result<(), String> {
+    let mut sums = Amounts::from([(MEMORY.to_string(), 0)]);
+    for (kind, bytes) in reserved.values().flatten() {
+        *sums.entry(kind.clone()).or_default() += bytes;
+    }
+    if sums[MEMORY] == 0 {
+        return Err("[memorymanager] you should specify the system reserved memory".to_string());
+    }
+    for (kind, sum) in sums {
+        let kept = if kind == MEMORY { kept } else { 0 };
+        if sum != kept {
+            let shown =
+                |bytes: u64| Quantity::new(i64::try_from(bytes).unwrap_or(i64::MAX), Format::BinarySI).to_string();
+            return Err(format!(
+                "the total amount {:?} of type {kind:?} is not equal to the value {:?} determined by Node Allocatable feature",
+                shown(sum),
+                shown(kept)
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn total(node: &Node) -> Amounts {
+    let pages = node.huge_pages.iter().map(|(size, count)| {
+        let size_shown = Quantity::new(i64::try_from(*size).unwrap_or(0), Format::BinarySI);
+        (format!("hugepages-{size_shown}"), size * count)
+    });
+    pages.chain([(MEMORY.to_string(), node.memory_bytes)]).collect()
+}
+
+/// What a pod takes of nodes: those that follow one that is done use what it had.
+fn charged(shares: &[Share]) -> Vec<(Mask, String, u64)> {
+    walk(shares).into_iter().map(|((nodes, kind), (charged, _))| (nodes, kind, charged)).collect()
+}
+
+/// By nodes and kind: what is taken, and how much of it can be used again by the next.
+fn walk(shares: &[Share]) -> BTreeMap<(Mask, String), (u64, u64)> {
+    let mut taken: BTreeMap<(Mask, String), (u64, u64)> = BTreeMap::new();
+    for share in shares {
+        for block in &share.blocks {
+            let (charged, reusable) = taken.entry((block.nodes, block.kind.clone())).or_default();
+            *charged += block.bytes.saturating_sub(*reusable);
+            *reusable = match share.is_passing {
+                true => (*reusable).max(block.bytes),
+                false => reusable.saturating_sub(block.bytes),
+            };
+        }
+    }
+    taken
+}
+
+fn charge(cells: &mut Cells, nodes: Mask, kind: &str, mut bytes: u64) {
+    for node in nodes.bits() {
+        let Some(free) = cells.get_mut(&node).and_then(|cell| cell.free.get_mut(kind)) else { continue };
+        let part = bytes.min(*free);
+        *free -= part;
+        bytes -= part;
+    }
+}
+
+fn free(cells: &Cells, mask: Mask, kind: &str) -> u64 {
+    mask.bits().filter_map(|node| cells.get(&node)?.free.get(kind)).sum()
+}
+
+/// A node gives by itself or together with one group of others, never both.
+fn may_group(cells: &Cells, mask: Mask) -> bool {
+    mask.bits().filter_map(|node| cells.get(&node)).all(|cell| match mask.count() {
+        1 => cell.group.count() == 1,
+        _ => cell.uses == 0 || cell.group == mask,
+    })
+}
+
+/// Where it is already.
+fn again(blocks: &[Block], wanted: &Amounts) -> Hints {
+    let same = blocks.len() == wanted.len() && blocks.iter().all(|block| wanted.get(&block.kind) == Some(&block.bytes));
+    if !same {
+        return Hints::new();
+    }
+    let hint = |block: &Block| Some(vec![Hint { affinity: Some(block.nodes), preferred: true }]);
+    blocks.iter().map(|block| (block.kind.clone(), hint(block))).collect()
+}
+
+fn best(places: &[Hint]) -> Option<Hint> {
+    let mut best: Option<Hint> = None;
+    for hint in places {
+        let is_better = |best: &Hint| {
+            let narrower = || hint.affinity.zip(best.affinity).is_some_and(|(new, old)| new.is_narrower_than(old));
+            hint.preferred && !best.preferred || hint.preferred == best.preferred && narrower()
+        };
+        if best.as_ref().is_none_or(is_better) {
+            best = Some(*hint);
+        }
+    }
+    best
+}
+
+impl State {
+    pub fn of(&self, uid: &str, container: &str) -> Option<&[Block]> {
+        let share = self.0.get(uid)?.iter().find(|share| share.container == container)?;
+        Some(&share.blocks)
+    }
+
+    fn reusable(&self, pod: &Tree, nodes: Mask, kind: &str) -> u64 {
+        let shares = self.0.get(pod::uid(pod)).map(Vec::as_slice).unwrap_or_default();
+        walk(shares).get(&(nodes, kind.to_string())).map_or(0, |(_, reusable)| *reusable)
+    }
+
+    /// The nodes of a container's memory.
+    pub fn nodes(&self, uid: &str, container: &str) -> Mask {
+        self.of(uid, container).into_iter().flatten().flat_map(|block| block.nodes.bits()).collect()
+    }
+
+    pub fn release(&mut self, uid: &str) -> bool {
+        self.0.remove(uid).is_some()
+    }
+
+    pub fn read(tree: &Tree) -> Result<State, String> {
+        let pods = tree.map("entries").iter();
+        let pods = pods.map(|(uid, shares)| {
+            let shares = shares.as_list().unwrap_or_default().iter().map(read_share);
+            Ok((uid.to_string(), shares.collect::<Result<_, String>>()?))
+        });
+        Ok(State(pods.collect::<Result<_, String>>()?))
+    }
+}
+
+fn shown_nodes(total: &BTreeMap<u32, Amounts>, allocatable: &BTreeMap<u32, Amounts>) -> Tree {
+    let mut nodes = tree! {};
+    for (number, kinds) in total {
+        for (kind, bytes) in kinds {
+            let left = allocatable.get(number).and_then(|kinds| kinds.get(kind)).copied().unwrap_or(0);
+            let shown = tree! { "total" => bytes.to_string(), "allocatable" => left.to_string() };
+            nodes.child(&number.to_string()).set(kind, shown);
+        }
+    }
+    nodes
+}
+
+fn shown_share(share: &Share) -> Tree {
+    let block = |block: &Block| {
+        let nodes: Vec<Tree> = block.nodes.bits().map(|node| Tree::Int(node.into())).collect();
+        tree! { "numaAffinity" => nodes, "type" => block.kind.as_str(), "size" => block.bytes.to_string() }
+    };
+    let blocks: Vec<Tree> = share.blocks.iter().map(block).collect();
+    tree! { "container" => share.container.as_str(), "init" => share.is_passing, "blocks" => blocks }
+}
+
+fn read_share(tree: &Tree) -> Result<Share, String> {
+    let block = |block: &Tree| {
+        let nodes = block.list("numaAffinity").iter().filter_map(|node| u32::try_from(node.as_int()?).ok());
+        let bytes = block.str("size").parse().map_err(|_| format!("{:?} is no size", block.str("size")))?;
+        Ok(Block { nodes: nodes.collect(), kind: block.str("type").to_string(), bytes })
+    };
+    Ok(Share {
+        container: tree.str("container").to_string(),
+        is_passing: tree.bool("init"),
+        blocks: tree.list("blocks").iter().map(block).collect::<Result<_, String>>()?,
+    })
+}

@@ -1,0 +1,360 @@
+//! What containers get for themselves: CPUs, memory of NUMA nodes, devices. Who gets what is decided when a pod is
+//! taken, kept on disk, and given back when the pod has ended. The policies decide, as pure values; this carries it out.
+
+pub mod checkpoint;
+pub mod cpu;
+pub mod devices;
+mod given;
+mod machine;
+pub mod memory;
+mod metrics;
+pub mod numa;
+mod open;
+pub mod pod_resources;
+mod reconcile;
+pub mod tasks;
+#[cfg(test)]
+mod tests;
+pub mod topology;
+pub mod wants;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use api::Tree;
+use client::{Clock, Metrics};
+use stdx::sync::{Mutex, MutexGuard};
+use tokio::sync::Notify;
+
+use crate::config::Config;
+use crate::model::cpuset::CpuSet;
+use crate::model::pod;
+use crate::pod::status::Problem;
+use devices::Devices;
+pub use given::Given;
+use machine::Machine;
+use numa::{Hint, Hints};
+use topology::{Merger, Policy, Scope};
+
+/// Why a pod cannot have what it wants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refusal {
+    Unexpected(String),
+    Smt(String),
+    Topology,
+}
+
+impl Refusal {
+    pub fn problem(self) -> Problem {
+        match self {
+            Refusal::Unexpected(why) => Problem {
+                reason: "UnexpectedAdmissionError".into(),
+                message: format!("Allocate failed due to {why}, which is unexpected"),
+            },
+            Refusal::Smt(message) => Problem { reason: "SMTAlignmentError".into(), message },
+            Refusal::Topology => Problem {
+                reason: "TopologyAffinityError".into(),
+                message: "Resources cannot be allocated with Topology locality".to_string(),
+            },
+        }
+    }
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Held {
+    cpus: cpu::State,
+    memory: memory::State,
+}
+
+pub struct Managers {
+    config: Arc<Config>,
+    machine: Arc<Machine>,
+    cpu: Option<cpu::Policy>,
+    memory: Option<memory::Policy>,
+    held: Mutex<Held>,
+    pub devices: Arc<Devices>,
+    /// One pod is taken at a time: what one looks at must not be given to another meanwhile.
+    turn: tokio::sync::Mutex<()>,
+    /// Told when the shared CPUs are others than before.
+    moved: Notify,
+    /// The CPUs of running containers, as the runtime was last told them.
+    applied: Mutex<BTreeMap<String, String>>,
+    metrics: Metrics,
+}
+
+impl Managers {
+    /// With what was handed out before this process began. An error names the field or the file that does not fit.
+    pub fn open(config: Arc<Config>, root: &Path, clock: Arc<dyn Clock>, metrics: Metrics) -> Result<Managers, String> {
+        let machine = Arc::new(machine::read(root));
+        let pinning = &config.pinning;
+        if pinning.topology != Policy::None && machine.nodes.len() > pinning.topology_options.most_nodes {
+            let most = pinning.topology_options.most_nodes;
+            return Err(format!("topologyManagerPolicy: unsupported on machines with more than {most} NUMA Nodes"));
+        }
+        let named = |field: &'static str| move |why: String| format!("{field}: {why}");
+        let cpu = pinning
+            .cpu_static
+            .then(|| open::cpu_policy(&config, &machine))
+            .transpose()
+            .map_err(named("cpuManagerPolicy"))?;
+        let memory = pinning
+            .memory_static
+            .then(|| open::memory_policy(&config, &machine))
+            .transpose()
+            .map_err(named("memoryManagerPolicy"))?;
+        let held = Held {
+            cpus: open::kept_cpus(&config, cpu.as_ref())?,
+            memory: open::kept_memory(&config, memory.as_ref())?,
+        };
+        let devices =
+            Devices::open(config.root_dir.join("device-plugins"), machine.node_numbers(), clock, metrics.clone())?;
+        let managers = Managers {
+            config,
+            machine,
+            cpu,
+            memory,
+            held: Mutex::new(held),
+            devices: Arc::new(devices),
+            turn: Default::default(),
+            moved: Notify::new(),
+            applied: Mutex::default(),
+            metrics,
+        };
+        managers.save(&managers.held())?;
+        managers.measure(&managers.held());
+        Ok(managers)
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock()
+    }
+
+    fn save(&self, held: &Held) -> Result<(), String> {
+        if self.cpu.is_some() {
+            checkpoint::write(&open::cpu_file(&self.config), held.cpus.shown())?;
+        }
+        if let Some(policy) = &self.memory {
+            checkpoint::write(&open::memory_file(&self.config), policy.shown(&held.memory))?;
+        }
+        Ok(())
+    }
+
+    /// Whether a pod wants anything that is given here: most do not, and need not wait for their turn.
+    fn are_wanted(&self, pod: &Tree) -> bool {
+        let of_container = |spec: &Tree| {
+            self.cpu.is_some() && wants::cpus(pod, spec) > 0
+                || self.memory.is_some() && !wants::memory(pod, spec).is_empty()
+        };
+        wants::containers(pod).any(of_container) || self.devices.are_wanted(pod)
+    }
+
+    /// Gives a pod all that its containers want, or nothing.
+    pub async fn admit(&self, pod: &Tree) -> Result<(), Problem> {
+        if !self.are_wanted(pod) {
+            return Ok(());
+        }
+        let _turn = self.turn.lock().await;
+        let result = match self.allocate_all(pod).await {
+            Ok(()) => self.save(&self.held()).map_err(Refusal::Unexpected),
+            refused => refused,
+        };
+        self.measure(&self.held());
+        self.moved.notify_one();
+        result.map_err(|refusal| {
+            self.release(pod::uid(pod));
+            refusal.problem()
+        })
+    }
+
+    async fn allocate_all(&self, pod: &Tree) -> Result<(), Refusal> {
+        let policy = self.config.pinning.topology;
+        let whole = match (policy, self.config.pinning.scope) {
+            (Policy::None, _) => Some(Hint::default()),
+            (_, Scope::Pod) => Some(self.place(pod, None)?),
+            (_, Scope::Container) => None,
+        };
+        for spec in wants::containers(pod) {
+            let place = match whole {
+                Some(place) => place,
+                None => self.place(pod, Some(spec))?,
+            };
+            self.allocate(pod, spec, place)?;
+            self.devices.allocate(pod, spec, place.affinity).await.map_err(Refusal::Unexpected)?;
+        }
+        Ok(())
+    }
+
+    /// Where a container, or the whole pod, has all that it wants.
+    fn place(&self, pod: &Tree, spec: Option<&Tree>) -> Result<Hint, Refusal> {
+        let mut providers: Vec<Hints> = vec![match spec {
+            Some(spec) => self.devices.hints(pod, spec),
+            None => self.devices.pod_hints(pod),
+        }];
+        let held = self.held();
+        providers.extend(self.cpu.as_ref().map(|policy| match spec {
+            Some(spec) => policy.hints(&held.cpus, pod, spec),
+            None => policy.pod_hints(&held.cpus, pod),
+        }));
+        providers.extend(self.memory.as_ref().map(|policy| match spec {
+            Some(spec) => policy.hints(&held.memory, pod, spec),
+            None => policy.pod_hints(&held.memory, pod),
+        }));
+        drop(held);
+        let pinning = &self.config.pinning;
+        let merger = Merger { policy: pinning.topology, options: pinning.topology_options, machine: &self.machine };
+        self.metrics.count(&metrics::TOPOLOGY_REQUESTS, &[]);
+        let (place, is_good) = merger.merge(&providers);
+        if is_good {
+            return Ok(place);
+        }
+        self.metrics.count(&metrics::TOPOLOGY_ERRORS, &[]);
+        Err(Refusal::Topology)
+    }
+
+    fn allocate(&self, pod: &Tree, spec: &Tree, place: Hint) -> Result<(), Refusal> {
+        let mut held = self.held();
+        if let Some(policy) = &self.cpu {
+            let result = policy.allocate(&mut held.cpus, pod, spec, place.affinity);
+            if wants::cpus(pod, spec) > 0 {
+                self.count(&metrics::CPU_REQUESTS, &metrics::CPU_ERRORS, &result);
+            }
+            result?;
+        }
+        if let Some(policy) = &self.memory {
+            let result = policy.allocate(&mut held.memory, pod, spec, place);
+            if !wants::memory(pod, spec).is_empty() {
+                self.count(&metrics::MEMORY_REQUESTS, &metrics::MEMORY_ERRORS, &result);
+            }
+            result?;
+        }
+        Ok(())
+    }
+
+    fn count(&self, requests: &'static client::Meter, errors: &'static client::Meter, result: &Result<(), Refusal>) {
+        self.metrics.count(requests, &[]);
+        if result.is_err() {
+            self.metrics.count(errors, &[]);
+        }
+    }
+
+    /// A pod that runs already has what it has; what it lacks of CPUs and memory it gets if it can.
+    pub fn take(&self, pod: &Tree) {
+        let before = self.held().clone();
+        for spec in wants::containers(pod) {
+            if let Err(refusal) = self.allocate(pod, spec, Hint::default()) {
+                let (name, why) = (spec.str("name"), refusal.problem().message);
+                tracing::warn!(pod = pod::name(pod), container = name, why, "a pod runs without what it asked for");
+            }
+        }
+        let is_same = *self.held() == before;
+        if !is_same {
+            self.after_change();
+        }
+    }
+
+    fn after_change(&self) {
+        let held = self.held();
+        if let Err(error) = self.save(&held) {
+            tracing::warn!(error, "who has which cores and memory could not be written down");
+        }
+        self.measure(&held);
+        self.moved.notify_one();
+    }
+
+    /// A pod has ended.
+    pub fn release(&self, uid: &str) {
+        self.devices.release(uid);
+        let mut held = self.held();
+        let had_cpus = held.cpus.release(uid);
+        let had_memory = held.memory.release(uid);
+        drop(held);
+        if had_cpus || had_memory {
+            self.after_change();
+        }
+    }
+
+    /// Of pods that nobody knows any more nothing is kept.
+    pub fn keep(&self, is_known: impl Fn(&str) -> bool) {
+        self.devices.keep(&is_known);
+        let held = self.held();
+        let uids: Vec<String> = held.cpus.given.keys().chain(held.memory.0.keys()).cloned().collect();
+        drop(held);
+        uids.iter().filter(|uid| !is_known(uid)).for_each(|uid| self.release(uid));
+    }
+
+    /// The CPUs of a container, its own or those that are shared; none where nothing is pinned.
+    pub fn cpus(&self, uid: &str, container: &str) -> CpuSet {
+        let held = self.held();
+        held.cpus.of(uid, container).unwrap_or(&held.cpus.shared).clone()
+    }
+
+    /// Those that a container has for itself.
+    pub fn own_cpus(&self, uid: &str, container: &str) -> CpuSet {
+        self.held().cpus.of(uid, container).cloned().unwrap_or_default()
+    }
+
+    pub fn own_memory(&self, uid: &str, container: &str) -> Vec<memory::Block> {
+        self.held().memory.of(uid, container).map(<[_]>::to_vec).unwrap_or_default()
+    }
+
+    /// Whether one of a pod's containers has CPUs for itself.
+    pub fn has_cpus(&self, uid: &str) -> bool {
+        self.held().cpus.given.contains_key(uid)
+    }
+
+    pub fn allocatable_cpus(&self) -> CpuSet {
+        self.cpu.as_ref().map(cpu::Policy::allocatable).unwrap_or_default()
+    }
+
+    /// By NUMA node and kind.
+    pub fn allocatable_memory(&self) -> BTreeMap<u32, memory::Amounts> {
+        self.memory.as_ref().map(|policy| policy.allocatable.clone()).unwrap_or_default()
+    }
+
+    /// What a container gets that is made now. Its plugins are told of it.
+    pub async fn prepare(&self, pod: &Tree, spec: &Tree) -> Result<Given, String> {
+        let (uid, name) = (pod::uid(pod), spec.str("name"));
+        let nodes = self.held().memory.nodes(uid, name);
+        let mut given = Given {
+            cpus: self.cpus(uid, name).to_string(),
+            memory_nodes: nodes.bits().collect::<CpuSet>().to_string(),
+            has_cpus: !self.own_cpus(uid, name).is_empty(),
+            ..Given::default()
+        };
+        self.devices.pre_start(uid, name).await?;
+        for share in self.devices.of(uid, name).into_values() {
+            given.add(share.answer);
+        }
+        Ok(given)
+    }
+
+    /// Adds what is known of the devices' health to the statuses of a pod's containers.
+    pub fn add_health(&self, pod: &Tree, status: &mut Tree) {
+        for list in ["initContainerStatuses", "containerStatuses"] {
+            for container in status.list_mut(list) {
+                let health = self.devices.health(pod::uid(pod), container.str("name"));
+                if !health.is_empty() {
+                    container.set("allocatedResourcesStatus", health);
+                }
+            }
+        }
+    }
+
+    fn measure(&self, held: &Held) {
+        let Some(policy) = &self.cpu else { return };
+        let shared = held.cpus.shared.without(&policy.reserved).len();
+        let own: usize = held.cpus.given.values().flat_map(BTreeMap::values).map(CpuSet::len).sum();
+        self.metrics.record(&metrics::SHARED_POOL, &[], shared as f64 * 1000.0);
+        self.metrics.record(&metrics::EXCLUSIVE_CPUS, &[], own as f64);
+    }
+}
+
+/// The value of an option that is on or off.
+fn boolean(name: &str, value: &str) -> Result<bool, String> {
+    match value {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
+        _ => Err(format!("bad value for option {name:?}: {value:?} is neither true nor false")),
+    }
+}

@@ -1,0 +1,7 @@
+//! What pods may use of their node and what they do use: cgroups, exclusive CPUs, memory and devices, resizes, disks.
+
+pub mod cgroups;
+pub mod disk;
+pub mod managers;
+pub mod resize;
+pub mod usage;

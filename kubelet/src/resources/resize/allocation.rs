@@ -1,0 +1,190 @@
+//! What was given to a pod, which may be less than it wants by now, and what its containers still run with. Kept beside
+//! the pod, so that an agent that begins anew goes on where the last one was.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+
+use api::quantity::Quantity;
+use api::{Tree, json, tree};
+
+use crate::model::pod;
+use crate::volumes;
+
+/// Resources of the containers that can be resized, by name; that of the pod as a whole by "".
+pub type Amounts = BTreeMap<String, Tree>;
+
+/// The pod as a whole among its containers.
+pub const WHOLE: &str = "";
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Record {
+    /// What the pod may have.
+    pub allocated: Amounts,
+    /// What runs with something else, and with what: there is nothing here but while a resize is carried out.
+    pub behind: Amounts,
+    /// Something was granted and not carried out to its end, be it only for the pod's group.
+    pub is_unfinished: bool,
+}
+
+/// What a pod wants.
+pub fn wanted(pod: &Tree) -> Amounts {
+    let whole = pod.at("spec").get("resources").map(|resources| (WHOLE.to_string(), resources.clone()));
+    let each = resizable(pod).map(|spec| (spec.str("name").to_string(), spec.at("resources").clone()));
+    each.chain(whole).collect()
+}
+
+/// Containers that have done their work need no more and no less.
+pub fn resizable(pod: &Tree) -> impl Iterator<Item = &Tree> {
+    let beside = pod.list("spec.initContainers").iter().filter(|spec| pod::is_sidecar(spec));
+    beside.chain(pod.list("spec.containers"))
+}
+
+/// The pod with other amounts.
+pub fn with(pod: &Tree, amounts: &Amounts) -> Tree {
+    let mut made = pod.clone();
+    let spec = made.child("spec");
+    if let Some(resources) = amounts.get(WHOLE) {
+        spec.set("resources", resources.clone());
+    }
+    for list in ["initContainers", "containers"] {
+        // A list that is not there is not made.
+        if !spec.has(list) {
+            continue;
+        }
+        for container in spec.list_mut(list) {
+            if let Some(resources) = amounts.get(container.str("name")) {
+                container.set("resources", resources.clone());
+            }
+        }
+    }
+    made
+}
+
+/// Whether two sets of resources are the same, however they are written.
+pub fn same(one: &Tree, other: &Tree) -> bool {
+    ["requests", "limits"].iter().all(|side| amounts(one.at(side)) == amounts(other.at(side)))
+}
+
+fn amounts(list: &Tree) -> BTreeMap<String, Option<Quantity>> {
+    let entries = list.as_map().into_iter().flat_map(|map| map.iter());
+    let read = |(name, value): (&str, &Tree)| {
+        let text = value.as_str().map(str::to_string).or_else(|| value.as_int().map(|number| number.to_string()));
+        (name.to_string(), text.and_then(|text| Quantity::parse(&text).ok()))
+    };
+    entries.map(read).collect()
+}
+
+/// Those of which two sets differ.
+pub fn differing(old: &Amounts, new: &Amounts) -> Vec<String> {
+    let is_new = |(name, resources): &(&String, &Tree)| !same(old.get(*name).unwrap_or(&Tree::Null), resources);
+    new.iter().filter(is_new).map(|(name, _)| name.clone()).collect()
+}
+
+impl Record {
+    pub fn of(pod: &Tree) -> Record {
+        Record { allocated: wanted(pod), ..Record::default() }
+    }
+
+    /// The pod shall have what it wants. What runs is behind from now on.
+    pub fn allocate(&mut self, wanted: Amounts) {
+        for name in differing(&self.allocated, &wanted) {
+            let old = self.allocated.get(&name).cloned().unwrap_or_default();
+            self.behind.entry(name).or_insert(old);
+            self.is_unfinished = true;
+        }
+        self.allocated = wanted;
+        // It may have come back to what runs.
+        let allocated = &self.allocated;
+        self.behind.retain(|name, old| allocated.get(name).is_some_and(|new| !same(old, new)));
+    }
+
+    /// What something runs with.
+    pub fn actual(&self, name: &str) -> Option<&Tree> {
+        self.behind.get(name).or_else(|| self.allocated.get(name))
+    }
+
+    pub fn to_tree(&self) -> Tree {
+        let listed = |amounts: &Amounts| {
+            let mut map = api::Map::new();
+            amounts.iter().for_each(|(name, resources)| drop(map.insert(name.as_str(), resources.clone())));
+            Tree::from(map)
+        };
+        tree! {
+            "allocated" => listed(&self.allocated),
+            "behind" => listed(&self.behind),
+            "unfinished" => self.is_unfinished,
+        }
+    }
+
+    fn from_tree(tree: &Tree) -> Record {
+        let read = |key: &str| tree.map(key).iter().map(|(name, value)| (name.to_string(), value.clone())).collect();
+        Record { allocated: read("allocated"), behind: read("behind"), is_unfinished: tree.bool("unfinished") }
+    }
+
+    /// None where there is none, or none that can be read: the pod then has what it wants.
+    pub fn read(file: &Path) -> Option<Record> {
+        let bytes = std::fs::read(file).ok()?;
+        match json::decode(&bytes) {
+            Ok(tree) => Some(Record::from_tree(&tree)),
+            Err(error) => {
+                tracing::warn!(file = %file.display(), %error, "what was allocated to a pod cannot be read");
+                None
+            }
+        }
+    }
+
+    /// Whole or not at all.
+    pub fn write(&self, file: &Path) -> io::Result<()> {
+        file.parent().map(volumes::make_all).transpose()?;
+        let new = file.with_extension("new");
+        volumes::write_private(&new, &json::encode(&self.to_tree(), None))?;
+        std::fs::rename(new, file)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use api::yaml;
+
+    use super::*;
+
+    fn read(text: &str) -> Tree {
+        yaml::decode(text.as_bytes()).expect("YAML")
+    }
+
+    #[test]
+    fn what_runs_is_behind_until_it_has_followed() {
+        let pod = |cpu: &str| {
+            read(&format!(
+                "spec: {{initContainers: [{{name: i, resources: {{requests: {{cpu: 9}}}}}}], containers: [{{name: a, resources: {{requests: {{cpu: '{cpu}'}}}}}}, {{name: b}}]}}"
+            ))
+        };
+        let mut record = Record::of(&pod("100m"));
+        assert_eq!(record.allocated.keys().collect::<Vec<_>>(), ["a", "b"]);
+        assert!(differing(&record.allocated, &wanted(&pod("0.1"))).is_empty(), "the same in other words");
+        record.allocate(wanted(&pod("200m")));
+        assert_eq!(record.actual("a").expect("a").str("requests.cpu"), "100m");
+        record.allocate(wanted(&pod("300m")));
+        assert_eq!(record.actual("a").expect("a").str("requests.cpu"), "100m", "it runs with the first still");
+        let made = with(&pod("500m"), &record.allocated);
+        assert_eq!(made.list("spec.containers")[0].str("resources.requests.cpu"), "300m");
+        assert!(!with(&read("spec: {containers: [{name: a}]}"), &record.allocated).at("spec").has("initContainers"));
+        record.allocate(wanted(&pod("100m")));
+        assert!(record.behind.is_empty() && record.is_unfinished, "it came back to what runs, its group maybe not");
+    }
+
+    #[test]
+    fn a_record_outlives_the_agent() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("pods/u/allocated");
+        assert_eq!(Record::read(&file), None);
+        let mut record =
+            Record::of(&read("spec: {resources: {limits: {cpu: 1}}, containers: [{name: a, resources: {}}]}"));
+        record.behind.insert("a".to_string(), read("requests: {cpu: 1}"));
+        record.write(&file).expect("a file");
+        assert_eq!(Record::read(&file).as_ref(), Some(&record));
+        std::fs::write(&file, "{").expect("a file");
+        assert_eq!(Record::read(&file), None);
+    }
+}

@@ -1,0 +1,332 @@
+//! Giving a pod that runs more or less: what is allocated to it follows what it wants when there is room, and what its
+//! containers run with follows what is allocated.
+
+pub mod allocation;
+mod carry_out;
+mod order;
+mod show;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use api::{Tree, tree};
+use stdx::sync::{Mutex, MutexGuard};
+
+use crate::admission::resize::{Change, INFEASIBLE};
+use crate::config::Config;
+use crate::model::pod;
+use crate::pod::context::Agent;
+use crate::pod::cri_config::resources::milli;
+use crate::pod::status::Problem;
+use allocation::{Amounts, Record, WHOLE, differing, wanted, with};
+pub use carry_out::{Outcome, carry_out};
+pub use show::{IN_PROGRESS, PENDING};
+
+pub struct Resizes {
+    config: Arc<Config>,
+    entries: Mutex<BTreeMap<String, Entry>>,
+    /// Has a pod looked at.
+    wake: Box<dyn Fn(&str) + Send + Sync>,
+}
+
+/// What is known of one pod.
+struct Entry {
+    record: Record,
+    /// The pod as it was when it was last looked at.
+    pod: Arc<Tree>,
+    /// The generation whose wish was granted.
+    granted: Option<i64>,
+    /// Why its wish is not, and since when.
+    pending: Option<(Problem, i64)>,
+    /// Why what was granted could not be carried out.
+    error: String,
+}
+
+impl Resizes {
+    pub fn new(config: Arc<Config>, wake: impl Fn(&str) + Send + Sync + 'static) -> Resizes {
+        Resizes { config, entries: Mutex::default(), wake: Box::new(wake) }
+    }
+
+    /// The pod with what it was given.
+    pub fn allocated(&self, pod: &Arc<Tree>) -> Arc<Tree> {
+        let mut entries = self.entries();
+        let uid = pod::uid(pod);
+        if !entries.contains_key(uid)
+            && let Some(record) = Record::read(&self.file(uid))
+        {
+            entries.insert(uid.to_string(), Entry::new(record, pod));
+        }
+        match entries.get(uid) {
+            Some(entry) if entry.granted != Some(generation(pod)) && entry.is_behind(pod) => {
+                Arc::new(with(pod, &entry.record.allocated))
+            }
+            _ => pod.clone(),
+        }
+    }
+
+    /// The node has taken a pod: it is given what it wants.
+    pub fn take(&self, pod: &Arc<Tree>) {
+        let mut entries = self.entries();
+        if entries.contains_key(pod::uid(pod)) {
+            return;
+        }
+        let mut entry = Entry::new(Record::of(pod), pod);
+        entry.granted = Some(generation(pod));
+        self.keep(pod::uid(pod), &entry.record);
+        entries.insert(pod::uid(pod).to_string(), entry);
+    }
+
+    /// Nothing is left of a pod.
+    pub fn forget(&self, uid: &str) {
+        self.entries().remove(uid);
+    }
+
+    /// Looks whether a pod wants something else than it was given, and grants it where there is room.
+    pub fn settle(&self, agent: &Agent, pod: &Arc<Tree>) {
+        {
+            let mut entries = self.entries();
+            let Some(entry) = entries.get_mut(pod::uid(pod)) else { return };
+            entry.pod = pod.clone();
+            if entry.granted == Some(generation(pod)) {
+                return;
+            }
+            if !entry.is_behind(pod) {
+                entry.granted = Some(generation(pod));
+                entry.pending = None;
+                return;
+            }
+        }
+        self.retry(agent);
+    }
+
+    /// Looks at all pods that wait for room, in order; whoever fares differently now is looked at.
+    pub fn retry(&self, agent: &Agent) {
+        let mut changed = Vec::new();
+        {
+            let mut entries = self.entries();
+            let waits = |entry: &&Entry| {
+                let is_granted = entry.granted == Some(generation(&entry.pod));
+                // One that has ended gets nothing any more.
+                !is_granted && entry.is_behind(&entry.pod) && agent.admission.holds(pod::uid(&entry.pod))
+            };
+            let mut waiting: Vec<_> = entries.values().filter(waits).map(|entry| (entry.rank(), entry.uid())).collect();
+            waiting.sort_unstable();
+            for (_, uid) in waiting {
+                if let Some(entry) = entries.get_mut(&uid)
+                    && self.judge(agent, entry)
+                {
+                    changed.push(uid);
+                }
+            }
+        }
+        changed.iter().for_each(|uid| (self.wake)(uid));
+    }
+
+    /// Whether something is different than before.
+    fn judge(&self, agent: &Agent, entry: &mut Entry) -> bool {
+        let pod = entry.pod.clone();
+        let node = agent.node_object().unwrap_or_default();
+        let allocated = with(&pod, &entry.record.allocated);
+        let (swap, pinning) = (agent.config.swap, &agent.config.pinning);
+        let change = Change {
+            wanted: &bare(&pod),
+            allocated: &allocated,
+            swaps: swap.limited,
+            pins_cpu: pinning.cpu_static,
+            pins_memory: pinning.memory_static,
+        };
+        let mut next = entry.record.clone();
+        next.allocate(wanted(&pod));
+        match agent.admission.resize(&change, &counted(&pod, &next.behind), &node) {
+            Ok(()) => {
+                entry.record = next;
+                self.keep(pod::uid(&pod), &entry.record);
+                entry.granted = Some(generation(&pod));
+                entry.pending = None;
+                entry.error.clear();
+                agent.recorder.normal(&pod, "ResizeStarted", order::text("started", &pod, ""));
+                true
+            }
+            Err(problem) if entry.pending.as_ref().is_some_and(|(known, _)| *known == problem) => false,
+            Err(problem) => {
+                let reason = if problem.reason == INFEASIBLE { "ResizeInfeasible" } else { "ResizeDeferred" };
+                agent.recorder.warning(&pod, reason, order::text(&problem.reason, &pod, &problem.message));
+                let since = entry.pending.take().map_or(agent.now(), |(_, since)| since);
+                entry.pending = Some((problem, since));
+                true
+            }
+        }
+    }
+
+    /// What is to be carried out for a pod.
+    fn record(&self, uid: &str) -> Option<Record> {
+        self.entries().get(uid).map(|entry| entry.record.clone())
+    }
+
+    /// Containers that have to be started again to get what they were given.
+    pub fn restarts(&self, pod: &Tree) -> BTreeSet<String> {
+        let record = self.record(pod::uid(pod)).unwrap_or_default();
+        record.behind.iter().filter(|(name, old)| wants_restart(pod, name, old)).map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Something runs with what it was given.
+    pub fn follows(&self, uid: &str, name: &str) {
+        if let Some(entry) = self.entries().get_mut(uid)
+            && entry.record.behind.remove(name).is_some()
+        {
+            self.keep(uid, &entry.record);
+        }
+    }
+
+    /// All that was granted is carried out.
+    fn finish(&self, uid: &str) {
+        if let Some(entry) = self.entries().get_mut(uid) {
+            entry.error.clear();
+            entry.record.is_unfinished = false;
+            entry.record.behind.clear();
+            self.keep(uid, &entry.record);
+        }
+    }
+
+    /// Whether the error is a new one.
+    fn fails(&self, uid: &str, why: &str) -> bool {
+        let mut entries = self.entries();
+        entries.get_mut(uid).is_some_and(|entry| std::mem::replace(&mut entry.error, why.to_string()) != why)
+    }
+
+    /// A record that cannot be written is lost with the agent, and the pod then gets what it wants.
+    fn keep(&self, uid: &str, record: &Record) {
+        let file = self.file(uid);
+        if let Err(error) = record.write(&file) {
+            tracing::warn!(file = %file.display(), %error, "what is allocated to a pod could not be written down");
+        }
+    }
+
+    fn file(&self, uid: &str) -> PathBuf {
+        self.config.pod_dir(uid).join("allocated")
+    }
+
+    fn entries(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {
+        self.entries.lock()
+    }
+}
+
+impl Entry {
+    fn new(record: Record, pod: &Arc<Tree>) -> Entry {
+        Entry { record, pod: pod.clone(), granted: None, pending: None, error: String::new() }
+    }
+
+    fn is_behind(&self, pod: &Tree) -> bool {
+        !differing(&self.record.allocated, &wanted(pod)).is_empty()
+    }
+
+    fn uid(&self) -> String {
+        pod::uid(&self.pod).to_string()
+    }
+
+    fn rank(&self) -> order::Rank {
+        let since = self.pending.as_ref().map_or(i64::MAX, |(_, since)| *since);
+        order::rank(&self.pod, &self.record.allocated, since)
+    }
+}
+
+fn generation(pod: &Tree) -> i64 {
+    pod.int("metadata.generation").unwrap_or(0)
+}
+
+/// Without what the status says of resources.
+fn bare(pod: &Tree) -> Tree {
+    tree! {
+        "metadata" => pod.at("metadata").clone(),
+        "spec" => pod.at("spec").clone(),
+        "status" => tree! { "qosClass" => pod.str("status.qosClass") },
+    }
+}
+
+/// What a pod takes while it changes: the larger of both.
+fn counted(pod: &Tree, behind: &Amounts) -> Tree {
+    let mut counted = bare(pod);
+    for (list, statuses) in [("initContainers", "initContainerStatuses"), ("containers", "containerStatuses")] {
+        let names = pod.at("spec").list(list).iter().map(|spec| spec.str("name"));
+        let old = names.filter_map(|name| Some(tree! { "name" => name, "resources" => behind.get(name)?.clone() }));
+        let old: Vec<Tree> = old.collect();
+        counted.child("status").set(statuses, old);
+    }
+    if let Some(whole) = behind.get(WHOLE) {
+        counted.child("status").set("resources", whole.clone());
+    }
+    counted
+}
+
+/// What a container says of changes of a resource.
+pub fn policy<'a>(spec: &'a Tree, resource: &str) -> &'a str {
+    let of = spec.list("resizePolicy").iter().find(|policy| policy.str("resourceName") == resource);
+    of.map_or("NotRequired", |policy| policy.str("restartPolicy"))
+}
+
+/// What is asked for of memory is told to nobody who runs, so that it needs no restart.
+fn wants_restart(pod: &Tree, name: &str, old: &Tree) -> bool {
+    let Some(spec) = pod::container(pod, name).filter(|_| name != WHOLE) else { return false };
+    let new = spec.at("resources");
+    let moves = |path: &str| milli(old.at(path)) != milli(new.at(path));
+    let cpu = (moves("requests.cpu") || moves("limits.cpu")) && policy(spec, "cpu") == "RestartContainer";
+    cpu || moves("limits.memory") && policy(spec, "memory") == "RestartContainer"
+}
+
+#[cfg(test)]
+mod tests {
+    use api::yaml;
+
+    use super::*;
+
+    fn read(text: &str) -> Tree {
+        yaml::decode(text.as_bytes()).expect("YAML")
+    }
+
+    #[test]
+    fn a_container_says_what_it_can_take_while_it_runs() {
+        let pod = read(
+            "spec: {containers: [{name: c, resizePolicy: [{resourceName: memory, restartPolicy: RestartContainer}],
+             resources: {requests: {cpu: 1, memory: 1Mi}, limits: {memory: 2Mi}}}]}",
+        );
+        let cases = [
+            ("{requests: {cpu: 2, memory: 1Mi}, limits: {memory: 2Mi}}", false),
+            ("{requests: {cpu: 1, memory: 2Mi}, limits: {memory: 2Mi}}", false),
+            ("{requests: {cpu: 1, memory: 1Mi}, limits: {memory: 3Mi}}", true),
+        ];
+        for (old, expected) in cases {
+            assert_eq!(wants_restart(&pod, "c", &read(old)), expected, "{old}");
+        }
+        assert!(!wants_restart(&pod, "gone", &Tree::Null));
+    }
+
+    #[test]
+    fn a_pod_keeps_what_it_was_given_when_the_agent_begins_anew() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let config = Arc::new(Config { root_dir: dir.path().to_path_buf(), ..Config::default() });
+        let pod = |generation: i64, cpu: &str| {
+            Arc::new(read(&format!(
+                "{{metadata: {{uid: u, generation: {generation}}}, spec: {{containers: [{{name: a, resources: {{requests: {{cpu: '{cpu}'}}}}}}]}}}}"
+            )))
+        };
+        let cpu = |pod: &Tree| pod.list("spec.containers")[0].str("resources.requests.cpu").to_string();
+        let before = Resizes::new(config.clone(), |_| {});
+        assert_eq!(cpu(&before.allocated(&pod(1, "1"))), "1", "nothing is known of it yet");
+        before.take(&pod(1, "1"));
+        assert_eq!(cpu(&before.allocated(&pod(2, "2"))), "1");
+        let after = Resizes::new(config, |_| {});
+        assert_eq!(cpu(&after.allocated(&pod(2, "2"))), "1", "somebody asked for more while the agent was away");
+        assert!(after.restarts(&pod(2, "2")).is_empty());
+        after.forget("u");
+    }
+
+    #[test]
+    fn the_larger_counts_while_a_pod_changes() {
+        let pod = read("spec: {containers: [{name: a, resources: {requests: {cpu: 1, memory: 4Mi}}}]}");
+        let behind = [("a".to_string(), read("requests: {cpu: 2, memory: 1Mi}"))].into();
+        let sum = scheduler::model::requests(&counted(&pod, &behind));
+        assert_eq!((sum.milli_cpu, sum.memory), (2000, 4 << 20));
+        assert_eq!(scheduler::model::requests(&counted(&pod, &Amounts::new())).milli_cpu, 1000);
+    }
+}

@@ -1,0 +1,84 @@
+//! Who comes first of pods that wait for room, and what is told of a resize.
+
+use std::cmp::Reverse;
+
+use api::{Tree, json, tree};
+use scheduler::model;
+
+use super::allocation::{Amounts, resizable, with};
+use crate::model::pod;
+use crate::pod::cri_config::resources::{Class, class};
+
+/// Smaller comes first: what frees room, then by priority, class, and how long it has waited.
+pub type Rank = (bool, Reverse<i64>, Class, i64);
+
+pub fn rank(wanted: &Tree, allocated: &Amounts, since: i64) -> Rank {
+    let (new, old) = (requests(wanted), requests(&with(wanted, allocated)));
+    let grows = new.milli_cpu > old.milli_cpu || new.memory > old.memory;
+    (grows, Reverse(wanted.int("spec.priority").unwrap_or(0)), class(wanted), since)
+}
+
+/// What the spec alone asks for.
+pub fn requests(pod: &Tree) -> model::Resources {
+    model::requests(&tree! { "spec" => pod.at("spec").clone() })
+}
+
+/// What an event says of a resize.
+pub fn text(what: &str, pod: &Tree, error: &str) -> String {
+    let summary = |spec: &&Tree| {
+        let mut one = tree! { "name" => spec.str("name") };
+        if let Some(resources) = spec.get("resources") {
+            one.set("resources", resources.clone());
+        }
+        one
+    };
+    let (beside, main): (Vec<&Tree>, Vec<&Tree>) = resizable(pod).partition(|spec| pod::is_sidecar(spec));
+    let mut told = tree! {};
+    for (key, list) in [("initContainers", beside), ("containers", main)] {
+        let list: Vec<Tree> = list.iter().map(summary).collect();
+        if !list.is_empty() {
+            told.set(key, list);
+        }
+    }
+    told.set("generation", pod.int("metadata.generation").unwrap_or(0));
+    if !error.is_empty() {
+        told.set("error", error);
+    }
+    format!("Pod resize {what}: {}", String::from_utf8_lossy(&json::encode(&told, None)))
+}
+
+#[cfg(test)]
+mod tests {
+    use api::yaml;
+
+    use super::*;
+
+    fn pod(cpu: &str, more: &str) -> Tree {
+        let text = format!(
+            "{{metadata: {{generation: 3}}, spec: {{containers: [{{name: c, resources: {{requests: {{cpu: {cpu}}}}}}}]{more}}}}}"
+        );
+        yaml::decode(text.as_bytes()).expect("YAML")
+    }
+
+    #[test]
+    fn who_frees_room_comes_before_who_matters_before_who_has_waited() {
+        let allocated = super::super::allocation::wanted(&pod("1", ""));
+        let mut ranks = [
+            ("late", rank(&pod("2", ""), &allocated, 9)),
+            ("early", rank(&pod("2", ""), &allocated, 1)),
+            ("important", rank(&pod("2", ", priority: 7"), &allocated, 9)),
+            ("smaller", rank(&pod("500m", ""), &allocated, 99)),
+        ];
+        ranks.sort_by_key(|(_, rank)| *rank);
+        assert_eq!(ranks.map(|(name, _)| name), ["smaller", "important", "early", "late"]);
+    }
+
+    #[test]
+    fn events_show_what_is_wanted() {
+        assert_eq!(
+            text("Deferred", &pod("2", ""), "no room"),
+            "Pod resize Deferred: {\"containers\":[{\"name\":\"c\",\"resources\":{\"requests\":{\"cpu\":2}}}],\
+             \"error\":\"no room\",\"generation\":3}"
+        );
+    }
+}

@@ -1,0 +1,192 @@
+//! What pods use: of the runtime what it counts, of the disk what is measured here.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use api::Tree;
+use cri::{
+    ContainerStats, DynRuntimeService, LinuxPodSandboxStats, ListContainerStatsRequest, ListPodSandboxStatsRequest,
+    PodSandboxAttributes, PodSandboxMetadata, PodSandboxStats, Status,
+};
+
+use crate::model::pod;
+use crate::model::state::keys;
+use crate::pod::context::Agent;
+use crate::pod::cri_config;
+use crate::resources::disk::{Found, Place, Used};
+
+/// What a pod has on disk, beside what its containers write into their own files.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Files {
+    pub volumes: Vec<Volume>,
+    /// By the names of containers.
+    pub logs: Vec<(String, Found)>,
+    /// Of the agent itself, for the pod.
+    pub own: Used,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Volume {
+    pub name: String,
+    pub found: Found,
+    /// The claim that it is bound by.
+    pub claim: Option<String>,
+}
+
+/// Measures what pods have on disk, by their uids; what is not known in time is missing.
+pub async fn files(agent: &Agent, pods: impl IntoIterator<Item = &Tree>) -> BTreeMap<String, Files> {
+    let of_pod = |pod: &Tree| (pod::uid(pod).to_string(), parts(agent, pod));
+    let wanted: BTreeMap<String, Vec<(Part, Place)>> = pods.into_iter().map(of_pod).collect();
+    let places: Vec<Place> = wanted.values().flatten().map(|(_, place)| place.clone()).collect();
+    let found = agent.disks.of(&places).await;
+    wanted.into_iter().map(|(uid, parts)| (uid, together(parts, &found))).collect()
+}
+
+enum Part {
+    Volume { name: String, claim: Option<String> },
+    Log(String),
+    Own,
+}
+
+/// What of a pod is measured, and where it is.
+fn parts(agent: &Agent, pod: &Tree) -> Vec<(Part, Place)> {
+    let dir = agent.config.pod_dir(pod::uid(pod));
+    let logs = cri_config::log_dir(&agent.config.pod_logs_dir, pod);
+    let mut parts = Vec::from(own_files(&dir).map(|path| (Part::Own, Place::Tree(path))));
+    for spec in pod::containers(pod) {
+        let name = spec.str("name");
+        parts.push((Part::Log(name.to_string()), Place::Tree(logs.join(name))));
+    }
+    for (name, path) in agent.volumes.places(pod::uid(pod)) {
+        let Some(volume) = pod::volume(pod, &name) else { continue };
+        // What is outside of the pod's directory is the machine's.
+        if path.starts_with(&dir) {
+            parts.push((Part::Volume { claim: claim(pod, volume), name }, place(volume, path)));
+        }
+    }
+    parts
+}
+
+/// Files of the kubelet's that containers can write to: their hosts file, and what they say when they end. Without a
+/// count of them a container could fill the disk unnoticed.
+fn own_files(pod_dir: &Path) -> [PathBuf; 2] {
+    ["etc-hosts", cri_config::container::MESSAGES].map(|name| pod_dir.join(name))
+}
+
+/// What the agent has made itself is counted file by file.
+fn place(volume: &Tree, path: PathBuf) -> Place {
+    const OWN: [&str; 5] = ["emptyDir", "configMap", "secret", "downwardAPI", "projected"];
+    if OWN.iter().any(|kind| volume.has(kind)) { Place::Tree(path) } else { Place::Mount(path) }
+}
+
+fn claim(pod: &Tree, volume: &Tree) -> Option<String> {
+    if volume.has("ephemeral") {
+        return Some(format!("{}-{}", pod::name(pod), volume.str("name")));
+    }
+    volume.get("persistentVolumeClaim").map(|claim| claim.str("claimName").to_string())
+}
+
+fn together(parts: Vec<(Part, Place)>, found: &BTreeMap<Place, Found>) -> Files {
+    let mut files = Files::default();
+    for (part, place) in parts {
+        let Some(found) = found.get(&place).copied() else { continue };
+        match part {
+            Part::Volume { name, claim } => files.volumes.push(Volume { name, found, claim }),
+            Part::Log(name) => files.logs.push((name, found)),
+            Part::Own => files.own += found.used,
+        }
+    }
+    files
+}
+
+/// What the runtime says of all pods.
+pub async fn sandboxes(runtime: &dyn DynRuntimeService) -> Result<Vec<PodSandboxStats>, Status> {
+    match runtime.list_pod_sandbox_stats(ListPodSandboxStatsRequest { filter: None }).await {
+        Ok(answer) => Ok(answer.stats),
+        // Older runtimes know of containers alone, or fail for all where one pod is just ending.
+        Err(_) => {
+            let answer = runtime.list_container_stats(ListContainerStatsRequest { filter: None }).await?;
+            Ok(by_pods(answer.stats))
+        }
+    }
+}
+
+/// What the runtime says of one pod's containers.
+pub async fn containers(runtime: &dyn DynRuntimeService, uid: &str) -> Result<Vec<ContainerStats>, Status> {
+    let label_selector = BTreeMap::from([(keys::POD_UID.to_string(), uid.to_string())]);
+    let filter = Some(cri::ContainerStatsFilter { label_selector, ..Default::default() });
+    Ok(runtime.list_container_stats(ListContainerStatsRequest { filter }).await?.stats)
+}
+
+/// Containers put together by their pods, whose use is the sum of theirs.
+fn by_pods(all: Vec<ContainerStats>) -> Vec<PodSandboxStats> {
+    let mut pods: BTreeMap<String, PodSandboxStats> = BTreeMap::new();
+    for stats in all {
+        let Some(attributes) = &stats.attributes else { continue };
+        let label = |key: &str| attributes.labels.get(key).cloned().unwrap_or_default();
+        let metadata = PodSandboxMetadata {
+            name: label(keys::POD_NAME),
+            uid: label(keys::POD_UID),
+            namespace: label(keys::POD_NAMESPACE),
+            ..Default::default()
+        };
+        let pod = pods.entry(metadata.uid.clone()).or_insert_with(|| PodSandboxStats {
+            attributes: Some(PodSandboxAttributes { metadata: Some(metadata), ..Default::default() }),
+            linux: Some(LinuxPodSandboxStats::default()),
+            ..Default::default()
+        });
+        pod.linux.get_or_insert_default().containers.push(stats);
+    }
+    pods.values_mut().for_each(|pod| sum_up(pod.linux.get_or_insert_default()));
+    pods.into_values().collect()
+}
+
+fn sum_up(pod: &mut LinuxPodSandboxStats) {
+    let sum = |of: &dyn Fn(&ContainerStats) -> Option<u64>| {
+        let value = pod.containers.iter().filter_map(of).sum();
+        Some(cri::UInt64Value { value })
+    };
+    let times = pod.containers.iter().filter_map(|stats| Some(stats.cpu.as_ref()?.timestamp));
+    let timestamp = times.max().unwrap_or(0);
+    let cpu = cri::CpuUsage {
+        timestamp,
+        usage_core_nano_seconds: sum(&|stats| value(&stats.cpu.as_ref()?.usage_core_nano_seconds)),
+        ..Default::default()
+    };
+    let memory = cri::MemoryUsage {
+        timestamp,
+        working_set_bytes: sum(&|stats| value(&stats.memory.as_ref()?.working_set_bytes)),
+        ..Default::default()
+    };
+    (pod.cpu, pod.memory) = (Some(cpu), Some(memory));
+}
+
+/// A number that a runtime may not know.
+pub fn value(number: &Option<cri::UInt64Value>) -> Option<u64> {
+    number.as_ref().map(|number| number.value)
+}
+
+/// The name that a pod gives to a container.
+pub fn container_name(stats: &ContainerStats) -> &str {
+    let metadata = stats.attributes.as_ref().and_then(|attributes| attributes.metadata.as_ref());
+    metadata.map_or("", |metadata| &metadata.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pod::cri_config::container::message_file;
+
+    #[test]
+    fn files_that_containers_write_through_the_kubelet_are_counted() {
+        let pod_dir = Path::new("/k/pods/u");
+        let counted = own_files(pod_dir);
+        assert!(counted.iter().any(|path| message_file(pod_dir, "c", 3).starts_with(path)));
+        assert!(counted.contains(&pod_dir.join("etc-hosts")));
+        let place = |path: &PathBuf| Place::Tree(path.clone());
+        let found = |bytes: u64| Found { used: Used { bytes, ..Used::default() }, ..Found::default() };
+        let measured = counted.iter().map(place).zip([found(5), found(7)]).collect();
+        let files = together(counted.iter().map(|path| (Part::Own, place(path))).collect(), &measured);
+        assert_eq!(files.own.bytes, 12);
+    }
+}

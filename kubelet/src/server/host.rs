@@ -1,0 +1,152 @@
+//! The agent at work, as the answers see it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use api::Tree;
+use client::{Clock, Metrics};
+use cri::{DynImageService, DynRuntimeService};
+
+use super::{Host, Measuring};
+use crate::kubelet::Running;
+use crate::model::pod;
+use crate::pod::context::Agent;
+use crate::pod::cri_config::resources::class;
+use crate::pod::status::writer::{OWN, WHILE_RESIZED};
+use crate::pod::worker::Workers;
+use crate::resources::usage;
+
+pub struct KubeletHost {
+    agent: Arc<Agent>,
+    workers: Arc<Workers>,
+    metrics: Metrics,
+    configuration: Tree,
+}
+
+impl KubeletHost {
+    /// `configuration` is the KubeletConfiguration in effect.
+    pub fn new(running: &Running, metrics: Metrics, configuration: Tree) -> KubeletHost {
+        KubeletHost { agent: running.agent.clone(), workers: running.workers.clone(), metrics, configuration }
+    }
+
+    fn with_status(&self, pod: Arc<Tree>) -> Tree {
+        let status = merged(&pod, &self.agent.statuses.last(&pod));
+        let mut pod = Arc::unwrap_or_clone(pod);
+        pod.set("status", status);
+        pod
+    }
+}
+
+/// What the agent says of a pod, and what others have said of it in its object.
+fn merged(pod: &Tree, said: &Tree) -> Tree {
+    let mut status = pod.at("status").clone();
+    if status.as_map().is_none() {
+        status = Tree::map_new();
+    }
+    OWN.iter().for_each(|field| drop(status.remove(field)));
+    for (field, value) in said.as_map().into_iter().flat_map(|said| said.iter()) {
+        let value = match field {
+            "conditions" => conditions(pod.list("status.conditions"), value),
+            _ => value.clone(),
+        };
+        status.set(field, value);
+    }
+    // Nobody else says it of a pod that is the node's own.
+    status.set("qosClass", class(pod).name());
+    status
+}
+
+/// The agent's first, in their order; of one that both know, what the agent says now.
+fn conditions(seen: &[Tree], said: &Tree) -> Tree {
+    let mut all = said.as_list().unwrap_or(&[]).to_vec();
+    let is_own = |kind: &str| all.iter().any(|own| own.str("type") == kind) || WHILE_RESIZED.contains(&kind);
+    let others: Vec<Tree> = seen.iter().filter(|other| !is_own(other.str("type"))).cloned().collect();
+    all.extend(others);
+    Tree::List(all)
+}
+
+impl Host for KubeletHost {
+    fn node_name(&self) -> &str {
+        &self.agent.node
+    }
+
+    fn pods(&self) -> Vec<Tree> {
+        self.workers.pods().into_iter().map(|pod| self.with_status(pod)).collect()
+    }
+
+    fn pod(&self, namespace: &str, name: &str) -> Option<Tree> {
+        let is_it = |pod: &Arc<Tree>| pod::namespace(pod) == namespace && pod::name(pod) == name;
+        self.workers.pods().into_iter().find(is_it).map(|pod| self.with_status(pod))
+    }
+
+    fn runtime(&self) -> Arc<dyn DynRuntimeService> {
+        self.agent.runtime.service.clone()
+    }
+
+    fn images(&self) -> Arc<dyn DynImageService> {
+        self.agent.runtime.images.clone()
+    }
+
+    fn configuration(&self) -> Tree {
+        self.configuration.clone()
+    }
+
+    fn metrics(&self) -> String {
+        self.metrics.render()
+    }
+
+    fn probe_metrics(&self) -> String {
+        self.agent.probes.metrics.render()
+    }
+
+    fn sync_loop(&self) -> Result<(), String> {
+        self.agent.pulse.sync_loop(tokio::time::Instant::now(), self.agent.config.sync_frequency)
+    }
+
+    fn clock(&self) -> Arc<dyn Clock> {
+        self.agent.clock.clone()
+    }
+
+    fn root_dir(&self) -> PathBuf {
+        self.agent.config.root_dir.clone()
+    }
+
+    fn files<'a>(&'a self, pods: &'a [Tree]) -> Measuring<'a> {
+        Box::pin(usage::files(&self.agent, pods))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Tree {
+        api::yaml::decode(text.as_bytes()).expect("yaml")
+    }
+
+    #[test]
+    fn what_others_say_of_a_pod_is_shown_too() {
+        let pod = read(
+            "
+spec: {containers: [{name: c, resources: {requests: {cpu: 1}}}]}
+status:
+  phase: Pending
+  podIP: 10.0.0.9
+  nominatedNodeName: n
+  conditions: [{type: PodScheduled, status: 'True'}, {type: Ready, status: 'False'}, {type: PodResizePending, status: 'True'}]
+",
+        );
+        let said = read("{phase: Running, conditions: [{type: Ready, status: 'True'}]}");
+        let want = read(
+            "
+phase: Running
+nominatedNodeName: n
+qosClass: Burstable
+conditions: [{type: Ready, status: 'True'}, {type: PodScheduled, status: 'True'}]
+",
+        );
+        assert_eq!(merged(&pod, &said), want);
+        let own = merged(&read("spec: {containers: [{name: c}]}"), &read("phase: Running"));
+        assert_eq!(own, read("{phase: Running, qosClass: BestEffort}"));
+    }
+}

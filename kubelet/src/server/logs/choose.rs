@@ -1,0 +1,93 @@
+//! Which container's log is meant: of several that have had the name, the one that runs or ran last.
+
+use api::Tree;
+
+const STATUSES: [&str; 3] =
+    ["status.containerStatuses", "status.initContainerStatuses", "status.ephemeralContainerStatuses"];
+
+/// The identity of the container, with its runtime's scheme, or why there is no log.
+pub fn container(pod: &Tree, name: &str, previous: bool) -> Result<String, String> {
+    let of = format!("container {name:?} in pod {:?}", crate::model::pod::name(pod));
+    let mut statuses = STATUSES.iter().flat_map(|list| pod.list(list));
+    let status = statuses.find(|status| status.str("name") == name);
+    let status = status.ok_or_else(|| format!("{of} is not available"))?;
+    let last = status.at("lastState").get("terminated");
+    let last_id = last.map_or("", |last| last.str("containerID"));
+    let state = status.at("state");
+    let id = if previous {
+        if last_id.is_empty() {
+            return Err(format!("previous terminated {of} not found"));
+        }
+        last_id
+    } else if state.has("running") {
+        status.str("containerID")
+    } else if let Some(terminated) = state.get("terminated") {
+        Some(terminated.str("containerID")).filter(|id| !id.is_empty()).unwrap_or(last_id)
+    } else if last.is_some() {
+        last_id
+    } else {
+        return Err(format!("{of} is waiting to start{}", waiting(state)));
+    };
+    if id.is_empty() { Err(format!("{of} is terminated")) } else { Ok(id.to_string()) }
+}
+
+fn waiting(state: &Tree) -> String {
+    match state.get("waiting").map(|waiting| waiting.str("reason")) {
+        None => " - no logs yet".to_string(),
+        Some("ErrImagePull") => ": image can't be pulled".to_string(),
+        Some("ImagePullBackOff") => ": trying and failing to pull image".to_string(),
+        Some(reason) => format!(": {reason}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_container_that_runs_or_ran_last_is_meant() {
+        let cases = [
+            (r#"{"name":"c","containerID":"x://1","state":{"running":{}}}"#, false, Ok("x://1")),
+            (
+                r#"{"name":"c","containerID":"x://2","state":{"running":{}},"lastState":{"terminated":{"containerID":"x://1"}}}"#,
+                true,
+                Ok("x://1"),
+            ),
+            (
+                r#"{"name":"c","state":{"running":{}}}"#,
+                true,
+                Err(r#"previous terminated container "c" in pod "p" not found"#),
+            ),
+            (r#"{"name":"c","state":{"terminated":{"containerID":"x://1"}}}"#, false, Ok("x://1")),
+            (
+                r#"{"name":"c","state":{"terminated":{}},"lastState":{"terminated":{"containerID":"x://1"}}}"#,
+                false,
+                Ok("x://1"),
+            ),
+            (r#"{"name":"c","state":{"terminated":{}}}"#, false, Err(r#"container "c" in pod "p" is terminated"#)),
+            (
+                r#"{"name":"c","state":{"waiting":{"reason":"CrashLoopBackOff"}},"lastState":{"terminated":{"containerID":"x://1"}}}"#,
+                false,
+                Ok("x://1"),
+            ),
+            (
+                r#"{"name":"c","state":{"waiting":{"reason":"ContainerCreating"}}}"#,
+                false,
+                Err(r#"container "c" in pod "p" is waiting to start: ContainerCreating"#),
+            ),
+            (
+                r#"{"name":"c","state":{"waiting":{"reason":"ErrImagePull"}}}"#,
+                false,
+                Err(r#"container "c" in pod "p" is waiting to start: image can't be pulled"#),
+            ),
+            (r#"{"name":"c"}"#, false, Err(r#"container "c" in pod "p" is waiting to start - no logs yet"#)),
+            (r#"{"name":"d"}"#, false, Err(r#"container "c" in pod "p" is not available"#)),
+        ];
+        for (status, previous, want) in cases {
+            let text = format!(r#"{{"metadata":{{"name":"p"}},"status":{{"initContainerStatuses":[{status}]}}}}"#);
+            let pod = api::json::decode(text.as_bytes()).expect("JSON");
+            let got = container(&pod, "c", previous);
+            assert_eq!(got, want.map(str::to_string).map_err(str::to_string), "{status}");
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Waits for more of a log. The kernel tells of it; a file that was closed, as at a container's end, is looked after
+//! more closely for a while.
+
+use std::io::Result;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+use tokio::fs::File;
+use tokio::io::unix::AsyncFd;
+
+use crate::logs::files;
+
+/// The file is closed before its container is known to have ended.
+const CLOSED: Duration = Duration::from_millis(50);
+/// Where nothing is heard: file systems that do not tell, a runtime that keeps the file open.
+const QUIET: Duration = Duration::from_secs(1);
+
+pub struct Changes {
+    events: AsyncFd<OwnedFd>,
+    wait: Duration,
+}
+
+impl Changes {
+    /// Of the file, and of others that take its place.
+    pub fn watch(path: &Path) -> Result<Changes> {
+        let events = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
+        inotify::add_watch(&events, path, WatchFlags::MODIFY | WatchFlags::CLOSE_WRITE)?;
+        if let Some(directory) = path.parent() {
+            inotify::add_watch(&events, directory, WatchFlags::CREATE | WatchFlags::MOVED_TO)?;
+        }
+        #[expect(deprecated, reason = "unsound only for types that change their descriptor; this one owns it")]
+        let events = AsyncFd::new(events)?;
+        Ok(Changes { events, wait: QUIET })
+    }
+
+    /// Waits until there may be more; true where the container may have ended, too.
+    pub async fn next(&mut self) -> bool {
+        let heard = tokio::time::timeout(self.wait, self.heard()).await;
+        heard.is_err() || self.wait == CLOSED
+    }
+
+    async fn heard(&mut self) {
+        loop {
+            let Ok(mut ready) = self.events.readable().await else { return std::future::pending().await };
+            let Ok(Ok(closed)) = ready.try_io(|events| drain(events.get_ref())) else { continue };
+            self.wait = if closed { CLOSED } else { QUIET };
+            return;
+        }
+    }
+}
+
+/// Takes all events; whether the file was closed is told.
+fn drain(events: &OwnedFd) -> Result<bool> {
+    let mut buffer = [std::mem::MaybeUninit::uninit(); 4096];
+    let mut reader = inotify::Reader::new(events, &mut buffer);
+    // Without any event this is WouldBlock, by which the next wait is a wait.
+    let mut last = reader.next()?.events();
+    while let Ok(event) = reader.next() {
+        last = event.events();
+    }
+    // The last word counts: a file that is written to again is open.
+    Ok(last.contains(ReadFlags::CLOSE_WRITE))
+}
+
+/// The file that has taken the place of an older one, open.
+pub async fn successor(old: &File, path: &Path) -> Option<File> {
+    let new = files::open_async(path.to_path_buf()).await.ok()?;
+    let identity = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
+    let (old, other) = (old.metadata().await.ok()?, new.metadata().await.ok()?);
+    (identity(old) != identity(other)).then_some(new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_file_in_the_place_of_another_is_found() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("0.log");
+        std::fs::write(&path, "a").expect("a file");
+        let old = File::open(&path).await.expect("a file");
+        assert!(successor(&old, &path).await.is_none());
+        std::fs::rename(&path, dir.path().join("0.log.1")).expect("another name");
+        assert!(successor(&old, &path).await.is_none(), "nothing is there yet");
+        let mut changes = Changes::watch(&dir.path().join("0.log.1")).expect("a watch");
+        std::fs::write(&path, "b").expect("a file");
+        changes.heard().await;
+        assert!(successor(&old, &path).await.is_some());
+    }
+}

@@ -1,0 +1,193 @@
+//! `/containerLogs`: what a container wrote, from the file in which its runtime keeps it.
+
+mod choose;
+mod follow;
+mod line;
+mod older;
+mod options;
+mod tail;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use api::query::Query;
+use bytes::Bytes;
+use cri::{ContainerState, ContainerStatusRequest, DynRuntimeService};
+use http::StatusCode;
+use tokio::fs::File;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncSeekExt, BufReader, SeekFrom};
+use tokio::sync::mpsc;
+
+use super::body::{answer as answered, stream, text};
+use super::route::Place;
+use super::{Answer, Host};
+use crate::logs::files;
+use follow::Changes;
+use line::Writer;
+use older::Older;
+use options::Options;
+
+/// What is read at once, and what is sent at once.
+const BLOCK: usize = 64 << 10;
+/// A runtime cuts what a container writes into lines of 16 KiB; longer ones are no log.
+const MAX_LINE: u64 = 1 << 20;
+/// Pieces that wait for the client.
+const WAITING: usize = 4;
+
+pub async fn answer(host: &dyn Host, place: Place<'_>, query: &Query) -> Answer {
+    let refused = |code, why: String| text(code, why);
+    let options = match options::read(query, host.clock().now()) {
+        Ok(options) => options,
+        Err(refusal) => return refused(refusal.code(), refusal.to_string()),
+    };
+    let Some(pod) = host.pod(place.namespace, place.pod) else {
+        return refused(StatusCode::NOT_FOUND, format!("pod {:?} does not exist", place.pod));
+    };
+    if crate::model::pod::container(&pod, place.container).is_none() {
+        let why = format!("container {:?} not found in pod {:?}", place.container, place.pod);
+        return refused(StatusCode::NOT_FOUND, why);
+    }
+    let opened = match choose::container(&pod, place.container, options.previous) {
+        Ok(id) => open(host.runtime(), id, &options).await,
+        Err(why) => Err(why),
+    };
+    match opened {
+        Err(why) => refused(StatusCode::BAD_REQUEST, why),
+        Ok(log) => {
+            let (sender, pieces) = mpsc::channel(WAITING);
+            tokio::spawn(async move {
+                if let Err(error) = log.send(options, &sender).await {
+                    tracing::warn!(%error, "a container's log could not be read to its end");
+                }
+            });
+            answered(StatusCode::OK, "text/plain", stream(pieces))
+        }
+    }
+}
+
+/// The log of a container, open.
+struct Log {
+    runtime: Arc<dyn DynRuntimeService>,
+    container: String,
+    path: PathBuf,
+    file: File,
+    /// What was rotated away before.
+    older: Older,
+}
+
+/// Opens the log where its last lines begin: what is written from here on is seen.
+async fn open(runtime: Arc<dyn DynRuntimeService>, container: String, options: &Options) -> Result<Log, String> {
+    let (scheme, id) = container.split_once("://").unwrap_or(("", &container));
+    let id = id.to_string();
+    let asked = ContainerStatusRequest { container_id: id.clone(), verbose: false };
+    let status = runtime.container_status(asked).await.ok().and_then(|answer| answer.status);
+    let lost = || format!("unable to retrieve container logs for {scheme}://{id}");
+    let path = status.map(|status| status.log_path).filter(|path| !path.is_empty()).ok_or_else(lost)?;
+    let resolved = tokio::fs::canonicalize(&path).await;
+    resolved.map_err(|error| format!("failed to try resolving symlinks in path {path:?}: {error}"))?;
+    let path = PathBuf::from(path);
+    let opened = files::open_async(path.clone()).await;
+    let mut file = opened.map_err(|error| format!("failed to open log file {path:?}: {error}"))?;
+    let mut older = Older::of(&file, &path).await;
+    if let Some(lines) = options.tail_lines {
+        let sought = async {
+            let (start, missing) = tail::start(&mut file, lines).await?;
+            file.seek(SeekFrom::Start(start)).await?;
+            older.keep_last(missing).await
+        };
+        sought.await.map_err(|error| format!("failed to tail {lines} lines of log file {path:?}: {error}"))?;
+    }
+    older.keep_since(options.since);
+    Ok(Log { runtime, container: id, path, file, older })
+}
+
+impl Log {
+    /// Sends what is asked for, until all is sent, or nobody takes it any more.
+    async fn send(self, options: Options, to: &mpsc::Sender<Bytes>) -> std::io::Result<()> {
+        let mut known = self.older.known().clone();
+        let Some(mut writer) = self.older.send(Writer::new(&options), to).await? else { return Ok(()) };
+        if !options.follow {
+            let mut reader = BufReader::with_capacity(BLOCK, self.file);
+            return copy(&mut reader, &mut writer, to).await.map(drop);
+        }
+        // Watched before it is read: what is written in between is heard of.
+        let mut changes = Changes::watch(&self.path)?;
+        let mut reader = BufReader::with_capacity(BLOCK, self.file);
+        let mut may_have_ended = true;
+        loop {
+            // Asked before the last look: what a container wrote before its end is read after it.
+            let has_ended = may_have_ended && !is_running(&self.runtime, &self.container).await;
+            if copy(&mut reader, &mut writer, to).await? == Copied::Over {
+                return Ok(());
+            }
+            if let Some(next) = follow::successor(reader.get_ref(), &self.path).await {
+                // Nobody writes to the old one any more: what came since the last look is all that is left of it.
+                if copy(&mut reader, &mut writer, to).await? == Copied::Over {
+                    return Ok(());
+                }
+                let missed = Older::of(&next, &self.path).await.after(&known);
+                known = missed.known().clone();
+                writer = match missed.send(writer, to).await? {
+                    Some(writer) => writer,
+                    None => return Ok(()),
+                };
+                reader = BufReader::with_capacity(BLOCK, next);
+                changes = Changes::watch(&self.path)?;
+                continue;
+            }
+            if has_ended {
+                return Ok(());
+            }
+            may_have_ended = tokio::select! {
+                biased;
+                () = to.closed() => return Ok(()),
+                may_have_ended = changes.next() => may_have_ended,
+            };
+        }
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Copied {
+    /// To the end of the file, as it is now.
+    All,
+    /// No more is wanted.
+    Over,
+}
+
+/// Sends all whole lines that there are.
+async fn copy(reader: &mut BufReader<File>, writer: &mut Writer, to: &mpsc::Sender<Bytes>) -> std::io::Result<Copied> {
+    let mut out = Vec::new();
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let count = (&mut *reader).take(MAX_LINE).read_until(b'\n', &mut line).await?;
+        let is_whole = line.last() == Some(&b'\n');
+        if count as u64 == MAX_LINE && !is_whole {
+            return Err(std::io::Error::other("a line is longer than 1 MiB"));
+        }
+        let mut over = false;
+        if is_whole {
+            over = writer.write(&line, &mut out);
+        } else if count > 0 {
+            // Half of a line: it is read again when the rest is there.
+            let back = i64::try_from(count).unwrap_or(0);
+            reader.seek(SeekFrom::Current(-back)).await?;
+        }
+        if (out.len() >= BLOCK || over || !is_whole) && !out.is_empty() {
+            let piece = Bytes::from(std::mem::take(&mut out));
+            over |= to.send(piece).await.is_err();
+        }
+        match (over, is_whole) {
+            (true, _) => return Ok(Copied::Over),
+            (_, false) => return Ok(Copied::All),
+            _ => {}
+        }
+    }
+}
+
+async fn is_running(runtime: &Arc<dyn DynRuntimeService>, id: &str) -> bool {
+    let asked = ContainerStatusRequest { container_id: id.to_string(), verbose: false };
+    let status = runtime.container_status(asked).await.ok().and_then(|answer| answer.status);
+    status.is_some_and(|status| status.state == ContainerState::Running as i32)
+}

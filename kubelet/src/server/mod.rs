@@ -1,0 +1,196 @@
+//! What the node answers to: logs, exec, attach, port-forward, statistics, its pods. Who may ask is decided before a
+//! request comes here; [`access`] says what a path is about.
+
+pub mod access;
+mod body;
+mod health;
+mod host;
+mod logs;
+mod route;
+mod running;
+mod stats;
+mod streams;
+mod system_logs;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::Tree;
+use api::query::Query;
+use client::Clock;
+use cri::{DynImageService, DynRuntimeService};
+use http::{Method, Request, Response, StatusCode, header};
+
+pub use body::Body;
+use body::{json, text};
+pub use host::KubeletHost;
+use route::Route;
+
+use crate::resources::usage::Files;
+pub use stats::Filesystem;
+pub(crate) use stats::machine;
+
+/// What the answers are made from.
+pub trait Host: Send + Sync + 'static {
+    fn node_name(&self) -> &str;
+
+    /// The pods of this node, static ones too, each with the newest status that is known here.
+    fn pods(&self) -> Vec<Tree>;
+
+    fn pod(&self, namespace: &str, name: &str) -> Option<Tree>;
+
+    fn runtime(&self) -> Arc<dyn DynRuntimeService>;
+
+    fn images(&self) -> Arc<dyn DynImageService>;
+
+    /// The KubeletConfiguration in effect.
+    fn configuration(&self) -> Tree;
+
+    /// What the agent counts, in Prometheus' text.
+    fn metrics(&self) -> String;
+
+    /// The same of probes alone.
+    fn probe_metrics(&self) -> String;
+
+    /// Why pods are not looked at any more, if so.
+    fn sync_loop(&self) -> Result<(), String>;
+
+    fn clock(&self) -> Arc<dyn Clock>;
+
+    /// Where pods' directories are.
+    fn root_dir(&self) -> PathBuf;
+
+    /// What pods have on disk, by their uids.
+    fn files<'a>(&'a self, _: &'a [Tree]) -> Measuring<'a> {
+        Box::pin(async { BTreeMap::new() })
+    }
+}
+
+pub type Measuring<'a> = Pin<Box<dyn Future<Output = BTreeMap<String, Files>> + Send + 'a>>;
+
+/// What is served, and for how long.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// exec, attach, logs and the like.
+    pub debugging_handlers: bool,
+    /// `/logs/`.
+    pub system_log_handler: bool,
+    /// Lines of services by `/logs/?query=NAME`.
+    pub system_log_query: bool,
+    pub streaming_idle: Duration,
+    /// Where the logs of the machine are.
+    pub log_dir: PathBuf,
+}
+
+impl Settings {
+    pub fn of(config: &crate::Config) -> Settings {
+        Settings {
+            debugging_handlers: config.serving.debugging_handlers,
+            system_log_handler: config.serving.system_log_handler,
+            system_log_query: config.serving.system_log_query,
+            streaming_idle: config.streaming_connection_idle_timeout,
+            ..Settings::default()
+        }
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            debugging_handlers: true,
+            system_log_handler: true,
+            system_log_query: false,
+            streaming_idle: Duration::from_secs(4 * 3600),
+            log_dir: "/var/log".into(),
+        }
+    }
+}
+
+pub type Answer = Response<Body>;
+
+/// What a node answers.
+pub struct KubeletServer {
+    host: Arc<dyn Host>,
+    settings: Settings,
+    rates: stats::Rates,
+}
+
+impl KubeletServer {
+    pub fn new(host: Arc<dyn Host>, settings: Settings) -> KubeletServer {
+        KubeletServer { host, settings, rates: stats::Rates::default() }
+    }
+
+    pub fn node_name(&self) -> &str {
+        self.host.node_name()
+    }
+
+    /// Answers one who may ask. A request to be upgraded still has what hyper gave it for that.
+    pub async fn answer(&self, request: Request<()>) -> Answer {
+        let path = request.uri().path().to_string();
+        let route = Route::of(&path);
+        if let Some(refusal) = self.refused(&route, request.method()) {
+            return refusal;
+        }
+        let query = Query::parse(request.uri().query().unwrap_or_default());
+        match route {
+            Route::Health(name) => health::answer(&self.host.sync_loop(), name, query.has("verbose")),
+            Route::Pods => json(&pod_list(self.host.pods())),
+            Route::Configuration => json(&api::tree! { "kubeletconfig" => self.host.configuration() }),
+            Route::Metrics => body::metrics(self.host.metrics()),
+            Route::ProbeMetrics => body::metrics(self.host.probe_metrics()),
+            Route::ResourceMetrics => body::metrics(stats::resource(&self.usage().await)),
+            Route::CadvisorMetrics => body::metrics(stats::cadvisor(&self.usage().await)),
+            Route::Summary => json(&stats::summary(&self.usage().await, query.flag("only_cpu_and_memory"))),
+            Route::RunningPods => running::answer(&*self.host).await,
+            Route::SystemLogs(place) => system_logs::answer(&self.settings, place, &query).await,
+            Route::Logs(place) => logs::answer(&*self.host, place, &query).await,
+            Route::Exec(place) => self.streams().exec(request, place, &query).await,
+            Route::Attach(place) => self.streams().attach(request, place, &query).await,
+            Route::PortForward(place) => self.streams().port_forward(request, place, &query).await,
+            Route::Run(place) => self.streams().run(place, &query).await,
+            Route::Disabled(why) => text(StatusCode::METHOD_NOT_ALLOWED, why),
+            Route::Unknown => text(StatusCode::NOT_FOUND, "404 page not found\n"),
+        }
+    }
+
+    /// What everybody on this machine may ask without TLS, where that is served.
+    pub async fn answer_health(&self, path: &str) -> Answer {
+        match Route::of(path) {
+            Route::Health(name) => health::answer(&self.host.sync_loop(), name, false),
+            _ => text(StatusCode::NOT_FOUND, "404 page not found\n"),
+        }
+    }
+
+    async fn usage(&self) -> stats::Usage {
+        stats::gather(&*self.host, &self.rates).await
+    }
+
+    fn streams(&self) -> streams::Streams<'_> {
+        streams::Streams { host: &*self.host, idle: self.settings.streaming_idle }
+    }
+
+    fn refused(&self, route: &Route<'_>, method: &Method) -> Option<Answer> {
+        if route.is_debugging() && !self.settings.debugging_handlers {
+            return Some(text(StatusCode::METHOD_NOT_ALLOWED, "Debug endpoints are disabled.\n"));
+        }
+        if matches!(route, Route::SystemLogs(_)) && !self.settings.system_log_handler {
+            return Some(text(StatusCode::METHOD_NOT_ALLOWED, "logs endpoint is disabled.\n"));
+        }
+        let allowed = route.methods();
+        if allowed.is_empty() || allowed.contains(&method.as_str()) {
+            return None;
+        }
+        let mut refusal = text(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed");
+        if let Ok(value) = allowed.join(", ").parse() {
+            refusal.headers_mut().insert(header::ALLOW, value);
+        }
+        Some(refusal)
+    }
+}
+
+fn pod_list(pods: Vec<Tree>) -> Tree {
+    api::tree! { "kind" => "PodList", "apiVersion" => "v1", "metadata" => api::tree! {}, "items" => pods }
+}

@@ -1,0 +1,164 @@
+//! The machine goes down: pods end first, those of low priority before those of high, each group within its time.
+//! Whoever says when is no concern of this.
+
+pub mod inhibit;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::Tree;
+
+use crate::config::Shutdown;
+use crate::kubelet::Running;
+use crate::model::pod;
+use crate::node::Node;
+use crate::pod::status::{self, Problem};
+use crate::pod::worker::Ending;
+
+/// From here on pods are critical.
+const CRITICAL: i64 = 2_000_000_000;
+/// So long a pod gets that does not say it.
+const DEFAULT_GRACE_SECONDS: i64 = 30;
+const MESSAGE: &str = "Pod was terminated in response to imminent node shutdown.";
+/// After their time, so long is waited for the last words of those that had to be killed, and of the node.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+
+/// Pods that end at the same time, and how long they have.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Group {
+    pub period: Duration,
+    /// The uids, and the grace of each in seconds.
+    pub pods: Vec<(String, i64)>,
+}
+
+/// How long all pods have together; nothing where nobody waits for them.
+pub fn whole(shutdown: &Shutdown) -> Duration {
+    periods(shutdown).iter().fold(Duration::ZERO, |sum, (_, period)| sum.saturating_add(*period))
+}
+
+/// From which priority on, and how long; the lowest first. None where nobody waits.
+fn periods(shutdown: &Shutdown) -> Vec<(i64, Duration)> {
+    if !shutdown.by_priority.is_empty() {
+        return shutdown.by_priority.clone();
+    }
+    let (all, critical) = (shutdown.grace_period, shutdown.critical_grace_period);
+    if all.is_zero() {
+        return Vec::new();
+    }
+    vec![(0, all.saturating_sub(critical)), (CRITICAL, critical)]
+}
+
+/// Who ends when.
+pub fn plan(shutdown: &Shutdown, pods: &[Arc<Tree>]) -> Vec<Group> {
+    let periods = periods(shutdown);
+    let mut groups: Vec<Group> =
+        periods.iter().map(|(_, period)| Group { period: *period, pods: Vec::new() }).collect();
+    for one in pods.iter().filter(|pod| !pod::is_over(pod)) {
+        let priority = one.int("spec.priority").unwrap_or(0);
+        // Those below the lowest go with it.
+        let at = periods.iter().rposition(|(from, _)| priority >= *from).unwrap_or(0);
+        let Some(group) = groups.get_mut(at) else { continue };
+        let own = one.int("spec.terminationGracePeriodSeconds").unwrap_or(DEFAULT_GRACE_SECONDS);
+        group.pods.push((pod::uid(one).to_string(), own.min(group.period.as_secs() as i64)));
+    }
+    groups.retain(|group| !group.pods.is_empty());
+    groups.iter_mut().for_each(|group| group.pods.sort());
+    groups
+}
+
+fn ending(pod: &Tree, grace_seconds: i64, now: i64) -> Ending {
+    Ending {
+        problem: Problem { reason: "Terminated".into(), message: MESSAGE.to_string() },
+        grace_seconds: Some(grace_seconds),
+        condition: Some(status::disruption(pod, MESSAGE, now)),
+    }
+}
+
+/// Ends the pods and says that the node is not ready; returns when they are gone and the API knows it, or their time
+/// is over.
+pub async fn run(node: &Node, running: &Running, shutdown: &Shutdown) {
+    node.record_event("NodeShutdown", "Shutdown manager detected shutdown event");
+    node.tell(|reports| reports.shutting_down = true);
+    let groups = plan(shutdown, &running.workers.pods());
+    let all: Vec<String> = groups.iter().flat_map(|group| &group.pods).map(|(uid, _)| uid.clone()).collect();
+    for group in &groups {
+        end(running, group).await;
+    }
+    let said = async {
+        is_down(running, &all).await;
+        node.is_told().await;
+    };
+    if tokio::time::timeout(LAST_WORDS, said).await.is_err() {
+        tracing::warn!("the API does not know of all that ended before the machine goes down");
+    }
+}
+
+/// The machine stays up after all: the node takes pods again. Those that have ended stay so.
+pub fn call_off(node: &Node) {
+    node.record_event("NodeShutdown", "Shutdown manager detected shutdown cancellation");
+    node.tell(|reports| reports.shutting_down = false);
+}
+
+async fn end(running: &Running, group: &Group) {
+    let seconds = group.period.as_secs();
+    tracing::info!(pods = group.pods.len(), seconds, "ending pods before the machine goes down");
+    let now = running.agent.clock.now().seconds;
+    for (uid, grace) in &group.pods {
+        if let Some((pod, _)) = running.workers.find(uid) {
+            running.workers.end(uid, ending(&pod, *grace, now));
+        }
+    }
+    let uids: Vec<String> = group.pods.iter().map(|(uid, _)| uid.clone()).collect();
+    if tokio::time::timeout(group.period, is_down(running, &uids)).await.is_err() {
+        tracing::warn!("pods did not end in time");
+    }
+}
+
+/// Waits until nothing of pods runs and the API knows it.
+async fn is_down(running: &Running, uids: &[String]) {
+    for uid in uids {
+        running.workers.is_down(uid).await;
+    }
+    running.agent.statuses.settled(uids).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use api::tree;
+
+    use super::*;
+
+    fn pod(uid: &str, priority: i64, grace: i64, phase: &str) -> Arc<Tree> {
+        let spec = tree! { "priority" => priority, "terminationGracePeriodSeconds" => grace };
+        let status = tree! { "phase" => phase };
+        Arc::new(tree! { "metadata" => tree! { "uid" => uid }, "spec" => spec, "status" => status })
+    }
+
+    #[test]
+    fn the_important_ones_end_last() {
+        let seconds = Duration::from_secs;
+        let pods = [
+            pod("critical", CRITICAL + 1000, 60, "Running"),
+            pod("plain", 0, 5, "Running"),
+            pod("slow", 10, 600, "Running"),
+            pod("over", 0, 5, "Succeeded"),
+            pod("low", -10, 600, "Running"),
+        ];
+        let said = |shutdown: &Shutdown| {
+            let group = |group: Group| {
+                let pods = group.pods.iter().map(|(uid, grace)| format!("{uid}={grace}"));
+                format!("{}: {}", group.period.as_secs(), pods.collect::<Vec<_>>().join(" "))
+            };
+            plan(shutdown, &pods).into_iter().map(group).collect::<Vec<_>>()
+        };
+        let plain = Shutdown { grace_period: seconds(30), critical_grace_period: seconds(10), ..Shutdown::default() };
+        assert_eq!(said(&plain), ["20: low=20 plain=5 slow=20", "10: critical=10"]);
+        let by_priority = Shutdown {
+            by_priority: vec![(0, seconds(60)), (10, seconds(120)), (CRITICAL, seconds(5))],
+            ..Shutdown::default()
+        };
+        assert_eq!(said(&by_priority), ["60: low=60 plain=5", "120: slow=120", "5: critical=5"]);
+        assert!(said(&Shutdown::default()).is_empty(), "nobody waits");
+        assert_eq!([&plain, &by_priority, &Shutdown::default()].map(|one| whole(one).as_secs()), [30, 185, 0]);
+    }
+}

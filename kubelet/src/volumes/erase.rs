@@ -1,0 +1,241 @@
+//! Directories of volumes that are gone: the provisioner asks for them to be erased by an annotation of the node, and is
+//! answered by another.
+//!
+//! Whoever may change nodes can write the annotation: it says where to look, not what may go. That says the volume
+//! itself, which the provisioner made: it names the directory, and is released and to be deleted. Nothing goes that a
+//! pod of this node still uses.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{Tree, tree};
+use client::{Patch, Resource};
+
+use crate::pod::context::Agent;
+
+const NODES: Resource = Resource::core("nodes");
+const VOLUMES: Resource = Resource::core("persistentvolumes");
+const HOSTNAME: &str = "kubernetes.io/hostname";
+const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
+const PROVISIONER: &str = "tiphys.io/local-path";
+const TO_ERASE: &str = "tiphys.io/volumes-to-erase";
+pub const ERASED: &str = "tiphys.io/volumes-erased";
+/// Before another try.
+const PAUSE: Duration = Duration::from_secs(10);
+
+/// Erases what is asked for, until it is dropped.
+pub async fn follow(agent: Arc<Agent>) {
+    let mut object = agent.object.clone();
+    loop {
+        let node = object.borrow_and_update().clone().unwrap_or_default();
+        let asked = directories(&node, TO_ERASE);
+        let mut erased = Vec::new();
+        for directory in &asked {
+            match erase_volume(&agent, &node, directory).await {
+                Ok(()) => erased.push(directory.clone()),
+                Err(error) => tracing::warn!(directory = %directory.display(), %error, "failed to erase a volume"),
+            }
+        }
+        let told = match answer(&node, &erased) {
+            Some(patch) => agent.client.patch(NODES, "", &agent.node, "status", Patch::Merge(&patch)).await.map(drop),
+            None => Ok(()),
+        };
+        if let Err(error) = &told {
+            tracing::debug!(%error, "what was erased could not be told");
+        }
+        let changed = object.changed();
+        if told.is_err() || erased.len() < asked.len() {
+            let _ = tokio::time::timeout(PAUSE, changed).await;
+        } else if changed.await.is_err() {
+            return;
+        }
+    }
+}
+
+/// What has to be told; None where it was, or where the node is not known yet.
+fn answer(node: &Tree, erased: &[PathBuf]) -> Option<Tree> {
+    if node.is_null() || node.map("metadata.annotations").contains(ERASED) && directories(node, ERASED) == erased {
+        return None;
+    }
+    let list: Vec<Tree> = erased.iter().map(|directory| Tree::from(directory.to_string_lossy().as_ref())).collect();
+    let list = String::from_utf8_lossy(&api::json::encode(&list.into(), None)).into_owned();
+    Some(tree! { "metadata" => tree! { "annotations" => tree! { ERASED => list } } })
+}
+
+fn directories(node: &Tree, annotation: &str) -> Vec<PathBuf> {
+    let list = api::json::decode(node.map("metadata.annotations").str(annotation).as_bytes()).unwrap_or_default();
+    list.as_list().unwrap_or(&[]).iter().filter_map(Tree::as_str).map(PathBuf::from).collect()
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error("it is not the path of a provisioned volume")]
+    NotAVolume,
+    #[error("the volume {0} cannot be read, so that nothing says that it may be erased: {1}")]
+    Unknown(String, String),
+    #[error("the volume {0} {1}")]
+    NotToErase(String, &'static str),
+    #[error("a pod of this node uses it")]
+    InUse,
+    #[error("the runtime does not say what its containers use: {0}")]
+    Runtime(String),
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+async fn erase_volume(agent: &Agent, node: &Tree, directory: &Path) -> Result<(), Error> {
+    let name = volume_name(directory).ok_or(Error::NotAVolume)?;
+    let volume = agent.client.get(VOLUMES, "", &name).await;
+    let volume = volume.map_err(|error| Error::Unknown(name.clone(), error.message().to_string()))?;
+    check(&volume, directory, node).map_err(|why| Error::NotToErase(name, why))?;
+    if agent.volumes.uses(directory).await || is_mounted(agent, directory).await? {
+        return Err(Error::InUse);
+    }
+    Ok(erase(directory.to_path_buf()).await?)
+}
+
+/// Whether a volume says itself that a directory of this node may go.
+fn check(volume: &Tree, directory: &Path, node: &Tree) -> Result<(), &'static str> {
+    let host = match node.map("metadata.labels").str(HOSTNAME) {
+        "" => node.str("metadata.name"),
+        hostname => hostname,
+    };
+    let term = volume.list("spec.nodeAffinity.required.nodeSelectorTerms").first();
+    let values = term.and_then(|term| term.list("matchExpressions").first()).map(|one| one.list("values"));
+    let is_here = values.is_some_and(|values| matches!(values, [value] if value.as_str() == Some(host)));
+    let checks = [
+        (volume.map("metadata.annotations").str(PROVISIONED_BY) == PROVISIONER, "is of another provisioner"),
+        (Path::new(volume.str("spec.hostPath.path")) == directory, "has another directory"),
+        (is_here, "is on another node"),
+        (volume.str("spec.persistentVolumeReclaimPolicy") == "Delete", "is to be retained"),
+        (volume.str("status.phase") == "Released", "is not released"),
+    ];
+    checks.into_iter().find(|(holds, _)| !holds).map_or(Ok(()), |(_, why)| Err(why))
+}
+
+/// Whether a container that runs has the directory, or something in it, among its mounts.
+async fn is_mounted(agent: &Agent, directory: &Path) -> Result<bool, Error> {
+    let failed = |status: cri::Status| Error::Runtime(status.message().to_string());
+    let service = &agent.runtime.service;
+    let state = Some(cri::ContainerStateValue { state: cri::ContainerState::Running.into() });
+    let filter = Some(cri::ContainerFilter { state, ..Default::default() });
+    let running = service.list_containers(cri::ListContainersRequest { filter }).await.map_err(failed)?;
+    for container in running.containers {
+        let request = cri::ContainerStatusRequest { container_id: container.id, verbose: false };
+        match service.container_status(request).await {
+            Ok(answer) if answer.status.as_ref().is_some_and(|status| has_mount(status, directory)) => return Ok(true),
+            Err(status) if status.code() != cri::Code::NotFound => return Err(failed(status)),
+            _ => {}
+        }
+    }
+    Ok(false)
+}
+
+fn has_mount(status: &cri::ContainerStatus, directory: &Path) -> bool {
+    status.mounts.iter().any(|mount| Path::new(&mount.host_path).starts_with(directory))
+}
+
+/// The volume whose directory a path can be, by its name `pvc-UID_NAMESPACE_CLAIM`; none of any other path.
+fn volume_name(path: &Path) -> Option<String> {
+    let name = path.file_name().and_then(|name| name.to_str())?;
+    let (uid, rest) = name.strip_prefix("pvc-")?.split_once('_')?;
+    let is_uid = uid.len() == 36 && uid.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit());
+    let goes_up =
+        path.components().any(|part| !matches!(part, std::path::Component::RootDir | std::path::Component::Normal(_)));
+    let is_right = path.is_absolute() && !goes_up && is_uid && rest.contains('_');
+    is_right.then(|| format!("pvc-{uid}"))
+}
+
+/// Links in it are removed, not followed.
+async fn erase(directory: PathBuf) -> io::Result<()> {
+    let work = move || match std::fs::remove_dir_all(&directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
+    };
+    tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UID: &str = "01234567-89ab-cdef-0123-456789abcdef";
+
+    #[test]
+    fn only_directories_of_volumes_are_erased() {
+        let good = format!("/d/volumes/pvc-{UID}_default_data");
+        assert_eq!(volume_name(Path::new(&good)), Some(format!("pvc-{UID}")));
+        let bad = ["/", "/etc", "/d/pvc-1_a_b", "pvc-01234567-89ab-cdef-0123-456789abcdef_a_b", "/d/pvc-x"];
+        for path in
+            bad.map(str::to_string).into_iter().chain([format!("/d/../pvc-{UID}_a_b"), format!("/d/pvc-{UID}_a")])
+        {
+            assert_eq!(volume_name(Path::new(&path)), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn the_volume_says_what_may_be_erased() {
+        let path = format!("/d/volumes/pvc-{UID}_default_data");
+        let node = |text: &str| api::yaml::decode(text.as_bytes()).expect("a node");
+        let named = node("metadata: {name: n, labels: {kubernetes.io/hostname: host}}");
+        let good = api::yaml::decode(
+            format!(
+                "{{metadata: {{annotations: {{pv.kubernetes.io/provisioned-by: tiphys.io/local-path}}}},
+                  spec: {{hostPath: {{path: '{path}'}}, persistentVolumeReclaimPolicy: Delete,
+                         nodeAffinity: {{required: {{nodeSelectorTerms: [{{matchExpressions: [
+                           {{key: kubernetes.io/hostname, operator: In, values: [host]}}]}}]}}}}}},
+                  status: {{phase: Released}}}}"
+            )
+            .as_bytes(),
+        )
+        .expect("a volume");
+        let check = |volume: &Tree, node: &Tree, expected: Result<(), &str>| {
+            assert_eq!(super::check(volume, Path::new(&path), node), expected);
+        };
+        check(&good, &named, Ok(()));
+        check(&good, &node("metadata: {name: host}"), Ok(()));
+        check(&good, &node("metadata: {name: other}"), Err("is on another node"));
+        let changed = |at: &str, key: &str, value: &str| {
+            let mut volume = good.clone();
+            volume.child(at).set(key, value);
+            volume
+        };
+        check(&changed("status", "phase", "Bound"), &named, Err("is not released"));
+        check(&changed("spec", "persistentVolumeReclaimPolicy", "Retain"), &named, Err("is to be retained"));
+        let mut other = good.clone();
+        other.child("spec").set("hostPath", tree! { "path" => "/d/volumes/other" });
+        check(&other, &named, Err("has another directory"));
+        other = good.clone();
+        other.child("metadata").set("annotations", tree! {});
+        check(&other, &named, Err("is of another provisioner"));
+    }
+
+    #[test]
+    fn what_a_container_has_mounted_is_in_use() {
+        let check = |host_path: &str, expected: bool| {
+            let mounts = vec![cri::Mount { host_path: host_path.to_string(), ..Default::default() }];
+            let status = cri::ContainerStatus { mounts, ..Default::default() };
+            assert_eq!(has_mount(&status, Path::new("/d/a")), expected, "{host_path}");
+        };
+        check("/d/a", true);
+        check("/d/a/sub", true);
+        check("/d/ab", false);
+        check("/d", false);
+    }
+
+    #[test]
+    fn what_was_erased_is_told_once() {
+        let node = |erased: &str| tree! { "metadata" => tree! { "annotations" => tree! { ERASED => erased } } };
+        let said =
+            |patch: Option<Tree>| patch.map(|patch| patch.at("metadata").map("annotations").str(ERASED).to_string());
+        let one = [PathBuf::from("/d/1")];
+        assert_eq!(answer(&Tree::Null, &[]), None);
+        assert_eq!(said(answer(&tree! { "metadata" => tree! {} }, &[])), Some("[]".to_string()), "it announces itself");
+        assert_eq!(said(answer(&node("[]"), &[])), None);
+        assert_eq!(said(answer(&node("[]"), &one)), Some(r#"["/d/1"]"#.to_string()));
+        assert_eq!(said(answer(&node(r#"["/d/1"]"#), &one)), None);
+        assert_eq!(said(answer(&node(r#"["/d/1"]"#), &[])), Some("[]".to_string()));
+    }
+}
