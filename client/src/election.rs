@@ -52,11 +52,11 @@ pub struct Election {
     pub metrics: Metrics,
     pub fence: Fence,
     /// What a leader says of itself: annotations of the lease.
-    pub announces: Announces,
+    pub announces: LeaseAnnotations,
     pub observed: Observed,
 }
 
-pub type Announces = Box<dyn Fn() -> Vec<(&'static str, String)> + Send + Sync>;
+pub type LeaseAnnotations = Box<dyn Fn() -> Vec<(&'static str, String)> + Send + Sync>;
 
 /// The lease as it was seen last, and since when it has been so.
 #[derive(Debug, Default)]
@@ -90,7 +90,7 @@ impl Election {
             match self.attempt().await {
                 Ok(true) => break,
                 Ok(false) => {}
-                Err(error) => tracing::warn!(lease = self.lock.name, %error, "the lease cannot be had"),
+                Err(error) => tracing::warn!(lease = self.lock.name, %error, "failed to acquire lease"),
             }
             tokio::time::sleep(self.random.jitter(self.timing.retry_period, JITTER)).await;
         }
@@ -98,18 +98,18 @@ impl Election {
         let transitions = lease.int("spec.leaseTransitions").unwrap_or(0);
         self.fence.set(&self.lock.namespace, &self.lock.name, &self.lock.identity, transitions);
         self.metrics.leads(&self.lock.name, true);
-        tracing::info!(lease = self.lock.name, identity = self.lock.identity, transitions, "leading");
-        self.say(&lease, "became leader");
+        tracing::info!(lease = self.lock.name, identity = self.lock.identity, transitions, "became leader");
+        self.record_event(&lease, "became leader");
     }
 
     /// Renews until that fails for too long, or somebody else has the lease.
-    pub async fn keep(&mut self) {
+    pub async fn renew_until_lost(&mut self) {
         loop {
             tokio::time::sleep(self.timing.retry_period).await;
             if !self.renew().await {
                 self.metrics.leads(&self.lock.name, false);
                 let lease = self.observed.lease.as_ref().map(|(lease, _)| lease.clone()).unwrap_or_default();
-                self.say(&lease, "stopped leading");
+                self.record_event(&lease, "stopped leading");
                 return;
             }
         }
@@ -124,7 +124,7 @@ impl Election {
         lease.child("spec").set("holderIdentity", "");
         lease.child("spec").set("leaseDurationSeconds", 1);
         if let Err(error) = self.client.update(LEASES, &self.lock.namespace, &self.lock.name, &lease).await {
-            tracing::warn!(lease = self.lock.name, %error, "the lease cannot be given back");
+            tracing::warn!(lease = self.lock.name, %error, "failed to release lease");
         }
         self.metrics.leads(&self.lock.name, false);
     }
@@ -134,7 +134,7 @@ impl Election {
         while Instant::now() < deadline {
             match tokio::time::timeout_at(deadline, self.attempt()).await {
                 Ok(Ok(leads)) => return leads,
-                Ok(Err(error)) => tracing::warn!(lease = self.lock.name, %error, "the lease is not renewed"),
+                Ok(Err(error)) => tracing::warn!(lease = self.lock.name, %error, "failed to renew lease"),
                 Err(_) => break,
             }
             tokio::time::sleep(self.timing.retry_period.min(deadline - Instant::now())).await;
@@ -175,7 +175,7 @@ impl Election {
         lease
     }
 
-    fn say(&self, lease: &Tree, what: &str) {
+    fn record_event(&self, lease: &Tree, what: &str) {
         self.recorder.normal(lease, "LeaderElection", format!("{} {what}", self.lock.identity));
     }
 }

@@ -79,8 +79,8 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Status { code, message, .. } => write!(f, "{code}: {message}"),
-            Error::Transport(why) => write!(f, "no answer: {why}"),
-            Error::Answer(why) => write!(f, "an answer that makes no sense: {why}"),
+            Error::Transport(why) => write!(f, "request failed: {why}"),
+            Error::Answer(why) => write!(f, "invalid response: {why}"),
             Error::Failed(why) => f.write_str(why),
         }
     }

@@ -112,7 +112,7 @@ impl Follower {
             *version = self.take(event?)?;
             seen = true;
         }
-        if seen { Ok(()) } else { Err(Error::Transport("the watch ended at once".to_string())) }
+        if seen { Ok(()) } else { Err(Error::Transport("the watch ended without an event".to_string())) }
     }
 
     fn take(&self, event: Event) -> Result<String> {

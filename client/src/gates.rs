@@ -7,13 +7,13 @@ pub type Gates = &'static [(&'static str, bool)];
 /// Judges one gate by its name and what is asked of it.
 pub fn check(gates: Gates, name: &str, asked: bool) -> Result<(), String> {
     if name == "AllBeta" {
-        return Err("AllBeta cannot be turned: each feature is on or off by itself".to_string());
+        return Err("AllBeta cannot be set: set each feature gate by its own name".to_string());
     }
     match gates.iter().find(|(known, _)| *known == name) {
         None => Err(format!("unrecognized feature gate: {name}")),
         Some((_, state)) if *state != asked => {
             let state = if *state { "on" } else { "off" };
-            Err(format!("{name} is {state} here and cannot be turned"))
+            Err(format!("feature gate {name} is {state} and cannot be changed"))
         }
         Some(_) => Ok(()),
     }

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use crate::index::Index;
 use crate::object::{TypeMeta, revision_of, split};
 use crate::ordered as watch;
-use crate::written::{Mark, Written};
+use crate::writes::{WriteMark, WriteRecord};
 use crate::{Change, Client, Error, Event, Random, Resource, Result, Store, Watch};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(800);
@@ -41,11 +41,11 @@ impl Selection {
     }
 
     /// Whether an object is of those that are kept. Of fields only names are known.
-    fn covers(&self, written: &Written) -> bool {
-        let (namespace, name) = split(&written.key);
+    fn covers(&self, writes: &WriteRecord) -> bool {
+        let (namespace, name) = split(&writes.key);
         self.query.split('&').all(|term| match term.split_once('=') {
             Some(("labelSelector", text)) => {
-                Selector::parse(&unescape(text)).is_ok_and(|selector| selector.matches_map(&written.labels))
+                Selector::parse(&unescape(text)).is_ok_and(|selector| selector.matches_map(&writes.labels))
             }
             Some(("fieldSelector", text)) => FieldSelector::parse(&unescape(text)).is_ok_and(|selector| {
                 selector.matches_with(|field| match field {
@@ -167,17 +167,19 @@ impl Informer {
     }
 
     /// Whether the store shows a write, or never will since the object does not belong here.
-    pub fn shows(&self, written: &Written) -> bool {
-        match (&written.mark, self.store.object(&written.key)) {
-            (Mark::Revision(revision), None) => self.store.revision() >= *revision || !self.selection.covers(written),
-            (Mark::Revision(revision), Some(_)) => self.store.revision() >= *revision,
-            (Mark::Gone(uid), object) => object.is_none_or(|object| object.uid != *uid),
+    pub fn shows(&self, writes: &WriteRecord) -> bool {
+        match (&writes.mark, self.store.object(&writes.key)) {
+            (WriteMark::Revision(revision), None) => {
+                self.store.revision() >= *revision || !self.selection.covers(writes)
+            }
+            (WriteMark::Revision(revision), Some(_)) => self.store.revision() >= *revision,
+            (WriteMark::Gone(uid), object) => object.is_none_or(|object| object.uid != *uid),
         }
     }
 
     /// Waits until the store shows a write.
-    pub async fn wait_for(&self, written: &Written) {
-        self.store.wait_until(|_| self.shows(written)).await;
+    pub async fn wait_for(&self, writes: &WriteRecord) {
+        self.store.wait_until(|_| self.shows(writes)).await;
     }
 
     /// Runs until it is dropped.
@@ -190,7 +192,7 @@ impl Informer {
             loop {
                 next += self.random.jitter(self.resync, 1.0);
                 tokio::time::sleep_until(next).await;
-                self.tell(self.store.again());
+                self.notify(self.store.again());
             }
         };
         tokio::select! {
@@ -210,7 +212,7 @@ impl Informer {
                 pauses = Pauses::default();
             }
             let Err(error) = result else { continue };
-            tracing::debug!(resource = self.selection.resource.plural, %error, "the informer starts again");
+            tracing::debug!(resource = self.selection.resource.plural, %error, "list or watch failed, restarting informer");
             if let Some(pause) = pauses.next(&error) {
                 tokio::time::sleep(self.random.jitter(pause, 1.0)).await;
             }
@@ -241,7 +243,7 @@ impl Informer {
                     api_version: Str::new(head.str("apiVersion")),
                     kind: Str::new(head.str("kind").trim_end_matches("List")),
                 };
-                self.tell(self.store.replace(objects, types));
+                self.notify(self.store.replace(objects, types));
                 self.store.set_revision(revision_of(&head).unwrap_or(0));
                 self.synced.send_replace(true);
                 return Ok(head.str("metadata.resourceVersion").to_string());
@@ -264,37 +266,37 @@ impl Informer {
 
     /// Takes events until the watch ends; one that ends before any came has failed.
     async fn read(&self, mut watch: Watch, version: &mut String, seen: &mut bool) -> Result<()> {
-        while let Some(event) = heard(watch.next()).await? {
+        while let Some(event) = or_timeout(watch.next()).await? {
             let revision = self.take(event?)?;
             *version = revision.to_string();
             // Only now: whoever waits for a revision finds it both in the store and told.
             self.store.set_revision(revision);
             *seen = true;
         }
-        if *seen { Ok(()) } else { Err(Error::Transport("the watch ended at once".to_string())) }
+        if *seen { Ok(()) } else { Err(Error::Transport("the watch ended without an event".to_string())) }
     }
 
     /// The revision of an event, once it is in the store.
     fn take(&self, event: Event) -> Result<u64> {
-        let bad = || Error::Answer("an object without a version".to_string());
+        let bad = || Error::Answer("object without resourceVersion".to_string());
         match event {
             Event::Bookmark(version) => version.parse().map_err(|_| bad()),
             Event::Put(object) => {
                 let (changes, revision) = self.store.put(object).ok_or_else(bad)?;
-                self.tell(changes);
+                self.notify(changes);
                 Ok(revision)
             }
             Event::Deleted(object) => {
                 let meta = json::decode_only(&object, &["metadata"]).map_err(|_| bad())?;
                 let deleted_at = revision_of(&meta);
                 let change = self.store.delete(&crate::object::key_of(&meta));
-                self.tell(change.map(|change| Change { deleted_at, ..change }));
+                self.notify(change.map(|change| Change { deleted_at, ..change }));
                 deleted_at.ok_or_else(bad)
             }
         }
     }
 
-    fn tell(&self, changes: impl IntoIterator<Item = Change>) {
+    fn notify(&self, changes: impl IntoIterator<Item = Change>) {
         let handlers = self.handlers.read();
         for change in changes {
             handlers.iter().for_each(|handler| handler(&change));
@@ -303,9 +305,9 @@ impl Informer {
 }
 
 /// A watch that says nothing for long is not trusted any more: bookmarks come each minute.
-async fn heard<T>(next: impl Future<Output = T>) -> Result<T> {
+async fn or_timeout<T>(next: impl Future<Output = T>) -> Result<T> {
     let heard = tokio::time::timeout(LONGEST_SILENCE, next).await;
-    heard.map_err(|_| Error::Transport("the watch is silent".to_string()))
+    heard.map_err(|_| Error::Transport("watch timed out: no event or bookmark".to_string()))
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@ use stdx::sync::{Mutex, MutexGuard};
 use tokio::task::JoinHandle;
 
 use crate::informer::RESYNC;
-use crate::object::Recent;
-use crate::written::Written;
+use crate::object::TreeCache;
+use crate::writes::WriteRecord;
 use crate::{Client, Informer, Random, Resource, Selection, Store};
 
 /// An informer that has not shown a write by then will not show it: the work goes on, as upstream's does.
@@ -17,7 +17,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(300);
 pub struct Informers {
     client: Client,
     random: Arc<Random>,
-    recent: Arc<Recent>,
+    recent: Arc<TreeCache>,
     known: Mutex<Known>,
     resync: Duration,
 }
@@ -89,21 +89,21 @@ impl Informers {
     }
 
     /// Whether a write is shown by the informers that it belongs to.
-    pub fn show(&self, written: &Written) -> bool {
-        self.of(written.resource).iter().all(|informer| informer.shows(written))
+    pub fn show(&self, writes: &WriteRecord) -> bool {
+        self.of(writes.resource).iter().all(|informer| informer.shows(writes))
     }
 
     /// Waits until all that was written is shown by the informers that it belongs to.
-    pub async fn wait_for(&self, written: &[Written]) {
+    pub async fn wait_for(&self, writes: &[WriteRecord]) {
         let all = async {
-            for written in written {
-                for informer in self.of(written.resource) {
-                    informer.wait_for(written).await;
+            for writes in writes {
+                for informer in self.of(writes.resource) {
+                    informer.wait_for(writes).await;
                 }
             }
         };
         if tokio::time::timeout(LONGEST_WAIT, all).await.is_err() {
-            tracing::warn!("informers do not show what was written; the work goes on without");
+            tracing::warn!("timed out waiting for informers to observe own writes, continuing");
         }
     }
 

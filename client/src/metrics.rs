@@ -1,7 +1,7 @@
 //! Counters of queues, events and informers under upstream's names, in the classic text format, and what
 //! components count of their own.
 
-mod meter;
+mod family;
 
 use std::sync::{Arc, Weak};
 
@@ -13,11 +13,11 @@ use prometheus::{
 use stdx::sync::Mutex;
 
 use crate::Queue;
-use meter::Meters;
-pub use meter::{Meter, Sort};
+use family::Families;
+pub use family::{Metric, MetricKind};
 
 /// Looks at what there is and sets gauges by it.
-type Look = Box<dyn Fn(&Metrics) + Send + Sync>;
+type CollectFn = Box<dyn Fn(&Metrics) + Send + Sync>;
 
 /// What a process counts. Clones count into the same.
 #[derive(Clone)]
@@ -36,8 +36,8 @@ struct Inner {
     panics: IntCounterVec,
     leader: IntGaugeVec,
     queues: Mutex<Vec<(&'static str, Weak<Queue>)>>,
-    meters: Meters,
-    looks: Mutex<Vec<Look>>,
+    families: Families,
+    collectors: Mutex<Vec<CollectFn>>,
 }
 
 /// What one queue counts.
@@ -61,33 +61,69 @@ impl Default for Metrics {
             HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets.clone()), by_name)
         };
         let inner = Inner {
-            depth: known(gauges("workqueue_depth", "Keys that wait."), &registry),
-            adds: known(counters("workqueue_adds_total", "Keys that were added.", "name"), &registry),
-            waited: known(times("workqueue_queue_duration_seconds", "How long keys waited."), &registry),
-            worked: known(times("workqueue_work_duration_seconds", "How long the work on keys took."), &registry),
-            unfinished: known(
-                floats("workqueue_unfinished_work_seconds", "How long the work under way has taken, in all."),
+            depth: register(gauges("workqueue_depth", "Current depth of workqueue"), &registry),
+            adds: register(
+                counters("workqueue_adds_total", "Total number of adds handled by workqueue", "name"),
                 &registry,
             ),
-            longest: known(
-                floats("workqueue_longest_running_processor_seconds", "How long the longest of it has taken."),
+            waited: register(
+                times(
+                    "workqueue_queue_duration_seconds",
+                    "How long in seconds an item stays in workqueue before being requested.",
+                ),
                 &registry,
             ),
-            retries: known(counters("workqueue_retries_total", "Keys that came back.", "name"), &registry),
-            events: known(counters("tiphys_events_total", "Events by what became of them.", "result"), &registry),
-            panics: known(counters("tiphys_controller_panics_total", "Panics by controller.", "name"), &registry),
-            leader: known(gauges("leader_election_master_status", "1 while this process leads."), &registry),
+            worked: register(
+                times(
+                    "workqueue_work_duration_seconds",
+                    "How long in seconds processing an item from workqueue takes.",
+                ),
+                &registry,
+            ),
+            unfinished: register(
+                floats(
+                    "workqueue_unfinished_work_seconds",
+                    "How many seconds of work has done that is in progress and hasn't been observed by work_duration. Large values indicate stuck threads. One can deduce the number of stuck threads by observing the rate at which this increases.",
+                ),
+                &registry,
+            ),
+            longest: register(
+                floats(
+                    "workqueue_longest_running_processor_seconds",
+                    "How many seconds has the longest running processor for workqueue been running.",
+                ),
+                &registry,
+            ),
+            retries: register(
+                counters("workqueue_retries_total", "Total number of retries handled by workqueue", "name"),
+                &registry,
+            ),
+            events: register(
+                counters("tiphys_events_total", "Number of events, by whether they were written or dropped.", "result"),
+                &registry,
+            ),
+            panics: register(
+                counters("tiphys_controller_panics_total", "Number of panics in reconciles, by controller.", "name"),
+                &registry,
+            ),
+            leader: register(
+                gauges(
+                    "leader_election_master_status",
+                    "Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates master. 'name' is the string used to identify the lease. Please make sure to group by name.",
+                ),
+                &registry,
+            ),
             registry,
             queues: Mutex::default(),
-            meters: Meters::default(),
-            looks: Mutex::default(),
+            families: Families::default(),
+            collectors: Mutex::default(),
         };
         Metrics(Arc::new(inner))
     }
 }
 
 /// Takes a collector into a registry. Names are constants, and each is registered once.
-pub fn known<C: Collector + Clone + 'static>(collector: prometheus::Result<C>, registry: &Registry) -> C {
+pub fn register<C: Collector + Clone + 'static>(collector: prometheus::Result<C>, registry: &Registry) -> C {
     let collector = collector.expect("the names are valid");
     registry.register(Box::new(collector.clone())).expect("each collector is registered once");
     collector
@@ -120,36 +156,36 @@ impl Metrics {
         self.0.leader.with_label_values(&[name]).set(leads.into());
     }
 
-    /// Counts a value by a component's own meter.
-    pub fn record(&self, meter: &'static Meter, labels: &[&str], value: f64) {
-        self.0.meters.record(&self.0.registry, meter, labels, value);
+    /// Counts a value by a component's own metric.
+    pub fn record(&self, metric: &'static Metric, labels: &[&str], value: f64) {
+        self.0.families.record(&self.0.registry, metric, labels, value);
     }
 
-    pub fn count(&self, meter: &'static Meter, labels: &[&str]) {
-        self.record(meter, labels, 1.0);
+    pub fn count(&self, metric: &'static Metric, labels: &[&str]) {
+        self.record(metric, labels, 1.0);
     }
 
-    /// Counts no more by a meter under these labels: what they name is gone.
-    pub fn forget(&self, meter: &'static Meter, labels: &[&str]) {
-        self.0.meters.forget(meter, labels);
+    /// Counts no more by a metric under these labels: what they name is gone.
+    pub fn forget(&self, metric: &'static Metric, labels: &[&str]) {
+        self.0.families.forget(metric, labels);
     }
 
-    /// Sets gauges whenever somebody asks, so that nothing is counted that nobody looks at. Those of the
-    /// meters begin empty each time.
-    pub fn on_look<const N: usize>(
+    /// Sets gauges whenever somebody asks, so that nothing is counted that nobody collectors at. Those of the
+    /// gauges begin empty each time.
+    pub fn on_collect<const N: usize>(
         &self,
-        meters: [&'static Meter; N],
-        look: impl Fn(&Metrics) + Send + Sync + 'static,
+        gauges: [&'static Metric; N],
+        collect: impl Fn(&Metrics) + Send + Sync + 'static,
     ) {
-        let look = move |metrics: &Metrics| {
-            meters.iter().for_each(|meter| metrics.0.meters.clear(meter));
-            look(metrics);
+        let collect = move |metrics: &Metrics| {
+            gauges.iter().for_each(|metric| metrics.0.families.clear(metric));
+            collect(metrics);
         };
-        self.0.looks.lock().push(Box::new(look));
+        self.0.collectors.lock().push(Box::new(collect));
     }
 
     pub fn render(&self) -> String {
-        self.0.looks.lock().iter().for_each(|look| look(self));
+        self.0.collectors.lock().iter().for_each(|collect| collect(self));
         let mut queues = self.0.queues.lock();
         queues.retain(|(_, queue)| queue.strong_count() > 0);
         for (name, queue) in queues.iter() {
@@ -160,7 +196,7 @@ impl Metrics {
         drop(queues);
         let mut text = Vec::new();
         if let Err(error) = TextEncoder::new().encode(&self.0.registry.gather(), &mut text) {
-            tracing::error!(%error, "metrics cannot be written");
+            tracing::error!(%error, "failed to encode metrics");
         }
         String::from_utf8_lossy(&text).into_owned()
     }
@@ -171,7 +207,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::Ended;
+    use crate::WorkResult;
 
     #[tokio::test(start_paused = true)]
     async fn queues_are_counted() {
@@ -189,7 +225,7 @@ mod tests {
         check(&text, "workqueue_unfinished_work_seconds{name=\"deployment\"} 3");
         check(&text, "workqueue_longest_running_processor_seconds{name=\"deployment\"} 3");
         check(&text, "workqueue_queue_duration_seconds_count{name=\"deployment\"} 1");
-        queue.done(key, Ended::Failed);
+        queue.done(key, WorkResult::Failed);
         let text = metrics.render();
         check(&text, "workqueue_retries_total{name=\"deployment\"} 1");
         check(&text, "workqueue_work_duration_seconds_sum{name=\"deployment\"} 3");
@@ -197,10 +233,10 @@ mod tests {
     }
 
     #[test]
-    fn components_count_by_their_own_meters() {
-        static SYNCS: Meter = Meter::counter("job_syncs_total", "Looks.", &["result"]);
-        static AGE: Meter = Meter::histogram("age", "Ages.", &[], (1.0, 2.0, 3));
-        static SIZE: Meter = Meter::gauge("size", "Sizes.", &["zone"]);
+    fn components_define_their_own_metrics() {
+        static SYNCS: Metric = Metric::counter("job_syncs_total", "Looks.", &["result"]);
+        static AGE: Metric = Metric::histogram("age", "Ages.", &[], (1.0, 2.0, 3));
+        static SIZE: Metric = Metric::gauge("size", "Sizes.", &["zone"]);
         let metrics = Metrics::default();
         assert!(!metrics.render().contains("job_syncs_total"), "nothing was counted");
         metrics.count(&SYNCS, &["success"]);
@@ -208,7 +244,7 @@ mod tests {
         metrics.record(&AGE, &[], 3.0);
         let zones = Arc::new(Mutex::new(vec![("a", 2.0), ("b", 1.0)]));
         let seen = zones.clone();
-        metrics.on_look([&SIZE], move |metrics| {
+        metrics.on_collect([&SIZE], move |metrics| {
             for (zone, size) in seen.lock().iter() {
                 metrics.record(&SIZE, &[zone], *size);
             }

@@ -19,12 +19,12 @@ const GONE: usize = 64;
 /// The trees that were made last, of all informers of a process. One goes with its object, or when others have taken
 /// its place.
 #[derive(Debug, Default)]
-pub struct Recent(Mutex<Kept>);
+pub struct TreeCache(Mutex<CacheState>);
 
 #[derive(Debug, Default)]
-struct Kept {
+struct CacheState {
     /// In the order in which they were made; some are gone already.
-    made: VecDeque<Weak<Made>>,
+    made: VecDeque<Weak<CachedTree>>,
     /// How many are not gone, and the JSON that they were made of.
     count: usize,
     bytes: usize,
@@ -32,14 +32,14 @@ struct Kept {
 
 /// Where an object's tree is while it is kept. It counts in `recent` for as long as it is here.
 #[derive(Debug)]
-struct Made {
+struct CachedTree {
     tree: Mutex<Option<Arc<Tree>>>,
     size: usize,
-    recent: Arc<Recent>,
+    recent: Arc<TreeCache>,
 }
 
-impl Recent {
-    fn keep(&self, made: &Arc<Made>) {
+impl TreeCache {
+    fn keep(&self, made: &Arc<CachedTree>) {
         let mut kept = self.kept();
         kept.count += 1;
         kept.bytes += made.size;
@@ -51,14 +51,14 @@ impl Recent {
         dropped.iter().for_each(|made| drop(made.take()));
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, CacheState> {
         self.0.lock()
     }
 }
 
-impl Kept {
+impl CacheState {
     /// Those that have to make room for the newest.
-    fn overflow(&mut self) -> Vec<Arc<Made>> {
+    fn overflow(&mut self) -> Vec<Arc<CachedTree>> {
         let mut dropped = Vec::new();
         while self.bytes > RECENT_BYTES && self.count > 1 {
             let Some(oldest) = self.made.pop_front() else { break };
@@ -83,13 +83,13 @@ impl Kept {
     }
 }
 
-impl Made {
+impl CachedTree {
     fn take(&self) -> Option<Arc<Tree>> {
         self.tree.lock().take()
     }
 }
 
-impl Drop for Made {
+impl Drop for CachedTree {
     fn drop(&mut self) {
         if self.take().is_some() {
             self.recent.kept().remove(self.size);
@@ -113,17 +113,17 @@ pub struct Object {
     types: Arc<TypeMeta>,
     /// Where the object is found: the name of an index and a value.
     pub(crate) places: Box<[(&'static str, Str)]>,
-    made: Arc<Made>,
+    made: Arc<CachedTree>,
 }
 
 impl Object {
     /// None where the bytes are no object with a name and a revision.
-    pub(crate) fn read(bytes: Bytes, types: &Arc<TypeMeta>, recent: &Arc<Recent>) -> Option<(Object, Arc<Tree>)> {
+    pub(crate) fn read(bytes: Bytes, types: &Arc<TypeMeta>, recent: &Arc<TreeCache>) -> Option<(Object, Arc<Tree>)> {
         let tree = Arc::new(decode(&bytes, types)?);
         let (key, revision) = (key_of(&tree), revision_of(&tree)?);
         let uid = Str::new(tree.str("metadata.uid"));
         let kept = Mutex::new(Some(tree.clone()));
-        let made = Arc::new(Made { tree: kept, size: bytes.len(), recent: recent.clone() });
+        let made = Arc::new(CachedTree { tree: kept, size: bytes.len(), recent: recent.clone() });
         recent.keep(&made);
         let object = Object { key, uid, revision, bytes, types: types.clone(), places: Box::default(), made };
         Some((object, tree))
@@ -193,14 +193,14 @@ pub fn revision_of(object: &Tree) -> Option<u64> {
 
 /// An object at some moment; the tree is there once it is looked at.
 #[derive(Debug, Clone)]
-pub struct Seen {
+pub struct ObservedObject {
     object: Arc<Object>,
     tree: OnceLock<Arc<Tree>>,
 }
 
-impl Seen {
-    pub(crate) fn new(object: Arc<Object>) -> Seen {
-        Seen { object, tree: OnceLock::new() }
+impl ObservedObject {
+    pub(crate) fn new(object: Arc<Object>) -> ObservedObject {
+        ObservedObject { object, tree: OnceLock::new() }
     }
 
     pub fn tree(&self) -> Arc<Tree> {
@@ -208,7 +208,7 @@ impl Seen {
     }
 }
 
-impl Deref for Seen {
+impl Deref for ObservedObject {
     type Target = Tree;
 
     fn deref(&self) -> &Tree {
@@ -220,7 +220,7 @@ impl Deref for Seen {
 mod tests {
     use super::*;
 
-    fn read(name: &str, recent: &Arc<Recent>, size: usize) -> Object {
+    fn read(name: &str, recent: &Arc<TreeCache>, size: usize) -> Object {
         let text = format!(
             r#"{{"metadata":{{"name":"{name}","resourceVersion":"3","managedFields":[]}},"x":"{}"}}"#,
             "x".repeat(size)

@@ -28,10 +28,10 @@ pub struct Queue {
 
 /// How the work on a key has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
+pub enum WorkResult {
     Done,
     /// It comes back after this, whether something changes or not.
-    Again(Duration),
+    RequeueAfter(Duration),
     /// It comes back after a pause that grows.
     Failed,
 }
@@ -107,7 +107,7 @@ impl Queue {
     }
 
     /// Ends the work on a key.
-    pub fn done(&self, key: Key, ended: Ended) {
+    pub fn done(&self, key: Key, ended: WorkResult) {
         let now = Instant::now();
         let mut core = self.core();
         let took = core.done(key, ended, now);
@@ -115,7 +115,7 @@ impl Queue {
         drop(core);
         if let Some(metrics) = &self.metrics {
             metrics.worked.observe(took.as_secs_f64());
-            if ended != Ended::Done {
+            if ended != WorkResult::Done {
                 metrics.retries.inc();
             }
         }
@@ -233,18 +233,18 @@ impl Core {
     }
 
     /// How long the work took.
-    fn done(&mut self, key: Key, ended: Ended, now: Instant) -> Duration {
+    fn done(&mut self, key: Key, ended: WorkResult, now: Instant) -> Duration {
         let took = self.busy.remove(&key).map_or(Duration::ZERO, |(started, _)| now - started);
         if self.dirty.contains_key(&key) {
             self.ready.push_back(key.clone());
         }
         match ended {
-            Ended::Done => drop(self.failures.remove(&key)),
-            Ended::Again(pause) => {
+            WorkResult::Done => drop(self.failures.remove(&key)),
+            WorkResult::RequeueAfter(pause) => {
                 self.failures.remove(&key);
                 self.add_at(key, now + pause);
             }
-            Ended::Failed => self.fail(key, now),
+            WorkResult::Failed => self.fail(key, now),
         }
         took
     }

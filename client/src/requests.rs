@@ -7,7 +7,9 @@ use api::{Tree, json, tree};
 use bytes::Bytes;
 use http::{Method, Request, header};
 
-use crate::{Body, Error, Fence, Pieces, Resource, Result, Throttled, Transport, Unread, Watch, fence, written};
+use crate::{
+    Body, DiscardBody, Error, Fence, ObjectFrames, Resource, Result, Throttled, Transport, Watch, fence, writes,
+};
 
 const JSON: &str = "application/json";
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
@@ -135,7 +137,7 @@ impl Client {
         let accept = if accept.is_empty() { JSON } else { accept };
         let request = self.request(Method::GET, path, ("", accept), None)?;
         let (code, bytes) = in_time(self.exchange(request)).await?;
-        answer(code, &bytes)
+        parse_response(code, &bytes)
     }
 
     /// A page of a list; `query` is what stands behind the question mark.
@@ -147,11 +149,11 @@ impl Client {
     pub async fn list_objects(&self, resource: Resource, namespace: &str, query: &str) -> Result<(Tree, Vec<Bytes>)> {
         let path = with_query(&resource.path(namespace), query);
         let mut request = self.request(Method::GET, &path, ("", JSON), None)?;
-        request.extensions_mut().insert(Pieces);
+        request.extensions_mut().insert(ObjectFrames);
         in_time(async {
             let (code, body) = self.send(request).await?;
             if code != 200 {
-                return Err(answer(code, &body.whole().await?).err().unwrap_or_else(|| odd(code)));
+                return Err(parse_response(code, &body.whole().await?).err().unwrap_or_else(|| odd(code)));
             }
             if body.pieces { whole_pieces(body).await } else { split(&body.whole().await?) }
         })
@@ -183,13 +185,13 @@ impl Client {
     async fn watch_as(&self, path: &str, query: &str, accept: &str) -> Result<Watch> {
         let path = with_query(&with_query(path, "watch=true"), query);
         let mut request = self.request(Method::GET, &path, ("", accept), None)?;
-        request.extensions_mut().insert(Pieces);
+        request.extensions_mut().insert(ObjectFrames);
         in_time(async {
             let (code, body) = self.send(request).await?;
             if code == 200 {
                 return Ok(Watch::new(body));
             }
-            Err(answer(code, &body.whole().await?).err().unwrap_or_else(|| odd(code)))
+            Err(parse_response(code, &body.whole().await?).err().unwrap_or_else(|| odd(code)))
         })
         .await
     }
@@ -227,9 +229,9 @@ impl Client {
 
     async fn post_unread(&self, path: &str, object: &Tree) -> Result<()> {
         let mut request = self.request(Method::POST, path, (JSON, JSON), Some(object))?;
-        request.extensions_mut().insert(Unread);
+        request.extensions_mut().insert(DiscardBody);
         let (code, bytes) = in_time(self.exchange(request)).await?;
-        if (200..300).contains(&code) { Ok(()) } else { answer(code, &bytes).map(drop) }
+        if (200..300).contains(&code) { Ok(()) } else { parse_response(code, &bytes).map(drop) }
     }
 
     pub async fn update(&self, resource: Resource, namespace: &str, name: &str, object: &Tree) -> Result<Tree> {
@@ -292,9 +294,9 @@ impl Client {
         options: DeleteOptions<'_>,
     ) -> Result<Tree> {
         let path = resource.object_path(namespace, name);
-        let answer = self.call(Method::DELETE, &path, JSON, Some(&options.to_tree())).await?;
-        written::deleted(resource, namespace, name, &answer);
-        Ok(answer)
+        let response = self.call(Method::DELETE, &path, JSON, Some(&options.to_tree())).await?;
+        writes::deleted(resource, namespace, name, &response);
+        Ok(response)
     }
 
     /// Deletes what selectors in `query` choose.
@@ -309,18 +311,18 @@ impl Client {
         // Nobody wants to read what is gone.
         let request = self.request(Method::DELETE, &path, (JSON, METADATA_LIST), Some(&options.to_tree()))?;
         let (code, bytes) = in_time(self.exchange(request)).await?;
-        answer(code, &bytes)
+        parse_response(code, &bytes)
     }
 
     async fn put(&self, resource: Resource, method: Method, path: &str, media: &str, object: &Tree) -> Result<Tree> {
-        let answer = self.call(method, path, media, Some(object)).await?;
-        written::put(resource, &answer);
-        Ok(answer)
+        let response = self.call(method, path, media, Some(object)).await?;
+        writes::put(resource, &response);
+        Ok(response)
     }
 
     async fn call(&self, method: Method, path: &str, media: &str, object: Option<&Tree>) -> Result<Tree> {
         let (code, bytes) = in_time(self.exchange(self.request(method, path, (media, JSON), object)?)).await?;
-        answer(code, &bytes)
+        parse_response(code, &bytes)
     }
 
     /// `media` is what is sent and what is wanted.
@@ -360,16 +362,16 @@ impl Client {
 
 async fn in_time<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     let done = tokio::time::timeout(DEADLINE, work).await;
-    done.unwrap_or_else(|_| Err(Error::Transport("no answer in time".to_string())))
+    done.unwrap_or_else(|_| Err(Error::Transport("timed out waiting for the response".to_string())))
 }
 
 async fn whole_pieces(mut body: Body) -> Result<(Tree, Vec<Bytes>)> {
-    let head = body.next().await.unwrap_or_else(|| Err(Error::Answer("a list without a head".to_string())))?;
+    let head = body.next().await.unwrap_or_else(|| Err(Error::Answer("list response has no metadata".to_string())))?;
     let mut objects = Vec::new();
     while let Some(object) = body.next().await {
         objects.push(object?);
     }
-    Ok((answer(200, &head)?, objects))
+    Ok((parse_response(200, &head)?, objects))
 }
 
 /// Each object gets bytes of its own: a slice would keep its whole page.
@@ -394,7 +396,7 @@ fn with_query(path: &str, query: &str) -> String {
     }
 }
 
-fn answer(code: u16, bytes: &[u8]) -> Result<Tree> {
+fn parse_response(code: u16, bytes: &[u8]) -> Result<Tree> {
     // Who owns which field is of no use here, and what is written without it changes nothing of that.
     let tree = json::decode_unmanaged(bytes);
     match (200..300).contains(&code) {
@@ -405,5 +407,5 @@ fn answer(code: u16, bytes: &[u8]) -> Result<Tree> {
 }
 
 fn odd(code: u16) -> Error {
-    Error::Answer(format!("an answer with code {code}"))
+    Error::Answer(format!("unexpected status code {code}"))
 }

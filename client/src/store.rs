@@ -11,7 +11,7 @@ use bytes::Bytes;
 use stdx::sync::RwLock;
 
 use crate::index::{self, Index};
-use crate::object::{Object, Recent, Seen, TypeMeta};
+use crate::object::{Object, ObservedObject, TreeCache, TypeMeta};
 use crate::ordered as watch;
 
 /// `NAMESPACE/NAME`, or `NAME` of an object without a namespace.
@@ -22,8 +22,8 @@ pub type Key = Arc<str>;
 #[derive(Debug, Clone)]
 pub struct Change {
     pub key: Key,
-    pub old: Option<Seen>,
-    pub new: Option<Seen>,
+    pub old: Option<ObservedObject>,
+    pub new: Option<ObservedObject>,
     /// The revision of a deletion that was seen; None where a list has shown it, or there was none.
     pub deleted_at: Option<u64>,
 }
@@ -31,7 +31,7 @@ pub struct Change {
 #[derive(Default)]
 pub struct Store {
     inner: RwLock<Inner>,
-    recent: Arc<Recent>,
+    recent: Arc<TreeCache>,
     /// The newest revision of which everything is in here, and has been told.
     revision: watch::Sender<u64>,
 }
@@ -47,7 +47,7 @@ struct Inner {
 
 impl Store {
     /// A store whose trees share a limit with those of others.
-    pub fn new(recent: Arc<Recent>) -> Store {
+    pub fn new(recent: Arc<TreeCache>) -> Store {
         Store { recent, ..Store::default() }
     }
 
@@ -192,7 +192,7 @@ impl Store {
     /// Every object as if it had changed to what it is.
     pub(crate) fn again(&self) -> Vec<Change> {
         let again = |object: &Arc<Object>| {
-            let seen = Some(Seen::new(object.clone()));
+            let seen = Some(ObservedObject::new(object.clone()));
             Change { key: object.key.clone(), old: seen.clone(), new: seen, deleted_at: None }
         };
         self.read().objects.values().map(again).collect()
@@ -224,7 +224,7 @@ impl Inner {
     fn find(&self, index: Index, value: &str) -> Vec<Arc<Object>> {
         if !self.has_index(index.name) {
             // Whoever forgot to declare it gets the right answer, slowly.
-            tracing::error!(index = index.name, "it is not declared: every object is looked at");
+            tracing::error!(index = index.name, "index is not declared, scanning every object");
             let has = |object: &&Arc<Object>| (index.values)(&object.tree()).iter().any(|other| other == value);
             return self.objects.values().filter(has).cloned().collect();
         }
@@ -269,17 +269,22 @@ impl Inner {
         let key = new.key.clone();
         match old {
             Some(old) if old.uid != new.uid => vec![
-                Change { key: key.clone(), old: Some(Seen::new(old)), new: None, deleted_at: None },
-                Change { key, old: None, new: Some(Seen::new(new)), deleted_at: None },
+                Change { key: key.clone(), old: Some(ObservedObject::new(old)), new: None, deleted_at: None },
+                Change { key, old: None, new: Some(ObservedObject::new(new)), deleted_at: None },
             ],
-            old => vec![Change { key, old: old.map(Seen::new), new: Some(Seen::new(new)), deleted_at: None }],
+            old => vec![Change {
+                key,
+                old: old.map(ObservedObject::new),
+                new: Some(ObservedObject::new(new)),
+                deleted_at: None,
+            }],
         }
     }
 
     fn delete(&mut self, key: &str) -> Option<Change> {
         let (key, old) = self.objects.remove_entry(key)?;
         self.unindex(&old);
-        Some(Change { key, old: Some(Seen::new(old)), new: None, deleted_at: None })
+        Some(Change { key, old: Some(ObservedObject::new(old)), new: None, deleted_at: None })
     }
 
     fn places(&self, tree: &Tree) -> Box<[(&'static str, Str)]> {

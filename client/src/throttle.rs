@@ -8,7 +8,7 @@ use http::Request;
 use stdx::sync::Mutex;
 use tokio::time::Instant;
 
-use crate::{Sending, Transport};
+use crate::{ResponseFuture, Transport};
 
 /// A transport that lets a burst pass at once, and from then on so many a second.
 pub struct Throttled {
@@ -52,7 +52,7 @@ impl Throttled {
 }
 
 impl Transport for Throttled {
-    fn send(&self, request: Request<Bytes>) -> Sending<'_> {
+    fn send(&self, request: Request<Bytes>) -> ResponseFuture<'_> {
         let wait = self.pace.lock().take(Instant::now());
         Box::pin(async move {
             if !wait.is_zero() {

@@ -20,19 +20,19 @@ pub struct Body {
 /// Stands among the extensions of a request whose answer may come in pieces: of a list its head and each
 /// object, of a watch the type of each event and its object. Such an object is shared, not copied.
 #[derive(Debug, Clone, Copy)]
-pub struct Pieces;
+pub struct ObjectFrames;
 
 /// Stands among the extensions of a request of whose good answer only the code is looked at.
 #[derive(Debug, Clone, Copy)]
-pub struct Unread;
+pub struct DiscardBody;
 
 /// The type of an event that is a whole line.
 pub(crate) const LINE: &[u8] = b"LINE";
 
-pub type Sending<'a> = Pin<Box<dyn Future<Output = Result<Response<Body>>> + Send + 'a>>;
+pub type ResponseFuture<'a> = Pin<Box<dyn Future<Output = Result<Response<Body>>> + Send + 'a>>;
 
 pub trait Transport: Send + Sync {
-    fn send(&self, request: Request<Bytes>) -> Sending<'_>;
+    fn send(&self, request: Request<Bytes>) -> ResponseFuture<'_>;
 }
 
 /// So that something can stand before it.
@@ -55,7 +55,7 @@ impl Body {
     }
 
     /// A body of pieces, from a server of this process.
-    pub fn in_pieces(self) -> Body {
+    pub fn with_object_frames(self) -> Body {
         Body { pieces: true, ..self }
     }
 

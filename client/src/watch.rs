@@ -43,7 +43,7 @@ impl Watch {
             }
             self.searched = self.buffer.len();
             if self.buffer.len() > MAX_LINE_BYTES {
-                return Some(Err(Error::Answer("an event without an end".to_string())));
+                return Some(Err(Error::Answer("incomplete watch event".to_string())));
             }
             match self.body.next().await? {
                 Ok(data) => self.buffer.extend_from_slice(&data),
@@ -64,7 +64,7 @@ impl Watch {
             b"ADDED" | b"MODIFIED" => Ok(Event::Put(piece)),
             b"DELETED" => Ok(Event::Deleted(piece)),
             LINE => read_event(&piece),
-            other => Err(Error::Answer(format!("a piece of type {:?}", String::from_utf8_lossy(other)))),
+            other => Err(Error::Answer(format!("unknown frame type {:?}", String::from_utf8_lossy(other)))),
         }))
     }
 }
@@ -82,7 +82,7 @@ fn read_event(line: &[u8]) -> Result<Event> {
             Ok(Event::Bookmark(bookmark.str("metadata.resourceVersion").to_string()))
         }
         "ERROR" => Err(refusal(&json::decode(object).map_err(bad)?)),
-        other => Err(Error::Answer(format!("an event of type {other:?}"))),
+        other => Err(Error::Answer(format!("unknown watch event type {other:?}"))),
     }
 }
 
@@ -135,7 +135,7 @@ mod tests {
     async fn events_can_come_in_pieces() {
         let line = r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"7"}}}"#;
         let frames = Frames(vec!["ADDED", "{}", "LINE", line, "DELETED", "{}", "else", "{}"].into_iter());
-        let mut watch = Watch::new(Body::new(frames).in_pieces());
+        let mut watch = Watch::new(Body::new(frames).with_object_frames());
         assert_eq!(watch.next().await, Some(Ok(Event::Put(Bytes::from("{}")))));
         assert_eq!(watch.next().await, Some(Ok(Event::Bookmark("7".to_string()))));
         assert_eq!(watch.next().await, Some(Ok(Event::Deleted(Bytes::from("{}")))));

@@ -1,26 +1,27 @@
-//! Read your writes: what the work on a key has written is remembered until the informers show it.
+//! Read-your-writes: remembers what the reconcile of a key has written until the informers have observed it.
 
 use std::collections::HashMap;
 
-use client::written::Written;
+use client::writes::WriteRecord;
 use client::{Informers, Key};
 use stdx::sync::Mutex;
 
-/// Above this, what is shown already is thrown out: its key may never come again.
+/// Above this number of keys, entries that the informers have already observed are dropped: their keys may never be
+/// queued again.
 const MANY: usize = 1000;
 
 #[derive(Default)]
-pub struct Barrier(Mutex<HashMap<Key, Vec<Written>>>);
+pub struct Barrier(Mutex<HashMap<Key, Vec<WriteRecord>>>);
 
 impl Barrier {
-    /// What has to be seen before a key is worked on.
-    pub fn take(&self, key: &str) -> Vec<Written> {
+    /// The writes that the informers must observe before the key is reconciled again.
+    pub fn take(&self, key: &str) -> Vec<WriteRecord> {
         self.0.lock().remove(key).unwrap_or_default()
     }
 
-    pub fn keep(&self, key: &Key, written: Vec<Written>, informers: &Informers) {
-        let not_shown = |written: &Written| !informers.show(written);
-        let written: Vec<Written> = written.into_iter().filter(not_shown).collect();
+    pub fn keep(&self, key: &Key, written: Vec<WriteRecord>, informers: &Informers) {
+        let not_shown = |written: &WriteRecord| !informers.show(written);
+        let written: Vec<WriteRecord> = written.into_iter().filter(not_shown).collect();
         if written.is_empty() {
             return;
         }

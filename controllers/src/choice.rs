@@ -1,9 +1,9 @@
-//! Which controllers run.
+//! Selects the controllers that run, from the values of `--controllers`.
 
 use crate::framework::Descriptor;
 use crate::list::CONTROLLERS;
 
-/// Upstream's rule: the first word on a controller counts; `*` is all that are on by default.
+/// Upstream's rule: the first entry that names a controller decides; `*` stands for all that are on by default.
 pub fn is_on(controller: &Descriptor, chosen: &[String]) -> bool {
     let means = |text: &str| text == controller.name || (text == controller.alias && !text.is_empty());
     for text in chosen {
@@ -17,7 +17,7 @@ pub fn is_on(controller: &Descriptor, chosen: &[String]) -> bool {
 }
 
 pub fn check(chosen: &[String]) -> Result<(), String> {
-    // Nothing at all is a choice too: none of them.
+    // An empty list is valid: it selects no controller.
     let known = |text: &&String| {
         let name = text.strip_prefix('-').unwrap_or(text);
         let means = |controller: &Descriptor| controller.name == name || controller.alias == name;
@@ -25,11 +25,13 @@ pub fn check(chosen: &[String]) -> Result<(), String> {
     };
     match chosen.iter().find(|text| !known(text)) {
         None => Ok(()),
-        Some(text) => Err(format!("{text:?} is no controller; there are {}", names().collect::<Vec<_>>().join(", "))),
+        Some(text) => {
+            Err(format!("unknown controller {text:?}; the controllers are {}", names().collect::<Vec<_>>().join(", ")))
+        }
     }
 }
 
-/// Whether the controller of a name runs where these are chosen.
+/// Whether the named controller runs with this selection.
 pub fn runs(name: &str, chosen: &[String]) -> bool {
     CONTROLLERS.iter().any(|controller| controller.name == name && is_on(controller, chosen))
 }
@@ -47,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn controllers_are_chosen_by_upstreams_rule() {
+    fn selects_controllers_like_upstream() {
         let row = |name, alias, on_by_default| Descriptor {
             name,
             alias,
@@ -73,13 +75,13 @@ mod tests {
     }
 
     #[test]
-    fn unknown_ones_are_named() {
+    fn reports_unknown_controllers() {
         assert!(check(&split("nonsense")).expect_err("refused").contains("\"nonsense\""));
         assert_eq!(check(&split("*,-serviceaccount-controller,-serviceaccount")), Ok(()));
     }
 
     #[test]
-    fn names_are_there_once() {
+    fn controller_names_are_unique() {
         let mut all: Vec<&str> = CONTROLLERS.iter().flat_map(|row| [row.name, row.alias]).collect();
         all.retain(|name| !name.is_empty());
         all.sort_unstable();

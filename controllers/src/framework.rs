@@ -1,4 +1,4 @@
-//! What a controller is made of and what it is given.
+//! The controller framework: descriptors, reconcilers, and the context that each controller receives.
 
 use std::any::Any;
 use std::pin::Pin;
@@ -9,119 +9,118 @@ use client::{Client, Clock, Informer, Informers, Metrics, Queue, Random, Recorde
 use stdx::sync::{Mutex, MutexGuard};
 
 use crate::options::Options;
-use crate::support::everything::Everything;
+use crate::support::metadata_monitor::MetadataMonitor;
 
-/// A controller on the list.
+/// A row of the list of controllers.
 pub struct Descriptor {
-    /// Upstream's name, by which it is turned on and off.
+    /// Upstream's name, which `--controllers` uses.
     pub name: &'static str,
-    /// The name that it had before 1.28, which turns it on and off too; "" where it had none.
+    /// The name before 1.28, which `--controllers` accepts too; empty if there was none.
     pub alias: &'static str,
-    /// The service account of kube-system that it acts as; "" for the manager itself.
+    /// The service account in kube-system that the controller acts as; empty for the manager itself.
     pub account: &'static str,
-    /// Whether `*` means it.
+    /// Whether `*` selects the controller.
     pub on_by_default: bool,
-    /// How many keys are worked on at a time.
+    /// The number of keys that are reconciled concurrently.
     pub workers: fn(&Options) -> usize,
     pub start: Start,
 }
 
-/// Makes a controller; None where there is nothing to do for it with these options.
+/// Creates a controller; None if it has nothing to do with these options.
 pub type Start = fn(&Setup, &Context) -> Option<Box<dyn Reconcile>>;
 
-/// How a reconcile ends that did not fail.
+/// The result of a successful reconcile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     Done,
-    /// The key comes back after this, whether something changes or not.
-    Again(Duration),
+    /// Requeue the key after this duration, whether or not something changes.
+    RequeueAfter(Duration),
 }
 
-pub type Reconciling<'a> = Pin<Box<dyn Future<Output = Result<Outcome>> + Send + 'a>>;
+pub type ReconcileFuture<'a> = Pin<Box<dyn Future<Output = Result<Outcome>> + Send + 'a>>;
 
-/// Brings one key from what is to what should be. It sees what it has written itself: a key does not
-/// come again before the informers have shown that.
+/// Reconciles one key. A reconcile observes its own writes: a key is not reconciled again before the informers have
+/// seen what the previous run wrote.
 pub trait Reconcile: Send + Sync {
-    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a>;
+    fn reconcile<'a>(&'a self, key: &'a str) -> ReconcileFuture<'a>;
 }
 
-/// What controllers are made with: informers that they share, and what some of them derive from these.
+/// What controllers are built from: the shared informers and the values derived from them.
 pub struct Setup {
     pub informers: Arc<Informers>,
-    /// All objects that there are, by their metadata.
-    pub(crate) everything: Arc<Everything>,
+    /// Watches the metadata of all objects.
+    pub(crate) metadata_monitor: Arc<MetadataMonitor>,
     derived: Mutex<Vec<Derived>>,
-    /// The informers that were asked for since this was last taken.
-    asked: Mutex<Vec<Arc<Informer>>>,
+    /// The informers requested since `take_requested` was last called.
+    requested: Mutex<Vec<Arc<Informer>>>,
 }
 
-/// A value that controllers share, and the informers that it needs.
+/// A value shared by controllers, and the informers it depends on.
 struct Derived {
     value: Arc<dyn Any + Send + Sync>,
     needs: Vec<Arc<Informer>>,
 }
 
 impl Setup {
-    pub(crate) fn new(informers: Arc<Informers>, everything: Arc<Everything>) -> Setup {
-        Setup { informers, everything, derived: Mutex::default(), asked: Mutex::default() }
+    pub(crate) fn new(informers: Arc<Informers>, metadata_monitor: Arc<MetadataMonitor>) -> Setup {
+        Setup { informers, metadata_monitor, derived: Mutex::default(), requested: Mutex::default() }
     }
 
-    /// The one value of a type that is made from informers, however many ask for it.
-    pub fn shared<T: Any + Send + Sync>(&self, make: impl FnOnce(&Setup) -> Arc<T>) -> Arc<T> {
+    /// Returns the shared value of a type, building it from informers on first use.
+    pub fn shared<T: Any + Send + Sync>(&self, build: impl FnOnce(&Setup) -> Arc<T>) -> Arc<T> {
         let mut derived = self.derived.lock();
         let known = derived.iter().find_map(|one| Some((one.value.clone().downcast::<T>().ok()?, &one.needs)));
         if let Some((known, needs)) = known {
-            self.asked().extend(needs.iter().cloned());
+            self.requested().extend(needs.iter().cloned());
             return known;
         }
-        let before = self.asked().len();
-        let made = make(self);
-        let needs = self.asked()[before..].to_vec();
-        derived.push(Derived { value: made.clone(), needs });
-        made
+        let before = self.requested().len();
+        let built = build(self);
+        let needs = self.requested()[before..].to_vec();
+        derived.push(Derived { value: built.clone(), needs });
+        built
     }
 
-    /// What the controller that was made last waits for: that its informers have listed once.
-    pub(crate) fn take_asked(&self) -> Vec<Arc<Informer>> {
-        std::mem::take(&mut *self.asked())
+    /// The informers that the controller created last has requested; its workers wait until these have synced.
+    pub(crate) fn take_requested(&self) -> Vec<Arc<Informer>> {
+        std::mem::take(&mut *self.requested())
     }
 
-    fn asked(&self) -> MutexGuard<'_, Vec<Arc<Informer>>> {
-        self.asked.lock()
+    fn requested(&self) -> MutexGuard<'_, Vec<Arc<Informer>>> {
+        self.requested.lock()
     }
 
-    /// The informer of a selection; there is one, however many ask for it.
+    /// Returns the shared informer of a selection.
     pub fn informer(&self, selection: Selection) -> Arc<Informer> {
         let informer = self.informers.informer(selection);
-        self.asked().push(informer.clone());
+        self.requested().push(informer.clone());
         informer
     }
 }
 
-/// What one controller is given.
+/// The context of one controller.
 #[derive(Clone)]
 pub struct Context {
-    /// Acts as the controller's service account.
+    /// Authenticated as the controller's service account.
     pub client: Client,
     pub recorder: Recorder,
-    /// Wall time; a plan takes it as a value.
+    /// Wall-clock time; plans take it as a value.
     pub clock: Arc<dyn Clock>,
     pub options: Arc<Options>,
     pub queue: Arc<Queue>,
     pub random: Arc<Random>,
-    /// What is counted beside the queue, by the meters of `meters.rs`.
+    /// For the metrics of `metrics.rs`, besides those of the queue.
     pub metrics: Metrics,
-    /// For those that learn of resources at run time.
+    /// For controllers that discover resources at run time.
     pub informers: Arc<Informers>,
 }
 
 impl Context {
-    /// Seconds since the Unix epoch.
     pub fn now_seconds(&self) -> i64 {
         self.clock.now().seconds
     }
 
-    /// The same to the nanosecond.
+    /// The current time with nanoseconds, since the Unix epoch.
     pub(crate) fn now(&self) -> Duration {
         let now = self.clock.now();
         Duration::new(u64::try_from(now.seconds).unwrap_or_default(), now.nanos)

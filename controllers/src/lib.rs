@@ -1,5 +1,5 @@
-//! The control loops: a directory a controller, each an ordinary client of the API that acts as its own
-//! service account. A loop decides by pure functions on what informers hold; nothing polls.
+//! The controllers, one directory each. Every controller is an ordinary API client that acts as its own service
+//! account, decides with pure functions on what informers hold, and never polls.
 
 mod barrier;
 mod bootstrap_tokens;
@@ -21,7 +21,7 @@ mod horizontal_pod_autoscaler;
 mod job;
 mod list;
 mod local_path;
-mod meters;
+mod metrics;
 mod namespace;
 mod node_ipam;
 mod node_lifecycle;
@@ -54,12 +54,12 @@ use client::Key;
 
 pub use bootstrap_tokens::{is_signed as is_signed_cluster_info, signature as sign_cluster_info};
 pub use choice::{check, names, runs};
-pub use framework::{Context, Outcome, Reconcile, Reconciling, Setup};
+pub use framework::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 pub use local_path::default_class;
 pub use options::{Options, Signer, Signers};
 pub use run::{Environment, Running, start, start_of_server};
 
-/// The namespace that a key is of.
+/// The namespace part of a key.
 fn namespace_of(key: &Key) -> Key {
     key.split_once('/').map_or_else(|| key.clone(), |(namespace, _)| Key::from(namespace))
 }

@@ -1,4 +1,4 @@
-//! All controllers, in one list. They start in this order and end in the reverse one.
+//! The list of all controllers. They start in this order and stop in the reverse order.
 
 use crate::framework::{Descriptor, Start};
 use crate::options::Options;
@@ -16,7 +16,7 @@ const fn one(_: &Options) -> usize {
     1
 }
 
-/// On unless it is turned off, with one worker.
+/// A controller that is on by default and has one worker.
 const fn plain(name: &'static str, alias: &'static str, account: &'static str, start: Start) -> Descriptor {
     Descriptor { name, alias, account, on_by_default: true, workers: one, start }
 }
@@ -32,7 +32,7 @@ impl Descriptor {
 }
 
 pub static CONTROLLERS: &[Descriptor] = &[
-    // Roles first: the others may need what is gathered.
+    // Roles first: other controllers may need the aggregated rules.
     plain(
         "clusterrole-aggregation-controller",
         "clusterrole-aggregation",
@@ -46,7 +46,7 @@ pub static CONTROLLERS: &[Descriptor] = &[
         "root-ca-cert-publisher",
         root_ca::start,
     ),
-    // As the manager itself: upstream's has no account of its own either.
+    // Acts as the manager itself, like upstream's controller.
     plain("serviceaccount-token-controller", "serviceaccount-token", "", service_account_token::start)
         .workers(|options| options.concurrent_serviceaccount_token_syncs),
     plain(
@@ -106,7 +106,7 @@ pub static CONTROLLERS: &[Descriptor] = &[
         endpointslice_mirroring::start,
     )
     .workers(|options| options.mirroring_concurrent_service_endpoint_syncs),
-    // It speaks for proxies to agents, with the rights of the one that watches over nodes.
+    // Confirms endpoint changes to kubelets on behalf of the proxies, with the rights of the node controller.
     plain("endpoint-drain-controller", "", "node-controller", endpoint_drain::start).workers(|_| 4),
     plain("service-lb-controller", "service", "service-controller", service::start)
         .workers(|options| options.concurrent_service_syncs),
@@ -117,7 +117,7 @@ pub static CONTROLLERS: &[Descriptor] = &[
         "persistent-volume-binder",
         persistentvolume_binder::start,
     ),
-    // It makes volumes as an external provisioner would, with the rights of the binder.
+    // Creates volumes as an external provisioner would, with the rights of the binder.
     plain("local-path-provisioner", "", "persistent-volume-binder", local_path::start),
     plain(
         "persistentvolume-attach-detach-controller",
@@ -176,7 +176,7 @@ pub static CONTROLLERS: &[Descriptor] = &[
         ttl_after_finished::start,
     )
     .workers(|options| options.concurrent_ttl_after_finished_syncs),
-    // Budgets and pods that were not deleted after all wait in one queue.
+    // Budgets and stale pods share one queue.
     plain("disruption-controller", "disruption", "disruption-controller", disruption::start)
         .workers(|options| options.concurrent_disruption_syncs + options.concurrent_disruption_stalepod_syncs),
     plain(
@@ -191,12 +191,12 @@ pub static CONTROLLERS: &[Descriptor] = &[
     plain("pod-garbage-collector-controller", "podgc", "pod-garbage-collector", pod_garbage_collector::start),
     plain("namespace-controller", "namespace", "namespace-controller", namespace::start)
         .workers(|options| options.concurrent_namespace_syncs),
-    // Last to start and first to end: it acts on what all others have done.
+    // Starts last and stops first: it acts on what all other controllers have done.
     plain("garbage-collector-controller", "garbagecollector", "generic-garbage-collector", garbage_collector::start)
         .workers(|options| options.concurrent_gc_syncs),
 ];
 
-/// What an API server does beside answering, as itself; always on. Upstream runs these in its own too.
+/// Controllers that every API server runs as itself, always on, as upstream's server does.
 pub static OF_SERVER: &[Descriptor] = &[
     plain("ipallocator-repair-controller", "", "", service_repair::start_addresses).workers(|_| 5),
     plain("portallocator-repair-controller", "", "", service_repair::start_ports),

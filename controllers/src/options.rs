@@ -1,5 +1,5 @@
-//! What the controllers are told, with upstream's defaults. Each field is a flag of
-//! kube-controller-manager, under its name.
+//! The options of the controllers with upstream's defaults. Each field is the flag of kube-controller-manager with
+//! the same name.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -8,7 +8,7 @@ const fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// Declares the options with their defaults in one place.
+/// Declares each option together with its default.
 macro_rules! options {
     ($($(#[$doc:meta])* $name:ident: $ty:ty = $default:expr;)*) => {
         #[derive(Debug, Clone)]
@@ -25,19 +25,19 @@ macro_rules! options {
 }
 
 options! {
-    /// What verifies the API server inside the cluster, in PEM.
+    /// The CA bundle that verifies the API server inside the cluster, in PEM.
     root_ca: String = String::new();
-    /// What signs the tokens of service accounts, in PEM; "" where nothing does.
+    /// The key that signs service account tokens, in PEM; empty if tokens are not signed.
     service_account_private_key: String = String::new();
-    /// What signs the certificates of each signer.
+    /// The CA of each signer.
     cluster_signing: Signers = Signers::default();
     cluster_signing_duration: Duration = seconds(8760 * 3600);
     cluster_name: String = "kubernetes".to_string();
     allocate_node_cidrs: bool = false;
-    /// One for each family of addresses, as `10.244.0.0/16`.
+    /// One CIDR for each IP family, such as `10.244.0.0/16`.
     cluster_cidr: Vec<String> = Vec::new();
     service_cluster_ip_range: Vec<String> = Vec::new();
-    /// A flag of the API server, for what belongs to it.
+    /// A flag of the API server, for the controllers that it runs.
     service_node_ports: RangeInclusive<u16> = 30000..=32767;
     node_cidr_mask_size_ipv4: u8 = 24;
     node_cidr_mask_size_ipv6: u8 = 64;
@@ -63,28 +63,28 @@ options! {
     concurrent_ttl_after_finished_syncs: usize = 5;
     mirroring_concurrent_service_endpoint_syncs: usize = 5;
 
-    /// Between this and twice as much all objects are looked at once more, from memory.
+    /// All objects are resynced from the cache at intervals between this and twice as much.
     min_resync_period: Duration = seconds(12 * 3600);
     enable_garbage_collector: bool = true;
     resource_quota_sync_period: Duration = seconds(300);
-    /// Whether services of type LoadBalancer get the addresses of nodes; a cloud's own manager would otherwise
-    /// be in the way. No flag of upstream's: `up` has it on.
+    /// Whether services of type LoadBalancer get the addresses of nodes. Off by default, since it would conflict with
+    /// a cloud controller manager; not a flag of upstream, `up` turns it on.
     balance_by_nodes: bool = false;
-    /// Whether nodes get the serving certificates that they ask for, where these name nothing but the node's own
-    /// addresses. No flag of upstream's: `up` has it on.
+    /// Whether kubelet serving certificates are approved if they contain only the node's own addresses. Not a flag of
+    /// upstream, `up` turns it on.
     approve_kubelet_serving: bool = false;
-    /// Where the directories of local volumes are on every node; "" where there are none. A flag of `up` alone.
+    /// The directory of local volumes on every node; empty disables the provisioner. Only `up` has this flag.
     local_path_directory: String = String::new();
     terminated_pod_gc_threshold: i64 = 12_500;
     legacy_service_account_token_clean_up_period: Duration = seconds(8760 * 3600);
 
     node_monitor_grace_period: Duration = seconds(50);
     node_startup_grace_period: Duration = seconds(60);
-    /// Nodes a second, in a zone that is well and in one that is not.
+    /// Nodes per second, in a healthy zone and in an unhealthy one.
     node_eviction_rate: f64 = 0.1;
     secondary_node_eviction_rate: f64 = 0.01;
-    /// The part of a zone's nodes that must be lost for it to be unwell, and the size below which it does
-    /// not count.
+    /// The fraction of not-ready nodes that makes a zone unhealthy, and the cluster size up to which an unhealthy
+    /// zone gets no evictions.
     unhealthy_zone_threshold: f64 = 0.55;
     large_cluster_size_threshold: usize = 50;
 
@@ -101,14 +101,14 @@ options! {
     horizontal_pod_autoscaler_initial_readiness_delay: Duration = seconds(30);
 }
 
-/// A certificate and its key, in PEM.
+/// A CA certificate and its key, in PEM.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Signer {
     pub certificate: String,
     pub key: String,
 }
 
-/// None where nothing signs for that signer.
+/// The CAs by signer; None if requests to that signer are not signed.
 #[derive(Debug, Clone, Default)]
 pub struct Signers {
     pub kubelet_serving: Option<Signer>,
@@ -118,7 +118,7 @@ pub struct Signers {
 }
 
 impl Signers {
-    /// These, and others for the signers that have none.
+    /// These signers, with missing ones taken from `others`.
     pub fn or(self, others: &Signers) -> Signers {
         Signers {
             kubelet_serving: self.kubelet_serving.or_else(|| others.kubelet_serving.clone()),
@@ -128,7 +128,7 @@ impl Signers {
         }
     }
 
-    /// One for all.
+    /// Uses one CA for every signer.
     pub fn all(signer: Signer) -> Signers {
         Signers {
             kubelet_serving: Some(signer.clone()),

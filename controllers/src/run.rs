@@ -1,42 +1,44 @@
-//! Controllers at work: queues, workers, and the order in which they end.
+//! Runs the controllers: their queues, their workers, and the order in which they stop.
 
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use client::{Client, Clock, Ended, Error, Events, Informer, Informers, Key, Metrics, Queue, Random, Result, written};
+use client::{
+    Client, Clock, Error, Events, Informer, Informers, Key, Metrics, Queue, Random, Result, WorkResult, writes,
+};
 use stdx::sync::Mutex;
 use tokio::task::JoinHandle;
 
 use crate::barrier::Barrier;
 use crate::choice;
-use crate::framework::{Context, Descriptor, Outcome, Reconcile, Reconciling, Setup};
+use crate::framework::{Context, Descriptor, Outcome, Reconcile, ReconcileFuture, Setup};
 use crate::list::{CONTROLLERS, OF_SERVER};
 use crate::options::Options;
-use crate::support::everything::Everything;
+use crate::support::metadata_monitor::MetadataMonitor;
 
-/// What the controllers are given.
+/// What the controllers need from the process that runs them.
 pub struct Environment {
-    /// Reads for all of them, so that each resource is watched once.
+    /// The client of the shared informers, so that each resource is watched once.
     pub reader: Client,
-    /// The client that acts as a service account of kube-system.
+    /// Returns a client that acts as a service account in kube-system.
     pub writer: Box<dyn Fn(&'static str) -> Client + Send + Sync>,
     pub options: Arc<Options>,
     pub clock: Arc<dyn Clock>,
     pub metrics: Metrics,
-    /// Where all that is left to chance starts from.
+    /// The seed of all randomness.
     pub seed: u64,
 }
 
-/// Controllers at work.
+/// Handle of the running controllers.
 pub struct Running {
     loops: Vec<Loop>,
     informers: Arc<Informers>,
-    everything: Arc<Everything>,
+    metadata_monitor: Arc<MetadataMonitor>,
 }
 
-/// One controller at work.
+/// One running controller.
 struct Loop {
     name: &'static str,
     queue: Arc<Queue>,
@@ -44,7 +46,7 @@ struct Loop {
 }
 
 impl Running {
-    /// Lets each finish what it is at, the last one first.
+    /// Stops the controllers in reverse order; each finishes the reconciles in progress.
     pub async fn stop(&self) {
         for one in self.loops.iter().rev() {
             one.queue.close();
@@ -52,18 +54,18 @@ impl Running {
                 let _ = worker.await;
             }
         }
-        self.everything.stop();
+        self.metadata_monitor.stop();
         self.informers.stop();
     }
 
-    /// Ends all at once, in the middle of what they are at.
+    /// Aborts all workers immediately.
     pub fn abort(&self) {
         self.loops.iter().flat_map(Loop::take).for_each(|worker| worker.abort());
-        self.everything.stop();
+        self.metadata_monitor.stop();
         self.informers.stop();
     }
 
-    /// Says at any time whether all workers live.
+    /// Returns a function that reports whether all workers are alive.
     pub fn watch_health(&self) -> impl Fn() -> bool + Send + Sync + 'static {
         let of = |one: &Loop| {
             let workers = one.workers.lock();
@@ -73,7 +75,7 @@ impl Running {
         move || !workers.iter().any(tokio::task::AbortHandle::is_finished)
     }
 
-    /// Whether all workers of each controller live.
+    /// Whether all workers of each controller are alive.
     pub fn health(&self) -> Vec<(&'static str, bool)> {
         self.loops.iter().map(|one| (one.name, one.is_well())).collect()
     }
@@ -90,13 +92,13 @@ impl Loop {
     }
 }
 
-/// Starts those that are chosen, by upstream's rule: `*` for all, a name for one, `-name` for all but it.
+/// Starts the selected controllers by upstream's rule: `*` for all, a name for one, `-name` to exclude one.
 pub fn start(environment: Environment, chosen: &[String]) -> std::result::Result<Running, String> {
     choice::check(chosen)?;
     Ok(run(environment, CONTROLLERS.iter().filter(|controller| choice::is_on(controller, chosen))))
 }
 
-/// Starts what belongs to an API server, whoever runs the controllers. The environment acts as the server.
+/// Starts the controllers that belong to an API server, wherever the others run. The environment acts as the server.
 pub fn start_of_server(environment: Environment) -> Running {
     run(environment, OF_SERVER.iter())
 }
@@ -105,8 +107,9 @@ fn run(environment: Environment, list: impl Iterator<Item = &'static Descriptor>
     let random = Arc::new(Random::seeded(environment.seed));
     let informers = Informers::new(environment.reader.clone(), random.clone());
     let informers = Arc::new(informers.resyncing(environment.options.min_resync_period));
-    let everything = Everything::new(environment.reader.clone(), random.clone(), environment.metrics.clone());
-    let setup = Setup::new(informers.clone(), everything.clone());
+    let metadata_monitor =
+        MetadataMonitor::new(environment.reader.clone(), random.clone(), environment.metrics.clone());
+    let setup = Setup::new(informers.clone(), metadata_monitor.clone());
     let events = Events::start(environment.clock.clone(), environment.metrics.clone());
     let mut made = Vec::new();
     for controller in list {
@@ -123,26 +126,28 @@ fn run(environment: Environment, list: impl Iterator<Item = &'static Descriptor>
         };
         match (controller.start)(&setup, &context) {
             Some(reconcile) => {
-                let needs = setup.take_asked();
+                let needs = setup.take_requested();
                 made.push(Worker::new(controller, &context, reconcile, needs, environment.metrics.clone()));
             }
-            None => tracing::info!(controller = controller.name, "it has nothing to do and does not run"),
+            None => {
+                tracing::info!(controller = controller.name, "controller not started: its feature is not configured")
+            }
         }
     }
-    // Only now: every listener is registered before the first list is asked for.
-    everything.start(&informers);
+    // All handlers are registered before the first list is requested.
+    metadata_monitor.start(&informers);
     informers.start();
     let loops = made.into_iter().map(|(worker, count)| worker.spawn(count)).collect();
-    Running { loops, informers, everything }
+    Running { loops, informers, metadata_monitor }
 }
 
-/// What the workers of a controller share.
+/// State shared by the workers of a controller.
 struct Worker {
     name: &'static str,
     queue: Arc<Queue>,
     reconcile: Box<dyn Reconcile>,
-    /// Nothing is decided before these have listed once: what is missing would be taken for gone. One that
-    /// cannot list holds up only those who need it.
+    /// Nothing is reconciled before these informers have synced, since missing objects would look deleted. An
+    /// informer that cannot list blocks only the controllers that need it.
     needs: Vec<Arc<Informer>>,
     informers: Arc<Informers>,
     barrier: Barrier,
@@ -188,22 +193,22 @@ impl Worker {
             if !pending.is_empty() && !self.unless_closed(self.informers.wait_for(&pending)).await {
                 return;
             }
-            let (result, written) = written::noting(self.contained(&key)).await;
+            let (result, written) = writes::record_writes(self.contained(&key)).await;
             self.barrier.keep(&key, written, &self.informers);
-            let ended = self.judge(&key, result);
+            let ended = self.work_result(&key, result);
             self.queue.done(key, ended);
         }
     }
 
-    /// A panic is the failure of its key: others go on.
+    /// A panic fails only its key; other keys are not affected.
     async fn contained(&self, key: &str) -> Result<Outcome> {
         Contained(self.reconcile.reconcile(key)).await.unwrap_or_else(|panic| {
             self.metrics.panic(self.name);
-            Err(Error::Failed(format!("a panic: {panic}")))
+            Err(Error::Failed(format!("reconcile panicked: {panic}")))
         })
     }
 
-    /// False where the queue was closed first.
+    /// Returns false if the queue was closed first.
     async fn unless_closed(&self, wait: impl Future<Output = ()>) -> bool {
         tokio::select! {
             biased;
@@ -212,31 +217,31 @@ impl Worker {
         }
     }
 
-    fn judge(&self, key: &Key, result: Result<Outcome>) -> Ended {
+    fn work_result(&self, key: &Key, result: Result<Outcome>) -> WorkResult {
         match result {
-            Ok(Outcome::Done) => Ended::Done,
-            Ok(Outcome::Again(pause)) => Ended::Again(pause),
+            Ok(Outcome::Done) => WorkResult::Done,
+            Ok(Outcome::RequeueAfter(pause)) => WorkResult::RequeueAfter(pause),
             Err(error) => {
-                // Two who write to one object is everyday life.
+                // Conflicts are expected when two controllers write one object.
                 if error.is_conflict() {
-                    tracing::debug!(controller = self.name, key = &**key, %error, "it is tried again");
+                    tracing::debug!(controller = self.name, key = &**key, %error, "reconcile conflicted, requeueing");
                 } else {
-                    tracing::warn!(controller = self.name, key = &**key, %error, "it is tried again");
+                    tracing::warn!(controller = self.name, key = &**key, %error, "reconcile failed, requeueing");
                 }
-                Ended::Failed
+                WorkResult::Failed
             }
         }
     }
 }
 
-/// A reconcile, or the text of its panic.
-struct Contained<'a>(Reconciling<'a>);
+/// The result of a reconcile, or the text of its panic.
+struct Contained<'a>(ReconcileFuture<'a>);
 
 impl Future for Contained<'_> {
     type Output = std::result::Result<Result<Outcome>, String>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<Self::Output> {
-        // What the panic left half done is in the reconcile itself, which is not polled again.
+        // State that the panic left inconsistent is owned by the reconcile future, which is not polled again.
         let polled = std::panic::catch_unwind(AssertUnwindSafe(|| self.0.as_mut().poll(cx)));
         match polled {
             Ok(polled) => polled.map(Ok),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use api::Tree;
 use api::time::Timestamp;
-use client::{Change, DeleteOptions, Ended, Informers, Key, Patch, Queue, Result, index, split, written};
+use client::{Change, DeleteOptions, Informers, Key, Patch, Queue, Result, WorkResult, index, split, writes};
 use stdx::sync::Mutex;
 
 use crate::node::{self, LEASE_NAMESPACE, RENEW_SECONDS};
@@ -27,17 +27,17 @@ pub async fn run(queue: Arc<Queue>, work: Arc<dyn Work>, informers: Arc<Informer
         return;
     }
     while let Some(key) = queue.next().await {
-        let (result, written) = written::noting(work.work(&key)).await;
+        let (result, written) = writes::record_writes(work.work(&key)).await;
         // What comes next for this key is decided with the own write in view.
         if !unless_closed(&queue, informers.wait_for(&written)).await {
             return;
         }
         let ended = match result {
-            Ok(None) => Ended::Done,
-            Ok(Some(pause)) => Ended::Again(pause),
+            Ok(None) => WorkResult::Done,
+            Ok(Some(pause)) => WorkResult::RequeueAfter(pause),
             Err(error) => {
                 tracing::debug!(key = &*key, %error, "it is tried again");
-                Ended::Failed
+                WorkResult::Failed
             }
         };
         queue.done(key, ended);

@@ -406,7 +406,7 @@ spec:
     }
 
     impl client::Transport for Silent {
-        fn send(&self, request: http::Request<Bytes>) -> client::Sending<'_> {
+        fn send(&self, request: http::Request<Bytes>) -> client::ResponseFuture<'_> {
             let uri = request.uri().to_string();
             let watches = uri.contains("watch=true");
             self.asked.lock().push(uri);

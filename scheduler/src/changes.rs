@@ -1,4 +1,4 @@
-//! Lets somebody wait for a change of one object, by its key, without looking again and again.
+//! Lets a task wait for a change of one object, by its key, without polling.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,11 +6,11 @@ use std::sync::Arc;
 use stdx::sync::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
-/// Those for whom somebody waits.
+/// A channel for each object that is waited for.
 #[derive(Default)]
 pub struct Changes(Mutex<BTreeMap<String, watch::Sender<()>>>);
 
-/// Hears of the changes of one object from its making on.
+/// Receives the changes of one object from its creation on.
 pub struct Interest {
     changes: Arc<Changes>,
     key: String,
@@ -22,7 +22,7 @@ impl Changes {
         self.0.lock()
     }
 
-    /// An object came, changed or went.
+    /// Notifies of an added, changed or deleted object.
     pub fn changed(&self, key: &str) {
         if let Some(sender) = self.all().get(key) {
             sender.send_replace(());
@@ -36,7 +36,7 @@ impl Changes {
 }
 
 impl Interest {
-    /// Waits for the next change since the last one that was heard of.
+    /// Waits for the next change since the last call.
     pub async fn changed(&mut self) {
         let _ = self.heard.changed().await;
     }
@@ -45,7 +45,7 @@ impl Interest {
 impl Drop for Interest {
     fn drop(&mut self) {
         let mut all = self.changes.all();
-        // This one is counted still.
+        // This receiver is still counted.
         if all.get(&self.key).is_some_and(|sender| sender.receiver_count() <= 1) {
             all.remove(&self.key);
         }
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_change_is_heard_by_those_who_wait_for_it() {
+    async fn notifies_waiting_tasks() {
         let changes = Arc::new(Changes::default());
         let (mut one, mut other) = (changes.of("a"), changes.of("a"));
         changes.changed("b");

@@ -1,5 +1,5 @@
-//! Gives waiting pods their nodes. Decisions are pure functions of a snapshot that is kept up to date by
-//! each change; a thin shell watches, binds and tells. It is an ordinary client of the API.
+//! Assigns pods to nodes. Decisions are pure functions of a snapshot that is updated by each change; a thin shell
+//! watches, binds and records events. It is an ordinary API client.
 
 pub mod changes;
 pub mod config;
@@ -9,10 +9,8 @@ pub mod extender;
 pub mod framework;
 mod metrics;
 pub mod model;
-pub mod permit;
 pub mod plugins;
 mod pod_resources;
-pub mod profile;
 #[cfg(test)]
 mod properties;
 pub mod queue;
@@ -27,7 +25,7 @@ mod why;
 pub use metrics::{Gauges, Metrics};
 pub use shell::{Environment, Explainer, Running, stand_by, start};
 
-/// The profile of pods that name no scheduler, with all plugins.
-pub fn default_profile() -> profile::Profile {
+/// The profile of the default scheduler, with all plugins.
+pub fn default_profile() -> framework::Profile {
     plugins::list::default_profile(plugins::list::DEFAULT_SCHEDULER)
 }

@@ -1,11 +1,11 @@
-//! What a scheduler counts, under upstream's names, in the classic text format.
+//! The scheduler's metrics, with upstream's names.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::Str;
-use client::metrics::known;
+use client::metrics::register;
 use prometheus::{
     Encoder, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec, Opts, Registry,
     TextEncoder, exponential_buckets,
@@ -14,7 +14,7 @@ use prometheus::{
 use crate::framework::Point;
 use crate::queue::Counts;
 
-/// Clones count into the same.
+/// Clones share the same metrics.
 #[derive(Clone)]
 pub struct Metrics(Arc<Inner>);
 
@@ -37,20 +37,20 @@ struct Inner {
     permit_wait: HistogramVec,
 }
 
-/// What is counted only when somebody asks.
+/// Values that are computed on collection.
 #[derive(Default)]
 pub struct Gauges {
     pub queue: Counts,
-    /// By the name of the scheduler and of the plugin.
+    /// By scheduler name and plugin.
     pub refused: BTreeMap<(Str, &'static str), usize>,
     pub nodes: usize,
     pub pods: usize,
     pub assumed: usize,
-    /// In how many decisions plugins were asked: scheduler, plugin, point.
+    /// Number of cycles in which each plugin was evaluated: scheduler, plugin, point.
     pub evaluations: Vec<(Str, &'static str, Point, u64)>,
 }
 
-/// How an attempt ended.
+/// The result of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Attempt {
     Scheduled,
@@ -80,92 +80,141 @@ impl Default for Metrics {
         let (millis, micros) = (buckets(0.001, 2.0, 15), buckets(0.0001, 2.0, 12));
         let permit_buckets = millis.clone();
         let inner = Inner {
-            attempts: known(
+            attempts: register(
                 IntCounterVec::new(
-                    named("schedule_attempts_total", "Attempts by how they ended."),
+                    named(
+                        "schedule_attempts_total",
+                        "Number of attempts to schedule pods, by the result. 'unschedulable' means a pod could not be scheduled, while 'error' means an internal scheduler problem.",
+                    ),
                     &["profile", "result"],
                 ),
                 &registry,
             ),
-            attempt_duration: known(
+            attempt_duration: register(
                 HistogramVec::new(
-                    options("scheduling_attempt_duration_seconds", "From the look to the binding.", millis.clone()),
+                    options(
+                        "scheduling_attempt_duration_seconds",
+                        "Scheduling attempt latency in seconds (scheduling algorithm + binding)",
+                        millis.clone(),
+                    ),
                     &["profile", "result"],
                 ),
                 &registry,
             ),
-            algorithm_duration: known(
-                Histogram::with_opts(options("scheduling_algorithm_duration_seconds", "The look alone.", millis)),
+            algorithm_duration: register(
+                Histogram::with_opts(options(
+                    "scheduling_algorithm_duration_seconds",
+                    "Scheduling algorithm latency in seconds",
+                    millis,
+                )),
                 &registry,
             ),
-            pod_attempts: known(
+            pod_attempts: register(
                 Histogram::with_opts(options(
                     "pod_scheduling_attempts",
-                    "Attempts until a pod was bound.",
+                    "Number of attempts to successfully schedule a pod.",
                     buckets(1.0, 2.0, 5),
                 )),
                 &registry,
             ),
-            sli_duration: known(
+            sli_duration: register(
                 HistogramVec::new(
                     options(
                         "pod_scheduling_sli_duration_seconds",
-                        "From the queue to the binding.",
+                        "E2e latency for a pod being scheduled, from the time the pod enters the scheduling queue and might involve multiple scheduling attempts.",
                         buckets(0.01, 2.0, 20),
                     ),
                     &["attempts"],
                 ),
                 &registry,
             ),
-            points: known(
+            points: register(
                 HistogramVec::new(
-                    options("framework_extension_point_duration_seconds", "Work at extension points.", micros),
+                    options(
+                        "framework_extension_point_duration_seconds",
+                        "Latency for running all plugins of a specific extension point.",
+                        micros,
+                    ),
                     &["extension_point", "status", "profile"],
                 ),
                 &registry,
             ),
-            pending: known(IntGaugeVec::new(named("pending_pods", "Pods that wait, by where."), &["queue"]), &registry),
-            incoming: known(
-                IntCounterVec::new(named("queue_incoming_pods_total", "Pods that came to wait."), &["queue", "event"]),
-                &registry,
-            ),
-            preemption_attempts: known(
-                IntCounter::with_opts(named("preemption_attempts_total", "Preemptions.")),
-                &registry,
-            ),
-            preemption_victims: known(
-                Histogram::with_opts(options("preemption_victims", "Victims of a preemption.", buckets(1.0, 2.0, 7))),
-                &registry,
-            ),
-            cache: known(IntGaugeVec::new(named("cache_size", "What the cache holds."), &["type"]), &registry),
-            unschedulable: known(
+            pending: register(
                 IntGaugeVec::new(
-                    named("unschedulable_pods", "Pods that wait, by who refused them."),
+                    named(
+                        "pending_pods",
+                        "Number of pending pods, by the queue type. 'active' means number of pods in activeQ; 'backoff' means number of pods in backoffQ; 'unschedulable' means number of pods in unschedulableEntities that the scheduler attempted to schedule and failed; 'gated' is the number of unschedulable pods that the scheduler never attempted to schedule because they are gated; 'incomplete' means number of pods in incompletePodGroupPods; 'pending' means number of pods in pendingPodGroupPods.",
+                    ),
+                    &["queue"],
+                ),
+                &registry,
+            ),
+            incoming: register(
+                IntCounterVec::new(
+                    named(
+                        "queue_incoming_pods_total",
+                        "Number of pods added to scheduling queues by event and queue type.",
+                    ),
+                    &["queue", "event"],
+                ),
+                &registry,
+            ),
+            preemption_attempts: register(
+                IntCounter::with_opts(named(
+                    "preemption_attempts_total",
+                    "Total preemption attempts in the cluster till now",
+                )),
+                &registry,
+            ),
+            preemption_victims: register(
+                Histogram::with_opts(options(
+                    "preemption_victims",
+                    "Number of selected preemption victims for preemption initiated by a single pod",
+                    buckets(1.0, 2.0, 7),
+                )),
+                &registry,
+            ),
+            cache: register(
+                IntGaugeVec::new(
+                    named("cache_size", "Number of nodes, pods, and assumed (bound) pods in the scheduler cache."),
+                    &["type"],
+                ),
+                &registry,
+            ),
+            unschedulable: register(
+                IntGaugeVec::new(
+                    named(
+                        "unschedulable_pods",
+                        "The number of unschedulable pods broken down by plugin name. A pod will increment the gauge for all plugins that caused it to not schedule and so this metric have meaning only when broken down by plugin.",
+                    ),
                     &["plugin", "profile"],
                 ),
                 &registry,
             ),
-            plugins: known(
+            plugins: register(
                 HistogramVec::new(
                     options(
                         "plugin_execution_duration_seconds",
-                        "Work of plugins, in one of some decisions.",
+                        "Duration for running a plugin at a specific extension point.",
                         buckets(0.00001, 1.5, 20),
                     ),
                     &["plugin", "extension_point", "status"],
                 ),
                 &registry,
             ),
-            evaluations: known(
+            evaluations: register(
                 IntCounterVec::new(
-                    named("plugin_evaluation_total", "Attempts in which a plugin was asked."),
+                    named(
+                        "plugin_evaluation_total",
+                        "Number of attempts to schedule pods by each plugin and the extension point (available only in PreFilter, Filter, PreScore, and Score).",
+                    ),
                     &["plugin", "extension_point", "profile"],
                 ),
                 &registry,
             ),
-            permit_wait: known(
+            permit_wait: register(
                 HistogramVec::new(
-                    options("permit_wait_duration_seconds", "Waiting for leave to bind.", permit_buckets),
+                    options("permit_wait_duration_seconds", "Duration of waiting on permit.", permit_buckets),
                     &["result"],
                 ),
                 &registry,
@@ -183,7 +232,7 @@ impl Metrics {
         self.0.attempt_duration.with_label_values(&labels).observe(took.as_secs_f64());
     }
 
-    pub fn looked(&self, took: Duration) {
+    pub fn algorithm_done(&self, took: Duration) {
         self.0.algorithm_duration.observe(took.as_secs_f64());
     }
 
@@ -197,7 +246,7 @@ impl Metrics {
         self.0.plugins.with_label_values(&[plugin, point.as_str(), status]).observe(took.as_secs_f64());
     }
 
-    /// How long a pod has waited for leave to be bound.
+    /// Records how long a pod waited for permission.
     pub fn permitted(&self, is_allowed: bool, waited: Duration) {
         let result = if is_allowed { "Success" } else { "Unschedulable" };
         self.0.permit_wait.with_label_values(&[result]).observe(waited.as_secs_f64());
@@ -209,7 +258,7 @@ impl Metrics {
         self.0.sli_duration.with_label_values(&[attempts.as_str()]).observe(waited.as_secs_f64());
     }
 
-    pub fn came(&self, queue: &str, event: &str) {
+    pub fn pod_queued(&self, queue: &str, event: &str) {
         self.0.incoming.with_label_values(&[queue, event]).inc();
     }
 
@@ -218,7 +267,7 @@ impl Metrics {
         self.0.preemption_victims.observe(victims as f64);
     }
 
-    /// Writes all.
+    /// Encodes all metrics.
     pub fn render(&self, gauges: &Gauges) -> String {
         let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         let queue = &gauges.queue;
@@ -231,12 +280,12 @@ impl Metrics {
         queues.iter().for_each(|(queue, count)| self.0.pending.with_label_values(&[*queue]).set(number(*count)));
         let sizes = [("nodes", gauges.nodes), ("pods", gauges.pods), ("assumed_pods", gauges.assumed)];
         sizes.iter().for_each(|(kind, count)| self.0.cache.with_label_values(&[*kind]).set(number(*count)));
-        // A plugin that refuses nobody any more is not shown at all.
+        // A plugin that no longer rejects any pod is removed.
         self.0.unschedulable.reset();
         for ((profile, plugin), count) in &gauges.refused {
             self.0.unschedulable.with_label_values(&[*plugin, profile.as_str()]).set(number(*count));
         }
-        // They are counted where they happen, without a lock.
+        // Counted by the scheduling cycle without a lock.
         self.0.evaluations.reset();
         for (profile, plugin, point, count) in &gauges.evaluations {
             let point = format!("{point:?}");
@@ -244,7 +293,7 @@ impl Metrics {
         }
         let mut text = Vec::new();
         if let Err(error) = TextEncoder::new().encode(&self.0.registry.gather(), &mut text) {
-            tracing::error!(%error, "metrics cannot be written");
+            tracing::error!(%error, "failed to encode metrics");
         }
         String::from_utf8_lossy(&text).into_owned()
     }
@@ -255,12 +304,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_is_shown_under_upstreams_names() {
+    fn metrics_have_upstream_names() {
         let metrics = Metrics::default();
         metrics.attempt("default-scheduler", Attempt::Scheduled, Duration::from_millis(3));
         metrics.bound(17, Duration::from_secs(2));
         metrics.point(Point::Bind, "default-scheduler", false, Duration::from_millis(1));
-        metrics.came("active", "PodAdd");
+        metrics.pod_queued("active", "PodAdd");
         metrics.preempted(2);
         let queue = Counts { active: 1, backing_off: 2, parked: 3, gated: 4 };
         let refused = BTreeMap::from([((Str::from("default-scheduler"), "NodeName"), 3)]);

@@ -1,4 +1,4 @@
-//! What pods ask for and may use, as metrics: a line for each pod and resource.
+//! Requests and limits of pods as metrics: a line for each pod and resource.
 
 use std::fmt::Write;
 
@@ -6,15 +6,23 @@ use api::Tree;
 
 use crate::model::{Resources, limits, requests};
 
-/// A metric: its name, what it tells, and how that is read.
+/// A metric: name, help, and how it is computed.
 type Metric = (&'static str, &'static str, fn(&Tree) -> Resources);
 
 const METRICS: [Metric; 2] = [
-    ("kube_pod_resource_request", "What pods ask for, as the scheduler counts it.", requests),
-    ("kube_pod_resource_limit", "What pods may use at most, as the scheduler counts it.", limits),
+    (
+        "kube_pod_resource_request",
+        "Resources requested by workloads on the cluster, broken down by pod. This shows the resource usage the scheduler and kubelet expect per pod for resources along with the unit for the resource if any.",
+        requests,
+    ),
+    (
+        "kube_pod_resource_limit",
+        "Resources limit for workloads on the cluster, broken down by pod. This shows the resource usage the scheduler and kubelet expect per pod for resources along with the unit for the resource if any.",
+        limits,
+    ),
 ];
 
-/// Pods that are over ask for nothing.
+/// Finished pods are skipped.
 pub fn text<'a>(pods: impl Iterator<Item = &'a Tree> + Clone) -> String {
     let mut text = String::new();
     for (metric, help, amounts) in METRICS {
@@ -35,7 +43,7 @@ fn is_over(pod: &Tree) -> bool {
     !pod.str("spec.nodeName").is_empty() && matches!(pod.str("status.phase"), "Succeeded" | "Failed")
 }
 
-/// Names of objects have nothing in them that would have to be escaped.
+/// Names of objects contain nothing that must be escaped.
 fn labels(pod: &Tree) -> String {
     let (namespace, name) = (pod.str("metadata.namespace"), pod.str("metadata.name"));
     let (node, scheduler) = (pod.str("spec.nodeName"), pod.str("spec.schedulerName"));
@@ -59,7 +67,7 @@ mod tests {
     use crate::testing::pod;
 
     #[test]
-    fn each_resource_of_a_pod_is_a_line() {
+    fn each_pod_resource_is_a_line() {
         let resources = r#"[{"name":"c","resources":{"requests":{"cpu":"1500m","example.com/gpu":"2"},
             "limits":{"memory":"1Gi"}}},{"name":"d","resources":{"requests":{"cpu":"500m"}}}]"#;
         let on = pod("p").json("spec.containers", resources).json("spec.overhead", r#"{"cpu":"1","memory":"1Gi"}"#);

@@ -1,17 +1,17 @@
-//! Specs that pods share: equal ones are one, for as long as somebody uses it.
+//! Interns equal pod specs while they are used.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::model::{Pod, Spec};
 
-/// Below this nobody looks for those that are not used any more.
+/// Below this number, unused specs are not removed.
 const FEW: usize = 1024;
 
 #[derive(Default)]
 pub struct Specs {
     known: HashSet<Arc<Spec>>,
-    /// How many there were when it was last tidied up.
+    /// The number of specs after the last cleanup.
     kept: usize,
 }
 
@@ -36,7 +36,7 @@ mod tests {
     use crate::testing::pod;
 
     #[test]
-    fn equal_specs_are_one_and_unused_ones_go() {
+    fn interns_equal_specs_and_drops_unused_ones() {
         let mut specs = Specs::default();
         let read = |cpu: &str| Pod::read(&pod("p").cpu(cpu).0);
         let (one, same, other) = (specs.share(read("1")), specs.share(read("1")), specs.share(read("2")));

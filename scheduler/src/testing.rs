@@ -1,4 +1,4 @@
-//! For tests: pods and nodes in a few words, and a world to put them into.
+//! Test helpers: short constructors of pods and nodes, and a world to put them into.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::framework::{Cycle, Plugin, PreFilter, PreScore, Slot, Verdict};
 use crate::model::{Node, Pod};
 use crate::snapshot::{Kind, Objects, Snapshot};
 
-/// A pod or a node that is being written.
+/// A pod or node under construction.
 #[derive(Debug, Clone)]
 pub struct Written(pub Tree);
 
@@ -32,7 +32,7 @@ pub fn node(name: &str) -> Written {
 }
 
 impl Written {
-    /// Sets what a path leads to.
+    /// Sets the value at a path.
     pub fn with(mut self, path: &str, value: impl Into<Tree>) -> Written {
         match path.rsplit_once('.') {
             Some((parent, field)) => self.0.child(parent).set(field, value),
@@ -41,7 +41,7 @@ impl Written {
         self
     }
 
-    /// The same from JSON.
+    /// Sets the JSON value at a path.
     pub fn json(self, path: &str, text: &str) -> Written {
         self.with(path, api::json::decode(text.as_bytes()).expect("JSON"))
     }
@@ -92,7 +92,7 @@ impl Written {
     }
 }
 
-/// Objects that a test puts there.
+/// Fixed objects of a test.
 #[derive(Default, Clone)]
 pub struct Fixed(pub BTreeMap<(Kind, String), Arc<Tree>>);
 
@@ -118,7 +118,7 @@ impl Objects for Fixed {
     }
 }
 
-/// A snapshot, and what one plugin says in it.
+/// A snapshot, and the results of single plugins in it.
 pub struct World {
     pub snapshot: Snapshot,
 }
@@ -140,10 +140,10 @@ impl World {
         self.snapshot.put_pod(pod.pod());
     }
 
-    /// What one plugin alone says of a pod on a node.
+    /// The filter result of a single plugin.
     pub fn filter(&mut self, plugin: &dyn Plugin, pod: Written, node: &str) -> Verdict {
         let pod = pod.pod();
-        self.snapshot.settle();
+        self.snapshot.update_order();
         plugin.prepare(&mut self.snapshot, &pod);
         let cycle = Cycle { snapshot: &self.snapshot, pod: &pod };
         let slot = match plugin.pre_filter(cycle) {
@@ -154,10 +154,10 @@ impl World {
         plugin.filter(cycle, &slot, self.snapshot.find(node).expect("the node is there"))
     }
 
-    /// What one plugin alone scores a node, before normalization.
+    /// The score of a single plugin, before normalization.
     pub fn score(&mut self, plugin: &dyn Plugin, pod: Written, node: &str) -> i64 {
         let pod = pod.pod();
-        self.snapshot.settle();
+        self.snapshot.update_order();
         plugin.prepare(&mut self.snapshot, &pod);
         let cycle = Cycle { snapshot: &self.snapshot, pod: &pod };
         let slot = match plugin.pre_filter(cycle) {

@@ -1,5 +1,5 @@
-//! Why pods wait: every node's verdict by plugin, for as many pods as there is room for, and what would become
-//! of a pod that is not there.
+//! Explains why pods are unschedulable: the result of every node by plugin, for a limited number of pods; and
+//! simulates pods that do not exist.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -7,19 +7,18 @@ use std::sync::Arc;
 use api::{Str, Tree, tree};
 use client::Key;
 
-use crate::cycle::{Decision, Failure};
-use crate::framework::Refusal;
+use crate::cycle::Decision;
+use crate::framework::{Failure, Profile, Refusal};
 use crate::model::Pod;
-use crate::profile::Profile;
 use crate::snapshot::Snapshot;
 
-/// So many verdicts are kept in all; the oldest pods are forgotten first.
+/// The total number of stored results; the oldest pods are dropped first.
 const MOST_VERDICTS: usize = 500_000;
 
 #[derive(Default)]
 pub struct Records {
     records: BTreeMap<Key, Record>,
-    /// Keys in the order in which they were written, with the number that they had then.
+    /// Keys in write order, with their number at that time.
     order: VecDeque<(Key, u64)>,
     verdicts: usize,
     number: u64,
@@ -29,7 +28,7 @@ struct Record {
     number: u64,
     profile: Arc<Profile>,
     failure: Failure,
-    /// Names of nodes by their slots, as they were; most records share one.
+    /// Node names by slot at that time; most records share one.
     names: Arc<[Str]>,
 }
 
@@ -50,7 +49,7 @@ impl Records {
         }
     }
 
-    /// Also what is left in the order of those that are gone is let go in time.
+    /// Also drops entries of removed records from the order.
     fn tidy(&mut self) {
         while self.verdicts > MOST_VERDICTS || self.order.len() > 1024 + 2 * self.records.len() {
             let Some((key, number)) = self.order.pop_front() else { return };
@@ -64,14 +63,14 @@ impl Records {
         }
     }
 
-    /// What is known of a pod that waits.
+    /// The record of an unschedulable pod.
     pub fn get(&self, key: &str) -> Option<Tree> {
         let record = self.records.get(key)?;
         Some(explain(&record.failure, &record.profile, &record.names))
     }
 }
 
-/// What became of a pod, or would.
+/// The result of a decision.
 pub fn decided(decision: &Decision, profile: &Profile, snapshot: &Snapshot) -> Tree {
     let name = |id| snapshot.node(id).map_or("", |state| state.name()).to_string();
     match decision {

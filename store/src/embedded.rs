@@ -198,7 +198,7 @@ fn spawn(writer: writer::Writer, clock: &Arc<dyn Clock>) -> Result<JoinHandle<()
     clock.on_turn(Arc::new(move || queue.nudge()));
     let thread = std::thread::Builder::new().name("store-writer".to_owned());
     let thread = thread.spawn(move || writer.run());
-    thread.map_err(|source| Error::Io { what: "cannot start a thread".to_owned(), source })
+    thread.map_err(|source| Error::Io { what: "cannot start the store thread".to_owned(), source })
 }
 
 impl Drop for Embedded {

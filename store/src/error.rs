@@ -19,12 +19,12 @@ pub enum Error {
     #[error("revision {asked} is in the future; the newest is {newest}")]
     Future { asked: Revision, newest: Revision },
     /// The watcher did not keep up and was dropped.
-    #[error("the watcher did not keep up")]
+    #[error("the watcher is too slow")]
     Lagging,
     #[error("the value is too large: {size} bytes, at most {limit}")]
     TooLarge { size: usize, limit: usize },
     /// The disk is full: nothing was written, and nothing is lost.
-    #[error("no space left for the store")]
+    #[error("no space left on the device of the store")]
     Full(#[source] std::io::Error),
     /// A file is damaged. The store does not open.
     #[error("{file} is damaged at offset {offset}: {what}")]

@@ -114,7 +114,7 @@ impl Etcd {
     async fn published(&self, revision: Revision) -> Result<()> {
         match tokio::time::timeout(self.timeout, self.feed.reached(revision)).await {
             Ok(reached) => reached,
-            Err(_elapsed) => Err(Error::Unavailable(format!("etcd's watch has not shown revision {revision}"))),
+            Err(_elapsed) => Err(Error::Unavailable(format!("the etcd watch has not reached revision {revision}"))),
         }
     }
 

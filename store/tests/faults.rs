@@ -130,7 +130,7 @@ const FIRST_BATCH: usize = 512;
 #[tokio::test]
 async fn damage_is_named_and_not_served() {
     for (place, close, offset, what) in [
-        (20, true, 0, "the checksum of the header does not match"),
+        (20, true, 0, "header checksum mismatch"),
         (FIRST_BATCH + 100, true, 512, "the checksum of a batch does not match"),
         (FIRST_BATCH + 512 + 5, true, 1024, "the checksum of a batch does not match"),
         (FIRST_BATCH + 1024 + 60, true, 1536, "the checksum of a batch does not match"),
@@ -187,7 +187,7 @@ async fn the_version_is_there_and_another_is_refused() {
     assert!(text.starts_with("tiphys-store 1\n"), "{text}");
     disk.edit(version, |content| content[13] = b'2');
     let error = open(&disk, small()).err().expect("another version").to_string();
-    assert_eq!(error, "/data/VERSION has data of version 2; this program reads 1");
+    assert_eq!(error, "/data/VERSION has data format 2; this version reads format 1");
     disk.remove(version).unwrap();
     assert!(matches!(open(&disk, small()), Err(Error::Damaged { .. })));
 }

@@ -115,7 +115,7 @@ impl Demux {
 
 fn gather(encoded: &mut Vec<u8>, data: &Bytes) -> Result<()> {
     if encoded.len() + data.len() > MAX_ENCODED {
-        return Err(Error::new(ErrorKind::InvalidData, "a message in base64 is larger than 4 MiB"));
+        return Err(Error::new(ErrorKind::InvalidData, "base64 message larger than 4 MiB"));
     }
     encoded.extend_from_slice(data);
     Ok(())

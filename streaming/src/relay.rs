@@ -133,7 +133,7 @@ where
     let (mut sender, connection) = http1::handshake(TokioIo::new(io)).await?;
     tokio::spawn(async move {
         if let Err(error) = connection.with_upgrades().await {
-            tracing::debug!(%error, "a connection to a server behind ended");
+            tracing::debug!(%error, "backend connection failed");
         }
     });
     sender.send_request(request).await
@@ -171,10 +171,10 @@ async fn pass<IO: Connection>(
 ) {
     let (client, behind) = match tokio::try_join!(client, behind) {
         Ok(both) => both,
-        Err(error) => return tracing::debug!(%error, "a connection was not upgraded"),
+        Err(error) => return tracing::debug!(%error, "failed to upgrade connection"),
     };
     if let Err(error) = tunnel(as_bytes(TokioIo::new(client)), TokioIo::new(behind), timeouts.idle).await {
-        tracing::debug!(%error, "an upgraded connection ended");
+        tracing::debug!(%error, "upgraded connection failed");
     }
 }
 

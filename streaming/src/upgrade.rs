@@ -191,7 +191,7 @@ pub fn agreed<B>(asked: &HeaderMap, response: &Response<B>, carrier: Carrier) ->
         let key = asked.get(WEBSOCKET_KEY).and_then(|key| key.to_str().ok()).unwrap_or_default();
         let accept = response.headers().get(WEBSOCKET_ACCEPT).map(HeaderValue::as_bytes);
         if accept != Some(accept_key(key).as_bytes()) {
-            return Err("unable to upgrade connection: the server did not answer the WebSocket key".to_string());
+            return Err("unable to upgrade connection: invalid Sec-WebSocket-Accept in response".to_string());
         }
     }
     let protocol = tokens(response.headers(), header).into_iter().next().unwrap_or_default();

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Request, Uri, header};
 use rustls::ClientConfig;
 
-use crate::{Body, Error, Result, Sending, Transport};
+use crate::{Body, Error, ResponseFuture, Result, Transport};
 use pool::Pool;
 
 /// Sends requests to one server as one user. Those of several users can share connections.
@@ -66,7 +66,7 @@ impl Https {
 }
 
 impl Transport for Https {
-    fn send(&self, request: Request<Bytes>) -> Sending<'_> {
+    fn send(&self, request: Request<Bytes>) -> ResponseFuture<'_> {
         Box::pin(self.exchange(request))
     }
 }
@@ -74,7 +74,9 @@ impl Transport for Https {
 /// A token as a header, which no log shows.
 pub fn bearer(token: &str) -> Result<HeaderValue> {
     let value = HeaderValue::try_from(format!("Bearer {token}"));
-    let mut value = value.map_err(|_| Error::Transport("the token cannot stand in a header".to_string()))?;
+    let mut value = value.map_err(|_| {
+        Error::Transport("the bearer token contains characters that are not allowed in a header".to_string())
+    })?;
     value.set_sensitive(true);
     Ok(value)
 }

@@ -90,7 +90,7 @@ impl Pool {
         let kept = self.take();
         if let Some(connection) = kept {
             match self.send_on(connection, request.clone()).await {
-                Err(Failed::NotSent(error)) => tracing::debug!(%error, "another connection is opened"),
+                Err(Failed::NotSent(error)) => tracing::debug!(%error, "idle connection was closed, opening another"),
                 Err(Failed::Sent(error)) => return Err(error),
                 Ok(response) => return Ok(response),
             }
@@ -130,14 +130,14 @@ impl Pool {
         let path = request.uri().path_and_query().cloned();
         *request.uri_mut() = path.map(http::Uri::from).unwrap_or_default();
         sender.ready().await.map_err(|error| Failed::NotSent(failed(&error)))?;
-        let response = sender.send_request(request.map(Full::new)).await.map_err(judge)?;
+        let response = sender.send_request(request.map(Full::new)).await.map_err(classify)?;
         let back = GiveBack { pool: self.clone(), sender: Some(sender) };
         Ok(response.map(|body| Body::new(Holding { body, held: Some(back) })))
     }
 
     async fn connect(&self) -> Result<Connection> {
         let connection = tokio::time::timeout(CONNECT, self.dial()).await;
-        let connection = connection.unwrap_or_else(|_| Err(Error::Transport("no connection in time".to_string())));
+        let connection = connection.unwrap_or_else(|_| Err(Error::Transport("timed out connecting".to_string())));
         connection.map_err(|error| match error {
             Error::Transport(why) => Error::Transport(format!("https://{}: {why}", self.authority)),
             other => other,
@@ -171,7 +171,7 @@ async fn many(stream: TlsStream<TcpStream>) -> Result<Many> {
     let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.map_err(|error| failed(&error))?;
     tokio::spawn(async move {
         if let Err(error) = connection.await {
-            tracing::debug!(%error, "a connection to the server ended");
+            tracing::debug!(%error, "connection to the server failed");
         }
     });
     Ok(Many { sender, streams: Arc::new(()) })
@@ -181,7 +181,7 @@ impl Many {
     async fn send(self, request: Request<Bytes>) -> Sent {
         let Many { mut sender, streams } = self;
         sender.ready().await.map_err(|error| Failed::NotSent(failed(&error)))?;
-        let response = sender.send_request(request.map(Full::new)).await.map_err(judge)?;
+        let response = sender.send_request(request.map(Full::new)).await.map_err(classify)?;
         Ok(response.map(|body| Body::new(Holding { body, held: Some(streams) })))
     }
 }
@@ -194,7 +194,7 @@ enum Failed {
 }
 
 /// Whether the server can have seen a request that failed.
-fn judge(error: hyper::Error) -> Failed {
+fn classify(error: hyper::Error) -> Failed {
     if error.is_canceled() || (error.is_closed() && !error.is_incomplete_message()) {
         Failed::NotSent(failed(&error))
     } else {

@@ -6,7 +6,7 @@ use http_body_util::Full;
 use stdx::sync::Mutex;
 
 use super::*;
-use crate::{Body, Sending, Transport};
+use crate::{Body, ResponseFuture, Transport};
 
 /// A server that answers by a script and keeps what it was asked.
 #[derive(Default)]
@@ -16,7 +16,7 @@ struct Script {
 }
 
 impl Transport for Arc<Script> {
-    fn send(&self, request: Request<Bytes>) -> Sending<'_> {
+    fn send(&self, request: Request<Bytes>) -> ResponseFuture<'_> {
         self.asked.lock().push(request.uri().to_string());
         let answer = self.answers.lock().pop_front();
         Box::pin(async move {
@@ -143,8 +143,9 @@ fn a_selection_knows_what_belongs_to_it() {
         let selection = Selection { resource: Resource::core("pods"), query };
         let mut labels = api::Map::new();
         labels.insert("app", label);
-        let written = Written { resource: selection.resource, key: key.into(), labels, mark: Mark::Revision(1) };
-        assert_eq!(selection.covers(&written), want, "{query} {key} {label}");
+        let writes =
+            WriteRecord { resource: selection.resource, key: key.into(), labels, mark: WriteMark::Revision(1) };
+        assert_eq!(selection.covers(&writes), want, "{query} {key} {label}");
     };
     check("", "a/x", "", true);
     check("fieldSelector=metadata.name%3Dx", "a/x", "", true);

@@ -21,9 +21,9 @@ async fn a_key_waits_once_and_is_worked_on_once() {
     core.add(key("a"), now);
     assert_eq!(core.take(now), Next::Key(key("b")));
     assert_eq!(core.take(now), Next::Nothing, "a is being worked on");
-    core.done(key("a"), Ended::Done, now);
+    core.done(key("a"), WorkResult::Done, now);
     assert_eq!(core.take(now), Next::Key(key("a")), "it was added meanwhile");
-    core.done(key("a"), Ended::Done, now);
+    core.done(key("a"), WorkResult::Done, now);
     assert_eq!(core.take(now), Next::Nothing);
 }
 
@@ -34,7 +34,7 @@ async fn failures_come_back_later_and_later() {
     let mut pauses = Vec::new();
     for _ in 0..20 {
         assert_eq!(take(&mut core, now), Next::Key(key("a")));
-        core.done(key("a"), Ended::Failed, now);
+        core.done(key("a"), WorkResult::Failed, now);
         let Next::At(time) = core.take(now) else { panic!("it comes back") };
         pauses.push((time - now).as_millis());
         now = time;
@@ -42,7 +42,7 @@ async fn failures_come_back_later_and_later() {
     assert_eq!(pauses[..4], [5, 10, 20, 40]);
     assert_eq!(pauses[19], LONGEST_PAUSE.as_millis());
     assert_eq!(take(&mut core, now), Next::Key(key("a")));
-    core.done(key("a"), Ended::Done, now);
+    core.done(key("a"), WorkResult::Done, now);
     assert!(core.failures.is_empty() && core.due.is_empty());
 }
 
@@ -53,7 +53,7 @@ async fn all_failures_together_have_a_limit() {
         core.add(key(&number.to_string()), now);
     }
     while let Next::Key(key) = core.take(now) {
-        core.done(key, Ended::Failed, now);
+        core.done(key, WorkResult::Failed, now);
     }
     let at = |time: Duration| core.later.range(..=(now + time, u64::MAX)).count();
     assert_eq!(at(FIRST_PAUSE), 100, "the burst");
@@ -70,10 +70,10 @@ async fn of_two_delays_the_shorter_counts() {
     core.add_at(key("a"), now + second * 3);
     assert_eq!(take(&mut core, now), Next::At(now + second));
     assert_eq!(take(&mut core, now + second), Next::Key(key("a")));
-    core.done(key("a"), Ended::Again(second * 7), now + second);
+    core.done(key("a"), WorkResult::RequeueAfter(second * 7), now + second);
     assert_eq!(take(&mut core, now + second * 2), Next::At(now + second * 8), "it asked to come back");
     assert_eq!(take(&mut core, now + second * 8), Next::Key(key("a")));
-    core.done(key("a"), Ended::Done, now + second * 8);
+    core.done(key("a"), WorkResult::Done, now + second * 8);
     assert_eq!(take(&mut core, now + second * 99), Next::Nothing);
 }
 
@@ -87,7 +87,7 @@ async fn nothing_waits_for_longer_than_a_queue_lets_it() {
         let begun = Instant::now();
         let taken = queue.next().await.expect("it is open");
         pauses.push(begun.elapsed());
-        queue.done(taken, Ended::Failed);
+        queue.done(taken, WorkResult::Failed);
     }
     assert!(pauses[1] >= first && pauses[1] < first * 2, "{pauses:?}");
     assert!(pauses[19] >= longest && pauses[19] < longest + first, "{pauses:?}");
@@ -100,7 +100,7 @@ async fn waiters_are_woken() {
         let queue = queue.clone();
         async move {
             let first = queue.next().await;
-            first.clone().into_iter().for_each(|key| queue.done(key, Ended::Done));
+            first.clone().into_iter().for_each(|key| queue.done(key, WorkResult::Done));
             (first, queue.next().await, queue.next().await)
         }
     });
@@ -118,7 +118,7 @@ async fn work(queue: Arc<Queue>, now: Arc<AtomicUsize>, most: Arc<AtomicUsize>) 
         most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
         tokio::time::sleep(Duration::from_secs(1)).await;
         now.fetch_sub(1, Ordering::SeqCst);
-        queue.done(key, Ended::Done);
+        queue.done(key, WorkResult::Done);
         count += 1;
     }
     count

@@ -205,7 +205,7 @@ async fn write_all(mut receiver: mpsc::Receiver<(Client, Event)>, metrics: Metri
                 written(done, &mut correlator, &metrics);
             }
         }
-        under_way.spawn(async move { (key, carry_out(&client, &write).await) });
+        under_way.spawn(async move { (key, write_event(&client, &write).await) });
     }
     while under_way.join_next().await.is_some() {}
 }
@@ -215,12 +215,12 @@ fn written(done: Result<(String, crate::Result<()>), JoinError>, correlator: &mu
     let Ok((key, result)) = done else { return };
     metrics.event(result.is_ok());
     if let Err(error) = result {
-        tracing::debug!(%error, "an event is dropped");
+        tracing::debug!(%error, "failed to write event, dropping it");
         correlator.forget(&key);
     }
 }
 
-async fn carry_out(client: &Client, write: &Write) -> crate::Result<()> {
+async fn write_event(client: &Client, write: &Write) -> crate::Result<()> {
     let object = &write.object;
     let (namespace, name) = (object.str("metadata.namespace"), object.str("metadata.name"));
     let resource = if object.has("action") { ACTED_EVENTS } else { EVENTS };

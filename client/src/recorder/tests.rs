@@ -5,7 +5,7 @@ use http::{Method, Request, Response};
 use http_body_util::Full;
 
 use super::*;
-use crate::{Body, Sending, SystemClock, Transport};
+use crate::{Body, ResponseFuture, SystemClock, Transport};
 
 /// Takes a while for each request, and keeps when it came and when it was answered.
 #[derive(Default)]
@@ -14,7 +14,7 @@ struct Slow(Mutex<Vec<(Method, tokio::time::Instant, tokio::time::Instant)>>);
 const TAKES: Duration = Duration::from_millis(10);
 
 impl Transport for Arc<Slow> {
-    fn send(&self, request: Request<Bytes>) -> Sending<'_> {
+    fn send(&self, request: Request<Bytes>) -> ResponseFuture<'_> {
         Box::pin(async move {
             let came = tokio::time::Instant::now();
             tokio::time::sleep(TAKES).await;

@@ -164,7 +164,7 @@ impl<W: Work> Leads<W> {
         let lost = tokio::select! {
             biased;
             _ = stopped.wait_for(|stopped| *stopped) => false,
-            () = election.keep() => true,
+            () = election.renew_until_lost() => true,
         };
         if lost {
             // Somebody else works by now: nothing is finished first.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use scheduler::config::ExtenderConfig;
-use scheduler::extender::{Posting, Wire};
+use scheduler::extender::{ExtenderTransport, PostFuture};
 use server::outbound::callout::{Client, Identity, Trust, Url};
 
 /// A client for each extender, by its address.
@@ -43,8 +43,8 @@ fn client(extender: &ExtenderConfig) -> Result<Client, String> {
     Ok(client.with_server_name(name))
 }
 
-impl Wire for Callouts {
-    fn post<'a>(&'a self, extender: &'a ExtenderConfig, verb: &'a str, body: Vec<u8>) -> Posting<'a> {
+impl ExtenderTransport for Callouts {
+    fn post<'a>(&'a self, extender: &'a ExtenderConfig, verb: &'a str, body: Vec<u8>) -> PostFuture<'a> {
         Box::pin(async move {
             let client = self.0.iter().find(|(known, _)| known == extender).map(|(_, client)| client);
             let client = client.ok_or("nobody knows how to reach it")?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use api::Map;
 use bytes::Bytes;
-use client::{Body, Client, Clock, Pieces, Random, Sending, SystemClock, Transport, Unread};
+use client::{Body, Client, Clock, DiscardBody, ObjectFrames, Random, ResponseFuture, SystemClock, Transport};
 use http::{Method, Request, Response};
 use scheduler::config::Configuration;
 use server::Server;
@@ -29,16 +29,16 @@ enum Writes {
 impl InProcess {
     /// Objects that the client can take as they are kept are handed over so.
     async fn exchange(&self, mut request: Request<Bytes>) -> client::Result<Response<Body>> {
-        if request.extensions_mut().remove::<Pieces>().is_some() {
+        if request.extensions_mut().remove::<ObjectFrames>().is_some() {
             request.extensions_mut().insert(local::Pieces);
         }
-        if request.extensions_mut().remove::<Unread>().is_some() {
+        if request.extensions_mut().remove::<DiscardBody>().is_some() {
             request.extensions_mut().insert(local::Unread);
         }
         let answer = self.handle(request).await?;
         let pieces = answer.extensions().get::<local::Pieces>().is_some();
         let answer = answer.map(Body::new);
-        Ok(if pieces { answer.map(Body::in_pieces) } else { answer })
+        Ok(if pieces { answer.map(Body::with_object_frames) } else { answer })
     }
 }
 
@@ -55,7 +55,7 @@ impl InProcess {
 }
 
 impl Transport for InProcess {
-    fn send(&self, request: Request<Bytes>) -> Sending<'_> {
+    fn send(&self, request: Request<Bytes>) -> ResponseFuture<'_> {
         Box::pin(self.exchange(request))
     }
 }
@@ -154,7 +154,7 @@ impl Local {
         scheduler::Environment {
             client: self.client_with(Writes::Inline, SCHEDULER, "system:kube-scheduler".to_string(), &[]),
             configuration,
-            wire: None,
+            extender_transport: None,
             host: self.host.clone(),
             clock: self.clock.clone(),
             metrics: scheduler::Metrics::default(),

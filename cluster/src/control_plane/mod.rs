@@ -264,7 +264,8 @@ fn start_controllers(
 fn start_scheduler(server: &Arc<Server>, configuration: Configuration) -> Result<scheduler::Running> {
     let wrong = |why: String| Error::Flags(vec![why]);
     let wire = Callouts::new(&configuration.extenders).map_err(wrong)?;
-    let environment = scheduler::Environment { wire: Some(wire), ..Local::new(server).scheduler(configuration) };
+    let environment =
+        scheduler::Environment { extender_transport: Some(wire), ..Local::new(server).scheduler(configuration) };
     let running = scheduler::start(environment).map_err(wrong)?;
     let explainer = running.explainer();
     server.metrics.show_also(Box::new(move || explainer.metrics()));

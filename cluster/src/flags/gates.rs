@@ -31,11 +31,11 @@ mod tests {
             assert_eq!(check(text), Ok(()), "{text}");
         }
         let refused = |text: &str, want: &str| assert_eq!(check(text), Err(want.to_string()), "{text}");
-        refused("JobManagedBy=false", "JobManagedBy is on here and cannot be turned");
-        refused("AllAlpha=true", "AllAlpha is off here and cannot be turned");
+        refused("JobManagedBy=false", "feature gate JobManagedBy is on and cannot be changed");
+        refused("AllAlpha=true", "feature gate AllAlpha is off and cannot be changed");
         refused("JobManagedBy", "missing bool value for JobManagedBy");
         refused("JobManagedBy=x", "invalid value of JobManagedBy=x, it is true or false");
-        refused("AllBeta=false", "AllBeta cannot be turned: each feature is on or off by itself");
+        refused("AllBeta=false", "AllBeta cannot be set: set each feature gate by its own name");
         refused("Nonsense=true", "unrecognized feature gate: Nonsense");
     }
 }

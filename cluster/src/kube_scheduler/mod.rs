@@ -44,7 +44,7 @@ pub fn read_configuration(mut flags: Flags) -> Result<Configuration> {
 pub fn write_config(flags: &mut Flags) -> Result<bool> {
     let Some(path) = flags.write_config_to.take() else { return Ok(false) };
     let (_, configuration) = settings::read(std::mem::take(flags))?;
-    std::fs::write(&path, api::yaml::encode(&configuration.shown())).map_err(Error::file(&path))?;
+    std::fs::write(&path, api::yaml::encode(&configuration.effective())).map_err(Error::file(&path))?;
     Ok(true)
 }
 
@@ -69,12 +69,12 @@ impl Scheduling {
     fn new(tools: &Tools, configuration: Configuration) -> Result<Scheduling> {
         let wire = Callouts::new(&configuration.extenders).map_err(wrong)?;
         let names: Vec<&str> = configuration.profiles.iter().map(|one| one.scheduler_name.as_str()).collect();
-        let (shown, schedulers) = (configuration.shown(), names.join(","));
+        let (shown, schedulers) = (configuration.effective(), names.join(","));
         let (metrics, is_delayed) = (scheduler::Metrics::default(), configuration.delay_cache_until_active);
         let environment = Environment {
             client: tools.client(),
             configuration,
-            wire: Some(wire),
+            extender_transport: Some(wire),
             clock: tools.clock.clone(),
             host: server::hostname(),
             metrics: metrics.clone(),

@@ -1,4 +1,4 @@
-//! Throws tokens away that have expired.
+//! Deletes expired bootstrap tokens.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use client::{DeleteOptions, Result, Store, split};
 
 use super::{TOKENS, plan};
-use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
+use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 
 struct Controller {
     tokens: Arc<Store>,
@@ -21,12 +21,12 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
 }
 
 impl Controller {
-    async fn bring(&self, key: &str) -> Result<Outcome> {
+    async fn sync(&self, key: &str) -> Result<Outcome> {
         let Some(token) = self.tokens.get(key) else { return Ok(Outcome::Done) };
         let Some(end) = plan::end_of(&token) else { return Ok(Outcome::Done) };
         let left = end - self.context.now_seconds();
         if left > 0 {
-            return Ok(Outcome::Again(Duration::from_secs(left.unsigned_abs())));
+            return Ok(Outcome::RequeueAfter(Duration::from_secs(left.unsigned_abs())));
         }
         let (namespace, name) = split(key);
         match self.context.client.delete(TOKENS.resource, namespace, name, DeleteOptions::of(&token)).await {
@@ -37,7 +37,7 @@ impl Controller {
 }
 
 impl Reconcile for Controller {
-    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
-        Box::pin(self.bring(key))
+    fn reconcile<'a>(&'a self, key: &'a str) -> ReconcileFuture<'a> {
+        Box::pin(self.sync(key))
     }
 }

@@ -1,5 +1,5 @@
-//! The tokens by which machines join: what they may trust is signed with each of them, and those that have
-//! expired are thrown away. Two controllers.
+//! Bootstrap tokens, by which machines join. One controller signs `cluster-info` with each token, the other deletes
+//! expired tokens.
 
 mod cleaner;
 mod plan;

@@ -1,4 +1,4 @@
-//! Signatures of what joining machines are told, and the end of tokens.
+//! Signatures of `cluster-info`, and the expiration of tokens.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ fn data(secret: &Tree, key: &str) -> String {
     String::from_utf8(bytes).unwrap_or_default()
 }
 
-/// When a token ends, by the seconds of the clock. One whose end cannot be read has ended.
+/// The Unix time at which a token expires. A token with an invalid expiration has expired.
 pub fn end_of(secret: &Tree) -> Option<i64> {
     match data(secret, "expiration").as_str() {
         "" => None,
@@ -23,7 +23,7 @@ pub fn end_of(secret: &Tree) -> Option<i64> {
     }
 }
 
-/// Id and secret of a token that may sign.
+/// The id and secret of a token that may be used for signing.
 fn signing(secret: &Tree, now: i64) -> Option<(String, String)> {
     let (id, key) = (data(secret, "token-id"), data(secret, "token-secret"));
     let named = secret.str("metadata.name").strip_prefix(PREFIX) == Some(id.as_str()) && id.len() == 6;
@@ -31,14 +31,14 @@ fn signing(secret: &Tree, now: i64) -> Option<(String, String)> {
     (named && lives && !key.is_empty() && data(secret, "usage-bootstrap-signing") == "true").then_some((id, key))
 }
 
-/// Whether what a cluster says of itself is signed with a token; None where no signature of the token is there.
+/// Whether `cluster-info` has a valid signature of a token; None if it has no signature of that token.
 pub fn is_signed(map: &Tree, id: &str, secret: &str) -> Option<bool> {
     let found = map.map("data").get(&format!("{SIGNATURE}{id}"))?.as_str()?;
     let wanted = signature(map.map("data").str("kubeconfig"), id, secret);
     Some(constant_time::verify_slices_are_equal(found.as_bytes(), wanted.as_bytes()).is_ok())
 }
 
-/// A signature without the text that it is of: a JWS with detached content.
+/// A JWS with detached content.
 pub fn signature(text: &str, id: &str, secret: &str) -> String {
     let header = base64_url(&json::encode(&tree! { "alg" => "HS256", "kid" => id }, None));
     let signed = format!("{header}.{}", base64_url(text.as_bytes()));
@@ -46,7 +46,7 @@ pub fn signature(text: &str, id: &str, secret: &str) -> String {
     format!("{header}..{}", base64_url(tag.as_ref()))
 }
 
-/// The map with one signature for each token, where it is not like that.
+/// The ConfigMap with one signature for each token; None if it is up to date.
 pub fn signed(map: &Tree, tokens: &[Arc<Tree>], now: i64) -> Option<Tree> {
     let text = map.map("data").get("kubeconfig")?.as_str()?;
     let mut data = map.map("data").clone();
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn each_token_that_lives_signs() {
+    fn signs_with_each_valid_token() {
         let map = tree! { "data" => tree! { "kubeconfig" => "text", "jws-kubeconfig-oldold" => "x", "other" => "y" } };
         let tokens = [
             token("bootstrap-token-abcdef", "", "true"),
@@ -89,7 +89,7 @@ mod tests {
         let changed = signed(&map, &tokens, 9).expect("it changes");
         let keys: Vec<&str> = changed.map("data").keys().collect();
         assert_eq!(keys, ["jws-kubeconfig-abcdef", "kubeconfig", "other"]);
-        // The same as: header.payload with HMAC-SHA256 of openssl.
+        // Computed with openssl: HMAC-SHA256 of header.payload.
         assert_eq!(
             changed.map("data").str("jws-kubeconfig-abcdef"),
             "eyJhbGciOiJIUzI1NiIsImtpZCI6ImFiY2RlZiJ9..v28Ea_KqmHOtFWksJ_4tbV6AFRNzMkrRUG_jsuLJz-4"
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_end() {
+    fn tokens_expire() {
         assert_eq!(end_of(&token("a", "", "")), None);
         assert_eq!(end_of(&token("a", "1970-01-01T00:00:05Z", "")), Some(5));
         assert_eq!(end_of(&token("a", "soon", "")), Some(0));

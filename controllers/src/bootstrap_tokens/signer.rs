@@ -1,4 +1,4 @@
-//! Signs the public `cluster-info` with each token, so that a machine that joins can trust it.
+//! Signs the public `cluster-info` with each bootstrap token, so that a joining machine can verify it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use client::{Key, Resource, Result, Selection, Store};
 
 use super::{TOKENS, plan};
-use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
+use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 
 const MAPS: Resource = Resource::core("configmaps");
 const NAMESPACE: &str = "kube-public";
@@ -30,19 +30,19 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
 }
 
 impl Controller {
-    async fn bring(&self) -> Result<Outcome> {
+    async fn sync(&self) -> Result<Outcome> {
         let (tokens, now) = (self.tokens.all(), self.context.now_seconds());
         let Some(info) = self.info.get(&client::key(NAMESPACE, NAME)) else { return Ok(Outcome::Done) };
         if let Some(signed) = plan::signed(&info, &tokens, now) {
             self.context.client.update(MAPS, NAMESPACE, NAME, &signed).await?;
         }
         let next = tokens.iter().filter_map(|token| plan::end_of(token)).filter(|end| *end > now).min();
-        Ok(next.map_or(Outcome::Done, |end| Outcome::Again(Duration::from_secs((end - now).unsigned_abs()))))
+        Ok(next.map_or(Outcome::Done, |end| Outcome::RequeueAfter(Duration::from_secs((end - now).unsigned_abs()))))
     }
 }
 
 impl Reconcile for Controller {
-    fn reconcile<'a>(&'a self, _: &'a str) -> Reconciling<'a> {
-        Box::pin(self.bring())
+    fn reconcile<'a>(&'a self, _: &'a str) -> ReconcileFuture<'a> {
+        Box::pin(self.sync())
     }
 }

@@ -1,5 +1,5 @@
-//! Approves the client certificates of nodes, where the client may have them, and the serving certificates of their
-//! ports, where that is configured.
+//! Approves kubelet client certificates if a subject access review allows it, and kubelet serving certificates if
+//! that is configured.
 
 use std::sync::Arc;
 
@@ -8,14 +8,14 @@ use client::{Error, Resource, Result, Selection, Store};
 
 use super::x509::Request;
 use super::{REQUESTS, follow, plan};
-use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
+use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 
 const NODES: Resource = Resource::core("nodes");
 const REVIEWS: Resource = Resource::new("authorization.k8s.io", "v1", "subjectaccessreviews");
 
 struct Controller {
     requests: Arc<Store>,
-    /// Where serving certificates of kubelets are approved.
+    /// Only set if kubelet serving certificates are approved.
     nodes: Option<Arc<Store>>,
     context: Context,
 }
@@ -27,13 +27,13 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
 }
 
 impl Controller {
-    async fn bring(&self, name: &str) -> Result<Outcome> {
+    async fn sync(&self, name: &str) -> Result<Outcome> {
         let Some(request) = self.requests.get(name).filter(|request| plan::is_undecided(request)) else {
             return Ok(Outcome::Done);
         };
         let Ok(asked) = read(&request) else { return Ok(Outcome::Done) };
         if request.str("spec.signerName") == plan::KUBELET_SERVING {
-            return self.judge_serving(name, &request, &asked).await;
+            return self.approve_serving(name, &request, &asked).await;
         }
         let ways = plan::recognized(&request, &asked.subject);
         for way in &ways {
@@ -45,7 +45,7 @@ impl Controller {
         let tried: Vec<&str> = ways.iter().map(|way| way.permission).collect();
         match tried.is_empty() {
             true => Ok(Outcome::Done),
-            // The right may be given a moment later.
+            // The permission may be granted a moment later.
             false => Err(Error::Failed(format!(
                 "recognized csr {name:?} as [{}] but subject access review was not approved",
                 tried.join(" ")
@@ -55,12 +55,14 @@ impl Controller {
 }
 
 impl Controller {
-    async fn judge_serving(&self, name: &str, request: &Tree, asked: &Request) -> Result<Outcome> {
+    async fn approve_serving(&self, name: &str, request: &Tree, asked: &Request) -> Result<Outcome> {
         let Some(nodes) = &self.nodes else { return Ok(Outcome::Done) };
         match plan::is_own_serving(request, &asked.subject, &asked.hosts, &nodes.all()) {
             true => self.approve(name, request, &plan::SELF_SERVING).await,
-            // The node may report an address a moment later.
-            false => Err(Error::Failed(format!("csr {name:?} names an address that is not its node's alone"))),
+            // The node may report the address a moment later.
+            false => {
+                Err(Error::Failed(format!("csr {name:?} requests an address that does not belong to its node alone")))
+            }
         }
     }
 
@@ -76,7 +78,7 @@ fn read(request: &Tree) -> std::result::Result<Request, String> {
 }
 
 impl Reconcile for Controller {
-    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
-        Box::pin(self.bring(key))
+    fn reconcile<'a>(&'a self, key: &'a str) -> ReconcileFuture<'a> {
+        Box::pin(self.sync(key))
     }
 }

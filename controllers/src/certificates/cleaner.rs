@@ -1,4 +1,4 @@
-//! Throws requests away that are old: an hour after they were decided, a day after nobody did.
+//! Deletes old certificate signing requests: one hour after the decision, one day without a decision.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use api::base64;
 use client::{DeleteOptions, Result, Store};
 
 use super::{REQUESTS, follow, plan, x509};
-use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
+use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 
 struct Controller {
     requests: Arc<Store>,
@@ -19,13 +19,13 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
 }
 
 impl Controller {
-    async fn bring(&self, name: &str) -> Result<Outcome> {
+    async fn sync(&self, name: &str) -> Result<Outcome> {
         let Some(request) = self.requests.get(name) else { return Ok(Outcome::Done) };
         let certificate = base64::decode(request.str("status.certificate")).unwrap_or_default();
         let Some(due) = plan::due(&request, x509::end_of(&certificate)) else { return Ok(Outcome::Done) };
         let left = due - self.context.now_seconds();
         if left >= 0 {
-            return Ok(Outcome::Again(Duration::from_secs(left.unsigned_abs() + 1)));
+            return Ok(Outcome::RequeueAfter(Duration::from_secs(left.unsigned_abs() + 1)));
         }
         match self.context.client.delete(REQUESTS, "", name, DeleteOptions::of(&request)).await {
             Err(error) if error.is_not_found() => Ok(Outcome::Done),
@@ -35,7 +35,7 @@ impl Controller {
 }
 
 impl Reconcile for Controller {
-    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
-        Box::pin(self.bring(key))
+    fn reconcile<'a>(&'a self, key: &'a str) -> ReconcileFuture<'a> {
+        Box::pin(self.sync(key))
     }
 }

@@ -1,11 +1,11 @@
-//! The few shapes of DER that a certificate is made of.
+//! The few DER encodings that a certificate needs.
 
 pub const SEQUENCE: u8 = 0x30;
 pub const OCTETS: u8 = 0x04;
 pub const NULL: [u8; 2] = [0x05, 0x00];
 pub const TRUE: [u8; 3] = [0x01, 0x01, 0xff];
 
-/// A value with its tag and its length.
+/// A value with its tag and length.
 pub fn value(tag: u8, content: &[u8]) -> Vec<u8> {
     let mut out = vec![tag];
     match content.len() {
@@ -24,7 +24,7 @@ pub fn sequence(parts: &[&[u8]]) -> Vec<u8> {
     value(SEQUENCE, &parts.concat())
 }
 
-/// A number above zero.
+/// A positive integer.
 pub fn unsigned(bytes: &[u8]) -> Vec<u8> {
     let digits: Vec<u8> = bytes.iter().copied().skip_while(|byte| *byte == 0).collect();
     let sign = digits.first().is_none_or(|first| *first >= 0x80).then_some(0);
@@ -42,7 +42,7 @@ pub fn oid(arcs: &[u64]) -> Vec<u8> {
     value(0x06, &content)
 }
 
-/// Bits that are counted from the left; what is behind the last one that is set is left out.
+/// A bit string; bits count from the left, trailing zero bits are omitted.
 pub fn bits(set: &[u8]) -> Vec<u8> {
     let Some(last) = set.iter().max() else { return value(0x03, &[0]) };
     let mut bytes = vec![0u8; usize::from(last / 8) + 1];
@@ -52,12 +52,12 @@ pub fn bits(set: &[u8]) -> Vec<u8> {
     value(0x03, &[&[7 - last % 8][..], &bytes].concat())
 }
 
-/// A signature or a key: whole bytes.
+/// A bit string of whole bytes, such as a signature or a key.
 pub fn bit_string(bytes: &[u8]) -> Vec<u8> {
     value(0x03, &[&[0][..], bytes].concat())
 }
 
-/// Two digits of the year until it is 2050, as X.509 wants it.
+/// UTCTime before 2050, GeneralizedTime from then on, as X.509 requires.
 pub fn time(seconds: i64) -> Vec<u8> {
     let text: String =
         api::time::format_seconds(seconds).chars().filter(|char| !matches!(char, '-' | ':' | 'T')).collect();
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_written_as_the_standard_says() {
+    fn encodes_der_values() {
         assert_eq!(value(OCTETS, &[7]), [4, 1, 7]);
         assert_eq!(value(OCTETS, &[0; 200])[..3], [4, 0x81, 200]);
         assert_eq!(value(OCTETS, &[0; 300])[..4], [4, 0x82, 1, 44]);

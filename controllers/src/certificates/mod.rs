@@ -1,5 +1,5 @@
-//! Requests for certificates: approves what nodes ask for themselves, signs what is approved, and throws
-//! old requests away. Three controllers, one for each.
+//! Certificate signing requests: three controllers that approve the requests of nodes, sign approved requests, and
+//! delete old ones.
 
 mod approving;
 mod cleaner;
@@ -20,7 +20,7 @@ pub use signing::start as start_signing;
 
 const REQUESTS: Resource = Resource::new("certificates.k8s.io", "v1", "certificatesigningrequests");
 
-/// The requests; each that changes is looked at.
+/// The store of requests; every change queues the request.
 fn follow(setup: &Setup, context: &Context) -> Arc<Store> {
     let informer = setup.informer(Selection::all(REQUESTS));
     let queue = context.queue.clone();

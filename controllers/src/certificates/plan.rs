@@ -1,4 +1,5 @@
-//! Which certificates are asked for, which are given, for how long, and when a request is old.
+//! Pure decisions about certificate signing requests: which are approved, signed and for how long, and when they are
+//! deleted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +12,10 @@ pub const KUBELET_SERVING: &str = "kubernetes.io/kubelet-serving";
 pub const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
 pub const LEGACY_UNKNOWN: &str = "kubernetes.io/legacy-unknown";
 
-/// No certificate is given for less.
+/// The shortest validity of a certificate.
 const SHORTEST: Duration = Duration::from_secs(600);
 
-/// What a request says of whom it is for.
+/// The subject of a request.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Subject {
     pub common_name: String,
@@ -30,7 +31,7 @@ fn has_condition(request: &Tree, kind: &str) -> bool {
     request.list("status.conditions").iter().any(is)
 }
 
-/// It waits for a signature, and nobody has decided against it.
+/// Whether the request is approved and waits for a certificate.
 pub fn is_to_sign(request: &Tree) -> bool {
     request.str("status.certificate").is_empty()
         && has_condition(request, "Approved")
@@ -38,7 +39,7 @@ pub fn is_to_sign(request: &Tree) -> bool {
         && !has_condition(request, "Failed")
 }
 
-/// It waits for a decision.
+/// Whether the request waits for a decision.
 pub fn is_undecided(request: &Tree) -> bool {
     request.str("status.certificate").is_empty()
         && !has_condition(request, "Approved")
@@ -49,7 +50,7 @@ pub fn usages(request: &Tree) -> Vec<&str> {
     request.list("spec.usages").iter().filter_map(Tree::as_str).collect()
 }
 
-/// Whether a signer gives what is asked for; the reason where it does not.
+/// Whether the signer issues such a certificate; the reason if it does not.
 pub fn check(signer: &str, subject: &Subject, usages: &[&str]) -> Result<(), String> {
     match signer {
         KUBELET_CLIENT => check_kubelet_client(subject, usages),
@@ -99,7 +100,7 @@ fn refuse_names(names: &[(usize, &str)]) -> Result<(), String> {
     }
 }
 
-/// The usages of a TLS certificate: exactly these, and the one of RSA keys may be missing.
+/// The usages must be exactly those of a TLS certificate; `key encipherment` is optional.
 fn check_usages(usages: &[&str], purpose: &str) -> Result<(), String> {
     let mut wanted = ["digital signature", "key encipherment", purpose];
     wanted.sort_unstable();
@@ -121,20 +122,20 @@ fn check_client(usages: &[&str]) -> Result<(), String> {
     Err("missing required usage for client certificate: client auth".to_string())
 }
 
-/// For how long a certificate is given.
+/// The validity of the certificate.
 pub fn duration(request: &Tree, longest: Duration) -> Duration {
     let wanted = request.int("spec.expirationSeconds").and_then(|seconds| u64::try_from(seconds).ok());
     wanted.map_or(longest, |seconds| Duration::from_secs(seconds).max(SHORTEST).min(longest))
 }
 
-/// The request with its certificate.
+/// The request with its certificate in the status.
 pub fn signed(request: &Tree, pem: &str) -> Tree {
     let mut signed = request.clone();
     signed.child("status").set("certificate", api::base64::encode(pem.as_bytes()));
     signed
 }
 
-/// The request with the reason why it gets none.
+/// The request with a Failed condition.
 pub fn failed(request: &Tree, why: &str, now: i64) -> Tree {
     with_condition(request, "Failed", "SignerValidationFailure", why, now)
 }
@@ -152,10 +153,10 @@ fn with_condition(request: &Tree, kind: &str, reason: &str, message: &str, now: 
     changed
 }
 
-/// One kind of request that may be approved by itself.
+/// A type of request that may be approved automatically.
 #[derive(Debug, PartialEq)]
 pub struct Recognized {
-    /// The subresource that the asking one must be allowed to create.
+    /// The subresource that the requestor must be allowed to create.
     pub permission: &'static str,
     message: &'static str,
 }
@@ -169,7 +170,7 @@ static NODE: Recognized = Recognized {
     message: "Auto approving kubelet client certificate after SubjectAccessReview.",
 };
 
-/// In which ways a request may be approved, the narrower one first.
+/// The types that a request matches, the most specific one first.
 pub fn recognized(request: &Tree, subject: &Subject) -> Vec<&'static Recognized> {
     if request.str("spec.signerName") != KUBELET_CLIENT || check_kubelet_client(subject, &usages(request)).is_err() {
         return Vec::new();
@@ -183,8 +184,7 @@ pub static SELF_SERVING: Recognized = Recognized {
     message: "Auto approving kubelet serving certificate: it names the node's own addresses alone.",
 };
 
-/// Whether a node asks for the serving certificate of its own port, by nothing but addresses that its Node has and no
-/// other Node does.
+/// Whether a node requests its serving certificate, only with addresses of its own Node and of no other Node.
 pub fn is_own_serving(request: &Tree, subject: &Subject, hosts: &[String], nodes: &[Arc<Tree>]) -> bool {
     let is_serving = request.str("spec.signerName") == KUBELET_SERVING
         && check_kubelet_serving(subject, &usages(request)).is_ok()
@@ -199,7 +199,7 @@ pub fn is_own_serving(request: &Tree, subject: &Subject, hosts: &[String], nodes
     is_serving && !hosts.is_empty() && hosts.iter().all(is_own)
 }
 
-/// The question whether the asking one may have it.
+/// The SubjectAccessReview that asks whether the requestor may have the certificate.
 pub fn question(request: &Tree, recognized: &Recognized) -> Tree {
     let mut spec = tree! {
         "user" => request.str("spec.username"),
@@ -225,7 +225,7 @@ pub fn approved(request: &Tree, recognized: &Recognized, now: i64) -> Tree {
 
 const HOUR: i64 = 3600;
 
-/// When a request is thrown away, by the seconds of the clock; `ends` is when its certificate does.
+/// The Unix time at which a request is deleted; `ends` is the expiration of its certificate.
 pub fn due(request: &Tree, ends: Option<i64>) -> Option<i64> {
     let seconds = |tree: &Tree| tree.as_str().and_then(|text| parse(text).ok()).map(|time| time.seconds);
     let conditions = request.list("status.conditions");
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn signers_give_what_is_theirs() {
+    fn each_signer_checks_subject_and_usages() {
         let check = |signer: &str, subject: Subject, usages: &[&str], want: &str| {
             assert_eq!(super::check(signer, &subject, usages).err().unwrap_or_default(), want);
         };
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_has_its_state() {
+    fn requests_are_pending_approved_or_denied() {
         let check = |conditions: &[(&str, i64)], sign: bool, undecided: bool| {
             let request = request(CLIENT, "a", conditions);
             assert_eq!((is_to_sign(&request), is_undecided(&request)), (sign, undecided), "{conditions:?}");
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_may_ask_for_itself() {
+    fn recognizes_requests_of_nodes() {
         let ways = |user: &str, signer: &str| {
             let found = recognized(&request(signer, user, &[]), &kubelet());
             found.iter().map(|way| way.permission).collect::<Vec<_>>()
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_gets_a_serving_certificate_for_its_own_addresses_alone() {
+    fn serving_certificates_contain_only_own_addresses() {
         let node = |name: &str, addresses: &[&str]| {
             let address = |address: &&str| tree! { "type" => "InternalIP", "address" => *address };
             let addresses: Vec<Tree> = addresses.iter().map(address).collect();
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn certificates_are_given_for_a_time() {
+    fn certificate_duration_is_bounded() {
         let check = |asked: Option<i64>, want: u64| {
             let mut request = request(CLIENT, "a", &[]);
             if let Some(seconds) = asked {
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn old_requests_go() {
+    fn old_requests_are_deleted() {
         let check = |conditions: &[(&str, i64)], issued: bool, ends: Option<i64>, want: Option<i64>| {
             let mut request = request(CLIENT, "a", conditions);
             if issued {

@@ -1,4 +1,4 @@
-//! Signs what was approved, each signer with its own key.
+//! Signs approved requests with the CA of their signer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,26 +6,26 @@ use std::sync::Arc;
 use api::Tree;
 use client::{Error, Result, Store};
 
-use super::x509::{Authority, Request};
+use super::x509::{Ca, Request};
 use super::{REQUESTS, follow, plan};
 use crate::options::{Signer, Signers};
-use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
+use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 
 struct Controller {
     requests: Arc<Store>,
-    authorities: BTreeMap<&'static str, Authority>,
+    cas: BTreeMap<&'static str, Ca>,
     context: Context,
 }
 
 pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
-    let authorities = authorities(&context.options.cluster_signing);
-    if authorities.is_empty() {
+    let cas = cas(&context.options.cluster_signing);
+    if cas.is_empty() {
         return None;
     }
-    Some(Box::new(Controller { requests: follow(setup, context), authorities, context: context.clone() }))
+    Some(Box::new(Controller { requests: follow(setup, context), cas, context: context.clone() }))
 }
 
-fn authorities(signers: &Signers) -> BTreeMap<&'static str, Authority> {
+fn cas(signers: &Signers) -> BTreeMap<&'static str, Ca> {
     let all = [
         (plan::KUBELET_CLIENT, &signers.kubelet_client),
         (plan::KUBELET_SERVING, &signers.kubelet_serving),
@@ -34,27 +34,27 @@ fn authorities(signers: &Signers) -> BTreeMap<&'static str, Authority> {
     ];
     let read = |(name, signer): (&'static str, &Option<Signer>)| {
         let signer = signer.as_ref()?;
-        let authority = Authority::read(&signer.certificate, &signer.key);
-        let told = authority.inspect_err(|error| tracing::error!(signer = name, %error, "nothing is signed for it"));
-        Some((name, told.ok()?))
+        let ca = Ca::read(&signer.certificate, &signer.key);
+        let loaded = ca.inspect_err(|error| tracing::error!(signer = name, %error, "failed to load the CA of the signer, its requests are not signed"));
+        Some((name, loaded.ok()?))
     };
     all.into_iter().filter_map(read).collect()
 }
 
 impl Controller {
-    async fn bring(&self, name: &str) -> Result<Outcome> {
+    async fn sync(&self, name: &str) -> Result<Outcome> {
         let Some(request) = self.requests.get(name).filter(|request| plan::is_to_sign(request)) else {
             return Ok(Outcome::Done);
         };
-        let Some(authority) = self.authorities.get(request.str("spec.signerName")) else { return Ok(Outcome::Done) };
-        let signed = self.sign(&request, authority).map_err(Error::Failed)?;
+        let Some(ca) = self.cas.get(request.str("spec.signerName")) else { return Ok(Outcome::Done) };
+        let signed = self.sign(&request, ca).map_err(Error::Failed)?;
         match self.context.client.update_status(REQUESTS, "", name, &signed).await {
             Err(error) if error.is_not_found() => Ok(Outcome::Done),
             result => result.map(|_| Outcome::Done),
         }
     }
 
-    fn sign(&self, request: &Tree, authority: &Authority) -> std::result::Result<Tree, String> {
+    fn sign(&self, request: &Tree, ca: &Ca) -> std::result::Result<Tree, String> {
         let asked = Request::read(&api::base64::decode(request.str("spec.request"))?)?;
         let now = self.context.now_seconds();
         let usages = plan::usages(request);
@@ -63,12 +63,12 @@ impl Controller {
         }
         let time = plan::duration(request, self.context.options.cluster_signing_duration);
         let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX / 4);
-        Ok(plan::signed(request, &authority.sign(&asked, &usages, now, seconds)?))
+        Ok(plan::signed(request, &ca.sign(&asked, &usages, now, seconds)?))
     }
 }
 
 impl Reconcile for Controller {
-    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
-        Box::pin(self.bring(key))
+    fn reconcile<'a>(&'a self, key: &'a str) -> ReconcileFuture<'a> {
+        Box::pin(self.sync(key))
     }
 }

@@ -1,5 +1,5 @@
-//! Reads requests for certificates, and signs what was decided. What a request says of its subject, its
-//! key and its other names goes into the certificate as it is, byte for byte; nothing else of it does.
+//! Parses certificate requests and signs certificates. Subject, public key and subject alternative names of the
+//! request are copied byte for byte; nothing else of it is.
 
 use std::net::IpAddr;
 
@@ -17,12 +17,12 @@ const NAMES: [u64; 4] = [2, 5, 29, 17];
 const SHA256_ECDSA: [u64; 7] = [1, 2, 840, 10045, 4, 3, 2];
 const SHA384_ECDSA: [u64; 7] = [1, 2, 840, 10045, 4, 3, 3];
 const SHA256_RSA: [u64; 7] = [1, 2, 840, 113549, 1, 1, 11];
-/// Certificates begin a little earlier, for clocks that are behind.
+/// Certificates start slightly in the past to tolerate clock skew.
 const BACKDATE_SECONDS: i64 = 300;
-/// Those that are given for less lose nothing of their time by that.
+/// Certificates shorter than this are not shortened by the backdating.
 const SHORT_SECONDS: i64 = 8 * 3600;
 
-/// The bits of usages, and the purposes by their numbers.
+/// Key usage bits, and extended key usages by OID.
 static USAGES: [(&str, u8); 10] = [
     ("signing", 0),
     ("digital signature", 0),
@@ -51,11 +51,11 @@ static PURPOSES: [(&str, &[u64]); 13] = [
     ("netscape sgc", &[2, 16, 840, 1, 113730, 4, 1]),
 ];
 
-/// What of a request goes into a certificate.
+/// The parts of a request that go into the certificate.
 #[derive(Debug, PartialEq)]
 pub struct Request {
     pub subject: Subject,
-    /// The names and addresses of DNS and IP among the other names, as text.
+    /// The DNS and IP subject alternative names as text.
     pub hosts: Vec<String>,
     name: Vec<u8>,
     key: Vec<u8>,
@@ -63,7 +63,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// Reads PEM; whoever asks has shown that they have the key.
+    /// Parses a PEM request and verifies its self-signature.
     pub fn read(pem: &[u8]) -> Result<Request, String> {
         let (_, pem) = parse_x509_pem(pem).map_err(|_| "PEM block type must be CERTIFICATE REQUEST".to_string())?;
         let (_, csr) = X509CertificationRequest::from_der(&pem.contents).map_err(|error| error.to_string())?;
@@ -113,31 +113,31 @@ impl Request {
     }
 }
 
-/// "" for what is no address.
+/// Empty for bytes that are not an IP address.
 fn address_text(bytes: &[u8]) -> String {
     let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
     let address = v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from));
     address.map(|address| address.to_string()).unwrap_or_default()
 }
 
-/// What signs.
-pub struct Authority {
+/// A CA that signs certificates.
+pub struct Ca {
     key: Key,
     name: Vec<u8>,
-    /// By which certificates name the key that has signed them.
+    /// The subject key identifier, which becomes the authority key identifier of certificates.
     key_id: Option<Vec<u8>>,
     ends: i64,
 }
 
-impl Authority {
-    pub fn read(certificate: &str, key: &str) -> Result<Authority, String> {
+impl Ca {
+    pub fn read(certificate: &str, key: &str) -> Result<Ca, String> {
         let (_, pem) = parse_x509_pem(certificate.as_bytes()).map_err(|error| error.to_string())?;
         let certificate = pem.parse_x509().map_err(|error| error.to_string())?;
         let key_id = certificate.extensions().iter().find_map(|extension| match extension.parsed_extension() {
             ParsedExtension::SubjectKeyIdentifier(id) => Some(id.0.to_vec()),
             _ => None,
         });
-        Ok(Authority {
+        Ok(Ca {
             key: Key::read(key, Form::Der)?,
             name: certificate.subject().as_raw().to_vec(),
             key_id,
@@ -145,7 +145,7 @@ impl Authority {
         })
     }
 
-    /// A certificate in PEM, from about now and for so many seconds.
+    /// Signs a certificate that is valid for `seconds` from about now, in PEM.
     pub fn sign(&self, request: &Request, usages: &[&str], now: i64, seconds: i64) -> Result<String, String> {
         let ends = if seconds < SHORT_SECONDS { now + seconds } else { now + seconds - BACKDATE_SECONDS };
         let validity = der::sequence(&[&der::time(now - BACKDATE_SECONDS), &der::time(ends.min(self.ends))]);
@@ -201,7 +201,7 @@ fn extension(id: &[u64], critical: bool, content: &[u8]) -> Vec<u8> {
     der::sequence(&[&der::oid(id), flag, &der::value(der::OCTETS, content)])
 }
 
-/// Bits and purposes, each once and in the order of their numbers.
+/// Key usage bits and extended key usages, deduplicated and in numeric order.
 fn split(usages: &[&str]) -> Result<(Vec<u8>, Vec<Vec<u8>>), String> {
     let is_known = |usage: &&&str| {
         USAGES.iter().any(|(name, _)| name == *usage) || PURPOSES.iter().any(|(name, _)| name == *usage)
@@ -224,7 +224,7 @@ fn pem(bytes: &[u8]) -> String {
     format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
 }
 
-/// When a certificate in PEM ends.
+/// The expiration of a PEM certificate.
 pub fn end_of(certificate: &[u8]) -> Option<i64> {
     let (_, pem) = parse_x509_pem(certificate).ok()?;
     let (_, certificate) = X509Certificate::from_der(&pem.contents).ok()?;
@@ -237,25 +237,25 @@ mod tests {
 
     const CA: &str = include_str!("testdata/ca.crt");
     const CA_KEY: &str = include_str!("testdata/ca.key");
-    /// Two groups, a DNS name and an address.
+    /// A request with two organizations, a DNS name and an IP address.
     const REQUEST: &str = include_str!("testdata/node.csr");
 
     #[test]
-    fn a_certificate_says_what_was_asked_for() {
+    fn certificate_contains_the_requested_names() {
         let request = Request::read(REQUEST.as_bytes()).expect("a request");
         assert_eq!(request.subject.common_name, "system:node:a");
         assert_eq!(request.subject.organizations, ["system:nodes", "others"]);
         assert_eq!((request.subject.dns_names, request.subject.addresses), (1, 1));
-        let authority = Authority::read(CA, CA_KEY).expect("an authority");
+        let ca = Ca::read(CA, CA_KEY).expect("a CA");
         let now = 1_790_000_000;
-        let pem = authority.sign(&request, &["digital signature", "server auth"], now, 86_400).expect("a certificate");
+        let pem = ca.sign(&request, &["digital signature", "server auth"], now, 86_400).expect("a certificate");
         assert_eq!(end_of(pem.as_bytes()), Some(now + 86_400 - 300));
         let (_, block) = parse_x509_pem(pem.as_bytes()).expect("PEM");
         let certificate = block.parse_x509().expect("a certificate");
-        let (_, ca) = parse_x509_pem(CA.as_bytes()).expect("PEM");
-        let ca = ca.parse_x509().expect("a certificate");
-        certificate.verify_signature(Some(ca.public_key())).expect("it is signed");
-        assert_eq!(certificate.issuer(), ca.subject());
+        let (_, ca_block) = parse_x509_pem(CA.as_bytes()).expect("PEM");
+        let ca_certificate = ca_block.parse_x509().expect("a certificate");
+        certificate.verify_signature(Some(ca_certificate.public_key())).expect("it is signed");
+        assert_eq!(certificate.issuer(), ca_certificate.subject());
         assert_eq!(certificate.subject().to_string(), "O=system:nodes, O=others, CN=system:node:a");
         assert_eq!(certificate.validity().not_before.timestamp(), now - 300);
         let usage = certificate.key_usage().expect("usages").expect("usages").value;
@@ -265,15 +265,19 @@ mod tests {
         assert!(!certificate.is_ca());
         let names = certificate.subject_alternative_name().expect("names").expect("names").value;
         assert_eq!(names.general_names.len(), 2);
-        let short = authority.sign(&request, &["client auth"], now, 600).expect("a certificate");
+        let short = ca.sign(&request, &["client auth"], now, 600).expect("a certificate");
         assert_eq!(end_of(short.as_bytes()), Some(now + 600), "a short one keeps its time");
-        let long = authority.sign(&request, &["client auth"], now, 400 * 365 * 86_400).expect("a certificate");
-        assert_eq!(end_of(long.as_bytes()), Some(ca.validity().not_after.timestamp()), "none outlives its authority");
-        assert_eq!(authority.sign(&request, &["x"], now, 600), Err("unrecognized usage values: [\"x\"]".to_string()));
+        let long = ca.sign(&request, &["client auth"], now, 400 * 365 * 86_400).expect("a certificate");
+        assert_eq!(
+            end_of(long.as_bytes()),
+            Some(ca_certificate.validity().not_after.timestamp()),
+            "none outlives its CA"
+        );
+        assert_eq!(ca.sign(&request, &["x"], now, 600), Err("unrecognized usage values: [\"x\"]".to_string()));
     }
 
     #[test]
-    fn what_is_no_request_is_refused() {
+    fn refuses_invalid_requests() {
         assert!(Request::read(b"").is_err());
         assert!(Request::read(CA.as_bytes()).is_err());
         let mut forged = REQUEST.replace("-----BEGIN", "\n-----BEGIN").into_bytes();

@@ -1,4 +1,4 @@
-//! Gathers the rules of cluster roles into those that ask for them, such as `admin`, `edit` and `view`.
+//! Aggregates the rules of cluster roles into roles with an aggregation rule, such as `admin`, `edit` and `view`.
 
 mod plan;
 
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use client::{Client, Key, Resource, Result, Selection, Store};
 use stdx::sync::Mutex;
 
-use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
+use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 
 const ROLES: Resource = Resource::new("rbac.authorization.k8s.io", "v1", "clusterroles");
 const ALL: Selection = Selection { resource: ROLES, query: "" };
@@ -23,12 +23,12 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     let roles = informer.store().clone();
     let gathering = Gathering::default();
     let queue = context.queue.clone();
-    // Any role may be gathered by any that gathers: all of those are looked at again.
+    // Any role may match any aggregation rule: every aggregated role is queued.
     informer.on_change(move |change| gathering.follow(change).into_iter().for_each(|key| queue.add(key)));
     Some(Box::new(Controller { roles, client: context.client.clone() }))
 }
 
-/// The names of the roles that gather; few, so that a change of one role does not look at all.
+/// The names of the aggregated roles. There are few, so that a change of one role need not scan all roles.
 #[derive(Default)]
 struct Gathering(Mutex<Vec<Key>>);
 
@@ -44,7 +44,7 @@ impl Gathering {
 }
 
 impl Controller {
-    async fn bring(&self, name: &str) -> Result<Outcome> {
+    async fn sync(&self, name: &str) -> Result<Outcome> {
         let Some(role) = self.roles.get(name) else { return Ok(Outcome::Done) };
         let Some(wanted) = plan::plan(&role, &self.roles.all()) else { return Ok(Outcome::Done) };
         self.client.apply(ROLES, "", &wanted, MANAGER).await.map(|_| Outcome::Done)
@@ -52,7 +52,7 @@ impl Controller {
 }
 
 impl Reconcile for Controller {
-    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
-        Box::pin(self.bring(key))
+    fn reconcile<'a>(&'a self, key: &'a str) -> ReconcileFuture<'a> {
+        Box::pin(self.sync(key))
     }
 }

@@ -1,4 +1,4 @@
-//! A role that gathers has the rules of all roles that its selectors choose.
+//! An aggregated role has the rules of all roles that its selectors match.
 
 use std::sync::Arc;
 
@@ -9,8 +9,7 @@ pub fn gathers(role: &Tree) -> bool {
     !role.list("aggregationRule.clusterRoleSelectors").is_empty()
 }
 
-/// What to apply to a role, where its rules are not what they should be. The roles come in the order of
-/// their names, which is that of the rules.
+/// The role to apply if its rules are out of date. `roles` are sorted by name, which is the order of the rules.
 pub fn plan(role: &Tree, roles: &[Arc<Tree>]) -> Option<Tree> {
     if !gathers(role) {
         return None;
@@ -64,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_gathered_once_each_and_never_from_itself() {
+    fn aggregates_rules_once_and_never_from_itself() {
         let all = gathering(&["old"]);
         let roles = [
             Arc::new(all.clone()),

@@ -1,4 +1,4 @@
-//! Starts jobs by the clock.
+//! Starts the Jobs of CronJobs on schedule.
 
 mod plan;
 mod rule;
@@ -13,14 +13,14 @@ use client::{DeleteOptions, Key, Propagation, Resource, Result, Selection, Store
 use stdx::sync::Mutex;
 
 use crate::support::owner;
-use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
+use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 use plan::{Event, Plan, Start};
 use schedule::Timetable;
 use zone::Zone;
 
 const CRON_JOBS: Resource = Resource::new("batch", "v1", "cronjobs");
 const JOBS: Resource = Resource::new("batch", "v1", "jobs");
-/// Where the system keeps its time zones, and which of them is its own.
+/// The time zone database of the system, and the local time zone.
 const ZONES: &str = "/usr/share/zoneinfo";
 const LOCAL: &str = "/etc/localtime";
 
@@ -57,21 +57,21 @@ fn owner_key(job: &Tree) -> Option<Key> {
 }
 
 impl Controller {
-    async fn bring(&self, key: &str) -> Result<Outcome> {
+    async fn sync(&self, key: &str) -> Result<Outcome> {
         let Some(cron) = self.cron_jobs.get(key) else { return Ok(Outcome::Done) };
         let jobs = self.jobs.find(index::CONTROLLER, cron.str("metadata.uid"));
         let plan = plan::plan(&cron, &jobs, self.zones.timetable(&cron), self.context.clock.now());
         let again = plan.again;
         let mut status = plan.status.clone();
-        let result = self.carry_out(&cron, plan, &mut status).await;
-        // What was done is taken down, whether all of it could be done or not.
+        let result = self.execute(&cron, plan, &mut status).await;
+        // The status is written even if a step failed, since it records what was done.
         self.write(&cron, status).await?;
         result?;
-        Ok(again.map_or(Outcome::Done, Outcome::Again))
+        Ok(again.map_or(Outcome::Done, Outcome::RequeueAfter))
     }
 
-    async fn carry_out(&self, cron: &Tree, plan: Plan, status: &mut Tree) -> Result<()> {
-        self.tell(cron, &plan.events);
+    async fn execute(&self, cron: &Tree, plan: Plan, status: &mut Tree) -> Result<()> {
+        self.record_events(cron, &plan.events);
         for job in &plan.old {
             self.delete(cron, job).await?;
         }
@@ -91,11 +91,11 @@ impl Controller {
             Ok(job) => {
                 self.context.recorder.normal(cron, "SuccessfulCreate", format!("Created job {name}"));
                 let skew = self.context.now_seconds() - start.scheduled;
-                self.context.metrics.record(&crate::meters::CRON_JOB_SKEW, &[], skew.max(0) as f64);
+                self.context.metrics.record(&crate::metrics::CRON_JOB_SKEW, &[], skew.max(0) as f64);
                 job
             }
             Err(error) if error.is_terminating() => return Ok(()),
-            // Ours from before a crash, or somebody else's, which is not ours to take down.
+            // The Job is ours from before a crash, or another owner's, which must not be recorded.
             Err(error) if error.is_already_exists() => {
                 let job = self.context.client.get(JOBS, namespace, name).await?;
                 if !owner::is_controlled_by(&job, cron) {
@@ -130,7 +130,7 @@ impl Controller {
         }
     }
 
-    /// An equal status is not written.
+    /// An unchanged status is not written.
     async fn write(&self, cron: &Tree, status: Tree) -> Result<()> {
         if *cron.at("status") == status {
             return Ok(());
@@ -141,7 +141,7 @@ impl Controller {
         self.context.client.update_status(CRON_JOBS, namespace, name, &changed).await.map(|_| ())
     }
 
-    fn tell(&self, cron: &Tree, events: &[Event]) {
+    fn record_events(&self, cron: &Tree, events: &[Event]) {
         for event in events {
             match event.ty {
                 "Warning" => self.context.recorder.warning(cron, event.reason, event.message.as_str()),
@@ -152,17 +152,17 @@ impl Controller {
 }
 
 impl Reconcile for Controller {
-    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
-        Box::pin(self.bring(key))
+    fn reconcile<'a>(&'a self, key: &'a str) -> ReconcileFuture<'a> {
+        Box::pin(self.sync(key))
     }
 }
 
-/// The zones that were asked for, by name. There are a few hundred at most.
+/// The time zones in use, by name; at most a few hundred.
 #[derive(Default)]
 struct Zones(Mutex<BTreeMap<String, Option<Zone>>>);
 
 impl Zones {
-    /// A zone in the schedule itself goes before that of the spec.
+    /// A time zone in the schedule itself takes precedence over `spec.timeZone`.
     fn timetable(&self, cron: &Tree) -> std::result::Result<Timetable, Event> {
         let text = cron.str("spec.schedule");
         let asked = cron.str("spec.timeZone");
@@ -181,7 +181,7 @@ impl Zones {
     }
 }
 
-/// "" is the zone of the system. Only names of the database are looked for, so that no other file is read.
+/// The empty name is the local zone. Only names of the time zone database are opened, so that no other file is read.
 fn read_zone(name: &str) -> Option<Zone> {
     match name {
         "UTC" | "Etc/UTC" => Some(Zone::utc()),
@@ -191,7 +191,7 @@ fn read_zone(name: &str) -> Option<Zone> {
     }
 }
 
-/// Of a day since 1970-01-01; 0 is Sunday.
+/// The weekday of a day since 1970-01-01; 0 is Sunday.
 fn weekday(day: i64) -> i64 {
     (day + 4).rem_euclid(7)
 }

@@ -1,5 +1,5 @@
-//! What to do about a cron job: which of its jobs it still has, whether one is due, and which of the ended ones
-//! are too many.
+//! Plans a CronJob: which of its Jobs are active, whether one is due, and which finished Jobs exceed the history
+//! limits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use api::{Tree, list, tree};
 use super::schedule::Timetable;
 
 const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
-/// A look comes a little after the time, so that it is not a moment too early.
+/// Added to the requeue delay, so that the key is not reconciled a moment too early.
 const DELTA: Duration = Duration::from_millis(100);
 const MANY: i64 = 100;
 const UNKNOWN_ZONE: &str = "UnknownTimeZone";
@@ -33,12 +33,12 @@ fn warning(reason: &'static str, message: String) -> Event {
 #[derive(Debug, Default)]
 pub struct Plan {
     pub events: Vec<Event>,
-    /// The status without what this look starts.
+    /// The status before the Job of this plan is started.
     pub status: Tree,
-    /// Jobs to delete before one is started.
+    /// Jobs to delete before one is started (`concurrencyPolicy: Replace`).
     pub replace: Vec<Arc<Tree>>,
     pub start: Option<Start>,
-    /// Ended jobs beyond what is kept.
+    /// Finished Jobs beyond the history limits.
     pub old: Vec<Arc<Tree>>,
     pub again: Option<Duration>,
 }
@@ -49,7 +49,7 @@ pub struct Start {
     pub scheduled: i64,
 }
 
-/// A zone of this name is not to be had.
+/// The event for an unknown time zone.
 pub fn unknown_zone(name: &str) -> Event {
     warning(UNKNOWN_ZONE, format!("invalid timeZone: {name:?}: unknown time zone {name}"))
 }
@@ -58,8 +58,8 @@ pub fn unparseable(schedule: &str, why: &str) -> Event {
     warning("UnparseableSchedule", format!("unparseable schedule: {schedule:?} : {why}"))
 }
 
-/// `timetable` is what came of reading schedule and zone; the error is what to tell. `jobs` are those that the
-/// cron job controls.
+/// `timetable` is the parsed schedule and zone, or the event to record if parsing failed. `jobs` are the Jobs
+/// controlled by the CronJob.
 pub fn plan(cron: &Tree, jobs: &[Arc<Tree>], timetable: Result<Timetable, Event>, now: Timestamp) -> Plan {
     let mut plan = Plan { status: cron.at("status").clone(), ..Plan::default() };
     plan.follow(jobs);
@@ -80,7 +80,7 @@ pub fn plan(cron: &Tree, jobs: &[Arc<Tree>], timetable: Result<Timetable, Event>
     plan
 }
 
-/// A job that was started is taken down in the status.
+/// Records a started Job in the status.
 pub fn started(status: &mut Tree, job: &Tree, scheduled: i64) {
     let reference = tree! {
         "kind" => "Job",
@@ -94,7 +94,7 @@ pub fn started(status: &mut Tree, job: &Tree, scheduled: i64) {
     status.set("lastScheduleTime", time::format_seconds(scheduled));
 }
 
-/// A job that is replaced is no longer active.
+/// Removes a replaced Job from the active list.
 pub fn drop_active(status: &mut Tree, uid: &str) {
     let active = status.list_entry("active");
     active.retain(|reference| reference.str("uid") != uid);
@@ -104,7 +104,7 @@ pub fn drop_active(status: &mut Tree, uid: &str) {
 }
 
 impl Plan {
-    /// Takes down what has become of the jobs.
+    /// Updates the active list from the state of the Jobs.
     fn follow(&mut self, jobs: &[Arc<Tree>]) {
         for job in jobs {
             let (name, uid) = (job.str("metadata.name"), job.str("metadata.uid"));
@@ -177,7 +177,7 @@ impl Plan {
         Ok(past.most_recent)
     }
 
-    /// Starts what is due, unless something speaks against it.
+    /// Starts the Job that is due unless the deadline or the concurrency policy forbids it.
     fn start(&mut self, cron: &Tree, jobs: &[Arc<Tree>], timetable: &Timetable, due: i64, now: Timestamp) {
         let deadline = cron.int("spec.startingDeadlineSeconds").map(|allowed| due.saturating_add(allowed));
         if deadline.is_some_and(|deadline| Timestamp { seconds: deadline, nanos: 0 } < now) {
@@ -204,20 +204,20 @@ impl Plan {
             _ => {}
         }
         let offset = if cron.str("spec.timeZone").is_empty() { 0 } else { timetable.zone.offset(due) };
-        self.start = Some(Start { job: make(cron, name, &with_offset(due, offset)), scheduled: due });
+        self.start = Some(Start { job: build_job(cron, name, &with_offset(due, offset)), scheduled: due });
     }
 }
 
-/// What a schedule has missed.
+/// The schedule times since the last start.
 struct Past {
     earliest: i64,
     most_recent: Option<i64>,
-    /// About how many times came since; none where only one did.
+    /// The approximate number of missed times; 0 if only one was missed.
     missed: i64,
 }
 
 impl Past {
-    /// Looks back to the last start, or no further than a start may be late.
+    /// Looks back to the last start, or only as far as `startingDeadlineSeconds` allows.
     fn of(
         cron: &Tree,
         status: &Tree,
@@ -242,7 +242,7 @@ impl Past {
         }
         let interval = second - first;
         let missed = (now.seconds - first) / interval + 1;
-        // Not far behind the present, and in step with an interval that began at the first.
+        // Starts close to the present, at a multiple of the interval from the first time.
         let mut most_recent = None;
         let mut time = timetable.next(first + (missed - 2) * interval);
         while let Some(found) = time.filter(|time| *time <= now.seconds) {
@@ -258,12 +258,12 @@ fn until(now: Timestamp, seconds: i64) -> Duration {
     whole.saturating_sub(Duration::from_nanos(now.nanos.into()))
 }
 
-/// One name a minute, so that a start that is tried twice makes one job.
+/// One name per minute, so that a retried start creates the same Job.
 fn job_name(cron: &Tree, scheduled: i64) -> String {
     format!("{}-{}", cron.str("metadata.name"), scheduled.div_euclid(60))
 }
 
-fn make(cron: &Tree, name: String, scheduled: &str) -> Tree {
+fn build_job(cron: &Tree, name: String, scheduled: &str) -> Tree {
     let template = cron.at("spec.jobTemplate");
     let reference = tree! {
         "apiVersion" => "batch/v1",
@@ -283,14 +283,14 @@ fn make(cron: &Tree, name: String, scheduled: &str) -> Tree {
     tree! { "apiVersion" => "batch/v1", "kind" => "Job", "metadata" => metadata, "spec" => template.at("spec").clone() }
 }
 
-/// `Complete` or `Failed`.
+/// The condition type, `Complete` or `Failed`.
 fn ended(job: &Tree) -> Option<&str> {
     let is_end =
         |condition: &&Tree| matches!(condition.str("type"), "Complete" | "Failed") && condition.str("status") == "True";
     job.list("status.conditions").iter().find(is_end).map(|condition| condition.str("type"))
 }
 
-/// Of each ending the oldest ones beyond the limit.
+/// The oldest finished Jobs beyond each history limit.
 fn too_old(cron: &Tree, jobs: &[Arc<Tree>]) -> Vec<Arc<Tree>> {
     let of = |ending: &str, field: &str| {
         let mut ended: Vec<Arc<Tree>> = jobs.iter().filter(|job| ended(job) == Some(ending)).cloned().collect();
@@ -304,7 +304,7 @@ fn too_old(cron: &Tree, jobs: &[Arc<Tree>]) -> Vec<Arc<Tree>> {
     [of("Complete", "successfulJobsHistoryLimit"), of("Failed", "failedJobsHistoryLimit")].concat()
 }
 
-/// A time as it is written in a zone: `2006-01-02T15:04:05+01:00`.
+/// A time with the offset of its zone: `2006-01-02T15:04:05+01:00`.
 fn with_offset(seconds: i64, offset: i64) -> String {
     let local = time::format_seconds(seconds + offset);
     if offset == 0 {

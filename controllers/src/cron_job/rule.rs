@@ -1,4 +1,4 @@
-//! The rule by which a zone goes on after what its file lists: a POSIX TZ string such as
+//! The rule for times after the last transition of a time zone file: a POSIX TZ string such as
 //! `CET-1CEST,M3.5.0,M10.5.0/3`.
 
 use api::time;
@@ -19,7 +19,7 @@ struct Summer {
     to: Change,
 }
 
-/// A day of each year, and the local second at which the clocks change.
+/// A day of each year, and the local second of the transition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Change {
     day: Day,
@@ -28,11 +28,11 @@ struct Change {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Day {
-    /// The nth of a weekday in a month; the fifth is the last.
+    /// The nth weekday of a month; week 5 is the last one.
     Weekday { month: i64, week: i64, weekday: i64 },
-    /// From 1, and the 29th of February is never counted.
+    /// Counts from 1; February 29 is never counted.
     Fixed(i64),
-    /// From 0.
+    /// Counts from 0.
     OfYear(i64),
 }
 
@@ -53,7 +53,7 @@ impl Rule {
     pub fn offset(&self, utc: i64) -> i64 {
         let Some(summer) = &self.summer else { return self.standard };
         let (year, _, _) = time::civil((utc + self.standard).div_euclid(DAY));
-        // Each change is told in the time that held before it.
+        // Each transition is given in the local time that applied before it.
         let from = summer.from.at(year) - self.standard;
         let to = summer.to.at(year) - summer.offset;
         let is_summer = if from < to { (from..to).contains(&utc) } else { !(to..from).contains(&utc) };
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_change_by_the_rule() {
+    fn applies_daylight_saving_rules() {
         let berlin = "CET-1CEST,M3.5.0,M10.5.0/3";
         check(berlin, "2040-03-25T00:59:59Z", 1.0);
         check(berlin, "2040-03-25T01:00:00Z", 2.0);
@@ -178,14 +178,14 @@ mod tests {
     }
 
     #[test]
-    fn days_can_be_counted_from_the_years_start() {
+    fn parses_day_of_year_rules() {
         check("AAA0BBB,J60/0,J300/0", "2040-03-01T00:00:00Z", 1.0);
         check("AAA0BBB,J60/0,J300/0", "2040-02-29T23:00:00Z", 0.0);
         check("AAA0BBB,59/0,300/0", "2040-02-29T00:00:00Z", 1.0);
     }
 
     #[test]
-    fn nonsense_is_no_rule() {
+    fn refuses_invalid_rules() {
         for text in ["", "AB0", "ABC", "ABC0DEF", "ABC0DEF,M13.1.0,M1.1.0", "ABC0DEF,M3.2.0", "UTC0 "] {
             assert_eq!(Rule::parse(text), None, "{text:?}");
         }

@@ -1,4 +1,4 @@
-//! When a schedule is due next.
+//! Computes the next time of a schedule.
 
 use kinds::batch::cron::{Fields, Schedule};
 
@@ -8,10 +8,10 @@ use super::zone::Zone;
 const MINUTE: i64 = 60;
 const HOUR: i64 = 3600;
 const DAY: i64 = 86_400;
-/// A schedule that is not due within five years never is.
+/// A schedule without a time in the next five years never fires.
 const MAX_DAYS: usize = 5 * 366;
 
-/// A schedule in a zone.
+/// A schedule in a time zone.
 #[derive(Debug, Clone)]
 pub struct Timetable {
     pub schedule: Schedule,
@@ -19,7 +19,7 @@ pub struct Timetable {
 }
 
 impl Timetable {
-    /// The first time after a second; None where there is none.
+    /// The first time after the given second; None if there is none.
     pub fn next(&self, after: i64) -> Option<i64> {
         match &self.schedule {
             Schedule::Every { seconds } => Some(after + seconds),
@@ -27,8 +27,7 @@ impl Timetable {
         }
     }
 
-    /// Walks over the seconds of UTC, so that an hour that the clocks leave out is never due, and one that they
-    /// repeat is due twice.
+    /// Iterates over UTC: a local hour that is skipped never fires, a repeated hour fires twice.
     fn next_minute(&self, fields: &Fields, after: i64) -> Option<i64> {
         let local = |utc: i64| utc + self.zone.offset(utc);
         let mut time = after + MINUTE - local(after).rem_euclid(MINUTE);
@@ -52,7 +51,7 @@ impl Timetable {
         None
     }
 
-    /// The first second of a local day that comes after `time`.
+    /// The first second after `time` of a local day.
     fn midnight(&self, day: i64, time: i64) -> i64 {
         let guess = day * DAY - self.zone.offset(time);
         let again = day * DAY - self.zone.offset(guess);
@@ -95,7 +94,7 @@ mod tests {
         }
     }
 
-    /// A file that lists nothing and has a rule.
+    /// A zone file with a rule and no transitions.
     fn file(rule: &str) -> Vec<u8> {
         let block = || {
             let mut bytes = b"TZif2".to_vec();
@@ -111,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn schedules_are_due_in_turn() {
+    fn computes_next_times() {
         check("*/15 * * * *", "", "2024-01-01T00:00:00Z", &["2024-01-01T00:15:00Z", "2024-01-01T00:30:00Z"]);
         check("0 * * * *", "", "2024-01-01T00:00:59Z", &["2024-01-01T01:00:00Z"]);
         check("59 23 31 12 *", "", "2024-01-01T00:00:00Z", &["2024-12-31T23:59:00Z", "2025-12-31T23:59:00Z"]);
@@ -123,22 +122,22 @@ mod tests {
     }
 
     #[test]
-    fn zones_count() {
+    fn schedules_use_the_time_zone() {
         let berlin = "CET-1CEST,M3.5.0,M10.5.0/3";
         check("0 12 * * *", berlin, "2024-01-01T00:00:00Z", &["2024-01-01T11:00:00Z"]);
         check("0 12 * * *", berlin, "2024-07-01T00:00:00Z", &["2024-07-01T10:00:00Z"]);
         check("0 0 * * *", berlin, "2024-07-01T00:00:00Z", &["2024-07-01T22:00:00Z", "2024-07-02T22:00:00Z"]);
-        // The hour is left out on one day.
+        // The hour is skipped on one day.
         check("30 2 * * *", berlin, "2024-03-30T02:00:00Z", &["2024-04-01T00:30:00Z"]);
-        // And repeated on another.
+        // The hour is repeated on another day.
         let twice = ["2024-10-27T00:30:00Z", "2024-10-27T01:30:00Z", "2024-10-28T01:30:00Z"];
         check("30 2 * * *", berlin, "2024-10-26T12:00:00Z", &twice);
         check("15 * * * *", "<+0545>-5:45", "2024-01-01T00:00:00Z", &["2024-01-01T00:30:00Z"]);
     }
 
     #[test]
-    fn a_day_may_begin_late() {
-        // The clocks go from midnight to one o'clock.
+    fn a_day_may_start_after_midnight() {
+        // The clocks change from midnight to one o'clock.
         let late = "AAA3BBB,M9.1.0/0,M4.1.0/0";
         check("0 0 * * *", late, "2024-08-31T12:00:00Z", &["2024-09-02T02:00:00Z"]);
         check("0 1 * * *", late, "2024-08-31T12:00:00Z", &["2024-09-01T03:00:00Z"]);

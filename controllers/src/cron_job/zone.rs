@@ -1,15 +1,14 @@
-//! Time zones as the system keeps them: TZif files (RFC 9636). Only what a schedule needs: how far local
-//! time is ahead of UTC at a given second.
+//! Time zones from TZif files (RFC 9636), reduced to the offset of local time from UTC at a given second.
 
 use super::rule::Rule;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Zone {
-    /// From when on, in order, and seconds ahead of UTC.
+    /// Start of each offset in seconds of UTC, sorted, and the offset.
     transitions: Vec<(i64, i64)>,
-    /// Before the first of them.
+    /// The offset before the first transition.
     first: i64,
-    /// After the last of them.
+    /// The rule after the last transition.
     rule: Option<Rule>,
 }
 
@@ -18,13 +17,13 @@ impl Zone {
         Zone { transitions: Vec::new(), first: 0, rule: None }
     }
 
-    /// None where the bytes are no TZif file.
+    /// None if the bytes are not a TZif file.
     pub fn parse(bytes: &[u8]) -> Option<Zone> {
         let header = Header::read(bytes)?;
         if header.version < b'2' {
             return header.zone(bytes.get(HEADER..)?, 4).map(|(zone, _)| zone);
         }
-        // The first block has 32 bits a time, for readers of old; a second one with 64 follows.
+        // The first block has 32-bit times for old readers; a second block with 64-bit times follows.
         let second = bytes.get(HEADER + header.length(4)..)?;
         let header = Header::read(second)?;
         let (mut zone, length) = header.zone(second.get(HEADER..)?, 8)?;
@@ -35,7 +34,7 @@ impl Zone {
         Some(zone)
     }
 
-    /// Seconds that local time is ahead of UTC.
+    /// The offset of local time from UTC in seconds.
     pub fn offset(&self, utc: i64) -> i64 {
         let passed = self.transitions.partition_point(|(from, _)| *from <= utc);
         match (&self.rule, passed.checked_sub(1)) {
@@ -75,7 +74,7 @@ impl Header {
         })
     }
 
-    /// Of the block behind the header, for times of so many bytes.
+    /// The length of the data block for times of `width` bytes.
     fn length(&self, width: usize) -> usize {
         self.times * (width + 1)
             + self.types * 6
@@ -110,7 +109,7 @@ impl Header {
 mod tests {
     use super::*;
 
-    /// A file with one block of each width, one transition, and a rule behind it.
+    /// A file with a block of each width, one transition, and a rule.
     fn file(footer: &str) -> Vec<u8> {
         let block = |width: usize| {
             let mut bytes = b"TZif2".to_vec();
@@ -131,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_read() {
+    fn parses_tzif_files() {
         let zone = Zone::parse(&file("")).expect("a zone");
         assert_eq!([zone.offset(999), zone.offset(1000), zone.offset(i64::MAX)], [60, 3600, 3600]);
         let zone = Zone::parse(&file("XYZ-2")).expect("a zone");
@@ -139,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_zone_is_refused() {
+    fn refuses_invalid_tzif_files() {
         assert_eq!(Zone::parse(b""), None);
         assert_eq!(Zone::parse(b"not a zone at all, but long enough to be one, if only just"), None);
         let whole = file("XYZ-2");

@@ -1,4 +1,4 @@
-//! Pods that fail on a node are replaced later and later: the node may refuse each of them.
+//! Backoff for failed daemon pods: the node may reject each replacement.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,7 +12,7 @@ const LONGEST: Duration = Duration::from_secs(15 * 60);
 pub struct Backoff(BTreeMap<String, (Timestamp, Duration)>);
 
 impl Backoff {
-    /// Nothing where it may be tried now, which is noted; else how long to wait.
+    /// None if a replacement may be created now, which is recorded; otherwise the remaining backoff.
     pub fn wait(&mut self, key: &str, now: Timestamp) -> Option<Duration> {
         self.forget(now);
         let (since, pause) = self.0.get(key).copied().unwrap_or_default();
@@ -26,7 +26,7 @@ impl Backoff {
         None
     }
 
-    /// What has been quiet for twice the longest pause starts anew.
+    /// Entries that were not used for twice the longest backoff are dropped.
     fn forget(&mut self, now: Timestamp) {
         self.0.retain(|_, (since, _)| elapsed(*since, now) <= LONGEST * 2);
     }
@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn pauses_double_and_are_forgotten() {
+    fn backoff_doubles_and_expires() {
         let mut backoff = Backoff::default();
         let second = Duration::from_secs(1);
         assert_eq!(backoff.wait("a", at(100)), None);

@@ -1,4 +1,4 @@
-//! The revisions of a DaemonSet: one for each template that it has had, the newest for the one that it has.
+//! ControllerRevisions of a DaemonSet: one for each of its templates, the newest one for the current template.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::pod::HASH;
 use super::{Controller, REVISIONS, SETS};
 use crate::support::{PODS, family, hash, history, owner, status};
 
-/// The revisions of the template that a set has, and the others. Both sorted.
+/// The revisions of the current template, and the old ones, both sorted.
 struct Revisions {
     current: Vec<Arc<Tree>>,
     old: Vec<Arc<Tree>>,
@@ -28,10 +28,10 @@ impl Revisions {
 }
 
 impl Controller {
-    /// Sees to it that the newest revision is the set's template; its hash, and the older revisions.
+    /// Ensures that the newest revision has the current template; returns its hash and the old revisions.
     pub(super) async fn revise(&self, set: &Tree, pods: &mut [Arc<Tree>]) -> Result<(String, Vec<Arc<Tree>>)> {
         let claim = owner::claim(set, &family::label_selector(set), family::candidates(&self.revisions, set));
-        let all = owner::carry_out(&self.control.client, SETS, set, REVISIONS, claim).await?;
+        let all = owner::execute(&self.control.client, SETS, set, REVISIONS, claim).await?;
         let mut revisions = Revisions::of(set, all);
         let number = revisions.next_number();
         let Some(current) = revisions.current.pop() else {
@@ -52,7 +52,7 @@ impl Controller {
         self.control.client.update(REVISIONS, namespace, name, revision).await
     }
 
-    /// Very old revisions have no hash: they get their name.
+    /// Very old revisions have no hash label: they get their name.
     async fn hash_of(&self, revision: &Tree) -> Result<String> {
         let hash = revision.map("metadata.labels").str(HASH);
         if !hash.is_empty() {
@@ -68,7 +68,7 @@ impl Controller {
     async fn snapshot(&self, set: &Tree, number: i64) -> Result<String> {
         let template = set.at("spec.template");
         let hash = hash::of_template(template, set.int("status.collisionCount"));
-        let revision = history::make(set, number, HASH, &hash);
+        let revision = history::build(set, number, HASH, &hash);
         let (namespace, name) = (set.str("metadata.namespace"), revision.str("metadata.name"));
         match self.control.client.create(REVISIONS, namespace, &revision).await {
             Err(error) if error.is_already_exists() => {
@@ -83,14 +83,14 @@ impl Controller {
         }
     }
 
-    /// The name is another's: the next hash is made with one collision more.
+    /// The name is taken by another object: the next hash uses a higher collision count.
     async fn collide(&self, set: &Tree) -> std::result::Result<(), Error> {
-        let mut told = set.at("status").clone();
-        told.set("collisionCount", set.int("status.collisionCount").unwrap_or_default() + 1);
-        status::write(&self.control.client, SETS, set, told).await
+        let mut status = set.at("status").clone();
+        status.set("collisionCount", set.int("status.collisionCount").unwrap_or_default() + 1);
+        status::write(&self.control.client, SETS, set, status).await
     }
 
-    /// Of two revisions with one template the older goes, and its pods become the other's.
+    /// Deletes the older of two revisions with the same template and relabels its pods.
     async fn merge(&self, set: &Tree, duplicate: &Tree, hash: &str, pods: &mut [Arc<Tree>]) -> Result<()> {
         let namespace = set.str("metadata.namespace");
         for pod in pods.iter_mut().filter(|pod| pod.map("metadata.labels").str(HASH) != hash) {
@@ -112,7 +112,7 @@ impl Controller {
         }
     }
 
-    /// Old revisions beyond the limit go, unless a pod still has them.
+    /// Deletes old revisions beyond the limit that no pod uses.
     pub(super) async fn truncate(&self, set: &Tree, old: &[Arc<Tree>], pods: &[Arc<Tree>]) -> Result<()> {
         let hash = |object: &Tree| object.map("metadata.labels").str(HASH).to_string();
         let is_live = |revision: &Tree| pods.iter().any(|pod| hash(pod) == hash(revision));

@@ -1,4 +1,4 @@
-//! Keeps one pod of a DaemonSet on each node that it is meant for.
+//! Runs one pod of a DaemonSet on each eligible node.
 
 mod backoff;
 mod history;
@@ -14,7 +14,7 @@ use stdx::sync::Mutex;
 use crate::support::family::{self, Parent};
 use crate::support::pod_control::PodControl;
 use crate::support::{PODS, owner, pods, status, unless_going};
-use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
+use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 use backoff::Backoff;
 use plan::{Ended, Observed, Plan};
 
@@ -58,14 +58,14 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     }))
 }
 
-/// A node's heartbeat changes nothing of where pods belong.
+/// Whether a node change can affect where pods run; heartbeats cannot.
 fn moves_pods(change: &Change) -> bool {
     let (Some(old), Some(new)) = (&change.old, &change.new) else { return true };
     ["metadata.labels", "spec.taints"].iter().any(|field| old.at(field) != new.at(field))
 }
 
 impl Controller {
-    async fn bring(&self, key: &str) -> Result<Outcome> {
+    async fn sync(&self, key: &str) -> Result<Outcome> {
         let Some(set) = self.sets.get(key) else { return Ok(Outcome::Done) };
         if pods::is_terminating(&set) {
             return Ok(Outcome::Done);
@@ -78,39 +78,39 @@ impl Controller {
         let observed = Observed { set: &set, nodes: &nodes, fits: &fits, pods: &pods, hash: &hash, now };
         let plan = plan::plan(&observed, |node| self.wait(&set, node));
         let again = plan.again;
-        let result = self.carry_out(&set, plan, &hash, &mut pods).await;
+        let result = self.execute(&set, plan, &hash, &mut pods).await;
         let observed = Observed { set: &set, nodes: &nodes, fits: &fits, pods: &pods, hash: &hash, now };
         status::write(&self.control.client, SETS, &set, plan::status(&observed)).await?;
         result?;
         self.truncate(&set, &old, &pods).await?;
-        Ok(again.map_or(Outcome::Done, Outcome::Again))
+        Ok(again.map_or(Outcome::Done, Outcome::RequeueAfter))
     }
 
     async fn claim_pods(&self, set: &Tree) -> Result<Vec<Arc<Tree>>> {
         let claim = owner::claim(set, &family::label_selector(set), family::candidates(&self.pods, set));
-        owner::carry_out(&self.control.client, SETS, set, PODS.resource, claim).await
+        owner::execute(&self.control.client, SETS, set, PODS.resource, claim).await
     }
 
-    /// How long a node's failed pod has to stay, if it has to.
+    /// The remaining backoff for a failed pod on the node.
     fn wait(&self, set: &Tree, node: &str) -> Option<std::time::Duration> {
         let generation = set.int("status.observedGeneration").unwrap_or_default();
         let key = format!("{}/{generation}/{node}", set.str("metadata.uid"));
         self.backoff.lock().wait(&key, self.clock.now())
     }
 
-    /// Deletes and creates; `pods` become what is there afterwards.
-    async fn carry_out(&self, set: &Tree, plan: Plan, hash: &str, pods: &mut Vec<Arc<Tree>>) -> Result<()> {
-        plan.ended.iter().for_each(|ended| self.tell_ended(set, ended));
+    /// Deletes and creates pods; `pods` is updated to the result.
+    async fn execute(&self, set: &Tree, plan: Plan, hash: &str, pods: &mut Vec<Arc<Tree>>) -> Result<()> {
+        plan.ended.iter().for_each(|ended| self.record_ended(set, ended));
         let deleted = self.control.delete(set, &plan.delete).await;
         deleted.take_from(pods);
         pods.extend(deleted.ending);
-        let make = |at: usize| pod::make(set, &plan.create[at], hash);
-        let (made, error) = self.control.create(set, plan.create.len(), make).await;
+        let build = |at: usize| pod::build(set, &plan.create[at], hash);
+        let (made, error) = self.control.create(set, plan.create.len(), build).await;
         pods.extend(made);
         deleted.error.or(error).map_or(Ok(()), Err)
     }
 
-    fn tell_ended(&self, set: &Tree, ended: &Ended) {
+    fn record_ended(&self, set: &Tree, ended: &Ended) {
         let metadata = ended.pod.at("metadata");
         let (namespace, name, node) = (metadata.str("namespace"), metadata.str("name"), &ended.node);
         let recorder = &self.control.recorder;
@@ -126,7 +126,7 @@ impl Controller {
 }
 
 impl Reconcile for Controller {
-    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
-        Box::pin(async { unless_going(self.bring(key).await) })
+    fn reconcile<'a>(&'a self, key: &'a str) -> ReconcileFuture<'a> {
+        Box::pin(async { unless_going(self.sync(key).await) })
     }
 }

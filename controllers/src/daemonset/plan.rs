@@ -1,4 +1,4 @@
-//! Where a DaemonSet's pods have to be made and deleted, and what its status says.
+//! Plans which pods of a DaemonSet are created and deleted, and its status.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,22 +11,22 @@ use super::pod::{self, Fit};
 use crate::support::pods::{self, is_terminating};
 use crate::support::share::{self, Round};
 
-/// One look at an object makes or deletes no more than this.
+/// The maximum number of creations or deletions per sync.
 const BURST: usize = 250;
 
 pub struct Observed<'a> {
     pub set: &'a Tree,
     pub nodes: &'a [Arc<Tree>],
-    /// What the set means to each of the nodes.
+    /// Whether each node should run a pod.
     pub fits: &'a [Fit],
-    /// The set's own.
+    /// The pods controlled by the set.
     pub pods: &'a [Arc<Tree>],
-    /// The hash of the revision that all pods are to have.
+    /// The hash of the revision that pods are updated to.
     pub hash: &'a str,
     pub now: Timestamp,
 }
 
-/// What is told of a pod that has ended.
+/// An event about a finished pod.
 #[derive(Debug, PartialEq)]
 pub struct Ended {
     pub pod: Arc<Tree>,
@@ -36,20 +36,20 @@ pub struct Ended {
 
 #[derive(Debug, Default, PartialEq)]
 pub struct Plan {
-    /// The names of the nodes that lack a pod.
+    /// Names of the nodes that need a pod.
     pub create: Vec<String>,
     pub delete: Vec<Arc<Tree>>,
     pub ended: Vec<Ended>,
     pub again: Option<Duration>,
 }
 
-/// The pods of each node, the oldest first. Nodes without any are not in it.
+/// The pods of each node, oldest first. Nodes without pods are not included.
 pub type ByNode<'a> = BTreeMap<&'a str, Vec<&'a Arc<Tree>>>;
 
-/// The new pod of a node, and its old one.
+/// The new and the old pod of a node.
 type NewAndOld<'a> = (Option<&'a Arc<Tree>>, Option<&'a Arc<Tree>>);
 
-/// `wait` says how long the replacement of a pod that failed on a node has to wait.
+/// `wait` returns the remaining backoff for the replacement of a failed pod on a node.
 pub fn plan(observed: &Observed<'_>, wait: impl FnMut(&str) -> Option<Duration>) -> Plan {
     let mut plan = observed.manage(wait);
     let is_rolling = observed.set.str("spec.updateStrategy.type") == "RollingUpdate";
@@ -81,7 +81,7 @@ impl<'a> Observed<'a> {
         by_node
     }
 
-    /// One pod on each node that is to have one, none on the others.
+    /// One pod on each node that should run one, none on other nodes.
     fn manage(&self, mut wait: impl FnMut(&str) -> Option<Duration>) -> Plan {
         let mut plan = Plan::default();
         let mut by_node = self.by_node();
@@ -94,7 +94,7 @@ impl<'a> Observed<'a> {
                 Some(there) => plan.delete.extend(there.into_iter().filter(|there| !is_terminating(there)).cloned()),
             }
         }
-        // Of nodes that are gone: what has not been bound never will be; the rest the pod collector takes.
+        // Unscheduled pods of deleted nodes are deleted here; the pod garbage collector deletes the others.
         let homeless = by_node.into_values().flatten().filter(|there| there.str("spec.nodeName").is_empty());
         plan.delete.extend(homeless.filter(|there| !is_terminating(there)).cloned());
         plan
@@ -134,7 +134,7 @@ impl<'a> Observed<'a> {
             && self.set.str("spec.updateStrategy.type") == "RollingUpdate"
     }
 
-    /// A node may have an old pod and a new one, as long as the old one serves and the new one does not yet.
+    /// While surging, a node may have an old pod that is available and a new one that is not yet.
     fn beyond_surge(&self, running: &[&Arc<Tree>]) -> Vec<Arc<Tree>> {
         let (new, old): (Vec<&Arc<Tree>>, Vec<&Arc<Tree>>) =
             running.iter().partition(|there| there.map("metadata.labels").str(pod::HASH) == self.hash);
@@ -148,7 +148,7 @@ impl<'a> Observed<'a> {
         delete
     }
 
-    /// A share of the nodes that are to have a pod.
+    /// A number or percentage of the nodes that should run a pod.
     fn most(&self, field: &str, nodes: i64) -> Option<i64> {
         share::of(self.set.at("spec.updateStrategy.rollingUpdate").at(field), nodes, Round::Up)
     }
@@ -157,7 +157,7 @@ impl<'a> Observed<'a> {
         pods::is_available(there, self.set.int("spec.minReadySeconds").unwrap_or_default(), self.now.seconds)
     }
 
-    /// Replaces old pods; `manage` makes the new ones where they were.
+    /// Deletes old pods within `maxUnavailable`; `manage` creates their replacements.
     fn roll(&self, plan: &mut Plan) {
         let mut by_node = self.by_node();
         let wanted: Vec<&str> = self.wanted().map(|node| node.str("metadata.name")).collect();
@@ -178,7 +178,7 @@ impl<'a> Observed<'a> {
         self.nodes.iter().zip(self.fits).filter(|(_, fit)| fit.should_run).map(|(node, _)| node)
     }
 
-    /// What a node has: None where `manage` has to tidy up first.
+    /// The new and old pod of a node; None if `manage` must clean up first.
     fn on_node<'b>(&self, there: &[&'b Arc<Tree>]) -> Option<NewAndOld<'b>> {
         let living = there.iter().copied().filter(|there| !is_terminating(there));
         let (new, old): (Vec<&Arc<Tree>>, Vec<&Arc<Tree>>) =
@@ -192,7 +192,7 @@ impl<'a> Observed<'a> {
         for there in by_node.values() {
             match self.on_node(there) {
                 Some((Some(new), None)) => lost += i64::from(!self.is_available(new)),
-                // It does not serve: it may go at once, but its node is one that does not serve either way.
+                // An unavailable old pod may be replaced at once, but its node counts as unavailable either way.
                 Some((None, Some(old))) if !self.is_available(old) => {
                     lost += 1;
                     plan.delete.push(old.clone());
@@ -205,8 +205,8 @@ impl<'a> Observed<'a> {
         plan.delete.extend(candidates);
     }
 
-    /// A new pod comes before its old one goes. Who surges counts on all serving: an old pod where none should
-    /// be any more stays until there are enough elsewhere.
+    /// Creates a new pod before its old one is deleted. Old pods on nodes that should no longer run one stay until
+    /// enough pods are available elsewhere.
     fn roll_with_surge(&self, plan: &mut Plan, by_node: &ByNode<'_>, most: i64) {
         let (mut surging, mut serving) = (0, 0);
         let mut candidates = Vec::new();

@@ -1,4 +1,4 @@
-//! The pods of a DaemonSet: each is tied to its node, and stays there through what drives others away.
+//! Builds the pods of a DaemonSet: each is bound to its node by affinity and tolerates the node's taints.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ pub const HASH: &str = "controller-revision-hash";
 const GENERATION: &str = "pod-template-generation";
 pub const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
-/// Taints that the node agent and the node controllers set: a daemon is there to work in spite of them.
+/// Taints set by the kubelet and the node controllers, which daemon pods tolerate.
 const TOLERATED: [(&str, &str); 6] = [
     ("node.kubernetes.io/not-ready", "NoExecute"),
     ("node.kubernetes.io/unreachable", "NoExecute"),
@@ -19,11 +19,11 @@ const TOLERATED: [(&str, &str); 6] = [
     ("node.kubernetes.io/pid-pressure", "NoSchedule"),
     ("node.kubernetes.io/unschedulable", "NoSchedule"),
 ];
-/// A daemon on the host's network may be what the node's network waits for.
+/// A daemon pod on the host network may be what provides the node's network.
 const WITHOUT_NETWORK: (&str, &str) = ("node.kubernetes.io/network-unavailable", "NoSchedule");
 
-/// The pod for a node, of the revision with this hash.
-pub fn make(set: &Tree, node: &str, hash: &str) -> Tree {
+/// The pod for a node, with the hash of its revision.
+pub fn build(set: &Tree, node: &str, hash: &str) -> Tree {
     let mut pod = pods::from_template(set.at("spec.template"), set);
     let labels = pod.child("metadata.labels");
     if let Some(generation) = template_generation(set) {
@@ -50,7 +50,7 @@ fn tolerations(set: &Tree) -> Vec<Tree> {
             value && ["key", "operator", "effect"].iter().all(|field| there.str(field) == wanted.str(field))
         };
         match tolerations.iter_mut().find(|there| is_same(there)) {
-            // For how long somebody wanted it tolerated does not count.
+            // An existing `tolerationSeconds` is overridden.
             Some(there) => *there = wanted,
             None => tolerations.push(wanted),
         }
@@ -58,7 +58,7 @@ fn tolerations(set: &Tree) -> Vec<Tree> {
     tolerations
 }
 
-/// Whether a node is to have a pod, and whether one that is there may stay.
+/// Whether a node should run a pod, and whether an existing pod may continue to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fit {
     pub should_run: bool,
@@ -78,7 +78,7 @@ fn fit(spec: &Tree, tolerations: &[Tree], node: &Tree) -> Fit {
     Fit { should_run, may_stay: should_run || !nodes::is_repelled(tolerations, node, &["NoExecute"]) }
 }
 
-/// The node that a pod is on, or is meant for.
+/// The node that a pod is bound to or meant for.
 pub fn target(pod: &Tree) -> &str {
     let node = pod.str("spec.nodeName");
     if !node.is_empty() {

@@ -1,4 +1,4 @@
-//! Brings ReplicaSets to what a Deployment's template and strategy ask for.
+//! Reconciles the ReplicaSets of a Deployment with its template and strategy.
 
 mod plan;
 mod revision;
@@ -13,8 +13,8 @@ use api::Tree;
 use client::{Client, Clock, DeleteOptions, Error, Recorder, Resource, Result, Selection, Store, index};
 
 use crate::support::family::{self, Parent};
-use crate::support::{PODS, owner, pods, said, unless_going};
-use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
+use crate::support::{PODS, owner, pods, unless_going};
+use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 use plan::{Plan, Write};
 use rollback::Rollback;
 
@@ -38,7 +38,7 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     let queue = context.queue.clone();
     deployments.on_change(move |change| queue.add(change.key.clone()));
     PARENT.follow(&sets, deployments.store(), &context.queue);
-    // The end of a pod shows in its set, which counts those that are on their way out.
+    // A terminating pod is visible in the status of its ReplicaSet, so that pods need no handler.
     pods.index_by(index::CONTROLLER);
     Some(Box::new(Controller {
         deployments: deployments.store().clone(),
@@ -51,20 +51,20 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
 }
 
 impl Controller {
-    async fn bring(&self, key: &str) -> Result<Outcome> {
+    async fn sync(&self, key: &str) -> Result<Outcome> {
         let Some(deployment) = self.deployments.get(key) else { return Ok(Outcome::Done) };
         let claim = owner::claim(
             &deployment,
             &family::label_selector(&deployment),
             family::candidates(&self.sets, &deployment),
         );
-        let sets = owner::carry_out(&self.client, DEPLOYMENTS, &deployment, SETS, claim).await?;
+        let sets = owner::execute(&self.client, DEPLOYMENTS, &deployment, SETS, claim).await?;
         let old_pods_run = |new: Option<&Tree>| self.old_pods_run(&sets, new);
         let Plan { writes, again } = plan::plan(&deployment, &sets, old_pods_run, self.clock.now());
         for write in writes {
-            self.carry_out(&deployment, write).await?;
+            self.execute(&deployment, write).await?;
         }
-        Ok(again.map_or(Outcome::Done, Outcome::Again))
+        Ok(again.map_or(Outcome::Done, Outcome::RequeueAfter))
     }
 
     fn old_pods_run(&self, sets: &[Arc<Tree>], new: Option<&Tree>) -> bool {
@@ -74,7 +74,7 @@ impl Controller {
         old.flat_map(|uid| self.pods.find(index::CONTROLLER, &uid)).any(|pod| !pods::is_terminal(&pod))
     }
 
-    async fn carry_out(&self, deployment: &Tree, write: Write) -> Result<()> {
+    async fn execute(&self, deployment: &Tree, write: Write) -> Result<()> {
         let namespace = deployment.str("metadata.namespace");
         match write {
             Write::Create { set, event } => self.create(deployment, &set, event).await,
@@ -91,7 +91,7 @@ impl Controller {
                 }
             }
             Write::Rollback(rollback) => self.roll_back(deployment, rollback).await,
-            Write::Status(deployment) => self.tell(&deployment).await,
+            Write::Status(deployment) => self.update_status(&deployment).await,
         }
     }
 
@@ -102,25 +102,25 @@ impl Controller {
                 Ok(())
             }
             Err(error) if error.is_already_exists() => {
-                // Its name is another's: the next hash is made with one collision more.
-                self.tell(&plan::collided(deployment)).await?;
+                // The name is taken by another ReplicaSet: the next hash uses a higher collision count.
+                self.update_status(&plan::collided(deployment)).await?;
                 Err(error)
             }
             Err(error) if error.is_terminating() => Err(error),
             Err(error) => {
-                self.tell_failure(deployment, set, &error).await;
+                self.set_failure(deployment, set, &error).await;
                 Err(error)
             }
         }
     }
 
-    async fn tell_failure(&self, deployment: &Tree, set: &Tree, error: &Error) {
-        let message = format!("Failed to create new replica set {:?}: {}", set.str("metadata.name"), said(error));
-        let mut told = deployment.clone();
-        status::tell_failure(&mut told, &message, self.clock.now());
-        // What hinders the one may hinder the other; the next try tells both.
-        if told != *deployment {
-            let _ = self.tell(&told).await;
+    async fn set_failure(&self, deployment: &Tree, set: &Tree, error: &Error) {
+        let message = format!("Failed to create new replica set {:?}: {}", set.str("metadata.name"), error.message());
+        let mut failed = deployment.clone();
+        status::set_failure(&mut failed, &message, self.clock.now());
+        // The status update may fail for the same reason; the next reconcile repeats it.
+        if failed != *deployment {
+            let _ = self.update_status(&failed).await;
         }
         self.recorder.warning(deployment, "ReplicaSetCreateError", message);
     }
@@ -128,7 +128,7 @@ impl Controller {
     async fn roll_back(&self, deployment: &Tree, rollback: Rollback) -> Result<()> {
         let (namespace, name) = (deployment.str("metadata.namespace"), deployment.str("metadata.name"));
         self.client.update(DEPLOYMENTS, namespace, name, &rollback.deployment).await?;
-        rollback.note.tell(&self.recorder, deployment);
+        rollback.note.record(&self.recorder, deployment);
         Ok(())
     }
 
@@ -138,7 +138,7 @@ impl Controller {
         }
     }
 
-    async fn tell(&self, deployment: &Tree) -> Result<()> {
+    async fn update_status(&self, deployment: &Tree) -> Result<()> {
         let (namespace, name) = (deployment.str("metadata.namespace"), deployment.str("metadata.name"));
         match self.client.update_status(DEPLOYMENTS, namespace, name, deployment).await {
             Err(error) if error.is_not_found() => Ok(()),
@@ -148,7 +148,7 @@ impl Controller {
 }
 
 impl Reconcile for Controller {
-    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
-        Box::pin(async { unless_going(self.bring(key).await) })
+    fn reconcile<'a>(&'a self, key: &'a str) -> ReconcileFuture<'a> {
+        Box::pin(async { unless_going(self.sync(key).await) })
     }
 }

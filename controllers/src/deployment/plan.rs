@@ -1,4 +1,4 @@
-//! What a Deployment needs next: its sets made, sized and cleaned up, and its status told.
+//! Plans the next step of a Deployment: creates, scales and cleans up its ReplicaSets, and updates its status.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,10 +6,10 @@ use std::time::Duration;
 use api::Tree;
 use api::time::Timestamp;
 
-use super::work::{Fate, Set, Work};
+use super::work::{Set, SetChange, Work};
 use super::{revision, rollback, rollout, status};
 
-/// A write, in the order in which they are to be made.
+/// A write, in the order of execution.
 #[derive(Debug, PartialEq)]
 pub enum Write {
     Create {
@@ -24,7 +24,7 @@ pub enum Write {
         set: Tree,
     },
     Rollback(rollback::Rollback),
-    /// The Deployment's status, and its annotation with the revision.
+    /// The Deployment's status and its revision annotation.
     Status(Tree),
 }
 
@@ -34,7 +34,7 @@ pub struct Plan {
     pub again: Option<Duration>,
 }
 
-/// `old_pods_run` tells whether a pod of another set than the new one still runs.
+/// `old_pods_run` is whether a pod of an old ReplicaSet still runs.
 pub fn plan(
     deployment: &Tree,
     sets: &[Arc<Tree>],
@@ -44,14 +44,14 @@ pub fn plan(
     let mut work = Work::new(deployment, sets, now);
     let is_deleting = deployment.at("metadata").has("deletionTimestamp");
     if !is_deleting {
-        status::tell_paused(&mut work.deployment, now);
+        status::set_paused(&mut work.deployment, now);
     }
     if let Some(wished) = rollback::wished(deployment).filter(|_| !is_deleting && !deployment.bool("spec.paused")) {
         return Plan { writes: vec![Write::Rollback(rollback::plan(&work, wished))], again: None };
     }
     let found = revision::sync(&mut work);
     if found {
-        tell_new(&mut work, false);
+        set_new_progress(&mut work, false);
     }
     if is_deleting {
         let status = status::count(&work);
@@ -67,16 +67,16 @@ pub fn plan(
     }
     roll_out(&mut work, old_pods_run);
     if !found && work.new.is_some() {
-        tell_new(&mut work, true);
+        set_new_progress(&mut work, true);
     }
     let status = status::of_rollout(&work);
-    let again = status::look_again(deployment, &status, now);
+    let again = status::requeue_after(deployment, &status, now);
     Plan { writes: writes(work, deployment, status), again }
 }
 
-fn tell_new(work: &mut Work, is_made: bool) {
+fn set_new_progress(work: &mut Work, is_made: bool) {
     let name = work.new_set().map(|set| set.tree.str("metadata.name").to_string()).unwrap_or_default();
-    status::tell_new_set(&mut work.deployment, &name, is_made, work.now);
+    status::set_new_set_progress(&mut work.deployment, &name, is_made, work.now);
 }
 
 fn roll_out(work: &mut Work, old_pods_run: impl FnOnce(Option<&Tree>) -> bool) {
@@ -94,11 +94,11 @@ fn roll_out(work: &mut Work, old_pods_run: impl FnOnce(Option<&Tree>) -> bool) {
 fn writes(work: Work, deployment: &Tree, status: Tree) -> Vec<Write> {
     let mut changed = work.deployment;
     let mut writes: Vec<Write> = work.sets.into_iter().filter_map(write).collect();
-    // The new set first: it is what the others make room for.
+    // The new ReplicaSet is created before the old ones are scaled down.
     writes.sort_by_key(|write| !matches!(write, Write::Create { .. }));
     changed.set("status", status);
     let differs = |path: &str| changed.at(path) != deployment.at(path);
-    // What is written to a set brings the Deployment back at once: counts alone wait until then.
+    // Writes to a ReplicaSet requeue the Deployment: changes of counts alone can wait until then.
     let is_news = differs("metadata") || differs("status.conditions");
     if is_news || (writes.is_empty() && differs("status")) {
         writes.push(Write::Status(changed));
@@ -108,11 +108,11 @@ fn writes(work: Work, deployment: &Tree, status: Tree) -> Vec<Write> {
 
 fn write(set: Set) -> Option<Write> {
     let event = scaled(&set);
-    match set.fate {
-        Fate::Keep => None,
-        Fate::Create => Some(Write::Create { set: set.tree, event }),
-        Fate::Update => Some(Write::Update { set: set.tree, event }),
-        Fate::Delete => Some(Write::Delete { set: set.tree }),
+    match set.change {
+        SetChange::Keep => None,
+        SetChange::Create => Some(Write::Create { set: set.tree, event }),
+        SetChange::Update => Some(Write::Update { set: set.tree, event }),
+        SetChange::Delete => Some(Write::Delete { set: set.tree }),
     }
 }
 
@@ -126,7 +126,7 @@ fn scaled(set: &Set) -> Option<String> {
     Some(format!("Scaled {direction} replica set {} from {before} to {after}", set.tree.str("metadata.name")))
 }
 
-/// The Deployment's status once a set with the name of the new one turned out to be another's.
+/// The Deployment with a higher collision count, after the name of the new ReplicaSet was taken.
 pub fn collided(deployment: &Tree) -> Tree {
     let mut deployment = deployment.clone();
     let collisions = deployment.int("status.collisionCount").unwrap_or_default();

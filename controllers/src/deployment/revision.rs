@@ -1,8 +1,8 @@
-//! Revisions: which ReplicaSet has the Deployment's template, what it is called, and which number it has.
+//! Revisions: which ReplicaSet has the Deployment's template, its name, and its revision number.
 
 use api::{Tree, tree};
 
-use super::work::{Fate, Set, Work};
+use super::work::{Set, SetChange, Work};
 use crate::support::{hash, owner, same};
 
 pub const REVISION: &str = "deployment.kubernetes.io/revision";
@@ -10,7 +10,7 @@ const HISTORY: &str = "deployment.kubernetes.io/revision-history";
 pub const HASH: &str = "pod-template-hash";
 const HISTORY_LENGTH: usize = 2000;
 
-/// What belongs to a ReplicaSet or to the Deployment alone, and is not copied from one to the other.
+/// Annotations that are not copied between a Deployment and its ReplicaSets.
 pub const OWN: [&str; 6] = [
     "kubectl.kubernetes.io/last-applied-configuration",
     REVISION,
@@ -20,7 +20,7 @@ pub const OWN: [&str; 6] = [
     super::rollback::ROLLBACK_TO,
 ];
 
-/// Equal but for the hash.
+/// Whether two templates are equal except for the hash label.
 pub fn is_same_template(a: &Tree, b: &Tree) -> bool {
     let plain = |template: &Tree| {
         let mut template = template.clone();
@@ -34,12 +34,12 @@ pub fn of(object: &Tree) -> i64 {
     object.map("metadata.annotations").str(REVISION).parse().unwrap_or_default()
 }
 
-/// The number of a set with a new template, or with an old one that comes back.
+/// The revision of a ReplicaSet with a new template, or with an old one that is used again.
 fn next(work: &Work) -> i64 {
     work.old().iter().map(|at| of(&work.sets[*at].tree)).max().unwrap_or_default() + 1
 }
 
-/// Brings the new set's annotations and minReadySeconds up to the Deployment's. True where there is a new set.
+/// Updates annotations and minReadySeconds of the new ReplicaSet. Returns whether there is one.
 pub fn sync(work: &mut Work) -> bool {
     let Some(at) = work.new else { return false };
     let revision = next(work);
@@ -56,7 +56,7 @@ pub fn sync(work: &mut Work) -> bool {
     true
 }
 
-/// The set for a template that has none. It is given its size by the caller.
+/// Adds the ReplicaSet of a new template. The caller sets its size.
 pub fn create(work: &mut Work) {
     let deployment = &work.deployment;
     let hash = hash::of_template(deployment.at("spec.template"), deployment.int("status.collisionCount"));
@@ -90,18 +90,18 @@ fn annotate(deployment: &Tree, set: &mut Set, revision: i64) {
         set.annotate(key, value.as_str().unwrap_or(""));
     }
     let text = set.annotation(REVISION).to_string();
-    // A number that somebody has spoiled is left to them.
+    // An invalid revision number is left as it is.
     let Ok(old) = (if text.is_empty() { Ok(0) } else { text.parse::<i64>() }) else { return };
     if old >= revision {
         return;
     }
-    if !text.is_empty() && set.fate != Fate::Create {
+    if !text.is_empty() && set.change != SetChange::Create {
         remember(set, &text);
     }
     set.annotate(REVISION, &revision.to_string());
 }
 
-/// Numbers that the set had before, the oldest of which fall away when there are too many.
+/// Adds to the revision history of the ReplicaSet, dropping the oldest revisions if it is too long.
 fn remember(set: &mut Set, revision: &str) {
     let known = set.annotation(HISTORY).to_string();
     let mut numbers: Vec<&str> = known.split(',').filter(|number| !number.is_empty()).collect();
@@ -119,7 +119,7 @@ fn set_deployment(deployment: &mut Tree, revision: &str) {
     }
 }
 
-/// Old sets beyond the limit, the oldest revision first, once nothing is left of them.
+/// Deletes old ReplicaSets beyond `revisionHistoryLimit`, oldest revision first, once they have no pods.
 pub fn clean_up(work: &mut Work) {
     let Some(limit) = work.deployment.int("spec.revisionHistoryLimit").filter(|limit| *limit != i64::from(i32::MAX))
     else {
@@ -134,7 +134,7 @@ pub fn clean_up(work: &mut Work) {
         let seen = set.tree.int("status.observedGeneration").unwrap_or_default();
         let is_empty = set.tree.int("status.replicas").unwrap_or_default() == 0 && set.replicas() == 0;
         if is_empty && set.tree.int("metadata.generation").unwrap_or_default() <= seen {
-            set.fate = Fate::Delete;
+            set.change = SetChange::Delete;
         }
     }
 }

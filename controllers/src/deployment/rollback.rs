@@ -1,5 +1,5 @@
-//! Back to an older template, as clients of the oldest API ask for it: by an annotation with the revision.
-//! Newer ones write the template themselves.
+//! Rollback requested by the deprecated annotation of extensions/v1beta1. Newer clients write the template
+//! themselves.
 
 use api::Tree;
 
@@ -9,14 +9,14 @@ use crate::support::note::Note;
 
 pub const ROLLBACK_TO: &str = "deprecated.deployment.rollback.to";
 
-/// What is to be told, and the Deployment as it is to be written; the wish is gone in any case.
+/// The event, and the Deployment to write; the annotation is removed in any case.
 #[derive(Debug, PartialEq)]
 pub struct Rollback {
     pub deployment: Tree,
     pub note: Note,
 }
 
-/// The revision that is wished for; 0 is the one before the last.
+/// The requested revision; 0 is the previous one.
 pub fn wished(deployment: &Tree) -> Option<i64> {
     deployment.map("metadata.annotations").str(ROLLBACK_TO).parse().ok()
 }
@@ -52,7 +52,7 @@ fn last_but_one(work: &Work) -> i64 {
     revisions.iter().rev().nth(1).copied().unwrap_or_default()
 }
 
-/// The Deployment keeps what is its own, and takes the rest from the set.
+/// Copies the ReplicaSet's annotations except those that belong to the Deployment.
 fn take_annotations(deployment: &mut Tree, set: &Tree) {
     let is_own = |key: &str| revision::OWN.contains(&key);
     let annotations = deployment.child("metadata.annotations");

@@ -1,10 +1,10 @@
-//! The two ways from an old template to a new one, and the way of a new size.
+//! The strategies RollingUpdate and Recreate, and proportional scaling.
 
 use super::revision;
 use super::work::{DESIRED, MAX, Set, Work};
 
-/// Up with the new set as far as the surge allows, then down with the old ones as far as enough are
-/// available; one of both at a time. True where something was scaled.
+/// Scales the new ReplicaSet up as far as `maxSurge` allows, otherwise scales the old ones down as far as
+/// `maxUnavailable` allows. Returns whether something was scaled.
 pub fn roll(work: &mut Work) -> bool {
     if revision::sync(work) {
         return grow_new(work) || shrink_old(work);
@@ -46,7 +46,7 @@ fn shrink_old(work: &mut Work) -> bool {
     cleaned || scaled
 }
 
-/// Pods that do not serve go first: nothing is lost with them.
+/// Unavailable pods are removed first, since they serve no requests.
 fn drop_unhealthy(work: &mut Work, most: i64) -> bool {
     drop_from_old(work, most, |set| (set.replicas() - set.available()).max(0))
 }
@@ -69,7 +69,7 @@ fn drop_from_old(work: &mut Work, most: i64, of: impl Fn(&Set) -> i64) -> bool {
     dropped
 }
 
-/// All old pods are gone before the first new one comes.
+/// All old pods must be gone before the first new one is created.
 pub fn recreate(work: &mut Work, old_pods_run: bool) -> bool {
     let is_there = revision::sync(work);
     let mut scaled = false;
@@ -95,16 +95,16 @@ pub fn recreate(work: &mut Work, old_pods_run: bool) -> bool {
     false
 }
 
-/// Whether the Deployment has another size than when its sets were given theirs.
+/// Whether the Deployment was scaled since its ReplicaSets were sized.
 pub fn is_scaling(work: &Work) -> bool {
     let differs = |set: &Set| set.annotation(DESIRED).parse::<i64>().is_ok_and(|desired| desired != work.replicas());
     let active: Vec<&Set> = work.sets.iter().filter(|set| set.replicas() > 0).collect();
-    // Where all are to be recreated, the old ones go first, whatever the size.
+    // With Recreate, old pods are removed first regardless of the size.
     let has_shares = work.is_rolling() || active.len() <= 1;
     has_shares && active.into_iter().any(differs)
 }
 
-/// A new size, in the middle of a roll-out too: each set grows or shrinks by its share.
+/// Scales the ReplicaSets proportionally, also during a rollout.
 pub fn scale(work: &mut Work) {
     let active: Vec<usize> = (0..work.sets.len()).filter(|at| work.sets[*at].replicas() > 0).collect();
     let only = match active[..] {
@@ -113,7 +113,7 @@ pub fn scale(work: &mut Work) {
         _ => None,
     };
     if let Some(only) = only {
-        // It may have the size already, but not the annotations: without them it would be scaled forever.
+        // The size may be right already but not the annotations; without them scaling would repeat forever.
         let size = work.replicas();
         work.resize(only, size);
     } else if is_saturated(work) {
@@ -125,7 +125,7 @@ pub fn scale(work: &mut Work) {
     }
 }
 
-/// The new set has all it needs: the old ones can go.
+/// Whether the new ReplicaSet has all its pods available, so that old ones can be scaled down.
 fn is_saturated(work: &Work) -> bool {
     let wanted = work.replicas();
     work.new_set().is_some_and(|new| {
@@ -136,7 +136,7 @@ fn is_saturated(work: &Work) -> bool {
 fn scale_in_proportion(work: &mut Work, mut active: Vec<usize>) {
     let allowed = if work.replicas() > 0 { work.replicas() + work.max_surge() } else { 0 };
     let to_add = allowed - active.iter().map(|at| work.sets[*at].replicas()).sum::<i64>();
-    // The larger ones first; of equal ones the newer grows and the older shrinks.
+    // Larger ReplicaSets first; of equal ones the newer grows and the older shrinks.
     if to_add > 0 {
         active.reverse();
     }
@@ -148,14 +148,14 @@ fn scale_in_proportion(work: &mut Work, mut active: Vec<usize>) {
         sizes.push(work.sets[*at].replicas() + share);
         added += share;
     }
-    // What rounding left over goes to the largest.
+    // The rounding remainder goes to the largest ReplicaSet.
     if let Some(first) = sizes.first_mut() {
         *first = (*first + to_add - added).max(0);
     }
     active.into_iter().zip(sizes).for_each(|(at, size)| work.resize(at, size));
 }
 
-/// How many of `left` pods a set takes, or gives where they are too many.
+/// The number of the `left` pods that a ReplicaSet gains or loses.
 fn share_of(work: &Work, set: &Set, left: i64, to_add: i64) -> i64 {
     if left == 0 || to_add == 0 {
         return 0;
@@ -175,6 +175,6 @@ fn fraction(work: &Work, set: &Set) -> i64 {
         return 0;
     }
     let now = work.replicas() + work.max_surge();
-    // Rounded half away from zero; all of it is positive.
+    // Rounded half away from zero; all values are positive.
     (2 * size * now + before) / (2 * before) - size
 }

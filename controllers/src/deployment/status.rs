@@ -1,4 +1,4 @@
-//! What a Deployment says of itself.
+//! The status of a Deployment.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ const COMPLETE: &str = "NewReplicaSetAvailable";
 const TIMED_OUT: &str = "ProgressDeadlineExceeded";
 const PAUSED: &str = "DeploymentPaused";
 
-/// The counts, the generation, and whether enough pods are available.
+/// Replica counts, observed generation, and the Available condition.
 pub fn count(work: &Work) -> Tree {
     let sum = |field: &str| work.sets.iter().map(|set| of_status(&set.tree, field)).sum::<i64>();
     let available = work.available();
@@ -59,7 +59,7 @@ fn availability(enough: bool) -> Condition<'static> {
     }
 }
 
-/// Unknown where one of the sets does not say; one that is about to be made has none.
+/// None if a ReplicaSet does not report it; a ReplicaSet to be created has none.
 fn terminating(work: &Work) -> Option<i64> {
     let of = |set: &Set| {
         let is_made = set.tree.at("metadata").has("uid");
@@ -68,7 +68,7 @@ fn terminating(work: &Work) -> Option<i64> {
     work.sets.iter().map(of).sum()
 }
 
-/// The status of a roll-out: how far it has come, and whether it takes too long.
+/// The status of a rollout: its progress, and whether the progress deadline is exceeded.
 pub fn of_rollout(work: &Work) -> Tree {
     let mut status = count(work);
     let deployment = &work.deployment;
@@ -103,7 +103,7 @@ fn progress(work: &Work, status: &mut Tree, current: Option<&Tree>) {
     } else if is_progressing(&work.deployment, status) {
         let message = format!("{who} is progressing.");
         let mut condition = Condition::new(PROGRESSING, "True", "ReplicaSetUpdated", &message).tree(work.now);
-        // It is told anew each time, so that the deadline counts from the last progress.
+        // `lastUpdateTime` changes with each progress, so that the deadline counts from the last one.
         if let Some(since) = current.filter(|current| current.str("status") == "True") {
             condition.set("lastTransitionTime", since.str("lastTransitionTime"));
         }
@@ -144,19 +144,20 @@ fn due(deployment: &Tree, condition: &Tree) -> Option<Timestamp> {
     Some(Timestamp { seconds: since.seconds + deadline(deployment)?, nanos: since.nanos })
 }
 
-/// When to look again at a Deployment that nothing happens to: it may have run out of time by then.
-pub fn look_again(deployment: &Tree, status: &Tree, now: Timestamp) -> Option<Duration> {
+/// When the progress deadline must be checked again.
+pub fn requeue_after(deployment: &Tree, status: &Tree, now: Timestamp) -> Option<Duration> {
     let condition = find(status, PROGRESSING)?;
     if is_complete(deployment, status) || matches!(condition.str("reason"), COMPLETE | TIMED_OUT) {
         return None;
     }
     let left = due(deployment, condition)?.seconds - now.seconds;
-    // A second more than is left, since times are told in whole seconds.
+    // One second more than the remaining time, since timestamps have whole seconds.
     Some(Duration::from_secs(u64::try_from(left).unwrap_or_default() + 1))
 }
 
-/// Says that the Deployment is paused, or no longer is, so that its deadline does not run meanwhile.
-pub fn tell_paused(deployment: &mut Tree, now: Timestamp) {
+/// Sets the Progressing condition when the Deployment is paused or resumed, so that the deadline does not run while
+/// paused.
+pub fn set_paused(deployment: &mut Tree, now: Timestamp) {
     let reason = find(deployment.at("status"), PROGRESSING).map(|condition| condition.str("reason").to_string());
     let was_paused = reason.as_deref() == Some(PAUSED);
     let is_paused = deployment.bool("spec.paused");
@@ -171,8 +172,8 @@ pub fn tell_paused(deployment: &mut Tree, now: Timestamp) {
     set(deployment.child("status"), condition, now);
 }
 
-/// Says that the new set was made, or found.
-pub fn tell_new_set(deployment: &mut Tree, name: &str, is_made: bool, now: Timestamp) {
+/// Sets the Progressing condition when the new ReplicaSet was created or found.
+pub fn set_new_set_progress(deployment: &mut Tree, name: &str, is_made: bool, now: Timestamp) {
     let is_told = find(deployment.at("status"), PROGRESSING).is_some();
     if deadline(deployment).is_none() || (is_told && !is_made) {
         return;
@@ -182,8 +183,8 @@ pub fn tell_new_set(deployment: &mut Tree, name: &str, is_made: bool, now: Times
     set(deployment.child("status"), Condition::new(PROGRESSING, "True", reason, &message), now);
 }
 
-/// Says why the new set could not be made.
-pub fn tell_failure(deployment: &mut Tree, message: &str, now: Timestamp) {
+/// Sets the Progressing condition when the new ReplicaSet could not be created.
+pub fn set_failure(deployment: &mut Tree, message: &str, now: Timestamp) {
     if deadline(deployment).is_some() {
         set(deployment.child("status"), Condition::new(PROGRESSING, "False", "ReplicaSetCreateError", message), now);
     }
@@ -193,7 +194,7 @@ fn deadline(deployment: &Tree) -> Option<i64> {
     deployment.int("spec.progressDeadlineSeconds").filter(|seconds| *seconds != i64::from(i32::MAX))
 }
 
-/// What the new set says, or else any of them.
+/// The ReplicaFailure condition of the new ReplicaSet, or else of any.
 fn replica_failure(work: &Work) -> Option<Tree> {
     let mut sets = work.new_set().into_iter().chain(&work.sets);
     let failure = sets.find_map(|set| find(set.tree.at("status"), REPLICA_FAILURE))?;

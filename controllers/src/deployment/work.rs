@@ -1,5 +1,4 @@
-//! A Deployment and its ReplicaSets while it is decided about them. What is changed here is written
-//! afterwards, each object once.
+//! A Deployment and its ReplicaSets while a plan is made. Each changed object is written once afterwards.
 
 use std::sync::Arc;
 
@@ -14,15 +13,15 @@ pub const MAX: &str = "deployment.kubernetes.io/max-replicas";
 
 pub struct Work {
     pub deployment: Tree,
-    /// The oldest first.
+    /// Oldest first.
     pub sets: Vec<Set>,
-    /// The one that has the Deployment's template.
+    /// The ReplicaSet with the Deployment's template.
     pub new: Option<usize>,
     pub now: Timestamp,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
+pub enum SetChange {
     Keep,
     Create,
     Update,
@@ -31,15 +30,15 @@ pub enum Fate {
 
 pub struct Set {
     pub tree: Tree,
-    pub fate: Fate,
-    /// How many it was to have before it was decided.
+    pub change: SetChange,
+    /// The replica count before planning.
     pub before: i64,
 }
 
 impl Set {
     fn there(tree: Tree) -> Set {
         let before = replicas(&tree);
-        Set { tree, fate: Fate::Keep, before }
+        Set { tree, change: SetChange::Keep, before }
     }
 
     pub fn replicas(&self) -> i64 {
@@ -54,7 +53,7 @@ impl Set {
         self.tree.map("metadata.annotations").str(key)
     }
 
-    /// Sets an annotation; a set that had another value is written.
+    /// Sets an annotation and marks the ReplicaSet as changed if the value differs.
     pub fn annotate(&mut self, key: &str, value: &str) {
         if !self.tree.map("metadata.annotations").contains(key) || self.annotation(key) != value {
             self.tree.child("metadata.annotations").set(key, value);
@@ -63,8 +62,8 @@ impl Set {
     }
 
     pub fn touch(&mut self) {
-        if self.fate == Fate::Keep {
-            self.fate = Fate::Update;
+        if self.change == SetChange::Keep {
+            self.change = SetChange::Update;
         }
     }
 
@@ -86,17 +85,17 @@ impl Work {
         self.new.map(|at| &self.sets[at])
     }
 
-    /// The places of the sets with another template, the oldest first.
+    /// Indexes of the ReplicaSets with other templates, oldest first.
     pub fn old(&self) -> Vec<usize> {
         (0..self.sets.len()).filter(|at| Some(*at) != self.new).collect()
     }
 
     pub fn add_new(&mut self, tree: Tree) {
-        self.sets.push(Set { tree, fate: Fate::Create, before: 0 });
+        self.sets.push(Set { tree, change: SetChange::Create, before: 0 });
         self.new = Some(self.sets.len() - 1);
     }
 
-    /// How many pods all sets together are to have.
+    /// The sum of the replicas of all ReplicaSets.
     pub fn total(&self) -> i64 {
         self.sets.iter().map(Set::replicas).sum()
     }
@@ -121,7 +120,7 @@ impl Work {
         if self.is_rolling() { self.fenceposts().1.min(self.replicas()) } else { 0 }
     }
 
-    /// How many may be too many, and how many may be missing: never none of both, or nothing could move.
+    /// maxSurge and maxUnavailable; never both 0, since the rollout could not proceed.
     fn fenceposts(&self) -> (i64, i64) {
         let share = |field: &str, round| {
             share::of(self.deployment.at("spec.strategy.rollingUpdate").at(field), self.replicas(), round)
@@ -133,7 +132,7 @@ impl Work {
         }
     }
 
-    /// Gives a set its size, and the annotations that tell of the Deployment's.
+    /// Sets the size of a ReplicaSet and the annotations with the Deployment's size.
     pub fn resize(&mut self, at: usize, replicas: i64) {
         let (desired, max) = (self.replicas().to_string(), (self.replicas() + self.max_surge()).to_string());
         let set = &mut self.sets[at];
@@ -145,7 +144,7 @@ impl Work {
         set.annotate(MAX, &max);
     }
 
-    /// As `resize`, but a set that has the size already is left alone.
+    /// Like `resize`, but leaves a ReplicaSet that has the size unchanged.
     pub fn resize_if_other(&mut self, at: usize, replicas: i64) -> bool {
         let other = self.sets[at].replicas() != replicas;
         if other {

@@ -1,4 +1,4 @@
-//! Keeps the status of disruption budgets true, and takes back what was said of disruptions that did not come.
+//! Maintains the status of PodDisruptionBudgets, and clears stale DisruptionTarget conditions.
 
 mod plan;
 
@@ -12,22 +12,22 @@ use client::{Change, Key, Patch, Resource, Result, Selection, Store, index};
 use crate::support::kinds::Kinds;
 use crate::support::owner::controller_of;
 use crate::support::selecting::{SELECTOR, selecting, selector_of};
-use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
+use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 use plan::Stale;
 
 const BUDGETS: Resource = Resource::new("policy", "v1", "poddisruptionbudgets");
 const PODS: Resource = Resource::core("pods");
 const REPLICA_SETS: Resource = Resource::new("apps", "v1", "replicasets");
-/// What says how many pods it wants, by version and kind.
+/// The built-in scalable kinds, by apiVersion and kind.
 const SCALED: [(&str, &str, Resource); 4] = [
     ("v1", "ReplicationController", Resource::core("replicationcontrollers")),
     ("apps/v1", "Deployment", Resource::new("apps", "v1", "deployments")),
     ("apps/v1", "ReplicaSet", REPLICA_SETS),
     ("apps/v1", "StatefulSet", Resource::new("apps", "v1", "statefulsets")),
 ];
-/// Before the key of a pod that is said to be disrupted.
+/// Prefix of the keys of pods with a DisruptionTarget condition.
 const POD: &str = "pod:";
-/// Changes of pods are gathered for so long, so that a budget with many costs few looks.
+/// Pod changes are batched for this long, so that a budget with many pods is reconciled less often.
 const GATHER: Duration = Duration::from_millis(50);
 
 struct Controller {
@@ -58,7 +58,7 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     Some(Box::new(Controller { budgets, pods, scaled, kinds: Kinds::default(), context }))
 }
 
-/// The budgets that a pod belongs to, and those that it has left.
+/// The budgets that match the pod now or matched it before.
 fn keys(budgets: &Store, change: &Change) -> BTreeSet<Key> {
     let pods = [change.old.as_deref(), change.new.as_deref()];
     pods.into_iter().flatten().flat_map(|pod| selecting(budgets, pod)).collect()
@@ -69,9 +69,9 @@ fn is_disrupted(pod: &Tree) -> bool {
 }
 
 impl Controller {
-    async fn bring(&self, key: &str) -> Result<Outcome> {
+    async fn sync(&self, key: &str) -> Result<Outcome> {
         if let Some(pod) = key.strip_prefix(POD) {
-            return self.bring_pod(pod).await;
+            return self.sync_pod(pod).await;
         }
         let Some(budget) = self.budgets.get(key) else { return Ok(Outcome::Done) };
         let pods = self.pods.select(budget.str("metadata.namespace"), &selector_of(&budget));
@@ -85,9 +85,9 @@ impl Controller {
                 if plan::needs_scale(&budget) && pods.iter().any(|pod| controller_of(pod).is_none()) {
                     self.context.recorder.warning(&budget, "UnmanagedPods", plan::unmanaged(&budget));
                 }
-                self.tell_not_deleted(&budget, &plan.not_deleted);
+                self.record_not_deleted(&budget, &plan.not_deleted);
                 self.write(&budget, plan.status).await?;
-                Ok(plan.again.map_or(Outcome::Done, Outcome::Again))
+                Ok(plan.again.map_or(Outcome::Done, Outcome::RequeueAfter))
             }
             Err(why) => {
                 let text = format!("Failed to calculate the number of expected pods: {why}");
@@ -98,7 +98,7 @@ impl Controller {
         }
     }
 
-    fn tell_not_deleted(&self, budget: &Tree, pods: &[Arc<Tree>]) {
+    fn record_not_deleted(&self, budget: &Tree, pods: &[Arc<Tree>]) {
         let (namespace, name) = (budget.str("metadata.namespace"), budget.str("metadata.name"));
         for pod in pods {
             let text = format!("Pod was expected by PDB {namespace}/{name} to be deleted but it wasn't");
@@ -106,7 +106,7 @@ impl Controller {
         }
     }
 
-    /// An equal status is not written.
+    /// An unchanged status is not written.
     async fn write(&self, budget: &Tree, status: Tree) -> Result<()> {
         if *budget.at("status") == status {
             return Ok(());
@@ -117,7 +117,7 @@ impl Controller {
         self.context.client.update_status(BUDGETS, namespace, name, &changed).await.map(|_| ())
     }
 
-    /// How many pods the controllers of these want together; pods that nothing controls are not counted.
+    /// The total scale of the pods' controllers; pods without a controller are not counted.
     async fn scale(&self, pods: &[Arc<Tree>]) -> Result<std::result::Result<i64, String>> {
         let mut scales: BTreeMap<String, i64> = BTreeMap::new();
         let mut seen = BTreeSet::new();
@@ -139,7 +139,7 @@ impl Controller {
         Ok(Ok(scales.values().sum()))
     }
 
-    /// Of a set that a deployment controls, the deployment's word counts.
+    /// The scale of a built-in controller; for a ReplicaSet of a Deployment, that of the Deployment.
     fn scale_in_memory(&self, namespace: &str, reference: &Tree) -> Option<(String, i64)> {
         let at = SCALED.iter().position(|(_, kind, resource)| {
             let group = reference.str("apiVersion").split_once('/').map_or("", |(group, _)| group);
@@ -157,7 +157,7 @@ impl Controller {
         Some((object.str("metadata.uid").to_string(), object.int("spec.replicas").unwrap_or(1)))
     }
 
-    /// Anything that has a scale says so itself.
+    /// The scale of any other controller, from its scale subresource.
     async fn scale_of_other(
         &self,
         namespace: &str,
@@ -181,11 +181,11 @@ impl Controller {
         }
     }
 
-    async fn bring_pod(&self, key: &str) -> Result<Outcome> {
+    async fn sync_pod(&self, key: &str) -> Result<Outcome> {
         let Some(pod) = self.pods.get(key) else { return Ok(Outcome::Done) };
         match plan::stale(&pod, self.context.clock.now()) {
             Stale::No => Ok(Outcome::Done),
-            Stale::Wait(left) => Ok(Outcome::Again(left)),
+            Stale::Wait(left) => Ok(Outcome::RequeueAfter(left)),
             Stale::Patch(patch) => {
                 let (namespace, name) = client::split(key);
                 match self.context.client.patch(PODS, namespace, name, "status", Patch::Strategic(&patch)).await {
@@ -198,7 +198,7 @@ impl Controller {
 }
 
 impl Reconcile for Controller {
-    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
-        Box::pin(self.bring(key))
+    fn reconcile<'a>(&'a self, key: &'a str) -> ReconcileFuture<'a> {
+        Box::pin(self.sync(key))
     }
 }

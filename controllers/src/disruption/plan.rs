@@ -1,4 +1,4 @@
-//! How many pods of a budget may be disrupted now.
+//! Computes how many pods of a budget may be disrupted now.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,38 +10,38 @@ use api::{Tree, list, tree};
 use crate::support::clock::until;
 use crate::support::pods::is_ready;
 
-/// For so long an eviction is believed to end in a deletion, and a pod to be about to be disrupted.
+/// How long a granted eviction is expected to end in a deletion, and a DisruptionTarget condition to be valid.
 const TIMEOUT_SECONDS: i64 = 120;
 
-/// How many pods the controllers of a budget's pods want.
+/// The total scale of the controllers of a budget's pods.
 pub type Scale = Result<i64, String>;
 
 #[derive(Debug, PartialEq)]
 pub struct Plan {
     pub status: Tree,
     pub again: Option<Duration>,
-    /// Pods that should have been deleted and were not.
+    /// Pods that were evicted but not deleted in time.
     pub not_deleted: Vec<Arc<Tree>>,
 }
 
-/// Whether the number of pods that are wanted depends on what controls them.
+/// Whether the expected pod count depends on the scale of the pods' controllers.
 pub fn needs_scale(budget: &Tree) -> bool {
     let spec = budget.at("spec");
     spec.has("maxUnavailable") || spec.at("minAvailable").as_str().is_some()
 }
 
-/// What is told of pods that nothing controls, where what controls them would have to be known.
+/// The message about pods without a controller where the scale is required.
 pub fn unmanaged(budget: &Tree) -> String {
     format!(
         "Pods selected by this PodDisruptionBudget (selector: {}) were found to be unmanaged. As a result, the status \
          of the PDB cannot be calculated correctly, which may result in undefined behavior. To account for these pods \
          please set \".spec.minAvailable\" field of the PDB to an integer value.",
-        shown(budget.at("spec.selector"))
+        selector_text(budget.at("spec.selector"))
     )
 }
 
-/// A selector in the form in which upstream's messages have it.
-fn shown(selector: &Tree) -> String {
+/// A selector as upstream's messages print it.
+fn selector_text(selector: &Tree) -> String {
     let mut labels: Vec<(&str, &Tree)> = selector.map("matchLabels").iter().collect();
     labels.sort_by_key(|(key, _)| *key);
     let label = |(key, value): &(&str, &Tree)| format!("{key}: {},", value.as_str().unwrap_or_default());
@@ -58,7 +58,7 @@ fn shown(selector: &Tree) -> String {
     )
 }
 
-/// `scale` is asked only where it is needed.
+/// `scale` is only called if it is needed.
 pub fn plan(budget: &Tree, pods: &[Arc<Tree>], scale: impl FnOnce() -> Scale, now: Timestamp) -> Result<Plan, String> {
     let (expected, desired) = expectations(budget, pods.len() as i64, scale)?;
     let mut status = budget.at("status").clone();
@@ -85,7 +85,7 @@ pub fn plan(budget: &Tree, pods: &[Arc<Tree>], scale: impl FnOnce() -> Scale, no
     Ok(Plan { status, again, not_deleted })
 }
 
-/// Where nothing can be said, nothing may be disrupted.
+/// If the computation fails, no disruption is allowed.
 pub fn fail(budget: &Tree, why: &str, now: Timestamp) -> Tree {
     let mut status = budget.at("status").clone();
     status.set("disruptionsAllowed", 0);
@@ -93,7 +93,7 @@ pub fn fail(budget: &Tree, why: &str, now: Timestamp) -> Tree {
     status
 }
 
-/// Takes down the condition and which generation it is of.
+/// Sets the condition and the observed generation.
 fn observe(status: &mut Tree, budget: &Tree, allowed: bool, (reason, message): (&str, &str), now: Timestamp) {
     let generation = budget.int("metadata.generation").unwrap_or(0);
     let state = if allowed { "True" } else { "False" };
@@ -115,7 +115,7 @@ fn observe(status: &mut Tree, budget: &Tree, allowed: bool, (reason, message): (
     status.set("observedGeneration", generation);
 }
 
-/// How many pods there should be, and how many of them healthy.
+/// The expected pod count, and the desired number of healthy pods.
 fn expectations(budget: &Tree, count: i64, scale: impl FnOnce() -> Scale) -> Result<(i64, i64), String> {
     let spec = budget.at("spec");
     if spec.has("maxUnavailable") {
@@ -132,7 +132,7 @@ fn expectations(budget: &Tree, count: i64, scale: impl FnOnce() -> Scale) -> Res
     }
 }
 
-/// A number, or a share of the whole, rounded up.
+/// A number, or a percentage of `whole`, rounded up.
 fn scaled(value: &Tree, whole: i64) -> Result<i64, String> {
     if let Some(number) = value.as_int() {
         return Ok(number);
@@ -144,7 +144,7 @@ fn scaled(value: &Tree, whole: i64) -> Result<i64, String> {
 
 type Disrupted<'a> = (BTreeMap<&'a str, &'a str>, Option<Duration>, Vec<Arc<Tree>>);
 
-/// The evictions that were granted and whose pods are still there.
+/// Granted evictions whose pods still exist.
 fn disrupted<'a>(status: &'a Tree, pods: &[Arc<Tree>], now: Timestamp) -> Disrupted<'a> {
     let mut kept = BTreeMap::new();
     let mut again: Option<Duration> = None;
@@ -168,16 +168,16 @@ fn disrupted<'a>(status: &'a Tree, pods: &[Arc<Tree>], now: Timestamp) -> Disrup
     (kept, again, not_deleted)
 }
 
-/// What becomes of a pod that is said to be disrupted.
+/// Whether a DisruptionTarget condition is stale.
 #[derive(Debug, PartialEq)]
 pub enum Stale {
     No,
     Wait(Duration),
-    /// It was not: the change of its status.
+    /// It is: the patch that clears it.
     Patch(Tree),
 }
 
-/// A kubelet takes its time, so what it says never grows stale.
+/// Conditions set by a kubelet never become stale, since it may take long.
 pub fn stale(pod: &Tree, now: Timestamp) -> Stale {
     let ended = matches!(pod.str("status.phase"), "Succeeded" | "Failed");
     let said = pod.list("status.conditions").iter().find(|condition| {
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn budgets_are_counted() {
+    fn computes_budget_status() {
         let pods = [pod("a", true), pod("b", true), pod("c", true), pod("d", false)];
         check(r#""minAvailable":1"#, &pods, 0, [4, 1, 3, 2]);
         check(r#""minAvailable":1"#, &pods[3..], 0, [1, 1, 0, 0]);
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_evicted_is_not_healthy_until_its_time_is_over() {
+    fn evicted_pods_are_unhealthy_until_the_timeout() {
         let status =
             r#""disruptedPods":{"a":"1970-01-01T00:16:00Z","b":"1970-01-01T00:10:00Z","gone":"1970-01-01T00:16:00Z"}"#;
         let pods = [pod("a", true), pod("b", true)];
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn an_equal_status_stays_equal() {
+    fn unchanged_status_is_equal() {
         let mut budget = budget(r#""minAvailable":1"#, "");
         let first = plan(&budget, &[pod("a", true)], || Ok(0), NOW).expect("a plan").status;
         budget.set("status", first.clone());
@@ -270,14 +270,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_where_the_scale_is_unknown() {
+    fn fails_if_the_scale_is_unknown() {
         let found = plan(&budget(r#""maxUnavailable":1"#, ""), &[], || Err("why".to_string()), NOW);
         assert_eq!(found, Err("why".to_string()));
         assert!(needs_scale(&budget(r#""minAvailable":"5%""#, "")) && !needs_scale(&budget(r#""minAvailable":5"#, "")));
     }
 
     #[test]
-    fn a_disruption_that_does_not_come_is_taken_back() {
+    fn clears_stale_disruption_targets() {
         let check = |pod: &str, want: &str| {
             let condition = r#""type":"DisruptionTarget","status":"True""#;
             let json = pod.replace("TARGET", condition);
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn selectors_are_shown_as_upstream_does() {
+    fn prints_selectors_like_upstream() {
         let spec = r#""selector":{"matchLabels":{"b":"2","a":"1"},
             "matchExpressions":[{"key":"k","operator":"In","values":["x","y"]}]}"#;
         let text = unmanaged(&budget(spec, ""));

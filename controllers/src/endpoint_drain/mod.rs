@@ -1,6 +1,6 @@
-//! Tells pods that end when no service proxy sends requests to them any more, so that their containers are not told
-//! to end before that. Proxies confirm on their Nodes what they have carried out; agents see their own pods alone,
-//! and hear of it by a condition of these. Where no proxy confirms, nothing is written.
+//! Tells terminating pods when no service proxy sends them requests any more, so that kubelets stop containers only
+//! after that. Proxies record on their Nodes which EndpointSlice revision they have applied; kubelets, which only see
+//! their own pods, learn of it by a pod condition. Nothing is written if no proxy confirms.
 
 mod plan;
 
@@ -12,12 +12,12 @@ use client::{Change, Index, Key, Patch, Queue, Resource, Result, Selection, Stor
 use stdx::sync::Mutex;
 
 use crate::support::slices::SLICES;
-use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
+use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 use plan::View;
 
 const PODS: Resource = Resource::core("pods");
 const NODES: Resource = Resource::core("nodes");
-/// Slices by `NAMESPACE/NAME` of the pods in them.
+/// EndpointSlices by `NAMESPACE/NAME` of their pods.
 const BY_POD: Index =
     Index { name: "pod", values: |slice| plan::standings(slice).into_iter().map(|(key, _)| key).collect() };
 
@@ -30,14 +30,13 @@ struct Controller {
 
 #[derive(Default)]
 struct State {
-    /// What proxies have carried out, by their nodes.
+    /// The applied revision of each node's proxy.
     applied: BTreeMap<Key, u64>,
-    /// From which revision on no slice names a pod that ends, by the pod's key and with its uid.
+    /// The revision from which no slice contains a terminating pod, with the pod's uid, by pod key.
     left: BTreeMap<Key, (String, u64)>,
-    /// From which revision on a slice does not name a pod that it has named, by the pod's key; the highest there is
-    /// where nobody saw when that was.
+    /// The revision at which a pod was removed from a slice, by pod key; u64::MAX if the removal was not observed.
     dropped: BTreeMap<Key, u64>,
-    /// The newest revision of a slice that was seen: what a proxy that has seen all of them has too.
+    /// The newest revision of any slice, which a proxy that is up to date has applied.
     newest: u64,
 }
 
@@ -64,21 +63,21 @@ fn pod_changed(queue: &Queue, state: &Mutex<State>, change: &Change) {
             state.dropped.remove(&change.key);
         }
         Some(pod) if pod.at("metadata").has("deletionTimestamp") => {
-            // Where nobody confirms, what was said before is taken back by the reconcile.
+            // If no proxy confirms, the reconcile removes existing conditions.
             queue.add(change.key.clone());
         }
         Some(_) => {}
     }
 }
 
-/// Those of which the slice says something else than before.
+/// Queues the pods whose state in the slice has changed.
 fn slice_changed(queue: &Queue, state: &Mutex<State>, is_there: impl Fn(&str) -> bool, change: &Change) {
     let seen = |slice: Option<&Tree>| -> BTreeSet<(String, bool)> {
         slice.map(plan::standings).unwrap_or_default().into_iter().collect()
     };
     let (old, new) = (change.old.as_deref(), change.new.as_deref());
     let mut state = state.lock();
-    // What a slice said last is not what a proxy has to have seen of its deletion.
+    // The revision of a deletion is higher than that of the slice's last state.
     let revision = new.and_then(revision_of).or(change.deleted_at);
     state.newest = state.newest.max(revision.or_else(|| old.and_then(revision_of)).unwrap_or(0));
     let named = |slice: Option<&Tree>| -> BTreeSet<String> { seen(slice).into_iter().map(|(key, _)| key).collect() };
@@ -111,7 +110,7 @@ fn node_changed(queue: &Queue, state: &Mutex<State>, slices: &Store, change: &Ch
 }
 
 impl Controller {
-    async fn bring(&self, key: &str) -> Result<Outcome> {
+    async fn sync(&self, key: &str) -> Result<Outcome> {
         let Some(pod) = self.pods.get(key) else { return Ok(Outcome::Done) };
         let Some(condition) = plan::plan(&pod, self.view(&pod, key), self.context.clock.now()) else {
             return Ok(Outcome::Done);
@@ -122,7 +121,7 @@ impl Controller {
         };
         let (namespace, name) = split(key);
         match self.context.client.patch(PODS, namespace, name, "status", Patch::Strategic(&patch)).await {
-            // It is gone, or another has its name.
+            // The pod was deleted or replaced by another one of the same name.
             Err(error) if error.is_not_found() || error.is_conflict() => Ok(Outcome::Done),
             result => result.map(|_| Outcome::Done),
         }
@@ -139,7 +138,7 @@ impl Controller {
         let left_at = (ends && !in_rotation).then(|| {
             let uid = pod.str("metadata.uid");
             let left = state.left.entry(key_of(pod)).or_insert_with(|| (uid.to_string(), newest));
-            // Another of its name has begun anew.
+            // Another pod of the same name.
             if left.0 != uid {
                 *left = (uid.to_string(), newest);
             }
@@ -150,8 +149,8 @@ impl Controller {
 }
 
 impl Reconcile for Controller {
-    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
-        Box::pin(self.bring(key))
+    fn reconcile<'a>(&'a self, key: &'a str) -> ReconcileFuture<'a> {
+        Box::pin(self.sync(key))
     }
 }
 
@@ -167,8 +166,8 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_that_is_gone_counts_from_its_deletion_on() {
-        // What the slice became, when it was seen to go; from when on it does not name the pod.
+    fn deleted_slices_count_from_their_deletion() {
+        // The new endpoints of the slice, the revision of its deletion, and the expected revision for the pod.
         type Case<'a> = (Option<&'a [&'a str]>, Option<u64>, Option<u64>);
         let cases: [Case<'_>; 4] = [
             (Some(&["web", "other"]), None, None),

@@ -1,23 +1,23 @@
-//! What a pod is told of its place in the rotation of service proxies. A pod that answers for a service is told that
-//! it does; one that ends is told once no proxy sends anything to it any more.
+//! Decides the OutOfRotation condition of a pod: False while it is an endpoint of a service, True once no proxy sends
+//! it requests any more.
 
 use api::time::{Timestamp, format_seconds};
 use api::{Tree, tree};
 
 use crate::support::conditions;
 
-/// False while proxies may send requests to the pod, True once none does any more.
+/// False while proxies may send requests to the pod, True once no proxy does.
 pub const OUT_OF_ROTATION: &str = "tiphys.io/OutOfRotation";
-/// On the Node of a proxy that confirms: the highest resourceVersion of EndpointSlices that it has carried out.
+/// On the Node of a confirming proxy: the highest resourceVersion of EndpointSlices that it has applied.
 pub const APPLIED: &str = "tiphys.io/endpoints-applied";
 
-/// What a node's proxy has carried out; None where it does not confirm, or its node is not there to.
+/// The revision applied by the node's proxy; None if it does not confirm or the node is not ready.
 pub fn applied(node: &Tree) -> Option<u64> {
     let applied = node.map("metadata.annotations").str(APPLIED).parse().ok();
     applied.filter(|_| conditions::is_true(node, "Ready"))
 }
 
-/// The pods of a slice's endpoints as `NAMESPACE/NAME`, and whether proxies send requests to them.
+/// The pods of a slice as `NAMESPACE/NAME`, and whether proxies send them requests.
 pub fn standings(slice: &Tree) -> Vec<(String, bool)> {
     let one = |endpoint: &Tree| {
         let target = endpoint.at("targetRef");
@@ -31,25 +31,25 @@ pub fn standings(slice: &Tree) -> Vec<(String, bool)> {
     slice.list("endpoints").iter().filter_map(one).collect()
 }
 
-/// An endpoint that ends counts as told of, even where its service sends requests to everybody.
+/// A terminating endpoint is out of rotation even if its service publishes not-ready addresses.
 fn is_in_rotation(endpoint: &Tree) -> bool {
     let conditions = endpoint.at("conditions");
     let is_ready = conditions.get("ready").and_then(Tree::as_bool).unwrap_or(true);
     is_ready && !conditions.bool("terminating")
 }
 
-/// What is known of a pod's place.
+/// The observed state of a pod's endpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct View {
-    /// A slice says that requests may be sent to it.
+    /// Whether a slice lists the pod as serving.
     pub in_rotation: bool,
-    /// From which revision on all slices say otherwise; None while one does not.
+    /// The revision from which no slice lists the pod as serving; None while one does.
     pub left_at: Option<u64>,
-    /// What the slowest proxy has carried out; None where none confirms.
+    /// The lowest revision applied by a proxy; None if no proxy confirms.
     pub applied: Option<u64>,
 }
 
-/// The condition to be written; None where there is nothing to tell.
+/// The condition to write; None if nothing changes.
 pub fn plan(pod: &Tree, view: View, now: Timestamp) -> Option<Tree> {
     let said = conditions::get(pod, OUT_OF_ROTATION).map_or("", |condition| condition.str("status"));
     if !pod.at("metadata").has("deletionTimestamp") {
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn endpoints_say_who_is_in_rotation() {
+    fn endpoint_conditions_decide_rotation() {
         let slice = read(
             "
 metadata: {namespace: a}
@@ -102,7 +102,7 @@ endpoints:
     }
 
     #[test]
-    fn only_nodes_that_are_there_and_confirm_count() {
+    fn ignores_nodes_that_do_not_confirm() {
         let node = |value: &str, ready: &str| {
             let text = format!(
                 "{{metadata: {{annotations: {{{APPLIED}: {value:?}}}}}, status: {{conditions: [{{type: Ready, status: {ready:?}}}]}}}}"
@@ -114,7 +114,7 @@ endpoints:
     }
 
     #[test]
-    fn a_pod_is_told_when_it_begins_and_when_all_have_confirmed() {
+    fn sets_condition_when_serving_and_when_all_proxies_confirmed() {
         let pod = |deleted: bool, said: &str| {
             let meta = if deleted { "deletionTimestamp: x" } else { "name: p" };
             let said = match said {
@@ -123,7 +123,7 @@ endpoints:
             };
             read(&format!("{{metadata: {{{meta}}}, status: {{conditions: [{said}]}}}}"))
         };
-        // Deleted, what was said, in rotation, left at, applied; what is told.
+        // Deleted, current condition, in rotation, left at, applied; expected condition.
         let cases = [
             (false, "", true, None, Some(3), "False ProxiesConfirm"),
             (false, "", true, None, None, ""),

@@ -1,4 +1,4 @@
-//! Keeps the Endpoints of services that choose pods.
+//! Maintains the Endpoints of services with a selector.
 
 mod plan;
 
@@ -9,9 +9,9 @@ use api::Tree;
 use client::{Client, DeleteOptions, Recorder, Resource, Result, Selection, Store, split};
 use stdx::sync::{Mutex, MutexGuard};
 
-use crate::support::own::Own;
+use crate::support::own_writes::OwnWrites;
 use crate::support::serving::{self, SERVICES, Served, Triggers};
-use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
+use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 use plan::Plan;
 
 const RESOURCE: Resource = Resource::core("endpoints");
@@ -23,16 +23,16 @@ struct Controller {
     endpoints: Arc<Store>,
     client: Client,
     recorder: Recorder,
-    own: Arc<Own>,
+    own: Arc<OwnWrites>,
     triggers: Mutex<BTreeMap<String, Triggers>>,
 }
 
 pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     let batch = context.options.endpoint_updates_batch_period;
     let pods = serving::follow(setup, context, batch);
-    let own = Arc::new(Own::default());
+    let own = Arc::new(OwnWrites::default());
     let (queue, known) = (context.queue.clone(), own.clone());
-    // What is ours is put right and, without a service, cleaned up; what a user has made is left alone.
+    // Our own objects are corrected and deleted with their service; user-created ones are left alone.
     setup.informer(ENDPOINTS).on_change(move |change| {
         let mut seen = [change.old.as_deref(), change.new.as_deref()].into_iter().flatten();
         if !known.is_own(change) && seen.any(plan::is_ours) {
@@ -51,7 +51,7 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
 }
 
 impl Controller {
-    async fn bring(&self, key: &str) -> Result<Outcome> {
+    async fn sync(&self, key: &str) -> Result<Outcome> {
         let there = self.endpoints.get(key);
         let Some(service) = self.services.get(key) else {
             self.triggers().remove(key);
@@ -70,10 +70,10 @@ impl Controller {
         };
         match result {
             (Ok(written), ..) => self.own.note(&written),
-            // A namespace that goes takes nothing new.
+            // A terminating namespace rejects creates.
             (Err(error), _, true) if error.is_terminating() => {}
             (Err(error), object, is_new) => {
-                self.tell_failure(&object, key, is_new, &error);
+                self.record_failure(&object, key, is_new, &error);
                 return Err(error);
             }
         }
@@ -92,7 +92,7 @@ impl Controller {
         }
     }
 
-    fn tell_failure(&self, object: &Tree, key: &str, is_new: bool, error: &client::Error) {
+    fn record_failure(&self, object: &Tree, key: &str, is_new: bool, error: &client::Error) {
         if error.is_conflict() {
             return;
         }
@@ -109,7 +109,7 @@ impl Controller {
 }
 
 impl Reconcile for Controller {
-    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
-        Box::pin(self.bring(key))
+    fn reconcile<'a>(&'a self, key: &'a str) -> ReconcileFuture<'a> {
+        Box::pin(self.sync(key))
     }
 }

@@ -1,4 +1,4 @@
-//! The Endpoints of a service: its pods' addresses, those together that serve the same ports.
+//! The Endpoints of a service: addresses grouped into subsets by their ports.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::support::slices::{HEADLESS, LAST_TRIGGER};
 const MANAGED_BY: &str = "endpoints.kubernetes.io/managed-by";
 const MANAGER: &str = "endpoint-controller";
 const OVER_CAPACITY: &str = "endpoints.kubernetes.io/over-capacity";
-/// What one object can hold; EndpointSlices have the rest.
+/// The capacity of one object; EndpointSlices contain the rest.
 const MAX_ADDRESSES: usize = 1000;
 
 pub fn is_ours(endpoints: &Tree) -> bool {
@@ -25,7 +25,7 @@ pub enum Plan {
     Update(Tree),
 }
 
-/// What should stand there for a service that selects pods.
+/// The desired Endpoints of a service with a selector.
 pub fn plan(service: &Tree, pods: &[Arc<Pod>], there: Option<&Tree>, trigger: Option<&str>) -> Plan {
     let mut subsets = subsets(service, pods);
     let is_cut = cut(&mut subsets, MAX_ADDRESSES);
@@ -67,7 +67,7 @@ fn annotate(object: &mut Tree, key: &str, value: Option<&str>) {
     }
 }
 
-/// What an address is: the address itself and its pod.
+/// Identity of an address: the IP and its pod.
 type Whose = (String, String);
 type Addresses = BTreeMap<Whose, Tree>;
 
@@ -91,7 +91,7 @@ impl Subset {
     }
 }
 
-/// Ports that the same addresses serve, with the same readiness, share a subset.
+/// Ports with the same addresses and readiness share a subset.
 fn subsets(service: &Tree, pods: &[Arc<Pod>]) -> Vec<Subset> {
     let by_port = addresses_by_port(service, pods);
     let mut by_addresses: BTreeMap<Vec<(&Whose, bool)>, Vec<&PortKey>> = BTreeMap::new();
@@ -114,7 +114,7 @@ fn subsets(service: &Tree, pods: &[Arc<Pod>]) -> Vec<Subset> {
     subsets.into_iter().map(|(_, subset)| subset).collect()
 }
 
-/// Name, number, protocol and application protocol; None stands for a headless service without ports.
+/// Name, number, protocol and application protocol; None for a headless service without ports.
 type PortKey = Option<(String, i64, String, Option<String>)>;
 
 fn addresses_by_port(service: &Tree, pods: &[Arc<Pod>]) -> BTreeMap<PortKey, (Addresses, Addresses)> {
@@ -156,7 +156,7 @@ fn port_tree(port: &PortKey) -> Option<Tree> {
     Some(tree)
 }
 
-/// The pod's address of the service's first family.
+/// The pod's address in the service's first IP family.
 fn address(service: &Tree, pod: &Pod) -> Option<Tree> {
     let family = service.list("spec.ipFamilies").first().and_then(Tree::as_str);
     let v6 = family.map_or(service.str("spec.clusterIP").contains(':'), |family| family == "IPv6");
@@ -169,7 +169,7 @@ fn address(service: &Tree, pod: &Pod) -> Option<Tree> {
     Some(address)
 }
 
-/// Cuts to what one object may hold: ready ones have precedence, and each subset keeps its share.
+/// Truncates to the capacity: ready addresses take precedence, and each subset keeps its share.
 fn cut(subsets: &mut [Subset], limit: usize) -> bool {
     let ready: usize = subsets.iter().map(|subset| subset.ready.len()).sum();
     let not_ready: usize = subsets.iter().map(|subset| subset.not_ready.len()).sum();
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_with_the_same_addresses_share_a_subset() {
+    fn ports_with_equal_addresses_share_a_subset() {
         let check = |pods: &[Arc<Pod>], want: &[&str]| {
             let made = made(&two_ports(), pods);
             assert_eq!(text(made.list("subsets")), want);
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_and_annotations_say_whose_and_when() {
+    fn sets_labels_and_annotations() {
         let made = made(&two_ports(), &[]);
         assert_eq!(*made.at("metadata.labels"), tree! { "l" => "1", MANAGED_BY => MANAGER });
         assert_eq!(made.map("metadata.annotations").str(LAST_TRIGGER), "2024-01-01T00:00:00Z");
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_are_cut_and_said_so() {
+    fn truncates_and_annotates_over_capacity() {
         let pods = |ready: usize, not_ready: usize| -> Vec<Arc<Pod>> {
             let ip = |at: usize| format!("10.0.{}.{}", at / 250, at % 250);
             (0..ready + not_ready).map(|at| pod(&format!("p{at}"), &ip(at), at < ready, 1)).collect()

@@ -1,4 +1,4 @@
-//! Keeps the EndpointSlices of services that choose pods.
+//! Maintains the EndpointSlices of services with a selector.
 
 mod plan;
 mod topology;
@@ -11,49 +11,49 @@ use api::Tree;
 use client::{Client, Informer, Key, Metrics, Recorder, Result, Store, index, split};
 use stdx::sync::{Mutex, MutexGuard, RwLock};
 
-use crate::meters;
+use crate::metrics;
 use crate::support::note::Note;
-use crate::support::own::Own;
+use crate::support::own_writes::OwnWrites;
 use crate::support::serving::{self, Pod, SERVICES, Served, Triggers};
 use crate::support::slices::{self, BY_SERVICE, Changes, SLICES};
-use crate::support::{NODES, PODS, said};
-use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
+use crate::support::{NODES, PODS};
+use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 
 struct Controller {
     services: Arc<Store>,
     pods: Arc<Served>,
-    places: Arc<Places>,
+    topology_cache: Arc<TopologyCache>,
     slices: Arc<Store>,
     client: Client,
-    own: Arc<Own>,
+    own: Arc<OwnWrites>,
     triggers: Mutex<BTreeMap<String, Triggers>>,
     max_endpoints: usize,
     metrics: Metrics,
     recorder: Recorder,
 }
 
-/// What is known of nodes, and what became of hints by it.
+/// The topology of nodes, and the zone hints that were computed from it.
 #[derive(Default)]
-struct Places {
-    nodes: RwLock<Arc<topology::Places>>,
-    /// Of services that ask for hints by the size of zones. Held while one is planned for, so that a change of
-    /// nodes meets either its plan or what came of it.
-    hinted: Mutex<BTreeMap<String, plan::AllHinted>>,
+struct TopologyCache {
+    nodes: RwLock<Arc<topology::NodeTopologies>>,
+    /// Hints of services with topology-aware routing. Locked while such a service is planned, so that a node change
+    /// sees either the old hints or the result of the plan.
+    hinted: Mutex<BTreeMap<String, plan::HintResults>>,
 }
 
 pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     let batch = context.options.endpointslice_updates_batch_period;
     let pods = serving::follow(setup, context, batch);
-    let own = Arc::new(Own::default());
+    let own = Arc::new(OwnWrites::default());
     let slices = setup.informer(SLICES);
     slices.index_by(BY_SERVICE);
     follow_slices(&slices, context, own.clone(), batch);
-    let places = follow_nodes(setup, context, pods.clone(), batch);
+    let topology_cache = follow_nodes(setup, context, pods.clone(), batch);
     show(context, slices.store().clone(), setup.informer(SERVICES).store().clone());
     Some(Box::new(Controller {
         services: setup.informer(SERVICES).store().clone(),
         pods,
-        places,
+        topology_cache,
         slices: slices.store().clone(),
         client: context.client.clone(),
         own,
@@ -64,23 +64,23 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     }))
 }
 
-/// What there is, for whoever asks.
+/// Registers the gauges of slices and services.
 fn show(context: &Context, slices: Arc<Store>, services: Arc<Store>) {
-    context.metrics.on_look([&meters::SERVICES_BY_DISTRIBUTION], move |metrics| {
-        metrics.record(&meters::SLICES, &[], slices.len() as f64);
+    context.metrics.on_collect([&metrics::SERVICES_BY_DISTRIBUTION], move |metrics| {
+        metrics.record(&metrics::SLICES, &[], slices.len() as f64);
         let mut counts: BTreeMap<String, usize> = BTreeMap::new();
         for service in services.all() {
             *counts.entry(plan::distribution(&service).to_string()).or_default() += 1;
         }
         counts.remove("");
         for (distribution, count) in &counts {
-            metrics.record(&meters::SERVICES_BY_DISTRIBUTION, &[distribution], *count as f64);
+            metrics.record(&metrics::SERVICES_BY_DISTRIBUTION, &[distribution], *count as f64);
         }
     });
 }
 
-/// What others do to our slices is put right.
-fn follow_slices(slices: &Informer, context: &Context, own: Arc<Own>, batch: Duration) {
+/// Corrects slices that other clients changed.
+fn follow_slices(slices: &Informer, context: &Context, own: Arc<OwnWrites>, batch: Duration) {
     let queue = context.queue.clone();
     slices.on_change(move |change| {
         if own.is_own(change) {
@@ -92,14 +92,14 @@ fn follow_slices(slices: &Informer, context: &Context, own: Arc<Own>, batch: Dur
     });
 }
 
-/// Keeps what matters of nodes, and looks at the pods of one that comes, goes or moves, and at services whose
-/// hints no longer fit the zones.
-fn follow_nodes(setup: &Setup, context: &Context, pods: Arc<Served>, batch: Duration) -> Arc<Places> {
+/// Keeps the topology of nodes; queues the services of pods on a changed node, and services whose hints no longer
+/// match the zones.
+fn follow_nodes(setup: &Setup, context: &Context, pods: Arc<Served>, batch: Duration) -> Arc<TopologyCache> {
     setup.informer(PODS).index_by(index::NODE);
-    let places: Arc<Places> = Arc::default();
-    let (queue, kept) = (context.queue.clone(), places.clone());
+    let topology_cache: Arc<TopologyCache> = Arc::default();
+    let (queue, kept) = (context.queue.clone(), topology_cache.clone());
     setup.informer(NODES).on_change(move |change| {
-        let new = change.new.as_deref().map(topology::Place::of);
+        let new = change.new.as_deref().map(topology::NodeTopology::of);
         let zone = new.as_ref().map(|place| place.zone.clone());
         let Some(old) = kept.put(&change.key, new) else { return };
         if old.map(|place| place.zone) != zone {
@@ -107,12 +107,12 @@ fn follow_nodes(setup: &Setup, context: &Context, pods: Arc<Served>, batch: Dura
         }
         kept.outdated().into_iter().for_each(|key| serving::add(&queue, key, batch));
     });
-    places
+    topology_cache
 }
 
-impl Places {
-    /// What was known of the node before; none where that has not changed.
-    fn put(&self, node: &Key, new: Option<topology::Place>) -> Option<Option<topology::Place>> {
+impl TopologyCache {
+    /// The previous topology of the node; None if it has not changed.
+    fn put(&self, node: &Key, new: Option<topology::NodeTopology>) -> Option<Option<topology::NodeTopology>> {
         let mut nodes = self.nodes.write();
         if nodes.get(node) == new.as_ref() {
             return None;
@@ -124,11 +124,11 @@ impl Places {
         })
     }
 
-    fn nodes(&self) -> Arc<topology::Places> {
+    fn nodes(&self) -> Arc<topology::NodeTopologies> {
         self.nodes.read().clone()
     }
 
-    fn hinted(&self) -> MutexGuard<'_, BTreeMap<String, plan::AllHinted>> {
+    fn hinted(&self) -> MutexGuard<'_, BTreeMap<String, plan::HintResults>> {
         self.hinted.lock()
     }
 
@@ -138,17 +138,17 @@ impl Places {
             return Vec::new();
         }
         let shares = topology::shares(&self.nodes());
-        let is_outdated = |all: &plan::AllHinted| all.values().any(|hinted| hinted.is_outdated(shares.as_ref()));
+        let is_outdated = |all: &plan::HintResults| all.values().any(|hinted| hinted.is_outdated(shares.as_ref()));
         hinted.iter().filter(|(_, all)| is_outdated(all)).map(|(key, _)| Key::from(key.clone())).collect()
     }
 }
 
 impl Controller {
-    async fn bring(&self, key: &str) -> Result<Outcome> {
+    async fn sync(&self, key: &str) -> Result<Outcome> {
         let Some(service) = self.services.get(key) else {
-            // The garbage collector takes the slices.
+            // The garbage collector deletes the slices.
             self.triggers().remove(key);
-            self.places.hinted().remove(key);
+            self.topology_cache.hinted().remove(key);
             return Ok(Outcome::Done);
         };
         if !serving::selects(&service) {
@@ -158,28 +158,28 @@ impl Controller {
         let trigger = self.triggers().entry(key.to_string()).or_default().follow(&service, &pods);
         let (changes, notes) = self.plan(key, &service, &pods, trigger.as_deref());
         let counts = [changes.create.len(), changes.update.len(), changes.delete.len()];
-        let result = slices::carry_out(&self.client, &self.own, split(key).0, changes).await;
+        let result = slices::execute(&self.client, &self.own, split(key).0, changes).await;
         self.count(&service, counts, result.is_ok());
-        notes.iter().for_each(|note| note.tell(&self.recorder, &service));
+        notes.iter().for_each(|note| note.record(&self.recorder, &service));
         if let Err(error) = &result {
-            let text = format!("Error updating Endpoint Slices for Service {key}: {}", said(error));
+            let text = format!("Error updating Endpoint Slices for Service {key}: {}", error.message());
             self.recorder.warning(&service, "FailedToUpdateEndpointSlices", &text);
         }
         result.map(|()| Outcome::Done)
     }
 
-    /// What to write, and what to tell of hints.
+    /// The changes to the slices, and events about hints.
     fn plan(&self, key: &str, service: &Tree, pods: &[Arc<Pod>], trigger: Option<&str>) -> (Changes, Vec<Note>) {
-        let held = plan::is_by_zone_size(service).then(|| self.places.hinted());
+        let held = plan::is_by_zone_size(service).then(|| self.topology_cache.hinted());
         let plan = plan::plan(&plan::Observed {
             service,
             pods,
-            places: &self.places.nodes(),
+            topologies: &self.topology_cache.nodes(),
             slices: &slices::of_service(&self.slices, key, plan::MANAGER),
             max_endpoints: self.max_endpoints,
             trigger,
         });
-        let mut hinted = held.unwrap_or_else(|| self.places.hinted());
+        let mut hinted = held.unwrap_or_else(|| self.topology_cache.hinted());
         let before = hinted.remove(key).unwrap_or_default();
         let notes = plan::notes(&before, &plan.hinted);
         if !plan.hinted.is_empty() {
@@ -189,14 +189,14 @@ impl Controller {
     }
 
     fn count(&self, service: &Tree, counts: [usize; 3], is_ok: bool) {
-        self.metrics.count(&meters::SLICE_SYNCS, &[if is_ok { "success" } else { "error" }]);
+        self.metrics.count(&metrics::SLICE_SYNCS, &[if is_ok { "success" } else { "error" }]);
         for (operation, count) in ["create", "update", "delete"].into_iter().zip(counts).filter(|(_, count)| *count > 0)
         {
-            self.metrics.record(&meters::SLICE_CHANGES, &[operation], count as f64);
+            self.metrics.record(&metrics::SLICE_CHANGES, &[operation], count as f64);
         }
         let topology = if plan::is_by_zone_size(service) { "Auto" } else { "Disabled" };
         let labels = [topology, plan::distribution(service)];
-        self.metrics.record(&meters::SLICES_CHANGED, &labels, counts.iter().sum::<usize>() as f64);
+        self.metrics.record(&metrics::SLICES_CHANGED, &labels, counts.iter().sum::<usize>() as f64);
     }
 
     fn triggers(&self) -> MutexGuard<'_, BTreeMap<String, Triggers>> {
@@ -205,7 +205,7 @@ impl Controller {
 }
 
 impl Reconcile for Controller {
-    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
-        Box::pin(self.bring(key))
+    fn reconcile<'a>(&'a self, key: &'a str) -> ReconcileFuture<'a> {
+        Box::pin(self.sync(key))
     }
 }

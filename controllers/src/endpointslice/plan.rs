@@ -1,12 +1,11 @@
-//! Which EndpointSlices a service should have: one endpoint a pod and family, grouped by the ports that
-//! the pod has for the service.
+//! The desired EndpointSlices of a service: one endpoint per pod and IP family, grouped by the ports of the pod.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use api::{Str, Tree, list, tree};
 
-use super::topology::{self, Hinted, Places};
+use super::topology::{self, HintResult, NodeTopologies};
 use crate::support::note::Note;
 use crate::support::serving::{Pod, is_headless};
 use crate::support::slices::{
@@ -16,38 +15,38 @@ use crate::support::slices::{
 
 pub const MANAGER: &str = "endpointslice-controller.k8s.io";
 
-/// What is seen of a service.
+/// The observed state of a service.
 pub struct Observed<'a> {
     pub service: &'a Tree,
-    /// Those that the selector chooses, in the order of their names.
+    /// The pods that match the selector, sorted by name.
     pub pods: &'a [Arc<Pod>],
-    pub places: &'a Places,
-    /// Those of this controller for this service, in the order of their names.
+    pub topologies: &'a NodeTopologies,
+    /// The service's slices of this controller, sorted by name.
     pub slices: &'a [Arc<Tree>],
     pub max_endpoints: usize,
     pub trigger: Option<&'a str>,
 }
 
-/// What is to be done for a service.
+/// What to do for a service.
 pub struct Plan {
     pub changes: Changes,
-    /// By family; empty where the service does not ask for hints by the size of zones.
-    pub hinted: AllHinted,
+    /// By IP family; empty if the service does not use topology-aware hints.
+    pub hinted: HintResults,
 }
 
-pub type AllHinted = BTreeMap<&'static str, Hinted>;
+pub type HintResults = BTreeMap<&'static str, HintResult>;
 
-/// The older name comes first, as it did when there was no other.
+/// The older annotation takes precedence.
 const TOPOLOGY_MODES: [&str; 2] = ["service.kubernetes.io/topology-aware-hints", "service.kubernetes.io/topology-mode"];
 
-/// Whether a service asks for hints by the size of zones.
+/// Whether a service uses topology-aware hints.
 pub fn is_by_zone_size(service: &Tree) -> bool {
     let annotations = service.map("metadata.annotations");
     let mode = TOPOLOGY_MODES.into_iter().find(|name| annotations.contains(name));
     mode.is_some_and(|name| matches!(annotations.str(name), "Auto" | "auto"))
 }
 
-/// How a service prefers what is near, or "".
+/// The trafficDistribution of a service if it is supported, or the empty string.
 pub fn distribution(service: &Tree) -> &str {
     match service.str("spec.trafficDistribution") {
         near @ ("PreferClose" | "PreferSameZone" | "PreferSameNode") if !is_by_zone_size(service) => near,
@@ -55,9 +54,9 @@ pub fn distribution(service: &Tree) -> &str {
     }
 }
 
-/// What is worth telling of hints by the size of zones.
-pub fn notes(before: &AllHinted, now: &AllHinted) -> Vec<Note> {
-    let has_hints = |hinted: &AllHinted| hinted.values().any(|hinted| matches!(hinted, Hinted::Yes(_)));
+/// Events about changed topology-aware hints.
+pub fn notes(before: &HintResults, now: &HintResults) -> Vec<Note> {
+    let has_hints = |hinted: &HintResults| hinted.values().any(|hinted| matches!(hinted, HintResult::Yes(_)));
     let enabled = |family: &str| {
         let text = format!("Topology Aware Hints has been enabled, addressType: {family}");
         Note::normal("TopologyAwareHintsEnabled", text)
@@ -65,15 +64,15 @@ pub fn notes(before: &AllHinted, now: &AllHinted) -> Vec<Note> {
     let disabled =
         |family: &str, why: &str| Note::warning("TopologyAwareHintsDisabled", format!("{why}, addressType: {family}"));
     if now.is_empty() {
-        let had = before.iter().find(|(_, hinted)| matches!(hinted, Hinted::Yes(_)));
+        let had = before.iter().find(|(_, hinted)| matches!(hinted, HintResult::Yes(_)));
         return had.map(|(family, _)| disabled(family, "Topology Aware Hints has been disabled")).into_iter().collect();
     }
     let mut is_told = has_hints(before);
     let mut notes = Vec::new();
     for (family, hinted) in now {
         match hinted {
-            Hinted::Yes(_) if !std::mem::replace(&mut is_told, true) => notes.push(enabled(family)),
-            Hinted::No(why) if before.get(family) != Some(hinted) => notes.push(disabled(family, why)),
+            HintResult::Yes(_) if !std::mem::replace(&mut is_told, true) => notes.push(enabled(family)),
+            HintResult::No(why) if before.get(family) != Some(hinted) => notes.push(disabled(family, why)),
             _ => {}
         }
     }
@@ -82,9 +81,9 @@ pub fn notes(before: &AllHinted, now: &AllHinted) -> Vec<Note> {
 
 pub fn plan(observed: &Observed<'_>) -> Plan {
     let families = families(observed.service);
-    let shares = is_by_zone_size(observed.service).then(|| topology::shares(observed.places));
+    let shares = is_by_zone_size(observed.service).then(|| topology::shares(observed.topologies));
     let mut changes = Changes::default();
-    let mut hinted = AllHinted::new();
+    let mut hinted = HintResults::new();
     for family in &families {
         let mut of_family = plan_family(observed, family);
         if let Some(shares) = &shares {
@@ -96,15 +95,15 @@ pub fn plan(observed: &Observed<'_>) -> Plan {
     let is_foreign = |slice: &&Arc<Tree>| !families.contains(&slice.str("addressType"));
     changes.delete.extend(observed.slices.iter().filter(is_foreign).cloned());
     changes.recycle(|old| is_owned_by(old, observed.service));
-    // The garbage collector is at work on a service that goes: nothing new may come in its way.
+    // The garbage collector deletes the slices of a terminating service: no new ones are created.
     if observed.service.at("metadata").has("deletionTimestamp") {
         changes.create.clear();
     }
-    changes.create.iter_mut().chain(&mut changes.update).for_each(|slice| tell_trigger(slice, observed.trigger));
+    changes.create.iter_mut().chain(&mut changes.update).for_each(|slice| set_trigger(slice, observed.trigger));
     Plan { changes, hinted }
 }
 
-/// The slices of a family that stay as they are.
+/// The slices of a family that are not changed.
 fn unchanged(observed: &Observed<'_>, family: &str, changes: &Changes) -> Vec<Arc<Tree>> {
     let deleted = changes.delete.iter().map(AsRef::as_ref);
     let touched: BTreeSet<&str> =
@@ -114,7 +113,7 @@ fn unchanged(observed: &Observed<'_>, family: &str, changes: &Changes) -> Vec<Ar
     observed.slices.iter().filter(stays).cloned().collect()
 }
 
-/// The address types of a service. One that no server has defaulted yet is judged by its address.
+/// The address types of a service; derived from its clusterIP if it has no ipFamilies yet.
 fn families(service: &Tree) -> Vec<&'static str> {
     let of = |family: &Tree| match family.as_str() {
         Some("IPv4") => Some("IPv4"),
@@ -151,8 +150,7 @@ fn plan_family(observed: &Observed<'_>, family: &'static str) -> Changes {
     changes
 }
 
-/// An endpoint keeps whom it is meant for until all are looked at together: a slice in which nothing else
-/// changed may not have to be written.
+/// Endpoints keep their hints until all hints are computed, so that otherwise unchanged slices are not written.
 fn keep_hints(endpoints: &mut Endpoints, slices: &[Arc<Tree>]) {
     for old in slices.iter().flat_map(|slice| slice.list("endpoints")) {
         if let Some(endpoint) = endpoints.get_mut(&identity(old))
@@ -179,11 +177,11 @@ fn groups(observed: &Observed<'_>, family: &str) -> Groups {
     groups
 }
 
-/// A pod on a node that is not there is left out, unless all are to be published: it will be gone soon.
+/// Pods on unknown nodes are skipped unless not-ready addresses are published: they will be deleted soon.
 fn endpoint(observed: &Observed<'_>, pod: &Pod, family: &str) -> Option<Tree> {
     let service = observed.service;
     let publishes = service.bool("spec.publishNotReadyAddresses");
-    let zone = observed.places.get(pod.node.as_str()).map(|place| &place.zone);
+    let zone = observed.topologies.get(pod.node.as_str()).map(|place| &place.zone);
     let addresses: Vec<Tree> = pod.addresses(family == "IPv6").into_iter().map(Tree::from).collect();
     if addresses.is_empty() || (zone.is_none() && !publishes) {
         return None;
@@ -207,7 +205,7 @@ fn endpoint(observed: &Observed<'_>, pod: &Pod, family: &str) -> Option<Tree> {
     Some(endpoint)
 }
 
-/// For whom an endpoint is meant, where the service prefers what is near.
+/// The hints of an endpoint for the service's trafficDistribution.
 fn hints(service: &Tree, node: &str, zone: &str) -> Option<Tree> {
     let distribution = distribution(service);
     let mut hints = tree! {};
@@ -220,7 +218,7 @@ fn hints(service: &Tree, node: &str, zone: &str) -> Option<Tree> {
     hints.as_map().is_some_and(|map| !map.is_empty()).then_some(hints)
 }
 
-/// The service's own labels, but for those by which slices are managed.
+/// The service's labels except those that manage slices.
 fn labels(service: &Tree) -> Tree {
     let mut labels = tree! {};
     for (key, value) in service.map("metadata.labels").iter() {
@@ -235,7 +233,7 @@ fn labels(service: &Tree) -> Tree {
     labels
 }
 
-/// A service without endpoints has one empty slice, so that everyone sees that there are none.
+/// A service without endpoints has one empty slice, which shows clients that there are none.
 fn keep_one(observed: &Observed<'_>, family: &str, owned: usize, changes: &mut Changes) {
     let is_owned = |slice: &Arc<Tree>| is_owned_by(slice, observed.service);
     let going = changes.delete.iter().filter(|slice| is_owned(slice)).count();
@@ -253,7 +251,7 @@ fn keep_one(observed: &Observed<'_>, family: &str, owned: usize, changes: &mut C
     }
 }
 
-fn tell_trigger(slice: &mut Tree, trigger: Option<&str>) {
+fn set_trigger(slice: &mut Tree, trigger: Option<&str>) {
     let annotations = slice.child("metadata.annotations");
     match trigger {
         Some(time) => annotations.set(LAST_TRIGGER, time),

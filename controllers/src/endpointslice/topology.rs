@@ -1,6 +1,6 @@
-//! Hints by the size of zones, for services that ask for them: a zone is meant to use as large a part of the
-//! endpoints as it has of the cluster's CPU. Endpoints of its own zone come first; those that a zone has too
-//! many are given to zones that have too few. Slices whose hints still do are left alone.
+//! Topology-aware hints: each zone gets a share of the endpoints in proportion to its CPU. Endpoints of the own zone
+//! come first; zones with too many give endpoints to zones with too few. Slices whose hints still fit are not
+//! changed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,42 +12,42 @@ use client::Key;
 use crate::support::conditions;
 use crate::support::slices::{Changes, writable};
 
-/// How much more than its part one endpoint may get.
+/// How far an endpoint may exceed its share of the load.
 const OVERLOAD: f64 = 0.2;
 const ZONE: &str = "topology.kubernetes.io/zone";
 const ROLES_LEFT_OUT: [&str; 2] = ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
 
-/// What matters of a node.
+/// The relevant properties of a node.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Place {
-    /// Or "".
+pub struct NodeTopology {
+    /// May be empty.
     pub zone: Str,
-    /// Thousandths of a CPU that pods may have; none where the node does not count.
+    /// Allocatable milli-CPU; None if the node does not count.
     cpu: Option<i64>,
 }
 
-pub type Places = BTreeMap<Key, Place>;
+pub type NodeTopologies = BTreeMap<Key, NodeTopology>;
 
-impl Place {
-    pub fn of(node: &Tree) -> Place {
+impl NodeTopology {
+    pub fn of(node: &Tree) -> NodeTopology {
         let labels = node.map("metadata.labels");
         let counts = conditions::is_true(node, "Ready") && !ROLES_LEFT_OUT.iter().any(|role| labels.contains(role));
         let cpu = || Quantity::parse(node.str("status.allocatable.cpu")).map_or(0, |cpu| cpu.milli_value());
-        Place { zone: Str::from(labels.str(ZONE)), cpu: counts.then(cpu) }
+        NodeTopology { zone: Str::from(labels.str(ZONE)), cpu: counts.then(cpu) }
     }
 
     #[cfg(test)]
-    pub fn new(zone: &str, cpu: Option<i64>) -> Place {
-        Place { zone: Str::from(zone), cpu }
+    pub fn new(zone: &str, cpu: Option<i64>) -> NodeTopology {
+        NodeTopology { zone: Str::from(zone), cpu }
     }
 }
 
-/// The part of the CPU that each zone has; none where that cannot be told, or where there is one zone alone.
-pub type Shares = BTreeMap<Str, f64>;
+/// The fraction of the CPU in each zone; None if unknown, or with fewer than two zones.
+pub type ZoneShares = BTreeMap<Str, f64>;
 
-pub fn shares(places: &Places) -> Option<Shares> {
+pub fn shares(topologies: &NodeTopologies) -> Option<ZoneShares> {
     let mut zones: BTreeMap<Str, i64> = BTreeMap::new();
-    for place in places.values() {
+    for place in topologies.values() {
         let Some(cpu) = place.cpu else { continue };
         if place.zone.is_empty() || cpu == 0 {
             return None;
@@ -58,29 +58,29 @@ pub fn shares(places: &Places) -> Option<Shares> {
     (zones.len() > 1).then(|| zones.into_iter().map(|(zone, cpu)| (zone, cpu as f64 / total)).collect())
 }
 
-/// How many endpoints are meant for each zone.
+/// The number of endpoints for each zone.
 pub type Counts = BTreeMap<Str, usize>;
 
-/// What became of the hints of a service in one family.
+/// The result of computing the hints of one IP family.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Hinted {
+pub enum HintResult {
     Yes(Counts),
-    /// And why.
+    /// With the reason.
     No(String),
 }
 
-impl Hinted {
-    /// Whether nodes have changed so much that the service has to be looked at.
-    pub fn is_outdated(&self, shares: Option<&Shares>) -> bool {
+impl HintResult {
+    /// Whether node changes require new hints.
+    pub fn is_outdated(&self, shares: Option<&ZoneShares>) -> bool {
         match (self, shares) {
-            (Hinted::Yes(counts), Some(shares)) => is_overloaded(counts, shares),
-            (Hinted::Yes(_), None) | (Hinted::No(_), Some(_)) => true,
-            (Hinted::No(_), None) => false,
+            (HintResult::Yes(counts), Some(shares)) => is_overloaded(counts, shares),
+            (HintResult::Yes(_), None) | (HintResult::No(_), Some(_)) => true,
+            (HintResult::No(_), None) => false,
         }
     }
 }
 
-fn is_overloaded(counts: &Counts, shares: &Shares) -> bool {
+fn is_overloaded(counts: &Counts, shares: &ZoneShares) -> bool {
     let total: usize = counts.values().sum();
     shares.iter().any(|(zone, share)| counts.get(zone).is_none_or(|count| *count < least(share * total as f64)))
 }
@@ -89,9 +89,8 @@ fn least(desired: f64) -> usize {
     (desired / (1.0 + OVERLOAD)).ceil() as usize
 }
 
-/// Gives hints to the endpoints of one family, or takes them from all. `unchanged` are the slices that are
-/// not written so far.
-pub fn hint(changes: &mut Changes, unchanged: &[Arc<Tree>], shares: Option<&Shares>) -> Hinted {
+/// Sets the hints of one IP family, or removes them all. `unchanged` are slices that are not written otherwise.
+pub fn hint(changes: &mut Changes, unchanged: &[Arc<Tree>], shares: Option<&ZoneShares>) -> HintResult {
     let all =
         || changes.create.iter().chain(&changes.update).chain(unchanged.iter().map(AsRef::as_ref)).flat_map(ready);
     let is_placed = |endpoint: &Tree| !endpoint.str("zone").is_empty();
@@ -103,18 +102,18 @@ pub fn hint(changes: &mut Changes, unchanged: &[Arc<Tree>], shares: Option<&Shar
         Ok(allotted) => spread(changes, unchanged, &allotted),
         Err(why) => {
             take_away(changes, unchanged);
-            Hinted::No(why)
+            HintResult::No(why)
         }
     }
 }
 
-/// The endpoints that a zone should have.
+/// The number of endpoints a zone should have.
 struct Allotted {
     most: usize,
     desired: f64,
 }
 
-fn allot(total: usize, shares: Option<&Shares>) -> Result<BTreeMap<Str, Allotted>, String> {
+fn allot(total: usize, shares: Option<&ZoneShares>) -> Result<BTreeMap<Str, Allotted>, String> {
     let Some(shares) = shares else {
         return Err("Insufficient Node information: allocatable CPU or zone not specified on one or more nodes".into());
     };
@@ -135,7 +134,7 @@ fn allot(total: usize, shares: Option<&Shares>) -> Result<BTreeMap<Str, Allotted
     Ok(desired.into_iter().map(|(zone, desired)| (zone, allotted(desired))).collect())
 }
 
-fn spread(changes: &mut Changes, unchanged: &[Arc<Tree>], allotted: &BTreeMap<Str, Allotted>) -> Hinted {
+fn spread(changes: &mut Changes, unchanged: &[Arc<Tree>], allotted: &BTreeMap<Str, Allotted>) -> HintResult {
     let mut counts = Counts::new();
     for slice in unchanged {
         match hints_that_do(slice, &counts, allotted) {
@@ -165,11 +164,11 @@ fn spread(changes: &mut Changes, unchanged: &[Arc<Tree>], allotted: &BTreeMap<St
             *counts.entry(to).or_default() += 1;
         }
     });
-    Hinted::Yes(counts)
+    HintResult::Yes(counts)
 }
 
-/// The hints of a slice that may stay as it is: each ready endpoint is meant for zones that count, and no zone
-/// gets so many that others could not have what they need.
+/// The hints of a slice that may stay unchanged: each ready endpoint has hints for known zones, and no zone gets more
+/// than its share.
 fn hints_that_do(slice: &Tree, counts: &Counts, allotted: &BTreeMap<Str, Allotted>) -> Option<Counts> {
     let mut found = Counts::new();
     for endpoint in ready(slice) {
@@ -185,7 +184,7 @@ fn hints_that_do(slice: &Tree, counts: &Counts, allotted: &BTreeMap<Str, Allotte
     found.iter().all(has_room).then_some(found)
 }
 
-/// How many endpoints each zone gives away and gets, as whole ones.
+/// The whole endpoints that each zone gives and receives.
 fn givers_and_receivers(counts: &Counts, allotted: &BTreeMap<Str, Allotted>) -> (Counts, Counts) {
     let (mut over, mut under) = (BTreeMap::new(), BTreeMap::new());
     for (zone, allotted) in allotted {
@@ -197,7 +196,7 @@ fn givers_and_receivers(counts: &Counts, allotted: &BTreeMap<Str, Allotted>) -> 
     }
     let (mut giving, mut receiving) = (Counts::new(), Counts::new());
     while let (Some((from, over)), Some((to, under))) = (most(&mut over), most(&mut under)) {
-        // Less than half an endpoint is worth no move, nor is one where neither side has a whole one.
+        // Less than half an endpoint is not worth a move, nor one where neither side has a whole endpoint.
         if over.min(*under) < 0.5 || over.max(*under) < 1.0 {
             break;
         }

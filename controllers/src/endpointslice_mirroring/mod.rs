@@ -1,4 +1,4 @@
-//! Shows Endpoints that were made by hand as EndpointSlices.
+//! Mirrors user-created Endpoints to EndpointSlices.
 
 mod plan;
 
@@ -7,10 +7,10 @@ use std::sync::Arc;
 use client::{Client, Key, Recorder, Result, Store, split};
 
 use crate::endpoints::ENDPOINTS;
-use crate::support::own::Own;
+use crate::support::own_writes::OwnWrites;
 use crate::support::serving::{self, SERVICES};
 use crate::support::slices::{self, BY_SERVICE, SLICES};
-use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
+use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 
 struct Controller {
     services: Arc<Store>,
@@ -18,7 +18,7 @@ struct Controller {
     slices: Arc<Store>,
     client: Client,
     recorder: Recorder,
-    own: Arc<Own>,
+    own: Arc<OwnWrites>,
     limit: usize,
 }
 
@@ -28,7 +28,7 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
         let queue = context.queue.clone();
         setup.informer(selection).on_change(move |change| serving::add(&queue, change.key.clone(), batch));
     }
-    let own = Arc::new(Own::default());
+    let own = Arc::new(OwnWrites::default());
     let slices = setup.informer(SLICES);
     slices.index_by(BY_SERVICE);
     let (queue, known) = (context.queue.clone(), own.clone());
@@ -53,20 +53,20 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
 }
 
 impl Controller {
-    async fn bring(&self, key: &str) -> Result<Outcome> {
+    async fn sync(&self, key: &str) -> Result<Outcome> {
         let (endpoints, service) = (self.endpoints.get(key), self.services.get(key));
         let slices = slices::of_service(&self.slices, key, plan::MANAGER);
         let plan = plan::plan(endpoints.as_deref(), service.as_deref(), &slices, self.limit);
         if let Some(endpoints) = &endpoints {
             plan.warnings.iter().for_each(|(reason, text)| self.recorder.warning(endpoints, reason, text));
         }
-        slices::carry_out(&self.client, &self.own, split(key).0, plan.changes).await?;
+        slices::execute(&self.client, &self.own, split(key).0, plan.changes).await?;
         Ok(Outcome::Done)
     }
 }
 
 impl Reconcile for Controller {
-    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
-        Box::pin(self.bring(key))
+    fn reconcile<'a>(&'a self, key: &'a str) -> ReconcileFuture<'a> {
+        Box::pin(self.sync(key))
     }
 }

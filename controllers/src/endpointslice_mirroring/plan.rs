@@ -1,4 +1,4 @@
-//! Endpoints that were made by hand, for a service without a selector, are shown as EndpointSlices too.
+//! The EndpointSlices for user-created Endpoints of a service without a selector.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,11 +19,11 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 #[derive(Debug, Default, PartialEq)]
 pub struct Plan {
     pub changes: Changes,
-    /// Why some addresses are not shown: reason and message.
+    /// Why addresses are skipped: reason and message.
     pub warnings: Vec<(&'static str, String)>,
 }
 
-/// `limit` is how many addresses of a subset are shown.
+/// `limit` is the maximum number of mirrored addresses per subset.
 pub fn plan(endpoints: Option<&Tree>, service: Option<&Tree>, slices: &[Arc<Tree>], limit: usize) -> Plan {
     match (endpoints, service) {
         (Some(endpoints), Some(service)) if is_mirrored(endpoints, service) => mirror(endpoints, slices, limit),
@@ -71,7 +71,7 @@ struct Group {
 
 type Warnings = Vec<(&'static str, String)>;
 
-/// What to show by family and ports, and what cannot be shown.
+/// The endpoints by family and ports, and warnings about skipped addresses.
 fn groups(endpoints: &Tree, limit: usize) -> (BTreeMap<String, Group>, Warnings) {
     let mut groups = BTreeMap::new();
     let (mut invalid, mut skipped) = (0, 0);
@@ -90,7 +90,7 @@ fn groups(endpoints: &Tree, limit: usize) -> (BTreeMap<String, Group>, Warnings)
                     let fresh = || Group { family, ports: ports.clone(), endpoints: Endpoints::new() };
                     let group: &mut Group = groups.entry(key).or_insert_with(fresh);
                     let endpoint = endpoint(address, &ip.to_string(), ready);
-                    // An address that is ready somewhere is ready.
+                    // An address that is ready in one subset is ready.
                     group.endpoints.entry(identity(&endpoint)).or_insert(endpoint);
                     added += 1;
                 }
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_shows_what_the_endpoints_say() {
+    fn mirrors_addresses_and_ports() {
         let made = made(&endpoints(list![subset(&["192.0.2.77"], 80)]));
         assert_eq!(made.len(), 1);
         let labels = tree! { "l" => "1", MANAGED_BY => MANAGER, SERVICE_NAME => "e" };
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn families_and_ports_have_their_own_slices_and_equal_input_writes_nothing() {
+    fn slices_are_split_and_unchanged_input_writes_nothing() {
         let endpoints = endpoints(list![
             subset(&["192.0.2.1", "fd00::1"], 80),
             subset(&["192.0.2.2"], 80),
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_to_be_mirrored_goes() {
+    fn deletes_slices_of_unmirrored_endpoints() {
         let endpoints = endpoints(list![subset(&["192.0.2.1"], 80)]);
         let slices = made(&endpoints);
         let check = |endpoints: Option<&Tree>, service: Option<&Tree>| {
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_shown_is_said() {
+    fn reports_skipped_addresses() {
         let many: Vec<String> = (0..1002).map(|at| format!("10.0.{}.{}", at / 250, at % 250)).collect();
         let mut ips: Vec<&str> = many.iter().map(String::as_str).collect();
         ips.insert(0, "nonsense");

@@ -1,4 +1,4 @@
-//! Makes the claims of pods' own volumes.
+//! Creates the claims of generic ephemeral volumes.
 
 pub mod plan;
 
@@ -8,16 +8,16 @@ use api::Tree;
 use client::{Client, Recorder, Result, Store, key, split};
 
 use crate::support::PODS;
-use crate::support::note::Told;
+use crate::support::note::NoteRecorder;
 use crate::support::volumes::{BY_CLAIM, CLAIMS};
-use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
+use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 
 struct Controller {
     pods: Arc<Store>,
     claims: Arc<Store>,
     client: Client,
     recorder: Recorder,
-    told: Told,
+    note_recorder: NoteRecorder,
     metrics: client::Metrics,
 }
 
@@ -25,7 +25,7 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     let pods = setup.informer(PODS);
     pods.index_by(BY_CLAIM);
     let queue = context.queue.clone();
-    // A pod's volumes never change.
+    // The volumes of a pod are immutable.
     pods.on_change(move |change| match (&change.old, change.new.as_deref()) {
         (None, Some(pod)) if has_own(pod) => queue.add(change.key.clone()),
         (Some(pod), None) if has_own(pod) => queue.add(change.key.clone()),
@@ -33,7 +33,7 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     });
     let (store, queue) = (pods.store().clone(), context.queue.clone());
     let claims = setup.informer(CLAIMS);
-    // A claim that goes while its pod lives is made again.
+    // A claim that is deleted while its pod exists is created again.
     claims.on_change(move |change| {
         if change.new.is_none() {
             store.find_keys(BY_CLAIM, &change.key).into_iter().for_each(|key| queue.add(key));
@@ -44,7 +44,7 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
         claims: claims.store().clone(),
         client: context.client.clone(),
         recorder: context.recorder.named("ephemeral_volume"),
-        told: Told::default(),
+        note_recorder: NoteRecorder::default(),
         metrics: context.metrics.clone(),
     }))
 }
@@ -54,21 +54,21 @@ fn has_own(pod: &Tree) -> bool {
 }
 
 impl Controller {
-    async fn bring(&self, pod_key: &str) -> Result<Outcome> {
+    async fn sync(&self, pod_key: &str) -> Result<Outcome> {
         let Some(pod) = self.pods.get(pod_key) else {
-            self.told.forget(pod_key);
+            self.note_recorder.forget(pod_key);
             return Ok(Outcome::Done);
         };
         let namespace = split(pod_key).0;
         let plan = plan::plan(&pod, |name| self.claims.get(&key(namespace, name)));
         for note in plan.notes {
-            self.told.tell(&self.recorder, &pod, note);
+            self.note_recorder.record(&self.recorder, &pod, note);
         }
         for claim in &plan.create {
             let made = self.client.create(CLAIMS.resource, namespace, claim).await;
-            self.metrics.count(&crate::meters::EPHEMERAL_CREATIONS, &[]);
+            self.metrics.count(&crate::metrics::EPHEMERAL_CREATIONS, &[]);
             if made.is_err() {
-                self.metrics.count(&crate::meters::EPHEMERAL_FAILURES, &[]);
+                self.metrics.count(&crate::metrics::EPHEMERAL_FAILURES, &[]);
             }
             match made {
                 Err(error) if error.is_terminating() || error.is_already_exists() => {}
@@ -80,7 +80,7 @@ impl Controller {
 }
 
 impl Reconcile for Controller {
-    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
-        Box::pin(self.bring(key))
+    fn reconcile<'a>(&'a self, key: &'a str) -> ReconcileFuture<'a> {
+        Box::pin(self.sync(key))
     }
 }

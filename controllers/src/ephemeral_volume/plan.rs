@@ -1,4 +1,4 @@
-//! A pod's own volumes: a claim for each, made from the template in the pod and gone with it.
+//! Generic ephemeral volumes: a claim for each, created from the template in the pod and owned by it.
 
 use api::{Tree, list, tree};
 
@@ -9,11 +9,11 @@ use crate::support::volumes::{ephemeral_claim, is_deleting};
 #[derive(Debug, Default, PartialEq)]
 pub struct Plan {
     pub create: Vec<Tree>,
-    /// Names that are taken by claims of others.
+    /// Claims with the same name that belong to another owner.
     pub notes: Vec<Note>,
 }
 
-/// `find` gives the claim of a name in the pod's namespace.
+/// `find` returns the claim with a name in the pod's namespace.
 pub fn plan(pod: &Tree, find: impl Fn(&str) -> Option<std::sync::Arc<Tree>>) -> Plan {
     let mut plan = Plan::default();
     if is_deleting(pod) {
@@ -29,7 +29,7 @@ pub fn plan(pod: &Tree, find: impl Fn(&str) -> Option<std::sync::Arc<Tree>>) -> 
     plan
 }
 
-/// Whether a claim was made for this very pod.
+/// Whether a claim was created for this pod.
 pub fn is_of(claim: &Tree, pod: &Tree) -> bool {
     owner::is_controlled_by(claim, pod)
 }
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_is_made_from_the_template_once() {
+    fn creates_the_claim_once() {
         let made = plan(&pod(), |_| None).create;
         assert_eq!(made.len(), 1);
         assert_eq!(made[0].str("metadata.name"), "p-data");
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_of_another_is_not_taken() {
+    fn does_not_use_foreign_claims() {
         let other = Arc::new(tree! { "metadata" => tree! { "name" => "p-data" } });
         let plan = plan(&pod(), |_| Some(other.clone()));
         assert_eq!(plan.create, []);

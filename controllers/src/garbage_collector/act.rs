@@ -1,5 +1,5 @@
-//! Carries out what was decided. Every write names the very object that was judged; where it has changed
-//! since, it is read and judged again.
+//! Executes the decisions. Every write has the uid and version that the decision was based on; after a conflict the
+//! object is read and decided on again.
 
 use api::{Tree, tree};
 use client::{DeleteOptions, Error, Patch, Propagation, Resource, Result};
@@ -10,17 +10,17 @@ use super::plan::{Policy, Step, Verdict};
 use super::{Collector, queue};
 use crate::support::batch;
 
-/// Where an object is, as requests name it.
-struct Place {
+/// The request path of an object.
+struct ObjectPath {
     resource: Resource,
     namespace: String,
     name: String,
 }
 
 impl Collector {
-    /// What the server says of an owner.
-    pub(super) async fn ask(&self, owner: &Description) -> Result<Verdict> {
-        let discovery = self.everything.discovery().await;
+    /// Looks up an owner on the server.
+    pub(super) async fn fetch_owner(&self, owner: &Description) -> Result<Verdict> {
+        let discovery = self.metadata_monitor.discovery().await;
         let Some(served) = discovery.of_kind(owner.of.group(), &owner.of.kind) else {
             return Err(unknown(&owner.of));
         };
@@ -44,12 +44,12 @@ impl Collector {
 
     pub(super) async fn act(&self, uid: &Uid, step: Step) -> Result<()> {
         match step {
-            Step::Nothing | Step::Ask(_) => Ok(()),
+            Step::Nothing | Step::FetchOwner(_) => Ok(()),
             Step::Delete { policy, unblock } => self.delete(uid, policy, unblock).await,
             Step::Release(owners) => self.release(uid, &owners).await,
             Step::Unblock => {
                 self.unblock(uid).await?;
-                self.graph.lock().note_asked(uid, true);
+                self.graph.lock().note_delete_requested(uid, true);
                 Ok(())
             }
             Step::Finish(finalizer) => self.finish(uid, finalizer).await,
@@ -69,7 +69,7 @@ impl Collector {
             self.unblock(uid).await?;
         }
         let Some(object) = self.known(uid) else { return Ok(()) };
-        let place = self.place(&object).await?;
+        let path = self.path(&object).await?;
         let (uid_text, version) = (uid.to_string(), object.version.to_string());
         let options = DeleteOptions {
             uid: Some(&uid_text),
@@ -81,16 +81,16 @@ impl Collector {
             }),
             ..DeleteOptions::default()
         };
-        self.graph.lock().note_asked(uid, true);
-        let result = self.context.client.delete(place.resource, &place.namespace, &place.name, options).await;
+        self.graph.lock().note_delete_requested(uid, true);
+        let result = self.context.client.delete(path.resource, &path.namespace, &path.name, options).await;
         if result.is_err() {
-            self.graph.lock().note_asked(uid, false);
+            self.graph.lock().note_delete_requested(uid, false);
         }
-        // The object of the answer may be gone already, and says nothing of that.
-        self.settle(uid, &place, result.map(|_| Tree::Null)).await
+        // The object in the response may be deleted already, which the response does not show.
+        self.settle(uid, &path, result.map(|_| Tree::Null)).await
     }
 
-    /// Takes owners out of an object.
+    /// Removes owner references from an object.
     async fn release(&self, uid: &Uid, owners: &[Uid]) -> Result<()> {
         let pieces: Vec<Tree> =
             owners.iter().map(|owner| tree! { "$patch" => "delete", "uid" => owner.to_string() }).collect();
@@ -101,7 +101,7 @@ impl Collector {
         self.patch_owners(uid, pieces, &without).await
     }
 
-    /// Lets no owner wait for an object.
+    /// Clears `blockOwnerDeletion` of all owner references.
     async fn unblock(&self, uid: &Uid) -> Result<()> {
         let Some(object) = self.known(uid) else { return Ok(()) };
         let free = |owner: &Uid| tree! { "uid" => owner.to_string(), "blockOwnerDeletion" => false };
@@ -113,7 +113,7 @@ impl Collector {
         self.patch_owners(uid, pieces, &unblocked).await
     }
 
-    /// By strategic merge; custom resources do not know that, and get their whole list.
+    /// By strategic merge patch; custom resources do not support it and get the whole list as a merge patch.
     async fn patch_owners(
         &self,
         uid: &Uid,
@@ -121,14 +121,14 @@ impl Collector {
         change: &(dyn Fn(Vec<Tree>) -> Vec<Tree> + Sync),
     ) -> Result<()> {
         let Some(object) = self.known(uid) else { return Ok(()) };
-        let place = self.place(&object).await?;
+        let path = self.path(&object).await?;
         let patch = tree! { "metadata" => tree! { "uid" => uid.to_string(), "ownerReferences" => pieces } };
         let client = &self.context.client;
-        let patched = client.patch(place.resource, &place.namespace, &place.name, "", Patch::Strategic(&patch)).await;
+        let patched = client.patch(path.resource, &path.namespace, &path.name, "", Patch::Strategic(&patch)).await;
         if !patched.as_ref().is_err_and(Error::is_unsupported_media_type) {
-            return self.settle(uid, &place, patched).await;
+            return self.settle(uid, &path, patched).await;
         }
-        let Some(live) = self.refresh(uid, &place).await? else { return Ok(()) };
+        let Some(live) = self.refresh(uid, &path).await? else { return Ok(()) };
         let references = change(live.list("metadata.ownerReferences").to_vec());
         let metadata = tree! {
             "uid" => uid.to_string(),
@@ -136,36 +136,35 @@ impl Collector {
             "ownerReferences" => references,
         };
         let patch = tree! { "metadata" => metadata };
-        let patched = client.patch(place.resource, &place.namespace, &place.name, "", Patch::Merge(&patch)).await;
-        self.settle(uid, &place, patched).await
+        let patched = client.patch(path.resource, &path.namespace, &path.name, "", Patch::Merge(&patch)).await;
+        self.settle(uid, &path, patched).await
     }
 
     async fn finish(&self, uid: &Uid, finalizer: &str) -> Result<()> {
         let Some(object) = self.known(uid) else { return Ok(()) };
-        let place = self.place(&object).await?;
+        let path = self.path(&object).await?;
         let others = object.finalizers.iter().filter(|name| *name != finalizer);
         let others: Vec<Tree> = others.map(|name| Tree::from(name.as_str())).collect();
         let metadata = tree! { "resourceVersion" => object.version.to_string(), "finalizers" => others };
         let patch = tree! { "metadata" => metadata };
-        let patched =
-            self.context.client.patch(place.resource, &place.namespace, &place.name, "", Patch::Merge(&patch));
+        let patched = self.context.client.patch(path.resource, &path.namespace, &path.name, "", Patch::Merge(&patch));
         let result = patched.await;
-        self.settle(uid, &place, result).await
+        self.settle(uid, &path, result).await
     }
 
     fn known(&self, uid: &Uid) -> Option<Object> {
         self.graph.lock().get(uid).cloned()
     }
 
-    async fn place(&self, object: &Object) -> Result<Place> {
-        let discovery = self.everything.discovery().await;
+    async fn path(&self, object: &Object) -> Result<ObjectPath> {
+        let discovery = self.metadata_monitor.discovery().await;
         let served = discovery.of_kind(object.of.group(), &object.of.kind).ok_or_else(|| unknown(&object.of))?;
         let (namespace, name) = (object.namespace.to_string(), object.name.to_string());
-        Ok(Place { resource: served.resource(), namespace, name })
+        Ok(ObjectPath { resource: served.resource(), namespace, name })
     }
 
-    /// What is gone is as good as done. What has changed is read, so that the next look sees it.
-    async fn settle(&self, uid: &Uid, place: &Place, result: Result<Tree>) -> Result<()> {
+    /// A deleted object needs no further work; a changed one is read so that the next attempt sees its new state.
+    async fn settle(&self, uid: &Uid, path: &ObjectPath, result: Result<Tree>) -> Result<()> {
         match result {
             Ok(answer) => {
                 self.take(uid, &answer);
@@ -175,7 +174,7 @@ impl Collector {
                 self.forget(uid);
                 Ok(())
             }
-            Err(error) if error.is_conflict() => match self.refresh(uid, place).await? {
+            Err(error) if error.is_conflict() => match self.refresh(uid, path).await? {
                 Some(_) => Err(error),
                 None => Ok(()),
             },
@@ -183,9 +182,9 @@ impl Collector {
         }
     }
 
-    /// Reads an object into the graph; None where it is gone.
-    async fn refresh(&self, uid: &Uid, place: &Place) -> Result<Option<Tree>> {
-        match self.context.client.get_metadata(place.resource, &place.namespace, &place.name).await {
+    /// Reads an object into the graph; None if it was deleted.
+    async fn refresh(&self, uid: &Uid, path: &ObjectPath) -> Result<Option<Tree>> {
+        match self.context.client.get_metadata(path.resource, &path.namespace, &path.name).await {
             Ok(live) if live.str("metadata.uid") == uid.to_string() => {
                 self.take(uid, &live);
                 Ok(Some(live))
@@ -198,7 +197,7 @@ impl Collector {
         }
     }
 
-    /// Brings an object as an answer shows it into the graph, ahead of the watch.
+    /// Adds an object from a response to the graph, ahead of the watch.
     fn take(&self, uid: &Uid, answer: &Tree) {
         let mut graph = self.graph.lock();
         let Some(of) = graph.get(uid).map(|known| known.of.clone()) else { return };
@@ -215,5 +214,5 @@ impl Collector {
 }
 
 fn unknown(of: &Type) -> Error {
-    Error::Failed(format!("no resource is known for {}, Kind={}", of.api_version, of.kind))
+    Error::Failed(format!("no resource found for {}, Kind={}", of.api_version, of.kind))
 }

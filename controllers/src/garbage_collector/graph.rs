@@ -1,4 +1,4 @@
-//! Who owns whom, kept from what is seen of each object. Pure: every change says whom to look at.
+//! The ownership graph, built from the observed objects. Pure: every change returns the objects to process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use super::object::{Interner, Object, Owner, Type, Uid};
 #[derive(Debug, Default)]
 pub struct Graph {
     objects: BTreeMap<Uid, Object>,
-    /// By the owner that they name, whether it has been seen or not. No entry is empty.
+    /// By the owner in their references, whether or not it was observed. No entry is empty.
     dependents: BTreeMap<Uid, Dependents>,
     pub intern: Interner,
 }
@@ -16,19 +16,19 @@ pub struct Graph {
 #[derive(Debug, Default)]
 struct Dependents {
     uids: BTreeSet<Uid>,
-    /// The owner was seen to go; its uid never comes back.
+    /// The owner was deleted; its uid is never reused.
     gone: bool,
-    /// Descriptions of the owner under which the server knows no such object.
+    /// References to the owner that match no object on the server.
     absent: BTreeSet<Description>,
 }
 
-/// An owner as a dependent describes it.
+/// An owner as a dependent's owner reference describes it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Description {
     pub uid: Uid,
     pub of: Arc<Type>,
     pub name: Box<str>,
-    /// The dependent's: an owner is there, or has none.
+    /// The namespace of the dependent: the owner is in the same namespace or cluster-scoped.
     pub namespace: Arc<str>,
 }
 
@@ -43,25 +43,25 @@ impl Description {
     }
 }
 
-/// What a change asks for.
+/// The objects to process after a change.
 #[derive(Debug, Default, PartialEq)]
 pub struct Todo {
     pub now: Vec<Uid>,
-    /// Their owner has not been seen: it may come in a moment by another watch.
+    /// Their owner was not observed yet: it may arrive through another watch.
     pub soon: Vec<Uid>,
-    /// Dependents with owners that are in another namespace.
+    /// Dependents with owners in another namespace.
     pub foreign: Vec<(Uid, Description)>,
 }
 
-/// How an owner stands to the one that names it.
+/// The state of an owner, as its dependent sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Holds {
-    /// It is there and holds its dependent.
+pub enum OwnerState {
+    /// The owner exists and keeps its dependent.
     Solid,
-    /// It is there and wants its dependents gone before it goes.
+    /// The owner waits for the deletion of its dependents.
     Waiting,
     Dangling,
-    /// Only the server can say.
+    /// Must be looked up on the server.
     Unknown,
 }
 
@@ -80,7 +80,7 @@ impl Graph {
         uids.filter_map(|uid| self.objects.get(uid))
     }
 
-    /// Takes an object as it is now. What is older than what is known comes late and says nothing.
+    /// Adds or updates an object. Older versions than the known one are ignored.
     pub fn put(&mut self, object: Object) -> Todo {
         let mut todo = Todo::default();
         let uid = object.uid.clone();
@@ -92,19 +92,19 @@ impl Graph {
         let owners_moved = old.as_ref().is_none_or(|old| old.owners != new.owners);
         if owners_moved {
             follow_owners(&mut self.dependents, old.as_ref(), new);
-            self.look_at_owners(old.as_ref(), new, &mut todo);
+            self.check_owners(old.as_ref(), new, &mut todo);
         }
         if old.is_none() {
             if let Some(dependents) = self.dependents.get_mut(&uid) {
                 dependents.gone = false;
             }
-            self.look_at_dependents(new, &mut todo);
+            self.check_dependents(new, &mut todo);
         }
-        self.look_at_deletion(old.as_ref(), new, &mut todo);
+        self.check_deletion(old.as_ref(), new, &mut todo);
         todo
     }
 
-    /// An object is gone.
+    /// Removes an object.
     pub fn delete(&mut self, uid: &Uid) -> Todo {
         let mut todo = Todo::default();
         let Some(object) = self.objects.remove(uid) else { return todo };
@@ -121,13 +121,13 @@ impl Graph {
         todo
     }
 
-    /// Those of a type that are not in `kept`: a list is the whole truth.
+    /// The objects of a type that are missing in a complete list.
     pub fn missing(&self, of: &Type, kept: &BTreeSet<Uid>) -> Vec<Uid> {
         let gone = |object: &&Object| *object.of == *of && !kept.contains(&object.uid);
         self.objects.values().filter(gone).map(|object| object.uid.clone()).collect()
     }
 
-    /// Whether an object that waits for its dependents waits, over others that do the same, for itself.
+    /// Whether an object with a foreground deletion waits for itself through other such objects.
     pub fn is_in_circle(&self, object: &Object) -> bool {
         let mut seen = BTreeSet::new();
         let mut open = vec![&object.uid];
@@ -144,31 +144,31 @@ impl Graph {
         false
     }
 
-    /// The server knows no such object.
+    /// The owner does not exist on the server.
     pub fn note_absent(&mut self, owner: Description) {
         if let Some(dependents) = self.dependents.get_mut(&owner.uid) {
             dependents.absent.insert(owner);
         }
     }
 
-    /// The object was asked to go, or the asking failed.
-    pub fn note_asked(&mut self, uid: &Uid, asked: bool) {
+    /// Records that the deletion of the object was requested, or that the request failed.
+    pub fn note_delete_requested(&mut self, uid: &Uid, delete_requested: bool) {
         if let Some(object) = self.objects.get_mut(uid) {
-            object.asked = asked;
+            object.delete_requested = delete_requested;
         }
     }
 
-    pub fn judge(&self, object: &Object, owner: &Owner) -> Holds {
+    pub fn owner_state(&self, object: &Object, owner: &Owner) -> OwnerState {
         let seen = self.objects.get(&owner.uid).filter(|seen| seen.is_meant(owner, &object.namespace));
         if let Some(seen) = seen {
-            return if seen.deletes_dependents() { Holds::Waiting } else { Holds::Solid };
+            return if seen.deletes_dependents() { OwnerState::Waiting } else { OwnerState::Solid };
         }
         let is_absent =
             |dependents: &Dependents| dependents.gone || dependents.absent.contains(&Description::new(object, owner));
-        if self.dependents.get(&owner.uid).is_some_and(is_absent) { Holds::Dangling } else { Holds::Unknown }
+        if self.dependents.get(&owner.uid).is_some_and(is_absent) { OwnerState::Dangling } else { OwnerState::Unknown }
     }
 
-    fn look_at_owners(&self, old: Option<&Object>, new: &Object, todo: &mut Todo) {
+    fn check_owners(&self, old: Option<&Object>, new: &Object, todo: &mut Todo) {
         let unblocked = old.into_iter().flat_map(|old| &old.owners).filter(|owner| {
             let still = new.owners.iter().any(|other| other.uid == owner.uid && other.blocks);
             owner.blocks && !still && self.objects.get(&owner.uid).is_some_and(Object::deletes_dependents)
@@ -178,10 +178,10 @@ impl Graph {
         let mut now = false;
         for owner in &new.owners {
             let seen = self.objects.get(&owner.uid);
-            match self.judge(new, owner) {
-                Holds::Solid => {}
-                Holds::Unknown if seen.is_none() => soon = true,
-                Holds::Waiting | Holds::Dangling | Holds::Unknown => now = true,
+            match self.owner_state(new, owner) {
+                OwnerState::Solid => {}
+                OwnerState::Unknown if seen.is_none() => soon = true,
+                OwnerState::Waiting | OwnerState::Dangling | OwnerState::Unknown => now = true,
             }
             todo.foreign.extend(seen.filter(|seen| is_foreign(seen, new)).map(|_| foreign(new, owner)));
         }
@@ -192,8 +192,8 @@ impl Graph {
         }
     }
 
-    /// An owner is seen for the first time: some may have described it wrongly.
-    fn look_at_dependents(&self, new: &Object, todo: &mut Todo) {
+    /// When an owner is first observed, dependents may have described it incorrectly.
+    fn check_dependents(&self, new: &Object, todo: &mut Todo) {
         for dependent in self.dependents_of(&new.uid) {
             for owner in dependent.owners.iter().filter(|owner| owner.uid == new.uid) {
                 if !new.is_meant(owner, &dependent.namespace) {
@@ -204,7 +204,7 @@ impl Graph {
         }
     }
 
-    fn look_at_deletion(&self, old: Option<&Object>, new: &Object, todo: &mut Todo) {
+    fn check_deletion(&self, old: Option<&Object>, new: &Object, todo: &mut Todo) {
         let starts = |state: fn(&Object) -> bool| state(new) && !old.is_some_and(state);
         if starts(Object::deletes_dependents) {
             todo.now.extend(self.dependents_of(&new.uid).map(|dependent| dependent.uid.clone()));

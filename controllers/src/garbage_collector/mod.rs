@@ -1,6 +1,5 @@
-//! Deletes what nobody owns any more, and keeps the promises of foreground and orphaning deletions. It
-//! follows the metadata of everything, and acts on what its graph shows; only an owner that was never
-//! seen is asked for.
+//! Deletes objects without owners and completes foreground and orphaning deletions. It watches the metadata of all
+//! objects and acts on its graph; only owners that were never observed are looked up.
 
 mod act;
 mod graph;
@@ -17,21 +16,21 @@ use client::{Key, Result};
 use stdx::sync::Mutex;
 use tokio::sync::OnceCell;
 
-use crate::framework::{Context, Outcome, Reconcile, Reconciling, Setup};
+use crate::framework::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 use crate::support::discovery::Served;
-use crate::support::everything::{Everything, Listener};
+use crate::support::metadata_monitor::{Listener, MetadataMonitor};
 use graph::{Description, Graph, Todo};
 use object::{Object, Type, Uid};
 use plan::{Step, Verdict};
 
-/// An owner comes by another watch than its dependent, a moment earlier or later.
+/// Owner and dependent arrive through different watches, at slightly different times.
 const SOON: Duration = Duration::from_millis(200);
-/// Owners that cannot be watched are asked for again after this.
+/// Owners that cannot be watched are looked up again after this.
 const UNWATCHED: Duration = Duration::from_secs(300);
 
 struct Collector {
     graph: Arc<Mutex<Graph>>,
-    everything: Arc<Everything>,
+    metadata_monitor: Arc<MetadataMonitor>,
     context: Context,
     synced: OnceCell<()>,
 }
@@ -42,12 +41,12 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     }
     let graph = Arc::new(Mutex::new(Graph::default()));
     let watcher = Watcher { graph: graph.clone(), context: context.clone() };
-    setup.everything.listen(Arc::new(watcher));
-    let everything = setup.everything.clone();
-    Some(Box::new(Collector { graph, everything, context: context.clone(), synced: OnceCell::new() }))
+    setup.metadata_monitor.listen(Arc::new(watcher));
+    let metadata_monitor = setup.metadata_monitor.clone();
+    Some(Box::new(Collector { graph, metadata_monitor, context: context.clone(), synced: OnceCell::new() }))
 }
 
-/// Brings what is seen into the graph.
+/// Updates the graph from the watches.
 struct Watcher {
     graph: Arc<Mutex<Graph>>,
     context: Context,
@@ -121,14 +120,14 @@ impl Listener for Watcher {
 
 impl Collector {
     async fn collect(&self, uid: &Uid) -> Result<Outcome> {
-        // What has not been seen yet could be taken for gone.
-        self.synced.get_or_init(|| self.everything.synced()).await;
+        // Objects that were not observed yet would look deleted.
+        self.synced.get_or_init(|| self.metadata_monitor.synced()).await;
         let mut verdicts = Vec::new();
         loop {
             let step = plan::plan(&self.graph.lock(), uid, &verdicts);
             match step {
-                Step::Ask(owner) => {
-                    let verdict = self.ask(&owner).await?;
+                Step::FetchOwner(owner) => {
+                    let verdict = self.fetch_owner(&owner).await?;
                     verdicts.push((owner, verdict));
                 }
                 step => {
@@ -139,18 +138,19 @@ impl Collector {
         }
     }
 
-    /// The end of an owner that nobody can watch is found out by asking.
+    /// Owners that cannot be watched are checked periodically.
     fn outcome(&self, verdicts: &[(Description, Verdict)]) -> Outcome {
         let unwatched = |(owner, verdict): &(Description, Verdict)| {
-            let served = self.everything.known().of_kind(owner.of.group(), &owner.of.kind).cloned();
-            matches!(verdict, Verdict::Present { .. }) && !served.is_some_and(|it| self.everything.is_followed(&it))
+            let served = self.metadata_monitor.known().of_kind(owner.of.group(), &owner.of.kind).cloned();
+            matches!(verdict, Verdict::Present { .. })
+                && !served.is_some_and(|it| self.metadata_monitor.is_followed(&it))
         };
-        if verdicts.iter().any(unwatched) { Outcome::Again(UNWATCHED) } else { Outcome::Done }
+        if verdicts.iter().any(unwatched) { Outcome::RequeueAfter(UNWATCHED) } else { Outcome::Done }
     }
 }
 
 impl Reconcile for Collector {
-    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
+    fn reconcile<'a>(&'a self, key: &'a str) -> ReconcileFuture<'a> {
         Box::pin(async move { self.collect(&Uid::from(key)).await })
     }
 }

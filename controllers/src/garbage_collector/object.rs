@@ -1,4 +1,4 @@
-//! What the graph keeps of an object: enough to judge it and to write to it without reading it first.
+//! What the graph stores of an object: enough to decide and to write without reading it first.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use api::tree::Str;
 pub const FOREGROUND: &str = "foregroundDeletion";
 pub const ORPHAN: &str = "orphan";
 
-/// Identifies an object for ever. Those that the server makes take sixteen bytes.
+/// The uid of an object. UUIDs take sixteen bytes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Uid {
     Uuid([u8; 16]),
@@ -22,7 +22,7 @@ impl From<&str> for Uid {
     }
 }
 
-/// Only the form that is written back the same.
+/// Only the canonical form, so that it is written back unchanged.
 fn parse_uuid(text: &str) -> Option<[u8; 16]> {
     let is_form = |(at, byte): (usize, u8)| match at {
         8 | 13 | 18 | 23 => byte == b'-',
@@ -58,7 +58,7 @@ impl fmt::Display for Uid {
     }
 }
 
-/// What an object is, as it or a reference to it says.
+/// apiVersion and kind, as the object or a reference to it has them.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Type {
     pub api_version: Str,
@@ -79,13 +79,13 @@ impl Type {
     }
 }
 
-/// One owner that an object names.
+/// An owner reference of an object.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Owner {
     pub uid: Uid,
     pub of: Arc<Type>,
     pub name: Box<str>,
-    /// The owner waits for this object where it is deleted in the foreground.
+    /// `blockOwnerDeletion`: a foreground deletion of the owner waits for this object.
     pub blocks: bool,
 }
 
@@ -99,12 +99,12 @@ pub struct Object {
     pub owners: Box<[Owner]>,
     pub finalizers: Box<[Str]>,
     pub deleting: bool,
-    /// It was asked to go; the next that is heard of it says whether it does.
-    pub asked: bool,
+    /// Its deletion was requested; reset by the next event of the object.
+    pub delete_requested: bool,
 }
 
 impl Object {
-    /// `intern` gives equal types and namespaces one place in memory.
+    /// `intern` shares equal types and namespaces.
     pub fn read(of: Arc<Type>, tree: &Tree, intern: &mut Interner) -> Object {
         let meta = tree.at("metadata");
         let strings = |path: &str| meta.list(path).iter().filter_map(Tree::as_str).map(Str::new).collect();
@@ -117,7 +117,7 @@ impl Object {
             owners: meta.list("ownerReferences").iter().map(|owner| Owner::read(owner, intern)).collect(),
             finalizers: strings("finalizers"),
             deleting: meta.has("deletionTimestamp"),
-            asked: false,
+            delete_requested: false,
         }
     }
 
@@ -125,17 +125,17 @@ impl Object {
         self.finalizers.iter().any(|finalizer| finalizer == name)
     }
 
-    /// It waits until its dependents are gone.
+    /// Whether a foreground deletion waits for the dependents.
     pub fn deletes_dependents(&self) -> bool {
         self.deleting && self.has_finalizer(FOREGROUND)
     }
 
-    /// It waits until its dependents are let go.
+    /// Whether an orphaning deletion waits until the dependents are released.
     pub fn orphans_dependents(&self) -> bool {
         self.deleting && self.has_finalizer(ORPHAN)
     }
 
-    /// Whether it is what an owner reference of an object in `namespace` describes, but for the uid.
+    /// Whether an owner reference in `namespace` describes this object, apart from the uid.
     pub fn is_meant(&self, owner: &Owner, namespace: &str) -> bool {
         self.of.is_same_kind(&owner.of)
             && self.name == owner.name
@@ -158,14 +158,14 @@ impl Owner {
     }
 }
 
-/// Types and namespaces are few and are named by every object.
+/// Shares types and namespaces, which are few and appear in every object.
 #[derive(Debug, Default)]
 pub struct Interner {
     types: std::collections::BTreeSet<Arc<Type>>,
     texts: std::collections::BTreeSet<Arc<str>>,
 }
 
-/// More distinct ones than this are not shared: references can name any nonsense.
+/// Above this limit values are not shared, since references can contain arbitrary text.
 const MAX_INTERNED: usize = 10_000;
 
 impl Interner {
@@ -186,7 +186,7 @@ impl Interner {
         }
         let new: Arc<str> = text.into();
         if self.texts.len() >= MAX_INTERNED {
-            // Namespaces come and go.
+            // Namespaces are created and deleted.
             self.texts.retain(|text| Arc::strong_count(text) > 1);
         }
         if self.texts.len() < MAX_INTERNED {
@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_uid_is_written_as_it_was_read() {
+    fn uids_round_trip() {
         for text in ["0f8fad5b-d9cb-469f-a165-70867728950e", "0F8FAD5B-D9CB-469F-A165-70867728950E", "", "x", "é"] {
             assert_eq!(Uid::from(text).to_string(), text);
         }

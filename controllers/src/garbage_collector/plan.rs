@@ -1,6 +1,6 @@
-//! What to do with an object that was looked at, from the graph and from what the server said of owners.
+//! Decides what to do with an object, from the graph and the owners that were looked up.
 
-use super::graph::{Description, Graph, Holds};
+use super::graph::{Description, Graph, OwnerState};
 use super::object::{FOREGROUND, ORPHAN, Object, Uid};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -10,34 +10,34 @@ pub enum Policy {
     Orphan,
 }
 
-/// What the server says of an owner that the graph does not know as it is described.
+/// The result of looking up an owner that the graph does not contain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     Present {
         waiting: bool,
     },
     Absent,
-    /// An object without a namespace names an owner that has one: it cannot be found, nor be missed.
+    /// A cluster-scoped object refers to a namespaced owner: the reference cannot be resolved.
     Impossible,
 }
 
 #[derive(Debug, PartialEq)]
 pub enum Step {
     Nothing,
-    /// Ask the server for this owner, then decide again.
-    Ask(Description),
+    /// Look up this owner, then decide again.
+    FetchOwner(Description),
     Delete {
         policy: Policy,
-        /// Before that it says that no owner need wait for it, or a circle would wait for itself.
+        /// Clear `blockOwnerDeletion` first, so that a cycle does not wait for itself.
         unblock: bool,
     },
-    /// Say that no owner need wait for it.
+    /// Clear `blockOwnerDeletion`.
     Unblock,
-    /// Take these out of its owners: others hold it.
+    /// Remove these owner references; other owners keep the object.
     Release(Vec<Uid>),
-    /// Nobody is waited for any more.
+    /// All dependents are processed: remove this finalizer.
     Finish(&'static str),
-    /// Take it out of the owners of these, then finish.
+    /// Remove the object from the owner references of these, then finish.
     Orphan(Vec<Uid>),
 }
 
@@ -51,32 +51,33 @@ pub fn plan(graph: &Graph, uid: &Uid, verdicts: &[(Description, Verdict)]) -> St
             let waits = graph.dependents_of(uid).any(|dependent| dependent.blocks(uid));
             match waits {
                 false => Step::Finish(FOREGROUND),
-                true if !object.asked && graph.is_in_circle(object) => Step::Unblock,
+                true if !object.delete_requested && graph.is_in_circle(object) => Step::Unblock,
                 true => Step::Nothing,
             }
         }
-        // It is on its way; its dependents are looked at when it is gone.
-        Some(object) if object.deleting || object.asked || object.owners.is_empty() => Step::Nothing,
-        Some(object) => judge(graph, object, verdicts),
+        // The deletion is in progress; the dependents are processed when the object is gone.
+        Some(object) if object.deleting || object.delete_requested || object.owners.is_empty() => Step::Nothing,
+        Some(object) => decide_owned(graph, object, verdicts),
     }
 }
 
-fn judge(graph: &Graph, object: &Object, verdicts: &[(Description, Verdict)]) -> Step {
+fn decide_owned(graph: &Graph, object: &Object, verdicts: &[(Description, Verdict)]) -> Step {
     let (mut is_held, mut is_awaited, mut rest) = (false, false, Vec::new());
     for owner in &object.owners {
         let description = Description::new(object, owner);
-        let verdict = verdicts.iter().find(|(asked, _)| *asked == description).map(|(_, verdict)| *verdict);
-        let holds = match (graph.judge(object, owner), verdict) {
-            (Holds::Unknown, None) => return Step::Ask(description),
-            (Holds::Unknown, Some(Verdict::Impossible)) => return Step::Nothing,
-            (Holds::Unknown, Some(Verdict::Present { waiting: false })) => Holds::Solid,
-            (Holds::Unknown, Some(Verdict::Present { waiting: true })) => Holds::Waiting,
-            (Holds::Unknown, Some(Verdict::Absent)) => Holds::Dangling,
+        let verdict =
+            verdicts.iter().find(|(delete_requested, _)| *delete_requested == description).map(|(_, verdict)| *verdict);
+        let holds = match (graph.owner_state(object, owner), verdict) {
+            (OwnerState::Unknown, None) => return Step::FetchOwner(description),
+            (OwnerState::Unknown, Some(Verdict::Impossible)) => return Step::Nothing,
+            (OwnerState::Unknown, Some(Verdict::Present { waiting: false })) => OwnerState::Solid,
+            (OwnerState::Unknown, Some(Verdict::Present { waiting: true })) => OwnerState::Waiting,
+            (OwnerState::Unknown, Some(Verdict::Absent)) => OwnerState::Dangling,
             (holds, _) => holds,
         };
-        is_held |= holds == Holds::Solid;
-        is_awaited |= holds == Holds::Waiting;
-        if holds != Holds::Solid {
+        is_held |= holds == OwnerState::Solid;
+        is_awaited |= holds == OwnerState::Waiting;
+        if holds != OwnerState::Solid {
             rest.push(owner.uid.clone());
         }
     }
@@ -92,7 +93,7 @@ fn delete(graph: &Graph, object: &Object, is_awaited: bool) -> Step {
     if is_awaited && dependents.peek().is_some() {
         return Step::Delete { policy: Policy::Foreground, unblock: dependents.any(Object::deletes_dependents) };
     }
-    // What somebody has decided for it before holds.
+    // A policy that was set by an earlier delete request takes precedence.
     let policy = match object {
         object if object.has_finalizer(ORPHAN) => Policy::Orphan,
         object if object.has_finalizer(FOREGROUND) => Policy::Foreground,

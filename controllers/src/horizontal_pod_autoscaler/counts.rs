@@ -1,4 +1,4 @@
-//! What is counted of autoscalers.
+//! The metrics of the horizontal pod autoscaler.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,18 +7,18 @@ use api::Tree;
 use client::Metrics;
 
 use super::plan::Event;
-use crate::meters;
+use crate::metrics;
 
-/// What one look came to.
+/// The result of one reconcile.
 #[derive(Debug, Default)]
-pub struct Tally {
+pub struct ReconcileMetrics {
     action: Option<&'static str>,
-    /// The first of them is told.
+    /// The first error is reported.
     error: Option<&'static str>,
     readings: Vec<(String, bool, Duration)>,
 }
 
-impl Tally {
+impl ReconcileMetrics {
     pub fn act(&mut self, from: i64, to: i64) {
         self.action = Some(if to > from { "scale_up" } else { "scale_down" });
     }
@@ -27,8 +27,8 @@ impl Tally {
         self.error.get_or_insert(error);
     }
 
-    /// What could not be done is told by events.
-    pub fn told(&mut self, events: &[Event]) {
+    /// Failures are taken from the events.
+    pub fn record_failures(&mut self, events: &[Event]) {
         let fails = |event: &Event| matches!(&*event.reason, "FailedComputeMetricsReplicas" | "FailedRescale");
         if events.iter().any(fails) {
             self.fail("internal");
@@ -45,21 +45,21 @@ impl Tally {
         }
         let action = self.action.unwrap_or("none");
         let labels = [action, self.error.unwrap_or("none")];
-        metrics.count(&meters::HPA_RECONCILIATIONS, &labels);
-        metrics.record(&meters::HPA_RECONCILIATION_DURATION, &labels, took.as_secs_f64());
+        metrics.count(&metrics::HPA_RECONCILIATIONS, &labels);
+        metrics.record(&metrics::HPA_RECONCILIATION_DURATION, &labels, took.as_secs_f64());
         for (kind, is_ok, took) in &self.readings {
             let labels = if *is_ok { [action, "none", kind] } else { ["none", "internal", kind] };
-            metrics.count(&meters::HPA_COMPUTATIONS, &labels);
-            metrics.record(&meters::HPA_COMPUTATION_DURATION, &labels, took.as_secs_f64());
+            metrics.count(&metrics::HPA_COMPUTATIONS, &labels);
+            metrics.record(&metrics::HPA_COMPUTATION_DURATION, &labels, took.as_secs_f64());
         }
     }
 }
 
 pub fn show(metrics: &Metrics, autoscalers: &[Arc<Tree>]) {
-    metrics.record(&meters::HPA_NUMBER, &[], autoscalers.len() as f64);
+    metrics.record(&metrics::HPA_NUMBER, &[], autoscalers.len() as f64);
     for autoscaler in autoscalers {
         let labels = [autoscaler.str("metadata.namespace"), autoscaler.str("metadata.name")];
         let desired = autoscaler.int("status.desiredReplicas").unwrap_or(0);
-        metrics.record(&meters::HPA_DESIRED, &labels, desired as f64);
+        metrics.record(&metrics::HPA_DESIRED, &labels, desired as f64);
     }
 }

@@ -1,5 +1,5 @@
-//! Scales workloads by metrics. What is wanted is decided by `plan`; here the scale and the metrics are asked for,
-//! and the scale is written.
+//! The horizontal pod autoscaler. `plan` decides the size; this module reads the scale and the metrics and writes the
+//! scale.
 
 mod counts;
 mod pace;
@@ -17,17 +17,17 @@ use stdx::sync::Mutex;
 
 use tokio::time::Instant;
 
-use crate::meters;
+use crate::metrics;
 use crate::support::kinds::{Kinds, Served};
-use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
-use counts::Tally;
+use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
+use counts::ReconcileMetrics;
 use pace::History;
-use plan::{Event, Look, Plan, Reading};
+use plan::{Event, Inputs, Plan, Reading};
 use source::{ApiSource, Query, Source};
 
 const AUTOSCALERS: Resource = Resource::new("autoscaling", "v2", "horizontalpodautoscalers");
 const PODS: Resource = Resource::core("pods");
-/// The controller of the target writes its status at the same time.
+/// The target's controller updates its status concurrently.
 const SCALE_TRIES: usize = 5;
 
 struct Controller {
@@ -36,14 +36,14 @@ struct Controller {
     context: Context,
     kinds: Kinds,
     source: Box<dyn Source>,
-    /// What is remembered of each, by key; at most one for each autoscaler.
-    known: Mutex<BTreeMap<String, Known>>,
+    /// State by key, at most one for each autoscaler.
+    known: Mutex<BTreeMap<String, AutoscalerState>>,
 }
 
 #[derive(Clone, Default)]
-struct Known {
+struct AutoscalerState {
     history: History,
-    /// By which the target's pods were chosen last.
+    /// The last selector of the target's pods.
     selector: String,
 }
 
@@ -53,14 +53,14 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     pods.index_by(index::LABELS);
     let queue = context.queue.clone();
     autoscalers.on_change(move |change| {
-        let spec = |seen: &Option<client::Seen>| seen.as_deref().map(|object| object.at("spec").clone());
-        // What is said is no reason to ask again before the period is over.
+        let spec = |seen: &Option<client::ObservedObject>| seen.as_deref().map(|object| object.at("spec").clone());
+        // Status changes do not trigger a reconcile before the sync period is over.
         if change.new.is_none() || spec(&change.old) != spec(&change.new) {
             queue.add(change.key.clone());
         }
     });
     let all = autoscalers.store().clone();
-    context.metrics.on_look([&meters::HPA_DESIRED], move |metrics| counts::show(metrics, &all.all()));
+    context.metrics.on_collect([&metrics::HPA_DESIRED], move |metrics| counts::show(metrics, &all.all()));
     let source = ApiSource { client: context.client.clone(), kinds: Kinds::default() };
     let context = Context { recorder: context.recorder.named("horizontal-pod-autoscaler"), ..context.clone() };
     Some(Box::new(Controller {
@@ -74,36 +74,41 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
 }
 
 impl Controller {
-    async fn bring(&self, key: &str) -> Result<Outcome> {
+    async fn sync(&self, key: &str) -> Result<Outcome> {
         let Some(autoscaler) = self.autoscalers.get(key) else {
             self.known().remove(key);
             return Ok(Outcome::Done);
         };
         let begun = Instant::now();
-        let mut tally = Tally::default();
-        let result = self.look(key, &autoscaler, &mut tally).await;
-        tally.end(&self.context.metrics, result.is_ok(), begun.elapsed());
-        // The period is that of looks, whether they fail or not.
+        let mut run_metrics = ReconcileMetrics::default();
+        let result = self.reconcile_autoscaler(key, &autoscaler, &mut run_metrics).await;
+        run_metrics.end(&self.context.metrics, result.is_ok(), begun.elapsed());
+        // The sync period applies to failed reconciles too.
         match result {
             Err(error) if error.is_conflict() => Err(error),
             Err(error) => {
-                tracing::debug!(key, %error, "it is looked at again");
-                Ok(Outcome::Again(self.context.options.horizontal_pod_autoscaler_sync_period))
+                tracing::debug!(key, %error, "failed to reconcile autoscaler, requeueing");
+                Ok(Outcome::RequeueAfter(self.context.options.horizontal_pod_autoscaler_sync_period))
             }
-            Ok(()) => Ok(Outcome::Again(self.context.options.horizontal_pod_autoscaler_sync_period)),
+            Ok(()) => Ok(Outcome::RequeueAfter(self.context.options.horizontal_pod_autoscaler_sync_period)),
         }
     }
 
-    fn known(&self) -> stdx::sync::MutexGuard<'_, BTreeMap<String, Known>> {
+    fn known(&self) -> stdx::sync::MutexGuard<'_, BTreeMap<String, AutoscalerState>> {
         self.known.lock()
     }
 
-    async fn look(&self, key: &str, autoscaler: &Tree, tally: &mut Tally) -> Result<()> {
+    async fn reconcile_autoscaler(
+        &self,
+        key: &str,
+        autoscaler: &Tree,
+        run_metrics: &mut ReconcileMetrics,
+    ) -> Result<()> {
         let now = self.context.clock.now();
         let (served, scale) = match self.scale(autoscaler).await {
             Ok(found) => found,
             Err(why) => {
-                tally.fail("internal");
+                run_metrics.fail("internal");
                 return self.finish(autoscaler, plan::without_scale(autoscaler, &why, now)).await;
             }
         };
@@ -112,35 +117,35 @@ impl Controller {
         let selector = Selector::parse(&text);
         let pods = selector.as_ref().map_or_else(|_| Vec::new(), |selector| self.pods.select(namespace, selector));
         let options = &self.context.options;
-        let look = Look { autoscaler, scale: &scale, pods: &pods, options, now };
+        let reconcile_autoscaler = Inputs { autoscaler, scale: &scale, pods: &pods, options, now };
         let mut known = self.known().get(key).cloned().unwrap_or_default();
         known.history.begin(scale.int("spec.replicas").unwrap_or(0), now.seconds);
         known.selector.clone_from(&text);
         self.known().insert(key.to_string(), known.clone());
-        let mut plan = match look.begin() {
+        let mut plan = match reconcile_autoscaler.begin() {
             (_, Some(plan)) => plan,
             (status, None) => match self.objection(key, namespace, &text, selector.err().map(|e| e.to_string()), &pods)
             {
                 Some((reason, message, event, said)) => {
-                    tally.fail("spec");
-                    look.without_selector(status, (reason, &message), event, &said)
+                    run_metrics.fail("spec");
+                    reconcile_autoscaler.without_selector(status, (reason, &message), event, &said)
                 }
                 None => {
-                    let readings = self.read(autoscaler, &text, tally).await;
-                    look.by_metrics(status, &readings, &mut known.history)
+                    let readings = self.read(autoscaler, &text, run_metrics).await;
+                    reconcile_autoscaler.by_metrics(status, &readings, &mut known.history)
                 }
             },
         };
         if let Some((size, reason)) = plan.scale.clone() {
-            tally.act(scale.int("spec.replicas").unwrap_or(0), size);
+            run_metrics.act(scale.int("spec.replicas").unwrap_or(0), size);
             self.rescale(autoscaler, served, &scale, (size, &reason), &mut plan, &mut known.history).await;
         }
-        tally.told(&plan.events);
+        run_metrics.record_failures(&plan.events);
         self.known().insert(key.to_string(), known);
         self.finish(autoscaler, plan).await
     }
 
-    /// Why the target's pods cannot be told: reason and message of the condition, reason and text of the event.
+    /// Why the target's pods cannot be determined: reason and message of the condition, reason and text of the event.
     fn objection(
         &self,
         key: &str,
@@ -164,7 +169,7 @@ impl Controller {
         })
     }
 
-    /// The autoscalers of a namespace that choose some of the same pods, this one among them.
+    /// The autoscalers in a namespace that select some of the same pods, including this one.
     fn rivals(&self, key: &str, namespace: &str, pods: &[Arc<Tree>]) -> Vec<String> {
         let prefix = format!("{namespace}/");
         let known = self.known();
@@ -184,7 +189,7 @@ impl Controller {
         rivals.map(|(other, _)| text(other)).collect()
     }
 
-    /// The scale of the target, and what serves it.
+    /// The scale of the target, and the resource that serves it.
     async fn scale(&self, autoscaler: &Tree) -> std::result::Result<(Served, Tree), String> {
         let target = autoscaler.at("spec.scaleTargetRef");
         let (api_version, kind, name) = (target.str("apiVersion"), target.str("kind"), target.str("name"));
@@ -204,18 +209,18 @@ impl Controller {
         }
     }
 
-    /// What each metric of the spec is at.
+    /// Reads the current value of each metric in the spec.
     async fn read(
         &self,
         autoscaler: &Tree,
         pods: &str,
-        tally: &mut Tally,
+        run_metrics: &mut ReconcileMetrics,
     ) -> Vec<std::result::Result<Reading, String>> {
         let mut readings = Vec::new();
         for spec in autoscaler.list("spec.metrics") {
             let begun = Instant::now();
             let reading = self.read_one(autoscaler.str("metadata.namespace"), spec, pods).await;
-            tally.metric(spec.str("type"), reading.is_ok(), begun.elapsed());
+            run_metrics.metric(spec.str("type"), reading.is_ok(), begun.elapsed());
             readings.push(reading);
         }
         readings
@@ -255,7 +260,7 @@ impl Controller {
         }
     }
 
-    /// Writes the scale, and says how that went.
+    /// Writes the scale, and records the result in the status and as an event.
     async fn rescale(
         &self,
         autoscaler: &Tree,
@@ -269,18 +274,18 @@ impl Controller {
         match self.write_scale(served, scale, size).await {
             Ok(()) => {
                 let message = format!("the HPA controller was able to update the target scale to {size}");
-                plan::say(&mut plan.status, "AbleToScale", true, ("SucceededRescale", &message), now);
+                plan::set_condition(&mut plan.status, "AbleToScale", true, ("SucceededRescale", &message), now);
                 plan.status.set("lastScaleTime", api::time::format_seconds(now.seconds));
                 let message = format!("New size: {size}; reason: {reason}");
                 plan.events.push(Event { warns: false, reason: "SuccessfulRescale".to_string(), message });
                 let from = scale.int("spec.replicas").unwrap_or(0);
-                plan::say_scaled(autoscaler, &mut plan.status, from, size, now);
+                plan::set_scaled_conditions(autoscaler, &mut plan.status, from, size, now);
                 history.scaled(from, size, autoscaler.at("spec.behavior"), now.seconds);
             }
             Err(error) => {
                 let why = error.message();
                 let message = format!("the HPA controller was unable to update the target scale: {why}");
-                plan::say(&mut plan.status, "AbleToScale", false, ("FailedUpdateScale", &message), now);
+                plan::set_condition(&mut plan.status, "AbleToScale", false, ("FailedUpdateScale", &message), now);
                 plan.status.set("desiredReplicas", autoscaler.int("status.desiredReplicas").unwrap_or(0));
                 let message = format!("New size: {size}; reason: {reason}; error: {why}");
                 plan.events.push(Event::warning("FailedRescale", message));
@@ -288,7 +293,7 @@ impl Controller {
         }
     }
 
-    /// A target whose status has just changed is asked once more: what the decision was made from stands.
+    /// Retries after conflicts with status updates: the decision remains valid.
     async fn write_scale(&self, served: Served, scale: &Tree, size: i64) -> Result<()> {
         let (namespace, name) = (scale.str("metadata.namespace"), scale.str("metadata.name"));
         let client = &self.context.client;
@@ -307,7 +312,7 @@ impl Controller {
         Err(client::Error::Failed(format!("the scale of {name} keeps changing")))
     }
 
-    /// Tells, and writes the status where it is another.
+    /// Records the events, and writes the status if it changed.
     async fn finish(&self, autoscaler: &Tree, plan: Plan) -> Result<()> {
         for event in &plan.events {
             if event.warns {
@@ -330,7 +335,7 @@ impl Controller {
 }
 
 impl Reconcile for Controller {
-    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
-        Box::pin(self.bring(key))
+    fn reconcile<'a>(&'a self, key: &'a str) -> ReconcileFuture<'a> {
+        Box::pin(self.sync(key))
     }
 }

@@ -1,62 +1,63 @@
-//! How fast replicas may change: recent recommendations hold back, and rules limit the pace.
+//! Limits the rate of scaling: stabilization windows and scaling policies.
 
 use api::Tree;
 
-/// What is remembered of an autoscaler.
+/// The recent history of an autoscaler.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct History {
-    /// When what was recommended.
+    /// Time and value of recommendations.
     recommendations: Vec<(i64, i64)>,
-    /// When how many were added, and removed.
+    /// Time and number of added and removed replicas.
     added: Vec<(i64, i64)>,
     removed: Vec<(i64, i64)>,
 }
 
-/// What is said of a decision: reason and message.
-type Said = (&'static str, &'static str);
+/// Reason and message of a condition.
+type ConditionText = (&'static str, &'static str);
 
-/// How many replicas there are to be, and what to say of that.
+/// The new replica count and its condition.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Pace {
     pub replicas: i64,
-    pub able: Said,
+    pub able: ConditionText,
     pub limited: bool,
-    pub limit: Said,
+    pub limit: ConditionText,
 }
 
 pub struct Bounds {
     pub min: i64,
     pub max: i64,
     pub current: i64,
-    /// How long scaling down waits where the autoscaler does not say.
+    /// The default stabilization window for scaling down.
     pub down_window_seconds: i64,
 }
 
-const READY: Said = ("ReadyForNewScale", "recommended size matches current size");
-const DOWN_STABILIZED: Said = (
+const READY: ConditionText = ("ReadyForNewScale", "recommended size matches current size");
+const DOWN_STABILIZED: ConditionText = (
     "ScaleDownStabilized",
     "recent recommendations were higher than current one, applying the highest recent recommendation",
 );
-const UP_STABILIZED: Said = (
+const UP_STABILIZED: ConditionText = (
     "ScaleUpStabilized",
     "recent recommendations were lower than current one, applying the lowest recent recommendation",
 );
-const IN_RANGE: Said = ("DesiredWithinRange", "the desired count is within the acceptable range");
-const TOO_MANY: Said = ("TooManyReplicas", "the desired replica count is more than the maximum replica count");
-const TOO_FEW: Said = ("TooFewReplicas", "the desired replica count is less than the minimum replica count");
-const UP_LIMIT: Said = ("ScaleUpLimit", "the desired replica count is increasing faster than the maximum scale rate");
-const DOWN_LIMIT: Said =
+const IN_RANGE: ConditionText = ("DesiredWithinRange", "the desired count is within the acceptable range");
+const TOO_MANY: ConditionText = ("TooManyReplicas", "the desired replica count is more than the maximum replica count");
+const TOO_FEW: ConditionText = ("TooFewReplicas", "the desired replica count is less than the minimum replica count");
+const UP_LIMIT: ConditionText =
+    ("ScaleUpLimit", "the desired replica count is increasing faster than the maximum scale rate");
+const DOWN_LIMIT: ConditionText =
     ("ScaleDownLimit", "the desired replica count is decreasing faster than the maximum scale rate");
 
 impl History {
-    /// What there was at first counts as recommended.
+    /// The initial replica count is treated as a recommendation.
     pub fn begin(&mut self, current: i64, now: i64) {
         if self.recommendations.is_empty() {
             self.recommendations.push((now, current));
         }
     }
 
-    /// Holds a wish back. `behavior` is the autoscaler's, or null.
+    /// Stabilizes and limits the desired count. `behavior` is the autoscaler's, or null.
     pub fn pace(&mut self, desired: i64, behavior: &Tree, bounds: &Bounds, now: i64) -> Pace {
         let windows = Windows::of(behavior, bounds);
         let (stable, held) = self.stabilize(desired, bounds.current, windows, now);
@@ -66,7 +67,7 @@ impl History {
         Pace { replicas, able, limited: replicas != stable, limit }
     }
 
-    fn stabilize(&mut self, desired: i64, current: i64, windows: Windows, now: i64) -> (i64, Said) {
+    fn stabilize(&mut self, desired: i64, current: i64, windows: Windows, now: i64) -> (i64, ConditionText) {
         let is_up = desired >= current;
         let window = if is_up { windows.up } else { windows.down };
         let recent = self.recommendations.iter().filter(|(time, _)| *time > now - window).map(|(_, count)| *count);
@@ -77,7 +78,7 @@ impl History {
         (stable.unwrap_or(desired), if is_up { UP_STABILIZED } else { DOWN_STABILIZED })
     }
 
-    fn by_rules(&self, desired: i64, behavior: &Tree, bounds: &Bounds, now: i64) -> (i64, Said) {
+    fn by_rules(&self, desired: i64, behavior: &Tree, bounds: &Bounds, now: i64) -> (i64, ConditionText) {
         let current = bounds.current;
         if desired > current {
             let limit = self.up_limit(current, behavior.at("scaleUp"), now).max(current);
@@ -126,7 +127,7 @@ impl History {
         .unwrap_or(0)
     }
 
-    /// A change that was carried out counts against the rules for as long as they look back.
+    /// Records a scaling for the scaling policies.
     pub fn scaled(&mut self, from: i64, to: i64, behavior: &Tree, now: i64) {
         if behavior.is_null() {
             return;
@@ -157,14 +158,14 @@ impl Windows {
     }
 }
 
-/// Within the period of a policy.
+/// The change within the period of a policy.
 fn changed(changes: &[(i64, i64)], policy: &Tree, now: i64) -> i64 {
     let period = policy.int("periodSeconds").unwrap_or(0);
     changes.iter().filter(|(time, _)| *time > now - period).map(|(_, count)| count).sum()
 }
 
-/// Without rules it may double, or grow to four.
-fn by_factor(desired: i64, bounds: &Bounds) -> (i64, Said) {
+/// Without policies the count may double, or grow to four.
+fn by_factor(desired: i64, bounds: &Bounds) -> (i64, ConditionText) {
     let limit = (bounds.current * 2).max(4);
     let (most, said) = if bounds.max > limit { (limit, UP_LIMIT) } else { (bounds.max, TOO_MANY) };
     if desired < bounds.min {
@@ -187,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn without_rules_it_may_double() {
+    fn default_limit_doubles() {
         let check = |current: i64, desired: i64, want: (i64, bool, &str)| {
             let pace = History::default().pace(desired, &Tree::Null, &bounds(current), 1000);
             assert_eq!((pace.replicas, pace.limited, pace.limit.0), want, "{current} {desired}");
@@ -200,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn going_down_waits_for_the_highest_of_late() {
+    fn scale_down_is_stabilized() {
         let mut history = History::default();
         history.begin(10, 0);
         let pace = history.pace(4, &Tree::Null, &bounds(10), 100);
@@ -212,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_limit_the_pace() {
+    fn scaling_policies_limit_the_rate() {
         let rules = r#"{"scaleUp":{"stabilizationWindowSeconds":0,"selectPolicy":"Max","policies":[{"type":"Pods","value":4,"periodSeconds":60},{"type":"Percent","value":50,"periodSeconds":60}]},
             "scaleDown":{"stabilizationWindowSeconds":0,"selectPolicy":"Min","policies":[{"type":"Pods","value":1,"periodSeconds":60},{"type":"Percent","value":50,"periodSeconds":60}]}}"#;
         let behavior = decode(rules.as_bytes()).expect("rules");
@@ -233,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn going_up_may_wait_too() {
+    fn scale_up_can_be_stabilized() {
         let rules = r#"{"scaleUp":{"stabilizationWindowSeconds":60,"policies":[{"type":"Pods","value":100,"periodSeconds":60}]},"scaleDown":{}}"#;
         let behavior = decode(rules.as_bytes()).expect("rules");
         let mut history = History::default();

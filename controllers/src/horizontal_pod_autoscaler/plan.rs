@@ -1,4 +1,4 @@
-//! What an autoscaler says and does, once its metrics are known or missed.
+//! The status and size of an autoscaler, once its metrics are known or missing.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use super::source::Samples;
 use crate::Options;
 use crate::support::conditions;
 
-/// The condition by which an autoscaler knows that it was it who brought its target down to nothing.
+/// The condition that records that the autoscaler scaled its target to zero.
 const SCALED_TO_ZERO: &str = "ScaledToZero";
 
-/// What the sources said to one metric of the spec.
+/// The values of one metric of the spec.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reading {
     Samples(Samples),
@@ -35,17 +35,17 @@ impl Event {
     }
 }
 
-/// What a look at an autoscaler ends in.
+/// The result of a reconcile.
 #[derive(Debug, Default)]
 pub struct Plan {
     pub status: Tree,
     pub events: Vec<Event>,
-    /// The new size and why, where it is to change.
+    /// The new size and the reason, if it changes.
     pub scale: Option<(i64, String)>,
 }
 
 /// An autoscaler, the scale of its target, and the target's pods.
-pub struct Look<'a> {
+pub struct Inputs<'a> {
     pub autoscaler: &'a Tree,
     pub scale: &'a Tree,
     pub pods: &'a [Arc<Tree>],
@@ -53,8 +53,8 @@ pub struct Look<'a> {
     pub now: Timestamp,
 }
 
-/// The status that a look begins with: what was said before, of the object as it is now.
-fn seen(autoscaler: &Tree) -> Tree {
+/// The status to start from: the previous one with the current generation.
+fn initial_status(autoscaler: &Tree) -> Tree {
     let mut status = autoscaler.at("status").clone();
     if let Some(generation) = autoscaler.int("metadata.generation") {
         status.set("observedGeneration", generation);
@@ -62,8 +62,8 @@ fn seen(autoscaler: &Tree) -> Tree {
     status
 }
 
-/// Puts a condition into a status.
-pub fn say(status: &mut Tree, ty: &str, holds: bool, (reason, message): (&str, &str), now: Timestamp) {
+/// Sets a condition in the status.
+pub fn set_condition(status: &mut Tree, ty: &str, holds: bool, (reason, message): (&str, &str), now: Timestamp) {
     let mut condition = tree! {
         "type" => ty,
         "status" => if holds { "True" } else { "False" },
@@ -77,37 +77,37 @@ pub fn say(status: &mut Tree, ty: &str, holds: bool, (reason, message): (&str, &
     conditions::set_in_place(status, condition);
 }
 
-/// Only whoever brought a workload down to nothing brings it up again: what somebody else has stopped stays so.
+/// Only a target that this autoscaler scaled to zero is scaled up again; one that a user stopped stays stopped.
 fn wakes(autoscaler: &Tree) -> bool {
     let is_asleep = conditions::is_true(autoscaler, SCALED_TO_ZERO);
     is_asleep && (has_outside_metrics(autoscaler) || autoscaler.int("spec.minReplicas") != Some(0))
 }
 
-/// Those that are there without any pod.
+/// Metrics that do not depend on pods.
 fn has_outside_metrics(autoscaler: &Tree) -> bool {
     autoscaler.list("spec.metrics").iter().any(|metric| matches!(metric.str("type"), "Object" | "External"))
 }
 
-/// What is said once the scale is written.
-pub fn say_scaled(autoscaler: &Tree, status: &mut Tree, from: i64, to: i64, now: Timestamp) {
+/// Sets the conditions after the scale was written.
+pub fn set_scaled_conditions(autoscaler: &Tree, status: &mut Tree, from: i64, to: i64, now: Timestamp) {
     let may_sleep = autoscaler.int("spec.minReplicas") == Some(0) && has_outside_metrics(autoscaler);
     let sleeps = from > 0 && to == 0 && may_sleep;
     let said = match sleeps {
         true => ("ScaledToZero", "the HPA controller scaled the workload to zero"),
         false => ("NotScaledToZero", "the HPA controller did not scale the workload to zero"),
     };
-    say(status, SCALED_TO_ZERO, sleeps, said, now);
+    set_condition(status, SCALED_TO_ZERO, sleeps, said, now);
 }
 
-/// Where the scale of the target cannot be had.
+/// The plan if the target's scale cannot be read.
 pub fn without_scale(autoscaler: &Tree, why: &str, now: Timestamp) -> Plan {
-    let mut status = seen(autoscaler);
+    let mut status = initial_status(autoscaler);
     let message = format!("the HPA controller was unable to get the target's current scale: {why}");
-    say(&mut status, "AbleToScale", false, ("FailedGetScale", &message), now);
+    set_condition(&mut status, "AbleToScale", false, ("FailedGetScale", &message), now);
     Plan { status, events: vec![Event::warning("FailedGetScale", why.to_string())], scale: None }
 }
 
-impl Look<'_> {
+impl Inputs<'_> {
     fn current(&self) -> i64 {
         self.scale.int("spec.replicas").unwrap_or(0)
     }
@@ -123,11 +123,11 @@ impl Look<'_> {
         }
     }
 
-    /// What is said before any metric is asked for; done where none is needed.
+    /// The conditions before any metric is read; a finished plan if no metric is needed.
     pub fn begin(&self) -> (Tree, Option<Plan>) {
-        let mut status = seen(self.autoscaler);
+        let mut status = initial_status(self.autoscaler);
         let able = "the HPA controller was able to get the target's current scale";
-        say(&mut status, "AbleToScale", true, ("SucceededGetScale", able), self.now);
+        set_condition(&mut status, "AbleToScale", true, ("SucceededGetScale", able), self.now);
         let bounds = self.bounds();
         let decided = |size: i64, reason: &str| Some(self.finish(status.clone(), size, Some(reason), None));
         let plan = if bounds.current == 0 && wakes(self.autoscaler) {
@@ -135,7 +135,7 @@ impl Look<'_> {
         } else if bounds.current == 0 {
             let disabled = "scaling is disabled since the replica count of the target is zero";
             let mut status = status.clone();
-            say(&mut status, "ScalingActive", false, ("ScalingDisabled", disabled), self.now);
+            set_condition(&mut status, "ScalingActive", false, ("ScalingDisabled", disabled), self.now);
             Some(self.finish(status, 0, None, None))
         } else if bounds.current > bounds.max {
             decided(bounds.max, "Current number of replicas above Spec.MaxReplicas")
@@ -147,14 +147,14 @@ impl Look<'_> {
         (status, plan)
     }
 
-    /// Where the target's pods cannot be told from others.
+    /// The plan if the target's pods cannot be selected.
     pub fn without_selector(&self, mut status: Tree, reason: (&str, &str), event: &str, said: &str) -> Plan {
-        say(&mut status, "ScalingActive", false, reason, self.now);
+        set_condition(&mut status, "ScalingActive", false, reason, self.now);
         let plan = self.failed(status, Vec::new(), said);
         Plan { events: [vec![Event::warning(event, said.to_string())], plan.events].concat(), ..plan }
     }
 
-    /// By what each metric of the spec was read as, or why it was not.
+    /// Decides from the value of each metric, or the error that prevented reading it.
     pub fn by_metrics(&self, mut status: Tree, readings: &[Result<Reading, String>], history: &mut History) -> Plan {
         let specs = self.autoscaler.list("spec.metrics");
         let mut best: Option<(i64, String)> = None;
@@ -185,19 +185,19 @@ impl Look<'_> {
         let shrinks = best.as_ref().is_none_or(|(replicas, _)| *replicas < self.current());
         if let Some(((event, _), summary)) = first_failure.as_ref().zip(summary.as_ref()).filter(|_| shrinks) {
             let message = format!("the HPA was unable to compute the replica count: {}", event.message);
-            say(&mut status, "ScalingActive", false, (&event.reason, &message), self.now);
+            set_condition(&mut status, "ScalingActive", false, (&event.reason, &message), self.now);
             let plan = self.failed(status, current_metrics, summary);
             return Plan { events: [events, plan.events].concat(), ..plan };
         }
         let (desired, name) = best.unwrap_or((self.current(), String::new()));
         let found = format!("the HPA was able to successfully calculate a replica count from {name}");
-        say(&mut status, "ScalingActive", true, ("ValidMetricFound", &found), self.now);
+        set_condition(&mut status, "ScalingActive", true, ("ValidMetricFound", &found), self.now);
         let mut plan = self.scaled(status, desired, &name, current_metrics, history);
         plan.events.splice(0..0, events);
         plan
     }
 
-    /// Holds the wish within bounds and pace.
+    /// Applies the replica bounds and the scaling behavior to the desired count.
     fn scaled(&self, mut status: Tree, desired: i64, name: &str, metrics: Vec<Tree>, history: &mut History) -> Plan {
         let bounds = self.bounds();
         let reason = if desired > bounds.current {
@@ -207,13 +207,13 @@ impl Look<'_> {
         };
         let behavior = self.autoscaler.at("spec.behavior");
         let pace = history.pace(desired, behavior, &bounds, self.now.seconds);
-        say(&mut status, "AbleToScale", true, pace.able, self.now);
-        say(&mut status, "ScalingLimited", pace.limited, pace.limit, self.now);
+        set_condition(&mut status, "AbleToScale", true, pace.able, self.now);
+        set_condition(&mut status, "ScalingLimited", pace.limited, pace.limit, self.now);
         let changes = pace.replicas != bounds.current;
         self.finish(status, pace.replicas, changes.then_some(&reason), Some(metrics))
     }
 
-    /// Nothing is changed but what is said.
+    /// Only the status changes.
     fn failed(&self, mut status: Tree, metrics: Vec<Tree>, why: &str) -> Plan {
         status.set("currentReplicas", self.current());
         status.set_default("desiredReplicas", 0);
@@ -233,7 +233,7 @@ impl Look<'_> {
         Plan { status, events: Vec::new(), scale: reason.map(|reason| (size, reason.to_string())) }
     }
 
-    /// What a metric asks for, and its name for people.
+    /// The replica count that a metric asks for, and its name for messages.
     fn propose(&self, spec: &Tree, reading: Reading) -> Result<(Proposal, String), String> {
         let source = source(spec);
         let target = source.at("target");
@@ -295,7 +295,7 @@ impl Look<'_> {
     }
 }
 
-/// What the spec says under the type of a metric.
+/// The source field of a metric spec for its type.
 pub fn source(spec: &Tree) -> &Tree {
     match spec.str("type") {
         "Resource" => spec.at("resource"),
@@ -312,7 +312,7 @@ fn milli(target: &Tree, field: &str) -> i64 {
     Quantity::parse(&text).map_or(0, |quantity| quantity.milli_value())
 }
 
-/// A selector as upstream prints it into a name.
+/// A selector as upstream prints it in names.
 fn api_text(selector: &Tree) -> String {
     if selector.is_null() {
         return "nil".to_string();
@@ -326,7 +326,7 @@ fn api_text(selector: &Tree) -> String {
     )
 }
 
-/// What is told of a metric that could not be read, and the same as part of the whole.
+/// The event for a metric that could not be read, and the same as part of the overall error.
 fn failure(spec: &Tree, why: &str) -> (Event, String) {
     let source = source(spec);
     let (reason, whole) = match spec.str("type") {
@@ -351,7 +351,7 @@ fn failure(spec: &Tree, why: &str) -> (Event, String) {
     (Event::warning(reason, why.to_string()), whole)
 }
 
-/// What a metric is at.
+/// The current value of a metric, for the status.
 fn metric_status(spec: &Tree, proposal: &Proposal) -> Tree {
     let source = source(spec);
     let value = Quantity::milli(proposal.value, Format::DecimalSI).to_string();

@@ -1,4 +1,4 @@
-//! How many replicas a metric asks for.
+//! Computes the replica count that a metric asks for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::source::Samples;
 use crate::support::conditions;
 use crate::support::pods::is_ready;
 
-/// Within these a difference is too small to act on, below the target and above it.
+/// Deviations within these tolerances are ignored, below and above the target.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tolerance {
     pub down: f64,
@@ -24,7 +24,7 @@ impl Tolerance {
     }
 }
 
-/// The pods of a target, and how their first minutes are looked at.
+/// The pods of a target, and the settings for pods that just started.
 pub struct Measured<'a> {
     pub pods: &'a [Arc<Tree>],
     pub replicas: i64,
@@ -34,22 +34,22 @@ pub struct Measured<'a> {
     pub now: Timestamp,
 }
 
-/// What a metric asks for, and what it is at now.
+/// The replica count a metric asks for, and its current value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Proposal {
     pub replicas: i64,
-    /// In percent of what is requested, where that is the target.
+    /// Percentage of the requested resources, for utilization targets.
     pub utilization: Option<i64>,
     /// In thousandths.
     pub value: i64,
 }
 
-/// What a target of pods' own metrics is compared with.
+/// The target of a per-pod metric.
 #[derive(Debug, Clone, Copy)]
 pub enum Target<'a> {
-    /// A percentage of what the pods request of a resource, all of them or one container.
+    /// A percentage of the resource requests of the pods, or of one of their containers.
     Utilization { percent: i64, resource: &'a str, container: &'a str },
-    /// An average, in thousandths; `resource` is "" for metrics that are none.
+    /// An average in thousandths; `resource` is empty for custom metrics.
     Average { value: i64, resource: &'a str },
 }
 
@@ -64,7 +64,7 @@ struct Groups {
 const NO_PODS: &str = "no pods returned by selector while calculating replica count";
 
 impl Measured<'_> {
-    /// By metrics that each pod has.
+    /// For metrics of each pod.
     pub fn by_pods(&self, mut samples: Samples, target: Target<'_>) -> Result<Proposal, String> {
         if self.pods.is_empty() {
             return Err(NO_PODS.to_string());
@@ -87,7 +87,7 @@ impl Measured<'_> {
         Ok(Proposal { replicas, ..proposal })
     }
 
-    /// Pods of which nothing is known are taken for what makes the change smaller.
+    /// Pods without metrics are assumed to have the value that makes the change smaller.
     fn settle(
         &self,
         mut values: BTreeMap<String, i64>,
@@ -142,7 +142,7 @@ impl Measured<'_> {
         groups
     }
 
-    /// Processor time of a start says nothing about the work to come.
+    /// CPU usage during startup does not predict the later load.
     fn is_starting(&self, pod: &Tree, sampled: Timestamp, window_seconds: i64) -> bool {
         let seconds = |text: &str| time::parse(text).ok().map(|time| time.seconds);
         let (Some(condition), Some(start)) = (conditions::get(pod, "Ready"), seconds(pod.str("status.startTime")))
@@ -157,7 +157,7 @@ impl Measured<'_> {
         is_unready && start + self.initial_readiness_seconds > since
     }
 
-    /// What each pod requests, in thousandths.
+    /// The resource request of each pod, in thousandths.
     fn requests(&self, resource: &str, container: &str) -> Result<BTreeMap<String, i64>, String> {
         let of = |pod: &Arc<Tree>| {
             let name = pod.str("metadata.name");
@@ -176,7 +176,7 @@ impl Measured<'_> {
         self.pods.iter().map(of).collect()
     }
 
-    /// By a value of something else, as a whole.
+    /// For a single value of another object.
     pub fn by_value(&self, value: i64, target: i64) -> Result<Proposal, String> {
         let ratio = value as f64 / target as f64;
         let replicas = if self.replicas == 0 {
@@ -193,7 +193,7 @@ impl Measured<'_> {
         Ok(Proposal { replicas, utilization: None, value })
     }
 
-    /// By a value of something else, for each of the pods that there are.
+    /// For a value of another object that is averaged over the pods.
     pub fn by_share(&self, value: i64, target: i64, there: i64) -> Proposal {
         let ratio = value as f64 / (target as f64 * there as f64);
         let wanted = (value as f64 / target as f64).ceil() as i64;
@@ -202,7 +202,7 @@ impl Measured<'_> {
     }
 }
 
-/// How far above the target what was measured is, as a factor.
+/// The ratio of the measured value to the target.
 fn rate(
     values: &BTreeMap<String, i64>,
     target: Target<'_>,
@@ -275,15 +275,15 @@ mod tests {
     }
 
     #[test]
-    fn utilization_decides() {
+    fn scales_by_utilization() {
         check(&["Running"; 3], &[300, 500, 700], 30, Ok((5, 50)));
         check(&["Running"; 3], &[300, 300, 300], 50, Ok((2, 30)));
         check(&["Running"; 3], &[520, 520, 520], 50, Ok((3, 52)));
-        // One that was never ready counts as idle when more are wanted.
+        // A pod that was never ready counts as idle when scaling up.
         check(&["Running", "Running", "Running/False"], &[600, 600, 999], 30, Ok((4, 60)));
         check(&["Running", "Running", "Pending"], &[300, 300], 50, Ok((2, 30)));
         check(&["Running", "Running", "Failed"], &[900, 900, 0], 50, Ok((4, 90)));
-        // One of which nothing is known counts as idle, or as fully used.
+        // A pod without metrics counts as idle when scaling up and as fully used when scaling down.
         check(&["Running"; 3], &[900, 900], 50, Ok((4, 90)));
         check(&["Running"; 3], &[100, 100], 50, Ok((3, 10)));
         check(&["Running"; 2], &[], 50, Err("did not receive metrics for any ready pods"));
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn averages_and_values_decide() {
+    fn scales_by_averages_and_values() {
         let pods = pods(&["Running"; 3]);
         let average = |values: &[i64], value: i64| {
             let target = Target::Average { value, resource: "" };
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn tolerance_may_differ_by_direction() {
+    fn tolerance_can_differ_by_direction() {
         let pods = pods(&["Running"; 10]);
         let mut measured = measured(&pods, 10);
         measured.tolerance = Tolerance { down: 0.5, up: 0.0 };
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_has_to_be_there() {
+    fn utilization_needs_resource_requests() {
         let mut pods = pods(&["Running"]);
         Arc::make_mut(&mut pods[0]).child("spec").list_mut("containers")[0].remove("resources");
         let target = Target::Utilization { percent: 50, resource: "cpu", container: "" };

@@ -1,5 +1,4 @@
-//! Where metrics come from. The only source asks the API groups that others serve beside this server, and
-//! reports what they answer.
+//! Reads metrics from the aggregated metrics APIs.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -11,7 +10,7 @@ use client::{Client, Error};
 
 use crate::support::kinds::Kinds;
 
-/// What was measured of a pod, in thousandths.
+/// A measured value of a pod, in thousandths.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sample {
     pub value: i64,
@@ -19,12 +18,12 @@ pub struct Sample {
     pub window_seconds: i64,
 }
 
-/// By the names of pods.
+/// By pod name.
 pub type Samples = BTreeMap<String, Sample>;
 
-pub type Asking<'a, T> = Pin<Box<dyn Future<Output = Result<T, String>> + Send + 'a>>;
+pub type FetchFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, String>> + Send + 'a>>;
 
-/// What is asked for: a metric in a namespace, narrowed by selectors as they stand in a query.
+/// A metric in a namespace, with selectors in query syntax.
 #[derive(Debug, Clone, Copy)]
 pub struct Query<'a> {
     pub namespace: &'a str,
@@ -34,11 +33,11 @@ pub struct Query<'a> {
 }
 
 pub trait Source: Send + Sync {
-    /// `cpu` or `memory` of pods, or of one of their containers where it is not "".
-    fn resource<'a>(&'a self, query: Query<'a>, container: &'a str) -> Asking<'a, Samples>;
-    fn pods<'a>(&'a self, query: Query<'a>) -> Asking<'a, Samples>;
-    fn object<'a>(&'a self, query: Query<'a>, object: &'a Tree) -> Asking<'a, i64>;
-    fn external<'a>(&'a self, query: Query<'a>) -> Asking<'a, Vec<i64>>;
+    /// `cpu` or `memory` of pods, or of one container if `container` is not empty.
+    fn resource<'a>(&'a self, query: Query<'a>, container: &'a str) -> FetchFuture<'a, Samples>;
+    fn pods<'a>(&'a self, query: Query<'a>) -> FetchFuture<'a, Samples>;
+    fn object<'a>(&'a self, query: Query<'a>, object: &'a Tree) -> FetchFuture<'a, i64>;
+    fn external<'a>(&'a self, query: Query<'a>) -> FetchFuture<'a, Vec<i64>>;
 }
 
 pub struct ApiSource {
@@ -51,7 +50,7 @@ const CUSTOM: &str = "custom.metrics.k8s.io";
 const EXTERNAL: &str = "external.metrics.k8s.io";
 
 impl ApiSource {
-    async fn ask(&self, group: &str, rest: &str, what: &str) -> Result<Tree, String> {
+    async fn fetch(&self, group: &str, rest: &str, what: &str) -> Result<Tree, String> {
         let answer = async {
             let versions = self.client.get_path(&format!("/apis/{group}"), "").await?;
             let version = match versions.str("preferredVersion.version") {
@@ -65,12 +64,12 @@ impl ApiSource {
             CUSTOM => "custom metrics API",
             _ => "external metrics API",
         };
-        answer.await.map_err(|error| format!("unable to fetch metrics from {named}: {}", told(&error, what)))
+        answer.await.map_err(|error| format!("unable to fetch metrics from {named}: {}", error_text(&error, what)))
     }
 }
 
-/// A group that nobody serves is told as upstream's client tells it.
-fn told(error: &Error, what: &str) -> String {
+/// The text of an error; a group that is not served is reported as upstream's client does.
+fn error_text(error: &Error, what: &str) -> String {
     let is_absent = error.message().is_empty() || error.message().starts_with("the server could not find");
     if error.code() == Some(404) && is_absent {
         return format!("the server could not find the requested resource (get {what})");
@@ -79,24 +78,24 @@ fn told(error: &Error, what: &str) -> String {
 }
 
 impl Source for ApiSource {
-    fn resource<'a>(&'a self, query: Query<'a>, container: &'a str) -> Asking<'a, Samples> {
+    fn resource<'a>(&'a self, query: Query<'a>, container: &'a str) -> FetchFuture<'a, Samples> {
         Box::pin(async move {
             let path = format!("namespaces/{}/pods?labelSelector={}", query.namespace, escape(query.pods));
-            let list = self.ask(RESOURCE, &path, "pods.metrics.k8s.io").await?;
+            let list = self.fetch(RESOURCE, &path, "pods.metrics.k8s.io").await?;
             read_resource(&list, query.metric, container)
         })
     }
 
-    fn pods<'a>(&'a self, query: Query<'a>) -> Asking<'a, Samples> {
+    fn pods<'a>(&'a self, query: Query<'a>) -> FetchFuture<'a, Samples> {
         Box::pin(async move {
             let selectors =
                 format!("labelSelector={}&metricLabelSelector={}", escape(query.pods), escape(query.labels));
             let path = format!("namespaces/{}/pods/*/{}?{selectors}", query.namespace, query.metric);
-            read_custom(&self.ask(CUSTOM, &path, "pods.custom.metrics.k8s.io").await?)
+            read_custom(&self.fetch(CUSTOM, &path, "pods.custom.metrics.k8s.io").await?)
         })
     }
 
-    fn object<'a>(&'a self, query: Query<'a>, object: &'a Tree) -> Asking<'a, i64> {
+    fn object<'a>(&'a self, query: Query<'a>, object: &'a Tree) -> FetchFuture<'a, i64> {
         Box::pin(async move {
             let (api_version, kind, name) = (object.str("apiVersion"), object.str("kind"), object.str("name"));
             let served = self.kinds.find(&self.client, api_version, kind).await.map_err(|error| error.message())?;
@@ -113,17 +112,17 @@ impl Source for ApiSource {
                 format!("namespaces/{}/{resource}/{name}", query.namespace)
             };
             let path = format!("{place}/{}?metricLabelSelector={}", query.metric, escape(query.labels));
-            let list = self.ask(CUSTOM, &path, &format!("{resource}.{CUSTOM}")).await?;
+            let list = self.fetch(CUSTOM, &path, &format!("{resource}.{CUSTOM}")).await?;
             let value = list.list("items").first().map(|item| milli(item.at("value")));
             value.ok_or_else(|| "no metrics returned from custom metrics API".to_string())
         })
     }
 
-    fn external<'a>(&'a self, query: Query<'a>) -> Asking<'a, Vec<i64>> {
+    fn external<'a>(&'a self, query: Query<'a>) -> FetchFuture<'a, Vec<i64>> {
         Box::pin(async move {
             let path =
                 format!("namespaces/{}/{}?labelSelector={}", query.namespace, query.metric, escape(query.labels));
-            let list = self.ask(EXTERNAL, &path, &format!("{}.{EXTERNAL}", query.metric)).await?;
+            let list = self.fetch(EXTERNAL, &path, &format!("{}.{EXTERNAL}", query.metric)).await?;
             let values: Vec<i64> = list.list("items").iter().map(|item| milli(item.at("value"))).collect();
             if values.is_empty() {
                 Err("no metrics returned from external metrics API".to_string())
@@ -134,8 +133,7 @@ impl Source for ApiSource {
     }
 }
 
-/// The containers of a pod together, or the one that is asked for. A pod of which something is missing is left
-/// out.
+/// The sum over the containers of a pod, or the value of one container. Pods with missing values are skipped.
 fn read_resource(list: &Tree, resource: &str, container: &str) -> Result<Samples, String> {
     if list.list("items").is_empty() {
         return Err("no metrics returned from resource metrics API".to_string());
@@ -178,7 +176,7 @@ fn milli(value: &Tree) -> i64 {
     Quantity::parse(&text).map_or(0, |quantity| quantity.milli_value())
 }
 
-/// For a query.
+/// Percent-encodes a query parameter.
 fn escape(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
     let one =
@@ -193,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pods_are_measured_by_their_containers() {
+    fn sums_container_metrics() {
         let containers =
             |cpu: &str| format!(r#"[{{"name":"a","usage":{{"cpu":"{cpu}"}}}},{{"name":"b","usage":{{"cpu":"50m"}}}}]"#);
         let item = |name: &str, cpu: &str| {
@@ -218,14 +216,14 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_nobody_serves_is_told_as_such() {
+    fn reports_missing_metrics_apis() {
         let absent = Error::Status {
             code: 404,
             reason: "NotFound".to_string(),
             message: "the server could not find the requested resource".to_string(),
         };
         let want = "the server could not find the requested resource (get pods.metrics.k8s.io)";
-        assert_eq!(told(&absent, "pods.metrics.k8s.io"), want);
+        assert_eq!(error_text(&absent, "pods.metrics.k8s.io"), want);
         assert_eq!(escape("a=b,c in (d)"), "a%3Db%2Cc%20in%20%28d%29");
     }
 }

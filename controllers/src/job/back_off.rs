@@ -1,5 +1,5 @@
-//! How long a job waits before it replaces a pod that failed: 10 s, doubled by every further failure that
-//! no success interrupts, up to 10 min.
+//! The backoff before a failed pod is replaced: 10 s, doubled with every further failure without a success in
+//! between, up to 10 min.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::support::clock::until;
 const FIRST_SECONDS: i64 = 10;
 const LONGEST_SECONDS: i64 = 600;
 
-/// What is remembered of a job's failures between two looks at it.
+/// The failures of a job since its last success.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BackOff {
     /// Since the last success.
@@ -21,7 +21,7 @@ pub struct BackOff {
 }
 
 impl BackOff {
-    /// With pods that ended since: what came before a success is forgotten.
+    /// Adds pods that finished; failures before a success are dropped.
     pub fn after(self, succeeded: &[Arc<Tree>], failed: &[Arc<Tree>]) -> BackOff {
         let last_success = succeeded.iter().map(|pod| finished_at(pod)).max();
         let mut times: Vec<i64> = failed.iter().map(|pod| finished_at(pod)).collect();
@@ -31,7 +31,7 @@ impl BackOff {
         BackOff { failures: before.failures + times.len() as u32, last_failure: *last }
     }
 
-    /// None once the wait is over.
+    /// None once the backoff is over.
     pub fn remaining(self, now: Timestamp) -> Option<Duration> {
         if self.failures == 0 {
             return None;
@@ -42,8 +42,8 @@ impl BackOff {
     }
 }
 
-/// When a pod ended: by its containers, by when it stopped being ready, by when it was deleted; a pod that
-/// says nothing ended when it was made.
+/// When a pod finished: by its containers, by when it stopped being ready, or by its deletion; otherwise its creation
+/// time.
 pub fn finished_at(pod: &Tree) -> i64 {
     let created = || seconds(pod.str("metadata.creationTimestamp"));
     by_containers(pod).or_else(|| by_readiness(pod)).or_else(|| by_deletion(pod)).or_else(created).unwrap_or(0)
@@ -53,7 +53,7 @@ fn seconds(text: &str) -> Option<i64> {
     time::parse(text).ok().map(|time| time.seconds)
 }
 
-/// Sidecars end after the containers that they serve, so they count too.
+/// Sidecars end after the containers that they serve, so they are included.
 fn by_containers(pod: &Tree) -> Option<i64> {
     let sidecars =
         pod.list("spec.initContainers").iter().filter(|container| container.str("restartPolicy") == "Always");
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pods_end_is_found() {
+    fn finds_the_finish_time() {
         let check = |json: &str, want: i64| assert_eq!(finished_at(&pod(json)), want, "{json}");
         let made = r#""metadata":{"creationTimestamp":"1970-01-01T00:00:01Z"}"#;
         check(&format!("{{{made}}}"), 1);
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_add_up_until_a_success() {
+    fn failures_accumulate_until_a_success() {
         let check = |start: (u32, i64), succeeded: &[i64], failed: &[i64], want: (u32, i64)| {
             let pods = |times: &[i64]| times.iter().map(|time| ended(*time)).collect::<Vec<_>>();
             let start = BackOff { failures: start.0, last_failure: start.1 };
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wait_doubles() {
+    fn backoff_doubles() {
         let check = |failures: u32, now: i64, want: Option<u64>| {
             let now = Timestamp { seconds: now, nanos: 0 };
             let found = BackOff { failures, last_failure: 100 }.remaining(now);

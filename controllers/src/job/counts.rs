@@ -1,12 +1,12 @@
-//! What is counted of jobs, from what they were and what they become.
+//! The metrics of jobs, computed from the old and the new status.
 
 use api::Tree;
-use client::{Meter, Metrics};
+use client::{Metric, Metrics};
 
 use super::indexes::Indexes;
 use super::plan::{Act, Decision};
 use super::view::{Job, is_tracked};
-use crate::meters;
+use crate::metrics;
 
 pub fn mode(job: &Tree) -> &'static str {
     if Job(job).is_indexed() { "Indexed" } else { "NonIndexed" }
@@ -20,7 +20,7 @@ pub fn action(act: &Act) -> &'static str {
     }
 }
 
-/// Whether an ended pod that is tracked has come or gone.
+/// Whether a finished pod with the tracking finalizer was added or deleted.
 pub fn tracked(old: Option<&Tree>, new: Option<&Tree>) -> Option<&'static str> {
     let is_so = |pod: &Tree| is_tracked(pod) && matches!(pod.str("status.phase"), "Succeeded" | "Failed");
     match (old.is_some_and(is_so), new.is_some_and(is_so)) {
@@ -30,32 +30,32 @@ pub fn tracked(old: Option<&Tree>, new: Option<&Tree>) -> Option<&'static str> {
     }
 }
 
-/// Pods that were made, by what they stand for.
-pub fn made(metrics: &Metrics, job: &Tree, decision: &Decision, made: usize, has_failed: bool) {
+/// Counts created pods by reason.
+pub fn count_created(metrics: &Metrics, job: &Tree, decision: &Decision, count_created: usize, has_failed: bool) {
     let counts = decision.counts;
     let reason = match job.str("spec.podReplacementPolicy") {
         "Failed" if counts.failed > 0 => "recreate_failed",
         _ if counts.failed > 0 || counts.terminating > 0 => "recreate_terminating_or_failed",
         _ => "new",
     };
-    if made > 0 {
-        metrics.record(&meters::JOB_PODS_CREATION, &[reason, "succeeded"], made as f64);
+    if count_created > 0 {
+        metrics.record(&metrics::JOB_PODS_CREATION, &[reason, "succeeded"], count_created as f64);
     }
     if has_failed {
-        metrics.count(&meters::JOB_PODS_CREATION, &[reason, "failed"]);
+        metrics.count(&metrics::JOB_PODS_CREATION, &[reason, "failed"]);
     }
 }
 
-type Count<'a> = (&'static Meter, Vec<&'a str>, f64);
+type Count<'a> = (&'static Metric, Vec<&'a str>, f64);
 
-/// What a new status of a job says more than the one before.
+/// What a new status adds to the previous one.
 pub fn ended<'a>(job: &Tree, status: &'a Tree) -> Vec<Count<'a>> {
     let old = job.at("status");
     let mode = mode(job);
     let mut counts: Vec<Count<'a>> = Vec::new();
     for result in ["succeeded", "failed"] {
         let more = status.int(result).unwrap_or(0) - old.int(result).unwrap_or(0);
-        counts.push((&meters::JOB_PODS_FINISHED, vec![mode, result], more as f64));
+        counts.push((&metrics::JOB_PODS_FINISHED, vec![mode, result], more as f64));
     }
     if Job(job).is_indexed() {
         let limit = if job.at("spec").has("backoffLimitPerIndex") { "perIndex" } else { "global" };
@@ -64,7 +64,7 @@ pub fn ended<'a>(job: &Tree, status: &'a Tree) -> Vec<Count<'a>> {
         };
         for (result, field) in [("succeeded", "completedIndexes"), ("failed", "failedIndexes")] {
             let more = number(status, field) - number(old, field);
-            counts.push((&meters::JOB_FINISHED_INDEXES, vec![result, limit], more));
+            counts.push((&metrics::JOB_FINISHED_INDEXES, vec![result, limit], more));
         }
     }
     let is_end = |condition: &&Tree, kind: &str| condition.str("type") == kind && condition.str("status") == "True";
@@ -72,7 +72,7 @@ pub fn ended<'a>(job: &Tree, status: &'a Tree) -> Vec<Count<'a>> {
         let was = old.list("conditions").iter().any(|one| is_end(&one, kind));
         let is = status.list("conditions").iter().find(|one| is_end(one, kind));
         if let Some(condition) = is.filter(|_| !was) {
-            counts.push((&meters::JOBS_FINISHED, vec![mode, result, condition.str("reason")], 1.0));
+            counts.push((&metrics::JOBS_FINISHED, vec![mode, result, condition.str("reason")], 1.0));
         }
     }
     counts.retain(|(_, _, count)| *count > 0.0);
@@ -86,19 +86,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_status_says_more_is_counted() {
+    fn counts_status_changes() {
         let check = |spec: &str, old: &str, new: &str, want: &[(&str, &str, f64)]| {
             let job = decode(format!(r#"{{"spec":{{{spec}}},"status":{{{old}}}}}"#).as_bytes()).expect("a job");
             let status = decode(format!("{{{new}}}").as_bytes()).expect("a status");
             let found = ended(&job, &status);
             let found: Vec<_> =
-                found.iter().map(|(meter, labels, count)| (meter.name, labels.join(" "), *count)).collect();
+                found.iter().map(|(metric, labels, count)| (metric.name, labels.join(" "), *count)).collect();
             let want: Vec<_> = want.iter().map(|(name, labels, count)| (*name, labels.to_string(), *count)).collect();
             assert_eq!(found, want, "{old} {new}");
         };
-        let pods = meters::JOB_PODS_FINISHED.name;
-        let indexes = meters::JOB_FINISHED_INDEXES.name;
-        let jobs = meters::JOBS_FINISHED.name;
+        let pods = metrics::JOB_PODS_FINISHED.name;
+        let indexes = metrics::JOB_FINISHED_INDEXES.name;
+        let jobs = metrics::JOBS_FINISHED.name;
         check("", r#""succeeded":1"#, r#""succeeded":1,"active":2"#, &[]);
         check(
             "",
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn ended_pods_are_counted_when_they_come_and_go() {
+    fn counts_tracked_finished_pods() {
         let pod = |phase: &str, finalizer: &str| {
             let json = format!(r#"{{"metadata":{{"finalizers":["{finalizer}"]}},"status":{{"phase":"{phase}"}}}}"#);
             decode(json.as_bytes()).expect("a pod")

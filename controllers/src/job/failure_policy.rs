@@ -1,19 +1,19 @@
-//! What a failed pod means to its job: the first rule of `podFailurePolicy` that speaks of it decides.
+//! The effect of a failed pod on its job: the first matching rule of `podFailurePolicy` decides.
 
 use api::Tree;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// It counts against the back-off limit, as it does without a rule.
+    /// Counts towards the backoff limit, also without a matching rule.
     Count,
     Ignore,
     FailIndex,
-    /// With what the job then says.
+    /// With the message of the job's condition.
     FailJob(String),
 }
 
 impl Verdict {
-    /// The action of the rules that say so.
+    /// The action of the matching rule.
     pub fn action(&self) -> &'static str {
         match self {
             Verdict::Count => "Count",
@@ -32,7 +32,7 @@ pub fn judge(job: &Tree, pod: &Tree) -> Verdict {
     ruled(job, pod).unwrap_or(Verdict::Count)
 }
 
-/// What a rule says; None where none speaks of the pod.
+/// The result of the first matching rule; None if no rule matches.
 pub fn ruled(job: &Tree, pod: &Tree) -> Option<Verdict> {
     let rules = job.list("spec.podFailurePolicy.rules").iter().enumerate();
     rules.filter_map(|(at, rule)| apply(rule, at, pod)).next()
@@ -57,7 +57,7 @@ fn apply(rule: &Tree, at: usize, pod: &Tree) -> Option<Verdict> {
     }
 }
 
-/// The first container that ended with a code that the rule speaks of.
+/// The first container that exited with a code of the rule.
 fn exited<'a>(rule: &Tree, pod: &'a Tree) -> Option<(&'a str, i64)> {
     let wanted = rule.at("containerName").as_str();
     let statuses = pod.list("status.containerStatuses").iter().chain(pod.list("status.initContainerStatuses"));
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_rule_that_matches_decides() {
+    fn first_matching_rule_decides() {
         let code = |code: i64| {
             format!(r#""containerStatuses":[{{"name":"c","state":{{"terminated":{{"exitCode":{code}}}}}}}]"#)
         };
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_named_container_counts() {
+    fn rules_can_name_a_container() {
         let rule = r#"{"action":"Ignore","onExitCodes":{"containerName":"main","operator":"In","values":[9]}}"#;
         let ended = |name: &str| format!(r#"{{"name":"{name}","state":{{"terminated":{{"exitCode":9}}}}}}"#);
         check(rule, &format!(r#""containerStatuses":[{}]"#, ended("side")), Verdict::Count);

@@ -1,15 +1,15 @@
-//! Sets of completion indexes as a job's status writes them: `0,2-5,7`.
+//! Sets of completion indexes in the format of the job status: `0,2-5,7`.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// Intervals in order; between two of them at least one index is missing.
+/// Sorted intervals with at least one missing index between them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Indexes(Vec<(usize, usize)>);
 
 impl Indexes {
-    /// Reads a status or a rule. What makes no sense is left out, as is all from `completions` on: a job may
-    /// have been made smaller since.
+    /// Parses a status or a rule. Invalid parts and indexes from `completions` on are ignored: the job may have been
+    /// scaled down.
     pub fn parse(text: &str, completions: usize) -> Indexes {
         let mut indexes = Indexes::default();
         for part in text.split(',') {
@@ -34,7 +34,7 @@ impl Indexes {
         all
     }
 
-    /// Joins an interval with all that it touches.
+    /// Merges an interval with all adjacent and overlapping ones.
     fn insert(&mut self, first: usize, last: usize) {
         let start = self.0.partition_point(|there| there.1 + 1 < first);
         let end = self.0.partition_point(|there| there.0 <= last + 1);
@@ -53,13 +53,13 @@ impl Indexes {
         self.0.iter().map(|(first, last)| last - first + 1).sum()
     }
 
-    /// How many of these are in the other set too.
+    /// The number of indexes in both sets.
     pub fn common(&self, other: &Indexes) -> usize {
         let overlap = |a: &(usize, usize), b: &(usize, usize)| (a.1.min(b.1) + 1).saturating_sub(a.0.max(b.0));
         self.0.iter().map(|a| other.0.iter().map(|b| overlap(a, b)).sum::<usize>()).sum()
     }
 
-    /// The first `count` indexes below `completions` that are not here.
+    /// The first `count` indexes below `completions` that are not in the set.
     pub fn missing(&self, count: usize, completions: usize) -> Vec<usize> {
         let mut missing = Vec::new();
         let mut next = 0;
@@ -77,7 +77,7 @@ impl FromIterator<usize> for Indexes {
     }
 }
 
-/// Two neighbours are listed, three and more are a range.
+/// Two consecutive indexes are listed separately, three and more as a range.
 impl fmt::Display for Indexes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, (first, last)) in self.0.iter().enumerate() {
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sets_are_read_and_written() {
+    fn index_sets_round_trip() {
         let check = |text: &str, completions: usize, want: &str| {
             assert_eq!(Indexes::parse(text, completions).to_string(), want, "{text:?}");
         };
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn indexes_are_added_counted_and_found() {
+    fn adds_and_counts_indexes() {
         let some: Indexes = [7, 1, 2, 5].into_iter().collect();
         assert_eq!((some.to_string(), some.len()), ("1,2,5,7".to_string(), 4));
         assert_eq!(some.with([6, 0]).to_string(), "0-2,5-7");
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_missing_ones_are_found() {
+    fn finds_missing_indexes() {
         let check = |text: &str, count: usize, completions: usize, want: &[usize]| {
             assert_eq!(Indexes::parse(text, completions).missing(count, completions), want, "{text:?}");
         };

@@ -1,5 +1,4 @@
-//! Runs pods until enough of them have succeeded. What is to be done is decided by `plan`; here it is done,
-//! and what was told is passed on.
+//! Runs pods until enough of them have succeeded. `plan` decides; this module executes and records events.
 
 mod back_off;
 mod counts;
@@ -23,12 +22,12 @@ use stdx::sync::{Mutex, MutexGuard};
 
 use tokio::time::Instant;
 
-use crate::meters;
+use crate::metrics;
 use crate::support::batch::{bounded, slow_start};
 use crate::support::owner;
 use crate::support::pods::is_ready;
 use crate::support::selecting::{SELECTOR, selecting, selector_of};
-use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
+use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 use back_off::BackOff;
 use plan::{Act, Decision, Done};
 use status::Event;
@@ -36,16 +35,16 @@ use view::{FINALIZER, Job, is_tracked, uid};
 
 const JOBS: Resource = Resource::new("batch", "v1", "jobs");
 const PODS: Resource = Resource::core("pods");
-/// Before the key of a pod whose job may be gone.
+/// Prefix of the keys of pods whose job may be deleted.
 const ORPHAN: &str = "pod:";
-/// Changes of pods are gathered for so long, so that a job with many costs few looks.
+/// Pod changes are batched for this long, so that a job with many pods is synced less often.
 const GATHER: Duration = Duration::from_millis(100);
 
 struct Controller {
     jobs: Arc<Store>,
     pods: Arc<Store>,
     context: Context,
-    /// What is remembered of each job's failures, with its uid.
+    /// The backoff state of each job, with the job's uid.
     failures: Mutex<BTreeMap<String, (String, BackOff)>>,
 }
 
@@ -68,7 +67,7 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     }))
 }
 
-/// Says what has to be looked at after a change.
+/// Queues what a change affects.
 struct Wake {
     jobs: Arc<Store>,
     pods: Arc<Store>,
@@ -82,7 +81,7 @@ impl Wake {
             && Job(new).is_foreign()
         {
             let labels = [new.str("spec.managedBy")];
-            self.context.metrics.count(&meters::JOBS_BY_EXTERNAL_CONTROLLER, &labels);
+            self.context.metrics.count(&metrics::JOBS_BY_EXTERNAL_CONTROLLER, &labels);
         }
         if let (Some(old), None) = (&change.old, &change.new) {
             for pod in self.pods.find_keys(index::CONTROLLER, old.str("metadata.uid")) {
@@ -93,7 +92,7 @@ impl Wake {
 
     fn pod(&self, change: &Change) {
         if let Some(event) = counts::tracked(change.old.as_deref(), change.new.as_deref()) {
-            self.context.metrics.count(&meters::JOB_TRACKED_PODS, &[event]);
+            self.context.metrics.count(&metrics::JOB_TRACKED_PODS, &[event]);
         }
         let mut keys = BTreeSet::new();
         for pod in [change.old.as_deref(), change.new.as_deref()].into_iter().flatten() {
@@ -120,7 +119,7 @@ fn is_job(reference: &Tree) -> bool {
     reference.str("kind") == "Job" && reference.str("apiVersion").starts_with("batch/")
 }
 
-/// Whether somebody still counts a pod: its job runs, or is another controller's, or what controls it is no job.
+/// Whether a pod is still tracked: by an unfinished job, a job of another controller, or an owner that is not a job.
 fn is_counted(jobs: &Store, pod: &Tree) -> bool {
     let Some(reference) = owner::controller_of(pod) else { return false };
     if !is_job(reference) {
@@ -132,9 +131,9 @@ fn is_counted(jobs: &Store, pod: &Tree) -> bool {
 }
 
 impl Controller {
-    async fn bring(&self, key: &str) -> Result<Outcome> {
+    async fn sync(&self, key: &str) -> Result<Outcome> {
         if let Some(pod) = key.strip_prefix(ORPHAN) {
-            return self.bring_orphan(pod).await;
+            return self.sync_orphan(pod).await;
         }
         let Some(job) = self.jobs.get(key) else {
             self.failures().remove(key);
@@ -153,15 +152,15 @@ impl Controller {
     async fn run(&self, key: &str, job: Arc<Tree>) -> Result<Outcome> {
         let begun = Instant::now();
         let mut action = "reconciling";
-        let result = self.look(key, job.clone(), &mut action).await;
+        let result = self.sync_unfinished(key, job.clone(), &mut action).await;
         let labels = [counts::mode(&job), if result.is_ok() { "success" } else { "error" }, action];
-        self.context.metrics.count(&meters::JOB_SYNCS, &labels);
-        self.context.metrics.record(&meters::JOB_SYNC_DURATION, &labels, begun.elapsed().as_secs_f64());
+        self.context.metrics.count(&metrics::JOB_SYNCS, &labels);
+        self.context.metrics.record(&metrics::JOB_SYNC_DURATION, &labels, begun.elapsed().as_secs_f64());
         result
     }
 
-    /// One look at a job that runs, with its writes in the order that `plan` relies on.
-    async fn look(&self, key: &str, job: Arc<Tree>, action: &mut &'static str) -> Result<Outcome> {
+    /// Syncs an unfinished job, with the writes in the order that `plan` relies on.
+    async fn sync_unfinished(&self, key: &str, job: Arc<Tree>, action: &mut &'static str) -> Result<Outcome> {
         let pods = self.claim(&job).await?;
         let known = self.known(key, &job);
         let decision = plan::decide(job.clone(), pods, known, self.context.clock.now());
@@ -171,21 +170,21 @@ impl Controller {
         let tracking = decision.track(done, self.context.clock.now());
         let written = self.write(&job, &tracking.status).await?;
         self.failures().insert(key.to_string(), (uid(&job).to_string(), back_off));
-        self.tell(&job, &tracking.events);
+        self.record_events(&job, &tracking.events);
         for action in &tracking.rules {
-            self.context.metrics.count(&meters::JOB_FAILURES_BY_POLICY, &[action]);
+            self.context.metrics.count(&metrics::JOB_FAILURES_BY_POLICY, &[action]);
         }
         let (released, not_released) = self.release(&tracking.release).await;
         let settled = tracking.settle(&released, self.context.clock.now());
         self.write(&written, &settled.status).await?;
-        self.tell(&written, &settled.events);
+        self.record_events(&written, &settled.events);
         match failure.or(not_released) {
             Some(error) => Err(error),
-            None => Ok(again.map_or(Outcome::Done, Outcome::Again)),
+            None => Ok(again.map_or(Outcome::Done, Outcome::RequeueAfter)),
         }
     }
 
-    /// The pods of a job: its own, and those that it takes by its selector.
+    /// The pods of a job: those it controls, and those it adopts by its selector.
     async fn claim(&self, job: &Tree) -> Result<Vec<Arc<Tree>>> {
         let selector = selector_of(job);
         let mut pods = self.pods.find(index::CONTROLLER, uid(job));
@@ -194,7 +193,7 @@ impl Controller {
         pods.dedup_by_key(|pod| client::key_of(pod));
         let mut claim = owner::claim(job, &selector, pods);
         claim.finalizer = FINALIZER;
-        owner::carry_out(&self.context.client, JOBS, job, PODS, claim).await
+        owner::execute(&self.context.client, JOBS, job, PODS, claim).await
     }
 
     fn known(&self, key: &str, job: &Tree) -> Option<BackOff> {
@@ -205,14 +204,14 @@ impl Controller {
         self.failures.lock()
     }
 
-    /// What was done, and the first thing that went wrong.
+    /// What was done, and the first error.
     async fn act(&self, job: &Tree, decision: &Decision) -> (Done, Option<Error>) {
         match &decision.act {
             Act::Nothing => (Done::default(), None),
             Act::Create(indexes) => {
                 let create = |at: usize| self.create(job, indexes[at], &decision.replaced);
                 let (created, failure) = slow_start(indexes.len(), create).await;
-                counts::made(&self.context.metrics, job, decision, created, failure.is_some());
+                counts::count_created(&self.context.metrics, job, decision, created, failure.is_some());
                 let failure = failure.filter(|error| !error.is_terminating());
                 (Done { created, ..Done::default() }, failure)
             }
@@ -223,7 +222,7 @@ impl Controller {
 
     async fn create(&self, job: &Tree, index: Option<usize>, replaced: &BTreeMap<usize, Arc<Tree>>) -> Result<()> {
         let replaced = index.and_then(|index| replaced.get(&index)).map(|pod| &**pod);
-        let pod = pods::make(job, index, replaced);
+        let pod = pods::build(job, index, replaced);
         match self.context.client.create(PODS, job.str("metadata.namespace"), &pod).await {
             Ok(made) => {
                 let text = format!("Created pod: {}", made.str("metadata.name"));
@@ -257,7 +256,7 @@ impl Controller {
         (done, failure)
     }
 
-    /// A pod that does not count goes without its finalizer.
+    /// A pod that does not count loses its finalizer before it is deleted.
     async fn delete_one(&self, job: &Tree, pod: &Tree, counts: bool) -> Result<()> {
         if !counts {
             self.release_one(pod).await?;
@@ -277,7 +276,7 @@ impl Controller {
         }
     }
 
-    /// The uids of the pods that have no finalizer any more.
+    /// The uids of the pods whose finalizer was removed.
     async fn release(&self, pods: &[Arc<Tree>]) -> (BTreeSet<String>, Option<Error>) {
         let work: Vec<_> = pods.iter().map(|pod| self.release_one(pod)).collect();
         let results = bounded(work).await;
@@ -296,7 +295,7 @@ impl Controller {
         self.release_by(pod, tree! { "uid" => uid(pod) }).await
     }
 
-    /// Only the pod that `metadata` names.
+    /// Removes the finalizer only if the pod matches `metadata`.
     async fn release_by(&self, pod: &Tree, metadata: Tree) -> Result<()> {
         if !is_tracked(pod) {
             return Ok(());
@@ -310,7 +309,7 @@ impl Controller {
         }
     }
 
-    /// A job that has ended holds no pod back, whatever came in between.
+    /// A finished job must not leave pods with finalizers.
     async fn release_left(&self, job: &Tree) -> Result<Outcome> {
         let pods = self.pods.find(index::CONTROLLER, uid(job));
         match self.release(&pods).await.1 {
@@ -319,13 +318,13 @@ impl Controller {
         }
     }
 
-    /// A pod whose job is gone, or has ended, is not counted by anybody. A job is in memory before its pods are,
-    /// so that one that is missing is gone.
-    async fn bring_orphan(&self, key: &str) -> Result<Outcome> {
+    /// Removes the finalizer of a pod whose job was deleted or has finished. The informer shows a job before its
+    /// pods, so that a missing job was deleted.
+    async fn sync_orphan(&self, key: &str) -> Result<Outcome> {
         let orphan = self.pods.get(key).filter(|pod| is_tracked(pod) && !is_counted(&self.jobs, pod));
         match orphan {
             Some(pod) => {
-                // Just as it was seen: a job may have taken it since, and count on its finalizer.
+                // Only the observed version: a job may have adopted the pod since and rely on its finalizer.
                 let version = pod.str("metadata.resourceVersion");
                 let seen = tree! { "uid" => uid(&pod), "resourceVersion" => version };
                 self.release_by(&pod, seen).await.map(|()| Outcome::Done)
@@ -334,7 +333,7 @@ impl Controller {
         }
     }
 
-    /// An equal status is not written.
+    /// An unchanged status is not written.
     async fn write(&self, job: &Tree, status: &Tree) -> Result<Tree> {
         let mut changed = job.clone();
         if job.at("status") == status {
@@ -343,13 +342,13 @@ impl Controller {
         changed.set("status", status.clone());
         let (namespace, name) = (job.str("metadata.namespace"), job.str("metadata.name"));
         let written = self.context.client.update_status(JOBS, namespace, name, &changed).await?;
-        counts::ended(job, status).into_iter().for_each(|(meter, labels, count)| {
-            self.context.metrics.record(meter, &labels, count);
+        counts::ended(job, status).into_iter().for_each(|(metric, labels, count)| {
+            self.context.metrics.record(metric, &labels, count);
         });
         Ok(written)
     }
 
-    fn tell(&self, job: &Tree, events: &[Event]) {
+    fn record_events(&self, job: &Tree, events: &[Event]) {
         for event in events {
             match event.ty {
                 "Warning" => self.context.recorder.warning(job, &event.reason, event.message.as_str()),
@@ -360,7 +359,7 @@ impl Controller {
 }
 
 impl Reconcile for Controller {
-    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
-        Box::pin(self.bring(key))
+    fn reconcile<'a>(&'a self, key: &'a str) -> ReconcileFuture<'a> {
+        Box::pin(self.sync(key))
     }
 }

@@ -1,7 +1,7 @@
-//! What to do about a job. A look at it has three steps, each of which a crash may cut off: pods are made or
-//! deleted; the status takes down which pods have ended, and their finalizers go; the status counts them. A
-//! pod is counted only once its finalizer is gone and while its uid stands in the status, so that whatever is
-//! cut off is found again, and nothing is counted twice.
+//! Plans a job. A sync has three steps, each of which a crash may interrupt: pods are created or deleted; the status
+//! records the uids of finished pods and their finalizers are removed; the status counts them. A pod is counted only
+//! when its finalizer is gone and its uid is in the status, so that interrupted steps are repeated and nothing is
+//! counted twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,36 +19,36 @@ use super::view::{self, Job, is_active, is_terminating, is_tracked, uid};
 use crate::support::clock::until;
 use crate::support::pods::is_ready;
 
-/// How many pods one look makes or deletes.
+/// The maximum number of pods created or deleted per sync.
 const MAX_PODS: usize = 500;
 
-/// What to do to the pods.
+/// The action on the pods.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Act {
     Nothing,
-    /// For these indexes; None in a job that has none.
+    /// One pod for each index; None for non-indexed jobs.
     Create(Vec<Option<usize>>),
-    /// They do not count: their finalizers go first.
+    /// Delete pods that do not count: their finalizers are removed first.
     Remove(Vec<Arc<Tree>>),
-    /// The job ends: their finalizers stay until they are counted.
+    /// Delete pods of a job that ends: their finalizers stay until they are counted.
     End(Vec<Arc<Tree>>),
 }
 
-/// What came of it.
+/// The result of the action.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Done {
     pub created: usize,
     pub deleted: usize,
-    /// Of those that were deleted.
+    /// The ready ones among the deleted pods.
     pub deleted_ready: usize,
 }
 
 pub struct Decision {
     pub act: Act,
-    /// When time alone asks for another look.
+    /// When the job must be synced again without an event.
     pub again: Option<Duration>,
     pub back_off: BackOff,
-    /// By index the pod that a new one replaces.
+    /// The failed pod that a new pod of the index replaces.
     pub replaced: BTreeMap<usize, Arc<Tree>>,
     pub(super) job: Arc<Tree>,
     pub(super) pods: Vec<Arc<Tree>>,
@@ -67,15 +67,15 @@ pub(super) struct Counts {
     pub failed: i64,
 }
 
-/// What an indexed job knows of its indexes.
+/// The state of the indexes of an indexed job.
 pub(super) struct ByIndex {
     pub counted: Indexes,
     pub succeeded: Indexes,
-    /// Where indexes have a limit of their own.
+    /// If indexes have their own backoff limit.
     pub failed: Option<Indexes>,
 }
 
-/// `known` is what was remembered of the job's failures, if it was looked at before.
+/// `known` is the backoff state from the previous sync, if any.
 pub fn decide(job: Arc<Tree>, pods: Vec<Arc<Tree>>, known: Option<BackOff>, now: Timestamp) -> Decision {
     let view = Job(&job);
     let mut status = job.at("status").clone();
@@ -86,7 +86,7 @@ pub fn decide(job: Arc<Tree>, pods: Vec<Arc<Tree>>, known: Option<BackOff>, now:
     let active: Vec<Arc<Tree>> = pods.iter().filter(|pod| is_active(pod)).cloned().collect();
     let (counts, back_off) = tally(view, &pods, &active, indexes.as_ref(), known);
     let look =
-        Look { job: view, status: &status, pods: &pods, active: &active, counts, indexes: indexes.as_ref(), now };
+        Inputs { job: view, status: &status, pods: &pods, active: &active, counts, indexes: indexes.as_ref(), now };
     let ending = look.ending();
     let replaced = look.replaced();
     let (act, wait) = match &ending {
@@ -115,7 +115,7 @@ impl ByIndex {
     }
 }
 
-/// A failed pod after which its index is not tried again.
+/// Whether the index of a failed pod is not retried.
 fn gives_up(job: Job<'_>, pod: &Tree, limit: i64) -> bool {
     job.has_failed(pod)
         && match judge(job.0, pod) {
@@ -153,14 +153,14 @@ fn tally(
     };
     let back_off = match known {
         Some(known) => known.after(&new_succeeded, &new_failed),
-        // Nothing is remembered over a restart; the pods that are still there tell most of it.
+        // The backoff state is lost by a restart; most of it is restored from the existing pods.
         None => BackOff::default().after(&succeeded, &failed),
     };
     (counts, back_off)
 }
 
-/// What a decision is made from.
-struct Look<'a> {
+/// The inputs of a decision.
+struct Inputs<'a> {
     job: Job<'a>,
     status: &'a Tree,
     pods: &'a [Arc<Tree>],
@@ -170,8 +170,8 @@ struct Look<'a> {
     now: Timestamp,
 }
 
-impl Look<'_> {
-    /// Whether the job is to end, and why. What an earlier look took down stands.
+impl Inputs<'_> {
+    /// Whether the job ends, and why. An ending in the status is final.
     fn ending(&self) -> Option<Ending> {
         self.ending_known()
             .or_else(|| self.failed_by_policy())
@@ -204,7 +204,7 @@ impl Look<'_> {
             .then(|| Ending::failure("DeadlineExceeded", "Job was active longer than specified deadline"))
     }
 
-    /// Where containers are started again in their pods, those restarts are the failures.
+    /// With `restartPolicy: OnFailure`, container restarts count as failures.
     fn restarts_too_often(&self) -> bool {
         if self.job.0.str("spec.template.spec.restartPolicy") != "OnFailure" {
             return false;
@@ -218,7 +218,7 @@ impl Look<'_> {
         restarts > 0 && restarts >= self.job.back_off_limit()
     }
 
-    /// The second at which the job has been active for too long.
+    /// The second at which `activeDeadlineSeconds` is exceeded.
     fn deadline(&self) -> Option<i64> {
         let allowed = self.job.0.int("spec.activeDeadlineSeconds").filter(|_| !self.job.is_suspended())?;
         Some(time::parse(self.status.str("startTime")).ok()?.seconds.saturating_add(allowed))
@@ -268,7 +268,7 @@ impl Look<'_> {
         view::last_failed(self.job, self.pods, has_ended)
     }
 
-    /// Brings the number of pods to what is wanted; one look either deletes or makes.
+    /// Adjusts the number of pods; one sync either deletes or creates.
     fn manage(&self, back_off: BackOff, replaced: &BTreeMap<usize, Arc<Tree>>) -> (Act, Option<Duration>) {
         let active = self.active.len();
         let wanted = self.wanted();
@@ -300,14 +300,14 @@ impl Look<'_> {
             return 0;
         }
         match self.job.completions() {
-            // Each pod can tell whether all is done: after the first success none is added.
+            // Without completions any success ends the job: after the first one no pod is added.
             None if self.counts.succeeded > 0 => self.active.len(),
             None => self.job.parallelism(),
             Some(completions) => completions.saturating_sub(self.counts.succeeded).min(self.job.parallelism()),
         }
     }
 
-    /// The first indexes that have no pod, as far as their own back-off allows.
+    /// The first indexes without a pod whose backoff is over.
     fn fill(&self, missing: usize, replaced: &BTreeMap<usize, Arc<Tree>>) -> (Act, Option<Duration>) {
         let Some(indexes) = self.indexes else { return (Act::Nothing, None) };
         let holds = |pod: &&Arc<Tree>| is_active(pod) || (self.job.replaces_only_failed() && is_terminating(pod));

@@ -1,4 +1,4 @@
-//! The pods that a job makes, and which of them go first.
+//! Builds the pods of a job, and selects the pods to delete first.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -12,11 +12,11 @@ use crate::support::conditions;
 use crate::support::pods::{from_template, is_ready};
 
 const INDEX_ENV: &str = "JOB_COMPLETION_INDEX";
-/// Of a generated name, before what the server adds.
+/// The maximum length of a generateName before the server's suffix.
 const MAX_PREFIX: usize = 58;
 
-/// A pod for an index, or for none; it carries on the count of the pod that it replaces.
-pub fn make(job: &Tree, index: Option<usize>, replaced: Option<&Tree>) -> Tree {
+/// The pod for an index, or without one; it continues the failure count of the pod it replaces.
+pub fn build(job: &Tree, index: Option<usize>, replaced: Option<&Tree>) -> Tree {
     let mut pod = from_template(job.at("spec.template"), job);
     let finalizers = pod.child("metadata").list_entry("finalizers");
     if !finalizers.iter().any(|finalizer| finalizer.as_str() == Some(FINALIZER)) {
@@ -31,7 +31,7 @@ pub fn make(job: &Tree, index: Option<usize>, replaced: Option<&Tree>) -> Tree {
 fn mark(pod: &mut Tree, job: &Tree, index: usize, replaced: Option<&Tree>) {
     let name = job.str("metadata.name");
     for list in ["initContainers", "containers"] {
-        pod.child("spec").list_mut(list).iter_mut().for_each(tell_index);
+        pod.child("spec").list_mut(list).iter_mut().for_each(set_index_env);
     }
     pod.child("metadata").set("generateName", prefix(name, index));
     pod.child("metadata.annotations").set(INDEX, index.to_string());
@@ -58,7 +58,7 @@ fn failures_so_far(job: &Tree, replaced: Option<&Tree>) -> (i64, i64) {
     if judge(job, pod).counts() { (counted + 1, ignored) } else { (counted, ignored + 1) }
 }
 
-fn tell_index(container: &mut Tree) {
+fn set_index_env(container: &mut Tree) {
     let env = container.list_entry("env");
     if env.iter().any(|variable| variable.str("name") == INDEX_ENV) {
         return;
@@ -68,7 +68,7 @@ fn tell_index(container: &mut Tree) {
     env.push(tree! { "name" => INDEX_ENV, "valueFrom" => source });
 }
 
-/// At least `count` of the active pods: those that no index has room for, then those that have come least far.
+/// At least `count` of the active pods: duplicates of an index first, then the pods with the least progress.
 pub fn surplus(job: Job<'_>, active: &[Arc<Tree>], count: usize) -> Vec<Arc<Tree>> {
     let mut ranked = active.to_vec();
     ranked.sort_by_cached_key(|pod| progress(pod));
@@ -78,7 +78,7 @@ pub fn surplus(job: Job<'_>, active: &[Arc<Tree>], count: usize) -> Vec<Arc<Tree
     gone
 }
 
-/// Of each index the pod that has come farthest is left.
+/// Keeps the pod with the most progress for each index.
 fn split(job: Job<'_>, ranked: Vec<Arc<Tree>>) -> (Vec<Arc<Tree>>, Vec<Arc<Tree>>) {
     let mut seen = BTreeSet::new();
     let mut kept = |pod: &Arc<Tree>| job.index(pod).is_some_and(|index| seen.insert(index));
@@ -88,7 +88,7 @@ fn split(job: Job<'_>, ranked: Vec<Arc<Tree>>) -> (Vec<Arc<Tree>>, Vec<Arc<Tree>
     (gone, left)
 }
 
-/// How far a pod has come, for an order in which the first are the least loss.
+/// The progress of a pod; pods with less progress are deleted first.
 fn progress(pod: &Tree) -> impl Ord + use<> {
     let phase = match pod.str("status.phase") {
         "Pending" | "" => 0,
@@ -124,13 +124,13 @@ mod tests {
     }
 
     #[test]
-    fn pods_are_made_from_the_template() {
-        let made = make(&job(""), None, None);
+    fn builds_pods_from_the_template() {
+        let made = build(&job(""), None, None);
         assert_eq!(made.str("metadata.generateName"), "j-");
         assert_eq!(made.map("metadata.labels").str("a"), "b");
         assert!(super::super::view::is_tracked(&made));
         assert!(made.at("spec").list("containers")[0].at("env").is_null());
-        let made = make(&job(r#""completionMode":"Indexed","completions":3,"#), Some(2), None);
+        let made = build(&job(r#""completionMode":"Indexed","completions":3,"#), Some(2), None);
         assert_eq!(made.str("metadata.generateName"), "j-2-");
         assert_eq!(made.str("spec.hostname"), "j-2");
         assert_eq!(made.map("metadata.labels").str(INDEX), "2");
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replacement_carries_on_the_count_of_its_index() {
+    fn replacements_continue_the_failure_count() {
         let rules =
             r#""podFailurePolicy":{"rules":[{"action":"Ignore","onExitCodes":{"operator":"In","values":[9]}}]}"#;
         let job = job(&format!(r#""completionMode":"Indexed","completions":3,"backoffLimitPerIndex":1,{rules},"#));
@@ -151,7 +151,7 @@ mod tests {
             json(&format!(r#"{{"metadata":{{"annotations":{annotations}}},"status":{status}}}"#))
         };
         let check = |replaced: Option<Tree>, want: (&str, &str)| {
-            let made = make(&job, Some(0), replaced.as_ref());
+            let made = build(&job, Some(0), replaced.as_ref());
             let annotations = made.map("metadata.annotations");
             assert_eq!((annotations.str(INDEX_FAILURES), annotations.str(INDEX_IGNORED)), want);
         };
@@ -161,13 +161,13 @@ mod tests {
     }
 
     #[test]
-    fn long_names_leave_room_for_the_index() {
+    fn long_names_are_truncated_for_the_index() {
         assert_eq!(prefix(&"x".repeat(63), 12).len(), MAX_PREFIX);
         assert!(prefix(&"x".repeat(63), 12).ends_with("x-12-"));
     }
 
     #[test]
-    fn what_has_come_least_far_goes_first() {
+    fn deletes_pods_with_least_progress_first() {
         let pod = |name: &str, index: &str, node: &str, phase: &str| {
             let annotations = format!(r#"{{"{INDEX}":"{index}"}}"#);
             let metadata = format!(r#"{{"name":"{name}","annotations":{annotations}}}"#);

@@ -1,11 +1,11 @@
-//! What a job's status says. Fields that are zero are left out, as upstream leaves them out.
+//! The status of a job. Zero fields are omitted, as upstream does.
 
 use std::collections::BTreeSet;
 
 use api::time::{self, Timestamp};
 use api::{Tree, list, tree};
 
-/// Pods that have ended and are being counted, by their uids.
+/// The uids of finished pods that are not counted yet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Uncounted {
     pub succeeded: BTreeSet<String>,
@@ -26,13 +26,13 @@ impl Uncounted {
     }
 }
 
-/// How a job ends, first as a target, then for good.
+/// How a job ends: first a target condition, then the final one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ending {
     pub success: bool,
     pub reason: String,
     pub message: String,
-    /// The status says so already.
+    /// The status has the target condition already.
     pub known: bool,
 }
 
@@ -45,7 +45,7 @@ impl Ending {
         Ending { success: true, ..Ending::failure(reason, message) }
     }
 
-    /// What stands in the status until all pods are counted.
+    /// The condition in the status until all pods are counted.
     pub fn target(&self) -> &'static str {
         if self.success { "SuccessCriteriaMet" } else { "FailureTarget" }
     }
@@ -55,7 +55,7 @@ impl Ending {
     }
 }
 
-/// What to tell of a job.
+/// An event about a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
     pub ty: &'static str,
@@ -81,7 +81,7 @@ pub fn set_count(status: &mut Tree, field: &str, value: i64) {
     }
 }
 
-/// Counts the uids whose pods have no finalizer any more, and takes them off the list.
+/// Counts uids whose pods have no finalizer and removes them from the list.
 pub fn settle(status: &mut Tree, tracked: &BTreeSet<String>) {
     for field in ["succeeded", "failed"] {
         let mut uids: Vec<Tree> = status.at("uncountedTerminatedPods").list(field).to_vec();
@@ -102,7 +102,7 @@ pub fn note(status: &mut Tree, field: &str, uid: &str) {
     status.child("uncountedTerminatedPods").list_entry(field).push(Tree::from(uid));
 }
 
-/// Puts a condition in its place; true where that changes it. One that never was is not taken down as false.
+/// Updates a condition in place; returns whether it changed. A condition that never existed is not added as False.
 pub fn set_condition(
     status: &mut Tree,
     ty: &str,
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_lost_its_finalizer_is_counted_once() {
+    fn counts_released_pods_once() {
         let json = r#"{"succeeded":2,"uncountedTerminatedPods":{"succeeded":["a","b"],"failed":["c"]}}"#;
         let mut status = decode(json.as_bytes()).expect("a status");
         settle(&mut status, &BTreeSet::from(["b".to_string()]));
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_change_only_when_they_change() {
+    fn unchanged_conditions_are_kept() {
         let now = |seconds: i64| Timestamp { seconds, nanos: 0 };
         let mut status = tree! {};
         assert!(!set_condition(&mut status, "Suspended", false, ("JobResumed", "Job resumed"), now(1)));

@@ -1,5 +1,4 @@
-//! Jobs in a small world of their own: what a look at them does, and that no crash makes a pod be lost or
-//! counted twice.
+//! Jobs in a simulated cluster: what a sync does, and that no crash loses a pod or counts it twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,7 +20,7 @@ struct World {
     made: usize,
     back_off: Option<BackOff>,
     events: Vec<Event>,
-    /// How many writes are left before the controller falls over.
+    /// The number of writes before the controller crashes.
     writes_left: usize,
     again: Option<std::time::Duration>,
 }
@@ -48,7 +47,7 @@ impl World {
         Timestamp { seconds: self.seconds, nanos: 0 }
     }
 
-    /// A write that the server answers, unless the controller is gone before.
+    /// A write, unless the controller crashes first.
     fn write(&mut self) -> Result<(), Crash> {
         self.writes_left = self.writes_left.checked_sub(1).ok_or(Crash)?;
         Ok(())
@@ -75,7 +74,7 @@ impl World {
         self.sweep(name);
     }
 
-    /// A deleted pod is gone once nothing holds it: no finalizer, and no node.
+    /// A deleted pod is removed once it has no finalizer and no node.
     fn sweep(&mut self, name: &str) {
         let gone = self.pods.get(name).is_some_and(|pod| {
             let ended = pod.str("spec.nodeName").is_empty() || !view::is_terminating(pod);
@@ -86,8 +85,8 @@ impl World {
         }
     }
 
-    /// One look, with its writes in the order in which the shell makes them.
-    fn look(&mut self) -> Result<(), Crash> {
+    /// One sync, with the writes in the same order as in the controller.
+    fn sync(&mut self) -> Result<(), Crash> {
         let observed = self.pods.values().cloned().map(Arc::new).collect();
         let job = Arc::new(self.job.clone());
         if view::Job(&job).is_finished() {
@@ -101,7 +100,7 @@ impl World {
                 for index in indexes {
                     self.write()?;
                     let replaced = index.and_then(|index| decision.replaced.get(&index));
-                    self.create(pods::make(&job, *index, replaced.map(|pod| &**pod)));
+                    self.create(pods::build(&job, *index, replaced.map(|pod| &**pod)));
                     done.created += 1;
                 }
             }
@@ -148,11 +147,11 @@ impl World {
         self.pods.insert(name, pod);
     }
 
-    /// Looks until nothing changes any more.
+    /// Syncs until nothing changes.
     fn settle(&mut self) {
         for _ in 0..50 {
             let before = (self.job.clone(), self.pods.clone());
-            assert!(self.look().is_ok(), "nothing crashes here");
+            assert!(self.sync().is_ok(), "nothing crashes here");
             if before == (self.job.clone(), self.pods.clone()) {
                 return;
             }
@@ -179,8 +178,8 @@ impl World {
         }
     }
 
-    /// The status without times, and `type=reason` for each condition that holds.
-    fn told(&self) -> String {
+    /// The status without times, and `type=reason` of each true condition.
+    fn status_text(&self) -> String {
         let mut status = self.job.at("status").clone();
         let holds = status.list("conditions").iter().filter(|condition| condition.str("status") == "True");
         let conditions: Vec<String> = holds.map(|c| format!("{}={}", c.str("type"), c.str("reason"))).collect();
@@ -200,44 +199,44 @@ impl World {
 }
 
 #[test]
-fn a_job_runs_to_its_end() {
+fn runs_a_job_to_completion() {
     let mut world = World::new(r#""completions":3,"parallelism":2,"#);
     world.settle();
-    assert_eq!(world.told(), "active:2,ready:0,terminating:0 ");
+    assert_eq!(world.status_text(), "active:2,ready:0,terminating:0 ");
     world.end_all("Succeeded", 0);
     world.settle();
-    assert_eq!(world.told(), "active:1,ready:0,succeeded:2,terminating:0 ");
+    assert_eq!(world.status_text(), "active:1,ready:0,succeeded:2,terminating:0 ");
     world.end_all("Succeeded", 0);
     world.settle();
     let ended = "SuccessCriteriaMet=CompletionsReached Complete=CompletionsReached";
-    assert_eq!(world.told(), format!("ready:0,succeeded:3,terminating:0 {ended}"));
+    assert_eq!(world.status_text(), format!("ready:0,succeeded:3,terminating:0 {ended}"));
     assert_eq!(world.reasons(), "Completed");
     assert!(world.job.at("status").has("completionTime"));
     assert!(world.pods.values().all(|pod| !view::is_tracked(pod)));
 }
 
 #[test]
-fn any_success_ends_a_job_without_completions() {
+fn one_success_completes_a_job_without_completions() {
     let mut world = World::new(r#""parallelism":3,"#);
     world.settle();
     let first = world.active()[0].clone();
     world.end(&first, "Succeeded", 0);
     world.settle();
-    assert_eq!(world.told(), "active:2,ready:0,succeeded:1,terminating:0 ", "the others may finish");
+    assert_eq!(world.status_text(), "active:2,ready:0,succeeded:1,terminating:0 ", "the others may finish");
     world.end_all("Failed", 1);
     world.settle();
     let ended = "SuccessCriteriaMet=CompletionsReached Complete=CompletionsReached";
-    assert_eq!(world.told(), format!("failed:2,ready:0,succeeded:1,terminating:0 {ended}"));
+    assert_eq!(world.status_text(), format!("failed:2,ready:0,succeeded:1,terminating:0 {ended}"));
 }
 
 #[test]
-fn failures_are_replaced_after_a_pause_up_to_the_limit() {
+fn replaces_failed_pods_with_backoff() {
     let mut world = World::new(r#""completions":1,"backoffLimit":2,"#);
     for (failures, wait) in [(1, 10), (2, 20)] {
         world.settle();
         world.end_all("Failed", 1);
         world.settle();
-        assert_eq!(world.told(), format!("failed:{failures},ready:0,terminating:0 "));
+        assert_eq!(world.status_text(), format!("failed:{failures},ready:0,terminating:0 "));
         assert_eq!(world.again, Some(std::time::Duration::from_secs(wait)));
         world.seconds += wait as i64;
     }
@@ -245,12 +244,12 @@ fn failures_are_replaced_after_a_pause_up_to_the_limit() {
     world.end_all("Failed", 1);
     world.settle();
     let ended = "FailureTarget=BackoffLimitExceeded Failed=BackoffLimitExceeded";
-    assert_eq!(world.told(), format!("failed:3,ready:0,terminating:0 {ended}"));
+    assert_eq!(world.status_text(), format!("failed:3,ready:0,terminating:0 {ended}"));
     assert_eq!(world.reasons(), "BackoffLimitExceeded");
 }
 
 #[test]
-fn restarts_count_where_containers_are_restarted() {
+fn restarts_count_with_on_failure() {
     let mut world = World::new(r#""completions":1,"backoffLimit":2,"#);
     world.job.child("spec.template.spec").set("restartPolicy", "OnFailure");
     world.settle();
@@ -259,14 +258,14 @@ fn restarts_count_where_containers_are_restarted() {
         |count: i64| tree! { "phase" => "Running", "containerStatuses" => list![tree! { "restartCount" => count }] };
     world.pods.get_mut(&name).expect("the pod").set("status", restarted(1));
     world.settle();
-    assert!(world.told().starts_with("active:1"));
+    assert!(world.status_text().starts_with("active:1"));
     world.pods.get_mut(&name).expect("the pod").set("status", restarted(2));
     world.settle();
-    assert!(world.told().ends_with("Failed=BackoffLimitExceeded"), "{}", world.told());
+    assert!(world.status_text().ends_with("Failed=BackoffLimitExceeded"), "{}", world.status_text());
 }
 
 #[test]
-fn a_deadline_ends_the_job_once_its_pods_are_gone() {
+fn deadline_fails_the_job() {
     let mut world = World::new(r#""completions":1,"activeDeadlineSeconds":5,"#);
     world.settle();
     let name = world.active()[0].clone();
@@ -275,32 +274,32 @@ fn a_deadline_ends_the_job_once_its_pods_are_gone() {
     assert_eq!(world.again, Some(std::time::Duration::from_secs(5)));
     world.seconds += 5;
     world.settle();
-    assert_eq!(world.told(), "failed:1,ready:0,terminating:1 FailureTarget=DeadlineExceeded");
+    assert_eq!(world.status_text(), "failed:1,ready:0,terminating:1 FailureTarget=DeadlineExceeded");
     assert_eq!(world.reasons(), "", "the pod is still on its way out");
     world.pods.clear();
     world.settle();
-    assert!(world.told().ends_with("terminating:0 FailureTarget=DeadlineExceeded Failed=DeadlineExceeded"));
+    assert!(world.status_text().ends_with("terminating:0 FailureTarget=DeadlineExceeded Failed=DeadlineExceeded"));
     assert_eq!(world.reasons(), "DeadlineExceeded");
 }
 
 #[test]
-fn a_suspended_job_has_no_pods_and_starts_anew() {
+fn suspended_jobs_have_no_pods() {
     let mut world = World::new(r#""completions":2,"parallelism":2,"#);
     world.settle();
     world.job.child("spec").set("suspend", true);
     world.settle();
-    assert_eq!(world.told(), "ready:0,terminating:0 Suspended=JobSuspended");
+    assert_eq!(world.status_text(), "ready:0,terminating:0 Suspended=JobSuspended");
     assert!(world.pods.is_empty());
     world.seconds += 60;
     world.job.child("spec").set("suspend", false);
     world.settle();
-    assert_eq!(world.told(), "active:2,ready:0,terminating:0 ");
+    assert_eq!(world.status_text(), "active:2,ready:0,terminating:0 ");
     assert_eq!(world.job.str("status.startTime"), time::format_seconds(1060));
     assert_eq!(world.reasons(), "Suspended Resumed");
 }
 
 #[test]
-fn indexes_are_filled_once_each() {
+fn runs_each_index_once() {
     let mut world = World::new(r#""completionMode":"Indexed","completions":3,"parallelism":2,"#);
     world.settle();
     let of = |world: &World| {
@@ -315,15 +314,15 @@ fn indexes_are_filled_once_each() {
     world.end(&second, "Succeeded", 0);
     world.settle();
     assert_eq!(of(&world), ["0", "2"]);
-    assert_eq!(world.told(), "active:2,completedIndexes:1,ready:0,succeeded:1,terminating:0 ");
+    assert_eq!(world.status_text(), "active:2,completedIndexes:1,ready:0,succeeded:1,terminating:0 ");
     world.end_all("Succeeded", 0);
     world.settle();
     let ended = "SuccessCriteriaMet=CompletionsReached Complete=CompletionsReached";
-    assert_eq!(world.told(), format!("completedIndexes:0-2,ready:0,succeeded:3,terminating:0 {ended}"));
+    assert_eq!(world.status_text(), format!("completedIndexes:0-2,ready:0,succeeded:3,terminating:0 {ended}"));
 }
 
 #[test]
-fn an_index_gives_up_by_its_own_limit() {
+fn backoff_limit_per_index() {
     let spec =
         r#""completionMode":"Indexed","completions":2,"parallelism":2,"backoffLimit":99,"backoffLimitPerIndex":1,"#;
     let mut world = World::new(spec);
@@ -332,22 +331,25 @@ fn an_index_gives_up_by_its_own_limit() {
     world.end(&names[0], "Failed", 1);
     world.end(&names[1], "Succeeded", 0);
     world.settle();
-    assert_eq!(world.told(), "completedIndexes:1,failedIndexes:,ready:0,succeeded:1,terminating:0 ");
+    assert_eq!(world.status_text(), "completedIndexes:1,failedIndexes:,ready:0,succeeded:1,terminating:0 ");
     assert!(view::is_tracked(&world.pods[&names[0]]), "its replacement has to learn of it");
     world.seconds += 10;
     world.settle();
-    assert_eq!(world.told(), "active:1,completedIndexes:1,failed:1,failedIndexes:,ready:0,succeeded:1,terminating:0 ");
+    assert_eq!(
+        world.status_text(),
+        "active:1,completedIndexes:1,failed:1,failedIndexes:,ready:0,succeeded:1,terminating:0 "
+    );
     world.end_all("Failed", 1);
     world.settle();
     let ended = "FailureTarget=FailedIndexes Failed=FailedIndexes";
     assert_eq!(
-        world.told(),
+        world.status_text(),
         format!("completedIndexes:1,failed:2,failedIndexes:0,ready:0,succeeded:1,terminating:0 {ended}")
     );
 }
 
 #[test]
-fn too_many_failed_indexes_end_the_job() {
+fn max_failed_indexes_fails_the_job() {
     let spec = r#""completionMode":"Indexed","completions":4,"parallelism":4,"backoffLimit":99,"backoffLimitPerIndex":0,"maxFailedIndexes":1,"#;
     let mut world = World::new(spec);
     world.settle();
@@ -355,23 +357,26 @@ fn too_many_failed_indexes_end_the_job() {
     world.end(&names[0], "Failed", 1);
     world.end(&names[1], "Failed", 1);
     world.settle();
-    assert!(world.told().ends_with("FailureTarget=MaxFailedIndexesExceeded Failed=MaxFailedIndexesExceeded"));
+    assert!(world.status_text().ends_with("FailureTarget=MaxFailedIndexesExceeded Failed=MaxFailedIndexesExceeded"));
     assert!(world.active().is_empty());
 }
 
 #[test]
-fn policies_decide() {
+fn applies_pod_failure_and_success_policies() {
     let fail = r#""podFailurePolicy":{"rules":[{"action":"FailJob","onExitCodes":{"operator":"In","values":[42]}},{"action":"Ignore","onExitCodes":{"operator":"In","values":[7]}}]},"#;
     let mut world = World::new(&format!(r#""completions":1,"backoffLimit":0,{fail}"#));
     world.settle();
     world.end_all("Failed", 7);
     world.settle();
-    assert_eq!(world.told(), "ready:0,terminating:0 ", "ignored, but its replacement waits");
+    assert_eq!(world.status_text(), "ready:0,terminating:0 ", "ignored, but its replacement waits");
     world.seconds += 10;
     world.settle();
     world.end_all("Failed", 42);
     world.settle();
-    assert_eq!(world.told(), "failed:1,ready:0,terminating:0 FailureTarget=PodFailurePolicy Failed=PodFailurePolicy");
+    assert_eq!(
+        world.status_text(),
+        "failed:1,ready:0,terminating:0 FailureTarget=PodFailurePolicy Failed=PodFailurePolicy"
+    );
 
     let success = r#""successPolicy":{"rules":[{"succeededIndexes":"1-2","succeededCount":1}]},"#;
     let mut world = World::new(&format!(r#""completionMode":"Indexed","completions":3,"parallelism":3,{success}"#));
@@ -379,15 +384,15 @@ fn policies_decide() {
     let names = world.active();
     world.end(&names[0], "Succeeded", 0);
     world.settle();
-    assert!(world.told().starts_with("active:2"));
+    assert!(world.status_text().starts_with("active:2"));
     world.end(&names[1], "Succeeded", 0);
     world.settle();
     let ended = "SuccessCriteriaMet=SuccessPolicy Complete=SuccessPolicy";
-    assert_eq!(world.told(), format!("completedIndexes:0,1,ready:0,succeeded:2,terminating:0 {ended}"));
+    assert_eq!(world.status_text(), format!("completedIndexes:0,1,ready:0,succeeded:2,terminating:0 {ended}"));
 }
 
 #[test]
-fn what_goes_holds_its_place_where_the_job_says_so() {
+fn terminating_pods_are_not_replaced_with_policy_failed() {
     let check = |policy: &str, want: usize| {
         let mut world = World::new(&format!(r#""completions":1,"podReplacementPolicy":"{policy}","#));
         world.settle();
@@ -403,7 +408,7 @@ fn what_goes_holds_its_place_where_the_job_says_so() {
     check("Failed", 0);
 }
 
-/// A small generator (splitmix64), so that a seed means the same forever.
+/// A small generator (splitmix64), so that seeds are reproducible.
 struct Random(u64);
 
 impl Random {
@@ -416,9 +421,9 @@ impl Random {
     }
 }
 
-/// Every pod that ended while it was tracked is counted exactly once, wherever the controller falls over.
+/// Every tracked pod that finishes is counted exactly once, wherever the controller crashes.
 #[test]
-fn no_crash_loses_or_doubles_a_pod() {
+fn crashes_do_not_lose_or_double_count_pods() {
     for seed in 0..24 {
         let indexed = seed % 2 == 1;
         let mode = if indexed { "Indexed" } else { "NonIndexed" };
@@ -429,7 +434,7 @@ fn no_crash_loses_or_doubles_a_pod() {
         for _ in 0..400 {
             world.seconds += 700;
             world.writes_left = random.below(6);
-            if world.look().is_err() {
+            if world.sync().is_err() {
                 world.back_off = None;
             }
             let active = world.active();
@@ -463,7 +468,7 @@ fn no_crash_loses_or_doubles_a_pod() {
         world.writes_left = usize::MAX;
         world.settle();
         let count = |field: &str| world.job.at("status").int(field).unwrap_or(0) as usize;
-        assert!(view::Job(&world.job).is_finished(), "seed {seed}: {}", world.told());
+        assert!(view::Job(&world.job).is_finished(), "seed {seed}: {}", world.status_text());
         assert_eq!((count("succeeded"), count("failed")), (succeeded.len(), failed.len()), "seed {seed}");
         assert_eq!(succeeded.len(), 12, "seed {seed}");
         assert!(

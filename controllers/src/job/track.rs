@@ -1,4 +1,4 @@
-//! The second and the third step of a look at a job: taking down what has ended, and counting it.
+//! The second and third step of a sync: recording finished pods in the status, and counting them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use super::plan::{Act, Decision, Done};
 use super::status::{Ending, Event, Uncounted, note, set_condition, set_count, settle};
 use super::view::{self, Job, is_tracked, uid};
 
-/// How many uids a status holds, so that it stays small.
+/// The maximum number of uids in the status, so that it stays small.
 const MAX_UNCOUNTED: usize = 500;
 
-/// What to write before any finalizer goes.
+/// What to write before finalizers are removed.
 pub struct Tracking {
     pub status: Tree,
-    /// Pods whose finalizers may go once the status is written.
+    /// Pods whose finalizers may be removed once the status is written.
     pub release: Vec<Arc<Tree>>,
     pub events: Vec<Event>,
-    /// The actions of rules that spoke of failed pods.
+    /// The actions of the failure policy rules that matched.
     pub rules: Vec<&'static str>,
     job: Arc<Tree>,
     tracked: BTreeSet<String>,
@@ -29,14 +29,14 @@ pub struct Tracking {
     is_full: bool,
 }
 
-/// What to write after that.
-pub struct Settled {
+/// What to write after finalizers were removed.
+pub struct FinalStatus {
     pub status: Tree,
     pub events: Vec<Event>,
 }
 
 impl Decision {
-    /// Takes down what was done, and which pods have ended.
+    /// Records what was done and which pods have finished.
     pub fn track(mut self, done: Done, now: Timestamp) -> Tracking {
         let job = self.job.clone();
         let view = Job(&job);
@@ -44,7 +44,7 @@ impl Decision {
         let ready = self.counts.ready.saturating_sub(done.deleted_ready);
         let terminating = self.counts.terminating + done.deleted;
         if matches!(&self.act, Act::End(pods) if pods.len() != done.deleted) {
-            // Not all are gone yet: what is left could still be counted in another way.
+            // Some pods still exist and could be counted differently.
             self.ending = None;
         } else if self.ending.is_none() && is_complete(view, self.counts.succeeded, active) {
             self.ending = Some(Ending::success("CompletionsReached", "Reached expected number of succeeded pods"));
@@ -102,7 +102,8 @@ impl Decision {
         Tracking { status, release, events, rules, job, tracked, ending, terminating, is_full }
     }
 
-    /// A pod that has ended, or any once the job ends or goes, unless its replacement has to learn from it.
+    /// Whether the finalizer may be removed: the pod has finished, or the job ends or is deleted, unless a
+    /// replacement needs the pod's failure count.
     fn may_release(&self, job: Job<'_>, pod: &Tree) -> bool {
         if job.is_deleted() || self.ending.is_some() || pod.str("status.phase") == "Succeeded" {
             return true;
@@ -124,7 +125,7 @@ impl Decision {
                 _ => Counted::Not,
             };
         }
-        // A job that fails takes all its pods with it.
+        // A failed job fails all its pods.
         let failed = job.has_failed(pod) || ends_in_failure;
         if !failed || uncounted.failed.contains(id) || !job.counts(pod) {
             return Counted::Not;
@@ -151,11 +152,11 @@ impl Decision {
 
 enum Counted {
     Succeeded,
-    /// With the action of the rule that spoke of it.
+    /// With the action of the matching rule.
     Failed(Option<&'static str>),
-    /// A rule says that it does not count.
+    /// A rule ignores the failure.
     Ignored(&'static str),
-    /// The index says it; no uid is needed.
+    /// Counted by its index; no uid is needed.
     Index,
     Not,
 }
@@ -168,7 +169,7 @@ fn is_complete(job: Job<'_>, succeeded: usize, active: usize) -> bool {
     enough && active == 0
 }
 
-/// A job that goes on starts its clock anew.
+/// A resumed job starts its active deadline anew.
 fn suspend(job: Job<'_>, status: &mut Tree, now: Timestamp) -> Vec<Event> {
     if job.is_suspended() {
         let changed = set_condition(status, "Suspended", true, ("JobSuspended", "Job suspended"), now);
@@ -182,8 +183,8 @@ fn suspend(job: Job<'_>, status: &mut Tree, now: Timestamp) -> Vec<Event> {
 }
 
 impl Tracking {
-    /// Counts the pods whose finalizers are gone now, and ends the job once nothing is left to wait for.
-    pub fn settle(self, released: &BTreeSet<String>, now: Timestamp) -> Settled {
+    /// Counts the pods whose finalizers were removed, and ends the job when nothing is left to wait for.
+    pub fn settle(self, released: &BTreeSet<String>, now: Timestamp) -> FinalStatus {
         let mut status = self.status;
         let tracked: BTreeSet<String> = self.tracked.difference(released).cloned().collect();
         settle(&mut status, &tracked);
@@ -191,17 +192,17 @@ impl Tracking {
             || self.terminating > 0
             || Uncounted::read(&status).len() > 0
             || self.release.iter().any(|pod| !released.contains(uid(pod)));
-        let Some(ending) = self.ending.filter(|_| !waits) else { return Settled { status, events: Vec::new() } };
+        let Some(ending) = self.ending.filter(|_| !waits) else { return FinalStatus { status, events: Vec::new() } };
         set_condition(&mut status, ending.end(), true, (&ending.reason, &ending.message), now);
         if ending.success {
             status.set("completionTime", time::format_seconds(now.seconds));
         }
-        let events = told(Job(&self.job), &ending, &status);
-        Settled { status, events }
+        let events = ending_events(Job(&self.job), &ending, &status);
+        FinalStatus { status, events }
     }
 }
 
-fn told(job: Job<'_>, ending: &Ending, status: &Tree) -> Vec<Event> {
+fn ending_events(job: Job<'_>, ending: &Ending, status: &Tree) -> Vec<Event> {
     if !ending.success {
         return vec![Event::new("Warning", &ending.reason, &ending.message)];
     }

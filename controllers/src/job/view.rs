@@ -1,4 +1,4 @@
-//! What a job asks for, and what its pods are to it.
+//! Accessors for a job's spec, and for the role of its pods.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ pub const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 pub const INDEX_FAILURES: &str = "batch.kubernetes.io/job-index-failure-count";
 pub const INDEX_IGNORED: &str = "batch.kubernetes.io/job-index-ignored-failure-count";
 
-/// The name by which a job says that this controller is to run it.
+/// The `managedBy` value of this controller.
 const CONTROLLER: &str = "kubernetes.io/job-controller";
 
 #[derive(Clone, Copy)]
@@ -27,7 +27,7 @@ impl<'a> Job<'a> {
         self.count("parallelism").unwrap_or(1)
     }
 
-    /// None where any success ends the job.
+    /// None if any success completes the job.
     pub fn completions(&self) -> Option<usize> {
         self.count("completions")
     }
@@ -52,17 +52,17 @@ impl<'a> Job<'a> {
         self.0.at("metadata").has("deletionTimestamp")
     }
 
-    /// Another controller runs it.
+    /// Whether another controller manages the job.
     pub fn is_foreign(&self) -> bool {
         !matches!(self.0.str("spec.managedBy"), "" | CONTROLLER)
     }
 
-    /// A pod on its way out holds its place until it has ended.
+    /// Whether a terminating pod is replaced only after it has finished.
     pub fn replaces_only_failed(&self) -> bool {
         self.0.str("spec.podReplacementPolicy") == "Failed" || self.0.at("spec").has("podFailurePolicy")
     }
 
-    /// The condition of a type, where it holds.
+    /// The condition of a type if it is True.
     pub fn condition(&self, ty: &str) -> Option<&'a Tree> {
         let mut conditions = self.0.list("status.conditions").iter();
         conditions.find(|condition| condition.str("type") == ty && condition.str("status") == "True")
@@ -72,18 +72,17 @@ impl<'a> Job<'a> {
         self.condition("Complete").is_some() || self.condition("Failed").is_some()
     }
 
-    /// The index of a pod, where it is one that the job has.
+    /// The index of a pod if it is within the completions.
     pub fn index(&self, pod: &Tree) -> Option<usize> {
         index(pod).filter(|index| self.completions().is_none_or(|completions| *index < completions))
     }
 
-    /// Indexed jobs count only pods that have one of their indexes.
+    /// Indexed jobs count only pods with a valid index.
     pub fn counts(&self, pod: &Tree) -> bool {
         !self.is_indexed() || self.index(pod).is_some()
     }
 
-    /// A pod that is deleted may never get to say that it failed, so it counts as failed unless the job
-    /// waits for its end.
+    /// A deleted pod may never report its failure, so it counts as failed unless the job waits for it to finish.
     pub fn has_failed(&self, pod: &Tree) -> bool {
         match pod.str("status.phase") {
             "Failed" => true,
@@ -101,13 +100,13 @@ pub fn index(pod: &Tree) -> Option<usize> {
     pod.map("metadata.annotations").str(INDEX).parse().ok()
 }
 
-/// How often the pods before this one failed in its index: those that count, and those that do not.
+/// The failures of earlier pods of the index: counted and ignored ones.
 pub fn index_failures(pod: &Tree) -> (i64, i64) {
     let count = |name: &str| pod.map("metadata.annotations").str(name).parse().unwrap_or(0i64).max(0);
     (count(INDEX_FAILURES), count(INDEX_IGNORED))
 }
 
-/// A pod without the finalizer has been counted.
+/// A pod without the finalizer was counted.
 pub fn is_tracked(pod: &Tree) -> bool {
     pod.list("metadata.finalizers").iter().any(|finalizer| finalizer.as_str() == Some(FINALIZER))
 }
@@ -128,8 +127,8 @@ pub fn is_terminating(pod: &Tree) -> bool {
     !has_ended(pod) && is_deleted(pod)
 }
 
-/// By index the failed pod whose replacement is to carry on its count. Its finalizer stays until then,
-/// since with the pod the count would be gone.
+/// By index, the failed pod whose replacement continues its failure count. Its finalizer stays until then, since the
+/// count is stored in the pod.
 pub fn last_failed(job: Job<'_>, pods: &[Arc<Tree>], skip: impl Fn(usize) -> bool) -> BTreeMap<usize, Arc<Tree>> {
     let rank = |pod: &Tree| {
         let (counted, ignored) = index_failures(pod);

@@ -1,5 +1,5 @@
-//! Makes volumes that are directories of nodes, for classes that name this provisioner. Keys with a slash are
-//! claims, those without are volumes.
+//! The local path provisioner: volumes that are directories of nodes. Keys with a slash are claims, those without are
+//! volumes.
 
 mod plan;
 
@@ -11,24 +11,24 @@ use api::Tree;
 use client::{Change, Client, DeleteOptions, Index, Key, Patch, Recorder, Result, Store, key_of, split};
 
 use crate::support::NODES;
-use crate::support::note::{Note, Told};
+use crate::support::note::{Note, NoteRecorder};
 use crate::support::volumes::{CLAIMS, CLASSES, SELECTED_NODE, VOLUMES, annotation, class_of};
-use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
-use plan::{Plan, Return};
+use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
+use plan::{DeletionStep, Plan};
 
-/// Claims that wait for a volume of ours, by the node that was selected for them.
-const ASKED: Index = Index {
+/// Claims waiting for a local path volume, by the selected node.
+const WAITING: Index = Index {
     name: "local-path",
-    values: |claim| Vec::from_iter(plan::is_asked(claim).then(|| annotation(claim, SELECTED_NODE).to_string())),
+    values: |claim| Vec::from_iter(plan::needs_volume(claim).then(|| annotation(claim, SELECTED_NODE).to_string())),
 };
 
-/// Volumes that are to go, by the host that they are on.
+/// Volumes to delete, by host.
 const GOING: Index = Index {
     name: "local-path-going",
     values: |volume| Vec::from_iter(plan::is_to_go(volume).then(|| plan::host_of(volume).to_string())),
 };
 
-/// Nodes by the name that volumes have for them.
+/// Nodes by the host name that volumes use.
 const HOSTS: Index = Index { name: "local-path-host", values: |node| vec![plan::host(node).to_string()] };
 
 struct Controller {
@@ -38,7 +38,7 @@ struct Controller {
     nodes: Arc<Store>,
     client: Client,
     recorder: Recorder,
-    told: Told,
+    note_recorder: NoteRecorder,
     directory: String,
 }
 
@@ -48,7 +48,7 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
         return None;
     }
     let [claims, volumes, nodes] = [CLAIMS, VOLUMES, NODES].map(|selection| setup.informer(selection));
-    claims.index_by(ASKED);
+    claims.index_by(WAITING);
     volumes.index_by(GOING);
     nodes.index_by(HOSTS);
     let queue = context.queue.clone();
@@ -66,9 +66,9 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     let (store, going, queue) = (claims.store().clone(), volumes.store().clone(), context.queue.clone());
     nodes.on_change(move |change| {
         if change.old.is_none() {
-            store.find_keys(ASKED, &change.key).into_iter().for_each(|key| queue.add(key));
+            store.find_keys(WAITING, &change.key).into_iter().for_each(|key| queue.add(key));
         }
-        // It may have erased some, or be gone.
+        // The node may have erased directories, or may be deleted.
         if let Some(node) = change.new.as_deref().or(change.old.as_deref()) {
             going.find_keys(GOING, plan::host(node)).into_iter().for_each(|key| queue.add(key));
         }
@@ -80,22 +80,22 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
         nodes: nodes.store().clone(),
         client: context.client.clone(),
         recorder: context.recorder.named(plan::NAME),
-        told: Told::default(),
+        note_recorder: NoteRecorder::default(),
         directory,
     }))
 }
 
 fn is_news(change: &Change) -> bool {
-    change.new.as_deref().map_or(change.old.is_some(), plan::is_asked)
+    change.new.as_deref().map_or(change.old.is_some(), plan::needs_volume)
 }
 
 impl Controller {
-    async fn bring(&self, key: &str) -> Result<Outcome> {
+    async fn sync(&self, key: &str) -> Result<Outcome> {
         match (split(key).0, self.claims.get(key), self.volumes.get(key)) {
-            ("", _, Some(volume)) => self.take_back(&volume).await?,
+            ("", _, Some(volume)) => self.plan_deletion(&volume).await?,
             ("", _, None) => {}
             (_, Some(claim), _) => self.fulfil(&claim).await?,
-            (_, None, _) => self.told.forget(key),
+            (_, None, _) => self.note_recorder.forget(key),
         }
         Ok(Outcome::Done)
     }
@@ -107,7 +107,7 @@ impl Controller {
         match plan::plan(claim, class.as_deref(), node.as_deref(), is_made, &self.directory) {
             Plan::Keep => Ok(()),
             Plan::Refuse(note) => {
-                self.told.tell(&self.recorder, claim, note);
+                self.note_recorder.record(&self.recorder, claim, note);
                 Ok(())
             }
             Plan::Create(volume) => self.create(claim, &volume).await,
@@ -117,33 +117,33 @@ impl Controller {
     async fn create(&self, claim: &Tree, volume: &Tree) -> Result<()> {
         let key: Key = key_of(claim);
         let begin = format!("External provisioner is provisioning volume for claim {key:?}");
-        Note::normal("Provisioning", begin).tell(&self.recorder, claim);
+        Note::normal("Provisioning", begin).record(&self.recorder, claim);
         match self.client.create(VOLUMES.resource, "", volume).await {
             Err(error) if !error.is_already_exists() => return Err(error),
             _ => {}
         }
         let done = format!("Successfully provisioned volume {}", volume.str("metadata.name"));
-        Note::normal("ProvisioningSucceeded", done).tell(&self.recorder, claim);
+        Note::normal("ProvisioningSucceeded", done).record(&self.recorder, claim);
         Ok(())
     }
 
-    async fn take_back(&self, volume: &Tree) -> Result<()> {
+    async fn plan_deletion(&self, volume: &Tree) -> Result<()> {
         if !plan::is_to_go(volume) {
             return Ok(());
         }
         let host = plan::host_of(volume);
         let node = self.nodes.find(HOSTS, host).into_iter().next();
-        match plan::take_back(volume, node.as_deref(), &self.volumes.find(GOING, host)) {
-            Return::Wait => Ok(()),
-            Return::Ask(patch) => self.ask(node.as_deref(), &patch).await,
-            Return::Delete => {
+        match plan::plan_deletion(volume, node.as_deref(), &self.volumes.find(GOING, host)) {
+            DeletionStep::Wait => Ok(()),
+            DeletionStep::RequestErasure(patch) => self.annotate_node(node.as_deref(), &patch).await,
+            DeletionStep::Delete => {
                 let name = volume.str("metadata.name");
                 match self.client.delete(VOLUMES.resource, "", name, DeleteOptions::of(volume)).await {
                     Err(error) if !error.is_not_found() => return Err(error),
                     _ => {}
                 }
                 match node.as_deref().and_then(|node| plan::done(volume, node)) {
-                    Some(patch) => self.ask(node.as_deref(), &patch).await,
+                    Some(patch) => self.annotate_node(node.as_deref(), &patch).await,
                     None => Ok(()),
                 }
             }
@@ -151,7 +151,7 @@ impl Controller {
     }
 
     /// Sets annotations of a node.
-    async fn ask(&self, node: Option<&Tree>, patch: &Tree) -> Result<()> {
+    async fn annotate_node(&self, node: Option<&Tree>, patch: &Tree) -> Result<()> {
         let name = node.map_or("", |node| node.str("metadata.name"));
         match self.client.patch(NODES.resource, "", name, "status", Patch::Merge(patch)).await {
             Err(error) if !error.is_not_found() => Err(error),
@@ -161,7 +161,7 @@ impl Controller {
 }
 
 impl Reconcile for Controller {
-    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
-        Box::pin(self.bring(key))
+    fn reconcile<'a>(&'a self, key: &'a str) -> ReconcileFuture<'a> {
+        Box::pin(self.sync(key))
     }
 }

@@ -1,7 +1,6 @@
-//! Volumes that are directories of a node: made for a claim once it is known on which node they have to be, and
-//! taken back once the claim is gone. The node erases what is in them: it is asked to by an annotation of its own
-//! object, and answers by another. It erases nothing on the annotation's word alone: the volume itself has to be
-//! released, and of this provisioner.
+//! Volumes that are directories of a node: provisioned for a claim once its node is selected, deleted after the claim
+//! is gone. The kubelet erases the directories; an annotation of its Node requests it, another one confirms it. The
+//! kubelet does not trust the annotation alone: the volume itself must be released and belong to this provisioner.
 
 use std::sync::Arc;
 
@@ -12,12 +11,12 @@ use crate::support::volumes::{PROVISIONED_BY, PROVISIONER, SELECTED_NODE, annota
 
 pub const NAME: &str = "tiphys.io/local-path";
 const HOSTNAME: &str = "kubernetes.io/hostname";
-/// On a node: the directories that it shall erase, and those of them that it has erased, as lists in JSON. A node without
-/// the second does not erase anything.
+/// Annotations of a node: the directories to erase and the erased ones, as JSON lists. A node without the second one
+/// does not erase anything.
 const TO_ERASE: &str = "tiphys.io/volumes-to-erase";
 const ERASED: &str = "tiphys.io/volumes-erased";
 
-/// The class by which claims that name none get a directory.
+/// The default storage class of the provisioner.
 pub fn default_class() -> Tree {
     let annotations = tree! { "storageclass.kubernetes.io/is-default-class" => "true" };
     tree! {
@@ -37,8 +36,8 @@ pub enum Plan {
     Refuse(Note),
 }
 
-/// Whether a claim is this provisioner's to fulfil, and is not fulfilled yet.
-pub fn is_asked(claim: &Tree) -> bool {
+/// Whether this provisioner must provision a volume for the claim.
+pub fn needs_volume(claim: &Tree) -> bool {
     annotation(claim, PROVISIONER) == NAME && claim.str("spec.volumeName").is_empty() && !is_deleting(claim)
 }
 
@@ -46,10 +45,10 @@ pub fn volume_name(claim: &Tree) -> String {
     format!("pvc-{}", claim.str("metadata.uid"))
 }
 
-/// `node` is the one that was selected.
+/// `node` is the selected node.
 pub fn plan(claim: &Tree, class: Option<&Tree>, node: Option<&Tree>, is_made: bool, directory: &str) -> Plan {
     let selected = annotation(claim, SELECTED_NODE);
-    let Some(class) = class.filter(|class| is_asked(claim) && class.str("provisioner") == NAME) else {
+    let Some(class) = class.filter(|class| needs_volume(claim) && class.str("provisioner") == NAME) else {
         return Plan::Keep;
     };
     let waits = class.str("volumeBindingMode") == "WaitForFirstConsumer";
@@ -73,7 +72,7 @@ pub fn plan(claim: &Tree, class: Option<&Tree>, node: Option<&Tree>, is_made: bo
     }
 }
 
-/// What a directory cannot give is refused rather than forgotten.
+/// Unsupported features are rejected rather than ignored.
 fn unsupported(claim: &Tree, class: &Tree) -> Option<String> {
     let is_shared = |mode: &&Tree| !matches!(mode.as_str(), Some("ReadWriteOnce" | "ReadWriteOncePod"));
     let parameter = class.map("parameters").keys().next();
@@ -125,7 +124,7 @@ fn volume(claim: &Tree, class: &Tree, node: &Tree, directory: &str) -> Tree {
     }
 }
 
-/// A volume of ours that nobody claims any more, and that is not to be retained.
+/// Whether a volume of this provisioner is released and must be deleted.
 pub fn is_to_go(volume: &Tree) -> bool {
     annotation(volume, PROVISIONED_BY) == NAME
         && volume.str("status.phase") == "Released"
@@ -133,7 +132,7 @@ pub fn is_to_go(volume: &Tree) -> bool {
         && !is_deleting(volume)
 }
 
-/// The host that a volume is on.
+/// The host of a volume.
 pub fn host_of(volume: &Tree) -> &str {
     let term = volume.list("spec.nodeAffinity.required.nodeSelectorTerms").first();
     let expression = term.and_then(|term| term.list("matchExpressions").first());
@@ -141,7 +140,7 @@ pub fn host_of(volume: &Tree) -> &str {
     value.and_then(Tree::as_str).unwrap_or_default()
 }
 
-/// The name by which volumes know a node.
+/// The host name that volumes use for a node.
 pub fn host(node: &Tree) -> &str {
     match node.map("metadata.labels").str(HOSTNAME) {
         "" => node.str("metadata.name"),
@@ -149,40 +148,44 @@ pub fn host(node: &Tree) -> &str {
     }
 }
 
-/// What becomes of a volume that is to go.
+/// The next step of deleting a volume.
 #[derive(Debug, PartialEq)]
-pub enum Return {
-    /// Nothing of it is left, or nobody is there to erase it.
+pub enum DeletionStep {
+    /// The directory is erased, or no node can erase it.
     Delete,
-    /// The node is asked; the annotations to be set.
-    Ask(Tree),
-    /// It has been asked.
+    /// Request the node to erase it by setting these annotations.
+    RequestErasure(Tree),
+    /// The request was made.
     Wait,
 }
 
-/// `going` are all volumes of the node that are to go.
-pub fn take_back(volume: &Tree, node: Option<&Tree>, going: &[Arc<Tree>]) -> Return {
+/// `going` are all volumes of the node to delete.
+pub fn plan_deletion(volume: &Tree, node: Option<&Tree>, going: &[Arc<Tree>]) -> DeletionStep {
     let Some(node) = node.filter(|node| node.map("metadata.annotations").contains(ERASED)) else {
-        return Return::Delete;
+        return DeletionStep::Delete;
     };
     let path = path(volume);
     if directories(node, ERASED).iter().any(|erased| erased == path) {
-        return Return::Delete;
+        return DeletionStep::Delete;
     }
     let mut wanted: Vec<String> = going.iter().map(|volume| self::path(volume).to_string()).collect();
     wanted.sort_unstable();
-    if wanted == directories(node, TO_ERASE) { Return::Wait } else { Return::Ask(asked(&wanted)) }
+    if wanted == directories(node, TO_ERASE) {
+        DeletionStep::Wait
+    } else {
+        DeletionStep::RequestErasure(erase_request(&wanted))
+    }
 }
 
-/// What the node is asked once a volume is gone; None where it is not asked for it any more.
+/// The node's erase request without a deleted volume; None if it was not requested.
 pub fn done(volume: &Tree, node: &Tree) -> Option<Tree> {
     let mut wanted = directories(node, TO_ERASE);
     let before = wanted.len();
     wanted.retain(|directory| directory != path(volume));
-    (wanted.len() < before).then(|| asked(&wanted))
+    (wanted.len() < before).then(|| erase_request(&wanted))
 }
 
-fn asked(directories: &[String]) -> Tree {
+fn erase_request(directories: &[String]) -> Tree {
     let list: Vec<Tree> = directories.iter().map(|directory| Tree::from(directory.as_str())).collect();
     let value = match list.is_empty() {
         true => Tree::Null,
@@ -232,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_pinned_to_its_node() {
+    fn volumes_have_node_affinity() {
         let Plan::Create(volume) = plan(&claim(), Some(&class()), Some(&node()), false, "/d/") else {
             panic!("it is made")
         };
@@ -246,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_made_before_its_time_or_twice_or_for_others() {
+    fn provisions_once_after_node_selection() {
         let keep = |claim: &Tree, class: Option<&Tree>, is_made: bool| {
             assert_eq!(plan(claim, class, Some(&node()), is_made, "/d"), Plan::Keep);
         };
@@ -263,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_directory_cannot_be_is_refused() {
+    fn refuses_unsupported_claims() {
         let with = |key: &str, value: Tree| {
             let mut claim = claim();
             claim.child("spec").set(key, value);
@@ -288,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_released_volume_goes() {
+    fn deletes_released_volumes() {
         let volume = |maker: &str, phase: &str, policy: &str| {
             tree! {
                 "metadata" => tree! { "annotations" => tree! { PROVISIONED_BY => maker } },
@@ -303,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_goes_when_its_node_has_erased_it() {
+    fn deletes_volumes_after_erasure() {
         let volume = |name: &str| {
             let Plan::Create(mut volume) = plan(&claim(), Some(&class()), Some(&node()), false, "/d") else {
                 panic!("it is made")
@@ -314,8 +317,8 @@ mod tests {
         let (one, two) = (volume("/d/1"), volume("/d/2"));
         assert_eq!(host_of(&one), "host");
         let going = [Arc::new(two.clone()), Arc::new(one.clone())];
-        assert_eq!(take_back(&one, None, &going), Return::Delete, "the node is gone");
-        assert_eq!(take_back(&one, Some(&node()), &going), Return::Delete, "it erases nothing");
+        assert_eq!(plan_deletion(&one, None, &going), DeletionStep::Delete, "the node is gone");
+        assert_eq!(plan_deletion(&one, Some(&node()), &going), DeletionStep::Delete, "it erases nothing");
         let with = |to_erase: &str, erased: &str| {
             let mut node = node();
             let annotations = tree! { TO_ERASE => to_erase, ERASED => erased };
@@ -323,12 +326,16 @@ mod tests {
             node
         };
         let both = r#"["/d/1","/d/2"]"#;
-        let ask = |value: Tree| tree! { "metadata" => tree! { "annotations" => tree! { TO_ERASE => value } } };
-        assert_eq!(take_back(&one, Some(&with("", "[]")), &going), Return::Ask(ask(both.into())));
-        assert_eq!(take_back(&one, Some(&with(both, "[]")), &going), Return::Wait);
-        assert_eq!(take_back(&one, Some(&with(both, r#"["/d/1"]"#)), &going), Return::Delete);
-        assert_eq!(done(&one, &with(both, "[]")), Some(ask(r#"["/d/2"]"#.into())));
-        assert_eq!(done(&two, &with(r#"["/d/2"]"#, "[]")), Some(ask(Tree::Null)));
+        let annotate_node =
+            |value: Tree| tree! { "metadata" => tree! { "annotations" => tree! { TO_ERASE => value } } };
+        assert_eq!(
+            plan_deletion(&one, Some(&with("", "[]")), &going),
+            DeletionStep::RequestErasure(annotate_node(both.into()))
+        );
+        assert_eq!(plan_deletion(&one, Some(&with(both, "[]")), &going), DeletionStep::Wait);
+        assert_eq!(plan_deletion(&one, Some(&with(both, r#"["/d/1"]"#)), &going), DeletionStep::Delete);
+        assert_eq!(done(&one, &with(both, "[]")), Some(annotate_node(r#"["/d/2"]"#.into())));
+        assert_eq!(done(&two, &with(r#"["/d/2"]"#, "[]")), Some(annotate_node(Tree::Null)));
         assert_eq!(done(&two, &with("", "[]")), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Empties namespaces that are deleted, pods first, and lets them go once nothing is left.
+//! Deletes the content of terminating namespaces, pods first, and then finalizes them.
 
 mod plan;
 
@@ -11,17 +11,17 @@ use api::{Tree, time};
 use client::{DeleteOptions, Error, Key, Propagation, Queue, Resource, Result, Selection, Store};
 use stdx::sync::{Mutex, MutexGuard};
 
-use crate::framework::{Context, Outcome, Reconcile, Reconciling, Setup};
+use crate::framework::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 use crate::support::batch;
 use crate::support::discovery::Served;
-use crate::support::everything::{Everything, Listener};
-use plan::{FINALIZER, Left};
+use crate::support::metadata_monitor::{Listener, MetadataMonitor};
+use plan::{FINALIZER, Remaining};
 
 const NAMESPACES: Resource = Resource::core("namespaces");
 
 struct Controller {
     namespaces: Arc<Store>,
-    everything: Arc<Everything>,
+    metadata_monitor: Arc<MetadataMonitor>,
     waiting: Arc<Waiting>,
     context: Context,
 }
@@ -35,17 +35,17 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
         }
     });
     let waiting = Arc::new(Waiting { queue: context.queue.clone(), left: Mutex::default() });
-    setup.everything.listen(waiting.clone());
-    let (namespaces, everything) = (informer.store().clone(), setup.everything.clone());
-    Some(Box::new(Controller { namespaces, everything, waiting, context: context.clone() }))
+    setup.metadata_monitor.listen(waiting.clone());
+    let (namespaces, metadata_monitor) = (informer.store().clone(), setup.metadata_monitor.clone());
+    Some(Box::new(Controller { namespaces, metadata_monitor, waiting, context: context.clone() }))
 }
 
 fn is_deleted(namespace: &Tree) -> bool {
     namespace.at("metadata").has("deletionTimestamp")
 }
 
-/// Namespaces that wait for their last objects, with how many they have seen left: when those are gone,
-/// they are looked at at once.
+/// Terminating namespaces with the number of remaining objects they last saw: when those are deleted, the namespace
+/// is queued at once.
 struct Waiting {
     queue: Arc<Queue>,
     left: Mutex<BTreeMap<String, usize>>,
@@ -78,12 +78,12 @@ impl Listener for Waiting {
         }
     }
 
-    /// What went unseen is found by the next look, which comes in time.
+    /// Missed deletions are found by the next periodic sync.
     fn listed(&self, _: &Served, _: &BTreeSet<Str>) {}
 }
 
 impl Controller {
-    async fn bring(&self, name: &str) -> Result<Outcome> {
+    async fn sync(&self, name: &str) -> Result<Outcome> {
         let Some(namespace) = self.namespaces.get(name).filter(|namespace| is_deleted(namespace)) else {
             self.waiting.set(name, 0);
             return Ok(Outcome::Done);
@@ -93,7 +93,7 @@ impl Controller {
             return Ok(Outcome::Done);
         }
         let outcome = self.empty(&namespace).await;
-        let namespace = self.say(&namespace, &outcome).await?;
+        let namespace = self.update_conditions(&namespace, &outcome).await?;
         self.waiting.set(name, outcome.left.values().map(|left| left.count).sum());
         if outcome.is_empty() {
             let finalized = plan::finalized(&namespace);
@@ -102,7 +102,7 @@ impl Controller {
         }
         match outcome.pause_seconds() {
             Some(seconds) if outcome.failures.is_empty() && outcome.stale.is_empty() => {
-                Ok(Outcome::Again(Duration::from_secs(u64::try_from(seconds).unwrap_or_default())))
+                Ok(Outcome::RequeueAfter(Duration::from_secs(u64::try_from(seconds).unwrap_or_default())))
             }
             _ => Err(Error::Failed(format!(
                 "it is not empty: {}",
@@ -111,9 +111,9 @@ impl Controller {
         }
     }
 
-    /// Deletes what is in a namespace, a stage at a time: the next begins when nothing of one is left.
+    /// Deletes the content of a namespace in stages: the next stage starts when nothing of the previous one remains.
     async fn empty(&self, namespace: &Tree) -> plan::Outcome {
-        let discovery = self.everything.discovery().await;
+        let discovery = self.metadata_monitor.discovery().await;
         let mut outcome = plan::Outcome { stale: discovery.stale.clone(), ..plan::Outcome::default() };
         for stage in plan::stages(&discovery) {
             let each: Vec<_> = stage.iter().map(|served| self.empty_of(served, namespace)).collect();
@@ -130,17 +130,17 @@ impl Controller {
         outcome
     }
 
-    async fn empty_of(&self, served: &Served, namespace: &Tree) -> Result<Left> {
+    async fn empty_of(&self, served: &Served, namespace: &Tree) -> Result<Remaining> {
         let name = namespace.str("metadata.name");
         if !served.can(&["list"]) || self.list(served, name, "limit=1").await?.is_empty() {
-            return Ok(Left::default());
+            return Ok(Remaining::default());
         }
         self.delete_all(served, name).await?;
         let deleted_at = time::parse(namespace.str("metadata.deletionTimestamp")).map_or(0, |time| time.seconds);
         Ok(plan::left(&self.list(served, name, "").await?, deleted_at, self.context.now_seconds()))
     }
 
-    /// Of most things the metadata says all; of pods also how long they take.
+    /// Metadata is sufficient for most objects; of pods the grace period is needed too.
     async fn list(&self, served: &Served, namespace: &str, query: &str) -> Result<Vec<Tree>> {
         let is_pods = served.group.is_empty() && served.plural == "pods";
         let client = &self.context.client;
@@ -178,9 +178,9 @@ impl Controller {
         Ok(())
     }
 
-    /// Writes what was found out; the namespace as it is then. One that is empty at the first look says
-    /// nothing: it is gone in a moment.
-    async fn say(&self, namespace: &Arc<Tree>, outcome: &plan::Outcome) -> Result<Arc<Tree>> {
+    /// Writes the conditions; returns the updated namespace. A namespace that is empty at the first sync gets no
+    /// conditions, since it is finalized right away.
+    async fn update_conditions(&self, namespace: &Arc<Tree>, outcome: &plan::Outcome) -> Result<Arc<Tree>> {
         if outcome.is_empty() && namespace.list("status.conditions").is_empty() {
             return Ok(namespace.clone());
         }
@@ -200,13 +200,13 @@ fn unless_gone(result: Result<Tree>) -> Result<()> {
     }
 }
 
-/// Discovery is older than this: the resource is gone or cannot do that any more.
+/// Discovery is outdated: the resource no longer exists or no longer supports the verb.
 fn is_unserved(error: &Error) -> bool {
     error.is_not_found() || error.code() == Some(405)
 }
 
 impl Reconcile for Controller {
-    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
-        Box::pin(self.bring(key))
+    fn reconcile<'a>(&'a self, key: &'a str) -> ReconcileFuture<'a> {
+        Box::pin(self.sync(key))
     }
 }

@@ -1,4 +1,4 @@
-//! A namespace that is deleted goes once it is empty, and says until then what it waits for.
+//! A terminating namespace is finalized once it is empty; until then its conditions say what remains.
 
 use std::collections::BTreeMap;
 
@@ -8,29 +8,29 @@ use api::{Tree, tree};
 use crate::support::discovery::{Discovery, Served};
 
 pub const FINALIZER: &str = "kubernetes";
-/// How long those that have a finalizer are given before they are looked at again.
+/// How long objects with finalizers get before the next sync.
 const FINALIZER_SECONDS: i64 = 15;
 
-/// What is left of one resource after it was asked to go.
+/// What remains of a resource after its objects were deleted.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Left {
+pub struct Remaining {
     pub count: usize,
     pub finalizers: BTreeMap<String, usize>,
-    /// The longest time that one of them may still take by its own word.
+    /// The longest remaining grace period.
     pub grace_seconds: i64,
 }
 
-/// What came of deleting everything.
+/// The result of deleting the content.
 #[derive(Debug, Default, PartialEq)]
 pub struct Outcome {
     pub stale: Vec<String>,
     pub failures: Vec<String>,
     /// By `RESOURCE.GROUP`.
-    pub left: BTreeMap<String, Left>,
+    pub left: BTreeMap<String, Remaining>,
 }
 
-/// Resources in the order in which they are emptied: nothing else goes before the last pod has gone, so
-/// that no pod outlives what it relies on.
+/// Resources in deletion order: nothing else is deleted before the last pod is gone, so that no pod outlives what it
+/// needs.
 pub fn stages(discovery: &Discovery) -> [Vec<&Served>; 2] {
     let all = discovery.resources.iter().filter(|served| served.namespaced && served.can(&["delete"]));
     let (pods, others) = all.partition(|served| served.group.is_empty() && served.plural == "pods");
@@ -41,9 +41,9 @@ pub fn name_of(served: &Served) -> String {
     format!("{}.{}", served.plural, served.group)
 }
 
-/// What a list of what is left says.
-pub fn left(items: &[Tree], deleted_at: i64, now: i64) -> Left {
-    let mut left = Left { count: items.len(), ..Left::default() };
+/// Summarizes the remaining objects.
+pub fn left(items: &[Tree], deleted_at: i64, now: i64) -> Remaining {
+    let mut left = Remaining { count: items.len(), ..Remaining::default() };
     for item in items {
         for finalizer in item.list("metadata.finalizers").iter().filter_map(Tree::as_str) {
             *left.finalizers.entry(finalizer.to_string()).or_default() += 1;
@@ -52,7 +52,7 @@ pub fn left(items: &[Tree], deleted_at: i64, now: i64) -> Left {
         let grace = item.int("spec.terminationGracePeriodSeconds").filter(|_| !has_ended).unwrap_or_default();
         left.grace_seconds = left.grace_seconds.max(grace);
     }
-    // A pod that takes longer than it said is no longer waited for by its word.
+    // A pod that exceeds its grace period no longer delays the next sync.
     if now - deleted_at >= left.grace_seconds {
         left.grace_seconds = 0;
     }
@@ -60,7 +60,7 @@ pub fn left(items: &[Tree], deleted_at: i64, now: i64) -> Left {
 }
 
 impl Outcome {
-    pub fn add(&mut self, served: &Served, namespace: &str, left: Left) {
+    pub fn add(&mut self, served: &Served, namespace: &str, left: Remaining) {
         if left.count == 0 {
             return;
         }
@@ -75,9 +75,9 @@ impl Outcome {
         self.left.is_empty() && self.failures.is_empty() && self.stale.is_empty()
     }
 
-    /// When to look again at the latest; events come first as a rule.
+    /// The delay of the next sync; events usually come earlier.
     pub fn pause_seconds(&self) -> Option<i64> {
-        let of = |left: &Left| match left.grace_seconds {
+        let of = |left: &Remaining| match left.grace_seconds {
             0 if left.finalizers.is_empty() => 0,
             0 => FINALIZER_SECONDS,
             grace => grace,
@@ -86,7 +86,7 @@ impl Outcome {
         (longest > 0).then_some(longest / 2 + 1)
     }
 
-    /// The five conditions, in upstream's order: type, what is wrong if anything is.
+    /// The five conditions in upstream's order, with the problem if there is one.
     fn findings(&self) -> [(&'static Condition, Option<String>); 5] {
         let left = self.left.iter().map(|(name, left)| format!("{name} has {} resource instances", left.count));
         let mut finalizers: BTreeMap<&str, usize> = BTreeMap::new();
@@ -156,7 +156,7 @@ static CONDITIONS: [Condition; 5] = [
     },
 ];
 
-/// The namespace with the conditions that say what came out, where they are not there already.
+/// The namespace with updated conditions; None if they are up to date.
 pub fn with_conditions(namespace: &Tree, outcome: &Outcome, now: i64) -> Option<Tree> {
     let mut conditions = namespace.list("status.conditions").to_vec();
     for (condition, wrong) in outcome.findings() {
@@ -191,7 +191,7 @@ fn set_condition(conditions: &mut Vec<Tree>, kind: &str, status: &str, reason: &
     }
 }
 
-/// The namespace without the finalizer that stands for its content.
+/// The namespace without its `kubernetes` finalizer.
 pub fn finalized(namespace: &Tree) -> Tree {
     let mut finalized = namespace.clone();
     let others = namespace.list("spec.finalizers").iter().filter(|name| name.as_str() != Some(FINALIZER));
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_go_first() {
+    fn deletes_pods_first() {
         let nodes = Served { namespaced: false, ..served("", "nodes") };
         let bindings = Served { verbs: ["create".into()].into(), ..served("", "bindings") };
         let resources =
@@ -229,13 +229,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_counted() {
+    fn counts_remaining_objects() {
         let pod = |grace: i64, phase: &str| {
             let spec = tree! { "terminationGracePeriodSeconds" => grace };
             tree! { "metadata" => tree! {}, "spec" => spec, "status" => tree! { "phase" => phase } }
         };
         let held = tree! { "metadata" => tree! { "finalizers" => list!["e.com/hold", "x"] } };
-        assert_eq!(left(&[], 0, 5), Left::default());
+        assert_eq!(left(&[], 0, 5), Remaining::default());
         assert_eq!(left(&[pod(30, "Running"), pod(60, "Failed")], 0, 29).grace_seconds, 30);
         assert_eq!(left(&[pod(30, "Running")], 0, 30).grace_seconds, 0, "its time is up");
         let both = left(&[held.clone(), held], 0, 5);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn the_conditions_say_what_blocks() {
+    fn conditions_report_what_blocks() {
         let check = |outcome: &Outcome, want: [(&str, &str); 5]| {
             let namespace = tree! { "metadata" => tree! {}, "status" => tree! { "phase" => "Terminating" } };
             let changed = with_conditions(&namespace, outcome, 7).expect("they are new");
@@ -267,7 +267,7 @@ mod tests {
 
         let mut outcome = Outcome::default();
         let finalizers = BTreeMap::from([("e.com/hold".to_string(), 1)]);
-        outcome.add(&served("", "configmaps"), "bye", Left { count: 1, finalizers, grace_seconds: 0 });
+        outcome.add(&served("", "configmaps"), "bye", Remaining { count: 1, finalizers, grace_seconds: 0 });
         assert_eq!(outcome.pause_seconds(), Some(8));
         good[3] = ("True", "SomeResourcesRemain: Some resources are remaining: configmaps. has 1 resource instances");
         good[4] = (
@@ -276,7 +276,7 @@ mod tests {
         );
         check(&outcome, good);
 
-        outcome.add(&served("apps", "deployments"), "bye", Left { count: 2, ..Left::default() });
+        outcome.add(&served("apps", "deployments"), "bye", Remaining { count: 2, ..Remaining::default() });
         outcome.stale.push("e.com/v1".to_string());
         good[0] = (
             "True",
@@ -291,11 +291,11 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_keeps_its_time_while_its_status_stays() {
+    fn unchanged_conditions_keep_their_time() {
         let namespace = tree! { "status" => tree! {} };
         let first = with_conditions(&namespace, &Outcome::default(), 1).expect("they are new");
         let mut outcome = Outcome::default();
-        outcome.add(&served("", "pods"), "bye", Left { count: 2, grace_seconds: 30, ..Left::default() });
+        outcome.add(&served("", "pods"), "bye", Remaining { count: 2, grace_seconds: 30, ..Remaining::default() });
         assert_eq!(outcome.pause_seconds(), Some(16));
         let second = with_conditions(&first, &outcome, 2).expect("there is content");
         let times: Vec<&str> =
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn only_our_finalizer_is_taken() {
+    fn removes_only_the_kubernetes_finalizer() {
         let namespace = tree! { "spec" => tree! { "finalizers" => list!["kubernetes", "other"] } };
         assert_eq!(finalized(&namespace).list("spec.finalizers"), [Tree::from("other")]);
     }

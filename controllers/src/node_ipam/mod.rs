@@ -1,4 +1,4 @@
-//! Gives each node its ranges of pod addresses.
+//! Allocates pod CIDRs to nodes.
 
 mod plan;
 
@@ -10,7 +10,7 @@ use stdx::sync::Mutex;
 
 use crate::options::Options;
 use crate::support::node_events;
-use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
+use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 use plan::{Cidr, Pool};
 
 const NODES: Resource = Resource::core("nodes");
@@ -26,12 +26,12 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
         return None;
     }
     let pool = pool(&context.options)
-        .inspect_err(|error| tracing::error!(%error, "no node gets a range of pod addresses"))
+        .inspect_err(|error| tracing::error!(%error, "invalid cluster CIDRs, nodes get no pod CIDR"))
         .ok()?;
     let pool = Arc::new(Mutex::new(pool));
     let informer = setup.informer(Selection::all(NODES));
     let (queue, known) = (context.queue.clone(), pool.clone());
-    // What nodes hold is known before the first range is given out.
+    // The existing pod CIDRs of nodes are recorded before the first allocation.
     informer.on_change(move |change| {
         match change.new.as_deref() {
             None => known.lock().release(&change.key),
@@ -63,12 +63,12 @@ fn occupy(pool: &Mutex<Pool>, node: &Tree) {
 }
 
 impl Controller {
-    async fn bring(&self, name: &str) -> Result<Outcome> {
+    async fn sync(&self, name: &str) -> Result<Outcome> {
         let Some(node) = self.nodes.get(name).filter(|node| node.list("spec.podCIDRs").is_empty()) else {
             return Ok(Outcome::Done);
         };
         let Some(cidrs) = self.pool.lock().allocate(name) else {
-            node_events::tell_status(&self.context.recorder.named("cidrAllocator"), &node, "CIDRNotAvailable");
+            node_events::record_status(&self.context.recorder.named("cidrAllocator"), &node, "CIDRNotAvailable");
             return Err(Error::Failed("no range of pod addresses is left".to_string()));
         };
         let cidrs: Vec<Tree> = cidrs.iter().map(|cidr| Tree::from(cidr.to_string())).collect();
@@ -77,7 +77,11 @@ impl Controller {
         match self.context.client.patch(NODES, "", name, "", Patch::Strategic(&patch)).await {
             Err(error) if error.is_not_found() => Ok(Outcome::Done),
             Err(error) => {
-                node_events::tell_status(&self.context.recorder.named("cidrAllocator"), &node, "CIDRAssignmentFailed");
+                node_events::record_status(
+                    &self.context.recorder.named("cidrAllocator"),
+                    &node,
+                    "CIDRAssignmentFailed",
+                );
                 Err(error)
             }
             Ok(_) => Ok(Outcome::Done),
@@ -86,7 +90,7 @@ impl Controller {
 }
 
 impl Reconcile for Controller {
-    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
-        Box::pin(self.bring(key))
+    fn reconcile<'a>(&'a self, key: &'a str) -> ReconcileFuture<'a> {
+        Box::pin(self.sync(key))
     }
 }

@@ -1,10 +1,9 @@
-//! Ranges of pod addresses for nodes: each cluster range is cut into blocks, and a node gets one block of
-//! each range. Pure: a set that says which block is free.
+//! Allocation of pod CIDRs: each cluster CIDR is split into blocks, and a node gets one block of each. Pure.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// A network, as its first address and its mask.
+/// A network: its first address and its prefix length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cidr {
     bits: u128,
@@ -49,15 +48,15 @@ impl std::fmt::Display for Cidr {
     }
 }
 
-/// More blocks than this are not handed out of one range, as upstream.
+/// The maximum number of blocks in a cluster CIDR, as a power of two, as upstream.
 const MAX_BLOCK_BITS: u8 = 16;
 
-/// The blocks of one range.
+/// The blocks of one cluster CIDR.
 #[derive(Debug)]
 struct Range {
     cluster: Cidr,
     block_mask: u8,
-    /// How many hold each block: more than one where somebody gave it out by hand.
+    /// The number of nodes that use each block; more than one if assigned manually.
     used: BTreeMap<u32, usize>,
     next: u32,
 }
@@ -65,7 +64,7 @@ struct Range {
 impl Range {
     fn new(cluster: Cidr, block_mask: u8) -> Result<Range, String> {
         if block_mask < cluster.mask || block_mask > cluster.width {
-            return Err(format!("a node's mask of /{block_mask} does not fit into {cluster}"));
+            return Err(format!("node CIDR mask size /{block_mask} does not fit into cluster CIDR {cluster}"));
         }
         if block_mask - cluster.mask > MAX_BLOCK_BITS {
             return Err(format!("{cluster} has more blocks of /{block_mask} than can be counted"));
@@ -82,7 +81,7 @@ impl Range {
         Cidr { bits: self.cluster.bits | (u128::from(at) << shift), width: self.cluster.width, mask: self.block_mask }
     }
 
-    /// The blocks that a network touches.
+    /// The blocks that overlap a network.
     fn touched(&self, network: Cidr) -> std::ops::Range<u32> {
         if network.contains(self.cluster) {
             return 0..self.blocks();
@@ -114,7 +113,7 @@ impl Range {
         }
     }
 
-    /// Goes round, so that a block that was just given back is not used again at once.
+    /// Round-robin, so that a released block is not reused immediately.
     fn allocate(&mut self) -> Option<Cidr> {
         let blocks = self.blocks();
         let free = (0..blocks).map(|step| (self.next + step) % blocks).find(|at| !self.used.contains_key(at))?;
@@ -124,7 +123,7 @@ impl Range {
     }
 }
 
-/// All ranges, and what each node holds of them.
+/// All cluster CIDRs, and the allocations of nodes.
 #[derive(Debug, Default)]
 pub struct Pool {
     ranges: Vec<Range>,
@@ -132,7 +131,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// `ranges` are of different families where there are two; services' addresses are never given out.
+    /// With two `ranges` these are of different IP families; service CIDRs are never allocated.
     pub fn new(ranges: &[(Cidr, u8)], services: &[Cidr]) -> Result<Pool, String> {
         let made: Result<Vec<Range>, String> = ranges.iter().map(|(cidr, mask)| Range::new(*cidr, *mask)).collect();
         let mut pool = Pool { ranges: made?, held: BTreeMap::new() };
@@ -142,7 +141,7 @@ impl Pool {
         Ok(pool)
     }
 
-    /// A node has these already.
+    /// Records the existing pod CIDRs of a node.
     pub fn occupy(&mut self, node: &str, cidrs: Vec<Cidr>) {
         if self.held.get(node) == Some(&cidrs) {
             return;
@@ -160,8 +159,8 @@ impl Pool {
         }
     }
 
-    /// One block of each range; the same ones until the node is seen with them or is gone. None where a
-    /// range is used up.
+    /// One block of each cluster CIDR; the same blocks until the node has them or is deleted. None if a CIDR is
+    /// exhausted.
     pub fn allocate(&mut self, node: &str) -> Option<Vec<Cidr>> {
         if let Some(held) = self.held.get(node) {
             return Some(held.clone());
@@ -203,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn networks_are_read_and_written() {
+    fn cidrs_round_trip() {
         for (text, want) in [("10.1.2.3/16", "10.1.0.0/16"), ("fd00::1/64", "fd00::/64"), ("0.0.0.0/0", "0.0.0.0/0")] {
             assert_eq!(cidr(text).to_string(), want);
         }
@@ -213,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_given_in_turn_and_come_back() {
+    fn allocates_round_robin_and_releases() {
         let mut pool = pool(&[("10.0.0.0/22", 24)], &["10.0.1.0/25"]);
         assert_eq!(got(&mut pool, "a"), "10.0.0.0/24");
         assert_eq!(got(&mut pool, "a"), "10.0.0.0/24", "it was not written yet");
@@ -231,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn both_families_are_given_or_none() {
+    fn allocates_all_families_or_none() {
         let mut pool = pool(&[("10.0.0.0/16", 24), ("fd00::/63", 64)], &[]);
         assert_eq!(got(&mut pool, "a"), "10.0.0.0/24,fd00::/64");
         assert_eq!(got(&mut pool, "b"), "10.0.1.0/24,fd00:0:0:1::/64");
@@ -241,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn refuses_invalid_ranges() {
         let refused = |text: &str, mask: u8| Pool::new(&[(cidr(text), mask)], &[]).is_err();
         assert!(refused("10.0.0.0/24", 16));
         assert!(refused("10.0.0.0/8", 25));

@@ -1,5 +1,5 @@
-//! When a node was heard of last. Only changes are judged, by our own clock: times that a node writes are
-//! compared with each other for being different, never with ours.
+//! Tracks when a node last showed a sign of life. Only changes count, with our own clock: timestamps of the node are
+//! compared with each other, never with our clock.
 
 use std::time::Duration;
 
@@ -7,21 +7,21 @@ use api::Tree;
 
 use super::plan::condition;
 
-/// How long a node may be silent.
+/// How long a node may be silent before it is marked Unknown.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Patience {
+pub struct GracePeriods {
     pub monitor: Duration,
-    /// For one that has never said how it is.
+    /// For a node that never reported a status.
     pub startup: Duration,
 }
 
-impl Default for Patience {
-    fn default() -> Patience {
-        Patience { monitor: Duration::from_secs(50), startup: Duration::from_secs(60) }
+impl Default for GracePeriods {
+    fn default() -> GracePeriods {
+        GracePeriods { monitor: Duration::from_secs(50), startup: Duration::from_secs(60) }
     }
 }
 
-/// What was heard of a node.
+/// The last observed signs of life of a node.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Health {
     uid: String,
@@ -31,7 +31,7 @@ pub struct Health {
 }
 
 impl Health {
-    /// Takes the node as it is now; another node of the same name begins anew. Whether it was never seen.
+    /// Records the node; a different node of the same name starts anew. Returns whether it is new.
     pub fn see_node(&mut self, node: &Tree, now: Duration) -> bool {
         let heartbeat = condition(node, "Ready").map_or(&Tree::Null, |ready| ready.at("lastHeartbeatTime"));
         let is_new = self.uid != node.str("metadata.uid");
@@ -43,7 +43,7 @@ impl Health {
         is_new
     }
 
-    /// Takes the time that its lease shows.
+    /// Records the renew time of its lease.
     pub fn see_lease(&mut self, renewed: &Tree, now: Duration) {
         if self.renewed != *renewed {
             self.renewed = renewed.clone();
@@ -51,16 +51,16 @@ impl Health {
         }
     }
 
-    /// It was us who did not hear.
+    /// Resets the timer after we were cut off ourselves.
     pub fn forgive(&mut self, now: Duration) {
         self.heard = now;
     }
 
-    /// How long it may still be silent; nothing where its time is up.
-    pub fn left(&mut self, node: &Tree, patience: &Patience, now: Duration) -> Option<Duration> {
+    /// The remaining grace period; None if it is over.
+    pub fn left(&mut self, node: &Tree, grace_periods: &GracePeriods, now: Duration) -> Option<Duration> {
         self.see_node(node, now);
         let has_spoken = condition(node, "Ready").is_some();
-        let allowed = if has_spoken { patience.monitor } else { patience.startup };
+        let allowed = if has_spoken { grace_periods.monitor } else { grace_periods.startup };
         (self.heard + allowed).checked_sub(now).filter(|left| !left.is_zero())
     }
 }
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn any_sign_of_life_counts() {
+    fn heartbeats_reset_the_grace_period() {
         let seconds = Duration::from_secs;
         let mut health = Health::default();
         assert!(health.see_node(&node("a"), seconds(100)));
@@ -96,16 +96,16 @@ mod tests {
     }
 
     #[test]
-    fn patience_ends() {
-        let patience = Patience::default();
+    fn grace_period_expires() {
+        let grace_periods = GracePeriods::default();
         let seconds = Duration::from_secs;
         let mut health = Health::default();
         health.see_node(&node("a"), seconds(100));
-        assert_eq!(health.left(&node("a"), &patience, seconds(149)), Some(seconds(1)));
-        assert_eq!(health.left(&node("a"), &patience, seconds(150)), None);
+        assert_eq!(health.left(&node("a"), &grace_periods, seconds(149)), Some(seconds(1)));
+        assert_eq!(health.left(&node("a"), &grace_periods, seconds(150)), None);
         let mut mute = tree! { "metadata" => tree! { "uid" => "2" } };
-        assert_eq!(health.left(&mute, &patience, seconds(150)), Some(seconds(60)), "it has yet to speak");
+        assert_eq!(health.left(&mute, &grace_periods, seconds(150)), Some(seconds(60)), "it has yet to speak");
         mute.child("spec");
-        assert_eq!(health.left(&mute, &patience, seconds(200)), Some(seconds(10)));
+        assert_eq!(health.left(&mute, &grace_periods, seconds(200)), Some(seconds(10)));
     }
 }

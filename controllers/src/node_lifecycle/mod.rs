@@ -1,5 +1,5 @@
-//! Watches over nodes: one that is silent is unknown, its taints follow its conditions, and its pods are
-//! driven away as fast as its zone permits.
+//! Monitors nodes: silent nodes become Unknown, taints follow conditions, and pods are evicted at the rate of their
+//! zone.
 
 mod health;
 mod plan;
@@ -14,11 +14,11 @@ use client::index::NODE;
 use client::{Change, Metrics, Patch, Recorder, Resource, Result, Selection, Store, split};
 use stdx::sync::{Mutex, MutexGuard};
 
-use crate::meters;
+use crate::metrics;
 use crate::support::{batch, node_events};
-use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
-use health::{Health, Patience};
-use plan::Drive;
+use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
+use health::{GracePeriods, Health};
+use plan::NoExecuteTaint;
 use zones::{Permit, Rates, Shift, Zones};
 
 const NODES: Resource = Resource::core("nodes");
@@ -33,11 +33,11 @@ struct Controller {
     nodes: Arc<Store>,
     pods: Arc<Store>,
     watch: Arc<Watch>,
-    patience: Patience,
+    grace_periods: GracePeriods,
     context: Context,
 }
 
-/// What is known of all nodes together.
+/// The state of all nodes.
 struct Watch {
     health: Mutex<BTreeMap<String, Health>>,
     zones: Mutex<Zones>,
@@ -53,7 +53,8 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
         large_zone: options.large_cluster_size_threshold,
         threshold: options.unhealthy_zone_threshold,
     };
-    let patience = Patience { monitor: options.node_monitor_grace_period, startup: options.node_startup_grace_period };
+    let grace_periods =
+        GracePeriods { monitor: options.node_monitor_grace_period, startup: options.node_startup_grace_period };
     let watch = Arc::new(Watch {
         health: Mutex::default(),
         zones: Mutex::new(Zones::new(rates)),
@@ -67,10 +68,10 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     let seen = watch.clone();
     setup.informer(LEASES).on_change(move |change| seen.see_lease(change));
     let zones = watch.clone();
-    let gauges = [&meters::ZONE_SIZE, &meters::ZONE_HEALTH, &meters::ZONE_UNHEALTHY];
-    context.metrics.on_look(gauges, move |metrics| zones.show(metrics));
+    let gauges = [&metrics::ZONE_SIZE, &metrics::ZONE_HEALTH, &metrics::ZONE_UNHEALTHY];
+    context.metrics.on_collect(gauges, move |metrics| zones.show(metrics));
     let (nodes, pods) = (nodes.store().clone(), pods.store().clone());
-    Some(Box::new(Controller { nodes, pods, watch, patience, context: context.clone() }))
+    Some(Box::new(Controller { nodes, pods, watch, grace_periods, context: context.clone() }))
 }
 
 impl Watch {
@@ -84,10 +85,10 @@ impl Watch {
 
     fn show(&self, metrics: &Metrics) {
         for (zone, ready, gone) in self.zones().counts() {
-            let (zone, all) = (shown(zone), ready + gone);
-            metrics.record(&meters::ZONE_SIZE, &[&zone], all as f64);
-            metrics.record(&meters::ZONE_UNHEALTHY, &[&zone], gone as f64);
-            metrics.record(&meters::ZONE_HEALTH, &[&zone], 100.0 * ready as f64 / all.max(1) as f64);
+            let (zone, all) = (metric_label(zone), ready + gone);
+            metrics.record(&metrics::ZONE_SIZE, &[&zone], all as f64);
+            metrics.record(&metrics::ZONE_UNHEALTHY, &[&zone], gone as f64);
+            metrics.record(&metrics::ZONE_HEALTH, &[&zone], 100.0 * ready as f64 / all.max(1) as f64);
         }
     }
 
@@ -98,21 +99,21 @@ impl Watch {
             (Some(node), _) => {
                 if self.health().entry(name.clone()).or_default().see_node(node, now) {
                     let what = format!("Registered Node {name} in Controller");
-                    node_events::tell(&self.recorder, node, "RegisteredNode", &what);
+                    node_events::record(&self.recorder, node, "RegisteredNode", &what);
                 }
             }
             (None, old) => {
                 self.health().remove(&name);
                 if let Some(node) = old {
                     let what = format!("Removing Node {name} from Controller");
-                    node_events::tell(&self.recorder, node, "RemovingNode", &what);
+                    node_events::record(&self.recorder, node, "RemovingNode", &what);
                 }
             }
         }
         self.context.queue.add(change.key.clone());
     }
 
-    /// Nobody is woken: a look that comes in its time finds that the node lives.
+    /// Queues nothing: the next periodic check sees the renewed lease.
     fn see_lease(&self, change: &Change) {
         let Some(lease) = change.new.as_deref() else { return };
         let now = self.context.now();
@@ -122,45 +123,45 @@ impl Watch {
 }
 
 impl Controller {
-    async fn bring(&self, name: &str) -> Result<Outcome> {
+    async fn sync(&self, name: &str) -> Result<Outcome> {
         let begun = tokio::time::Instant::now();
-        let result = self.look(name).await;
-        self.context.metrics.record(&meters::NODE_HEALTH_DURATION, &[], begun.elapsed().as_secs_f64());
+        let result = self.check_node(name).await;
+        self.context.metrics.record(&metrics::NODE_HEALTH_DURATION, &[], begun.elapsed().as_secs_f64());
         result
     }
 
-    async fn look(&self, name: &str) -> Result<Outcome> {
+    async fn check_node(&self, name: &str) -> Result<Outcome> {
         let Some(node) = self.nodes.get(name) else {
             self.follow_zone(name, None);
             return Ok(Outcome::Done);
         };
         let mut left = self.left(name, &node);
         if left.is_none() && !plan::is_silent(&node) {
-            self.ask_lease(name).await?;
+            self.read_lease(name).await?;
             left = self.left(name, &node);
         }
-        let node = if left.is_none() { self.give_up(&node).await? } else { node };
+        let node = if left.is_none() { self.mark_unknown(&node).await? } else { node };
         let counts = !node.map("metadata.labels").contains(EXCLUDED);
         self.follow_zone(name, counts.then_some(&*node));
         if plan::is_silent(&node) {
             self.mark_pods(name).await?;
         }
-        let wait = self.bring_taints(&node).await?;
+        let wait = self.sync_taints(&node).await?;
         if let Some(patch) = plan::labels(&node) {
             self.context.client.patch(NODES, "", name, "", Patch::Merge(&patch)).await?;
         }
-        // One that is lost is looked at when something is heard of it, and that is an event.
+        // An unreachable node is queued again by its next event.
         let next = [left, wait].into_iter().flatten().min();
-        Ok(next.map_or(Outcome::Done, Outcome::Again))
+        Ok(next.map_or(Outcome::Done, Outcome::RequeueAfter))
     }
 
     fn left(&self, name: &str, node: &Tree) -> Option<Duration> {
         let now = self.context.now();
-        self.watch.health().entry(name.to_string()).or_default().left(node, &self.patience, now)
+        self.watch.health().entry(name.to_string()).or_default().left(node, &self.grace_periods, now)
     }
 
-    /// Before a node is given up, its lease is asked for: it may be the informer that has not heard.
-    async fn ask_lease(&self, name: &str) -> Result<()> {
+    /// Reads the lease from the server before a node is marked Unknown: only the informer may be behind.
+    async fn read_lease(&self, name: &str) -> Result<()> {
         match self.context.client.get(LEASES.resource, "kube-node-lease", name).await {
             Err(error) if error.is_not_found() => Ok(()),
             result => {
@@ -172,18 +173,18 @@ impl Controller {
         }
     }
 
-    /// Nothing was heard of it for too long.
-    async fn give_up(&self, node: &Arc<Tree>) -> Result<Arc<Tree>> {
+    /// Marks a node that was silent for too long as Unknown.
+    async fn mark_unknown(&self, node: &Arc<Tree>) -> Result<Arc<Tree>> {
         let Some(changed) = plan::silent(node, self.context.now_seconds()) else { return Ok(node.clone()) };
         let name = node.str("metadata.name");
         let written = self.context.client.update_status(NODES, "", name, &changed).await?;
         if plan::is_ready(node) {
-            node_events::tell_status(&self.watch.recorder, node, "NodeNotReady");
+            node_events::record_status(&self.watch.recorder, node, "NodeNotReady");
         }
         Ok(Arc::new(written))
     }
 
-    /// Others are looked at again where their zone, or all zones, have changed.
+    /// Queues other nodes if the state of their zone, or of all zones, has changed.
     fn follow_zone(&self, name: &str, node: Option<&Tree>) {
         let state = node.map(|node| (zone_of(node), plan::is_ready(node)));
         let shift = self.watch.zones().follow(name, state);
@@ -196,8 +197,8 @@ impl Controller {
         }
     }
 
-    /// The taints by the node's conditions; how long one more has to wait for its zone.
-    async fn bring_taints(&self, node: &Tree) -> Result<Option<Duration>> {
+    /// Updates the taints from the conditions; returns how long another eviction in the zone must wait.
+    async fn sync_taints(&self, node: &Tree) -> Result<Option<Duration>> {
         let (drive, wait) = self.drive(node);
         let Some(taints) = plan::taints(node, drive, self.context.now_seconds()) else { return Ok(wait) };
         let taints = if taints.is_empty() { Tree::Null } else { Tree::from(taints) };
@@ -208,30 +209,30 @@ impl Controller {
             Err(error) if error.is_not_found() => Ok(None),
             result => {
                 result?;
-                if matches!(drive, Drive::Add(_)) {
-                    self.context.metrics.count(&meters::NODE_EVICTIONS, &[&shown(&zone_of(node))]);
+                if matches!(drive, NoExecuteTaint::Add(_)) {
+                    self.context.metrics.count(&metrics::NODE_EVICTIONS, &[&metric_label(&zone_of(node))]);
                 }
                 Ok(wait)
             }
         }
     }
 
-    fn drive(&self, node: &Tree) -> (Drive, Option<Duration>) {
+    fn drive(&self, node: &Tree) -> (NoExecuteTaint, Option<Duration>) {
         let mut zones = self.watch.zones();
         if zones.are_all_gone() {
-            return (Drive::Remove, None);
+            return (NoExecuteTaint::Remove, None);
         }
         match plan::drive(node) {
-            Drive::Add(key) => match zones.permit(&zone_of(node), self.context.now()) {
-                Permit::Now => (Drive::Add(key), None),
-                Permit::After(wait) => (Drive::Keep, Some(wait)),
-                Permit::No => (Drive::Keep, None),
+            NoExecuteTaint::Add(key) => match zones.permit(&zone_of(node), self.context.now()) {
+                Permit::Now => (NoExecuteTaint::Add(key), None),
+                Permit::After(wait) => (NoExecuteTaint::Keep, Some(wait)),
+                Permit::No => (NoExecuteTaint::Keep, None),
             },
             drive => (drive, None),
         }
     }
 
-    /// Nobody else can say that the pods of a silent node are not ready.
+    /// Marks the pods of a silent node as not ready, since its kubelet cannot.
     async fn mark_pods(&self, node: &str) -> Result<()> {
         let now = self.context.now_seconds();
         let changed = self.pods.find(NODE, node).into_iter().filter_map(|pod| plan::unready_pod(&pod, now));
@@ -252,7 +253,7 @@ impl Controller {
     }
 }
 
-/// Nodes without a zone are one together.
+/// Nodes without labels share one zone.
 fn zone_of(node: &Tree) -> String {
     let labels = node.map("metadata.labels");
     match (labels.str("topology.kubernetes.io/region"), labels.str("topology.kubernetes.io/zone")) {
@@ -261,13 +262,13 @@ fn zone_of(node: &Tree) -> String {
     }
 }
 
-/// A zone as metrics name it.
-fn shown(zone: &str) -> String {
+/// The name of a zone in metrics.
+fn metric_label(zone: &str) -> String {
     zone.replace(":\0:", "_")
 }
 
 impl Reconcile for Controller {
-    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
-        Box::pin(self.bring(key))
+    fn reconcile<'a>(&'a self, key: &'a str) -> ReconcileFuture<'a> {
+        Box::pin(self.sync(key))
     }
 }

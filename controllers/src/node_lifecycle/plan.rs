@@ -1,5 +1,4 @@
-//! What a node's conditions mean for its taints, what is written of one that has gone silent, and which
-//! of its pods are told.
+//! The taints for a node's conditions, the status of a silent node, and the status of its pods.
 
 use api::time::format_seconds;
 use api::{Tree, tree};
@@ -9,7 +8,7 @@ use crate::support::taints::{self, NO_EXECUTE, NO_SCHEDULE, NOT_READY, UNREACHAB
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 const SILENT: &str = "NodeStatusUnknown";
 
-/// Conditions, the status that counts, and the taint that stands for it.
+/// Condition, status, and the taint for it.
 static CONDITION_TAINTS: [(&str, &str, &str); 6] = [
     ("Ready", "False", NOT_READY),
     ("Ready", "Unknown", UNREACHABLE),
@@ -19,10 +18,10 @@ static CONDITION_TAINTS: [(&str, &str, &str); 6] = [
     ("PIDPressure", "True", "node.kubernetes.io/pid-pressure"),
 ];
 
-/// The conditions that a kubelet keeps, of which nothing is known once it is silent.
+/// The conditions set by the kubelet, which become Unknown when it is silent.
 static KUBELETS: [&str; 4] = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
 
-/// Labels that older clients read, and what they repeat.
+/// Deprecated labels and the labels they duplicate.
 static REPEATED_LABELS: [(&str, &str); 2] =
     [("kubernetes.io/os", "beta.kubernetes.io/os"), ("kubernetes.io/arch", "beta.kubernetes.io/arch")];
 
@@ -34,7 +33,7 @@ pub fn is_ready(node: &Tree) -> bool {
     condition(node, "Ready").is_some_and(|ready| ready.str("status") == "True")
 }
 
-/// The status of a node from which no sign has come for too long; None where it says so already.
+/// The status of a silent node; None if it is Unknown already.
 pub fn silent(node: &Tree, now: i64) -> Option<Tree> {
     let mut conditions = node.list("status.conditions").to_vec();
     for kind in KUBELETS {
@@ -67,12 +66,12 @@ fn never_heard_of(node: &Tree, kind: &str, now: i64) -> Tree {
     }
 }
 
-/// We have found out that nobody speaks for the node, so nobody but us can speak for its pods.
+/// Whether this controller has marked the node as silent, and so is responsible for the readiness of its pods.
 pub fn is_silent(node: &Tree) -> bool {
     condition(node, "Ready").is_some_and(|ready| ready.str("status") == "Unknown" && ready.str("reason") == SILENT)
 }
 
-/// The status of a pod that is not ready any more since its node is silent.
+/// The status of a pod that is no longer ready because its node is silent.
 pub fn unready_pod(pod: &Tree, now: i64) -> Option<Tree> {
     condition(pod, "Ready").filter(|ready| ready.str("status") != "False")?;
     let mut changed = pod.clone();
@@ -85,40 +84,40 @@ pub fn unready_pod(pod: &Tree, now: i64) -> Option<Tree> {
     Some(changed)
 }
 
-/// What is to happen with the taint that drives pods away.
+/// What to do with the NoExecute taint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Drive {
+pub enum NoExecuteTaint {
     Keep,
     Remove,
-    /// It stands there for another reason: the new one takes its place at once.
+    /// There is another NoExecute taint, which is replaced at once.
     Swap(&'static str),
-    /// As soon as the zone permits one more.
+    /// When the rate limit of the zone permits it.
     Add(&'static str),
 }
 
-pub fn drive(node: &Tree) -> Drive {
+pub fn drive(node: &Tree) -> NoExecuteTaint {
     let (wanted, other) = match condition(node, "Ready").map(|ready| ready.str("status")) {
-        None => return Drive::Keep,
-        Some("True") => return Drive::Remove,
+        None => return NoExecuteTaint::Keep,
+        Some("True") => return NoExecuteTaint::Remove,
         Some("False") => (NOT_READY, UNREACHABLE),
         Some(_) => (UNREACHABLE, NOT_READY),
     };
     let has = |key: &str| node.list("spec.taints").iter().any(|taint| taints::is(taint, key, NO_EXECUTE));
     match (has(wanted), has(other)) {
-        (true, false) => Drive::Keep,
-        (_, true) => Drive::Swap(wanted),
-        (false, false) => Drive::Add(wanted),
+        (true, false) => NoExecuteTaint::Keep,
+        (_, true) => NoExecuteTaint::Swap(wanted),
+        (false, false) => NoExecuteTaint::Add(wanted),
     }
 }
 
-/// All taints of the node as they should be; None where they are.
-pub fn taints(node: &Tree, drive: Drive, now: i64) -> Option<Vec<Tree>> {
+/// The desired taints of the node; None if they are up to date.
+pub fn taints(node: &Tree, drive: NoExecuteTaint, now: i64) -> Option<Vec<Tree>> {
     let wanted = no_schedule_keys(node);
     let ours = |key: &str| key == UNSCHEDULABLE || CONDITION_TAINTS.iter().any(|(_, _, ours)| *ours == key);
     let keeps_driving = |key: &str| match drive {
-        Drive::Keep | Drive::Add(_) => true,
-        Drive::Remove => false,
-        Drive::Swap(wanted) => wanted == key,
+        NoExecuteTaint::Keep | NoExecuteTaint::Add(_) => true,
+        NoExecuteTaint::Remove => false,
+        NoExecuteTaint::Swap(wanted) => wanted == key,
     };
     let keeps = |taint: &&Tree| match (taint.str("effect"), taint.str("key")) {
         (NO_SCHEDULE, key) if ours(key) => wanted.contains(&key),
@@ -133,7 +132,7 @@ pub fn taints(node: &Tree, drive: Drive, now: i64) -> Option<Vec<Tree>> {
         }
     };
     wanted.iter().for_each(|key| add(key, NO_SCHEDULE));
-    if let Drive::Swap(key) | Drive::Add(key) = drive {
+    if let NoExecuteTaint::Swap(key) | NoExecuteTaint::Add(key) = drive {
         add(key, NO_EXECUTE);
     }
     (new != old).then_some(new)
@@ -147,7 +146,7 @@ fn no_schedule_keys(node: &Tree) -> Vec<&'static str> {
     conditions.chain(node.bool("spec.unschedulable").then_some(UNSCHEDULABLE)).collect()
 }
 
-/// The labels to merge in, if any.
+/// The labels to merge, if any.
 pub fn labels(node: &Tree) -> Option<Tree> {
     let labels = node.map("metadata.labels");
     let differs = |(from, to): &&(&str, &str)| labels.contains(from) && labels.get(from) != labels.get(to);
@@ -173,11 +172,11 @@ mod tests {
     }
 
     #[test]
-    fn conditions_become_taints() {
+    fn taints_follow_conditions() {
         let check = |conditions: &[(&str, &str)], before: &[(&str, &str)], permitted: bool, want: &[(&str, &str)]| {
             let node = node(conditions, before);
             let drive = match drive(&node) {
-                Drive::Add(_) if !permitted => Drive::Keep,
+                NoExecuteTaint::Add(_) if !permitted => NoExecuteTaint::Keep,
                 drive => drive,
             };
             let after = taints(&node, drive, 9).unwrap_or_else(|| node.list("spec.taints").to_vec());
@@ -204,19 +203,19 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_takes_no_pods_is_tainted() {
+    fn unschedulable_nodes_are_tainted() {
         let mut node = node(&[("Ready", "True")], &[]);
         node.child("spec").set("unschedulable", true);
-        let after = taints(&node, Drive::Remove, 9).expect("a taint");
+        let after = taints(&node, NoExecuteTaint::Remove, 9).expect("a taint");
         assert_eq!((after.len(), after[0].str("key")), (1, UNSCHEDULABLE));
         node.child("spec").set("taints", after);
-        assert_eq!(taints(&node, Drive::Remove, 10), None);
+        assert_eq!(taints(&node, NoExecuteTaint::Remove, 10), None);
         node.child("spec").set("unschedulable", false);
-        assert_eq!(taints(&node, Drive::Remove, 10), Some(vec![]));
+        assert_eq!(taints(&node, NoExecuteTaint::Remove, 10), Some(vec![]));
     }
 
     #[test]
-    fn a_silent_node_is_unknown() {
+    fn silent_nodes_become_unknown() {
         let gone = silent(&node(&[("Ready", "True"), ("DiskPressure", "False"), ("Other", "True")], &[]), 9);
         let gone = gone.expect("it changes");
         let read = |condition: &Tree| {
@@ -238,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_of_a_silent_node_are_not_ready() {
+    fn pods_of_silent_nodes_become_unready() {
         let pod = |status: &str| node(&[("Ready", status), ("Initialized", "True")], &[]);
         let changed = unready_pod(&pod("True"), 9).expect("it changes");
         assert_eq!(condition(&changed, "Ready").map(|ready| ready.str("status")), Some("False"));
@@ -248,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn old_labels_repeat_new_ones() {
+    fn deprecated_labels_are_duplicated() {
         let labels_of = |map: Tree| labels(&tree! { "metadata" => tree! { "labels" => map } });
         assert_eq!(labels_of(tree! {}), None);
         let wanted = labels_of(tree! { "kubernetes.io/os" => "linux" }).expect("a label");

@@ -1,17 +1,17 @@
-//! How many nodes of a zone may be given up, and how fast: the more of a zone is gone, the likelier it is
-//! that we are the ones who are cut off.
+//! The eviction rate of a zone: the more of its nodes are unreachable, the more likely it is that this controller is
+//! cut off.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How fast nodes are given up, in nodes a second.
+/// Eviction rates, in nodes per second.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rates {
     pub normal: f64,
-    /// In a zone of which a part is gone, if it is large; a small one waits.
+    /// For a large zone with many unreachable nodes; a small one gets no evictions.
     pub disrupted: f64,
     pub large_zone: usize,
-    /// Which part has to be gone for that.
+    /// The fraction of unreachable nodes that makes a zone partially disrupted.
     pub threshold: f64,
 }
 
@@ -32,7 +32,7 @@ enum State {
 struct Zone {
     ready: usize,
     gone: usize,
-    /// When a node was given up last.
+    /// The time of the last eviction.
     last: Option<Duration>,
 }
 
@@ -55,22 +55,22 @@ impl Zone {
     }
 }
 
-/// Whether one more node of a zone may be given up.
+/// Whether another node of a zone may be evicted.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Permit {
     Now,
     After(Duration),
-    /// Not before the zones change.
+    /// Not before the state of the zones changes.
     No,
 }
 
-/// What a change of one node means for the others.
+/// The effect of a node change on other nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shift {
     None,
-    /// Some zone's rate has changed.
+    /// The eviction rate of a zone has changed.
     Rates,
-    /// All zones had been gone, and one is back: what we saw of their nodes was our own blindness.
+    /// All zones were unreachable and one is back: this controller was cut off.
     Recovered,
 }
 
@@ -78,7 +78,7 @@ pub enum Shift {
 pub struct Zones {
     rates: Rates,
     zones: BTreeMap<String, Zone>,
-    /// The zone of each node, and whether it is ready.
+    /// The zone and readiness of each node.
     nodes: BTreeMap<String, (String, bool)>,
 }
 
@@ -87,12 +87,12 @@ impl Zones {
         Zones { rates, ..Zones::default() }
     }
 
-    /// Each zone with its nodes that are ready and that are gone.
+    /// Each zone with its numbers of ready and unreachable nodes.
     pub fn counts(&self) -> impl Iterator<Item = (&str, usize, usize)> {
         self.zones.iter().map(|(name, zone)| (name.as_str(), zone.ready, zone.gone))
     }
 
-    /// Takes a node's zone and readiness; None where it is gone or does not count.
+    /// Records a node's zone and readiness; None if it was deleted or does not count.
     pub fn follow(&mut self, node: &str, now: Option<(String, bool)>) -> Shift {
         if self.nodes.get(node) == now.as_ref() {
             return Shift::None;
@@ -125,12 +125,12 @@ impl Zones {
         self.zones.iter().map(|(name, zone)| (name.clone(), zone.state(&self.rates))).collect()
     }
 
-    /// Then nobody is given up: it is us who do not see.
+    /// Then no node is evicted: this controller is cut off.
     pub fn are_all_gone(&self) -> bool {
         !self.zones.is_empty() && self.zones.values().all(|zone| zone.state(&self.rates) == State::FullyDisrupted)
     }
 
-    /// A node of the zone is given up if the answer is `Now`.
+    /// `Now` consumes the permit.
     pub fn permit(&mut self, zone: &str, now: Duration) -> Permit {
         if self.are_all_gone() {
             return Permit::No;
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_follows_what_is_left() {
+    fn eviction_rate_depends_on_zone_health() {
         let check = |ready: usize, gone: usize, want: f64| {
             let mut zones = zones("a", ready, gone);
             zones.follow("other", Some(("b".to_string(), true)));
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_given_up_where_all_are_gone() {
+    fn no_evictions_if_all_zones_are_down() {
         let mut zones = zones("a", 1, 1);
         assert_eq!(zones.permit("a", Duration::from_secs(100)), Permit::Now);
         assert_eq!(zones.permit("a", Duration::from_secs(104)), Permit::After(Duration::from_secs(6)));

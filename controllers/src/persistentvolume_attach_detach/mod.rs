@@ -1,4 +1,4 @@
-//! Has drivers attach the volumes of pods to their nodes. Keys are nodes.
+//! Attaches the volumes of pods to their nodes through VolumeAttachments. Keys are nodes.
 
 mod plan;
 
@@ -12,16 +12,16 @@ use client::{
 };
 use stdx::sync::Mutex;
 
-use crate::meters::ATTACHED;
+use crate::metrics::ATTACHED;
 use crate::support::note::Note;
 use crate::support::volumes::{BY_CLAIM, CLAIMS, VOLUMES, claim_ref, claims_of};
 use crate::support::{NODES, PODS};
-use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
-use plan::{Observed, Plan, Wanted};
+use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
+use plan::{DesiredAttachment, Observed, Plan};
 
 const ATTACHMENTS: Selection = Selection::all(Resource::new("storage.k8s.io", "v1", "volumeattachments"));
 const DRIVERS: Selection = Selection::all(Resource::new("storage.k8s.io", "v1", "csidrivers"));
-/// Attachments by the volume that they are of.
+/// VolumeAttachments by volume.
 const BY_VOLUME: Index =
     Index { name: "volume", values: |object| vec![object.str("spec.source.persistentVolumeName").to_string()] };
 
@@ -35,14 +35,14 @@ struct Controller {
     client: Client,
     recorder: Recorder,
     context: Context,
-    memory: Mutex<BTreeMap<String, Memory>>,
+    state: Mutex<BTreeMap<String, NodeState>>,
 }
 
-/// What is kept of a node from one look to the next.
+/// The state of a node between two syncs.
 #[derive(Default, Clone)]
-struct Memory {
+struct NodeState {
     idle_since: BTreeMap<String, i64>,
-    told: BTreeMap<Key, Note>,
+    recorded: BTreeMap<Key, Note>,
 }
 
 pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
@@ -59,7 +59,7 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
             queue.add(change.key.clone());
         }
     });
-    // A volume that is let go on one node may be waited for on another.
+    // A volume that is detached from one node may be awaited on another.
     for (informer, claim_of) in
         [(&attachments, claim_of_attachment as ClaimOf), (&claims, claim_itself), (&volumes, claim_of_volume)]
     {
@@ -82,11 +82,11 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
         client: context.client.clone(),
         recorder: context.recorder.named("attachdetach-controller"),
         context: context.clone(),
-        memory: Mutex::default(),
+        state: Mutex::default(),
     }))
 }
 
-/// The key of the claim that an object has to do with.
+/// The key of the claim that an object belongs to.
 type ClaimOf = fn(&Tree, &Store) -> String;
 
 fn claim_itself(claim: &Tree, _: &Store) -> String {
@@ -109,9 +109,9 @@ fn queue_node(queue: &Queue, node: &str) {
 }
 
 fn add_nodes_of_pod(change: &Change, queue: &Queue) {
-    let told = |pod: &Tree| (pod.str("spec.nodeName").to_string(), plan::needs_volumes(pod));
+    let recorded = |pod: &Tree| (pod.str("spec.nodeName").to_string(), plan::needs_volumes(pod));
     let (old, new) = (change.old.as_deref(), change.new.as_deref());
-    if old.map(told) == new.map(told) {
+    if old.map(recorded) == new.map(recorded) {
         return;
     }
     for pod in [old, new].into_iter().flatten().filter(|pod| !claims_of(pod).is_empty()) {
@@ -120,16 +120,16 @@ fn add_nodes_of_pod(change: &Change, queue: &Queue) {
 }
 
 fn is_seen(change: &Change) -> bool {
-    let told = |node: &Tree| {
+    let recorded = |node: &Tree| {
         let fields = ["status.volumesInUse", "status.volumesAttached", "spec.taints"];
         (fields.map(|field| node.at(field).clone()), plan::is_well(node))
     };
-    change.old.as_deref().map(told) != change.new.as_deref().map(told)
+    change.old.as_deref().map(recorded) != change.new.as_deref().map(recorded)
 }
 
-/// What there is, for whoever asks.
+/// Registers the gauge of attached volumes.
 fn show(context: &Context, attachments: Arc<Store>) {
-    context.metrics.on_look([&ATTACHED], move |metrics| {
+    context.metrics.on_collect([&ATTACHED], move |metrics| {
         let mut counts: BTreeMap<(String, &str), usize> = BTreeMap::new();
         for attachment in attachments.all() {
             let plugin = format!("kubernetes.io/csi:{}", attachment.str("spec.attacher"));
@@ -147,26 +147,26 @@ fn show(context: &Context, attachments: Arc<Store>) {
 }
 
 impl Controller {
-    async fn bring(&self, node_name: &str) -> Result<Outcome> {
+    async fn sync(&self, node_name: &str) -> Result<Outcome> {
         let node = self.nodes.get(node_name);
         let attachments = self.attachments_of(node_name);
-        let memory = self.memory().get(node_name).cloned().unwrap_or_default();
+        let state = self.state().get(node_name).cloned().unwrap_or_default();
         let plan = plan::plan(&Observed {
             node_name,
             node: node.as_deref(),
-            wanted: &self.wanted(node_name),
+            desired: &self.desired(node_name),
             attachments: &attachments,
             volumes: &|name| self.volumes.get(name),
-            idle_since: &memory.idle_since,
+            idle_since: &state.idle_since,
             now: self.context.now_seconds(),
         });
         let again = plan.again_seconds;
-        self.tell(node_name, memory, &plan);
-        self.carry_out(node_name, plan).await?;
-        Ok(again.map_or(Outcome::Done, |seconds| Outcome::Again(Duration::from_secs(seconds.unsigned_abs()))))
+        self.record_events(node_name, state, &plan);
+        self.execute(node_name, plan).await?;
+        Ok(again.map_or(Outcome::Done, |seconds| Outcome::RequeueAfter(Duration::from_secs(seconds.unsigned_abs()))))
     }
 
-    /// Those whose name is what this controller would have given them; others have others to care for them.
+    /// Only attachments with the name that this controller would choose; others have other managers.
     fn attachments_of(&self, node: &str) -> Vec<Arc<Tree>> {
         let is_ours = |attachment: &Arc<Tree>| {
             let volume = self.volumes.get(attachment.str("spec.source.persistentVolumeName"));
@@ -175,20 +175,23 @@ impl Controller {
         self.attachments.find(index::NODE, node).into_iter().filter(is_ours).collect()
     }
 
-    fn wanted(&self, node: &str) -> Vec<Wanted> {
-        let mut wanted: BTreeMap<String, Wanted> = BTreeMap::new();
+    fn desired(&self, node: &str) -> Vec<DesiredAttachment> {
+        let mut desired: BTreeMap<String, DesiredAttachment> = BTreeMap::new();
         for pod in self.pods.find(index::NODE, node).into_iter().filter(|pod| plan::needs_volumes(pod)) {
             for volume in claims_of(&pod).iter().filter_map(|claim| self.volume_of(claim)) {
                 let name = volume.str("metadata.name").to_string();
-                let fresh =
-                    || Wanted { elsewhere: self.elsewhere(&volume, node), volume: volume.clone(), pods: Vec::new() };
-                wanted.entry(name).or_insert_with(fresh).pods.push(pod.clone());
+                let fresh = || DesiredAttachment {
+                    elsewhere: self.elsewhere(&volume, node),
+                    volume: volume.clone(),
+                    pods: Vec::new(),
+                };
+                desired.entry(name).or_insert_with(fresh).pods.push(pod.clone());
             }
         }
-        wanted.into_values().collect()
+        desired.into_values().collect()
     }
 
-    /// The volume of a bound claim, where its driver attaches.
+    /// The volume of a bound claim if its driver attaches volumes.
     fn volume_of(&self, claim: &str) -> Option<Arc<Tree>> {
         let claim = self.claims.get(claim)?;
         let volume = self.volumes.get(claim.str("spec.volumeName"))?;
@@ -210,25 +213,25 @@ impl Controller {
         others.filter(|other| other != node).map(|other| (other.clone(), users(&other))).collect()
     }
 
-    /// Says what is new of each pod, and remembers the rest.
-    fn tell(&self, node: &str, mut memory: Memory, plan: &Plan) {
-        let mut told = BTreeMap::new();
+    /// Records new events of each pod, and keeps the state of the node.
+    fn record_events(&self, node: &str, mut state: NodeState, plan: &Plan) {
+        let mut recorded = BTreeMap::new();
         for (pod, note) in &plan.notes {
             let key = client::key_of(pod);
-            if memory.told.get(&key) != Some(note) {
-                note.tell(&self.recorder, pod);
+            if state.recorded.get(&key) != Some(note) {
+                note.record(&self.recorder, pod);
             }
-            told.insert(key, note.clone());
+            recorded.insert(key, note.clone());
         }
-        memory.told = told;
-        memory.idle_since = plan.idle_since.clone();
-        match memory.told.is_empty() && memory.idle_since.is_empty() {
-            true => self.memory().remove(node),
-            false => self.memory().insert(node.to_string(), memory),
+        state.recorded = recorded;
+        state.idle_since = plan.idle_since.clone();
+        match state.recorded.is_empty() && state.idle_since.is_empty() {
+            true => self.state().remove(node),
+            false => self.state().insert(node.to_string(), state),
         };
     }
 
-    async fn carry_out(&self, node: &str, plan: Plan) -> Result<()> {
+    async fn execute(&self, node: &str, plan: Plan) -> Result<()> {
         for attachment in &plan.create {
             match self.client.create(ATTACHMENTS.resource, "", attachment).await {
                 Err(error) if !error.is_already_exists() => return Err(error),
@@ -248,13 +251,13 @@ impl Controller {
         Ok(())
     }
 
-    fn memory(&self) -> stdx::sync::MutexGuard<'_, BTreeMap<String, Memory>> {
-        self.memory.lock()
+    fn state(&self) -> stdx::sync::MutexGuard<'_, BTreeMap<String, NodeState>> {
+        self.state.lock()
     }
 }
 
 impl Reconcile for Controller {
-    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
-        Box::pin(self.bring(key))
+    fn reconcile<'a>(&'a self, key: &'a str) -> ReconcileFuture<'a> {
+        Box::pin(self.sync(key))
     }
 }

@@ -1,5 +1,6 @@
-//! Which volumes are attached to a node: those of its pods, for as long as they need them. A VolumeAttachment
-//! asks the driver to attach; its deletion asks it to detach, which is safe only once the node has let go.
+//! Plans which volumes are attached to a node: those of its pods, as long as they need them. Creating a
+//! VolumeAttachment requests the attach; deleting it requests the detach, which is safe only once the node has
+//! unmounted the volume.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,26 +11,26 @@ use crate::support::note::Note;
 use crate::support::volumes::is_deleting;
 
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
-/// A node that is not well and has not let go by then is not waited for.
+/// How long to wait for an unhealthy node to unmount.
 const LONGEST_UNMOUNT_SECONDS: i64 = 360;
 
-/// A volume that pods of a node need there.
+/// A volume that pods need on a node.
 #[derive(Debug, Clone)]
-pub struct Wanted {
+pub struct DesiredAttachment {
     pub volume: Arc<Tree>,
     pub pods: Vec<Arc<Tree>>,
-    /// Where else it is attached, and who uses it there.
+    /// Other nodes it is attached to, and the pods using it there.
     pub elsewhere: Vec<(String, Vec<Arc<Tree>>)>,
 }
 
 pub struct Observed<'a> {
     pub node_name: &'a str,
     pub node: Option<&'a Tree>,
-    pub wanted: &'a [Wanted],
-    /// Those of this node that this controller has made.
+    pub desired: &'a [DesiredAttachment],
+    /// The node's attachments that belong to this controller.
     pub attachments: &'a [Arc<Tree>],
     pub volumes: &'a dyn Fn(&str) -> Option<Arc<Tree>>,
-    /// Since when an attachment is not needed any more.
+    /// Since when each attachment is unused.
     pub idle_since: &'a BTreeMap<String, i64>,
     pub now: i64,
 }
@@ -37,7 +38,7 @@ pub struct Observed<'a> {
 #[derive(Debug, Default, PartialEq)]
 pub struct Plan {
     pub create: Vec<Tree>,
-    /// What the node is told to be attached; it is told before anything is detached.
+    /// The desired `volumesAttached` of the node, which is written before anything is detached.
     pub attached: Option<Vec<Tree>>,
     pub delete: Vec<String>,
     pub notes: Vec<(Arc<Tree>, Note)>,
@@ -45,19 +46,19 @@ pub struct Plan {
     pub again_seconds: Option<i64>,
 }
 
-/// Whether a pod needs its volumes: one that has ended does not.
+/// Whether a pod still needs its volumes.
 pub fn needs_volumes(pod: &Tree) -> bool {
     !matches!(pod.str("status.phase"), "Succeeded" | "Failed")
 }
 
-/// The name under which a node knows a volume of a driver; None where it is not a driver's.
+/// The unique name of a CSI volume in the node status; None for other volumes.
 pub fn unique_name(volume: &Tree) -> Option<String> {
     let csi = volume.at("spec.csi");
     let (driver, handle) = (csi.str("driver"), csi.str("volumeHandle"));
     (!driver.is_empty()).then(|| format!("kubernetes.io/csi/{driver}^{handle}"))
 }
 
-/// One name for a volume on a node, so that two who ask make one attachment.
+/// A deterministic name, so that concurrent creates make one attachment.
 pub fn attachment_name(volume: &Tree, node: &str) -> String {
     let csi = volume.at("spec.csi");
     let text = format!("{}{}{node}", csi.str("volumeHandle"), csi.str("driver"));
@@ -68,55 +69,55 @@ pub fn attachment_name(volume: &Tree, node: &str) -> String {
 
 pub fn plan(observed: &Observed<'_>) -> Plan {
     let mut plan = Plan::default();
-    for wanted in observed.wanted {
-        attach(observed, wanted, &mut plan);
+    for desired in observed.desired {
+        attach(observed, desired, &mut plan);
     }
     for attachment in observed.attachments {
         detach(observed, attachment, &mut plan);
     }
-    tell_node(observed, &mut plan);
+    update_attached(observed, &mut plan);
     plan
 }
 
-fn attach(observed: &Observed<'_>, wanted: &Wanted, plan: &mut Plan) {
-    let name = attachment_name(&wanted.volume, observed.node_name);
+fn attach(observed: &Observed<'_>, desired: &DesiredAttachment, plan: &mut Plan) {
+    let name = attachment_name(&desired.volume, observed.node_name);
     let there = observed.attachments.iter().find(|attachment| attachment.str("metadata.name") == name);
     match there {
-        Some(attachment) => tell_failure(wanted, attachment, plan),
-        None if is_exclusive(&wanted.volume) && !wanted.elsewhere.is_empty() => tell_elsewhere(wanted, plan),
+        Some(attachment) => report_failure(desired, attachment, plan),
+        None if is_exclusive(&desired.volume) && !desired.elsewhere.is_empty() => report_multi_attach(desired, plan),
         None => plan.create.push(tree! {
             "apiVersion" => "storage.k8s.io/v1",
             "kind" => "VolumeAttachment",
             "metadata" => tree! { "name" => name },
             "spec" => tree! {
-                "attacher" => wanted.volume.str("spec.csi.driver"),
+                "attacher" => desired.volume.str("spec.csi.driver"),
                 "nodeName" => observed.node_name,
-                "source" => tree! { "persistentVolumeName" => wanted.volume.str("metadata.name") },
+                "source" => tree! { "persistentVolumeName" => desired.volume.str("metadata.name") },
             },
         }),
     }
 }
 
-fn tell_failure(wanted: &Wanted, attachment: &Tree, plan: &mut Plan) {
+fn report_failure(desired: &DesiredAttachment, attachment: &Tree, plan: &mut Plan) {
     let why = attachment.str("status.attachError.message");
     if why.is_empty() || attachment.bool("status.attached") {
         return;
     }
-    let text = format!("AttachVolume.Attach failed for volume {:?} : {why}", wanted.volume.str("metadata.name"));
-    plan.notes.extend(wanted.pods.iter().map(|pod| (pod.clone(), Note::warning("FailedAttachVolume", text.clone()))));
+    let text = format!("AttachVolume.Attach failed for volume {:?} : {why}", desired.volume.str("metadata.name"));
+    plan.notes.extend(desired.pods.iter().map(|pod| (pod.clone(), Note::warning("FailedAttachVolume", text.clone()))));
 }
 
-/// Only one node at a time may have it.
+/// Whether only one node at a time may attach it.
 fn is_exclusive(volume: &Tree) -> bool {
     let modes = volume.list("spec.accessModes");
     let shares = |mode: &Tree| matches!(mode.as_str(), Some("ReadWriteMany" | "ReadOnlyMany"));
     !modes.is_empty() && !modes.iter().any(shares)
 }
 
-/// Names of pods of another namespace are not shown.
-fn tell_elsewhere(wanted: &Wanted, plan: &mut Plan) {
-    let users: Vec<&Arc<Tree>> = wanted.elsewhere.iter().flat_map(|(_, pods)| pods).collect();
-    for pod in &wanted.pods {
+/// Pods of other namespaces are not named.
+fn report_multi_attach(desired: &DesiredAttachment, plan: &mut Plan) {
+    let users: Vec<&Arc<Tree>> = desired.elsewhere.iter().flat_map(|(_, pods)| pods).collect();
+    for pod in &desired.pods {
         let namespace = pod.str("metadata.namespace");
         let is_near = |user: &&&Arc<Tree>| user.str("metadata.namespace") == namespace;
         let near: Vec<&str> = users.iter().filter(is_near).map(|user| user.str("metadata.name")).collect();
@@ -132,14 +133,14 @@ fn tell_elsewhere(wanted: &Wanted, plan: &mut Plan) {
                 format!("Volume is already used by pod(s) {near} and {far} pod(s) in different namespaces")
             }
         };
-        let text = format!("Multi-Attach error for volume {:?} {why}", wanted.volume.str("metadata.name"));
+        let text = format!("Multi-Attach error for volume {:?} {why}", desired.volume.str("metadata.name"));
         plan.notes.push((pod.clone(), Note::warning("FailedAttachVolume", text)));
     }
 }
 
 fn detach(observed: &Observed<'_>, attachment: &Tree, plan: &mut Plan) {
     let name = attachment.str("metadata.name");
-    let is_wanted = observed.wanted.iter().any(|wanted| attachment_name(&wanted.volume, observed.node_name) == name);
+    let is_wanted = observed.desired.iter().any(|desired| attachment_name(&desired.volume, observed.node_name) == name);
     if is_wanted || is_deleting(attachment) {
         return;
     }
@@ -151,13 +152,13 @@ fn detach(observed: &Observed<'_>, attachment: &Tree, plan: &mut Plan) {
         return;
     }
     plan.idle_since.insert(name.to_string(), since);
-    // A node that is well is waited for as long as it takes; its status tells when it has let go.
+    // A healthy node may take as long as it needs; its status shows when the volume is unmounted.
     if left > 0 {
         plan.again_seconds = Some(plan.again_seconds.map_or(left, |other| other.min(left)));
     }
 }
 
-/// Nobody knows what a node that is not there still holds.
+/// The volumes in use on a missing node are unknown.
 fn is_in_use(observed: &Observed<'_>, attachment: &Tree) -> bool {
     let volume = (observed.volumes)(attachment.str("spec.source.persistentVolumeName"));
     match (observed.node, volume.as_deref().and_then(unique_name)) {
@@ -176,8 +177,8 @@ pub fn is_well(node: &Tree) -> bool {
     conditions.filter(|condition| condition.str("type") == "Ready").any(|ready| ready.str("status") == "True")
 }
 
-/// The node's list of what is attached, and to its pods that it is.
-fn tell_node(observed: &Observed<'_>, plan: &mut Plan) {
+/// Updates `volumesAttached` of the node, and adds events to its pods.
+fn update_attached(observed: &Observed<'_>, plan: &mut Plan) {
     let Some(node) = observed.node else { return };
     let mut attached: BTreeMap<String, String> = BTreeMap::new();
     for attachment in observed.attachments {
@@ -193,19 +194,19 @@ fn tell_node(observed: &Observed<'_>, plan: &mut Plan) {
     }
     let there = node.list("status.volumesAttached");
     let is_told = |name: &str| there.iter().any(|volume| volume.str("name") == name);
-    for wanted in observed.wanted {
-        if unique_name(&wanted.volume).is_some_and(|name| attached.contains_key(&name) && !is_told(&name)) {
-            let volume = wanted.volume.str("metadata.name");
+    for desired in observed.desired {
+        if unique_name(&desired.volume).is_some_and(|name| attached.contains_key(&name) && !is_told(&name)) {
+            let volume = desired.volume.str("metadata.name");
             let note =
                 Note::normal("SuccessfulAttachVolume", format!("AttachVolume.Attach succeeded for volume {volume:?} "));
-            plan.notes.extend(wanted.pods.iter().map(|pod| (pod.clone(), note.clone())));
+            plan.notes.extend(desired.pods.iter().map(|pod| (pod.clone(), note.clone())));
         }
     }
     let list: Vec<Tree> = attached.iter().map(|(name, path)| tree! { "name" => name, "devicePath" => path }).collect();
     let names = |list: &[Tree]| list.iter().map(|volume| volume.str("name").to_string()).collect::<Vec<_>>();
-    let mut told = names(there);
-    told.sort();
-    if told != names(&list) {
+    let mut reported = names(there);
+    reported.sort();
+    if reported != names(&list) {
         plan.attached = Some(list);
     }
 }

@@ -1,46 +1,53 @@
-//! What is counted of volumes and claims.
+//! The metrics of volumes and claims.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::Tree;
-use client::{Meter, Metrics};
+use client::{Metric, Metrics};
 
-use crate::meters;
+use crate::metrics;
 
-pub const GAUGES: [&Meter; 5] =
-    [&meters::PV_BOUND, &meters::PV_UNBOUND, &meters::PV_TOTAL, &meters::PVC_BOUND, &meters::PVC_UNBOUND];
+pub const GAUGES: [&Metric; 5] =
+    [&metrics::PV_BOUND, &metrics::PV_UNBOUND, &metrics::PV_TOTAL, &metrics::PVC_BOUND, &metrics::PVC_UNBOUND];
 
 pub fn show(metrics: &Metrics, volumes: &[Arc<Tree>], claims: &[Arc<Tree>]) {
     let is_bound = |object: &Tree| object.str("status.phase") == "Bound";
-    set(metrics, volumes, &meters::PV_BOUND, |volume| is_bound(volume).then(|| vec![class(volume)]));
-    set(metrics, volumes, &meters::PV_UNBOUND, |volume| (!is_bound(volume)).then(|| vec![class(volume)]));
-    set(metrics, volumes, &meters::PV_TOTAL, |volume| Some(vec![plugin(volume), volume.str("spec.volumeMode").into()]));
+    set(metrics, volumes, &metrics::PV_BOUND, |volume| is_bound(volume).then(|| vec![class(volume)]));
+    set(metrics, volumes, &metrics::PV_UNBOUND, |volume| (!is_bound(volume)).then(|| vec![class(volume)]));
+    set(metrics, volumes, &metrics::PV_TOTAL, |volume| {
+        Some(vec![plugin(volume), volume.str("spec.volumeMode").into()])
+    });
     let of_claim = |claim: &Tree| {
         let attributes = claim.str("spec.volumeAttributesClassName").to_string();
         vec![claim.str("metadata.namespace").to_string(), class(claim), attributes]
     };
-    set(metrics, claims, &meters::PVC_BOUND, |claim| is_bound(claim).then(|| of_claim(claim)));
-    set(metrics, claims, &meters::PVC_UNBOUND, |claim| (!is_bound(claim)).then(|| of_claim(claim)));
+    set(metrics, claims, &metrics::PVC_BOUND, |claim| is_bound(claim).then(|| of_claim(claim)));
+    set(metrics, claims, &metrics::PVC_UNBOUND, |claim| (!is_bound(claim)).then(|| of_claim(claim)));
 }
 
 fn class(object: &Tree) -> String {
     object.str("spec.storageClassName").to_string()
 }
 
-/// Counts objects by their labels.
-fn set(metrics: &Metrics, objects: &[Arc<Tree>], meter: &'static Meter, labels: impl Fn(&Tree) -> Option<Vec<String>>) {
+/// Counts objects by their metric labels.
+fn set(
+    metrics: &Metrics,
+    objects: &[Arc<Tree>],
+    metric: &'static Metric,
+    labels: impl Fn(&Tree) -> Option<Vec<String>>,
+) {
     let mut counts: BTreeMap<Vec<String>, usize> = BTreeMap::new();
     for labels in objects.iter().filter_map(|object| labels(object)) {
         *counts.entry(labels).or_default() += 1;
     }
     for (labels, count) in &counts {
         let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
-        metrics.record(meter, &labels, *count as f64);
+        metrics.record(metric, &labels, *count as f64);
     }
 }
 
-/// The name of what mounts a volume.
+/// The plugin name of a volume.
 fn plugin(volume: &Tree) -> String {
     let spec = volume.at("spec");
     let plugins = [
@@ -64,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn volumes_and_claims_are_counted_by_their_labels() {
+    fn counts_volumes_and_claims() {
         let object = |json: &str| Arc::new(decode(json.as_bytes()).expect("JSON"));
         let volumes = [
             object(

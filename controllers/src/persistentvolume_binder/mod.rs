@@ -1,5 +1,5 @@
-//! Brings claims and volumes together. Keys with a slash are claims, those without are volumes; one worker
-//! does both, so that no two claims are given the same volume.
+//! Binds claims and volumes. Keys with a slash are claims, those without are volumes; a single worker processes both,
+//! so that no volume is bound to two claims.
 
 mod counts;
 mod plan;
@@ -9,30 +9,30 @@ use std::sync::Arc;
 use api::Tree;
 use client::{Change, Client, Index, Informer, Key, Queue, Recorder, Result, Store, key_of, split};
 
-use crate::support::note::{Note, Told};
+use crate::support::note::{Note, NoteRecorder};
 use crate::support::volumes::{
     BETA_PROVISIONER, BIND_COMPLETED, BY_CLAIM, CLAIMS, CLASSES, PROVISIONER, SELECTED_NODE, VOLUMES, annotation,
     claim_ref, claims_of, class_of, has_annotation, leaves_class_open,
 };
 use crate::support::{NODES, PODS};
-use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
+use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 use plan::volume::Reclaim;
 use plan::{claim, volume, writes};
 
-/// Claims that wait for a volume, by class.
+/// Claims waiting for a volume, by class.
 const WAITING: Index =
     Index { name: "waiting", values: |claim| Vec::from_iter(is_waiting(claim).then(|| class_of(claim).into())) };
-/// Claims that left their class open, and have none yet.
+/// Claims without a class that wait for a default class.
 const OPEN: Index = Index {
     name: "open",
     values: |claim| Vec::from_iter((is_waiting(claim) && leaves_class_open(claim)).then(String::new)),
 };
 /// Claims by the volume that they name.
 const NAMING: Index = Index { name: "naming", values: |claim| some(claim.str("spec.volumeName")) };
-/// Volumes that are nobody's, by class.
+/// Available volumes, by class.
 const FREE: Index =
     Index { name: "free", values: |volume| Vec::from_iter(is_free(volume).then(|| class_of(volume).into())) };
-/// Volumes by the claim that they are for.
+/// Volumes by the claim of their claimRef.
 const FOR: Index = Index { name: "for", values: |volume| some(&claim_ref(volume)) };
 
 /// The value, unless it is empty.
@@ -57,7 +57,7 @@ struct Controller {
     client: Client,
     recorder: Recorder,
     queue: Arc<Queue>,
-    told: Told,
+    note_recorder: NoteRecorder,
 }
 
 pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
@@ -72,7 +72,7 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     let (all_volumes, all_claims) = (volumes.store().clone(), claims.store().clone());
     context
         .metrics
-        .on_look(counts::GAUGES, move |metrics| counts::show(metrics, &all_volumes.all(), &all_claims.all()));
+        .on_collect(counts::GAUGES, move |metrics| counts::show(metrics, &all_volumes.all(), &all_claims.all()));
     Some(Box::new(Controller {
         claims: claims.store().clone(),
         volumes: volumes.store().clone(),
@@ -82,11 +82,11 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
         client: context.client.clone(),
         recorder: context.recorder.named("persistentvolume-controller"),
         queue: context.queue.clone(),
-        told: Told::default(),
+        note_recorder: NoteRecorder::default(),
     }))
 }
 
-/// A claim, and the volumes that are for it.
+/// Queues a claim and the volumes that refer to it.
 fn follow_claims(claims: &Informer, volumes: &Arc<Store>, queue: &Arc<Queue>) {
     let (volumes, queue) = (volumes.clone(), queue.clone());
     claims.on_change(move |change| {
@@ -95,7 +95,7 @@ fn follow_claims(claims: &Informer, volumes: &Arc<Store>, queue: &Arc<Queue>) {
     });
 }
 
-/// A volume, the claims that it is for and that name it, and, where it is free, those that wait for one.
+/// Queues a volume, the claims it refers to and that name it, and, if it is available, the claims that wait for one.
 fn follow_volumes(volumes: &Informer, claims: &Arc<Store>, queue: &Arc<Queue>) {
     let (claims, queue) = (claims.clone(), queue.clone());
     volumes.on_change(move |change| {
@@ -128,7 +128,7 @@ fn add_waiting(claims: &Store, class: &str, queue: &Queue) {
     claims.find_keys(WAITING, class).into_iter().for_each(|key| queue.add(key));
 }
 
-/// Claims that wait for their pod hear of it.
+/// Queues claims that wait for their first consumer.
 fn follow_pods(pods: &Informer, claims: &Arc<Store>, queue: &Arc<Queue>) {
     let (claims, queue) = (claims.clone(), queue.clone());
     pods.on_change(move |change| {
@@ -145,17 +145,17 @@ fn follow_pods(pods: &Informer, claims: &Arc<Store>, queue: &Arc<Queue>) {
 }
 
 impl Controller {
-    async fn bring(&self, key: &str) -> Result<Outcome> {
+    async fn sync(&self, key: &str) -> Result<Outcome> {
         match (split(key).0, self.claims.get(key), self.volumes.get(key)) {
-            ("", _, Some(volume)) => self.bring_volume(&volume).await?,
+            ("", _, Some(volume)) => self.sync_volume(&volume).await?,
             ("", _, None) => {}
-            (_, Some(claim), _) => self.bring_claim(key, &claim).await?,
-            (_, None, _) => self.told.forget(key),
+            (_, Some(claim), _) => self.sync_claim(key, &claim).await?,
+            (_, None, _) => self.note_recorder.forget(key),
         }
         Ok(Outcome::Done)
     }
 
-    async fn bring_claim(&self, key: &str, claim: &Tree) -> Result<()> {
+    async fn sync_claim(&self, key: &str, claim: &Tree) -> Result<()> {
         let class = self.classes.get(class_of(claim));
         let mut volumes = self.volumes.find(FOR, key);
         volumes.extend(self.volumes.find(FREE, class_of(claim)));
@@ -177,7 +177,7 @@ impl Controller {
             claim::Plan::SelectNode(node) => self.annotate_claim(claim, &[SELECTED_NODE], &node).await,
             claim::Plan::Provision { provisioner, note } => {
                 self.annotate_claim(claim, &[PROVISIONER, BETA_PROVISIONER], &provisioner).await?;
-                self.told.tell(&self.recorder, claim, note);
+                self.note_recorder.record(&self.recorder, claim, note);
                 Ok(())
             }
         }
@@ -199,13 +199,13 @@ impl Controller {
             self.write_claim_status(&changed).await?;
         }
         match note {
-            Some(note) => self.told.tell(&self.recorder, claim, note),
-            None => self.told.forget(&key_of(claim)),
+            Some(note) => self.note_recorder.record(&self.recorder, claim, note),
+            None => self.note_recorder.forget(&key_of(claim)),
         }
         Ok(())
     }
 
-    /// The volume is written first: it is what two claims may both want.
+    /// The volume is written first, since two claims may compete for it.
     async fn bind(&self, volume: &Tree, claim: &Tree) -> Result<()> {
         let mut volume = volume.clone();
         if let Some(changed) = writes::bound_volume(&volume, claim) {
@@ -221,11 +221,11 @@ impl Controller {
         if let Some(changed) = writes::claim_status(&claim, "Bound", Some(&volume)) {
             self.write_claim_status(&changed).await?;
         }
-        self.told.forget(&key_of(&claim));
+        self.note_recorder.forget(&key_of(&claim));
         Ok(())
     }
 
-    async fn bring_volume(&self, volume: &Tree) -> Result<()> {
+    async fn sync_volume(&self, volume: &Tree) -> Result<()> {
         let claim_key = claim_ref(volume);
         let claim = self.claims.get(&claim_key);
         match volume::plan(volume, claim.as_deref()) {
@@ -235,9 +235,9 @@ impl Controller {
                 Ok(())
             }
             volume::Plan::Mismatch { volume: of_volume, claim: of_claim } => {
-                self.told.tell(&self.recorder, volume, of_volume);
+                self.note_recorder.record(&self.recorder, volume, of_volume);
                 if let Some(claim) = &claim {
-                    self.told.tell(&self.recorder, claim, of_claim);
+                    self.note_recorder.record(&self.recorder, claim, of_claim);
                 }
                 Ok(())
             }
@@ -249,7 +249,7 @@ impl Controller {
         }
     }
 
-    /// A volume that has failed stays so, for its user to see.
+    /// A failed volume stays failed.
     async fn release(&self, volume: &Tree, missing: bool, reclaim: Reclaim) -> Result<()> {
         let is_released = matches!(volume.str("status.phase"), "Released" | "Failed");
         if missing && !is_released && self.has_claim(volume).await? {
@@ -260,12 +260,12 @@ impl Controller {
             && volume.str("status.phase") != "Failed"
         {
             self.set_phase(&volume, "Failed", &note.message).await?;
-            note.tell(&self.recorder, &volume);
+            note.record(&self.recorder, &volume);
         }
         Ok(())
     }
 
-    /// Asks the server: what was bound by others may be newer than what the informer shows of claims.
+    /// Asks the server: claims bound by other controllers may be newer than the informer.
     async fn has_claim(&self, volume: &Tree) -> Result<bool> {
         let reference = volume.at("spec.claimRef");
         match self.client.get(CLAIMS.resource, reference.str("namespace"), reference.str("name")).await {
@@ -302,7 +302,7 @@ impl Controller {
 }
 
 impl Reconcile for Controller {
-    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
-        Box::pin(self.bring(key))
+    fn reconcile<'a>(&'a self, key: &'a str) -> ReconcileFuture<'a> {
+        Box::pin(self.sync(key))
     }
 }

@@ -1,4 +1,4 @@
-//! Tells claims that ask for more who will give it to them.
+//! Records an event on claims that wait for an external resizer.
 
 mod plan;
 
@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use client::{Recorder, Result, Store};
 
-use crate::support::note::Told;
+use crate::support::note::NoteRecorder;
 use crate::support::volumes::{CLAIMS, VOLUMES};
-use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
+use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 
 struct Controller {
     claims: Arc<Store>,
     volumes: Arc<Store>,
     recorder: Recorder,
-    told: Told,
+    note_recorder: NoteRecorder,
 }
 
 pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
@@ -25,25 +25,25 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
         claims: claims.store().clone(),
         volumes: setup.informer(VOLUMES).store().clone(),
         recorder: context.recorder.named("volume_expand"),
-        told: Told::default(),
+        note_recorder: NoteRecorder::default(),
     }))
 }
 
 impl Controller {
-    async fn bring(&self, key: &str) -> Result<Outcome> {
+    async fn sync(&self, key: &str) -> Result<Outcome> {
         let claim = self.claims.get(key);
         let volume = claim.as_ref().and_then(|claim| self.volumes.get(claim.str("spec.volumeName")));
         match claim.as_ref().and_then(|claim| Some((claim, plan::plan(claim, volume.as_deref())?))) {
-            Some((claim, note)) => self.told.tell(&self.recorder, claim, note),
-            // The next one that asks is told again.
-            None => self.told.forget(key),
+            Some((claim, note)) => self.note_recorder.record(&self.recorder, claim, note),
+            // The next resize gets a new event.
+            None => self.note_recorder.forget(key),
         }
         Ok(Outcome::Done)
     }
 }
 
 impl Reconcile for Controller {
-    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
-        Box::pin(self.bring(key))
+    fn reconcile<'a>(&'a self, key: &'a str) -> ReconcileFuture<'a> {
+        Box::pin(self.sync(key))
     }
 }

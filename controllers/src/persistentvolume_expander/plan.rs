@@ -1,4 +1,4 @@
-//! A claim that asks for more than it has. Whoever made the volume expands it; the claim is told so.
+//! A claim that requests more than its capacity is resized by the CSI driver; an event says so.
 
 use api::Tree;
 use api::quantity::Quantity;
@@ -21,7 +21,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bound_claim_that_wants_more_is_told_to_wait() {
+    fn reports_waiting_for_the_resizer() {
         let claim = |phase: &str, request: &str| {
             tree! {
                 "metadata" => tree! { "uid" => "u" },

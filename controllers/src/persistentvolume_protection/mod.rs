@@ -1,4 +1,4 @@
-//! Keeps volumes that are bound from going.
+//! Protects bound volumes from deletion.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use client::{Client, Result, Store};
 
 use crate::support::finalizers;
 use crate::support::volumes::VOLUMES;
-use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
+use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 
 const FINALIZER: &str = "kubernetes.io/pv-protection";
 
@@ -23,7 +23,7 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
 }
 
 impl Controller {
-    async fn bring(&self, name: &str) -> Result<Outcome> {
+    async fn sync(&self, name: &str) -> Result<Outcome> {
         let Some(volume) = self.volumes.get(name) else { return Ok(Outcome::Done) };
         let is_bound = || volume.str("status.phase") == "Bound";
         let Some(changed) = finalizers::protect(&volume, FINALIZER, is_bound) else { return Ok(Outcome::Done) };
@@ -32,7 +32,7 @@ impl Controller {
 }
 
 impl Reconcile for Controller {
-    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
-        Box::pin(self.bring(key))
+    fn reconcile<'a>(&'a self, key: &'a str) -> ReconcileFuture<'a> {
+        Box::pin(self.sync(key))
     }
 }

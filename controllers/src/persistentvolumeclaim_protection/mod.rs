@@ -1,4 +1,4 @@
-//! Keeps claims that pods use from going, and says of each whether one does.
+//! Protects claims that pods use from deletion, and maintains their Unused condition.
 
 mod plan;
 
@@ -10,7 +10,7 @@ use client::{Change, Client, Key, Result, Store, split};
 use crate::support::PODS;
 use crate::support::finalizers;
 use crate::support::volumes::{BY_CLAIM, CLAIMS, claims_of};
-use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
+use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 
 struct Controller {
     claims: Arc<Store>,
@@ -35,9 +35,9 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     }))
 }
 
-/// The claims of a pod, where the change can be seen in their use.
+/// The claims of a pod whose use the change affects.
 fn affected(change: &Change) -> Vec<String> {
-    let told = |pod: &Tree| {
+    let relevant = |pod: &Tree| {
         let meta = pod.at("metadata");
         (
             pod.str("spec.nodeName").to_string(),
@@ -47,19 +47,19 @@ fn affected(change: &Change) -> Vec<String> {
         )
     };
     let (old, new) = (change.old.as_deref(), change.new.as_deref());
-    match old.map(told) == new.map(told) {
+    match old.map(relevant) == new.map(relevant) {
         true => Vec::new(),
         false => new.or(old).map(claims_of).unwrap_or_default(),
     }
 }
 
 impl Controller {
-    async fn bring(&self, key: &str) -> Result<Outcome> {
+    async fn sync(&self, key: &str) -> Result<Outcome> {
         let Some(claim) = self.claims.get(key) else { return Ok(Outcome::Done) };
         let pods = self.pods.find(BY_CLAIM, key);
         let now = time::format_seconds(self.context.now_seconds());
-        if let Some(changed) = plan::told_use(&claim, pods.iter().map(|pod| &**pod), &now) {
-            return self.tell(key, &changed).await;
+        if let Some(changed) = plan::unused_condition(&claim, pods.iter().map(|pod| &**pod), &now) {
+            return self.update_status(key, &changed).await;
         }
         let is_kept = || pods.iter().any(|pod| plan::keeps(pod, &claim));
         let Some(changed) = finalizers::protect(&claim, plan::FINALIZER, is_kept) else { return Ok(Outcome::Done) };
@@ -69,7 +69,7 @@ impl Controller {
         finalizers::write(&self.client, CLAIMS.resource, &changed).await
     }
 
-    async fn tell(&self, key: &str, changed: &Tree) -> Result<Outcome> {
+    async fn update_status(&self, key: &str, changed: &Tree) -> Result<Outcome> {
         let (namespace, name) = split(key);
         match self.client.update_status(CLAIMS.resource, namespace, name, changed).await {
             Err(error) if !error.is_not_found() => Err(error),
@@ -77,8 +77,8 @@ impl Controller {
         }
     }
 
-    /// A pod that was made just before the claim's end may not have been shown yet, so that the server is
-    /// asked before a claim is let go.
+    /// A pod that was created just before the deletion may not be in the informer yet, so the server is asked before
+    /// the finalizer is removed.
     async fn is_kept_now(&self, claim: &Tree) -> Result<bool> {
         let list = self.client.list(PODS.resource, claim.str("metadata.namespace"), "").await?;
         Ok(list.list("items").iter().any(|pod| plan::keeps(pod, claim)))
@@ -86,7 +86,7 @@ impl Controller {
 }
 
 impl Reconcile for Controller {
-    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
-        Box::pin(self.bring(key))
+    fn reconcile<'a>(&'a self, key: &'a str) -> ReconcileFuture<'a> {
+        Box::pin(self.sync(key))
     }
 }

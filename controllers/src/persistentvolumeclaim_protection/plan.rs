@@ -1,4 +1,4 @@
-//! Whether a claim is used: by a pod that keeps it from going, or by any pod that would run.
+//! Whether a claim is used: by a pod that protects it from deletion, or by any unfinished pod.
 
 use api::{Tree, tree};
 
@@ -7,18 +7,18 @@ use crate::support::volumes::{ephemeral_claim, is_deleting};
 
 pub const FINALIZER: &str = "kubernetes.io/pvc-protection";
 
-/// A pod on a node keeps a claim that it names, even after it has ended. One that waits for a node does
-/// not: no node will start a pod whose claim is going.
+/// A pod on a node protects the claims it names, even after it has finished. An unscheduled pod does not: no node
+/// starts a pod whose claim is being deleted.
 pub fn keeps(pod: &Tree, claim: &Tree) -> bool {
     !pod.str("spec.nodeName").is_empty() && names(pod, claim, !is_shut_down(pod))
 }
 
-/// Any pod that has not ended uses the claims that it names, also one that has no node yet.
+/// Any unfinished pod uses the claims it names, also without a node.
 fn uses(pod: &Tree, claim: &Tree) -> bool {
     !has_ended(pod) && names(pod, claim, true)
 }
 
-/// A pod that goes has ended as soon as none of its containers runs, whatever its phase.
+/// A terminating pod has finished as soon as none of its containers runs, whatever its phase.
 pub fn has_ended(pod: &Tree) -> bool {
     let runs = |status: &Tree| !status.has("state.terminated") && !status.has("state.waiting");
     let containers = ["status.initContainerStatuses", "status.containerStatuses", "status.ephemeralContainerStatuses"];
@@ -35,14 +35,14 @@ fn names(pod: &Tree, claim: &Tree, with_own: bool) -> bool {
     pod.str("metadata.namespace") == claim.str("metadata.namespace") && pod.list("spec.volumes").iter().any(is_it)
 }
 
-/// Its node is done with it, or it was deleted by force; its own finalizers may wait for the claim to go.
+/// Its kubelet is done with it, or it was force-deleted; the pod's own finalizers may wait for the claim.
 fn is_shut_down(pod: &Tree) -> bool {
     is_deleting(pod) && pod.int("metadata.deletionGracePeriodSeconds") == Some(0)
 }
 
-/// The claim with its condition `Unused` as it should be; None where it is so, where the claim goes, or where it
-/// has no volume yet: until then its status is the binder's.
-pub fn told_use<'a>(claim: &Tree, pods: impl IntoIterator<Item = &'a Tree>, now: &str) -> Option<Tree> {
+/// The claim with an updated `Unused` condition; None if it is up to date, if the claim is being deleted, or if it
+/// has no volume yet, since the binder owns the status until then.
+pub fn unused_condition<'a>(claim: &Tree, pods: impl IntoIterator<Item = &'a Tree>, now: &str) -> Option<Tree> {
     let is_used = pods.into_iter().any(|pod| uses(pod, claim));
     let (status, reason, message) = match is_used {
         true => ("False", "PodUsingPVC", "A pod is currently referencing this PVC"),
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_on_nodes_keep_claims() {
+    fn scheduled_pods_protect_claims() {
         assert!(keeps(&pod("node", "Running", "c"), &claim()));
         assert!(keeps(&pod("node", "Succeeded", "c"), &claim()));
         assert!(!keeps(&pod("", "Pending", "c"), &claim()));
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pods_own_claim_is_kept_until_it_is_shut_down() {
+    fn ephemeral_claims_are_protected_until_shutdown() {
         let owner = tree! { "uid" => "u", "controller" => true };
         let metadata = tree! { "namespace" => "n", "name" => "p-v", "ownerReferences" => list![owner] };
         let own = tree! { "metadata" => metadata };
@@ -115,27 +115,27 @@ mod tests {
     }
 
     #[test]
-    fn use_is_told_when_it_changes() {
+    fn updates_unused_condition() {
         let time = "2024-01-01T00:00:00Z";
-        let unused = told_use(&claim(), [], time).expect("it is told");
+        let unused = unused_condition(&claim(), [], time).expect("it is told");
         let condition = &unused.list("status.conditions")[0];
         assert_eq!((condition.str("status"), condition.str("reason")), ("True", "NoPodsUsingPVC"));
-        assert_eq!(told_use(&unused, [], "later"), None);
-        assert_eq!(told_use(&unused, [&pod("node", "Failed", "c")], "later"), None);
-        let used = told_use(&unused, [&pod("", "Pending", "c")], "later").expect("it is told");
+        assert_eq!(unused_condition(&unused, [], "later"), None);
+        assert_eq!(unused_condition(&unused, [&pod("node", "Failed", "c")], "later"), None);
+        let used = unused_condition(&unused, [&pod("", "Pending", "c")], "later").expect("it is told");
         let condition = &used.list("status.conditions")[0];
         assert_eq!((condition.str("status"), condition.str("lastTransitionTime")), ("False", "later"));
         let mut ends = pod("node", "Running", "c");
         ends.child("metadata").set("deletionTimestamp", time);
-        assert_eq!(told_use(&unused, [&ends], "later"), None);
+        assert_eq!(unused_condition(&unused, [&ends], "later"), None);
         let running = list![tree! { "name" => "x", "state" => tree! { "running" => tree! {} } }];
         ends.child("status").set("containerStatuses", running);
-        assert!(told_use(&unused, [&ends], "later").is_some());
+        assert!(unused_condition(&unused, [&ends], "later").is_some());
         let mut pending = claim();
         pending.child("status").set("phase", "Pending");
-        assert_eq!(told_use(&pending, [], time), None);
+        assert_eq!(unused_condition(&pending, [], time), None);
         let mut going = claim();
         going.child("metadata").set("deletionTimestamp", time);
-        assert_eq!(told_use(&going, [], time), None);
+        assert_eq!(unused_condition(&going, [], time), None);
     }
 }

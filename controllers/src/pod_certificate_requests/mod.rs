@@ -1,5 +1,4 @@
-//! Throws requests of pods for certificates away a quarter of an hour after they were made: a node that
-//! still wants one asks again.
+//! Deletes PodCertificateRequests after a quarter of an hour: a kubelet that still needs one creates another.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +6,7 @@ use std::time::Duration;
 use api::{Tree, time};
 use client::{DeleteOptions, Resource, Result, Selection, Store, split};
 
-use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
+use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 
 const REQUESTS: Resource = Resource::new("certificates.k8s.io", "v1", "podcertificaterequests");
 const OLD_SECONDS: i64 = 15 * 60;
@@ -24,18 +23,18 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     Some(Box::new(Controller { requests: informer.store().clone(), context: context.clone() }))
 }
 
-/// How many seconds it still has.
+/// The remaining lifetime in seconds.
 fn left(request: &Tree, now: i64) -> i64 {
     let made = time::parse(request.str("metadata.creationTimestamp")).map_or(now, |time| time.seconds);
     (made + OLD_SECONDS - now).max(0)
 }
 
 impl Controller {
-    async fn bring(&self, key: &str) -> Result<Outcome> {
+    async fn sync(&self, key: &str) -> Result<Outcome> {
         let Some(request) = self.requests.get(key) else { return Ok(Outcome::Done) };
         let left = left(&request, self.context.now_seconds());
         if left > 0 {
-            return Ok(Outcome::Again(Duration::from_secs(left.unsigned_abs())));
+            return Ok(Outcome::RequeueAfter(Duration::from_secs(left.unsigned_abs())));
         }
         let (namespace, name) = split(key);
         match self.context.client.delete(REQUESTS, namespace, name, DeleteOptions::of(&request)).await {
@@ -46,8 +45,8 @@ impl Controller {
 }
 
 impl Reconcile for Controller {
-    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
-        Box::pin(self.bring(key))
+    fn reconcile<'a>(&'a self, key: &'a str) -> ReconcileFuture<'a> {
+        Box::pin(self.sync(key))
     }
 }
 
@@ -58,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_has_a_quarter_of_an_hour() {
+    fn requests_expire_after_a_quarter_of_an_hour() {
         let request = tree! { "metadata" => tree! { "creationTimestamp" => "1970-01-01T00:00:10Z" } };
         assert_eq!([10, 909, 910, 5000].map(|now| left(&request, now)), [900, 1, 0, 0]);
     }

@@ -1,5 +1,5 @@
-//! Deletes pods that nobody else ends: too many that have ended, those of nodes that are gone or out of service,
-//! and those that were deleted before they had a node.
+//! Deletes pods that no other component ends: surplus finished pods, pods of deleted or out-of-service nodes, and
+//! pods that were deleted before they were scheduled.
 
 mod plan;
 
@@ -11,18 +11,18 @@ use api::Tree;
 use client::{DeleteOptions, Index, Key, Patch, Resource, Result, Selection, Store, index};
 use stdx::sync::Mutex;
 
-use crate::meters;
+use crate::metrics;
 use crate::support::batch::bounded;
 use crate::support::clock::until;
-use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
+use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 use plan::{Node, Plan};
 
 const PODS: Resource = Resource::core("pods");
 const NODES: Resource = Resource::core("nodes");
 const ENDED: Index = Index { name: "ended", values: |pod| Vec::from_iter(plan::has_ended(pod).then(String::new)) };
-/// The key under which pods that have ended are counted; no pod has it.
+/// The key for counting finished pods; no pod has it.
 const COUNT: &str = "ended";
-/// They are not counted more often than this.
+/// The minimum interval between two counts.
 const PERIOD: Duration = Duration::from_secs(20);
 /// A node that is missing for less than this may be about to register again.
 const QUARANTINE_SECONDS: i64 = 40;
@@ -32,7 +32,7 @@ struct Controller {
     pods: Arc<Store>,
     nodes: Arc<Store>,
     context: Context,
-    /// Since when a node is missed, by name.
+    /// Since when each node is missing, by name.
     missing: Mutex<BTreeMap<String, i64>>,
 }
 
@@ -61,16 +61,16 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     Some(Box::new(Controller { pods, nodes, context: context.clone(), missing: Mutex::default() }))
 }
 
-/// Most pods are on a node that is there, and stay.
+/// Most pods are on an existing node and need no check.
 fn is_of_interest(pod: &Tree, nodes: &Store) -> bool {
     let node = pod.str("spec.nodeName");
     pod.at("metadata").has("deletionTimestamp") || (!node.is_empty() && nodes.object(node).is_none())
 }
 
 impl Controller {
-    async fn bring(&self, key: &str) -> Result<Outcome> {
+    async fn sync(&self, key: &str) -> Result<Outcome> {
         if key == COUNT {
-            return self.bring_count().await;
+            return self.sync_count().await;
         }
         let Some(pod) = self.pods.get(key) else { return Ok(Outcome::Done) };
         let name = pod.str("spec.nodeName");
@@ -82,7 +82,7 @@ impl Controller {
                 Node::There(node)
             }
             None => match self.wait_for(name).await? {
-                Some(left) => return Ok(Outcome::Again(left)),
+                Some(left) => return Ok(Outcome::RequeueAfter(left)),
                 None => Node::Gone,
             },
         };
@@ -101,12 +101,12 @@ impl Controller {
         self.missing.lock()
     }
 
-    /// How long a node that is not in memory is still waited for; in the end the server is asked.
+    /// How long a missing node is still waited for; finally the server is asked.
     async fn wait_for(&self, name: &str) -> Result<Option<Duration>> {
         let now = self.context.clock.now();
         let since = {
             let mut missing = self.missing();
-            // Names of nodes that never come back are forgotten; at worst their next pod waits once more.
+            // Entries of deleted nodes expire; at worst their next pod waits once more.
             missing.retain(|_, since| now.seconds - *since < FORGET_SECONDS);
             *missing.entry(name.to_string()).or_insert(now.seconds)
         };
@@ -119,7 +119,7 @@ impl Controller {
         }
     }
 
-    async fn bring_count(&self) -> Result<Outcome> {
+    async fn sync_count(&self) -> Result<Outcome> {
         let limit = usize::try_from(self.context.options.terminated_pod_gc_threshold).unwrap_or(0);
         if self.pods.find_keys(ENDED, "").len() <= limit {
             return Ok(Outcome::Done);
@@ -132,10 +132,10 @@ impl Controller {
 
     async fn delete(&self, pod: &Tree, status: Option<Tree>, reason: &str) -> Result<()> {
         let labels = [pod.str("metadata.namespace"), reason];
-        self.context.metrics.count(&meters::POD_GC_DELETIONS, &labels);
+        self.context.metrics.count(&metrics::POD_GC_DELETIONS, &labels);
         let result = self.remove(pod, status).await;
         if result.is_err() {
-            self.context.metrics.count(&meters::POD_GC_ERRORS, &labels);
+            self.context.metrics.count(&metrics::POD_GC_ERRORS, &labels);
         }
         result
     }
@@ -158,7 +158,7 @@ impl Controller {
 }
 
 impl Reconcile for Controller {
-    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
-        Box::pin(self.bring(key))
+    fn reconcile<'a>(&'a self, key: &'a str) -> ReconcileFuture<'a> {
+        Box::pin(self.sync(key))
     }
 }

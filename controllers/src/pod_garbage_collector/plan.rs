@@ -1,4 +1,4 @@
-//! Which pods nobody else will ever clean up.
+//! Decides which pods are garbage.
 
 use std::sync::Arc;
 
@@ -7,20 +7,20 @@ use api::{Tree, list, tree};
 
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
-/// What is known of the node that a pod is on.
+/// The state of the pod's node.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Node<'a> {
-    /// The pod has none.
+    /// The pod has no node.
     None,
     There(&'a Tree),
-    /// Nobody has such a node any more.
+    /// The node was deleted.
     Gone,
 }
 
 #[derive(Debug, PartialEq)]
 pub enum Plan {
     Keep,
-    /// Deleted at once, after the status says that it failed, unless it ended by itself.
+    /// Force-deleted, after the status is set to Failed unless it has finished.
     Delete {
         status: Option<Tree>,
     },
@@ -36,7 +36,7 @@ pub fn plan(pod: &Tree, node: Node<'_>, now: Timestamp) -> Plan {
     }
 }
 
-/// Its kubelet will not come back to end the pod.
+/// The out-of-service taint: its kubelet will not end the pod.
 fn is_out_of_service(node: &Tree) -> bool {
     let mut conditions = node.list("status.conditions").iter();
     let is_ready = conditions.any(|c| c.str("type") == "Ready" && c.str("status") == "True");
@@ -47,7 +47,7 @@ pub fn has_ended(pod: &Tree) -> bool {
     matches!(pod.str("status.phase"), "Succeeded" | "Failed")
 }
 
-/// The change of the status, with why the pod is disrupted where that is known.
+/// The status patch, with the disruption reason if there is one.
 fn failed(pod: &Tree, why: Option<&str>, now: Timestamp) -> Option<Tree> {
     if has_ended(pod) {
         return None;
@@ -66,12 +66,12 @@ fn failed(pod: &Tree, why: Option<&str>, now: Timestamp) -> Option<Tree> {
         }
         status.set("conditions", list![condition]);
     }
-    // The uid keeps a pod of the same name from being taken for this one.
+    // The uid protects another pod of the same name.
     let metadata = tree! { "uid" => pod.str("metadata.uid") };
     Some(tree! { "metadata" => metadata, "status" => status })
 }
 
-/// Of the pods that have ended those beyond the limit: evicted ones first, then the oldest.
+/// The finished pods beyond the limit: evicted ones first, then the oldest.
 pub fn too_many(mut ended: Vec<Arc<Tree>>, limit: usize) -> Vec<Arc<Tree>> {
     let rank = |pod: &Arc<Tree>| {
         let is_evicted = pod.str("status.phase") == "Failed" && pod.str("status.reason") == "Evicted";
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_go_that_nobody_else_ends() {
+    fn deletes_orphaned_pods() {
         let now = Timestamp { seconds: 60, nanos: 0 };
         let running = json(r#"{"metadata":{"uid":"u","generation":2},"status":{"phase":"Running"}}"#);
         let mut deleted = running.clone();
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_the_evicted_and_the_oldest_go() {
+    fn deletes_evicted_and_oldest_pods_first() {
         let pod = |name: &str, reason: &str, second: i64| {
             let created = time::format_seconds(second);
             Arc::new(json(&format!(

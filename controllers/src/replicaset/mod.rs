@@ -1,4 +1,4 @@
-//! Keeps as many pods as a ReplicaSet or a ReplicationController asks for: one loop for both.
+//! Maintains the replicas of ReplicaSets and ReplicationControllers with one implementation.
 
 mod plan;
 mod rank;
@@ -9,20 +9,20 @@ use api::Tree;
 use api::selector::Selector;
 use client::{Clock, Error, Metrics, Resource, Result, Selection, Store, index};
 
-use crate::meters::REPLICASET_AGE_RATIO;
+use crate::metrics::REPLICASET_AGE_RATIO;
 use crate::support::family::{self, Parent};
 use crate::support::pod_control::PodControl;
-use crate::support::{PODS, owner, pods, said, status};
-use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
+use crate::support::{PODS, owner, pods, status};
+use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 use plan::{Failure, Pods, Scale};
 
-/// What differs between the two.
+/// What differs between the two kinds.
 struct Kind {
     resource: Resource,
     parent: Parent,
-    /// The name under which events are told.
+    /// The event source.
     component: &'static str,
-    /// Whether the status can tell how many pods are on their way out.
+    /// Whether the status has `terminatingReplicas`.
     counts_terminating: bool,
 }
 
@@ -77,7 +77,7 @@ fn start(setup: &Setup, context: &Context, kind: &'static Kind) -> Box<dyn Recon
 }
 
 impl Controller {
-    async fn bring(&self, key: &str) -> Result<Outcome> {
+    async fn sync(&self, key: &str) -> Result<Outcome> {
         let Some(set) = self.sets.get(key) else { return Ok(Outcome::Done) };
         let mut pods = self.claim(&set).await?;
         let now = self.clock.now();
@@ -96,22 +96,22 @@ impl Controller {
         status::write(&self.control.client, self.kind.resource, &set, status).await?;
         match error {
             Some(error) => Err(error),
-            None => Ok(plan::next_available(&set, &pods.active, now).map_or(Outcome::Done, Outcome::Again)),
+            None => Ok(plan::next_available(&set, &pods.active, now).map_or(Outcome::Done, Outcome::RequeueAfter)),
         }
     }
 
-    /// Only what is active is adopted or let go; what is on its way out is counted.
+    /// Only active pods are adopted or released; terminating ones are counted.
     async fn claim(&self, set: &Tree) -> Result<Pods> {
         let selector = (self.kind.parent.selector)(set);
         let (active, rest): (Vec<_>, Vec<_>) =
             family::candidates(&self.pods, set).into_iter().partition(|pod| pods::is_active(pod));
         let claim = owner::claim(set, &selector, active);
-        let active = owner::carry_out(&self.control.client, self.kind.resource, set, PODS.resource, claim).await?;
+        let active = owner::execute(&self.control.client, self.kind.resource, set, PODS.resource, claim).await?;
         let rest = owner::claim(set, &selector, rest).mine;
         Ok(Pods::of(active.into_iter().chain(rest)))
     }
 
-    /// The active pods of all sets that have this one's owner.
+    /// The active pods of all ReplicaSets with the same owner.
     fn related(&self, set: &Tree) -> Vec<Arc<Tree>> {
         let uid_of = |set: &Tree| set.str("metadata.uid").to_string();
         let uids: Vec<String> = match owner::controller_of(set) {
@@ -126,19 +126,19 @@ impl Controller {
         let pod = pods::from_template(set.at("spec.template"), set);
         let (made, error) = self.control.create(set, count, |_| pod.clone()).await;
         pods.active.extend(made);
-        error.map(|error| (Failure::Create(said(&error)), error))
+        error.map(|error| (Failure::Create(error.message()), error))
     }
 
     async fn delete(&self, set: &Tree, doomed: &[Arc<Tree>], pods: &mut Pods) -> Option<(Failure, Error)> {
         let deleted = self.control.delete(set, doomed).await;
         deleted.take_from(&mut pods.active);
         pods.terminating.extend(deleted.ending);
-        deleted.error.map(|error| (Failure::Delete(said(&error)), error))
+        deleted.error.map(|error| (Failure::Delete(error.message()), error))
     }
 }
 
 impl Reconcile for Controller {
-    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
-        Box::pin(self.bring(key))
+    fn reconcile<'a>(&'a self, key: &'a str) -> ReconcileFuture<'a> {
+        Box::pin(self.sync(key))
     }
 }

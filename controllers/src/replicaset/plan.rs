@@ -1,4 +1,4 @@
-//! How many pods a ReplicaSet or a ReplicationController lacks or has too many, and what its status says.
+//! Plans the creations and deletions of a ReplicaSet or ReplicationController, and its status.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use api::{Tree, tree};
 use super::rank;
 use crate::support::{conditions, pods};
 
-/// One look at an object makes or deletes no more than this.
+/// The maximum number of creations or deletions per sync.
 const BURST: usize = 500;
 const REPLICA_FAILURE: &str = "ReplicaFailure";
 
@@ -21,7 +21,7 @@ pub enum Scale {
     Delete(Vec<Arc<Tree>>),
 }
 
-/// The pods of a set: those that count, and those that are on their way out.
+/// The active and the terminating pods of a ReplicaSet.
 #[derive(Debug, Default, Clone)]
 pub struct Pods {
     pub active: Vec<Arc<Tree>>,
@@ -29,7 +29,7 @@ pub struct Pods {
 }
 
 impl Pods {
-    /// Pods that have ended are neither.
+    /// Finished pods are neither.
     pub fn of(all: impl IntoIterator<Item = Arc<Tree>>) -> Pods {
         let (active, gone): (Vec<_>, Vec<_>) = all.into_iter().partition(|pod| pods::is_active(pod));
         Pods {
@@ -50,14 +50,14 @@ pub fn scale(set: &Tree, active: &[Arc<Tree>], related: impl FnOnce() -> Vec<Arc
     }
 }
 
-/// What could not be done.
+/// What failed.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Failure {
     Create(String),
     Delete(String),
 }
 
-/// The status that a set should have. `counts_terminating` is what a ReplicationController cannot say.
+/// The desired status. ReplicationControllers have no `terminatingReplicas`.
 pub fn status(set: &Tree, pods: &Pods, failure: Option<&Failure>, counts_terminating: bool, now: Timestamp) -> Tree {
     let min_ready = set.int("spec.minReadySeconds").unwrap_or_default();
     let template = Selector::from_labels(set.map("spec.template.metadata.labels"));
@@ -77,7 +77,7 @@ pub fn status(set: &Tree, pods: &Pods, failure: Option<&Failure>, counts_termina
     status
 }
 
-/// A failure is told once, until it is over.
+/// Adds or removes the ReplicaFailure condition.
 fn failure_condition(set: &Tree, failure: Option<&Failure>, now: Timestamp) -> Vec<Tree> {
     let mut list = set.list("status.conditions").to_vec();
     let is_known = conditions::get(set, REPLICA_FAILURE).is_some();
@@ -101,7 +101,7 @@ fn failure_condition(set: &Tree, failure: Option<&Failure>, now: Timestamp) -> V
     list
 }
 
-/// When the next pod that is ready will have been so for long enough.
+/// When the next ready pod becomes available.
 pub fn next_available(set: &Tree, active: &[Arc<Tree>], now: Timestamp) -> Option<Duration> {
     let min_ready = set.int("spec.minReadySeconds").unwrap_or_default();
     pods::next_available(active, min_ready, now.seconds)
@@ -111,7 +111,7 @@ pub fn replicas(set: &Tree) -> usize {
     set.int("spec.replicas").and_then(|replicas| usize::try_from(replicas).ok()).unwrap_or_default()
 }
 
-/// Zero is not written.
+/// Zero is omitted.
 fn set_count(status: &mut Tree, key: &str, count: i64) {
     if count != 0 {
         status.set(key, count);
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lacks_is_made_and_what_is_too_much_goes() {
+    fn creates_missing_and_deletes_surplus_pods() {
         let check = |replicas: i64, there: usize, want: (usize, usize)| {
             let pods: Vec<Arc<Tree>> = (0..there).map(|_| pod("web", None)).collect();
             let got = match scale(&set(replicas), &pods, Vec::new, NOW) {
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_are_counted_by_what_they_are() {
+    fn status_counts_pods() {
         let mut ended = (*pod("web", None)).clone();
         ended.child("status").set("phase", "Failed");
         let mut ending = (*pod("web", Some(0))).clone();
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_once_until_it_is_over() {
+    fn failure_condition_is_set_once() {
         let failure = Failure::Create("quota".to_string());
         let mut set = set(3);
         let first = status(&set, &Pods::default(), Some(&failure), true, NOW);

@@ -1,5 +1,5 @@
-//! Which pods go first when there are too many: those that are furthest from serving, then those whose loss
-//! costs least, then those that share a node with their siblings, then the younger ones.
+//! The deletion order of surplus pods: least progress first, then lowest deletion cost, then pods that share a node
+//! with their siblings, then the youngest.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -12,8 +12,8 @@ use crate::support::pods;
 
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
-/// The pods to delete, `count` of them. `related` are the active pods of all sets that have the same owner:
-/// a node that holds many of them is relieved first.
+/// The `count` pods to delete. `related` are the active pods of all ReplicaSets with the same owner: nodes with many
+/// of them are relieved first.
 pub fn to_delete(pods: &[Arc<Tree>], related: &[Arc<Tree>], count: usize, now: Timestamp) -> Vec<Arc<Tree>> {
     let mut on_node: BTreeMap<&str, usize> = BTreeMap::new();
     for pod in related {
@@ -26,7 +26,7 @@ pub fn to_delete(pods: &[Arc<Tree>], related: &[Arc<Tree>], count: usize, now: T
     chosen
 }
 
-/// The ages of ready pods that are to go, each against that of the youngest ready one.
+/// The ages of ready pods to delete, relative to the youngest ready pod.
 pub fn age_ratios(pods: &[Arc<Tree>], doomed: &[Arc<Tree>], now: Timestamp) -> Vec<f64> {
     let age = |pod: &Arc<Tree>| {
         let made = time::parse(pod.str("metadata.creationTimestamp")).ok()?;
@@ -37,9 +37,8 @@ pub fn age_ratios(pods: &[Arc<Tree>], doomed: &[Arc<Tree>], now: Timestamp) -> V
     doomed.iter().filter_map(age).map(|age| age / youngest).collect()
 }
 
-/// What is smaller goes first. Ages are compared by their magnitude alone, and within one magnitude the uid
-/// decides, which is as good as chance: otherwise it would always be the youngest failure domain that
-/// shrinks.
+/// Smaller is deleted first. Ages are compared by magnitude, and within a magnitude by uid, which is effectively
+/// random: otherwise the youngest failure domain would always shrink.
 fn order(pod: &Tree, siblings: usize, now: Timestamp) -> impl Ord + use<> {
     let ready = pods::is_ready(pod);
     let ready_since = if ready { magnitude(ready_time(pod), now) } else { 0 };
@@ -75,8 +74,7 @@ fn ready_time(pod: &Tree) -> &str {
     ready.map_or("", |condition| condition.str("lastTransitionTime"))
 }
 
-/// The binary logarithm of an age in nanoseconds; what is not over yet counts as newest, what has no time as
-/// oldest.
+/// The binary logarithm of an age in nanoseconds; future times count as newest, missing ones as oldest.
 fn magnitude(since: &str, now: Timestamp) -> i32 {
     let Ok(since) = time::parse(since) else { return i32::MAX };
     let nanos =
@@ -84,7 +82,7 @@ fn magnitude(since: &str, now: Timestamp) -> i32 {
     if nanos > 0 { nanos.ilog2() as i32 } else { -1 }
 }
 
-/// The most that a container was restarted, and the most that a sidecar was.
+/// The highest restart count of a container and of a sidecar.
 fn restarts(pod: &Tree) -> (i64, i64) {
     let is_sidecar = |name: &str| {
         let mut containers = pod.list("spec.initContainers").iter();
@@ -152,7 +150,7 @@ mod tests {
         chosen.iter().map(|pod| pod.str("metadata.name").to_string()).collect()
     }
 
-    /// The first goes before the second, whichever way they come.
+    /// The first is deleted before the second, in any input order.
     fn check(first: Pod, second: Pod) {
         let pair = |a: &Pod, b: &Pod| vec![Pod(a.0.clone()), Pod(b.0.clone())];
         assert_eq!(sorted(pair(&first, &second), &[]), ["a", "b"]);
@@ -160,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_useful_goes_first() {
+    fn ranks_pods_for_deletion() {
         check(pod("a").with("spec", "nodeName", ""), pod("b").unready());
         check(pod("a").with("status", "phase", "Pending"), pod("b").with("status", "phase", "Unknown"));
         check(pod("a").with("status", "phase", "Unknown"), pod("b").unready());
@@ -174,19 +172,19 @@ mod tests {
     }
 
     #[test]
-    fn ages_of_one_magnitude_are_equal() {
+    fn ages_are_compared_by_magnitude() {
         check(pod("a").ready(1000), pod("b").ready(990));
         check(pod("a").created(1000), pod("b").created(990));
     }
 
     #[test]
-    fn the_node_with_most_siblings_is_relieved() {
+    fn relieves_nodes_with_most_siblings() {
         let on = |name: &str, node: &str| pod(name).with("spec", "nodeName", node);
         assert_eq!(sorted(vec![on("a", "few"), on("b", "many")], &[("few", 1), ("many", 2)]), ["b", "a"]);
     }
 
     #[test]
-    fn a_bad_cost_is_none() {
+    fn ignores_invalid_deletion_costs() {
         let bad = pod("a").with("metadata.annotations", DELETION_COST, "cheap");
         assert_eq!(deletion_cost(&bad.0), 0);
     }

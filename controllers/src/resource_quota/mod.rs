@@ -1,5 +1,5 @@
-//! Counts again what quotas charge for, when something is given back. Admission charges for what is added, in the
-//! same commit as the object, so that only what goes has to be looked for here.
+//! Recomputes quota usage after deletions. Admission charges additions in the same commit as the object, so that only
+//! released usage has to be found here.
 
 mod plan;
 
@@ -12,17 +12,17 @@ use client::{Change, Informer, Resource, Result, Selection, Store};
 use kinds::{Kind, Verb};
 use stdx::sync::Mutex;
 
-use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
+use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 use plan::{Counted, Sources};
 
 const QUOTAS: Resource = Resource::core("resourcequotas");
-/// What goes is gathered for so long, which also lets the informers of one commit come level.
+/// Deletions are batched for this long, which also lets the informers of one commit catch up.
 const GATHER: Duration = Duration::from_millis(200);
 
 struct Controller {
     quotas: Arc<Store>,
     context: Context,
-    /// The informers of what quotas count, by group and plural.
+    /// The informers of counted resources, by group and plural.
     sources: Mutex<BTreeMap<(String, String), Arc<Informer>>>,
 }
 
@@ -38,13 +38,13 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     Some(Box::new(Controller { quotas, context, sources: Mutex::default() }))
 }
 
-/// What admission charges is no reason to count again.
+/// Usage updates by admission do not trigger a recount.
 fn is_news(old: Option<&Tree>, new: &Tree) -> bool {
     old.is_none_or(|old| old.at("spec") != new.at("spec")) || new.at("status.hard") != new.at("spec.hard")
 }
 
 impl Controller {
-    async fn bring(&self, key: &str) -> Result<Outcome> {
+    async fn sync(&self, key: &str) -> Result<Outcome> {
         let Some(quota) = self.quotas.get(key) else { return Ok(Outcome::Done) };
         let (namespace, name) = client::split(key);
         let mut sources = Sources::new();
@@ -64,7 +64,7 @@ impl Controller {
                 result => drop(result?),
             }
         }
-        Ok(Outcome::Again(self.context.options.resource_quota_sync_period))
+        Ok(Outcome::RequeueAfter(self.context.options.resource_quota_sync_period))
     }
 
     async fn count(&self, namespace: &str, group: &str, plural: &str) -> Result<Option<Counted>> {
@@ -76,7 +76,7 @@ impl Controller {
         }))
     }
 
-    /// The informer of a resource that a quota names, from then on.
+    /// The informer of a counted resource, started on first use.
     async fn source(&self, group: &str, plural: &str) -> Result<Option<Arc<Informer>>> {
         let place = (group.to_string(), plural.to_string());
         if let Some(known) = self.sources().get(&place) {
@@ -102,7 +102,7 @@ impl Controller {
         self.sources.lock()
     }
 
-    /// A kind of our own, or what discovery knows of others.
+    /// A built-in kind, or a resource from discovery.
     async fn resource(&self, group: &str, plural: &str) -> Result<Option<Resource>> {
         if let Some(kind) = kind(group, plural) {
             return Ok(Some(Resource::named(kind.group, kind.version, kind.plural)));
@@ -122,13 +122,13 @@ impl Controller {
     }
 }
 
-/// What can be counted of our own kinds.
+/// Built-in kinds that can be counted.
 fn kind(group: &str, plural: &str) -> Option<&'static Kind> {
     let is_it = |kind: &&&Kind| kind.group == group && kind.plural == plural;
     kinds::ALL.iter().find(is_it).copied().filter(|kind| kind.namespaced && kind.has(Verb::Watch))
 }
 
-/// Whether less may be used after a change.
+/// Whether the usage may be lower after a change.
 fn gives_back(kind: Option<&Kind>, change: &Change, now: api::time::Timestamp) -> bool {
     match (kind, change.old.as_deref(), change.new.as_deref()) {
         (_, _, None) => true,
@@ -138,7 +138,7 @@ fn gives_back(kind: Option<&Kind>, change: &Change, now: api::time::Timestamp) -
 }
 
 impl Reconcile for Controller {
-    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
-        Box::pin(self.bring(key))
+    fn reconcile<'a>(&'a self, key: &'a str) -> ReconcileFuture<'a> {
+        Box::pin(self.sync(key))
     }
 }

@@ -1,4 +1,4 @@
-//! What a quota should say is used.
+//! Computes the status of a quota.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,23 +9,23 @@ use api::{Tree, tree};
 use kinds::Kind;
 use kinds::quota::{self, Usage};
 
-/// The objects of one resource in the quota's namespace.
+/// The objects of a resource in the quota's namespace.
 pub enum Counted {
-    /// Of these it matters what they use.
+    /// Their usage matters.
     Objects(&'static Kind, Vec<Arc<Tree>>),
-    /// Of these only how many there are.
+    /// Only their number matters.
     Number(usize),
 }
 
-/// What is counted, by group and plural. What nobody serves is missing.
+/// By group and plural. Resources that are not served are missing.
 pub type Sources = BTreeMap<(String, String), Counted>;
 
-/// The names that a quota limits, each with the resource that it counts.
+/// The names that a quota limits, each with the resource it counts.
 pub fn names(quota: &Tree) -> impl Iterator<Item = (&str, (&str, &str))> {
     quota.map("spec.hard").keys().filter_map(|name| Some((name, quota::source(name)?)))
 }
 
-/// Whether a resource's objects have to be looked at, and not only counted.
+/// Whether the usage of a resource depends on the objects, not only on their number.
 pub fn has_usage(group: &str, plural: &str) -> bool {
     matches!(
         (group, plural),
@@ -33,7 +33,7 @@ pub fn has_usage(group: &str, plural: &str) -> bool {
     )
 }
 
-/// The status, where it is not true.
+/// The status; None if it is up to date.
 pub fn plan(quota: &Tree, sources: &Sources, now: Timestamp) -> Option<Tree> {
     let mut used = Usage::new();
     for (name, (group, plural)) in names(quota) {
@@ -43,7 +43,7 @@ pub fn plan(quota: &Tree, sources: &Sources, now: Timestamp) -> Option<Tree> {
                 used.insert(name.to_string(), Quantity::new(number, Format::DecimalSI));
             }
             Some(Counted::Objects(..)) => drop(used.insert(name.to_string(), Quantity::new(0, Format::DecimalSI))),
-            // Nothing can be said anew, so that what was said stands.
+            // The usage is unknown: the previous value is kept.
             None => {
                 let said = quota.map("status.used").str(name);
                 Quantity::parse(said).into_iter().for_each(|said| drop(used.insert(name.to_string(), said)));
@@ -69,7 +69,7 @@ fn is_scoped(quota: &Tree) -> bool {
     !quota.list("spec.scopes").is_empty() || !quota.list("spec.scopeSelector.matchExpressions").is_empty()
 }
 
-/// A pod that should be gone by now is no longer charged for, but for its entry.
+/// A pod past its grace period is only charged for its object count.
 pub fn usage(kind: &Kind, object: &Tree, now: Timestamp) -> Usage {
     let mut usage = quota::of(kind, object);
     let grace = object.int("metadata.deletionGracePeriodSeconds");
@@ -81,7 +81,7 @@ pub fn usage(kind: &Kind, object: &Tree, now: Timestamp) -> Usage {
     usage
 }
 
-/// Only names that the quota limits.
+/// Adds only the names that the quota limits.
 fn add(used: &mut Usage, more: Usage) {
     for (name, amount) in more {
         if let Some(sum) = used.get_mut(&name) {
@@ -130,7 +130,7 @@ mod tests {
     const OVERDUE: &str = r#"{"metadata":{"deletionTimestamp":"1970-01-01T00:10:00Z","deletionGracePeriodSeconds":30},"spec":{"containers":[{"name":"c"}]}}"#;
 
     #[test]
-    fn what_is_limited_is_counted() {
+    fn computes_usage() {
         let pods = [SMALL, SMALL, BEST_EFFORT, ENDED, OVERDUE];
         let hard = r#"{"pods":"10","count/pods":"10","requests.cpu":"1","memory":"4Gi","secrets":"5"}"#;
         check(
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_true_is_not_said_again() {
+    fn unchanged_status_is_not_written() {
         let quota = |used: &str| {
             format!(r#"{{"spec":{{"hard":{{"cpu":"1"}}}},"status":{{"hard":{{"cpu":"1"}},"used":{{{used}}}}}}}"#)
         };
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_serves_stays_as_it_was_said() {
+    fn keeps_usage_of_unserved_resources() {
         let hard = r#"{"count/things.example.com":"9","services":"9"}"#;
         let status = r#"{"used":{"services":"2"}}"#;
         check(&format!(r#"{{"spec":{{"hard":{hard}}},"status":{status}}}"#), &[], r#"{"services":"2"}"#);

@@ -1,4 +1,4 @@
-//! Publishes what verifies the API server into each namespace, where pods mount it.
+//! Publishes the cluster CA bundle to a ConfigMap in each namespace, where pods mount it.
 
 mod plan;
 
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use client::{Client, Metrics, Resource, Result, Selection, Store};
 
 use crate::service_account::NAMESPACES;
-use crate::{Context, Outcome, Reconcile, Reconciling, Setup, namespace_of};
+use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup, namespace_of};
 use plan::{NAME, Plan};
 
 const MAPS: Resource = Resource::core("configmaps");
@@ -39,12 +39,12 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
 }
 
 impl Controller {
-    async fn bring(&self, namespace: &str) -> Result<Outcome> {
+    async fn sync(&self, namespace: &str) -> Result<Outcome> {
         let begun = tokio::time::Instant::now();
         let result = self.publish(namespace).await;
         let code = result.as_ref().err().map_or(200, |error| error.code().unwrap_or(500)).to_string();
-        self.metrics.count(&crate::meters::ROOT_CA_SYNCS, &[&code]);
-        self.metrics.record(&crate::meters::ROOT_CA_DURATION, &[&code], begun.elapsed().as_secs_f64());
+        self.metrics.count(&crate::metrics::ROOT_CA_SYNCS, &[&code]);
+        self.metrics.record(&crate::metrics::ROOT_CA_DURATION, &[&code], begun.elapsed().as_secs_f64());
         result
     }
 
@@ -57,7 +57,7 @@ impl Controller {
             Plan::Update(map) => self.client.update(MAPS, namespace, NAME, &map).await,
         };
         match result {
-            // Its informer will show what is there now.
+            // The informer will show the existing one.
             Err(error) if error.is_already_exists() || error.is_terminating() || error.is_not_found() => {
                 Ok(Outcome::Done)
             }
@@ -67,7 +67,7 @@ impl Controller {
 }
 
 impl Reconcile for Controller {
-    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
-        Box::pin(self.bring(key))
+    fn reconcile<'a>(&'a self, key: &'a str) -> ReconcileFuture<'a> {
+        Box::pin(self.sync(key))
     }
 }

@@ -1,4 +1,4 @@
-//! Every namespace that lives has a ConfigMap with what verifies the API server.
+//! Every active namespace has a ConfigMap with the cluster CA bundle.
 
 use api::{Tree, tree};
 
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_map_is_kept_true() {
+    fn maintains_the_config_map() {
         let namespace = tree! { "metadata" => tree! {}, "status" => tree! { "phase" => "Active" } };
         assert_eq!(plan(None, None, "ca"), Plan::Keep);
         let Plan::Create(made) = plan(Some(&namespace), None, "ca") else { panic!("it is made") };

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use client::{Body, Resource, Selection, Sending, SystemClock, Transport};
+use client::{Body, Resource, ResponseFuture, Selection, SystemClock, Transport};
 use http::{Request, Response};
 use stdx::sync::Mutex;
 use tokio::sync::mpsc;
@@ -44,7 +44,7 @@ impl http_body::Body for Lines {
 struct Door(Arc<Slow>);
 
 impl Transport for Door {
-    fn send(&self, request: Request<Bytes>) -> Sending<'_> {
+    fn send(&self, request: Request<Bytes>) -> ResponseFuture<'_> {
         if request.uri().path().ends_with("/refused") {
             return Box::pin(async { Err(Error::Transport("refused".to_string())) });
         }
@@ -66,7 +66,7 @@ impl Transport for Door {
     }
 }
 
-/// Makes a pod where it sees none, as a controller would that wants one; panics at the key "panic".
+/// Creates a pod if it sees none; panics at the key "panic".
 struct OnePod {
     client: Client,
     store: Arc<client::Store>,
@@ -74,7 +74,7 @@ struct OnePod {
 }
 
 impl Reconcile for OnePod {
-    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
+    fn reconcile<'a>(&'a self, key: &'a str) -> ReconcileFuture<'a> {
         Box::pin(async move {
             self.runs.lock().push(key.to_string());
             assert!(key != "panic", "on purpose");
@@ -94,7 +94,7 @@ fn worker(server: &Arc<Slow>, workers: usize) -> (Arc<Queue>, Runs, Vec<JoinHand
     let random = Arc::new(Random::seeded(1));
     let informers = Arc::new(Informers::new(client.clone(), random.clone()));
     let informer = informers.informer(Selection::all(PODS));
-    // Nobody needs this one, which never lists.
+    // No controller needs this informer, which never lists.
     informers.informer(Selection::all(Resource::core("refused")));
     let store = informer.store().clone();
     informers.start();
@@ -135,7 +135,7 @@ async fn wait(what: &str, holds: impl Fn() -> bool) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_waits_until_its_own_writes_are_seen() {
+async fn keys_wait_for_their_own_writes() {
     let server = Arc::new(Slow::default());
     let (queue, runs, tasks) = worker(&server, 2);
     let count = || runs.lock().len();
@@ -148,7 +148,7 @@ async fn a_key_waits_until_its_own_writes_are_seen() {
     assert_eq!(count(), 2, "k does not run before its pod is shown");
     server.show();
     wait("the second run of k", || count() == 3).await;
-    // The other key saw no pod either and made its own; k has made one alone.
+    // The other key saw no pod either and created its own; k has created one.
     assert_eq!(server.written.lock().len(), 2);
     queue.close();
     for task in tasks {
@@ -157,7 +157,7 @@ async fn a_key_waits_until_its_own_writes_are_seen() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_is_the_failure_of_its_key_alone() {
+async fn a_panic_fails_only_its_key() {
     let server = Arc::new(Slow::default());
     let (queue, runs, _tasks) = worker(&server, 1);
     let count = |key: &str| runs.lock().iter().filter(|other| *other == key).count();

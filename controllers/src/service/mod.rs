@@ -1,4 +1,4 @@
-//! Gives services of type LoadBalancer the addresses of the nodes.
+//! Publishes the addresses of nodes in services of type LoadBalancer.
 
 mod plan;
 
@@ -10,9 +10,9 @@ use client::{Change, Client, Index, Recorder, Result, Store, split};
 use crate::support::NODES;
 use crate::support::finalizers;
 use crate::support::serving::SERVICES;
-use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
+use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 
-/// The few services that have a balancer, or should.
+/// The services that have a load balancer or need one.
 const BALANCED: Index =
     Index { name: "balanced", values: |service| Vec::from_iter(concerns(service).then(String::new)) };
 
@@ -54,16 +54,16 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
 }
 
 fn is_seen(change: &Change) -> bool {
-    let told = |node: &Tree| (plan::takes_traffic(node), node.at("status.addresses").clone());
-    change.old.as_deref().map(told) != change.new.as_deref().map(told)
+    let relevant = |node: &Tree| (plan::takes_traffic(node), node.at("status.addresses").clone());
+    change.old.as_deref().map(relevant) != change.new.as_deref().map(relevant)
 }
 
 impl Controller {
-    async fn bring(&self, key: &str) -> Result<Outcome> {
+    async fn sync(&self, key: &str) -> Result<Outcome> {
         let Some(service) = self.services.get(key) else { return Ok(Outcome::Done) };
         let plan = plan::plan(&service, &self.nodes.all());
         if let Some(note) = plan.before {
-            note.tell(&self.recorder, &service);
+            note.record(&self.recorder, &service);
         }
         if let Some(write) = plan.write {
             let (namespace, name) = split(key);
@@ -73,14 +73,14 @@ impl Controller {
             }
         }
         if let Some(note) = plan.after {
-            note.tell(&self.recorder, &service);
+            note.record(&self.recorder, &service);
         }
         Ok(Outcome::Done)
     }
 }
 
 impl Reconcile for Controller {
-    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
-        Box::pin(self.bring(key))
+    fn reconcile<'a>(&'a self, key: &'a str) -> ReconcileFuture<'a> {
+        Box::pin(self.sync(key))
     }
 }

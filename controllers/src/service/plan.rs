@@ -1,5 +1,5 @@
-//! Load balancers by the addresses of nodes: a service of that type is reached at every node that can take
-//! traffic. There is nothing to set up beyond the status, and nothing to take down.
+//! Load balancers by node addresses: the service is reachable at every node that can receive traffic. Only the status
+//! is set.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ pub const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
 const EXCLUDED: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 const TO_BE_DELETED: &str = "ToBeDeletedByClusterAutoscaler";
 
-/// A service as it should be written through its status, and what is said before and after.
+/// The service to write through its status, and the events before and after.
 #[derive(Debug, Default, PartialEq)]
 pub struct Plan {
     pub before: Option<Note>,
@@ -23,15 +23,15 @@ pub struct Plan {
 }
 
 pub fn plan(service: &Tree, nodes: &[Arc<Tree>]) -> Plan {
-    if is_deleting(service) || !wants(service) { let_go(service) } else { ensure(service, nodes) }
+    if is_deleting(service) || !wants(service) { clean_up(service) } else { ensure(service, nodes) }
 }
 
-/// A class names somebody else who does it.
+/// Services with a loadBalancerClass have another implementation.
 pub fn wants(service: &Tree) -> bool {
     service.str("spec.type") == "LoadBalancer" && !service.at("spec").has("loadBalancerClass")
 }
 
-fn let_go(service: &Tree) -> Plan {
+fn clean_up(service: &Tree) -> Plan {
     if !finalizers::has(service, FINALIZER) {
         return Plan::default();
     }
@@ -71,8 +71,7 @@ fn ensure(service: &Tree, nodes: &[Arc<Tree>]) -> Plan {
     Plan { before, write: Some(changed), after: Some(after) }
 }
 
-/// Of each node that can take traffic, the address of each of the service's families, those for the outside
-/// first.
+/// The addresses of nodes that can receive traffic in the service's IP families, external ones first.
 fn addresses(service: &Tree, nodes: &[Arc<Tree>]) -> Vec<String> {
     let families = service.list("spec.ipFamilies");
     let mut found: Vec<String> = Vec::new();
@@ -91,7 +90,7 @@ fn address(node: &Tree, kind: &str, v6: bool) -> Option<String> {
     ips.find(|ip| ip.is_ipv6() == v6).map(|ip| ip.to_string())
 }
 
-/// What of a node matters here; a change of anything else is nobody's business.
+/// Whether a node can receive traffic; only changes of this matter.
 pub fn takes_traffic(node: &Tree) -> bool {
     let conditions = node.list("status.conditions").iter();
     let is_ready =
@@ -136,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_balancer_has_the_addresses_of_nodes() {
+    fn load_balancers_have_node_addresses() {
         let nodes = [Arc::new(node("a", "10.0.0.1", true)), Arc::new(node("b", "10.0.0.2", false))];
         let made = plan(&service(), &nodes);
         assert_eq!((reason(&made.before), reason(&made.after)), ("EnsuringLoadBalancer", "EnsuredLoadBalancer"));
@@ -156,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn some_nodes_take_no_traffic() {
+    fn excludes_some_nodes() {
         let check = |path: &str, key: &str, value: Tree| {
             let mut node = node("a", "10.0.0.1", true);
             assert!(takes_traffic(&node));
@@ -170,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_balancer_that_is_no_longer_wanted_goes() {
+    fn cleans_up_unneeded_load_balancers() {
         let nodes = [Arc::new(node("a", "10.0.0.1", true))];
         let made = plan(&service(), &nodes).write.expect("it is written");
         let check = |path: &str, key: &str, value: &str| {

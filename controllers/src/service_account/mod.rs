@@ -1,4 +1,4 @@
-//! Makes the `default` service account of each namespace, and makes it again when somebody deletes it.
+//! Creates the `default` service account of each namespace, also after it was deleted.
 
 pub mod plan;
 
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use client::{Client, Resource, Result, Selection, Store};
 
-use crate::{Context, Outcome, Reconcile, Reconciling, Setup, namespace_of};
+use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup, namespace_of};
 
 const ACCOUNTS: Resource = Resource::core("serviceaccounts");
 pub const NAMESPACES: Selection = Selection { resource: Resource::core("namespaces"), query: "" };
@@ -29,13 +29,13 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
 }
 
 impl Controller {
-    async fn bring(&self, namespace: &str) -> Result<Outcome> {
+    async fn sync(&self, namespace: &str) -> Result<Outcome> {
         let is_there = self.accounts.get(&format!("{namespace}/{}", plan::DEFAULT)).is_some();
         let Some(account) = plan::plan(self.namespaces.get(namespace).as_deref(), is_there) else {
             return Ok(Outcome::Done);
         };
         match self.client.create(ACCOUNTS, namespace, &account).await {
-            // Somebody else was first, or the namespace is on its way out.
+            // It exists already, or the namespace is terminating.
             Err(error) if error.is_already_exists() || error.is_terminating() || error.is_not_found() => {
                 Ok(Outcome::Done)
             }
@@ -45,7 +45,7 @@ impl Controller {
 }
 
 impl Reconcile for Controller {
-    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
-        Box::pin(self.bring(key))
+    fn reconcile<'a>(&'a self, key: &'a str) -> ReconcileFuture<'a> {
+        Box::pin(self.sync(key))
     }
 }

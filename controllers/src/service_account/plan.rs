@@ -1,10 +1,10 @@
-//! Every namespace that lives has the account that pods run as unless they name another.
+//! Every active namespace has a default service account.
 
 use api::{Tree, tree};
 
 pub const DEFAULT: &str = "default";
 
-/// The account to make, if any.
+/// The account to create, if any.
 pub fn plan(namespace: Option<&Tree>, is_there: bool) -> Option<Tree> {
     let lives = namespace.is_some_and(is_active);
     (lives && !is_there).then(|| {
@@ -16,7 +16,7 @@ pub fn plan(namespace: Option<&Tree>, is_there: bool) -> Option<Tree> {
     })
 }
 
-/// A namespace that is going takes nothing new.
+/// A terminating namespace rejects creates.
 pub fn is_active(namespace: &Tree) -> bool {
     namespace.str("status.phase") == "Active" && !namespace.at("metadata").has("deletionTimestamp")
 }
@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_living_namespace_gets_its_account() {
+    fn active_namespaces_get_an_account() {
         let namespace = |phase: &str| tree! { "metadata" => tree! {}, "status" => tree! { "phase" => phase } };
         assert!(plan(Some(&namespace("Active")), false).is_some());
         assert_eq!(plan(Some(&namespace("Active")), true), None);

@@ -1,5 +1,5 @@
-//! Tokens in secrets that were made for accounts unasked, in older versions: those that nobody has used for
-//! a long time are first marked as invalid, and deleted when nobody has missed them for as long again.
+//! Auto-generated token secrets of older versions: unused ones are first marked as invalid, and deleted after the
+//! same period again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use api::{Tree, time, tree};
 use client::{DeleteOptions, Key, Patch, Resource, Result, Selection, Store, key};
 
 use super::{ACCOUNTS, SECRETS, TOKENS, plan};
-use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
+use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 const TRACKING: &str = "kube-apiserver-legacy-service-account-token-tracking";
@@ -42,7 +42,7 @@ enum Verdict {
     Delete,
 }
 
-/// The day of a time, which compares as text.
+/// The date of a time, which can be compared as text.
 fn day(seconds: i64) -> String {
     time::format_seconds(seconds).chars().take("2026-01-01".len()).collect()
 }
@@ -51,14 +51,14 @@ fn seconds_of(day: &str) -> Option<i64> {
     time::parse(&format!("{day}T00:00:00Z")).ok().map(|time| time.seconds)
 }
 
-/// `now` and `period` in seconds; the account is that of the secret, if it is there.
-fn judge(secret: &Tree, account: Option<&Tree>, is_mounted: bool, now: i64, period: i64) -> Verdict {
+/// `now` and `period` are in seconds; `account` is the secret's account if it exists.
+fn decide(secret: &Tree, account: Option<&Tree>, is_mounted: bool, now: i64, period: i64) -> Verdict {
     let oldest = day(now - period);
     let labels = secret.map("metadata.labels");
     let made = time::parse(secret.str("metadata.creationTimestamp")).map_or(now, |time| time.seconds);
     let last_used = labels.str(LAST_USED);
     let is_used = !last_used.is_empty() && (seconds_of(last_used).is_none() || last_used >= oldest.as_str());
-    // One that its account does not name was made by hand.
+    // A secret that its account does not list was created manually.
     let name = secret.str("metadata.name");
     let is_generated = account.is_some_and(|it| it.list("secrets").iter().any(|other| other.str("name") == name));
     let is_new = made >= now - period || secret.at("metadata").has("deletionTimestamp");
@@ -72,7 +72,7 @@ fn judge(secret: &Tree, account: Option<&Tree>, is_mounted: bool, now: i64, peri
     }
 }
 
-/// Whether a pod names something so anywhere: better once too often.
+/// Whether a pod contains the name anywhere; false positives are harmless.
 fn mentions(tree: &Tree, name: &str) -> bool {
     match tree {
         Tree::Str(text) => text == name,
@@ -83,33 +83,33 @@ fn mentions(tree: &Tree, name: &str) -> bool {
 }
 
 impl Controller {
-    async fn bring(&self) -> Result<Outcome> {
+    async fn sync(&self) -> Result<Outcome> {
         let now = self.context.now_seconds();
         let period = self.context.options.legacy_service_account_token_clean_up_period;
         let period = i64::try_from(period.as_secs()).unwrap_or(i64::MAX / 4);
         if self.secrets.is_empty() || !self.is_tracked_for(period, now).await? {
-            return Ok(Outcome::Again(DAY));
+            return Ok(Outcome::RequeueAfter(DAY));
         }
         for secret in self.secrets.all() {
-            self.bring_one(&secret, now, period).await?;
+            self.sync_one(&secret, now, period).await?;
         }
-        Ok(Outcome::Again(DAY))
+        Ok(Outcome::RequeueAfter(DAY))
     }
 
-    /// Uses are known from the day after tracking began.
+    /// Usage is known from the day after tracking started.
     async fn is_tracked_for(&self, period: i64, now: i64) -> Result<bool> {
         let map = self.context.client.get(Resource::core("configmaps"), "kube-system", TRACKING).await?;
         let since = seconds_of(map.map("data").str("since"));
         Ok(since.is_some_and(|since| since + 24 * 3600 + period <= now))
     }
 
-    async fn bring_one(&self, secret: &Tree, now: i64, period: i64) -> Result<()> {
+    async fn sync_one(&self, secret: &Tree, now: i64, period: i64) -> Result<()> {
         let (namespace, name) = (secret.str("metadata.namespace"), secret.str("metadata.name"));
         let account = self.accounts.get(&key(namespace, plan::account_of(secret)));
         let account = account.filter(|account| plan::is_of(secret, account));
         let is_mounted = || self.pods.in_namespace(namespace).iter().any(|pod| mentions(pod.at("spec"), name));
         let client = &self.context.client;
-        let written = match judge(secret, account.as_deref(), is_mounted(), now, period) {
+        let written = match decide(secret, account.as_deref(), is_mounted(), now, period) {
             Verdict::Keep => return Ok(()),
             Verdict::Mark(today) => {
                 let metadata =
@@ -131,8 +131,8 @@ impl Controller {
 }
 
 impl Reconcile for Controller {
-    fn reconcile<'a>(&'a self, _: &'a str) -> Reconciling<'a> {
-        Box::pin(self.bring())
+    fn reconcile<'a>(&'a self, _: &'a str) -> ReconcileFuture<'a> {
+        Box::pin(self.sync())
     }
 }
 
@@ -146,7 +146,7 @@ mod tests {
     const NOW: i64 = 60 * YEAR;
 
     #[test]
-    fn only_what_nobody_uses_goes_and_not_at_once() {
+    fn deletes_unused_secrets_in_two_steps() {
         let check = |made: i64, last_used: &str, invalid: &str, want: Verdict| {
             let mut labels = tree! {};
             for (label, value) in [(LAST_USED, last_used), (INVALID_SINCE, invalid)] {
@@ -158,10 +158,10 @@ mod tests {
                 tree! { "name" => "s", "creationTimestamp" => time::format_seconds(made), "labels" => labels };
             let secret = tree! { "metadata" => metadata };
             let account = tree! { "secrets" => list![tree! { "name" => "s" }] };
-            assert_eq!(judge(&secret, Some(&account), false, NOW, YEAR), want, "{last_used} {invalid}");
-            assert_eq!(judge(&secret, Some(&account), true, NOW, YEAR), Verdict::Keep);
-            assert_eq!(judge(&secret, Some(&tree! {}), false, NOW, YEAR), Verdict::Keep);
-            assert_eq!(judge(&secret, None, false, NOW, YEAR), Verdict::Keep);
+            assert_eq!(decide(&secret, Some(&account), false, NOW, YEAR), want, "{last_used} {invalid}");
+            assert_eq!(decide(&secret, Some(&account), true, NOW, YEAR), Verdict::Keep);
+            assert_eq!(decide(&secret, Some(&tree! {}), false, NOW, YEAR), Verdict::Keep);
+            assert_eq!(decide(&secret, None, false, NOW, YEAR), Verdict::Keep);
         };
         let (old, recent) = (day(NOW - 3 * YEAR), day(NOW - YEAR / 2));
         check(NOW - YEAR / 2, "", "", Verdict::Keep);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_mentions_its_secrets() {
+    fn finds_secrets_in_pods() {
         let volume = tree! { "secret" => tree! { "secretName" => "s" } };
         let spec = tree! { "volumes" => list![volume] };
         assert!(mentions(&spec, "s") && !mentions(&spec, "t"));

@@ -1,4 +1,4 @@
-//! Secrets that hold a token of a service account for as long as both live.
+//! Secrets with a service account token, valid as long as both exist.
 
 use api::{Tree, base64, json, tree};
 
@@ -8,11 +8,11 @@ pub const NAME: &str = "kubernetes.io/service-account.name";
 const UID: &str = "kubernetes.io/service-account.uid";
 const ISSUER: &str = "kubernetes/serviceaccount";
 
-/// What a secret needs.
+/// What to do with a secret.
 #[derive(Debug, PartialEq)]
-pub enum Need {
+pub enum Action {
     Nothing,
-    /// Its account is not there, or is another one of that name.
+    /// Delete it: its account does not exist or is a different one.
     End,
     Fill,
 }
@@ -21,26 +21,26 @@ pub fn account_of(secret: &Tree) -> &str {
     secret.map("metadata.annotations").str(NAME)
 }
 
-/// Whether the account is the one that a secret is for.
+/// Whether the secret belongs to this account.
 pub fn is_of(secret: &Tree, account: &Tree) -> bool {
     let uid = secret.map("metadata.annotations").str(UID);
     uid.is_empty() || uid == account.str("metadata.uid")
 }
 
-pub fn need(secret: &Tree, account: Option<&Tree>, root_ca: &str) -> Need {
+pub fn need(secret: &Tree, account: Option<&Tree>, root_ca: &str) -> Action {
     if secret.at("metadata").has("deletionTimestamp") || account_of(secret).is_empty() {
-        return Need::Nothing;
+        return Action::Nothing;
     }
     if !account.is_some_and(|account| is_of(secret, account)) {
-        return Need::End;
+        return Action::End;
     }
     let data = secret.map("data");
     let has_ca = root_ca.is_empty() || data.str("ca.crt") == base64::encode(root_ca.as_bytes());
     let is_full = has_ca && !data.str("namespace").is_empty() && !data.str("token").is_empty();
-    if is_full { Need::Nothing } else { Need::Fill }
+    if is_full { Action::Nothing } else { Action::Fill }
 }
 
-/// The secret with all that it needs.
+/// The populated secret.
 pub fn filled(secret: &Tree, account: &Tree, root_ca: &str, key: &Key) -> Result<Tree, String> {
     let namespace = secret.str("metadata.namespace");
     let mut filled = secret.clone();
@@ -62,7 +62,7 @@ pub fn filled(secret: &Tree, account: &Tree, root_ca: &str, key: &Key) -> Result
     Ok(filled)
 }
 
-/// A token without an end: it holds while its secret does.
+/// A token without expiration: it is valid as long as its secret exists.
 fn token(secret: &Tree, account: &Tree, key: &Key) -> Result<String, String> {
     let (namespace, name) = (account.str("metadata.namespace"), account.str("metadata.name"));
     let claims = tree! {
@@ -80,7 +80,7 @@ fn token(secret: &Tree, account: &Tree, key: &Key) -> Result<String, String> {
     Ok(format!("{text}.{}", base64_url(&signature)))
 }
 
-/// The account without a reference to a secret that is gone.
+/// The account without the reference to a deleted secret.
 pub fn without(account: &Tree, secret: &str) -> Option<Tree> {
     let secrets = account.list("secrets");
     let others: Vec<Tree> = secrets.iter().filter(|other| other.str("name") != secret).cloned().collect();
@@ -111,14 +111,14 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_filled_once() {
+    fn populates_a_secret_once() {
         let key = Key::read(KEY, Form::Fixed).expect("a key");
         let empty = secret("a", "");
-        assert_eq!(need(&empty, Some(&account()), "ca"), Need::Fill);
+        assert_eq!(need(&empty, Some(&account()), "ca"), Action::Fill);
         let full = filled(&empty, &account(), "ca", &key).expect("a token");
-        assert_eq!(need(&full, Some(&account()), "ca"), Need::Nothing);
+        assert_eq!(need(&full, Some(&account()), "ca"), Action::Nothing);
         assert_eq!(full.map("metadata.annotations").str(UID), "u");
-        assert_eq!(need(&full, Some(&account()), "other"), Need::Fill, "another authority");
+        assert_eq!(need(&full, Some(&account()), "other"), Action::Fill, "another authority");
         let again = filled(&full, &account(), "other", &key).expect("a token");
         assert_eq!(again.map("data").str("token"), full.map("data").str("token"), "the token stays");
         let text = String::from_utf8(base64::decode(full.map("data").str("token")).expect("base64")).expect("text");
@@ -130,11 +130,11 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_ends_with_its_account() {
-        assert_eq!(need(&secret("a", "u"), Some(&account()), ""), Need::Fill);
-        assert_eq!(need(&secret("a", "other"), Some(&account()), ""), Need::End);
-        assert_eq!(need(&secret("a", ""), None, ""), Need::End);
-        assert_eq!(need(&secret("", ""), None, ""), Need::Nothing, "it names nobody");
+    fn deletes_secrets_with_their_account() {
+        assert_eq!(need(&secret("a", "u"), Some(&account()), ""), Action::Fill);
+        assert_eq!(need(&secret("a", "other"), Some(&account()), ""), Action::End);
+        assert_eq!(need(&secret("a", ""), None, ""), Action::End);
+        assert_eq!(need(&secret("", ""), None, ""), Action::Nothing, "it names nobody");
         let left = without(&account(), "s").expect("it changes");
         assert_eq!(left.list("secrets").len(), 1);
         assert_eq!(without(&left, "s"), None);

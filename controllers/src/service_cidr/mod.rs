@@ -1,4 +1,4 @@
-//! Keeps ranges of service addresses for as long as an address depends on them, and says that they are ready.
+//! Protects ServiceCIDRs that are in use from deletion, and maintains their Ready condition.
 
 mod plan;
 
@@ -8,7 +8,7 @@ use std::time::Duration;
 use api::{list, tree};
 use client::{Client, Patch, Resource, Result, Selection, Store};
 
-use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
+use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 use plan::Plan;
 
 const RANGES: Resource = Resource::new("networking.k8s.io", "v1", "servicecidrs");
@@ -25,7 +25,7 @@ struct Controller {
 pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     let ranges = setup.informer(Selection::all(RANGES));
     let addresses = setup.informer(Selection::all(ADDRESSES));
-    // Any range may be what another waits for, and there are few.
+    // Any range may block another one, and there are few.
     let (store, queue) = (ranges.store().clone(), context.queue.clone());
     ranges.on_change(move |_| store.keys().into_iter().for_each(|key| queue.add(key)));
     let (store, queue) = (ranges.store().clone(), context.queue.clone());
@@ -43,15 +43,15 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
 }
 
 impl Controller {
-    async fn bring(&self, name: &str) -> Result<Outcome> {
+    async fn sync(&self, name: &str) -> Result<Outcome> {
         let Some(range) = self.ranges.get(name) else { return Ok(Outcome::Done) };
         let plan = plan::plan(&range, &self.ranges.all(), &self.addresses.all(), self.context.now_seconds());
         let result = match plan {
             Plan::Keep => return Ok(Outcome::Done),
-            Plan::Wait { seconds } => return Ok(Outcome::Again(Duration::from_secs(seconds.unsigned_abs()))),
+            Plan::Wait { seconds } => return Ok(Outcome::RequeueAfter(Duration::from_secs(seconds.unsigned_abs()))),
             Plan::AddFinalizer => self.patch(name, "finalizers").await,
             Plan::RemoveFinalizer => self.patch(name, "$deleteFromPrimitiveList/finalizers").await,
-            Plan::Tell(object) => {
+            Plan::SetReady(object) => {
                 let patch = Patch::Apply { object: &object, manager: MANAGER, force: true };
                 self.client.patch(RANGES, "", name, "status", patch).await.map(|_| ())
             }
@@ -69,7 +69,7 @@ impl Controller {
 }
 
 impl Reconcile for Controller {
-    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
-        Box::pin(self.bring(key))
+    fn reconcile<'a>(&'a self, key: &'a str) -> ReconcileFuture<'a> {
+        Box::pin(self.sync(key))
     }
 }

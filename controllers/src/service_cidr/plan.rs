@@ -1,4 +1,4 @@
-//! A range of service addresses is kept until no address depends on it.
+//! A ServiceCIDR is kept until no address depends on it.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::support::networks::{Network, networks};
 use crate::support::volumes::is_deleting;
 
 pub const FINALIZER: &str = "networking.k8s.io/service-cidr-finalizer";
-/// Until then an allocator that has not heard of the end may still give out an address.
+/// Until then an allocator that has not observed the deletion may still allocate an address.
 const GRACE_SECONDS: i64 = 10;
 
 #[derive(Debug, PartialEq)]
@@ -23,16 +23,16 @@ pub enum Plan {
         seconds: i64,
     },
     /// The condition `Ready` to apply.
-    Tell(Tree),
+    SetReady(Tree),
 }
 
-/// `ranges` are all there are, `addresses` all that services hold.
+/// `ranges` are all ServiceCIDRs, `addresses` all IPAddresses of services.
 pub fn plan(range: &Tree, ranges: &[Arc<Tree>], addresses: &[Arc<Tree>], now: i64) -> Plan {
     let has_finalizer = finalizers::has(range, FINALIZER);
     if !is_deleting(range) {
         return match has_finalizer {
             false => Plan::AddFinalizer,
-            true => tell(range, ("True", "", "Kubernetes Service CIDR is ready"), now),
+            true => set_ready(range, ("True", "", "Kubernetes Service CIDR is ready"), now),
         };
     }
     if !has_finalizer {
@@ -41,7 +41,7 @@ pub fn plan(range: &Tree, ranges: &[Arc<Tree>], addresses: &[Arc<Tree>], now: i6
     if is_needed(range, ranges, addresses) {
         let message = "There are still IPAddresses referencing the ServiceCIDR, please remove them or create a new \
                        ServiceCIDR";
-        return tell(range, ("False", "Terminating", message), now);
+        return set_ready(range, ("False", "Terminating", message), now);
     }
     let since = time::parse(range.str("metadata.deletionTimestamp")).map_or(now, |time| time.seconds);
     match since + GRACE_SECONDS - now {
@@ -50,15 +50,15 @@ pub fn plan(range: &Tree, ranges: &[Arc<Tree>], addresses: &[Arc<Tree>], now: i6
     }
 }
 
-/// Ranges that go, each of which may have waited for an address.
+/// ServiceCIDRs being deleted, each of which may wait for an address.
 pub fn waiting(ranges: &[Arc<Tree>]) -> impl Iterator<Item = Key> {
     ranges.iter().filter(|range| is_deleting(range)).map(|range| key_of(range))
 }
 
-fn tell(range: &Tree, (status, reason, message): (&str, &str, &str), now: i64) -> Plan {
+fn set_ready(range: &Tree, (status, reason, message): (&str, &str, &str), now: i64) -> Plan {
     let conditions = range.list("status.conditions").iter();
     let there = conditions.filter(|condition| condition.str("type") == "Ready").any(|ready| {
-        // The server's own range is made ready by the server, in its own words.
+        // The server sets the condition of its own range, with its own message.
         ready.str("status") == status && (status == "True" || ready.str("message") == message)
     });
     if there {
@@ -73,7 +73,7 @@ fn tell(range: &Tree, (status, reason, message): (&str, &str, &str), now: i64) -
     if !reason.is_empty() {
         condition.set("reason", reason);
     }
-    Plan::Tell(tree! {
+    Plan::SetReady(tree! {
         "apiVersion" => "networking.k8s.io/v1",
         "kind" => "ServiceCIDR",
         "metadata" => tree! { "name" => range.str("metadata.name") },
@@ -81,7 +81,7 @@ fn tell(range: &Tree, (status, reason, message): (&str, &str, &str), now: i64) -
     })
 }
 
-/// Whether an address would be in no range without this one.
+/// Whether an address is in no other range.
 fn is_needed(range: &Tree, ranges: &[Arc<Tree>], addresses: &[Arc<Tree>]) -> bool {
     let others: Vec<Network> = ranges
         .iter()
@@ -123,14 +123,14 @@ mod tests {
         ranges.push(Arc::new(range.clone()));
         let addresses: Vec<Arc<Tree>> = addresses.iter().map(|name| address(name)).collect();
         let got = match plan(range, &ranges, &addresses, now) {
-            Plan::Tell(told) => told.list("status.conditions")[0].str("status").to_string(),
+            Plan::SetReady(told) => told.list("status.conditions")[0].str("status").to_string(),
             other => format!("{other:?}"),
         };
         assert_eq!(got, want);
     }
 
     #[test]
-    fn a_range_is_ready_and_protected() {
+    fn ranges_are_ready_and_protected() {
         let mut bare = range("a", "10.0.0.0/24");
         bare.child("metadata").remove("finalizers");
         check(&bare, &[], &[], 0, "AddFinalizer");
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_goes_once_nothing_depends_on_it() {
+    fn deletes_unused_ranges() {
         let range = going("a", "10.0.0.0/24");
         check(&range, &[], &["10.0.0.7"], 200, "False");
         check(&range, &[], &["10.0.1.7", "fd00::1"], 200, "RemoveFinalizer");

@@ -1,5 +1,5 @@
-//! Puts right what services hold of the cluster's addresses and node ports. Upstream's API server does this
-//! beside answering, and so does ours: it acts as the server itself, whatever controllers run.
+//! Repairs the cluster IPs and node ports of services. As in upstream, this belongs to the API server: it acts as the
+//! server itself, whichever controllers run.
 
 mod plan;
 mod ports;
@@ -13,28 +13,28 @@ use client::{Client, DeleteOptions, Index, Key, Recorder, Resource, Result, Sele
 use kinds::core::service::allocation::cluster_ips;
 
 use crate::support::networks::{Network, networks};
-use crate::support::note::Told;
+use crate::support::note::NoteRecorder;
 use crate::support::serving::SERVICES;
-use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
-use plan::{Fate, Finding, Known};
+use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
+use plan::{AddressAction, Finding, Lookups};
 
 pub use ports::start as start_ports;
 
 const ADDRESSES: Resource = Resource::new("networking.k8s.io", "v1", "ipaddresses");
 const RANGES: Resource = Resource::new("networking.k8s.io", "v1", "servicecidrs");
-/// The range that the server was started with.
+/// The ServiceCIDR of the server's flag.
 const DEFAULT_RANGE: &str = "kubernetes";
-/// Services by the name that an address's object has.
+/// Services by the names of their IPAddresses.
 const BY_ADDRESS: Index = Index { name: "clusterIP", values: address_names };
 
-/// Keys with a namespace are services, others addresses.
+/// Keys with a namespace are services, others IPAddresses.
 struct Controller {
     services: Arc<Store>,
     addresses: Arc<Store>,
     ranges: Arc<Store>,
     client: Client,
     recorder: Recorder,
-    told: Told,
+    note_recorder: NoteRecorder,
     context: Context,
 }
 
@@ -54,7 +54,7 @@ pub fn start_addresses(setup: &Setup, context: &Context) -> Option<Box<dyn Recon
         store.find(BY_ADDRESS, &change.key).iter().for_each(|service| queue.add(client::key_of(service)));
         queue.add(change.key.clone());
     });
-    // A range that comes or goes may concern any service, and that is rare.
+    // A changed ServiceCIDR may affect any service, which is rare.
     let (store, queue) = (services.store().clone(), context.queue.clone());
     ranges.on_change(move |change| {
         if change.old.is_none() || change.new.is_none() {
@@ -67,7 +67,7 @@ pub fn start_addresses(setup: &Setup, context: &Context) -> Option<Box<dyn Recon
         ranges: ranges.store().clone(),
         client: context.client.clone(),
         recorder: context.recorder.clone(),
-        told: Told::default(),
+        note_recorder: NoteRecorder::default(),
         context: context.clone(),
     }))
 }
@@ -78,9 +78,9 @@ fn address_names(service: &Tree) -> Vec<String> {
 }
 
 impl Controller {
-    async fn bring_service(&self, key: &str) -> Result<Outcome> {
+    async fn sync_service(&self, key: &str) -> Result<Outcome> {
         let Some(service) = self.services.get(key) else {
-            self.told.forget(key);
+            self.note_recorder.forget(key);
             return Ok(Outcome::Done);
         };
         let all = self.ranges.all();
@@ -88,20 +88,20 @@ impl Controller {
             return Ok(Outcome::Done);
         }
         let ranges: Vec<Network> = all.iter().flat_map(|range| networks(range)).collect();
-        let mut findings = self.look(&service, &ranges);
-        if findings.iter().any(|finding| finding.make.is_some()) {
-            findings = self.look_closely(key, &ranges).await?;
+        let mut findings = self.check_service(&service, &ranges);
+        if findings.iter().any(|finding| finding.create.is_some()) {
+            findings = self.recheck_service(key, &ranges).await?;
         }
         let notes = findings.iter().filter_map(|finding| finding.note.clone()).collect();
-        self.told.tell_all(&self.recorder, &service, notes);
-        for made in findings.iter().filter_map(|finding| finding.make.as_ref()) {
-            self.make(made).await?;
+        self.note_recorder.record_all(&self.recorder, &service, notes);
+        for made in findings.iter().filter_map(|finding| finding.create.as_ref()) {
+            self.create(made).await?;
         }
         Ok(Outcome::Done)
     }
 
-    fn look(&self, service: &Tree, ranges: &[Network]) -> Vec<Finding> {
-        let known = Known {
+    fn check_service(&self, service: &Tree, ranges: &[Network]) -> Vec<Finding> {
+        let known = Lookups {
             ranges,
             address: &|name| self.addresses.get(name),
             service: &|namespace, name| self.services.get(&format!("{namespace}/{name}")),
@@ -109,9 +109,9 @@ impl Controller {
         plan::plan_service(service, &known)
     }
 
-    /// The same once more from what the server holds: a service and its addresses change together, but
-    /// informers show the one before the other.
-    async fn look_closely(&self, key: &str, ranges: &[Network]) -> Result<Vec<Finding>> {
+    /// Checks again with data from the server: a service and its addresses change in one commit, but the informers
+    /// show them one after the other.
+    async fn recheck_service(&self, key: &str, ranges: &[Network]) -> Result<Vec<Finding>> {
         let (namespace, name) = split(key);
         let Some(service) = self.read(SERVICES.resource, namespace, name).await? else { return Ok(Vec::new()) };
         let mut addresses = BTreeMap::new();
@@ -125,12 +125,12 @@ impl Controller {
             }
             addresses.insert(name, address);
         }
-        // An address that is gone went with its service, unless that is still the same after it was looked for.
+        // A missing address was deleted with its service, unless the service is unchanged after the check.
         let after = self.read(SERVICES.resource, namespace, name).await?;
         if after.is_none_or(|after| after.str("metadata.uid") != service.str("metadata.uid")) {
             return Ok(Vec::new());
         }
-        let known = Known {
+        let known = Lookups {
             ranges,
             address: &|name| addresses.get(name).cloned(),
             service: &|namespace, name| parents.get(&*format!("{namespace}/{name}")).cloned(),
@@ -138,21 +138,23 @@ impl Controller {
         Ok(plan::plan_service(&service, &known))
     }
 
-    async fn bring_address(&self, name: &str) -> Result<Outcome> {
+    async fn sync_address(&self, name: &str) -> Result<Outcome> {
         let Some(address) = self.addresses.get(name) else { return Ok(Outcome::Done) };
         let seen = |namespace: &str, name: &str| self.services.get(&format!("{namespace}/{name}"));
         let now = self.context.now_seconds();
         match plan::plan_address(&address, &seen, now) {
-            Fate::Keep => return Ok(Outcome::Done),
-            Fate::Wait { seconds } => return Ok(Outcome::Again(Duration::from_secs(seconds.unsigned_abs()))),
-            Fate::Delete(_) => {}
+            AddressAction::Keep => return Ok(Outcome::Done),
+            AddressAction::Wait { seconds } => {
+                return Ok(Outcome::RequeueAfter(Duration::from_secs(seconds.unsigned_abs())));
+            }
+            AddressAction::Delete(_) => {}
         }
         let parent = match plan::parent(&address) {
             Some((namespace, name)) => self.read(SERVICES.resource, namespace, name).await?,
             None => None,
         };
-        if let Fate::Delete(note) = plan::plan_address(&address, &|_, _| parent.clone(), now) {
-            note.tell(&self.recorder, &address);
+        if let AddressAction::Delete(note) = plan::plan_address(&address, &|_, _| parent.clone(), now) {
+            note.record(&self.recorder, &address);
             self.delete(&address).await?;
         }
         Ok(Outcome::Done)
@@ -165,7 +167,7 @@ impl Controller {
         }
     }
 
-    async fn make(&self, object: &Tree) -> Result<()> {
+    async fn create(&self, object: &Tree) -> Result<()> {
         if let Some(old) = self.read(ADDRESSES, "", object.str("metadata.name")).await? {
             self.delete(&old).await?;
         }
@@ -181,10 +183,10 @@ impl Controller {
 }
 
 impl Reconcile for Controller {
-    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
+    fn reconcile<'a>(&'a self, key: &'a str) -> ReconcileFuture<'a> {
         match key.contains('/') {
-            true => Box::pin(self.bring_service(key)),
-            false => Box::pin(self.bring_address(key)),
+            true => Box::pin(self.sync_service(key)),
+            false => Box::pin(self.sync_address(key)),
         }
     }
 }

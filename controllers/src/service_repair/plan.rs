@@ -1,5 +1,5 @@
-//! A service and the IPAddress objects of its cluster addresses belong together: each address has an object
-//! that names the service, and each object that the server made names a service that has its address.
+//! Services and IPAddress objects match: each cluster IP has an object that refers to the service, and each object
+//! refers to a service with that IP.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,45 +14,45 @@ use crate::support::note::Note;
 const FAMILY: &str = "ipaddress.kubernetes.io/ip-family";
 const MANAGED_BY: &str = "ipaddress.kubernetes.io/managed-by";
 const MANAGER: &str = "ipallocator.k8s.io";
-/// Until then the service of an address may still be on its way, where another server writes both apart.
+/// Until then the service of an address may not be visible yet, if another server writes both separately.
 const GRACE_SECONDS: i64 = 60;
 
-/// What is known beside the object that is looked at.
-pub struct Known<'a> {
+/// The state besides the object being checked.
+pub struct Lookups<'a> {
     pub ranges: &'a [Network],
-    /// The IPAddress of a name.
+    /// Returns the IPAddress of a name.
     pub address: &'a dyn Fn(&str) -> Option<Arc<Tree>>,
-    /// The service of a namespace and name.
+    /// Returns the service of a namespace and name.
     pub service: &'a dyn Fn(&str, &str) -> Option<Arc<Tree>>,
 }
 
-/// What is wrong with an address of a service, and what helps.
+/// A problem with an address of a service, and its repair.
 #[derive(Debug, PartialEq)]
 pub struct Finding {
     pub note: Option<Note>,
-    /// The object to make, in the place of one of that name, if there is one.
-    pub make: Option<Tree>,
+    /// The object to create, replacing an existing one of that name.
+    pub create: Option<Tree>,
 }
 
-pub fn plan_service(service: &Tree, known: &Known<'_>) -> Vec<Finding> {
+pub fn plan_service(service: &Tree, known: &Lookups<'_>) -> Vec<Finding> {
     cluster_ips(service).into_iter().filter_map(|ip| judge(service, ip, known)).collect()
 }
 
-fn judge(service: &Tree, text: &str, known: &Known<'_>) -> Option<Finding> {
-    let tell =
-        |reason: &'static str, text: String| Some(Finding { note: Some(Note::warning(reason, text)), make: None });
+fn judge(service: &Tree, text: &str, known: &Lookups<'_>) -> Option<Finding> {
+    let record =
+        |reason: &'static str, text: String| Some(Finding { note: Some(Note::warning(reason, text)), create: None });
     let Some(ip) = parse_ip(text) else {
-        return tell("ClusterIPNotValid", format!("Cluster IP {text} is not a valid IP; please recreate Service"));
+        return record("ClusterIPNotValid", format!("Cluster IP {text} is not a valid IP; please recreate Service"));
     };
     let family = family(ip);
     if !known.ranges.iter().any(|range| range.holds(ip)) {
         let text =
             format!("Cluster IP [{family}]: {ip} is not within any configured Service CIDR; please recreate service");
-        return tell("ClusterIPOutOfRange", text);
+        return record("ClusterIPOutOfRange", text);
     }
     let repair = |text: Option<String>| {
         let note = text.map(|text| Note::warning("ClusterIPNotAllocated", text));
-        Some(Finding { note, make: Some(object(ip, service)) })
+        Some(Finding { note, create: Some(object(ip, service)) })
     };
     let Some(address) = (known.address)(&ip.to_string()) else {
         return repair(Some(format!("Cluster IP [{family}]: {ip} is not allocated; repairing")));
@@ -67,9 +67,9 @@ fn judge(service: &Tree, text: &str, known: &Known<'_>) -> Option<Finding> {
             Some(other) if cluster_ips(&other).contains(&text) => {
                 let text =
                     format!("Cluster IP [{family}]:{ip} was assigned to multiple services; please recreate service");
-                return tell("ClusterIPAlreadyAllocated", text);
+                return record("ClusterIPAlreadyAllocated", text);
             }
-            // Its object goes first, as one that nobody has.
+            // The IPAddress without a service is deleted first.
             Some(_) => return None,
         },
         None => return repair(Some(wrong())),
@@ -79,47 +79,47 @@ fn judge(service: &Tree, text: &str, known: &Known<'_>) -> Option<Finding> {
     if is_marked { None } else { repair(None) }
 }
 
-/// What becomes of an IPAddress.
+/// What to do with an IPAddress.
 #[derive(Debug, PartialEq)]
-pub enum Fate {
+pub enum AddressAction {
     Keep,
     Wait { seconds: i64 },
     Delete(Note),
 }
 
-/// `service` finds the one of a namespace and name.
-pub fn plan_address(address: &Tree, service: &dyn Fn(&str, &str) -> Option<Arc<Tree>>, now: i64) -> Fate {
+/// `service` returns the service of a namespace and name.
+pub fn plan_address(address: &Tree, service: &dyn Fn(&str, &str) -> Option<Arc<Tree>>, now: i64) -> AddressAction {
     let ip = address.str("metadata.name");
     if address.map("metadata.labels").str(MANAGED_BY) != MANAGER {
-        return Fate::Keep;
+        return AddressAction::Keep;
     }
     let Some((namespace, name)) = parent(address) else {
         let reference = reference(address);
         let text =
             format!("IPAddress {ip} appears to have been modified, not referencing a Service {reference}: cleaning up");
-        return Fate::Delete(Note::warning("IPAddressNotAllocated", text));
+        return AddressAction::Delete(Note::warning("IPAddressNotAllocated", text));
     };
     match service(namespace, name) {
-        Some(service) if cluster_ips(&service).contains(&ip) => Fate::Keep,
+        Some(service) if cluster_ips(&service).contains(&ip) => AddressAction::Keep,
         Some(_) => {
             let text = format!("IPAddress: {ip} for Service {namespace}/{name} has a wrong reference; cleaning up");
-            Fate::Delete(Note::warning("IPAddressWrongReference", text))
+            AddressAction::Delete(Note::warning("IPAddressWrongReference", text))
         }
         None => {
             let made = time::parse(address.str("metadata.creationTimestamp")).map_or(0, |time| time.seconds);
             match made + GRACE_SECONDS - now {
-                seconds if seconds >= 0 => Fate::Wait { seconds: seconds + 1 },
+                seconds if seconds >= 0 => AddressAction::Wait { seconds: seconds + 1 },
                 _ => {
                     let text =
                         format!("IPAddress: {ip} for Service {namespace}/{name} appears to have leaked: cleaning up");
-                    Fate::Delete(Note::warning("IPAddressNotAllocated", text))
+                    AddressAction::Delete(Note::warning("IPAddressNotAllocated", text))
                 }
             }
         }
     }
 }
 
-/// The service that an address is of, if it is a service's.
+/// The service of an IPAddress, if it belongs to one.
 pub fn parent(address: &Tree) -> Option<(&str, &str)> {
     let parent = address.at("spec.parentRef");
     let is_service = parent.str("group").is_empty() && parent.str("resource") == "services";

@@ -1,5 +1,5 @@
-//! Says which services hold node ports that they should not. Who holds which port is read from the services
-//! themselves, so that no port can leak; what other servers wrote, or wrote for another range, can still be wrong.
+//! Reports services with invalid node ports. Allocations are read from the services themselves, so that no port can
+//! leak; ports written by other servers, or for another range, can still be wrong.
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -9,9 +9,9 @@ use api::Tree;
 use client::{Index, Recorder, Store};
 use kinds::core::service::allocation::node_ports;
 
-use crate::support::note::{Note, Told};
+use crate::support::note::{Note, NoteRecorder};
 use crate::support::serving::SERVICES;
-use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
+use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 
 const BY_PORT: Index = Index { name: "nodePort", values: ports };
 
@@ -19,7 +19,7 @@ struct Controller {
     services: Arc<Store>,
     range: RangeInclusive<u16>,
     recorder: Recorder,
-    told: Told,
+    note_recorder: NoteRecorder,
 }
 
 pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
@@ -36,7 +36,7 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
         services: services.store().clone(),
         range: context.options.service_node_ports.clone(),
         recorder: context.recorder.clone(),
-        told: Told::default(),
+        note_recorder: NoteRecorder::default(),
     }))
 }
 
@@ -45,7 +45,7 @@ fn ports(service: &Tree) -> Vec<String> {
     numbers.into_iter().map(|number| number.to_string()).collect()
 }
 
-/// What is wrong with the ports of a service; `first` is the key of the first that holds a port.
+/// The problems with the ports of a service; `first` returns the key of the first service with a port.
 fn plan(service: &Tree, range: &RangeInclusive<u16>, first: impl Fn(&str) -> Option<client::Key>) -> Vec<Note> {
     let own = client::key_of(service);
     let judge = |port: String| {
@@ -63,12 +63,12 @@ fn plan(service: &Tree, range: &RangeInclusive<u16>, first: impl Fn(&str) -> Opt
 }
 
 impl Reconcile for Controller {
-    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
+    fn reconcile<'a>(&'a self, key: &'a str) -> ReconcileFuture<'a> {
         let first = |port: &str| self.services.find(BY_PORT, port).iter().map(|service| client::key_of(service)).min();
         match self.services.get(key) {
-            None => self.told.forget(key),
+            None => self.note_recorder.forget(key),
             Some(service) => {
-                self.told.tell_all(&self.recorder, &service, plan(&service, &self.range, first));
+                self.note_recorder.record_all(&self.recorder, &service, plan(&service, &self.range, first));
             }
         }
         Box::pin(std::future::ready(Ok(Outcome::Done)))
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_port_outside_the_range_or_of_another_is_told() {
+    fn reports_invalid_and_duplicate_ports() {
         let check = |ports: &[i64], holder: &str, want: &[Note]| {
             let port = |number: &i64| tree! { "protocol" => "TCP", "nodePort" => *number };
             let ports: Vec<Tree> = ports.iter().map(port).collect();

@@ -1,17 +1,17 @@
-//! The claims of a StatefulSet's pods: they are made before the pod, and outlive it unless the set's policy
-//! says otherwise. Who shall take a claim along is written into its owner references.
+//! The claims of a StatefulSet's pods: created before the pod, and retained after it unless the retention policy says
+//! otherwise. Owner references decide with what a claim is deleted.
 
 use api::{Tree, tree};
 
 use super::pod;
 use crate::support::owner;
 
-/// The claims that the pod of an ordinal needs.
+/// The claims of the pod with an ordinal.
 pub fn of_pod(set: &Tree, ordinal: i64) -> Vec<Tree> {
-    set.list("spec.volumeClaimTemplates").iter().map(|template| make(set, template, ordinal)).collect()
+    set.list("spec.volumeClaimTemplates").iter().map(|template| build(set, template, ordinal)).collect()
 }
 
-fn make(set: &Tree, template: &Tree, ordinal: i64) -> Tree {
+fn build(set: &Tree, template: &Tree, ordinal: i64) -> Tree {
     let name = template.str("metadata.name");
     let mut metadata = template.at("metadata").clone();
     metadata.set("name", pod::claim_name(set, name, ordinal));
@@ -35,8 +35,8 @@ fn deletes(set: &Tree, when: &str) -> bool {
     set.map("spec.persistentVolumeClaimRetentionPolicy").str(when) == "Delete"
 }
 
-/// The claim with the owner references that the policy asks for, where it has others. A claim that somebody
-/// else controls is theirs.
+/// The claim with the owner references of the retention policy; None if they are correct or another controller owns
+/// the claim.
 pub fn corrected(set: &Tree, pod: &Tree, claim: &Tree) -> Option<Tree> {
     let ordinal = pod::ordinal(pod)?;
     let uids = [set.str("metadata.uid"), pod.str("metadata.uid")];
@@ -66,13 +66,13 @@ pub fn corrected(set: &Tree, pod: &Tree, claim: &Tree) -> Option<Tree> {
     })
 }
 
-/// A claim that an earlier pod of this name takes along: the new pod waits until it is gone.
+/// Whether a claim is deleted with an earlier pod of this name: the new pod waits until it is gone.
 pub fn is_stale(claim: &Tree, pod_name: &str) -> bool {
     let is_of_pod = |reference: &Tree| reference.str("kind") == "Pod" && reference.str("name") == pod_name;
     claim.list("metadata.ownerReferences").iter().any(is_of_pod)
 }
 
-/// The names of the sets that a claim may be of: its name is made of a template's, a set's and an ordinal.
+/// The possible StatefulSet names of a claim: its name consists of a template, a set and an ordinal.
 pub fn sets_of(claim: &str) -> Vec<&str> {
     let Some((rest, _)) = pod::parent_and_ordinal(claim) else { return Vec::new() };
     rest.match_indices('-').map(|(at, _)| &rest[at + 1..]).collect()

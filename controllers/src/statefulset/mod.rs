@@ -1,4 +1,4 @@
-//! Keeps the pods of a StatefulSet: each with its name, its claims and its place in the order.
+//! Maintains the pods of a StatefulSet with stable names, claims and order.
 
 mod claim;
 mod plan;
@@ -11,8 +11,8 @@ use api::time::Timestamp;
 use client::{Client, Clock, DeleteOptions, Error, Recorder, Resource, Result, Selection, Store, index};
 
 use crate::support::family::{self, Parent};
-use crate::support::{PODS, batch, hash, history, owner, pods, said, status, unless_going};
-use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
+use crate::support::{PODS, batch, hash, history, owner, pods, status, unless_going};
+use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 use plan::{Action, Newest, Observed, Revision};
 
 const SETS: Resource = Resource::new("apps", "v1", "statefulsets");
@@ -39,7 +39,7 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     sets.on_change(move |change| queue.add(change.key.clone()));
     PARENT.follow(&pods, sets.store(), &context.queue);
     revisions.index_by(index::CONTROLLER).index_by(family::ORPHANS);
-    // A pod may wait until an old claim is gone.
+    // A pod may wait until an old claim is deleted.
     let (queue, known) = (context.queue.clone(), sets.store().clone());
     claims.on_change(move |change| {
         let (namespace, name) = client::split(&change.key);
@@ -58,7 +58,7 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
 }
 
 impl Controller {
-    async fn bring(&self, key: &str) -> Result<Outcome> {
+    async fn sync(&self, key: &str) -> Result<Outcome> {
         let Some(set) = self.sets.get(key) else { return Ok(Outcome::Done) };
         let mut revisions = self.claim_revisions(&set).await?;
         let mut pods = self.claim_pods(&set).await?;
@@ -67,13 +67,13 @@ impl Controller {
         let current = named(set.str("status.currentRevision")).unwrap_or(&update).clone();
         let now = self.clock.now();
         let phases = self.decide(&set, &pods, [&current, &update], now);
-        let result = self.carry_out(&set, phases, &mut pods).await;
+        let result = self.execute(&set, phases, &mut pods).await;
         let names = [current.str("metadata.name"), update.str("metadata.name")];
         status::write(&self.client, SETS, &set, plan::status(&set, &pods, names, collisions, now)).await?;
         result?;
         revisions.retain(|revision| !names.contains(&revision.str("metadata.name")));
         self.truncate(&set, &revisions, &pods).await?;
-        Ok(plan::next_available(&set, &pods, now).map_or(Outcome::Done, Outcome::Again))
+        Ok(plan::next_available(&set, &pods, now).map_or(Outcome::Done, Outcome::RequeueAfter))
     }
 
     fn decide(&self, set: &Tree, pods: &[Arc<Tree>], revisions: [&Tree; 2], now: Timestamp) -> plan::Phases {
@@ -92,18 +92,18 @@ impl Controller {
         let mut candidates = family::candidates(&self.pods, set);
         candidates.retain(|candidate| pod::is_member(set, candidate));
         let claim = owner::claim(set, &family::label_selector(set), candidates);
-        owner::carry_out(&self.client, SETS, set, PODS.resource, claim).await
+        owner::execute(&self.client, SETS, set, PODS.resource, claim).await
     }
 
     async fn claim_revisions(&self, set: &Tree) -> Result<Vec<Arc<Tree>>> {
         let mut claim = owner::claim(set, &family::label_selector(set), family::candidates(&self.revisions, set));
         claim.release.clear();
-        let mut revisions = owner::carry_out(&self.client, SETS, set, REVISIONS, claim).await?;
+        let mut revisions = owner::execute(&self.client, SETS, set, REVISIONS, claim).await?;
         history::sort(&mut revisions);
         Ok(revisions)
     }
 
-    /// The revision of the set's template, made where there is none, and how many names were taken.
+    /// The revision of the current template, created if missing, and the collision count.
     async fn newest_revision(&self, set: &Tree, revisions: &[Arc<Tree>]) -> Result<(Arc<Tree>, i64)> {
         let mut collisions = set.int("status.collisionCount").unwrap_or_default();
         let namespace = set.str("metadata.namespace");
@@ -118,7 +118,7 @@ impl Controller {
         };
         let data = history::data(set.at("spec.template"));
         loop {
-            let revision = history::make(set, number, HASH, &hash::of_revision(&data, collisions));
+            let revision = history::build(set, number, HASH, &hash::of_revision(&data, collisions));
             match self.client.create(REVISIONS, namespace, &revision).await {
                 Err(error) if error.is_already_exists() => {
                     let there = self.client.get(REVISIONS, namespace, revision.str("metadata.name")).await?;
@@ -144,8 +144,8 @@ impl Controller {
         Ok(())
     }
 
-    /// One phase after the other; `pods` become what is there afterwards.
-    async fn carry_out(&self, set: &Tree, phases: plan::Phases, pods: &mut Vec<Arc<Tree>>) -> Result<()> {
+    /// Executes the phases in order; `pods` is updated to the result.
+    async fn execute(&self, set: &Tree, phases: plan::Phases, pods: &mut Vec<Arc<Tree>>) -> Result<()> {
         for phase in phases {
             let done = stdx::sync::Mutex::new(Vec::new());
             let act = |at: usize| {
@@ -171,7 +171,7 @@ impl Controller {
                 self.create_claims(set, pod, claims).await?;
                 let made = self.client.create(PODS.resource, namespace, pod).await;
                 if !made.as_ref().is_err_and(Error::is_already_exists) {
-                    self.tell(set, "Create", pod.str("metadata.name"), made.as_ref().err());
+                    self.record_event(set, "Create", pod.str("metadata.name"), made.as_ref().err());
                 }
                 made.map(Change::Came)
             }
@@ -182,7 +182,7 @@ impl Controller {
             Action::Update(pod) => {
                 let name = pod.str("metadata.name");
                 let updated = self.client.update(PODS.resource, namespace, name, pod).await;
-                self.tell(set, "Update", name, updated.as_ref().err());
+                self.record_event(set, "Update", name, updated.as_ref().err());
                 updated.map(Change::Came)
             }
             Action::UpdateClaim(claim) => {
@@ -190,7 +190,7 @@ impl Controller {
                 self.client.update(CLAIMS, namespace, name, claim).await.map(|_| Change::Nothing)
             }
             Action::Refuse { pod, message } => {
-                self.tell(set, "Create", pod, Some(&Error::Failed(message.clone())));
+                self.record_event(set, "Create", pod, Some(&Error::Failed(message.clone())));
                 Ok(Change::Nothing)
             }
         }
@@ -202,7 +202,7 @@ impl Controller {
         match self.client.delete(PODS.resource, namespace, name, DeleteOptions::of(pod)).await {
             Err(error) if error.is_not_found() => Ok(gone()),
             result => {
-                self.tell(set, "Delete", name, result.as_ref().err());
+                self.record_event(set, "Delete", name, result.as_ref().err());
                 result.map(|left| if pods::is_ending(&left) { Change::Came(left) } else { gone() })
             }
         }
@@ -219,11 +219,11 @@ impl Controller {
                 }
                 Err(error) if error.is_already_exists() => {}
                 Err(error) => {
-                    let text = said(&error);
+                    let text = error.message();
                     let what = format!("Create Claim {name} for Pod {pod_name} in StatefulSet {set_name}");
                     self.recorder.warning(set, "FailedCreate", format!("{what} failed error: {text}"));
                     let error = Error::Failed(format!("failed to create PVC {name}: {text}"));
-                    self.tell(set, "Create", pod_name, Some(&error));
+                    self.record_event(set, "Create", pod_name, Some(&error));
                     return Err(error);
                 }
             }
@@ -231,24 +231,24 @@ impl Controller {
         Ok(())
     }
 
-    fn tell(&self, set: &Tree, verb: &str, pod: &str, error: Option<&Error>) {
+    fn record_event(&self, set: &Tree, verb: &str, pod: &str, error: Option<&Error>) {
         let what = format!("{verb} Pod {pod} in StatefulSet {}", set.str("metadata.name"));
         match error {
             None => self.recorder.normal(set, &format!("Successful{verb}"), format!("{what} successful")),
             Some(error) => {
-                let message = format!("{what} failed error: {}", said(error));
+                let message = format!("{what} failed error: {}", error.message());
                 self.recorder.warning(set, &format!("Failed{verb}"), message);
             }
         }
     }
 }
 
-/// What an action did to the pods that there are.
+/// The effect of an action on the observed pods.
 enum Change {
     Nothing,
-    /// A pod is there, or is there in another state.
+    /// A pod was created or changed.
     Came(Tree),
-    /// The pod of this uid is not.
+    /// The pod with this uid was deleted.
     Went(String),
 }
 
@@ -267,7 +267,7 @@ impl Change {
 }
 
 impl Reconcile for Controller {
-    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
-        Box::pin(async { unless_going(self.bring(key).await) })
+    fn reconcile<'a>(&'a self, key: &'a str) -> ReconcileFuture<'a> {
+        Box::pin(async { unless_going(self.sync(key).await) })
     }
 }

@@ -1,5 +1,5 @@
-//! What a StatefulSet needs next. Ordinals come one after the other and go in the reverse order, each waiting
-//! until the one before it is available; a set whose pods are managed in parallel does not wait.
+//! Plans a StatefulSet. Ordinals are created in order and deleted in reverse order, each waiting for its predecessor
+//! to be available; parallel pod management does not wait.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::support::pods::is_terminating;
 use crate::support::share::{self, Round};
 use crate::support::{history, pods};
 
-/// A template that the set has, or had.
+/// A current or former template of the set.
 pub struct Revision {
     pub name: String,
     pub template: Tree,
@@ -26,11 +26,11 @@ impl Revision {
 
 pub struct Observed<'a> {
     pub set: &'a Tree,
-    /// The set's own.
+    /// The pods controlled by the set.
     pub pods: &'a [Arc<Tree>],
-    /// Finds a claim by its name.
+    /// Returns a claim by name.
     pub claim: &'a dyn Fn(&str) -> Option<Arc<Tree>>,
-    /// The revision that all pods had, and the one that they are to have.
+    /// The revision of the current pods, and the one they are updated to.
     pub current: Revision,
     pub update: Revision,
     pub now: Timestamp,
@@ -38,7 +38,7 @@ pub struct Observed<'a> {
 
 #[derive(Debug, PartialEq)]
 pub enum Action {
-    /// Makes the claims, then the pod.
+    /// Create the claims, then the pod.
     Create {
         pod: Tree,
         claims: Vec<Tree>,
@@ -50,17 +50,17 @@ pub enum Action {
     Delete(Arc<Tree>),
     Update(Tree),
     UpdateClaim(Tree),
-    /// Says why a pod cannot be made yet.
+    /// Report why a pod cannot be created yet.
     Refuse {
         pod: String,
         message: String,
     },
 }
 
-/// What to do, in phases: the actions of one do not depend on each other.
+/// Phases of independent actions.
 pub type Phases = Vec<Vec<Action>>;
 
-/// What one pod needs, and whether those after it have to wait.
+/// The actions for one pod, and whether later pods must wait.
 #[derive(Default)]
 struct Step {
     actions: Vec<Action>,
@@ -81,7 +81,7 @@ pub fn plan(observed: &Observed<'_>) -> Phases {
     let in_order = set.str("spec.podManagementPolicy") != "Parallel";
     let (replicas, condemned) = observed.split();
     let first_unavailable = observed.first_unavailable(&replicas, &condemned);
-    // Each is looked at only once those before it have been: what blocks saves the look at the rest.
+    // Iterators are lazy: nothing after a blocking step is evaluated.
     let steps: [Box<dyn Iterator<Item = Step> + '_>; 3] = [
         Box::new(replicas.iter().map(|(ordinal, there)| observed.keep(*ordinal, there.as_ref(), in_order))),
         Box::new(condemned.iter().map(|there| observed.release_claims(there))),
@@ -99,7 +99,7 @@ pub fn plan(observed: &Observed<'_>) -> Phases {
     phases
 }
 
-/// The actions of steps, up to the one that those after it have to wait for.
+/// The actions of the steps up to the first one that blocks.
 fn gather(steps: impl Iterator<Item = Step>, in_order: bool) -> (Vec<Action>, bool) {
     let mut actions = Vec::new();
     for step in steps {
@@ -114,7 +114,7 @@ fn gather(steps: impl Iterator<Item = Step>, in_order: bool) -> (Vec<Action>, bo
 type Replica = (i64, Option<Arc<Tree>>);
 
 impl Observed<'_> {
-    /// The pods that are wanted, in their order, and those that are too many, the last first.
+    /// The desired pods in order, and the surplus ones in reverse order.
     fn split(&self) -> (Vec<Replica>, Vec<Arc<Tree>>) {
         let start = pod::start(self.set);
         let count = self.set.int("spec.replicas").unwrap_or_default();
@@ -148,9 +148,9 @@ impl Observed<'_> {
         !self.is_available(there) || is_terminating(there)
     }
 
-    /// Makes a pod that is missing, and keeps one that is there as it should be.
+    /// Creates a missing pod, or corrects an existing one.
     fn keep(&self, ordinal: i64, there: Option<&Arc<Tree>>, in_order: bool) -> Step {
-        let Some(there) = there else { return Step::wait(self.make(ordinal)) };
+        let Some(there) = there else { return Step::wait(self.create(ordinal)) };
         if pods::is_terminal(there) {
             let delete = (!is_terminating(there)).then(|| Action::Delete(there.clone()));
             return Step::wait(delete.into_iter().collect());
@@ -170,7 +170,7 @@ impl Observed<'_> {
         Step { actions, blocks: false }
     }
 
-    fn make(&self, ordinal: i64) -> Vec<Action> {
+    fn create(&self, ordinal: i64) -> Vec<Action> {
         let name = format!("{}-{ordinal}", self.set.str("metadata.name"));
         let claims = claim::of_pod(self.set, ordinal);
         let there: Vec<Arc<Tree>> =
@@ -183,11 +183,11 @@ impl Observed<'_> {
             return vec![Action::Refuse { pod: name, message }];
         }
         let revision = if self.wants_current(ordinal) { &self.current } else { &self.update };
-        let pod = pod::make(self.set, &revision.template, &revision.name, ordinal);
+        let pod = pod::build(self.set, &revision.template, &revision.name, ordinal);
         vec![Action::Create { pod, claims: self.missing_claims(ordinal) }]
     }
 
-    /// Ordinals below the partition stay what they were.
+    /// Ordinals below the partition keep the current revision.
     fn wants_current(&self, ordinal: i64) -> bool {
         self.set.str("spec.updateStrategy.type") == "RollingUpdate" && ordinal < pod::start(self.set) + self.partition()
     }
@@ -213,7 +213,8 @@ impl Observed<'_> {
         Step { actions: self.corrected_claims(condemned), blocks: false }
     }
 
-    /// The last goes first, and only one that is well, or the one that is to blame that nothing is.
+    /// Deletes surplus pods in reverse order, only while all are available, except for the first unavailable pod
+    /// itself.
     fn condemn(&self, condemned: &Arc<Tree>, first_unavailable: Option<&Arc<Tree>>, in_order: bool) -> Step {
         if is_terminating(condemned) {
             return Step::wait(Vec::new());
@@ -225,9 +226,8 @@ impl Observed<'_> {
         Step::wait(vec![Action::Delete(condemned.clone())])
     }
 
-    /// Deletes pods with another revision, the last first, so that no more than allowed are unavailable. One
-    /// that is unavailable already is no loss, but those that are on their way are waited for: a bad template
-    /// stops at the first pod that it spoils.
+    /// Deletes outdated pods in reverse order within maxUnavailable. Unavailable pods are replaced at once, but pods
+    /// that are starting are waited for: a broken template stops at the first pod.
     fn roll(&self, replicas: &[Replica]) -> Vec<Action> {
         if self.set.str("spec.updateStrategy.type") != "RollingUpdate" {
             return Vec::new();
@@ -304,22 +304,22 @@ pub fn status(set: &Tree, pods: &[Arc<Tree>], revisions: [&str; 2], collisions: 
     status
 }
 
-/// When the next pod that is ready will have been so for long enough.
+/// When the next ready pod becomes available.
 pub fn next_available(set: &Tree, pods: &[Arc<Tree>], now: Timestamp) -> Option<Duration> {
     let min_ready = set.int("spec.minReadySeconds").unwrap_or_default();
     pods::next_available(pods, min_ready, now.seconds)
 }
 
-/// What has to happen to the revisions, so that the newest is the set's template.
+/// The change that makes the newest revision match the template.
 #[derive(Debug, PartialEq)]
 pub enum Newest {
     Keep(Arc<Tree>),
     Renumber(Tree),
-    /// With this number.
+    /// With this revision number.
     Create(i64),
 }
 
-/// The revisions come sorted.
+/// `revisions` are sorted.
 pub fn newest(set: &Tree, revisions: &[Arc<Tree>]) -> Newest {
     let template = set.at("spec.template");
     let next = revisions.last().map(|last| history::number(last)).unwrap_or_default() + 1;

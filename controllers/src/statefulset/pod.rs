@@ -1,4 +1,4 @@
-//! The pods of a StatefulSet: each has an ordinal, a name that stays, and claims of its own.
+//! Builds the pods of a StatefulSet: each has an ordinal, a stable name, and its own claims.
 
 use api::{Tree, tree};
 
@@ -8,7 +8,7 @@ pub const REVISION: &str = "controller-revision-hash";
 const POD_NAME: &str = "statefulset.kubernetes.io/pod-name";
 const POD_INDEX: &str = "apps.kubernetes.io/pod-index";
 
-/// The name of the set and the ordinal that a pod's name is made of.
+/// The set name and ordinal of a pod name.
 pub fn parent_and_ordinal(name: &str) -> Option<(&str, i64)> {
     let (parent, ordinal) = name.rsplit_once('-')?;
     let is_number = !ordinal.is_empty() && ordinal.bytes().all(|byte| byte.is_ascii_digit());
@@ -37,8 +37,8 @@ pub fn is_in_range(set: &Tree, ordinal: i64) -> bool {
     (start(set)..start(set) + replicas).contains(&ordinal)
 }
 
-/// The pod of an ordinal, with a template and the name of its revision.
-pub fn make(set: &Tree, template: &Tree, revision: &str, ordinal: i64) -> Tree {
+/// The pod of an ordinal, with a template and its revision name.
+pub fn build(set: &Tree, template: &Tree, revision: &str, ordinal: i64) -> Tree {
     let mut pod = pods::from_template(template, set);
     let name = format!("{}-{ordinal}", set.str("metadata.name"));
     pod.child("metadata").set("name", name.as_str());
@@ -57,7 +57,7 @@ fn identify(pod: &mut Tree, name: &str, ordinal: i64) {
     labels.set(POD_INDEX, ordinal.to_string());
 }
 
-/// Volumes with the names of claim templates are those claims.
+/// Volumes named like claim templates refer to those claims.
 fn mount(set: &Tree, pod: &mut Tree, ordinal: i64) {
     let names: Vec<&str> =
         set.list("spec.volumeClaimTemplates").iter().map(|claim| claim.str("metadata.name")).collect();
@@ -73,7 +73,7 @@ fn mount(set: &Tree, pod: &mut Tree, ordinal: i64) {
     }
 }
 
-/// The pod with its labels and volumes as they must be, where they are not.
+/// The pod with correct labels and volumes; None if they are correct.
 pub fn corrected(set: &Tree, pod: &Tree) -> Option<Tree> {
     let ordinal = ordinal(pod)?;
     let name = pod.str("metadata.name").to_string();

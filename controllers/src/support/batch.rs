@@ -1,4 +1,4 @@
-//! Many writes at a time, few enough not to flood, and no more once they fail.
+//! Runs many requests with limited concurrency, and stops early when they fail.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -6,11 +6,11 @@ use std::task::Poll;
 
 use client::{Error, Result};
 
-/// So many requests of one piece of work are under way at a time.
+/// The maximum number of concurrent requests of one caller.
 const UNDER_WAY: usize = 32;
 
-/// Does all, some at a time; the results in the order of the work. It stays in the task that asks, so
-/// that what is written counts as its own.
+/// Runs all futures with limited concurrency; results are in input order. Everything runs in the calling task, so
+/// that its writes are recorded as the caller's.
 pub async fn bounded<F: Future>(work: impl IntoIterator<Item = F>) -> Vec<F::Output> {
     let mut work = work.into_iter().enumerate();
     let mut running: Vec<(usize, Pin<Box<F>>)> = Vec::new();
@@ -40,8 +40,8 @@ pub async fn bounded<F: Future>(work: impl IntoIterator<Item = F>) -> Vec<F::Out
     done.into_iter().flatten().collect()
 }
 
-/// Does something `count` times: once, then twice as often each time, until one fails. How many succeeded,
-/// and the first failure: a thousand pods that a quota refuses cost one request.
+/// Calls `act` `count` times in batches of doubling size until one fails. Returns the number of successes and the
+/// first error: a thousand pods that a quota rejects cost one request.
 pub async fn slow_start<F, T>(count: usize, mut act: impl FnMut(usize) -> F) -> (usize, Option<Error>)
 where
     F: Future<Output = Result<T>>,
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn all_is_done_some_at_a_time() {
+    async fn runs_all_with_limited_concurrency() {
         let (now, most) = (Cell::new(0), Cell::new(0));
         let act = |at: u64| {
             let (now, most) = (&now, &most);
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_doubles_until_something_fails() {
+    async fn batches_double_until_a_failure() {
         let check = async |count: usize, fails_at: usize, want: (usize, bool), tried: usize| {
             let tries = Cell::new(0);
             let result = slow_start(count, |at| {

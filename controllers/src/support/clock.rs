@@ -1,10 +1,10 @@
-//! Times of the API and the clock.
+//! Conversions between API times and the clock.
 
 use std::time::Duration;
 
 use api::time::Timestamp;
 
-/// The time from `now` to a second of the clock; None where that has come.
+/// The duration from `now` to a Unix time; None if it has passed.
 pub fn until(now: Timestamp, seconds: i64) -> Option<Duration> {
     let whole = u64::try_from(seconds.saturating_sub(now.seconds)).ok()?;
     Duration::from_secs(whole).checked_sub(Duration::from_nanos(now.nanos.into())).filter(|left| !left.is_zero())
@@ -15,7 +15,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_come_has_come() {
+    fn past_times_are_none() {
         let now = Timestamp { seconds: 10, nanos: 500_000_000 };
         assert_eq!(until(now, 9), None);
         assert_eq!(until(now, 10), None);

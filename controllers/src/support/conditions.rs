@@ -1,8 +1,8 @@
-//! Conditions of a status: at most one of a type.
+//! Status conditions: at most one of each type.
 
 use api::Tree;
 
-/// The condition of a type, of an object.
+/// The condition of a type.
 pub fn get<'a>(object: &'a Tree, kind: &str) -> Option<&'a Tree> {
     object.list("status.conditions").iter().find(|condition| condition.str("type") == kind)
 }
@@ -12,8 +12,8 @@ pub fn is_true(object: &Tree, kind: &str) -> bool {
     get(object, kind).is_some_and(|condition| condition.str("status") == "True")
 }
 
-/// Sets a condition of a status at the end of the list, as workloads do: nothing changes where status and
-/// reason are the same, and where the status is, the time of its transition stays.
+/// Appends a condition, as workloads do: nothing changes if status and reason are equal, and the transition time is
+/// kept if the status is.
 pub fn set(status: &mut Tree, mut condition: Tree) {
     let kind = condition.str("type").to_string();
     let conditions = status.list_entry("conditions");
@@ -30,8 +30,8 @@ pub fn set(status: &mut Tree, mut condition: Tree) {
     conditions.push(condition);
 }
 
-/// Sets a condition in its place, as meta/v1 conditions are: text and reason follow, the time of the
-/// transition only with the status. Whether something changed.
+/// Updates a condition in place, as meta/v1 does: message and reason are updated, the transition time only with the
+/// status. Returns whether something changed.
 pub fn set_in_place(status: &mut Tree, mut condition: Tree) -> bool {
     let kind = condition.str("type").to_string();
     let conditions = status.list_entry("conditions");
@@ -47,7 +47,7 @@ pub fn set_in_place(status: &mut Tree, mut condition: Tree) -> bool {
     changed
 }
 
-/// Whether there was one.
+/// Returns whether there was one.
 pub fn remove(status: &mut Tree, kind: &str) -> bool {
     let Some(Tree::List(conditions)) = status.get_mut("conditions") else { return false };
     let before = conditions.len();
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn transitions_have_their_times() {
+    fn transition_time_follows_the_status() {
         let mut status = tree! {};
         set(&mut status, condition("A", "True", "x", "1"));
         set(&mut status, condition("B", "True", "x", "1"));

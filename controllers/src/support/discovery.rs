@@ -1,5 +1,4 @@
-//! What the server serves, read from the aggregated discovery documents: of each group's resources the
-//! version that the group prefers.
+//! The served resources from aggregated discovery, in the preferred version of each group.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +9,7 @@ use client::{Client, Resource, Result};
 const ACCEPT: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 const PATHS: [&str; 2] = ["/api", "/apis"];
 
-/// A resource that is served.
+/// A served resource.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Served {
     pub group: Str,
@@ -30,7 +29,7 @@ impl Served {
         Resource::named(&self.group, &self.version, &self.plural)
     }
 
-    /// As upstream prints it: the group's slash stands there even for the core group.
+    /// `GROUP/VERSION` as upstream prints it: with a slash even for the core group.
     pub fn slashed(&self) -> String {
         format!("{}/{}", self.group, self.version)
     }
@@ -38,14 +37,14 @@ impl Served {
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Discovery {
-    /// In the order of group and name.
+    /// Sorted by group and name.
     pub resources: Vec<Served>,
-    /// `GROUP/VERSION` of those whose server did not answer, so that what they serve is not known.
+    /// `GROUP/VERSION` of API services that did not respond, whose resources are unknown.
     pub stale: Vec<String>,
 }
 
-/// Asks the server.
-pub async fn ask(client: &Client) -> Result<Discovery> {
+/// Reads the discovery documents.
+pub async fn fetch(client: &Client) -> Result<Discovery> {
     let mut documents = Vec::new();
     for path in PATHS {
         documents.push(client.get_path(path, ACCEPT).await?);
@@ -71,7 +70,7 @@ impl Discovery {
                 self.stale.push(format!("{name}/{}", version.str("version")));
             }
             for resource in version.list("resources") {
-                // The versions come in the order in which the group prefers them.
+                // Versions are in the group's order of preference.
                 if seen.insert(resource.str("resource")) {
                     self.resources.push(read_resource(name, version.str("version"), resource));
                 }
@@ -79,12 +78,12 @@ impl Discovery {
         }
     }
 
-    /// Whether something of a group is not known.
+    /// Whether resources of a group are unknown.
     pub fn is_stale(&self, group: &str) -> bool {
         self.stale.iter().any(|stale| stale.split_once('/').is_some_and(|(name, _)| name == group))
     }
 
-    /// Which resource holds a kind of a group.
+    /// The resource of a kind.
     pub fn of_kind(&self, group: &str, kind: &str) -> Option<&Served> {
         self.resources.iter().find(|served| served.group == group && served.kind == kind)
     }
@@ -114,7 +113,7 @@ mod tests {
                 {"resource":"olds","responseKind":{"kind":"Old"},"scope":"Cluster","verbs":["list"]}]}]}]}"#;
 
     #[test]
-    fn of_two_versions_the_preferred_one_is_taken() {
+    fn uses_the_preferred_version() {
         let core = r#"{"items":[{"metadata":{},"versions":[{"version":"v1","resources":[
             {"resource":"pods","responseKind":{"kind":"Pod"},"scope":"Namespaced","verbs":["delete"]}]}]}]}"#;
         let read = |text: &str| api::json::decode(text.as_bytes()).expect("JSON");

@@ -1,4 +1,4 @@
-//! Children and the objects that control them: whom a change concerns, and what may belong to whom.
+//! Children and their controlling owners: which owners a change affects, and which objects may belong to an owner.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use client::{Change, Informer, Key, Queue, Store};
 
 use super::owner;
 
-/// What nobody controls, by namespace.
+/// Objects without a controller, by namespace.
 pub const ORPHANS: Index = Index { name: "orphans", values: orphans };
 
 fn orphans(object: &Tree) -> Vec<String> {
@@ -21,12 +21,12 @@ fn orphans(object: &Tree) -> Vec<String> {
 #[derive(Clone, Copy)]
 pub struct Parent {
     pub kind: &'static str,
-    /// Whom an object of this kind chooses.
+    /// The selector of an object of this kind.
     pub selector: fn(&Tree) -> Selector,
 }
 
 impl Parent {
-    /// Puts parents into the queue when one of their children changes, or one that they may adopt.
+    /// Queues parents when one of their children changes, or one that they may adopt.
     pub fn follow(self, children: &Informer, parents: &Arc<Store>, queue: &Arc<Queue>) {
         children.index_by(index::CONTROLLER).index_by(ORPHANS);
         let (parents, queue) = (parents.clone(), queue.clone());
@@ -52,7 +52,7 @@ impl Parent {
     }
 }
 
-/// A child that nobody controls, if that or its labels are news.
+/// The child, if it has just become an orphan or its labels have changed.
 fn newly_orphaned(change: &Change) -> Option<&Tree> {
     let new = change.new.as_deref().filter(|new| owner::controller_of(new).is_none())?;
     let is_known = change.old.as_deref().is_some_and(|old| {
@@ -68,7 +68,7 @@ pub fn candidates(children: &Store, owner: &Tree) -> Vec<Arc<Tree>> {
     found
 }
 
-/// The selector of most kinds; one that cannot be read chooses nothing.
+/// The selector of most kinds; an invalid one matches nothing.
 pub fn label_selector(object: &Tree) -> Selector {
     Selector::from_object(object.at("spec.selector")).unwrap_or_else(|_| Selector::nothing())
 }

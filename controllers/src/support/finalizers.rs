@@ -1,4 +1,4 @@
-//! A finalizer that keeps an object for as long as it is needed.
+//! Finalizers that protect objects in use.
 
 use api::Tree;
 use client::{Client, Resource, Result};
@@ -20,8 +20,8 @@ pub fn remove(object: &mut Tree, finalizer: &str) {
     object.child("metadata").list_entry("finalizers").retain(|other| other.as_str() != Some(finalizer));
 }
 
-/// The object with its finalizers as they should be: there while it lives or is used, gone once it is
-/// neither. None where they are so already. Whether it is used is asked only where it matters.
+/// The object with the finalizer added while it is not deleted, and removed once it is deleted and unused. None if
+/// nothing changes. `is_used` is only called if it matters.
 pub fn protect(object: &Tree, finalizer: &str, is_used: impl FnOnce() -> bool) -> Option<Tree> {
     let mut changed = object.clone();
     match (is_deleting(object), has(object, finalizer)) {
@@ -32,7 +32,7 @@ pub fn protect(object: &Tree, finalizer: &str, is_used: impl FnOnce() -> bool) -
     Some(changed)
 }
 
-/// Writes an object whose finalizers have changed; one that is gone needs none.
+/// Writes an object with changed finalizers; a deleted one needs none.
 pub async fn write(client: &Client, resource: Resource, object: &Tree) -> Result<Outcome> {
     let (namespace, name) = (object.str("metadata.namespace"), object.str("metadata.name"));
     match client.update(resource, namespace, name, object).await {
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_object_is_kept_while_it_is_used() {
+    fn protects_objects_in_use() {
         let check = |deleting: bool, finalizers: Tree, used: bool, want: Option<&[&str]>| {
             let mut object = tree! { "metadata" => tree! { "finalizers" => finalizers } };
             if deleting {

@@ -1,15 +1,15 @@
-//! Short names for templates, spelled as upstream spells them.
+//! Hashes for the names of templates, in upstream's alphabet.
 
 use api::{Tree, json};
 
-/// No vowels, so that no word is spelled by chance.
+/// No vowels, so that no words are formed.
 const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 const OFFSET: u32 = 0x811c_9dc5;
 const PRIME: u32 = 0x0100_0193;
 
-/// The hash that names the ReplicaSet or the revision of a pod template. It is stable, and another for each
-/// number of collisions that were seen. Upstream hashes a dump of Go's memory, which nobody else can make:
-/// whoever looks for a template compares templates, never hashes.
+/// The hash in the name of a ReplicaSet or revision of a pod template: stable, and different for each collision
+/// count. Upstream hashes a dump of Go structures, which cannot be reproduced: templates are compared, never their
+/// hashes.
 pub fn of_template(template: &Tree, collisions: Option<i64>) -> String {
     let mut hash = json::encode(template, None).iter().fold(OFFSET, fnv_1a);
     if let Some(collisions) = collisions {
@@ -18,7 +18,7 @@ pub fn of_template(template: &Tree, collisions: Option<i64>) -> String {
     spelled(hash)
 }
 
-/// The hash that names a revision of a StatefulSet: upstream's own value.
+/// The hash in the name of a StatefulSet revision: upstream's value.
 pub fn of_revision(data: &Tree, collisions: i64) -> String {
     let text = as_go_writes(&json::encode(data, None));
     spelled(text.iter().chain(collisions.to_string().as_bytes()).fold(OFFSET, fnv_1))
@@ -36,7 +36,7 @@ fn spelled(hash: u32) -> String {
     hash.to_string().bytes().map(|byte| char::from(LETTERS[usize::from(byte) % LETTERS.len()])).collect()
 }
 
-/// Go escapes what could end a script in a page.
+/// Escapes HTML characters as Go's encoding/json does.
 fn as_go_writes(json: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(json.len());
     for byte in json {
@@ -70,14 +70,14 @@ mod tests {
     }
 
     #[test]
-    fn revisions_have_upstreams_names() {
+    fn revision_names_match_upstream() {
         assert_eq!(of_revision(&data("app:1"), 0), "fbfc8b6b8");
         assert_eq!(of_revision(&data("app:2"), 0), "84f69d8549");
         assert_ne!(of_revision(&data("app:1"), 1), "fbfc8b6b8");
     }
 
     #[test]
-    fn a_template_has_one_hash_until_it_collides() {
+    fn template_hash_is_stable() {
         let of = |image: &str, collisions| of_template(data(image).at("spec.template"), collisions);
         assert_eq!(of("app:1", None), of("app:1", None));
         assert_ne!(of("app:1", None), of("app:2", None));

@@ -1,4 +1,4 @@
-//! ControllerRevisions: the templates that a StatefulSet or a DaemonSet has had.
+//! ControllerRevisions: the templates of a StatefulSet or DaemonSet.
 
 use std::sync::Arc;
 
@@ -6,17 +6,17 @@ use api::{Tree, tree};
 
 use super::{owner, same};
 
-/// A name may be this long before its hash.
+/// The maximum length of a name before its hash.
 const MAX_PREFIX: usize = 223;
 
-/// What a revision keeps: a patch that puts the template back.
+/// The data of a revision: a patch that restores the template.
 pub fn data(template: &Tree) -> Tree {
     let mut template = template.clone();
     template.set("$patch", "replace");
     tree! { "spec" => tree! { "template" => template } }
 }
 
-/// The template that a revision keeps.
+/// The template of a revision.
 pub fn template(revision: &Tree) -> Tree {
     let mut template = revision.at("data.spec.template").clone();
     template.remove("$patch");
@@ -31,7 +31,7 @@ pub fn number(revision: &Tree) -> i64 {
     revision.int("revision").unwrap_or_default()
 }
 
-/// By their numbers; what has the same, by age.
+/// By revision number, then by age.
 pub fn sort(revisions: &mut [Arc<Tree>]) {
     let order = |revision: &Arc<Tree>| {
         let metadata = revision.at("metadata");
@@ -40,8 +40,8 @@ pub fn sort(revisions: &mut [Arc<Tree>]) {
     revisions.sort_by_cached_key(order);
 }
 
-/// A revision of an object's template, with the hash under a label and in its name.
-pub fn make(object: &Tree, number: i64, label: &str, hash: &str) -> Tree {
+/// The revision of an object's template, with the hash in a label and in its name.
+pub fn build(object: &Tree, number: i64, label: &str, hash: &str) -> Tree {
     let template = object.at("spec.template");
     let mut labels = template.at("metadata.labels").clone();
     labels.set(label, hash);
@@ -67,7 +67,7 @@ fn name(prefix: &str, hash: &str) -> String {
     format!("{}-{hash}", prefix.get(..MAX_PREFIX).unwrap_or(prefix))
 }
 
-/// An old revision that is the newest again.
+/// An old revision that becomes the newest again.
 pub fn renumbered(revision: &Tree, number: i64) -> Tree {
     let mut revision = revision.clone();
     revision.set("apiVersion", "apps/v1");
@@ -76,14 +76,14 @@ pub fn renumbered(revision: &Tree, number: i64) -> Tree {
     revision
 }
 
-/// The revisions that nobody needs any more, beyond the limit, the oldest first. They come sorted.
+/// Unused revisions beyond the limit, oldest first. `revisions` are sorted.
 pub fn surplus(revisions: &[Arc<Tree>], limit: usize, is_live: impl Fn(&Tree) -> bool) -> Vec<Arc<Tree>> {
     let dead: Vec<Arc<Tree>> = revisions.iter().filter(|revision| !is_live(revision)).cloned().collect();
     let too_many = dead.len().saturating_sub(limit);
     dead.into_iter().take(too_many).collect()
 }
 
-/// How many old revisions an object wants kept.
+/// `revisionHistoryLimit`.
 pub fn limit(object: &Tree) -> usize {
     object.int("spec.revisionHistoryLimit").and_then(|limit| usize::try_from(limit).ok()).unwrap_or(10)
 }
@@ -97,13 +97,13 @@ mod tests {
     }
 
     #[test]
-    fn a_template_comes_back_as_it_was() {
+    fn templates_round_trip() {
         let template = tree! { "spec" => tree! { "a" => 1 } };
         let object = tree! {
             "metadata" => tree! { "name" => "db", "namespace" => "x", "uid" => "u" },
             "spec" => tree! { "template" => template.clone() },
         };
-        let made = make(&object, 3, "hash", "h");
+        let made = build(&object, 3, "hash", "h");
         assert_eq!(super::template(&made), template);
         assert!(is_of(&made, &template));
         assert!(!is_of(&made, &tree! { "spec" => tree! { "a" => 2 } }));
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_of_the_dead_go() {
+    fn deletes_oldest_unused_revisions() {
         let mut revisions = vec![revision("c", 3), revision("a", 1), revision("b", 2), revision("d", 4)];
         sort(&mut revisions);
         let names = |limit| {

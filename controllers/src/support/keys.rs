@@ -1,10 +1,10 @@
-//! Keys that sign, as files hold them.
+//! Private keys for signing, in PEM.
 
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{self, EcdsaKeyPair, EcdsaSigningAlgorithm, KeyPair, RsaKeyPair};
 use aws_lc_rs::{digest, encoding};
 
-/// How the signature of a curve is written: certificates and tokens differ.
+/// The encoding of ECDSA signatures: certificates use DER, tokens fixed length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     Der,
@@ -18,12 +18,12 @@ pub enum Key {
 }
 
 impl Key {
-    /// Reads PEM: PKCS#8, or the older forms of RSA and of elliptic curves.
+    /// Parses PEM: PKCS#8, or the traditional RSA and EC formats.
     pub fn read(pem: &str, form: Form) -> Result<Key, String> {
         let blocks = x509_parser::pem::Pem::iter_from_buffer(pem.as_bytes()).filter_map(Result::ok);
-        // Curves' parameters may stand before their key.
+        // EC parameters may precede the key.
         let block = blocks.into_iter().find(|block| block.label.ends_with("PRIVATE KEY"));
-        let der = block.ok_or("there is no private key in PEM")?.contents;
+        let der = block.ok_or("no PEM-encoded private key found")?.contents;
         let curve = |algorithm: &'static EcdsaSigningAlgorithm| {
             EcdsaKeyPair::from_pkcs8(algorithm, &der).or_else(|_| EcdsaKeyPair::from_private_key_der(algorithm, &der))
         };
@@ -51,7 +51,7 @@ impl Key {
         }
     }
 
-    /// The name of what it signs with, in tokens.
+    /// The `alg` of tokens.
     pub fn algorithm(&self) -> &'static str {
         match self {
             Key::P256(_) => "ES256",
@@ -60,7 +60,7 @@ impl Key {
         }
     }
 
-    /// By which a token names its key.
+    /// The `kid` of tokens.
     pub fn id(&self) -> Result<String, String> {
         let der: Result<encoding::PublicKeyX509Der<'_>, _> = match self {
             Key::P256(key) | Key::P384(key) => encoding::AsDer::as_der(key.public_key()),
@@ -71,7 +71,7 @@ impl Key {
     }
 }
 
-/// As tokens write bytes.
+/// Unpadded base64url.
 pub fn base64_url(bytes: &[u8]) -> String {
     api::base64::encode(bytes).trim_end_matches('=').replace('+', "-").replace('/', "_")
 }
@@ -80,7 +80,7 @@ pub fn base64_url(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    /// Made for this test by openssl.
+    /// Generated with openssl.
     const SEC1: &str = concat!(
         "-----BEGIN EC PARAMETERS-----\nBggqhkjOPQMBBw==\n-----END EC PARAMETERS-----\n",
         "-----BEGIN EC PRIVATE KEY-----\n",
@@ -91,7 +91,7 @@ mod tests {
     );
 
     #[test]
-    fn keys_of_all_forms_are_read() {
+    fn parses_all_key_formats() {
         for (pem, algorithm) in [(SEC1, "ES256"), (PKCS8, "ES384"), (RSA, "RS256")] {
             let key = Key::read(pem, Form::Fixed).expect("a key");
             assert_eq!(key.algorithm(), algorithm);

@@ -1,4 +1,4 @@
-//! Which resource serves a kind, asked of discovery and remembered.
+//! The resource that serves a kind, looked up in discovery and cached.
 
 use std::collections::BTreeMap;
 
@@ -10,18 +10,18 @@ use stdx::sync::Mutex;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Served {
     pub resource: Resource,
-    /// It has a `scale` below its objects.
+    /// It has a `scale` subresource.
     pub scales: bool,
 }
 
-/// What discovery said, by version and kind; asked again after [`Kinds::forget`].
+/// Cached discovery results by apiVersion and kind; invalidated by [`Kinds::forget`].
 #[derive(Default)]
 pub struct Kinds(Mutex<BTreeMap<(String, String), Served>>);
 
 impl Kinds {
-    /// None where nothing serves the kind.
+    /// None if the kind is not served.
     pub async fn find(&self, client: &Client, api_version: &str, kind: &str) -> Result<Option<Served>> {
-        // References may leave the version of the first group out.
+        // References may omit the version of the core group.
         let api_version = if api_version.is_empty() { "v1" } else { api_version };
         let place = (api_version.to_string(), kind.to_string());
         if let Some(known) = self.known().get(&place) {
@@ -38,7 +38,7 @@ impl Kinds {
         Ok(Some(served))
     }
 
-    /// What was known of a kind turned out to be wrong.
+    /// Invalidates the cached result of a kind.
     pub fn forget(&self, api_version: &str, kind: &str) {
         self.known().remove(&(api_version.to_string(), kind.to_string()));
     }
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn discovery_says_what_serves_a_kind() {
+    fn finds_the_resource_of_a_kind() {
         let list = r#"{"resources":[{"name":"foos/status","kind":"Foo"},{"name":"foos","kind":"Foo"},{"name":"foos/scale","kind":"Scale"},{"name":"bars","kind":"Bar"}]}"#;
         let list = decode(list.as_bytes()).expect("a list");
         let foo = read(&list, "example.com/v1", "Foo").expect("a resource");

@@ -1,18 +1,18 @@
-//! The blocks from which services get their addresses.
+//! The networks of ServiceCIDRs.
 
 use std::net::IpAddr;
 
 use api::Tree;
 use api::validation::parse_cidr;
 
-/// A block of addresses.
+/// An IP network.
 #[derive(Debug)]
 pub struct Network {
     first: IpAddr,
     bits: u8,
 }
 
-/// The blocks of a ServiceCIDR.
+/// The networks of a ServiceCIDR.
 pub fn networks(range: &Tree) -> Vec<Network> {
     let parse = |cidr: &Tree| cidr.as_str().and_then(parse_cidr).map(|(first, bits)| Network { first, bits });
     range.list("spec.cidrs").iter().filter_map(parse).collect()

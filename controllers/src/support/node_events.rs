@@ -1,22 +1,22 @@
-//! What is told of nodes.
+//! Events about nodes.
 
 use api::{Tree, tree};
 use client::Recorder;
 
-/// A node as events name it: without a version.
+/// A reference to the node without a version, as upstream's events have it.
 fn about(node: &Tree) -> Tree {
     let metadata = tree! { "name" => node.str("metadata.name"), "uid" => node.str("metadata.uid") };
     tree! { "apiVersion" => "v1", "kind" => "Node", "metadata" => metadata }
 }
 
-/// Its status has changed.
-pub fn tell_status(recorder: &Recorder, node: &Tree, status: &str) {
+/// The event for a status change.
+pub fn record_status(recorder: &Recorder, node: &Tree, status: &str) {
     let name = node.str("metadata.name");
     recorder.normal(&about(node), status, format!("Node {name} status is now: {status}"));
 }
 
-/// Something was done with it.
-pub fn tell(recorder: &Recorder, node: &Tree, reason: &str, what: &str) {
+/// An event of another reason.
+pub fn record(recorder: &Recorder, node: &Tree, reason: &str, what: &str) {
     let name = node.str("metadata.name");
     recorder.normal(&about(node), reason, format!("Node {name} event: {what}"));
 }

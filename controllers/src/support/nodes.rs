@@ -1,5 +1,4 @@
-//! Whether a pod may be on a node: by its selector, its required affinity and the node's taints. The same of
-//! volumes.
+//! Whether a pod may run on a node, by node selector, required affinity and taints; and the same for volumes.
 
 use api::Tree;
 
@@ -17,13 +16,13 @@ pub fn is_wanted(spec: &Tree, node: &Tree) -> bool {
     selected && (required.is_null() || required.list("nodeSelectorTerms").iter().any(|term| matches_term(term, node)))
 }
 
-/// Whether a volume can be used on a node.
+/// Whether a volume is accessible from a node.
 pub fn reaches(volume: &Tree, node: &Tree) -> bool {
     let required = volume.at("spec.nodeAffinity.required");
     required.is_null() || required.list("nodeSelectorTerms").iter().any(|term| matches_term(term, node))
 }
 
-/// A term without requirements chooses nothing.
+/// A term without requirements matches nothing.
 fn matches_term(term: &Tree, node: &Tree) -> bool {
     let (expressions, fields) = (term.list("matchExpressions"), term.list("matchFields"));
     let labels = node.map("metadata.labels");
@@ -71,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn affinity_chooses_nodes() {
+    fn affinity_selects_nodes() {
         let term = |key: &str, operator: &str, values: Tree| {
             let one = tree! { "key" => key, "operator" => operator, "values" => values };
             let field = if key == "metadata.name" { "matchFields" } else { "matchExpressions" };
@@ -101,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn taints_repel_what_does_not_tolerate_them() {
+    fn untolerated_taints_repel() {
         let check = |tolerations: Vec<Tree>, want: bool| {
             assert_eq!(is_repelled(&tolerations, &node(), &["NoSchedule"]), want, "{tolerations:?}");
         };

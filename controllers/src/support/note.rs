@@ -1,4 +1,4 @@
-//! What an event says; whom it is about, the caller knows.
+//! The content of an event.
 
 use std::collections::HashMap;
 
@@ -22,7 +22,7 @@ impl Note {
         Note { is_warning: true, reason, message: message.into() }
     }
 
-    pub fn tell(&self, recorder: &Recorder, object: &Tree) {
+    pub fn record(&self, recorder: &Recorder, object: &Tree) {
         match self.is_warning {
             true => recorder.warning(object, self.reason, &self.message),
             false => recorder.normal(object, self.reason, &self.message),
@@ -30,24 +30,24 @@ impl Note {
     }
 }
 
-/// What was said last of an object, so that it is said once for as long as it holds.
+/// Remembers the last events of each object, so that an event is recorded once while its cause lasts.
 #[derive(Default)]
-pub struct Told(Mutex<HashMap<Key, Vec<Note>>>);
+pub struct NoteRecorder(Mutex<HashMap<Key, Vec<Note>>>);
 
-impl Told {
-    pub fn tell(&self, recorder: &Recorder, object: &Tree, note: Note) {
-        self.tell_all(recorder, object, vec![note]);
+impl NoteRecorder {
+    pub fn record(&self, recorder: &Recorder, object: &Tree, note: Note) {
+        self.record_all(recorder, object, vec![note]);
     }
 
-    /// Tells those that were not told the last time.
-    pub fn tell_all(&self, recorder: &Recorder, object: &Tree, notes: Vec<Note>) {
-        let mut told = self.0.lock();
+    /// Records the events that were not recorded the last time.
+    pub fn record_all(&self, recorder: &Recorder, object: &Tree, notes: Vec<Note>) {
+        let mut recorded = self.0.lock();
         let key = client::key_of(object);
-        let before = told.get(&key).map_or(&[][..], Vec::as_slice);
-        notes.iter().filter(|note| !before.contains(note)).for_each(|note| note.tell(recorder, object));
+        let before = recorded.get(&key).map_or(&[][..], Vec::as_slice);
+        notes.iter().filter(|note| !before.contains(note)).for_each(|note| note.record(recorder, object));
         match notes.is_empty() {
-            true => told.remove(&key),
-            false => told.insert(key, notes),
+            true => recorded.remove(&key),
+            false => recorded.insert(key, notes),
         };
     }
 

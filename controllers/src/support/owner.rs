@@ -1,4 +1,4 @@
-//! Who owns what: references to owners, and which objects a controller takes or lets go by its selector.
+//! Owner references, and which objects a controller adopts or releases by its selector.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use api::selector::Selector;
 use api::{Tree, list, tree};
 use client::{Client, Error, Patch, Resource, Result};
 
-/// The reference of the owner that controls an object.
+/// The reference of the controlling owner.
 pub fn controller_of(object: &Tree) -> Option<&Tree> {
     object.list("metadata.ownerReferences").iter().find(|owner| owner.bool("controller"))
 }
@@ -15,7 +15,7 @@ pub fn is_controlled_by(object: &Tree, owner: &Tree) -> bool {
     controller_of(object).is_some_and(|reference| reference.str("uid") == owner.str("metadata.uid"))
 }
 
-/// The reference by which `owner` controls what it makes.
+/// The controlling owner reference to `owner`.
 pub fn controller_reference(owner: &Tree) -> Tree {
     tree! {
         "apiVersion" => owner.str("apiVersion"),
@@ -27,18 +27,18 @@ pub fn controller_reference(owner: &Tree) -> Tree {
     }
 }
 
-/// Which objects belong to an owner, and what has to be done about some of them.
+/// The objects of an owner, and those to adopt or release.
 #[derive(Debug, Default, PartialEq)]
 pub struct Claim {
     pub mine: Vec<Arc<Tree>>,
     pub adopt: Vec<Arc<Tree>>,
     pub release: Vec<Arc<Tree>>,
-    /// What is put on an object with the reference, and goes with it; "" for none.
+    /// A finalizer that is added and removed together with the owner reference; empty for none.
     pub finalizer: &'static str,
 }
 
-/// Objects of the owner that its selector chooses are its own, those that it does not choose any more are
-/// let go, and those that nobody controls are taken if they are chosen.
+/// Controlled objects that match the selector are kept, those that no longer match are released, and matching orphans
+/// are adopted.
 pub fn claim(owner: &Tree, selector: &Selector, objects: impl IntoIterator<Item = Arc<Tree>>) -> Claim {
     let ends = owner.at("metadata").has("deletionTimestamp");
     let mut claim = Claim::default();
@@ -57,7 +57,7 @@ pub fn claim(owner: &Tree, selector: &Selector, objects: impl IntoIterator<Item 
     claim
 }
 
-/// Takes an object; the uid makes sure that it is the very one that was seen.
+/// Adopts an object; the uid ensures that it is the observed one.
 pub fn adopt_patch(owner: &Tree, object: &Tree) -> Tree {
     tree! {
         "metadata" => tree! {
@@ -67,7 +67,7 @@ pub fn adopt_patch(owner: &Tree, object: &Tree) -> Tree {
     }
 }
 
-/// Lets an object go.
+/// Releases an object.
 pub fn release_patch(owner: &Tree, object: &Tree) -> Tree {
     let reference = tree! { "$patch" => "delete", "uid" => owner.str("metadata.uid") };
     tree! {
@@ -75,9 +75,9 @@ pub fn release_patch(owner: &Tree, object: &Tree) -> Tree {
     }
 }
 
-/// Carries a claim out; what then belongs to the owner. `kind` is the owner's resource, `child` that of
+/// Executes a claim; returns the objects that belong to the owner. `kind` is the owner's resource, `child` that of
 /// the objects.
-pub async fn carry_out(
+pub async fn execute(
     client: &Client,
     kind: Resource,
     owner: &Tree,
@@ -105,7 +105,7 @@ pub async fn carry_out(
             patch.child("metadata").set("$deleteFromPrimitiveList/finalizers", list![claim.finalizer]);
         }
         match client.patch(child, namespace, object.str("metadata.name"), "", Patch::Strategic(&patch)).await {
-            // Gone, or nobody's already.
+            // Deleted, or released already.
             Err(error) if error.is_not_found() || error.is_invalid() => {}
             result => drop(result?),
         }
@@ -113,7 +113,7 @@ pub async fn carry_out(
     Ok(mine)
 }
 
-/// Before something is taken, the owner is looked at as it is now: a cache may not know of its end yet.
+/// Reads the owner from the server before adopting: the cache may not show its deletion yet.
 async fn check_owner(client: &Client, kind: Resource, owner: &Tree) -> Result<()> {
     let (namespace, name) = (owner.str("metadata.namespace"), owner.str("metadata.name"));
     let fresh = client.get(kind, namespace, name).await?;
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_are_claimed_by_reference_and_selector() {
+    fn claims_by_reference_and_selector() {
         let selector = Selector::parse("app=web").expect("a selector");
         let objects = [
             object("a", "web", "set", false),
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn patches_name_the_very_object() {
+    fn patches_have_the_uid() {
         let (owner, child) = (object("set", "", "", false), object("x", "", "", false));
         let adopt = adopt_patch(&owner, &child);
         assert_eq!(adopt.str("metadata.uid"), "x");

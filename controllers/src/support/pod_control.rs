@@ -1,4 +1,4 @@
-//! Making and deleting many pods of one owner, who hears of each by an event.
+//! Creates and deletes many pods of one owner, with an event for each.
 
 use std::sync::Arc;
 
@@ -6,15 +6,14 @@ use api::Tree;
 use client::{Client, DeleteOptions, Error, Recorder, Result};
 use stdx::sync::Mutex;
 
-use super::{PODS, batch, pods, said};
+use super::{PODS, batch, pods};
 
 pub struct PodControl {
     pub client: Client,
     pub recorder: Recorder,
 }
 
-/// What came of deletions: the pods that do not count any more, what is left of some while they end, and
-/// the first failure.
+/// The result of deletions: the pods that no longer count, the terminating ones, and the first error.
 #[derive(Default)]
 pub struct Deleted {
     pub gone: Vec<Arc<Tree>>,
@@ -23,14 +22,14 @@ pub struct Deleted {
 }
 
 impl Deleted {
-    /// Takes those that are gone from a list.
+    /// Removes the deleted pods from a list.
     pub fn take_from(&self, pods: &mut Vec<Arc<Tree>>) {
         pods.retain(|pod| !self.gone.iter().any(|gone| Arc::ptr_eq(gone, pod)));
     }
 }
 
 impl PodControl {
-    /// Slowly at first, until one fails; the pods that were made, and why there are not more.
+    /// Creates pods in batches of growing size until one fails; returns the created pods and the first error.
     pub async fn create(
         &self,
         owner: &Tree,
@@ -50,7 +49,7 @@ impl PodControl {
         (made.into_inner(), error)
     }
 
-    /// None where the namespace takes nothing new.
+    /// None if the namespace is terminating.
     async fn create_one(&self, owner: &Tree, pod: &Tree) -> Result<Option<Tree>> {
         match self.client.create(PODS.resource, owner.str("metadata.namespace"), pod).await {
             Ok(made) => {
@@ -59,13 +58,13 @@ impl PodControl {
             }
             Err(error) if error.is_terminating() => Ok(None),
             Err(error) => {
-                self.recorder.warning(owner, "FailedCreate", format!("Error creating: {}", said(&error)));
+                self.recorder.warning(owner, "FailedCreate", format!("Error creating: {}", error.message()));
                 Err(error)
             }
         }
     }
 
-    /// All of them, whatever fails.
+    /// Deletes all pods, continuing after errors.
     pub async fn delete(&self, owner: &Tree, doomed: &[Arc<Tree>]) -> Deleted {
         let deletions: Vec<_> = doomed.iter().map(|pod| self.delete_one(owner, pod)).collect();
         let results = batch::bounded(deletions).await;
@@ -82,7 +81,7 @@ impl PodControl {
         deleted
     }
 
-    /// What is left of the pod while it ends.
+    /// The pod while it terminates.
     async fn delete_one(&self, owner: &Tree, pod: &Tree) -> Result<Option<Tree>> {
         let (namespace, name) = (pod.str("metadata.namespace"), pod.str("metadata.name"));
         match self.client.delete(PODS.resource, namespace, name, DeleteOptions::of(pod)).await {
@@ -92,7 +91,7 @@ impl PodControl {
             }
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => {
-                self.recorder.warning(owner, "FailedDelete", format!("Error deleting: {}", said(&error)));
+                self.recorder.warning(owner, "FailedDelete", format!("Error deleting: {}", error.message()));
                 Err(error)
             }
         }

@@ -1,4 +1,4 @@
-//! What controllers ask of pods, and how they make them.
+//! Properties of pods, and building them from a template.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub fn is_available(pod: &Tree, min_ready_seconds: i64, now: i64) -> bool {
     available_in(pod, min_ready_seconds, now) == Some(0)
 }
 
-/// After how many seconds a pod that stays ready is available; None where it is not ready.
+/// The seconds until a ready pod becomes available; None if it is not ready.
 pub fn available_in(pod: &Tree, min_ready_seconds: i64, now: i64) -> Option<i64> {
     let ready = conditions::get(pod, "Ready").filter(|condition| condition.str("status") == "True")?;
     if min_ready_seconds == 0 {
@@ -26,36 +26,36 @@ pub fn available_in(pod: &Tree, min_ready_seconds: i64, now: i64) -> Option<i64>
     Some((since + min_ready_seconds - now).max(0))
 }
 
-/// When the next pod that is ready will have been so for long enough.
+/// When the next ready pod becomes available.
 pub fn next_available(pods: &[Arc<Tree>], min_ready_seconds: i64, now: i64) -> Option<Duration> {
     let seconds =
         pods.iter().filter_map(|pod| available_in(pod, min_ready_seconds, now)).filter(|seconds| *seconds > 0);
     seconds.min().map(|seconds| Duration::from_secs(seconds.unsigned_abs()))
 }
 
-/// It has ended for good.
+/// The phase is final.
 pub fn is_terminal(pod: &Tree) -> bool {
     matches!(pod.str("status.phase"), "Succeeded" | "Failed")
 }
 
-/// Somebody has asked for its end.
+/// Its deletion was requested.
 pub fn is_terminating(pod: &Tree) -> bool {
     pod.at("metadata").has("deletionTimestamp")
 }
 
-/// It runs or may run.
+/// Neither finished nor terminating.
 pub fn is_active(pod: &Tree) -> bool {
     !is_terminal(pod) && !is_terminating(pod)
 }
 
-/// Whether the answer to a deletion is a pod that still has to end.
+/// Whether the response to a deletion is a pod that is still terminating.
 pub fn is_ending(answer: &Tree) -> bool {
     let metadata = answer.at("metadata");
     let waits = metadata.int("deletionGracePeriodSeconds").unwrap_or_default() > 0;
     is_terminating(answer) && (waits || !metadata.list("finalizers").is_empty())
 }
 
-/// A pod of a template, controlled by its owner. The server completes the name.
+/// A pod of a template, controlled by its owner. The server generates the name.
 pub fn from_template(template: &Tree, owner: &Tree) -> Tree {
     let mut meta = tree! {
         "generateName" => name_prefix(owner.str("metadata.name")),
@@ -70,10 +70,10 @@ pub fn from_template(template: &Tree, owner: &Tree) -> Tree {
     tree! { "apiVersion" => "v1", "kind" => "Pod", "metadata" => meta, "spec" => template.at("spec").clone() }
 }
 
-/// What the names of pods start with; without the dash where that would be no name.
+/// The generateName prefix of pods; without the dash if it would be invalid.
 pub fn name_prefix(owner: &str) -> String {
     let prefix = format!("{owner}-");
-    // The server cuts what is too long; a name is judged as it stands before the dash.
+    // The server truncates the name; it is validated without the dash.
     if api::validation::dns1123_subdomain(owner).is_empty() { prefix } else { owner.to_string() }
 }
 
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_become_available_after_a_time() {
+    fn pods_become_available_after_min_ready_seconds() {
         let check = |pod: &Tree, min: i64, now: i64, want: Option<i64>| {
             assert_eq!(available_in(pod, min, now), want);
             assert_eq!(is_available(pod, min, now), want == Some(0));
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_end() {
+    fn recognizes_finished_and_terminating_pods() {
         let mut running = pod("True", 0);
         assert!(is_active(&running) && is_ready(&running));
         running.child("metadata").set("deletionTimestamp", "now");
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_of_a_template_has_its_owner() {
+    fn builds_pods_with_owner() {
         let owner = tree! {
             "apiVersion" => "apps/v1", "kind" => "ReplicaSet", "metadata" => tree! { "name" => "web-1", "uid" => "u" },
         };

@@ -1,8 +1,8 @@
-//! Whether two values mean the same to the API, which does not tell what is empty from what is missing.
+//! Semantic equality, which does not distinguish empty from missing values.
 
 use api::Tree;
 
-/// Equal but for what is empty: a cluster that another server wrote is not rolled for it.
+/// Equal except for empty values, so that objects written by another server are not rolled out again.
 pub fn is_same(a: &Tree, b: &Tree) -> bool {
     match (a, b) {
         (Tree::Map(a), Tree::Map(b)) => {
@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_empty_is_missing() {
+    fn empty_equals_missing() {
         let check = |a: Tree, b: Tree, want| {
             assert_eq!(is_same(&a, &b), want, "{a:?} {b:?}");
             assert_eq!(is_same(&b, &a), want, "{b:?} {a:?}");

@@ -1,4 +1,4 @@
-//! Which objects choose others by their `spec.selector`, found from the side of what is chosen.
+//! Finds the objects whose `spec.selector` matches another object.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use api::Tree;
 use api::selector::Selector;
 use client::{Index, Key, Store};
 
-/// By one label that the selector asks for, or by the namespace alone where it names none.
+/// By one label of the selector, or by the namespace if it has none.
 pub const SELECTOR: Index = Index { name: "selector", values: |object| vec![place(object)] };
 
 fn place(object: &Tree) -> String {
@@ -17,7 +17,7 @@ fn place(object: &Tree) -> String {
     }
 }
 
-/// The keys of those in a store that choose an object. The store has to be indexed by [`SELECTOR`].
+/// The keys of objects in a store that select `chosen`. The store must be indexed by [`SELECTOR`].
 pub fn selecting(store: &Store, chosen: &Tree) -> Vec<Key> {
     let namespace = chosen.str("metadata.namespace");
     let labels = chosen.map("metadata.labels");
@@ -31,7 +31,7 @@ pub fn selecting(store: &Store, chosen: &Tree) -> Vec<Key> {
     keys.into_iter().filter(chooses).collect()
 }
 
-/// A selector that is not there, or makes no sense, chooses nothing.
+/// A missing or invalid selector matches nothing.
 pub fn selector_of(object: &Tree) -> Selector {
     match object.at("spec.selector") {
         Tree::Null => Selector::nothing(),

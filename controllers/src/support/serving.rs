@@ -1,4 +1,4 @@
-//! What Endpoints and EndpointSlices share: which pods are behind a service, and whom a change concerns.
+//! Shared by Endpoints and EndpointSlices: the pods of a service, and the services that a change affects.
 
 mod pod;
 mod triggers;
@@ -27,46 +27,46 @@ pub fn is_headless(service: &Tree) -> bool {
     matches!(service.str("spec.clusterIP"), "" | "None")
 }
 
-/// A service that chooses pods; an ExternalName has none, whatever it says.
+/// Whether a service selects pods; an ExternalName service never does.
 pub fn selects(service: &Tree) -> bool {
     service.at("spec").has("selector") && service.str("spec.type") != "ExternalName"
 }
 
-/// A service without a selector is not found, and one whose selector is empty has all pods of the namespace.
+/// A service without a selector is not indexed; an empty selector matches all pods of the namespace.
 fn selector_key(service: &Tree) -> Vec<String> {
     if !selects(service) {
         return Vec::new();
     }
     let namespace = service.str("metadata.namespace");
-    vec![labels_of_pods(service).next().unwrap_or_else(|| everything(namespace))]
+    vec![labels_of_pods(service).next().unwrap_or_else(|| metadata_monitor(namespace))]
 }
 
-/// Where the store of pods finds those that have each label of the selector.
+/// Index keys of pods for each label of the selector.
 fn labels_of_pods(service: &Tree) -> impl Iterator<Item = String> {
     let namespace = service.str("metadata.namespace");
     let labels = service.map("spec.selector").iter();
     labels.map(move |(key, value)| index::label(namespace, key, value.as_str().unwrap_or("")))
 }
 
-/// All keys under which a service of this pod may be found.
+/// All index keys under which services of this pod may be found.
 fn service_keys(pod: &Tree) -> Vec<String> {
     let mut keys = (index::LABELS.values)(pod);
-    keys.push(everything(pod.str("metadata.namespace")));
+    keys.push(metadata_monitor(pod.str("metadata.namespace")));
     keys
 }
 
-fn everything(namespace: &str) -> String {
+fn metadata_monitor(namespace: &str) -> String {
     format!("{namespace}/")
 }
 
-/// Whether a service's selector chooses an object with these labels.
+/// Whether a service's selector matches the labels of an object.
 fn chooses(service: &Tree, object: &Tree) -> bool {
     let labels = object.map("metadata.labels");
     selects(service)
         && service.map("spec.selector").iter().all(|(key, value)| labels.get(key).is_some_and(|has| has == value))
 }
 
-/// A large service costs a look at all of its pods each time: not for every one of them that changes.
+/// A sync of a large service visits all its pods: changes are batched.
 fn gathering(pods: usize) -> Duration {
     const LARGE: usize = 500;
     const PODS_PER_MILLISECOND: usize = 25;
@@ -75,7 +75,7 @@ fn gathering(pods: usize) -> Duration {
     Duration::from_millis(millis as u64)
 }
 
-/// The pods of a process as endpoints see them, and who wants to hear of the services behind which they are.
+/// The pods as endpoints need them, and the queues to notify of affected services.
 pub struct Served {
     services: Arc<Store>,
     store: Arc<Store>,
@@ -84,8 +84,8 @@ pub struct Served {
     listeners: Mutex<Vec<(Arc<Queue>, Duration)>>,
 }
 
-/// Puts services in the queue: those that change, and those of pods that change in a way that can be seen.
-/// `batch` is how long more changes are waited for.
+/// Queues services that change, and services of pods with relevant changes. `batch` is how long to wait for more
+/// changes.
 pub fn follow(setup: &Setup, context: &Context, batch: Duration) -> Arc<Served> {
     let queue = context.queue.clone();
     setup.informer(SERVICES).on_change(move |change| add(&queue, change.key.clone(), batch));
@@ -111,11 +111,11 @@ impl Served {
             listeners: Mutex::default(),
         });
         let heard = served.clone();
-        pods.on_change(move |change| heard.hear(change));
+        pods.on_change(move |change| heard.handle(change));
         served
     }
 
-    fn hear(&self, change: &Change) {
+    fn handle(&self, change: &Change) {
         let new = change.new.as_deref().map(|pod| Arc::new(Pod::of(pod, &self.templates)));
         let mut known = self.known.write();
         let old = match &new {
@@ -129,11 +129,11 @@ impl Served {
         let is_relabelled = old.zip(new).is_none_or(|(old, new)| old.labels != new.labels);
         let seen = [change.new.as_deref(), change.old.as_deref().filter(|_| is_relabelled)];
         for pod in seen.into_iter().flatten() {
-            self.tell(pod);
+            self.notify(pod);
         }
     }
 
-    fn tell(&self, pod: &Tree) {
+    fn notify(&self, pod: &Tree) {
         let services: Vec<(Key, Duration)> =
             self.choosing(pod).map(|service| (client::key_of(&service), self.gathering(&service))).collect();
         for (queue, batch) in self.listeners.lock().iter() {
@@ -141,7 +141,7 @@ impl Served {
         }
     }
 
-    /// The services whose selector chooses a pod.
+    /// The services whose selector matches a pod.
     fn choosing(&self, pod: &Tree) -> impl Iterator<Item = Arc<Tree>> {
         let found = service_keys(pod).into_iter().flat_map(|key| self.services.find(BY_SELECTOR, &key));
         found.filter(move |service| chooses(service, pod))
@@ -151,7 +151,7 @@ impl Served {
         self.choosing(pod).map(|service| client::key_of(&service)).collect()
     }
 
-    /// How long changes of the pods of a large service are gathered.
+    /// The batching delay for the pods of a service.
     fn gathering(&self, service: &Tree) -> Duration {
         let counts = labels_of_pods(service).map(|label| self.store.count(index::LABELS, &label));
         gathering(counts.min().unwrap_or(0))
@@ -163,7 +163,7 @@ impl Served {
         pods.iter().flat_map(|pod| self.services_of(pod)).collect()
     }
 
-    /// The pods that a service chooses, in the order of their names.
+    /// The pods of a service, sorted by name.
     pub fn pods_of(&self, service: &Tree) -> Vec<Arc<Pod>> {
         let mut labels = labels_of_pods(service);
         let mut keys = match labels.next() {
@@ -187,14 +187,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn changes_of_large_services_are_gathered() {
+    fn batches_changes_of_large_services() {
         for (pods, millis) in [(0, 0), (499, 0), (500, 20), (1_000, 40), (5_000, 200), (100_000, 200)] {
             assert_eq!(gathering(pods), Duration::from_millis(millis), "{pods}");
         }
     }
 
     #[test]
-    fn a_service_is_found_by_the_labels_of_its_pods() {
+    fn finds_services_by_pod_labels() {
         let service = |selector: Tree| {
             tree! { "metadata" => tree! { "namespace" => "n" }, "spec" => tree! { "selector" => selector } }
         };

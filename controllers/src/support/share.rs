@@ -1,4 +1,4 @@
-//! Numbers that may be given as a share of a whole: `3` or `25%`.
+//! Numbers that may be percentages: `3` or `25%`.
 
 use api::Tree;
 
@@ -8,7 +8,7 @@ pub enum Round {
     Down,
 }
 
-/// None where it is neither a number nor a percentage.
+/// None if it is neither a number nor a percentage.
 pub fn of(value: &Tree, whole: i64, round: Round) -> Option<i64> {
     if let Some(number) = value.as_int() {
         return Some(number);
@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_are_rounded_as_asked() {
+    fn percentages_are_rounded() {
         let check = |value: Tree, whole, up, down| {
             assert_eq!(of(&value, whole, Round::Up), up, "{value:?} of {whole}");
             assert_eq!(of(&value, whole, Round::Down), down, "{value:?} of {whole}");

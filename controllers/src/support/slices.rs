@@ -1,4 +1,4 @@
-//! How endpoints are packed into EndpointSlices: few of them, full ones, and as few changed as can be.
+//! Packs endpoints into EndpointSlices: few and full slices, with as few changes as possible.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use api::{Tree, list, tree};
 use client::{Client, DeleteOptions, Index, Resource, Result, Selection, Store};
 
 use super::batch::bounded;
-use super::own::Own;
+use super::own_writes::OwnWrites;
 use super::owner;
 
 const RESOURCE: Resource = Resource::new("discovery.k8s.io", "v1", "endpointslices");
@@ -20,11 +20,10 @@ pub const SERVICE_NAME: &str = "kubernetes.io/service-name";
 pub const HEADLESS: &str = "service.kubernetes.io/headless";
 pub const LAST_TRIGGER: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 
-/// Endpoints by what they are: the addresses and the object behind them. The rest of an endpoint may
-/// change in place.
+/// Endpoints by identity: their addresses and target. Other fields may change in place.
 pub type Endpoints = BTreeMap<String, Tree>;
 
-/// Writes, in the order in which they are carried out.
+/// Writes in the order of execution.
 #[derive(Debug, Default, PartialEq)]
 pub struct Changes {
     pub create: Vec<Tree>,
@@ -39,7 +38,7 @@ impl Changes {
         self.delete.append(&mut other.delete);
     }
 
-    /// A slice that would be deleted becomes one that would be made, where `may` lets it: one write less.
+    /// Turns a slice to delete into a slice to create if `may` allows it, which saves a write.
     pub fn recycle(&mut self, may: impl Fn(&Tree) -> bool) {
         let mut kept = Vec::new();
         for old in std::mem::take(&mut self.delete) {
@@ -70,7 +69,7 @@ pub fn identity(endpoint: &Tree) -> String {
     text
 }
 
-/// Slices whose ports are the same hold endpoints of the same group.
+/// Slices with equal ports contain endpoints of the same group.
 pub fn ports_key(ports: &[Tree]) -> String {
     let text = |port: &Tree| {
         let number = port.int("port").unwrap_or(0);
@@ -81,24 +80,24 @@ pub fn ports_key(ports: &[Tree]) -> String {
     texts.join("\n")
 }
 
-/// What a group of slices with the same ports is made from.
+/// The template of a group of slices with the same ports.
 pub struct Template {
-    /// A slice with everything but endpoints.
+    /// A slice without endpoints.
     pub empty: Tree,
-    /// Whether annotations are the template's alone, or also those of others.
+    /// Whether the template owns all annotations.
     pub owns_annotations: bool,
     pub max_endpoints: usize,
 }
 
-/// An existing slice and what it shall hold.
+/// An existing slice and its desired endpoints.
 struct Held {
     slice: Arc<Tree>,
     endpoints: Vec<Tree>,
     is_changed: bool,
 }
 
-/// Brings the slices of one group to the wanted endpoints: first what they hold is corrected in place,
-/// then those that change anyway are filled, then one that did not change, and only then a new one is made.
+/// Updates the slices of a group to the desired endpoints: existing endpoints are corrected in place, then changed
+/// slices are filled, then an unchanged one, and only then a new slice is created.
 pub fn pack(template: &Template, existing: &[Arc<Tree>], mut wanted: Endpoints) -> Changes {
     let mut held: Vec<Held> = existing.iter().map(|slice| keep(slice, &mut wanted, template)).collect();
     let mut changes = Changes::default();
@@ -125,7 +124,7 @@ pub fn pack(template: &Template, existing: &[Arc<Tree>], mut wanted: Endpoints) 
     changes
 }
 
-/// Takes out of `wanted` what this slice has already, as it should be now.
+/// Moves the endpoints that this slice has already from `wanted` to the slice.
 fn keep(slice: &Arc<Tree>, wanted: &mut Endpoints, template: &Template) -> Held {
     let mut endpoints = Vec::new();
     let mut is_changed = !is_marked(slice, template);
@@ -135,7 +134,7 @@ fn keep(slice: &Arc<Tree>, wanted: &mut Endpoints, template: &Template) -> Held 
         is_changed |= now != *endpoint;
         endpoints.push(now);
     }
-    // Those past a limit that was lowered, or a hand that wrote too many, move to another slice.
+    // Endpoints beyond the limit move to another slice.
     for endpoint in endpoints.drain(endpoints.len().min(template.max_endpoints)..) {
         wanted.insert(identity(&endpoint), endpoint);
     }
@@ -148,7 +147,7 @@ fn is_marked(slice: &Tree, template: &Template) -> bool {
     same("metadata.labels") && (!template.owns_annotations || same("metadata.annotations"))
 }
 
-/// The fullest first, so that few stay half empty.
+/// The fullest first, so that few slices stay half empty.
 fn fill_changed(held: &mut [Held], rest: &mut Vec<Tree>, limit: usize) {
     let mut order: Vec<usize> = (0..held.len()).filter(|at| held[*at].is_changed).collect();
     order.sort_by_key(|at| std::cmp::Reverse(held[*at].endpoints.len()));
@@ -157,7 +156,7 @@ fn fill_changed(held: &mut [Held], rest: &mut Vec<Tree>, limit: usize) {
     }
 }
 
-/// The unchanged slice that would be closest to full with all that is left; none where they do not fit.
+/// The unchanged slice that would be fullest with all remaining endpoints; None if they fit in none.
 fn tightest_fit(held: &mut [Held], left: usize, limit: usize) -> Option<&mut Held> {
     let fits = |held: &&mut Held| !held.is_changed && held.endpoints.len() + left <= limit;
     held.iter_mut().filter(fits).max_by_key(|held| held.endpoints.len())
@@ -180,7 +179,7 @@ fn updated(held: Held, template: &Template) -> Tree {
     slice
 }
 
-/// A copy that can be sent: what is listed does not say its kind.
+/// A copy with apiVersion and kind, which listed objects lack.
 pub fn writable(slice: &Tree) -> Tree {
     let mut slice = slice.clone();
     slice.set("apiVersion", "discovery.k8s.io/v1");
@@ -188,7 +187,7 @@ pub fn writable(slice: &Tree) -> Tree {
     slice
 }
 
-/// An empty list is left out, as it is on upstream's wire.
+/// An empty list is omitted, as upstream does.
 fn with_endpoints(mut slice: Tree, endpoints: Vec<Tree>) -> Tree {
     match endpoints.is_empty() {
         true => drop(slice.remove("endpoints")),
@@ -200,7 +199,7 @@ fn with_endpoints(mut slice: Tree, endpoints: Vec<Tree>) -> Tree {
 /// A slice without endpoints that belongs to `owner`.
 pub fn empty_slice(owner: &Tree, address_type: &str, ports: &[Tree], labels: Tree) -> Tree {
     let name = owner.str("metadata.name");
-    // A name that leaves no room for the dash does without.
+    // A name without room for the dash omits it.
     let prefix = if name.len() < 253 { format!("{name}-") } else { name.to_string() };
     let metadata = tree! { "generateName" => prefix, "labels" => labels, "ownerReferences" => list![owner::controller_reference(owner)] };
     let mut slice = tree! {
@@ -222,7 +221,7 @@ pub fn is_owned_by(slice: &Tree, owner: &Tree) -> bool {
     slice.list("metadata.ownerReferences").iter().any(same)
 }
 
-/// Slices by the key of their ports, in the order of their names.
+/// Slices by the key of their ports, sorted by name.
 pub fn by_ports<'a>(slices: impl Iterator<Item = &'a Arc<Tree>>) -> BTreeMap<String, Vec<Arc<Tree>>> {
     let mut groups: BTreeMap<String, Vec<Arc<Tree>>> = BTreeMap::new();
     for slice in slices {
@@ -231,7 +230,7 @@ pub fn by_ports<'a>(slices: impl Iterator<Item = &'a Arc<Tree>>) -> BTreeMap<Str
     groups
 }
 
-/// The groups that are there and no longer wanted.
+/// Existing groups that are not desired.
 pub fn unwanted<'a>(
     there: &'a BTreeMap<String, Vec<Arc<Tree>>>,
     wanted: &BTreeSet<String>,
@@ -249,14 +248,14 @@ pub fn is_managed_by(slice: &Tree, manager: &str) -> bool {
     slice.map("metadata.labels").str(MANAGED_BY) == manager
 }
 
-/// The slices of a service that are a manager's.
+/// The slices of a service with a managed-by label.
 pub fn of_service(slices: &Store, service: &str, manager: &str) -> Vec<Arc<Tree>> {
     slices.find(BY_SERVICE, service).into_iter().filter(|slice| is_managed_by(slice, manager)).collect()
 }
 
-/// Carries changes out: what is new comes first and what is old goes last, so that no endpoint is missing in
-/// between; those of a kind go together. A namespace that goes takes nothing new, and that is no failure.
-pub async fn carry_out(client: &Client, own: &Own, namespace: &str, changes: Changes) -> Result<()> {
+/// Executes the changes: creates first and deletes last, so that no endpoint is missing in between; requests of one
+/// type run concurrently. Rejections by a terminating namespace are ignored.
+pub async fn execute(client: &Client, own: &OwnWrites, namespace: &str, changes: Changes) -> Result<()> {
     let create = async |slice: &Tree| match client.create(RESOURCE, namespace, slice).await {
         Err(error) if error.is_terminating() => Ok(()),
         result => result.map(|made| own.note(&made)),

@@ -1,9 +1,9 @@
-//! Telling how an object stands.
+//! Status updates.
 
 use api::Tree;
 use client::{Client, Resource, Result};
 
-/// Writes a status, unless it is told already or nobody is left to tell of.
+/// Writes a status unless it is unchanged; a deleted object is ignored.
 pub async fn write(client: &Client, resource: Resource, object: &Tree, status: Tree) -> Result<()> {
     if *object.at("status") == status {
         return Ok(());

@@ -20,13 +20,13 @@ pub fn tolerates(toleration: &Tree, taint: &Tree) -> bool {
         }
 }
 
-/// How the taint's value stands to the toleration's, where both are whole numbers.
+/// Compares the taint's value with the toleration's if both are integers.
 fn compare(taint: &Tree, toleration: &Tree) -> Option<std::cmp::Ordering> {
     let number = |tree: &Tree| tree.str("value").parse::<i64>().ok();
     Some(number(taint)?.cmp(&number(toleration)?))
 }
 
-/// The taints of a node that have an effect.
+/// The taints of a node with an effect.
 pub fn with_effect<'a>(node: &'a Tree, effect: &'a str) -> impl Iterator<Item = &'a Tree> {
     node.list("spec.taints").iter().filter(move |taint| taint.str("effect") == effect)
 }
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tolerations_match_by_key_value_and_effect() {
+    fn tolerations_match_key_value_and_effect() {
         let check = |toleration: [&str; 4], taint: [&str; 3], want: bool| {
             let [key, operator, value, effect] = toleration;
             let toleration = tree! { "key" => key, "operator" => operator, "value" => value, "effect" => effect };

@@ -1,4 +1,4 @@
-//! What the controllers of storage share: classes, annotations, and which claims a pod uses.
+//! Shared by the storage controllers: classes, annotations, and the claims of a pod.
 
 use api::Tree;
 use client::{Index, Resource, Selection};
@@ -6,7 +6,7 @@ use client::{Index, Resource, Selection};
 pub const CLAIMS: Selection = Selection::all(Resource::core("persistentvolumeclaims"));
 pub const VOLUMES: Selection = Selection::all(Resource::core("persistentvolumes"));
 pub const CLASSES: Selection = Selection::all(Resource::new("storage.k8s.io", "v1", "storageclasses"));
-/// Pods by the claims that they use.
+/// Pods by the claims they use.
 pub const BY_CLAIM: Index = Index { name: "claim", values: claims_of };
 
 pub const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
@@ -28,7 +28,7 @@ pub fn has_annotation(object: &Tree, key: &str) -> bool {
     object.map("metadata.annotations").contains(key)
 }
 
-/// The storage class of a claim or a volume, or "".
+/// The storage class of a claim or a volume, or empty.
 pub fn class_of(object: &Tree) -> &str {
     match annotation(object, BETA_CLASS) {
         "" => object.str("spec.storageClassName"),
@@ -36,7 +36,7 @@ pub fn class_of(object: &Tree) -> &str {
     }
 }
 
-/// A claim that names no class at all; naming "" is a choice.
+/// Whether a claim has no class; the empty class is a choice.
 pub fn leaves_class_open(claim: &Tree) -> bool {
     !has_annotation(claim, BETA_CLASS) && !claim.at("spec").has("storageClassName")
 }
@@ -45,7 +45,7 @@ pub fn is_default_class(class: &Tree) -> bool {
     annotation(class, DEFAULT_CLASS) == "true" || annotation(class, BETA_DEFAULT_CLASS) == "true"
 }
 
-/// `NAMESPACE/NAME` of each claim that a pod uses; those of its own volumes are named after it.
+/// `NAMESPACE/NAME` of each claim of a pod, including generic ephemeral volumes.
 pub fn claims_of(pod: &Tree) -> Vec<String> {
     let namespace = pod.str("metadata.namespace");
     let name = |volume: &Tree| match volume.has("ephemeral") {
@@ -55,12 +55,12 @@ pub fn claims_of(pod: &Tree) -> Vec<String> {
     pod.list("spec.volumes").iter().filter_map(name).map(|name| format!("{namespace}/{name}")).collect()
 }
 
-/// The name of the claim that is made for an ephemeral volume.
+/// The claim name of an ephemeral volume.
 pub fn ephemeral_claim(pod: &Tree, volume: &Tree) -> String {
     format!("{}-{}", pod.str("metadata.name"), volume.str("name"))
 }
 
-/// The claim that a volume is for, as a key; "" where it is for none.
+/// The key of the claim that a volume is bound to or reserved for; empty if there is none.
 pub fn claim_ref(volume: &Tree) -> String {
     match volume.str("spec.claimRef.name") {
         "" => String::new(),
@@ -68,7 +68,7 @@ pub fn claim_ref(volume: &Tree) -> String {
     }
 }
 
-/// Whether a volume is for this claim: by name, and by uid where it says one.
+/// Whether a volume is bound to or reserved for this claim: by name, and by uid if there is one.
 pub fn is_for(volume: &Tree, claim: &Tree) -> bool {
     let reference = volume.at("spec.claimRef");
     let same = |field: &str| reference.str(field) == claim.str(&format!("metadata.{field}"));
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_uses_the_claims_that_it_names_and_those_made_for_it() {
+    fn finds_claims_of_a_pod() {
         let named = tree! { "name" => "a", "persistentVolumeClaim" => tree! { "claimName" => "data" } };
         let own = tree! { "name" => "b", "ephemeral" => tree! {} };
         let other = tree! { "name" => "c", "emptyDir" => tree! {} };
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn the_class_of_old_is_still_read() {
+    fn reads_the_beta_class_annotation() {
         let check = |object: Tree, class: &str, open: bool| {
             assert_eq!((class_of(&object), leaves_class_open(&object)), (class, open), "{object:?}");
         };

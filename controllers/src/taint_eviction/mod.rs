@@ -1,5 +1,4 @@
-//! Deletes pods that do not tolerate the NoExecute taints of their node, at once or after the time that
-//! they tolerate them.
+//! Deletes pods that do not tolerate the NoExecute taints of their node, immediately or after `tolerationSeconds`.
 
 mod plan;
 
@@ -12,11 +11,11 @@ use client::index::NODE;
 use client::{Change, DeleteOptions, Patch, Resource, Result, Selection, Store, split};
 use stdx::sync::Mutex;
 
-use crate::meters;
+use crate::metrics;
 use crate::support::pods;
 use crate::support::taints::{NO_EXECUTE, with_effect};
-use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
-use plan::Stay;
+use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
+use plan::Tenure;
 
 const PODS: Resource = Resource::core("pods");
 const NODES: Resource = Resource::core("nodes");
@@ -25,7 +24,7 @@ const REASON: &str = "TaintManagerEviction";
 struct Controller {
     pods: Arc<Store>,
     nodes: Arc<Store>,
-    /// Since when a pod is beside taints that it tolerates for a time.
+    /// Since when each pod is on a node with taints that it tolerates temporarily.
     since: Mutex<BTreeMap<String, Since>>,
     context: Context,
 }
@@ -59,7 +58,7 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     }))
 }
 
-/// Whether a change of a pod can matter: few do.
+/// Whether a change of a pod is relevant.
 fn moves(change: &Change) -> bool {
     let part =
         |pod: Option<&Tree>| pod.map(|pod| (pod.str("spec.nodeName").to_string(), pod.at("spec.tolerations").clone()));
@@ -71,7 +70,7 @@ fn taints(node: Option<&Tree>) -> Vec<Tree> {
 }
 
 impl Controller {
-    async fn bring(&self, key: &str) -> Result<Outcome> {
+    async fn sync(&self, key: &str) -> Result<Outcome> {
         let pod = self.pods.get(key);
         let node = pod.as_deref().and_then(|pod| self.nodes.get(pod.str("spec.nodeName")));
         let Some(pod) = pod.filter(|pod| !pods::is_terminating(pod)) else {
@@ -79,17 +78,17 @@ impl Controller {
             return Ok(Outcome::Done);
         };
         let left = match plan::stay(&pod, node.as_deref()) {
-            Stay::Forever => {
+            Tenure::Forever => {
                 self.cancel(key);
                 return Ok(Outcome::Done);
             }
-            Stay::No => Duration::ZERO,
-            Stay::For(time) => self.left(key, &pod, time),
+            Tenure::No => Duration::ZERO,
+            Tenure::For(time) => self.left(key, &pod, time),
         };
-        if left.is_zero() { self.evict(key, &pod).await } else { Ok(Outcome::Again(left)) }
+        if left.is_zero() { self.evict(key, &pod).await } else { Ok(Outcome::RequeueAfter(left)) }
     }
 
-    /// How much is left of a time that began when the pod was first seen beside its taints.
+    /// The remaining toleration time, from when the pod was first seen with the taints.
     fn left(&self, key: &str, pod: &Tree, time: Duration) -> Duration {
         let now = self.context.now();
         let uid = pod.str("metadata.uid");
@@ -114,16 +113,16 @@ impl Controller {
         match self.delete(key, pod).await {
             Err(error) if !error.is_not_found() => Err(error),
             _ => {
-                // Not before: what fails is tried again at once, not after another time of waiting.
+                // Removed only after success, so that a failed deletion is retried without another waiting period.
                 self.since.lock().remove(key);
-                self.context.metrics.count(&meters::TAINT_DELETIONS, &[]);
-                self.context.metrics.record(&meters::TAINT_DELETION_DURATION, &[], begun.elapsed().as_secs_f64());
+                self.context.metrics.count(&metrics::TAINT_DELETIONS, &[]);
+                self.context.metrics.record(&metrics::TAINT_DELETION_DURATION, &[], begun.elapsed().as_secs_f64());
                 Ok(Outcome::Done)
             }
         }
     }
 
-    /// Both name the pod by its uid: another of this name is not meant, and is looked at when it is seen.
+    /// Both requests have the pod's uid: another pod of this name is not affected.
     async fn delete(&self, key: &str, pod: &Tree) -> Result<()> {
         let (namespace, name) = split(key);
         let client = &self.context.client;
@@ -134,14 +133,14 @@ impl Controller {
     }
 }
 
-/// The pod as events name it, which may be gone.
+/// A reference to the pod for events, since it may be deleted.
 fn about(key: &str) -> Tree {
     let (namespace, name) = split(key);
     tree! { "apiVersion" => "v1", "kind" => "Pod", "metadata" => tree! { "namespace" => namespace, "name" => name } }
 }
 
 impl Reconcile for Controller {
-    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
-        Box::pin(self.bring(key))
+    fn reconcile<'a>(&'a self, key: &'a str) -> ReconcileFuture<'a> {
+        Box::pin(self.sync(key))
     }
 }

@@ -1,4 +1,4 @@
-//! Whether a pod may stay on a node, and how long.
+//! Whether a pod may stay on a node, and for how long.
 
 use std::time::Duration;
 
@@ -8,35 +8,35 @@ use api::{Tree, list, tree};
 use crate::support::taints::{NO_EXECUTE, tolerates, with_effect};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stay {
+pub enum Tenure {
     Forever,
-    /// This long from when the taints were first seen beside it.
+    /// This long from when the taints were first seen.
     For(Duration),
     No,
 }
 
-pub fn stay(pod: &Tree, node: Option<&Tree>) -> Stay {
-    let Some(node) = node else { return Stay::Forever };
-    let mut stay = Stay::Forever;
+pub fn stay(pod: &Tree, node: Option<&Tree>) -> Tenure {
+    let Some(node) = node else { return Tenure::Forever };
+    let mut stay = Tenure::Forever;
     for taint in with_effect(node, NO_EXECUTE) {
         let matching = pod.list("spec.tolerations").iter().find(|toleration| tolerates(toleration, taint));
         stay = match (matching.map(seconds), stay) {
-            (None, _) => return Stay::No,
+            (None, _) => return Tenure::No,
             (Some(None), stay) => stay,
-            (Some(Some(more)), Stay::For(less)) => Stay::For(more.min(less)),
-            (Some(Some(seconds)), _) => Stay::For(seconds),
+            (Some(Some(more)), Tenure::For(less)) => Tenure::For(more.min(less)),
+            (Some(Some(seconds)), _) => Tenure::For(seconds),
         };
     }
     stay
 }
 
-/// None is for ever; what is below zero is now.
+/// None is unlimited; negative values are zero.
 fn seconds(toleration: &Tree) -> Option<Duration> {
     let seconds = toleration.int("tolerationSeconds")?;
     Some(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
 }
 
-/// The part of the pod's status that says why it goes; None where it says so already.
+/// The DisruptionTarget condition; None if it is set already.
 pub fn disruption(pod: &Tree, now: i64) -> Option<Tree> {
     let condition = tree! {
         "type" => "DisruptionTarget",
@@ -83,25 +83,25 @@ mod tests {
     }
 
     #[test]
-    fn the_shortest_toleration_counts() {
-        let check = |taints: &[&str], tolerations: &[&str], want: Stay| {
+    fn shortest_toleration_applies() {
+        let check = |taints: &[&str], tolerations: &[&str], want: Tenure| {
             assert_eq!(stay(&pod(tolerations), Some(&node(taints))), want, "{taints:?} {tolerations:?}");
         };
-        let seconds = |seconds| Stay::For(Duration::from_secs(seconds));
-        check(&[], &[], Stay::Forever);
-        check(&["~a"], &[], Stay::Forever);
-        check(&["a"], &[], Stay::No);
-        check(&["a"], &["a"], Stay::Forever);
+        let seconds = |seconds| Tenure::For(Duration::from_secs(seconds));
+        check(&[], &[], Tenure::Forever);
+        check(&["~a"], &[], Tenure::Forever);
+        check(&["a"], &[], Tenure::No);
+        check(&["a"], &["a"], Tenure::Forever);
         check(&["a"], &["a:30"], seconds(30));
         check(&["a", "b"], &["a:30", "b:10"], seconds(10));
         check(&["a", "b"], &["a:30", "b"], seconds(30));
-        check(&["a", "b"], &["a:30"], Stay::No);
+        check(&["a", "b"], &["a:30"], Tenure::No);
         check(&["a"], &["a:-1"], seconds(0));
-        assert_eq!(stay(&pod(&[]), None), Stay::Forever, "a node that is gone has no taints");
+        assert_eq!(stay(&pod(&[]), None), Tenure::Forever, "a node that is gone has no taints");
     }
 
     #[test]
-    fn the_reason_is_written_once() {
+    fn sets_disruption_condition_once() {
         let mut pod = pod(&[]);
         pod.child("metadata").set("generation", 3);
         let patch = disruption(&pod, 5).expect("it is new");

@@ -1,4 +1,4 @@
-//! Publishes what verifies the API server as a ClusterTrustBundle, and removes those of before.
+//! Publishes the cluster CA bundle as a ClusterTrustBundle, and removes outdated ones.
 
 mod plan;
 
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use client::{DeleteOptions, Key, Resource, Result, Selection, Store};
 
-use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
+use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 use plan::Plan;
 
 const BUNDLES: Resource = Resource::new("certificates.k8s.io", "v1", "clustertrustbundles");
@@ -25,13 +25,13 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     let informer = setup.informer(OURS);
     let queue = context.queue.clone();
     informer.on_change(move |_| queue.add(Key::from("bundle")));
-    // There is none at first.
+    // There is no bundle initially.
     context.queue.add(Key::from("bundle"));
     Some(Box::new(Controller { bundles: informer.store().clone(), context: context.clone() }))
 }
 
 impl Controller {
-    async fn bring(&self) -> Result<Outcome> {
+    async fn sync(&self) -> Result<Outcome> {
         let Plan { create, update, delete } = plan::plan(&self.bundles.all(), &self.context.options.root_ca);
         let client = &self.context.client;
         if let Some(bundle) = create {
@@ -54,7 +54,7 @@ impl Controller {
 }
 
 impl Reconcile for Controller {
-    fn reconcile<'a>(&'a self, _: &'a str) -> Reconciling<'a> {
-        Box::pin(self.bring())
+    fn reconcile<'a>(&'a self, _: &'a str) -> ReconcileFuture<'a> {
+        Box::pin(self.sync())
     }
 }

@@ -1,4 +1,4 @@
-//! One bundle, whose name says what is in it.
+//! One ClusterTrustBundle, named after its content.
 
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_is_one_bundle_and_it_is_true() {
+    fn maintains_one_bundle() {
         assert_eq!(name("abc"), "kubernetes.io:kube-apiserver-serving:ba7816bf8f01cfea414140de");
         let made = Arc::new(plan(&[], "abc").create.expect("it is made"));
         assert_eq!(plan(std::slice::from_ref(&made), "abc"), Plan::default());

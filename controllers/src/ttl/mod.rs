@@ -1,4 +1,4 @@
-//! Tells nodes how long they may believe what they have read, by the size of the cluster.
+//! Annotates nodes with the TTL of their caches, by the size of the cluster.
 
 mod plan;
 
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use client::{Patch, Resource, Result, Selection, Store};
 use stdx::sync::Mutex;
 
-use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
+use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 use plan::Size;
 
 const NODES: Resource = Resource::core("nodes");
@@ -26,7 +26,7 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
 }
 
 impl Controller {
-    async fn bring(&self, name: &str) -> Result<Outcome> {
+    async fn sync(&self, name: &str) -> Result<Outcome> {
         let size = self.size();
         let Some(patch) = self.nodes.get(name).and_then(|node| size.patch(&node)) else { return Ok(Outcome::Done) };
         match self.context.client.patch(NODES, "", name, "", Patch::Merge(&patch)).await {
@@ -35,7 +35,7 @@ impl Controller {
         }
     }
 
-    /// Once it has changed, all nodes are told.
+    /// All nodes are queued when the step has changed.
     fn size(&self) -> Size {
         let mut size = self.size.lock();
         let new = size.follow(self.nodes.len());
@@ -48,7 +48,7 @@ impl Controller {
 }
 
 impl Reconcile for Controller {
-    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
-        Box::pin(self.bring(key))
+    fn reconcile<'a>(&'a self, key: &'a str) -> ReconcileFuture<'a> {
+        Box::pin(self.sync(key))
     }
 }

@@ -1,5 +1,5 @@
-//! How long nodes may believe what they have read of secrets and config maps: the larger the cluster, the
-//! longer. The steps overlap, so that a cluster at an edge does not rewrite all of its nodes again and again.
+//! The TTL of secrets and config maps in kubelet caches: the larger the cluster, the longer. Steps overlap, so that a
+//! cluster at a boundary does not update all nodes repeatedly.
 
 use api::{Tree, tree};
 
@@ -20,7 +20,7 @@ static STEPS: [Step; 6] = [
     Step { from: 9000, to: usize::MAX, seconds: 600 },
 ];
 
-/// Where the cluster stands among the steps.
+/// The current step of the cluster size.
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
 pub struct Size {
     step: usize,
@@ -38,7 +38,7 @@ impl Size {
         Size { step }
     }
 
-    /// What to merge into a node, where it says something else.
+    /// The annotation to merge into a node; None if it is up to date.
     pub fn patch(self, node: &Tree) -> Option<Tree> {
         let wanted = STEPS[self.step].seconds.to_string();
         (node.map("metadata.annotations").str(ANNOTATION) != wanted)
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_step_changes_late_in_both_directions() {
+    fn steps_have_hysteresis() {
         let mut size = Size::default();
         let mut check = |nodes: usize, seconds: &str| {
             size = size.follow(nodes);

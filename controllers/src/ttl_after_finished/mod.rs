@@ -1,4 +1,4 @@
-//! Deletes finished jobs when their time is over.
+//! Deletes finished jobs after their TTL.
 
 mod plan;
 
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use client::{DeleteOptions, Propagation, Resource, Result, Selection, Store};
 
-use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
+use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 use plan::Plan;
 
 const JOBS: Resource = Resource::new("batch", "v1", "jobs");
@@ -28,16 +28,16 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
 }
 
 impl Controller {
-    async fn bring(&self, key: &str) -> Result<Outcome> {
+    async fn sync(&self, key: &str) -> Result<Outcome> {
         let Some(job) = self.jobs.get(key) else { return Ok(Outcome::Done) };
         match plan::plan(&job, self.context.clock.now()) {
             Plan::Keep => Ok(Outcome::Done),
-            Plan::Wait(left) => Ok(Outcome::Again(left)),
+            Plan::Wait(left) => Ok(Outcome::RequeueAfter(left)),
             Plan::Delete => self.delete(key).await,
         }
     }
 
-    /// Looks once more at the job itself: its time may have been made longer.
+    /// Reads the job from the server first: its TTL may have been extended.
     async fn delete(&self, key: &str) -> Result<Outcome> {
         let (namespace, name) = client::split(key);
         let gone = |error: &client::Error| error.is_not_found();
@@ -47,7 +47,7 @@ impl Controller {
         };
         match plan::plan(&job, self.context.clock.now()) {
             Plan::Keep => return Ok(Outcome::Done),
-            Plan::Wait(left) => return Ok(Outcome::Again(left)),
+            Plan::Wait(left) => return Ok(Outcome::RequeueAfter(left)),
             Plan::Delete => {}
         }
         let late = plan::overdue(&job, self.context.clock.now());
@@ -56,7 +56,7 @@ impl Controller {
             Err(error) if gone(&error) => Ok(Outcome::Done),
             result => {
                 result?;
-                self.context.metrics.record(&crate::meters::TTL_DURATION, &[], late);
+                self.context.metrics.record(&crate::metrics::TTL_DURATION, &[], late);
                 Ok(Outcome::Done)
             }
         }
@@ -64,7 +64,7 @@ impl Controller {
 }
 
 impl Reconcile for Controller {
-    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
-        Box::pin(self.bring(key))
+    fn reconcile<'a>(&'a self, key: &'a str) -> ReconcileFuture<'a> {
+        Box::pin(self.sync(key))
     }
 }

@@ -1,4 +1,4 @@
-//! A finished job is kept for as long as its `ttlSecondsAfterFinished` says.
+//! A finished job is kept for `ttlSecondsAfterFinished`.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::support::clock::until;
 #[derive(Debug, PartialEq, Eq)]
 pub enum Plan {
     Keep,
-    /// Its time has not come.
+    /// The TTL is not over.
     Wait(Duration),
     Delete,
 }
@@ -26,7 +26,7 @@ pub fn plan(job: &Tree, now: Timestamp) -> Plan {
     }
 }
 
-/// For how many seconds its time is over.
+/// Seconds since the TTL has expired.
 pub fn overdue(job: &Tree, now: Timestamp) -> f64 {
     let end = finished_at(job).unwrap_or_default() + job.int("spec.ttlSecondsAfterFinished").unwrap_or_default();
     (now.seconds.saturating_sub(end)).max(0) as f64
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finished_jobs_go_in_time() {
+    fn deletes_finished_jobs_after_ttl() {
         let check = |ttl: &str, condition: &str, now: i64, want: Plan| {
             let condition =
                 format!(r#"{{"type":"{condition}","status":"True","lastTransitionTime":"1970-01-01T00:00:10Z"}}"#);

@@ -1,4 +1,4 @@
-//! Keeps attributes classes of volumes from going while a claim or a volume names them.
+//! Protects VolumeAttributesClasses that a claim or a volume uses.
 
 use std::sync::Arc;
 
@@ -7,11 +7,11 @@ use client::{Client, Index, Key, Resource, Result, Selection, Store};
 
 use crate::support::finalizers;
 use crate::support::volumes::{CLAIMS, VOLUMES};
-use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
+use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 
 const CLASSES: Selection = Selection::all(Resource::new("storage.k8s.io", "v1", "volumeattributesclasses"));
 const FINALIZER: &str = "kubernetes.io/vac-protection";
-/// Claims and volumes by the classes that they name.
+/// Claims and volumes by the classes they name.
 const BY_CLASS: Index = Index { name: "attributes-class", values: named };
 
 fn named(object: &Tree) -> Vec<String> {
@@ -40,7 +40,7 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
         let informer = setup.informer(selection);
         informer.index_by(BY_CLASS);
         let queue = context.queue.clone();
-        // Whoever lets a class go may have been the last.
+        // The change may have removed the last use of a class.
         informer.on_change(move |change| {
             let before = change.old.as_deref().map(named).unwrap_or_default();
             before.into_iter().for_each(|name| queue.add(Key::from(name)));
@@ -51,7 +51,7 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
 }
 
 impl Controller {
-    async fn bring(&self, name: &str) -> Result<Outcome> {
+    async fn sync(&self, name: &str) -> Result<Outcome> {
         let Some(class) = self.classes.get(name) else { return Ok(Outcome::Done) };
         let is_used = || self.users.iter().any(|users| !users.find_keys(BY_CLASS, name).is_empty());
         let Some(changed) = finalizers::protect(&class, FINALIZER, is_used) else { return Ok(Outcome::Done) };
@@ -61,7 +61,7 @@ impl Controller {
         finalizers::write(&self.client, CLASSES.resource, &changed).await
     }
 
-    /// What was made just before the end of the class may not have been shown yet, so that the server is asked.
+    /// An object created just before the deletion may not be in the informer yet, so the server is asked.
     async fn is_used_now(&self, name: &str) -> Result<bool> {
         for users in [VOLUMES, CLAIMS] {
             let list = self.client.list(users.resource, "", "").await?;
@@ -74,8 +74,8 @@ impl Controller {
 }
 
 impl Reconcile for Controller {
-    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
-        Box::pin(self.bring(key))
+    fn reconcile<'a>(&'a self, key: &'a str) -> ReconcileFuture<'a> {
+        Box::pin(self.sync(key))
     }
 }
 
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_names_of_classes_count() {
+    fn counts_all_class_references() {
         let status = tree! {
             "currentVolumeAttributesClassName" => "b",
             "modifyVolumeStatus" => tree! { "targetVolumeAttributesClassName" => "c" },

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use api::Tree;
 use client::Metrics;
-use client::metrics::Meter;
+use client::metrics::Metric;
 
 use crate::admission::is_critical;
 use crate::gc::Collector;
@@ -41,8 +41,8 @@ const AT_ONCE_SECONDS: i64 = 1;
 const CLEANUP: Duration = Duration::from_secs(30);
 const CLEANUP_LOOK: Duration = Duration::from_secs(1);
 
-static EVICTIONS: Meter =
-    Meter::counter("kubelet_evictions", "Cumulative number of pod evictions by eviction signal", &["eviction_signal"]);
+static EVICTIONS: Metric =
+    Metric::counter("kubelet_evictions", "Cumulative number of pod evictions by eviction signal", &["eviction_signal"]);
 
 /// Who looks after what runs out.
 pub struct Manager {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::Tree;
-use client::{Meter, Metrics};
+use client::{Metric, Metrics};
 use tokio::sync::{Mutex, watch};
 
 use crate::config::ImageGc;
@@ -29,7 +29,7 @@ pub use logs::remove_of_pods as remove_logs;
 const IMAGES: Duration = Duration::from_secs(300);
 const CONTAINERS: Duration = Duration::from_secs(60);
 
-static REMOVED_IMAGES: Meter = Meter::counter(
+static REMOVED_IMAGES: Metric = Metric::counter(
     "kubelet_image_garbage_collected_total",
     "Total number of images garbage collected by the kubelet, whether through disk usage or image age.",
     &["reason"],

@@ -4,7 +4,7 @@ mod pod_starts;
 
 use std::sync::{Arc, Weak};
 
-use client::{Meter, Metrics};
+use client::{Metric, Metrics};
 
 use crate::model::pod;
 use crate::model::state::Stage;
@@ -17,72 +17,72 @@ const STARTS: &[f64] = &[
     600.0, 900.0, 1200.0, 1800.0, 2700.0, 3600.0,
 ];
 
-pub static POD_START: Meter = Meter::histogram_of(
+pub static POD_START: Metric = Metric::histogram_of(
     "kubelet_pod_start_duration_seconds",
     "From the first sight of a pod to its running.",
     &[],
     STARTS,
 );
-pub static POD_START_SLI: Meter = Meter::histogram_of(
+pub static POD_START_SLI: Metric = Metric::histogram_of(
     "kubelet_pod_start_sli_duration_seconds",
     "From a pod's creation to its running as a watch shows it, without pulls of images and init containers.",
     &[],
     STARTS,
 );
-pub static POD_START_TOTAL: Meter = Meter::histogram_of(
+pub static POD_START_TOTAL: Metric = Metric::histogram_of(
     "kubelet_pod_start_total_duration_seconds",
     "From a pod's creation to its running as a watch shows it.",
     &[],
     STARTS,
 );
-pub static POD_WORK: Meter = Meter::histogram_of(
+pub static POD_WORK: Metric = Metric::histogram_of(
     "kubelet_pod_worker_duration_seconds",
     "How long one look at a pod and what followed took.",
     &["operation_type"],
     TIMES,
 );
-pub static STARTED_PODS: Meter = Meter::counter("kubelet_started_pods_total", "Sandboxes that were begun.", &[]);
-pub static STARTED_PODS_ERRORS: Meter =
-    Meter::counter("kubelet_started_pods_errors_total", "Sandboxes that could not be made.", &[]);
-pub static STARTED_CONTAINERS: Meter =
-    Meter::counter("kubelet_started_containers_total", "Containers that were begun.", &["container_type"]);
-pub static STARTED_CONTAINERS_ERRORS: Meter = Meter::counter(
+pub static STARTED_PODS: Metric = Metric::counter("kubelet_started_pods_total", "Sandboxes that were begun.", &[]);
+pub static STARTED_PODS_ERRORS: Metric =
+    Metric::counter("kubelet_started_pods_errors_total", "Sandboxes that could not be made.", &[]);
+pub static STARTED_CONTAINERS: Metric =
+    Metric::counter("kubelet_started_containers_total", "Containers that were begun.", &["container_type"]);
+pub static STARTED_CONTAINERS_ERRORS: Metric = Metric::counter(
     "kubelet_started_containers_errors_total",
     "Containers that could not be started.",
     &["container_type", "code"],
 );
-pub static PREEMPTIONS: Meter =
-    Meter::counter("kubelet_preemptions", "Pods that made room for critical ones.", &["preemption_signal"]);
-pub static RELIST: Meter =
-    Meter::histogram_of("kubelet_pleg_relist_duration_seconds", "How long a look at all pods took.", &[], TIMES);
-pub static RELIST_INTERVAL: Meter =
-    Meter::histogram_of("kubelet_pleg_relist_interval_seconds", "The time between two looks at all pods.", &[], TIMES);
-pub static RELIST_LAST: Meter =
-    Meter::gauge("kubelet_pleg_last_seen_seconds", "When the runtime was last seen to answer.", &[]);
-pub static PROBES: Meter = Meter::counter(
+pub static PREEMPTIONS: Metric =
+    Metric::counter("kubelet_preemptions", "Pods that made room for critical ones.", &["preemption_signal"]);
+pub static RELIST: Metric =
+    Metric::histogram_of("kubelet_pleg_relist_duration_seconds", "How long a look at all pods took.", &[], TIMES);
+pub static RELIST_INTERVAL: Metric =
+    Metric::histogram_of("kubelet_pleg_relist_interval_seconds", "The time between two looks at all pods.", &[], TIMES);
+pub static RELIST_LAST: Metric =
+    Metric::gauge("kubelet_pleg_last_seen_seconds", "When the runtime was last seen to answer.", &[]);
+pub static PROBES: Metric = Metric::counter(
     "prober_probe_total",
     "Answers to probes.",
     &["probe_type", "result", "container", "pod", "namespace", "pod_uid"],
 );
-pub static PROBE_TIME: Meter = Meter::histogram_of(
+pub static PROBE_TIME: Metric = Metric::histogram_of(
     "prober_probe_duration_seconds",
     "How long probes took.",
     &["probe_type", "container", "pod", "namespace"],
     TIMES,
 );
-static RUNNING_PODS: Meter = Meter::gauge("kubelet_running_pods", "Pods that have a sandbox that runs.", &[]);
-static RUNNING_CONTAINERS: Meter =
-    Meter::gauge("kubelet_running_containers", "Containers by their state.", &["container_state"]);
-static DESIRED_PODS: Meter = Meter::gauge("kubelet_desired_pods", "Pods that shall run here.", &["static"]);
-static MIRROR_PODS: Meter = Meter::gauge("kubelet_mirror_pods", "Mirrors of static pods.", &[]);
-static NODE_NAME: Meter = Meter::gauge("kubelet_node_name", "The node's name, the count is always 1.", &["node"]);
+static RUNNING_PODS: Metric = Metric::gauge("kubelet_running_pods", "Pods that have a sandbox that runs.", &[]);
+static RUNNING_CONTAINERS: Metric =
+    Metric::gauge("kubelet_running_containers", "Containers by their state.", &["container_state"]);
+static DESIRED_PODS: Metric = Metric::gauge("kubelet_desired_pods", "Pods that shall run here.", &["static"]);
+static MIRROR_PODS: Metric = Metric::gauge("kubelet_mirror_pods", "Mirrors of static pods.", &[]);
+static NODE_NAME: Metric = Metric::gauge("kubelet_node_name", "The node's name, the count is always 1.", &["node"]);
 
 /// Counts what there is of pods whenever somebody asks.
 pub fn look(metrics: &Metrics, workers: &Arc<Workers>, node: &str) {
     metrics.record(&NODE_NAME, &[node], 1.0);
     let workers: Weak<Workers> = Arc::downgrade(workers);
     let meters = [&RUNNING_PODS, &RUNNING_CONTAINERS, &DESIRED_PODS, &MIRROR_PODS];
-    metrics.on_look(meters, move |metrics| {
+    metrics.on_collect(meters, move |metrics| {
         if let Some(workers) = workers.upgrade() {
             count(metrics, &workers);
         }

@@ -1,69 +1,22 @@
-//! Arguments of plugins.
+//! Reads the arguments of plugins.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use api::field::Path;
 use api::validation;
 use api::{Str, Tree};
-use stdx::sync::Mutex;
 
 use super::reader::Reader;
 use crate::plugins::allocation::Weighted;
+use crate::plugins::args::{Args, Shared};
 use crate::plugins::default_preemption::DefaultPreemption;
 use crate::plugins::node_resources_balanced_allocation::NodeResourcesBalancedAllocation;
-use crate::plugins::node_resources_fit::{NodeResourcesFit, Strategy};
-use crate::plugins::volume_binding::Assumed;
-
-/// What plugins are made with.
-pub struct Args {
-    pub preemption: DefaultPreemption,
-    pub hard_pod_affinity_weight: i64,
-    pub ignore_preferred_terms_of_existing_pods: bool,
-    /// A NodeAffinity.
-    pub added_affinity: Tree,
-    pub balanced_allocation: NodeResourcesBalancedAllocation,
-    pub fit: NodeResourcesFit,
-    /// None for the system's.
-    pub default_constraints: Option<Vec<Tree>>,
-    pub bind_timeout: Duration,
-    pub shared: Shared,
-}
-
-/// What plugins of several profiles have in common.
-#[derive(Clone, Default)]
-pub struct Shared {
-    pub(crate) volumes: Arc<Mutex<Assumed>>,
-    /// Resources whose amounts extenders look after.
-    pub(crate) left_to_extenders: BTreeSet<Str>,
-}
-
-impl Default for Args {
-    fn default() -> Args {
-        Args::with(Shared::default())
-    }
-}
-
-impl Args {
-    pub fn with(shared: Shared) -> Args {
-        Args {
-            preemption: DefaultPreemption::default(),
-            hard_pod_affinity_weight: 1,
-            ignore_preferred_terms_of_existing_pods: false,
-            added_affinity: Tree::Null,
-            balanced_allocation: NodeResourcesBalancedAllocation::default(),
-            fit: NodeResourcesFit { ignored: shared.left_to_extenders.clone(), ..NodeResourcesFit::default() },
-            default_constraints: None,
-            bind_timeout: Duration::from_secs(600),
-            shared,
-        }
-    }
-}
+use crate::plugins::node_resources_fit::Strategy;
 
 type Read = fn(&mut Reader, &Tree, &Path<'_>, &mut Args);
 
-/// The plugins that take arguments, and the fields of these.
+/// The plugins with arguments, and the fields of these.
 const READERS: &[(&str, &[&str], Read)] = &[
     ("DefaultPreemption", &["minCandidateNodesPercentage", "minCandidateNodesAbsolute"], preemption),
     ("InterPodAffinity", &["hardPodAffinityWeight", "ignorePreferredTermsOfExistingPods"], inter_pod_affinity),
@@ -74,7 +27,7 @@ const READERS: &[(&str, &[&str], Read)] = &[
     ("VolumeBinding", &["bindTimeoutSeconds", "shape"], volume_binding),
 ];
 
-/// The `pluginConfig` of a profile.
+/// Reads the `pluginConfig` of a profile.
 pub fn read(reader: &mut Reader, profile: &Tree, path: &Path<'_>, shared: &Shared) -> Args {
     let mut args = Args::with(shared.clone());
     let at = path.field("pluginConfig");
@@ -185,7 +138,7 @@ fn node_term(reader: &mut Reader, term: &Tree, path: &Path<'_>) {
     }
 }
 
-/// Resources with their weights; those of every kind by default.
+/// Resources with their weights; CPU and memory by default.
 fn resources(reader: &mut Reader, tree: &Tree, path: &Path<'_>, most: i64) -> Option<Vec<Weighted>> {
     let at = path.field("resources");
     let list = reader.list(tree, "resources", path);

@@ -1,4 +1,4 @@
-//! Extenders: services over HTTP that are asked about nodes.
+//! Extenders: HTTP services that filter and prioritize nodes.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::reader::Reader;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ExtenderConfig {
     pub url_prefix: String,
-    /// Verbs are "" where the extender is not asked that.
+    /// Verbs are empty if the extender does not support them.
     pub filter_verb: String,
     pub preempt_verb: String,
     pub prioritize_verb: String,
@@ -19,9 +19,9 @@ pub struct ExtenderConfig {
     pub enable_https: bool,
     pub tls: TlsConfig,
     pub timeout: Duration,
-    /// Whether it knows nodes by name.
+    /// Whether the extender caches nodes and needs only their names.
     pub node_cache_capable: bool,
-    /// Whether a pod is placed without it where it does not answer.
+    /// Whether scheduling continues if the extender fails.
     pub ignorable: bool,
     pub managed_resources: Vec<ManagedResource>,
 }
@@ -38,7 +38,7 @@ pub struct TlsConfig {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ManagedResource {
     pub name: String,
-    /// The scheduler leaves the amounts of it to the extender.
+    /// The scheduler ignores the resource and leaves it to the extender.
     pub is_ignored_by_scheduler: bool,
 }
 

@@ -1,12 +1,12 @@
-//! What a scheduler is told to do: a KubeSchedulerConfiguration, or a policy of old translated to one. All
-//! that is wrong with it is found at once, each with the path of its field.
+//! The scheduler configuration: a KubeSchedulerConfiguration, or a legacy policy translated to one. All errors are
+//! reported at once, each with its field path.
 
 mod args;
+mod effective;
 mod extenders;
 mod plugins;
 mod policy;
 mod reader;
-mod shown;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,11 +14,11 @@ use std::time::Duration;
 use api::field::Path;
 use api::{Str, Tree};
 
+use crate::framework::Profile;
+use crate::plugins::args::Shared;
 use crate::plugins::list::DEFAULT_SCHEDULER;
-use crate::profile::Profile;
 use reader::Reader;
 
-pub use args::{Args, Shared};
 pub use extenders::{ExtenderConfig, ManagedResource, TlsConfig};
 pub use policy::read_policy;
 
@@ -33,7 +33,7 @@ pub struct Configuration {
     pub leader_election: LeaderElection,
     pub client_connection: ClientConnection,
     pub enable_profiling: bool,
-    /// Whether one that does not lead follows nothing.
+    /// Whether a standby scheduler starts its informers only when it leads.
     pub delay_cache_until_active: bool,
 }
 
@@ -62,9 +62,9 @@ impl Default for LeaderElection {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClientConnection {
-    /// "" where a flag says it, or nobody.
+    /// Empty if it is set by a flag or not at all.
     pub kubeconfig: String,
-    /// None where nothing is held back.
+    /// None if requests are not limited.
     pub qps: Option<f64>,
     pub burst: u32,
 }
@@ -90,7 +90,7 @@ impl Default for Configuration {
     }
 }
 
-/// Reads a file. An error is a list of `FIELD: what is wrong`.
+/// Parses a configuration file. Errors are `FIELD: problem`.
 pub fn read(text: &[u8]) -> Result<Configuration, Vec<String>> {
     let tree = api::yaml::decode(text).map_err(|error| vec![error.to_string()])?;
     if tree.str("kind") != "KubeSchedulerConfiguration" || tree.str("apiVersion") != API_VERSION {
@@ -174,7 +174,7 @@ fn profiles(reader: &mut Reader, tree: &Tree, percentage: Option<u8>, extenders:
         sorts.insert(plugins::sort_of(&profile), index);
         profiles.push(profile);
     }
-    // There is one queue for all of them.
+    // All profiles share one queue.
     if sorts.len() > 1 {
         let at = path.index(sorts.values().max().copied().unwrap_or(0));
         let plugins = at.field("plugins");
@@ -240,7 +240,7 @@ fn client_connection(reader: &mut Reader, tree: &Tree) -> ClientConnection {
     }
     ClientConnection {
         kubeconfig: reader.text(tree, "kubeconfig", &path).unwrap_or_default(),
-        // As upstream has it: none of its own is that of the library, a negative one no limit.
+        // As upstream: unset is client-go's default, a negative value unlimited.
         qps: qps.filter(|qps| *qps > 0.0),
         burst: burst.filter(|burst| *burst > 0).unwrap_or(standard.burst),
     }

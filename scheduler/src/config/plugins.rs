@@ -1,17 +1,17 @@
-//! Which plugins a profile has at which points: the list, with what a configuration adds and takes away.
+//! The plugins of a profile by extension point: the default list with the changes of a configuration.
 
 use std::collections::BTreeSet;
 
 use api::Tree;
 use api::field::Path;
 
-use super::args::{self, Args, Shared};
+use super::args;
 use super::reader::Reader;
-use crate::framework::{POINTS, Point};
-use crate::plugins::list::{DEFAULT_SCHEDULER, Listed, PLUGINS};
-use crate::profile::{Enabled, Profile};
+use crate::framework::{Enabled, POINTS, Point, Profile};
+use crate::plugins::args::{Args, Shared};
+use crate::plugins::list::{DEFAULT_SCHEDULER, PLUGINS, PluginEntry};
 
-/// The fields of `plugins` and the points that they mean.
+/// The fields of `plugins` and their extension points.
 pub const FIELDS: [(&str, Point); 12] = [
     ("preEnqueue", Point::PreEnqueue),
     ("queueSort", Point::QueueSort),
@@ -27,10 +27,10 @@ pub const FIELDS: [(&str, Point); 12] = [
     ("postBind", Point::PostBind),
 ];
 
-/// What is said of one point, or of all: places in the list.
+/// The plugins enabled and disabled for one point, or for all: indexes of the list.
 #[derive(Default)]
 struct Set {
-    /// With a weight where one is given.
+    /// With a weight if one is given.
     enabled: Vec<(usize, Option<i64>)>,
     disabled: BTreeSet<usize>,
     disables_all: bool,
@@ -104,7 +104,7 @@ fn find(reader: &mut Reader, one: &Tree, path: &Path<'_>) -> Option<usize> {
     place
 }
 
-/// The list as a configuration changes it: what it names again keeps its place.
+/// The default list with the changes of a configuration: plugins that are named again keep their position.
 fn merged(multi: &Set) -> Vec<(usize, i64)> {
     let named = |place: usize| multi.enabled.iter().find(|(other, _)| *other == place);
     let weight = |place: usize, given: Option<i64>| given.unwrap_or(PLUGINS[place].weight);
@@ -129,7 +129,7 @@ fn build(name: &str, args: &Args, everywhere: &[(usize, i64)], sets: &[(Point, S
     let places: Vec<usize> = (0..PLUGINS.len()).filter(used).collect();
     let score = &sets[6].1;
     let enabled = |place: &usize| {
-        let listed: &Listed = &PLUGINS[*place];
+        let listed: &PluginEntry = &PLUGINS[*place];
         let of_score = score.enabled.iter().find(|(other, _)| other == place).and_then(|(_, weight)| *weight);
         let of_all = everywhere.iter().find(|(other, _)| other == place).map(|(_, weight)| *weight);
         Enabled { plugin: (listed.make)(args), weight: of_score.or(of_all).unwrap_or(listed.weight).max(1) }
@@ -143,8 +143,8 @@ fn build(name: &str, args: &Args, everywhere: &[(usize, i64)], sets: &[(Point, S
     profile
 }
 
-/// First what is named for this point and stands in the list too, then the rest of the list, then the rest of
-/// what is named.
+/// First the plugins enabled for this point that are also in the list, then the rest of the list, then the other
+/// enabled ones.
 fn at_point(point: Point, everywhere: &[(usize, i64)], set: &Set, args: &Args) -> Vec<usize> {
     let extends = |place: usize| (PLUGINS[place].make)(args).points().contains(&point);
     let is_named = |place: usize| set.enabled.iter().any(|(other, _)| *other == place);

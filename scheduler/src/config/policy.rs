@@ -1,5 +1,5 @@
-//! A policy of old: predicates and priorities by name. It is translated to a KubeSchedulerConfiguration of one
-//! profile; what has no plugin any more is refused by its name.
+//! Legacy policies: predicates and priorities by name. They are translated to a KubeSchedulerConfiguration with one
+//! profile; unsupported names are rejected.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use super::{API_VERSION, Configuration, configuration};
 use crate::framework::Point;
 use crate::plugins::list::{DEFAULT_SCHEDULER, PLUGINS};
 
-/// A predicate and the plugins that do its work.
+/// A predicate and the plugins that implement it.
 const PREDICATES: &[(&str, &[&str])] = &[
     ("CheckNodeUnschedulable", &["NodeUnschedulable"]),
     ("GeneralPredicates", &["NodeName", "NodePorts", "NodeAffinity", "NodeResourcesFit"]),
@@ -33,10 +33,10 @@ const PREDICATES: &[(&str, &[&str])] = &[
     ("EvenPodsSpread", &["PodTopologySpread"]),
 ];
 
-/// Checked whatever a policy says.
+/// Always enabled, whatever the policy.
 const ALWAYS: &[&str] = &["NodeUnschedulable", "TaintToleration", "DynamicResources", "NodeDeclaredFeatures"];
 
-/// A priority and the plugin that scores so; none for one that scores all nodes the same.
+/// A priority and the plugin that implements it; None if it scores all nodes equally.
 const PRIORITIES: &[(&str, Option<&str>)] = &[
     ("EqualPriority", None),
     ("LeastRequestedPriority", Some("NodeResourcesFit")),
@@ -52,11 +52,11 @@ const PRIORITIES: &[(&str, Option<&str>)] = &[
     ("ImageLocalityPriority", Some("ImageLocality")),
 ];
 
-/// Reads a policy file. An error is a list of `FIELD: what is wrong`.
+/// Parses a policy file. Errors are `FIELD: problem`.
 pub fn read_policy(text: &[u8]) -> Result<Configuration, Vec<String>> {
     let tree = api::yaml::decode(text).map_err(|error| vec![error.to_string()])?;
     if tree.str("kind") != "Policy" || tree.str("apiVersion") != "v1" {
-        return Err(vec!["it must be a Policy of v1".to_string()]);
+        return Err(vec!["must be a Policy of apiVersion v1".to_string()]);
     }
     let mut reader = Reader::default();
     let translated = translate(&mut reader, &tree);
@@ -119,7 +119,7 @@ fn translate(reader: &mut Reader, tree: &Tree) -> Tree {
     made
 }
 
-/// What a policy does not speak of stays as it is.
+/// What a policy does not mention keeps its default.
 fn plugins(tree: &Tree, translated: &Translated) -> Tree {
     let all = || list![tree! { "name" => "*" }];
     let mut plugins = Tree::map_new();
@@ -224,7 +224,7 @@ fn priorities(reader: &mut Reader, tree: &Tree, translated: &mut Translated) {
     }
 }
 
-/// Priorities that one plugin does count together.
+/// The weights of priorities with the same plugin are added.
 fn score(translated: &mut Translated, plugin: &'static str, weight: i64) {
     match translated.scores.iter_mut().find(|(name, _)| *name == plugin) {
         Some((_, sum)) => *sum += weight,
@@ -251,7 +251,7 @@ fn strategy(reader: &mut Reader, name: &str, argument: &Tree, path: &Path<'_>, t
     };
 }
 
-/// The fields that were written in another way.
+/// Converts the fields that have other names or formats.
 fn extenders(reader: &mut Reader, tree: &Tree) -> Tree {
     let path = Path::root("extenders");
     let mut made = Vec::new();

@@ -1,4 +1,4 @@
-//! Reads fields of a known type and remembers what is wrong with them.
+//! Reads typed fields and collects errors.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ impl Reader {
         }
     }
 
-    /// Refuses fields that nobody knows, and what has no fields at all.
+    /// Rejects unknown fields, and values that are not objects.
     pub fn known(&mut self, tree: &Tree, path: &Path<'_>, known: &[&str]) {
         let Some(map) = tree.as_map() else {
             if !tree.is_null() {
@@ -67,7 +67,7 @@ impl Reader {
         self.field(tree, key, path, "must be a string", |value| value.as_str().map(String::from))
     }
 
-    /// As Go writes them: `1m30s`.
+    /// Go's format: `1m30s`.
     pub fn duration(&mut self, tree: &Tree, key: &str, path: &Path<'_>) -> Option<Duration> {
         let read = |value: &Tree| {
             let nanos = api::time::parse_duration(value.as_str()?).ok()?;
@@ -76,7 +76,7 @@ impl Reader {
         self.field(tree, key, path, "must be a duration such as 15s", read)
     }
 
-    /// A list; what is none is wrong.
+    /// A list; other values are an error.
     pub fn list<'a>(&mut self, tree: &'a Tree, key: &str, path: &Path<'_>) -> &'a [Tree] {
         self.field(tree, key, path, "must be a list", Tree::as_list).unwrap_or(&[])
     }
@@ -93,7 +93,7 @@ impl Reader {
         texts
     }
 
-    /// An integer within bounds, both included.
+    /// An integer within inclusive bounds.
     pub fn within(&mut self, tree: &Tree, key: &str, path: &Path<'_>, (least, most): (i64, i64)) -> Option<i64> {
         let number = self.int(tree, key, path)?;
         if number < least || number > most {
@@ -104,7 +104,7 @@ impl Reader {
         Some(number)
     }
 
-    /// How many nodes are rated; None where it follows their number.
+    /// The percentage of nodes to score; None if adaptive.
     pub fn percentage(&mut self, tree: &Tree, path: &Path<'_>) -> Option<u8> {
         let number = self.within(tree, "percentageOfNodesToScore", path, (0, 100))?;
         u8::try_from(number).ok().filter(|number| *number > 0)

@@ -1,4 +1,4 @@
-//! What a configuration leads to, and what is said of a bad one.
+//! Configurations and their errors.
 
 use super::*;
 use crate::framework::Point;
@@ -20,7 +20,7 @@ fn read_well(rest: &str) -> Configuration {
 }
 
 #[test]
-fn nothing_said_is_the_default() {
+fn empty_configuration_is_the_default() {
     let (said, standard) = (read_well(""), Configuration::default());
     let (one, other) = (&said.profiles[0], &standard.profiles[0]);
     assert_eq!(one.scheduler_name, other.scheduler_name);
@@ -35,7 +35,7 @@ fn nothing_said_is_the_default() {
 }
 
 #[test]
-fn profiles_say_which_plugins_run_where() {
+fn profiles_select_plugins() {
     let text = "
 percentageOfNodesToScore: 20
 podInitialBackoffSeconds: 2
@@ -72,7 +72,7 @@ profiles:
 }
 
 #[test]
-fn what_is_wrong_is_named_by_its_field() {
+fn errors_have_field_paths() {
     let profile = |rest: &str| format!("profiles: [{{{rest}}}]");
     let args = |name: &str, args: &str| profile(&format!("pluginConfig: [{{name: {name}, args: {{{args}}}}}]"));
     let cases: Vec<(String, &str)> = vec![
@@ -193,7 +193,7 @@ fn what_is_wrong_is_named_by_its_field() {
 }
 
 #[test]
-fn a_policy_becomes_a_profile() {
+fn policies_are_translated() {
     let policy = |rest: &str| read_policy(format!("{{kind: Policy, apiVersion: v1, {rest}}}").as_bytes());
     let text = "predicates: [{name: PodFitsResources}, {name: Labelled, argument: {labelsPresence: {labels: [disk], presence: true}}}],
         priorities: [{name: MostRequestedPriority, weight: 3}, {name: EqualPriority, weight: 1}, {name: SelectorSpreadPriority, weight: 2}],

@@ -1,4 +1,4 @@
-//! What happens in the cluster, as it reaches the snapshot and the queue.
+//! Applies cluster changes to the snapshot and the queue.
 
 use std::sync::Arc;
 
@@ -7,18 +7,16 @@ use tokio::time::Instant;
 
 use super::Core;
 use crate::cycle::in_the_way;
-use crate::framework::{Event, Point};
+use crate::framework::{Event, Point, Profile, QueuedPod};
 use crate::model::{Labels, Node, Pod, Spec};
-use crate::profile::Profile;
-use crate::queue::Waiting;
 use crate::snapshot::{Kind, NodeState, Snapshot};
 
 impl Core {
-    /// A pod as it is now.
+    /// Adds or updates a pod.
     pub fn pod_changed(&mut self, pod: &Tree, now: Instant) {
         let pod = self.specs.share(Pod::read(pod));
         if pod.is_over {
-            self.pod_gone(&pod.uid, now);
+            self.pod_deleted(&pod.uid, now);
         } else if pod.node_name.is_empty() {
             self.waits_changed(pod, now);
         } else {
@@ -26,8 +24,8 @@ impl Core {
         }
     }
 
-    /// A pod is gone, or over.
-    pub fn pod_gone(&mut self, uid: &str, now: Instant) {
+    /// Removes a deleted or finished pod.
+    pub fn pod_deleted(&mut self, uid: &str, now: Instant) {
         self.waiting.reject(uid, "it is gone");
         let kept = self.snapshot.nominated_node(uid).is_some();
         self.snapshot.unnominate(uid);
@@ -37,9 +35,9 @@ impl Core {
         }
         let placed = self.snapshot.placed(uid).cloned();
         self.snapshot.remove_pod(uid);
-        // A place that was kept is free as much as one that was taken.
+        // A nominated pod releases its place like an assigned one.
         if let Some(pod) = placed.or(waiting.filter(|_| kept)) {
-            self.tell(&Event::PodGone(&pod), now);
+            self.notify(&Event::PodDeleted(&pod), now);
         }
     }
 
@@ -51,9 +49,9 @@ impl Core {
         let old = self.snapshot.placed(&pod.uid).filter(|_| !confirmed).cloned();
         self.snapshot.put_pod(pod.clone());
         match old {
-            None => self.tell(&Event::PodPlaced(&pod), now),
+            None => self.notify(&Event::PodPlaced(&pod), now),
             Some(old) if old.spec != pod.spec || old.labels != pod.labels => {
-                self.tell(&Event::PodChanged { old: &old, new: &pod }, now);
+                self.notify(&Event::PodChanged { old: &old, new: &pod }, now);
             }
             Some(_) => {}
         }
@@ -61,11 +59,11 @@ impl Core {
 
     fn waits_changed(&mut self, pod: Arc<Pod>, now: Instant) {
         if self.snapshot.is_assumed(&pod.uid) {
-            // What is shown is older than what was decided.
+            // The watch is behind the decision.
             return;
         }
         if !self.is_ours(&pod) || pod.is_terminating {
-            self.pod_gone(&pod.uid, now);
+            self.pod_deleted(&pod.uid, now);
             return;
         }
         self.follow_nominated(&pod);
@@ -77,11 +75,11 @@ impl Core {
         self.queue.update(pod.clone());
         self.queue.gate(&pod.uid, gated_by);
         if old.spec != pod.spec || old.labels != pod.labels || old.gates != pod.gates {
-            self.tell_self(&old, &pod, now);
+            self.notify_self(&old, &pod, now);
         }
     }
 
-    /// Only a change of what the API shows counts: what was decided since is on its way there.
+    /// Follows only changes of `nominatedNodeName` in the API: newer decisions are still being written.
     fn follow_nominated(&mut self, pod: &Arc<Pod>) {
         let shown = self.queue.get(&pod.uid).map(|(waiting, _)| waiting.pod.nominated_node_name.clone());
         let (shown, now) = (shown.unwrap_or_default(), &pod.nominated_node_name);
@@ -95,7 +93,7 @@ impl Core {
         }
     }
 
-    /// The plugin that does not let a pod be tried.
+    /// The plugin that gates a pod.
     fn gated_by(&self, pod: &Pod) -> Option<&'static str> {
         let profile = &self.deciders.get(&pod.scheduler_name)?.profile;
         let refuses = profile.at(Point::PreEnqueue).find(|(_, plugin)| plugin.pre_enqueue(pod).is_err());
@@ -108,15 +106,15 @@ impl Core {
             (None, None) => {}
             (Some(old), None) => {
                 self.snapshot.remove_node(name);
-                self.tell(&Event::NodeGone(&old), now);
+                self.notify(&Event::NodeDeleted(&old), now);
             }
             (None, Some(new)) => {
                 self.snapshot.put_node(new.clone());
-                self.tell(&Event::NodeAdded(&new), now);
+                self.notify(&Event::NodeAdded(&new), now);
             }
             (Some(old), Some(new)) if *old != new => {
                 self.snapshot.put_node(new.clone());
-                self.tell(&Event::NodeChanged { old: &old, new: &new }, now);
+                self.notify(&Event::NodeChanged { old: &old, new: &new }, now);
             }
             (Some(_), Some(_)) => {}
         }
@@ -128,35 +126,35 @@ impl Core {
             return;
         }
         self.snapshot.set_namespace(name, labels);
-        self.tell(&Event::NamespaceChanged, now);
+        self.notify(&Event::NamespaceChanged, now);
     }
 
     pub fn object_changed(&mut self, kind: Kind, old: Option<&Tree>, new: Option<&Tree>, now: Instant) {
         self.snapshot.object_changed(kind, old, new);
-        self.tell(&Event::Object { kind, old, new }, now);
+        self.notify(&Event::Object { kind, old, new }, now);
     }
 
-    /// Wakes those whom an event may help.
-    pub fn tell(&mut self, event: &Event, now: Instant) {
+    /// Requeues the pods that an event may help.
+    pub fn notify(&mut self, event: &Event, now: Instant) {
         let (deciders, snapshot) = (&self.deciders, &self.snapshot);
         let node = node_of(event).and_then(|name| snapshot.find(name));
-        let mut hopes = Hopes::default();
-        let helped = |waiting: &mut Waiting| {
+        let mut hopes = RejectionCache::default();
+        let helped = |waiting: &mut QueuedPod| {
             let Some(profile) = deciders.get(&waiting.pod.scheduler_name).map(|decider| &decider.profile) else {
                 return false;
             };
             match (may_help(profile, waiting, event), node) {
                 (Help::No, _) => false,
-                (Help::AtNode, Some(node)) => hopes.look(profile, snapshot, waiting, node),
+                (Help::AtNode, Some(node)) => hopes.is_acceptable(profile, snapshot, waiting, node),
                 _ => true,
             }
         };
         let places = self.queue.happened(now, helped);
-        places.iter().for_each(|place| self.metrics.came(place.label(), &event.label()));
-        self.making_room.iter().for_each(|uid| self.queue.miss(uid));
+        places.iter().for_each(|place| self.metrics.pod_queued(place.label(), &event.label()));
+        self.preempting.iter().for_each(|uid| self.queue.miss(uid));
     }
 
-    fn tell_self(&mut self, old: &Pod, new: &Pod, now: Instant) {
+    fn notify_self(&mut self, old: &Pod, new: &Pod, now: Instant) {
         let event = Event::SelfChanged { old, new };
         let Some(profile) = self.deciders.get(&new.scheduler_name).map(|decider| decider.profile.clone()) else {
             return;
@@ -169,17 +167,17 @@ impl Core {
     }
 }
 
-/// What an event may do for a pod.
+/// How an event may help a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Help {
     No,
-    /// Only plugins hope that look at one node at a time: it is there or nowhere.
+    /// Only plugins that check single nodes may accept: only this node needs a check.
     AtNode,
     Anywhere,
 }
 
-/// Whoever was refused by nobody in particular hopes for anything.
-fn may_help(profile: &Profile, waiting: &Waiting, event: &Event) -> Help {
+/// A pod without rejecting plugins is helped by any event.
+fn may_help(profile: &Profile, waiting: &QueuedPod, event: &Event) -> Help {
     if waiting.refused_by.is_empty() {
         return Help::Anywhere;
     }
@@ -196,22 +194,28 @@ fn may_help(profile: &Profile, waiting: &Waiting, event: &Event) -> Help {
     help
 }
 
-/// The only node that an event bears on.
+/// The only node that an event affects.
 fn node_of<'a>(event: &'a Event) -> Option<&'a str> {
     match event {
-        Event::PodGone(pod) | Event::PodChanged { new: pod, .. } => Some(&pod.node_name),
+        Event::PodDeleted(pod) | Event::PodChanged { new: pod, .. } => Some(&pod.node_name),
         Event::NodeAdded(node) | Event::NodeChanged { new: node, .. } => Some(&node.name),
         _ => None,
     }
 }
 
-/// What keeps pods from a node, asked once for equal ones.
+/// The first plugin that rejects a node, cached for equal pods.
 #[derive(Default)]
-struct Hopes(Vec<(Arc<Spec>, i32, Option<&'static str>)>);
+struct RejectionCache(Vec<(Arc<Spec>, i32, Option<&'static str>)>);
 
-impl Hopes {
-    /// Whoever is kept by another plugin than before hopes for that one too from now on.
-    fn look(&mut self, profile: &Profile, snapshot: &Snapshot, waiting: &mut Waiting, node: &NodeState) -> bool {
+impl RejectionCache {
+    /// A pod that another plugin rejects now also waits for events of that plugin.
+    fn is_acceptable(
+        &mut self,
+        profile: &Profile,
+        snapshot: &Snapshot,
+        waiting: &mut QueuedPod,
+        node: &NodeState,
+    ) -> bool {
         let kept = self.kept(profile, snapshot, &waiting.pod, node);
         let Some(plugin) = kept else { return true };
         if !waiting.refused_by.contains(&plugin) {

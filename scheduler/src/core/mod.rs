@@ -1,5 +1,5 @@
-//! All that a scheduler knows, behind one lock: the snapshot, the queue, and who decides for whom. Changes go
-//! in, steps come out. No I/O; the time comes from outside.
+//! The scheduler's state behind one lock: snapshot, queue, and deciders. Changes go in, steps come out. No I/O; time
+//! is passed in.
 
 mod changes;
 
@@ -11,14 +11,12 @@ use api::Str;
 use client::Random;
 use tokio::time::Instant;
 
-use crate::cycle::{Decided, Decider, Decision, Failure, Preemption};
-use crate::extender::{Extenders, Rooms};
-use crate::framework::{Cycle, Permit, Point, Refusal};
+use crate::cycle::{CycleResult, Decider, Decision, Preemption};
+use crate::extender::{Candidates, Extenders};
+use crate::framework::{Cycle, Failure, Permit, Point, Profile, QueuedPod, Refusal, Rejected, WaitingPods};
 use crate::metrics::Metrics;
 use crate::model::{Node, Pod};
-use crate::permit::{Rejected, WaitingPods};
-use crate::profile::Profile;
-use crate::queue::{Queue, Waiting};
+use crate::queue::Queue;
 use crate::snapshot::{NodeId, Objects, Snapshot};
 use crate::specs::Specs;
 use crate::why::Records;
@@ -27,78 +25,78 @@ pub struct Core {
     pub snapshot: Snapshot,
     pub queue: Queue,
     pub records: Records,
-    /// By the name of the scheduler.
+    /// By scheduler name.
     deciders: BTreeMap<Str, Decider>,
     specs: Specs,
     random: Arc<Random>,
     pub extenders: Option<Arc<Extenders>>,
-    /// Those that have a node and wait for leave.
+    /// Assumed pods that wait for permission.
     pub waiting: Arc<WaitingPods>,
-    /// Pods that are making room for themselves: uids.
-    making_room: BTreeSet<Str>,
-    /// The uid of the pod that is decided about.
+    /// Uids of pods with a preemption in progress.
+    preempting: BTreeSet<Str>,
+    /// The uid of the pod being scheduled.
     current: Str,
     metrics: Metrics,
 }
 
-/// What there is to do.
+/// The next thing to do.
 pub enum Step {
-    /// Nothing, until something happens or this time comes.
+    /// Nothing until an event or this time.
     Idle(Option<Instant>),
-    Bind(Placing),
-    /// Extenders are to be asked something first.
-    Ask(Asking),
-    Wait(Box<Waits>),
+    Bind(Placement),
+    /// Extenders must be called first.
+    CallExtenders(ExtenderCall),
+    Wait(Box<Unschedulable>),
 }
 
-/// A pod that extenders have a say about.
-pub struct Asking {
-    pub waiting: Waiting,
+/// A pod that needs a call to extenders.
+pub struct ExtenderCall {
+    pub waiting: QueuedPod,
     pub profile: Arc<Profile>,
-    pub about: About,
+    pub about: ExtenderQuery,
 }
 
-pub enum About {
-    /// The nodes that plugins have found.
+pub enum ExtenderQuery {
+    /// The nodes that passed the filters.
     Nodes(Vec<Str>),
-    /// The ways to make room.
-    Rooms(Rooms),
+    /// The preemption candidates.
+    Candidates(Candidates),
 }
 
-/// A pod that has a node, as far as this scheduler is concerned.
-pub struct Placing {
-    /// With the node's name in it.
+/// A pod that was assumed on a node.
+pub struct Placement {
+    /// With the node's name.
     pub pod: Arc<Pod>,
-    /// The node as it was decided upon.
+    /// The node at the time of the decision.
     pub node: Arc<Node>,
     pub profile: Arc<Profile>,
-    pub waiting: Waiting,
+    pub waiting: QueuedPod,
     pub decided: Instant,
 }
 
 /// A pod that found no node.
-pub struct Waits {
+pub struct Unschedulable {
     pub pod: Arc<Pod>,
     pub profile: Arc<Profile>,
     pub message: String,
-    pub nominated: Nominated,
-    /// Pods that go for it.
+    pub nominated: NominationChange,
+    /// The preemption victims.
     pub victims: Vec<Arc<Pod>>,
-    /// Pods of less priority for which the same node was kept: they look for another.
+    /// Pods of lower priority nominated to the same node, whose nomination is cleared.
     pub displaced: Vec<Arc<Pod>>,
     pub refused_by: Vec<&'static str>,
 }
 
-/// What becomes of the node that is kept for a pod.
+/// The change of a pod's nominated node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Nominated {
+pub enum NominationChange {
     Unchanged,
     Cleared,
     Set(Str),
 }
 
 impl Core {
-    /// None where there is no profile, or two are for the same pods.
+    /// None if there is no profile, or two for one scheduler name.
     pub fn new(
         profiles: Vec<Arc<Profile>>,
         objects: Arc<dyn Objects>,
@@ -120,37 +118,37 @@ impl Core {
             random,
             extenders: None,
             waiting: Arc::default(),
-            making_room: BTreeSet::new(),
+            preempting: BTreeSet::new(),
             current: Str::default(),
             metrics,
         })
     }
 
-    /// Decides for the next pod whose turn it is. Nothing changes between the look and the assumption.
+    /// Schedules the next pod of the queue. Nothing changes between decision and assumption.
     pub fn step(&mut self, now: Instant) -> Step {
         let Some(waiting) = self.queue.pop(now) else { return Step::Idle(self.queue.next_due()) };
         self.decide(waiting, now)
     }
 
-    /// Extenders have answered: the decision is made with what they said, as things are now.
-    pub fn answered(&mut self, asking: Asking, now: Instant) -> Step {
+    /// Continues after the extenders responded, with the current state.
+    pub fn resume(&mut self, asking: ExtenderCall, now: Instant) -> Step {
         let pod = asking.waiting.pod.clone();
         let is_waiting = self.queue.get(&pod.uid).is_some();
         let step = if is_waiting { self.decide(asking.waiting, now) } else { Step::Idle(Some(now)) };
-        // What was said is heeded until nothing more is to be asked.
-        if !matches!(step, Step::Ask(_)) {
-            self.forget_said(&pod);
+        // Responses are kept until no further call is needed.
+        if !matches!(step, Step::CallExtenders(_)) {
+            self.forget_responses(&pod);
         }
         step
     }
 
-    pub fn forget_said(&self, pod: &Pod) {
+    pub fn forget_responses(&self, pod: &Pod) {
         if let Some(extenders) = &self.extenders {
             extenders.forget(pod);
         }
     }
 
-    fn decide(&mut self, waiting: Waiting, now: Instant) -> Step {
+    fn decide(&mut self, waiting: QueuedPod, now: Instant) -> Step {
         let pod = waiting.pod.clone();
         self.current = pod.uid.clone();
         let Some(decider) = self.deciders.get_mut(&pod.scheduler_name) else {
@@ -158,7 +156,7 @@ impl Core {
             return self.step(now);
         };
         let profile = decider.profile.clone();
-        let Decided { decision, slots, found, times } = decider.decide(&mut self.snapshot, &pod, &self.random);
+        let CycleResult { decision, slots, found, times } = decider.decide(&mut self.snapshot, &pod, &self.random);
         for (point, took) in times.points {
             self.metrics.point(point, &profile.scheduler_name, true, took);
         }
@@ -166,14 +164,18 @@ impl Core {
             let plugin = profile.plugin(timed.position).name();
             self.metrics.plugin(plugin, timed.point, timed.is_well, timed.took);
         }
-        let asks = self.extenders.as_ref().is_some_and(|extenders| extenders.are_to_be_asked(&pod));
+        let asks = self.extenders.as_ref().is_some_and(|extenders| extenders.must_be_called(&pod));
         if asks && matches!(decision, Decision::Place { .. }) {
             let name = |id: &NodeId| self.snapshot.node(*id).map(|state| state.node.name.clone());
-            let about = About::Nodes(found.iter().filter_map(name).collect());
-            return Step::Ask(Asking { waiting, profile, about });
+            let about = ExtenderQuery::Nodes(found.iter().filter_map(name).collect());
+            return Step::CallExtenders(ExtenderCall { waiting, profile, about });
         }
-        if let Some(rooms) = self.extenders.as_ref().and_then(|extenders| extenders.question(&pod)) {
-            return Step::Ask(Asking { waiting, profile, about: About::Rooms(rooms) });
+        if let Some(candidates) = self.extenders.as_ref().and_then(|extenders| extenders.pending_candidates(&pod)) {
+            return Step::CallExtenders(ExtenderCall {
+                waiting,
+                profile,
+                about: ExtenderQuery::Candidates(candidates),
+            });
         }
         let refused = match decision {
             Decision::Place { node, .. } => match self.reserve(&profile, &pod, node, &slots, now) {
@@ -189,7 +191,7 @@ impl Core {
         self.wait(profile, pod, failure, preemption, is_cleared, now)
     }
 
-    /// Lets plugins claim what the pod will use, and asks whether it may be bound.
+    /// Runs Reserve and Permit.
     fn reserve(
         &mut self,
         profile: &Profile,
@@ -199,7 +201,7 @@ impl Core {
         now: Instant,
     ) -> Result<Arc<Pod>, (usize, Refusal)> {
         let Some(state) = self.snapshot.node(node) else {
-            return Err((0, Refusal::unschedulable("the node is gone")));
+            return Err((0, Refusal::unschedulable("the node was deleted")));
         };
         let cycle = Cycle { snapshot: &self.snapshot, pod };
         let mut verdict = Ok(());
@@ -218,7 +220,7 @@ impl Core {
     fn place(
         &mut self,
         profile: Arc<Profile>,
-        waiting: Waiting,
+        waiting: QueuedPod,
         assumed: Arc<Pod>,
         node: NodeId,
         now: Instant,
@@ -227,7 +229,7 @@ impl Core {
         self.snapshot.unnominate(&assumed.uid);
         self.snapshot.assume(assumed.clone());
         self.records.remove(&assumed.key);
-        Step::Bind(Placing { pod: assumed, node, profile, waiting, decided: now })
+        Step::Bind(Placement { pod: assumed, node, profile, waiting, decided: now })
     }
 
     fn wait(
@@ -250,45 +252,45 @@ impl Core {
         preemption: Option<Preemption>,
         is_cleared: bool,
         now: Instant,
-    ) -> Waits {
+    ) -> Unschedulable {
         let refused_by = failure.plugins(&profile);
         let message = failure.message();
         self.records.put(&pod, &profile, &self.snapshot, failure);
-        let mut waits = Waits {
+        let mut waits = Unschedulable {
             pod: pod.clone(),
             profile,
             message,
-            nominated: Nominated::Unchanged,
+            nominated: NominationChange::Unchanged,
             victims: Vec::new(),
             displaced: Vec::new(),
             refused_by,
         };
         match preemption {
-            Some(preemption) => self.make_room(&mut waits, preemption),
+            Some(preemption) => self.start_preemption(&mut waits, preemption),
             None => self.park(&pod.uid, waits.refused_by.clone(), now),
         }
         if is_cleared {
             self.snapshot.unnominate(&pod.uid);
-            waits.nominated = Nominated::Cleared;
+            waits.nominated = NominationChange::Cleared;
         }
         waits
     }
 
-    /// Keeps the node for the pod; it comes back to the queue once its victims were asked to go.
-    fn make_room(&mut self, waits: &mut Waits, preemption: Preemption) {
+    /// Nominates the node; the pod is queued again once its victims were deleted.
+    fn start_preemption(&mut self, waits: &mut Unschedulable, preemption: Preemption) {
         let name = self.snapshot.node(preemption.node).map(|state| state.node.name.clone()).unwrap_or_default();
         let lower = |other: &&Arc<Pod>| other.priority < waits.pod.priority;
         waits.displaced = self.snapshot.nominated(&name).iter().filter(lower).cloned().collect();
         waits.displaced.iter().for_each(|other| self.snapshot.unnominate(&other.uid));
         self.snapshot.nominate(waits.pod.clone(), &name);
-        self.making_room.insert(waits.pod.uid.clone());
+        self.preempting.insert(waits.pod.uid.clone());
         waits.victims = preemption.victims;
-        waits.nominated = Nominated::Set(name);
+        waits.nominated = NominationChange::Set(name);
     }
 
-    /// The victims of a pod were asked to go: it waits for that now.
-    pub fn room_is_made(&mut self, uid: &str, refused_by: Vec<&'static str>, now: Instant) {
-        self.making_room.remove(uid);
+    /// The victims were deleted: the pod waits for them to terminate.
+    pub fn preemption_done(&mut self, uid: &str, refused_by: Vec<&'static str>, now: Instant) {
+        self.preempting.remove(uid);
         self.park(uid, refused_by, now);
     }
 
@@ -297,76 +299,76 @@ impl Core {
         self.count(uid, "ScheduleAttemptFailure");
     }
 
-    /// Counts that a pod has come to where it is now.
+    /// Counts a pod in its current queue.
     fn count(&self, uid: &str, event: &str) {
         if let Some((_, place)) = self.queue.get(uid) {
-            self.metrics.came(place.label(), event);
+            self.metrics.pod_queued(place.label(), event);
         }
     }
 
-    /// The victims of a pod could not be asked to go: it is tried again.
-    pub fn room_is_not_made(&mut self, uid: &str, now: Instant) {
-        self.making_room.remove(uid);
+    /// The victims could not be deleted: the pod is retried.
+    pub fn preemption_failed(&mut self, uid: &str, now: Instant) {
+        self.preempting.remove(uid);
         self.snapshot.unnominate(uid);
         self.queue.retry(uid, now);
     }
 
-    /// The decision about a pod was broken off: it is tried again after a pause.
+    /// The scheduling cycle panicked: the pod is retried with backoff.
     pub fn recover(&mut self, now: Instant) {
         let uid = std::mem::take(&mut self.current);
         self.snapshot.forget(&uid);
         self.queue.retry(&uid, now);
     }
 
-    /// A binding is through: the queue has nothing to do with the pod any more.
+    /// The pod was bound: it leaves the queue.
     pub fn bound(&mut self, uid: &str) {
         self.queue.remove(uid);
     }
 
-    /// A binding has failed: the place is free again, and the pod, if it still waits, is tried once more.
-    pub fn not_bound(&mut self, placing: &Placing, now: Instant) {
-        self.give_back(placing, now);
-        self.queue.retry(&placing.pod.uid, now);
-        self.count(&placing.pod.uid, "ScheduleAttemptFailure");
+    /// The binding failed: the assumption is undone, and the pod is retried if it still exists.
+    pub fn not_bound(&mut self, placement: &Placement, now: Instant) {
+        self.release(placement, now);
+        self.queue.retry(&placement.pod.uid, now);
+        self.count(&placement.pod.uid, "ScheduleAttemptFailure");
     }
 
-    fn give_back(&mut self, placing: &Placing, now: Instant) {
-        let pod = &placing.pod;
+    fn release(&mut self, placement: &Placement, now: Instant) {
+        let pod = &placement.pod;
         self.waiting.remove(&pod.uid);
-        placing.profile.unreserve(pod, &pod.node_name);
+        placement.profile.unreserve(pod, &pod.node_name);
         if self.snapshot.is_assumed(&pod.uid) {
             self.snapshot.forget(&pod.uid);
-            self.tell(&crate::framework::Event::PodGone(pod), now);
+            self.notify(&crate::framework::Event::PodDeleted(pod), now);
         }
     }
 
-    /// A pod that had a node was not allowed to be bound: it waits for what its plugin says may help.
-    pub fn not_permitted(&mut self, placing: &Placing, rejected: &Rejected, now: Instant) -> Option<Waits> {
-        let (pod, profile) = (&placing.waiting.pod, &placing.profile);
-        self.give_back(placing, now);
-        // One that is gone, or whose scheduler ends, waits for nothing.
+    /// A pod was rejected by Permit: it waits for events of the rejecting plugin.
+    pub fn not_permitted(&mut self, placement: &Placement, rejected: &Rejected, now: Instant) -> Option<Unschedulable> {
+        let (pod, profile) = (&placement.waiting.pod, &placement.profile);
+        self.release(placement, now);
+        // A deleted pod, or one rejected at shutdown, is not queued.
         let position = profile.position_of(rejected.plugin)?;
         self.queue.get(&pod.uid)?;
         let failure = Failure::at_once(1, position, Refusal::unschedulable(rejected.why.clone()));
         Some(self.waits(profile.clone(), pod.clone(), failure, None, false, now))
     }
 
-    /// Whether what was decided still holds, where the node has changed since.
-    pub fn still_fits(&mut self, placing: &Placing) -> bool {
-        let Some(state) = self.snapshot.find(&placing.pod.node_name) else { return false };
-        if Arc::ptr_eq(&state.node, &placing.node) {
+    /// Whether the decision is still valid after the node has changed.
+    pub fn still_fits(&mut self, placement: &Placement) -> bool {
+        let Some(state) = self.snapshot.find(&placement.pod.node_name) else { return false };
+        if Arc::ptr_eq(&state.node, &placement.node) {
             return true;
         }
-        let waiting = Arc::new(Pod { node_name: Str::default(), ..Pod::clone(&placing.pod) });
+        let waiting = Arc::new(Pod { node_name: Str::default(), ..Pod::clone(&placement.pod) });
         let node = state.id;
-        crate::cycle::still_fits(&placing.profile, &mut self.snapshot, &waiting, node)
+        crate::cycle::still_fits(&placement.profile, &mut self.snapshot, &waiting, node)
     }
 
     pub fn decider(&mut self, scheduler_name: &str) -> Option<(&mut Decider, &mut Snapshot, &Random)> {
         Some((self.deciders.get_mut(scheduler_name)?, &mut self.snapshot, &self.random))
     }
 
-    /// In how many decisions each plugin was asked: scheduler, plugin, point.
+    /// Number of cycles in which each plugin was evaluated: scheduler, plugin, point.
     pub fn evaluations(&self) -> Vec<(Str, &'static str, Point, u64)> {
         let of = |(name, decider): (&Str, &Decider)| {
             let plugin = |position: usize| decider.profile.plugin(position).name();
@@ -381,7 +383,7 @@ impl Core {
     }
 }
 
-/// Which plugins want the pod to wait, and for how long. All are asked before any is heard.
+/// The plugins that want the pod to wait, and for how long. All are called before any rejection counts.
 fn permit(
     profile: &Profile,
     waiting: &Arc<WaitingPods>,

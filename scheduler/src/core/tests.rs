@@ -2,7 +2,7 @@ use api::tree;
 
 use super::*;
 use crate::plugins::list::default_profile;
-use crate::queue::Place;
+use crate::queue::QueueState;
 use crate::snapshot::NoObjects;
 use crate::testing::{Written, node, pod};
 
@@ -33,15 +33,15 @@ impl World {
     fn step(&mut self) -> String {
         match self.core.step(self.now) {
             Step::Idle(_) => "idle".to_string(),
-            Step::Bind(placing) => format!("{} on {}", placing.pod.name, placing.pod.node_name),
-            Step::Ask(asking) => format!("{} asks", asking.waiting.pod.name),
+            Step::Bind(placement) => format!("{} on {}", placement.pod.name, placement.pod.node_name),
+            Step::CallExtenders(asking) => format!("{} asks", asking.waiting.pod.name),
             Step::Wait(waits) => format!("{} waits for {:?}", waits.pod.name, waits.nominated),
         }
     }
 }
 
 #[tokio::test]
-async fn a_pod_is_placed_once_and_confirmed() {
+async fn assumed_pods_are_confirmed_once() {
     let mut world = World::new();
     world.node(node("a").allocatable("1", "1Gi", "10"));
     let one = pod("one").cpu("1");
@@ -54,34 +54,34 @@ async fn a_pod_is_placed_once_and_confirmed() {
     world.core.bound("one");
     world.pod(one.on("a"));
     assert_eq!(world.step(), "idle");
-    world.core.pod_gone("one", world.now);
+    world.core.pod_deleted("one", world.now);
     assert_eq!(world.step(), "two on a");
 }
 
 #[tokio::test]
-async fn a_binding_that_fails_gives_the_place_back() {
+async fn failed_bindings_release_the_node() {
     let mut world = World::new();
     world.node(node("a").allocatable("1", "1Gi", "10"));
     world.pod(pod("one").cpu("1"));
-    let Step::Bind(placing) = world.core.step(world.now) else { panic!("it fits") };
+    let Step::Bind(placement) = world.core.step(world.now) else { panic!("it fits") };
     world.pod(pod("two").cpu("1"));
     assert_eq!(world.step(), "two waits for Cleared");
-    world.core.not_bound(&placing, world.now);
+    world.core.not_bound(&placement, world.now);
     assert_eq!(world.step(), "two on a", "it is woken; the other pauses after its error");
-    assert!(matches!(world.core.queue.get("one"), Some((_, Place::BackOff { is_error: true, .. }))));
+    assert!(matches!(world.core.queue.get("one"), Some((_, QueueState::BackOff { is_error: true, .. }))));
 }
 
 #[tokio::test]
-async fn a_node_that_changed_meanwhile_is_looked_at_again() {
+async fn rechecks_changed_nodes_before_binding() {
     let mut world = World::new();
     let check = |world: &mut World, change: fn(&mut World), want: bool| {
         world.node(node("a"));
         world.pod(pod("one").cpu("1"));
-        let Step::Bind(placing) = world.core.step(world.now) else { panic!("it fits") };
+        let Step::Bind(placement) = world.core.step(world.now) else { panic!("it fits") };
         change(world);
-        assert_eq!(world.core.still_fits(&placing), want);
-        world.core.not_bound(&placing, world.now);
-        world.core.pod_gone("one", world.now);
+        assert_eq!(world.core.still_fits(&placement), want);
+        world.core.not_bound(&placement, world.now);
+        world.core.pod_deleted("one", world.now);
     };
     check(&mut world, |_| {}, true);
     check(&mut world, |world| world.node(node("a").label("new", "label")), true);
@@ -91,7 +91,7 @@ async fn a_node_that_changed_meanwhile_is_looked_at_again() {
 }
 
 #[tokio::test]
-async fn a_pod_that_avoids_its_like_is_not_in_its_own_way() {
+async fn anti_affinity_ignores_the_pod_itself() {
     let mut world = World::new();
     let one_a_node = r#"[{"topologyKey":"kubernetes.io/hostname","labelSelector":{"matchLabels":{"app":"shy"}}}]"#;
     let shy = |name: &str| {
@@ -100,28 +100,28 @@ async fn a_pod_that_avoids_its_like_is_not_in_its_own_way() {
     };
     world.node(node("a"));
     world.pod(shy("one"));
-    let Step::Bind(placing) = world.core.step(world.now) else { panic!("it fits") };
+    let Step::Bind(placement) = world.core.step(world.now) else { panic!("it fits") };
     world.node(node("a").label("new", "label"));
-    assert!(world.core.still_fits(&placing));
+    assert!(world.core.still_fits(&placement));
     world.pod(shy("two"));
     assert_eq!(world.step(), "two waits for Cleared");
 }
 
 #[tokio::test]
-async fn events_wake_only_whom_they_may_help() {
+async fn events_requeue_only_pods_they_may_help() {
     let mut world = World::new();
     world.node(node("a").allocatable("1", "1Gi", "10").with("spec.unschedulable", true));
     world.pod(pod("one").cpu("1"));
     assert_eq!(world.step(), "one waits for Cleared");
     world.pod(pod("x").on("a"));
-    world.core.pod_gone("x", world.now);
+    world.core.pod_deleted("x", world.now);
     assert_eq!(world.step(), "idle", "the node is cordoned, whoever goes from it");
     world.node(node("a").allocatable("1", "1Gi", "10"));
     assert_eq!(world.step(), "one on a");
 }
 
 #[tokio::test]
-async fn who_is_kept_by_something_new_hopes_for_that_too() {
+async fn newly_rejecting_plugins_are_added() {
     let mut world = World::new();
     let tainted = || node("a").json("spec.taints", r#"[{"key":"k","effect":"NoSchedule"}]"#);
     world.node(tainted().with("spec.unschedulable", true));
@@ -134,7 +134,7 @@ async fn who_is_kept_by_something_new_hopes_for_that_too() {
 }
 
 #[tokio::test]
-async fn who_goes_wakes_only_those_who_could_fit_there() {
+async fn deleted_pods_requeue_only_pods_that_could_fit() {
     let mut world = World::new();
     world.node(node("a").allocatable("2", "1Gi", "10"));
     world.node(node("b").allocatable("4", "1Gi", "10"));
@@ -144,13 +144,13 @@ async fn who_goes_wakes_only_those_who_could_fit_there() {
     world.pod(pod("large").cpu("3").priority(5));
     world.pod(pod("fits").cpu("2").priority(5));
     assert_eq!((world.step().as_str(), world.step().as_str()), ("large waits for Cleared", "fits waits for Cleared"));
-    world.core.pod_gone("high", world.now);
-    assert!(matches!(world.core.queue.get("large"), Some((_, Place::Parked))), "it fits that node in no case");
+    world.core.pod_deleted("high", world.now);
+    assert!(matches!(world.core.queue.get("large"), Some((_, QueueState::Parked))), "it fits that node in no case");
     assert_eq!(world.step(), "fits waits for Set(\"a\")", "the other one there goes for it");
 }
 
 #[tokio::test]
-async fn gates_hold_pods_back_until_they_are_gone() {
+async fn gated_pods_wait_for_their_gates() {
     let mut world = World::new();
     world.node(node("a"));
     world.pod(pod("one").json("spec.schedulingGates", r#"[{"name":"g"}]"#));
@@ -160,7 +160,7 @@ async fn gates_hold_pods_back_until_they_are_gone() {
 }
 
 #[tokio::test]
-async fn each_scheduler_takes_its_own_pods() {
+async fn schedulers_take_their_own_pods() {
     let mut world = World::new();
     world.node(node("a"));
     world.pod(pod("one").with("spec.schedulerName", "other"));
@@ -169,24 +169,24 @@ async fn each_scheduler_takes_its_own_pods() {
 }
 
 #[tokio::test]
-async fn room_is_made_and_waited_for() {
+async fn preemption_waits_for_victims() {
     let mut world = World::new();
     world.node(node("a").allocatable("1", "1Gi", "10"));
     world.pod(pod("low").cpu("1").on("a"));
     world.pod(pod("high").cpu("1").priority(5));
     let Step::Wait(waits) = world.core.step(world.now) else { panic!("it is full") };
     assert_eq!(waits.victims.iter().map(|victim| victim.name.as_str()).collect::<Vec<_>>(), ["low"]);
-    assert_eq!(waits.nominated, Nominated::Set("a".into()));
+    assert_eq!(waits.nominated, NominationChange::Set("a".into()));
     world.pod(pod("mid").cpu("1").priority(3));
     assert_eq!(world.step(), "mid waits for Cleared", "the place is kept, and nobody else is to go for it");
-    world.core.pod_gone("low", world.now);
-    world.core.room_is_made("high", waits.refused_by.clone(), world.now);
+    world.core.pod_deleted("low", world.now);
+    world.core.preemption_done("high", waits.refused_by.clone(), world.now);
     assert_eq!(world.step(), "high on a", "what happened meanwhile is not missed");
     assert_eq!(world.step(), "mid waits for Cleared");
 }
 
 #[tokio::test]
-async fn a_kept_node_follows_what_the_api_shows_and_what_was_decided_since() {
+async fn nominations_follow_the_api_and_decisions() {
     let mut world = World::new();
     let kept = |world: &World| world.core.snapshot.nominated_node("one").map(str::to_string);
     let shown = |node: &str| pod("one").with("status.nominatedNodeName", node);
@@ -204,7 +204,7 @@ async fn a_kept_node_follows_what_the_api_shows_and_what_was_decided_since() {
 }
 
 #[tokio::test]
-async fn why_is_kept_until_the_pod_has_a_node() {
+async fn explanations_are_kept_until_scheduled() {
     let mut world = World::new();
     world.node(node("a").allocatable("1", "1Gi", "10"));
     world.pod(pod("one").cpu("2"));

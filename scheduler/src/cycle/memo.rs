@@ -1,53 +1,52 @@
-//! What equal pods share: for each spec and node, what local plugins said of it, with the generation of the
-//! node that they said it of. A node that has not changed since is not asked about again.
+//! Cache of filter and score results for equal pods: for each spec and node the results of local plugins, with the
+//! generation of the node. An unchanged node is not evaluated again.
 
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use crate::framework::{Cycle, Point, Refusal, Ways};
+use crate::framework::{Cycle, Filters, Point, PreemptionCache, Profile, Refusal};
 use crate::model::Spec;
-use crate::profile::{Filters, Profile};
 use crate::snapshot::{NodeId, NodeState};
 
-/// As many specs are remembered; the one that was not used for longest goes.
+/// The maximum number of specs; the least recently used one is evicted.
 const MOST_SHAPES: usize = 64;
 
 pub struct Memo {
     shapes: Vec<(Shape, u64)>,
     turn: u64,
-    /// Positions of local plugins that rate.
+    /// Positions of local score plugins.
     raters: Vec<usize>,
 }
 
-/// What is remembered of one spec.
+/// The cached results for one spec.
 pub struct Shape {
     spec: Arc<Spec>,
-    /// Active filters whose words are remembered, in their order.
+    /// Active filters with cached results, in order.
     local: Vec<usize>,
-    /// Active filters that are asked each time: where they stand in the order of all, and their positions.
+    /// Active filters that are always called: their index among all active filters, and their position.
     others: Vec<(usize, usize)>,
-    /// By node: the generation that the verdict is of; 0 for none.
+    /// By node: the generation of the cached result; 0 for none.
     checked: Vec<u64>,
-    /// By node: 0 where it fits, else one more than a place in `refusals`.
+    /// By node: 0 if it fits, otherwise an index of `refusals` plus one.
     verdicts: Vec<u32>,
-    pub refusals: Vec<Remembered>,
-    /// For each local plugin that rates: its position, and by node the generation and the score.
+    pub refusals: Vec<CachedRefusal>,
+    /// For each local score plugin: its position, and by node the generation and score.
     pub scores: Vec<(usize, Vec<(u64, i64)>)>,
-    /// How room could be made.
-    pub ways: RefCell<Ways>,
+    /// Preemption results.
+    pub preemptions: RefCell<PreemptionCache>,
 }
 
-/// A refusal of a local plugin.
-pub struct Remembered {
-    /// Where the plugin stands in the order of all active filters.
+/// A cached rejection of a local plugin.
+pub struct CachedRefusal {
+    /// The plugin's index among all active filters.
     order: usize,
     pub position: usize,
     pub refusal: Refusal,
 }
 
-/// Why a node will not do.
+/// Why a node is rejected.
 pub enum Refused {
-    /// A place in the refusals of the shape.
+    /// An index of the shape's refusals.
     Before(usize),
     Now(usize, Refusal),
 }
@@ -58,11 +57,11 @@ impl Memo {
         Memo { shapes: Vec::new(), turn: 0, raters }
     }
 
-    /// The shape of a pod, made up to date with the number of nodes.
+    /// The entry of a pod's spec, sized for the current nodes.
     pub fn shape(&mut self, profile: &Profile, cycle: Cycle, filters: &Filters) -> &mut Shape {
         self.turn += 1;
         let known = self.shapes.iter().position(|(shape, _)| Arc::ptr_eq(&shape.spec, &cycle.pod.spec));
-        let at = known.unwrap_or_else(|| self.make_room());
+        let at = known.unwrap_or_else(|| self.free_slot());
         if at == self.shapes.len() {
             self.shapes.push((Shape::new(&cycle.pod.spec, &self.raters), 0));
         } else if known.is_none() {
@@ -75,8 +74,8 @@ impl Memo {
         shape
     }
 
-    /// Where the next one goes.
-    fn make_room(&self) -> usize {
+    /// The index for a new entry.
+    fn free_slot(&self) -> usize {
         if self.shapes.len() < MOST_SHAPES {
             return self.shapes.len();
         }
@@ -95,11 +94,11 @@ impl Shape {
             verdicts: Vec::new(),
             refusals: Vec::new(),
             scores: raters.iter().map(|position| (*position, Vec::new())).collect(),
-            ways: RefCell::default(),
+            preemptions: RefCell::default(),
         }
     }
 
-    /// Which local filters are active follows from the spec; which others are may change.
+    /// The active local filters depend on the spec only; other active filters may change.
     fn set_active(&mut self, profile: &Profile, filters: &Filters) {
         self.local.clear();
         self.others.clear();
@@ -119,15 +118,15 @@ impl Shape {
         }
     }
 
-    /// Whether the node fits by remembered verdicts alone. Most nodes do, and their state need not be touched.
+    /// Whether the node fits according to cached results alone. Most nodes do, and their state need not be read.
     pub fn is_known_to_fit(&self, id: NodeId, generation: u64) -> bool {
         let at = id.at();
         self.others.is_empty() && self.checked[at] == generation && self.verdicts[at] == 0
     }
 
-    /// The first refusal in the order of the plugins, whether it was remembered or found just now.
+    /// The first rejection in plugin order, cached or new.
     pub fn check(&mut self, cycle: Cycle, filters: &Filters, node: &NodeState) -> Result<(), Refused> {
-        let remembered = self.ask_local(cycle, filters, node);
+        let remembered = self.check_local(cycle, filters, node);
         let until = remembered.map_or(usize::MAX, |at| self.refusals[at].order);
         for (_, position) in self.others.iter().take_while(|(order, _)| *order < until) {
             let verdict = filters.profile.plugin(*position).filter(cycle, &filters.slots[*position], node);
@@ -136,8 +135,8 @@ impl Shape {
         remembered.map_or(Ok(()), |at| Err(Refused::Before(at)))
     }
 
-    /// The place of what local plugins have against the node.
-    fn ask_local(&mut self, cycle: Cycle, filters: &Filters, node: &NodeState) -> Option<usize> {
+    /// The index of the local plugins' rejection of the node.
+    fn check_local(&mut self, cycle: Cycle, filters: &Filters, node: &NodeState) -> Option<usize> {
         let (at, generation) = (node.id.at(), cycle.snapshot.generation_of(node.id));
         if self.checked[at] != generation {
             self.checked[at] = generation;
@@ -151,10 +150,10 @@ impl Shape {
     }
 
     fn remember(&mut self, filters: &Filters, position: usize, refusal: Refusal) -> u32 {
-        let same = |known: &Remembered| known.position == position && known.refusal == refusal;
+        let same = |known: &CachedRefusal| known.position == position && known.refusal == refusal;
         let at = self.refusals.iter().position(same).unwrap_or_else(|| {
             let order = filters.active.iter().position(|active| *active == position).unwrap_or(0);
-            self.refusals.push(Remembered { order, position, refusal });
+            self.refusals.push(CachedRefusal { order, position, refusal });
             self.refusals.len() - 1
         });
         u32::try_from(at + 1).unwrap_or(u32::MAX)

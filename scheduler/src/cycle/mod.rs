@@ -1,7 +1,6 @@
-//! One decision: a function of the snapshot, the profile, the pod and a seeded chance. What equal pods share
-//! is remembered from one decision to the next and changes no result.
+//! One scheduling cycle: a function of the snapshot, the profile, the pod and a seeded random number. Cached results
+//! of equal pods do not change the decision.
 
-mod failure;
 mod memo;
 mod score;
 mod times;
@@ -14,59 +13,60 @@ use api::Str;
 use client::Random;
 use tokio::time::Instant;
 
-use crate::framework::{Cycle, Plugin, Point, PostFilter, PostFiltering, PreFilter, Refusal, Slot, Ways};
+use crate::framework::{
+    Cycle, Failure, Filters, Plugin, Point, PostFilter, PostFilterInput, PreFilter, PreemptionCache, Profile, Refusal,
+    Slot, fits,
+};
 use crate::model::Pod;
-use crate::profile::{Filters, Profile};
 use crate::snapshot::{NodeId, NodeState, Snapshot};
 
-pub use failure::{Failure, summary};
 use memo::{Memo, Refused, Shape};
 pub use times::{Evaluations, Times};
 
-/// Fewer nodes than this are all tried.
+/// Up to this number all nodes are evaluated.
 const MIN_FEASIBLE_NODES: usize = 100;
 const MIN_PERCENTAGE: usize = 5;
 
-/// What became of a pod.
+/// The result of a scheduling cycle.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Decision {
     Place {
         node: NodeId,
-        /// How many nodes were looked at, and how many of these would have done.
+        /// The numbers of evaluated and of feasible nodes.
         evaluated: usize,
         feasible: usize,
     },
-    /// No node will do now; room may be made for it.
+    /// No node is feasible now; preemption may help.
     Wait {
         failure: Failure,
         preemption: Option<Preemption>,
-        /// The node that is kept for the pod is of no use any more.
+        /// The nomination is cleared.
         is_cleared: bool,
     },
 }
 
-/// Pods that go so that another fits.
+/// Victims that are deleted so that the pod fits.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Preemption {
     pub node: NodeId,
     pub victims: Vec<Arc<Pod>>,
 }
 
-/// What may be known of a pod after its decision: filters keep what a reserve needs.
-pub struct Decided {
+/// The decision with the state that Reserve needs.
+pub struct CycleResult {
     pub decision: Decision,
     /// By plugin of the profile.
     pub slots: Vec<Slot>,
-    /// Nodes that would have done.
+    /// The feasible nodes.
     pub found: Vec<NodeId>,
     pub times: Times,
 }
 
-/// Decides for the pods of one profile.
+/// Schedules the pods of one profile.
 pub struct Decider {
     pub profile: Arc<Profile>,
     memo: Memo,
-    /// Where the look at nodes starts, so that all get their turn.
+    /// The start of the next node search, so that all nodes get their turn.
     start: usize,
     decisions: u64,
     pub evaluations: Evaluations,
@@ -78,27 +78,27 @@ impl Decider {
         Decider { profile, memo, start: 0, decisions: 0, evaluations: Evaluations::default() }
     }
 
-    pub fn decide(&mut self, snapshot: &mut Snapshot, pod: &Arc<Pod>, random: &Random) -> Decided {
+    pub fn decide(&mut self, snapshot: &mut Snapshot, pod: &Arc<Pod>, random: &Random) -> CycleResult {
         let profile = self.profile.clone();
         let began = Instant::now();
         self.decisions += 1;
         let mut times = Times::of(self.decisions);
-        snapshot.settle();
+        snapshot.update_order();
         for one in profile.plugins() {
             one.plugin.prepare(snapshot, pod);
         }
         let cycle = Cycle { snapshot, pod };
         if snapshot.node_count() == 0 {
             let decision = Decision::Wait { failure: Failure::new(0), preemption: None, is_cleared: true };
-            return Decided { decision, slots: Vec::new(), times, found: Vec::new() };
+            return CycleResult { decision, slots: Vec::new(), times, found: Vec::new() };
         }
         let asked = pre_filter(&profile, cycle, &mut times, &mut self.evaluations);
         times.point(Point::PreFilter, began);
         match asked {
-            Ok((filters, narrowed)) => self.look(cycle, filters, narrowed, random, times),
+            Ok((filters, narrowed)) => self.evaluate(cycle, filters, narrowed, random, times),
             Err((position, refusal)) => {
                 let failure = Failure::at_once(snapshot.node_count(), position, refusal);
-                give_up(&profile, cycle, failure, None, random, times)
+                run_post_filter(&profile, cycle, failure, None, random, times)
             }
         }
     }
@@ -108,25 +108,25 @@ impl Decider {
         self.memo = Memo::new(&self.profile);
     }
 
-    /// The same as [`Decider::decide`], and nobody's turn moves.
-    pub fn what_if(&mut self, snapshot: &mut Snapshot, pod: &Arc<Pod>, random: &Random) -> Decided {
+    /// Like [`Decider::decide`], but without side effects on the node order.
+    pub fn what_if(&mut self, snapshot: &mut Snapshot, pod: &Arc<Pod>, random: &Random) -> CycleResult {
         let start = self.start;
         let decided = self.decide(snapshot, pod, random);
         self.start = start;
         decided
     }
 
-    fn look(
+    fn evaluate(
         &mut self,
         cycle: Cycle,
         filters: Filters,
         narrowed: Narrowed,
         random: &Random,
         mut times: Times,
-    ) -> Decided {
+    ) -> CycleResult {
         let (profile, began) = (self.profile.clone(), Instant::now());
         let shape = self.memo.shape(&profile, cycle, &filters);
-        let enough = wanted(cycle.snapshot.node_count(), profile.percentage_of_nodes_to_score);
+        let enough = feasible_nodes_to_find(cycle.snapshot.node_count(), profile.percentage_of_nodes_to_score);
         let failure = Failure::new(cycle.snapshot.node_count());
         let fast = filters.active.iter().copied().filter(|position| profile.plugin(*position).has_fast_refusals());
         let fast = fast.collect();
@@ -136,8 +136,8 @@ impl Decider {
         sample(cycle, &filters, self.start, &mut times, &mut self.evaluations);
         if found.is_empty() {
             let failure = Failure { excluded_by: narrowed.by, ..search.failure };
-            let looked = Some((&filters, &search.shape.ways));
-            return give_up(&profile, cycle, failure, looked, random, times);
+            let looked = Some((&filters, &search.shape.preemptions));
+            return run_post_filter(&profile, cycle, failure, looked, random, times);
         }
         let began = Instant::now();
         let node = match found.as_slice() {
@@ -149,12 +149,12 @@ impl Decider {
         };
         times.point(Point::Score, began);
         let decision = Decision::Place { node, evaluated, feasible: found.len() };
-        Decided { decision, slots: filters.slots, found, times }
+        CycleResult { decision, slots: filters.slots, found, times }
     }
 }
 
-/// Counts the filters, and times each of them at one node where that is to be done: in the look itself most answers
-/// are remembered, and a clock would cost more than they do.
+/// Counts the active filters, and in sampled cycles times each on one node: during the search most results are
+/// cached, and a clock would cost more than the call.
 fn sample(cycle: Cycle, filters: &Filters, start: usize, times: &mut Times, evaluations: &mut Evaluations) {
     for position in &filters.active {
         evaluations.count(*position, Point::Filter);
@@ -168,8 +168,8 @@ fn sample(cycle: Cycle, filters: &Filters, start: usize, times: &mut Times, eval
     }
 }
 
-/// How many nodes that fit are enough.
-pub fn wanted(nodes: usize, percentage: Option<u8>) -> usize {
+/// The number of feasible nodes to find.
+pub fn feasible_nodes_to_find(nodes: usize, percentage: Option<u8>) -> usize {
     let adaptive = || 50usize.saturating_sub(nodes / 125).max(MIN_PERCENTAGE);
     let percentage = percentage.filter(|percentage| *percentage > 0).map_or_else(adaptive, usize::from);
     if nodes < MIN_FEASIBLE_NODES || percentage >= 100 {
@@ -178,14 +178,14 @@ pub fn wanted(nodes: usize, percentage: Option<u8>) -> usize {
     (nodes * percentage / 100).max(MIN_FEASIBLE_NODES)
 }
 
-/// The only nodes that can do, and the names of the plugins that said so.
+/// The restriction of PreFilter, and the plugins that set it.
 #[derive(Default)]
 struct Narrowed {
     only: Option<BTreeSet<Str>>,
     by: Vec<&'static str>,
 }
 
-/// Asks all plugins what they want to know of the pod, and whether it is worth a look at nodes.
+/// Runs PreFilter of all plugins.
 fn pre_filter<'a>(
     profile: &'a Profile,
     cycle: Cycle,
@@ -230,24 +230,24 @@ fn nowhere(mut plugins: Vec<&str>) -> Refusal {
     })
 }
 
-/// The look at one node after the other.
+/// The search over the nodes.
 struct Search<'a> {
     cycle: Cycle<'a>,
     filters: &'a Filters<'a>,
     shape: &'a mut Shape,
     failure: Failure,
-    /// By refusal of the shape: its place among those of the failure, once it has one.
+    /// By cached refusal: its index in the failure, once it has one.
     told: Vec<Option<u32>>,
-    /// Positions of active filters that refuse most nodes without a word.
+    /// Positions of active filters with fast rejections.
     fast: Vec<usize>,
 }
 
 impl<'a> Search<'a> {
-    /// Nodes that the pod fits, and how many were looked at.
+    /// The feasible nodes, and the number of evaluated nodes.
     fn find(&mut self, narrowed: &Narrowed, start: &mut usize, enough: usize) -> (Vec<NodeId>, usize) {
         let kept = self.kept_node().filter(|node| narrowed.only.as_ref().is_none_or(|only| only.contains(node.name())));
         if let Some(node) = kept {
-            // Where it fits there by now, there is no choice to make.
+            // If the nominated node fits, no other is evaluated.
             if fits(self.cycle, self.filters, node).is_ok() {
                 return (vec![node.id], 1);
             }
@@ -261,7 +261,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Nothing was found: what each node has to be told. The same nodes are tried, from the same start.
+    /// Nothing was found: collects the reasons of each node, in the same order.
     fn round_again(&mut self, start: &mut usize, enough: usize) -> (Vec<NodeId>, usize) {
         self.fast.clear();
         self.told.clear();
@@ -288,7 +288,7 @@ impl<'a> Search<'a> {
         (found, nodes.len())
     }
 
-    /// Goes round the nodes from where the last look ended, until enough are found.
+    /// Evaluates nodes from the end of the last search until enough are found.
     fn round(&mut self, start: &mut usize, enough: usize) -> (Vec<NodeId>, usize) {
         let order = self.cycle.snapshot.order();
         let (mut found, mut evaluated) = (Vec::with_capacity(enough.min(order.len())), 0);
@@ -322,14 +322,14 @@ impl<'a> Search<'a> {
         let Err(refused) = verdict else { return true };
         let place = match refused {
             Refused::Now(position, refusal) => self.failure.place(position, refusal),
-            Refused::Before(at) => self.place_of(at),
+            Refused::Before(at) => self.index_of(at),
         };
         self.failure.nodes.push((node.id, place));
         false
     }
 
-    /// Each refusal that was remembered is taken over once, however many nodes have it.
-    fn place_of(&mut self, at: usize) -> u32 {
+    /// Each cached rejection is added once, however many nodes have it.
+    fn index_of(&mut self, at: usize) -> u32 {
         if self.told.len() <= at {
             self.told.resize(at + 1, None);
         }
@@ -338,26 +338,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Pods for which a node is kept and that come before this one.
-fn rivals(cycle: Cycle, node: &NodeState) -> Vec<Arc<Pod>> {
-    let pod = cycle.pod;
-    let comes_first = |other: &&Arc<Pod>| other.priority >= pod.priority && other.uid != pod.uid;
-    cycle.snapshot.nominated(node.name()).iter().filter(comes_first).cloned().collect()
-}
-
-/// Whether a pod fits a node, which may be one in the mind only: with those that come before it and, since
-/// they may never come, without them.
-pub fn fits(cycle: Cycle, filters: &Filters, node: &NodeState) -> Result<(), (usize, Refusal)> {
-    let rivals = rivals(cycle, node);
-    if !rivals.is_empty() {
-        let (mut crowded, mut told) = (node.clone(), filters.clone());
-        rivals.iter().for_each(|rival| told.add(cycle, rival, &mut crowded));
-        told.check(cycle, &crowded)?;
-    }
-    filters.check(cycle, node)
-}
-
-/// Whether a pod that is counted on a node already still fits it, all plugins asked anew.
+/// Whether an assumed pod still fits its node, with all plugins evaluated again.
 pub fn still_fits(profile: &Profile, snapshot: &mut Snapshot, pod: &Arc<Pod>, node: NodeId) -> bool {
     for one in profile.plugins() {
         one.plugin.prepare(snapshot, pod);
@@ -368,12 +349,12 @@ pub fn still_fits(profile: &Profile, snapshot: &mut Snapshot, pod: &Arc<Pod>, no
     else {
         return false;
     };
-    // Nobody is in their own way.
+    // The pod itself is removed first.
     filters.remove(cycle, pod, &mut node);
     narrowed.only.is_none_or(|only| only.contains(node.name())) && filters.check(cycle, &node).is_ok()
 }
 
-/// The first local plugin that would keep a pod from a node even if all went that may go for it.
+/// The first local plugin that would reject the pod even if all its potential victims were removed.
 pub fn in_the_way(profile: &Profile, snapshot: &Snapshot, pod: &Arc<Pod>, node: &NodeState) -> Option<&'static str> {
     let cycle = Cycle { snapshot, pod };
     let mut left = node.clone();
@@ -390,19 +371,19 @@ pub fn in_the_way(profile: &Profile, snapshot: &Snapshot, pod: &Arc<Pod>, node: 
     local.into_iter().find(|(_, plugin)| !accepts(*plugin)).map(|(_, plugin)| plugin.name())
 }
 
-/// No node will do: somebody may know how to make room.
-fn give_up(
+/// No node is feasible: runs PostFilter.
+fn run_post_filter(
     profile: &Profile,
     cycle: Cycle,
     mut failure: Failure,
-    looked: Option<(&Filters, &RefCell<Ways>)>,
+    looked: Option<(&Filters, &RefCell<PreemptionCache>)>,
     random: &Random,
     mut times: Times,
-) -> Decided {
-    let (began, (filters, ways)) = (Instant::now(), looked.unzip());
+) -> CycleResult {
+    let (began, (filters, preemptions)) = (Instant::now(), looked.unzip());
     let (mut preemption, mut is_cleared) = (None, false);
     for (position, plugin) in profile.at(Point::PostFilter) {
-        let asked = PostFiltering { profile, cycle, filters, failure: &failure, ways, chance: random.next() };
+        let asked = PostFilterInput { profile, cycle, filters, failure: &failure, preemptions, chance: random.next() };
         let is_well = |found: &PostFilter| matches!(found, PostFilter::Preempt { .. });
         match times.plugin(position, Point::PostFilter, is_well, || plugin.post_filter(&asked)) {
             PostFilter::Skip => {}
@@ -418,7 +399,7 @@ fn give_up(
     }
     times.point(Point::PostFilter, began);
     let decision = Decision::Wait { failure, preemption, is_cleared };
-    Decided { decision, slots: Vec::new(), found: Vec::new(), times }
+    CycleResult { decision, slots: Vec::new(), found: Vec::new(), times }
 }
 
 #[cfg(test)]

@@ -1,16 +1,14 @@
-//! Which of the nodes that fit is the best: each plugin rates all of them, the weighted sum decides, and a
-//! seeded choice among equals.
+//! Selects the best feasible node by the weighted sum of all scores, and randomly among equal ones.
 
 use client::Random;
 
 use super::memo::Shape;
 use super::times::{Evaluations, Times};
-use crate::framework::{Cycle, Plugin, Point, PreScore, Slot};
-use crate::profile::Profile;
+use crate::framework::{Cycle, Plugin, Point, PreScore, Profile, Slot};
 use crate::snapshot::NodeId;
 
-/// What is told of the work.
-type Told<'a> = (&'a mut Times, &'a mut Evaluations);
+/// Where timings and counts are recorded.
+type Instruments<'a> = (&'a mut Times, &'a mut Evaluations);
 
 pub fn best(
     profile: &Profile,
@@ -19,7 +17,7 @@ pub fn best(
     nodes: &[NodeId],
     shape: &mut Shape,
     random: &Random,
-    told: &mut Told<'_>,
+    told: &mut Instruments<'_>,
 ) -> NodeId {
     let totals = totals(profile, cycle, slots, nodes, shape, told);
     let highest = totals.iter().copied().max().unwrap_or(0);
@@ -29,14 +27,14 @@ pub fn best(
     among.nth(chosen).map_or(nodes[0], |(node, _)| *node)
 }
 
-/// The sums of all scores, in the order of `nodes`.
+/// The total scores, in the order of `nodes`.
 fn totals(
     profile: &Profile,
     cycle: Cycle,
     slots: &[Slot],
     nodes: &[NodeId],
     shape: &mut Shape,
-    (times, evaluations): &mut Told<'_>,
+    (times, evaluations): &mut Instruments<'_>,
 ) -> Vec<i64> {
     let mut totals = vec![0; nodes.len()];
     let mut scores = Vec::with_capacity(nodes.len());
@@ -67,7 +65,7 @@ fn rate(plugin: &dyn Plugin, cycle: Cycle, slot: &Slot, id: NodeId) -> i64 {
     cycle.snapshot.node(id).map_or(0, |node| plugin.score(cycle, slot, node))
 }
 
-/// Only nodes that have changed since are rated again.
+/// Scores only nodes that have changed.
 fn rate_changed(
     plugin: &dyn Plugin,
     cycle: Cycle,

@@ -35,7 +35,7 @@ fn placed(name: &str, cpu: &str, node: &str, priority: i64) -> Written {
 }
 
 #[test]
-fn a_pod_goes_where_most_is_left() {
+fn prefers_the_least_allocated_node() {
     let mut world = World::new();
     world.node(node("a"));
     world.node(node("b"));
@@ -49,7 +49,7 @@ fn a_pod_goes_where_most_is_left() {
 }
 
 #[test]
-fn a_port_is_had_once() {
+fn host_ports_are_exclusive() {
     let mut world = World::new();
     world.node(node("a"));
     world.placed(pod("x").host_port(80).on("a"));
@@ -60,7 +60,7 @@ fn a_port_is_had_once() {
 }
 
 #[test]
-fn what_is_remembered_follows_every_change() {
+fn cache_follows_changes() {
     let mut world = World::new();
     let mut decider = decider();
     world.node(node("a").allocatable("1", "1Gi", "10"));
@@ -77,7 +77,7 @@ fn what_is_remembered_follows_every_change() {
 }
 
 #[test]
-fn a_place_that_is_kept_is_left_to_whom_it_is_kept_for() {
+fn nominated_nodes_are_reserved() {
     let mut world = World::new();
     world.node(node("a").allocatable("1", "1Gi", "10"));
     world.snapshot.nominate(pod("first").cpu("1").priority(5).pod(), "a");
@@ -87,7 +87,7 @@ fn a_place_that_is_kept_is_left_to_whom_it_is_kept_for() {
 }
 
 #[test]
-fn the_least_goes_to_make_room() {
+fn preempts_as_little_as_possible() {
     let mut world = World::new();
     for name in ["a", "b", "c"] {
         world.node(node(name).allocatable("2", "8Gi", "10"));
@@ -113,7 +113,7 @@ fn the_least_goes_to_make_room() {
 }
 
 #[test]
-fn budgets_are_kept_where_there_is_another_way() {
+fn preemption_respects_disruption_budgets() {
     let mut objects = Fixed::default();
     objects.put(
         Kind::PodDisruptionBudget,
@@ -134,7 +134,7 @@ fn budgets_are_kept_where_there_is_another_way() {
 }
 
 #[test]
-fn whoever_has_made_room_waits_for_it() {
+fn waits_for_terminating_victims() {
     let mut world = World::new();
     world.node(node("a").allocatable("1", "8Gi", "10"));
     let reason = r#"[{"type":"DisruptionTarget","status":"True","reason":"PreemptionByScheduler"}]"#;
@@ -149,7 +149,7 @@ fn whoever_has_made_room_waits_for_it() {
 }
 
 #[test]
-fn as_many_nodes_are_rated_as_upstream_rates() {
+fn number_of_scored_nodes_matches_upstream() {
     let cases = [
         (10, None, 10),
         (100, None, 100),
@@ -161,12 +161,12 @@ fn as_many_nodes_are_rated_as_upstream_rates() {
         (150, Some(1), 100),
     ];
     for (nodes, percentage, want) in cases {
-        assert_eq!(wanted(nodes, percentage), want, "{nodes} {percentage:?}");
+        assert_eq!(feasible_nodes_to_find(nodes, percentage), want, "{nodes} {percentage:?}");
     }
 }
 
 #[test]
-fn all_nodes_get_their_turn_and_a_seed_gives_one_result() {
+fn search_rotates_and_is_deterministic() {
     let run = || {
         let mut world = World::new();
         (0..300).for_each(|number| world.node(node(&format!("n{number}"))));
@@ -213,7 +213,7 @@ fn change(world: &mut World, random: &Random, placed: &mut Vec<String>) {
 }
 
 #[test]
-fn what_is_remembered_changes_no_decision() {
+fn cache_does_not_change_decisions() {
     let (mut places, mut preemptions) = (0, 0);
     for seed in 0..20 {
         let (random, mut world, mut specs) = (Random::seeded(seed), World::new(), crate::specs::Specs::default());

@@ -1,5 +1,5 @@
-//! What a decision tells of itself: how long the work at each point took, and which plugins were asked. Plugins are
-//! timed in one of some decisions, since a clock at each call costs more than the call.
+//! Timings of extension points and counts of evaluated plugins. Plugins are timed only in sampled cycles, since a
+//! clock at each call costs more than the call.
 
 use std::time::Duration;
 
@@ -7,18 +7,18 @@ use tokio::time::Instant;
 
 use crate::framework::Point;
 
-/// One in so many decisions is looked at by plugin, as upstream samples.
+/// One in this many cycles is timed by plugin, as upstream samples.
 const SAMPLED: u64 = 10;
 
 #[derive(Default)]
 pub struct Times {
     pub points: Vec<(Point, Duration)>,
-    pub plugins: Vec<Timed>,
+    pub plugins: Vec<PluginTime>,
     is_sampled: bool,
 }
 
 /// A plugin, by its position in the profile, at a point.
-pub struct Timed {
+pub struct PluginTime {
     pub position: usize,
     pub point: Point,
     pub is_well: bool,
@@ -51,15 +51,15 @@ impl Times {
         let began = Instant::now();
         let result = work();
         let took = began.elapsed();
-        self.plugins.push(Timed { position, point, is_well: is_well(&result), took });
+        self.plugins.push(PluginTime { position, point, is_well: is_well(&result), took });
         result
     }
 }
 
-/// The points at which it is counted which plugins were asked.
+/// The points at which evaluations are counted.
 pub const COUNTED: [Point; 4] = [Point::PreFilter, Point::Filter, Point::PreScore, Point::Score];
 
-/// In how many decisions each plugin was asked, by its position and the point's place in [`COUNTED`].
+/// Number of cycles in which each plugin was evaluated, by position and index in [`COUNTED`].
 #[derive(Default)]
 pub struct Evaluations(Vec<[u64; COUNTED.len()]>);
 
@@ -72,7 +72,7 @@ impl Evaluations {
         self.0[position][at] += 1;
     }
 
-    /// Position, point and number of all that were asked at all.
+    /// Position, point and count of all evaluated plugins.
     pub fn all(&self) -> impl Iterator<Item = (usize, Point, u64)> {
         let by_plugin = self.0.iter().enumerate();
         let all = by_plugin.flat_map(|(position, counts)| COUNTED.iter().zip(counts).map(move |one| (position, one)));
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_in_some_decisions_is_timed_by_plugin() {
+    fn samples_plugin_times() {
         let timed = |decision| {
             let mut times = Times::of(decision);
             assert_eq!(times.plugin(3, Point::Filter, |value| *value == 7, || 7), 7);
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn plugins_are_counted_where_they_were_asked() {
+    fn counts_plugin_evaluations() {
         let mut evaluations = Evaluations::default();
         for point in [Point::Filter, Point::Filter, Point::Score, Point::Bind] {
             evaluations.count(2, point);

@@ -1,9 +1,9 @@
-//! Extenders: services that are asked about the nodes that plugins have found, over HTTP. They are asked
-//! between two looks of the same decision: the second one heeds their answer as that of one more plugin, so
-//! that a decision needs no I/O.
+//! Extenders: HTTP services that filter and prioritize the nodes found by the plugins. They are called between two
+//! runs of the same decision: the second run applies their response as another plugin, so that a decision needs no
+//! I/O.
 
-mod answer;
-mod rooms;
+mod candidates;
+mod node_results;
 mod wire;
 
 use std::collections::HashMap;
@@ -14,79 +14,81 @@ use api::{Str, Tree};
 use stdx::sync::{Mutex, MutexGuard};
 
 use crate::config::ExtenderConfig;
-use crate::framework::{Candidate, Cycle, Hands, Plugin, Point, PreFilter, PreScore, Refusal, Slot, Verdict, Working};
+use crate::framework::{
+    Candidate, Cycle, Handle, Plugin, PluginFuture, Point, PreFilter, PreScore, Refusal, Slot, Verdict,
+};
 use crate::model::Pod;
 use crate::snapshot::{NodeId, NodeState};
 
-use answer::Answer;
-pub use rooms::Rooms;
+pub use candidates::Candidates;
+use node_results::NodeResults;
 
-/// The body of an answer, or why there is none.
-pub type Posting<'a> = Pin<Box<dyn Future<Output = Result<Vec<u8>, String>> + Send + 'a>>;
+/// The response body, or the error.
+pub type PostFuture<'a> = Pin<Box<dyn Future<Output = Result<Vec<u8>, String>> + Send + 'a>>;
 
-/// Carries a question to an extender.
-pub trait Wire: Send + Sync {
-    /// Posts JSON to `url_prefix/verb`. A code other than 200 is an error.
-    fn post<'a>(&'a self, extender: &'a ExtenderConfig, verb: &'a str, body: Vec<u8>) -> Posting<'a>;
+/// Sends requests to extenders.
+pub trait ExtenderTransport: Send + Sync {
+    /// Posts JSON to `url_prefix/verb`. A status other than 200 is an error.
+    fn post<'a>(&'a self, extender: &'a ExtenderConfig, verb: &'a str, body: Vec<u8>) -> PostFuture<'a>;
 }
 
 pub struct Extenders {
     all: Vec<ExtenderConfig>,
-    wire: Arc<dyn Wire>,
-    /// By the uid of the pod that is decided about.
-    said: Mutex<HashMap<Str, Said>>,
+    wire: Arc<dyn ExtenderTransport>,
+    /// By uid of the pod being scheduled.
+    responses: Mutex<HashMap<Str, PodResponses>>,
 }
 
-/// What was said in the course of one decision, and what is still to be asked.
+/// The responses during one decision, and the pending preemption request.
 #[derive(Default)]
-struct Said {
-    nodes: Option<Arc<Answer>>,
-    rooms: Option<Result<Rooms, String>>,
-    question: Option<Rooms>,
+struct PodResponses {
+    nodes: Option<Arc<NodeResults>>,
+    candidates: Option<Result<Candidates, String>>,
+    pending_candidates: Option<Candidates>,
 }
 
 impl Extenders {
-    pub fn new(all: Vec<ExtenderConfig>, wire: Arc<dyn Wire>) -> Extenders {
-        Extenders { all, wire, said: Mutex::default() }
+    pub fn new(all: Vec<ExtenderConfig>, wire: Arc<dyn ExtenderTransport>) -> Extenders {
+        Extenders { all, wire, responses: Mutex::default() }
     }
 
-    fn said(&self) -> MutexGuard<'_, HashMap<Str, Said>> {
-        self.said.lock()
+    fn responses(&self) -> MutexGuard<'_, HashMap<Str, PodResponses>> {
+        self.responses.lock()
     }
 
-    fn answer(&self, pod: &Pod) -> Option<Arc<Answer>> {
-        self.said().get(&pod.uid)?.nodes.clone()
+    fn answer(&self, pod: &Pod) -> Option<Arc<NodeResults>> {
+        self.responses().get(&pod.uid)?.nodes.clone()
     }
 
-    /// Whether somebody has to be asked about a pod's nodes first.
-    pub fn are_to_be_asked(&self, pod: &Pod) -> bool {
+    /// Whether extenders must be called for the pod's nodes first.
+    pub fn must_be_called(&self, pod: &Pod) -> bool {
         let asks = |one: &&ExtenderConfig| !one.filter_verb.is_empty() || !one.prioritize_verb.is_empty();
         self.interested(pod).any(|one| asks(&one)) && self.answer(pod).is_none()
     }
 
-    /// The ways to make room for a pod that somebody has to be asked about first.
-    pub fn question(&self, pod: &Pod) -> Option<Rooms> {
-        self.said().get_mut(&pod.uid)?.question.take()
+    /// The preemption candidates that extenders must be called for.
+    pub fn pending_candidates(&self, pod: &Pod) -> Option<Candidates> {
+        self.responses().get_mut(&pod.uid)?.pending_candidates.take()
     }
 
     pub fn forget(&self, pod: &Pod) {
-        self.said().remove(&pod.uid);
+        self.responses().remove(&pod.uid);
     }
 
     fn interested<'a>(&'a self, pod: &'a Pod) -> impl Iterator<Item = &'a ExtenderConfig> {
         self.all.iter().filter(|one| is_interested(one, pod))
     }
 
-    /// Asks about nodes, by name with their objects, and keeps the answer for the next look.
-    pub async fn ask(&self, pod: &Pod, object: &Tree, nodes: &[(Str, Arc<Tree>)]) -> Result<(), String> {
-        let mut answer = Answer::allowing(nodes.iter().map(|(name, _)| name.clone()));
+    /// Calls the extenders for nodes and keeps the response for the next run.
+    pub async fn filter_nodes(&self, pod: &Pod, object: &Tree, nodes: &[(Str, Arc<Tree>)]) -> Result<(), String> {
+        let mut answer = NodeResults::allowing(nodes.iter().map(|(name, _)| name.clone()));
         for one in self.interested(pod).filter(|one| !one.filter_verb.is_empty()) {
-            let body = wire::question(object, &answer.allowed(nodes), one.node_cache_capable);
-            let said = self.wire.post(one, &one.filter_verb, body).await.and_then(|body| answer.filter(&body));
-            match said {
+            let body = wire::filter_request(object, &answer.allowed(nodes), one.node_cache_capable);
+            let response = self.wire.post(one, &one.filter_verb, body).await.and_then(|body| answer.filter(&body));
+            match response {
                 Ok(()) => {}
                 Err(why) if one.ignorable => {
-                    tracing::warn!(extender = one.url_prefix, why, "an extender is passed by");
+                    tracing::warn!(extender = one.url_prefix, why, "extender filter failed, ignoring it");
                 }
                 Err(why) => return Err(format!("extender {}: {why}", one.url_prefix)),
             }
@@ -95,56 +97,62 @@ impl Extenders {
             }
         }
         self.prioritize(pod, object, nodes, &mut answer).await;
-        self.said().entry(pod.uid.clone()).or_default().nodes = Some(Arc::new(answer));
+        self.responses().entry(pod.uid.clone()).or_default().nodes = Some(Arc::new(answer));
         Ok(())
     }
 
-    /// Asks about ways to make room, and keeps the answer for the next look. `object` gives the whole of a pod.
-    pub async fn ask_rooms(&self, pod: &Pod, rooms: Rooms, object: impl Fn(&Pod) -> Tree + Send + Sync) {
-        let answer = self.left_of(pod, rooms, object).await;
-        self.said().entry(pod.uid.clone()).or_default().rooms = Some(answer);
+    /// Calls the extenders for preemption candidates and keeps the response for the next run. `object` returns the
+    /// full pod.
+    pub async fn process_preemption(
+        &self,
+        pod: &Pod,
+        candidates: Candidates,
+        object: impl Fn(&Pod) -> Tree + Send + Sync,
+    ) {
+        let answer = self.left_of(pod, candidates, object).await;
+        self.responses().entry(pod.uid.clone()).or_default().candidates = Some(answer);
     }
 
-    /// Each is asked about what those before have left.
+    /// Each extender gets what the previous ones have left.
     async fn left_of(
         &self,
         pod: &Pod,
-        mut rooms: Rooms,
+        mut candidates: Candidates,
         object: impl Fn(&Pod) -> Tree + Send + Sync,
-    ) -> Result<Rooms, String> {
+    ) -> Result<Candidates, String> {
         for one in self.interested(pod).filter(|one| !one.preempt_verb.is_empty()) {
-            let body = rooms.question(&object(pod), one.node_cache_capable, &object);
-            let said = self.wire.post(one, &one.preempt_verb, body).await;
-            match said.and_then(|body| rooms.answered(&body, pod, one.ignorable)) {
-                Ok(left) => rooms = left,
+            let body = candidates.request(&object(pod), one.node_cache_capable, &object);
+            let response = self.wire.post(one, &one.preempt_verb, body).await;
+            match response.and_then(|body| candidates.apply_response(&body, pod, one.ignorable)) {
+                Ok(left) => candidates = left,
                 Err(why) if one.ignorable => {
-                    tracing::warn!(extender = one.url_prefix, why, "an extender is passed by");
+                    tracing::warn!(extender = one.url_prefix, why, "extender preemption failed, ignoring it");
                 }
                 Err(why) => return Err(format!("extender {}: {why}", one.url_prefix)),
             }
-            if rooms.is_empty() {
+            if candidates.is_empty() {
                 break;
             }
         }
-        Ok(rooms)
+        Ok(candidates)
     }
 
-    /// Who does not answer has no say.
-    async fn prioritize(&self, pod: &Pod, object: &Tree, nodes: &[(Str, Arc<Tree>)], answer: &mut Answer) {
+    /// Failing extenders are ignored.
+    async fn prioritize(&self, pod: &Pod, object: &Tree, nodes: &[(Str, Arc<Tree>)], answer: &mut NodeResults) {
         if answer.is_decided() {
             return;
         }
         for one in self.interested(pod).filter(|one| !one.prioritize_verb.is_empty()) {
-            let body = wire::question(object, &answer.allowed(nodes), one.node_cache_capable);
-            let said = self.wire.post(one, &one.prioritize_verb, body).await;
-            if let Err(why) = said.and_then(|body| answer.rate(&body, one.weight)) {
-                tracing::warn!(extender = one.url_prefix, why, "an extender has rated no node");
+            let body = wire::filter_request(object, &answer.allowed(nodes), one.node_cache_capable);
+            let response = self.wire.post(one, &one.prioritize_verb, body).await;
+            if let Err(why) = response.and_then(|body| answer.rate(&body, one.weight)) {
+                tracing::warn!(extender = one.url_prefix, why, "extender failed to prioritize nodes, ignoring it");
             }
         }
     }
 }
 
-/// One that manages resources is asked about pods that want these.
+/// Whether the extender manages a resource of the pod, or all pods.
 fn is_interested(extender: &ExtenderConfig, pod: &Pod) -> bool {
     let wants = |name: &str| pod.spec.requests.others.iter().any(|(other, _)| other == name);
     extender.managed_resources.is_empty() || extender.managed_resources.iter().any(|managed| wants(&managed.name))
@@ -164,7 +172,7 @@ impl Plugin for Extenders {
     }
 
     fn filter(&self, _cycle: Cycle, slot: &Slot, node: &NodeState) -> Verdict {
-        let Some(answer) = slot.get::<Arc<Answer>>() else { return Ok(()) };
+        let Some(answer) = slot.get::<Arc<NodeResults>>() else { return Ok(()) };
         match answer.refusal(node.name()) {
             None => Ok(()),
             Some((true, why)) => Err(Refusal::unresolvable(why.to_string())),
@@ -183,32 +191,32 @@ impl Plugin for Extenders {
         false
     }
 
-    /// Where nobody was asked yet, it is noted that somebody has to be.
+    /// Records that the extenders must be called if they were not yet.
     fn screen(&self, cycle: Cycle, candidates: Vec<Arc<Candidate>>) -> Result<Vec<Arc<Candidate>>, String> {
         if !self.interested(cycle.pod).any(|one| !one.preempt_verb.is_empty()) {
             return Ok(candidates);
         }
-        let mut said = self.said();
-        let said = said.entry(cycle.pod.uid.clone()).or_default();
-        match &said.rooms {
-            Some(Ok(rooms)) => Ok(rooms.choose(cycle.snapshot, &candidates)),
+        let mut responses = self.responses();
+        let responses = responses.entry(cycle.pod.uid.clone()).or_default();
+        match &responses.candidates {
+            Some(Ok(remaining)) => Ok(remaining.choose(cycle.snapshot, &candidates)),
             Some(Err(why)) => Err(why.clone()),
             None => {
-                said.question = Some(Rooms::of(cycle.snapshot, &candidates));
+                responses.pending_candidates = Some(Candidates::of(cycle.snapshot, &candidates));
                 Ok(candidates)
             }
         }
     }
 
     fn score(&self, _cycle: Cycle, slot: &Slot, node: &NodeState) -> i64 {
-        slot.get::<Arc<Answer>>().map_or(0, |answer| answer.score(node.name()))
+        slot.get::<Arc<NodeResults>>().map_or(0, |answer| answer.score(node.name()))
     }
 
-    fn bind<'a>(&'a self, _hands: &'a Hands, pod: &'a Pod, node: &'a str) -> Option<Working<'a>> {
+    fn bind<'a>(&'a self, _hands: &'a Handle, pod: &'a Pod, node: &'a str) -> Option<PluginFuture<'a>> {
         let binder = self.interested(pod).find(|one| !one.bind_verb.is_empty())?;
         Some(Box::pin(async move {
-            let said = self.wire.post(binder, &binder.bind_verb, wire::binding(pod, node)).await;
-            said.and_then(|body| wire::bound(&body)).map_err(client::Error::Failed)
+            let response = self.wire.post(binder, &binder.bind_verb, wire::binding(pod, node)).await;
+            response.and_then(|body| wire::bound(&body)).map_err(client::Error::Failed)
         }))
     }
 }

@@ -2,20 +2,20 @@ use api::tree;
 
 use super::*;
 
-/// Answers each verb with a fixed text, and remembers what it was asked.
+/// Returns a fixed text for each verb, and records the requests.
 #[derive(Default)]
 struct Fixed {
-    answers: Vec<(&'static str, Result<&'static str, &'static str>)>,
-    asked: Mutex<Vec<(String, String)>>,
+    responses: Vec<(&'static str, Result<&'static str, &'static str>)>,
+    requests: Mutex<Vec<(String, String)>>,
 }
 
-impl Wire for Fixed {
-    fn post<'a>(&'a self, _: &'a ExtenderConfig, verb: &'a str, body: Vec<u8>) -> Posting<'a> {
-        let asked = (verb.to_string(), String::from_utf8_lossy(&body).into_owned());
-        self.asked.lock().push(asked);
-        let answer = self.answers.iter().find(|(known, _)| *known == verb).map(|(_, answer)| *answer);
+impl ExtenderTransport for Fixed {
+    fn post<'a>(&'a self, _: &'a ExtenderConfig, verb: &'a str, body: Vec<u8>) -> PostFuture<'a> {
+        let requests = (verb.to_string(), String::from_utf8_lossy(&body).into_owned());
+        self.requests.lock().push(requests);
+        let response = self.responses.iter().find(|(known, _)| *known == verb).map(|(_, response)| *response);
         Box::pin(async move {
-            answer.unwrap_or(Err("nobody is there")).map(|text| text.as_bytes().to_vec()).map_err(String::from)
+            response.unwrap_or(Err("nobody is there")).map(|text| text.as_bytes().to_vec()).map_err(String::from)
         })
     }
 }
@@ -36,65 +36,65 @@ fn nodes() -> Vec<(Str, Arc<Tree>)> {
     ["a", "b", "c"].map(|name| (Str::new(name), Arc::new(tree! { "metadata" => tree! { "name" => name } }))).to_vec()
 }
 
-async fn ask(
+async fn call(
     extender: ExtenderConfig,
-    answers: Vec<(&'static str, Result<&'static str, &'static str>)>,
+    responses: Vec<(&'static str, Result<&'static str, &'static str>)>,
 ) -> (Result<(), String>, Extenders, Arc<Fixed>) {
-    let wire = Arc::new(Fixed { answers, ..Fixed::default() });
+    let wire = Arc::new(Fixed { responses, ..Fixed::default() });
     let extenders = Extenders::new(vec![extender], wire.clone());
     let pod = crate::testing::pod("p");
-    assert!(extenders.are_to_be_asked(&pod.pod()));
-    let result = extenders.ask(&pod.pod(), &pod.0, &nodes()).await;
+    assert!(extenders.must_be_called(&pod.pod()));
+    let result = extenders.filter_nodes(&pod.pod(), &pod.0, &nodes()).await;
     (result, extenders, wire)
 }
 
 fn verdicts(extenders: &Extenders) -> Vec<(Option<(bool, String)>, i64)> {
-    let answer = extenders.said().get("p").and_then(|said| said.nodes.clone()).expect("an answer");
-    let of = |name: &str| (answer.refusal(name).map(|(last, why)| (last, why.to_string())), answer.score(name));
+    let response = extenders.responses().get("p").and_then(|one| one.nodes.clone()).expect("an response");
+    let of = |name: &str| (response.refusal(name).map(|(last, why)| (last, why.to_string())), response.score(name));
     ["a", "b", "c"].map(of).to_vec()
 }
 
 #[tokio::test]
-async fn nodes_are_refused_and_rated() {
+async fn extenders_filter_and_prioritize() {
     let left = r#"{"nodenames":["a","b"],"failedNodes":{"c":"no licence"},"error":""}"#;
     let rated = r#"[{"Host":"a","Score":3},{"Host":"b","Score":10}]"#;
-    let (result, extenders, wire) = ask(extender(false), vec![("filter", Ok(left)), ("rate", Ok(rated))]).await;
+    let (result, extenders, wire) = call(extender(false), vec![("filter", Ok(left)), ("rate", Ok(rated))]).await;
     assert_eq!(result, Ok(()));
     assert_eq!(verdicts(&extenders), [(None, 60), (None, 200), (Some((false, "no licence".to_string())), 0)]);
-    let asked = wire.asked.lock().clone();
-    assert!(asked[0].1.contains(r#""NodeNames":["a","b","c"],"Nodes":null"#), "{}", asked[0].1);
-    assert!(asked[1].1.contains(r#""NodeNames":["a","b"]"#), "{}", asked[1].1);
+    let requests = wire.requests.lock().clone();
+    assert!(requests[0].1.contains(r#""NodeNames":["a","b","c"],"Nodes":null"#), "{}", requests[0].1);
+    assert!(requests[1].1.contains(r#""NodeNames":["a","b"]"#), "{}", requests[1].1);
     let pod = crate::testing::pod("p").pod();
-    assert!(!extenders.are_to_be_asked(&pod));
+    assert!(!extenders.must_be_called(&pod));
     extenders.forget(&pod);
-    assert!(extenders.are_to_be_asked(&pod));
+    assert!(extenders.must_be_called(&pod));
 }
 
 #[tokio::test]
-async fn one_that_fails_is_passed_by_only_where_that_was_said() {
+async fn only_ignorable_extenders_may_fail() {
     let broken = vec![("filter", Err("timed out"))];
-    let (result, ..) = ask(extender(false), broken.clone()).await;
+    let (result, ..) = call(extender(false), broken.clone()).await;
     assert_eq!(result, Err("extender http://x: timed out".to_string()));
-    let (result, extenders, _) = ask(extender(true), broken).await;
+    let (result, extenders, _) = call(extender(true), broken).await;
     assert_eq!(result, Ok(()));
     assert_eq!(verdicts(&extenders), [(None, 0), (None, 0), (None, 0)]);
-    let (result, ..) = ask(extender(false), vec![("filter", Ok(r#"{"Error":"out of order"}"#))]).await;
+    let (result, ..) = call(extender(false), vec![("filter", Ok(r#"{"Error":"out of order"}"#))]).await;
     assert_eq!(result, Err("extender http://x: out of order".to_string()));
-    let (result, ..) = ask(extender(false), vec![("filter", Ok(r#"{"NodeNames":["z"]}"#))]).await;
-    assert!(result.is_err_and(|why| why.contains("was not asked about")));
+    let (result, ..) = call(extender(false), vec![("filter", Ok(r#"{"NodeNames":["z"]}"#))]).await;
+    assert!(result.is_err_and(|why| why.contains("was not in the request")));
 }
 
 #[tokio::test]
-async fn managed_resources_say_whose_pods_matter() {
+async fn managed_resources_select_pods() {
     let managed = crate::config::ManagedResource { name: "example.com/gpu".into(), is_ignored_by_scheduler: true };
     let config = ExtenderConfig { managed_resources: vec![managed], ..extender(false) };
     let extenders = Extenders::new(vec![config], Arc::new(Fixed::default()));
     let wants = crate::testing::pod("p").requests(tree! { "example.com/gpu" => "1" }).pod();
-    assert!(extenders.are_to_be_asked(&wants));
-    assert!(!extenders.are_to_be_asked(&crate::testing::pod("p").pod()));
+    assert!(extenders.must_be_called(&wants));
+    assert!(!extenders.must_be_called(&crate::testing::pod("p").pod()));
 }
 
-/// A node with a pod of priority 1 and one of priority 9, which has to leave both for `p` of priority 5.
+/// A node with pods of priority 1 and 9, both of which must be removed for `p` of priority 5.
 fn crowded() -> (crate::testing::World, Vec<Arc<Candidate>>) {
     let mut world = crate::testing::World::new();
     for name in ["a", "b"] {
@@ -104,7 +104,7 @@ fn crowded() -> (crate::testing::World, Vec<Arc<Candidate>>) {
         world.placed(on("lower", 0));
         world.placed(on("high", 9));
     }
-    world.snapshot.settle();
+    world.snapshot.update_order();
     let candidate = |name: &str| {
         let node = world.snapshot.find(name).expect("the node");
         let victims = node.pods.iter().filter(|pod| pod.priority == 1).cloned().collect();
@@ -114,41 +114,44 @@ fn crowded() -> (crate::testing::World, Vec<Arc<Candidate>>) {
     (world, candidates)
 }
 
-/// Asks an extender about the rooms of two nodes: what is left, by node, or why nothing is; and what was asked.
+/// Calls an extender for the candidates of two nodes: the remaining ones by node or the error, and the requests.
 async fn screen(
     change: impl FnOnce(&mut ExtenderConfig),
-    answer: Result<&'static str, &'static str>,
+    response: Result<&'static str, &'static str>,
 ) -> (Result<Vec<String>, String>, String) {
     let mut config = ExtenderConfig { preempt_verb: "preempt".to_string(), ..extender(false) };
     change(&mut config);
-    let wire = Arc::new(Fixed { answers: vec![("preempt", answer)], ..Fixed::default() });
+    let wire = Arc::new(Fixed { responses: vec![("preempt", response)], ..Fixed::default() });
     let extenders = Extenders::new(vec![config], wire.clone());
     let (world, candidates) = crowded();
     let written = crate::testing::pod("p").priority(5);
     let pod = written.pod();
     let cycle = Cycle { snapshot: &world.snapshot, pod: &pod };
-    let screened = extenders.screen(cycle, candidates.clone()).expect("nobody was asked yet");
+    let screened = extenders.screen(cycle, candidates.clone()).expect("no extender was called yet");
     assert_eq!(screened, candidates);
-    let rooms = extenders.question(&pod).expect("somebody is to be asked");
-    extenders.ask_rooms(&pod, rooms, |pod| crate::testing::pod(&pod.name).0).await;
+    let pending = extenders.pending_candidates(&pod).expect("a pending request");
+    extenders.process_preemption(&pod, pending, |pod| crate::testing::pod(&pod.name).0).await;
     let text = |candidate: &Arc<Candidate>| {
         let names: Vec<&str> = candidate.victims.iter().map(|victim| victim.name.as_str()).collect();
         format!("{} {}", names.join("+"), candidate.violations)
     };
     let left = extenders.screen(cycle, candidates).map(|left| left.iter().map(text).collect());
-    assert!(extenders.question(&pod).is_none(), "it was asked");
-    let asked = wire.asked.lock()[0].1.clone();
-    (left, asked)
+    assert!(extenders.pending_candidates(&pod).is_none(), "it was called");
+    let requests = wire.requests.lock()[0].1.clone();
+    (left, requests)
 }
 
 #[tokio::test]
-async fn rooms_are_left_or_not() {
+async fn extenders_restrict_candidates() {
     let both = r#"{"nodeNameToMetaVictims":{"a":{"pods":[{"uid":"lower-a"}],"numPDBViolations":0},"b":{"Pods":[{"UID":"low-b"},{"UID":"lower-b"}],"NumPDBViolations":2}}}"#;
     let cases: [(&str, Result<&[&str], &str>); 7] = [
         (both, Ok(&["lower-a 0", "low-b+lower-b 2"])),
         (r#"{"NodeNameToMetaVictims":{"b":{"Pods":[{"UID":"low-b"}],"NumPDBViolations":1}}}"#, Ok(&["low-b 1"])),
         ("{}", Ok(&[])),
-        (r#"{"NodeNameToMetaVictims":{"c":{"Pods":[]}}}"#, Err("the answer has node \"c\", which was not asked about")),
+        (
+            r#"{"NodeNameToMetaVictims":{"c":{"Pods":[]}}}"#,
+            Err("the response contains node \"c\", which was not in the request"),
+        ),
         (r#"{"NodeNameToMetaVictims":{"a":{"Pods":[]}}}"#, Err("expected at least one victim pod on node \"a\"")),
         (
             r#"{"NodeNameToMetaVictims":{"a":{"Pods":[{"UID":"low-b"}]}}}"#,
@@ -159,15 +162,15 @@ async fn rooms_are_left_or_not() {
             Err("claims to preempt pod (UID: high-a) on node: a, but the pod is not of lower priority"),
         ),
     ];
-    for (answer, want) in cases {
+    for (response, want) in cases {
         let want = want.map(|left| left.iter().map(|one| one.to_string()).collect::<Vec<_>>());
         let want = want.map_err(|why| format!("extender http://x: {why}"));
-        assert_eq!(screen(|_| {}, Ok(answer)).await.0, want, "{answer}");
+        assert_eq!(screen(|_| {}, Ok(response)).await.0, want, "{response}");
     }
 }
 
 #[tokio::test]
-async fn one_that_may_be_passed_by_leaves_all_rooms_where_it_fails() {
+async fn failing_ignorable_extenders_keep_all_candidates() {
     let ignorable = |config: &mut ExtenderConfig| config.ignorable = true;
     let all = Ok(vec!["low-a 1".to_string(), "low-b 1".to_string()]);
     assert_eq!(screen(ignorable, Err("timed out")).await.0, all);
@@ -177,11 +180,11 @@ async fn one_that_may_be_passed_by_leaves_all_rooms_where_it_fails() {
 }
 
 #[tokio::test]
-async fn whole_victims_are_shown_to_who_keeps_no_nodes() {
-    let (_, asked) = screen(|_| {}, Ok("{}")).await;
+async fn full_victims_are_sent_without_node_cache() {
+    let (_, requests) = screen(|_| {}, Ok("{}")).await;
     let meta = r#""NodeNameToMetaVictims":{"a":{"NumPDBViolations":1,"Pods":[{"UID":"low-a"}]}"#;
-    assert!(asked.contains(meta) && asked.contains(r#""NodeNameToVictims":null"#), "{asked}");
-    let (_, asked) = screen(|config| config.node_cache_capable = false, Ok("{}")).await;
+    assert!(requests.contains(meta) && requests.contains(r#""NodeNameToVictims":null"#), "{requests}");
+    let (_, requests) = screen(|config| config.node_cache_capable = false, Ok("{}")).await;
     let whole = r#""NodeNameToVictims":{"a":{"NumPDBViolations":1,"Pods":[{"metadata":{"name":"low-a""#;
-    assert!(asked.contains(whole) && asked.contains(r#""NodeNameToMetaVictims":null"#), "{asked}");
+    assert!(requests.contains(whole) && requests.contains(r#""NodeNameToMetaVictims":null"#), "{requests}");
 }

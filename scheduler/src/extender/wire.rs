@@ -1,5 +1,4 @@
-//! The JSON of questions and answers. Go writes the names of fields as they are in its structs, and reads
-//! them in any case.
+//! The JSON of requests and responses. Go writes struct field names unchanged, and reads them case-insensitively.
 
 use std::sync::Arc;
 
@@ -7,8 +6,8 @@ use api::{Str, Tree, tree};
 
 use crate::model::Pod;
 
-/// About a pod and the nodes that are left.
-pub fn question(pod: &Tree, nodes: &[&(Str, Arc<Tree>)], by_name: bool) -> Vec<u8> {
+/// A request with a pod and the remaining nodes.
+pub fn filter_request(pod: &Tree, nodes: &[&(Str, Arc<Tree>)], by_name: bool) -> Vec<u8> {
     let names = || Tree::List(nodes.iter().map(|(name, _)| Tree::from(name.clone())).collect());
     let objects = || Tree::List(nodes.iter().map(|(_, node)| Tree::clone(node)).collect());
     let asked = match by_name {
@@ -33,7 +32,7 @@ pub fn bound(body: &[u8]) -> Result<(), String> {
 }
 
 pub fn read(body: &[u8]) -> Result<Tree, String> {
-    api::json::decode(body).map_err(|error| format!("the answer is no JSON: {error}"))
+    api::json::decode(body).map_err(|error| format!("the response is not valid JSON: {error}"))
 }
 
 pub fn no_error(answer: &Tree) -> Result<(), String> {

@@ -1,11 +1,11 @@
-//! How much of a resource of a node would be taken with a pod there. Several plugins rate by that.
+//! The allocation of a node's resources with the pod, used by several score plugins.
 
 use api::Str;
 
 use crate::model::Spec;
 use crate::snapshot::NodeState;
 
-/// A resource that is rated, and how much it counts.
+/// A scored resource and its weight.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Weighted {
     pub name: Str,
@@ -18,14 +18,14 @@ pub fn weighted_default() -> Vec<Weighted> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Allocation {
-    /// More than nothing.
+    /// Positive.
     pub offered: i64,
     pub taken: i64,
 }
 
 impl Allocation {
-    /// With what pods that say nothing are taken to need. None for what the node has not, or what the pod
-    /// does not ask for besides CPU and memory.
+    /// With defaults for pods without requests. None for resources that the node does not have, and for special
+    /// resources that the pod does not request.
     pub fn assumed(spec: &Spec, node: &NodeState, name: &str) -> Option<Allocation> {
         let taken = match name {
             "cpu" => node.nonzero_milli_cpu + spec.nonzero_milli_cpu,
@@ -35,7 +35,7 @@ impl Allocation {
         Allocation::new(node.node.allocatable.get(name), taken)
     }
 
-    /// With what pods ask for.
+    /// With the requests of pods.
     pub fn requested(spec: &Spec, node: &NodeState, name: &str) -> Option<Allocation> {
         let wanted = spec.requests.get(name);
         if wanted == 0 && !matches!(name, "cpu" | "memory" | "ephemeral-storage") {

@@ -1,4 +1,4 @@
-//! Budgets of disruptions, as preemption keeps them.
+//! PodDisruptionBudgets during preemption.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ struct Budget {
     namespace: Str,
     selector: Selector,
     allowed: i64,
-    /// Pods whose end the API server has counted already.
+    /// Pods whose eviction the API server has counted already.
     disrupted: Vec<Str>,
 }
 
@@ -28,7 +28,7 @@ impl Budgets {
         self.0.is_empty()
     }
 
-    /// Pods whose end a budget would not allow, and the others, both in their order.
+    /// Pods whose eviction would violate a budget, and the others, both in order.
     pub fn split(&self, pods: Vec<Arc<Pod>>) -> (Vec<Arc<Pod>>, Vec<Arc<Pod>>) {
         let mut left: Vec<i64> = self.0.iter().map(|budget| budget.allowed).collect();
         let mut is_guarded = |pod: &Arc<Pod>| {
@@ -53,7 +53,7 @@ impl Budget {
         }
     }
 
-    /// An empty selector selects nothing here.
+    /// An empty selector matches nothing here.
     fn covers(&self, pod: &Pod) -> bool {
         self.namespace == pod.namespace
             && !self.selector.is_everything()

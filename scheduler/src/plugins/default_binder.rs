@@ -3,7 +3,7 @@
 use api::tree;
 use client::Resource;
 
-use crate::framework::{Hands, Plugin, Point, Working};
+use crate::framework::{Handle, Plugin, PluginFuture, Point};
 use crate::model::Pod;
 
 pub struct DefaultBinder;
@@ -19,16 +19,16 @@ impl Plugin for DefaultBinder {
         &[Point::Bind]
     }
 
-    fn bind<'a>(&'a self, hands: &'a Hands, pod: &'a Pod, node: &'a str) -> Option<Working<'a>> {
+    fn bind<'a>(&'a self, handle: &'a Handle, pod: &'a Pod, node: &'a str) -> Option<PluginFuture<'a>> {
         Some(Box::pin(async move {
-            // The uid: another pod of the same name is not bound by mistake.
+            // The uid protects another pod of the same name.
             let binding = tree! {
                 "apiVersion" => "v1",
                 "kind" => "Binding",
                 "metadata" => tree! { "name" => pod.name.clone(), "namespace" => pod.namespace.clone(), "uid" => pod.uid.clone() },
                 "target" => tree! { "apiVersion" => "v1", "kind" => "Node", "name" => node },
             };
-            hands.client.create_subresource_unread(PODS, &pod.namespace, &pod.name, "binding", &binding).await
+            handle.client.create_subresource_unread(PODS, &pod.namespace, &pod.name, "binding", &binding).await
         }))
     }
 }

@@ -1,15 +1,14 @@
-//! Makes room for a pod by ending pods of less priority: as few and as unimportant ones as will do, and
-//! budgets are kept where there is another way.
+//! Preempts pods of lower priority: as few and as unimportant ones as possible, avoiding budget violations.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::budgets::Budgets;
-use crate::cycle::{fits, summary};
-use crate::framework::{Candidate, Plugin, Point, PostFilter, PostFiltering, Reason, Refusal};
+use crate::framework::{
+    Candidate, Filters, Plugin, Point, PostFilter, PostFilterInput, Reason, Refusal, fits, summary,
+};
 use crate::model::Pod;
-use crate::profile::Filters;
 use crate::snapshot::NodeState;
 
 const NOT_HELPFUL: &str = "Preemption is not helpful for scheduling";
@@ -18,7 +17,7 @@ const NO_VICTIMS: &str = "No preemption victims found for incoming pod";
 
 #[derive(Debug, Clone)]
 pub struct DefaultPreemption {
-    /// Of the nodes where it may help, so many are tried, and no fewer than that number of them.
+    /// The percentage of candidate nodes to evaluate, and the minimum number.
     pub min_candidate_nodes_percentage: usize,
     pub min_candidate_nodes_absolute: usize,
 }
@@ -38,7 +37,7 @@ impl Plugin for DefaultPreemption {
         &[Point::PostFilter]
     }
 
-    fn post_filter(&self, asked: &PostFiltering) -> PostFilter {
+    fn post_filter(&self, asked: &PostFilterInput) -> PostFilter {
         if let Some(why) = ineligible(asked) {
             return PostFilter::Nothing { text: format!("preemption: {why}"), clears: false };
         }
@@ -57,23 +56,23 @@ impl Plugin for DefaultPreemption {
     }
 }
 
-/// What the plugins of the profile leave of the ways to make room.
-fn screened(asked: &PostFiltering, mut candidates: Vec<Arc<Candidate>>) -> Result<Vec<Arc<Candidate>>, String> {
+/// The candidates that the plugins of the profile leave.
+fn screened(asked: &PostFilterInput, mut candidates: Vec<Arc<Candidate>>) -> Result<Vec<Arc<Candidate>>, String> {
     for one in asked.profile.plugins() {
         candidates = one.plugin.screen(asked.cycle, candidates)?;
     }
     Ok(candidates)
 }
 
-/// What there is to do on a node.
-enum Way {
+/// The preemption result of a node.
+enum NodeResult {
     Found(Arc<Candidate>),
     Closed(Refusal),
 }
 
 impl DefaultPreemption {
-    /// Ways to make room, and what was said of nodes where there is none.
-    fn candidates(&self, asked: &PostFiltering) -> (Vec<Arc<Candidate>>, Vec<Reason>) {
+    /// The candidates, and the reasons of nodes without one.
+    fn candidates(&self, asked: &PostFilterInput) -> (Vec<Arc<Candidate>>, Vec<Reason>) {
         let Some(filters) = asked.filters else { return Default::default() };
         let mut filters = filters.clone();
         filters.active.retain(|position| asked.profile.plugin(*position).foresees());
@@ -85,12 +84,12 @@ impl DefaultPreemption {
         let start = usize::try_from(asked.chance).unwrap_or(0).checked_rem(nodes.len()).unwrap_or(0);
         let (mut candidates, mut refused, mut is_harmless) = (Vec::new(), Vec::new(), false);
         for node in nodes[start..].iter().chain(&nodes[..start]) {
-            match &*search.way(node) {
-                Way::Found(candidate) => {
+            match &*search.node_result(node) {
+                NodeResult::Found(candidate) => {
                     is_harmless |= candidate.violations == 0;
                     candidates.push(candidate.clone());
                 }
-                Way::Closed(refusal) => refused.extend(refusal.reasons.iter().cloned()),
+                NodeResult::Closed(refusal) => refused.extend(refusal.reasons.iter().cloned()),
             }
             if is_harmless && candidates.len() >= enough {
                 break;
@@ -104,8 +103,8 @@ impl DefaultPreemption {
     }
 }
 
-/// Why a pod may not end others; None where it may.
-fn ineligible(asked: &PostFiltering) -> Option<&'static str> {
+/// Why a pod may not preempt others; None if it may.
+fn ineligible(asked: &PostFilterInput) -> Option<&'static str> {
     let (pod, snapshot) = (asked.cycle.pod, asked.cycle.snapshot);
     if !pod.preempts {
         return Some("not eligible due to preemptionPolicy=Never.");
@@ -114,50 +113,56 @@ fn ineligible(asked: &PostFiltering) -> Option<&'static str> {
     let node = snapshot.find(kept)?;
     let is_lost = asked.failure.by_node().any(|(id, _, refusal)| id == node.id && refusal.is_final);
     let is_ending = |other: &Arc<Pod>| other.is_terminating && other.is_victim && other.priority < pod.priority;
-    // Who has made room once waits until it is there.
+    // A pod whose victims are still terminating waits for them.
     (!is_lost && node.pods.iter().any(is_ending))
         .then_some("not eligible due to a terminating pod on the nominated node.")
 }
 
-/// The look for ways on one node after the other.
+/// The search for candidates.
 struct Search<'a> {
-    asked: &'a PostFiltering<'a>,
+    asked: &'a PostFilterInput<'a>,
     filters: &'a Filters<'a>,
     budgets: Budgets,
-    /// Whether what was found depends on the spec, the priority and the node alone.
+    /// Whether results depend only on the spec, the priority and the node.
     is_local: bool,
 }
 
 impl<'a> Search<'a> {
-    fn new(asked: &'a PostFiltering<'a>, filters: &'a Filters<'a>) -> Search<'a> {
+    fn new(asked: &'a PostFilterInput<'a>, filters: &'a Filters<'a>) -> Search<'a> {
         let budgets = Budgets::read(asked.cycle.snapshot);
         let all_local = filters.active.iter().all(|position| asked.profile.plugin(*position).is_local());
         Search { asked, filters, is_local: all_local && budgets.is_empty(), budgets }
     }
 
-    /// What was found for an equal pod holds until the node changes.
-    fn way(&self, node: &NodeState) -> Arc<Way> {
+    /// Results of an equal pod are valid until the node changes.
+    fn node_result(&self, node: &NodeState) -> Arc<NodeResult> {
         let (snapshot, priority) = (self.asked.cycle.snapshot, self.asked.cycle.pod.priority);
         let generation = snapshot.generation_of(node.id);
-        let ways = self.asked.ways.filter(|_| self.is_local && !snapshot.is_kept(node.id));
-        if let Some(known) = ways.and_then(|ways| ways.borrow().get(node.id, generation, priority)) {
+        let preemptions = self.asked.preemptions.filter(|_| self.is_local && !snapshot.is_kept(node.id));
+        if let Some(known) = preemptions.and_then(|preemptions| preemptions.borrow().get(node.id, generation, priority))
+        {
             return known;
         }
         let found = match try_on(self.asked, self.filters, node, &self.budgets) {
-            Ok(candidate) => Way::Found(Arc::new(candidate)),
-            Err(refusal) => Way::Closed(refusal),
+            Ok(candidate) => NodeResult::Found(Arc::new(candidate)),
+            Err(refusal) => NodeResult::Closed(refusal),
         };
         let found = Arc::new(found);
-        if let Some(ways) = ways {
-            ways.borrow_mut().put(node.id, generation, priority, found.clone());
+        if let Some(preemptions) = preemptions {
+            preemptions.borrow_mut().put(node.id, generation, priority, found.clone());
         }
         found
     }
 }
 
-/// The least that has to go from a node: all that may go is taken away, and then put back one by one as long
-/// as the pod still fits.
-fn try_on(asked: &PostFiltering, filters: &Filters, node: &NodeState, budgets: &Budgets) -> Result<Candidate, Refusal> {
+/// The minimal victims on a node: all pods of lower priority are removed, and added back one by one while the pod
+/// still fits.
+fn try_on(
+    asked: &PostFilterInput,
+    filters: &Filters,
+    node: &NodeState,
+    budgets: &Budgets,
+) -> Result<Candidate, Refusal> {
     let cycle = asked.cycle;
     let mut lower: Vec<Arc<Pod>> = node.pods.iter().filter(|one| one.priority < cycle.pod.priority).cloned().collect();
     if lower.is_empty() {
@@ -185,27 +190,27 @@ fn try_on(asked: &PostFiltering, filters: &Filters, node: &NodeState, budgets: &
     Ok(Candidate { node: node.id, victims, violations })
 }
 
-/// The more important pod comes first: by priority, then whoever runs for longest.
+/// The more important pod first: by priority, then by start time.
 fn importance(one: &Arc<Pod>, other: &Arc<Pod>) -> Ordering {
     other.priority.cmp(&one.priority).then_with(|| since(one).cmp(&since(other)))
 }
 
-/// Who has not started yet has started last.
+/// Pods that have not started come last.
 fn since(pod: &Pod) -> (bool, i64, u32) {
     pod.started.map_or((true, 0, 0), |time| (false, time.seconds, time.nanos))
 }
 
-/// The better way: fewer budgets hurt, then less important victims, then fewer of them, then those that
-/// started last. The first one tried where all is equal.
+/// The better candidate: fewer budget violations, then less important victims, then fewer, then those that started
+/// last. The first one if all is equal.
 fn preferred(one: &Candidate, other: &Candidate) -> Ordering {
-    let highest = |way: &Candidate| way.victims.first().map(|victim| victim.priority);
-    // Each victim counts at least one, also one of a negative priority.
-    let sum = |way: &Candidate| -> i64 {
-        way.victims.iter().map(|victim| i64::from(victim.priority) + i64::from(i32::MAX) + 1).sum()
+    let highest = |node_result: &Candidate| node_result.victims.first().map(|victim| victim.priority);
+    // Each victim counts at least one, even with a negative priority.
+    let sum = |node_result: &Candidate| -> i64 {
+        node_result.victims.iter().map(|victim| i64::from(victim.priority) + i64::from(i32::MAX) + 1).sum()
     };
-    let earliest = |way: &Candidate| {
-        let top = highest(way);
-        way.victims.iter().filter(|victim| Some(victim.priority) == top).map(|victim| since(victim)).min()
+    let earliest = |node_result: &Candidate| {
+        let top = highest(node_result);
+        node_result.victims.iter().filter(|victim| Some(victim.priority) == top).map(|victim| since(victim)).min()
     };
     (one.violations.cmp(&other.violations))
         .then_with(|| highest(one).cmp(&highest(other)))

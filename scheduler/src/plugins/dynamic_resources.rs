@@ -1,4 +1,4 @@
-//! A pod with resource claims waits: nothing here can allocate them yet.
+//! Pods with resource claims stay unschedulable: claims are not allocated yet.
 
 use crate::framework::{Cycle, Event, Plugin, Point, PreFilter, Refusal};
 use crate::model::Pod;

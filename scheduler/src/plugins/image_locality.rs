@@ -1,4 +1,4 @@
-//! Likes nodes that have a pod's images already, the more so the larger they are.
+//! Prefers nodes that have the pod's images, by size.
 
 use api::Str;
 
@@ -7,15 +7,15 @@ use crate::model::Spec;
 use crate::snapshot::{NodeId, NodeState};
 
 const MIB: i64 = 1024 * 1024;
-/// Less is fetched in no time.
+/// Smaller images do not count.
 const LEAST: i64 = 23 * MIB;
-/// More for a container does not count.
+/// The maximum counted size per container.
 const MOST: i64 = 1000 * MIB;
 
 #[derive(Default)]
 pub struct ImageLocality;
 
-/// The images of a pod, each with the part of all nodes that have it.
+/// The images of a pod, each with the fraction of nodes that have it.
 #[derive(Clone)]
 struct Images(Vec<(Str, f64)>);
 
@@ -47,7 +47,7 @@ impl Plugin for ImageLocality {
     }
 }
 
-/// A name without a tag means the latest.
+/// A name without a tag gets `:latest`.
 fn names(spec: &Spec) -> Vec<Str> {
     let with_tag = |image: &Str| match image.rfind(':') > image.rfind('/') {
         true => image.clone(),

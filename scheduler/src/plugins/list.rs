@@ -1,4 +1,4 @@
-//! The one list of plugins, in the order in which they are called at each point, with their weights.
+//! The list of plugins in call order, with their weights.
 
 use std::sync::Arc;
 
@@ -7,49 +7,52 @@ use super::{
     node_name, node_ports, node_unschedulable, pod_topology_spread, priority_sort, scheduling_gates, taint_toleration,
     volume_binding, volumes,
 };
-use crate::config::Args;
-use crate::framework::Plugin;
-use crate::profile::{Enabled, Profile};
+use crate::framework::{Enabled, Plugin, Profile};
+use crate::plugins::args::Args;
 
-/// The scheduler of pods that name none.
+/// The name of the default scheduler.
 pub const DEFAULT_SCHEDULER: &str = "default-scheduler";
 
-/// A plugin on the list.
-pub struct Listed {
+/// A row of the list.
+pub struct PluginEntry {
     pub name: &'static str,
-    /// What its scores count by default.
+    /// The default weight of its scores.
     pub weight: i64,
     pub make: fn(&Args) -> Arc<dyn Plugin>,
 }
 
-/// The cheap ones first: the first refusal ends the look at a node.
-pub const PLUGINS: &[Listed] = &[
-    Listed { name: "SchedulingGates", weight: 0, make: |_| Arc::new(scheduling_gates::SchedulingGates) },
-    Listed { name: "PrioritySort", weight: 0, make: |_| Arc::new(priority_sort::PrioritySort) },
-    Listed { name: "NodeName", weight: 0, make: |_| Arc::new(node_name::NodeName) },
-    Listed { name: "NodeUnschedulable", weight: 0, make: |_| Arc::new(node_unschedulable::NodeUnschedulable) },
-    Listed { name: "TaintToleration", weight: 3, make: |_| Arc::new(taint_toleration::TaintToleration) },
-    Listed {
+/// Cheap plugins first: the first rejection ends the evaluation of a node.
+pub const PLUGINS: &[PluginEntry] = &[
+    PluginEntry { name: "SchedulingGates", weight: 0, make: |_| Arc::new(scheduling_gates::SchedulingGates) },
+    PluginEntry { name: "PrioritySort", weight: 0, make: |_| Arc::new(priority_sort::PrioritySort) },
+    PluginEntry { name: "NodeName", weight: 0, make: |_| Arc::new(node_name::NodeName) },
+    PluginEntry { name: "NodeUnschedulable", weight: 0, make: |_| Arc::new(node_unschedulable::NodeUnschedulable) },
+    PluginEntry { name: "TaintToleration", weight: 3, make: |_| Arc::new(taint_toleration::TaintToleration) },
+    PluginEntry {
         name: "NodeAffinity",
         weight: 2,
         make: |args| Arc::new(node_affinity::NodeAffinity::with_added(&args.added_affinity)),
     },
-    Listed { name: "NodePorts", weight: 0, make: |_| Arc::new(node_ports::NodePorts) },
-    Listed { name: "NodeResourcesFit", weight: 1, make: |args| Arc::new(args.fit.clone()) },
-    Listed { name: "VolumeRestrictions", weight: 0, make: |_| Arc::new(volumes::restrictions::VolumeRestrictions) },
-    Listed { name: "NodeVolumeLimits", weight: 0, make: |_| Arc::new(volumes::limits::NodeVolumeLimits) },
-    Listed {
+    PluginEntry { name: "NodePorts", weight: 0, make: |_| Arc::new(node_ports::NodePorts) },
+    PluginEntry { name: "NodeResourcesFit", weight: 1, make: |args| Arc::new(args.fit.clone()) },
+    PluginEntry {
+        name: "VolumeRestrictions",
+        weight: 0,
+        make: |_| Arc::new(volumes::restrictions::VolumeRestrictions),
+    },
+    PluginEntry { name: "NodeVolumeLimits", weight: 0, make: |_| Arc::new(volumes::limits::NodeVolumeLimits) },
+    PluginEntry {
         name: "VolumeBinding",
         weight: 0,
         make: |args| Arc::new(volume_binding::VolumeBinding::new(args.bind_timeout, args.shared.volumes.clone())),
     },
-    Listed { name: "VolumeZone", weight: 0, make: |_| Arc::new(volumes::zone::VolumeZone) },
-    Listed {
+    PluginEntry { name: "VolumeZone", weight: 0, make: |_| Arc::new(volumes::zone::VolumeZone) },
+    PluginEntry {
         name: "PodTopologySpread",
         weight: 2,
         make: |args| Arc::new(pod_topology_spread::PodTopologySpread::new(args.default_constraints.as_deref())),
     },
-    Listed {
+    PluginEntry {
         name: "InterPodAffinity",
         weight: 2,
         make: |args| {
@@ -59,16 +62,16 @@ pub const PLUGINS: &[Listed] = &[
             ))
         },
     },
-    Listed { name: "DynamicResources", weight: 2, make: |_| Arc::new(dynamic_resources::DynamicResources) },
-    Listed { name: "DefaultPreemption", weight: 0, make: |args| Arc::new(args.preemption.clone()) },
-    Listed {
+    PluginEntry { name: "DynamicResources", weight: 2, make: |_| Arc::new(dynamic_resources::DynamicResources) },
+    PluginEntry { name: "DefaultPreemption", weight: 0, make: |args| Arc::new(args.preemption.clone()) },
+    PluginEntry {
         name: "NodeResourcesBalancedAllocation",
         weight: 1,
         make: |args| Arc::new(args.balanced_allocation.clone()),
     },
-    Listed { name: "ImageLocality", weight: 1, make: |_| Arc::new(image_locality::ImageLocality) },
-    Listed { name: "DefaultBinder", weight: 0, make: |_| Arc::new(default_binder::DefaultBinder) },
-    Listed {
+    PluginEntry { name: "ImageLocality", weight: 1, make: |_| Arc::new(image_locality::ImageLocality) },
+    PluginEntry { name: "DefaultBinder", weight: 0, make: |_| Arc::new(default_binder::DefaultBinder) },
+    PluginEntry {
         name: "NodeDeclaredFeatures",
         weight: 0,
         make: |_| Arc::new(node_declared_features::NodeDeclaredFeatures),
@@ -78,17 +81,17 @@ pub const PLUGINS: &[Listed] = &[
 /// All plugins with upstream's weights.
 pub fn default_profile(scheduler_name: &str) -> Profile {
     let args = Args::default();
-    let enabled = |listed: &Listed| Enabled { plugin: (listed.make)(&args), weight: listed.weight };
+    let enabled = |listed: &PluginEntry| Enabled { plugin: (listed.make)(&args), weight: listed.weight };
     Profile::new(scheduler_name, PLUGINS.iter().map(enabled).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::MOST_PLUGINS;
+    use crate::framework::MOST_PLUGINS;
 
     #[test]
-    fn plugins_are_listed_under_their_names() {
+    fn listed_names_match() {
         for listed in PLUGINS {
             assert_eq!((listed.make)(&Args::default()).name(), listed.name);
         }

@@ -1,5 +1,6 @@
-//! The plugins, a file each.
+//! The plugins, one file each.
 
+pub mod args;
 pub mod list;
 
 pub mod allocation;

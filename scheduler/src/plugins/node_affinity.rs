@@ -1,4 +1,4 @@
-//! A pod goes to nodes that its node selector and node affinity mean, and likes some better.
+//! Node selector and node affinity: required terms filter, preferred terms score.
 
 use std::collections::BTreeSet;
 
@@ -14,13 +14,13 @@ const NO_MATCH: &str = "node(s) didn't match Pod's node affinity/selector";
 const ADDED_NO_MATCH: &str = "node(s) didn't match scheduler-enforced node affinity";
 
 pub struct NodeAffinity {
-    /// What every pod of the profile asks for besides.
+    /// Affinity that applies to every pod of the profile.
     added: Option<NodeSelector>,
     added_preferred: Vec<(i64, NodeTerm)>,
 }
 
 impl NodeAffinity {
-    /// With a NodeAffinity that all pods of the profile have; null for none.
+    /// With an added NodeAffinity for all pods of the profile; null for none.
     pub fn with_added(added: &Tree) -> NodeAffinity {
         let required = added.at("requiredDuringSchedulingIgnoredDuringExecution");
         let preferred = added.list("preferredDuringSchedulingIgnoredDuringExecution").iter();
@@ -103,7 +103,7 @@ impl Plugin for NodeAffinity {
     }
 }
 
-/// The nodes that terms name, where each of them names some; a DaemonSet's pods do.
+/// The nodes named by all terms, as in pods of DaemonSets.
 fn named(selector: &NodeSelector) -> Option<BTreeSet<Str>> {
     let mut all = BTreeSet::new();
     for term in &selector.terms {

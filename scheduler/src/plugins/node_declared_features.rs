@@ -1,4 +1,4 @@
-//! A pod that uses what not every node can do goes to nodes that say they can.
+//! Pods that need a declared feature run on nodes that declare it.
 
 use crate::framework::{Cycle, Event, Plugin, Point, PreFilter, Refusal, Slot, Verdict};
 use crate::model::{Node, Pod};

@@ -1,4 +1,4 @@
-//! A pod that names its node goes nowhere else.
+//! Pods with `spec.nodeName` fit only that node.
 
 use crate::framework::{Cycle, Event, Plugin, Point, PreFilter, Refusal, Slot, Verdict};
 use crate::model::Pod;

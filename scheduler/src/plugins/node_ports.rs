@@ -1,4 +1,4 @@
-//! Two pods on a node cannot have the same port of the host.
+//! Host ports of pods on a node must not conflict.
 
 use crate::framework::{Cycle, Event, Plugin, Point, PreFilter, Refusal, Slot, Verdict};
 use crate::model::Pod;
@@ -34,7 +34,7 @@ impl Plugin for NodePorts {
     fn may_help(&self, pod: &Pod, event: &Event) -> bool {
         match event {
             Event::NodeAdded(_) => true,
-            Event::PodGone(gone) => {
+            Event::PodDeleted(gone) => {
                 gone.spec.ports.iter().any(|freed| pod.spec.ports.iter().any(|port| port.conflicts_with(freed)))
             }
             _ => false,

@@ -1,4 +1,4 @@
-//! Prefers nodes whose resources the pod makes be taken more evenly.
+//! Prefers nodes whose resources become more evenly allocated.
 
 use super::allocation::{Allocation, Weighted, weighted_default};
 use crate::framework::{Cycle, MAX_SCORE, Plugin, Point, PreScore, Slot};
@@ -28,7 +28,7 @@ impl Plugin for NodeResourcesBalancedAllocation {
         true
     }
 
-    /// Pods that ask for nothing would all go to the node that happens to be in balance.
+    /// Pods without requests would all go to the currently balanced node.
     fn pre_score(&self, cycle: Cycle, _slot: &Slot, _nodes: &[NodeId]) -> PreScore {
         let asks = self.resources.iter().any(|one| cycle.pod.spec.requests.get(&one.name) > 0);
         if asks { PreScore::Rate(Slot::default()) } else { PreScore::Skip }
@@ -42,7 +42,7 @@ impl Plugin for NodeResourcesBalancedAllocation {
             .collect();
         let with = balance(all.iter().map(|(one, _)| (one.taken, one.offered)));
         let without = balance(all.iter().map(|(one, wanted)| (one.taken - wanted, one.offered)));
-        // The middle is no change; what the pod brings into balance counts for the node, and the reverse.
+        // The middle is no change; a better balance scores higher, a worse one lower.
         let half = MAX_SCORE / 2;
         half + (half + with - without) / 2
     }
@@ -74,7 +74,7 @@ mod tests {
     use crate::testing::{World, node, pod};
 
     #[test]
-    fn balance_is_rated() {
+    fn scores_balance() {
         let mut world = World::new();
         world.node(node("n").allocatable("4", "4Gi", "10"));
         let cases = [("1", "1Gi", 75), ("4", "1Gi", 56), ("2", "1Gi", 68)];

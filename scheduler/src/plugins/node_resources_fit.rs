@@ -1,4 +1,4 @@
-//! Whether a node has what a pod asks for, and how much is left of it then.
+//! Filters nodes by free resources, and scores them by allocation.
 
 use std::collections::BTreeSet;
 
@@ -9,14 +9,14 @@ use crate::framework::{Cycle, Event, MAX_SCORE, Plugin, Point, PreScore, Reason,
 use crate::model::{Node, Pod, Resources};
 use crate::snapshot::{NodeId, NodeState};
 
-/// Which nodes are better.
+/// The scoring strategy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Strategy {
-    /// Those that have most left.
+    /// Prefers nodes with the most free resources.
     LeastAllocated,
-    /// Those that have least left.
+    /// Prefers nodes with the least free resources.
     MostAllocated,
-    /// By points of a line: how much is taken, in percent, and the score, both rising from the first.
+    /// Points of a line: utilization in percent and score, sorted.
     RequestedToCapacityRatio(Vec<(i64, i64)>),
 }
 
@@ -24,9 +24,9 @@ pub enum Strategy {
 pub struct NodeResourcesFit {
     pub strategy: Strategy,
     pub resources: Vec<Weighted>,
-    /// Resources that nobody here looks after.
+    /// Resources that the plugin ignores.
     pub ignored: BTreeSet<Str>,
-    /// The same by what stands before the slash.
+    /// Ignored prefixes before the slash.
     pub ignored_groups: BTreeSet<Str>,
 }
 
@@ -93,8 +93,8 @@ impl Plugin for NodeResourcesFit {
 
     fn may_help(&self, pod: &Pod, event: &Event) -> bool {
         match event {
-            // Each leaves its place among those that a node takes.
-            Event::PodGone(_) => true,
+            // Every deleted pod frees a pod slot.
+            Event::PodDeleted(_) => true,
             Event::PodChanged { old, new } => shrinks(&old.spec.requests, &new.spec.requests),
             Event::SelfChanged { old, new } => shrinks(&old.spec.requests, &new.spec.requests),
             Event::NodeAdded(node) => self.could_fit(pod, node),
@@ -125,7 +125,7 @@ fn shrinks(old: &Resources, new: &Resources) -> bool {
     less("cpu") || less("memory") || less("ephemeral-storage") || old.others.iter().any(|(name, _)| less(name))
 }
 
-/// Whether a node offers more of something that the pod wants.
+/// Whether a node offers more of a resource that the pod requests.
 fn grows(pod: &Pod, old: &Node, new: &Node) -> bool {
     let more = |name: &str, wanted: i64| wanted > 0 && new.allocatable.get(name) > old.allocatable.get(name);
     let wanted = &pod.spec.requests;
@@ -139,7 +139,7 @@ fn grows(pod: &Pod, old: &Node, new: &Node) -> bool {
 #[derive(Default)]
 struct Missing {
     reasons: Vec<Reason>,
-    /// Something is asked for that the node could not give if it were empty.
+    /// More is requested than an empty node could provide.
     is_final: bool,
 }
 
@@ -165,7 +165,7 @@ fn mean(rated: impl Iterator<Item = (Allocation, i64)>, rate: impl Fn(&Allocatio
     if weights == 0 { 0 } else { sum / weights }
 }
 
-/// Resources that rate nothing do not count.
+/// Resources with score zero do not count.
 fn by_ratio(rated: impl Iterator<Item = (Allocation, i64)>, points: &[(i64, i64)]) -> i64 {
     let (mut sum, mut weights) = (0, 0);
     for (one, weight) in rated {
@@ -179,7 +179,7 @@ fn by_ratio(rated: impl Iterator<Item = (Allocation, i64)>, points: &[(i64, i64)
     if weights == 0 { 0 } else { (sum as f64 / weights as f64).round() as i64 }
 }
 
-/// The height of a line at a place; before its first point and behind its last one it is level.
+/// The value of a line at a position; constant outside of its points.
 fn on_line(points: &[(i64, i64)], at: i64) -> i64 {
     let Some(behind) = points.iter().position(|(x, _)| at <= *x) else { return points.last().map_or(0, |last| last.1) };
     if behind == 0 {
@@ -197,7 +197,7 @@ mod tests {
     use crate::testing::{World, node, pod};
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn reports_insufficient_resources() {
         let mut world = World::new();
         let spec = |cpu: &str, memory: &str| tree! { "cpu" => cpu, "memory" => memory };
         world.node(node("n").allocatable("2", "1Gi", "2").offer("example.com/gpu", "1"));
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn strategies_pack_or_spread() {
+    fn strategies_score_allocation() {
         let mut world = World::new();
         world.node(node("n").allocatable("4", "4Gi", "10"));
         world.placed(pod("there").requests(tree! { "cpu" => "1", "memory" => "1Gi" }).on("n"));
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_level_outside() {
+    fn lines_are_constant_outside() {
         let points = [(10, 5), (20, 15)];
         assert_eq!([0, 10, 15, 20, 30].map(|at| on_line(&points, at)), [5, 5, 10, 15, 15]);
     }

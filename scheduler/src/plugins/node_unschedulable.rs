@@ -1,4 +1,4 @@
-//! Keeps pods from nodes that are cordoned, unless they tolerate that.
+//! Rejects cordoned nodes unless the pod tolerates that.
 
 use crate::framework::{Cycle, Event, Plugin, Point, Refusal, Slot, Verdict};
 use crate::model::{Effect, Pod, Taint};

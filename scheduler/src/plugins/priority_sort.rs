@@ -1,9 +1,8 @@
-//! Pods of higher priority first; among equals the one that waits longest.
+//! Higher priority first, then the longest waiting pod.
 
 use std::cmp::Ordering;
 
-use crate::framework::{Plugin, Point};
-use crate::queue::Waiting;
+use crate::framework::{Plugin, Point, QueuedPod};
 
 pub struct PrioritySort;
 
@@ -16,7 +15,7 @@ impl Plugin for PrioritySort {
         &[Point::QueueSort]
     }
 
-    fn compare(&self, one: &Waiting, other: &Waiting) -> Ordering {
+    fn compare(&self, one: &QueuedPod, other: &QueuedPod) -> Ordering {
         other.pod.priority.cmp(&one.pod.priority).then(one.since.cmp(&other.since))
     }
 }

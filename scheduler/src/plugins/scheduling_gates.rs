@@ -1,4 +1,4 @@
-//! Holds back pods that somebody has put gates before.
+//! Keeps pods with scheduling gates out of the queue.
 
 use crate::framework::{Event, Plugin, Point, Refusal, Verdict};
 use crate::model::Pod;

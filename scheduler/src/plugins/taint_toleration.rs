@@ -1,4 +1,4 @@
-//! Keeps pods from nodes with taints that they do not tolerate, and from those that are better avoided.
+//! Rejects nodes with untolerated taints, and scores nodes by PreferNoSchedule taints.
 
 use crate::framework::{Cycle, Event, Plugin, Point, Refusal, Slot, Verdict, normalize_by_largest};
 use crate::model::{Effect, Node, Pod, Spec, Taint};
@@ -26,7 +26,7 @@ impl Plugin for TaintToleration {
         Err(Refusal::unresolvable("node(s) had untolerated taint(s)"))
     }
 
-    /// How many taints there are that the pod would rather not meet.
+    /// The number of untolerated PreferNoSchedule taints.
     fn score(&self, cycle: Cycle, _slot: &Slot, node: &NodeState) -> i64 {
         let soft = node.node.taints.iter().filter(|taint| taint.effect == Effect::PreferNoSchedule);
         soft.filter(|taint| !is_tolerated(&cycle.pod.spec, taint)).count() as i64
@@ -50,7 +50,7 @@ fn is_tolerated(spec: &Spec, taint: &Taint) -> bool {
     spec.tolerations.iter().any(|toleration| toleration.tolerates(taint))
 }
 
-/// Whether no taint of the node keeps such a pod away.
+/// Whether the pod tolerates all NoSchedule and NoExecute taints of the node.
 pub fn tolerates(spec: &Spec, node: &Node) -> bool {
     node.taints.iter().filter(|taint| taint.is_hard()).all(|taint| is_tolerated(spec, taint))
 }

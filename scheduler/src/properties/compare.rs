@@ -1,4 +1,4 @@
-//! Every plugin says of every node what the reference says.
+//! Every plugin gives the same result as the reference, on every node.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::reference::{self, Case, Settings, Verdict, World};
 use crate::snapshot::{NodeId, NodeState, Snapshot};
 
 #[test]
-fn plugins_say_what_the_reference_says() {
+fn plugins_match_the_reference() {
     for seed in seeds(60) {
         let random = Random::seeded(seed);
         let mut generator = Generator { random: &random, made: 0 };
@@ -35,7 +35,7 @@ fn plugins_say_what_the_reference_says() {
     }
 }
 
-/// What happens between two decisions; the counts have to follow.
+/// Changes between two decisions; the counts must follow.
 fn change(generator: &mut Generator<'_>, world: &mut World, snapshot: &mut Snapshot) {
     for _ in 0..4 {
         let nodes = world.nodes.len() as u64;
@@ -89,7 +89,7 @@ impl Judged<'_> {
         for listed in PLUGINS {
             let Some(wanted) = reference::find(listed.name) else { continue };
             let plugin = (listed.make)(&args);
-            snapshot.settle();
+            snapshot.update_order();
             plugin.prepare(snapshot, &read);
             let asked = Asked::new(&*plugin, Cycle { snapshot, pod: &read });
             for node in world.nodes.iter().filter(|_| wanted.filter.is_some()) {
@@ -105,7 +105,7 @@ impl Judged<'_> {
         }
     }
 
-    /// Pods are taken from a node in the mind, as preemption does it, and one is put back.
+    /// Simulates removing pods from a node, as preemption does, and adding one back.
     fn check_what_if(&mut self, node: &Tree, context: &str) {
         let Judged { world, settings, snapshot, pod } = self;
         let (world, settings, pod) = (*world, *settings, *pod);
@@ -121,11 +121,11 @@ impl Judged<'_> {
         for listed in PLUGINS {
             let Some(filter) = reference::find(listed.name).and_then(|plugin| plugin.filter) else { continue };
             let plugin = (listed.make)(&args);
-            snapshot.settle();
+            snapshot.update_order();
             plugin.prepare(snapshot, &read);
             let cycle = Cycle { snapshot, pod: &read };
             let mut asked = Asked::new(&*plugin, cycle);
-            // A plugin that had nothing to object hears of no changes.
+            // A skipped plugin gets no updates.
             if asked.slot().is_none() {
                 continue;
             }
@@ -149,11 +149,11 @@ fn text(object: &Tree) -> String {
     String::from_utf8_lossy(&api::json::encode(object, None)).into_owned()
 }
 
-/// A plugin that has been asked about a pod.
+/// A plugin with its PreFilter result for a pod.
 pub struct Asked<'a> {
     plugin: &'a dyn Plugin,
     cycle: Cycle<'a>,
-    /// None where it has nothing to object.
+    /// None if it is skipped.
     pre_filter: Option<PreFilter>,
 }
 
@@ -166,7 +166,7 @@ impl<'a> Asked<'a> {
         Asked { plugin, cycle, pre_filter }
     }
 
-    /// What it keeps of the pod; None where it keeps nothing.
+    /// Its state for the pod, if any.
     fn slot(&mut self) -> Option<&mut Slot> {
         match &mut self.pre_filter {
             Some(PreFilter::Check(slot) | PreFilter::Only(_, slot)) => Some(slot),
@@ -207,7 +207,7 @@ impl<'a> Asked<'a> {
 }
 
 #[test]
-fn a_difference_would_be_seen() {
+fn detects_differences() {
     let mut world = World::default();
     world.nodes.push(tree! { "metadata" => tree! { "name" => "n", "uid" => "n" } });
     let (mut snapshot, _) = snapshot(&world);

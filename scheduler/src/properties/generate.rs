@@ -1,4 +1,4 @@
-//! Random objects of which many are alike: selectors find some, and nodes are full soon.
+//! Generates random objects with many similarities: selectors match some, and nodes fill up quickly.
 
 use api::{Tree, list, tree};
 use client::Random;
@@ -7,7 +7,7 @@ use crate::reference::World;
 
 pub struct Generator<'a> {
     pub random: &'a Random,
-    /// Pods made so far, for their names.
+    /// The number of generated pods, for their names.
     pub made: u64,
 }
 
@@ -22,7 +22,7 @@ impl Generator<'_> {
         self.random.below(bound)
     }
 
-    /// True in so many of a hundred cases.
+    /// True with this probability in percent.
     pub fn chance(&self, percent: u64) -> bool {
         self.below(100) < percent
     }
@@ -31,7 +31,7 @@ impl Generator<'_> {
         of[self.below(of.len() as u64) as usize]
     }
 
-    /// Up to `most` of something.
+    /// Up to `most` items.
     fn some(&self, most: u64, make: impl Fn() -> Tree) -> Tree {
         Tree::List((0..self.below(most + 1)).map(|_| make()).collect())
     }
@@ -121,7 +121,7 @@ impl Generator<'_> {
         }
     }
 
-    /// A pod that waits.
+    /// An unscheduled pod.
     pub fn pod(&mut self) -> Tree {
         self.made += 1;
         let name = format!("p{}", self.made);
@@ -408,7 +408,7 @@ impl Generator<'_> {
     }
 }
 
-/// Puts a pod on a node.
+/// Assigns a pod to a node.
 pub fn place(pod: &mut Tree, node: &str) {
     pod.child("spec").set("nodeName", node);
     pod.child("status").set("phase", "Running");

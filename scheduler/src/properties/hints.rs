@@ -1,5 +1,5 @@
-//! No wake-up is missed: where something happens that lets a plugin accept a node that it has refused, the
-//! plugin says that it may help.
+//! Queueing hints are complete: if an event lets a plugin accept a node that it rejected, the plugin says that it may
+//! help.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,15 +11,15 @@ use super::compare::Asked;
 use super::generate::{Generator, place};
 use super::seeds;
 use super::world::{Kept, put_namespace, snapshot};
-use crate::config::Args;
 use crate::framework::{Cycle, Event};
 use crate::model::{Node, Pod};
+use crate::plugins::args::Args;
 use crate::plugins::list::PLUGINS;
 use crate::reference::{Verdict, World};
 use crate::snapshot::{Kind, Snapshot};
 
 #[test]
-fn whoever_may_be_helped_is_told() {
+fn hints_are_complete() {
     let mut helped: BTreeMap<&str, usize> = BTreeMap::new();
     for seed in seeds(80) {
         let random = Random::seeded(seed);
@@ -62,7 +62,7 @@ enum Happened {
     Itself(Pod, Pod),
     Added(Node),
     NodeChanged(Node, Node),
-    NodeGone(Node),
+    NodeDeleted(Node),
     Namespace,
     Object(Kind, Option<Tree>, Tree),
 }
@@ -71,12 +71,12 @@ impl Happened {
     fn tell(&self, may_help: impl Fn(&Event) -> bool) -> bool {
         may_help(&match self {
             Happened::Placed(pod) => Event::PodPlaced(pod),
-            Happened::Gone(pod) => Event::PodGone(pod),
+            Happened::Gone(pod) => Event::PodDeleted(pod),
             Happened::Changed(old, new) => Event::PodChanged { old, new },
             Happened::Itself(old, new) => Event::SelfChanged { old, new },
             Happened::Added(node) => Event::NodeAdded(node),
             Happened::NodeChanged(old, new) => Event::NodeChanged { old, new },
-            Happened::NodeGone(node) => Event::NodeGone(node),
+            Happened::NodeDeleted(node) => Event::NodeDeleted(node),
             Happened::Namespace => Event::NamespaceChanged,
             Happened::Object(kind, old, new) => Event::Object { kind: *kind, old: old.as_ref(), new: Some(new) },
         })
@@ -96,7 +96,7 @@ impl Cluster {
         let mut all = Vec::new();
         for listed in PLUGINS {
             let plugin = (listed.make)(&Args::default());
-            self.snapshot.settle();
+            self.snapshot.update_order();
             plugin.prepare(&mut self.snapshot, &pod);
             let asked = Asked::new(&*plugin, Cycle { snapshot: &self.snapshot, pod: &pod });
             let verdict = |state: &crate::snapshot::NodeState| asked.verdict(state) == Verdict::Fits;
@@ -110,7 +110,7 @@ impl Cluster {
         let has_pods = !self.world.pods.is_empty();
         match generator.below(9) {
             0 => self.pod_placed(generator, at),
-            1 if has_pods => self.pod_gone(generator),
+            1 if has_pods => self.pod_deleted(generator),
             2 if has_pods => self.pod_changed(generator),
             3 => {
                 let old = Pod::read(waiting);
@@ -128,7 +128,7 @@ impl Cluster {
             5 if self.world.nodes.len() > 1 => {
                 let node = self.world.nodes.swap_remove(at);
                 self.snapshot.remove_node(node.str("metadata.name"));
-                Happened::NodeGone(Node::read(&node))
+                Happened::NodeDeleted(Node::read(&node))
             }
             6 => {
                 let index = generator.below(self.world.namespaces.len() as u64) as usize;
@@ -156,7 +156,7 @@ impl Cluster {
         Happened::Placed(read)
     }
 
-    fn pod_gone(&mut self, generator: &Generator<'_>) -> Happened {
+    fn pod_deleted(&mut self, generator: &Generator<'_>) -> Happened {
         let gone = self.world.pods.swap_remove(generator.below(self.world.pods.len() as u64) as usize);
         self.snapshot.remove_pod(gone.str("metadata.uid"));
         Happened::Gone(Pod::read(&gone))
@@ -177,7 +177,7 @@ impl Cluster {
         Happened::Changed(old, new)
     }
 
-    /// A claim of the waiting pod is made, or bound.
+    /// A claim of the unscheduled pod is created or bound.
     fn claim_changed(&mut self, generator: &Generator<'_>, waiting: &Tree) -> Happened {
         let namespace = waiting.str("metadata.namespace");
         let names = waiting.list("spec.volumes").iter().map(|volume| volume.str("persistentVolumeClaim.claimName"));

@@ -1,5 +1,5 @@
-//! Every plugin against the reference, and whole decisions against what must hold, in random clusters. A seed
-//! gives one cluster; `TIPHYS_SEEDS` says how many, as a count or `FROM..TO`.
+//! Plugins are compared with the reference, and whole decisions with invariants, in random clusters. A seed gives one
+//! cluster; `TIPHYS_SEEDS` sets how many, as a count or `FROM..TO`.
 
 mod compare;
 mod generate;

@@ -1,10 +1,10 @@
-//! Random arguments of plugins, as the reference and as the plugins take them.
+//! Random plugin arguments, for the reference and for the plugins.
 
 use api::{Str, Tree, list, tree};
 
 use super::generate::Generator;
-use crate::config::Args;
 use crate::plugins::allocation::Weighted;
+use crate::plugins::args::Args;
 use crate::plugins::node_resources_balanced_allocation::NodeResourcesBalancedAllocation;
 use crate::plugins::node_resources_fit::{NodeResourcesFit, Strategy};
 use crate::reference::{self, Settings};

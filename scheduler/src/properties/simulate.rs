@@ -1,4 +1,4 @@
-//! Whole decisions in random clusters: the reference judges each of them, and the cluster they lead to.
+//! Whole decisions in random clusters: the reference checks each of them and the resulting cluster.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::reference::{self, Case, Settings, World};
 use crate::snapshot::{Kind, Snapshot};
 
 #[test]
-fn decisions_are_right_and_the_same_for_a_seed() {
+fn decisions_are_correct_and_deterministic() {
     let mut all = Vec::new();
     for seed in seeds(30) {
         let (judged, again) = (run(seed, true), run(seed, false));
@@ -29,7 +29,7 @@ fn decisions_are_right_and_the_same_for_a_seed() {
     }
 }
 
-/// What became of each pod.
+/// The result for each pod.
 fn run(seed: u64, is_judged: bool) -> Vec<String> {
     let random = Random::seeded(seed);
     let mut generator = Generator { random: &random, made: 0 };
@@ -55,7 +55,7 @@ fn run(seed: u64, is_judged: bool) -> Vec<String> {
     cluster.log
 }
 
-/// Claims of local volumes are bound by a controller that is not here; others take their place.
+/// Claims with delayed binding need a controller that does not run here; they are replaced.
 fn bind_at_once_only(pod: &mut Tree) {
     for volume in pod.list_mut("spec.volumes") {
         if matches!(volume.str("persistentVolumeClaim.claimName"), "local" | "large") {
@@ -70,7 +70,7 @@ struct Cluster<'a> {
     kept: Arc<Kept>,
     decider: Decider,
     random: &'a Random,
-    /// Whether the reference looks at each step.
+    /// Whether the reference checks each step.
     is_judged: bool,
     log: Vec<String>,
 }
@@ -107,7 +107,7 @@ impl Cluster<'_> {
         Case { world: &self.world, settings, pod }
     }
 
-    /// The node will do, and none is better.
+    /// The node is feasible, and none scores higher.
     fn check_place(&self, pod: &Tree, node: &str, context: &str) {
         if !self.is_judged {
             return;
@@ -119,7 +119,7 @@ impl Cluster<'_> {
         assert!(case.best().contains(&node), "{context}: {node} is not among {:?} for {pod:?}", case.best());
     }
 
-    /// No node would have done.
+    /// No node is feasible.
     fn check_wait(&self, pod: &Tree, context: &str) {
         if !self.is_judged {
             return;
@@ -129,7 +129,7 @@ impl Cluster<'_> {
         assert!(feasible.is_empty(), "{context}: {:?} for {pod:?}", feasible[0].str("metadata.name"));
     }
 
-    /// Nobody as important goes, nor anybody who could stay.
+    /// No victim is as important as the pod, and none is needless.
     fn check_preemption(&self, pod: &Tree, node: &str, victims: &[String], context: &str) {
         let wrong = reference::wrongly_evicted(&self.world, pod, victims);
         assert!(wrong.is_empty() && !victims.is_empty(), "{context}: {wrong:?} of {victims:?}");
@@ -163,7 +163,7 @@ impl Cluster<'_> {
         }
     }
 
-    /// As the scheduler writes it where a volume is yet to be made.
+    /// As the scheduler writes it for a volume to be provisioned.
     fn select_node(&mut self, namespace: &str, name: &str, node: &str) {
         let is_it =
             |claim: &&mut Tree| claim.str("metadata.namespace") == namespace && claim.str("metadata.name") == name;
@@ -176,7 +176,7 @@ impl Cluster<'_> {
         }
     }
 
-    /// No node gives more than it has.
+    /// No node is overcommitted.
     fn check_room(&self, node: &str, context: &str) {
         let settings = Settings::default();
         let case = self.case(&settings, &Tree::Null);
@@ -188,7 +188,7 @@ impl Cluster<'_> {
         }
     }
 
-    /// Nobody is near to whom they must not be, whoever came first.
+    /// All anti-affinity terms hold, in any order of arrival.
     fn check_distances(&self, context: &str) {
         let settings = Settings::default();
         let filter = reference::find("InterPodAffinity").and_then(|plugin| plugin.filter).expect("it filters");

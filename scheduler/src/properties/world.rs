@@ -1,4 +1,4 @@
-//! A cluster twice: as plain objects for the reference, and as a snapshot.
+//! A cluster as plain objects for the reference, and as a snapshot.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

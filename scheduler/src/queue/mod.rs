@@ -1,6 +1,5 @@
-//! Pods that wait: those to be tried, those that pause after a failure, those that wait for an event, and
-//! those that are held back. Plain state; the time comes from outside, and nothing depends on the order of a
-//! hash map.
+//! The scheduling queue: active pods, pods in backoff, unschedulable pods that wait for an event, and gated pods.
+//! Plain state; time is passed in, and nothing depends on the order of a hash map.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
@@ -10,76 +9,61 @@ use std::time::Duration;
 use api::Str;
 use tokio::time::Instant;
 
-use crate::framework::Plugin;
+use crate::framework::{Plugin, QueuedPod};
 use crate::model::Pod;
 
-/// How long a pod pauses after it was refused: the first time, doubling each time, and at most.
+/// The backoff after a rejection: the initial value, doubled each time, and the maximum.
 pub const FIRST_BACK_OFF: Duration = Duration::from_secs(1);
 pub const LONGEST_BACK_OFF: Duration = Duration::from_secs(10);
-/// Nobody waits for an event longer than this.
+/// The maximum time that a pod waits for an event.
 pub const LONGEST_PARKED: Duration = Duration::from_secs(300);
 
-/// Pauses that end so close together end at once, as far as who comes first is concerned.
+/// Backoffs that expire within this window count as simultaneous for ordering.
 const SAME_WINDOW: Duration = Duration::from_secs(1);
 
-/// A pod that waits.
-#[derive(Debug, Clone)]
-pub struct Waiting {
-    pub pod: Arc<Pod>,
-    /// When it came, or was last refused.
-    pub since: Instant,
-    /// When it was first tried.
-    pub first_tried: Option<Instant>,
-    /// How often it was tried.
-    pub attempts: u32,
-    /// How often it was refused or failed in a row, for its pause.
-    pub failures: u32,
-    /// Names of the plugins that refused it when it was last tried.
-    pub refused_by: Vec<&'static str>,
-}
-
-/// Where a pod is.
+/// Where a queued pod is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
+pub enum QueueState {
     Active,
-    /// Until then. One that failed by an error pauses to the end; others go on where nobody else wants to.
+    /// Until then. After an error the backoff is always completed; after a rejection it ends early if the queue is
+    /// empty.
     BackOff {
         until: Instant,
         is_error: bool,
     },
     /// Until an event that may help.
     Parked,
-    /// A plugin does not let it be tried.
+    /// A PreEnqueue plugin gates it.
     Gated,
-    /// Somebody is at it; `missed` once something happened meanwhile that could have helped.
+    /// An attempt is in progress; `missed` if an event that could help occurred meanwhile.
     Taken {
         missed: bool,
     },
 }
 
-impl Place {
-    /// What metrics call it; "" for one that somebody is at.
+impl QueueState {
+    /// The name in metrics; empty during an attempt.
     pub fn label(self) -> &'static str {
         match self {
-            Place::Active => "active",
-            Place::BackOff { .. } => "backoff",
-            Place::Parked => "unschedulable",
-            Place::Gated => "gated",
-            Place::Taken { .. } => "",
+            QueueState::Active => "active",
+            QueueState::BackOff { .. } => "backoff",
+            QueueState::Parked => "unschedulable",
+            QueueState::Gated => "gated",
+            QueueState::Taken { .. } => "",
         }
     }
 }
 
 struct Entry {
-    waiting: Waiting,
-    place: Place,
-    /// Which of the places in the structures below is its own; others are stale.
+    waiting: QueuedPod,
+    place: QueueState,
+    /// The number of its valid entry in the structures below; others are stale.
     number: u64,
 }
 
 impl Entry {
     fn pauses_after_refusal(&self) -> bool {
-        matches!(self.place, Place::BackOff { is_error: false, .. })
+        matches!(self.place, QueueState::BackOff { is_error: false, .. })
     }
 }
 
@@ -87,24 +71,24 @@ pub struct Queue {
     sort: Arc<dyn Plugin>,
     first_back_off: Duration,
     longest_back_off: Duration,
-    /// By uid. Never walked through.
+    /// By uid. Never iterated.
     entries: HashMap<Str, Entry>,
     active: BinaryHeap<Turn>,
     backing_off: BTreeMap<(Instant, u64), Str>,
-    /// By number, which is the order in which they came.
+    /// By number, which is the order of arrival.
     parked: BTreeMap<u64, Str>,
     number: u64,
 }
 
-/// A place in the heap of those to be tried.
+/// An entry of the active heap.
 struct Turn {
-    waiting: Waiting,
+    waiting: QueuedPod,
     number: u64,
     sort: Arc<dyn Plugin>,
 }
 
 impl Ord for Turn {
-    /// The heap gives the largest first.
+    /// The heap returns the largest first.
     fn cmp(&self, other: &Turn) -> Ordering {
         self.sort.compare(&other.waiting, &self.waiting).then(other.number.cmp(&self.number))
     }
@@ -125,7 +109,7 @@ impl PartialEq for Turn {
 impl Eq for Turn {}
 
 impl Queue {
-    /// `sort` says who comes first.
+    /// `sort` is the QueueSort plugin.
     pub fn new(sort: Arc<dyn Plugin>) -> Queue {
         Queue {
             sort,
@@ -143,55 +127,55 @@ impl Queue {
         (self.first_back_off, self.longest_back_off) = (first, longest);
     }
 
-    pub fn get(&self, uid: &str) -> Option<(&Waiting, Place)> {
+    pub fn get(&self, uid: &str) -> Option<(&QueuedPod, QueueState)> {
         self.entries.get(uid).map(|entry| (&entry.waiting, entry.place))
     }
 
-    /// A pod that was not here. `gated_by` names a plugin that does not let it be tried.
+    /// Adds a new pod. `gated_by` is the plugin that gates it.
     pub fn add(&mut self, pod: Arc<Pod>, gated_by: Option<&'static str>, now: Instant) {
         let refused_by = gated_by.into_iter().collect();
-        let waiting = Waiting { pod, since: now, first_tried: None, attempts: 0, failures: 0, refused_by };
+        let waiting = QueuedPod { pod, since: now, first_tried: None, attempts: 0, failures: 0, refused_by };
         let uid = waiting.pod.uid.clone();
-        self.entries.insert(uid.clone(), Entry { waiting, place: Place::Gated, number: 0 });
+        self.entries.insert(uid.clone(), Entry { waiting, place: QueueState::Gated, number: 0 });
         if gated_by.is_none() {
             self.activate(&uid);
         }
     }
 
-    /// The same pod as it is now; where it waits does not change.
+    /// Updates the pod without moving it.
     pub fn update(&mut self, pod: Arc<Pod>) {
         if let Some(entry) = self.entries.get_mut(&pod.uid) {
             entry.waiting.pod = pod;
         }
     }
 
-    /// A plugin does not let it be tried any more, or again.
+    /// Gates or ungates the pod.
     pub fn gate(&mut self, uid: &str, gated_by: Option<&'static str>) {
         let Some(entry) = self.entries.get_mut(uid) else { return };
         match (gated_by, entry.place) {
-            (Some(_), Place::Taken { .. }) => {}
+            (Some(_), QueueState::Taken { .. }) => {}
             (Some(plugin), _) => {
                 entry.waiting.refused_by = vec![plugin];
-                self.settle(uid, Place::Gated);
+                self.move_to(uid, QueueState::Gated);
             }
-            (None, Place::Gated) => self.activate(uid),
+            (None, QueueState::Gated) => self.activate(uid),
             (None, _) => {}
         }
     }
 
-    pub fn remove(&mut self, uid: &str) -> Option<Waiting> {
+    pub fn remove(&mut self, uid: &str) -> Option<QueuedPod> {
         self.leave(uid);
         self.entries.remove(uid).map(|entry| entry.waiting)
     }
 
-    /// The next pod to be tried. Where nobody else wants to, one that pauses after a refusal is tried early:
-    /// something has happened for it.
-    pub fn pop(&mut self, now: Instant) -> Option<Waiting> {
+    /// The next pod to attempt. If there is no other, a pod in backoff after a rejection is attempted early, since an
+    /// event may have helped it.
+    pub fn pop(&mut self, now: Instant) -> Option<QueuedPod> {
         self.wake_due(now);
         let uid = self.next_active().or_else(|| self.next_backing_off())?;
         self.leave(&uid);
         let entry = self.entries.get_mut(&uid)?;
-        entry.place = Place::Taken { missed: false };
+        entry.place = QueueState::Taken { missed: false };
         entry.waiting.attempts += 1;
         entry.waiting.first_tried.get_or_insert(now);
         Some(entry.waiting.clone())
@@ -200,7 +184,7 @@ impl Queue {
     fn next_active(&mut self) -> Option<Str> {
         while let Some(turn) = self.active.pop() {
             let uid = &turn.waiting.pod.uid;
-            let is_there = |entry: &Entry| entry.place == Place::Active && entry.number == turn.number;
+            let is_there = |entry: &Entry| entry.place == QueueState::Active && entry.number == turn.number;
             if self.entries.get(uid).is_some_and(is_there) {
                 return Some(uid.clone());
             }
@@ -208,7 +192,7 @@ impl Queue {
         None
     }
 
-    /// Of those whose pauses end within a second of the first one's, whoever comes first.
+    /// The first by queue order among pods whose backoff ends within a second of the earliest.
     fn next_backing_off(&self) -> Option<Str> {
         let may = |uid: &Str| self.entries.get(uid).filter(|entry| entry.pauses_after_refusal());
         let mut all = self.backing_off.iter().filter_map(|((until, _), uid)| Some((*until, may(uid)?)));
@@ -221,31 +205,31 @@ impl Queue {
         Some(best.waiting.pod.uid.clone())
     }
 
-    /// It was refused by these plugins and waits for something to happen.
+    /// It was rejected by these plugins and waits for an event.
     pub fn park(&mut self, uid: &str, refused_by: Vec<&'static str>, now: Instant) {
         let Some(entry) = self.entries.get_mut(uid) else { return };
         entry.waiting.refused_by = refused_by;
         entry.waiting.failures += 1;
         entry.waiting.since = now;
-        let missed = entry.place == Place::Taken { missed: true };
-        self.settle(uid, Place::Parked);
+        let missed = entry.place == QueueState::Taken { missed: true };
+        self.move_to(uid, QueueState::Parked);
         if missed {
             self.wake(uid, now);
         }
     }
 
-    /// It failed by an error, and is tried again after a pause.
+    /// It failed with an error and is retried after a backoff.
     pub fn retry(&mut self, uid: &str, now: Instant) {
         let Some(entry) = self.entries.get_mut(uid) else { return };
         entry.waiting.failures += 1;
         entry.waiting.since = now;
         let until = now + self.pause(uid);
-        self.settle(uid, Place::BackOff { until, is_error: true });
+        self.move_to(uid, QueueState::BackOff { until, is_error: true });
     }
 
-    /// Something happened: those whom it may help are tried again. Where they are now. What keeps the others may
-    /// have changed.
-    pub fn happened(&mut self, now: Instant, mut may_help: impl FnMut(&mut Waiting) -> bool) -> Vec<Place> {
+    /// Requeues the pods that an event may help; returns where they are now. `may_help` may update the rejecting
+    /// plugins.
+    pub fn happened(&mut self, now: Instant, mut may_help: impl FnMut(&mut QueuedPod) -> bool) -> Vec<QueueState> {
         let entries = &mut self.entries;
         let mut waiting = |uid: &&Str| entries.get_mut(*uid).is_some_and(|entry| may_help(&mut entry.waiting));
         let helped: Vec<Str> = self.parked.values().filter(|uid| waiting(uid)).cloned().collect();
@@ -253,27 +237,27 @@ impl Queue {
         helped.iter().filter_map(|uid| Some(self.entries.get(uid)?.place)).collect()
     }
 
-    /// Something happened to a pod that somebody is at.
+    /// An event concerns a pod with an attempt in progress.
     pub fn miss(&mut self, uid: &str) {
-        if let Some(Entry { place: Place::Taken { missed }, .. }) = self.entries.get_mut(uid) {
+        if let Some(Entry { place: QueueState::Taken { missed }, .. }) = self.entries.get_mut(uid) {
             *missed = true;
         }
     }
 
-    /// Lets a pod that waits for an event be tried again, once its pause is over.
+    /// Requeues an unschedulable pod, after its backoff.
     pub fn wake(&mut self, uid: &str, now: Instant) {
         let Some(entry) = self.entries.get(uid) else { return };
-        if entry.place != Place::Parked {
+        if entry.place != QueueState::Parked {
             return;
         }
         let until = entry.waiting.since + self.pause(uid);
         if until <= now {
             return self.activate(uid);
         }
-        self.settle(uid, Place::BackOff { until, is_error: false });
+        self.move_to(uid, QueueState::BackOff { until, is_error: false });
     }
 
-    /// When something is due by itself.
+    /// The next time at which something is due.
     pub fn next_due(&self) -> Option<Instant> {
         let back = self.backing_off.keys().next().map(|(until, _)| *until);
         let parked = self.parked.values().next().and_then(|uid| self.entries.get(uid));
@@ -304,11 +288,11 @@ impl Queue {
     }
 
     fn activate(&mut self, uid: &str) {
-        self.settle(uid, Place::Active);
+        self.move_to(uid, QueueState::Active);
     }
 
-    /// Puts a pod into another place.
-    fn settle(&mut self, uid: &str, place: Place) {
+    /// Moves a pod.
+    fn move_to(&mut self, uid: &str, place: QueueState) {
         self.leave(uid);
         self.number += 1;
         let number = self.number;
@@ -316,30 +300,31 @@ impl Queue {
         (entry.place, entry.number) = (place, number);
         let uid = entry.waiting.pod.uid.clone();
         match place {
-            Place::Active => {
+            QueueState::Active => {
                 let turn = Turn { waiting: entry.waiting.clone(), number, sort: self.sort.clone() };
                 self.active.push(turn);
             }
-            Place::BackOff { until, .. } => drop(self.backing_off.insert((until, number), uid)),
-            Place::Parked => drop(self.parked.insert(number, uid)),
-            Place::Gated | Place::Taken { .. } => {}
+            QueueState::BackOff { until, .. } => drop(self.backing_off.insert((until, number), uid)),
+            QueueState::Parked => drop(self.parked.insert(number, uid)),
+            QueueState::Gated | QueueState::Taken { .. } => {}
         }
     }
 
-    /// The heap is left to find out by itself.
+    /// The heap drops stale entries lazily.
     fn leave(&mut self, uid: &str) {
         let Some(entry) = self.entries.get(uid) else { return };
         match entry.place {
-            Place::BackOff { until, .. } => drop(self.backing_off.remove(&(until, entry.number))),
-            Place::Parked => drop(self.parked.remove(&entry.number)),
-            Place::Active | Place::Gated | Place::Taken { .. } => {}
+            QueueState::BackOff { until, .. } => drop(self.backing_off.remove(&(until, entry.number))),
+            QueueState::Parked => drop(self.parked.remove(&entry.number)),
+            QueueState::Active | QueueState::Gated | QueueState::Taken { .. } => {}
         }
     }
 
-    /// How many pods each plugin keeps waiting, by the name of the scheduler and of the plugin.
+    /// The number of unschedulable pods by scheduler name and plugin.
     pub fn refused(&self) -> BTreeMap<(Str, &'static str), usize> {
         let mut counts = BTreeMap::new();
-        for entry in self.entries.values().filter(|entry| matches!(entry.place, Place::Parked | Place::Gated)) {
+        for entry in self.entries.values().filter(|entry| matches!(entry.place, QueueState::Parked | QueueState::Gated))
+        {
             for plugin in &entry.waiting.refused_by {
                 *counts.entry((entry.waiting.pod.scheduler_name.clone(), *plugin)).or_default() += 1;
             }
@@ -347,13 +332,13 @@ impl Queue {
         counts
     }
 
-    /// How many there are: active, pausing, parked, gated.
+    /// Counts by queue: active, backoff, unschedulable, gated.
     pub fn counts(&self) -> Counts {
         let (backing_off, parked) = (self.backing_off.len(), self.parked.len());
         let mut counts = Counts { active: 0, backing_off, parked, gated: 0 };
         for entry in self.entries.values() {
-            counts.active += usize::from(entry.place == Place::Active);
-            counts.gated += usize::from(entry.place == Place::Gated);
+            counts.active += usize::from(entry.place == QueueState::Active);
+            counts.gated += usize::from(entry.place == QueueState::Gated);
         }
         counts
     }

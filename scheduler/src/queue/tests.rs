@@ -19,7 +19,7 @@ fn names(queue: &mut Queue, now: Instant) -> String {
 }
 
 #[tokio::test]
-async fn priority_comes_first_then_whoever_came_first() {
+async fn orders_by_priority_then_arrival() {
     let (mut queue, now) = (queue(), Instant::now());
     for (name, priority, after) in [("a", 0, 0), ("b", 5, 2), ("c", 5, 1), ("d", 0, 0)] {
         queue.add(pod(name).priority(priority).pod(), None, now + SECOND * after);
@@ -29,7 +29,7 @@ async fn priority_comes_first_then_whoever_came_first() {
 }
 
 #[tokio::test]
-async fn pauses_grow_and_a_pod_is_tried_early_where_nobody_else_wants_to() {
+async fn backoff_grows_and_ends_early_if_idle() {
     let (mut queue, now) = (queue(), Instant::now());
     queue.add(pod("a").pod(), None, now);
     for (failures, seconds) in [(1, 1), (2, 2), (3, 4), (4, 8), (5, 10), (6, 10)] {
@@ -37,7 +37,7 @@ async fn pauses_grow_and_a_pod_is_tried_early_where_nobody_else_wants_to() {
         queue.park("a", vec!["NodePorts"], now);
         assert_eq!(queue.happened(now, |waiting| waiting.refused_by == ["NodePorts"]).len(), 1);
         let until = now + SECOND * seconds;
-        assert_eq!(queue.get("a").map(|(_, place)| place), Some(Place::BackOff { until, is_error: false }));
+        assert_eq!(queue.get("a").map(|(_, place)| place), Some(QueueState::BackOff { until, is_error: false }));
         assert_eq!((queue.next_due(), queue.get("a").map(|(one, _)| one.failures)), (Some(until), Some(failures)));
     }
     queue.add(pod("b").pod(), None, now);
@@ -45,7 +45,7 @@ async fn pauses_grow_and_a_pod_is_tried_early_where_nobody_else_wants_to() {
 }
 
 #[tokio::test]
-async fn errors_pause_to_the_end() {
+async fn error_backoff_is_completed() {
     let (mut queue, now) = (queue(), Instant::now());
     queue.add(pod("a").pod(), None, now);
     queue.pop(now);
@@ -55,7 +55,7 @@ async fn errors_pause_to_the_end() {
 }
 
 #[tokio::test]
-async fn only_those_whom_it_may_help_are_woken_and_nobody_waits_for_good() {
+async fn events_and_flush_requeue_pods() {
     let (mut queue, now) = (queue(), Instant::now());
     for name in ["a", "b"] {
         queue.add(pod(name).pod(), None, now);
@@ -75,17 +75,17 @@ fn name_of(name: &str) -> &'static str {
 }
 
 #[tokio::test]
-async fn what_happens_meanwhile_is_not_missed() {
+async fn events_during_an_attempt_are_not_missed() {
     let (mut queue, now) = (queue(), Instant::now());
     queue.add(pod("a").pod(), None, now);
     queue.pop(now);
     queue.miss("a");
     queue.park("a", vec!["NodePorts"], now);
-    assert!(matches!(queue.get("a"), Some((_, Place::BackOff { is_error: false, .. }))));
+    assert!(matches!(queue.get("a"), Some((_, QueueState::BackOff { is_error: false, .. }))));
 }
 
 #[tokio::test]
-async fn gates_hold_back() {
+async fn gated_pods_are_not_active() {
     let (mut queue, now) = (queue(), Instant::now());
     queue.add(pod("a").pod(), Some("SchedulingGates"), now);
     assert!(queue.pop(now + LONGEST_PARKED * 2).is_none());

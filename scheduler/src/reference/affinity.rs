@@ -12,13 +12,13 @@ fn terms<'a>(pod: &'a Tree, kind: &str, when: &str) -> &'a [Tree] {
     pod.at("spec.affinity").at(kind).list(when)
 }
 
-/// Whether a term of `owner` means `pod`.
+/// Whether a term of `owner` matches `pod`.
 fn means(case: &Case<'_>, owner: &Tree, term: &Tree, pod: &Tree) -> bool {
     let selector = Selector::from_object(term.at("labelSelector")).unwrap_or_else(|_| Selector::nothing());
     in_namespace(case, owner, term, pod.str("metadata.namespace")) && selector.matches_map(pod.map("metadata.labels"))
 }
 
-/// Of the owner's own namespace where the term names none.
+/// Uses the owner's namespace if the term has none.
 fn in_namespace(case: &Case<'_>, owner: &Tree, term: &Tree, namespace: &str) -> bool {
     let names = term.list("namespaces");
     if names.is_empty() && !term.has("namespaceSelector") {
@@ -29,13 +29,13 @@ fn in_namespace(case: &Case<'_>, owner: &Tree, term: &Tree, namespace: &str) -> 
     names.iter().any(|name| name.as_str() == Some(namespace)) || selector.matches_map(object.map("metadata.labels"))
 }
 
-/// Every pod that stands on a node, with that node.
+/// Every assigned pod with its node.
 fn placed<'a>(case: &Case<'a>) -> impl Iterator<Item = (&'a Tree, &'a Tree)> {
     let world = case.world;
     world.nodes.iter().flat_map(|node| world.pods_on(node.str("metadata.name")).map(move |pod| (pod, node)))
 }
 
-/// Whether two nodes are in one domain of the key.
+/// Whether two nodes are in the same domain of the key.
 fn together(a: &Tree, b: &Tree, key: &str) -> bool {
     label(a, key).is_some() && label(a, key) == label(b, key)
 }
@@ -52,8 +52,7 @@ pub fn filter(case: &Case<'_>, node: &Tree) -> Verdict {
     })
 }
 
-/// For every required term there is a pod in the node's domain that all terms mean. The first of its kind
-/// may stand alone.
+/// For every required term a pod in the node's domain matches all terms. The first pod of a group may be alone.
 fn has_company(case: &Case<'_>, node: &Tree) -> bool {
     let terms = terms(case.pod, "podAffinity", REQUIRED);
     if terms.iter().any(|term| label(node, term.str("topologyKey")).is_none()) {
@@ -66,7 +65,7 @@ fn has_company(case: &Case<'_>, node: &Tree) -> bool {
     terms.iter().all(here) || (nowhere && all_mean(case.pod))
 }
 
-/// No pod that a term means is in the node's domain.
+/// No pod in the node's domain matches an anti-affinity term.
 fn avoids(case: &Case<'_>, node: &Tree) -> bool {
     let apart = |term: &Tree| {
         let mut near = placed(case).filter(|(_, other)| together(node, other, term.str("topologyKey")));
@@ -75,7 +74,7 @@ fn avoids(case: &Case<'_>, node: &Tree) -> bool {
     terms(case.pod, "podAntiAffinity", REQUIRED).iter().all(apart)
 }
 
-/// A pod in the node's domain does not want this one beside it.
+/// A pod in the node's domain has an anti-affinity term that matches this one.
 fn is_avoided(case: &Case<'_>, node: &Tree) -> bool {
     let avoided_by = |(pod, other): (&Tree, &Tree)| {
         let near = |term: &&Tree| together(node, other, term.str("topologyKey"));

@@ -16,7 +16,7 @@ pub fn volume_binding(case: &Case<'_>, node: &Tree) -> Verdict {
 
 struct Claims<'a> {
     bound: Vec<&'a Tree>,
-    /// To be bound or made once the node is known; the smallest first.
+    /// To be bound or provisioned for the chosen node; smallest first.
     delayed: Vec<&'a Tree>,
 }
 
@@ -76,7 +76,7 @@ fn judge(case: &Case<'_>, node: &Tree, claims: &Claims<'_>) -> Verdict {
     const FAR: &str = "node(s) didn't match PersistentVolume's node affinity";
     const GONE: &str = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)";
     let volume = |claim: &&Tree| by_name(&case.world.volumes, claim.str("spec.volumeName"));
-    // The first claim that fails says why.
+    // The first failing claim gives the reason.
     let failing = claims.bound.iter().map(volume).find(|volume| volume.is_none_or(|volume| !reaches(volume, node)));
     let (far, gone) = (matches!(failing, Some(Some(_))), matches!(failing, Some(None)));
     let reasons = [far.then_some(FAR), unbound_reason(case, node, claims), gone.then_some(GONE)];
@@ -118,8 +118,8 @@ fn unbound_reason(case: &Case<'_>, node: &Tree, claims: &Claims<'_>) -> Option<&
     None
 }
 
-/// The smallest volume that will do; one that was meant for the claim before any other, or none where that
-/// cannot be reached from the node.
+/// The smallest matching volume; one reserved for the claim before any other, or none if that is not reachable from
+/// the node.
 fn matching<'a>(case: &Case<'a>, node: &Tree, claim: &Tree, taken: &[&str]) -> Option<&'a Tree> {
     let usable = |volume: &&Tree| {
         class_name(volume) == class_name(claim)
@@ -180,7 +180,7 @@ fn can_make(class: &Tree, node: &Tree) -> bool {
         && (topologies.is_empty() || topologies.iter().any(term))
 }
 
-/// A driver that tells what it has is asked.
+/// Checks the reported storage capacity, if the driver reports it.
 fn has_room(case: &Case<'_>, node: &Tree, class: &Tree, claim: &Tree) -> bool {
     let driver = by_name(&case.world.csi_drivers, class.str("provisioner"));
     if !driver.is_some_and(|driver| driver.bool("spec.storageCapacity")) {

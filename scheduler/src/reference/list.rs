@@ -1,4 +1,4 @@
-//! The plugins that filter or score, in their order and with their default weights.
+//! The filter and score plugins in order, with their default weights.
 
 use api::Tree;
 
@@ -8,7 +8,7 @@ pub struct Plugin {
     pub name: &'static str,
     pub weight: i64,
     pub filter: Option<fn(&Case<'_>, &Tree) -> Verdict>,
-    /// A score up to the best for each of the nodes; none where the plugin has nothing to say.
+    /// A score for each node; None if the plugin skips the pod.
     pub score: Option<Score>,
 }
 

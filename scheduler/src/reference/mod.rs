@@ -1,5 +1,5 @@
-//! What every plugin means, written down plainly and slowly: straight over the API objects, with no cache,
-//! no index and no state. The plugins proper are tested against it, and the benchmark is measured by it.
+//! The reference implementation of every plugin, simple and slow: directly on API objects, without cache, index or
+//! state. The real plugins are tested against it, and the benchmark is compared with it.
 
 mod affinity;
 mod binding;
@@ -18,14 +18,14 @@ pub use list::{PLUGINS, Plugin, find};
 pub use preempt::{needless, wrongly_evicted};
 pub use requests::{Amounts, allocatable, requests, requests_nonzero, used, used_nonzero};
 
-/// The best score that a plugin gives a node.
+/// The highest score.
 pub const MAX_SCORE: i64 = 100;
 
 /// Every object that a decision may depend on.
 #[derive(Debug, Clone, Default)]
 pub struct World {
     pub nodes: Vec<Tree>,
-    /// Those with a `spec.nodeName` stand on that node.
+    /// Those with a `spec.nodeName` are assigned to that node.
     pub pods: Vec<Tree>,
     pub namespaces: Vec<Tree>,
     pub services: Vec<Tree>,
@@ -42,7 +42,7 @@ pub struct World {
 }
 
 impl World {
-    /// The pods that take room on a node: those that are done do not.
+    /// The pods on a node that have not finished.
     pub fn pods_on<'a>(&'a self, node: &'a str) -> impl Iterator<Item = &'a Tree> {
         self.pods.iter().filter(move |pod| pod.str("spec.nodeName") == node && !is_done(pod))
     }
@@ -58,20 +58,20 @@ impl World {
     }
 }
 
-/// What a profile's arguments say.
+/// The plugin arguments of a profile.
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub strategy: Strategy,
-    /// Resources that the fit is scored by, with their weights.
+    /// The scored resources with their weights.
     pub fit_resources: Vec<(String, i64)>,
     pub ignored_resources: Vec<String>,
     pub ignored_resource_groups: Vec<String>,
     pub balanced_resources: Vec<String>,
-    /// A node affinity that every pod of the profile has besides its own.
+    /// Node affinity that applies to every pod of the profile.
     pub added_affinity: Tree,
     pub hard_pod_affinity_weight: i64,
     pub ignore_preferred_terms_of_existing_pods: bool,
-    /// The constraints of pods that have none; `None` are the system's.
+    /// The constraints of pods without own ones; `None` for the system defaults.
     pub default_constraints: Option<Vec<Tree>>,
 }
 
@@ -100,7 +100,7 @@ impl Default for Settings {
     }
 }
 
-/// One pod that wants a node.
+/// One pod to schedule.
 #[derive(Debug, Clone, Copy)]
 pub struct Case<'a> {
     pub world: &'a World,
@@ -111,9 +111,9 @@ pub struct Case<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     Fits,
-    /// Other pods are in the way: evicting some may help.
+    /// Preempting other pods may help.
     Unschedulable(Vec<String>),
-    /// No eviction helps.
+    /// Preemption does not help.
     Unresolvable(Vec<String>),
 }
 
@@ -132,7 +132,7 @@ impl Verdict {
 }
 
 impl<'a> Case<'a> {
-    /// The first plugin that refuses a node, with its reasons.
+    /// The first plugin that rejects a node, with its reasons.
     pub fn refusal(&self, node: &Tree) -> Option<(&'static str, Verdict)> {
         let filters = PLUGINS.iter().filter_map(|plugin| plugin.filter.map(|filter| (plugin.name, filter)));
         filters.map(|(name, filter)| (name, filter(self, node))).find(|(_, verdict)| *verdict != Verdict::Fits)
@@ -158,7 +158,7 @@ impl<'a> Case<'a> {
         totals
     }
 
-    /// The names of the nodes that are as good as any; empty where none fits.
+    /// The names of the highest scoring nodes; empty if none is feasible.
     pub fn best(&self) -> Vec<&'a str> {
         let nodes = self.feasible();
         let totals = self.totals(&nodes);
@@ -189,7 +189,7 @@ fn quantity(value: &Tree) -> Quantity {
     }
 }
 
-/// Scales so that the largest becomes the best score, or the worst where `reverse`.
+/// Scales so that the largest becomes the highest score, or the lowest if `reverse`.
 fn normalize(scores: Vec<i64>, reverse: bool) -> Vec<i64> {
     let most = scores.iter().max().copied().unwrap_or(0);
     let scale = |score: i64| if most == 0 { 0 } else { MAX_SCORE * score / most };

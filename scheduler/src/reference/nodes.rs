@@ -1,4 +1,4 @@
-//! The plugins that look at a node and the pod alone.
+//! Plugins that depend only on the node and the pod.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ pub fn taint_toleration(case: &Case<'_>, node: &Tree) -> Verdict {
     Verdict::when(tolerates(case.pod, node), || Verdict::unresolvable("node(s) had untolerated taint(s)"))
 }
 
-/// Whether the pod may stay beside the taints that keep pods away.
+/// Whether the pod tolerates all NoSchedule and NoExecute taints.
 pub fn tolerates(pod: &Tree, node: &Tree) -> bool {
     let strict = |taint: &&Tree| matches!(taint.str("effect"), "NoSchedule" | "NoExecute");
     node.list("spec.taints").iter().filter(strict).all(|taint| is_tolerated(pod, taint))
@@ -71,7 +71,7 @@ pub fn matches_required(pod: &Tree, node: &Tree) -> bool {
         && (required.is_null() || selects(required, node))
 }
 
-/// A NodeSelector: any term will do.
+/// Whether any term of a NodeSelector matches.
 pub fn selects(selector: &Tree, node: &Tree) -> bool {
     selector.list("nodeSelectorTerms").iter().any(|term| matches_term(term, node))
 }
@@ -143,7 +143,7 @@ fn or<'a>(text: &'a str, otherwise: &'a str) -> &'a str {
     if text.is_empty() { otherwise } else { text }
 }
 
-/// Of the containers that stay.
+/// Of containers and sidecars.
 fn ports(pod: &Tree) -> impl Iterator<Item = Port<'_>> {
     let staying = pod.list("spec.initContainers").iter().filter(|init| init.str("restartPolicy") == "Always");
     let all = pod.list("spec.containers").iter().chain(staying).flat_map(|container| container.list("ports"));
@@ -155,7 +155,7 @@ fn ports(pod: &Tree) -> impl Iterator<Item = Port<'_>> {
     all.filter_map(port)
 }
 
-/// Sizes of images that count: smaller ones are fetched in no time, larger ones all take long.
+/// Sizes of images that count: smaller ones are ignored, larger ones are capped.
 const MIN_IMAGE: i64 = 23 * 1024 * 1024;
 const MAX_IMAGE: i64 = 1000 * 1024 * 1024;
 
@@ -175,13 +175,13 @@ fn images(pod: &Tree) -> impl Iterator<Item = &str> {
     containers.map(|container| container.str("image")).chain(volumes.map(|volume| volume.str("image.reference")))
 }
 
-/// A name without a tag means the latest.
+/// A name without a tag gets `:latest`.
 fn with_tag(image: &str) -> String {
     let is_tagged = image.rfind(':') > image.rfind('/');
     if is_tagged { image.to_string() } else { format!("{image}:latest") }
 }
 
-/// The more nodes have the image, the less it draws pods to one of them.
+/// The score is weighted by the fraction of nodes that have the image.
 fn image_score(case: &Case<'_>, node: &Tree, image: &str) -> i64 {
     let Some(size) = size_on(node, image) else { return 0 };
     let spread = case.world.nodes.iter().filter(|node| size_on(node, image).is_some()).count();

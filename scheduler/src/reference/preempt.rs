@@ -1,4 +1,4 @@
-//! What a preemption must hold to, whichever victims it chose.
+//! Invariants of a preemption.
 
 use api::Tree;
 
@@ -20,8 +20,8 @@ pub fn wrongly_evicted(world: &World, pod: &Tree, victims: &[String]) -> Vec<Str
     victims.iter().filter(important).cloned().collect()
 }
 
-/// Victims that could have stayed: the pod fits the node without the others too. A pod that does not fit
-/// even with all of them gone needs none.
+/// Victims that could have stayed: the pod also fits without evicting them. A pod that does not fit even without all
+/// of them needs none.
 pub fn needless(world: &World, settings: &Settings, pod: &Tree, node: &str, victims: &[String]) -> Vec<String> {
     let fits_without = |gone: &[String]| {
         let mut world = world.clone();

@@ -1,4 +1,4 @@
-//! What pods ask for and nodes have. CPU counts in thousandths, everything else in whole units.
+//! Requests of pods and allocatable resources of nodes. CPU in thousandths, everything else in whole units.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::{Case, quantity};
 
 pub type Amounts = BTreeMap<String, i64>;
 
-/// What a container is taken to use where it does not say, when nodes are scored.
+/// Assumed requests of containers without requests, for scoring.
 const DEFAULTS: [(&str, i64); 2] = [("cpu", 100), ("memory", 200 * 1024 * 1024)];
 
 pub fn allocatable(node: &Tree) -> Amounts {
@@ -20,8 +20,8 @@ pub fn requests(pod: &Tree) -> Amounts {
     total(pod, &[])
 }
 
-/// With a little for every container that asks for no CPU or memory. A pod that asks as a whole gets it only
-/// for what nobody in it asks for.
+/// Requests with defaults for containers without CPU or memory. With pod-level requests only for what no container
+/// requests.
 pub fn requests_nonzero(pod: &Tree) -> Amounts {
     let (whole, said) = (pod.map("spec.resources.requests"), requests(pod));
     let counts = |name: &str| whole.is_empty() || said.get(name).is_none_or(|amount| *amount == 0);
@@ -29,7 +29,7 @@ pub fn requests_nonzero(pod: &Tree) -> Amounts {
     total(pod, &defaults)
 }
 
-/// What the pods on a node ask for together.
+/// The requests of all pods on a node.
 pub fn used(case: &Case<'_>, node: &Tree) -> Amounts {
     sum(case, node, requests)
 }
@@ -67,8 +67,7 @@ fn raise(all: &mut Amounts, other: &Amounts) {
     }
 }
 
-/// Containers run together, and so do the init containers that stay; the others run one after another
-/// beside those that stay and have started.
+/// Containers and sidecars run together; init containers run one after another beside the sidecars that have started.
 fn total(pod: &Tree, defaults: &[(&str, i64)]) -> Amounts {
     let mut all = Amounts::new();
     for container in pod.list("spec.containers") {
@@ -92,12 +91,12 @@ fn total(pod: &Tree, defaults: &[(&str, i64)]) -> Amounts {
     all
 }
 
-/// What a pod as a whole may ask for.
+/// Resources that pod-level requests may have.
 fn is_of_pod(resource: &str) -> bool {
     matches!(resource, "cpu" | "memory") || resource.starts_with("hugepages-")
 }
 
-/// A running container holds what it was given until a change of its size has happened.
+/// A running container uses its actual resources until a resize is complete.
 fn of_container(pod: &Tree, container: &Tree, statuses: &str, defaults: &[(&str, i64)]) -> Amounts {
     let wanted = amounts(container.map("resources.requests"));
     let path = format!("status.{statuses}");

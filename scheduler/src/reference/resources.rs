@@ -47,7 +47,7 @@ fn is_ignored(case: &Case<'_>, name: &str) -> bool {
     group.is_some() && (of_group || case.settings.ignored_resources.iter().any(|ignored| ignored == name))
 }
 
-/// What a node would have given of a resource with the pod on it, and what it can give.
+/// The allocation of a resource before and with the pod, and the capacity.
 struct Load {
     before: i64,
     after: i64,
@@ -68,7 +68,7 @@ pub fn score_fit(case: &Case<'_>, nodes: &[&Tree]) -> Option<Vec<i64>> {
     Some(nodes.iter().map(score).collect())
 }
 
-/// A resource that the node does not have does not count, nor does a special one that the pod does not want.
+/// Resources that the node does not have do not count, nor special ones that the pod does not request.
 fn loads(resources: &[(String, i64)], wanted: &Amounts, used: &Amounts, room: &Amounts) -> Vec<Load> {
     let counts = |name: &str| amount(room, name) != 0 && (FIRST.contains(&name) || amount(wanted, name) != 0);
     let resources = resources.iter().filter(|(name, _)| counts(name));
@@ -89,7 +89,7 @@ fn weighted(loads: &[Load], score: impl Fn(&Load) -> i64) -> i64 {
     if weights == 0 { 0 } else { sum / weights }
 }
 
-/// Resources without a score do not weigh.
+/// Resources without a score do not count.
 fn by_shape(loads: &[Load], shape: &[(i64, i64)]) -> i64 {
     let percent = |load: &Load| if load.after > load.room { 100 } else { load.after * 100 / load.room };
     let scores = loads.iter().map(|load| (on_line(shape, percent(load)), load.weight));
@@ -112,7 +112,7 @@ fn on_line(shape: &[(i64, i64)], percent: i64) -> i64 {
     scaled(y0) + (scaled(y1) - scaled(y0)) * (percent - x0) / (x1 - x0)
 }
 
-/// Better than the middle where the pod makes the node's use more even, worse where less.
+/// Above the middle if the pod makes the allocation more even, below it if less.
 pub fn score_balance(case: &Case<'_>, nodes: &[&Tree]) -> Option<Vec<i64>> {
     let wanted = requests(case.pod);
     let resources: Vec<(String, i64)> = case.settings.balanced_resources.iter().map(|name| (name.clone(), 1)).collect();

@@ -25,7 +25,7 @@ impl Constraint<'_> {
         self.selectors.iter().all(|selector| selector.matches_map(pod.map("metadata.labels")))
     }
 
-    /// Whether the node's pods and its domain count.
+    /// Whether the node and its pods count.
     fn includes(&self, pod: &Tree, node: &Tree) -> bool {
         (!self.honors_affinity || matches_required(pod, node)) && (!self.honors_taints || tolerates(pod, node))
     }
@@ -81,7 +81,7 @@ pub fn score(case: &Case<'_>, nodes: &[&Tree]) -> Option<Vec<i64>> {
     if constraints.is_empty() {
         return None;
     }
-    // The system's constraints still spread over hosts where there are no zones.
+    // System default constraints also spread over hosts if there are no zones.
     let needs_all = !own_constraints(case).is_empty() || case.settings.default_constraints.is_some();
     let scored: Vec<bool> = nodes.iter().map(|node| !needs_all || has_keys(node, &constraints)).collect();
     let mut raw = vec![0.0; nodes.len()];
@@ -117,7 +117,7 @@ fn soft_counts<'a>(
     counts
 }
 
-/// A topology of few domains counts more by pod, so that a large one does not water it down.
+/// Topologies with few domains weigh more per pod, so that a large one does not dominate.
 fn weight(constraint: &Constraint<'_>, nodes: &[&Tree], scored: &[bool]) -> f64 {
     let nodes = nodes.iter().zip(scored).filter(|(_, scored)| **scored).map(|(node, _)| node);
     let size = match constraint.key {
@@ -127,7 +127,7 @@ fn weight(constraint: &Constraint<'_>, nodes: &[&Tree], scored: &[bool]) -> f64 
     ((size + 2) as f64).ln()
 }
 
-/// Few pods are good; a node that is not scored gets nothing.
+/// Fewer pods score higher; nodes that are not scored get zero.
 fn turn(scores: Vec<Option<i64>>) -> Vec<i64> {
     let least = scores.iter().flatten().min().copied().unwrap_or(0);
     let most = scores.iter().flatten().max().copied().unwrap_or(0);
@@ -185,7 +185,7 @@ fn default_constraints(case: &Case<'_>) -> Vec<Tree> {
     case.settings.default_constraints.clone().unwrap_or_else(systems)
 }
 
-/// What selects the pod together with its like: its services and its owner. None where nothing does.
+/// The selectors of the pod's services and owner. None if there are none.
 fn default_selectors(case: &Case<'_>) -> Option<Vec<Selector>> {
     let labels = case.pod.map("metadata.labels");
     let is_beside = |object: &&Tree| object.str("metadata.namespace") == case.pod.str("metadata.namespace");

@@ -1,4 +1,4 @@
-//! Tables of what the plugins mean, with objects in YAML's short form.
+//! Tables of plugin results, with objects in YAML's flow style.
 
 use api::Tree;
 
@@ -27,7 +27,7 @@ fn world(text: &str) -> World {
     }
 }
 
-/// What a plugin says of each node: the reasons, with `!` before those that no eviction helps.
+/// The reasons of a plugin for each node, with `!` before unresolvable ones.
 fn says(plugin: &str, text: &str, pod: &str) -> Vec<String> {
     let (world, pod, settings) = (world(text), yaml(pod), Settings::default());
     let case = Case { world: &world, settings: &settings, pod: &pod };
@@ -48,7 +48,7 @@ fn scores(plugin: &str, settings: &Settings, text: &str, pod: &str) -> Option<Ve
 }
 
 #[test]
-fn a_pod_asks_for_what_its_containers_need_at_once() {
+fn sums_pod_requests() {
     let cases = [
         (
             "{spec: {containers: [{resources: {requests: {cpu: 1, memory: 1Gi}}}, {resources: {requests: {cpu: 500m}}}]}}",
@@ -67,7 +67,7 @@ fn a_pod_asks_for_what_its_containers_need_at_once() {
             "{spec: {resources: {requests: {cpu: 5}}, containers: [{resources: {requests: {cpu: 1, example.com/gpu: 2}}}]}}",
             "cpu=5000 example.com/gpu=2",
         ),
-        // While it is being shrunk it holds what it has.
+        // While it is scaled down it keeps its actual resources.
         (
             "{spec: {containers: [{name: a, resources: {requests: {cpu: 1}}}]}, status: {containerStatuses: [{name: a, resources: {}, allocatedResources: {cpu: 3}}]}}",
             "cpu=3000",
@@ -80,7 +80,7 @@ fn a_pod_asks_for_what_its_containers_need_at_once() {
 }
 
 #[test]
-fn nodes_are_judged_by_themselves() {
+fn filters_by_node_properties() {
     let named = "{nodes: [{metadata: {name: a, labels: {disk: ssd, cores: '8'}}}, {metadata: {name: b}}]}";
     let tainted = "{nodes: [{spec: {taints: [{key: k, value: v, effect: NoSchedule}]}}, {spec: {unschedulable: true}}, {spec: {taints: [{key: k, value: v, effect: PreferNoSchedule}]}}]}";
     let (taint, far) = ("!node(s) had untolerated taint(s)", "!node(s) didn't match Pod's node affinity/selector");
@@ -142,7 +142,7 @@ fn nodes_are_judged_by_themselves() {
 }
 
 #[test]
-fn ports_clash_by_address_protocol_and_number() {
+fn host_ports_conflict() {
     let nodes = "{nodes: [{metadata: {name: a}}], pods: [{spec: {nodeName: a, containers: [{ports: [{hostPort: 80, hostIP: 10.0.0.1}]}]}}]}";
     let busy = "node(s) didn't have free ports for the requested pod ports";
     let cases = [
@@ -164,7 +164,7 @@ const TWO_SIZES: &str = "{nodes: [{metadata: {name: a}, status: {allocatable: {c
     {spec: {nodeName: b, containers: [{}]}}, {spec: {nodeName: b, containers: [{}]}, status: {phase: Succeeded}}]}";
 
 #[test]
-fn a_node_must_have_room() {
+fn filters_by_resources() {
     let cases = [
         ("{cpu: 2}", ["", "Too many pods"]),
         ("{cpu: 3}", ["Insufficient cpu", "!Too many pods;Insufficient cpu"]),
@@ -181,10 +181,10 @@ fn a_node_must_have_room() {
 }
 
 #[test]
-fn the_strategy_says_whether_full_nodes_are_good() {
+fn strategies_score_full_nodes() {
     let pod = "{spec: {containers: [{resources: {requests: {cpu: 1, memory: 2Gi}}}]}}";
     let with = |strategy| Settings { strategy, ..Settings::default() };
-    // a has 3 of 4 cores and 6 of 8 GiB in use then; b 1.1 of 2 and 2.2 of 8.
+    // Then a has 3 of 4 cores and 6 of 8 GiB in use; b 1.1 of 2 and 2.2 of 8.
     let cases = [
         (Strategy::LeastAllocated, vec![25, 58]),
         (Strategy::MostAllocated, vec![75, 41]),
@@ -201,14 +201,14 @@ fn the_strategy_says_whether_full_nodes_are_good() {
 }
 
 #[test]
-fn nodes_are_scored_by_taints_labels_and_images() {
+fn scores_taints_labels_and_images() {
     let settings = Settings::default();
     let nodes = "{nodes: [{spec: {taints: [{key: k, effect: PreferNoSchedule}]}, metadata: {labels: {z: a}}, status: {images: [{names: ['big:latest'], sizeBytes: 1048576000}]}}, {metadata: {labels: {z: b}}}]}";
     assert_eq!(scores("TaintToleration", &settings, nodes, "{}"), Some(vec![0, 100]));
     let preferred = "{spec: {affinity: {nodeAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 4, preference: {matchExpressions: [{key: z, operator: In, values: [a]}]}}, {weight: 2, preference: {matchExpressions: [{key: z, operator: Exists}]}}]}}}}";
     assert_eq!(scores("NodeAffinity", &settings, nodes, preferred), Some(vec![100, 33]));
     assert_eq!(scores("NodeAffinity", &settings, nodes, "{}"), None);
-    // Half the nodes have it, so half its size counts: 477 of 977 MiB above the least.
+    // Half the nodes have it, so half its size counts: 477 of 977 MiB above the minimum.
     assert_eq!(scores("ImageLocality", &settings, nodes, "{spec: {containers: [{image: big}]}}"), Some(vec![48, 0]));
 }
 
@@ -261,7 +261,7 @@ fn pods_spread_over_domains() {
 }
 
 #[test]
-fn excluded_nodes_are_no_domain() {
+fn excluded_nodes_have_no_domain() {
     let constraint = |policy: &str| {
         format!(
             "{{metadata: {{namespace: ns, labels: {{app: web}}}}, spec: {{nodeSelector: {{zone: a}}, topologySpreadConstraints: [{{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule, nodeAffinityPolicy: {policy}, labelSelector: {{matchLabels: {{app: web}}}}}}]}}}}"
@@ -276,7 +276,7 @@ fn soft_spreading_prefers_empty_domains() {
     let settings = Settings::default();
     let pod = "{metadata: {namespace: ns, labels: {app: web}}, spec: {topologySpreadConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway, labelSelector: {matchLabels: {app: web}}}]}}";
     assert_eq!(scores("PodTopologySpread", &settings, ZONES, pod), Some(vec![0, 0, 100, 0]));
-    // Nothing selects it, so the system's constraints have nothing to count by.
+    // No selector matches the pod, so the system defaults have nothing to count.
     let plain = "{metadata: {namespace: ns, labels: {app: web}}}";
     assert_eq!(scores("PodTopologySpread", &settings, ZONES, plain), None);
     let service = ZONES
@@ -286,7 +286,7 @@ fn soft_spreading_prefers_empty_domains() {
 }
 
 #[test]
-fn pods_want_or_avoid_others() {
+fn affinity_and_anti_affinity() {
     let (alone, near, unwanted) = (
         "!node(s) didn't match pod affinity rules",
         "node(s) didn't match pod anti-affinity rules",
@@ -311,7 +311,7 @@ fn pods_want_or_avoid_others() {
             format!("podAntiAffinity: {{{}}}", term(&format!("namespaceSelector: {{}}, {web}"))),
             [near, near, near, ""],
         ),
-        // The first of its kind may go anywhere that has the key.
+        // The first of its group may run anywhere with the key.
         ("db", format!("podAffinity: {{{}}}", term("labelSelector: {matchLabels: {app: db}}")), ["", "", "", alone]),
         ("shy", "podAffinity: {}".to_string(), ["", "", unwanted, ""]),
     ];
@@ -323,7 +323,7 @@ fn pods_want_or_avoid_others() {
 }
 
 #[test]
-fn wishes_are_weighed_by_domain() {
+fn preferred_terms_are_scored_by_domain() {
     let settings = Settings::default();
     let pod = |kind: &str| {
         format!(
@@ -349,7 +349,7 @@ const DISKS: &str = "{nodes: [{metadata: {name: a, labels: {topology.kubernetes.
   pods: [{metadata: {name: user}, spec: {nodeName: a, volumes: [{persistentVolumeClaim: {claimName: once}}, {awsElasticBlockStore: {volumeID: e}}, {gcePersistentDisk: {pdName: g, readOnly: true}}]}}]}";
 
 #[test]
-fn volumes_bind_pods_to_nodes() {
+fn volumes_restrict_nodes() {
     let claim = |name: &str| format!("{{persistentVolumeClaim: {{claimName: {name}}}}}");
     let (far, none) = (
         "!node(s) didn't match PersistentVolume's node affinity",
@@ -387,7 +387,7 @@ fn volumes_bind_pods_to_nodes() {
 }
 
 #[test]
-fn a_preemption_spares_the_important_and_the_harmless() {
+fn preemption_spares_important_and_needless_victims() {
     let text = "{nodes: [{metadata: {name: a}, status: {allocatable: {cpu: 3, pods: 9}}}], pods: [
       {metadata: {name: low, namespace: ns}, spec: {nodeName: a, containers: [{resources: {requests: {cpu: 1}}}]}},
       {metadata: {name: mid, namespace: ns}, spec: {nodeName: a, priority: 5, containers: [{resources: {requests: {cpu: 1}}}]}},

@@ -6,7 +6,7 @@ use api::Tree;
 
 use super::{Case, Verdict, by_name, label};
 
-/// The name of the claim behind a volume, and whether it was made for the volume alone.
+/// The claim name of a volume, and whether it is ephemeral.
 pub fn claim_name(pod: &Tree, volume: &Tree) -> Option<(String, bool)> {
     match (volume.has("persistentVolumeClaim"), volume.has("ephemeral")) {
         (true, _) => Some((volume.str("persistentVolumeClaim.claimName").to_string(), false)),
@@ -19,7 +19,7 @@ pub fn not_found(resource: &str, name: &str) -> String {
     format!("{resource} \"{name}\" not found")
 }
 
-/// The class by name; the annotation is older than the field and wins.
+/// The class name; the beta annotation takes precedence over the field.
 pub fn class_name(claim: &Tree) -> &str {
     match claim.map("metadata.annotations").get("volume.beta.kubernetes.io/storage-class").and_then(Tree::as_str) {
         Some(name) => name,
@@ -60,7 +60,7 @@ fn is_claim_used(case: &Case<'_>, names: &BTreeSet<&str>) -> bool {
     nodes.filter(|pod| pod.str("metadata.namespace") == namespace).any(uses)
 }
 
-/// The same disk, and not only read by both.
+/// The same disk, unless both use it read-only.
 fn conflict(a: &Tree, b: &Tree) -> bool {
     let same = |path: &str| a.has(head(path)) && b.has(head(path)) && a.str(path) == b.str(path);
     let written = |kind: &str| !(a.at(kind).bool("readOnly") && b.at(kind).bool("readOnly"));
@@ -102,7 +102,7 @@ pub fn limits(case: &Case<'_>, node: &Tree) -> Verdict {
     Verdict::when(!limits.iter().any(full), || Verdict::unschedulable("node(s) exceed max volume count"))
 }
 
-/// Driver and handle of what the pod needs attached. A volume that is yet to be made counts by its claim.
+/// Driver and handle of the pod's volumes. A volume to be provisioned is identified by its claim.
 fn disks(case: &Case<'_>, pod: &Tree) -> BTreeSet<(String, String)> {
     let namespace = pod.str("metadata.namespace");
     let names = pod.list("spec.volumes").iter().filter_map(|volume| claim_name(pod, volume));
@@ -143,7 +143,7 @@ pub fn zone(case: &Case<'_>, node: &Tree) -> Verdict {
         Ok(volumes) => volumes,
         Err(reason) => return Verdict::unresolvable(reason),
     };
-    // A cluster of one zone need not say so.
+    // A cluster with one zone need not label its nodes.
     if ZONE.iter().all(|(key, _)| label(node, key).is_none()) {
         return Verdict::Fits;
     }

@@ -1,5 +1,5 @@
-//! The scheduler at work: informers feed the core, one task decides, and what is decided is carried out beside
-//! it: bindings, conditions, events, and the end of those who make room.
+//! Runs the scheduler: informers feed the core, one task makes decisions, and others execute them concurrently:
+//! bindings, status updates, events, and preemptions.
 
 mod bind;
 mod preempt;
@@ -20,62 +20,60 @@ use tokio::time::Instant;
 
 use crate::changes::Changes;
 use crate::config::{Configuration, ExtenderConfig};
-use crate::core::{About, Asking, Core, Placing, Step, Waits};
-use crate::extender::{Extenders, Wire};
-use crate::framework::Hands;
+use crate::core::{Core, ExtenderCall, ExtenderQuery, Placement, Step, Unschedulable};
+use crate::extender::{ExtenderTransport, Extenders};
+use crate::framework::{Handle, Profile, Rejected, WaitingPods};
 use crate::metrics::{Attempt, Gauges, Metrics};
 use crate::model::Pod;
-use crate::permit::{Rejected, WaitingPods};
 use crate::pod_resources;
-use crate::profile::Profile;
 use crate::why;
 
 const PODS: Resource = Resource::core("pods");
 const NODES: Resource = Resource::core("nodes");
 const NAMESPACES: Resource = Resource::core("namespaces");
-/// Pods that are over take no place.
+/// Finished pods are not watched.
 const LIVING_PODS: Selection =
     Selection { resource: PODS, query: "fieldSelector=status.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed" };
 
-/// So many bindings and the like are under way at once: they share the waits for the disk. Priority and fairness has 98
-/// seats for a scheduler by default, which its events need too: more would wait in a queue, or be refused.
+/// The maximum number of concurrent bindings and preemptions, which share disk syncs. Priority and fairness has 98
+/// seats for a scheduler by default, which its events need too: more would be queued or rejected.
 const MOST_UNDER_WAY: usize = 64;
 
-/// As many decisions are made before other tasks get their turn: their bindings then share a commit.
+/// The number of decisions before other tasks run: their bindings then share a commit.
 const DECISIONS_PER_TURN: usize = 16;
 
-/// So long what is under way has to finish when the scheduler ends.
+/// How long running work may take to finish at shutdown.
 const LONGEST_END: Duration = Duration::from_secs(5);
 
-/// What a scheduler is given.
+/// What a scheduler needs from its process.
 pub struct Environment {
     pub client: Client,
     pub configuration: Configuration,
-    /// Carries questions to extenders, where the configuration has some.
-    pub wire: Option<Arc<dyn Wire>>,
+    /// Calls extenders, if the configuration has some.
+    pub extender_transport: Option<Arc<dyn ExtenderTransport>>,
     pub clock: Arc<dyn Clock>,
-    /// By which events tell schedulers of one name apart.
+    /// Distinguishes schedulers of the same name in events.
     pub host: String,
     pub metrics: Metrics,
-    /// What events and queues of the client are counted in.
+    /// The metrics of the client's events and queues.
     pub client_metrics: client::Metrics,
-    /// Where all that is left to chance starts from.
+    /// The seed of all randomness.
     pub seed: u64,
 }
 
-/// What all of it shares.
+/// State shared by all tasks.
 pub(crate) struct Shared {
     core: Mutex<Core>,
-    /// Something may be to do.
+    /// There may be something to do.
     moved: Notify,
     is_closed: AtomicBool,
-    /// Whether all that is watched has been seen once.
+    /// Whether all informers have synced.
     is_synced: AtomicBool,
-    /// Nothing is decided before this is true.
+    /// No decision is made before this is true.
     leads: watch::Sender<bool>,
-    hands: Hands,
+    handle: Handle,
     pods: Arc<Store>,
-    /// Changes of pods, by their keys.
+    /// Changes of pods, by key.
     pod_changes: Arc<Changes>,
     nodes: Arc<Store>,
     extenders: Option<Arc<Extenders>>,
@@ -85,7 +83,7 @@ pub(crate) struct Shared {
     metrics: Metrics,
 }
 
-/// A scheduler at work.
+/// Handle of a running scheduler.
 pub struct Running {
     shared: Arc<Shared>,
     informers: Arc<Informers>,
@@ -100,21 +98,20 @@ pub fn start(environment: Environment) -> Result<Running, String> {
     Ok(running)
 }
 
-/// Starts one that follows all that happens, and decides nothing before it [leads](Running::lead).
+/// Starts a scheduler that runs its informers but makes no decisions before it [leads](Running::lead).
 pub fn stand_by(environment: Environment) -> Result<Running, String> {
     let random = Arc::new(Random::seeded(environment.seed));
     let informers = Arc::new(Informers::new(environment.client.clone(), random.clone()));
     let objects = Arc::new(watched::Stores::new(&informers));
     let configuration = environment.configuration;
-    let extenders = extenders(configuration.extenders, environment.wire)?;
+    let extenders = extenders(configuration.extenders, environment.extender_transport)?;
     let extended = |profile: Profile| match &extenders {
         Some(extenders) => profile.with_plugin(extenders.clone(), 1),
         None => profile,
     };
     let profiles: Vec<Arc<Profile>> = configuration.profiles.into_iter().map(extended).map(Arc::new).collect();
     let core = Core::new(profiles.clone(), objects.clone(), random, environment.metrics.clone());
-    let mut core =
-        core.ok_or("profiles: one for each scheduler's name is needed, with a plugin that sorts the queue")?;
+    let mut core = core.ok_or("profiles: each scheduler name needs one profile with a queue sort plugin")?;
     core.queue.set_back_off(configuration.initial_backoff, configuration.max_backoff);
     core.extenders = extenders.clone();
     let events = Events::start(environment.clock.clone(), environment.client_metrics.clone());
@@ -131,7 +128,7 @@ pub fn stand_by(environment: Environment) -> Result<Running, String> {
         is_synced: AtomicBool::new(false),
         leads: watch::Sender::new(false),
         recorders: profiles.iter().map(recorder).collect(),
-        hands: Hands { client: environment.client, clock: environment.clock, objects, changes: Arc::default() },
+        handle: Handle { client: environment.client, clock: environment.clock, objects, changes: Arc::default() },
         pod_changes: Arc::default(),
         pods: pods.store().clone(),
         nodes: informers.informer(Selection::all(NODES)).store().clone(),
@@ -152,7 +149,7 @@ impl Running {
         self.shared.leads.send_replace(true);
     }
 
-    /// Lets what is under way finish.
+    /// Stops, letting running work finish.
     pub async fn stop(self) {
         self.shared.is_closed.store(true, Ordering::Release);
         self.shared.leads.send_replace(true);
@@ -165,9 +162,9 @@ impl Running {
         self.informers.stop();
     }
 
-    /// Ends it where it is, as if the process were killed.
+    /// Aborts it, as if the process were killed.
     pub fn abort(&self) {
-        // With the task that decides end all that it has started.
+        // Aborting the deciding task also aborts all tasks it has spawned.
         self.decides.abort();
         self.writers.iter().for_each(JoinHandle::abort);
         self.informers.stop();
@@ -177,18 +174,17 @@ impl Running {
         !self.decides.is_finished()
     }
 
-    /// Whether it knows all that there is.
+    /// Whether all informers have synced.
     pub fn is_synced(&self) -> bool {
         self.shared.is_synced.load(Ordering::Acquire)
     }
 
-    /// Those that have a node and wait for leave.
+    /// Assumed pods that wait for permission.
     pub fn waiting_pods(&self) -> Arc<WaitingPods> {
         self.shared.waiting.clone()
     }
 
-    /// For those who ask while it runs, and do not keep it.
-    /// Says at any time whether it decides still.
+    /// Returns a function that reports whether the deciding task is alive, without keeping the scheduler alive.
     pub fn watch_health(&self) -> impl Fn() -> bool + Send + Sync + 'static {
         let decides = self.decides.abort_handle();
         move || !decides.is_finished()
@@ -202,36 +198,36 @@ impl Running {
         self.shared.render_metrics()
     }
 
-    /// What each pod asks for and may use, as metrics.
+    /// The requests and limits of each pod, as metrics.
     pub fn pod_resources(&self) -> String {
         let pods = self.shared.pods.all();
         pod_resources::text(pods.iter().map(|pod| &**pod))
     }
 }
 
-/// Tells why pods wait, and where others would go.
+/// Explains why pods are unschedulable, and simulates others.
 #[derive(Clone)]
 pub struct Explainer(Weak<Shared>);
 
 impl Explainer {
-    /// Whether pods that name this scheduler are placed by it.
+    /// Whether this scheduler has a profile of the name.
     pub fn is_for(&self, scheduler_name: &str) -> bool {
         self.0.upgrade().is_some_and(|shared| shared.core().decider(scheduler_name).is_some())
     }
 
-    /// Every node's verdict. None for a pod that does not wait, or that was not tried yet.
+    /// The result of every node. None if the pod is not unschedulable or was not attempted yet.
     pub fn why(&self, namespace: &str, name: &str) -> Option<Tree> {
         self.0.upgrade()?.core().records.get(&client::key(namespace, name))
     }
 
-    /// What it counts; nothing once it has ended.
+    /// The encoded metrics; empty once it has stopped.
     pub fn metrics(&self) -> String {
         self.0.upgrade().map(|shared| shared.render_metrics()).unwrap_or_default()
     }
 
-    /// Where a pod of this manifest would go now; nothing is bound.
+    /// Where a pod with this manifest would be scheduled; nothing is bound.
     pub fn what_if(&self, manifest: &Tree) -> Result<Tree, String> {
-        let shared = self.0.upgrade().ok_or("the scheduler has ended")?;
+        let shared = self.0.upgrade().ok_or("the scheduler has stopped")?;
         shared.core().what_if(manifest)
     }
 }
@@ -256,57 +252,57 @@ impl Shared {
         self.metrics.render(&gauges)
     }
 
-    /// Takes a change into the core and wakes whoever decides.
+    /// Applies a change to the core and wakes the deciding task.
     fn take(&self, change: &Change, how: impl FnOnce(&mut Core, &Change, Instant)) {
         how(&mut self.core(), change, Instant::now());
         self.moved.notify_one();
     }
 
     async fn decide_all(self: Arc<Shared>, informers: Arc<Informers>) {
-        // What is missing would be taken for room.
+        // Without all pods, nodes would look emptier than they are.
         informers.synced().await;
         self.is_synced.store(true, Ordering::Release);
         let _ = self.leads.subscribe().wait_for(|leads| *leads).await;
-        // Those that wait for leave or for volumes take no place of those that are under way: others need not wait.
+        // Pods that wait for permission or volumes do not count towards the limit of concurrent bindings.
         let (mut under_way, mut waiting) = (JoinSet::new(), JoinSet::new());
         while !self.is_closed.load(Ordering::Acquire) {
             if under_way.len() >= MOST_UNDER_WAY {
-                // Room for a whole turn, not for one decision.
+                // Capacity for a whole turn, not for one decision.
                 while under_way.len() > MOST_UNDER_WAY - DECISIONS_PER_TURN && under_way.join_next().await.is_some() {}
             }
             while under_way.try_join_next().is_some() || waiting.try_join_next().is_some() {}
             let moved = self.moved.notified();
             for _ in 0..DECISIONS_PER_TURN.min(MOST_UNDER_WAY.saturating_sub(under_way.len())) {
                 let mut step = self.step();
-                while let Some(Step::Ask(asking)) = step {
-                    step = self.ask(asking).await;
+                while let Some(Step::CallExtenders(asking)) = step {
+                    step = self.call_extenders(asking).await;
                 }
                 match step {
                     Some(Step::Idle(until)) => {
                         wait(moved, until).await;
                         break;
                     }
-                    Some(Step::Bind(placing)) => self.spawn_binding(placing, &mut under_way, &mut waiting),
-                    Some(Step::Wait(waits)) => self.clone().told(*waits, &mut under_way),
-                    Some(Step::Ask(_)) | None => {}
+                    Some(Step::Bind(placement)) => self.spawn_binding(placement, &mut under_way, &mut waiting),
+                    Some(Step::Wait(waits)) => self.clone().report_unschedulable(*waits, &mut under_way),
+                    Some(Step::CallExtenders(_)) | None => {}
                 }
             }
             tokio::task::yield_now().await;
         }
-        // What waits for others, as for a volume, is not waited for; it ends with the set.
+        // Pods that wait for other components, such as for a volume, are aborted with the set.
         let drained = async { while under_way.join_next().await.is_some() {} };
         let _ = tokio::time::timeout(LONGEST_END, drained).await;
     }
 
-    fn spawn_binding(self: &Arc<Shared>, placing: Placing, under_way: &mut JoinSet<()>, waiting: &mut JoinSet<()>) {
-        match self.waiting.get(&placing.pod.uid) {
-            Some(one) => waiting.spawn(bind::bind_when_allowed(self.clone(), one, placing)),
-            None if bind::waits(self, &placing) => waiting.spawn(bind::bind(self.clone(), placing)),
-            None => under_way.spawn(bind::bind(self.clone(), placing)),
+    fn spawn_binding(self: &Arc<Shared>, placement: Placement, under_way: &mut JoinSet<()>, waiting: &mut JoinSet<()>) {
+        match self.waiting.get(&placement.pod.uid) {
+            Some(one) => waiting.spawn(bind::bind_when_allowed(self.clone(), one, placement)),
+            None if bind::waits(self, &placement) => waiting.spawn(bind::bind(self.clone(), placement)),
+            None => under_way.spawn(bind::bind(self.clone(), placement)),
         };
     }
 
-    /// None where a panic ended it: the pod is tried again after a pause, others go on.
+    /// None after a panic: the pod is retried with backoff, others continue.
     fn step(&self) -> Option<Step> {
         let began = Instant::now();
         let mut core = self.core();
@@ -314,91 +310,94 @@ impl Shared {
         let step = step.inspect_err(|_| core.recover(began)).ok();
         drop(core);
         if step.is_none() {
-            tracing::error!("a panic ended the decision about a pod; it is tried again");
+            tracing::error!("scheduling cycle panicked, requeueing pod");
         }
         if matches!(step, Some(Step::Bind(_) | Step::Wait(_))) {
-            self.metrics.looked(began.elapsed());
+            self.metrics.algorithm_done(began.elapsed());
         }
         step
     }
 
-    /// Asks extenders, and decides with their answer. None where one that is needed has none: the pod is tried
-    /// again after a pause.
-    async fn ask(&self, asking: Asking) -> Option<Step> {
+    /// Calls the extenders and decides with their responses. None if a required one fails: the pod is retried with
+    /// backoff.
+    async fn call_extenders(&self, asking: ExtenderCall) -> Option<Step> {
         let pod = asking.waiting.pod.clone();
         let extenders = self.extenders.clone()?;
         let object = |pod: &Pod| self.pods.get(&pod.key).map(|object| Tree::clone(&object)).unwrap_or_default();
         let answer = match &asking.about {
-            About::Nodes(names) => {
+            ExtenderQuery::Nodes(names) => {
                 let node = |name: &Str| Some((name.clone(), self.nodes.get(name)?));
                 let nodes: Vec<_> = names.iter().filter_map(node).collect();
-                extenders.ask(&pod, &object(&pod), &nodes).await
+                extenders.filter_nodes(&pod, &object(&pod), &nodes).await
             }
-            About::Rooms(rooms) => {
-                extenders.ask_rooms(&pod, rooms.clone(), object).await;
+            ExtenderQuery::Candidates(candidates) => {
+                extenders.process_preemption(&pod, candidates.clone(), object).await;
                 Ok(())
             }
         };
-        let Err(why) = answer else { return Some(self.core().answered(asking, Instant::now())) };
+        let Err(why) = answer else { return Some(self.core().resume(asking, Instant::now())) };
         extenders.forget(&pod);
         self.core().queue.retry(&pod.uid, Instant::now());
         self.metrics.attempt(&asking.profile.scheduler_name, Attempt::Error, Duration::ZERO);
-        self.says_failed(&asking.profile, &pod, &why);
-        self.statuses.want(&pod, Some(("SchedulerError", &why)), crate::core::Nominated::Unchanged);
+        self.record_failure(&asking.profile, &pod, &why);
+        self.statuses.request(&pod, Some(("SchedulerError", &why)), crate::core::NominationChange::Unchanged);
         None
     }
 
-    /// A pod found no node: it says so, and where others are to go for it they are asked to.
-    fn told(self: Arc<Shared>, waits: Waits, under_way: &mut JoinSet<()>) {
+    /// Reports an unschedulable pod, and starts the preemption of its victims.
+    fn report_unschedulable(self: Arc<Shared>, waits: Unschedulable, under_way: &mut JoinSet<()>) {
         let profile = &waits.profile.scheduler_name;
         self.metrics.attempt(profile, Attempt::Unschedulable, Duration::ZERO);
-        self.says_failed(&waits.profile, &waits.pod, &waits.message);
-        self.statuses.want(&waits.pod, Some(("Unschedulable", &waits.message)), waits.nominated.clone());
+        self.record_failure(&waits.profile, &waits.pod, &waits.message);
+        self.statuses.request(&waits.pod, Some(("Unschedulable", &waits.message)), waits.nominated.clone());
         for other in &waits.displaced {
-            self.statuses.want(other, None, crate::core::Nominated::Cleared);
+            self.statuses.request(other, None, crate::core::NominationChange::Cleared);
         }
         if !waits.victims.is_empty() {
             self.metrics.preempted(waits.victims.len());
-            under_way.spawn(preempt::make_room(self, waits));
+            under_way.spawn(preempt::preempt(self, waits));
         }
     }
 
-    fn says_failed(&self, profile: &Arc<Profile>, pod: &Pod, why: &str) {
+    fn record_failure(&self, profile: &Arc<Profile>, pod: &Pod, why: &str) {
         let note = Note { reason: "FailedScheduling", action: "Scheduling", related: None, text: why.to_string() };
         self.recorder(profile).note_warning(&reference(pod), note);
     }
 
     fn recorder(&self, profile: &Arc<Profile>) -> &Recorder {
         let own = self.recorders.iter().find(|(known, _)| Arc::ptr_eq(known, profile));
-        // Each profile has one: they were made together.
+        // Each profile has one: they are created together.
         &own.unwrap_or(&self.recorders[0]).1
     }
 
-    /// A pod did not get leave to be bound.
-    fn not_permitted(self: &Arc<Shared>, placing: &Placing, rejected: &Rejected) {
-        let waits = self.core().not_permitted(placing, rejected, Instant::now());
+    /// A pod was rejected by Permit.
+    fn not_permitted(self: &Arc<Shared>, placement: &Placement, rejected: &Rejected) {
+        let waits = self.core().not_permitted(placement, rejected, Instant::now());
         self.moved.notify_one();
         if let Some(waits) = waits {
-            self.clone().told(waits, &mut JoinSet::new());
+            self.clone().report_unschedulable(waits, &mut JoinSet::new());
         }
     }
 
-    /// A binding has failed, or was too late.
-    fn not_bound(&self, placing: &Placing, why: &str) {
-        let pod = &placing.pod;
-        self.core().not_bound(placing, Instant::now());
+    /// A binding has failed or was too late.
+    fn not_bound(&self, placement: &Placement, why: &str) {
+        let pod = &placement.pod;
+        self.core().not_bound(placement, Instant::now());
         self.moved.notify_one();
-        self.metrics.attempt(&placing.profile.scheduler_name, Attempt::Error, placing.decided.elapsed());
-        self.says_failed(&placing.profile, pod, why);
-        self.statuses.want(pod, Some(("SchedulerError", why)), crate::core::Nominated::Unchanged);
+        self.metrics.attempt(&placement.profile.scheduler_name, Attempt::Error, placement.decided.elapsed());
+        self.record_failure(&placement.profile, pod, why);
+        self.statuses.request(pod, Some(("SchedulerError", why)), crate::core::NominationChange::Unchanged);
     }
 }
 
-fn extenders(all: Vec<ExtenderConfig>, wire: Option<Arc<dyn Wire>>) -> Result<Option<Arc<Extenders>>, String> {
+fn extenders(
+    all: Vec<ExtenderConfig>,
+    wire: Option<Arc<dyn ExtenderTransport>>,
+) -> Result<Option<Arc<Extenders>>, String> {
     match (all.is_empty(), wire) {
         (true, _) => Ok(None),
         (false, Some(wire)) => Ok(Some(Arc::new(Extenders::new(all, wire)))),
-        (false, None) => Err("extenders: there is no way to reach them here".to_string()),
+        (false, None) => Err("extenders: not supported by this scheduler".to_string()),
     }
 }
 
@@ -409,7 +408,7 @@ async fn wait(moved: tokio::sync::futures::Notified<'_>, until: Option<Instant>)
     }
 }
 
-/// What an event is about.
+/// The reference for events.
 fn reference(pod: &Pod) -> Tree {
     tree! {
         "apiVersion" => "v1",
@@ -419,7 +418,7 @@ fn reference(pod: &Pod) -> Tree {
 }
 
 impl Core {
-    /// Where a pod of this manifest would go now, or why nowhere.
+    /// Where a pod with this manifest would be scheduled, or why nowhere.
     fn what_if(&mut self, manifest: &Tree) -> Result<Tree, String> {
         let mut pod = Pod::read(manifest);
         if pod.scheduler_name.is_empty() {
@@ -427,11 +426,11 @@ impl Core {
         }
         let (name, pod) = (pod.scheduler_name.clone(), Arc::new(pod));
         let (decider, snapshot, random) =
-            self.decider(&name).ok_or_else(|| format!("spec.schedulerName: no profile is for {name:?}"))?;
+            self.decider(&name).ok_or_else(|| format!("spec.schedulerName: no profile named {name:?}"))?;
         let decided = decider.what_if(snapshot, &pod, random);
         let profile = decider.profile.clone();
-        let told = why::decided(&decided.decision, &profile, snapshot);
-        self.forget_said(&pod);
-        Ok(told)
+        let report_unschedulable = why::decided(&decided.decision, &profile, snapshot);
+        self.forget_responses(&pod);
+        Ok(report_unschedulable)
     }
 }

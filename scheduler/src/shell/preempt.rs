@@ -1,4 +1,4 @@
-//! Asks pods to go so that another fits: each says why it goes before it does.
+//! Preemption: sets the DisruptionTarget condition of each victim and deletes it.
 
 use std::sync::Arc;
 
@@ -7,35 +7,35 @@ use client::{DeleteOptions, Note, Patch, Result};
 use tokio::time::Instant;
 
 use super::{PODS, Shared, reference};
-use crate::core::{Nominated, Waits};
+use crate::core::{NominationChange, Unschedulable};
 use crate::model::Pod;
 
-pub async fn make_room(shared: Arc<Shared>, waits: Waits) {
+pub async fn preempt(shared: Arc<Shared>, waits: Unschedulable) {
     let mut result = Ok(());
     for victim in &waits.victims {
-        result = end(&shared, &waits, victim).await;
+        result = evict(&shared, &waits, victim).await;
         if result.is_err() {
             break;
         }
     }
     let (mut core, uid, now) = (shared.core(), &waits.pod.uid, Instant::now());
     match result {
-        Ok(()) => core.room_is_made(uid, waits.refused_by.clone(), now),
+        Ok(()) => core.preemption_done(uid, waits.refused_by.clone(), now),
         Err(error) => {
-            tracing::warn!(pod = &*waits.pod.key, %error, "no room could be made for it; it is tried again");
-            core.room_is_not_made(uid, now);
-            shared.statuses.want(&waits.pod, None, Nominated::Cleared);
+            tracing::warn!(pod = &*waits.pod.key, %error, "preemption failed, requeueing pod");
+            core.preemption_failed(uid, now);
+            shared.statuses.request(&waits.pod, None, NominationChange::Cleared);
         }
     }
     drop(core);
     shared.moved.notify_one();
 }
 
-/// One that is gone already is no failure.
-async fn end(shared: &Shared, waits: &Waits, victim: &Pod) -> Result<()> {
-    let (client, uid) = (&shared.hands.client, victim.uid.as_str());
+/// A victim that is already deleted is not an error.
+async fn evict(shared: &Shared, waits: &Unschedulable, victim: &Pod) -> Result<()> {
+    let (client, uid) = (&shared.handle.client, victim.uid.as_str());
     let generation = shared.pods.get(&victim.key).and_then(|pod| pod.int("metadata.generation"));
-    let patch = patch(waits, victim, generation.unwrap_or_default(), shared.hands.clock.now().seconds);
+    let patch = patch(waits, victim, generation.unwrap_or_default(), shared.handle.clock.now().seconds);
     let marked = client.patch(PODS, &victim.namespace, &victim.name, "status", Patch::Strategic(&patch)).await;
     if is_gone(&marked) {
         return Ok(());
@@ -55,13 +55,13 @@ async fn end(shared: &Shared, waits: &Waits, victim: &Pod) -> Result<()> {
     Ok(())
 }
 
-/// A conflict does not say so: somebody may only have written at the same time. Where it was another pod of the
-/// same name, the next decision knows.
+/// A conflict does not mean that: another client may have written at the same time. If it was another pod of the same
+/// name, the next decision sees that.
 fn is_gone(result: &Result<Tree>) -> bool {
     result.as_ref().is_err_and(|error| error.is_not_found())
 }
 
-fn patch(waits: &Waits, victim: &Pod, generation: i64, now: i64) -> Tree {
+fn patch(waits: &Unschedulable, victim: &Pod, generation: i64, now: i64) -> Tree {
     let message = format!("{}: preempting to accommodate a higher priority pod", waits.pod.scheduler_name);
     let condition = tree! {
         "type" => "DisruptionTarget",

@@ -1,83 +1,83 @@
-//! What waiting pods say of themselves: the condition PodScheduled and the node that is kept for them. The last
-//! word on a pod is what is written, one write at a time for each.
+//! Writes the PodScheduled condition and the nominated node of unschedulable pods. Only the latest value is written,
+//! one request at a time for each pod.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::{Str, Tree, list, tree};
-use client::{Ended, Key, Patch, Queue, Result, split};
+use client::{Key, Patch, Queue, Result, WorkResult, split};
 use stdx::sync::{Mutex, MutexGuard};
 
 use super::{PODS, Shared};
-use crate::core::Nominated;
+use crate::core::NominationChange;
 use crate::model::Pod;
 
 pub const WRITERS: usize = 8;
 
-/// What is to be said of a pod.
+/// A pending status update.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Wanted {
+struct StatusUpdate {
     uid: Str,
     /// Reason and message.
     condition: Option<(&'static str, String)>,
-    nominated: Nominated,
+    nominated: NominationChange,
 }
 
 pub struct Statuses {
     pub queue: Arc<Queue>,
-    wanted: Mutex<BTreeMap<Key, Wanted>>,
+    update: Mutex<BTreeMap<Key, StatusUpdate>>,
 }
 
 impl Statuses {
     pub fn new(queue: Arc<Queue>) -> Statuses {
-        Statuses { queue, wanted: Mutex::default() }
+        Statuses { queue, update: Mutex::default() }
     }
 
-    /// What is not said now stays as it was last wanted.
-    pub fn want(&self, pod: &Pod, condition: Option<(&'static str, &str)>, nominated: Nominated) {
+    /// Fields that are not set keep their pending value.
+    pub fn request(&self, pod: &Pod, condition: Option<(&'static str, &str)>, nominated: NominationChange) {
         let condition = condition.map(|(reason, message)| (reason, message.to_string()));
-        let wanted = Wanted { uid: pod.uid.clone(), condition, nominated };
+        let update = StatusUpdate { uid: pod.uid.clone(), condition, nominated };
         let mut all = self.all();
-        let before = all.remove(&pod.key).filter(|before| before.uid == wanted.uid);
-        all.insert(pod.key.clone(), merged(before, wanted));
+        let before = all.remove(&pod.key).filter(|before| before.uid == update.uid);
+        all.insert(pod.key.clone(), merged(before, update));
         drop(all);
         self.queue.add(pod.key.clone());
     }
 
-    fn all(&self) -> MutexGuard<'_, BTreeMap<Key, Wanted>> {
-        self.wanted.lock()
+    fn all(&self) -> MutexGuard<'_, BTreeMap<Key, StatusUpdate>> {
+        self.update.lock()
     }
 
-    /// It could not be written: it is wanted still, unless something newer is.
-    fn again(&self, key: &Key, failed: Wanted) {
+    /// The update failed: it is queued again unless there is a newer one.
+    fn requeue(&self, key: &Key, failed: StatusUpdate) {
         let mut all = self.all();
         let newer = all.remove(key);
-        let wanted = match newer {
+        let update = match newer {
             Some(newer) if newer.uid != failed.uid => newer,
             Some(newer) => merged(Some(failed), newer),
             None => failed,
         };
-        all.insert(key.clone(), wanted);
+        all.insert(key.clone(), update);
     }
 }
 
-fn merged(before: Option<Wanted>, now: Wanted) -> Wanted {
+fn merged(before: Option<StatusUpdate>, now: StatusUpdate) -> StatusUpdate {
     let Some(before) = before else { return now };
-    let nominated = if now.nominated == Nominated::Unchanged { before.nominated } else { now.nominated };
-    Wanted { uid: now.uid, condition: now.condition.or(before.condition), nominated }
+    let nominated = if now.nominated == NominationChange::Unchanged { before.nominated } else { now.nominated };
+    StatusUpdate { uid: now.uid, condition: now.condition.or(before.condition), nominated }
 }
 
 pub async fn write_all(shared: Arc<Shared>) {
     while let Some(key) = shared.statuses.queue.next().await {
-        let wanted = shared.statuses.all().remove(&key);
-        let ended = match wanted {
-            None => Ended::Done,
-            Some(wanted) => match write(&shared, &key, &wanted).await {
-                Ok(()) => Ended::Done,
+        let update = shared.statuses.all().remove(&key);
+        let ended = match update {
+            None => WorkResult::Done,
+            Some(update) => match write(&shared, &key, &update).await {
+                Ok(()) => WorkResult::Done,
                 Err(error) => {
-                    tracing::debug!(pod = &*key, %error, "its status is written again");
-                    shared.statuses.again(&key, wanted);
-                    Ended::Failed
+                    tracing::debug!(pod = &*key, %error, "failed to update pod status, retrying");
+                    shared.statuses.requeue(&key, update);
+                    WorkResult::Failed
                 }
             },
         };
@@ -85,22 +85,22 @@ pub async fn write_all(shared: Arc<Shared>) {
     }
 }
 
-async fn write(shared: &Shared, key: &Key, wanted: &Wanted) -> Result<()> {
-    let is_meant = |pod: &Arc<Tree>| pod.str("metadata.uid") == wanted.uid && pod.str("spec.nodeName").is_empty();
+async fn write(shared: &Shared, key: &Key, update: &StatusUpdate) -> Result<()> {
+    let is_meant = |pod: &Arc<Tree>| pod.str("metadata.uid") == update.uid && pod.str("spec.nodeName").is_empty();
     let Some(pod) = shared.pods.get(key).filter(is_meant) else { return Ok(()) };
-    let Some(patch) = patch(&pod, wanted, shared.hands.clock.now().seconds) else { return Ok(()) };
+    let Some(patch) = patch(&pod, update, shared.handle.clock.now().seconds) else { return Ok(()) };
     let (namespace, name) = split(key);
-    match shared.hands.client.patch(PODS, namespace, name, "status", Patch::Strategic(&patch)).await {
+    match shared.handle.client.patch(PODS, namespace, name, "status", Patch::Strategic(&patch)).await {
         Err(error) if error.is_not_found() => Ok(()),
-        // Where it is another pod by now, the store shows that before it is tried again, or soon after.
+        // If it is another pod by now, the store shows that before or soon after the retry.
         result => result.map(drop),
     }
 }
 
-/// What to change; None where the pod says it already.
-fn patch(pod: &Tree, wanted: &Wanted, now: i64) -> Option<Tree> {
+/// The patch; None if the status is up to date.
+fn patch(pod: &Tree, update: &StatusUpdate, now: i64) -> Option<Tree> {
     let mut status = tree! {};
-    if let Some((reason, message)) = &wanted.condition {
+    if let Some((reason, message)) = &update.condition {
         let known = pod.list("status.conditions").iter().find(|one| one.str("type") == "PodScheduled");
         let same = |field: &str, value: &str| known.is_some_and(|known| known.str(field) == value);
         if !(same("status", "False") && same("reason", reason) && same("message", message)) {
@@ -118,13 +118,13 @@ fn patch(pod: &Tree, wanted: &Wanted, now: i64) -> Option<Tree> {
         }
     }
     let kept = pod.str("status.nominatedNodeName");
-    match &wanted.nominated {
-        Nominated::Set(node) if node != kept => status.set("nominatedNodeName", node.clone()),
-        Nominated::Cleared if !kept.is_empty() => status.set("nominatedNodeName", Tree::Null),
+    match &update.nominated {
+        NominationChange::Set(node) if node != kept => status.set("nominatedNodeName", node.clone()),
+        NominationChange::Cleared if !kept.is_empty() => status.set("nominatedNodeName", Tree::Null),
         _ => {}
     }
     let is_empty = status.as_map().is_none_or(|map| map.is_empty());
-    (!is_empty).then(|| tree! { "metadata" => tree! { "uid" => wanted.uid.clone() }, "status" => status })
+    (!is_empty).then(|| tree! { "metadata" => tree! { "uid" => update.uid.clone() }, "status" => status })
 }
 
 #[cfg(test)]
@@ -132,29 +132,29 @@ mod tests {
     use super::*;
     use crate::testing::pod;
 
-    fn wanted(message: &str, nominated: Nominated) -> Wanted {
-        Wanted { uid: "p".into(), condition: Some(("Unschedulable", message.to_string())), nominated }
+    fn update(message: &str, nominated: NominationChange) -> StatusUpdate {
+        StatusUpdate { uid: "p".into(), condition: Some(("Unschedulable", message.to_string())), nominated }
     }
 
     #[test]
-    fn a_status_is_written_only_where_it_differs() {
+    fn writes_only_changed_status() {
         let fresh = pod("p");
-        let first = patch(&fresh.0, &wanted("no", Nominated::Unchanged), 0).expect("a patch");
+        let first = patch(&fresh.0, &update("no", NominationChange::Unchanged), 0).expect("a patch");
         assert_eq!(first.list("status.conditions")[0].str("lastTransitionTime"), "1970-01-01T00:00:00Z");
         let said = fresh.with("status.conditions", first.at("status.conditions").clone());
-        assert_eq!(patch(&said.0, &wanted("no", Nominated::Cleared), 5), None);
-        let other = patch(&said.0, &wanted("never", Nominated::Set("n".into())), 5).expect("a patch");
+        assert_eq!(patch(&said.0, &update("no", NominationChange::Cleared), 5), None);
+        let other = patch(&said.0, &update("never", NominationChange::Set("n".into())), 5).expect("a patch");
         assert_eq!(other.list("status.conditions")[0].str("lastTransitionTime"), "1970-01-01T00:00:00Z");
         assert_eq!(other.str("status.nominatedNodeName"), "n");
         let kept = said.with("status.nominatedNodeName", "n");
-        let cleared = patch(&kept.0, &wanted("no", Nominated::Cleared), 5).expect("a patch");
+        let cleared = patch(&kept.0, &update("no", NominationChange::Cleared), 5).expect("a patch");
         assert_eq!(cleared.at("status"), &tree! { "nominatedNodeName" => Tree::Null });
     }
 
     #[test]
-    fn what_is_not_said_stays_as_it_was_wanted() {
-        let before = wanted("no", Nominated::Set("n".into()));
-        let now = Wanted { uid: "p".into(), condition: None, nominated: Nominated::Unchanged };
+    fn pending_updates_are_merged() {
+        let before = update("no", NominationChange::Set("n".into()));
+        let now = StatusUpdate { uid: "p".into(), condition: None, nominated: NominationChange::Unchanged };
         assert_eq!(merged(Some(before.clone()), now), before);
     }
 }

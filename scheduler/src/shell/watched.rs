@@ -1,4 +1,4 @@
-//! What is watched, and how it reaches the core.
+//! The watched resources, and how their changes reach the core.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::{LIVING_PODS, NAMESPACES, NODES, Shared};
 use crate::core::Core;
 use crate::snapshot::{Kind, Objects};
 
-/// What plugins look at besides pods, nodes and namespaces.
+/// Resources that plugins read besides pods, nodes and namespaces.
 const WATCHED: [(Kind, Resource); 12] = [
     (Kind::PersistentVolumeClaim, Resource::core("persistentvolumeclaims")),
     (Kind::PersistentVolume, Resource::core("persistentvolumes")),
@@ -28,7 +28,7 @@ const WATCHED: [(Kind, Resource); 12] = [
     (Kind::PodDisruptionBudget, Resource::new("policy", "v1", "poddisruptionbudgets")),
 ];
 
-/// Objects as informers keep them.
+/// Objects in the informers' stores.
 pub struct Stores(BTreeMap<Kind, Arc<Store>>);
 
 impl Stores {
@@ -52,7 +52,7 @@ impl Objects for Stores {
     }
 }
 
-/// Lets the core hear of everything.
+/// Connects the informers to the core.
 pub fn follow(shared: &Arc<Shared>, informers: &Informers) {
     let hears = |selection: Selection, how: fn(&mut Core, &Change, Instant)| {
         let shared = shared.clone();
@@ -69,7 +69,7 @@ pub fn follow(shared: &Arc<Shared>, informers: &Informers) {
         let shared = shared.clone();
         informers.informer(Selection::all(resource)).on_change(move |change| {
             if kind == Kind::PersistentVolumeClaim {
-                shared.hands.changes.changed(&change.key);
+                shared.handle.changes.changed(&change.key);
             }
             shared.take(change, |core, change, now| {
                 core.object_changed(kind, change.old.as_deref(), change.new.as_deref(), now);
@@ -81,12 +81,12 @@ pub fn follow(shared: &Arc<Shared>, informers: &Informers) {
 fn pod_changed(core: &mut Core, change: &Change, now: Instant) {
     match (&change.old, &change.new) {
         (_, Some(new)) => core.pod_changed(new, now),
-        (Some(old), None) => core.pod_gone(old.str("metadata.uid"), now),
+        (Some(old), None) => core.pod_deleted(old.str("metadata.uid"), now),
         (None, None) => {}
     }
 }
 
-/// Kept for good: there are as many as a process has profiles.
+/// Leaks the name: there are as many as a process has profiles.
 pub fn name_for_good(name: &str) -> &'static str {
     static NAMES: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
     let mut names = NAMES.lock();

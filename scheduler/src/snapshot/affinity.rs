@@ -1,5 +1,5 @@
-//! Terms of affinity of the pods that have nodes: how many pods with each term there are, by node. Pods of one
-//! template have the same terms.
+//! Affinity terms of assigned pods: the number of pods with each term, by node. Pods of one template have the same
+//! terms.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -10,49 +10,49 @@ use super::counts::Counts;
 use super::{NodeId, Topology};
 use crate::model::{AffinityTerm, Labels, Pod};
 
-/// What a term does to a pod that it means.
+/// The effect of a term on a pod that it matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Wish {
-    /// Keeps it away.
+pub enum TermEffect {
+    /// Required anti-affinity.
     Apart,
-    /// Needed that one like it is near.
+    /// Required affinity.
     Near,
-    /// Draws it near by a weight, or away where that is negative.
+    /// Preferred affinity, or anti-affinity if negative.
     Weight(i64),
 }
 
 #[derive(Debug, Default)]
 pub struct AffinityIndex {
-    terms: HashMap<Wish, HashMap<AffinityTerm, Counts>>,
-    /// How many terms there are by key.
+    terms: HashMap<TermEffect, HashMap<AffinityTerm, Counts>>,
+    /// The number of terms by key.
     keys: BTreeMap<Str, usize>,
 }
 
 impl AffinityIndex {
-    /// Terms of placed pods that mean this pod, with the nodes of those pods.
+    /// Terms of assigned pods that match this pod, with the nodes of those pods.
     pub fn meaning<'a>(
         &'a self,
         pod: &'a Pod,
         namespace_labels: &'a Labels,
-        wanted: impl Fn(Wish) -> bool,
-    ) -> impl Iterator<Item = (Wish, &'a AffinityTerm, &'a Counts)> {
+        wanted: impl Fn(TermEffect) -> bool,
+    ) -> impl Iterator<Item = (TermEffect, &'a AffinityTerm, &'a Counts)> {
         let terms = self.terms.iter().filter(move |(wish, _)| wanted(**wish));
         let terms = terms.flat_map(|(wish, terms)| terms.iter().map(|(term, counts)| (*wish, term, counts)));
         terms.filter(move |(_, term, _)| term.matches(&pod.namespace, &pod.labels, namespace_labels))
     }
 
-    /// Keys of terms whose domains nobody follows yet.
+    /// Keys of terms whose domains are not tracked yet.
     pub fn unfollowed(&self, topology: &Topology) -> Vec<Str> {
         let keys = self.keys.keys().filter(|key| topology.domains(key).is_none());
         keys.cloned().collect()
     }
 
-    pub fn has(&self, wanted: impl Fn(Wish) -> bool) -> bool {
+    pub fn has(&self, wanted: impl Fn(TermEffect) -> bool) -> bool {
         self.terms.keys().any(|wish| wanted(*wish))
     }
 
     pub(super) fn add(&mut self, pod: &Arc<Pod>, node: NodeId) {
-        for (wish, term) in wishes(pod) {
+        for (wish, term) in terms_of(pod) {
             let terms = self.terms.entry(wish).or_default();
             match terms.get_mut(term) {
                 Some(counts) => counts.add(node, 1),
@@ -65,7 +65,7 @@ impl AffinityIndex {
     }
 
     pub(super) fn remove(&mut self, pod: &Arc<Pod>, node: NodeId) {
-        for (wish, term) in wishes(pod) {
+        for (wish, term) in terms_of(pod) {
             let Some(terms) = self.terms.get_mut(&wish) else { continue };
             let Some(counts) = terms.get_mut(term) else { continue };
             counts.remove(node, 1);
@@ -90,11 +90,11 @@ fn forget(keys: &mut BTreeMap<Str, usize>, key: &Str) {
 }
 
 /// All terms of a pod.
-pub fn wishes(pod: &Pod) -> impl Iterator<Item = (Wish, &AffinityTerm)> {
+pub fn terms_of(pod: &Pod) -> impl Iterator<Item = (TermEffect, &AffinityTerm)> {
     let (near, apart) = (&pod.spec.affinity, &pod.spec.anti_affinity);
-    let required = near.required.iter().map(|term| (Wish::Near, term));
-    let avoided = apart.required.iter().map(|term| (Wish::Apart, term));
-    let liked = near.preferred.iter().map(|(weight, term)| (Wish::Weight(*weight), term));
-    let disliked = apart.preferred.iter().map(|(weight, term)| (Wish::Weight(-*weight), term));
+    let required = near.required.iter().map(|term| (TermEffect::Near, term));
+    let avoided = apart.required.iter().map(|term| (TermEffect::Apart, term));
+    let liked = near.preferred.iter().map(|(weight, term)| (TermEffect::Weight(*weight), term));
+    let disliked = apart.preferred.iter().map(|(weight, term)| (TermEffect::Weight(-*weight), term));
     required.chain(avoided).chain(liked).chain(disliked)
 }

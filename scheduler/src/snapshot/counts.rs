@@ -1,4 +1,4 @@
-//! Small numbers by node: sorted by slot and without zeros, so that a walk touches only nodes that count.
+//! Counts by node: sorted by slot and without zeros, so that iteration visits only relevant nodes.
 
 use super::NodeId;
 

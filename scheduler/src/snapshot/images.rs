@@ -1,4 +1,4 @@
-//! How many nodes have an image.
+//! The number of nodes that have an image.
 
 use std::collections::HashMap;
 

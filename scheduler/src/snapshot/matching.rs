@@ -1,6 +1,5 @@
-//! Pods that match what others ask for, counted by node. Pods are kept in groups of equal namespace and
-//! labels: a question is put to each group once, and from then on a pod that comes or goes moves the counts
-//! of the questions that its group answers.
+//! Counts of pods that match a query, by node. Pods are grouped by namespace and labels: a query is evaluated once
+//! for each group, and from then on an added or removed pod updates the counts of the queries that its group matches.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,25 +10,25 @@ use super::counts::Counts;
 use super::{Namespaces, NodeId};
 use crate::model::{AffinityTerm, Labels, Pod, Selector};
 
-/// Questions that are kept; the one that was longest not asked makes room.
+/// The maximum number of queries; the least recently used one is evicted.
 const MOST_QUESTIONS: usize = 4096;
 
-/// Pods by namespace and labels.
+/// Selects pods by namespace and labels.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Who {
+pub struct PodSelector {
     /// Sorted.
     pub namespaces: Vec<Str>,
     pub namespace_selector: Selector,
     pub selector: Selector,
 }
 
-impl Who {
-    pub fn of_namespace(namespace: &Str, selector: Selector) -> Who {
-        Who { namespaces: vec![namespace.clone()], namespace_selector: Selector::nothing(), selector }
+impl PodSelector {
+    pub fn of_namespace(namespace: &Str, selector: Selector) -> PodSelector {
+        PodSelector { namespaces: vec![namespace.clone()], namespace_selector: Selector::nothing(), selector }
     }
 
-    pub fn of_term(term: &AffinityTerm) -> Who {
-        Who {
+    pub fn of_term(term: &AffinityTerm) -> PodSelector {
+        PodSelector {
             namespaces: term.namespaces.clone(),
             namespace_selector: term.namespace_selector.clone(),
             selector: term.selector.clone(),
@@ -45,26 +44,26 @@ impl Who {
             || self.namespace_selector.matches(namespaces.get(namespace).unwrap_or(&Labels::default()))
     }
 
-    /// Whether the answer may be another once labels of a namespace are.
+    /// Whether the result depends on namespace labels.
     fn reads_namespaces(&self) -> bool {
         !self.namespace_selector.is_nothing() && !self.namespace_selector.is_everything()
     }
 }
 
-/// How many pods are there that all of these mean?
+/// Counts the pods that match all of these selectors.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Question {
-    pub all: Vec<Who>,
-    /// Whether pods that are about to end count.
+pub struct CountQuery {
+    pub all: Vec<PodSelector>,
+    /// Whether terminating pods count.
     pub with_terminating: bool,
 }
 
 #[derive(Debug, Default)]
 pub struct MatchIndex {
     groups: HashMap<Str, HashMap<Labels, Group>>,
-    numbers: HashMap<Question, usize>,
-    /// None where a question has been given up.
-    answers: Vec<Option<Answer>>,
+    numbers: HashMap<CountQuery, usize>,
+    /// None if a query was evicted.
+    results: Vec<Option<QueryCounts>>,
     tick: u64,
 }
 
@@ -72,79 +71,80 @@ pub struct MatchIndex {
 struct Group {
     living: Counts,
     terminating: Counts,
-    /// Numbers of the questions that this group answers.
-    questions: Vec<usize>,
+    /// Numbers of the queries that this group matches.
+    queries: Vec<usize>,
 }
 
 #[derive(Debug)]
-struct Answer {
-    question: Question,
+struct QueryCounts {
+    query: CountQuery,
     counts: Counts,
-    asked: u64,
+    last_used: u64,
 }
 
 impl MatchIndex {
-    /// What is counted for a question that has been put.
-    pub fn answer(&self, question: &Question) -> Option<&Counts> {
-        let number = *self.numbers.get(question)?;
-        self.answers[number].as_ref().map(|answer| &answer.counts)
+    /// The counts of a registered query.
+    pub fn counts_of(&self, query: &CountQuery) -> Option<&Counts> {
+        let number = *self.numbers.get(query)?;
+        self.results[number].as_ref().map(|result| &result.counts)
     }
 
-    /// Counts for a question from now on.
-    pub(super) fn put(&mut self, question: Question, namespaces: &Namespaces) {
+    /// Registers a query.
+    pub(super) fn put(&mut self, query: CountQuery, namespaces: &Namespaces) {
         self.tick += 1;
-        if let Some(answer) = self.numbers.get(&question).and_then(|number| self.answers[*number].as_mut()) {
-            answer.asked = self.tick;
+        if let Some(result) = self.numbers.get(&query).and_then(|number| self.results[*number].as_mut()) {
+            result.last_used = self.tick;
             return;
         }
         let number = self.free_number();
         let mut counts = Counts::default();
         for (namespace, groups) in &mut self.groups {
             for (labels, group) in groups.iter_mut() {
-                if question.all.iter().all(|who| who.matches(namespace, labels, namespaces)) {
-                    group.count_into(&mut counts, question.with_terminating);
-                    group.questions.push(number);
+                if query.all.iter().all(|who| who.matches(namespace, labels, namespaces)) {
+                    group.count_into(&mut counts, query.with_terminating);
+                    group.queries.push(number);
                 }
             }
         }
-        self.numbers.insert(question.clone(), number);
-        self.answers[number] = Some(Answer { question, counts, asked: self.tick });
+        self.numbers.insert(query.clone(), number);
+        self.results[number] = Some(QueryCounts { query, counts, last_used: self.tick });
     }
 
     fn free_number(&mut self) -> usize {
         if self.numbers.len() >= MOST_QUESTIONS {
-            let oldest = self.answers.iter().enumerate().filter_map(|(at, one)| Some((one.as_ref()?.asked, at))).min();
-            oldest.into_iter().for_each(|(_, at)| self.give_up(at));
+            let oldest =
+                self.results.iter().enumerate().filter_map(|(at, one)| Some((one.as_ref()?.last_used, at))).min();
+            oldest.into_iter().for_each(|(_, at)| self.evict(at));
         }
-        if let Some(free) = self.answers.iter().position(Option::is_none) {
+        if let Some(free) = self.results.iter().position(Option::is_none) {
             return free;
         }
-        self.answers.push(None);
-        self.answers.len() - 1
+        self.results.push(None);
+        self.results.len() - 1
     }
 
-    fn give_up(&mut self, number: usize) {
-        let Some(answer) = self.answers[number].take() else { return };
-        self.numbers.remove(&answer.question);
+    fn evict(&mut self, number: usize) {
+        let Some(result) = self.results[number].take() else { return };
+        self.numbers.remove(&result.query);
         for group in self.groups.values_mut().flat_map(HashMap::values_mut) {
-            group.questions.retain(|one| *one != number);
+            group.queries.retain(|one| *one != number);
         }
     }
 
     pub(super) fn add(&mut self, pod: &Arc<Pod>, node: NodeId, namespaces: &Namespaces) {
         let groups = self.groups.entry(pod.namespace.clone()).or_default();
         if !groups.contains_key(&pod.labels) {
-            let answers = self.answers.iter().enumerate().filter_map(|(at, one)| Some((at, &one.as_ref()?.question)));
+            let results = self.results.iter().enumerate().filter_map(|(at, one)| Some((at, &one.as_ref()?.query)));
             let means =
-                |question: &Question| question.all.iter().all(|w| w.matches(&pod.namespace, &pod.labels, namespaces));
-            let questions = answers.filter(|(_, question)| means(question)).map(|(at, _)| at).collect();
-            groups.insert(pod.labels.clone(), Group { questions, ..Group::default() });
+                |query: &CountQuery| query.all.iter().all(|w| w.matches(&pod.namespace, &pod.labels, namespaces));
+            let queries = results.filter(|(_, query)| means(query)).map(|(at, _)| at).collect();
+            groups.insert(pod.labels.clone(), Group { queries, ..Group::default() });
         }
         let Some(group) = groups.get_mut(&pod.labels) else { return };
         group.side(pod).add(node, 1);
-        for &at in &group.questions {
-            if let Some(answer) = self.answers[at].as_mut().filter(|answer| answer.question.counts(pod)) {
-                answer.counts.add(node, 1);
+        for &at in &group.queries {
+            if let Some(result) = self.results[at].as_mut().filter(|result| result.query.counts(pod)) {
+                result.counts.add(node, 1);
             }
         }
     }
@@ -153,9 +153,9 @@ impl MatchIndex {
         let Some(groups) = self.groups.get_mut(&pod.namespace) else { return };
         let Some(group) = groups.get_mut(&pod.labels) else { return };
         group.side(pod).remove(node, 1);
-        for &at in &group.questions {
-            if let Some(answer) = self.answers[at].as_mut().filter(|answer| answer.question.counts(pod)) {
-                answer.counts.remove(node, 1);
+        for &at in &group.queries {
+            if let Some(result) = self.results[at].as_mut().filter(|result| result.query.counts(pod)) {
+                result.counts.remove(node, 1);
             }
         }
         if group.living.is_empty() && group.terminating.is_empty() {
@@ -166,17 +166,17 @@ impl MatchIndex {
         }
     }
 
-    /// Questions that look at labels of namespaces are put anew when somebody asks again.
+    /// Queries that depend on namespace labels are evaluated again on next use.
     pub(super) fn namespaces_changed(&mut self) {
-        let reads = |answer: &Answer| answer.question.all.iter().any(Who::reads_namespaces);
-        let stale = self.answers.iter().enumerate().filter(|(_, one)| one.as_ref().is_some_and(reads));
+        let reads = |result: &QueryCounts| result.query.all.iter().any(PodSelector::reads_namespaces);
+        let stale = self.results.iter().enumerate().filter(|(_, one)| one.as_ref().is_some_and(reads));
         for number in stale.map(|(at, _)| at).collect::<Vec<_>>() {
-            self.give_up(number);
+            self.evict(number);
         }
     }
 }
 
-impl Question {
+impl CountQuery {
     fn counts(&self, pod: &Pod) -> bool {
         self.with_terminating || !pod.is_terminating
     }

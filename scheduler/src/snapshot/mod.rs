@@ -1,9 +1,7 @@
-//! The cluster as decisions see it: nodes in dense slots with what their pods take of them, kept up to date
-//! by each change. Nothing here asks the API; nothing is computed anew for a cycle that a change could have
-//! brought up to date.
+//! The cluster as decisions see it: nodes in dense slots with the resources their pods use, updated by each change.
+//! Nothing here calls the API, and nothing is recomputed per cycle that a change could update.
 
 mod affinity;
-mod alike;
 mod counts;
 mod images;
 mod matching;
@@ -11,6 +9,7 @@ mod nodes;
 mod nominated;
 mod objects;
 mod pods;
+mod selectors;
 mod storage;
 mod topology;
 
@@ -21,17 +20,17 @@ use api::{Str, Tree};
 
 use crate::model::{Labels, Pod};
 
-pub use affinity::{AffinityIndex, Wish, wishes};
-pub use alike::AlikeIndex;
+pub use affinity::{AffinityIndex, TermEffect, terms_of};
 pub use counts::Counts;
 pub use images::ImageIndex;
-pub use matching::{MatchIndex, Question, Who};
+pub use matching::{CountQuery, MatchIndex, PodSelector};
 pub use nodes::NodeState;
 pub use objects::{Kind, NoObjects, Objects};
+pub use selectors::SelectorIndex;
 pub use storage::Storage;
 pub use topology::{Domain, Domains, KeyId, Topology};
 
-/// The slot of a node. It stays while the node is there; then another may get it.
+/// The slot of a node. It is stable while the node exists, and then reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u32);
 
@@ -45,29 +44,29 @@ impl NodeId {
 pub type Namespaces = BTreeMap<Str, Labels>;
 
 pub struct Snapshot {
-    /// By [`NodeId`]; None where a node has gone.
+    /// By [`NodeId`]; None if the node was deleted.
     slots: Vec<Option<NodeState>>,
     free: Vec<NodeId>,
     by_name: HashMap<Str, NodeId>,
-    /// By [`NodeId`]: moves with each change of the node or of its pods, and never comes back. 0 for none.
+    /// By [`NodeId`]: increases with each change of the node or its pods; 0 for none.
     generations: Vec<u64>,
     generation: u64,
-    /// Moves with each change of a node itself, whatever its pods do.
+    /// Increases with each change of a node itself.
     nodes_generation: u64,
-    /// All nodes, zone by zone in turn. Made anew by [`Snapshot::settle`].
+    /// All nodes, alternating between zones. Rebuilt by [`Snapshot::update_order`].
     order: Vec<NodeId>,
     is_order_stale: bool,
-    /// By [`NodeId`]: names, as they were when the order was made.
+    /// By [`NodeId`]: names at the time the order was built.
     names: Arc<[Str]>,
-    /// Pods that have a node, by uid.
+    /// Assigned pods, by uid.
     placed: HashMap<Str, Placed>,
-    /// Pods by the name of a node that is not there.
+    /// Pods by the name of a missing node.
     orphans: BTreeMap<Str, Vec<Arc<Pod>>>,
-    /// Waiting pods by the name of the node that is kept for them.
+    /// Unscheduled pods by the name of their nominated node.
     nominated: BTreeMap<Str, Vec<Arc<Pod>>>,
     /// The same by uid.
     nominated_at: HashMap<Str, Str>,
-    /// By [`NodeId`]: whether the node is kept for anybody.
+    /// By [`NodeId`]: whether a pod is nominated to the node.
     kept: Vec<bool>,
     /// Labels of namespaces.
     namespaces: Namespaces,
@@ -75,8 +74,8 @@ pub struct Snapshot {
     pub affinity: AffinityIndex,
     pub matching: MatchIndex,
     pub images: ImageIndex,
-    pub alike: AlikeIndex,
-    /// Claims, volumes and what belongs to them.
+    pub selectors: SelectorIndex,
+    /// Claims, volumes and related objects.
     pub storage: Storage,
     pub objects: Arc<dyn Objects>,
 }
@@ -108,15 +107,15 @@ impl Snapshot {
             affinity: AffinityIndex::default(),
             matching: MatchIndex::default(),
             images: ImageIndex::default(),
-            alike: AlikeIndex::default(),
+            selectors: SelectorIndex::default(),
             nodes_generation: 0,
             storage: Storage::of(&*objects),
             objects,
         }
     }
 
-    /// Brings up to date what changes leave for later. Called once before a decision.
-    pub fn settle(&mut self) {
+    /// Rebuilds the node order if needed. Called once before a decision.
+    pub fn update_order(&mut self) {
         if std::mem::take(&mut self.is_order_stale) {
             self.order = nodes::in_turn(self.slots.iter().flatten());
             let name =
@@ -125,12 +124,12 @@ impl Snapshot {
         }
     }
 
-    /// All nodes in the order in which they are tried.
+    /// All nodes in search order.
     pub fn order(&self) -> &[NodeId] {
         &self.order
     }
 
-    /// Names of nodes by their slots.
+    /// Names of nodes by slot.
     pub fn names(&self) -> Arc<[Str]> {
         self.names.clone()
     }
@@ -139,7 +138,7 @@ impl Snapshot {
         self.by_name.len()
     }
 
-    /// One more than the largest slot: the size of an array by [`NodeId`].
+    /// The length of arrays indexed by [`NodeId`].
     pub fn slot_count(&self) -> usize {
         self.slots.len()
     }
@@ -152,7 +151,7 @@ impl Snapshot {
         self.node(*self.by_name.get(name)?)
     }
 
-    /// Nodes by their slots.
+    /// Nodes by slot.
     pub fn nodes(&self) -> impl Iterator<Item = &NodeState> {
         self.slots.iter().flatten()
     }
@@ -161,17 +160,17 @@ impl Snapshot {
         self.generations.get(id.at()).copied().unwrap_or(0)
     }
 
-    /// Moves with every change of any node or pod that has one.
+    /// Increases with every change of a node or assigned pod.
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// Moves with every change of a node itself.
+    /// Increases with every change of a node itself.
     pub fn nodes_generation(&self) -> u64 {
         self.nodes_generation
     }
 
-    /// Labels of a namespace; none where it is not known.
+    /// Labels of a namespace; empty if it is unknown.
     pub fn namespace_labels(&self, namespace: &str) -> &Labels {
         static NONE: std::sync::OnceLock<Labels> = std::sync::OnceLock::new();
         self.namespaces.get(namespace).unwrap_or_else(|| NONE.get_or_init(Labels::default))
@@ -192,27 +191,27 @@ impl Snapshot {
         &self.namespaces
     }
 
-    /// An object besides pods, nodes and namespaces came, changed, or went.
+    /// An object besides pods, nodes and namespaces was added, changed or deleted.
     pub fn object_changed(&mut self, kind: Kind, old: Option<&Tree>, new: Option<&Tree>) {
         match (old, new) {
             (_, Some(new)) => {
-                self.alike.put(kind, new);
+                self.selectors.put(kind, new);
                 self.storage.put(kind, new);
             }
             (Some(old), None) => {
-                self.alike.remove(kind, old);
+                self.selectors.remove(kind, old);
                 self.storage.remove(kind, old);
             }
             (None, None) => {}
         }
     }
 
-    /// Counts the pods that a question is about from now on.
-    pub fn ask(&mut self, question: Question) {
-        self.matching.put(question, &self.namespaces);
+    /// Tracks the counts of a query from now on.
+    pub fn track_counts(&mut self, query: CountQuery) {
+        self.matching.put(query, &self.namespaces);
     }
 
-    /// Follows the domains of a key from now on.
+    /// Tracks the domains of a key from now on.
     pub fn follow(&mut self, key: &str) {
         self.topology.follow(key, self.slots.iter().flatten());
     }

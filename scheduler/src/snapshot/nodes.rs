@@ -1,4 +1,4 @@
-//! Nodes that come, change and go, and the order in which they are tried.
+//! Adding, changing and removing nodes, and their search order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use api::Str;
 use super::{NodeId, Snapshot};
 use crate::model::{HostPort, Node, Pod, Resources};
 
-/// A node and what its pods take of it. A copy with pods added or taken away answers what would be if.
+/// A node and the resources its pods use. Copies with pods added or removed are used for simulation.
 #[derive(Debug, Clone)]
 pub struct NodeState {
     pub id: NodeId,
@@ -16,9 +16,9 @@ pub struct NodeState {
     pub requested: Resources,
     pub nonzero_milli_cpu: i64,
     pub nonzero_memory: i64,
-    /// In the order in which they came.
+    /// In order of arrival.
     pub pods: Vec<Arc<Pod>>,
-    /// Ports of the host that are taken.
+    /// Host ports in use.
     pub ports: Vec<HostPort>,
 }
 
@@ -48,7 +48,7 @@ impl NodeState {
         self.pods.push(pod);
     }
 
-    /// The pod that was there, if it was.
+    /// Returns the removed pod, if there was one.
     pub fn remove(&mut self, uid: &str) -> Option<Arc<Pod>> {
         let at = self.pods.iter().position(|pod| pod.uid == uid)?;
         let pod = self.pods.remove(at);
@@ -66,7 +66,7 @@ impl NodeState {
 }
 
 impl Snapshot {
-    /// A node as it is now; where nothing changed that matters here, nothing moves.
+    /// Adds or updates a node; nothing happens if no relevant field has changed.
     pub fn put_node(&mut self, node: Node) {
         let Some(&id) = self.by_name.get(&node.name) else { return self.add_node(node) };
         let Some(mut state) = self.slots[id.at()].take() else { return };
@@ -115,7 +115,7 @@ impl Snapshot {
         self.touch(id);
     }
 
-    /// Its pods are known still: the node may come back, and others count them until they are gone.
+    /// Its pods are kept: the node may return, and they count until they are deleted.
     pub fn remove_node(&mut self, name: &str) {
         let Some(id) = self.by_name.remove(name) else { return };
         let Some(state) = self.slots[id.at()].take() else { return };
@@ -132,8 +132,8 @@ impl Snapshot {
     }
 }
 
-/// Nodes zone by zone in turn, so that the first few are spread already. Zones come in the order of their
-/// names, nodes of one in that of their slots.
+/// Nodes alternating between zones, so that the first few are spread. Zones are sorted by name, nodes of a zone by
+/// slot.
 pub(super) fn in_turn<'a>(nodes: impl Iterator<Item = &'a NodeState>) -> Vec<NodeId> {
     let mut zones: BTreeMap<Str, Vec<NodeId>> = BTreeMap::new();
     for state in nodes {

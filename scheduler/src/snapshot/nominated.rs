@@ -1,4 +1,4 @@
-//! Waiting pods for which a node is kept: others of less priority do not take their place there.
+//! Unscheduled pods with a nominated node: pods of lower priority do not take their place.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use super::{NodeId, Snapshot};
 use crate::model::Pod;
 
 impl Snapshot {
-    /// Keeps a place for a waiting pod; a pod has one at a time.
+    /// Nominates a pod to a node; a pod has one nomination at a time.
     pub fn nominate(&mut self, pod: Arc<Pod>, node: &str) {
         self.unnominate(&pod.uid);
         self.nominated_at.insert(pod.uid.clone(), node.into());
@@ -32,17 +32,17 @@ impl Snapshot {
         self.nominated.get(node).map_or(&[], Vec::as_slice)
     }
 
-    /// The node that is kept for a pod.
+    /// The nominated node of a pod.
     pub fn nominated_node(&self, uid: &str) -> Option<&str> {
         self.nominated_at.get(uid).map(|node| node.as_str())
     }
 
-    /// Whether a node is kept for anybody.
+    /// Whether a pod is nominated to the node.
     pub fn is_kept(&self, id: NodeId) -> bool {
         !self.nominated.is_empty() && self.kept.get(id.at()).copied().unwrap_or(false)
     }
 
-    /// Brings what is known by slots in line with what is known by names.
+    /// Updates the array by slot from the map by name.
     pub(super) fn note_kept(&mut self, id: NodeId, name: &str) {
         let is_kept = self.nominated.contains_key(name);
         if let Some(slot) = self.kept.get_mut(id.at()) {

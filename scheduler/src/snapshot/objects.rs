@@ -1,11 +1,11 @@
-//! Objects beside pods and nodes that plugins look at, such as claims and budgets. They are read where they
-//! are kept; a test puts its own in place.
+//! Objects besides pods and nodes that plugins read, such as claims and budgets, from the informers' stores or from a
+//! test.
 
 use std::sync::Arc;
 
 use api::Tree;
 
-/// What is kept.
+/// The kinds of these objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     PersistentVolumeClaim,
@@ -23,17 +23,17 @@ pub enum Kind {
 }
 
 pub trait Objects: Send + Sync {
-    /// By `NAMESPACE/NAME`, or `NAME` of one without a namespace.
+    /// By `NAMESPACE/NAME`, or `NAME` of a cluster-scoped object.
     fn get(&self, kind: Kind, key: &str) -> Option<Arc<Tree>>;
 
-    /// In the order of their keys.
+    /// Sorted by key.
     fn in_namespace(&self, kind: Kind, namespace: &str) -> Vec<Arc<Tree>>;
 
-    /// In the order of their keys.
+    /// Sorted by key.
     fn all(&self, kind: Kind) -> Vec<Arc<Tree>>;
 }
 
-/// A cluster of pods and nodes alone.
+/// A cluster without other objects.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct NoObjects;
 

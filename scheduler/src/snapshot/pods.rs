@@ -1,4 +1,4 @@
-//! Pods that have a node, or are taken to have one until their binding is confirmed or given up.
+//! Assigned pods, and assumed ones until their binding is confirmed or undone.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use super::{NodeId, Placed, Snapshot};
 use crate::model::Pod;
 
 impl Snapshot {
-    /// A pod with a node, as the API shows it. One that is over takes no place.
+    /// Adds or updates an assigned pod from the API. Finished pods are removed.
     pub fn put_pod(&mut self, pod: Arc<Pod>) {
         if pod.is_over || pod.node_name.is_empty() {
             return self.remove_pod(&pod.uid);
@@ -21,14 +21,14 @@ impl Snapshot {
         self.place(pod, false);
     }
 
-    /// A pod that has just been decided about, with its node's name in it.
+    /// Assumes a pod, which has its node's name.
     pub fn assume(&mut self, pod: Arc<Pod>) {
         if !self.placed.contains_key(&pod.uid) {
             self.place(pod, true);
         }
     }
 
-    /// Undoes an assumption, unless the API has confirmed it meanwhile.
+    /// Undoes an assumption unless the API has confirmed it.
     pub fn forget(&mut self, uid: &str) {
         if self.is_assumed(uid) {
             self.remove_pod(uid);
@@ -79,7 +79,7 @@ impl Snapshot {
         self.touch(id);
     }
 
-    /// Nothing of the pod changed that is counted, but other things of it may have.
+    /// No counted field of the pod has changed, but others may have.
     fn refresh(&mut self, pod: Arc<Pod>) {
         let node = self.by_name.get(&pod.node_name).and_then(|id| self.slots[id.at()].as_mut());
         let pods = match node {
@@ -105,7 +105,7 @@ impl Snapshot {
     }
 }
 
-/// Whether all is the same that is counted of a pod.
+/// Whether all counted fields of a pod are equal.
 fn same_place(old: &Pod, new: &Pod) -> bool {
     old.node_name == new.node_name
         && old.labels == new.labels

@@ -1,4 +1,4 @@
-//! Claims, volumes, classes and the like as they were read when they last changed, by what they are asked for.
+//! Claims, volumes, classes and related objects, parsed when they change and indexed for plugins.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use api::{Str, Tree};
 use super::{Kind, Objects};
 use crate::model::storage::{Claim, CsiNode, Disk, PersistentVolume, Room, StorageClass};
 
-/// The kinds that are kept here.
+/// The kinds stored here.
 const KINDS: [Kind; 7] = [
     Kind::PersistentVolumeClaim,
     Kind::PersistentVolume,
@@ -23,18 +23,18 @@ const KINDS: [Kind; 7] = [
 pub struct Storage {
     claims: BTreeMap<Str, Arc<Claim>>,
     volumes: BTreeMap<Str, Arc<PersistentVolume>>,
-    /// Names of volumes by their class.
+    /// Volume names by class.
     by_class: BTreeMap<Str, BTreeSet<Str>>,
     classes: BTreeMap<Str, Arc<StorageClass>>,
     csi_nodes: BTreeMap<Str, CsiNode>,
-    /// Drivers that say how much room they have.
-    tell_room: BTreeSet<Str>,
-    /// Drivers whose volumes are of no use to nodes that do not know them.
-    wanted_on_nodes: BTreeSet<Str>,
-    rooms: BTreeMap<Str, Room>,
-    /// Node and volume of attachments.
+    /// Drivers that report storage capacity.
+    reporting_drivers: BTreeSet<Str>,
+    /// Drivers that must be installed on the node.
+    required_on_nodes: BTreeSet<Str>,
+    capacities: BTreeMap<Str, Room>,
+    /// Node and volume of each VolumeAttachment.
     attachments: BTreeMap<Str, (Str, Str)>,
-    /// Names of attached volumes by node, with how often they are.
+    /// Attached volumes by node, with the number of attachments.
     attached: BTreeMap<Str, BTreeMap<Str, usize>>,
 }
 
@@ -60,7 +60,7 @@ impl Storage {
             Kind::StorageClass => drop(self.classes.insert(key, Arc::new(StorageClass::read(object)))),
             Kind::CsiNode => drop(self.csi_nodes.insert(key, CsiNode::read(object))),
             Kind::CsiDriver => self.put_driver(key, object),
-            Kind::CsiStorageCapacity => drop(self.rooms.insert(key, Room::read(object))),
+            Kind::CsiStorageCapacity => drop(self.capacities.insert(key, Room::read(object))),
             Kind::VolumeAttachment => self.attach(key, object),
             _ => {}
         }
@@ -74,10 +74,10 @@ impl Storage {
             Kind::StorageClass => drop(self.classes.remove(&key)),
             Kind::CsiNode => drop(self.csi_nodes.remove(&key)),
             Kind::CsiDriver => {
-                self.tell_room.remove(&key);
-                self.wanted_on_nodes.remove(&key);
+                self.reporting_drivers.remove(&key);
+                self.required_on_nodes.remove(&key);
             }
-            Kind::CsiStorageCapacity => drop(self.rooms.remove(&key)),
+            Kind::CsiStorageCapacity => drop(self.capacities.remove(&key)),
             Kind::VolumeAttachment => self.detach(&key),
             _ => {}
         }
@@ -85,10 +85,10 @@ impl Storage {
 
     fn put_driver(&mut self, key: Str, driver: &Tree) {
         if driver.bool("spec.storageCapacity") {
-            self.tell_room.insert(key.clone());
+            self.reporting_drivers.insert(key.clone());
         }
         if driver.bool("spec.preventPodSchedulingIfMissing") {
-            self.wanted_on_nodes.insert(key);
+            self.required_on_nodes.insert(key);
         }
     }
 
@@ -132,7 +132,7 @@ impl Storage {
         self.volumes.get(name)
     }
 
-    /// In the order of their names.
+    /// Sorted by name.
     pub fn volumes_of(&self, class: &str) -> impl Iterator<Item = &Arc<PersistentVolume>> {
         let names = self.by_class.get(class).into_iter().flatten();
         names.filter_map(|name| self.volumes.get(name))
@@ -146,21 +146,21 @@ impl Storage {
         self.csi_nodes.get(name)
     }
 
-    /// Whether a driver says how much room it has.
-    pub fn tells_room(&self, driver: &str) -> bool {
-        self.tell_room.contains(driver)
+    /// Whether a driver reports storage capacity.
+    pub fn reports_capacity(&self, driver: &str) -> bool {
+        self.reporting_drivers.contains(driver)
     }
 
-    /// Whether only nodes that know a driver will do for its volumes.
-    pub fn is_wanted_on_nodes(&self, driver: &str) -> bool {
-        self.wanted_on_nodes.contains(driver)
+    /// Whether a driver must be installed on the node.
+    pub fn is_required_on_nodes(&self, driver: &str) -> bool {
+        self.required_on_nodes.contains(driver)
     }
 
-    pub fn rooms(&self) -> impl Iterator<Item = &Room> {
-        self.rooms.values()
+    pub fn capacities(&self) -> impl Iterator<Item = &Room> {
+        self.capacities.values()
     }
 
-    /// What is attached to a node, whoever uses it.
+    /// The volumes attached to a node.
     pub fn attached_to(&self, node: &str) -> impl Iterator<Item = &Disk> {
         let names = self.attached.get(node).into_iter().flatten();
         names.filter_map(|(name, _)| self.volumes.get(name)?.disk.as_ref())
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn volumes_are_found_by_their_class_as_it_is_now() {
+    fn finds_volumes_by_class() {
         let mut storage = Storage::default();
         for (name, class) in [("b", "x"), ("a", "x"), ("c", "y")] {
             storage.put(Kind::PersistentVolume, &volume(name, class));
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_attached_is_counted_until_the_last_attachment_goes() {
+    fn counts_attachments() {
         let mut storage = Storage::default();
         storage.put(Kind::PersistentVolume, &volume("v", "x"));
         let attachment = |name: &str| {

@@ -26,7 +26,7 @@ fn empty() -> Snapshot {
 }
 
 #[test]
-fn pods_count_once_and_leave_nothing_behind() {
+fn pods_are_added_and_removed_once() {
     let mut snapshot = empty();
     snapshot.put_node(node("n", "z"));
     let before = snapshot.generation();
@@ -44,7 +44,7 @@ fn pods_count_once_and_leave_nothing_behind() {
 }
 
 #[test]
-fn pods_wait_for_a_node_that_is_not_there() {
+fn pods_of_missing_nodes_are_kept() {
     let mut snapshot = empty();
     snapshot.put_pod(pod("p", "n"));
     snapshot.put_node(node("n", "z"));
@@ -58,12 +58,12 @@ fn pods_wait_for_a_node_that_is_not_there() {
 }
 
 #[test]
-fn zones_take_turns() {
+fn order_alternates_between_zones() {
     let mut snapshot = empty();
     for (name, zone) in [("a", "z1"), ("b", "z1"), ("c", "z1"), ("d", "z2"), ("e", "z2"), ("f", "z3")] {
         snapshot.put_node(node(name, zone));
     }
-    snapshot.settle();
+    snapshot.update_order();
     let names: Vec<&str> = snapshot.order().iter().filter_map(|id| Some(snapshot.node(*id)?.name())).collect();
     assert_eq!(names, ["a", "d", "f", "b", "e", "c"]);
 }
@@ -88,7 +88,7 @@ fn domains_follow_labels() {
 }
 
 #[test]
-fn a_place_is_kept_for_one_pod_at_one_node() {
+fn pods_have_one_nomination() {
     let mut snapshot = empty();
     snapshot.nominate(pod("p", ""), "n");
     snapshot.nominate(pod("p", ""), "m");

@@ -1,5 +1,5 @@
-//! Domains of nodes by the labels that pods spread over or gather in. A key is known from when the first pod
-//! asks for it; then `domain of node` is one look into an array.
+//! Topology domains of nodes by label key. A key is tracked from the first pod that needs it; then the domain of a
+//! node is an array lookup.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -7,7 +7,7 @@ use api::Str;
 
 use super::{NodeId, NodeState};
 
-/// The number of a value of a key. One that no node has any more is given to another value.
+/// The number of a value of a key. The number of a value that no node has is reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Domain(pub u32);
 
@@ -24,7 +24,7 @@ pub struct Topology {
     keys: Vec<Domains>,
 }
 
-/// The place of a key that is followed; it stays.
+/// The index of a tracked key; stable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyId(usize);
 
@@ -35,23 +35,23 @@ pub struct Domains {
     /// By node.
     of: Vec<Option<Domain>>,
     numbers: HashMap<Str, Domain>,
-    /// By domain: its value, and how many nodes it has.
+    /// By domain: its value and the number of its nodes.
     values: Vec<(Str, u32)>,
     free: Vec<Domain>,
 }
 
 impl Topology {
-    /// Where a key is found fast, if it is followed.
+    /// The index of a key if it is tracked.
     pub fn key(&self, key: &str) -> Option<KeyId> {
         self.places.get(key).copied()
     }
 
-    /// One look into an array.
+    /// An array lookup.
     pub fn domain_at(&self, key: KeyId, node: NodeId) -> Option<Domain> {
         self.keys[key.0].of(node)
     }
 
-    /// The domains of a key, if it is followed.
+    /// The domains of a key if it is tracked.
     pub fn domains(&self, key: &str) -> Option<&Domains> {
         self.key(key).map(|key| &self.keys[key.0])
     }
@@ -60,7 +60,7 @@ impl Topology {
         self.domain_at(self.key(key)?, node)
     }
 
-    /// Follows a key from now on.
+    /// Tracks a key from now on.
     pub fn follow<'a>(&mut self, key: &str, nodes: impl Iterator<Item = &'a NodeState>) {
         if self.places.contains_key(key) {
             return;
@@ -85,7 +85,7 @@ impl Domains {
         self.of.get(node.at()).copied().flatten()
     }
 
-    /// Nodes that have the key, with their domains.
+    /// Nodes with the key, and their domains.
     pub fn nodes(&self) -> impl Iterator<Item = (NodeId, Domain)> {
         let numbered = (0u32..).map(NodeId).zip(&self.of);
         numbered.filter_map(|(node, domain)| Some((node, (*domain)?)))
@@ -97,12 +97,12 @@ impl Domains {
         numbered.filter(|(_, (_, nodes))| *nodes > 0).map(|(domain, _)| domain)
     }
 
-    /// One more than the largest domain: the size of an array by [`Domain`].
+    /// The length of arrays indexed by [`Domain`].
     pub fn slot_count(&self) -> usize {
         self.values.len()
     }
 
-    /// How many domains have nodes.
+    /// The number of domains with nodes.
     pub fn count(&self) -> usize {
         self.numbers.len()
     }

@@ -78,7 +78,7 @@ pub(crate) fn identity(disk: &dyn Disk, dir: &Path, listing: &Listing) -> Result
         return read_version(&path, &String::from_utf8_lossy(&bytes));
     }
     if !listing.logs.is_empty() || !listing.states.is_empty() {
-        return Err(damaged(&path, 0, "the file is missing, although there are data"));
+        return Err(damaged(&path, 0, "the file is missing but data files exist"));
     }
     let id = new_identity();
     write_version(disk, dir, id)?;
@@ -108,14 +108,15 @@ fn read_version(path: &Path, text: &str) -> Result<u64> {
     let version = lines.next().and_then(|line| line.strip_prefix("tiphys-store "));
     let version: u32 = match version.map(str::parse) {
         Some(Ok(version)) => version,
-        _ => return Err(damaged(path, 0, "this is no version of a store")),
+        _ => return Err(damaged(path, 0, "not a store version file")),
     };
     if version != format::VERSION {
-        let what = format!("{} has data of version {version}; this program reads {}", path.display(), format::VERSION);
+        let what =
+            format!("{} has data format {version}; this version reads format {}", path.display(), format::VERSION);
         return Err(Error::Io { what, source: io::ErrorKind::Unsupported.into() });
     }
     let id = lines.next().and_then(|line| line.strip_prefix("id ")).map(|id| u64::from_str_radix(id, 16));
-    id.and_then(std::result::Result::ok).ok_or_else(|| damaged(path, 0, "the identity cannot be read"))
+    id.and_then(std::result::Result::ok).ok_or_else(|| damaged(path, 0, "the store id is invalid"))
 }
 
 pub(crate) fn open(disk: &dyn Disk, path: &Path) -> Result<Box<dyn DiskFile>> {
@@ -147,9 +148,9 @@ mod tests {
     #[test]
     fn the_version_is_read_or_refused_by_name() {
         check("tiphys-store 1\nid 00000000000000ff\n", Ok(255));
-        check("tiphys-store 2\nid 1\n", Err("/d/VERSION has data of version 2; this program reads 1"));
-        check("hello", Err("/d/VERSION is damaged at offset 0: this is no version of a store"));
-        check("tiphys-store 1\n", Err("/d/VERSION is damaged at offset 0: the identity cannot be read"));
+        check("tiphys-store 2\nid 1\n", Err("/d/VERSION has data format 2; this version reads format 1"));
+        check("hello", Err("/d/VERSION is damaged at offset 0: not a store version file"));
+        check("tiphys-store 1\n", Err("/d/VERSION is damaged at offset 0: the store id is invalid"));
     }
 
     #[test]

@@ -61,20 +61,20 @@ impl FileHeader {
     /// The header, or what is wrong with it.
     pub fn decode(bytes: &[u8]) -> Result<Self, &'static str> {
         if bytes.len() < SECTOR || bytes[..8] != FILE_MAGIC {
-            return Err("this is no file of a store");
+            return Err("not a store file");
         }
         let mut fields = Fields(&bytes[8..FILE_HEADER]);
         let (crc, version, kind) = (fields.u32(), fields.u32(), fields.u32());
         if crc != crc32c::crc32c(&bytes[12..FILE_HEADER]) {
-            return Err("the checksum of the header does not match");
+            return Err("header checksum mismatch");
         }
         if version != VERSION {
-            return Err("the file has a version that this program does not read");
+            return Err("unsupported file format version");
         }
         let kind = match kind {
             1 => FileKind::Log,
             2 => FileKind::State,
-            _ => return Err("the file is of an unknown kind"),
+            _ => return Err("unknown file type"),
         };
         let (id, sequence, revision) = (fields.u64(), fields.u64(), fields.u64());
         let (reserved, compacted, chain) = (fields.u64(), fields.u64(), fields.u32());

@@ -107,7 +107,7 @@ pub fn check_and_copy(dir: &Path) -> Result<(u64, u64)> {
 pub fn history(dir: &Path, visit: &mut dyn FnMut(Record<'_>)) -> Result<()> {
     let listing = files::list(&RealDisk, dir)?;
     if !listing.has_version {
-        return Err(files::damaged(&dir.join(files::VERSION_FILE), 0, "there is no store here"));
+        return Err(files::damaged(&dir.join(files::VERSION_FILE), 0, "no store in this directory"));
     }
     let id = files::identity(&RealDisk, dir, &listing)?;
     scan::scan(&RealDisk, dir, &listing, id, &mut |_, record| visit(record))?;

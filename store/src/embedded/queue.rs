@@ -43,7 +43,7 @@ impl Queue {
             return Err(Error::Closed);
         }
         if waiting.requests.len() >= MAX_WAITING {
-            return Err(Error::Unavailable("too many writes are waiting".to_owned()));
+            return Err(Error::Unavailable("too many pending writes".to_owned()));
         }
         waiting.closed = matches!(request, Request::Close(_));
         waiting.requests.push_back(request);

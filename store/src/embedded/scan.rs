@@ -55,7 +55,7 @@ pub(crate) fn scan(disk: &dyn Disk, dir: &Path, listing: &Listing, id: u64, visi
     for (place, &sequence) in used.iter().enumerate() {
         let path = files::log_path(dir, sequence);
         if sequence != end.sequence + 1 {
-            return Err(files::damaged(&path, 0, "the log before it is missing"));
+            return Err(files::damaged(&path, 0, "the previous log segment is missing"));
         }
         let last = place + 1 == used.len();
         scan_log(disk, path, id, last, &mut end, visit)?;
@@ -111,13 +111,13 @@ fn scan_log(disk: &dyn Disk, path: PathBuf, id: u64, last: bool, end: &mut End, 
     let mut reader = Reader::open(disk, path)?;
     let header = reader.expect_header(FileKind::Log, Some(id))?;
     if header.chain != end.chain || header.revision < end.revision {
-        return Err(reader.damaged_at(0, "the log before it does not end where this one begins"));
+        return Err(reader.damaged_at(0, "the previous log segment does not end where this one begins"));
     }
     (end.sequence, end.revision, end.clean) = (header.sequence, header.revision, false);
     end.reserved = end.reserved.max(header.reserved);
     while let Next::Batch(batch) = reader.next(id)? {
         if batch.chain != end.chain {
-            return Err(reader.damaged("a batch before this one is missing"));
+            return Err(reader.damaged("the previous batch is missing"));
         }
         follow(&mut reader, &batch, end, visit)?;
     }
@@ -132,14 +132,14 @@ fn follow(reader: &mut Reader, batch: &BatchHeader, end: &mut End, visit: &mut V
             let count = reader.visit(batch, visit)?;
             let contiguous = count == 0 || batch.last.wrapping_sub(batch.first) == count - 1;
             if !contiguous || batch.last < end.revision || (count > 0 && batch.first <= end.revision) {
-                return Err(reader.damaged("revisions do not follow each other"));
+                return Err(reader.damaged("revisions are not consecutive"));
             }
             end.revision = batch.last;
         }
         BatchKind::Close => {
             end.compacted = reader.payload(batch).try_into().map_or(0, u64::from_le_bytes);
         }
-        _ => return Err(reader.damaged("a batch of this kind has no place in a log")),
+        _ => return Err(reader.damaged("unexpected batch type in a log")),
     }
     end.chain = batch.crc;
     end.clean = batch.kind == BatchKind::Close;
@@ -178,14 +178,14 @@ impl Reader {
         self.offset = SECTOR as u64;
         match self.fill(0, SECTOR) {
             Ok(bytes) => FileHeader::decode(bytes),
-            Err(_) => Err("the header cannot be read"),
+            Err(_) => Err("invalid header"),
         }
     }
 
     fn expect_header(&mut self, kind: FileKind, id: Option<u64>) -> Result<FileHeader> {
         let header = self.header().map_err(|what| self.damaged_at(0, what))?;
         if header.kind != kind {
-            return Err(self.damaged_at(0, "the file is of another kind than its name says"));
+            return Err(self.damaged_at(0, "the file type does not match the file name"));
         }
         if id.is_some_and(|id| id != header.id) {
             return Err(self.damaged_at(0, "the file belongs to another store"));
@@ -219,16 +219,16 @@ impl Reader {
         let kind = if batch.kind == BatchKind::Writes { FileKind::Log } else { FileKind::State };
         let mut revision = batch.first;
         for record in Records(self.payload(batch)) {
-            let record = record.ok_or_else(|| self.damaged_at(start, "a record cannot be read"))?;
+            let record = record.ok_or_else(|| self.damaged_at(start, "invalid record"))?;
             if batch.kind == BatchKind::Writes && record.revision != revision {
-                return Err(self.damaged_at(start, "a record has not the revision of its place"));
+                return Err(self.damaged_at(start, "unexpected record revision"));
             }
             revision += 1;
             visit(kind, record);
         }
         match u32::try_from(revision - batch.first) {
             Ok(count) if count == batch.count => Ok(u64::from(count)),
-            _ => Err(self.damaged_at(start, "a batch has not as many records as it says")),
+            _ => Err(self.damaged_at(start, "batch record count mismatch")),
         }
     }
 

@@ -186,7 +186,7 @@ impl Writer {
                 Ok(())
             }
             Err(Failure::Refused(error)) => {
-                tracing::error!(error = &error as &dyn std::error::Error, "the store refuses a batch");
+                tracing::error!(error = &error as &dyn std::error::Error, "failed to commit batch");
                 self.refused = Some(Instant::now() + RETRY);
                 Err(error)
             }
@@ -196,7 +196,7 @@ impl Writer {
 
     /// What is on the disk is not known any more: only a start can read it.
     fn end(&mut self, error: Error) -> Error {
-        (self.config.fatal)(&format!("the store cannot go on: {}", with_source(&error)));
+        (self.config.fatal)(&format!("store failed, cannot continue: {}", with_source(&error)));
         self.flush_at = None;
         self.broken = Some(again(&error));
         error
@@ -235,7 +235,7 @@ impl Writer {
 
     /// The old files are whole and stay; the next attempt waits until there is more to gain.
     fn delay_compaction(&mut self, error: &Error) {
-        tracing::warn!(error = error as &dyn std::error::Error, "the log is not compacted");
+        tracing::warn!(error = error as &dyn std::error::Error, "failed to compact log");
         self.compact_above = self.log.bytes() + self.config.compact_bytes;
     }
 

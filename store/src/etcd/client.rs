@@ -33,7 +33,7 @@ impl Client {
             config.endpoints.iter().map(|address| endpoint(address, tls.as_ref())).collect();
         let mut endpoints = endpoints?;
         let channel = match endpoints.len() {
-            0 => return Err(Error::Unavailable("no address of etcd is given".to_owned())),
+            0 => return Err(Error::Unavailable("no etcd endpoint is configured".to_owned())),
             1 => endpoints.remove(0).connect_lazy(),
             _ => Channel::balance_list(endpoints.into_iter()),
         };
@@ -100,7 +100,7 @@ impl Client {
         };
         match tokio::time::timeout(self.timeout, call).await {
             Ok(answer) => Ok(answer?.into_inner()),
-            Err(_elapsed) => Err(Status::unavailable("etcd does not answer")),
+            Err(_elapsed) => Err(Status::unavailable("etcd request timed out")),
         }
     }
 

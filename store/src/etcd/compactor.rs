@@ -38,7 +38,7 @@ impl Compactor {
             }
             match self.turn(seen).await {
                 Ok(now) => seen = now,
-                Err(status) => tracing::warn!(reason = status.message(), "etcd is not compacted"),
+                Err(status) => tracing::warn!(reason = status.message(), "failed to compact etcd"),
             }
         }
     }

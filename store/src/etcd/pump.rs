@@ -62,7 +62,7 @@ impl Pump {
                 pause = FIRST_PAUSE;
             }
             if let Err(reason) = end {
-                tracing::warn!(reason, "the watch of etcd ended; it is opened again");
+                tracing::warn!(reason, "etcd watch ended, reopening it");
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }

@@ -92,5 +92,5 @@ pub(crate) fn conflict(keys: &Keys, writes: &[Write], leases: &Leases, response:
             return Ok(Error::Conflict { write: place, current });
         }
     }
-    Err(Error::Unavailable("etcd refused a transaction and did not say why".to_owned()))
+    Err(Error::Unavailable("etcd rejected a transaction without a reason".to_owned()))
 }

@@ -52,7 +52,7 @@ where
     tokio::spawn(async move {
         let io = match connection.await {
             Ok(upgraded) => TokioIo::new(upgraded),
-            Err(error) => return tracing::debug!(%error, "the connection was not upgraded"),
+            Err(error) => return tracing::debug!(%error, "failed to upgrade connection"),
         };
         match via {
             Via::Spdy => over_spdy::serve(io, timeouts, forward).await,

@@ -115,7 +115,7 @@ where
 {
     let port = data.header("port").and_then(|text| port(text).ok()).unwrap_or_default();
     if let Err(message) = forward(port, Box::new(data)).await {
-        tracing::debug!(port, message, "a forwarded connection has failed");
+        tracing::debug!(port, message, "forwarded connection failed");
         let _ = error.write_all(message.as_bytes()).await;
     }
 }

@@ -130,7 +130,7 @@ fn over_websocket<IO: Connection>(io: IO, protocol: Protocol, options: Options) 
     let demux = Demux { codec: protocol.codec, half_close: false, sinks };
     tasks.spawn(async move {
         if let Err(error) = demux.run(&mut receiver).await {
-            tracing::debug!(%error, "a command's connection has failed");
+            tracing::debug!(%error, "remote command connection failed");
         }
         let _ = sender.close(CLOSE_NORMAL, "").await;
     });

@@ -135,7 +135,7 @@ where
     tokio::spawn(async move {
         let io = match connection.await {
             Ok(upgraded) => TokioIo::new(upgraded),
-            Err(error) => return tracing::debug!(%error, "the connection was not upgraded"),
+            Err(error) => return tracing::debug!(%error, "failed to upgrade connection"),
         };
         if websocket {
             over_websocket::serve(io, serving, run).await;

@@ -55,7 +55,7 @@ where
     let mut receiving = JoinSet::new();
     receiving.spawn(async move {
         if let Err(error) = demux.run(&mut receiver).await {
-            tracing::debug!(%error, "a command's connection has failed");
+            tracing::debug!(%error, "remote command connection failed");
         }
         gone.send_replace(true);
     });

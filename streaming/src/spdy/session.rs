@@ -91,7 +91,7 @@ impl Session {
     /// Opens a stream and waits until the other end has taken it.
     pub async fn open(&self, headers: Headers) -> Result<Stream> {
         let id = self.shared.lock().open(headers.clone());
-        let id = id.ok_or_else(|| Error::new(ErrorKind::NotConnected, "the session opens no more streams"))?;
+        let id = id.ok_or_else(|| Error::new(ErrorKind::NotConnected, "the session is closed for new streams"))?;
         let stream = Stream { shared: self.shared.clone(), id, headers };
         self.shared.outgoing.notify_one();
         stream.taken().await?;
@@ -139,7 +139,7 @@ async fn read<IO: AsyncRead>(shared: Arc<Shared>, mut io: ReadHalf<IO>, over: wa
         Ok(()) => "the connection was closed".to_string(),
         Err(error) => error.to_string(),
     };
-    tracing::debug!(reason, "the session has ended");
+    tracing::debug!(reason, "SPDY session ended");
     shared.end(&reason);
     over.send_replace(true);
 }

@@ -152,7 +152,7 @@ impl State {
             Some(status::REFUSED_STREAM)
         } else {
             (self.check)(&headers).err().map(|reason| {
-                tracing::debug!(reason, "refused a stream");
+                tracing::debug!(reason, "refused stream");
                 status::CANCEL
             })
         };

@@ -16,7 +16,7 @@ pub fn byte_stream<IO: Connection>(io: IO, role: Role) -> DuplexStream {
         let (reader, writer) = tokio::io::split(far);
         let incoming = async {
             let result = incoming(receiver, writer).await;
-            tracing::debug!(?result, "bytes over WebSocket have ended");
+            tracing::debug!(?result, "WebSocket byte stream ended");
         };
         let outgoing = outgoing(reader, sender);
         // When our end is done the other's close is awaited; when theirs is, nothing more can be sent.
@@ -42,7 +42,7 @@ where
         match event {
             Event::Data { kind: Kind::Binary, data, .. } => out.write_all(&data).await?,
             Event::Data { kind: Kind::Text, .. } => {
-                return Err(Error::new(ErrorKind::InvalidData, "text where bytes are carried"));
+                return Err(Error::new(ErrorKind::InvalidData, "unexpected text message in a binary stream"));
             }
             _ => break,
         }

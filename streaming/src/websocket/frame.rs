@@ -138,8 +138,8 @@ impl Decoder {
     fn begin(&mut self, head: &Head) -> Result<(), Error> {
         let kind = match (head.opcode, self.message) {
             (0, Some(_)) => return Ok(()),
-            (0, None) => return Err(Error::Fragment("continuation of nothing")),
-            (1 | 2, Some(_)) => return Err(Error::Fragment("message within a message")),
+            (0, None) => return Err(Error::Fragment("continuation without a message")),
+            (1 | 2, Some(_)) => return Err(Error::Fragment("new message before the previous one ended")),
             (1, None) => Kind::Text,
             (2, None) => Kind::Binary,
             (other, _) => return Err(Error::Opcode(other)),
@@ -172,7 +172,7 @@ impl Decoder {
 
 fn control(head: &Head, buffer: &mut BytesMut) -> Result<Option<Event>, Error> {
     if !head.fin {
-        return Err(Error::Control("in fragments"));
+        return Err(Error::Control("fragmented"));
     }
     if head.length as usize > MAX_CONTROL {
         return Err(Error::Control("longer than 125 bytes"));
@@ -314,9 +314,9 @@ mod tests {
         check(Role::Client, &[0x8b, 0], Error::Opcode(11));
         check(Role::Client, &[0x82, 0x80, 0, 0, 0, 0], Error::Mask(Role::Client));
         check(Role::Server, &[0x82, 0], Error::Mask(Role::Server));
-        check(Role::Client, &[0x80, 0], Error::Fragment("continuation of nothing"));
-        check(Role::Client, &[0x02, 0, 0x82, 0], Error::Fragment("message within a message"));
-        check(Role::Client, &[0x09, 0], Error::Control("in fragments"));
+        check(Role::Client, &[0x80, 0], Error::Fragment("continuation without a message"));
+        check(Role::Client, &[0x02, 0, 0x82, 0], Error::Fragment("new message before the previous one ended"));
+        check(Role::Client, &[0x09, 0], Error::Control("fragmented"));
         check(Role::Client, &[0x89, 126, 0, 126], Error::Control("longer than 125 bytes"));
         check(Role::Client, &[0x88, 1, 3], Error::CloseCode);
         check(Role::Client, &[0x88, 2, 3, 0xed], Error::CloseCode);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use api::status::Status;
 use bytes::Bytes;
-use client::{Body, Error, Sending, Transport};
+use client::{Body, Error, ResponseFuture, Transport};
 use http::{Method, Request, Response};
 use http_body::Frame;
 use http_body_util::Full;
@@ -135,7 +135,7 @@ impl Faulty {
 }
 
 impl Transport for Faulty {
-    fn send(&self, request: Request<Bytes>) -> Sending<'_> {
+    fn send(&self, request: Request<Bytes>) -> ResponseFuture<'_> {
         Box::pin(self.exchange(request))
     }
 }

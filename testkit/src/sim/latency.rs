@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use client::{Body, Error, Sending, Transport};
+use client::{Body, Error, ResponseFuture, Transport};
 use http::{Request, Response};
 use http_body::Frame;
 use stdx::sync::Mutex;
@@ -81,7 +81,7 @@ impl Slow {
 }
 
 impl Transport for Slow {
-    fn send(&self, request: Request<Bytes>) -> Sending<'_> {
+    fn send(&self, request: Request<Bytes>) -> ResponseFuture<'_> {
         Box::pin(self.exchange(request))
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use client::{Body, Sending, Transport};
+use client::{Body, ResponseFuture, Transport};
 use http::{Method, Request};
 use http_body_util::Full;
 use stdx::sync::Mutex;
@@ -91,7 +91,7 @@ impl Traced {
 }
 
 impl Transport for Traced {
-    fn send(&self, request: Request<Bytes>) -> Sending<'_> {
+    fn send(&self, request: Request<Bytes>) -> ResponseFuture<'_> {
         Box::pin(self.exchange(request))
     }
 }

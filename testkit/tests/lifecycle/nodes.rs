@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::{Tree, list, tree};
-use client::{Sending, Transport};
+use client::{ResponseFuture, Transport};
 use cluster::control_plane::in_process::Local;
 use testkit::{Client, Cluster, Kept};
 
@@ -45,7 +45,7 @@ async fn taints(client: &Client, node: &str) -> Vec<String> {
 struct Deaf(Arc<dyn Transport>);
 
 impl Transport for Deaf {
-    fn send(&self, request: http::Request<bytes::Bytes>) -> Sending<'_> {
+    fn send(&self, request: http::Request<bytes::Bytes>) -> ResponseFuture<'_> {
         let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
         match is_watch && request.uri().path().ends_with("/leases") {
             true => Box::pin(std::future::pending()),

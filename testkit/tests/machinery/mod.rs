@@ -10,7 +10,7 @@ use client::election::{Election, Lock, Timing};
 use client::https::Https;
 use client::{
     Client, Clock, DeleteOptions, Events, Fence, Informers, Metrics, Patch, Random, Resource, Selection, Store,
-    SystemClock, index, key_of, written,
+    SystemClock, index, key_of, writes,
 };
 use testkit::{Cluster, Kept};
 
@@ -57,7 +57,7 @@ async fn writes_are_seen(client: Client) {
     let (informers, store) = informers(&client);
     in_time("the first list", informers.synced()).await;
     assert_eq!(store.get("default/before").expect("it was listed").str("kind"), "ConfigMap");
-    let (result, written) = written::noting(async {
+    let (result, written) = writes::record_writes(async {
         client.create(MAPS, "default", &map("one", "1")).await?;
         client.create(MAPS, "default", &map("two", "1")).await?;
         let merge = tree! { "data" => tree! { "value" => "2" } };
@@ -185,7 +185,7 @@ async fn a_leader_that_was_paused_cannot_write() {
     tokio::select! {
         biased;
         () = writes => {}
-        () = first.keep() => panic!("the lease is kept"),
+        () = first.renew_until_lost() => panic!("the lease is kept"),
         () = second.acquire() => panic!("somebody else leads"),
     }
     // From here on the first one stands still.
@@ -197,7 +197,7 @@ async fn a_leader_that_was_paused_cannot_write() {
     let delete = as_first.delete(MAPS, "default", "a", DeleteOptions::default()).await.expect_err("it is fenced off");
     assert!(create.is_conflict() && delete.is_conflict(), "{create} {delete}");
     as_second.update(MAPS, "default", "a", &map("a", "new")).await.expect("the new leader writes");
-    in_time("it finds out", first.keep()).await;
+    in_time("it finds out", first.renew_until_lost()).await;
     // What is given back is taken at once.
     second.release().await;
     in_time("the third election", first.acquire()).await;

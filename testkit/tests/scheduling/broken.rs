@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use ::client::{Error, Sending, Transport};
+use ::client::{Error, ResponseFuture, Transport};
 use bytes::Bytes;
 use cluster::control_plane::in_process::Local;
 use http::Request;
@@ -27,7 +27,7 @@ struct Broken {
 }
 
 impl Transport for Broken {
-    fn send(&self, request: Request<Bytes>) -> Sending<'_> {
+    fn send(&self, request: Request<Bytes>) -> ResponseFuture<'_> {
         if !request.uri().path().ends_with("/binding") {
             return self.inner.send(request);
         }

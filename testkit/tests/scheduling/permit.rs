@@ -5,9 +5,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use cluster::control_plane::in_process::Local;
-use scheduler::framework::{Event, Permit, Plugin, Point, Refusal};
+use scheduler::framework::{Event, Permit, Plugin, Point, Refusal, WaitingPods};
 use scheduler::model::Pod;
-use scheduler::permit::WaitingPods;
 use stdx::sync::Mutex;
 
 use super::*;
@@ -57,7 +56,7 @@ fn scheduler(cluster: &Cluster) -> scheduler::Running {
     scheduler::start(Local::new(cluster.server()).scheduler(configuration)).expect("a scheduler")
 }
 
-async fn waiting(running: &scheduler::Running, count: usize) -> Vec<Arc<scheduler::permit::WaitingPod>> {
+async fn waiting(running: &scheduler::Running, count: usize) -> Vec<Arc<scheduler::framework::WaitingPod>> {
     let pods = running.waiting_pods();
     crate::until("they wait for leave", async || pods.list().len() == count).await;
     pods.list()

@@ -34,7 +34,7 @@ fn reasons(plan: &Plan) -> String {
     plan.events.iter().map(|event| event.reason).collect::<Vec<_>>().join(" ")
 }
 
-/// What is started, `-` for nothing, and what is told.
+/// Expects the started Job (`-` for none) and the events.
 fn check(spec: &str, status: &str, second: i64, want: (&str, &str)) {
     let plan = run(&cron(spec, status), &[job("old", "", 0)], second);
     let started = plan.start.as_ref().map_or("-", |start| start.job.str("metadata.name"));
@@ -46,7 +46,7 @@ fn check(spec: &str, status: &str, second: i64, want: (&str, &str)) {
 const OLD: &str = r#""active":[{"name":"old","uid":"old"}]"#;
 
 #[test]
-fn a_job_is_started_when_it_is_due() {
+fn starts_a_job_when_due() {
     check("", OLD, 599, ("-", ""));
     check("", OLD, 600, ("+10", ""));
     check("", OLD, 1199, ("+10", ""));
@@ -60,14 +60,14 @@ fn a_job_is_started_when_it_is_due() {
 }
 
 #[test]
-fn many_missed_times_are_told() {
+fn reports_many_missed_times() {
     check("", OLD, 600 * 101 + 5, ("+1010", "TooManyMissedTimes"));
     check("", OLD, 600 * 100 + 5, ("+1000", ""));
     check(r#""startingDeadlineSeconds":1200,"#, OLD, 600 * 200 + 5, ("+2000", ""));
 }
 
 #[test]
-fn policies_decide_about_jobs_that_still_run() {
+fn concurrency_policies_apply_to_active_jobs() {
     check(r#""concurrencyPolicy":"Forbid","#, OLD, 600, ("-", "JobAlreadyActive"));
     check(r#""concurrencyPolicy":"Allow","#, OLD, 600, ("+10", ""));
     let plan = run(&cron(r#""concurrencyPolicy":"Replace","#, OLD), &[job("old", "", 0)], 600);
@@ -76,7 +76,7 @@ fn policies_decide_about_jobs_that_still_run() {
 }
 
 #[test]
-fn the_job_is_that_of_the_template() {
+fn jobs_are_built_from_the_template() {
     let plan = run(&cron("", ""), &[], 600);
     let start = plan.start.expect("a start");
     assert_eq!(start.job.map("metadata.labels").str("a"), "b");
@@ -93,7 +93,7 @@ fn the_job_is_that_of_the_template() {
 }
 
 #[test]
-fn the_next_look_is_a_little_after_the_next_time() {
+fn requeues_slightly_after_the_next_time() {
     let again = |status: &str, second: i64| run(&cron("", status), &[], second).again;
     assert_eq!(again("", 0), Some(Duration::from_millis(600_100)));
     assert_eq!(again("", 599), Some(Duration::from_millis(1_100)));
@@ -103,7 +103,7 @@ fn the_next_look_is_a_little_after_the_next_time() {
 }
 
 #[test]
-fn jobs_are_followed() {
+fn tracks_active_jobs() {
     let status = r#""active":[{"name":"a","uid":"a"},{"name":"gone","uid":"gone"}]"#;
     let jobs = [job("a", "Complete", 1), job("strange", "", 2)];
     let plan = run(&cron(r#""suspend":true,"#, status), &jobs, 60);
@@ -114,7 +114,7 @@ fn jobs_are_followed() {
 }
 
 #[test]
-fn old_jobs_go_by_their_ending() {
+fn history_limits_apply_per_result() {
     let jobs = [job("c", "Complete", 3), job("a", "Complete", 1), job("b", "Complete", 2), job("f", "Failed", 0)];
     let spec = r#""suspend":true,"successfulJobsHistoryLimit":1,"failedJobsHistoryLimit":1,"#;
     let names = |spec: &str| {
@@ -127,7 +127,7 @@ fn old_jobs_go_by_their_ending() {
 }
 
 #[test]
-fn what_cannot_be_read_is_told() {
+fn reports_invalid_schedules() {
     let told = |spec: &str, event: Event| {
         let plan = plan(&cron(spec, ""), &[], Err(event), Timestamp { seconds: CREATED, nanos: 0 });
         assert!(plan.again.is_none());

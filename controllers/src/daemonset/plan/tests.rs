@@ -1,4 +1,4 @@
-//! Nodes are letters. Pods are written as `NODE STATE REVISION`, what is planned as `+a -b`.
+//! Nodes are letters. Pods are written as `NODE STATE REVISION`, the plan as `+a -b`.
 
 use api::{list, time};
 
@@ -28,10 +28,10 @@ fn node(text: &str) -> Arc<Tree> {
     Arc::new(tree! { "metadata" => tree! { "name" => name }, "spec" => tree! { "taints" => taints } })
 }
 
-/// States are ready, unready, waiting (not bound), failed, done, ending.
+/// States are ready, unready, waiting (not scheduled), failed, done, ending.
 fn pod_of(text: &str, set: &Tree) -> Arc<Tree> {
     let parts: Vec<&str> = text.split(' ').collect();
-    let mut made = pod::make(set, parts[0], parts[2]);
+    let mut made = pod::build(set, parts[0], parts[2]);
     made.child("metadata").set("name", text);
     made.child("metadata").set("namespace", "x");
     made.child("metadata").set("creationTimestamp", time::format_seconds(if parts[2] == "old" { 1 } else { 2 }));
@@ -69,7 +69,7 @@ fn check(set: &Tree, nodes: &str, pods: &[&str], want: &str) {
 }
 
 #[test]
-fn each_node_has_one() {
+fn runs_one_pod_per_node() {
     let set = set(0, 1);
     check(&set, "a b", &[], "+a, +b");
     check(&set, "a b", &["a ready new"], "+b");
@@ -89,7 +89,7 @@ fn each_node_has_one() {
 }
 
 #[test]
-fn what_has_ended_is_told_and_waits() {
+fn finished_pods_are_replaced_with_backoff() {
     let (plan, _) = decide(&set(0, 1), "a", &["a failed new"], None);
     assert_eq!((plan.ended[0].failed, plan.ended[0].node.as_str()), (true, "a"));
     let pause = Duration::from_secs(4);
@@ -100,7 +100,7 @@ fn what_has_ended_is_told_and_waits() {
 }
 
 #[test]
-fn old_pods_go_as_far_as_they_may() {
+fn rolling_update_respects_max_unavailable() {
     let set_of = set;
     let set = set(0, 1);
     check(&set, "a b c", &["a ready old", "b ready old", "c ready old"], "-a ready old");
@@ -117,7 +117,7 @@ fn old_pods_go_as_far_as_they_may() {
 }
 
 #[test]
-fn a_surge_brings_the_new_one_first() {
+fn surge_creates_the_new_pod_first() {
     let set = set(1, 0);
     check(&set, "a b", &["a ready old", "b ready old"], "+a");
     check(&set, "a b", &["a ready old", "a unready new", "b ready old"], "");
@@ -129,7 +129,7 @@ fn a_surge_brings_the_new_one_first() {
 }
 
 #[test]
-fn a_surge_is_no_larger_than_asked_for() {
+fn surge_is_limited() {
     let all = ["a ready old", "b ready old", "c ready old", "d ready old"];
     let as_text = |most: &str| {
         let mut set = set(1, 0);
@@ -142,7 +142,7 @@ fn a_surge_is_no_larger_than_asked_for() {
     let begun = ["a ready old", "a unready new", "b ready old", "c ready old", "d ready old"];
     check(&set(2, 0), "a b c d", &begun, "+b");
     check(&set(1, 0), "a b c d", &begun, "");
-    // Those that do not serve are replaced at once, and are no part of the surge.
+    // Unavailable pods are replaced at once and do not count towards the surge.
     check(&set(1, 0), "a b c", &["a unready old", "b unready old", "c ready old"], "+a, +b, +c");
 }
 
@@ -154,7 +154,7 @@ fn ready_since(text: &str, since: i64, set: &Tree) -> Arc<Tree> {
 }
 
 #[test]
-fn the_old_one_goes_once_the_new_one_was_ready_for_long_enough() {
+fn surge_waits_for_min_ready_seconds() {
     let mut set = set(1, 0);
     set.child("spec").set("minReadySeconds", 30);
     let check = |since: i64, deleted: usize, again: Option<u64>, counts: [i64; 4]| {
@@ -169,16 +169,16 @@ fn the_old_one_goes_once_the_new_one_was_ready_for_long_enough() {
         let fields = ["currentNumberScheduled", "numberReady", "numberAvailable", "updatedNumberScheduled"];
         assert_eq!(fields.map(|field| status.int(field).unwrap_or_default()), counts, "{since}");
     };
-    // The old one is counted for its node for as long as it is there.
+    // The old pod counts for its node as long as it exists.
     check(990, 0, Some(20), [1, 1, 1, 0]);
     check(971, 0, Some(1), [1, 1, 1, 0]);
     check(970, 1, None, [1, 1, 1, 0]);
 }
 
 #[test]
-fn a_surge_lets_nodes_go_that_should_have_none_once_others_serve() {
+fn surge_keeps_pods_of_excluded_nodes_until_others_are_available() {
     let set = set(1, 0);
-    // b has been tainted since: its pod may stay, but gets no successor there.
+    // Node b was tainted later: its pod may stay but is not replaced.
     check(&set, "a b!NoSchedule", &["b ready old"], "+a");
     check(&set, "a b!NoSchedule", &["a unready new", "b ready old"], "");
     check(&set, "a b!NoSchedule", &["a ready new", "b ready old"], "-b ready old");
@@ -193,7 +193,7 @@ fn a_surge_lets_nodes_go_that_should_have_none_once_others_serve() {
 }
 
 #[test]
-fn nodes_are_counted() {
+fn status_counts_nodes() {
     let pods = ["a ready new", "b unready old", "d ready new"];
     let (_, status) = decide(&set(0, 1), "a b c d!NoSchedule", &pods, None);
     let want = tree! {
@@ -204,10 +204,10 @@ fn nodes_are_counted() {
 }
 
 #[test]
-fn a_daemon_is_tied_to_its_node_and_stays() {
+fn daemon_pods_have_affinity_and_tolerations() {
     let mut set = set(0, 1);
     set.child("metadata.annotations").set(pod::TEMPLATE_GENERATION, "3");
-    let made = pod::make(&set, "a", "h");
+    let made = pod::build(&set, "a", "h");
     assert_eq!(pod::target(&made), "a");
     assert_eq!(made.map("metadata.labels").str("pod-template-generation"), "3");
     assert_eq!(made.list("spec.tolerations").len(), 6);
@@ -215,16 +215,16 @@ fn a_daemon_is_tied_to_its_node_and_stays() {
     set.child("spec.template.spec").set("hostNetwork", true);
     let own = tree! { "key" => "node.kubernetes.io/not-ready", "operator" => "Exists", "effect" => "NoExecute", "tolerationSeconds" => 5 };
     set.child("spec.template.spec").set("tolerations", list![tree! { "key" => "x" }, own]);
-    let tolerations = pod::make(&set, "a", "h").list("spec.tolerations").to_vec();
+    let tolerations = pod::build(&set, "a", "h").list("spec.tolerations").to_vec();
     assert_eq!(tolerations.len(), 8);
     assert_eq!(tolerations[0].str("key"), "x");
     assert!(!tolerations[1].has("tolerationSeconds"));
 }
 
-/// Nodes come, go and are tainted, templates change, pods come up in any order: no node has more pods than it
-/// may, no more are taken from service by an update than allowed, and in the end each node has its new one.
+/// Nodes are added, removed and tainted, templates change, pods become ready in any order: no node has too many pods,
+/// an update makes no more pods unavailable than allowed, and finally each node has its new pod.
 #[test]
-fn any_sequence_ends_as_asked() {
+fn random_sequences_converge() {
     for seed in 0..200 {
         let random = client::Random::seeded(seed);
         let surge = random.below(2) as i64;
@@ -262,7 +262,7 @@ fn any_sequence_ends_as_asked() {
                 (0, None) => nodes.push(name.to_string()),
                 (1, Some(at)) => {
                     nodes.remove(at);
-                    // The collector of pods takes what was there.
+                    // The pod garbage collector deletes the pods of the node.
                     pods.retain(|pod| pod.0 != name);
                 }
                 (2, Some(at)) => nodes[at] = format!("{name}!NoExecute"),

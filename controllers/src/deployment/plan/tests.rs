@@ -1,5 +1,5 @@
-//! Roll-outs as tables: a Deployment and its sets go in, what is written comes out as text. A simulated
-//! cluster then carries plans out until nothing is left to do.
+//! Rollouts as tables: a Deployment and its ReplicaSets go in, the writes come out as text. A simulated cluster then
+//! executes plans until nothing is left to do.
 
 use api::{list, time, tree};
 
@@ -35,7 +35,7 @@ fn with(mut object: Tree, path: &str, value: impl Into<Tree>) -> Tree {
     object
 }
 
-/// A cluster of one Deployment: sets have all the pods that they want, and some of them are available.
+/// A cluster with one Deployment whose ReplicaSets have all their pods, some of them available.
 struct World {
     deployment: Tree,
     sets: Vec<Tree>,
@@ -49,18 +49,18 @@ impl World {
         World { deployment, sets: Vec::new(), now: NOW, events: Vec::new(), old_pods_run: false }
     }
 
-    /// One look at the Deployment, and what it writes. False where it writes nothing.
+    /// Plans and executes once. Returns false if nothing was written.
     fn step(&mut self) -> bool {
         let sets: Vec<Arc<Tree>> = self.sets.iter().cloned().map(Arc::new).collect();
         let plan = plan(&self.deployment, &sets, |_| self.old_pods_run, self.now);
         let busy = !plan.writes.is_empty();
         for write in plan.writes {
-            self.carry_out(write);
+            self.execute(write);
         }
         busy
     }
 
-    fn carry_out(&mut self, write: Write) {
+    fn execute(&mut self, write: Write) {
         let name = |set: &Tree| set.str("metadata.name").to_string();
         match write {
             Write::Create { mut set, event } => {
@@ -87,7 +87,7 @@ impl World {
         }
     }
 
-    /// The pods that are wanted come, and up to `available` of all become available, the oldest first.
+    /// Creates missing pods and makes up to `available` of all pods available, oldest first.
     fn pods(&mut self, available: i64) {
         let mut left = available;
         for set in &mut self.sets {
@@ -118,7 +118,7 @@ impl World {
         self.deployment.child("metadata").set("generation", generation + 1);
     }
 
-    /// Sizes by image.
+    /// Replica counts by image.
     fn sizes(&self) -> String {
         let one = |set: &Tree| {
             let image = set.list("spec.template.spec.containers")[0].str("image").to_string();
@@ -146,7 +146,7 @@ fn running(replicas: i64, image: &str) -> World {
 }
 
 #[test]
-fn the_first_set_is_made_whole() {
+fn first_replica_set_gets_the_full_size() {
     let mut world = World::new(deployment(3, "a"));
     assert!(world.step());
     let set = &world.sets[0];
@@ -175,9 +175,9 @@ fn the_first_set_is_made_whole() {
     assert_eq!(world.deployment.map("metadata.annotations").str("deployment.kubernetes.io/revision"), "1");
 }
 
-/// At no point are there too many pods, or too few that serve.
+/// At no time are there too many pods or too few available ones.
 #[test]
-fn a_roll_stays_within_its_bounds() {
+fn rolling_update_respects_surge_and_unavailable() {
     for (replicas, surge, unavailable) in [
         (3, Tree::from("25%"), Tree::from("25%")),
         (10, Tree::from(1), Tree::from(0)),
@@ -194,7 +194,7 @@ fn a_roll_stays_within_its_bounds() {
             let busy = world.step();
             let total: i64 = world.sets.iter().map(super::super::work::replicas).sum();
             assert!(total <= most, "{} of {most}", world.sizes());
-            // What was not available stays so for one step.
+            // Unavailable pods stay unavailable for one step.
             let mut served = 0;
             for set in &mut world.sets {
                 let size = super::super::work::replicas(set);
@@ -212,7 +212,7 @@ fn a_roll_stays_within_its_bounds() {
 }
 
 #[test]
-fn a_roll_that_changes_its_mind_scales_all_old_ones_down() {
+fn rollover_scales_down_all_old_replica_sets() {
     let mut world = running(10, "a");
     world.roll("b");
     world.step();
@@ -227,7 +227,7 @@ fn a_roll_that_changes_its_mind_scales_all_old_ones_down() {
 }
 
 #[test]
-fn an_old_template_comes_back_under_a_new_number() {
+fn reused_template_gets_a_new_revision() {
     let mut world = running(2, "a");
     world.roll("b");
     world.settle();
@@ -245,7 +245,7 @@ fn an_old_template_comes_back_under_a_new_number() {
 }
 
 #[test]
-fn sizes_change_in_proportion() {
+fn scales_proportionally() {
     let mut world = running(10, "a");
     world.roll("b");
     world.step();
@@ -264,7 +264,7 @@ fn sizes_change_in_proportion() {
 }
 
 #[test]
-fn recreate_waits_until_the_old_are_gone() {
+fn recreate_waits_for_old_pods() {
     let mut world = World::new(with(deployment(2, "a"), "spec.strategy", tree! { "type" => "Recreate" }));
     world.settle();
     world.roll("b");
@@ -280,7 +280,7 @@ fn recreate_waits_until_the_old_are_gone() {
 }
 
 #[test]
-fn a_pause_stops_the_roll_but_not_the_size() {
+fn paused_deployments_are_still_scaled() {
     let mut world = running(2, "a");
     world.deployment.child("spec").set("paused", true);
     world.roll("b");
@@ -298,7 +298,7 @@ fn a_pause_stops_the_roll_but_not_the_size() {
 }
 
 #[test]
-fn what_takes_too_long_is_told() {
+fn reports_exceeded_deadline() {
     let mut world = running(2, "a");
     world.roll("b");
     world.step();
@@ -322,7 +322,7 @@ fn what_takes_too_long_is_told() {
 }
 
 #[test]
-fn old_sets_go_beyond_the_limit() {
+fn deletes_replica_sets_beyond_history_limit() {
     let mut world = running(1, "a");
     world.deployment.child("spec").set("revisionHistoryLimit", 1);
     for image in ["b", "c", "d"] {
@@ -333,7 +333,7 @@ fn old_sets_go_beyond_the_limit() {
 }
 
 #[test]
-fn failures_of_pods_are_passed_on() {
+fn reports_replica_failures() {
     let mut world = running(1, "a");
     let failure = tree! { "type" => "ReplicaFailure", "status" => "True", "reason" => "FailedCreate", "lastTransitionTime" => "t" };
     world.sets[0].child("status").set("conditions", list![failure]);
@@ -345,7 +345,7 @@ fn failures_of_pods_are_passed_on() {
 }
 
 #[test]
-fn annotations_of_the_deployment_are_its_newest_sets() {
+fn copies_annotations_to_the_new_replica_set() {
     let mut world = running(1, "a");
     world.deployment.child("metadata.annotations").set("kubernetes.io/change-cause", "a new broom");
     world.deployment.child("metadata.annotations").set("kubectl.kubernetes.io/last-applied-configuration", "{}");
@@ -357,7 +357,7 @@ fn annotations_of_the_deployment_are_its_newest_sets() {
 }
 
 #[test]
-fn the_oldest_api_rolls_back_by_an_annotation() {
+fn rolls_back_by_annotation() {
     let mut world = running(1, "a");
     world.roll("b");
     world.settle();
@@ -373,7 +373,7 @@ fn the_oldest_api_rolls_back_by_an_annotation() {
 }
 
 #[test]
-fn what_ends_is_only_counted() {
+fn terminating_pods_are_only_counted() {
     let mut world = running(2, "a");
     world.roll("b");
     world.deployment.child("metadata").set("deletionTimestamp", "now");
@@ -383,7 +383,7 @@ fn what_ends_is_only_counted() {
 }
 
 #[test]
-fn a_set_that_another_server_made_is_not_rolled() {
+fn adopts_replica_sets_of_another_server() {
     let mut world = running(2, "a");
     world.sets[0].child("spec.template.metadata").set("creationTimestamp", Tree::Null);
     world.sets[0].child("spec.template.spec").set("securityContext", tree! {});
@@ -391,10 +391,10 @@ fn a_set_that_another_server_made_is_not_rolled() {
     assert_eq!(world.sizes(), "a:2");
 }
 
-/// Whatever users do in whatever order, and however slowly pods come: there are never more pods than the
-/// largest size with its surge allows, and in the end all is as it was asked for last.
+/// For any sequence of user changes and any speed of pods: there are never more pods than the largest size with its
+/// surge allows, and finally the cluster matches the last request.
 #[test]
-fn any_sequence_ends_as_asked() {
+fn random_sequences_converge() {
     for seed in 0..300 {
         let random = client::Random::seeded(seed);
         let mut world = World::new(deployment(1 + random.below(9) as i64, "a"));

@@ -39,7 +39,7 @@ fn pod(name: &str, ip: &str, ready: bool, port: i64) -> Tree {
     }
 }
 
-/// A server that holds slices.
+/// A server that stores slices.
 #[derive(Default)]
 struct World {
     slices: Vec<Arc<Tree>>,
@@ -66,15 +66,21 @@ impl World {
     }
 
     fn sync(&mut self, service: &Tree, pods: &[Tree], limit: usize) -> (usize, usize, usize) {
-        let places = Places::from([(client::Key::from("node-a"), topology::Place::new("z1", None))]);
-        self.sync_at(service, pods, limit, &places)
+        let topologies = NodeTopologies::from([(client::Key::from("node-a"), topology::NodeTopology::new("z1", None))]);
+        self.sync_at(service, pods, limit, &topologies)
     }
 
-    fn sync_at(&mut self, service: &Tree, pods: &[Tree], limit: usize, places: &Places) -> (usize, usize, usize) {
+    fn sync_at(
+        &mut self,
+        service: &Tree,
+        pods: &[Tree],
+        limit: usize,
+        topologies: &NodeTopologies,
+    ) -> (usize, usize, usize) {
         let templates = Templates::default();
         let pods: Vec<Arc<Pod>> = pods.iter().map(|pod| Arc::new(Pod::of(pod, &templates))).collect();
         let observed =
-            Observed { service, pods: &pods, places, slices: &self.slices, max_endpoints: limit, trigger: None };
+            Observed { service, pods: &pods, topologies, slices: &self.slices, max_endpoints: limit, trigger: None };
         let changes = plan(&observed).changes;
         let counts = (changes.create.len(), changes.update.len(), changes.delete.len());
         self.apply(changes);
@@ -87,7 +93,7 @@ impl World {
 }
 
 #[test]
-fn an_endpoint_says_all_of_its_pod() {
+fn endpoints_describe_their_pod() {
     let mut world = World::default();
     let mut one = pod("a", "10.0.0.1", true, 8080);
     one.child("spec").set("hostname", "h");
@@ -111,7 +117,7 @@ fn an_endpoint_says_all_of_its_pod() {
 }
 
 #[test]
-fn conditions_follow_readiness_deletion_and_publishing() {
+fn endpoint_conditions_follow_the_pod() {
     let check = |ready: bool, deleted: bool, publishes: bool, want: [bool; 3]| {
         let mut pod = pod("a", "10.0.0.1", ready, 1);
         if deleted {
@@ -131,7 +137,7 @@ fn conditions_follow_readiness_deletion_and_publishing() {
 }
 
 #[test]
-fn families_and_ports_part_slices() {
+fn slices_are_split_by_family_and_ports() {
     let dual = service(tree! { "ipFamilies" => list!["IPv6", "IPv4"] });
     let pods = [pod("a", "10.0.0.1", true, 1), pod("b", "10.0.0.2", true, 2)];
     let mut world = World::default();
@@ -141,7 +147,7 @@ fn families_and_ports_part_slices() {
 }
 
 #[test]
-fn a_pod_of_a_lost_node_is_left_out_unless_all_are_published() {
+fn skips_pods_on_unknown_nodes() {
     let mut lost = pod("a", "10.0.0.1", true, 1);
     lost.child("spec").set("nodeName", "node-b");
     let mut world = World::default();
@@ -152,7 +158,7 @@ fn a_pod_of_a_lost_node_is_left_out_unless_all_are_published() {
 }
 
 #[test]
-fn hints_name_who_is_near() {
+fn sets_hints_for_traffic_distribution() {
     let check = |distribution: &str, ready: bool, want: Tree| {
         let mut world = World::default();
         world.sync(&service(tree! { "trafficDistribution" => distribution }), &[pod("a", "10.0.0.1", ready, 1)], 100);
@@ -167,7 +173,7 @@ fn hints_name_who_is_near() {
 }
 
 #[test]
-fn hints_by_the_size_of_zones_are_asked_for_by_annotation() {
+fn topology_hints_are_requested_by_annotation() {
     let check = |annotations: Tree, want: bool, distribution_stays: bool| {
         let mut service = service(tree! { "trafficDistribution" => "PreferClose" });
         service.child("metadata").set("annotations", annotations.clone());
@@ -184,27 +190,28 @@ fn hints_by_the_size_of_zones_are_asked_for_by_annotation() {
 }
 
 #[test]
-fn a_change_of_hints_is_told_once() {
-    let yes = || Hinted::Yes(BTreeMap::from([(Str::from("z1"), 2)]));
-    let no = |why: &str| Hinted::No(why.into());
-    let check = |before: AllHinted, now: AllHinted, want: &[Note]| assert_eq!(notes(&before, &now), want, "{now:?}");
-    let of = |hinted: Hinted| AllHinted::from([("IPv4", hinted)]);
+fn hint_changes_are_reported_once() {
+    let yes = || HintResult::Yes(BTreeMap::from([(Str::from("z1"), 2)]));
+    let no = |why: &str| HintResult::No(why.into());
+    let check =
+        |before: HintResults, now: HintResults, want: &[Note]| assert_eq!(notes(&before, &now), want, "{now:?}");
+    let of = |hinted: HintResult| HintResults::from([("IPv4", hinted)]);
     let enabled = Note::normal("TopologyAwareHintsEnabled", "Topology Aware Hints has been enabled, addressType: IPv4");
     let disabled = |why: &str| Note::warning("TopologyAwareHintsDisabled", format!("{why}, addressType: IPv4"));
-    check(AllHinted::new(), AllHinted::new(), &[]);
-    check(AllHinted::new(), of(yes()), std::slice::from_ref(&enabled));
-    check(AllHinted::new(), AllHinted::from([("IPv4", yes()), ("IPv6", yes())]), std::slice::from_ref(&enabled));
+    check(HintResults::new(), HintResults::new(), &[]);
+    check(HintResults::new(), of(yes()), std::slice::from_ref(&enabled));
+    check(HintResults::new(), HintResults::from([("IPv4", yes()), ("IPv6", yes())]), std::slice::from_ref(&enabled));
     check(of(no("few")), of(yes()), &[enabled]);
     check(of(yes()), of(yes()), &[]);
     check(of(yes()), of(no("few")), &[disabled("few")]);
     check(of(no("few")), of(no("few")), &[]);
     check(of(no("few")), of(no("none")), &[disabled("none")]);
-    check(of(yes()), AllHinted::new(), &[disabled("Topology Aware Hints has been disabled")]);
-    check(of(no("few")), AllHinted::new(), &[]);
+    check(of(yes()), HintResults::new(), &[disabled("Topology Aware Hints has been disabled")]);
+    check(of(no("few")), HintResults::new(), &[]);
 }
 
 #[test]
-fn hints_by_the_size_of_zones_come_stay_and_go() {
+fn topology_hints_are_added_kept_and_removed() {
     let mut asks = service(tree! {});
     asks.child("metadata").set("annotations", tree! { "service.kubernetes.io/topology-mode" => "Auto" });
     let at = |name: &str, node: &str| {
@@ -213,9 +220,11 @@ fn hints_by_the_size_of_zones_come_stay_and_go() {
         pod
     };
     let pods = [at("p", "node-a"), at("pp", "node-a"), at("ppp", "node-a"), at("pppp", "node-b")];
-    let places = |b: Option<i64>| {
-        let of = |name: &str, zone: &str, cpu: Option<i64>| (client::Key::from(name), topology::Place::new(zone, cpu));
-        Places::from([of("node-a", "z1", Some(1000)), of("node-b", "z2", b)])
+    let topologies = |b: Option<i64>| {
+        let of = |name: &str, zone: &str, cpu: Option<i64>| {
+            (client::Key::from(name), topology::NodeTopology::new(zone, cpu))
+        };
+        NodeTopologies::from([of("node-a", "z1", Some(1000)), of("node-b", "z2", b)])
     };
     let mut world = World::default();
     let hints = |world: &World| -> Vec<String> {
@@ -223,14 +232,14 @@ fn hints_by_the_size_of_zones_come_stay_and_go() {
             |endpoint: &Tree| endpoint.list("hints.forZones").first().map_or("", |zone| zone.str("name")).to_string();
         world.slices.iter().flat_map(|slice| slice.list("endpoints")).map(of).collect()
     };
-    assert_eq!(world.sync_at(&asks, &pods, 2, &places(Some(1000))), (2, 0, 0));
+    assert_eq!(world.sync_at(&asks, &pods, 2, &topologies(Some(1000))), (2, 0, 0));
     assert_eq!(hints(&world), ["z2", "z1", "z1", "z2"], "one of z1's is meant for z2");
-    assert_eq!(world.sync_at(&asks, &pods, 2, &places(Some(1000))), (0, 0, 0), "what does is left alone");
-    assert_eq!(world.sync_at(&asks, &pods, 2, &places(Some(1100))), (0, 0, 0));
-    assert_eq!(world.sync_at(&asks, &pods, 2, &places(None)), (0, 2, 0), "one zone is none");
+    assert_eq!(world.sync_at(&asks, &pods, 2, &topologies(Some(1000))), (0, 0, 0), "what does is left alone");
+    assert_eq!(world.sync_at(&asks, &pods, 2, &topologies(Some(1100))), (0, 0, 0));
+    assert_eq!(world.sync_at(&asks, &pods, 2, &topologies(None)), (0, 2, 0), "one zone is none");
     assert_eq!(hints(&world), ["", "", "", ""]);
-    assert_eq!(world.sync_at(&asks, &pods, 2, &places(Some(1000))), (0, 2, 0));
-    assert_eq!(world.sync_at(&service(tree! {}), &pods, 2, &places(Some(1000))), (0, 2, 0), "nobody asks any more");
+    assert_eq!(world.sync_at(&asks, &pods, 2, &topologies(Some(1000))), (0, 2, 0));
+    assert_eq!(world.sync_at(&service(tree! {}), &pods, 2, &topologies(Some(1000))), (0, 2, 0), "nobody asks any more");
     assert_eq!(hints(&world), ["", "", "", ""]);
 }
 
@@ -248,7 +257,7 @@ fn a_service_without_endpoints_has_one_empty_slice() {
 }
 
 #[test]
-fn labels_follow_the_service_and_a_service_that_goes_makes_nothing() {
+fn terminating_services_get_no_new_slices() {
     let mut changed = service(tree! {});
     let mut world = World::default();
     world.sync(&changed, &[pod("a", "10.0.0.1", true, 1)], 100);
@@ -261,7 +270,7 @@ fn labels_follow_the_service_and_a_service_that_goes_makes_nothing() {
 }
 
 #[test]
-fn slices_of_an_older_service_of_the_same_name_go() {
+fn deletes_slices_of_a_replaced_service() {
     let mut world = World::default();
     world.sync(&service(tree! {}), &[pod("a", "10.0.0.1", true, 1)], 100);
     let mut again = service(tree! {});
@@ -270,7 +279,7 @@ fn slices_of_an_older_service_of_the_same_name_go() {
 }
 
 #[test]
-fn one_change_of_many_pods_is_one_write() {
+fn changing_one_pod_writes_one_slice() {
     let mut pods: Vec<Tree> =
         (0..1000).map(|at| pod(&format!("p{at:04}"), &format!("10.0.{}.{}", at / 250, at % 250), true, 1)).collect();
     let mut world = World::default();
@@ -284,10 +293,10 @@ fn one_change_of_many_pods_is_one_write() {
 }
 
 proptest! {
-    /// Whatever happens to the pods: the endpoints are those wanted, each once, no slice is over the limit,
-    /// and a second look has nothing to do.
+    /// For any sequence of pods: the slices contain each desired endpoint once, no slice exceeds the limit, and a
+    /// second plan has nothing to do.
     #[test]
-    fn slices_hold_what_is_wanted(
+    fn slices_contain_the_desired_endpoints(
         rounds in prop::collection::vec(prop::collection::vec((0..40u8, any::<bool>(), 1..3i64), 0..40), 1..6),
         limit in 1..7usize,
     ) {

@@ -1,19 +1,20 @@
 use super::*;
 
-fn places(nodes: &[(&str, Option<i64>)]) -> Places {
-    let of =
-        |(at, (zone, cpu)): (usize, &(&str, Option<i64>))| (Key::from(format!("node-{at}")), Place::new(zone, *cpu));
+fn topologies(nodes: &[(&str, Option<i64>)]) -> NodeTopologies {
+    let of = |(at, (zone, cpu)): (usize, &(&str, Option<i64>))| {
+        (Key::from(format!("node-{at}")), NodeTopology::new(zone, *cpu))
+    };
     nodes.iter().enumerate().map(of).collect()
 }
 
-fn zones(cpus: &[i64]) -> Shares {
+fn zones(cpus: &[i64]) -> ZoneShares {
     let nodes: Vec<(String, i64)> = cpus.iter().enumerate().map(|(at, cpu)| (format!("z{}", at + 1), *cpu)).collect();
     let nodes: Vec<(&str, Option<i64>)> = nodes.iter().map(|(zone, cpu)| (zone.as_str(), Some(*cpu))).collect();
-    shares(&places(&nodes)).expect("there are shares")
+    shares(&topologies(&nodes)).expect("there are shares")
 }
 
-/// A slice with an endpoint for each `ZONE`, or `ZONE>ZONE` with whom it is meant for; `-` stands for one that
-/// is not ready.
+/// A slice with an endpoint for each `ZONE`, or `ZONE>ZONE` with the zone of its hint; `-` stands for one that is not
+/// ready.
 fn slice(name: &str, endpoints: &str) -> Tree {
     let endpoint = |text: &str| {
         let (zone, hint) = text.split_once('>').unwrap_or((text, ""));
@@ -39,8 +40,8 @@ fn text(slice: &Tree) -> String {
 }
 
 #[test]
-fn a_node_counts_while_it_is_ready_and_no_control_plane() {
-    let check = |ready: &str, label: &str, cpu: &str, want: Place| {
+fn only_ready_workers_count() {
+    let check = |ready: &str, label: &str, cpu: &str, want: NodeTopology| {
         let node = tree! {
             "metadata" => tree! { "labels" => tree! { ZONE => "z", label => "" } },
             "status" => tree! {
@@ -48,22 +49,22 @@ fn a_node_counts_while_it_is_ready_and_no_control_plane() {
                 "conditions" => list![tree! { "type" => "Ready", "status" => ready }],
             },
         };
-        assert_eq!(Place::of(&node), want, "{ready} {label} {cpu}");
+        assert_eq!(NodeTopology::of(&node), want, "{ready} {label} {cpu}");
     };
-    check("True", "x", "1500m", Place::new("z", Some(1500)));
-    check("True", "x", "2", Place::new("z", Some(2000)));
-    check("True", "x", "", Place::new("z", Some(0)));
-    check("Unknown", "x", "2", Place::new("z", None));
-    check("True", "node-role.kubernetes.io/control-plane", "2", Place::new("z", None));
-    check("True", "node-role.kubernetes.io/master", "2", Place::new("z", None));
+    check("True", "x", "1500m", NodeTopology::new("z", Some(1500)));
+    check("True", "x", "2", NodeTopology::new("z", Some(2000)));
+    check("True", "x", "", NodeTopology::new("z", Some(0)));
+    check("Unknown", "x", "2", NodeTopology::new("z", None));
+    check("True", "node-role.kubernetes.io/control-plane", "2", NodeTopology::new("z", None));
+    check("True", "node-role.kubernetes.io/master", "2", NodeTopology::new("z", None));
 }
 
 #[test]
-fn shares_are_told_where_all_nodes_say_enough() {
+fn shares_need_zone_and_cpu_of_all_nodes() {
     let check = |nodes: &[(&str, Option<i64>)], want: Option<&[(&str, f64)]>| {
-        let want: Option<Shares> =
+        let want: Option<ZoneShares> =
             want.map(|want| want.iter().map(|(zone, share)| (Str::from(*zone), *share)).collect());
-        assert_eq!(shares(&places(nodes)), want, "{nodes:?}");
+        assert_eq!(shares(&topologies(nodes)), want, "{nodes:?}");
     };
     check(&[], None);
     check(&[("a", Some(1000)), ("a", Some(1000))], None);
@@ -73,7 +74,7 @@ fn shares_are_told_where_all_nodes_say_enough() {
     check(&[("a", Some(1000)), ("b", Some(1000)), ("", None)], Some(&[("a", 0.5), ("b", 0.5)]));
 }
 
-/// Hints for what is made and what stays, and what of them is written.
+/// Expects the hints of new and unchanged slices, and which slices are written.
 fn check(cpus: &[i64], create: &str, unchanged: &[&str], want: (&str, &[&str]), counts: &[usize]) {
     let there: Vec<Arc<Tree>> = unchanged.iter().map(|text| Arc::new(slice("s", text))).collect();
     let mut changes = Changes { create: vec![slice("", create)], ..Changes::default() };
@@ -81,11 +82,11 @@ fn check(cpus: &[i64], create: &str, unchanged: &[&str], want: (&str, &[&str]), 
     assert_eq!(text(&changes.create[0]), want.0, "{cpus:?} {create}");
     assert_eq!(changes.update.iter().map(text).collect::<Vec<_>>(), want.1, "{cpus:?} {create}");
     let counts = counts.iter().enumerate().map(|(at, count)| (Str::from(format!("z{}", at + 1)), *count));
-    assert_eq!(hinted, Hinted::Yes(counts.collect()), "{cpus:?} {create}");
+    assert_eq!(hinted, HintResult::Yes(counts.collect()), "{cpus:?} {create}");
 }
 
 #[test]
-fn zones_get_their_part() {
+fn zones_get_their_share() {
     check(&[1000, 1000], "z1 z1 z2 z2", &[], ("z1>z1 z1>z1 z2>z2 z2>z2", &[]), &[2, 2]);
     check(&[1000, 1000], "z1 z1 z1 z2", &[], ("z1>z2 z1>z1 z1>z1 z2>z2", &[]), &[2, 2]);
     check(&[1000, 1000], "z1 - z1 z2 z2", &[], ("z1>z1 - z1>z1 z2>z2 z2>z2", &[]), &[2, 2]);
@@ -94,7 +95,7 @@ fn zones_get_their_part() {
 }
 
 #[test]
-fn slices_whose_hints_do_are_left_alone() {
+fn keeps_slices_with_valid_hints() {
     check(&[1000, 1000], "z1 z1", &["z2>z2 z2>z2"], ("z1>z1 z1>z1", &[]), &[2, 2]);
     check(&[1000, 1000], "z1", &["z2>z2 z2>z2 z2>z1"], ("z1>z1", &[]), &[2, 2]);
     check(&[1000, 1000], "z1", &["z1 z2 z2>z2"], ("z1>z1", &["z1>z1 z2>z2 z2>z2"]), &[2, 2]);
@@ -103,11 +104,11 @@ fn slices_whose_hints_do_are_left_alone() {
 }
 
 #[test]
-fn all_hints_go_where_there_cannot_be_enough() {
-    let check = |shares: Option<Shares>, create: &str, want: &str| {
+fn removes_hints_with_too_few_endpoints() {
+    let check = |shares: Option<ZoneShares>, create: &str, want: &str| {
         let mut changes = Changes { create: vec![slice("", create)], ..Changes::default() };
         let there = [Arc::new(slice("s", "-")), Arc::new(slice("s", "z1>z1"))];
-        assert_eq!(hint(&mut changes, &there, shares.as_ref()), Hinted::No(want.into()), "{create}");
+        assert_eq!(hint(&mut changes, &there, shares.as_ref()), HintResult::No(want.into()), "{create}");
         assert!(!text(&changes.create[0]).contains('>'), "{create}");
         assert_eq!(changes.update.iter().map(text).collect::<Vec<_>>(), ["z1"], "what had none is not written");
     };
@@ -119,26 +120,26 @@ fn all_hints_go_where_there_cannot_be_enough() {
 }
 
 #[test]
-fn an_endpoint_without_zone_ends_all_hints() {
+fn removes_hints_if_an_endpoint_has_no_zone() {
     let mut made = slice("", "z1>z1 z2>z2");
     made.list_mut("endpoints")[1].remove("zone");
     let mut changes = Changes { create: vec![made], ..Changes::default() };
     let hinted = hint(&mut changes, &[], Some(&zones(&[1, 1])));
-    assert_eq!(hinted, Hinted::No("One or more endpoints do not have a zone specified".into()));
+    assert_eq!(hinted, HintResult::No("One or more endpoints do not have a zone specified".into()));
     assert!(changes.create[0].list("endpoints").iter().all(|endpoint| !endpoint.has("hints")));
 }
 
 #[test]
-fn a_service_is_looked_at_once_a_zone_has_too_few() {
+fn zone_changes_outdate_hints() {
     let check = |counts: &[usize], cpus: &[i64], want: bool| {
         let counts = counts.iter().enumerate().map(|(at, count)| (Str::from(format!("z{}", at + 1)), *count));
-        assert_eq!(Hinted::Yes(counts.collect()).is_outdated(Some(&zones(cpus))), want, "{cpus:?}");
+        assert_eq!(HintResult::Yes(counts.collect()).is_outdated(Some(&zones(cpus))), want, "{cpus:?}");
     };
     check(&[2, 2], &[1000, 1000], false);
     check(&[5, 5], &[1000, 1300], false);
     check(&[5, 5], &[1000, 3000], true);
     check(&[5, 5], &[1000, 1000, 1000], true);
-    assert!(Hinted::Yes(Counts::new()).is_outdated(None));
-    assert!(Hinted::No("few".into()).is_outdated(Some(&zones(&[1, 1]))));
-    assert!(!Hinted::No("few".into()).is_outdated(None));
+    assert!(HintResult::Yes(Counts::new()).is_outdated(None));
+    assert!(HintResult::No("few".into()).is_outdated(Some(&zones(&[1, 1]))));
+    assert!(!HintResult::No("few".into()).is_outdated(None));
 }

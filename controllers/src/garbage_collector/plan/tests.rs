@@ -13,7 +13,7 @@ fn owner(uid: &str, blocks: bool) -> Owner {
     Owner { uid: Uid::from(uid), of: of("Thing"), name: uid.into(), blocks }
 }
 
-/// An object whose name is its uid; `~` before an owner says that it does not block.
+/// An object named like its uid; `~` before an owner clears `blockOwnerDeletion`.
 fn object(uid: &str, owners: &str, finalizers: &str, deleting: bool) -> Object {
     let words = |text: &str| text.split_whitespace().map(str::to_string).collect::<Vec<_>>();
     let read = |word: &String| owner(word.trim_start_matches('~'), !word.starts_with('~'));
@@ -26,7 +26,7 @@ fn object(uid: &str, owners: &str, finalizers: &str, deleting: bool) -> Object {
         owners: words(owners).iter().map(read).collect(),
         finalizers: words(finalizers).iter().map(|word| word.as_str().into()).collect(),
         deleting,
-        asked: false,
+        delete_requested: false,
     }
 }
 
@@ -43,7 +43,7 @@ fn uids(text: &str) -> Vec<Uid> {
 }
 
 #[test]
-fn an_object_lives_as_long_as_an_owner_holds_it() {
+fn objects_live_as_long_as_one_owner() {
     let check = |objects: &[Object], gone: &str, want: Step| {
         let mut graph = graph(objects);
         for uid in uids(gone) {
@@ -75,7 +75,7 @@ fn an_object_lives_as_long_as_an_owner_holds_it() {
 }
 
 #[test]
-fn an_owner_waits_for_those_that_block_it() {
+fn foreground_deletion_waits_for_blocking_dependents() {
     let check = |objects: &[Object], want: Step| assert_eq!(plan(&graph(objects), &Uid::from("x"), &[]), want);
     let x = object("x", "", FOREGROUND, true);
     check(std::slice::from_ref(&x), Step::Finish(FOREGROUND));
@@ -87,25 +87,25 @@ fn an_owner_waits_for_those_that_block_it() {
 }
 
 #[test]
-fn an_owner_that_was_never_seen_is_asked_for() {
+fn looks_up_unobserved_owners() {
     let x = object("x", "a", "", false);
     let mut graph = graph(std::slice::from_ref(&x));
-    let asked = Description::new(&x, &x.owners[0]);
-    let ask = |graph: &Graph, verdict| plan(graph, &x.uid, &[(asked.clone(), verdict)]);
-    assert_eq!(plan(&graph, &x.uid, &[]), Step::Ask(asked.clone()));
-    assert_eq!(ask(&graph, Verdict::Present { waiting: false }), Step::Nothing);
-    assert_eq!(ask(&graph, Verdict::Impossible), Step::Nothing);
+    let delete_requested = Description::new(&x, &x.owners[0]);
+    let fetch_owner = |graph: &Graph, verdict| plan(graph, &x.uid, &[(delete_requested.clone(), verdict)]);
+    assert_eq!(plan(&graph, &x.uid, &[]), Step::FetchOwner(delete_requested.clone()));
+    assert_eq!(fetch_owner(&graph, Verdict::Present { waiting: false }), Step::Nothing);
+    assert_eq!(fetch_owner(&graph, Verdict::Impossible), Step::Nothing);
     let background = Step::Delete { policy: Policy::Background, unblock: false };
-    assert_eq!(ask(&graph, Verdict::Present { waiting: true }), background);
-    assert_eq!(ask(&graph, Verdict::Absent), background);
-    graph.note_absent(asked.clone());
+    assert_eq!(fetch_owner(&graph, Verdict::Present { waiting: true }), background);
+    assert_eq!(fetch_owner(&graph, Verdict::Absent), background);
+    graph.note_absent(delete_requested.clone());
     assert_eq!(plan(&graph, &x.uid, &[]), background, "nobody asks twice");
-    graph.note_asked(&x.uid, true);
+    graph.note_delete_requested(&x.uid, true);
     assert_eq!(plan(&graph, &x.uid, &[]), Step::Nothing, "nor deletes twice");
 }
 
 #[test]
-fn a_description_that_is_wrong_is_seen_from_both_sides() {
+fn detects_incorrect_owner_references() {
     let foreign = Object { namespace: "other".into(), ..object("a", "", "", false) };
     let x = object("x", "a", "", false);
     let report = (x.uid.clone(), Description::new(&x, &x.owners[0]));
@@ -116,13 +116,13 @@ fn a_description_that_is_wrong_is_seen_from_both_sides() {
     let mut dependent_first = Graph::default();
     assert_eq!(dependent_first.put(x.clone()), Todo { soon: uids("x"), ..Todo::default() });
     assert_eq!(dependent_first.put(foreign), want);
-    assert!(matches!(plan(&dependent_first, &x.uid, &[]), Step::Ask(_)));
-    // An owner without a namespace is meant from anywhere.
+    assert!(matches!(plan(&dependent_first, &x.uid, &[]), Step::FetchOwner(_)));
+    // A cluster-scoped owner matches references from any namespace.
     let cluster = Object { namespace: "".into(), ..object("a", "", "", false) };
-    assert_eq!(graph(&[cluster, x.clone()]).judge(&x, &x.owners[0]), Holds::Solid);
+    assert_eq!(graph(&[cluster, x.clone()]).owner_state(&x, &x.owners[0]), OwnerState::Solid);
 }
 
-/// A server that forgets nothing, and watches that tell of each kind in its own time.
+/// A server that keeps the whole history, and one watch per kind, each with its own delay.
 struct World {
     random: u64,
     objects: BTreeMap<Uid, Object>,
@@ -158,7 +158,7 @@ impl World {
         self.objects.keys().nth(at).cloned()
     }
 
-    fn tell(&mut self, uid: &Uid) {
+    fn publish(&mut self, uid: &Uid) {
         self.version += 1;
         if let Some(object) = self.objects.get_mut(uid) {
             object.version = self.version;
@@ -174,16 +174,16 @@ impl World {
         let mut object = object(&uid, "", "", false);
         object.owners = (0..self.below(3)).filter_map(|_| self.pick()).map(|uid| named(&uid)).collect();
         self.objects.insert(object.uid.clone(), object);
-        self.tell(&Uid::from(uid.as_str()));
+        self.publish(&Uid::from(uid.as_str()));
     }
 
-    /// This is how circles come about.
+    /// Creates ownership cycles.
     fn adopt(&mut self) {
         let (Some(uid), Some(by)) = (self.pick(), self.pick()) else { return };
         let Some(object) = self.objects.get_mut(&uid).filter(|object| !object.deleting) else { return };
         if uid != by && object.owners.iter().all(|owner| owner.uid != by) {
             object.owners = object.owners.iter().cloned().chain([named(&by)]).collect();
-            self.tell(&uid);
+            self.publish(&uid);
         }
     }
 
@@ -204,11 +204,11 @@ impl World {
         if self.objects.get(uid).is_some_and(|object| object.deleting && object.finalizers.is_empty()) {
             self.objects.remove(uid);
         }
-        self.tell(uid);
+        self.publish(uid);
     }
 
-    /// One event of one watch.
-    fn hear(&mut self) {
+    /// Delivers one event of one watch.
+    fn deliver(&mut self) {
         let at = self.below(self.watches.len());
         let Some((uid, seen)) = self.watches[at].pop_front() else { return };
         let todo = match seen {
@@ -225,7 +225,7 @@ impl World {
         let mut verdicts = Vec::new();
         loop {
             match plan(&self.graph, &uid, &verdicts) {
-                Step::Ask(owner) => verdicts.push((owner.clone(), self.answer(&owner))),
+                Step::FetchOwner(owner) => verdicts.push((owner.clone(), self.answer(&owner))),
                 step => return self.act(&uid, step),
             }
         }
@@ -243,7 +243,7 @@ impl World {
 
     fn act(&mut self, uid: &Uid, step: Step) {
         match step {
-            Step::Nothing | Step::Ask(_) => {}
+            Step::Nothing | Step::FetchOwner(_) => {}
             Step::Delete { policy, unblock } => {
                 let known = self.graph.get(uid).map(|object| object.version);
                 if self.objects.get(uid).is_none_or(|object| Some(object.version) != known) {
@@ -254,7 +254,7 @@ impl World {
                 if unblock {
                     self.unblock(uid);
                 }
-                self.graph.note_asked(uid, true);
+                self.graph.note_delete_requested(uid, true);
                 self.delete(uid, policy);
             }
             Step::Release(owners) => self.release(uid, &owners),
@@ -277,13 +277,13 @@ impl World {
     fn release(&mut self, uid: &Uid, owners: &[Uid]) {
         let Some(object) = self.objects.get_mut(uid) else { return };
         object.owners = object.owners.iter().filter(|owner| !owners.contains(&owner.uid)).cloned().collect();
-        self.tell(uid);
+        self.publish(uid);
     }
 
     fn unblock(&mut self, uid: &Uid) {
         let Some(object) = self.objects.get_mut(uid) else { return };
         object.owners.iter_mut().for_each(|owner| owner.blocks = false);
-        self.tell(uid);
+        self.publish(uid);
     }
 
     fn finish(&mut self, uid: &Uid, finalizer: &str) {
@@ -297,7 +297,7 @@ impl World {
             if self.queue.is_empty() && self.watches.iter().all(VecDeque::is_empty) {
                 return;
             }
-            if self.below(3) == 0 { self.work() } else { self.hear() }
+            if self.below(3) == 0 { self.work() } else { self.deliver() }
         }
         panic!("it does not come to rest: {:?}", self.queue);
     }
@@ -308,7 +308,7 @@ fn named(uid: &Uid) -> Owner {
 }
 
 #[test]
-fn every_history_ends_without_garbage_and_without_a_wrong_deletion() {
+fn random_histories_leave_no_garbage() {
     for seed in 1..400 {
         let mut world = World::new(seed);
         for _ in 0..120 {
@@ -317,12 +317,12 @@ fn every_history_ends_without_garbage_and_without_a_wrong_deletion() {
                 4 => world.adopt(),
                 5 => {
                     let policy = [Policy::Background, Policy::Foreground, Policy::Orphan][world.below(3)];
-                    // Nobody changes their mind: a watch that is behind could not know of it.
+                    // Deletion policies are not changed later: a delayed watch could not know of it.
                     if let Some(uid) = world.pick().filter(|uid| !world.objects[uid].deleting) {
                         world.delete(&uid, policy);
                     }
                 }
-                6..8 => world.hear(),
+                6..8 => world.deliver(),
                 _ => world.work(),
             }
         }

@@ -35,7 +35,7 @@ fn samples(values: &[i64]) -> Reading {
 fn run(autoscaler: &Tree, replicas: i64, readings: &[Result<Reading, String>]) -> Plan {
     let (scale, pods, options) = (scale(replicas), pods(replicas as usize), Options::default());
     let now = Timestamp { seconds: 10_000, nanos: 0 };
-    let look = Look { autoscaler, scale: &scale, pods: &pods, options: &options, now };
+    let look = Inputs { autoscaler, scale: &scale, pods: &pods, options: &options, now };
     match look.begin() {
         (_, Some(plan)) => plan,
         (status, None) => look.by_metrics(status, readings, &mut History::default()),
@@ -43,16 +43,19 @@ fn run(autoscaler: &Tree, replicas: i64, readings: &[Result<Reading, String>]) -
 }
 
 /// `type=status/reason`
-fn told(plan: &Plan) -> String {
+fn conditions_text(plan: &Plan) -> String {
     let of = |c: &Tree| format!("{}={}/{}", c.str("type"), c.str("status"), c.str("reason"));
     plan.status.list("conditions").iter().map(of).collect::<Vec<_>>().join(" ")
 }
 
 #[test]
-fn without_metrics_it_says_so() {
+fn reports_missing_metrics() {
     let why = "failed to get cpu utilization: unable to get metrics for resource cpu: unable to fetch metrics from resource metrics API: the server could not find the requested resource (get pods.metrics.k8s.io)";
     let plan = run(&autoscaler(""), 2, &[Err(why.to_string())]);
-    assert_eq!(told(&plan), "AbleToScale=True/SucceededGetScale ScalingActive=False/FailedGetResourceMetric");
+    assert_eq!(
+        conditions_text(&plan),
+        "AbleToScale=True/SucceededGetScale ScalingActive=False/FailedGetResourceMetric"
+    );
     let message = format!("the HPA was unable to compute the replica count: {why}");
     assert_eq!(plan.status.list("conditions")[1].str("message"), message);
     assert_eq!(plan.events[0], Event::warning("FailedGetResourceMetric", why.to_string()));
@@ -64,21 +67,21 @@ fn without_metrics_it_says_so() {
 }
 
 #[test]
-fn what_is_said_names_the_generation() {
+fn status_has_the_observed_generation() {
     let mut changed = autoscaler("");
     changed.set("metadata", api::tree! { "generation" => 3 });
     let plan = run(&changed, 2, &[Ok(samples(&[500, 500]))]);
     assert_eq!(plan.status.int("observedGeneration"), Some(3));
-    let said = |condition: &Tree| condition.int("observedGeneration") == Some(3);
-    assert!(plan.status.list("conditions").iter().all(said), "{:?}", plan.status);
+    let condition_after = |condition: &Tree| condition.int("observedGeneration") == Some(3);
+    assert!(plan.status.list("conditions").iter().all(condition_after), "{:?}", plan.status);
 }
 
 #[test]
-fn metrics_scale() {
+fn scales_by_metrics() {
     let plan = run(&autoscaler(""), 2, &[Ok(samples(&[1000, 1000]))]);
     assert_eq!(plan.scale, Some((4, "cpu resource utilization (percentage of request) above target".to_string())));
     assert_eq!(
-        told(&plan),
+        conditions_text(&plan),
         "AbleToScale=True/ReadyForNewScale ScalingActive=True/ValidMetricFound ScalingLimited=False/DesiredWithinRange"
     );
     let current = plan.status.list("currentMetrics")[0].at("resource.current").clone();
@@ -90,18 +93,18 @@ fn metrics_scale() {
 }
 
 #[test]
-fn bounds_need_no_metrics() {
-    let check = |replicas: i64, want: Option<(i64, &str)>, said: &str| {
+fn enforces_bounds_without_metrics() {
+    let check = |replicas: i64, want: Option<(i64, &str)>, condition_after: &str| {
         let plan = run(&autoscaler(""), replicas, &[]);
         assert_eq!(plan.scale, want.map(|(size, reason)| (size, reason.to_string())));
-        assert_eq!(told(&plan), said);
+        assert_eq!(conditions_text(&plan), condition_after);
     };
     check(9, Some((5, "Current number of replicas above Spec.MaxReplicas")), "AbleToScale=True/SucceededGetScale");
     check(0, None, "AbleToScale=True/SucceededGetScale ScalingActive=False/ScalingDisabled");
 }
 
 #[test]
-fn a_missing_metric_keeps_it_from_shrinking() {
+fn missing_metrics_prevent_scale_down() {
     let mut two = autoscaler("");
     let external =
         json(r#"{"type":"External","external":{"metric":{"name":"q"},"target":{"type":"Value","value":"10"}}}"#);
@@ -116,7 +119,7 @@ fn a_missing_metric_keeps_it_from_shrinking() {
 }
 
 #[test]
-fn only_who_put_it_to_sleep_wakes_it() {
+fn scales_up_from_zero_only_if_it_scaled_to_zero() {
     let queue = r#"{"type":"External","external":{"metric":{"name":"q"},"target":{"type":"AverageValue","averageValue":"10"}}}"#;
     let with = |min: i64, asleep: &str| {
         let condition = format!(r#"{{"type":"ScaledToZero","status":"{asleep}"}}"#);
@@ -130,15 +133,18 @@ fn only_who_put_it_to_sleep_wakes_it() {
     check(0, "True", 30_000, Some(3));
     check(0, "True", 0, None);
     check(0, "False", 30_000, None);
-    // It may be that it must not sleep any more.
+    // Scaling to zero may have been disabled since.
     check(2, "True", 10_000, Some(2));
     check(2, "False", 30_000, None);
 
-    let said = |min: i64, from: i64, to: i64| {
+    let condition_after = |min: i64, from: i64, to: i64| {
         let mut status = tree! {};
-        say_scaled(&with(min, "False"), &mut status, from, to, Timestamp { seconds: 1, nanos: 0 });
+        set_scaled_conditions(&with(min, "False"), &mut status, from, to, Timestamp { seconds: 1, nanos: 0 });
         status.list("conditions")[0].str("reason").to_string()
     };
-    assert_eq!(said(0, 2, 0), "ScaledToZero");
-    assert_eq!([said(0, 0, 2), said(0, 3, 2), said(1, 2, 0)], ["NotScaledToZero"; 3].map(str::to_string));
+    assert_eq!(condition_after(0, 2, 0), "ScaledToZero");
+    assert_eq!(
+        [condition_after(0, 0, 2), condition_after(0, 3, 2), condition_after(1, 2, 0)],
+        ["NotScaledToZero"; 3].map(str::to_string)
+    );
 }

@@ -14,8 +14,8 @@ fn pod(namespace: &str, name: &str) -> Arc<Tree> {
     Arc::new(tree! { "metadata" => tree! { "namespace" => namespace, "name" => name } })
 }
 
-fn wanted(name: &str, mode: &str) -> Wanted {
-    Wanted { volume: volume(name, mode), pods: vec![pod("n", "p")], elsewhere: Vec::new() }
+fn desired(name: &str, mode: &str) -> DesiredAttachment {
+    DesiredAttachment { volume: volume(name, mode), pods: vec![pod("n", "p")], elsewhere: Vec::new() }
 }
 
 fn attachment(name: &str, attached: bool) -> Arc<Tree> {
@@ -39,12 +39,12 @@ fn node(ready: &str, in_use: &[&str], attached: &[&str]) -> Tree {
     }
 }
 
-fn planned(node: Option<&Tree>, wanted: &[Wanted], attachments: &[Arc<Tree>], idle: i64) -> Plan {
+fn planned(node: Option<&Tree>, desired: &[DesiredAttachment], attachments: &[Arc<Tree>], idle: i64) -> Plan {
     let idle_since = attachments.iter().map(|other| (other.str("metadata.name").to_string(), 1000 - idle)).collect();
     plan(&Observed {
         node_name: "node",
         node,
-        wanted,
+        desired,
         attachments,
         volumes: &|name| Some(volume(name, "ReadWriteOnce")),
         idle_since: &idle_since,
@@ -53,8 +53,8 @@ fn planned(node: Option<&Tree>, wanted: &[Wanted], attachments: &[Arc<Tree>], id
 }
 
 #[test]
-fn names_are_upstreams() {
-    // sha256 of "vold" and "node", one after the other.
+fn names_match_upstream() {
+    // sha256 of "vold" and "node" concatenated.
     let name = attachment_name(&volume("vol", ""), "node");
     assert_eq!(name.len(), 68);
     assert_eq!(name, attachment_name(&volume("vol", "x"), "node"));
@@ -63,9 +63,9 @@ fn names_are_upstreams() {
 }
 
 #[test]
-fn a_wanted_volume_is_attached_once_and_told() {
+fn attaches_a_volume_once() {
     let node = node("True", &[], &[]);
-    let want = [wanted("v", "ReadWriteOnce")];
+    let want = [desired("v", "ReadWriteOnce")];
     let made = planned(Some(&node), &want, &[], 0);
     assert_eq!(made.create[0].str("spec.attacher"), "d");
     assert_eq!(made.create[0].str("spec.source.persistentVolumeName"), "v");
@@ -79,11 +79,11 @@ fn a_wanted_volume_is_attached_once_and_told() {
 }
 
 #[test]
-fn an_exclusive_volume_is_not_attached_twice() {
+fn reports_multi_attach_errors() {
     let node = node("True", &[], &[]);
     let check = |mode: &str, users: Vec<Arc<Tree>>, want: Option<&str>| {
-        let wanted = Wanted { elsewhere: vec![("other".to_string(), users)], ..wanted("v", mode) };
-        let plan = planned(Some(&node), &[wanted], &[], 0);
+        let desired = DesiredAttachment { elsewhere: vec![("other".to_string(), users)], ..desired("v", mode) };
+        let plan = planned(Some(&node), &[desired], &[], 0);
         assert_eq!(plan.notes.first().map(|(_, note)| note.message.as_str()), want);
         assert_eq!(plan.create.is_empty(), want.is_some());
     };
@@ -98,7 +98,7 @@ fn an_exclusive_volume_is_not_attached_twice() {
 }
 
 #[test]
-fn a_volume_is_detached_once_the_node_has_let_go() {
+fn detaches_after_unmount() {
     let check = |node: Option<&Tree>, idle: i64, want: (usize, Option<i64>)| {
         let plan = planned(node, &[], &[attachment("v", true)], idle);
         assert_eq!((plan.delete.len(), plan.again_seconds), want);
@@ -116,19 +116,19 @@ fn a_volume_is_detached_once_the_node_has_let_go() {
 }
 
 #[test]
-fn the_node_is_told_before_it_is_detached() {
+fn updates_node_status_before_detach() {
     let node = node("True", &[], &["v", "w"]);
     let plan =
-        planned(Some(&node), &[wanted("w", "ReadWriteOnce")], &[attachment("v", true), attachment("w", true)], 0);
+        planned(Some(&node), &[desired("w", "ReadWriteOnce")], &[attachment("v", true), attachment("w", true)], 0);
     assert_eq!(plan.delete.len(), 1);
     let told: Vec<String> = plan.attached.iter().flatten().map(|volume| volume.str("name").to_string()).collect();
     assert_eq!(told, ["kubernetes.io/csi/d^w"]);
 }
 
 #[test]
-fn a_failure_is_told_to_the_pods() {
+fn reports_attach_failures_to_pods() {
     let mut failed = (*attachment("v", false)).clone();
     failed.child("status").set("attachError", tree! { "message" => "no room" });
-    let plan = planned(Some(&node("True", &[], &[])), &[wanted("v", "ReadWriteOnce")], &[Arc::new(failed)], 0);
+    let plan = planned(Some(&node("True", &[], &[])), &[desired("v", "ReadWriteOnce")], &[Arc::new(failed)], 0);
     assert_eq!(plan.notes[0].1.message, "AttachVolume.Attach failed for volume \"v\" : no room");
 }

@@ -1,4 +1,4 @@
-//! What is to be done about a claim.
+//! Plans a claim.
 
 use std::sync::Arc;
 
@@ -16,30 +16,30 @@ pub struct Observed<'a> {
     pub claim: &'a Tree,
     /// The volume that the claim names.
     pub named: Option<Arc<Tree>>,
-    /// Those kept for the claim, and the free ones of its class.
+    /// Volumes reserved for the claim, and available ones of its class.
     pub volumes: &'a [Arc<Tree>],
     /// The claim's class.
     pub class: Option<&'a Tree>,
     pub classes: &'a [Arc<Tree>],
-    /// The pods that use the claim, in the order of their names.
+    /// The pods that use the claim, sorted by name.
     pub pods: &'a [Arc<Tree>],
-    /// The node that was selected for the claim.
+    /// The node selected for the claim.
     pub node: Option<Arc<Tree>>,
 }
 
 #[derive(Debug, PartialEq)]
 pub enum Plan {
-    /// It stays, or becomes, `Pending` or `Lost`.
+    /// The phase stays or becomes `Pending` or `Lost`.
     Wait {
         phase: &'static str,
         note: Option<Note>,
     },
     Bind(Arc<Tree>),
-    /// The class of a claim that was made before there was a default.
+    /// The default class, for a claim that was created before there was one.
     SetClass(String),
-    /// A pod was put on a node without asking the scheduler: the volume has to be there.
+    /// A pod was bound to a node without the scheduler: the volume must be available there.
     SelectNode(String),
-    /// Somebody else makes the volume once the claim names them.
+    /// An external provisioner creates the volume once the claim names it.
     Provision {
         provisioner: String,
         note: Note,
@@ -78,7 +78,7 @@ fn plan_bound(observed: &Observed<'_>) -> Plan {
     Plan::lost("ClaimMisbound", "Two claims are bound to the same volume, this one is bound incorrectly")
 }
 
-/// The claim asks for one volume.
+/// The claim names a volume.
 fn plan_named(observed: &Observed<'_>) -> Plan {
     let Some(volume) = &observed.named else { return Plan::Wait { phase: "Pending", note: None } };
     let name = volume.str("metadata.name");
@@ -98,7 +98,7 @@ fn plan_named(observed: &Observed<'_>) -> Plan {
     }
 }
 
-/// Any volume will do that fits.
+/// Any matching volume may be bound.
 fn plan_any(observed: &Observed<'_>) -> Plan {
     let claim = observed.claim;
     let waits = observed.class.is_some_and(|class| class.str("volumeBindingMode") == "WaitForFirstConsumer");
@@ -106,7 +106,7 @@ fn plan_any(observed: &Observed<'_>) -> Plan {
         let reaching = observed.volumes.iter().filter(|volume| reaches(volume, node)).cloned();
         best(claim, &reaching.collect::<Vec<_>>(), false)
     };
-    // A claim that waits may take any volume that its node reaches, once it has one.
+    // A claim with a selected node may bind any volume that is reachable from it.
     let found = best(claim, observed.volumes, waits).or_else(|| observed.node.as_ref().and_then(near));
     if let Some(volume) = found {
         return Plan::Bind(volume);
@@ -128,7 +128,7 @@ fn plan_any(observed: &Observed<'_>) -> Plan {
     }
 }
 
-/// The newest default class; of several of one age, the first by name.
+/// The newest default class; the first by name if created at the same time.
 pub fn default_class(classes: &[Arc<Tree>]) -> Option<&Arc<Tree>> {
     let key = |class: &&Arc<Tree>| {
         let created = class.str("metadata.creationTimestamp").to_string();
@@ -156,7 +156,7 @@ fn plan_provision(observed: &Observed<'_>, name: &str) -> Plan {
         return failed(format!("storageclass.storage.k8s.io {name:?} not found"));
     };
     let provisioner = class.str("provisioner");
-    // Those of upstream's own tree are gone, and its name for none at all is no plugin either.
+    // In-tree plugins were removed, and `no-provisioner` is not a plugin either.
     if provisioner.starts_with("kubernetes.io/") {
         return failed(format!("no volume plugin matched name: {provisioner}"));
     }
@@ -235,7 +235,7 @@ mod tests {
             Case { claim, named: None, volumes: Vec::new(), classes: Vec::new(), pods: Vec::new(), node: None }
         }
 
-        /// The plan as a short text.
+        /// Expects the plan as a short text.
         fn check(self, want: &str) {
             let name = class_of(&self.claim).to_string();
             let class = self.classes.iter().find(|class| class.str("metadata.name") == name);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_takes_what_fits() {
+    fn binds_a_matching_volume() {
         Case { volumes: vec![volume(Tree::Null)], ..Case::of(claim(tree! {})) }.check("bind v");
         Case::of(claim(tree! {})).check("Pending no persistent volumes available for this claim and no storage class");
         let gone = r#"Pending storageclass.storage.k8s.io "x" not found"#;
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_waits_for_its_pod_where_the_class_says_so() {
+    fn waits_for_first_consumer() {
         let case = |claim: Tree, pods: Vec<Arc<Tree>>| Case {
             volumes: vec![volume(Tree::Null)],
             classes: vec![class("late", "example.com/p", true)],
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_with_a_node_takes_what_the_node_reaches() {
+    fn binds_volumes_reachable_from_the_selected_node() {
         let on = |hostname: &str| {
             let labels = tree! { "kubernetes.io/hostname" => hostname };
             Some(Arc::new(tree! { "metadata" => tree! { "labels" => labels } }))
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn others_make_volumes_once_they_are_named() {
+    fn requests_external_provisioning() {
         let case =
             |claim: Tree, provisioner: &str| Case { classes: vec![class("s", provisioner, false)], ..Case::of(claim) };
         let open = || claim(tree! { "storageClassName" => "s" });
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_without_a_class_gets_the_default_one_later() {
+    fn assigns_the_default_class() {
         let default = |name: &str, created: &str| {
             let mut class = (*class(name, "example.com/p", false)).clone();
             let annotations = tree! { "storageclass.kubernetes.io/is-default-class" => "true" };
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_may_ask_for_one_volume() {
+    fn claims_can_name_a_volume() {
         let asking = || claim(tree! { "volumeName" => "v" });
         let case = |named: Option<Arc<Tree>>| Case { named, ..Case::of(asking()) };
         case(None).check("Pending ");
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_claim_may_lose_its_volume() {
+    fn bound_claims_can_lose_their_volume() {
         let bound = |name: &str| annotated(claim(tree! { "volumeName" => name }), BIND_COMPLETED, "yes");
         let case = |name: &str, named: Option<Arc<Tree>>| Case { named, ..Case::of(bound(name)) };
         case("", None).check("Lost Bound claim has lost reference to PersistentVolume.");

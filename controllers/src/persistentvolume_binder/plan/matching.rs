@@ -1,4 +1,4 @@
-//! Which volume fits a claim.
+//! Matches volumes to claims.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use api::selector::Selector;
 
 use crate::support::volumes::{class_of, is_deleting, is_for};
 
-/// Why a volume that a claim asks for by name is not for it.
+/// Why the volume that a claim names cannot be bound to it.
 pub fn mismatch(volume: &Tree, claim: &Tree) -> Option<String> {
     let attributes = |object: &Tree| object.str("spec.volumeAttributesClassName").to_string();
     if is_deleting(volume) {
@@ -24,8 +24,8 @@ pub fn mismatch(volume: &Tree, claim: &Tree) -> Option<String> {
     checks.into_iter().find(|(fails, _)| *fails).map(|(_, why)| why.to_string())
 }
 
-/// The best volume for a claim: one that was made or kept for it, else, unless binding waits for a pod,
-/// the one that allows least beyond what is asked, and of those the smallest.
+/// The best volume for a claim: one reserved for it; otherwise, unless binding is delayed, the one with the fewest
+/// extra access modes and then the smallest.
 pub fn best(claim: &Tree, volumes: &[Arc<Tree>], waits: bool) -> Option<Arc<Tree>> {
     let fits = |volume: &&Arc<Tree>| {
         let size = capacity(volume) >= request(claim);
@@ -52,7 +52,7 @@ pub fn best(claim: &Tree, volumes: &[Arc<Tree>], waits: bool) -> Option<Arc<Tree
     candidates.iter().filter(is_free).min_by_key(rank).map(|volume| (*volume).clone())
 }
 
-/// None where any volume will do; a selector that cannot be read chooses nothing.
+/// None if there is no selector; an invalid selector matches nothing.
 fn selector(claim: &Tree) -> Option<Selector> {
     let selector = claim.at("spec.selector");
     (!selector.is_null()).then(|| Selector::from_object(selector).unwrap_or_else(|_| Selector::nothing()))
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_that_is_enough_is_taken() {
+    fn binds_the_smallest_match() {
         let volumes = [
             volume("large", "5Gi", &["ReadWriteOnce"]),
             volume("small", "512Mi", &["ReadWriteOnce"]),
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_that_was_kept_for_the_claim_comes_first() {
+    fn reserved_volumes_come_first() {
         let own = |uid: &str| {
             let mut volume = volume("own", "5Gi", &["ReadWriteOnce"]);
             volume.child("spec").set("claimRef", tree! { "namespace" => "n", "name" => "c", "uid" => uid });
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn volumes_that_go_or_are_not_free_are_not_taken() {
+    fn ignores_deleted_and_bound_volumes() {
         let mut going = volume("a", "1Gi", &["ReadWriteOnce"]);
         going.child("metadata").set("deletionTimestamp", "2024-01-01T00:00:00Z");
         let mut released = volume("b", "1Gi", &["ReadWriteOnce"]);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_volume_is_told_why() {
+    fn reports_mismatches() {
         let check = |volume: &Tree, claim: &Tree, want: Option<&str>| {
             assert_eq!(mismatch(volume, claim).as_deref(), want);
         };

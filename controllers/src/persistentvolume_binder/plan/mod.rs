@@ -1,4 +1,4 @@
-//! How claims and volumes come together, as decisions: for a claim, for a volume, and what is written.
+//! Pure decisions of the binder: for claims, for volumes, and the objects to write.
 
 pub mod claim;
 pub mod matching;

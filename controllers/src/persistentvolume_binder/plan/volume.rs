@@ -1,4 +1,4 @@
-//! What is to be done about a volume.
+//! Plans a volume.
 
 use api::Tree;
 
@@ -8,28 +8,28 @@ use crate::support::volumes::{MIGRATED_TO, PROVISIONED_BY, annotation, has_annot
 
 #[derive(Debug, PartialEq)]
 pub enum Plan {
-    /// It is, or becomes, `Available` or `Bound`.
+    /// The phase stays or becomes `Available` or `Bound`.
     Phase(&'static str),
-    /// The claim's own turn completes the binding.
+    /// The sync of the claim completes the binding.
     LeaveToClaim,
-    /// Neither can ever be bound to the other: why, for the volume and for the claim.
+    /// The two can never be bound: the events for the volume and the claim.
     Mismatch { volume: Note, claim: Note },
-    /// The claim took another volume.
+    /// The claim was bound to another volume.
     Unbind,
-    /// The claim is gone. `missing` says that no claim of the name was seen, which a claim that is newer
-    /// than what is known would look like.
+    /// The claim is gone. `missing` means that no claim of the name was observed, which also happens if the claim is
+    /// newer than the informer.
     Release { missing: bool, reclaim: Reclaim },
 }
 
 #[derive(Debug, PartialEq)]
 pub enum Reclaim {
-    /// Retained, or whoever made it deletes it.
+    /// Retained, or deleted by its provisioner.
     Leave,
-    /// It cannot be reclaimed as asked, and says why.
+    /// The reclaim policy cannot be carried out.
     Fail(Note),
 }
 
-/// `claim` is the one that the volume names.
+/// `claim` is the claim of the volume's claimRef.
 pub fn plan(volume: &Tree, claim: Option<&Tree>) -> Plan {
     let uid = volume.str("spec.claimRef.uid");
     if uid.is_empty() {
@@ -38,12 +38,12 @@ pub fn plan(volume: &Tree, claim: Option<&Tree>) -> Plan {
     let Some(claim) = claim else { return release(volume, true) };
     let name = volume.str("metadata.name");
     match claim.str("spec.volumeName") {
-        // Another claim of the same name: the one that was meant is gone.
+        // Another claim of the same name: the referenced one was deleted.
         _ if claim.str("metadata.uid") != uid => release(volume, false),
         "" if mode(claim) != mode(volume) => mismatch(volume, claim),
         "" => Plan::LeaveToClaim,
         other if other == name => Plan::Phase("Bound"),
-        // It was made for the claim, which then took another: nobody wants it.
+        // The volume was provisioned for the claim, which was bound to another volume.
         _ if has_annotation(volume, PROVISIONED_BY) && policy(volume) == "Delete" => release(volume, false),
         _ => Plan::Unbind,
     }
@@ -84,7 +84,7 @@ fn reclaim(volume: &Tree) -> Reclaim {
     }
 }
 
-/// A volume goes by the hand that made it; one that was made by a user has nobody.
+/// A volume is deleted by its provisioner; a manually created one has none.
 fn delete(volume: &Tree) -> Reclaim {
     let maker = annotation(volume, PROVISIONED_BY);
     let failed = |why: String| Reclaim::Fail(Note::warning("VolumeFailedDelete", why));
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_phase_follows_the_claim() {
+    fn phase_follows_the_claim() {
         let check = |volume: &Tree, claim: Option<&Tree>, want: Plan| assert_eq!(plan(volume, claim), want);
         let mut free = volume("", "Retain");
         free.child("spec").remove("claimRef");
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_released_volume_is_reclaimed_by_its_policy() {
+    fn reclaims_by_policy() {
         let check = |volume: &Tree, want: Option<&str>| {
             let Plan::Release { reclaim, .. } = plan(volume, None) else { panic!("its claim is gone") };
             let got = match &reclaim {

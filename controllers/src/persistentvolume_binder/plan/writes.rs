@@ -1,10 +1,10 @@
-//! The objects as they are written. Each function gives None where there is nothing to write.
+//! The objects to write. Each function returns None if nothing changes.
 
 use api::{Tree, tree};
 
 use crate::support::volumes::{BIND_COMPLETED, BOUND_BY_CONTROLLER, has_annotation, is_for};
 
-/// The volume, bound to the claim.
+/// The volume bound to the claim.
 pub fn bound_volume(volume: &Tree, claim: &Tree) -> Option<Tree> {
     let meta = claim.at("metadata");
     let reference = volume.at("spec.claimRef");
@@ -29,7 +29,7 @@ pub fn bound_volume(volume: &Tree, claim: &Tree) -> Option<Tree> {
     Some(changed)
 }
 
-/// The volume, no longer bound: to nobody where this controller has bound it, else kept for its claim.
+/// The unbound volume: available if this controller bound it, otherwise still reserved for its claim.
 pub fn unbound_volume(volume: &Tree) -> Tree {
     let mut changed = volume.clone();
     if has_annotation(volume, BOUND_BY_CONTROLLER) {
@@ -54,7 +54,7 @@ pub fn volume_phase(volume: &Tree, phase: &str, message: &str) -> Option<Tree> {
     Some(changed)
 }
 
-/// The claim, bound to the volume.
+/// The claim bound to the volume.
 pub fn bound_claim(claim: &Tree, volume: &Tree) -> Option<Tree> {
     let name = volume.str("metadata.name");
     let is_named = claim.str("spec.volumeName") == name;
@@ -70,8 +70,8 @@ pub fn bound_claim(claim: &Tree, volume: &Tree) -> Option<Tree> {
     Some(changed)
 }
 
-/// The claim's phase, with what its volume gives. The capacity is taken over once, when it gets bound: a
-/// file system may be smaller than its volume, and whoever resizes it says so.
+/// The claim's phase and the properties of its volume. The capacity is copied only when the claim becomes bound: the
+/// file system may be smaller than the volume, and the resizer updates it later.
 pub fn claim_status(claim: &Tree, phase: &str, volume: Option<&Tree>) -> Option<Tree> {
     let mut status = claim.at("status").clone();
     let becomes = status.str("phase") != phase;
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn binding_is_written_once() {
+    fn binding_writes_each_object_once() {
         let volume = bound_volume(&volume(), &claim()).expect("it is bound");
         let reference = tree! {
             "kind" => "PersistentVolumeClaim", "namespace" => "n", "name" => "c", "uid" => "u",
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_user_has_bound_is_not_marked_as_ours() {
+    fn user_bindings_are_not_marked() {
         let mut kept = volume();
         kept.child("spec").set("claimRef", tree! { "namespace" => "n", "name" => "c" });
         let bound = bound_volume(&kept, &claim()).expect("the uid is filled in");
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resized_claim_keeps_its_capacity_and_a_lost_one_none() {
+    fn resized_claims_keep_their_capacity() {
         let mut bound = claim_status(&claim(), "Bound", Some(&volume())).expect("it is bound");
         bound.child("status").set("capacity", tree! { "storage" => "1Gi" });
         assert_eq!(claim_status(&bound, "Bound", Some(&volume())), None);

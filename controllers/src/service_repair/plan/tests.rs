@@ -12,7 +12,7 @@ fn service(name: &str, ips: &[&str]) -> Tree {
     }
 }
 
-/// The object of an address that a service has.
+/// The IPAddress of a service's address.
 fn address(ip: &str, service: &str) -> Tree {
     let ip = parse_ip(ip).expect("an address");
     let mut made = object(ip, &tree! { "metadata" => tree! { "namespace" => "n", "name" => service } });
@@ -24,13 +24,13 @@ fn check_service(service: &Tree, there: &[Tree], others: &[Tree], want: &[(&str,
     let range = tree! { "spec" => tree! { "cidrs" => list!["10.96.0.0/16", "fd00::/112"] } };
     let find = |name: &str| there.iter().find(|one| one.str("metadata.name") == name).cloned().map(Arc::new);
     let other = |_: &str, name: &str| others.iter().find(|one| one.str("metadata.name") == name).cloned().map(Arc::new);
-    let known = Known { ranges: &networks(&range), address: &find, service: &other };
+    let known = Lookups { ranges: &networks(&range), address: &find, service: &other };
     let got = plan_service(service, &known);
     let got: Vec<(String, String, bool)> = got
         .into_iter()
         .map(|finding| {
             let note = finding.note.map_or_else(Default::default, |note| (note.reason.to_string(), note.message));
-            (note.0, note.1, finding.make.is_some())
+            (note.0, note.1, finding.create.is_some())
         })
         .collect();
     let want: Vec<(String, String, bool)> =
@@ -39,7 +39,7 @@ fn check_service(service: &Tree, there: &[Tree], others: &[Tree], want: &[(&str,
 }
 
 #[test]
-fn each_address_of_a_service_has_its_object() {
+fn creates_missing_addresses() {
     let own = service("a", &["10.96.0.7", "fd00::7"]);
     let both = [address("10.96.0.7", "a"), address("fd00::7", "a")];
     check_service(&own, &both, &[], &[]);
@@ -53,7 +53,7 @@ fn each_address_of_a_service_has_its_object() {
 }
 
 #[test]
-fn an_object_of_somebody_else_is_made_again_or_told() {
+fn repairs_or_reports_foreign_addresses() {
     let own = service("a", &["10.96.0.7"]);
     let theirs = [address("10.96.0.7", "b")];
     let wrong = "the ClusterIP [IPv4]: 10.96.0.7 for Service n/a has a wrong reference; repairing";
@@ -71,18 +71,18 @@ fn an_object_of_somebody_else_is_made_again_or_told() {
 }
 
 #[test]
-fn an_object_that_no_service_has_goes() {
-    let check = |address: &Tree, services: &[Tree], now: i64, want: Fate| {
+fn deletes_unreferenced_addresses() {
+    let check = |address: &Tree, services: &[Tree], now: i64, want: AddressAction| {
         let find = |_: &str, name: &str| services.iter().find(|one| one.str("metadata.name") == name).cloned();
         assert_eq!(plan_address(address, &|namespace, name| find(namespace, name).map(Arc::new), now), want);
     };
-    let gone = |reason: &'static str, text: &str| Fate::Delete(Note::warning(reason, text));
+    let gone = |reason: &'static str, text: &str| AddressAction::Delete(Note::warning(reason, text));
     let own = address("10.96.0.7", "a");
-    check(&own, &[service("a", &["10.96.0.7"])], 500, Fate::Keep);
+    check(&own, &[service("a", &["10.96.0.7"])], 500, AddressAction::Keep);
     let wrong = "IPAddress: 10.96.0.7 for Service n/a has a wrong reference; cleaning up";
     check(&own, &[service("a", &["10.96.0.8"])], 500, gone("IPAddressWrongReference", wrong));
-    check(&own, &[], 130, Fate::Wait { seconds: 31 });
-    check(&own, &[], 160, Fate::Wait { seconds: 1 });
+    check(&own, &[], 130, AddressAction::Wait { seconds: 31 });
+    check(&own, &[], 160, AddressAction::Wait { seconds: 1 });
     let leaked = "IPAddress: 10.96.0.7 for Service n/a appears to have leaked: cleaning up";
     check(&own, &[], 161, gone("IPAddressNotAllocated", leaked));
     let mut other = own.clone();
@@ -91,5 +91,5 @@ fn an_object_that_no_service_has_goes() {
                     &ParentReference{Group:,Resource:gateways,Namespace:n,Name:a,}: cleaning up";
     check(&other, &[], 500, gone("IPAddressNotAllocated", modified));
     other.child("metadata").remove("labels");
-    check(&other, &[], 500, Fate::Keep);
+    check(&other, &[], 500, AddressAction::Keep);
 }

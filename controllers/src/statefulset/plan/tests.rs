@@ -1,4 +1,4 @@
-//! Pods are written as `ORDINAL STATE REVISION`, what is done to them as `+0 -1`.
+//! Pods are written as `ORDINAL STATE REVISION`, actions as `+0 -1`.
 
 use api::{list, time};
 
@@ -42,10 +42,10 @@ fn revision(name: &str) -> Revision {
     Revision { name: name.to_string(), template: template(name) }
 }
 
-/// `0 ready new`: states are ready, young (ready for too short), unready, pending, failed, ending.
+/// `0 ready new`: states are ready, young (not ready for long enough), unready, pending, failed, ending.
 fn pod_of(text: &str, set: &Tree) -> Arc<Tree> {
     let parts: Vec<&str> = text.split(' ').collect();
-    let mut made = pod::make(set, &template(parts[2]), parts[2], parts[0].parse().expect("an ordinal"));
+    let mut made = pod::build(set, &template(parts[2]), parts[2], parts[0].parse().expect("an ordinal"));
     made.child("metadata").set("uid", parts[0]);
     made.child("metadata").set("namespace", "x");
     let since = time::format_seconds(if parts[1] == "young" { 999 } else { 0 });
@@ -91,7 +91,7 @@ fn check(set: &Tree, pods: &[&str], want: &str) {
 }
 
 #[test]
-fn pods_come_one_after_the_other() {
+fn creates_pods_in_order() {
     check(&set(3), &[], "+0 new");
     check(&set(3), &["0 pending new"], "");
     check(&set(3), &["0 unready new"], "");
@@ -107,14 +107,14 @@ fn pods_come_one_after_the_other() {
 }
 
 #[test]
-fn parallel_pods_come_at_once() {
+fn parallel_pods_are_created_at_once() {
     check(&parallel(3), &[], "+0 new, +1 new, +2 new");
     check(&parallel(3), &["1 unready new"], "+0 new, +2 new");
     check(&parallel(1), &["0 unready new", "1 ready new", "2 unready new", "3 ending new"], "-2, -1");
 }
 
 #[test]
-fn the_last_goes_first() {
+fn deletes_pods_in_reverse_order() {
     check(&set(1), &["0 ready new", "1 ready new", "2 ready new"], "-2");
     check(&set(1), &["0 ready new", "1 ready new", "2 ending new"], "");
     check(&set(1), &["0 unready new", "1 ready new"], "");
@@ -124,7 +124,7 @@ fn the_last_goes_first() {
 }
 
 #[test]
-fn updates_go_from_the_last_to_the_partition() {
+fn updates_in_reverse_order_to_the_partition() {
     check(&set(3), &["0 ready old", "1 ready old", "2 ready old"], "-2");
     check(&set(3), &["0 ready old", "1 ready old", "2 unready new"], "");
     check(&set(3), &["0 ready old", "1 ready old", "2 ready new"], "-1");
@@ -139,7 +139,7 @@ fn updates_go_from_the_last_to_the_partition() {
 }
 
 #[test]
-fn more_than_one_may_be_unavailable() {
+fn respects_max_unavailable() {
     let two = |set: Tree| with(set, "spec.updateStrategy.rollingUpdate.maxUnavailable", 2);
     check(&two(set(4)), &["0 ready old", "1 ready old", "2 ready old", "3 ready old"], "-3, -2");
     let half = with(set(4), "spec.updateStrategy.rollingUpdate.maxUnavailable", "60%");
@@ -151,8 +151,8 @@ fn more_than_one_may_be_unavailable() {
 }
 
 #[test]
-fn a_pod_has_its_identity() {
-    let made = pod::make(&set(1), &template("new"), "db-hash", 0);
+fn pods_have_a_stable_identity() {
+    let made = pod::build(&set(1), &template("new"), "db-hash", 0);
     let labels = made.map("metadata.labels");
     assert_eq!(labels.str("statefulset.kubernetes.io/pod-name"), "db-0");
     assert_eq!(labels.str("apps.kubernetes.io/pod-index"), "0");
@@ -176,7 +176,7 @@ fn with_claims(replicas: i64, scaled: &str, deleted: &str) -> Tree {
 }
 
 #[test]
-fn claims_come_before_their_pod() {
+fn creates_claims_before_the_pod() {
     let set = with_claims(1, "Retain", "Retain");
     let Some(Action::Create { pod, claims }) = decide(&set, &[], &[]).pop() else { panic!("a pod") };
     assert_eq!(pod.list("spec.volumes")[0].str("persistentVolumeClaim.claimName"), "data-db-0");
@@ -194,7 +194,7 @@ fn claims_come_before_their_pod() {
 }
 
 #[test]
-fn claims_belong_to_whom_the_policy_says() {
+fn retention_policy_sets_claim_owners() {
     let owners = |set: &Tree, pods: &[&str]| -> String {
         let claim = claim::of_pod(&with_claims(9, "Retain", "Retain"), 1).pop().expect("a claim");
         let actions = decide(set, pods, &[claim]);
@@ -217,7 +217,7 @@ fn claims_belong_to_whom_the_policy_says() {
 }
 
 #[test]
-fn pods_are_counted_by_revision() {
+fn status_counts_pods_by_revision() {
     let count_in = |set: &Tree, pods: &[&str]| {
         let status = status(set, &pods_of(pods, set), ["old", "new"], 0, NOW);
         let counts = ["replicas", "readyReplicas", "availableReplicas", "currentReplicas", "updatedReplicas"];
@@ -235,7 +235,7 @@ fn pods_are_counted_by_revision() {
 }
 
 #[test]
-fn the_newest_revision_is_the_template() {
+fn newest_revision_has_the_template() {
     let revision =
         |number: i64, image: &str| Arc::new(tree! { "revision" => number, "data" => history::data(&template(image)) });
     let set = set(1);
@@ -247,10 +247,10 @@ fn the_newest_revision_is_the_template() {
     assert_eq!(back.int("revision"), Some(4));
 }
 
-/// Sets of any size go through scalings and updates while pods come up in any order: no ordinal is there
-/// twice, and in the end all pods are as asked for.
+/// Scaling and updates while pods become ready in any order: no ordinal exists twice, and finally all pods match the
+/// request.
 #[test]
-fn any_sequence_ends_as_asked() {
+fn random_sequences_converge() {
     for seed in 0..200 {
         let random = client::Random::seeded(seed);
         let mut set = if random.below(2) == 0 { set(1) } else { parallel(1) };

@@ -1,5 +1,5 @@
-//! What endpoints say of a pod, in a few words: a service may have thousands, and is looked at whenever one
-//! of them changes.
+//! A compact form of a pod with what endpoints need: a service may have thousands, and all are read whenever one
+//! changes.
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -21,18 +21,18 @@ pub struct Pod {
     hostname: Str,
     subdomain: Str,
     ips: Box<[IpAddr]>,
-    /// It has not ended, and has an address.
+    /// It has not finished and has an address.
     can_serve: bool,
     pub is_terminating: bool,
     pub is_ready: bool,
-    /// When it became ready, or stopped being so.
+    /// The last transition of its Ready condition.
     pub turned: Option<i64>,
     ports: Ports,
-    /// Of its labels, to see that they change.
+    /// A hash of its labels, to detect changes.
     pub labels: u64,
 }
 
-/// The ports of containers that have names. Pods of one template share them.
+/// The named container ports. Pods of one template share them.
 type Ports = Arc<[Port]>;
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -42,11 +42,11 @@ struct Port {
     number: i64,
 }
 
-/// Ports that are known already.
+/// Interned ports.
 #[derive(Debug, Default)]
 pub struct Templates(Mutex<HashSet<Ports>>);
 
-/// Above this, ports that no pod has any more are thrown out.
+/// Above this number, unused ports are dropped.
 const MANY_TEMPLATES: usize = 1024;
 
 impl Templates {
@@ -83,23 +83,23 @@ impl Pod {
         }
     }
 
-    /// Ended pods serve nobody, and one without an address cannot be reached.
+    /// Finished pods and pods without an address cannot serve.
     pub fn may_serve(&self, with_terminating: bool) -> bool {
         self.can_serve && (with_terminating || !self.is_terminating)
     }
 
-    /// The pod's name in DNS, where it asks for one under this service.
+    /// The pod's hostname if it requests one under this service.
     pub fn hostname(&self, service: &Tree) -> Option<&str> {
         let asks = !self.hostname.is_empty() && self.subdomain == service.str("metadata.name");
         asks.then_some(self.hostname.as_str())
     }
 
-    /// The addresses of one family, in the form in which they are written down.
+    /// The addresses of one IP family in canonical form.
     pub fn addresses(&self, v6: bool) -> Vec<String> {
         self.ips.iter().filter(|ip| ip.is_ipv6() == v6).map(ToString::to_string).collect()
     }
 
-    /// The number that a port of a service has here; None where no container has the name.
+    /// The port number of a service port in this pod; None if no container has the name.
     fn find_port(&self, service_port: &Tree) -> Option<i64> {
         let target = service_port.at("targetPort");
         if let Some(number) = target.as_int() {
@@ -109,7 +109,7 @@ impl Pod {
         self.ports.iter().find(|port| port.name == name && port.protocol == protocol).map(|port| port.number)
     }
 
-    /// The ports of a service as this pod has them; those that it does not have are left out.
+    /// The ports of a service in this pod; missing ones are skipped.
     pub fn ports(&self, service: &Tree) -> Vec<Tree> {
         let resolve = |port: &Tree| {
             let mut found = tree! {
@@ -135,7 +135,7 @@ impl Pod {
     }
 }
 
-/// Of containers, and of those that start first and stay.
+/// Of containers and sidecars.
 fn ports_of(pod: &Tree) -> Ports {
     let sidecars = pod.list("spec.initContainers").iter().filter(|init| init.str("restartPolicy") == "Always");
     let containers = pod.list("spec.containers").iter().chain(sidecars);
@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ports_are_found_by_name_in_containers_and_sidecars() {
+    fn finds_named_ports_in_containers_and_sidecars() {
         let port = |name: &str, number: i64, protocol: &str| {
             list![tree! { "name" => name, "containerPort" => number, "protocol" => protocol }]
         };
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_of_one_template_share_its_ports() {
+    fn interns_ports() {
         let templates = Templates::default();
         let ports = list![tree! { "name" => "http", "containerPort" => 80, "protocol" => "TCP" }];
         let pod = tree! { "spec" => tree! { "containers" => list![tree! { "ports" => ports }] } };
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_endpoints_do_not_say_is_no_change() {
+    fn ignores_irrelevant_changes() {
         let templates = Templates::default();
         let pod = tree! { "metadata" => tree! { "name" => "p", "labels" => tree! { "a" => "1" } } };
         let check = |path: &str, key: &str, value: Tree, want: bool| {

@@ -1,4 +1,4 @@
-//! When what is told of has happened.
+//! The last-change trigger time of endpoints.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use client::Key;
 
 use super::Pod;
 
-/// Kept from one look at a service to the next, so that only news counts. Times are in seconds.
+/// Kept between two syncs of a service, so that only new changes count. Times are in seconds.
 #[derive(Debug, Default, PartialEq)]
 pub struct Triggers {
     service: i64,
@@ -17,7 +17,7 @@ pub struct Triggers {
 }
 
 impl Triggers {
-    /// The time of the oldest change since the last look; None where nothing with a time has changed.
+    /// The time of the oldest change since the last sync; None if nothing with a time has changed.
     pub fn follow(&mut self, service: &Tree, pods: &[Arc<Pod>]) -> Option<String> {
         let created = time::parse(service.str("metadata.creationTimestamp")).map_or(0, |time| time.seconds);
         let mut oldest = (created > self.service).then_some(created);
@@ -31,8 +31,8 @@ impl Triggers {
         self.pods = times;
         self.service = created;
         let is_new = !std::mem::replace(&mut self.is_known, true);
-        let told = if is_new { Some(created) } else { oldest };
-        told.map(|seconds| time::format_seconds(seconds).to_string())
+        let trigger = if is_new { Some(created) } else { oldest };
+        trigger.map(|seconds| time::format_seconds(seconds).to_string())
     }
 }
 
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_news_is_the_trigger() {
+    fn oldest_change_is_the_trigger() {
         let service = tree! { "metadata" => tree! { "creationTimestamp" => "2024-05-05T00:00:00Z" } };
         let mut triggers = Triggers::default();
         let mut check = |pods: &[(&str, &str)], want: Option<&str>| {

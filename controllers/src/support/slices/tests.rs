@@ -9,7 +9,7 @@ fn slice(name: &str, from: usize, to: usize) -> Arc<Tree> {
     Arc::new(tree! { "metadata" => tree! { "name" => name, "labels" => tree! {} }, "endpoints" => endpoints })
 }
 
-/// Slices of so many endpoints each, and the wanted ones: what is created, updated and deleted.
+/// Slices with so many endpoints each, and the desired ones: what is created, updated and deleted.
 fn check(existing: &[(usize, usize)], wanted: std::ops::Range<usize>, want: (usize, &[&str], &[&str])) {
     let existing: Vec<Arc<Tree>> =
         existing.iter().enumerate().map(|(at, (from, to))| slice(&format!("s{at}"), *from, *to)).collect();
@@ -23,7 +23,7 @@ fn check(existing: &[(usize, usize)], wanted: std::ops::Range<usize>, want: (usi
 }
 
 #[test]
-fn few_slices_change() {
+fn changes_few_slices() {
     check(&[], 0..25, (3, &[], &[]));
     check(&[(0, 10), (10, 15)], 0..15, (0, &[], &[]));
     check(&[(0, 10), (10, 15)], 0..17, (0, &["s1"], &[]));

@@ -223,7 +223,7 @@ printf '{"kind":"CredentialProviderResponse","apiVersion":"credentialprovider.ku
     struct Nobody;
 
     impl client::Transport for Nobody {
-        fn send(&self, _: http::Request<bytes::Bytes>) -> client::Sending<'_> {
+        fn send(&self, _: http::Request<bytes::Bytes>) -> client::ResponseFuture<'_> {
             Box::pin(std::future::pending())
         }
     }

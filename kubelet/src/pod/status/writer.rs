@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{Tree, tree};
-use client::{Client, DeleteOptions, Ended, Error, Key, Patch, Queue, Resource, Store};
+use client::{Client, DeleteOptions, Error, Key, Patch, Queue, Resource, Store, WorkResult};
 use stdx::sync::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
@@ -163,10 +163,10 @@ impl Writer {
     async fn run(self: Arc<Writer>) {
         while let Some(key) = self.queue.next().await {
             let ended = match self.write(&key).await {
-                Ok(()) => Ended::Done,
+                Ok(()) => WorkResult::Done,
                 Err(error) => {
                     tracing::debug!(uid = &*key, %error, "a status could not be written");
-                    Ended::Failed
+                    WorkResult::Failed
                 }
             };
             self.queue.done(key, ended);

@@ -231,7 +231,7 @@ impl Managers {
         Ok(())
     }
 
-    fn count(&self, requests: &'static client::Meter, errors: &'static client::Meter, result: &Result<(), Refusal>) {
+    fn count(&self, requests: &'static client::Metric, errors: &'static client::Metric, result: &Result<(), Refusal>) {
         self.metrics.count(requests, &[]);
         if result.is_err() {
             self.metrics.count(errors, &[]);

@@ -1,22 +1,22 @@
-//! Pods that want to be near to others, or far from them, and others that want the same of them.
+//! Inter-pod affinity and anti-affinity, of the pod and of assigned pods.
 
+mod preferred;
 mod required;
 mod tally;
-mod wished;
 
 use std::sync::Arc;
 
 use crate::framework::{Cycle, Event, MAX_SCORE, Plugin, Point, PreFilter, PreScore, Slot, Verdict};
 use crate::model::{AffinityTerm, Labels, Pod};
-use crate::snapshot::{NodeId, NodeState, Question, Snapshot, Who, wishes};
+use crate::snapshot::{CountQuery, NodeId, NodeState, PodSelector, Snapshot, terms_of};
 
+use preferred::Preferred;
 use required::Required;
-use wished::Wished;
 
 pub struct InterPodAffinity {
-    /// What a required term of a placed pod counts for a pod that it means.
+    /// The weight of required affinity terms of assigned pods that match the pod.
     hard_weight: i64,
-    /// Whether wishes of placed pods do not count for a pod that has none itself.
+    /// Whether preferred terms of assigned pods are ignored for a pod without own terms.
     ignores_others: bool,
 }
 
@@ -26,14 +26,14 @@ impl InterPodAffinity {
     }
 }
 
-/// Pods that a term means.
-fn question(term: &AffinityTerm) -> Question {
-    Question { all: vec![Who::of_term(term)], with_terminating: true }
+/// Pods that match a term.
+fn query(term: &AffinityTerm) -> CountQuery {
+    CountQuery { all: vec![PodSelector::of_term(term)], with_terminating: true }
 }
 
-/// Pods that all required terms of affinity mean.
-fn question_of_all(pod: &Pod) -> Question {
-    Question { all: pod.spec.affinity.required.iter().map(Who::of_term).collect(), with_terminating: true }
+/// Pods that match all required affinity terms.
+fn query_of_all(pod: &Pod) -> CountQuery {
+    CountQuery { all: pod.spec.affinity.required.iter().map(PodSelector::of_term).collect(), with_terminating: true }
 }
 
 impl Plugin for InterPodAffinity {
@@ -48,13 +48,13 @@ impl Plugin for InterPodAffinity {
     fn prepare(&self, snapshot: &mut Snapshot, pod: &Arc<Pod>) {
         let spec = &pod.spec;
         if !spec.affinity.required.is_empty() {
-            snapshot.ask(question_of_all(pod));
+            snapshot.track_counts(query_of_all(pod));
         }
         let weighted = spec.affinity.preferred.iter().chain(&spec.anti_affinity.preferred).map(|(_, term)| term);
-        spec.anti_affinity.required.iter().chain(weighted).for_each(|term| snapshot.ask(question(term)));
-        let keys = wishes(pod).map(|(_, term)| &term.topology_key);
+        spec.anti_affinity.required.iter().chain(weighted).for_each(|term| snapshot.track_counts(query(term)));
+        let keys = terms_of(pod).map(|(_, term)| &term.topology_key);
         keys.for_each(|key| snapshot.follow(key));
-        // Of placed pods: a restarted scheduler meets them before it has tried any pod like them.
+        // Keys of assigned pods: a restarted scheduler sees them before it schedules a similar pod.
         let unknown = snapshot.affinity.unfollowed(&snapshot.topology);
         unknown.iter().for_each(|key| snapshot.follow(key));
     }
@@ -91,14 +91,14 @@ impl Plugin for InterPodAffinity {
     }
 
     fn pre_score(&self, cycle: Cycle, _slot: &Slot, _nodes: &[NodeId]) -> PreScore {
-        match Wished::new(cycle, self.hard_weight, self.ignores_others) {
-            Some(wished) => PreScore::Rate(Slot::new(wished)),
+        match Preferred::new(cycle, self.hard_weight, self.ignores_others) {
+            Some(preferred) => PreScore::Rate(Slot::new(preferred)),
             None => PreScore::Skip,
         }
     }
 
     fn score(&self, cycle: Cycle, slot: &Slot, node: &NodeState) -> i64 {
-        slot.get::<Wished>().map_or(0, |wished| wished.score(cycle.snapshot, node.id))
+        slot.get::<Preferred>().map_or(0, |preferred| preferred.score(cycle.snapshot, node.id))
     }
 
     fn normalize(&self, _cycle: Cycle, _slot: &Slot, _nodes: &[NodeId], scores: &mut [i64]) {
@@ -111,7 +111,7 @@ impl Plugin for InterPodAffinity {
 
     fn may_help(&self, pod: &Pod, event: &Event) -> bool {
         let spec = &pod.spec;
-        let keys = || wishes(pod).map(|(_, term)| term.topology_key.as_str());
+        let keys = || terms_of(pod).map(|(_, term)| term.topology_key.as_str());
         let has_key = |labels: &Labels| keys().any(|key| labels.get(key).is_some());
         let is_company = |other: &Pod| spec.affinity.required.iter().any(|term| may_mean(term, other));
         let was_in_the_way = |other: &Pod| {
@@ -120,21 +120,21 @@ impl Plugin for InterPodAffinity {
         };
         match event {
             Event::PodPlaced(other) => is_company(other),
-            Event::PodGone(other) => was_in_the_way(other) || is_company(other),
+            Event::PodDeleted(other) => was_in_the_way(other) || is_company(other),
             Event::PodChanged { old, new } => {
                 old.labels != new.labels && (is_company(new) || is_company(old) || was_in_the_way(old))
             }
             Event::SelfChanged { old, new } => old.labels != new.labels || old.spec != new.spec,
             Event::NodeAdded(node) => spec.affinity.required.is_empty() || has_key(&node.labels),
             Event::NodeChanged { old, new } => old.labels != new.labels,
-            // With a node its pods are near to nobody any more.
-            Event::NodeGone(_) | Event::NamespaceChanged => true,
+            // Pods of a deleted node are in no domain.
+            Event::NodeDeleted(_) | Event::NamespaceChanged => true,
             _ => false,
         }
     }
 }
 
-/// Whether a term may mean a pod; namespaces that it selects by labels are taken for granted.
+/// Whether a term may match a pod; its namespace selector is assumed to match.
 fn may_mean(term: &AffinityTerm, pod: &Pod) -> bool {
     let named = term.namespaces.binary_search(&pod.namespace).is_ok();
     term.selector.matches(&pod.labels) && (named || !term.namespace_selector.is_nothing())

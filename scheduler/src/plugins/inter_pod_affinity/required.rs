@@ -1,13 +1,13 @@
-//! Terms that must hold, from pods counted by domain.
+//! Required terms, evaluated from pod counts by domain.
 
 use std::sync::Arc;
 
 use crate::framework::{Cycle, Refusal, Verdict};
 use crate::model::{AffinityTerm, Pod};
-use crate::snapshot::{KeyId, NodeId, Snapshot, Wish};
+use crate::snapshot::{KeyId, NodeId, Snapshot, TermEffect};
 
 use super::tally::{Tally, of_key};
-use super::{question, question_of_all};
+use super::{query, query_of_all};
 
 const NO_COMPANY: &str = "node(s) didn't match pod affinity rules";
 const TOO_NEAR: &str = "node(s) didn't match pod anti-affinity rules";
@@ -15,41 +15,41 @@ const UNWANTED: &str = "node(s) didn't satisfy existing pods anti-affinity rules
 
 #[derive(Clone)]
 pub struct Required {
-    /// By term of affinity: pods that all of these terms mean.
+    /// By affinity term: pods that match all of these terms.
     company: Vec<Tally>,
-    /// By term of anti-affinity: pods that it means.
+    /// By anti-affinity term: pods that match it.
     avoided: Vec<Tally>,
-    /// By key: pods with a term of anti-affinity that means this one.
+    /// By key: pods with an anti-affinity term that matches this pod.
     unwanted: Vec<Tally>,
-    /// What all of these come to, as long as no pod comes or goes in the mind.
+    /// The result of all of these while no pod is added or removed in simulation.
     refused: Arc<Vec<Refused>>,
 }
 
-/// Which domains of a key are refused.
+/// The rejected domains of a key.
 struct Refused {
     place: Option<KeyId>,
     domains: Vec<bool>,
-    /// Whether nodes without the key are.
+    /// Whether nodes without the key are rejected.
     others: bool,
 }
 
 impl Required {
-    /// None where there is nothing to heed.
+    /// None if there is nothing to check.
     pub fn new(cycle: Cycle) -> Option<Required> {
         let (snapshot, spec) = (cycle.snapshot, &cycle.pod.spec);
         let unwanted = unwanted(cycle);
         if spec.affinity.required.is_empty() && spec.anti_affinity.required.is_empty() && unwanted.is_empty() {
             return None;
         }
-        let counted = |term: &AffinityTerm, question| {
+        let counted = |term: &AffinityTerm, query| {
             let mut tally = Tally::new(snapshot, &term.topology_key);
-            if let Some(counts) = snapshot.matching.answer(&question) {
+            if let Some(counts) = snapshot.matching.counts_of(&query) {
                 tally.add_all(snapshot, counts, 1);
             }
             tally
         };
-        let company = spec.affinity.required.iter().map(|term| counted(term, question_of_all(cycle.pod)));
-        let avoided = spec.anti_affinity.required.iter().map(|term| counted(term, question(term)));
+        let company = spec.affinity.required.iter().map(|term| counted(term, query_of_all(cycle.pod)));
+        let avoided = spec.anti_affinity.required.iter().map(|term| counted(term, query(term)));
         let (company, avoided): (Vec<Tally>, Vec<Tally>) = (company.collect(), avoided.collect());
         let is_first = is_first(cycle, &company);
         let alone = company.iter().map(|tally| tally.refused(true, |sum| sum <= 0 && !is_first));
@@ -58,7 +58,7 @@ impl Required {
         Some(Required { company, avoided, unwanted, refused })
     }
 
-    /// The same as [`Required::check`] of a node as it is, without the reason.
+    /// Like [`Required::check`] on the current node, without the reason.
     pub fn refuses(&self, snapshot: &Snapshot, node: NodeId) -> bool {
         let is_refused = |one: &Refused| match one.place.and_then(|place| snapshot.topology.domain_at(place, node)) {
             Some(domain) => one.domains.get(domain.at()).copied().unwrap_or(one.others),
@@ -81,7 +81,7 @@ impl Required {
         }
     }
 
-    /// The first of its kind may stand alone.
+    /// The first pod of a group may be alone.
     fn has_company(&self, cycle: Cycle, node: NodeId) -> bool {
         if self.company.iter().any(|tally| tally.domain(cycle.snapshot, node).is_none()) {
             return false;
@@ -89,7 +89,7 @@ impl Required {
         self.company.iter().all(|tally| tally.here(cycle.snapshot, node) > 0) || is_first(cycle, &self.company)
     }
 
-    /// A pod comes to a node, or goes.
+    /// A pod is added to a node or removed.
     pub fn change(&mut self, cycle: Cycle, other: &Pod, node: NodeId, by: i64) {
         let (snapshot, pod) = (cycle.snapshot, cycle.pod);
         if means_all(snapshot, pod, other) {
@@ -106,7 +106,7 @@ impl Required {
     }
 }
 
-/// Whether there is nobody yet whom the pod could be near to, and it is one of those itself.
+/// Whether no pod matches the affinity terms yet, and the pod matches its own.
 fn is_first(cycle: Cycle, company: &[Tally]) -> bool {
     company.iter().all(|tally| tally.total == 0) && means_all(cycle.snapshot, cycle.pod, cycle.pod)
 }
@@ -121,7 +121,7 @@ fn unwanted(cycle: Cycle) -> Vec<Tally> {
     let snapshot = cycle.snapshot;
     let labels = snapshot.namespace_labels(&cycle.pod.namespace);
     let mut tallies = Vec::new();
-    for (_, term, counts) in snapshot.affinity.meaning(cycle.pod, labels, |wish| wish == Wish::Apart) {
+    for (_, term, counts) in snapshot.affinity.meaning(cycle.pod, labels, |wish| wish == TermEffect::Apart) {
         of_key(&mut tallies, snapshot, &term.topology_key).add_all(snapshot, counts, 1);
     }
     tallies
@@ -131,7 +131,7 @@ fn means(snapshot: &Snapshot, term: &AffinityTerm, pod: &Pod) -> bool {
     term.matches(&pod.namespace, &pod.labels, snapshot.namespace_labels(&pod.namespace))
 }
 
-/// Whether all required terms of affinity of a pod mean another; false where there are none.
+/// Whether a pod's required affinity terms all match another; false without terms.
 fn means_all(snapshot: &Snapshot, pod: &Pod, other: &Pod) -> bool {
     let terms = &pod.spec.affinity.required;
     !terms.is_empty() && terms.iter().all(|term| means(snapshot, term, other))

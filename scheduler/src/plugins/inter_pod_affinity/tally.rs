@@ -37,7 +37,7 @@ impl Tally {
         }
     }
 
-    /// Adds `weight` for each pod; whether any of their nodes has the key.
+    /// Adds `weight` for each pod; returns whether any of their nodes has the key.
     pub fn add_all(&mut self, snapshot: &Snapshot, counts: &Counts, weight: i64) -> bool {
         let Some(domains) = snapshot.topology.domains(&self.key) else { return false };
         let mut any = false;
@@ -53,7 +53,7 @@ impl Tally {
     }
 }
 
-/// The tally of a key among some, made where there is none.
+/// The tally of a key, created if missing.
 pub fn of_key<'a>(tallies: &'a mut Vec<Tally>, snapshot: &Snapshot, key: &Str) -> &'a mut Tally {
     let at = tallies.iter().position(|tally| tally.key == *key).unwrap_or_else(|| {
         tallies.push(Tally::new(snapshot, key));

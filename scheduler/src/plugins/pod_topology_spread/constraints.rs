@@ -1,10 +1,10 @@
-//! Which constraints a pod has: its own, or those of the profile with a selector made from what the pod
-//! belongs to.
+//! The constraints of a pod: its own, or the defaults of the profile with a selector derived from the pod's services
+//! and owners.
 
 use api::Str;
 
 use crate::model::{Pod, Policy, Selector, SpreadConstraint, WhenUnsatisfiable};
-use crate::snapshot::{Question, Snapshot, Who};
+use crate::snapshot::{CountQuery, PodSelector, Snapshot};
 
 pub const HOSTNAME: &str = "kubernetes.io/hostname";
 const ZONE: &str = "topology.kubernetes.io/zone";
@@ -49,14 +49,14 @@ impl Defaults {
         if of_kind.is_empty() {
             return Vec::new();
         }
-        let Some(selector) = snapshot.alike.selector_of(pod) else { return Vec::new() };
+        let Some(selector) = snapshot.selectors.selector_of(pod) else { return Vec::new() };
         let with = |one: &SpreadConstraint| SpreadConstraint { selector: selector.clone(), ..one.clone() };
         of_kind.into_iter().map(with).collect()
     }
 }
 
 /// Pods that count for a constraint.
-pub fn question(pod: &Pod, constraint: &SpreadConstraint) -> Question {
-    let who = Who::of_namespace(&pod.namespace, constraint.selector.clone());
-    Question { all: vec![who], with_terminating: false }
+pub fn query(pod: &Pod, constraint: &SpreadConstraint) -> CountQuery {
+    let who = PodSelector::of_namespace(&pod.namespace, constraint.selector.clone());
+    CountQuery { all: vec![who], with_terminating: false }
 }

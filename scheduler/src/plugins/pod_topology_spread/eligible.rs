@@ -1,5 +1,5 @@
-//! Nodes that count for a constraint. Without a node selector and a look at taints all that have the keys do;
-//! otherwise each node is asked once, and again when a node has changed.
+//! Nodes that count for a constraint. Without node selector and taints these are all nodes with the keys; otherwise
+//! each node is evaluated once, and again when it has changed.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::model::{Node, Policy, Spec, SpreadConstraint};
 use crate::plugins::taint_toleration::tolerates;
 use crate::snapshot::{NodeId, Snapshot};
 
-/// Answers that are kept.
+/// The maximum number of cached results.
 const MOST: usize = 32;
 
 #[derive(Default)]
@@ -23,7 +23,7 @@ struct Known {
     nodes: Arc<Vec<bool>>,
 }
 
-/// What of a pod says which nodes count.
+/// The inclusion policies and what they depend on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Honors {
     affinity: bool,

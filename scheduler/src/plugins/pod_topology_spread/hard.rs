@@ -1,4 +1,4 @@
-//! What hard constraints allow, from pods counted by domain.
+//! Hard constraints, evaluated from pod counts by domain.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use crate::framework::{Cycle, Refusal, Verdict};
 use crate::model::{Pod, SpreadConstraint};
 use crate::snapshot::{Domain, Domains, KeyId, NodeId, NodeState, Snapshot};
 
-use super::constraints::question;
+use super::constraints::query;
 use super::eligible::{Eligible, EligibleNodes};
 
 const TOO_MANY: &str = "node(s) didn't match pod topology spread constraints";
@@ -19,17 +19,17 @@ pub struct Hard {
     tallies: Vec<Tally>,
 }
 
-/// Pods by domain, with the fewest that a domain has.
+/// Pods by domain, and the minimum.
 #[derive(Clone, Default)]
 struct Tally {
     key: Option<KeyId>,
-    /// By domain; None where none of its nodes counts.
+    /// By domain; None if none of its nodes counts.
     pods: Vec<Option<i64>>,
     domains: i64,
     least: i64,
-    /// How many domains have just `least`.
+    /// The number of domains with the minimum.
     at_least: usize,
-    /// Whether the pod itself counts.
+    /// Whether the pod itself matches.
     own: i64,
 }
 
@@ -58,7 +58,7 @@ impl Hard {
         Ok(())
     }
 
-    /// A pod comes to a node, or goes.
+    /// A pod is added to a node or removed.
     pub fn change(&mut self, cycle: Cycle, pod: &Pod, node: &NodeState, by: i64) {
         let topology = &cycle.snapshot.topology;
         let has_all = self.constraints.iter().all(|one| topology.domain(&one.topology_key, node.id).is_some());
@@ -77,7 +77,7 @@ impl Hard {
     }
 }
 
-/// Domains of the keys of the other constraints: a node counts where it has them all.
+/// Domains of the other constraints' keys: a node counts if it has them all.
 fn domains_of<'a>(snapshot: &'a Snapshot, all: &[SpreadConstraint], but: &SpreadConstraint) -> Vec<&'a Domains> {
     let others = all.iter().filter(|one| one.topology_key != but.topology_key);
     others.filter_map(|one| snapshot.topology.domains(&one.topology_key)).collect()
@@ -94,8 +94,8 @@ impl Tally {
             let nodes = domains.nodes().filter(|(node, _)| counts(*node));
             nodes.for_each(|(_, domain)| pods[domain.at()] = Some(0));
         }
-        let answer = cycle.snapshot.matching.answer(&question(cycle.pod, constraint));
-        for (node, count) in answer.into_iter().flat_map(|counts| counts.iter()).filter(|(node, _)| counts(*node)) {
+        let counted = cycle.snapshot.matching.counts_of(&query(cycle.pod, constraint));
+        for (node, count) in counted.into_iter().flat_map(|counts| counts.iter()).filter(|(node, _)| counts(*node)) {
             if let Some(Some(sum)) = domains.of(node).map(|domain| &mut pods[domain.at()]) {
                 *sum += i64::from(count);
             }

@@ -1,5 +1,4 @@
-//! Spreads pods over domains: a hard constraint keeps a pod from domains that have too many already, a soft
-//! one likes those that have few.
+//! Topology spread: hard constraints reject domains with too many pods, soft ones prefer domains with few.
 
 mod constraints;
 mod eligible;
@@ -25,7 +24,7 @@ pub struct PodTopologySpread {
 }
 
 impl PodTopologySpread {
-    /// With constraints of the profile for pods that have none; None for the system's.
+    /// With default constraints of the profile for pods without own ones; None for the system defaults.
     pub fn new(constraints: Option<&[Tree]>) -> PodTopologySpread {
         let read = |constraint: &Tree| SpreadConstraint::read(constraint, &Labels::default());
         let of = |constraints: &[Tree]| Defaults::of(constraints.iter().map(read).collect());
@@ -50,7 +49,7 @@ impl Plugin for PodTopologySpread {
         for is_hard in [true, false] {
             for constraint in self.constraints(snapshot, pod, is_hard) {
                 snapshot.follow(&constraint.topology_key);
-                snapshot.ask(constraints::question(pod, &constraint));
+                snapshot.track_counts(constraints::query(pod, &constraint));
             }
         }
     }
@@ -84,7 +83,7 @@ impl Plugin for PodTopologySpread {
         if constraints.is_empty() {
             return PreScore::Skip;
         }
-        // The system's constraints still spread over hosts where there are no zones.
+        // System default constraints also spread over hosts if there are no zones.
         let needs_all = !cycle.pod.spec.spread.is_empty() || !self.defaults.is_system();
         PreScore::Rate(Slot::new(Soft::new(cycle, constraints, nodes, needs_all, &self.eligible)))
     }
@@ -106,12 +105,12 @@ impl Plugin for PodTopologySpread {
             pod.spec.spread.is_empty() || keys.any(|value| value.is_some())
         };
         match event {
-            Event::PodPlaced(other) | Event::PodGone(other) => counts(other),
+            Event::PodPlaced(other) | Event::PodDeleted(other) => counts(other),
             Event::PodChanged { old, new } => {
                 counts(new) && (old.labels != new.labels || old.is_terminating != new.is_terminating)
             }
             Event::SelfChanged { old, new } => old.labels != new.labels || old.spec.spread != new.spec.spread,
-            Event::NodeAdded(node) | Event::NodeGone(node) => domains(&node.labels),
+            Event::NodeAdded(node) | Event::NodeDeleted(node) => domains(&node.labels),
             Event::NodeChanged { old, new } => {
                 (old.labels != new.labels || old.taints != new.taints) && (domains(&old.labels) || domains(&new.labels))
             }

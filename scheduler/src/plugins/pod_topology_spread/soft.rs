@@ -1,16 +1,16 @@
-//! What soft constraints like.
+//! Scores of soft constraints.
 
 use crate::framework::{Cycle, MAX_SCORE};
 use crate::model::SpreadConstraint;
 use crate::snapshot::{Domain, Domains, KeyId, NodeId, Snapshot};
 
-use super::constraints::{HOSTNAME, question};
+use super::constraints::{HOSTNAME, query};
 use super::eligible::EligibleNodes;
 
 #[derive(Clone)]
 pub struct Soft {
     constraints: Vec<Weighed>,
-    /// Whether a node without one of the keys is not rated.
+    /// Whether nodes without one of the keys are not scored.
     needs_all: bool,
 }
 
@@ -18,9 +18,9 @@ pub struct Soft {
 struct Weighed {
     key: Option<KeyId>,
     max_skew: i64,
-    /// A topology of few domains counts more by pod, so that a large one does not water it down.
+    /// Topologies with few domains weigh more per pod, so that a large one does not dominate.
     weight: f64,
-    /// By domain, or by node where each node is one.
+    /// By domain, or by node for the hostname key.
     pods: Vec<i64>,
     by_node: bool,
 }
@@ -72,7 +72,7 @@ impl Soft {
         score.round() as i64
     }
 
-    /// Few pods are good; a node that is not rated gets nothing.
+    /// Fewer pods score higher; nodes that are not scored get zero.
     pub fn normalize(&self, snapshot: &Snapshot, nodes: &[NodeId], scores: &mut [i64]) {
         let rated: Vec<bool> = nodes.iter().map(|node| self.is_rated(snapshot, *node)).collect();
         let of_rated = || scores.iter().zip(&rated).filter(|(_, rated)| **rated).map(|(score, _)| *score);
@@ -87,7 +87,7 @@ impl Soft {
     }
 }
 
-/// How many domains the nodes are in; those without the key are one.
+/// The number of domains of the nodes; nodes without the key count as one.
 fn size(snapshot: &Snapshot, constraint: &SpreadConstraint, nodes: &[NodeId]) -> usize {
     if constraint.topology_key == HOSTNAME {
         return nodes.len();
@@ -104,8 +104,8 @@ fn size(snapshot: &Snapshot, constraint: &SpreadConstraint, nodes: &[NodeId]) ->
 
 fn by_nodes(cycle: Cycle, constraint: &SpreadConstraint) -> Vec<i64> {
     let mut pods = vec![0; cycle.snapshot.slot_count()];
-    let answer = cycle.snapshot.matching.answer(&question(cycle.pod, constraint));
-    for (node, count) in answer.into_iter().flat_map(|counts| counts.iter()) {
+    let counted = cycle.snapshot.matching.counts_of(&query(cycle.pod, constraint));
+    for (node, count) in counted.into_iter().flat_map(|counts| counts.iter()) {
         pods[node.at()] = i64::from(count);
     }
     pods
@@ -120,8 +120,8 @@ fn by_domains(
     let Some(domains) = cycle.snapshot.topology.domains(&constraint.topology_key) else { return Vec::new() };
     let eligible = eligible.of(cycle, constraint);
     let mut pods = vec![0; domains.slot_count()];
-    let answer = cycle.snapshot.matching.answer(&question(cycle.pod, constraint));
-    for (node, count) in answer.into_iter().flat_map(|counts| counts.iter()) {
+    let counted = cycle.snapshot.matching.counts_of(&query(cycle.pod, constraint));
+    for (node, count) in counted.into_iter().flat_map(|counts| counts.iter()) {
         if let Some(domain) = domains.of(node).filter(|_| eligible.has(node) && has_all(node)) {
             pods[domain.at()] += i64::from(count);
         }

@@ -1,4 +1,4 @@
-//! What decisions have taken and not everybody sees yet.
+//! Assumed bindings that are not written or observed yet.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,15 +9,15 @@ use super::plan::Decision;
 
 #[derive(Default)]
 pub struct Assumed {
-    /// Volumes by name, with the key of the claim that gets them.
+    /// The claim key by volume name.
     volumes: BTreeMap<Str, Str>,
-    /// Claims by key, with the node that their volumes will be made for.
+    /// The node by claim key, for volumes to be provisioned.
     nodes: BTreeMap<Str, Str>,
     pods: BTreeMap<Str, Arc<Decision>>,
 }
 
 impl Assumed {
-    /// The key of the claim that a volume has been given to.
+    /// The key of the claim that a volume is assumed for.
     pub fn owner_of(&self, volume: &str) -> Option<&str> {
         self.volumes.get(volume).map(Str::as_str)
     }
@@ -30,9 +30,9 @@ impl Assumed {
         self.pods.get(uid).cloned()
     }
 
-    /// A decision with nothing to do takes nothing.
+    /// An empty decision assumes nothing.
     pub fn take(&mut self, uid: &str, node: &str, decision: Decision) {
-        self.give_back(uid);
+        self.release(uid);
         if decision.is_empty() {
             return;
         }
@@ -45,7 +45,7 @@ impl Assumed {
         self.pods.insert(Str::new(uid), Arc::new(decision));
     }
 
-    pub fn give_back(&mut self, uid: &str) {
+    pub fn release(&mut self, uid: &str) {
         let Some(decision) = self.pods.remove(uid) else { return };
         for (_, volume) in &decision.bindings {
             self.volumes.remove(&volume.name);

@@ -1,5 +1,5 @@
-//! Claims that are bound say where a pod can go; those that wait for their first user are bound, or their
-//! volumes made, where the pod goes. What a decision has taken is nobody else's until it is written.
+//! Bound claims restrict the nodes; claims with delayed binding are bound, or their volumes provisioned, for the
+//! chosen node. Assumed bindings are reserved until they are written.
 
 mod assumed;
 mod plan;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use stdx::sync::{Mutex, MutexGuard};
 
-use crate::framework::{Cycle, Event, Hands, Plugin, Point, PreFilter, Refusal, Slot, Verdict, Working};
+use crate::framework::{Cycle, Event, Handle, Plugin, PluginFuture, Point, PreFilter, Refusal, Slot, Verdict};
 use crate::model::Pod;
 use crate::plugins::volumes::{claim_names, is_own_claim};
 use crate::snapshot::{Kind, NodeState};
@@ -19,9 +19,9 @@ pub use assumed::Assumed;
 use plan::Claims;
 
 pub struct VolumeBinding {
-    /// How long a pod waits for its volumes once it has a node.
+    /// How long a pod waits for its volumes after a node was chosen.
     timeout: Duration,
-    /// Of all profiles: a volume is given away once.
+    /// Shared by all profiles: a volume is assigned once.
     assumed: Arc<Mutex<Assumed>>,
 }
 
@@ -66,14 +66,14 @@ impl Plugin for VolumeBinding {
     }
 
     fn unreserve(&self, pod: &Pod, _node: &str) {
-        self.assumed().give_back(&pod.uid);
+        self.assumed().release(&pod.uid);
     }
 
-    fn pre_bind<'a>(&'a self, hands: &'a Hands, pod: &'a Pod, node: &'a str) -> Option<Working<'a>> {
+    fn pre_bind<'a>(&'a self, handle: &'a Handle, pod: &'a Pod, node: &'a str) -> Option<PluginFuture<'a>> {
         let decision = self.assumed().of(&pod.uid)?;
         Some(Box::pin(async move {
-            shell::bind(hands, node, &decision, self.timeout).await?;
-            self.assumed().give_back(&pod.uid);
+            shell::bind(handle, node, &decision, self.timeout).await?;
+            self.assumed().release(&pod.uid);
             Ok(())
         }))
     }

@@ -1,4 +1,4 @@
-//! Which volumes a pod's claims get on a node.
+//! Plans which volumes the claims of a pod get on a node.
 
 use std::sync::Arc;
 
@@ -17,12 +17,12 @@ const NO_VOLUME: &str = "node(s) didn't find available persistent volumes to bin
 const NO_SPACE: &str = "node(s) did not have enough free storage";
 const GONE: &str = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)";
 
-/// What is to be written for a pod on its node.
+/// What to write for a pod on its node.
 #[derive(Default)]
 pub struct Decision {
-    /// A claim and the volume that it gets.
+    /// A claim and its volume.
     pub bindings: Vec<(Arc<Claim>, Arc<PersistentVolume>)>,
-    /// Claims whose volumes are to be made.
+    /// Claims whose volumes are provisioned.
     pub provisions: Vec<Arc<Claim>>,
 }
 
@@ -32,32 +32,32 @@ impl Decision {
     }
 }
 
-/// All that is known of a pod's claims, for any node.
+/// The state of a pod's claims, independent of the node.
 #[derive(Clone)]
 pub struct Claims {
-    /// The volumes of bound claims; None for one that is gone.
+    /// The volumes of bound claims; None if deleted.
     bound: Vec<Option<Arc<PersistentVolume>>>,
-    /// The smallest first.
+    /// Smallest first.
     delayed: Vec<Delayed>,
 }
 
 #[derive(Clone)]
 struct Delayed {
     claim: Arc<Claim>,
-    /// The node that the volume is made for already.
+    /// The node that the volume is already provisioned for.
     selected: Option<Str>,
-    /// The smallest first.
+    /// Smallest first.
     open: Vec<Arc<PersistentVolume>>,
-    /// One that was meant for this claim; no other will do then.
+    /// A volume reserved for this claim; no other is used then.
     meant: Option<Arc<PersistentVolume>>,
-    make: Option<Make>,
+    provisioning: Option<Provisioning>,
 }
 
-/// What making a volume depends on.
+/// The conditions for provisioning a volume.
 #[derive(Clone)]
-struct Make {
+struct Provisioning {
     class: Arc<StorageClass>,
-    /// Nodes near which there is room; None where nobody says.
+    /// Nodes with enough capacity; None if the driver does not report it.
     room: Option<Vec<Selector>>,
 }
 
@@ -80,7 +80,7 @@ impl Claims {
     }
 
     pub fn decide(&self, node: &Node) -> Result<Decision, Refusal> {
-        // The first claim that fails says why.
+        // The first failing claim gives the reason.
         let fails =
             |volume: &&Option<Arc<PersistentVolume>>| volume.as_ref().is_none_or(|one| !one.is_reached_from(node));
         let failing = self.bound.iter().find(fails);
@@ -129,7 +129,7 @@ impl Delayed {
         Delayed {
             selected: claim.selected_node.clone().or_else(|| assumed.node_of(&claim.key).map(Str::new)),
             meant: volumes.iter().find(is_meant).map(|volume| Arc::clone(volume)),
-            make: class.is_made().then(|| Make::of(storage, class, claim)),
+            provisioning: class.is_made().then(|| Provisioning::of(storage, class, claim)),
             open,
             claim: claim.clone(),
         }
@@ -145,29 +145,29 @@ impl Delayed {
     }
 
     fn can_make(&self, node: &Node) -> Result<(), &'static str> {
-        let Some(make) = &self.make else { return Err(NO_VOLUME) };
+        let Some(provisioning) = &self.provisioning else { return Err(NO_VOLUME) };
         let holds = |term: &Vec<Requirement>| term.iter().all(|one| one.matches(node.labels.get(&one.key)));
-        let topologies = &make.class.topologies;
+        let topologies = &provisioning.class.topologies;
         if !topologies.is_empty() && !topologies.iter().any(holds) {
             return Err(NO_VOLUME);
         }
         let is_near = |selectors: &Vec<Selector>| selectors.iter().any(|one| one.matches(&node.labels));
-        if make.room.as_ref().is_none_or(is_near) { Ok(()) } else { Err(NO_SPACE) }
+        if provisioning.room.as_ref().is_none_or(is_near) { Ok(()) } else { Err(NO_SPACE) }
     }
 }
 
-impl Make {
-    fn of(storage: &Storage, class: &Arc<StorageClass>, claim: &Claim) -> Make {
+impl Provisioning {
+    fn of(storage: &Storage, class: &Arc<StorageClass>, claim: &Claim) -> Provisioning {
         let room = || {
             let enough = |most: i64| most >= claim.wanted.size;
-            let near = storage.rooms().filter(|room| room.class == class.name && room.most.is_some_and(enough));
+            let near = storage.capacities().filter(|room| room.class == class.name && room.most.is_some_and(enough));
             near.map(|room| room.nodes.clone()).collect()
         };
-        Make { class: class.clone(), room: storage.tells_room(&class.provisioner).then(room) }
+        Provisioning { class: class.clone(), room: storage.reports_capacity(&class.provisioner).then(room) }
     }
 }
 
-/// A claim that a pod can use; why not, where it cannot.
+/// The claim of a volume, or why the pod cannot use it.
 fn usable<'a>(storage: &'a Storage, pod: &Pod, volume: &Volume, name: &str) -> Result<&'a Arc<Claim>, Refusal> {
     let is_own = matches!(volume, Volume::Ephemeral { .. });
     let Some(claim) = storage.claim(&pod.namespace, name) else {
@@ -192,7 +192,7 @@ fn usable<'a>(storage: &'a Storage, pod: &Pod, volume: &Volume, name: &str) -> R
     Ok(claim)
 }
 
-/// The class of a claim that waits for its first user.
+/// The class of a claim with delayed binding.
 fn delayed_class<'a>(storage: &'a Storage, claim: &Claim) -> Option<&'a Arc<StorageClass>> {
     let class = storage.class(&claim.wanted.class)?;
     let waits = class.binding_mode == BindingMode::WaitForFirstConsumer && claim.volume_name.is_empty();

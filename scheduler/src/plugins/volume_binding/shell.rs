@@ -1,4 +1,4 @@
-//! Writes what was decided about volumes, and waits until it has come about.
+//! Writes the decided bindings and waits until they are complete.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use api::{Tree, tree};
 use client::{Error, Resource, Result};
 
 use super::plan::Decision;
-use crate::framework::Hands;
+use crate::framework::Handle;
 use crate::model::storage::{Claim, PersistentVolume, SELECTED_NODE};
 use crate::snapshot::Kind;
 
@@ -15,25 +15,25 @@ const VOLUMES: Resource = Resource::core("persistentvolumes");
 const CLAIMS: Resource = Resource::core("persistentvolumeclaims");
 const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
 
-pub async fn bind(hands: &Hands, node: &str, decision: &Decision, timeout: Duration) -> Result<()> {
+pub async fn bind(handle: &Handle, node: &str, decision: &Decision, timeout: Duration) -> Result<()> {
     for (claim, volume) in &decision.bindings {
-        let object = as_decided(hands, Kind::PersistentVolume, &volume.name, &volume.version)?;
-        hands.client.update(VOLUMES, "", &volume.name, &bound_to(&object, volume, claim)).await?;
+        let object = as_decided(handle, Kind::PersistentVolume, &volume.name, &volume.version)?;
+        handle.client.update(VOLUMES, "", &volume.name, &bound_to(&object, volume, claim)).await?;
     }
     for claim in decision.provisions.iter().filter(|claim| claim.selected_node.is_none()) {
-        let object = as_decided(hands, Kind::PersistentVolumeClaim, &claim.key, &claim.version)?;
-        hands.client.update(CLAIMS, &claim.namespace, &claim.name, &selecting(&object, node)).await?;
+        let object = as_decided(handle, Kind::PersistentVolumeClaim, &claim.key, &claim.version)?;
+        handle.client.update(CLAIMS, &claim.namespace, &claim.name, &selecting(&object, node)).await?;
     }
-    let wait = wait(hands, node, decision);
+    let wait = wait(handle, node, decision);
     let late = |_| Err(Error::Failed("timed out waiting for the volumes to be bound".to_string()));
     tokio::time::timeout(timeout, wait).await.unwrap_or_else(late)
 }
 
-/// The object that was decided upon. Its version stays in it: somebody who was faster is not overwritten.
-fn as_decided(hands: &Hands, kind: Kind, key: &str, version: &str) -> Result<Arc<Tree>> {
+/// The object of the decision with its version, so that concurrent changes are not overwritten.
+fn as_decided(handle: &Handle, kind: Kind, key: &str, version: &str) -> Result<Arc<Tree>> {
     let is_same = |object: &Arc<Tree>| object.str("metadata.resourceVersion") == version;
     let changed = || Error::Failed(format!("{kind:?} {key:?} has changed since the decision"));
-    hands.objects.get(kind, key).filter(is_same).ok_or_else(changed)
+    handle.objects.get(kind, key).filter(is_same).ok_or_else(changed)
 }
 
 fn bound_to(object: &Tree, volume: &PersistentVolume, claim: &Claim) -> Tree {
@@ -59,28 +59,28 @@ fn selecting(claim: &Tree, node: &str) -> Tree {
     claim
 }
 
-/// Keys of annotations have dots, which are no steps of a path.
+/// Annotation keys contain dots, which are not path separators.
 fn annotate(object: &mut Tree, key: &str, value: &str) {
     object.child("metadata").child("annotations").set(key, value);
 }
 
-/// Somebody else binds the claims, and makes the volumes: each change of a claim is looked at.
-async fn wait(hands: &Hands, node: &str, decision: &Decision) -> Result<()> {
+/// The binder and provisioners complete the bindings: each change of a claim is checked.
+async fn wait(handle: &Handle, node: &str, decision: &Decision) -> Result<()> {
     let to_bind = decision.bindings.iter().map(|(claim, _)| (claim, false));
     let to_make = decision.provisions.iter().map(|claim| (claim, true));
     for (claim, is_made) in to_bind.chain(to_make) {
-        // From before the first look on, so that nothing is missed.
-        let mut changes = hands.changes.of(&claim.key);
-        while !is_bound(hands, node, claim, is_made)? {
+        // Subscribes before the first check, so that no change is missed.
+        let mut changes = handle.changes.of(&claim.key);
+        while !is_bound(handle, node, claim, is_made)? {
             changes.changed().await;
         }
     }
     Ok(())
 }
 
-fn is_bound(hands: &Hands, node: &str, claim: &Claim, is_made: bool) -> Result<bool> {
+fn is_bound(handle: &Handle, node: &str, claim: &Claim, is_made: bool) -> Result<bool> {
     let failed = |what: &str| Err(Error::Failed(format!("persistentvolumeclaim \"{}\" {what}", claim.key)));
-    let Some(now) = hands.objects.get(Kind::PersistentVolumeClaim, &claim.key) else { return failed("is gone") };
+    let Some(now) = handle.objects.get(Kind::PersistentVolumeClaim, &claim.key) else { return failed("is gone") };
     let now = Claim::read(&now);
     if now.uid != claim.uid {
         return failed("is another one by now");

@@ -42,7 +42,7 @@ fn world() -> Snapshot {
     snapshot
 }
 
-/// Whether the pod fits the node, and then takes its volumes there.
+/// Whether the pod fits the node; then its volumes are assumed there.
 fn take(plugin: &VolumeBinding, snapshot: &Snapshot, pod: &Written, node: &str) -> bool {
     let pod = pod.pod();
     let cycle = Cycle { snapshot, pod: &pod };
@@ -52,7 +52,7 @@ fn take(plugin: &VolumeBinding, snapshot: &Snapshot, pod: &Written, node: &str) 
 }
 
 #[test]
-fn a_volume_is_given_away_once() {
+fn volumes_are_assigned_once() {
     let (plugin, snapshot) = (VolumeBinding::new(Duration::ZERO, Arc::default()), world());
     let other_profile = VolumeBinding::new(Duration::ZERO, plugin.assumed.clone());
     assert!(take(&plugin, &snapshot, &user_of("p", "one"), "a"));
@@ -64,7 +64,7 @@ fn a_volume_is_given_away_once() {
 }
 
 #[test]
-fn users_of_a_claim_go_where_its_volume_is_made() {
+fn users_of_a_claim_follow_its_volume() {
     let (plugin, snapshot) = (VolumeBinding::new(Duration::ZERO, Arc::default()), world());
     assert!(take(&plugin, &snapshot, &user_of("p", "shared"), "a"));
     assert!(!take(&plugin, &snapshot, &user_of("q", "shared"), "b"));

@@ -1,4 +1,4 @@
-//! A driver says how many of its volumes a node can have attached.
+//! Limits of attached volumes per driver and node.
 
 use std::collections::BTreeSet;
 
@@ -12,9 +12,9 @@ use crate::snapshot::{Kind, NodeState, Storage};
 
 pub struct NodeVolumeLimits;
 
-/// What the pod brings along.
+/// The volumes of the pod.
 #[derive(Clone)]
-struct Wanted(BTreeSet<Disk>);
+struct RequiredDisks(BTreeSet<Disk>);
 
 impl Plugin for NodeVolumeLimits {
     fn name(&self) -> &'static str {
@@ -30,11 +30,11 @@ impl Plugin for NodeVolumeLimits {
             return PreFilter::Skip;
         }
         let wanted = disks_of(&cycle.snapshot.storage, cycle.pod);
-        if wanted.is_empty() { PreFilter::Skip } else { PreFilter::Check(Slot::new(Wanted(wanted))) }
+        if wanted.is_empty() { PreFilter::Skip } else { PreFilter::Check(Slot::new(RequiredDisks(wanted))) }
     }
 
     fn filter(&self, cycle: Cycle, slot: &Slot, node: &NodeState) -> Verdict {
-        let Some(Wanted(wanted)) = slot.get::<Wanted>() else { return Ok(()) };
+        let Some(RequiredDisks(wanted)) = slot.get::<RequiredDisks>() else { return Ok(()) };
         let storage = &cycle.snapshot.storage;
         if let Some(driver) = missing(storage, wanted, node.name()) {
             return Err(Refusal::unschedulable(format!("{driver} CSI driver is not installed on the node")));
@@ -62,7 +62,7 @@ impl Plugin for NodeVolumeLimits {
     fn may_help(&self, pod: &Pod, event: &Event) -> bool {
         match event {
             Event::NodeAdded(_) => true,
-            Event::PodGone(gone) => !gone.spec.volumes.is_empty(),
+            Event::PodDeleted(gone) => !gone.spec.volumes.is_empty(),
             Event::Object { kind: Kind::CsiNode | Kind::CsiDriver, new, .. } => new.is_some(),
             Event::Object { kind: Kind::VolumeAttachment, new, .. } => new.is_none(),
             Event::Object { kind: Kind::PersistentVolumeClaim, new, .. } => is_own_claim(pod, *new),
@@ -71,11 +71,11 @@ impl Plugin for NodeVolumeLimits {
     }
 }
 
-/// A driver of the pod's volumes that wants to be on the node, and is not.
+/// A driver of the pod's volumes that is required on the node but not installed.
 fn missing<'a>(storage: &Storage, wanted: &'a BTreeSet<Disk>, node: &str) -> Option<&'a Str> {
     let is_there = |driver: &Str| storage.csi_node(node).is_some_and(|node| node.drivers.contains(driver));
     let mut drivers = wanted.iter().map(|disk| &disk.driver);
-    drivers.find(|driver| storage.is_wanted_on_nodes(driver) && !is_there(driver))
+    drivers.find(|driver| storage.is_required_on_nodes(driver) && !is_there(driver))
 }
 
 fn disks_of(storage: &Storage, pod: &Pod) -> BTreeSet<Disk> {
@@ -84,7 +84,7 @@ fn disks_of(storage: &Storage, pod: &Pod) -> BTreeSet<Disk> {
     claims.filter_map(|claim| disk(storage, claim)).chain(own).collect()
 }
 
-/// A disk that a pod names itself.
+/// An inline disk of a pod.
 fn own_disk(volume: &Volume) -> Option<Disk> {
     match volume {
         Volume::GcePersistentDisk { name, .. } => Some(Disk::of_plugin("gcePersistentDisk", name)),
@@ -94,7 +94,7 @@ fn own_disk(volume: &Volume) -> Option<Disk> {
     .flatten()
 }
 
-/// A volume that is yet to be made counts by its claim.
+/// A volume to be provisioned is identified by its claim.
 fn disk(storage: &Storage, claim: &Claim) -> Option<Disk> {
     match storage.volume(&claim.volume_name) {
         Some(volume) => volume.disk.clone(),
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
     use crate::testing::{Fixed, World, Written, node, pod};
 
-    /// A pod with a disk of a plugin of old that it names itself.
+    /// A pod with an inline disk of an in-tree plugin.
     fn user_of(disk: &str) -> Written {
         pod(disk).with("spec.volumes", list![tree! { "awsElasticBlockStore" => tree! { "volumeID" => disk } }])
     }
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_may_want_to_be_on_the_node() {
+    fn drivers_can_require_installation() {
         let driver = |wants: bool| {
             tree! {
                 "metadata" => tree! { "name" => "ebs.csi.aws.com" },
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn disks_of_plugins_of_old_count_where_their_driver_took_over() {
+    fn migrated_disks_count_for_their_driver() {
         let mut objects = Fixed::default();
         objects.put(Kind::CsiNode, csi_node("moved", "kubernetes.io/aws-ebs"));
         objects.put(Kind::CsiNode, csi_node("old", ""));

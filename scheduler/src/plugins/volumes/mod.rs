@@ -1,4 +1,4 @@
-//! What the plugins of volumes share: claims of a pod, their classes, and what is behind them.
+//! Shared by the volume plugins: the claims of a pod and their classes.
 
 pub mod limits;
 pub mod restrictions;
@@ -9,7 +9,7 @@ use api::{Str, Tree};
 use crate::framework::Refusal;
 use crate::model::{Pod, Volume};
 
-/// Names of the claims that a pod names itself.
+/// Claims that a pod refers to by name.
 fn named_claims(pod: &Pod) -> impl Iterator<Item = &Str> {
     pod.spec.volumes.iter().filter_map(|volume| match volume {
         Volume::Claim { name, .. } => Some(name),
@@ -17,7 +17,7 @@ fn named_claims(pod: &Pod) -> impl Iterator<Item = &Str> {
     })
 }
 
-/// Names of all its claims, those that are made for the pod alone included.
+/// All claims of a pod, including those of ephemeral volumes.
 pub fn claim_names(pod: &Pod) -> impl Iterator<Item = Str> {
     pod.spec.volumes.iter().filter_map(|volume| volume.claim(&pod.name))
 }
@@ -26,7 +26,7 @@ pub fn not_found(resource: &str, name: &str) -> Refusal {
     Refusal::unresolvable(format!("{resource} \"{name}\" not found"))
 }
 
-/// Whether an event brings or changes a claim that the pod uses.
+/// Whether an event adds or changes a claim of the pod.
 pub fn is_own_claim(pod: &Pod, object: Option<&Tree>) -> bool {
     object.is_some_and(|claim| {
         claim.str("metadata.namespace") == pod.namespace

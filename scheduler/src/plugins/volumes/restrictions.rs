@@ -1,4 +1,4 @@
-//! Disks that only one node can have, and claims that only one pod can.
+//! Disks that only one node can use, and claims that only one pod can use.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ const CLAIM_IN_USE: &str =
 
 pub struct VolumeRestrictions;
 
-/// Claims of the pod that nobody else may use, and how often others use them.
+/// ReadWriteOncePod claims of the pod, and how often others use them.
 #[derive(Clone)]
 struct Exclusive {
     names: Vec<Str>,
@@ -85,9 +85,9 @@ impl Plugin for VolumeRestrictions {
 
     fn may_help(&self, pod: &Pod, event: &Event) -> bool {
         match event {
-            // With a node its pods let go of their claims.
-            Event::NodeAdded(_) | Event::NodeGone(_) => true,
-            Event::PodGone(gone) => {
+            // Pods of a deleted node release their claims.
+            Event::NodeAdded(_) | Event::NodeDeleted(_) => true,
+            Event::PodDeleted(gone) => {
                 let freed = |one: &Volume| gone.spec.volumes.iter().any(|other| conflict(one, other));
                 let same_claim = || named_claims(pod).any(|name| named_claims(gone).any(|other| other == name));
                 pod.spec.volumes.iter().any(freed) || (gone.namespace == pod.namespace && same_claim())
@@ -114,7 +114,7 @@ fn is_disk(volume: &Volume) -> bool {
     !matches!(volume, Volume::Claim { .. } | Volume::Ephemeral { .. })
 }
 
-/// The same disk, and not only read by both.
+/// The same disk, unless both use it read-only.
 fn conflict(one: &Volume, other: &Volume) -> bool {
     use Volume::{AwsElasticBlockStore, GcePersistentDisk, Iscsi, Rbd};
     match (one, other) {

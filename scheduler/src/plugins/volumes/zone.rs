@@ -1,4 +1,4 @@
-//! A volume that says its zone is used from nodes of that zone.
+//! Volumes with zone labels are used on nodes of that zone.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::snapshot::{Kind, NodeState};
 
 pub struct VolumeZone;
 
-/// Labels that say a zone or region, each with the one that took its place.
+/// Deprecated zone and region labels with their successors.
 const KEYS: [(&str, &str); 4] = [
     ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"),
     ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region"),
@@ -20,7 +20,7 @@ const KEYS: [(&str, &str); 4] = [
     ("topology.kubernetes.io/region", "topology.kubernetes.io/region"),
 ];
 
-/// What volumes say of their zones: places in [`KEYS`] with values of which one will do.
+/// The zones of volumes: indexes of [`KEYS`] with the allowed values.
 #[derive(Clone)]
 struct Zones(Vec<(usize, Vec<Str>)>);
 
@@ -46,7 +46,7 @@ impl Plugin for VolumeZone {
     fn filter(&self, _cycle: Cycle, slot: &Slot, node: &NodeState) -> Verdict {
         let Some(Zones(zones)) = slot.get::<Zones>() else { return Ok(()) };
         let labels = &node.node.labels;
-        // A cluster of one zone need not say so.
+        // A cluster with one zone need not label its nodes.
         let says_none = KEYS.iter().all(|(key, _)| labels.get(key).is_none());
         match says_none || zones.iter().all(|(at, values)| is_in(labels, KEYS[*at], values)) {
             true => Ok(()),
@@ -78,7 +78,7 @@ fn zones(volume: &PersistentVolume) -> Vec<(usize, Vec<Str>)> {
     KEYS.iter().enumerate().filter_map(|(at, (key, _))| Some((at, values(key)?))).collect()
 }
 
-/// The volumes of claims that are bound; those that will be bound later say nothing yet.
+/// The volumes of bound claims; claims with delayed binding have none yet.
 fn volumes<'a>(cycle: Cycle<'a>) -> Result<Vec<&'a Arc<PersistentVolume>>, Refusal> {
     let storage = &cycle.snapshot.storage;
     let mut volumes = Vec::new();

@@ -1,5 +1,5 @@
-//! Everything that lives in the cluster, by its metadata: one follower for each resource that is served,
-//! as they come and go. It keeps nothing but what is served.
+//! Watches the metadata of all objects in the cluster, with one follower per served resource. It stores only the
+//! discovery information.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,36 +16,36 @@ use tokio::task::JoinHandle;
 
 use super::discovery::{self, Discovery, Served};
 
-/// What is served changes with these.
+/// Changes of these may change discovery.
 const SOURCES: [Resource; 2] = [
     Resource::new("apiextensions.k8s.io", "v1", "customresourcedefinitions"),
     Resource::new("apiregistration.k8s.io", "v1", "apiservices"),
 ];
-/// Events come and go by themselves, and are many.
+/// Events expire by themselves and are many.
 const IGNORED: [&str; 2] = ["", "events.k8s.io"];
-/// Discovery may follow a definition late: it is asked again after these.
+/// Discovery may lag behind a definition: it is read again after these delays.
 const LATER: [Duration; 3] = [Duration::from_millis(300), Duration::from_secs(3), Duration::from_secs(30)];
-/// One resource that cannot be listed does not hold up the rest for ever.
+/// A resource that cannot be listed must not block the others forever.
 const LONGEST_SYNC: Duration = Duration::from_secs(30);
 
-/// Hears of every object. Nothing may block here.
+/// Receives every object. Implementations must not block.
 pub trait Listener: Send + Sync {
     fn put(&self, of: &Served, object: &Tree);
     fn deleted(&self, of: &Served, object: &Tree);
-    /// These are all objects of the resource that there are.
+    /// `uids` are all objects of the resource.
     fn listed(&self, of: &Served, uids: &BTreeSet<Str>);
 }
 
-pub struct Everything {
+pub struct MetadataMonitor {
     client: Client,
     random: Arc<Random>,
     metrics: Metrics,
     listeners: RwLock<Vec<Arc<dyn Listener>>>,
-    /// Grows with each listener that comes after the start: every resource is then listed once more.
+    /// Incremented by each listener that is added after the start: every resource is then listed again.
     relist: watch::Sender<u64>,
     followed: Mutex<BTreeMap<Served, Followed>>,
     served: watch::Sender<Option<Arc<Discovery>>>,
-    /// Something has changed since discovery was asked last.
+    /// Something has changed since discovery was last read.
     dirty: AtomicBool,
     changed: Arc<Notify>,
     task: Mutex<Option<JoinHandle<()>>>,
@@ -56,9 +56,9 @@ struct Followed {
     synced: watch::Receiver<Option<u64>>,
 }
 
-impl Everything {
-    pub fn new(client: Client, random: Arc<Random>, metrics: Metrics) -> Arc<Everything> {
-        Arc::new(Everything {
+impl MetadataMonitor {
+    pub fn new(client: Client, random: Arc<Random>, metrics: Metrics) -> Arc<MetadataMonitor> {
+        Arc::new(MetadataMonitor {
             client,
             random,
             metrics,
@@ -72,19 +72,19 @@ impl Everything {
         })
     }
 
-    /// Adds a listener. One that comes after `start` causes a relist of every resource, so that it also
-    /// receives the complete lists; the other listeners then hear of each object once more.
+    /// Adds a listener. A listener that is added after `start` causes a relist of every resource, so that it also
+    /// receives the complete lists; other listeners then receive each object again.
     pub fn listen(&self, listener: Arc<dyn Listener>) {
         let mut listeners = self.listeners.write();
         listeners.push(listener);
-        // Under the lock: each listener has a generation of its own to wait for.
+        // Under the lock, so that each listener waits for its own generation.
         let generation = *self.relist.borrow() + 1;
         self.relist.send_replace(generation);
     }
 
-    /// Starts to follow all resources, where anything listens. It comes once all controllers are made: what
-    /// has been reported before a listener is registered would have to be listed again.
-    pub fn start(self: &Arc<Everything>, informers: &Informers) {
+    /// Starts watching all resources if there is a listener. Called once all controllers are created, since a
+    /// listener added later needs a relist.
+    pub fn start(self: &Arc<MetadataMonitor>, informers: &Informers) {
         let mut task = self.task.lock();
         if task.is_some() || self.listeners.read().is_empty() {
             return;
@@ -93,10 +93,10 @@ impl Everything {
             let this = Arc::downgrade(self);
             informers.informer(Selection::all(resource)).on_change(move |_| touch(&this));
         }
-        *task = Some(tokio::spawn(keep(Arc::downgrade(self))));
+        *task = Some(tokio::spawn(keep_discovery_current(Arc::downgrade(self))));
     }
 
-    /// What is served, as of now: a change that is known of is waited for.
+    /// The current discovery information; waits for known changes to be read.
     pub async fn discovery(&self) -> Arc<Discovery> {
         let mut served = self.served.subscribe();
         loop {
@@ -111,12 +111,12 @@ impl Everything {
         }
     }
 
-    /// What is served, as far as it is known.
+    /// The discovery information known so far.
     pub fn known(&self) -> Arc<Discovery> {
         self.served.borrow().clone().unwrap_or_default()
     }
 
-    /// Waits until every object has been reported once to every listener that there is now.
+    /// Waits until every current listener has received every object.
     pub async fn synced(&self) {
         let generation = *self.relist.borrow();
         let all = async {
@@ -127,7 +127,7 @@ impl Everything {
             }
         };
         if tokio::time::timeout(LONGEST_SYNC, all).await.is_err() {
-            tracing::warn!("some resources cannot be listed; the work goes on without");
+            tracing::warn!("timed out waiting for all resources to be listed, continuing without them");
         }
     }
 
@@ -135,17 +135,18 @@ impl Everything {
         self.followed().contains_key(served)
     }
 
-    async fn rediscover(self: &Arc<Everything>) -> Result<()> {
+    async fn rediscover(self: &Arc<MetadataMonitor>) -> Result<()> {
         self.dirty.store(false, Ordering::SeqCst);
-        let found = discovery::ask(&self.client).await;
+        let found = discovery::fetch(&self.client).await;
         let found = found.inspect_err(|_| self.dirty.store(true, Ordering::SeqCst))?;
         self.follow(&found);
         self.served.send_replace(Some(Arc::new(found)));
         Ok(())
     }
 
-    /// Follows what is new and lets go what is no more. What a server that does not answer serves stays.
-    fn follow(self: &Arc<Everything>, found: &Discovery) {
+    /// Starts followers of new resources and stops those of removed ones. Resources of unavailable API services are
+    /// kept.
+    fn follow(self: &Arc<MetadataMonitor>, found: &Discovery) {
         let wanted: BTreeSet<&Served> = found.resources.iter().filter(|served| is_wanted(served)).collect();
         let mut followed = self.followed();
         let gone = |served: &Served| !wanted.contains(served) && !found.is_stale(&served.group);
@@ -153,9 +154,9 @@ impl Everything {
         for served in gone {
             if let Some(ended) = followed.remove(&served) {
                 ended.task.abort();
-                // Another version of the same objects takes over where there is one.
+                // Another version of the same objects takes over if there is one.
                 if found.of_kind(&served.group, &served.kind).is_none() {
-                    self.tell(|listener| listener.listed(&served, &BTreeSet::new()));
+                    self.notify(|listener| listener.listed(&served, &BTreeSet::new()));
                 }
             }
         }
@@ -166,22 +167,22 @@ impl Everything {
         }
     }
 
-    fn start_follower(self: &Arc<Everything>, served: Served) -> Followed {
+    fn start_follower(self: &Arc<MetadataMonitor>, served: Served) -> Followed {
         let (sender, synced) = watch::channel(None);
         let follower = Follower {
             client: self.client.clone(),
             resource: served.resource(),
             random: self.random.clone(),
-            listener: Box::new(Ear { everything: Arc::downgrade(self), served }),
+            listener: Box::new(Forwarder { metadata_monitor: Arc::downgrade(self), served }),
             relist: self.relist.subscribe(),
             synced: sender,
         };
         Followed { task: tokio::spawn(follower.run()), synced }
     }
 
-    fn tell(&self, tell: impl Fn(&dyn Listener)) {
+    fn notify(&self, notify: impl Fn(&dyn Listener)) {
         let listeners = self.listeners.read();
-        listeners.iter().for_each(|listener| tell(&**listener));
+        listeners.iter().for_each(|listener| notify(&**listener));
     }
 
     fn followed(&self) -> MutexGuard<'_, BTreeMap<Served, Followed>> {
@@ -194,7 +195,7 @@ impl Everything {
     }
 }
 
-impl Drop for Everything {
+impl Drop for MetadataMonitor {
     fn drop(&mut self) {
         self.stop();
     }
@@ -205,28 +206,28 @@ fn is_wanted(served: &Served) -> bool {
     served.can(&["list", "watch", "delete"]) && !ignored
 }
 
-fn touch(everything: &Weak<Everything>) {
-    if let Some(everything) = everything.upgrade() {
-        everything.dirty.store(true, Ordering::SeqCst);
-        everything.changed.notify_one();
+fn touch(metadata_monitor: &Weak<MetadataMonitor>) {
+    if let Some(metadata_monitor) = metadata_monitor.upgrade() {
+        metadata_monitor.dirty.store(true, Ordering::SeqCst);
+        metadata_monitor.changed.notify_one();
     }
 }
 
-/// Asks at the start and after each change, and some more times since discovery may lag behind.
-async fn keep(everything: Weak<Everything>) {
+/// Reads discovery at the start, after each change, and a few more times since it may lag behind.
+async fn keep_discovery_current(metadata_monitor: Weak<MetadataMonitor>) {
     let mut later = LATER.iter();
     loop {
-        let Some(strong) = everything.upgrade() else { return };
+        let Some(strong) = metadata_monitor.upgrade() else { return };
         let result = strong.rediscover().await;
         if let Err(error) = &result {
-            strong.metrics.count(&crate::meters::GC_SYNC_ERRORS, &[]);
-            tracing::debug!(%error, "discovery does not answer");
+            strong.metrics.count(&crate::metrics::GC_SYNC_ERRORS, &[]);
+            tracing::debug!(%error, "discovery failed");
         }
         let is_settled = result.is_ok() && strong.known().stale.is_empty();
         let pause = later.next().or((!is_settled).then_some(&LATER[2]));
         let pause = pause.map(|pause| strong.random.jitter(*pause, 0.2));
         let changed = strong.changed.clone();
-        // Whoever waits here does not keep alive what it waits for.
+        // A weak reference must not keep the monitor alive while waiting.
         drop(strong);
         let heard = match pause {
             Some(pause) => tokio::time::timeout(pause, changed.notified()).await.is_ok(),
@@ -241,31 +242,31 @@ async fn keep(everything: Weak<Everything>) {
     }
 }
 
-/// What a follower tells.
-struct Ear {
-    everything: Weak<Everything>,
+/// Forwards the events of a follower.
+struct Forwarder {
+    metadata_monitor: Weak<MetadataMonitor>,
     served: Served,
 }
 
-impl Ear {
-    fn tell(&self, tell: impl Fn(&dyn Listener)) {
-        if let Some(everything) = self.everything.upgrade() {
-            everything.tell(tell);
+impl Forwarder {
+    fn notify(&self, notify: impl Fn(&dyn Listener)) {
+        if let Some(metadata_monitor) = self.metadata_monitor.upgrade() {
+            metadata_monitor.notify(notify);
         }
     }
 }
 
-impl client::Listener for Ear {
+impl client::Listener for Forwarder {
     fn put(&self, object: &Tree) {
-        self.tell(|listener| listener.put(&self.served, object));
+        self.notify(|listener| listener.put(&self.served, object));
     }
 
     fn deleted(&self, object: &Tree) {
-        self.tell(|listener| listener.deleted(&self.served, object));
+        self.notify(|listener| listener.deleted(&self.served, object));
     }
 
     fn listed(&self, uids: &BTreeSet<Str>) {
-        self.tell(|listener| listener.listed(&self.served, uids));
+        self.notify(|listener| listener.listed(&self.served, uids));
     }
 }
 

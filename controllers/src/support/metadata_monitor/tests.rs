@@ -1,5 +1,5 @@
 use bytes::Bytes;
-use client::{Body, Sending, Transport};
+use client::{Body, ResponseFuture, Transport};
 use http::{Request, Response};
 
 use super::*;
@@ -9,12 +9,12 @@ const DISCOVERY: &str = r#"{"items":[{"versions":[{"version":"v1","resources":[
 const PODS: &str = r#"{"metadata":{"resourceVersion":"7"},"items":[
     {"metadata":{"namespace":"a","name":"x","uid":"u1"}},{"metadata":{"namespace":"a","name":"y","uid":"u2"}}]}"#;
 
-/// A server with two pods whose watches stay silent. It notes which paths are asked for.
+/// A server with two pods whose watches stay silent. It records the requested paths.
 #[derive(Default)]
 struct Server(Mutex<Vec<String>>);
 
 impl Transport for Server {
-    fn send(&self, request: Request<Bytes>) -> Sending<'_> {
+    fn send(&self, request: Request<Bytes>) -> ResponseFuture<'_> {
         let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
         self.0.lock().push(path.to_string());
         if query.contains("watch=true") {
@@ -48,25 +48,25 @@ impl Listener for Seen {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_listener_gets_the_complete_first_lists() {
+async fn every_listener_receives_the_complete_lists() {
     let server = Arc::new(Server::default());
     let client = Client::new(server.clone(), "test");
     let random = Arc::new(Random::seeded(1));
     let informers = Informers::new(client.clone(), random.clone());
-    let everything = Everything::new(client, random, Metrics::default());
+    let metadata_monitor = MetadataMonitor::new(client, random, Metrics::default());
 
     let listeners: Vec<Arc<Seen>> = (0..3).map(|_| Arc::default()).collect();
     for early in &listeners[..2] {
-        everything.listen(early.clone());
-        // Whatever could run before the next controller is made runs now.
+        metadata_monitor.listen(early.clone());
+        // Anything that could run before the next controller is created runs now.
         tokio::time::sleep(Duration::from_secs(60)).await;
         assert!(server.0.lock().is_empty(), "nothing is asked for before the start");
     }
-    everything.start(&informers);
+    metadata_monitor.start(&informers);
     informers.start();
-    everything.synced().await;
-    everything.listen(listeners[2].clone());
-    everything.synced().await;
+    metadata_monitor.synced().await;
+    metadata_monitor.listen(listeners[2].clone());
+    metadata_monitor.synced().await;
 
     for (number, listener) in listeners.iter().enumerate() {
         let uids = listener.uids.lock().iter().cloned().collect::<Vec<_>>();

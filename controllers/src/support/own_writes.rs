@@ -1,5 +1,4 @@
-//! What a controller has written itself: to hear of that again is no news, and would cost a look at
-//! everything behind it.
+//! A controller's own recent writes, whose watch events need no reconcile.
 
 use std::collections::HashMap;
 
@@ -8,7 +7,7 @@ use client::{Change, Key, key_of, revision_of};
 use stdx::sync::{Mutex, MutexGuard};
 
 #[derive(Default)]
-pub struct Own(Mutex<HashMap<Key, Last>>);
+pub struct OwnWrites(Mutex<HashMap<Key, Last>>);
 
 #[derive(Clone, Copy, PartialEq)]
 enum Last {
@@ -16,8 +15,8 @@ enum Last {
     Deleted,
 }
 
-impl Own {
-    /// The object as the server has answered it.
+impl OwnWrites {
+    /// Records the object in a response.
     pub fn note(&self, object: &Tree) {
         if let Some(revision) = revision_of(object) {
             self.known().insert(key_of(object), Last::Written(revision));
@@ -28,7 +27,7 @@ impl Own {
         self.known().insert(key_of(object), Last::Deleted);
     }
 
-    /// Whether a change is one of ours. One that comes before its answer does not look so, and is looked at.
+    /// Whether a change is an own write. An event that arrives before the response is treated as foreign.
     pub fn is_own(&self, change: &Change) -> bool {
         let mut known = self.known();
         match &change.new {

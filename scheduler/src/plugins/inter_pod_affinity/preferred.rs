@@ -1,20 +1,20 @@
-//! What the pod wishes, and what placed pods wish of it, summed by domain.
+//! Preferred terms of the pod and of assigned pods, summed by domain.
 
 use crate::framework::Cycle;
-use crate::snapshot::{NodeId, Snapshot, Wish};
+use crate::snapshot::{NodeId, Snapshot, TermEffect};
 
-use super::question;
+use super::query;
 use super::tally::{Tally, of_key};
 
 #[derive(Clone)]
-pub struct Wished(Vec<Tally>);
+pub struct Preferred(Vec<Tally>);
 
-impl Wished {
-    /// None where no wish is met.
-    pub fn new(cycle: Cycle, hard_weight: i64, ignores_others: bool) -> Option<Wished> {
+impl Preferred {
+    /// None if no term matches.
+    pub fn new(cycle: Cycle, hard_weight: i64, ignores_others: bool) -> Option<Preferred> {
         let (snapshot, spec) = (cycle.snapshot, &cycle.pod.spec);
         let has_own = !spec.affinity.preferred.is_empty() || !spec.anti_affinity.preferred.is_empty();
-        if !has_own && (ignores_others || !snapshot.affinity.has(|wish| wish != Wish::Apart)) {
+        if !has_own && (ignores_others || !snapshot.affinity.has(|wish| wish != TermEffect::Apart)) {
             return None;
         }
         let (mut tallies, mut any) = (Vec::new(), false);
@@ -22,16 +22,16 @@ impl Wished {
         let disliked = spec.anti_affinity.preferred.iter().map(|(weight, term)| (-*weight, term));
         for (weight, term) in liked.chain(disliked) {
             let tally = of_key(&mut tallies, snapshot, &term.topology_key);
-            let counts = snapshot.matching.answer(&question(term));
+            let counts = snapshot.matching.counts_of(&query(term));
             any |= counts.is_some_and(|counts| tally.add_all(snapshot, counts, weight));
         }
         let labels = snapshot.namespace_labels(&cycle.pod.namespace);
-        let weighs = |wish| wish != Wish::Apart && (wish != Wish::Near || hard_weight > 0);
+        let weighs = |wish| wish != TermEffect::Apart && (wish != TermEffect::Near || hard_weight > 0);
         for (wish, term, counts) in snapshot.affinity.meaning(cycle.pod, labels, weighs) {
-            let weight = if let Wish::Weight(weight) = wish { weight } else { hard_weight };
+            let weight = if let TermEffect::Weight(weight) = wish { weight } else { hard_weight };
             any |= of_key(&mut tallies, snapshot, &term.topology_key).add_all(snapshot, counts, weight);
         }
-        any.then_some(Wished(tallies))
+        any.then_some(Preferred(tallies))
     }
 
     pub fn score(&self, snapshot: &Snapshot, node: NodeId) -> i64 {

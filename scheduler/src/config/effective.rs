@@ -1,15 +1,14 @@
-//! A configuration as it is in effect, in the form of the file.
+//! The effective configuration in the format of the file.
 
 use api::{Tree, list, tree};
 
 use super::plugins::FIELDS;
 use super::{API_VERSION, ClientConnection, Configuration, ExtenderConfig, LeaderElection};
-use crate::framework::Point;
-use crate::profile::Profile;
+use crate::framework::{Point, Profile};
 
 impl Configuration {
-    /// What is shown to those who ask what is in effect: plugins by the points where they are called.
-    pub fn shown(&self) -> Tree {
+    /// The effective configuration, for `/configz`: plugins by extension point.
+    pub fn effective(&self) -> Tree {
         let seconds = |duration: std::time::Duration| i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
         tree! {
             "apiVersion" => API_VERSION,
@@ -43,15 +42,15 @@ fn election(election: &LeaderElection) -> Tree {
 }
 
 fn connection(connection: &ClientConnection) -> Tree {
-    let mut shown = tree! { "kubeconfig" => connection.kubeconfig.as_str() };
+    let mut effective = tree! { "kubeconfig" => connection.kubeconfig.as_str() };
     match connection.qps {
         Some(qps) => {
-            shown.set("qps", Tree::Float(qps));
-            shown.set("burst", i64::from(connection.burst));
+            effective.set("qps", Tree::Float(qps));
+            effective.set("burst", i64::from(connection.burst));
         }
-        None => shown.set("qps", -1),
+        None => effective.set("qps", -1),
     }
-    shown
+    effective
 }
 
 fn profile(profile: &Profile) -> Tree {
@@ -69,14 +68,14 @@ fn profile(profile: &Profile) -> Tree {
             plugins.set(field, tree! { "enabled" => enabled });
         }
     }
-    // What is not named here is off, whatever the defaults are.
+    // Disables the defaults, so that only the listed plugins are on.
     plugins.set("multiPoint", tree! { "disabled" => list![tree! { "name" => "*" }] });
-    let mut shown = tree! { "schedulerName" => profile.scheduler_name.as_str() };
+    let mut effective = tree! { "schedulerName" => profile.scheduler_name.as_str() };
     if let Some(percentage) = profile.percentage_of_nodes_to_score {
-        shown.set("percentageOfNodesToScore", i64::from(percentage));
+        effective.set("percentageOfNodesToScore", i64::from(percentage));
     }
-    shown.set("plugins", plugins);
-    shown
+    effective.set("plugins", plugins);
+    effective
 }
 
 fn extender(extender: &ExtenderConfig) -> Tree {
@@ -96,11 +95,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_shown_means_the_same() {
-        let shown = Configuration::default().shown();
-        let again = super::super::read(&api::json::encode(&shown, None)).unwrap_or_else(|why| panic!("{why:?}"));
-        assert_eq!(again.shown(), shown);
-        let score = shown.list("profiles")[0].list("plugins.score.enabled");
+    fn effective_configuration_round_trips() {
+        let effective = Configuration::default().effective();
+        let again = super::super::read(&api::json::encode(&effective, None)).unwrap_or_else(|why| panic!("{why:?}"));
+        assert_eq!(again.effective(), effective);
+        let score = effective.list("profiles")[0].list("plugins.score.enabled");
         assert!(score.iter().any(|one| one.str("name") == "TaintToleration" && one.int("weight") == Some(3)));
     }
 }

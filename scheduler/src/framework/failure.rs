@@ -1,23 +1,22 @@
-//! Why a pod found no node: every node's refusal, and the sentence that users read.
+//! Why a pod found no node: the rejection of every node, and the message for users.
 
 use std::collections::BTreeMap;
 
-use crate::framework::Refusal;
-use crate::profile::Profile;
+use super::{Profile, Refusal};
 use crate::snapshot::NodeId;
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Failure {
     pub node_count: usize,
-    /// All nodes were refused at once, by the plugin at this position of the profile.
+    /// All nodes were rejected at once, by the plugin at this position of the profile.
     pub at_once: Option<(usize, Refusal)>,
-    /// Different refusals, with the position of the plugin; few for many nodes.
+    /// Distinct rejections with the plugin position; few for many nodes.
     pub refusals: Vec<(usize, Refusal)>,
-    /// In the order in which they were tried; the second is a place in `refusals`.
+    /// In search order; the second value is an index of `refusals`.
     pub nodes: Vec<(NodeId, u32)>,
-    /// Plugins that had named the only nodes that can do: all others were not tried.
+    /// Plugins that restricted the feasible nodes: other nodes were not filtered.
     pub excluded_by: Vec<&'static str>,
-    /// What is said of preemption.
+    /// The text of PostFilter.
     pub post_filter: String,
 }
 
@@ -30,8 +29,8 @@ impl Failure {
         Failure { node_count, at_once: Some((position, refusal)), ..Failure::default() }
     }
 
-    /// The place of a refusal.
-    pub(super) fn place(&mut self, position: usize, refusal: Refusal) -> u32 {
+    /// The index of a rejection.
+    pub(crate) fn place(&mut self, position: usize, refusal: Refusal) -> u32 {
         let known = self.refusals.iter().position(|known| known.0 == position && known.1 == refusal);
         let at = known.unwrap_or_else(|| {
             self.refusals.push((position, refusal));
@@ -40,7 +39,7 @@ impl Failure {
         u32::try_from(at).unwrap_or(u32::MAX)
     }
 
-    /// All nodes that were refused, with the plugin's position and why.
+    /// All rejected nodes, with the plugin's position and the reason.
     pub fn by_node(&self) -> impl Iterator<Item = (NodeId, usize, &Refusal)> {
         self.nodes.iter().filter_map(|(node, at)| {
             let (position, refusal) = self.refusals.get(*at as usize)?;
@@ -48,7 +47,7 @@ impl Failure {
         })
     }
 
-    /// Names of the plugins whose refusals, were they gone, could let the pod in.
+    /// Names of the plugins whose rejections could be resolved by events.
     pub fn plugins(&self, profile: &Profile) -> Vec<&'static str> {
         let all = self.at_once.iter().chain(&self.refusals);
         let mut names: Vec<&'static str> = all.map(|(position, _)| profile.plugin(*position).name()).collect();
@@ -58,7 +57,7 @@ impl Failure {
         names
     }
 
-    /// The sentence of the event and of the condition.
+    /// The message of the event and the condition.
     pub fn message(&self) -> String {
         if self.node_count == 0 {
             return "no nodes available to schedule pods".to_string();
@@ -88,7 +87,7 @@ impl Failure {
         summary(&counts)
     }
 
-    /// How many nodes were not tried, and what is said of them.
+    /// The number of nodes that were not filtered, and the reason.
     pub fn excluded(&self) -> Option<(usize, String)> {
         let count = self.node_count.saturating_sub(self.nodes.len());
         let mut names = self.excluded_by.clone();
@@ -98,7 +97,7 @@ impl Failure {
     }
 }
 
-/// How many nodes say what, in the order of the texts.
+/// The number of nodes for each reason, sorted by text.
 pub fn summary(counts: &BTreeMap<&str, usize>) -> String {
     let mut parts: Vec<String> = counts.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
     parts.sort();
@@ -110,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_sentence_is_upstreams() {
+    fn message_matches_upstream() {
         let mut failure = Failure::new(3);
         let cpu = Refusal::unschedulable("Insufficient cpu");
         let cordoned = Refusal::unresolvable("node(s) were unschedulable");

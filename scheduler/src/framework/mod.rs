@@ -1,5 +1,11 @@
-//! What a plugin is: all extension points of a scheduling cycle, each with a default that does nothing. A
-//! plugin is one file in `plugins/` and one line of `plugins/list.rs`.
+//! The plugin interface: all extension points of a scheduling cycle, each with a default that does nothing. A plugin
+//! is one file in `plugins/` and one line in `plugins/list.rs`.
+
+mod failure;
+mod fit;
+mod permit;
+mod profile;
+mod queued_pod;
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -15,19 +21,21 @@ use api::{Str, Tree};
 use client::{Client, Clock};
 
 use crate::changes::Changes;
-use crate::cycle::Failure;
 use crate::model::{Node, Pod};
-use crate::permit::WaitingPods;
-use crate::profile::{Filters, Profile};
-use crate::queue::Waiting;
 use crate::snapshot::{Kind, NodeId, NodeState, Objects, Snapshot};
 
-/// The largest score of a node, after normalization.
+pub use failure::{Failure, summary};
+pub use fit::fits;
+pub use permit::{LONGEST_WAIT, Rejected, WaitingPod, WaitingPods};
+pub use profile::{Enabled, Filters, MOST_PLUGINS, Profile};
+pub use queued_pod::QueuedPod;
+
+/// The highest score of a node, after normalization.
 pub const MAX_SCORE: i64 = 100;
 
 pub type Reason = Cow<'static, str>;
 
-/// Where plugins are called, under the names that a configuration has for them.
+/// Extension points, named as in the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Point {
     PreEnqueue,
@@ -59,8 +67,8 @@ pub const POINTS: [Point; 12] = [
     Point::PostBind,
 ];
 
-/// Reasons of a refusal. There is mostly one, which needs no memory of its own: thousands of nodes may be
-/// refused in one decision.
+/// Reasons of a refusal. Usually there is one, which needs no allocation: thousands of nodes may be refused in one
+/// cycle.
 #[derive(Debug, Clone)]
 pub enum Reasons {
     One(Reason),
@@ -98,37 +106,37 @@ impl From<Vec<Reason>> for Reasons {
     }
 }
 
-/// Why a node, or all of them, will not do.
+/// Why a node, or all nodes, cannot run the pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// Whether it stays so whoever goes from the node: preemption does not help.
+    /// Whether preemption cannot help (unresolvable).
     pub is_final: bool,
     pub reasons: Reasons,
 }
 
 impl Refusal {
-    /// It may fit once other pods have gone.
+    /// Preempting other pods may help.
     pub fn unschedulable(reason: impl Into<Reason>) -> Refusal {
         Refusal { is_final: false, reasons: Reasons::One(reason.into()) }
     }
 
-    /// Nothing that happens to other pods helps.
+    /// Preempting other pods cannot help.
     pub fn unresolvable(reason: impl Into<Reason>) -> Refusal {
         Refusal { is_final: true, reasons: Reasons::One(reason.into()) }
     }
 }
 
-/// Ok where the pod fits.
+/// Ok if the pod fits.
 pub type Verdict = Result<(), Refusal>;
 
-/// What is decided about, and in which world.
+/// The pod being scheduled, and the snapshot.
 #[derive(Clone, Copy)]
 pub struct Cycle<'a> {
     pub snapshot: &'a Snapshot,
     pub pod: &'a Arc<Pod>,
 }
 
-/// What a plugin keeps from one extension point of a cycle to the next.
+/// State of a plugin that is kept between the extension points of a cycle.
 pub trait State: Any + Send + Sync {
     fn copy(&self) -> Box<dyn State>;
     fn as_any(&self) -> &dyn Any;
@@ -149,7 +157,7 @@ impl<T: Any + Clone + Send + Sync> State for T {
     }
 }
 
-/// A slot of a plugin for its state; empty where it keeps none.
+/// The slot for a plugin's state; empty if it has none.
 #[derive(Default)]
 pub struct Slot(Option<Box<dyn State>>);
 
@@ -174,65 +182,63 @@ impl Clone for Slot {
 }
 
 pub enum PreFilter {
-    /// There is nothing that this plugin could object to: its filter is not called for the pod.
+    /// The plugin has nothing to check: its filter is not called for the pod.
     Skip,
     Check(Slot),
-    /// Only these nodes can do.
+    /// Only these nodes are feasible.
     Only(BTreeSet<Str>, Slot),
-    /// No node will do.
+    /// No node is feasible.
     Refuse(Refusal),
 }
 
 pub enum PreScore {
-    /// All nodes are the same to this plugin: its score is not called for the pod.
+    /// All nodes are equal for this plugin: its score is not called for the pod.
     Skip,
     Rate(Slot),
 }
 
-/// Whether a pod that has a node may be bound.
+/// Whether an assumed pod may be bound.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Permit {
     Allow,
-    /// Not before the plugin has allowed it, which it does in this time.
+    /// Not before the plugin allows it, within this time.
     Wait(Duration),
     Refuse(Refusal),
 }
 
-/// What came of looking for a way to make room.
+/// The result of PostFilter.
 #[derive(Debug, Clone, PartialEq)]
 pub enum PostFilter {
-    /// Not of this plugin's concern.
+    /// The plugin does not handle the pod.
     Skip,
-    /// Nothing helps; what is said of that behind the summary, and whether the node that is kept for the pod
-    /// is of no use any more.
+    /// Preemption does not help; the text is appended to the message, and `clears` removes the nomination.
     Nothing { text: String, clears: bool },
-    /// These pods go, and the node is kept for the pod until they have.
+    /// Preempt these pods, and nominate the node.
     Preempt { node: NodeId, victims: Vec<Arc<Pod>> },
 }
 
-/// A way to make room on a node.
+/// A preemption candidate.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Candidate {
     pub node: NodeId,
-    /// The most important one first; never empty.
+    /// Most important first; never empty.
     pub victims: Vec<Arc<Pod>>,
-    /// How many budgets would not allow it.
+    /// The number of PodDisruptionBudget violations.
     pub violations: usize,
 }
 
-/// What happened in the cluster. A pod that waits comes back where a plugin that refused it hopes for better
-/// by that.
+/// A cluster event. An unschedulable pod is queued again if a plugin that rejected it says that the event may help.
 pub enum Event<'a> {
-    /// A pod got a node, by whomever.
+    /// A pod was assigned to a node.
     PodPlaced(&'a Pod),
-    /// A pod with a node changed.
+    /// An assigned pod changed.
     PodChanged {
         old: &'a Pod,
         new: &'a Pod,
     },
-    /// A pod with a node is gone, or over.
-    PodGone(&'a Pod),
-    /// The waiting pod itself changed.
+    /// An assigned pod was deleted or has finished.
+    PodDeleted(&'a Pod),
+    /// The unscheduled pod itself changed.
     SelfChanged {
         old: &'a Pod,
         new: &'a Pod,
@@ -242,9 +248,9 @@ pub enum Event<'a> {
         old: &'a Node,
         new: &'a Node,
     },
-    NodeGone(&'a Node),
+    NodeDeleted(&'a Node),
     NamespaceChanged,
-    /// An object came (no old), changed, or went (no new).
+    /// An object was added (no old), changed, or deleted (no new).
     Object {
         kind: Kind,
         old: Option<&'a Tree>,
@@ -253,16 +259,16 @@ pub enum Event<'a> {
 }
 
 impl Event<'_> {
-    /// What metrics call it.
+    /// The name in metrics.
     pub fn label(&self) -> Cow<'static, str> {
         Cow::Borrowed(match self {
             Event::PodPlaced(_) => "AssignedPodAdd",
             Event::PodChanged { .. } => "AssignedPodUpdate",
-            Event::PodGone(_) => "AssignedPodDelete",
+            Event::PodDeleted(_) => "AssignedPodDelete",
             Event::SelfChanged { .. } => "UnscheduledPodUpdate",
             Event::NodeAdded(_) => "NodeAdd",
             Event::NodeChanged { .. } => "NodeUpdate",
-            Event::NodeGone(_) => "NodeDelete",
+            Event::NodeDeleted(_) => "NodeDelete",
             Event::NamespaceChanged => "NamespaceUpdate",
             Event::Object { kind, old: None, .. } => return Cow::Owned(format!("{kind:?}Add")),
             Event::Object { kind, new: None, .. } => return Cow::Owned(format!("{kind:?}Delete")),
@@ -271,54 +277,53 @@ impl Event<'_> {
     }
 }
 
-/// What a plugin may use where it writes.
-pub struct Hands {
+/// What plugins use for API requests.
+pub struct Handle {
     pub client: Client,
     pub clock: Arc<dyn Clock>,
     pub objects: Arc<dyn Objects>,
-    /// Changes of claims, by their keys.
+    /// Changes of claims, by key.
     pub changes: Arc<Changes>,
 }
 
-/// What is tried with a pod outside of the decision. An error ends the attempt; the pod is tried again.
-pub type Working<'a> = Pin<Box<dyn Future<Output = client::Result<()>> + Send + 'a>>;
+/// Work outside the scheduling cycle. An error ends the attempt; the pod is retried.
+pub type PluginFuture<'a> = Pin<Box<dyn Future<Output = client::Result<()>> + Send + 'a>>;
 
-/// What a plugin found out about making room for a spec, by node: with which generation of the node and for
-/// which priority.
+/// Preemption results for a spec by node, valid for a generation of the node and a priority.
 #[derive(Default)]
-pub struct Ways(Vec<Option<Way>>);
+pub struct PreemptionCache(Vec<Option<CachedPreemption>>);
 
-struct Way {
+struct CachedPreemption {
     generation: u64,
     priority: i32,
     found: Arc<dyn Any + Send + Sync>,
 }
 
-impl Ways {
+impl PreemptionCache {
     pub fn get<T: Any + Send + Sync>(&self, node: NodeId, generation: u64, priority: i32) -> Option<Arc<T>> {
-        let way = self.0.get(node.at())?.as_ref()?;
-        let is_current = (way.generation, way.priority) == (generation, priority);
-        is_current.then(|| way.found.clone().downcast().ok())?
+        let cached = self.0.get(node.at())?.as_ref()?;
+        let is_current = (cached.generation, cached.priority) == (generation, priority);
+        is_current.then(|| cached.found.clone().downcast().ok())?
     }
 
     pub fn put<T: Any + Send + Sync>(&mut self, node: NodeId, generation: u64, priority: i32, found: Arc<T>) {
         if self.0.len() <= node.at() {
             self.0.resize_with(node.at() + 1, || None);
         }
-        self.0[node.at()] = Some(Way { generation, priority, found });
+        self.0[node.at()] = Some(CachedPreemption { generation, priority, found });
     }
 }
 
-/// What preemption is given: the whole profile, to ask all filters what would be if.
-pub struct PostFiltering<'a> {
+/// The input of PostFilter, with the whole profile for simulating all filters.
+pub struct PostFilterInput<'a> {
     pub profile: &'a Profile,
     pub cycle: Cycle<'a>,
-    /// None where the pod was refused before any node was looked at.
+    /// None if the pod was rejected before any node was filtered.
     pub filters: Option<&'a Filters<'a>>,
     pub failure: &'a Failure,
-    /// What was found out for an equal pod, by node. It may be used where all active filters are local.
-    pub ways: Option<&'a RefCell<Ways>>,
-    /// Where the search for candidates starts.
+    /// Results for an equal pod, by node; usable if all active filters are local.
+    pub preemptions: Option<&'a RefCell<PreemptionCache>>,
+    /// Random start of the candidate search.
     pub chance: u64,
 }
 
@@ -326,72 +331,72 @@ pub trait Plugin: Send + Sync {
     /// Upstream's name.
     fn name(&self) -> &'static str;
 
-    /// Where it does anything.
+    /// The extension points that it implements.
     fn points(&self) -> &'static [Point];
 
-    /// Whether filter and score depend on the pod's [`Spec`](crate::model::Spec) and the one node's state
-    /// alone. Then what was found once holds for equal pods until the node changes. Its state must follow
-    /// from the spec too, or be empty.
+    /// Whether filter and score depend only on the pod's [`Spec`](crate::model::Spec) and the state of the one node.
+    /// Then results are reused for equal pods until the node changes. The plugin's state must be derived from the
+    /// spec too, or be empty.
     fn is_local(&self) -> bool {
         false
     }
 
-    /// Whether a pod may be tried at all.
+    /// Whether the pod may enter the active queue.
     fn pre_enqueue(&self, _pod: &Pod) -> Verdict {
         Ok(())
     }
 
-    /// Which of two waiting pods is tried first.
-    fn compare(&self, _one: &Waiting, _other: &Waiting) -> Ordering {
+    /// The order of two queued pods.
+    fn compare(&self, _one: &QueuedPod, _other: &QueuedPod) -> Ordering {
         Ordering::Equal
     }
 
-    /// Tells the snapshot what this pod needs to be counted from now on. The only call that may change it;
-    /// where all is counted already it does nothing.
+    /// Registers what the snapshot must count for this pod. The only call that may change the snapshot; a no-op if
+    /// everything is counted already.
     fn prepare(&self, _snapshot: &mut Snapshot, _pod: &Arc<Pod>) {}
 
     fn pre_filter(&self, _cycle: Cycle) -> PreFilter {
         PreFilter::Check(Slot::default())
     }
 
-    /// `node` may be a copy with pods added or taken away; the slot has then heard of each of them.
+    /// `node` may be a copy with pods added or removed; the slot was updated for each of them.
     fn filter(&self, _cycle: Cycle, _slot: &Slot, _node: &NodeState) -> Verdict {
         Ok(())
     }
 
-    /// Whether [`Plugin::refuses`] knows anything.
+    /// Whether [`Plugin::refuses`] is implemented.
     fn has_fast_refusals(&self) -> bool {
         false
     }
 
-    /// True only where [`Plugin::filter`] would refuse the node as it is. It is asked of all nodes first, since it
-    /// says nothing of why: where no node is left, the filters say that.
+    /// True only if [`Plugin::filter`] would reject the current node. Called for all nodes first, since it gives no
+    /// reason: if no node remains, the filters are run for the reasons.
     fn refuses(&self, _cycle: Cycle, _slot: &Slot, _node: NodeId) -> bool {
         false
     }
 
-    /// A pod is added to a node, in the mind only. `node` has it already.
+    /// Simulates adding a pod to a node. `node` already contains it.
     fn add_pod(&self, _cycle: Cycle, _slot: &mut Slot, _added: &Arc<Pod>, _node: &NodeState) {}
 
-    /// A pod is taken from a node, in the mind only. `node` has it no more.
+    /// Simulates removing a pod from a node. `node` no longer contains it.
     fn remove_pod(&self, _cycle: Cycle, _slot: &mut Slot, _removed: &Arc<Pod>, _node: &NodeState) {}
 
-    fn post_filter(&self, _asked: &PostFiltering) -> PostFilter {
+    fn post_filter(&self, _asked: &PostFilterInput) -> PostFilter {
         PostFilter::Skip
     }
 
-    /// Whether its filter can say what would be if some pods were gone. One that has heard others speak of the
-    /// cluster as it is cannot, and is not asked.
+    /// Whether its filter works on simulated removals. A plugin that depends on the real cluster, such as an
+    /// extender, does not and is skipped.
     fn foresees(&self) -> bool {
         true
     }
 
-    /// Which ways to make room are to be chosen from, or why none is.
+    /// Restricts the preemption candidates, or returns why there are none.
     fn screen(&self, _cycle: Cycle, candidates: Vec<Arc<Candidate>>) -> Result<Vec<Arc<Candidate>>, String> {
         Ok(candidates)
     }
 
-    /// `nodes` are those that the pod fits. `slot` is what the plugin's filter was given.
+    /// `nodes` are the feasible nodes. `slot` is that of the filter.
     fn pre_score(&self, _cycle: Cycle, _slot: &Slot, _nodes: &[NodeId]) -> PreScore {
         PreScore::Rate(Slot::default())
     }
@@ -401,43 +406,42 @@ pub trait Plugin: Send + Sync {
         0
     }
 
-    /// Brings the scores of all nodes to 0..=[`MAX_SCORE`]. `scores` go with `nodes`.
+    /// Normalizes the scores of all nodes to 0..=[`MAX_SCORE`]. `scores` and `nodes` have the same order.
     fn normalize(&self, _cycle: Cycle, _slot: &Slot, _nodes: &[NodeId], _scores: &mut [i64]) {}
 
-    /// Claims what the pod will use besides the node. `slot` is that of the filter.
+    /// Reserves resources besides the node. `slot` is that of the filter.
     fn reserve(&self, _cycle: Cycle, _slot: &Slot, _node: &NodeState) -> Verdict {
         Ok(())
     }
 
-    /// Gives it back; also called for one whose reserve was not.
+    /// Releases them; also called if reserve was not.
     fn unreserve(&self, _pod: &Pod, _node: &str) {}
 
-    /// `waiting` are those that have got a node before and wait for leave: they can be allowed or rejected here,
-    /// as later by whoever keeps them.
+    /// `waiting` are assumed pods that wait for permission; they can be allowed or rejected here or later.
     fn permit(&self, _waiting: &Arc<WaitingPods>, _pod: &Pod, _node: &str) -> Permit {
         Permit::Allow
     }
 
-    /// None where there is nothing to do.
-    fn pre_bind<'a>(&'a self, _hands: &'a Hands, _pod: &'a Pod, _node: &'a str) -> Option<Working<'a>> {
+    /// None if there is nothing to do.
+    fn pre_bind<'a>(&'a self, _hands: &'a Handle, _pod: &'a Pod, _node: &'a str) -> Option<PluginFuture<'a>> {
         None
     }
 
-    /// None where another is to bind.
-    fn bind<'a>(&'a self, _hands: &'a Hands, _pod: &'a Pod, _node: &'a str) -> Option<Working<'a>> {
+    /// None if another plugin must bind the pod.
+    fn bind<'a>(&'a self, _hands: &'a Handle, _pod: &'a Pod, _node: &'a str) -> Option<PluginFuture<'a>> {
         None
     }
 
     fn post_bind(&self, _pod: &Pod, _node: &str) {}
 
-    /// Whether an event may let this plugin accept a pod that it has refused. A plugin that never says yes
-    /// leaves its pods to the flush of the queue.
+    /// Whether an event may make this plugin accept a pod it has rejected. A plugin that always returns false relies
+    /// on the periodic flush of the queue.
     fn may_help(&self, _pod: &Pod, _event: &Event) -> bool {
         false
     }
 }
 
-/// Brings scores to 0..=100 by the largest of them; `reverse` where less is better.
+/// Normalizes scores to 0..=100 by the largest; `reverse` if lower is better.
 pub fn normalize_by_largest(scores: &mut [i64], reverse: bool) {
     let largest = scores.iter().copied().max().unwrap_or(0);
     for score in scores {

@@ -1,4 +1,4 @@
-//! What extenders have said of the nodes of one pod.
+//! The results of the extenders for the nodes of one pod.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,23 +8,23 @@ use api::{Str, Tree};
 use super::wire;
 use crate::framework::MAX_SCORE;
 
-/// Extenders rate nodes up to this.
+/// The highest score of an extender.
 const MAX_EXTENDER_SCORE: i64 = 10;
 
 #[derive(Debug, Default)]
-pub struct Answer {
+pub struct NodeResults {
     allowed: BTreeSet<Str>,
-    /// Why not, and whether that is for good.
+    /// Whether the rejection is unresolvable, and the reason.
     refused: BTreeMap<Str, (bool, String)>,
     scores: BTreeMap<Str, i64>,
 }
 
-impl Answer {
-    pub fn allowing(nodes: impl Iterator<Item = Str>) -> Answer {
-        Answer { allowed: nodes.collect(), ..Answer::default() }
+impl NodeResults {
+    pub fn allowing(nodes: impl Iterator<Item = Str>) -> NodeResults {
+        NodeResults { allowed: nodes.collect(), ..NodeResults::default() }
     }
 
-    /// Those of some nodes that are left.
+    /// The nodes that are still allowed.
     pub fn allowed<'a>(&self, nodes: &'a [(Str, Arc<Tree>)]) -> Vec<&'a (Str, Arc<Tree>)> {
         nodes.iter().filter(|(name, _)| self.allowed.contains(name)).collect()
     }
@@ -33,12 +33,12 @@ impl Answer {
         self.allowed.is_empty()
     }
 
-    /// Whether there is nothing to choose.
+    /// Whether at most one node is left.
     pub fn is_decided(&self) -> bool {
         self.allowed.len() <= 1
     }
 
-    /// Takes up what a filter has left, and why not more.
+    /// Applies a filter response.
     pub fn filter(&mut self, body: &[u8]) -> Result<(), String> {
         let answer = wire::read(body)?;
         wire::no_error(&answer)?;
@@ -49,7 +49,7 @@ impl Answer {
             (None, true) => BTreeSet::new(),
         };
         if let Some(unknown) = left.iter().find(|name| !self.allowed.contains(*name)) {
-            return Err(format!("the answer has node {unknown:?}, which was not asked about"));
+            return Err(format!("the response contains node {unknown:?}, which was not in the request"));
         }
         for (list, is_final) in [("FailedNodes", false), ("FailedAndUnresolvableNodes", true)] {
             for (name, why) in wire::field(&answer, list).as_map().into_iter().flat_map(|map| map.iter()) {
@@ -60,10 +60,10 @@ impl Answer {
         Ok(())
     }
 
-    /// Adds what an extender thinks of nodes, by its weight.
+    /// Adds a prioritize response with the extender's weight.
     pub fn rate(&mut self, body: &[u8], weight: i64) -> Result<(), String> {
         let answer = wire::read(body)?;
-        let list = answer.as_list().ok_or("the answer is no list")?;
+        let list = answer.as_list().ok_or("the response is not a list")?;
         for one in list {
             let name = Str::new(wire::field(one, "Host").as_str().unwrap_or(""));
             let score = wire::field(one, "Score").as_int().unwrap_or(0);
@@ -72,7 +72,7 @@ impl Answer {
         Ok(())
     }
 
-    /// Why a node will not do, and whether that is for good.
+    /// Why a node is rejected, and whether it is unresolvable.
     pub fn refusal(&self, node: &str) -> Option<(bool, &str)> {
         if self.allowed.contains(node) {
             return None;

@@ -1,4 +1,4 @@
-//! What components count of their own. A meter is a constant; it is shown once something was recorded with it.
+//! What components count of their own. A metric is a constant; it is shown once something was recorded with it.
 
 use std::collections::BTreeMap;
 
@@ -8,72 +8,72 @@ use stdx::sync::{Mutex, MutexGuard};
 
 /// A metric under upstream's name.
 #[derive(Debug)]
-pub struct Meter {
+pub struct Metric {
     pub name: &'static str,
     pub help: &'static str,
     pub labels: &'static [&'static str],
-    pub sort: Sort,
+    pub kind: MetricKind,
 }
 
 /// What a recorded value does.
 #[derive(Debug, Clone, Copy)]
-pub enum Sort {
+pub enum MetricKind {
     /// It is added.
     Counter,
     /// It takes the place of the last one.
     Gauge,
     /// It is counted among those of its size.
-    Histogram(Sizes),
+    Histogram(Buckets),
 }
 
-/// The sizes of a histogram.
+/// The buckets of a histogram.
 #[derive(Debug, Clone, Copy)]
-pub enum Sizes {
-    /// They begin with the first and grow by a factor.
-    Growing {
-        first: f64,
+pub enum Buckets {
+    /// They begin with the start and grow by a factor.
+    Exponential {
+        start: f64,
         factor: f64,
         count: usize,
     },
     Listed(&'static [f64]),
 }
 
-impl Meter {
-    pub const fn counter(name: &'static str, help: &'static str, labels: &'static [&'static str]) -> Meter {
-        Meter { name, help, labels, sort: Sort::Counter }
+impl Metric {
+    pub const fn counter(name: &'static str, help: &'static str, labels: &'static [&'static str]) -> Metric {
+        Metric { name, help, labels, kind: MetricKind::Counter }
     }
 
-    pub const fn gauge(name: &'static str, help: &'static str, labels: &'static [&'static str]) -> Meter {
-        Meter { name, help, labels, sort: Sort::Gauge }
+    pub const fn gauge(name: &'static str, help: &'static str, labels: &'static [&'static str]) -> Metric {
+        Metric { name, help, labels, kind: MetricKind::Gauge }
     }
 
     pub const fn histogram(
         name: &'static str,
         help: &'static str,
         labels: &'static [&'static str],
-        (first, factor, count): (f64, f64, usize),
-    ) -> Meter {
-        Meter { name, help, labels, sort: Sort::Histogram(Sizes::Growing { first, factor, count }) }
+        (start, factor, count): (f64, f64, usize),
+    ) -> Metric {
+        Metric { name, help, labels, kind: MetricKind::Histogram(Buckets::Exponential { start, factor, count }) }
     }
 
     pub const fn histogram_of(
         name: &'static str,
         help: &'static str,
         labels: &'static [&'static str],
-        sizes: &'static [f64],
-    ) -> Meter {
-        Meter { name, help, labels, sort: Sort::Histogram(Sizes::Listed(sizes)) }
+        buckets: &'static [f64],
+    ) -> Metric {
+        Metric { name, help, labels, kind: MetricKind::Histogram(Buckets::Listed(buckets)) }
     }
 
     fn collector(&self) -> prometheus::Result<Family> {
         let options = Opts::new(self.name, self.help);
-        Ok(match self.sort {
-            Sort::Counter => Family::Counter(CounterVec::new(options, self.labels)?),
-            Sort::Gauge => Family::Gauge(GaugeVec::new(options, self.labels)?),
-            Sort::Histogram(sizes) => {
-                let buckets = match sizes {
-                    Sizes::Growing { first, factor, count } => exponential_buckets(first, factor, count)?,
-                    Sizes::Listed(sizes) => sizes.to_vec(),
+        Ok(match self.kind {
+            MetricKind::Counter => Family::Counter(CounterVec::new(options, self.labels)?),
+            MetricKind::Gauge => Family::Gauge(GaugeVec::new(options, self.labels)?),
+            MetricKind::Histogram(buckets) => {
+                let buckets = match buckets {
+                    Buckets::Exponential { start, factor, count } => exponential_buckets(start, factor, count)?,
+                    Buckets::Listed(buckets) => buckets.to_vec(),
                 };
                 let options = HistogramOpts::new(self.name, self.help).buckets(buckets);
                 Family::Histogram(HistogramVec::new(options, self.labels)?)
@@ -109,26 +109,26 @@ impl Family {
 
 /// All meters that were recorded with, by their names.
 #[derive(Default)]
-pub struct Meters(Mutex<BTreeMap<&'static str, Family>>);
+pub struct Families(Mutex<BTreeMap<&'static str, Family>>);
 
-impl Meters {
-    pub fn record(&self, registry: &Registry, meter: &'static Meter, labels: &[&str], value: f64) {
-        let result = self.with(registry, meter, |family| family.record(labels, value));
+impl Families {
+    pub fn record(&self, registry: &Registry, metric: &'static Metric, labels: &[&str], value: f64) {
+        let result = self.with(registry, metric, |family| family.record(labels, value));
         if let Err(error) = result {
-            tracing::error!(name = meter.name, %error, "a metric cannot be recorded");
+            tracing::error!(name = metric.name, %error, "failed to record metric");
         }
     }
 
     /// Forgets the values of a gauge: what is not set again is gone.
-    pub fn clear(&self, meter: &'static Meter) {
-        if let Some(Family::Gauge(family)) = self.families().get(meter.name) {
+    pub fn clear(&self, metric: &'static Metric) {
+        if let Some(Family::Gauge(family)) = self.families().get(metric.name) {
             family.reset();
         }
     }
 
-    pub fn forget(&self, meter: &'static Meter, labels: &[&str]) {
+    pub fn forget(&self, metric: &'static Metric, labels: &[&str]) {
         // What was never recorded is not there to be removed.
-        let _ = match self.families().get(meter.name) {
+        let _ = match self.families().get(metric.name) {
             Some(Family::Counter(family)) => family.remove_label_values(labels),
             Some(Family::Gauge(family)) => family.remove_label_values(labels),
             Some(Family::Histogram(family)) => family.remove_label_values(labels),
@@ -139,16 +139,16 @@ impl Meters {
     fn with<T>(
         &self,
         registry: &Registry,
-        meter: &'static Meter,
+        metric: &'static Metric,
         work: impl FnOnce(&Family) -> prometheus::Result<T>,
     ) -> prometheus::Result<T> {
         let mut families = self.families();
-        if let Some(family) = families.get(meter.name) {
+        if let Some(family) = families.get(metric.name) {
             return work(family);
         }
-        let family = meter.collector()?;
+        let family = metric.collector()?;
         registry.register(family.boxed())?;
-        work(families.entry(meter.name).or_insert(family))
+        work(families.entry(metric.name).or_insert(family))
     }
 
     fn families(&self) -> MutexGuard<'_, BTreeMap<&'static str, Family>> {

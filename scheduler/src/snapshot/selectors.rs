@@ -1,5 +1,4 @@
-//! What makes pods alike: selectors of services and of the controllers that own pods, read once when they
-//! change and not for each pod.
+//! Selectors of services and of pods' controllers, parsed when they change and not for each pod.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,7 +9,7 @@ use super::Kind;
 use crate::model::{Controller, Operator, Pod, Requirement, Selector};
 
 #[derive(Debug, Default)]
-pub struct AlikeIndex {
+pub struct SelectorIndex {
     /// By namespace and name.
     services: BTreeMap<Str, BTreeMap<Str, Vec<(Str, Str)>>>,
     /// By kind and key.
@@ -19,13 +18,13 @@ pub struct AlikeIndex {
 
 #[derive(Debug)]
 enum Owner {
-    /// They stand in for those that a service has under the same keys.
+    /// They replace labels of services with the same keys.
     Labels(Vec<(Str, Str)>),
     Selector(Selector),
 }
 
-impl AlikeIndex {
-    /// What selects a pod and others like it: its services and its controller. None where nothing does.
+impl SelectorIndex {
+    /// The combined selector of a pod's services and controller. None if there is none.
     pub fn selector_of(&self, pod: &Pod) -> Option<Selector> {
         let mut labels = self.of_services(pod);
         let mut requirements = Vec::new();
@@ -69,7 +68,7 @@ impl AlikeIndex {
         }
     }
 
-    /// A service without a selector means nobody.
+    /// A service without a selector matches nothing.
     fn put_service(&mut self, service: &Tree) {
         let selector = pairs(service.map("spec.selector"));
         if selector.is_empty() {

@@ -11,30 +11,30 @@ use crate::{Key, Resource};
 
 /// One write that was answered.
 #[derive(Debug, Clone)]
-pub struct Written {
+pub struct WriteRecord {
     pub resource: Resource,
     pub key: Key,
     /// For selections that choose by labels.
     pub labels: Map,
-    pub mark: Mark,
+    pub mark: WriteMark,
 }
 
 /// What a cache shows once it has seen a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Mark {
+pub enum WriteMark {
     Revision(u64),
     /// No object of this uid.
     Gone(Str),
 }
 
-type Notes = Arc<Mutex<Vec<Written>>>;
+type Notes = Arc<Mutex<Vec<WriteRecord>>>;
 
 tokio::task_local! {
     static NOTES: Notes;
 }
 
 /// Does a piece of work; its result, and what it wrote.
-pub async fn noting<F: Future>(work: F) -> (F::Output, Vec<Written>) {
+pub async fn record_writes<F: Future>(work: F) -> (F::Output, Vec<WriteRecord>) {
     let notes = Notes::default();
     let output = NOTES.scope(notes.clone(), work).await;
     let written = std::mem::take(&mut *notes.lock());
@@ -53,7 +53,7 @@ where
     }
 }
 
-fn note(written: impl FnOnce() -> Option<Written>) {
+fn note(written: impl FnOnce() -> Option<WriteRecord>) {
     let _ = NOTES.try_with(|notes| {
         if let Some(written) = written() {
             notes.lock().push(written);
@@ -65,11 +65,11 @@ fn note(written: impl FnOnce() -> Option<Written>) {
 pub(crate) fn put(resource: Resource, object: &Tree) {
     note(|| {
         let mark = if is_gone(object) {
-            Mark::Gone(Str::new(object.str("metadata.uid")))
+            WriteMark::Gone(Str::new(object.str("metadata.uid")))
         } else {
-            Mark::Revision(revision_of(object)?)
+            WriteMark::Revision(revision_of(object)?)
         };
-        Some(Written { resource, key: key_of(object), labels: object.map("metadata.labels").clone(), mark })
+        Some(WriteRecord { resource, key: key_of(object), labels: object.map("metadata.labels").clone(), mark })
     });
 }
 
@@ -79,8 +79,8 @@ pub(crate) fn deleted(resource: Resource, namespace: &str, name: &str, answer: &
         return put(resource, answer);
     }
     note(|| {
-        let mark = Mark::Gone(Str::new(answer.str("details.uid")));
-        Some(Written { resource, key: crate::object::key(namespace, name), labels: Map::new(), mark })
+        let mark = WriteMark::Gone(Str::new(answer.str("details.uid")));
+        Some(WriteRecord { resource, key: crate::object::key(namespace, name), labels: Map::new(), mark })
     });
 }
 
@@ -105,7 +105,7 @@ mod tests {
         let pod =
             tree! { "metadata" => tree! { "namespace" => "a", "name" => "x", "uid" => "u", "resourceVersion" => "7" } };
         put(pods, &pod);
-        let ((), written) = noting(async {
+        let ((), written) = record_writes(async {
             put(pods, &pod);
             let mut ended = pod.clone();
             ended.child("metadata").set("deletionTimestamp", "2026-01-01T00:00:00Z");
@@ -116,8 +116,11 @@ mod tests {
             deleted(pods, "a", "y", &status);
         })
         .await;
-        let marks: Vec<(&str, &Mark)> = written.iter().map(|written| (&*written.key, &written.mark)).collect();
-        let (gone, other) = (Mark::Gone("u".into()), Mark::Gone("w".into()));
-        assert_eq!(marks, [("a/x", &Mark::Revision(7)), ("a/x", &gone), ("a/x", &Mark::Revision(7)), ("a/y", &other)]);
+        let marks: Vec<(&str, &WriteMark)> = written.iter().map(|written| (&*written.key, &written.mark)).collect();
+        let (gone, other) = (WriteMark::Gone("u".into()), WriteMark::Gone("w".into()));
+        assert_eq!(
+            marks,
+            [("a/x", &WriteMark::Revision(7)), ("a/x", &gone), ("a/x", &WriteMark::Revision(7)), ("a/y", &other)]
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! Pods that have a node but wait for leave to be bound: plugins have asked for time, each for its own, and allow
-//! or reject them later. The node stays theirs meanwhile.
+//! Assumed pods that wait for permission to be bound: plugins have requested time, and allow or reject them later.
+//! The pods stay assumed on their nodes meanwhile.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,21 +12,21 @@ use tokio::time::Instant;
 
 use crate::model::Pod;
 
-/// No plugin gets more time.
+/// The maximum time of a plugin.
 pub const LONGEST_WAIT: Duration = Duration::from_secs(15 * 60);
 
-/// All that wait, by uid.
+/// All waiting pods, by uid.
 #[derive(Default)]
 pub struct WaitingPods(Mutex<BTreeMap<Str, Arc<WaitingPod>>>);
 
 pub struct WaitingPod {
     pub pod: Arc<Pod>,
-    /// With the name of its node in it, as it is assumed.
+    /// The assumed pod, with its node name.
     pub node: Str,
     state: watch::Sender<State>,
 }
 
-/// Which plugins have not given leave yet, and until when they may; or who has refused.
+/// The plugins that have not allowed the pod yet with their deadlines, or the rejection.
 #[derive(Debug, Default)]
 struct State {
     pending: Vec<Pending>,
@@ -40,7 +40,7 @@ struct Pending {
     until: Instant,
 }
 
-/// Who did not allow a pod, and why. Nobody in particular where the plugin is "".
+/// The plugin that rejected a pod, and why; the plugin is empty for other reasons.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rejected {
     pub plugin: &'static str,
@@ -70,12 +70,12 @@ impl WaitingPods {
         self.all().get(uid).cloned()
     }
 
-    /// All of them, in the order of their uids.
+    /// All waiting pods, sorted by uid.
     pub fn list(&self) -> Vec<Arc<WaitingPod>> {
         self.all().values().cloned().collect()
     }
 
-    /// Nobody waits for it any more; whether it was there.
+    /// Rejects a waiting pod; returns whether it was waiting.
     pub fn reject(&self, uid: &str, why: &str) -> bool {
         let waiting = self.get(uid);
         waiting.inspect(|waiting| waiting.reject("", why)).is_some()
@@ -88,19 +88,19 @@ impl WaitingPod {
         self.state.borrow().pending.iter().map(|pending| pending.plugin).collect()
     }
 
-    /// The plugin gives leave; the last one lets the pod be bound.
+    /// The last plugin that allows the pod lets it be bound.
     pub fn allow(&self, plugin: &str) {
         self.state.send_modify(|state| state.pending.retain(|pending| pending.plugin != plugin));
     }
 
-    /// The first refusal counts.
+    /// The first rejection counts.
     pub fn reject(&self, plugin: &'static str, why: &str) {
         self.state.send_modify(|state| {
             state.rejected.get_or_insert_with(|| Rejected { plugin, why: why.to_string() });
         });
     }
 
-    /// Waits for all plugins, or for the first that refuses or has had its time.
+    /// Waits for all plugins, or for the first rejection or timeout.
     pub(crate) async fn outcome(&self) -> Result<(), Rejected> {
         let mut changes = self.state.subscribe();
         loop {
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_pod_goes_once_all_have_given_leave() {
+    async fn binds_after_all_plugins_allow() {
         let one = waiting(&[("A", 10), ("B", 20)]);
         assert_eq!(one.pending(), ["A", "B"]);
         let waits = tokio::spawn({
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_first_refusal_and_the_first_deadline_count() {
+    async fn first_rejection_or_timeout_counts() {
         let one = waiting(&[("A", 10), ("B", 20)]);
         one.reject("B", "no");
         one.reject("A", "never");

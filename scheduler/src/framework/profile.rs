@@ -1,35 +1,34 @@
-//! A profile: which plugins run at which point, in which order, with which weights, for pods that name this
-//! scheduler.
+//! A profile: the plugins of each extension point with order and weights, for pods with this scheduler name.
 
 use std::sync::Arc;
 
 use api::Str;
 
-use crate::framework::{Cycle, POINTS, Plugin, Point, Slot, Verdict};
+use super::{Cycle, POINTS, Plugin, Point, Slot, Verdict};
 use crate::model::Pod;
 use crate::snapshot::NodeState;
 
-/// The most plugins that a profile has: what equal pods share is kept by their bits.
+/// The maximum number of plugins in a profile: results of equal pods use bit sets.
 pub const MOST_PLUGINS: usize = 64;
 
 pub struct Profile {
     pub scheduler_name: Str,
-    /// How many of the nodes that fit are rated, in percent; None for a number that follows their count.
+    /// The percentage of feasible nodes that are scored; None for an adaptive number.
     pub percentage_of_nodes_to_score: Option<u8>,
-    /// In the order of the list.
+    /// In the order of the plugin list.
     plugins: Vec<Enabled>,
-    /// By [`Point`]: positions in `plugins`, in the order in which they are called.
+    /// By [`Point`]: positions in `plugins`, in call order.
     points: Vec<Vec<usize>>,
 }
 
 pub struct Enabled {
     pub plugin: Arc<dyn Plugin>,
-    /// What its scores count.
+    /// The weight of its scores.
     pub weight: i64,
 }
 
 impl Profile {
-    /// All plugins at all of their points, in their order.
+    /// All plugins at all of their points, in order.
     pub fn new(scheduler_name: &str, plugins: Vec<Enabled>) -> Profile {
         let at = |point: Point| {
             let all = plugins.iter().enumerate();
@@ -39,13 +38,13 @@ impl Profile {
         Profile { scheduler_name: Str::new(scheduler_name), percentage_of_nodes_to_score: None, plugins, points }
     }
 
-    /// The same with other plugins, or another order, at a point.
+    /// Replaces the plugins of a point.
     pub fn with_point(mut self, point: Point, positions: Vec<usize>) -> Profile {
         self.points[point as usize] = positions;
         self
     }
 
-    /// One more plugin, at the end of each of its points; what binds comes first.
+    /// Adds a plugin at the end of each of its points; a bind plugin comes first.
     pub fn with_plugin(mut self, plugin: Arc<dyn Plugin>, weight: i64) -> Profile {
         let position = self.plugins.len();
         for point in plugin.points() {
@@ -78,7 +77,7 @@ impl Profile {
         self.positions(point).iter().map(|position| (*position, self.plugin(*position)))
     }
 
-    /// Gives back what plugins have claimed for a pod, the last one first.
+    /// Releases what plugins have reserved for a pod, in reverse order.
     pub fn unreserve(&self, pod: &Pod, node: &str) {
         for position in self.positions(Point::Reserve).iter().rev() {
             self.plugin(*position).unreserve(pod, node);
@@ -90,19 +89,19 @@ impl Profile {
     }
 }
 
-/// Filters with what they have found out about a pod, which can be told of pods that come and go in the mind.
+/// The filters with their state for a pod, which can be updated with simulated additions and removals of pods.
 #[derive(Clone)]
 pub struct Filters<'a> {
     pub profile: &'a Profile,
-    /// Positions of those that did not say that they have nothing to object.
+    /// Positions of the filters that were not skipped.
     pub active: Vec<usize>,
     /// By plugin of the profile.
     pub slots: Vec<Slot>,
 }
 
 impl Filters<'_> {
-    /// The first refusal, with the position of its plugin.
-    pub fn check(&self, cycle: Cycle, node: &NodeState) -> Result<(), (usize, crate::framework::Refusal)> {
+    /// The first rejection, with the position of its plugin.
+    pub fn check(&self, cycle: Cycle, node: &NodeState) -> Result<(), (usize, super::Refusal)> {
         for &position in &self.active {
             let verdict: Verdict = self.profile.plugin(position).filter(cycle, &self.slots[position], node);
             verdict.map_err(|refusal| (position, refusal))?;
