@@ -1,6 +1,6 @@
-//! Leader election on a Lease: of several processes one leads, and another only once the first has not
-//! renewed its lease for long. Whether a lease has run out is judged by changes seen, on this machine's
-//! own clock: no two machines agree on the time.
+//! Leader election with a Lease: one of several processes leads, and another takes over only after the lease was not
+//! renewed for its duration. Expiration is judged by observed changes on the local clock, since machines' clocks
+//! differ.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use tokio::time::Instant;
 use crate::{Client, Clock, Fence, Metrics, Random, Recorder, Resource, Result};
 
 const LEASES: Resource = Resource::new("coordination.k8s.io", "v1", "leases");
-/// Those who wait ask at different times.
+/// Spreads the attempts of waiting candidates.
 const JITTER: f64 = 1.2;
 
 #[derive(Debug, Clone, Copy)]
 pub struct Timing {
-    /// How long others wait after the last renewal that they saw.
+    /// How long candidates wait after the last observed renewal.
     pub lease_duration: Duration,
-    /// How long the leader tries to renew before it gives up.
+    /// How long the leader retries a renewal before it stops leading.
     pub renew_deadline: Duration,
     pub retry_period: Duration,
 }
@@ -34,7 +34,7 @@ impl Default for Timing {
     }
 }
 
-/// What is elected for, and who stands.
+/// The lease, and the identity of this candidate.
 #[derive(Debug, Clone)]
 pub struct Lock {
     pub namespace: String,
@@ -51,14 +51,14 @@ pub struct Election {
     pub recorder: Recorder,
     pub metrics: Metrics,
     pub fence: Fence,
-    /// What a leader says of itself: annotations of the lease.
+    /// Annotations that the leader sets on the lease.
     pub announces: LeaseAnnotations,
     pub observed: Observed,
 }
 
 pub type LeaseAnnotations = Box<dyn Fn() -> Vec<(&'static str, String)> + Send + Sync>;
 
-/// The lease as it was seen last, and since when it has been so.
+/// The last observed lease, and since when it is unchanged.
 #[derive(Debug, Default)]
 pub struct Observed {
     lease: Option<(Tree, Instant)>,
@@ -77,9 +77,9 @@ impl Observed {
 #[derive(Debug, PartialEq)]
 enum Decision {
     Create(Tree),
-    /// Taken or renewed.
+    /// Acquire or renew.
     Update(Tree),
-    /// Somebody else has it.
+    /// Another candidate holds it.
     Wait,
 }
 
@@ -102,7 +102,7 @@ impl Election {
         self.record_event(&lease, "became leader");
     }
 
-    /// Renews until that fails for too long, or somebody else has the lease.
+    /// Renews the lease until that fails for too long or another candidate holds it.
     pub async fn renew_until_lost(&mut self) {
         loop {
             tokio::time::sleep(self.timing.retry_period).await;
@@ -115,7 +115,7 @@ impl Election {
         }
     }
 
-    /// Gives the lease back, so that the next one need not wait.
+    /// Releases the lease, so that the next candidate need not wait.
     pub async fn release(&mut self) {
         let Some((mut lease, _)) = self.observed.lease.take() else { return };
         if lease.str("spec.holderIdentity") != self.lock.identity {
@@ -142,7 +142,7 @@ impl Election {
         false
     }
 
-    /// Takes or renews the lease if that can be done; whether this process has it.
+    /// Tries to acquire or renew the lease; returns whether this process holds it.
     async fn attempt(&mut self) -> Result<bool> {
         let found = match self.client.get(LEASES, &self.lock.namespace, &self.lock.name).await {
             Ok(lease) => Some(lease),
@@ -159,7 +159,7 @@ impl Election {
             Decision::Update(lease) => self.client.update(LEASES, namespace, name, &self.announced(lease)).await,
         };
         match written {
-            // Somebody else was first.
+            // Another candidate was faster.
             Err(error) if error.is_already_exists() || error.is_conflict() => Ok(false),
             written => {
                 self.observed.see(Some(&written?), Instant::now());
@@ -180,7 +180,7 @@ impl Election {
     }
 }
 
-/// What to do about a lease that has been `unchanged` for so long.
+/// Decides about a lease that has been unchanged for a time.
 fn decide(lease: Option<&Tree>, unchanged: Duration, lock: &Lock, timing: Timing, now: Timestamp) -> Decision {
     let stamp = format_micros(now);
     let seconds = i64::try_from(timing.lease_duration.as_secs()).unwrap_or(i64::MAX);
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_is_taken_only_once_it_has_run_out() {
+    fn takes_only_expired_leases() {
         let lock = Lock { namespace: "kube-system".into(), name: "test".into(), identity: "me".into() };
         let decide = |lease: Option<&Tree>, seconds: u64| {
             let now = Timestamp { seconds: 0, nanos: 5000 };
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_a_change_of_the_lease_itself_counts() {
+    async fn only_lease_changes_count() {
         let mut observed = Observed::default();
         let start = Instant::now();
         let second = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! Why a request did not succeed.
+//! Errors of requests.
 
 use std::fmt;
 
@@ -8,13 +8,13 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Error {
-    /// The server's answer.
+    /// A Status from the server.
     Status { code: u16, reason: String, message: String },
-    /// No answer came, or not all of it.
+    /// No response, or an incomplete one.
     Transport(String),
-    /// The answer cannot be understood.
+    /// An invalid response.
     Answer(String),
-    /// What went wrong on this side.
+    /// A local failure.
     Failed(String),
 }
 
@@ -47,7 +47,7 @@ impl Error {
         self.is("Forbidden")
     }
 
-    /// A patch of a kind that the resource does not know.
+    /// The resource does not support the patch type.
     pub fn is_unsupported_media_type(&self) -> bool {
         self.code() == Some(415)
     }
@@ -56,7 +56,7 @@ impl Error {
         if let Error::Status { code, .. } = self { Some(*code) } else { None }
     }
 
-    /// What the server says, without its code.
+    /// The server's message without its code.
     pub fn message(&self) -> String {
         match self {
             Error::Status { message, .. } => message.clone(),
@@ -64,12 +64,12 @@ impl Error {
         }
     }
 
-    /// The version that a watch was to start from is gone.
+    /// The requested resourceVersion is too old.
     pub fn is_expired(&self) -> bool {
         matches!(self, Error::Status { code: 410, .. })
     }
 
-    /// A namespace that is going takes nothing new, and that is no failure.
+    /// The namespace is being deleted and rejects creates, which is not a failure.
     pub fn is_terminating(&self) -> bool {
         matches!(self, Error::Status { code: 403, message, .. } if message.contains("because it is being terminated"))
     }

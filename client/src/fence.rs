@@ -1,5 +1,5 @@
-//! What the writes of an elected component carry: by which lease they go, and by which transition of it.
-//! A server that knows the header makes them only while that holds; others ignore it.
+//! The fencing header for writes of an elected component: the lease and its transition count. A server that supports
+//! the header rejects writes that do not match the lease; others ignore it.
 
 use std::sync::Arc;
 
@@ -8,8 +8,7 @@ use stdx::sync::RwLock;
 
 pub(crate) const HEADER: &str = "tiphys-fence";
 
-/// Empty until the first election is won. After one that is lost it stays as it was, so that what is
-/// written late is refused.
+/// Empty until the first election is won. Kept after leadership is lost, so that late writes are rejected.
 #[derive(Debug, Clone, Default)]
 pub struct Fence(Arc<RwLock<Option<HeaderValue>>>);
 

@@ -1,4 +1,4 @@
-//! Hears of changes of files from the kernel, without asking for them.
+//! Watches files for changes with inotify.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -13,7 +13,7 @@ pub struct Files {
 }
 
 impl Files {
-    /// The directories are watched, not the files: these are often replaced by others under their names.
+    /// Watches the directories, not the files, since files are often replaced by rename.
     pub fn watch(paths: &[PathBuf]) -> io::Result<Files> {
         let events = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
         let directory = |path: &PathBuf| {
@@ -30,11 +30,11 @@ impl Files {
         Ok(Files { events })
     }
 
-    /// Waits until something has changed since the last time.
+    /// Waits until something has changed since the last call.
     pub async fn changed(&self) {
         loop {
             let Ok(mut ready) = self.events.readable().await else { return std::future::pending().await };
-            // What has changed does not matter: everything is read again.
+            // The event content does not matter: all files are read again.
             let mut bytes = [0; 4096];
             let read = ready.try_io(|events| Ok(rustix::io::read(events.get_ref(), &mut bytes)?));
             if matches!(read, Ok(Ok(1..))) {
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_replaced_file_is_heard_of() {
+    async fn notices_replaced_files() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("a");
         std::fs::write(&path, "1").expect("a file");
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_file_that_is_moved_away_is_heard_of() {
+    async fn notices_moved_files() {
         let (dir, elsewhere) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
         std::fs::write(dir.path().join("a"), "1").expect("a file");
         let files = Files::watch(&[dir.path().to_path_buf()]).expect("a watch");

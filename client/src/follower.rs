@@ -1,5 +1,5 @@
-//! Follows the metadata of a resource and keeps nothing of it: whoever listens is told of every object
-//! that there is and of every change, and after each list which objects there are in all.
+//! Watches the metadata of a resource without storing it: the listener receives every object and every change, and
+//! after each list the set of all objects.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 const PAGE: usize = 500;
 
 pub trait Listener: Send + Sync {
-    /// An object as it is now.
+    /// An added or changed object.
     fn put(&self, object: &Tree);
     fn deleted(&self, object: &Tree);
-    /// These are all that there are: what is not among them went unseen.
+    /// All existing objects: others were deleted unnoticed.
     fn listed(&self, uids: &BTreeSet<Str>);
 }
 
@@ -28,16 +28,16 @@ pub struct Follower {
     pub resource: Resource,
     pub random: Arc<Random>,
     pub listener: Box<dyn Listener>,
-    /// Each change of this generation asks for one more complete list.
+    /// Each change of this generation requests another complete list.
     pub relist: watch::Receiver<u64>,
-    /// The generation whose complete list has been reported; None before the first one.
+    /// The generation whose complete list was reported; None before the first one.
     pub synced: watch::Sender<Option<u64>>,
 }
 
-/// Where it stands.
+/// The state of the follower.
 enum State {
     Listing,
-    /// All up to this version has been told.
+    /// Everything up to this version was reported.
     Watching(String),
 }
 
@@ -55,8 +55,8 @@ impl Follower {
         }
     }
 
-    /// Lists for a generation, then watches. Objects are reported between two awaits, so that dropping this
-    /// future never leaves an object half reported.
+    /// Lists for a generation, then watches. Objects are reported between two awaits, so that dropping this future
+    /// never leaves an object partially reported.
     async fn follow(&self, generation: u64) {
         let mut state = State::Listing;
         let mut pause = FIRST_PAUSE;
@@ -73,7 +73,7 @@ impl Follower {
         }
     }
 
-    /// One list, or one watch to its end.
+    /// One list, or one watch until its end.
     async fn step(&self, state: &mut State, generation: u64) -> Result<()> {
         match state {
             State::Listing => *state = State::Watching(self.list(generation).await?),
@@ -105,7 +105,7 @@ impl Follower {
         }
     }
 
-    /// Takes events until the watch ends; one that ends before any came asks for a pause.
+    /// Processes events until the watch ends; an end without any event is an error, which causes a pause.
     async fn read(&self, mut watch: Watch, version: &mut String) -> Result<()> {
         let mut seen = false;
         while let Some(event) = watch.next().await {

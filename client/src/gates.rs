@@ -1,10 +1,9 @@
-//! Feature gates of components. None can be turned here: one is taken where it says what is so, and refused by its name
-//! where it does not.
+//! Feature gates of components. None can be changed: a gate is accepted with its actual value and rejected otherwise.
 
-/// The gates that a component looks at, sorted, each with the state that it is in here.
+/// The gates of a component, sorted, each with its state.
 pub type Gates = &'static [(&'static str, bool)];
 
-/// Judges one gate by its name and what is asked of it.
+/// Checks the requested value of a gate.
 pub fn check(gates: Gates, name: &str, asked: bool) -> Result<(), String> {
     if name == "AllBeta" {
         return Err("AllBeta cannot be set: set each feature gate by its own name".to_string());

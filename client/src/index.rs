@@ -1,21 +1,21 @@
-//! Indexes that more than one controller needs. An index gives the values under which an object is found.
+//! Indexes used by more than one controller. An index returns the values under which an object is found.
 
 use api::Tree;
 
-/// Two of one name are one.
+/// Indexes with the same name are the same.
 #[derive(Debug, Clone, Copy)]
 pub struct Index {
     pub name: &'static str,
     pub values: fn(&Tree) -> Vec<String>,
 }
 
-/// By the uid of the owner that controls the object.
+/// By the uid of the controlling owner.
 pub const CONTROLLER: Index = Index { name: "controller", values: controller };
 /// By the uid of each owner.
 pub const OWNER: Index = Index { name: "owner", values: owners };
-/// By `spec.nodeName`; "" finds what is on no node.
+/// By `spec.nodeName`; empty for unscheduled pods.
 pub const NODE: Index = Index { name: "node", values: |object| vec![object.str("spec.nodeName").to_string()] };
-/// By each label, as [`label`] writes it. `Store::select` uses it.
+/// By each label in the format of [`label`]. Used by `Store::select`.
 pub const LABELS: Index = Index { name: "labels", values: labels };
 
 fn owners(object: &Tree) -> Vec<String> {
@@ -33,7 +33,7 @@ fn labels(object: &Tree) -> Vec<String> {
     labels.map(|(key, value)| label(namespace, key, value.as_str().unwrap_or(""))).collect()
 }
 
-/// The value of [`LABELS`] for a label of objects of a namespace.
+/// The value of [`LABELS`] for a label in a namespace.
 pub fn label(namespace: &str, key: &str, value: &str) -> String {
     format!("{namespace}/{key}={value}")
 }

@@ -1,5 +1,5 @@
-//! Keeps a resource in memory: lists it, then follows its watch, and lists again where the watch cannot
-//! go on. Whoever is told of changes hears each of them once and in order.
+//! Caches a resource: lists it, watches it, and lists again if the watch cannot continue. Handlers receive each
+//! change once and in order.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,14 +19,14 @@ const FIRST_PAUSE: Duration = Duration::from_millis(800);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 const PAGE: usize = 500;
 const LONGEST_SILENCE: Duration = Duration::from_secs(300);
-/// A safety net that is never needed: everybody looks at everything again, without a request.
+/// Periodically replays all objects to the handlers, without a request, as a safety net.
 pub const RESYNC: Duration = Duration::from_secs(12 * 3600);
 
-/// Which objects are kept.
+/// The selected objects of a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Selection {
     pub resource: Resource,
-    /// Selectors as they stand in a query, or "".
+    /// Selectors in query syntax, or empty.
     pub query: &'static str,
 }
 
@@ -35,12 +35,13 @@ impl Selection {
         Selection { resource, query: "" }
     }
 
-    /// Selectors that are known only at run time, such as the name of a node. They are kept for good.
+    /// Selectors known only at run time, such as a node name. The text is leaked.
     pub fn queried(resource: Resource, query: &str) -> Selection {
         Selection { resource, query: crate::resource::interned(query) }
     }
 
-    /// Whether an object is of those that are kept. Of fields only names are known.
+    /// Whether a write belongs to the selection. Only `metadata.name` and `metadata.namespace` are supported as
+    /// fields.
     fn covers(&self, writes: &WriteRecord) -> bool {
         let (namespace, name) = split(&writes.key);
         self.query.split('&').all(|term| match term.split_once('=') {
@@ -90,7 +91,7 @@ pub struct Informer {
     resync: Duration,
 }
 
-/// How long an informer waits after each failure since it last heard of a change.
+/// The backoff of an informer after consecutive failures.
 #[derive(Default)]
 struct Pauses {
     failures: u32,
@@ -98,7 +99,7 @@ struct Pauses {
 }
 
 impl Pauses {
-    /// A version that is gone is no failure, the first time: the list that follows gives a new one.
+    /// The first expired version is not a failure: the next list returns a new one.
     fn next(&mut self, error: &Error) -> Option<Duration> {
         if error.is_expired() && !std::mem::replace(&mut self.expired, true) {
             return None;
@@ -109,7 +110,7 @@ impl Pauses {
     }
 }
 
-/// Where an informer stands.
+/// The state of an informer.
 #[derive(Debug, PartialEq)]
 enum State {
     Listing,
@@ -132,7 +133,7 @@ impl Informer {
         }
     }
 
-    /// Tells of all that is there after so long, and up to twice as long; never where that is zero.
+    /// Resyncs at intervals between the period and twice as long; never if it is zero.
     pub fn resyncing(self, period: Duration) -> Informer {
         Informer { resync: period, ..self }
     }
@@ -145,14 +146,14 @@ impl Informer {
         &self.store
     }
 
-    /// Lets the store answer by an index.
+    /// Adds an index to the store.
     pub fn index_by(&self, index: Index) -> &Informer {
         self.store.index_by(index);
         self
     }
 
-    /// Calls `handler` for every change, before the next one is looked at. One that comes late first hears
-    /// of all that is there, and of what changes meanwhile perhaps twice.
+    /// Calls `handler` for every change, in order. A handler added later first receives all existing objects, and
+    /// concurrent changes possibly twice.
     pub fn on_change(&self, handler: impl Fn(&Change) + Send + Sync + 'static) {
         let mut handlers = self.handlers.write();
         for change in self.store.again() {
@@ -161,12 +162,12 @@ impl Informer {
         handlers.push(Box::new(handler));
     }
 
-    /// Turns true once the first list is in the store.
+    /// Becomes true once the first list is in the store.
     pub fn synced(&self) -> watch::Receiver<bool> {
         self.synced.subscribe()
     }
 
-    /// Whether the store shows a write, or never will since the object does not belong here.
+    /// Whether the store shows a write, or never will because the object is not selected.
     pub fn shows(&self, writes: &WriteRecord) -> bool {
         match (&writes.mark, self.store.object(&writes.key)) {
             (WriteMark::Revision(revision), None) => {
@@ -219,7 +220,7 @@ impl Informer {
         }
     }
 
-    /// One list, or one watch to its end, and whether an event came.
+    /// One list, or one watch until its end, and whether an event was received.
     async fn step(&self, state: State) -> (State, bool, Result<()>) {
         match state {
             State::Listing => match self.list().await {
@@ -264,12 +265,12 @@ impl Informer {
         }
     }
 
-    /// Takes events until the watch ends; one that ends before any came has failed.
+    /// Processes events until the watch ends; an end without any event is an error.
     async fn read(&self, mut watch: Watch, version: &mut String, seen: &mut bool) -> Result<()> {
         while let Some(event) = or_timeout(watch.next()).await? {
             let revision = self.take(event?)?;
             *version = revision.to_string();
-            // Only now: whoever waits for a revision finds it both in the store and told.
+            // Set last, so that a revision is in the store and reported when a waiter sees it.
             self.store.set_revision(revision);
             *seen = true;
         }
@@ -304,7 +305,7 @@ impl Informer {
     }
 }
 
-/// A watch that says nothing for long is not trusted any more: bookmarks come each minute.
+/// A watch without any event for long is considered broken: bookmarks come every minute.
 async fn or_timeout<T>(next: impl Future<Output = T>) -> Result<T> {
     let heard = tokio::time::timeout(LONGEST_SILENCE, next).await;
     heard.map_err(|_| Error::Transport("watch timed out: no event or bookmark".to_string()))

@@ -1,4 +1,4 @@
-//! The informers of a process: one for each selection, however many ask for it, and at any time.
+//! The shared informers of a process: one for each selection.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::object::TreeCache;
 use crate::writes::WriteRecord;
 use crate::{Client, Informer, Random, Resource, Selection, Store};
 
-/// An informer that has not shown a write by then will not show it: the work goes on, as upstream's does.
+/// An informer that has not observed a write by then will not: the work continues, as upstream's does.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
 pub struct Informers {
@@ -33,13 +33,13 @@ impl Informers {
         Informers { client, random, recent: Arc::default(), known: Mutex::default(), resync: RESYNC }
     }
 
-    /// How often those that come tell of all that they have, as a safety net.
+    /// Sets the resync period of new informers.
     pub fn resyncing(mut self, period: Duration) -> Informers {
         self.resync = period;
         self
     }
 
-    /// The informer of a selection, which runs as soon as all do.
+    /// The informer of a selection; it is started with the others, or at once if they run.
     pub fn informer(&self, selection: Selection) -> Arc<Informer> {
         let mut known = self.known();
         if let Some((informer, _)) = known.informers.iter().find(|(informer, _)| informer.selection() == selection) {
@@ -53,7 +53,7 @@ impl Informers {
         informer
     }
 
-    /// Starts those that there are; those that come later start at once.
+    /// Starts the existing informers; later ones start at once.
     pub fn start(&self) {
         let mut known = self.known();
         known.runs = true;
@@ -62,7 +62,7 @@ impl Informers {
         }
     }
 
-    /// Ends the informer of a selection: its resource is no more. Others may hold its store still.
+    /// Stops the informer of a selection whose resource no longer exists. Its store may still be referenced.
     pub fn remove(&self, selection: Selection) {
         let mut known = self.known();
         let Some(at) = known.informers.iter().position(|(informer, _)| informer.selection() == selection) else {
@@ -80,7 +80,7 @@ impl Informers {
         }
     }
 
-    /// Waits until those that there are now have listed once.
+    /// Waits until all current informers have synced.
     pub async fn synced(&self) {
         let waiting: Vec<_> = self.known().informers.iter().map(|(informer, _)| informer.synced()).collect();
         for mut synced in waiting {
@@ -88,12 +88,12 @@ impl Informers {
         }
     }
 
-    /// Whether a write is shown by the informers that it belongs to.
+    /// Whether all matching informers have observed a write.
     pub fn show(&self, writes: &WriteRecord) -> bool {
         self.of(writes.resource).iter().all(|informer| informer.shows(writes))
     }
 
-    /// Waits until all that was written is shown by the informers that it belongs to.
+    /// Waits until all matching informers have observed the writes.
     pub async fn wait_for(&self, writes: &[WriteRecord]) {
         let all = async {
             for writes in writes {

@@ -1,5 +1,5 @@
-//! A client of the API: requests, informers that keep a resource in memory, and work queues. It does not
-//! know whether the server is in this process or behind HTTPS, and nothing of how the server is made.
+//! An API client: requests, informers, work queues, events and leader election. It does not know whether the server
+//! is in the same process or behind HTTPS, nor how the server works.
 
 mod clock;
 pub mod election;

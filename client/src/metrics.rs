@@ -1,5 +1,4 @@
-//! Counters of queues, events and informers under upstream's names, in the classic text format, and what
-//! components count of their own.
+//! Metrics of queues, events and elections with upstream's names, and the metrics that components define.
 
 mod family;
 
@@ -16,10 +15,10 @@ use crate::Queue;
 use family::Families;
 pub use family::{Metric, MetricKind};
 
-/// Looks at what there is and sets gauges by it.
+/// Sets gauges when metrics are collected.
 type CollectFn = Box<dyn Fn(&Metrics) + Send + Sync>;
 
-/// What a process counts. Clones count into the same.
+/// The metrics of a process. Clones share the same registry.
 #[derive(Clone)]
 pub struct Metrics(Arc<Inner>);
 
@@ -40,7 +39,7 @@ struct Inner {
     collectors: Mutex<Vec<CollectFn>>,
 }
 
-/// What one queue counts.
+/// The metrics of one queue.
 pub struct QueueMetrics {
     pub depth: IntGauge,
     pub adds: IntCounter,
@@ -122,7 +121,7 @@ impl Default for Metrics {
     }
 }
 
-/// Takes a collector into a registry. Names are constants, and each is registered once.
+/// Registers a collector. Names are constants, and each is registered once.
 pub fn register<C: Collector + Clone + 'static>(collector: prometheus::Result<C>, registry: &Registry) -> C {
     let collector = collector.expect("the names are valid");
     registry.register(Box::new(collector.clone())).expect("each collector is registered once");
@@ -130,7 +129,7 @@ pub fn register<C: Collector + Clone + 'static>(collector: prometheus::Result<C>
 }
 
 impl Metrics {
-    /// A queue that is counted under a name.
+    /// Creates a queue with metrics under a name.
     pub fn queue(&self, name: &'static str) -> Arc<Queue> {
         let inner = &self.0;
         let queue = Arc::new(Queue::counted(QueueMetrics {
@@ -156,7 +155,7 @@ impl Metrics {
         self.0.leader.with_label_values(&[name]).set(leads.into());
     }
 
-    /// Counts a value by a component's own metric.
+    /// Records a value of a component's metric.
     pub fn record(&self, metric: &'static Metric, labels: &[&str], value: f64) {
         self.0.families.record(&self.0.registry, metric, labels, value);
     }
@@ -165,13 +164,13 @@ impl Metrics {
         self.record(metric, labels, 1.0);
     }
 
-    /// Counts no more by a metric under these labels: what they name is gone.
+    /// Removes the series with these labels.
     pub fn forget(&self, metric: &'static Metric, labels: &[&str]) {
         self.0.families.forget(metric, labels);
     }
 
-    /// Sets gauges whenever somebody asks, so that nothing is counted that nobody collectors at. Those of the
-    /// gauges begin empty each time.
+    /// Calls `collect` before metrics are rendered, so that gauges need no updates in between. The given gauges are
+    /// cleared each time.
     pub fn on_collect<const N: usize>(
         &self,
         gauges: [&'static Metric; N],
@@ -210,7 +209,7 @@ mod tests {
     use crate::WorkResult;
 
     #[tokio::test(start_paused = true)]
-    async fn queues_are_counted() {
+    async fn queues_have_metrics() {
         let metrics = Metrics::default();
         let queue = metrics.queue("deployment");
         for key in ["a", "b", "a"] {
@@ -257,7 +256,7 @@ mod tests {
         assert!(!metrics.render().contains("size{zone=\"b\"}"), "a zone that is gone is not shown");
         metrics.forget(&SYNCS, &["success"]);
         assert!(!metrics.render().contains("job_syncs_total{"));
-        // The wrong number of labels is told in the log, and nothing else.
+        // The wrong number of labels is only logged.
         metrics.count(&SYNCS, &[]);
     }
 }

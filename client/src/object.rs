@@ -1,5 +1,5 @@
-//! An object as an informer keeps it: its JSON, and what indexes found in it. A tree is made when
-//! somebody looks, and the trees of a process that were made last are kept up to a limit.
+//! A cached object: its JSON and its index values. Trees are decoded on access, and the most recent ones of a process
+//! are cached up to a limit.
 
 use std::collections::VecDeque;
 use std::ops::Deref;
@@ -11,26 +11,26 @@ use stdx::sync::{Mutex, MutexGuard};
 
 use crate::Key;
 
-/// Trees of this much JSON are kept; a tree takes about three times that.
+/// The limit of cached trees in bytes of JSON; a tree takes about three times that.
 const RECENT_BYTES: usize = 8 << 20;
-/// So many places of trees that are gone may stay before somebody tidies up.
+/// The number of stale entries that triggers a cleanup.
 const GONE: usize = 64;
 
-/// The trees that were made last, of all informers of a process. One goes with its object, or when others have taken
-/// its place.
+/// The most recently decoded trees of all informers in a process. A tree is evicted with its object, or by newer
+/// ones.
 #[derive(Debug, Default)]
 pub struct TreeCache(Mutex<CacheState>);
 
 #[derive(Debug, Default)]
 struct CacheState {
-    /// In the order in which they were made; some are gone already.
+    /// In decoding order; some may be stale.
     made: VecDeque<Weak<CachedTree>>,
-    /// How many are not gone, and the JSON that they were made of.
+    /// The number of valid entries, and their size as JSON.
     count: usize,
     bytes: usize,
 }
 
-/// Where an object's tree is while it is kept. It counts in `recent` for as long as it is here.
+/// The cached tree of an object, which counts in `recent` while it exists.
 #[derive(Debug)]
 struct CachedTree {
     tree: Mutex<Option<Arc<Tree>>>,
@@ -46,7 +46,7 @@ impl TreeCache {
         kept.made.push_back(Arc::downgrade(made));
         let dropped = kept.overflow();
         kept.forget_gone();
-        // The lock goes first: taking a tree apart takes longer than all of the above.
+        // Unlock first: dropping trees takes longer than all of the above.
         drop(kept);
         dropped.iter().for_each(|made| drop(made.take()));
     }
@@ -57,12 +57,12 @@ impl TreeCache {
 }
 
 impl CacheState {
-    /// Those that have to make room for the newest.
+    /// The entries to evict for the newest.
     fn overflow(&mut self) -> Vec<Arc<CachedTree>> {
         let mut dropped = Vec::new();
         while self.bytes > RECENT_BYTES && self.count > 1 {
             let Some(oldest) = self.made.pop_front() else { break };
-            // What is going right now counts itself out.
+            // An entry that is being dropped removes itself.
             let Some(oldest) = oldest.upgrade() else { continue };
             self.remove(oldest.size);
             dropped.push(oldest);
@@ -75,7 +75,7 @@ impl CacheState {
         self.bytes -= size;
     }
 
-    /// Now and then, so that it costs nothing.
+    /// Amortized cleanup.
     fn forget_gone(&mut self) {
         if self.made.len() > 2 * self.count + GONE {
             self.made.retain(|made| made.strong_count() > 0);
@@ -97,7 +97,7 @@ impl Drop for CachedTree {
     }
 }
 
-/// What all objects of a resource say of their type. Items of a list do not carry it themselves.
+/// apiVersion and kind of all objects of a resource, which list items lack.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TypeMeta {
     pub api_version: Str,
@@ -111,13 +111,13 @@ pub struct Object {
     pub revision: u64,
     bytes: Bytes,
     types: Arc<TypeMeta>,
-    /// Where the object is found: the name of an index and a value.
+    /// The index entries of the object: index name and value.
     pub(crate) places: Box<[(&'static str, Str)]>,
     made: Arc<CachedTree>,
 }
 
 impl Object {
-    /// None where the bytes are no object with a name and a revision.
+    /// None if the bytes are not an object with a name and a resourceVersion.
     pub(crate) fn read(bytes: Bytes, types: &Arc<TypeMeta>, recent: &Arc<TreeCache>) -> Option<(Object, Arc<Tree>)> {
         let tree = Arc::new(decode(&bytes, types)?);
         let (key, revision) = (key_of(&tree), revision_of(&tree)?);
@@ -129,7 +129,7 @@ impl Object {
         Some((object, tree))
     }
 
-    /// The object's JSON; in one process with the server the very bytes that it keeps.
+    /// The object's JSON; shared with the watch cache if the server is in this process.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
     }
@@ -151,7 +151,7 @@ impl Object {
         if let Some(tree) = &*made {
             return tree.clone();
         }
-        // It was decoded once already, so that it decodes.
+        // It was decoded before, so decoding succeeds.
         let tree = Arc::new(decode(&self.bytes, &self.types).unwrap_or_default());
         *made = Some(tree.clone());
         drop(made);
@@ -174,7 +174,7 @@ pub fn key_of(object: &Tree) -> Key {
     key(meta.str("namespace"), meta.str("name"))
 }
 
-/// The key of an object; one of the whole cluster has no namespace.
+/// The key of an object; cluster-scoped objects have no namespace.
 pub fn key(namespace: &str, name: &str) -> Key {
     match namespace {
         "" => Key::from(name),
@@ -182,7 +182,7 @@ pub fn key(namespace: &str, name: &str) -> Key {
     }
 }
 
-/// Namespace, or "", and name.
+/// Namespace (or empty) and name.
 pub fn split(key: &str) -> (&str, &str) {
     key.split_once('/').unwrap_or(("", key))
 }
@@ -191,7 +191,7 @@ pub fn revision_of(object: &Tree) -> Option<u64> {
     object.str("metadata.resourceVersion").parse().ok()
 }
 
-/// An object at some moment; the tree is there once it is looked at.
+/// An object as observed at one time; its tree is decoded on access.
 #[derive(Debug, Clone)]
 pub struct ObservedObject {
     object: Arc<Object>,
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn trees_are_made_again_once_others_have_taken_their_place() {
+    fn evicted_trees_are_decoded_again() {
         let recent = Arc::default();
         let first = read("a", &recent, 10);
         let tree = Arc::downgrade(&first.tree());
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_goes_with_its_object() {
+    fn trees_are_dropped_with_their_object() {
         let recent = Arc::default();
         let kept = read("kept", &recent, 10);
         for at in 0..1000 {

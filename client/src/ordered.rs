@@ -1,6 +1,5 @@
-//! A value that many wait for, as `tokio::sync::watch`, of which it has the calls that are used here. That
-//! one wakes those who wait in a random order; this one in the order in which they came, so that a
-//! simulation runs the same way twice.
+//! A watch channel like `tokio::sync::watch`, with the methods used here. Tokio wakes waiters in random order; this
+//! one wakes them in order of arrival, so that simulations are reproducible.
 
 use std::fmt;
 use std::ops::Deref;
@@ -30,14 +29,14 @@ impl<T> Shared<T> {
     }
 }
 
-/// The one who changes the value.
+/// The sending half.
 pub struct Sender<T>(Arc<Shared<T>>);
 
-/// The sender is gone: nothing will change any more.
+/// The sender was dropped: nothing will change any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Closed;
 
-/// The value as it is while this is held.
+/// A borrowed value.
 pub struct Ref<'a, T>(RwLockReadGuard<'a, State<T>>);
 
 impl<T> Deref for Ref<'_, T> {
@@ -60,7 +59,7 @@ impl<T> Sender<T> {
         Sender(Arc::new(Shared { state, moved: Notify::new() }))
     }
 
-    /// Sets the value; what it was before.
+    /// Replaces the value and returns the previous one.
     pub fn send_replace(&self, value: T) -> T {
         let mut state = self.0.change();
         state.version += 1;
@@ -74,7 +73,7 @@ impl<T> Sender<T> {
         Ref(self.0.state())
     }
 
-    /// One who has seen the value that is there now.
+    /// A receiver that has seen the current value.
     pub fn subscribe(&self) -> Receiver<T> {
         Receiver { seen: self.0.state().version, shared: self.0.clone() }
     }
@@ -121,10 +120,10 @@ impl<T> Receiver<T> {
         Ref(state)
     }
 
-    /// Waits for a value that has not been seen.
+    /// Waits for an unseen value.
     pub async fn changed(&mut self) -> Result<(), Closed> {
         loop {
-            // Made before the question is asked: a change in between is not missed.
+            // Created before the check, so that a change in between is not missed.
             let moved = self.shared.moved.notified();
             {
                 let state = self.shared.state();
@@ -140,7 +139,7 @@ impl<T> Receiver<T> {
         }
     }
 
-    /// Waits for a value of which something holds.
+    /// Waits for a value that satisfies the predicate.
     pub async fn wait_for(&mut self, mut holds: impl FnMut(&T) -> bool) -> Result<(), Closed> {
         loop {
             if holds(&self.borrow_and_update()) {
@@ -158,7 +157,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn waiters_are_woken_in_their_order_and_hear_of_the_end() {
+    async fn wakes_waiters_in_order_and_reports_close() {
         let sender = Sender::new(0);
         let order = Arc::new(Mutex::new(Vec::new()));
         let mut tasks = Vec::new();
@@ -183,7 +182,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_change_that_came_before_is_not_missed() {
+    async fn earlier_changes_are_not_missed() {
         let (sender, mut receiver) = channel(1);
         sender.send_replace(2);
         receiver.changed().await.expect("a change");

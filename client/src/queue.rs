@@ -1,5 +1,5 @@
-//! A work queue of keys: a key waits once however often it is added, nobody works on it twice at the
-//! same time, and one that failed comes back later and later. It holds no more than there are keys.
+//! A deduplicating work queue: a key is queued once however often it is added, is processed by one worker at a time,
+//! and failed keys are requeued with backoff. It holds no more entries than there are keys.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::ordered as watch;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1000);
-/// Of all keys that failed, so many come back at once, and then ten in a second.
+/// The global rate limit of failed keys: a burst, then ten per second.
 const BURST: u32 = 100;
 const INTERVAL: Duration = Duration::from_millis(100);
 
@@ -26,18 +26,18 @@ pub struct Queue {
     metrics: Option<QueueMetrics>,
 }
 
-/// How the work on a key has ended.
+/// The result of processing a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkResult {
     Done,
-    /// It comes back after this, whether something changes or not.
+    /// Requeue after this duration, whether or not something changes.
     RequeueAfter(Duration),
-    /// It comes back after a pause that grows.
+    /// Requeue with exponential backoff.
     Failed,
 }
 
 impl Queue {
-    /// One in which nothing that failed waits for longer than that.
+    /// A queue with a maximum backoff.
     pub fn within(longest_pause: Duration) -> Queue {
         let core = Core { longest_pause: Some(longest_pause), ..Core::default() };
         Queue { core: Mutex::new(core), ..Queue::default() }
@@ -62,7 +62,7 @@ impl Queue {
         self.moved.notify_one();
     }
 
-    /// Takes no more; whoever waits is told.
+    /// Closes the queue and wakes all waiters.
     pub fn close(&self) {
         self.core().closed = true;
         self.ended.send_replace(true);
@@ -75,10 +75,10 @@ impl Queue {
         let _ = self.ended.subscribe().wait_for(|ended| *ended).await;
     }
 
-    /// The next key, whose work is then under way until `done`; None once the queue is closed.
+    /// The next key, which is in progress until `done`; None once the queue is closed.
     pub async fn next(&self) -> Option<Key> {
         loop {
-            // Made before the question is asked: what is added in between is not missed.
+            // Created before the check, so that additions in between are not missed.
             let moved = self.moved.notified();
             match self.take() {
                 Next::Closed => return None,
@@ -98,15 +98,15 @@ impl Queue {
         if let (Next::Key(key), Some(metrics)) = (&next, &self.metrics) {
             metrics.waited.observe(core.waited(key).as_secs_f64());
         }
-        // Of two that are added at once only one wakes somebody, and who is woken for what is delayed may
-        // get something else to do.
+        // Of two concurrent additions only one wakes a worker, and a worker woken for a delayed key may get another
+        // one.
         if core.closed || (matches!(next, Next::Key(_)) && core.has_more()) {
             self.moved.notify_one();
         }
         next
     }
 
-    /// Ends the work on a key.
+    /// Finishes processing a key.
     pub fn done(&self, key: Key, ended: WorkResult) {
         let now = Instant::now();
         let mut core = self.core();
@@ -122,7 +122,7 @@ impl Queue {
         self.moved.notify_one();
     }
 
-    /// How long the work under way has taken: all of it, and the longest.
+    /// The total and the longest duration of work in progress.
     pub fn under_way(&self) -> (Duration, Duration) {
         let now = Instant::now();
         let core = self.core();
@@ -145,33 +145,33 @@ impl Queue {
 #[derive(Debug, PartialEq)]
 enum Next {
     Key(Key),
-    /// The first key that was delayed is due then.
+    /// When the first delayed key is due.
     At(Instant),
     Nothing,
     Closed,
 }
 
-/// The queue as plain state; the time comes from outside.
+/// The queue as plain state; time is passed in.
 #[derive(Default)]
 struct Core {
     ready: VecDeque<Key>,
-    /// Keys that are to be worked on, and since when; one whose work is under way waits here alone.
+    /// Queued keys and since when; keys in progress that were added again are only here.
     dirty: HashMap<Key, Instant>,
-    /// Since when, and how long it had waited before.
+    /// Start time, and how long it was queued.
     busy: HashMap<Key, (Instant, Duration)>,
-    /// By when they are due, and a number that keeps two of one time apart.
+    /// By due time, with a number to distinguish equal times.
     later: BTreeMap<(Instant, u64), Key>,
     due: HashMap<Key, (Instant, u64)>,
     failures: HashMap<Key, u32>,
     longest_pause: Option<Duration>,
-    /// When the bucket of those that come back is full again.
+    /// When the token bucket of failed keys is full again.
     bucket_full: Option<Instant>,
     number: u64,
     closed: bool,
 }
 
 impl Core {
-    /// How many came to wait by that: one or none.
+    /// The number of keys added to the queue: one or none.
     fn add(&mut self, key: Key, now: Instant) -> usize {
         if self.closed || self.dirty.contains_key(&key) {
             return 0;
@@ -183,7 +183,7 @@ impl Core {
         1
     }
 
-    /// Of two times for one key the earlier one counts.
+    /// The earlier of two due times counts.
     fn add_at(&mut self, key: Key, time: Instant) {
         if let Some(place) = self.due.get(&key) {
             if place.0 <= time {
@@ -197,7 +197,7 @@ impl Core {
         self.due.insert(key, place);
     }
 
-    /// Adds what is due; how many that were.
+    /// Adds due keys; returns how many.
     fn wake(&mut self, now: Instant) -> usize {
         let mut added = 0;
         while let Some(entry) = self.later.first_entry().filter(|entry| entry.key().0 <= now) {
@@ -227,12 +227,12 @@ impl Core {
         self.busy.get(key).map_or(Duration::ZERO, |(_, waited)| *waited)
     }
 
-    /// Whether somebody else could be at work too, or has to wait for what is delayed.
+    /// Whether another worker should be woken.
     fn has_more(&self) -> bool {
         !self.ready.is_empty() || !self.later.is_empty()
     }
 
-    /// How long the work took.
+    /// Returns the processing time.
     fn done(&mut self, key: Key, ended: WorkResult, now: Instant) -> Duration {
         let took = self.busy.remove(&key).map_or(Duration::ZERO, |(started, _)| now - started);
         if self.dirty.contains_key(&key) {
@@ -258,7 +258,7 @@ impl Core {
         self.add_at(key, time);
     }
 
-    /// When the next of all that failed may come back.
+    /// When the next failed key may be requeued.
     fn turn(&mut self, now: Instant) -> Instant {
         let full = self.bucket_full.unwrap_or(now).max(now) + INTERVAL;
         self.bucket_full = Some(full);

@@ -1,5 +1,4 @@
-//! A seeded source of randomness: a run that starts from the same seed goes the same way. It is no
-//! source of secrets.
+//! A seeded random number generator: equal seeds give equal runs. Not for secrets.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -14,12 +13,12 @@ impl Random {
         Random(AtomicU64::new(seed))
     }
 
-    /// A seed that nobody can foresee, for a process that is no test.
+    /// An unpredictable seed, for production.
     pub fn fresh_seed() -> u64 {
         RandomState::new().build_hasher().finish()
     }
 
-    /// SplitMix64: one addition is the whole state, so that threads need no lock.
+    /// SplitMix64: the state is one addition, so that threads need no lock.
     pub fn next(&self) -> u64 {
         const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
         let mut z = self.0.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
@@ -28,7 +27,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`; 0 where that is 0.
+    /// A number below `bound`; 0 if that is 0.
     pub fn below(&self, bound: u64) -> u64 {
         self.next().checked_rem(bound).unwrap_or(0)
     }
@@ -38,12 +37,12 @@ impl Random {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Between the duration and `1 + factor` times it, as upstream spreads what must not come at once.
+    /// Between the duration and `1 + factor` times it, like upstream's wait.Jitter.
     pub fn jitter(&self, duration: Duration, factor: f64) -> Duration {
         duration.mul_f64(1.0 + factor * self.fraction())
     }
 
-    /// Letters and digits that spell no word, as generated names end in.
+    /// Letters and digits that form no words, as in generated names.
     pub fn suffix(&self, length: usize) -> String {
         const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
         (0..length).map(|_| char::from(ALPHABET[self.below(ALPHABET.len() as u64) as usize])).collect()
@@ -55,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_gives_one_sequence() {
+    fn seeds_are_reproducible() {
         let (one, same, other) = (Random::seeded(7), Random::seeded(7), Random::seeded(8));
         assert_eq!((one.suffix(5), one.next()), (same.suffix(5), same.next()));
         assert_ne!(one.next(), other.next());

@@ -1,4 +1,4 @@
-//! Requests as functions.
+//! API requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,25 +14,25 @@ use crate::{
 const JSON: &str = "application/json";
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
-/// A server gives up after a minute; one that does not answer at all is not waited for longer.
+/// The server times out after a minute; a hanging server is not waited for longer.
 const DEADLINE: Duration = Duration::from_secs(65);
 
 #[derive(Clone)]
 pub struct Client {
     transport: Arc<dyn Transport>,
-    /// Who is said to own the fields that are written.
+    /// The user agent, and the default field manager.
     agent: &'static str,
-    /// What writes go by, where their writer was elected.
+    /// The fencing header for writes of an elected component.
     fence: Option<Fence>,
 }
 
-/// The four patches.
+/// The four patch types.
 #[derive(Debug, Clone, Copy)]
 pub enum Patch<'a> {
     Json(&'a Tree),
     Merge(&'a Tree),
     Strategic(&'a Tree),
-    /// Server-side apply; `force` takes the fields from whoever has them.
+    /// Server-side apply; `force` takes over conflicting fields.
     Apply {
         object: &'a Tree,
         manager: &'a str,
@@ -72,19 +72,19 @@ pub enum Propagation {
     Foreground,
 }
 
-/// What a deletion is told; nothing by default.
+/// Options of a deletion.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DeleteOptions<'a> {
-    /// Only this very object.
+    /// A uid precondition.
     pub uid: Option<&'a str>,
-    /// Only as it is in this version.
+    /// A resourceVersion precondition.
     pub resource_version: Option<&'a str>,
     pub propagation: Option<Propagation>,
     pub grace_period_seconds: Option<i64>,
 }
 
 impl<'a> DeleteOptions<'a> {
-    /// Only the very object that was seen.
+    /// With the uid of the observed object.
     pub fn of(object: &'a Tree) -> DeleteOptions<'a> {
         DeleteOptions { uid: Some(object.str("metadata.uid")), ..DeleteOptions::default() }
     }
@@ -107,18 +107,18 @@ impl<'a> DeleteOptions<'a> {
     }
 }
 
-/// Reading.
+/// Reads.
 impl Client {
     pub fn new(transport: Arc<dyn Transport>, agent: &'static str) -> Client {
         Client { transport, agent, fence: None }
     }
 
-    /// The same, whose writes are made only while a lease is held.
+    /// The same client with fenced writes.
     pub fn fenced(&self, fence: Fence) -> Client {
         Client { fence: Some(fence), ..self.clone() }
     }
 
-    /// The same at its own pace: a burst at once, and from then on so many requests a second.
+    /// The same client with a rate limit.
     pub fn throttled(&self, per_second: f64, burst: u32) -> Client {
         Client { transport: Throttled::around(self.transport.clone(), per_second, burst), ..self.clone() }
     }
@@ -127,12 +127,12 @@ impl Client {
         self.call(Method::GET, &resource.object_path(namespace, name), "", None).await
     }
 
-    /// `scale`, `status`; of pods also what others serve.
+    /// `scale`, `status`, and proxied subresources of pods.
     pub async fn get_subresource(&self, resource: Resource, namespace: &str, name: &str, sub: &str) -> Result<Tree> {
         self.call(Method::GET, &below(resource, namespace, name, sub), "", None).await
     }
 
-    /// Any path that answers JSON, such as discovery; `accept` may ask for one of its forms, or is "".
+    /// Any path with a JSON response, such as discovery; `accept` may be empty.
     pub async fn get_path(&self, path: &str, accept: &str) -> Result<Tree> {
         let accept = if accept.is_empty() { JSON } else { accept };
         let request = self.request(Method::GET, path, ("", accept), None)?;
@@ -140,12 +140,12 @@ impl Client {
         parse_response(code, &bytes)
     }
 
-    /// A page of a list; `query` is what stands behind the question mark.
+    /// A page of a list; `query` is the query string.
     pub async fn list(&self, resource: Resource, namespace: &str, query: &str) -> Result<Tree> {
         self.call(Method::GET, &with_query(&resource.path(namespace), query), "", None).await
     }
 
-    /// A page of a list, of a namespace or of all where that is "": its head, and the objects as they came.
+    /// A page of a list, of one namespace or of all if it is empty: its metadata, and the objects' bytes.
     pub async fn list_objects(&self, resource: Resource, namespace: &str, query: &str) -> Result<(Tree, Vec<Bytes>)> {
         let path = with_query(&resource.path(namespace), query);
         let mut request = self.request(Method::GET, &path, ("", JSON), None)?;
@@ -160,7 +160,7 @@ impl Client {
         .await
     }
 
-    /// What everything has: name, uid, owners and the like.
+    /// Only the object's metadata.
     pub async fn get_metadata(&self, resource: Resource, namespace: &str, name: &str) -> Result<Tree> {
         self.get_path(&resource.object_path(namespace, name), METADATA).await
     }
@@ -173,7 +173,7 @@ impl Client {
         self.watch_as(&resource.path(""), query, JSON).await
     }
 
-    /// Only what a namespace has, which is all that some may see.
+    /// Watches one namespace, for clients with access to only that.
     pub async fn watch_namespace(&self, resource: Resource, namespace: &str, query: &str) -> Result<Watch> {
         self.watch_as(&resource.path(namespace), query, JSON).await
     }
@@ -198,24 +198,24 @@ impl Client {
 }
 
 impl Client {
-    /// Asks a question by a path that is no object's; nothing is written.
+    /// Posts to a path that is not an object, such as a review; nothing is written.
     pub async fn post_path(&self, path: &str, body: &Tree) -> Result<Tree> {
         self.call(Method::POST, path, JSON, Some(body)).await
     }
 }
 
-/// Writing. What the server answers is noted for whoever has asked for notes.
+/// Writes. Responses are recorded for `writes::record_writes`.
 impl Client {
     pub async fn create(&self, resource: Resource, namespace: &str, object: &Tree) -> Result<Tree> {
         self.put(resource, Method::POST, &resource.path(namespace), JSON, object).await
     }
 
-    /// The same without the object in the answer; a server of this process then does not encode it.
+    /// Like `create`, ignoring the returned object; an in-process server then does not encode it.
     pub async fn create_unread(&self, resource: Resource, namespace: &str, object: &Tree) -> Result<()> {
         self.post_unread(&resource.path(namespace), object).await
     }
 
-    /// A subresource is created, and the answer is not looked at.
+    /// Creates a subresource, ignoring the response.
     pub async fn create_subresource_unread(
         &self,
         resource: Resource,
@@ -262,11 +262,11 @@ impl Client {
         sub: &str,
         object: &Tree,
     ) -> Result<Tree> {
-        // The answer is no object of this resource, so that it says nothing of its revision.
+        // The response is not an object of this resource, so that its revision is not recorded.
         self.call(Method::POST, &below(resource, namespace, name, sub), JSON, Some(object)).await
     }
 
-    /// Patches an object, or a subresource where `sub` is not "".
+    /// Patches an object, or a subresource if `sub` is not empty.
     pub async fn patch(
         &self,
         resource: Resource,
@@ -279,13 +279,13 @@ impl Client {
         self.put(resource, Method::PATCH, &path, patch.media(), patch.body()).await
     }
 
-    /// Server-side apply, which takes the fields from whoever has them.
+    /// Server-side apply with force.
     pub async fn apply(&self, resource: Resource, namespace: &str, object: &Tree, manager: &str) -> Result<Tree> {
         let patch = Patch::Apply { object, manager, force: true };
         self.patch(resource, namespace, object.str("metadata.name"), "", patch).await
     }
 
-    /// The object as it waits for its end, or a Status where it is gone already.
+    /// Returns the terminating object, or a Status if it is already deleted.
     pub async fn delete(
         &self,
         resource: Resource,
@@ -299,7 +299,7 @@ impl Client {
         Ok(response)
     }
 
-    /// Deletes what selectors in `query` choose.
+    /// Deletes the objects selected by `query`.
     pub async fn delete_collection(
         &self,
         resource: Resource,
@@ -308,7 +308,7 @@ impl Client {
         options: DeleteOptions<'_>,
     ) -> Result<Tree> {
         let path = with_query(&resource.path(namespace), query);
-        // Nobody wants to read what is gone.
+        // Metadata is sufficient for the deleted objects.
         let request = self.request(Method::DELETE, &path, (JSON, METADATA_LIST), Some(&options.to_tree()))?;
         let (code, bytes) = in_time(self.exchange(request)).await?;
         parse_response(code, &bytes)
@@ -325,7 +325,7 @@ impl Client {
         parse_response(code, &bytes)
     }
 
-    /// `media` is what is sent and what is wanted.
+    /// `media` is the content type and the accepted type.
     fn request(
         &self,
         method: Method,
@@ -374,7 +374,7 @@ async fn whole_pieces(mut body: Body) -> Result<(Tree, Vec<Bytes>)> {
     Ok((parse_response(200, &head)?, objects))
 }
 
-/// Each object gets bytes of its own: a slice would keep its whole page.
+/// Each object is copied: a slice would keep the whole page alive.
 fn split(page: &[u8]) -> Result<(Tree, Vec<Bytes>)> {
     let bad = |error: json::Error| Error::Answer(error.to_string());
     let (head, items) = json::decode_around(page, "items").map_err(bad)?;
@@ -397,11 +397,11 @@ fn with_query(path: &str, query: &str) -> String {
 }
 
 fn parse_response(code: u16, bytes: &[u8]) -> Result<Tree> {
-    // Who owns which field is of no use here, and what is written without it changes nothing of that.
+    // Managed fields are dropped: they are not needed, and writes without them do not change them.
     let tree = json::decode_unmanaged(bytes);
     match (200..300).contains(&code) {
         true => tree.map_err(|error| Error::Answer(error.to_string())),
-        // What stands between may answer in its own words.
+        // A proxy may respond without a Status.
         false => Err(Error::status(code, &tree.unwrap_or_default())),
     }
 }

@@ -1,4 +1,4 @@
-//! Which kind of object is meant, and where it lives.
+//! Resources and their paths.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +21,7 @@ impl Resource {
         Resource { group, version, plural }
     }
 
-    /// A resource that is known only at run time, by discovery.
+    /// A resource known only at run time, from discovery.
     pub fn named(group: &str, version: &str, plural: &str) -> Resource {
         Resource { group: interned(group), version: interned(version), plural: interned(plural) }
     }
@@ -33,7 +33,7 @@ impl Resource {
         }
     }
 
-    /// The path of a collection: of one namespace, or of all where it is "".
+    /// The path of a collection in one namespace, or in all if it is empty.
     pub fn path(&self, namespace: &str) -> String {
         let root = match self.group {
             "" => format!("/api/{}", self.version),
@@ -50,7 +50,7 @@ impl Resource {
     }
 }
 
-/// Kept for good: there are as many as a cluster ever has names of resources, and a process selections.
+/// Leaked: there are as many as a cluster has resource names and a process has selections.
 pub(crate) fn interned(text: &str) -> &'static str {
     static TEXTS: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     let mut texts = TEXTS.lock();
@@ -62,7 +62,7 @@ pub(crate) fn interned(text: &str) -> &'static str {
     kept
 }
 
-/// Names of roles have colons, and could have what is no part of a path.
+/// Role names contain colons, and may contain characters that must be escaped.
 fn escape(name: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b':' | b'~' | b'@');
     name.bytes().map(|byte| if plain(byte) { (byte as char).to_string() } else { format!("%{byte:02X}") }).collect()
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_those_of_the_api() {
+    fn builds_api_paths() {
         let roles = Resource::new("rbac.authorization.k8s.io", "v1", "clusterroles");
         assert_eq!(roles.object_path("", "system:a b"), "/apis/rbac.authorization.k8s.io/v1/clusterroles/system:a%20b");
         assert_eq!(Resource::core("pods").path("a"), "/api/v1/namespaces/a/pods");

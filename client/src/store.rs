@@ -1,5 +1,4 @@
-//! The objects of a resource in memory, with indexes. Pure: it takes lists and events, and says what
-//! they changed.
+//! The cached objects of a resource, with indexes. Pure: it applies lists and events, and returns the changes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
@@ -14,17 +13,17 @@ use crate::index::{self, Index};
 use crate::object::{Object, ObservedObject, TreeCache, TypeMeta};
 use crate::ordered as watch;
 
-/// `NAMESPACE/NAME`, or `NAME` of an object without a namespace.
+/// `NAMESPACE/NAME`, or `NAME` of a cluster-scoped object.
 pub type Key = Arc<str>;
 
-/// What happened to an object. A deletion is told once, whether it was seen or found out by a list.
-/// Where nothing happened (a resync), old and new are the same.
+/// A change of an object. A deletion is reported once, whether it was observed or found by a list. In a resync old
+/// and new are the same.
 #[derive(Debug, Clone)]
 pub struct Change {
     pub key: Key,
     pub old: Option<ObservedObject>,
     pub new: Option<ObservedObject>,
-    /// The revision of a deletion that was seen; None where a list has shown it, or there was none.
+    /// The revision of an observed deletion; None if it was found by a list, or for other changes.
     pub deleted_at: Option<u64>,
 }
 
@@ -32,7 +31,7 @@ pub struct Change {
 pub struct Store {
     inner: RwLock<Inner>,
     recent: Arc<TreeCache>,
-    /// The newest revision of which everything is in here, and has been told.
+    /// The newest revision up to which everything is stored and reported.
     revision: watch::Sender<u64>,
 }
 
@@ -46,12 +45,12 @@ struct Inner {
 }
 
 impl Store {
-    /// A store whose trees share a limit with those of others.
+    /// A store whose cached trees share a limit with others.
     pub fn new(recent: Arc<TreeCache>) -> Store {
         Store { recent, ..Store::default() }
     }
 
-    /// Finds objects by this from now on.
+    /// Adds an index.
     pub fn index_by(&self, index: Index) {
         let mut inner = self.write();
         if inner.has_index(index.name) {
@@ -71,12 +70,12 @@ impl Store {
         self.object(key).map(|object| object.tree())
     }
 
-    /// The object as it is kept.
+    /// The cached object.
     pub fn object(&self, key: &str) -> Option<Arc<Object>> {
         self.read().objects.get(key).cloned()
     }
 
-    /// All objects in the order of their keys.
+    /// All objects, sorted by key.
     pub fn all(&self) -> Vec<Arc<Tree>> {
         let objects: Vec<Arc<Object>> = self.read().objects.values().cloned().collect();
         trees(objects)
@@ -94,7 +93,7 @@ impl Store {
         self.len() == 0
     }
 
-    /// The objects of a namespace in the order of their names.
+    /// The objects of a namespace, sorted by name.
     pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<Tree>> {
         let objects = self.read().of_namespace(namespace).map(|(_, object)| object.clone()).collect();
         trees(objects)
@@ -104,40 +103,40 @@ impl Store {
         self.read().of_namespace(namespace).map(|(key, _)| key.clone()).collect()
     }
 
-    /// The objects that an index has under a value, in the order of their keys.
+    /// The objects with an index value, sorted by key.
     pub fn find(&self, index: Index, value: &str) -> Vec<Arc<Tree>> {
         let objects = self.read().find(index, value);
         trees(objects)
     }
 
-    /// How many `find` finds, without a look at them.
+    /// The number of objects with an index value, without reading them.
     pub fn count(&self, index: Index, value: &str) -> usize {
         self.read().found.get(&(index.name, Str::new(value))).map_or(0, BTreeSet::len)
     }
 
-    /// The keys of what `find` finds, without a look at the objects.
+    /// The keys of the objects with an index value.
     pub fn find_keys(&self, index: Index, value: &str) -> Vec<Key> {
         self.read().find(index, value).into_iter().map(|object| object.key.clone()).collect()
     }
 
-    /// The objects of a namespace that a selector chooses; of all namespaces where it is "".
+    /// The objects that match a selector in a namespace, or in all if it is empty.
     pub fn select(&self, namespace: &str, selector: &Selector) -> Vec<Arc<Tree>> {
         let candidates = self.read().candidates(namespace, selector);
         let chosen = |tree: &Arc<Tree>| selector.matches_map(tree.map("metadata.labels"));
         candidates.into_iter().map(|object| object.tree()).filter(chosen).collect()
     }
 
-    /// The newest revision of which everything is in here.
+    /// The newest revision up to which everything is stored.
     pub fn revision(&self) -> u64 {
         *self.revision.borrow()
     }
 
-    /// Waits until everything up to a revision is in here and has been told.
+    /// Waits until everything up to a revision is stored and reported.
     pub async fn wait_for(&self, revision: u64) {
         self.wait_until(|store| store.revision() >= revision).await;
     }
 
-    /// Waits until something holds of what is in here.
+    /// Waits until the predicate holds.
     pub async fn wait_until(&self, holds: impl Fn(&Store) -> bool) {
         let mut moved = self.revision.subscribe();
         while !holds(self) {
@@ -156,9 +155,9 @@ impl Store {
     }
 }
 
-/// Writing, which is the informer's.
+/// Writes, for the informer only.
 impl Store {
-    /// Takes an object; what that changed, and the object's revision.
+    /// Stores an object; returns the changes and the object's revision.
     pub fn put(&self, bytes: Bytes) -> Option<(Vec<Change>, u64)> {
         let types = self.read().types.clone();
         let (object, tree) = Object::read(bytes, &types, &self.recent)?;
@@ -166,19 +165,19 @@ impl Store {
         Some((self.write().put(object, &tree), revision))
     }
 
-    /// None where the object was not known, so that nobody hears of a deletion twice.
+    /// None if the object is unknown, so that no deletion is reported twice.
     pub fn delete(&self, key: &str) -> Option<Change> {
         self.write().delete(key)
     }
 
-    /// Takes a whole list: what is not in it is gone.
+    /// Stores a complete list: missing objects are deleted.
     pub fn replace(&self, objects: Vec<Bytes>, types: TypeMeta) -> Vec<Change> {
         let types = Arc::new(types);
         self.write().types = types.clone();
         let mut kept = BTreeSet::new();
         let mut changes = Vec::new();
         for bytes in objects {
-            // The lock is taken for each, so that readers are not held up by a long list.
+            // Locked for each object, so that a long list does not block readers.
             let Some((object, tree)) = Object::read(bytes, &types, &self.recent) else { continue };
             kept.insert(object.key.clone());
             changes.extend(self.write().put(object, &tree));
@@ -189,7 +188,7 @@ impl Store {
         changes
     }
 
-    /// Every object as if it had changed to what it is.
+    /// Every object as unchanged, for a resync.
     pub(crate) fn again(&self) -> Vec<Change> {
         let again = |object: &Arc<Object>| {
             let seen = Some(ObservedObject::new(object.clone()));
@@ -198,8 +197,8 @@ impl Store {
         self.read().objects.values().map(again).collect()
     }
 
-    /// Everything up to this revision is in here and has been told. After a list on a store that was set
-    /// back it may be lower than before.
+    /// Everything up to this revision is stored and reported. It may be lower than before after the server was
+    /// restored.
     pub fn set_revision(&self, revision: u64) {
         self.revision.send_replace(revision);
     }
@@ -223,7 +222,7 @@ impl Inner {
 
     fn find(&self, index: Index, value: &str) -> Vec<Arc<Object>> {
         if !self.has_index(index.name) {
-            // Whoever forgot to declare it gets the right answer, slowly.
+            // A missing declaration gives the correct result, slowly.
             tracing::error!(index = index.name, "index is not declared, scanning every object");
             let has = |object: &&Arc<Object>| (index.values)(&object.tree()).iter().any(|other| other == value);
             return self.objects.values().filter(has).cloned().collect();
@@ -232,8 +231,8 @@ impl Inner {
         keys.into_iter().flatten().filter_map(|key| self.objects.get(key).cloned()).collect()
     }
 
-    /// What a selector may choose: by the label with the fewest objects where one is asked for by its
-    /// value and labels are indexed.
+    /// The candidates of a selector: by the label with the fewest objects, if the selector requires a label value and
+    /// labels are indexed.
     fn candidates(&self, namespace: &str, selector: &Selector) -> Vec<Arc<Object>> {
         if selector.is_nothing() {
             return Vec::new();
@@ -253,8 +252,7 @@ impl Inner {
         }
     }
 
-    /// Nothing where the same version is there already. Another object of the same name comes after the
-    /// end of the first.
+    /// Nothing if the version is already stored. A different object of the same name is a deletion and an addition.
     fn put(&mut self, mut object: Object, tree: &Tree) -> Vec<Change> {
         let old = self.objects.get(&object.key).cloned();
         if old.as_ref().is_some_and(|old| old.revision == object.revision) {
@@ -293,7 +291,7 @@ impl Inner {
         self.indexes.iter().copied().flat_map(values).collect()
     }
 
-    /// The same object with the places that it has by now.
+    /// The same object with its current index entries.
     fn indexed(&self, object: &Object, tree: &Tree) -> Arc<Object> {
         Arc::new(object.with_places(self.places(tree)))
     }
@@ -349,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn every_change_is_told_once() {
+    fn reports_every_change_once() {
         let store = Store::default();
         assert_eq!(replace(&store, vec![object("x", "1", ""), object("y", "2", "")]), "+a/x +a/y ");
         assert_eq!(put(&store, object("x", "1", "")), "", "the same version again");
@@ -362,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn indexes_follow() {
+    fn indexes_follow_changes() {
         let store = Store::default();
         store.index_by(NODE);
         let count = |node: &str| store.find(NODE, node).len();
@@ -377,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_can_come_later_or_not_at_all() {
+    fn indexes_can_be_added_later() {
         let store = Store::default();
         replace(&store, vec![object("x", "1", "n"), object("y", "2", "m")]);
         assert_eq!(store.find_keys(NODE, "n").len(), 1, "without an index");
@@ -389,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn selectors_choose_with_and_without_the_index_of_labels() {
+    fn selects_with_and_without_label_index() {
         let store = Store::default();
         replace(&store, vec![object("x", "1", "n"), object("y", "2", "m"), object("z", "3", "m")]);
         let check = |namespace: &str, selector: &str, want: usize| {
@@ -411,7 +409,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn revisions_are_waited_for() {
+    async fn waits_for_revisions() {
         let store = Arc::new(Store::default());
         let waiter = tokio::spawn({
             let store = store.clone();

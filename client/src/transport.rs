@@ -1,4 +1,4 @@
-//! The one door to the server: whoever can carry a request there and an answer back.
+//! The transport of requests to the server.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -10,23 +10,23 @@ use http_body_util::BodyExt;
 
 use crate::Result;
 
-/// An answer's body, as it comes.
+/// A streamed response body.
 pub struct Body {
     frames: Pin<Box<dyn http_body::Body<Data = Bytes, Error = crate::Error> + Send>>,
-    /// Whether each object is a frame of its own.
+    /// Whether each object is a separate frame.
     pub(crate) pieces: bool,
 }
 
-/// Stands among the extensions of a request whose answer may come in pieces: of a list its head and each
-/// object, of a watch the type of each event and its object. Such an object is shared, not copied.
+/// A request extension that allows the response in object frames: for a list its metadata and each object, for a
+/// watch the type of each event and its object. The objects are shared, not copied.
 #[derive(Debug, Clone, Copy)]
 pub struct ObjectFrames;
 
-/// Stands among the extensions of a request of whose good answer only the code is looked at.
+/// A request extension: only the status code of a successful response is needed.
 #[derive(Debug, Clone, Copy)]
 pub struct DiscardBody;
 
-/// The type of an event that is a whole line.
+/// The frame type of a complete watch line.
 pub(crate) const LINE: &[u8] = b"LINE";
 
 pub type ResponseFuture<'a> = Pin<Box<dyn Future<Output = Result<Response<Body>>> + Send + 'a>>;
@@ -35,7 +35,7 @@ pub trait Transport: Send + Sync {
     fn send(&self, request: Request<Bytes>) -> ResponseFuture<'_>;
 }
 
-/// So that something can stand before it.
+/// Allows wrapping the body.
 impl http_body::Body for Body {
     type Data = Bytes;
     type Error = crate::Error;
@@ -54,12 +54,12 @@ impl Body {
         Body { frames: Box::pin(body.map_err(|error| crate::Error::Transport(error.to_string()))), pieces: false }
     }
 
-    /// A body of pieces, from a server of this process.
+    /// Marks a body with object frames, from an in-process server.
     pub fn with_object_frames(self) -> Body {
         Body { pieces: true, ..self }
     }
 
-    /// The same with something before it, which passes frames on as they are.
+    /// Wraps the body, keeping its frames.
     pub fn behind<B>(self, wrap: impl FnOnce(Body) -> B) -> Body
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,

@@ -1,4 +1,4 @@
-//! The events of a watch, read from its stream of lines.
+//! Reads watch events from the response stream.
 
 use api::{Tree, json};
 use bytes::{Bytes, BytesMut};
@@ -6,15 +6,15 @@ use bytes::{Bytes, BytesMut};
 use crate::transport::LINE;
 use crate::{Body, Error, Result};
 
-/// An event may be as large as the largest object that can be stored.
+/// The size of the largest object that can be stored.
 const MAX_LINE_BYTES: usize = 8 << 20;
 
 #[derive(Debug, PartialEq)]
 pub enum Event {
-    /// Added or changed: the object's JSON.
+    /// Added or modified: the object's JSON.
     Put(Bytes),
     Deleted(Bytes),
-    /// Everything up to this version has been seen.
+    /// Everything up to this version was received.
     Bookmark(String),
 }
 
@@ -30,7 +30,7 @@ impl Watch {
         Watch { body, buffer: BytesMut::new(), searched: 0 }
     }
 
-    /// The next event; None where the server has ended the watch.
+    /// The next event; None when the server ends the watch.
     pub async fn next(&mut self) -> Option<Result<Event>> {
         if self.body.pieces {
             return self.next_piece().await;
@@ -73,7 +73,7 @@ fn read_event(line: &[u8]) -> Result<Event> {
     let bad = |error: json::Error| Error::Answer(error.to_string());
     let (event, object) = json::decode_around(line, "object").map_err(bad)?;
     let object = object.map(|range| &line[range]).unwrap_or_default();
-    // The object gets bytes of its own: a slice would keep all that came with it.
+    // The object is copied: a slice would keep everything received with it alive.
     match event.str("type") {
         "ADDED" | "MODIFIED" => Ok(Event::Put(Bytes::copy_from_slice(object))),
         "DELETED" => Ok(Event::Deleted(Bytes::copy_from_slice(object))),
@@ -96,7 +96,7 @@ mod tests {
     use http_body_util::Full;
 
     #[tokio::test]
-    async fn events_are_lines() {
+    async fn reads_events_from_lines() {
         let text = concat!(
             r#"{"type":"ADDED","object":{"metadata":{"name":"a"}}}"#,
             "\n",
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn events_can_come_in_pieces() {
+    async fn reads_events_from_object_frames() {
         let line = r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"7"}}}"#;
         let frames = Frames(vec!["ADDED", "{}", "LINE", line, "DELETED", "{}", "else", "{}"].into_iter());
         let mut watch = Watch::new(Body::new(frames).with_object_frames());

@@ -1,5 +1,4 @@
-//! What a piece of work has written: the client notes it by itself, so that nobody acts on a cache that
-//! is older than their own writes.
+//! Records the writes of a task, so that no reconcile acts on a cache that is older than its own writes.
 
 use std::sync::Arc;
 
@@ -9,21 +8,21 @@ use stdx::sync::Mutex;
 use crate::object::{key_of, revision_of};
 use crate::{Key, Resource};
 
-/// One write that was answered.
+/// A successful write.
 #[derive(Debug, Clone)]
 pub struct WriteRecord {
     pub resource: Resource,
     pub key: Key,
-    /// For selections that choose by labels.
+    /// For selections by labels.
     pub labels: Map,
     pub mark: WriteMark,
 }
 
-/// What a cache shows once it has seen a write.
+/// What a cache contains once it has observed a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WriteMark {
     Revision(u64),
-    /// No object of this uid.
+    /// No object with this uid.
     Gone(Str),
 }
 
@@ -33,7 +32,7 @@ tokio::task_local! {
     static NOTES: Notes;
 }
 
-/// Does a piece of work; its result, and what it wrote.
+/// Runs a future; returns its output and its writes.
 pub async fn record_writes<F: Future>(work: F) -> (F::Output, Vec<WriteRecord>) {
     let notes = Notes::default();
     let output = NOTES.scope(notes.clone(), work).await;
@@ -41,7 +40,7 @@ pub async fn record_writes<F: Future>(work: F) -> (F::Output, Vec<WriteRecord>) 
     (output, written)
 }
 
-/// Spawns a task whose writes count as those of the piece of work that it belongs to.
+/// Spawns a task whose writes are recorded for the calling task.
 pub fn spawn<F>(work: F) -> tokio::task::JoinHandle<F::Output>
 where
     F: Future + Send + 'static,
@@ -61,7 +60,7 @@ fn note(written: impl FnOnce() -> Option<WriteRecord>) {
     });
 }
 
-/// An object as a write left it.
+/// Records the object in a response.
 pub(crate) fn put(resource: Resource, object: &Tree) {
     note(|| {
         let mark = if is_gone(object) {
@@ -73,7 +72,7 @@ pub(crate) fn put(resource: Resource, object: &Tree) {
     });
 }
 
-/// The answer to a deletion: the object, or a Status that says it is gone.
+/// Records a deletion: the response is the terminating object, or a Status if it is deleted.
 pub(crate) fn deleted(resource: Resource, namespace: &str, name: &str, answer: &Tree) {
     if answer.str("kind") != "Status" {
         return put(resource, answer);
@@ -84,10 +83,10 @@ pub(crate) fn deleted(resource: Resource, namespace: &str, name: &str, answer: &
     });
 }
 
-/// A write that took the last finalizer of an object that waited for it ends the object.
+/// Removing the last finalizer of a terminating object deletes it.
 fn is_gone(object: &Tree) -> bool {
     let meta = object.at("metadata");
-    // A namespace has finalizers of its own.
+    // A namespace also has `spec.finalizers`.
     let finalizers = !meta.list("finalizers").is_empty() || !object.list("spec.finalizers").is_empty();
     let waits = finalizers || meta.int("deletionGracePeriodSeconds").unwrap_or(0) > 0;
     meta.has("deletionTimestamp") && !waits
@@ -100,7 +99,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn writes_are_noted_where_somebody_asked() {
+    async fn records_writes_of_the_task() {
         let pods = Resource::core("pods");
         let pod =
             tree! { "metadata" => tree! { "namespace" => "a", "name" => "x", "uid" => "u", "resourceVersion" => "7" } };

@@ -1,4 +1,4 @@
-//! Cells of tables that kinds share: ages, labels and selectors as `kubectl get` shows them.
+//! Shared table cells: ages, labels and selectors as `kubectl get` prints them.
 
 use api::selector::Selector;
 use api::{Map, Tree, time};
@@ -17,7 +17,7 @@ pub fn age(object: &Tree, now: i64) -> Tree {
     since(object.str("metadata.creationTimestamp"), now)
 }
 
-/// The time since an RFC 3339 time, as people read it.
+/// The time since an RFC 3339 time, in human-readable form.
 pub fn since(time: &str, now: i64) -> Tree {
     match time::parse(time) {
         Ok(time) => Tree::from(time::human_duration(now - time.seconds)),
@@ -35,7 +35,7 @@ pub fn labels(labels: &Map) -> String {
     pairs.join(",")
 }
 
-/// A LabelSelector as one text: `a=b,c in (d,e),!f`, sorted by key; `<none>` where it is empty.
+/// A LabelSelector as text: `a=b,c in (d,e),!f`, sorted by key; `<none>` if it is empty.
 pub fn label_selector(selector: &Tree) -> String {
     match Selector::from_object(selector).map(|selector| selector.to_string()) {
         Ok(text) if text.is_empty() => "<none>".to_string(),
@@ -44,7 +44,7 @@ pub fn label_selector(selector: &Tree) -> String {
     }
 }
 
-/// The columns Name and Created At of kinds that upstream gives no columns of their own.
+/// The columns Name and Created At, for kinds without columns of their own upstream.
 pub fn name_and_created(object: &Tree, _: i64) -> Vec<Tree> {
     vec![name(object), Tree::from(object.str("metadata.creationTimestamp"))]
 }

@@ -1,4 +1,4 @@
-//! Checks of single values that several kinds share, in upstream's words.
+//! Validation of single values shared by several kinds, with upstream's messages.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use crate::kind::Kind;
 
 const IMMUTABLE: &str = "field is immutable";
 
-/// The integer under a key, if it is set, is not below zero.
+/// The integer under a key must not be negative if it is set.
 pub fn non_negative(parent: &Tree, key: &str, path: &Path<'_>, errors: &mut Errors) {
     if let Some(number) = parent.get(key).and_then(Tree::as_int)
         && number < 0
@@ -25,7 +25,7 @@ pub fn all_non_negative(parent: &Tree, keys: &[&str], path: &Path<'_>, errors: &
     }
 }
 
-/// The field under a key is as it was; the new value is shown as `show` writes it.
+/// The field under a key must not change; `show` formats the new value for the error.
 pub fn immutable(
     (new, old): (&Tree, &Tree),
     key: &str,
@@ -39,12 +39,12 @@ pub fn immutable(
     }
 }
 
-/// As [`immutable`], for fields whose rule upstream declares on the type: it shows no value there.
+/// Like [`immutable`], for fields whose rule upstream declares on the type: the error shows no value.
 pub fn declared_immutable((new, old): (&Tree, &Tree), key: &str, path: &Path<'_>, errors: &mut Errors) {
     immutable((new, old), key, |_| Value::raw("null"), path, errors);
 }
 
-/// A value as upstream's JSON of its type shows it; `path` is its dotted place in the kind.
+/// A value as upstream's JSON of its type prints it; `path` is its dotted path in the kind.
 pub fn shown(kind: &Kind, path: &str, value: &Tree) -> Value {
     Value::raw(shown_text(kind, path, value))
 }
@@ -80,7 +80,7 @@ pub fn at_most_100_percent(value: &Tree, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// The number of an int-or-percent value, whichever it is; 0 where it is neither.
+/// The number of an int-or-percent value; 0 if it is neither.
 pub fn int_or_percent_value(value: &Tree) -> i64 {
     percent_of(value).or_else(|| value.as_int()).unwrap_or_else(|| value.as_str().unwrap_or("").parse().unwrap_or(0))
 }
@@ -90,7 +90,7 @@ fn percent_of(value: &Tree) -> Option<i64> {
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
-    // What is too large for a number is far above any limit.
+    // A number that is too large exceeds any limit.
     Some(digits.parse().unwrap_or(i64::MAX))
 }
 
@@ -100,7 +100,7 @@ pub fn port_number(number: i64, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// A port's number, or its name in the pod.
+/// A port number, or its name in the pod.
 pub fn port_number_or_name(port: &Tree, path: &Path<'_>, errors: &mut Errors) {
     match port {
         Tree::Str(name) => errors.invalid_all(path, name, validation::port_name(name)),
@@ -108,7 +108,7 @@ pub fn port_number_or_name(port: &Tree, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// The texts of a stored object that may stay whatever they are.
+/// Values of the stored object, which may stay even if invalid.
 pub type Stored<'a> = HashSet<&'a str>;
 
 /// The strings of a list.
@@ -116,7 +116,7 @@ pub fn stored(list: &[Tree]) -> Stored<'_> {
     list.iter().filter_map(Tree::as_str).collect()
 }
 
-/// An address of an older field; one that the stored object has already is not judged again.
+/// An IP address of an older field; a value that is already stored is not validated again.
 pub fn ip(value: &str, stored: &Stored<'_>, path: &Path<'_>, errors: &mut Errors) -> bool {
     if stored.contains(value) {
         return true;
@@ -127,14 +127,14 @@ pub fn ip(value: &str, stored: &Stored<'_>, path: &Path<'_>, errors: &mut Errors
     good
 }
 
-/// A network of an older field, as [`ip`].
+/// A CIDR of an older field, like [`ip`].
 pub fn cidr(value: &str, stored: &Stored<'_>, path: &Path<'_>, errors: &mut Errors) {
     if !stored.contains(value) {
         errors.invalid_all(path, value, validation::cidr_legacy(value, true));
     }
 }
 
-/// An address that traffic can be sent to from another machine.
+/// An IP address that is reachable from another machine.
 pub fn endpoint_ip(value: &str, path: &Path<'_>, errors: &mut Errors) {
     let Some(address) = validation::parse_ip(value) else {
         return errors.invalid(path, value, "must be a valid IP address");
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn endpoint_addresses_lead_to_another_machine() {
+    fn refuses_local_endpoint_addresses() {
         let cases = [
             ("192.0.2.1", None),
             ("0.0.0.0", Some("may not be unspecified (0.0.0.0)")),

@@ -1,4 +1,4 @@
-//! The rules of meta/v1 conditions, for the status of the kinds that have them.
+//! Validation of meta/v1 conditions in the status of kinds.
 
 use crate::podspec::seen::Seen;
 use api::Tree;
@@ -12,7 +12,7 @@ const REASON_MESSAGE: &str = "a condition reason must start with alphabetic char
      or 'MY_NAME',  or 'MyName',  or 'ReasonA,ReasonB',  or 'ReasonA:ReasonB', regex used for validation is \
      '[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?')";
 
-/// Judges a list of conditions: each well formed, one of a type.
+/// Validates a list of conditions: each is well formed, and types are unique.
 pub fn validate_conditions(conditions: &[Tree], path: &Path<'_>, errors: &mut Errors) {
     let mut seen = Seen::new();
     for (index, condition) in conditions.iter().enumerate() {
@@ -70,7 +70,7 @@ mod tests {
     use api::{list, tree};
 
     #[test]
-    fn conditions_are_judged() {
+    fn validates_conditions() {
         let good = tree! { "type" => "Ready", "status" => "True", "reason" => "Done", "lastTransitionTime" => "x" };
         let bad = tree! { "type" => "Ready", "status" => "Maybe", "reason" => "1x" };
         let conditions = list![good, bad];

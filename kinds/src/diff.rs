@@ -1,15 +1,14 @@
-//! Unified differences of texts, line by line, as they stand in error messages. The matching is that of
-//! Python's difflib, which upstream's is a copy of: lines that are very common in a long text are no
-//! anchors.
+//! Unified line diffs in error messages. The matching is that of Python's difflib, like upstream's: lines that are
+//! very common in a long text are not used as anchors.
 
 use std::collections::HashMap;
 
 /// Lines shown around a change.
 const CONTEXT: usize = 3;
-/// Longer texts have lines that are too common to tell anything.
+/// In longer texts very common lines are ignored.
 const COMMON_FROM: usize = 200;
 
-/// The hunks of a unified diff, without a header; "" where nothing differs.
+/// The hunks of a unified diff, without a header; empty if nothing differs.
 pub fn unified(old: &[String], new: &[String]) -> String {
     let old: Vec<&str> = old.iter().map(String::as_str).collect();
     let new: Vec<&str> = new.iter().map(String::as_str).collect();
@@ -131,7 +130,7 @@ fn steps(matches: &[(usize, usize, usize)], old_length: usize, new_length: usize
     steps
 }
 
-/// Where each line stands in the new text, without those that stand everywhere.
+/// The positions of each line in the new text, without very common lines.
 fn anchors<'a>(new: &[&'a str]) -> HashMap<&'a str, Vec<usize>> {
     let mut places: HashMap<&str, Vec<usize>> = HashMap::new();
     for (index, line) in new.iter().enumerate() {
@@ -144,7 +143,7 @@ fn anchors<'a>(new: &[&'a str]) -> HashMap<&'a str, Vec<usize>> {
     places
 }
 
-/// The longest run of equal lines, the earliest of several; grown over common lines at both ends.
+/// The longest run of equal lines, the first of several; extended over common lines at both ends.
 fn longest_match(
     old: &[&str],
     new: &[&str],
@@ -192,7 +191,7 @@ mod tests {
             "x 1 2 3 4 5 6 7 8 y",
             "@@ -1,4 +1,4 @@\n-a\n+x\n 1\n 2\n 3\n@@ -7,4 +7,4 @@\n 6\n 7\n 8\n-b\n+y\n",
         );
-        // What was put in is shown as it was put in, not with a brace of its neighbour.
+        // Insertions are shown as inserted, not with a brace of the neighbour.
         check("[ { b } ]", "[ { a } { b } ]", "@@ -1,4 +1,7 @@\n [\n+{\n+a\n+}\n {\n b\n }\n");
     }
 }

@@ -1,5 +1,5 @@
-//! Values as upstream's errors show them: Go structs in JSON, in the order of the struct and, for
-//! upstream's internal types, under Go's names of the fields.
+//! Values as upstream's errors print them: Go structs as JSON, in struct order and, for upstream's internal types,
+//! with Go's field names.
 
 use api::Tree;
 use api::field::Value;
@@ -9,11 +9,11 @@ use api::json;
 pub struct Shown {
     /// Its name in the object.
     key: &'static str,
-    /// The name shown.
+    /// The printed name.
     name: &'static str,
-    /// The text shown where it is missing; "" leaves it out.
+    /// The text printed if it is missing; empty omits it.
     missing: &'static str,
-    /// The fields of a struct inside; none for a plain value.
+    /// The fields of a nested struct; empty for a plain value.
     inner: &'static [Shown],
 }
 
@@ -40,7 +40,7 @@ pub fn list(objects: &[Tree], fields: &[Shown]) -> Value {
     Value::raw(format!("[{}]", texts.join(",")))
 }
 
-/// Where upstream shows no value at all.
+/// For errors where upstream prints no value.
 pub fn null() -> Value {
     Value::raw(NULL)
 }

@@ -1,20 +1,20 @@
-//! `metadata.initializers`, of old Kubernetes: what a new object waits for before anybody sees it.
+//! `metadata.initializers` of old Kubernetes: what a new object waits for before it becomes visible.
 
 use api::Tree;
 use api::field::{Errors, Path, Value};
 use api::validation::fully_qualified_name;
 
-/// Whether an object still waits.
+/// Whether an object is still uninitialized.
 pub fn is_pending(object: &Tree) -> bool {
     object.at("metadata").has("initializers")
 }
 
-/// The failure that an initializer has reported; null where there is none.
+/// The failure reported by an initializer; null if there is none.
 pub fn failure(object: &Tree) -> &Tree {
     object.at("metadata.initializers.result")
 }
 
-/// An empty list is the same as none.
+/// An empty list is equivalent to none.
 pub fn normalize(object: &mut Tree) {
     let initializers = object.at("metadata.initializers");
     if !initializers.is_null() && initializers.list("pending").is_empty() && !initializers.has("result") {
@@ -26,7 +26,7 @@ fn path_of(field: &str) -> String {
     format!("metadata.initializers{field}")
 }
 
-/// Names that a creator gives by itself.
+/// Validates initializers set by the creator.
 pub fn validate(object: &Tree, errors: &mut Errors) {
     let pending = object.list("metadata.initializers.pending");
     let text = path_of(".pending");
@@ -38,7 +38,7 @@ pub fn validate(object: &Tree, errors: &mut Errors) {
     validate_result(failure(object), errors);
 }
 
-/// The first in the list takes itself out, or reports a failure; nothing else happens to the list.
+/// Only the first initializer may remove itself or report a failure; the list must not change otherwise.
 pub fn validate_update(object: &Tree, old: &Tree, errors: &mut Errors) {
     let root = path_of("");
     let path = Path::root(&root);

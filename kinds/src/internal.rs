@@ -1,5 +1,5 @@
-//! The form in which upstream shows objects inside some errors: its internal types as JSON, with Go's
-//! field names in Go's order, and nothing left out. Used for texts alone, never stored nor sent as data.
+//! Objects in upstream's errors: its internal types as JSON, with Go's field names and order, and no field omitted.
+//! Only for messages, never stored or sent.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -9,7 +9,7 @@ use api::field::Value;
 use api::json;
 use api::schema::{self, Field, Presence, Ty, Type};
 
-/// `Type: field field=GoName field?` where `?` marks a pointer that the wire does not tell apart.
+/// `Type: field field=GoName field?` where `?` marks a pointer that JSON does not distinguish.
 static ROWS: &str = include_str!("internal_types.txt");
 
 static TYPES: LazyLock<HashMap<&'static str, Vec<Row>>> = LazyLock::new(|| {
@@ -42,7 +42,7 @@ fn capitalized(text: &str) -> String {
     chars.next().map(|first| first.to_ascii_uppercase().to_string() + chars.as_str()).unwrap_or_default()
 }
 
-/// A value of a core type as errors show it, on one line.
+/// A value of a core type as errors print it, on one line.
 pub fn shown(tree: &Tree, type_name: &str) -> Value {
     Value::raw(shown_text(tree, type_name))
 }
@@ -54,8 +54,7 @@ pub fn shown_text(tree: &Tree, type_name: &str) -> String {
     out
 }
 
-/// An object's metadata is embedded on the inside: its fields stand among the object's own, which
-/// `fields` holds with their text.
+/// Object metadata is embedded: its fields are among the object's own, which `fields` contains with their text.
 pub fn shown_object(metadata: &Tree, fields: &[(&str, String)]) -> String {
     let ty = schema::type_named("meta/v1", "ObjectMeta");
     let mut parts = Vec::new();
@@ -75,10 +74,10 @@ pub fn shown_list(trees: &[Tree], type_name: &str) -> Value {
     Value::raw(out)
 }
 
-/// The lines in which two values of a core type differ, each group with its place, as errors show them.
+/// The differing lines of two values of a core type, in hunks with positions, as errors print them.
 pub fn difference(old: &Tree, new: &Tree, type_name: &str) -> String {
     let Some(ty) = schema::type_named("core/v1", type_name) else { return String::new() };
-    // Nobody reads a longer one, and finding it would take long.
+    // A longer diff is useless and expensive to compute.
     const MAX_LINES: usize = 5000;
     let lines = |tree: &Tree| -> Vec<String> {
         let mut out = String::new();
@@ -105,7 +104,7 @@ fn node(tree: &Tree, ty: &'static Type) -> Node {
             let fields = rows.iter().filter_map(|row| ty.field(row.json).map(|field| (row, field)));
             Node::Object(fields.map(|(row, field)| (row.go.clone(), field_node(tree, row, field))).collect())
         }
-        // Types of meta have names of their own on the inside too.
+        // Types of meta/v1 keep their names in the internal form.
         None => {
             let fields = ty.fields().iter().filter_map(|field| tree.get(field.name).map(|value| (field, value)));
             Node::Object(fields.map(|(field, value)| (field.name.to_string(), value_node(value, field.ty))).collect())
@@ -147,7 +146,7 @@ fn value_node(value: &Tree, ty: Ty) -> Node {
     }
 }
 
-/// JSON text as Go writes it, with what could be markup escaped.
+/// JSON text as Go writes it, with HTML characters escaped.
 fn scalar(value: &Tree) -> String {
     let text = String::from_utf8_lossy(&json::encode(value, None)).into_owned();
     if text.contains(['<', '>', '&']) {

@@ -1,5 +1,5 @@
-//! What a kind is to the request path: a row of names, data and small pure functions. The path itself
-//! stands in the server, once; a kind never has a handler of its own.
+//! A kind as data: names, rules and small pure functions. The request path is implemented once in the server; a kind
+//! never has its own handler.
 
 use api::field::Errors;
 use api::schema::{Type, type_of};
@@ -32,7 +32,7 @@ impl Verb {
     }
 }
 
-/// Every verb that a stored kind has, in discovery's order.
+/// Every verb of a stored kind, in discovery order.
 pub const ALL_VERBS: &[Verb] = &[
     Verb::Create,
     Verb::Delete,
@@ -44,7 +44,7 @@ pub const ALL_VERBS: &[Verb] = &[
     Verb::Watch,
 ];
 
-/// Who makes the request.
+/// The user of the request.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct User {
     pub name: String,
@@ -53,7 +53,7 @@ pub struct User {
     pub extra: Map,
 }
 
-/// What prepare may know of the request.
+/// What prepare functions know of the request.
 #[derive(Debug, Clone, Copy)]
 pub struct Context<'a> {
     /// Seconds since the Unix epoch.
@@ -81,12 +81,12 @@ pub struct Selectable {
     pub get: fn(&Tree, &'static str) -> Str,
 }
 
-/// The selector reads the field of its own name.
+/// A selector that reads the field of the same name.
 pub const fn selectable(name: &'static str) -> Selectable {
     Selectable { name, get: scalar_at }
 }
 
-/// The text of a scalar at a dotted path; "" where it is not set.
+/// The text of a scalar at a dotted path; empty if it is not set.
 pub fn scalar_at(object: &Tree, path: &'static str) -> Str {
     match object.at(path) {
         Tree::Str(text) => text.clone(),
@@ -96,32 +96,32 @@ pub fn scalar_at(object: &Tree, path: &'static str) -> Str {
     }
 }
 
-/// A part of a resource with a path of its own. What it does is the server's business, by its name.
+/// A subresource. The server implements it by name.
 #[derive(Debug, Clone, Copy)]
 pub struct Subresource {
     pub name: &'static str,
-    /// Group, version and kind where they are not the parent's.
+    /// Group, version and kind if they differ from the parent's.
     pub gvk: Option<(&'static str, &'static str, &'static str)>,
-    /// As discovery lists them.
+    /// In discovery order.
     pub verbs: &'static [Verb],
 }
 
-/// The rules of `/status`.
+/// The rules of the status subresource.
 #[derive(Clone, Copy)]
 pub struct StatusRules {
-    /// Brings back everything that a status write must not change.
+    /// Restores everything that a status update must not change.
     pub prepare: fn(&mut Tree, &Tree, &Context<'_>),
     pub validate: fn(&Tree, &Tree, &mut Errors),
-    /// Fields that a status write cannot own (managed fields), as dotted paths.
+    /// Fields that a status update cannot own (managed fields), as dotted paths.
     pub reset: &'static [&'static str],
 }
 
-/// Where `/scale` finds its numbers, as dotted paths.
+/// The dotted paths of the numbers in the scale subresource.
 #[derive(Debug, Clone, Copy)]
 pub struct ScalePaths {
     pub spec_replicas: &'static str,
     pub status_replicas: &'static str,
-    /// A LabelSelector object, or a plain map of labels.
+    /// A LabelSelector, or a plain map of labels.
     pub selector: &'static str,
 }
 
@@ -148,43 +148,43 @@ pub struct Kind {
     pub namespaced: bool,
     pub verbs: &'static [Verb],
     pub subresources: &'static [Subresource],
-    /// The path below the storage prefix; empty for kinds that are answered and never stored.
+    /// The path below the storage prefix; empty for kinds that are never stored.
     pub storage: &'static str,
     pub conversion: Option<Conversion>,
-    /// The version that upstream stores it in, where that is not its own: only its fingerprint is shown.
+    /// The version that upstream stores, if it differs: only its hash is used.
     pub upstream_version: Option<&'static str>,
-    /// What is missing for this kind to work: a create is refused with this text.
+    /// Why this kind is unsupported: creates are rejected with this text.
     pub refused: Option<&'static str>,
 
-    /// Judges a name (true: a prefix for generateName) and gives upstream's messages.
+    /// Validates a name (with true: a generateName prefix) and returns upstream's messages.
     pub validate_name: fn(&str, bool) -> Vec<String>,
-    /// Upstream's own rules of this kind leave the metadata out: it is judged once they have passed.
+    /// Metadata is validated only after the kind's own rules have passed, as upstream does for this kind.
     pub metadata_last: bool,
-    /// Runs on every object that comes in and on every stored object of an older form.
+    /// Called for every incoming object and for stored objects of an older version.
     pub set_defaults: fn(&mut Tree),
-    /// Resets status, sets generation and what else belongs to the server.
+    /// Clears the status, and sets the generation and other server-owned fields.
     pub prepare_create: fn(&mut Tree, &Context<'_>),
-    /// The new object first, then the stored one.
+    /// The new object, then the stored one.
     pub prepare_update: fn(&mut Tree, &Tree, &Context<'_>),
-    /// Everything but the object's metadata, which is judged for all kinds alike.
+    /// Validates everything except the metadata, which is validated the same way for all kinds.
     pub validate: fn(&Tree, &mut Errors),
-    /// What an update may not do; `validate` is not called before it, so call it where upstream does.
+    /// Validates an update; `validate` is not called before it, so call it where upstream does.
     pub validate_update: fn(&Tree, &Tree, &mut Errors),
-    /// Texts for Warning headers; the stored object too on update.
+    /// Texts for Warning headers; with the stored object on update.
     pub warnings: fn(&Tree, Option<&Tree>) -> Vec<String>,
-    /// What is odd about the status of an object that is updated through its status.
+    /// Warnings for an update of the status.
     pub status_warnings: fn(&Tree) -> Vec<String>,
     /// Fields that a write to the main resource cannot own, as dotted paths.
     pub reset: &'static [&'static str],
     pub status: Option<StatusRules>,
     pub scale: Option<ScalePaths>,
-    /// A PUT to a name that does not exist creates it.
+    /// Whether a PUT to a missing name creates the object.
     pub create_on_update: bool,
-    /// A PUT without a resourceVersion is taken.
+    /// Whether a PUT without a resourceVersion is accepted.
     pub unconditional_update: bool,
 
     pub columns: &'static [Column],
-    /// A cell for each column; `now` in seconds since the Unix epoch.
+    /// The cells of a table row; `now` is in seconds since the Unix epoch.
     pub cells: fn(&Tree, i64) -> Vec<Tree>,
     pub selectable: &'static [Selectable],
 }
@@ -201,7 +201,7 @@ fn no_warnings(_: &Tree, _: Option<&Tree>) -> Vec<String> {
 }
 
 impl Kind {
-    /// Judges a new object whose name has been generated where it asked for that.
+    /// Validates a new object, after its name was generated if requested.
     pub fn validate_create(&self, object: &Tree, errors: &mut Errors) {
         if !self.metadata_last {
             crate::meta::validate_object_meta(self, object, errors);
@@ -212,7 +212,7 @@ impl Kind {
         }
     }
 
-    /// A namespaced kind with all verbs and no rules: the base of a row.
+    /// A namespaced kind with all verbs and no rules: the base of a definition.
     pub const fn namespaced(
         group: &'static str,
         version: &'static str,
@@ -283,7 +283,7 @@ impl Kind {
     }
 }
 
-/// Sets `metadata.generation` one higher where one of these dotted paths differs, else keeps it.
+/// Increments `metadata.generation` if one of these dotted paths differs, otherwise keeps it.
 pub fn bump_generation(object: &mut Tree, old: &Tree, paths: &[&str]) {
     let generation = old.int("metadata.generation").unwrap_or(0);
     let changed = paths.iter().any(|path| object.at(path) != old.at(path));
@@ -293,7 +293,7 @@ pub fn bump_generation(object: &mut Tree, old: &Tree, paths: &[&str]) {
     }
 }
 
-/// Copies the field at a top-level key from the stored object, or removes it where that has none.
+/// Copies the field at a top-level key from the stored object, or removes it if that has none.
 pub fn keep_old(object: &mut Tree, old: &Tree, key: &str) {
     match old.get(key) {
         Some(value) => object.set(key, value.clone()),

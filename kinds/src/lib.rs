@@ -1,5 +1,5 @@
-//! What each kind is: names, scope, defaults, prepare, validate, columns and selectable fields. A directory
-//! a group, a file a kind, one list of all. No I/O, no HTTP, no store.
+//! The definition of each kind: names, scope, defaults, prepare, validate, columns and selectable fields. One
+//! directory per group, one file per kind, one list of all. No I/O, no HTTP, no store.
 
 pub mod admissionregistration;
 pub mod apiextensions;
@@ -45,7 +45,7 @@ use std::sync::LazyLock;
 
 pub use kind::{Column, Context, Conversion, Kind, ScalePaths, Selectable, StatusRules, Subresource, User, Verb};
 
-/// Every built-in kind, in discovery's order: groups by preference, resources by name.
+/// Every built-in kind in discovery order: groups by preference, resources by name.
 pub static ALL: &[&Kind] = &[
     &core::binding::KIND,
     &core::component_status::KIND,
@@ -121,7 +121,7 @@ pub static ALL: &[&Kind] = &[
     &storagemigration::storage_version_migration::KIND,
 ];
 
-/// The kinds that this process serves: all, and where initializers are on, the one that configures them.
+/// The served kinds: all, and InitializerConfiguration if initializers are enabled.
 pub fn served() -> &'static [&'static Kind] {
     static WITH_INITIALIZERS: LazyLock<Vec<&'static Kind>> = LazyLock::new(|| {
         let own = &admissionregistration::initializer_configuration::KIND;
@@ -133,7 +133,7 @@ pub fn served() -> &'static [&'static Kind] {
     if api::schema::initializers::are_on() { &WITH_INITIALIZERS } else { ALL }
 }
 
-/// The kind behind a resource path.
+/// The kind of a resource path.
 pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static Kind> {
     ALL.iter().copied().find(|kind| kind.group == group && kind.version == version && kind.plural == plural)
 }
@@ -145,7 +145,7 @@ mod tests {
     use api::schema::{Ty, Type};
     use api::{Tree, list, tree, typed};
 
-    /// An object of a type with something in every field, a few levels deep.
+    /// An object of a type with a value in every field, a few levels deep.
     fn filled(ty: &'static Type, depth: usize) -> Tree {
         let mut object = tree! {};
         for field in ty.fields() {
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn no_object_makes_a_rule_panic() {
+    fn no_object_panics() {
         for kind in ALL {
             let mut minimal = tree! {};
             typed::fill(&mut minimal, kind.schema());

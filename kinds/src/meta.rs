@@ -1,5 +1,5 @@
-//! The rules of ObjectMeta, the same for every kind: what a create and an update may put there. It knows
-//! no kind by name; a row gives its scope and its rule for names.
+//! Validation of ObjectMeta for create and update, the same for every kind. It does not match on kinds; a kind
+//! provides its scope and name rule.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -13,12 +13,12 @@ use crate::{Kind, names};
 const MAX_ANNOTATION_BYTES: usize = 256 << 10;
 const MAX_MANAGER_BYTES: usize = 128;
 const MAX_SUBRESOURCE_BYTES: usize = 256;
-/// Finalizers that may stand without a domain.
+/// Finalizers that need no domain.
 const STANDARD_FINALIZERS: &[&str] = &["kubernetes", "orphan", "foregroundDeletion"];
-/// Groups whose objects may have any finalizer: upstream judges them without the rule of its core.
+/// Groups whose objects may have any finalizer: upstream validates them without the core rule.
 const FREE_FINALIZERS: &[&str] = &["admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io"];
 
-/// OwnerReference, as errors show it.
+/// OwnerReference as errors print it.
 const OWNER: &[Shown] = &[
     field("apiVersion", "apiVersion", EMPTY),
     field("kind", "kind", EMPTY),
@@ -30,7 +30,7 @@ const OWNER: &[Shown] = &[
 
 const METADATA: Path<'static> = Path::root("metadata");
 
-/// Judges the metadata of an object to be created; its name has been generated where it asked for that.
+/// Validates the metadata of an object to be created, after its name was generated if requested.
 pub fn validate_object_meta(kind: &Kind, object: &Tree, errors: &mut Errors) {
     let before = errors.len();
     validate_new(object.at("metadata"), kind.namespaced, kind.validate_name, &METADATA, errors);
@@ -41,15 +41,15 @@ pub fn validate_object_meta(kind: &Kind, object: &Tree, errors: &mut Errors) {
     }
 }
 
-/// Judges the metadata of an update. `object` has its resourceVersion, and what an update cannot change
-/// unasked (uid, timestamps) has been filled in from the stored object.
+/// Validates the metadata of an update. `object` has its resourceVersion, and immutable fields (uid, timestamps) were
+/// copied from the stored object.
 pub fn validate_object_meta_update(kind: &Kind, object: &Tree, old: &Tree, errors: &mut Errors) {
     validate_change(object.at("metadata"), old.at("metadata"), errors);
     validate_common(object.at("metadata"), &METADATA, errors);
     validate_finalizer_domains(kind, object, errors);
 }
 
-/// The metadata of an object, or of a template in it that must have a name.
+/// The metadata of an object, or of a template that must have a name.
 pub fn validate_new(
     meta: &Tree,
     namespaced: bool,
@@ -82,7 +82,7 @@ pub fn validate_labels(labels: &Map, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Annotations: qualified names whatever their case, and a limit on all of them together.
+/// Annotations: case-insensitive qualified names, with a limit on the total size.
 pub fn validate_annotations(annotations: &Map, path: &Path<'_>, errors: &mut Errors) {
     let mut bytes = 0;
     for (key, value) in annotations.iter() {
@@ -99,21 +99,21 @@ pub fn validate_annotations(annotations: &Map, path: &Path<'_>, errors: &mut Err
     }
 }
 
-/// A finalizer without a domain must be one that Kubernetes itself knows.
+/// A finalizer without a domain must be a standard one.
 pub fn validate_finalizer_domain(finalizer: &str, path: &Path<'_>, errors: &mut Errors) {
     if !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(&finalizer) {
         errors.invalid(path, finalizer, "name is neither a standard finalizer name nor is it fully qualified");
     }
 }
 
-/// One Invalid error where a field differs from what is stored.
+/// An Invalid error if a field differs from the stored one.
 pub fn validate_immutable(new: &Tree, old: &Tree, path: &Path<'_>, errors: &mut Errors) {
     if new != old {
         errors.invalid(path, new, "field is immutable");
     }
 }
 
-/// Owner references with a uid that an earlier one has are dropped; gives the warning about them.
+/// Removes owner references with a duplicate uid; returns the warning.
 pub fn dedup_owner_references(object: &mut Tree) -> Option<String> {
     let references = object.at_mut("metadata.ownerReferences").and_then(Tree::as_list_mut)?;
     let (mut seen, mut dropped) = (HashSet::new(), BTreeSet::new());
@@ -191,7 +191,7 @@ fn validate_owner_references(references: &[Tree], path: &Path<'_>, errors: &mut 
     for (index, reference) in references.iter().enumerate() {
         validate_owner_reference(reference, &path.index(index), errors);
     }
-    // The error shows all references, so it is made once however many there are.
+    // The error prints all references, so it is reported once.
     let mut controllers = references.iter().filter(|reference| reference.bool("controller"));
     if let (Some(first), Some(second)) = (controllers.next(), controllers.next()) {
         let detail = format!(
@@ -217,7 +217,7 @@ fn validate_owner_reference(reference: &Tree, path: &Path<'_>, errors: &mut Erro
             errors.required(&path.field(field), "must not be empty");
         }
     }
-    // Events come and go too quickly to own anything.
+    // Events are too short-lived to own objects.
     if matches!(api_version, "v1" | "/v1") && reference.str("kind") == "Event" {
         errors.invalid(path, gojson::value(reference, OWNER), "/v1, Kind=Event is disallowed from being an owner");
     }
@@ -265,7 +265,7 @@ fn validate_managed_fields(entries: &[Tree], path: &Path<'_>, errors: &mut Error
     }
 }
 
-/// The name of a field manager, in managed fields and in the options of a request.
+/// The name of a field manager, in managed fields and request options.
 pub fn validate_field_manager(manager: &str, path: &Path<'_>, errors: &mut Errors) {
     if manager.len() > MAX_MANAGER_BYTES {
         errors.too_long(path, MAX_MANAGER_BYTES);
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_namespaces_are_required() {
+    fn requires_names_and_namespaces() {
         check_new(tree! { "name" => "a", "namespace" => "b" }, &[]);
         check_new(
             tree! {},
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn finalizers_have_a_domain() {
+    fn finalizers_need_a_domain() {
         check_new(
             tree! { "name" => "a", "namespace" => "b", "finalizers" => list!["e.com/a", "orphan", "x"] },
             &[
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn one_owner_controls() {
+    fn only_one_owner_controls() {
         let owner = |name: &str, uid: &str| tree! { "apiVersion" => "v1", "kind" => "Pod", "name" => name, "uid" => uid, "controller" => true };
         check_new(
             tree! { "name" => "a", "namespace" => "b", "ownerReferences" => list![owner("x", "1"), owner("y", "2")] },
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn owners_are_named_once() {
+    fn removes_duplicate_owners() {
         let owner = |uid: &str| tree! { "kind" => "Pod", "uid" => uid };
         let mut object =
             tree! { "metadata" => tree! { "ownerReferences" => list![owner("a"), owner("b"), owner("a")] } };
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn identity_is_fixed() {
+    fn identity_is_immutable() {
         check_change(
             tree! { "name" => "b", "resourceVersion" => "1", "uid" => "u" },
             tree! { "name" => "a", "uid" => "u" },
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn managers_are_printable() {
+    fn field_managers_are_printable() {
         check_new(
             tree! { "name" => "a", "namespace" => "b", "managedFields" => list![tree! { "operation" => "Update", "manager" => "a\nb" }] },
             &["metadata.managedFields[0].manager: Invalid value: \"a\\nb\": invalid character U+000A (at position 1)"],

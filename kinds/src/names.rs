@@ -1,14 +1,14 @@
-//! The rules for names that kinds share. A row names one of these as its `validate_name`; each takes a
-//! name, or with `prefix` a generateName, and gives upstream's messages.
+//! Name rules shared by kinds, used as `validate_name`; each takes a name, or with `prefix` a generateName, and
+//! returns upstream's messages.
 
 use api::validation;
 
-/// Any text: kinds that judge their name against the rest of the object.
+/// Any text, for kinds that validate their name against the rest of the object.
 pub fn any(_: &str, _: bool) -> Vec<String> {
     Vec::new()
 }
 
-/// A DNS-1123 subdomain; a prefix for generateName may end in '-'.
+/// A DNS-1123 subdomain; a generateName prefix may end in '-'.
 pub fn dns_subdomain(name: &str, prefix: bool) -> Vec<String> {
     masked(name, prefix, validation::dns1123_subdomain)
 }
@@ -23,13 +23,13 @@ pub fn dns1035_label(name: &str, prefix: bool) -> Vec<String> {
     masked(name, prefix, validation::dns1035_label)
 }
 
-/// Whatever can stand as one step of a URL path; every name must be at least that.
+/// A URL path segment; every name must be at least that.
 pub fn path_segment(name: &str, prefix: bool) -> Vec<String> {
     if prefix { validation::path_segment_prefix(name) } else { validation::path_segment_name(name) }
 }
 
-/// A prefix may end in a dash, since random letters follow it. Upstream judges it with the last two
-/// characters replaced by one letter, and so must we, to agree on odd prefixes.
+/// A prefix may end in a dash, since random letters follow. Upstream replaces its last two characters by a letter for
+/// validation, so this does too.
 fn masked(name: &str, prefix: bool, judge: fn(&str) -> Vec<String>) -> Vec<String> {
     let cut = name.len().wrapping_sub(2);
     match name.get(..cut) {
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_judged_by_their_rule() {
+    fn validates_names() {
         let check = |rule: fn(&str, bool) -> Vec<String>, name: &str, prefix: bool, good: bool| {
             assert_eq!(rule(name, prefix).is_empty(), good, "{name:?} prefix {prefix}");
         };

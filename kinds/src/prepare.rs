@@ -1,32 +1,32 @@
-//! What many kinds do before validation: a spec and a status that each path to the object keeps apart.
+//! Prepare functions shared by many kinds: spec and status are only changed through their own endpoint.
 
 use api::Tree;
 use api::field::Errors;
 
 use crate::kind::{Context, keep_old};
 
-/// A create brings no status.
+/// Clears the status on create.
 pub fn no_status(object: &mut Tree, _: &Context<'_>) {
     object.remove("status");
 }
 
-/// A write to the main resource leaves the status alone.
+/// Keeps the stored status on an update of the main resource.
 pub fn keep_status(object: &mut Tree, old: &Tree, _: &Context<'_>) {
     keep_old(object, old, "status");
 }
 
-/// A write to the status leaves the spec alone.
+/// Keeps the stored spec on a status update.
 pub fn keep_spec(object: &mut Tree, old: &Tree, _: &Context<'_>) {
     keep_old(object, old, "spec");
 }
 
-/// A write to the status that changes nothing else, labels and annotations included.
+/// A status update that changes nothing else, including labels and annotations.
 pub fn keep_all_but_status(object: &mut Tree, old: &Tree, context: &Context<'_>) {
     keep_spec(object, old, context);
     keep_meta(object, old);
 }
 
-/// Puts back what of the metadata a client may write, except managed fields.
+/// Restores the writable metadata, except managed fields.
 pub fn keep_meta(object: &mut Tree, old: &Tree) {
     let meta = object.child("metadata");
     for field in ["annotations", "finalizers", "generation", "labels", "ownerReferences"] {
@@ -34,10 +34,10 @@ pub fn keep_meta(object: &mut Tree, old: &Tree) {
     }
 }
 
-/// The first generation of a kind that counts them.
+/// The initial generation.
 pub fn first_generation(object: &mut Tree) {
     object.child("metadata").set("generation", 1);
 }
 
-/// A status whose shape is all that is asked of it.
+/// A status without further rules.
 pub fn any_status(_: &Tree, _: &Tree, _: &mut Errors) {}

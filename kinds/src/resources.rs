@@ -1,4 +1,4 @@
-//! Names of resources (cpu, memory, example.com/gpu) and the quantities that may stand beside them.
+//! Resource names (cpu, memory, example.com/gpu) and their quantities.
 
 use api::Tree;
 use api::field::{Errors, Path};
@@ -43,12 +43,12 @@ pub fn is_huge_page(name: &str) -> bool {
     name.starts_with("hugepages-")
 }
 
-/// Without a domain, or in that of Kubernetes.
+/// Without a domain, or in the kubernetes.io domain.
 pub fn is_native(name: &str) -> bool {
     !name.contains('/') || name.contains("kubernetes.io/")
 }
 
-/// A resource of somebody else's domain, as devices are.
+/// A resource of another domain, such as a device.
 pub fn is_extended(name: &str) -> bool {
     !is_native(name) && !name.starts_with("requests.") && qualified_name(&format!("requests.{name}")).is_empty()
 }
@@ -115,20 +115,20 @@ pub fn validate_positive(value: &Tree, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Rounds the quantities of a resource list up to thousandths, the finest that upstream keeps.
+/// Rounds the quantities of a resource list up to thousandths, upstream's precision.
 pub fn round_up(parent: &mut Tree, field: &str) {
     let Some(Tree::Map(list)) = parent.get_mut(field) else { return };
     for (_, value) in list.iter_mut() {
         let quantity = read(value);
         let rounded = Quantity::milli(quantity.milli_value(), quantity.format());
-        // Beyond 64 bits of thousandths there is no fraction to round.
+        // Quantities that exceed 64 bits of thousandths have no fraction.
         if quantity < rounded {
             *value = Tree::from(rounded.to_string());
         }
     }
 }
 
-/// The quantity of a canonical text; zero where it is none, which shaping has excluded.
+/// Parses a canonical quantity; zero if it is invalid, which decoding has excluded.
 pub fn read(value: &Tree) -> Quantity {
     Quantity::parse(value.as_str().unwrap_or("0")).unwrap_or_default()
 }
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_judged_by_their_place() {
+    fn validates_resource_names() {
         let check = |judge: fn(&str, &Path<'_>, &mut Errors), name: &str, want: usize| {
             let mut errors = Errors::new();
             judge(name, &Path::root("r"), &mut errors);
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn counted_resources_are_whole() {
+    fn counted_resources_are_integers() {
         let check = |name: &str, value: &str, want: usize| {
             let mut errors = Errors::new();
             validate_quantity(name, &Tree::from(value), &Path::root("r"), &mut errors);

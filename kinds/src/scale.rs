@@ -1,4 +1,4 @@
-//! The scale of an object: the same few fields whatever the kind, so that one client can scale all.
+//! The Scale of an object: the same fields for every kind, so that one client can scale all.
 
 use api::field::{Errors, Path};
 use api::selector::Selector;
@@ -11,7 +11,7 @@ use crate::kind::{Kind, ScalePaths};
 pub const REPLICAS: ScalePaths =
     ScalePaths { spec_replicas: "spec.replicas", status_replicas: "status.replicas", selector: "spec.selector" };
 
-/// The autoscaling/v1 Scale of an object; `None` for kinds that cannot be scaled.
+/// The autoscaling/v1 Scale of an object; `None` for kinds without a scale subresource.
 pub fn from_object(kind: &Kind, object: &Tree) -> Option<Tree> {
     let paths = kind.scale?;
     let mut metadata = Tree::map_new();
@@ -38,7 +38,7 @@ pub fn from_object(kind: &Kind, object: &Tree) -> Option<Tree> {
     })
 }
 
-/// A LabelSelector object has its own keys; anything else is a plain map of labels.
+/// A LabelSelector has its own keys; anything else is a plain map of labels.
 fn selector_text(selector: &Tree) -> String {
     let Some(map) = selector.as_map() else { return String::new() };
     if map.keys().all(|key| matches!(key, "matchLabels" | "matchExpressions")) {
@@ -47,7 +47,7 @@ fn selector_text(selector: &Tree) -> String {
     Selector::from_labels(map).to_string()
 }
 
-/// Writes what a Scale may change back into its object; a resourceVersion in it binds the write.
+/// Applies a Scale to its object; a resourceVersion in it is a precondition.
 pub fn apply_to_object(kind: &Kind, scale: &Tree, object: &mut Tree) {
     let Some(paths) = kind.scale else { return };
     if let Some((parent, key)) = paths.spec_replicas.rsplit_once('.') {
@@ -59,7 +59,7 @@ pub fn apply_to_object(kind: &Kind, scale: &Tree, object: &mut Tree) {
     }
 }
 
-/// Everything but the metadata.
+/// Validates everything except the metadata.
 pub fn validate(scale: &Tree, errors: &mut Errors) {
     checks::non_negative(scale.at("spec"), "replicas", &Path::root("spec"), errors);
 }
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn selectors_of_both_forms_become_text() {
+    fn prints_both_selector_forms() {
         let cases = [
             (&deployment::KIND, tree! { "matchLabels" => tree! { "a" => "b" } }),
             (&replication_controller::KIND, tree! { "a" => "b" }),
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scale_without_a_number_means_none() {
+    fn missing_replicas_mean_zero() {
         let mut changed = object(Tree::Null);
         apply_to_object(&deployment::KIND, &tree! { "spec" => tree! {} }, &mut changed);
         assert_eq!(changed.int("spec.replicas"), Some(0));

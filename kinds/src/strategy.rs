@@ -1,23 +1,23 @@
-//! The prepare rules of kinds whose generation counts the changes of their spec.
+//! Prepare functions of kinds whose generation counts spec changes.
 
 use api::Tree;
 
 use crate::kind::{Context, bump_generation, keep_old};
 use crate::prepare;
 
-/// A new object has no status; its generation counts from one.
+/// Clears the status and sets the generation to one.
 pub fn create(object: &mut Tree, context: &Context<'_>) {
     prepare::no_status(object, context);
     prepare::first_generation(object);
 }
 
-/// Status stays; a new spec raises the generation.
+/// Keeps the status; a changed spec increments the generation.
 pub fn update(object: &mut Tree, old: &Tree, _: &Context<'_>) {
     keep_old(object, old, "status");
     bump_generation(object, old, &["spec"]);
 }
 
-/// A write of `/status` leaves the spec and its generation.
+/// Keeps the spec and its generation on a status update.
 pub fn update_status(object: &mut Tree, old: &Tree, _: &Context<'_>) {
     keep_old(object, old, "spec");
     bump_generation(object, old, &[]);

@@ -1,4 +1,4 @@
-//! What the kinds that run pods share: a selector, a template, and who may disagree with whom.
+//! Shared by workload kinds: selector, template, and their consistency.
 
 use api::field::{Errors, Path, Value};
 use api::selector::Selector;
@@ -27,7 +27,7 @@ pub fn drop_disabled(object: &mut Tree, old: &Tree) {
     }
 }
 
-/// The selector is there, is right, and does not select everything; `None` where it cannot be read.
+/// The selector must be set, valid and not empty; `None` if it is invalid.
 pub fn validate_selector(kind: &Kind, spec: &Tree, empty: &str, errors: &mut Errors) -> Option<Selector> {
     let (selector, path) = (spec.at("selector"), SPEC.field("selector"));
     if selector.is_null() {
@@ -45,14 +45,14 @@ pub fn selector_value(kind: &Kind, selector: &Tree) -> Value {
     checks::shown(kind, "spec.selector", selector)
 }
 
-/// What the template makes, the selector must find.
+/// The template's labels must match the selector.
 pub fn validate_match(selector: &Selector, template: &Tree, path: &Path<'_>, errors: &mut Errors) {
     if !selector.is_everything() && !selector.matches_map(template.map("metadata.labels")) {
         errors.invalid(&path.field("metadata").field("labels"), template.at("metadata.labels"), NO_MATCH);
     }
 }
 
-/// A template whose pods are kept running: they restart always and have no deadline.
+/// A template of pods that keep running: restartPolicy Always and no active deadline.
 pub fn validate_running_template(template: &Tree, owner: &str, path: &Path<'_>, errors: &mut Errors) {
     let policy = template.str("spec.restartPolicy");
     let path = path.field("spec");
@@ -65,7 +65,7 @@ pub fn validate_running_template(template: &Tree, owner: &str, path: &Path<'_>, 
     }
 }
 
-/// A GCE disk that is written can be on one machine only.
+/// A writable GCE disk can be attached to one node only.
 pub fn validate_read_only_disks(template: &Tree, path: &Path<'_>, errors: &mut Errors) {
     for (index, volume) in template.list("spec.volumes").iter().enumerate() {
         let disk = volume.at("gcePersistentDisk");
@@ -78,14 +78,13 @@ pub fn validate_read_only_disks(template: &Tree, path: &Path<'_>, errors: &mut E
     }
 }
 
-/// The selector that was given at the start stays.
+/// The selector is immutable.
 pub fn validate_selector_update(kind: &Kind, object: &Tree, old: &Tree, errors: &mut Errors) {
     let specs = (object.at("spec"), old.at("spec"));
     checks::immutable(specs, "selector", |selector| selector_value(kind, selector), &SPEC, errors);
 }
 
-/// None of the counts is below zero; those listed are no greater than `replicas`, and what is
-/// available is ready.
+/// Counts must not be negative; those listed must not exceed `replicas`, and available pods must be ready.
 pub fn validate_counts(status: &Tree, counts: &[&str], parts: &[&str], ready: &str, errors: &mut Errors) {
     let path = Path::root("status");
     checks::all_non_negative(status, counts, &path, errors);
@@ -99,7 +98,7 @@ pub fn validate_counts(status: &Tree, counts: &[&str], parts: &[&str], ready: &s
     }
 }
 
-/// The collision count only grows: names made from it must not come again.
+/// The collision count must not decrease, since names derived from it must not repeat.
 pub fn validate_collision_count(object: &Tree, old: &Tree, errors: &mut Errors) {
     let (new, stored) = (object.int("status.collisionCount"), old.int("status.collisionCount"));
     if stored.is_some_and(|stored| new.is_none_or(|new| new < stored)) {
@@ -108,7 +107,7 @@ pub fn validate_collision_count(object: &Tree, old: &Tree, errors: &mut Errors) 
     }
 }
 
-/// What is odd about the template, on create and whenever the spec changes.
+/// Warnings for the template, on create and whenever the spec changes.
 pub fn template_warnings(object: &Tree, old: Option<&Tree>) -> Vec<String> {
     if old.is_some_and(|old| old.at("spec") == object.at("spec")) {
         return Vec::new();
@@ -116,7 +115,7 @@ pub fn template_warnings(object: &Tree, old: Option<&Tree>) -> Vec<String> {
     podspec::template_warnings(object.at("spec.template"), &SPEC.field("template"))
 }
 
-/// Pods take their names from the object's, and their host names too.
+/// Pod names and hostnames are derived from the object's name.
 pub fn name_warning(object: &Tree) -> Option<String> {
     let messages = validation::dns1123_label(object.str("metadata.name"));
     (!messages.is_empty()).then(|| {
@@ -127,7 +126,7 @@ pub fn name_warning(object: &Tree) -> Option<String> {
     })
 }
 
-/// Warnings of kinds whose names need not be labels.
+/// Warnings of kinds whose names need not be DNS labels.
 pub fn warnings(object: &Tree, old: Option<&Tree>) -> Vec<String> {
     let mut warnings: Vec<String> = if old.is_none() { name_warning(object).into_iter().collect() } else { Vec::new() };
     warnings.extend(template_warnings(object, old));
@@ -152,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_names_draw_a_warning() {
+    fn warns_about_long_names() {
         let name = "a".repeat(64);
         let object = tree! { "metadata" => tree! { "name" => name } };
         let text = "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is recommended: [must be no more than 63 characters]";
@@ -160,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_parts_of_replicas() {
+    fn counts_do_not_exceed_replicas() {
         let status = tree! { "replicas" => 1, "readyReplicas" => 2, "availableReplicas" => -1 };
         let mut errors = Errors::new();
         let counts = ["replicas", "readyReplicas", "availableReplicas"];

@@ -1,4 +1,4 @@
-//! The server behind HTTPS: connections that stay open and carry many requests.
+//! The HTTPS transport with persistent connections.
 
 mod pool;
 
@@ -12,7 +12,7 @@ use rustls::ClientConfig;
 use crate::{Body, Error, ResponseFuture, Result, Transport};
 use pool::Pool;
 
-/// Sends requests to one server as one user. Those of several users can share connections.
+/// Sends requests to one server as one user. Connections can be shared by several users.
 #[derive(Clone)]
 pub struct Https {
     pool: Arc<Pool>,
@@ -21,26 +21,26 @@ pub struct Https {
 
 pub type Credential<'a> = Pin<Box<dyn Future<Output = Result<HeaderValue>> + Send + 'a>>;
 
-/// What stands in the header Authorization; a token may have to be fetched, and again before it expires.
+/// The Authorization header; a token may have to be fetched, and refreshed before it expires.
 pub trait Credentials: Send + Sync {
     fn credential(&self) -> Credential<'_>;
-    /// The server does not know what it was shown.
+    /// The server rejected the credential.
     fn refused(&self) {}
 }
 
 impl Https {
-    /// `tls` says whom to trust and who we are; `name` is what the server's certificate says, where that
-    /// is not its host.
+    /// `tls` has the CA bundle and client certificate; `name` is the server name in the certificate if it differs
+    /// from the host.
     pub fn new(host: &str, port: u16, name: Option<&str>, tls: Arc<ClientConfig>) -> Result<Https> {
         Ok(Https { pool: Arc::new(Pool::new(host, port, name.unwrap_or(host), tls)?), credentials: None })
     }
 
-    /// The same connections, as another user.
+    /// The same connections with other credentials.
     pub fn with_credentials(&self, credentials: Arc<dyn Credentials>) -> Https {
         Https { pool: self.pool.clone(), credentials: Some(credentials) }
     }
 
-    /// Who we are and whom to trust from now on, for all that share these connections.
+    /// Replaces the TLS configuration for all users of these connections.
     pub fn exchange_tls(&self, tls: &ClientConfig) {
         self.pool.exchange_tls(tls);
     }
@@ -50,7 +50,7 @@ impl Https {
     }
 
     async fn exchange(&self, mut request: Request<Bytes>) -> Result<http::Response<Body>> {
-        // Connections know their server by themselves; HTTP/2 wants it in the address.
+        // HTTP/1.1 connections imply the server; HTTP/2 needs it in the URI.
         let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
         let uri = Uri::builder().scheme("https").authority(self.pool.authority()).path_and_query(path).build();
         *request.uri_mut() = uri.map_err(|error| Error::Transport(error.to_string()))?;
@@ -71,7 +71,7 @@ impl Transport for Https {
     }
 }
 
-/// A token as a header, which no log shows.
+/// A bearer token header that is not logged.
 pub fn bearer(token: &str) -> Result<HeaderValue> {
     let value = HeaderValue::try_from(format!("Bearer {token}"));
     let mut value = value.map_err(|_| {

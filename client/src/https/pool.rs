@@ -1,5 +1,5 @@
-//! Connections to one server: those of HTTP/2 carry many requests at a time, those of HTTP/1.1 one after
-//! the other. A broken one is left behind; a request that was not sent is sent on another.
+//! Connections to one server: HTTP/2 connections carry many requests at a time, HTTP/1.1 connections one. Broken
+//! connections are dropped; an unsent request is retried on another.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,10 +21,10 @@ use tokio_rustls::client::TlsStream;
 use crate::{Body, Error, Result};
 
 const CONNECT: Duration = Duration::from_secs(30);
-/// A connection that is silent is asked whether it lives, and given up after that.
+/// Keep-alive interval and timeout of idle connections.
 const PING: Duration = Duration::from_secs(30);
 const PONG: Duration = Duration::from_secs(15);
-/// Servers allow a hundred; watches keep theirs for long.
+/// Servers allow a hundred streams, and watches occupy theirs for long.
 const STREAMS: usize = 90;
 const IDLE: usize = 8;
 
@@ -43,7 +43,7 @@ struct Open {
     idle: Vec<http1::SendRequest<Full<Bytes>>>,
 }
 
-/// A connection of HTTP/2. Each of its answers holds the token until its body ends.
+/// An HTTP/2 connection. Each response holds the token until its body ends.
 #[derive(Clone)]
 struct Many {
     sender: http2::SendRequest<Full<Bytes>>,
@@ -75,7 +75,7 @@ impl Pool {
         })
     }
 
-    /// Connections to come are made by this; those that there are end with what they are at.
+    /// Used for new connections; existing ones finish their requests.
     pub fn exchange_tls(&self, tls: &ClientConfig) {
         *self.tls.write() = connector(tls);
         *self.open() = Open::default();
@@ -86,7 +86,7 @@ impl Pool {
     }
 
     pub async fn send(self: &Arc<Pool>, request: Request<Bytes>) -> Result<Response<Body>> {
-        // An open connection may have ended without our knowing. What was not sent on it may be sent again.
+        // An idle connection may be closed without our knowledge. An unsent request can be retried.
         let kept = self.take();
         if let Some(connection) = kept {
             match self.send_on(connection, request.clone()).await {
@@ -124,7 +124,7 @@ impl Pool {
         mut sender: http1::SendRequest<Full<Bytes>>,
         mut request: Request<Bytes>,
     ) -> Sent {
-        // Here the server stands in a header, and the address is the path alone.
+        // HTTP/1.1 needs the Host header and a path-only URI.
         let host = HeaderValue::try_from(self.authority.as_str());
         request.headers_mut().insert(header::HOST, host.map_err(|error| Failed::Sent(failed(&error)))?);
         let path = request.uri().path_and_query().cloned();
@@ -146,7 +146,7 @@ impl Pool {
 
     async fn dial(&self) -> Result<Connection> {
         let stream = TcpStream::connect((self.host.as_str(), self.port)).await.map_err(|error| failed(&error))?;
-        // A request is one write; it must not wait for more.
+        // A request is one write; disable Nagle's algorithm.
         let _ = stream.set_nodelay(true);
         let tls = self.tls.read().clone();
         let stream = tls.connect(self.name.clone(), stream).await.map_err(|error| failed(&error))?;
@@ -193,7 +193,7 @@ enum Failed {
     Sent(Error),
 }
 
-/// Whether the server can have seen a request that failed.
+/// Whether the server may have received a failed request.
 fn classify(error: hyper::Error) -> Failed {
     if error.is_canceled() || (error.is_closed() && !error.is_incomplete_message()) {
         Failed::NotSent(failed(&error))
@@ -212,7 +212,7 @@ fn failed(error: &dyn std::error::Error) -> Error {
     Error::Transport(text)
 }
 
-/// A body that holds something until its last byte.
+/// A body that holds a value until its end.
 struct Holding<T> {
     body: Incoming,
     held: Option<T>,
@@ -242,7 +242,7 @@ impl AtEnd for Arc<()> {
     fn at_end(self) {}
 }
 
-/// A connection that is free again once its answer has been read; one whose answer was not is not.
+/// Returns the connection to the pool once its response was read; otherwise it is dropped.
 struct GiveBack {
     pool: Arc<Pool>,
     sender: Option<http1::SendRequest<Full<Bytes>>>,

@@ -8,7 +8,7 @@ use stdx::sync::Mutex;
 use super::*;
 use crate::{Body, ResponseFuture, Transport};
 
-/// A server that answers by a script and keeps what it was asked.
+/// A server with scripted responses that records the requests.
 #[derive(Default)]
 struct Script {
     answers: Mutex<VecDeque<(u16, String)>>,
@@ -20,7 +20,7 @@ impl Transport for Arc<Script> {
         self.asked.lock().push(request.uri().to_string());
         let answer = self.answers.lock().pop_front();
         Box::pin(async move {
-            // At the end of the script nothing happens any more.
+            // After the script nothing happens.
             let Some((code, body)) = answer.filter(|(code, _)| *code != HANGS) else {
                 return std::future::pending().await;
             };
@@ -31,7 +31,7 @@ impl Transport for Arc<Script> {
     }
 }
 
-/// The code of an answer that never comes.
+/// The code of a response that never arrives.
 const HANGS: u16 = 0;
 
 fn object(name: &str, version: u32) -> String {
@@ -55,7 +55,7 @@ fn expired() -> (u16, String) {
     (410, r#"{"kind":"Status","code":410,"reason":"Expired","message":"too old"}"#.to_string())
 }
 
-/// Runs an informer through a script; what was told, and what was asked.
+/// Runs an informer through a script; returns the changes and the requests.
 async fn run(answers: Vec<(u16, String)>) -> (String, Vec<String>) {
     let count = answers.len();
     let script = Arc::new(Script { answers: Mutex::new(answers.into()), ..Script::default() });
@@ -88,7 +88,7 @@ async fn run(answers: Vec<(u16, String)>) -> (String, Vec<String>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_lists_in_pages_then_watches() {
+async fn lists_in_pages_then_watches() {
     let (told, asked) = run(vec![
         list(5, "next", &[("a", 1)]),
         list(5, "", &[("b", 2)]),
@@ -102,14 +102,14 @@ async fn it_lists_in_pages_then_watches() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deletion_is_never_missed_and_never_told_twice() {
+async fn deletions_are_reported_exactly_once() {
     let (told, asked) = run(vec![
         list(5, "", &[("a", 1), ("b", 2)]),
-        // The watch breaks off, and the server has forgotten what came next.
+        // The watch breaks, and the server no longer has the next events.
         events(&[("DELETED", "a", 6)]),
         expired(),
         list(20, "", &[("c", 12)]),
-        // What is told again is no news.
+        // Repeated events are ignored.
         events(&[("DELETED", "b", 21), ("ADDED", "c", 12)]),
     ])
     .await;
@@ -119,7 +119,7 @@ async fn a_deletion_is_never_missed_and_never_told_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failures_are_tried_again() {
+async fn failures_are_retried() {
     let error = || (500, r#"{"kind":"Status","code":500,"message":"no"}"#.to_string());
     let in_stream = (200, format!("{{\"type\":\"ERROR\",\"object\":{}}}\n", expired().1));
     let (told, asked) = run(vec![
@@ -138,7 +138,7 @@ async fn failures_are_tried_again() {
 }
 
 #[test]
-fn a_selection_knows_what_belongs_to_it() {
+fn selections_match_writes() {
     let check = |query: &'static str, key: &str, label: &str, want: bool| {
         let selection = Selection { resource: Resource::core("pods"), query };
         let mut labels = api::Map::new();
@@ -157,7 +157,7 @@ fn a_selection_knows_what_belongs_to_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_comes_late_hears_of_all() {
+async fn late_handlers_receive_all_objects() {
     let store = Arc::new(Store::default());
     let script = Arc::new(Script::default());
     let client = Client::new(Arc::new(script), "test");
@@ -174,7 +174,7 @@ fn error(code: u16) -> (u16, String) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_hangs_is_asked_again() {
+async fn retries_hanging_servers() {
     let hangs = || (HANGS, String::new());
     let (told, asked) = run(vec![hangs(), list(5, "", &[("a", 1)]), hangs(), events(&[("ADDED", "b", 6)])]).await;
     assert_eq!(told, "+a +b ");
@@ -182,10 +182,10 @@ async fn a_server_that_hangs_is_asked_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_breaks_off_goes_on_where_it_was() {
+async fn resumes_broken_watches() {
     let (told, asked) = run(vec![
         list(5, "", &[("a", 1)]),
-        // The last line is not whole: the connection was cut.
+        // The last line is incomplete: the connection was cut.
         (200, format!("{}{}", events(&[("MODIFIED", "a", 6)]).1, "{\"type\":\"DELETED\",\"obj")),
         events(&[("DELETED", "a", 7)]),
     ])
@@ -195,8 +195,8 @@ async fn a_watch_that_breaks_off_goes_on_where_it_was() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_was_set_back_is_listed_anew() {
-    // After a restore the server is at a lower version than the informer.
+async fn relists_after_a_server_restore() {
+    // After a restore the server has a lower version than the informer.
     let (told, asked) = run(vec![
         list(50, "", &[("a", 40), ("b", 41)]),
         error(410),
@@ -209,12 +209,12 @@ async fn a_server_that_was_set_back_is_listed_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_asked_in_a_hot_loop() {
+async fn does_not_retry_in_a_hot_loop() {
     let check = async |what: &str, answers: Vec<(u16, String)>| {
         let started = Instant::now();
         let (_, asked) = run(answers).await;
         let seconds = started.elapsed().as_secs();
-        // The pauses double up to half a minute.
+        // The backoff doubles up to half a minute.
         assert!(seconds > 20 * (asked.len() as u64 - 10), "{what}: {} requests in {seconds} s", asked.len());
     };
     check("refused for want of seats", (0..30).map(|_| error(429)).collect()).await;

@@ -1,4 +1,4 @@
-//! What components count of their own. A metric is a constant; it is shown once something was recorded with it.
+//! Metrics defined by components as constants; each is registered when it is first recorded.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use prometheus::core::Collector;
 use prometheus::{CounterVec, GaugeVec, HistogramOpts, HistogramVec, Opts, Registry, exponential_buckets};
 use stdx::sync::{Mutex, MutexGuard};
 
-/// A metric under upstream's name.
+/// A metric definition.
 #[derive(Debug)]
 pub struct Metric {
     pub name: &'static str,
@@ -15,21 +15,21 @@ pub struct Metric {
     pub kind: MetricKind,
 }
 
-/// What a recorded value does.
+/// The type of a metric.
 #[derive(Debug, Clone, Copy)]
 pub enum MetricKind {
-    /// It is added.
+    /// Values are added.
     Counter,
-    /// It takes the place of the last one.
+    /// Values replace the previous one.
     Gauge,
-    /// It is counted among those of its size.
+    /// Values are counted in buckets.
     Histogram(Buckets),
 }
 
 /// The buckets of a histogram.
 #[derive(Debug, Clone, Copy)]
 pub enum Buckets {
-    /// They begin with the start and grow by a factor.
+    /// Starts at `start` and grows by `factor`.
     Exponential {
         start: f64,
         factor: f64,
@@ -107,7 +107,7 @@ impl Family {
     }
 }
 
-/// All meters that were recorded with, by their names.
+/// The registered metrics by name.
 #[derive(Default)]
 pub struct Families(Mutex<BTreeMap<&'static str, Family>>);
 
@@ -119,7 +119,7 @@ impl Families {
         }
     }
 
-    /// Forgets the values of a gauge: what is not set again is gone.
+    /// Removes all series of a gauge.
     pub fn clear(&self, metric: &'static Metric) {
         if let Some(Family::Gauge(family)) = self.families().get(metric.name) {
             family.reset();
@@ -127,7 +127,7 @@ impl Families {
     }
 
     pub fn forget(&self, metric: &'static Metric, labels: &[&str]) {
-        // What was never recorded is not there to be removed.
+        // A series that was never recorded cannot be removed.
         let _ = match self.families().get(metric.name) {
             Some(Family::Counter(family)) => family.remove_label_values(labels),
             Some(Family::Gauge(family)) => family.remove_label_values(labels),

@@ -13,7 +13,7 @@ fn take(core: &mut Core, now: Instant) -> Next {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_waits_once_and_is_worked_on_once() {
+async fn keys_are_deduplicated() {
     let (mut core, now) = (Core::default(), Instant::now());
     let added: Vec<usize> = ["a", "b", "a"].map(|text| core.add(key(text), now)).into();
     assert_eq!(added, [1, 1, 0]);
@@ -28,7 +28,7 @@ async fn a_key_waits_once_and_is_worked_on_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failures_come_back_later_and_later() {
+async fn failed_keys_back_off() {
     let (mut core, mut now) = (Core::default(), Instant::now());
     core.add(key("a"), now);
     let mut pauses = Vec::new();
@@ -47,7 +47,7 @@ async fn failures_come_back_later_and_later() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_failures_together_have_a_limit() {
+async fn failed_keys_are_rate_limited() {
     let (mut core, now) = (Core::default(), Instant::now());
     for number in 0..300 {
         core.add(key(&number.to_string()), now);
@@ -62,7 +62,7 @@ async fn all_failures_together_have_a_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_two_delays_the_shorter_counts() {
+async fn shorter_delay_counts() {
     let (mut core, now) = (Core::default(), Instant::now());
     let second = Duration::from_secs(1);
     core.add_at(key("a"), now + second * 5);
@@ -78,7 +78,7 @@ async fn of_two_delays_the_shorter_counts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_waits_for_longer_than_a_queue_lets_it() {
+async fn backoff_has_a_maximum() {
     let (first, longest) = (Duration::from_millis(5), Duration::from_secs(10));
     let queue = Queue::within(longest);
     queue.add(key("a"));
@@ -94,7 +94,7 @@ async fn nothing_waits_for_longer_than_a_queue_lets_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiters_are_woken() {
+async fn wakes_waiters() {
     let queue = Arc::new(Queue::default());
     let waiter = tokio::spawn({
         let queue = queue.clone();
@@ -111,7 +111,7 @@ async fn waiters_are_woken() {
     assert_eq!(waiter.await.expect("it ends"), (Some(key("a")), Some(key("b")), None));
 }
 
-/// Works on keys until the queue is closed; each key takes a second.
+/// Processes keys until the queue is closed; each key takes a second.
 async fn work(queue: Arc<Queue>, now: Arc<AtomicUsize>, most: Arc<AtomicUsize>) -> usize {
     let mut count = 0;
     while let Some(key) = queue.next().await {
@@ -125,7 +125,7 @@ async fn work(queue: Arc<Queue>, now: Arc<AtomicUsize>, most: Arc<AtomicUsize>) 
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_workers_work() {
+async fn uses_all_workers() {
     let queue = Arc::new(Queue::default());
     let (now, most) = (Arc::default(), Arc::<AtomicUsize>::default());
     let workers: Vec<_> =
@@ -147,10 +147,10 @@ async fn all_workers_work() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_flood_on_one_key_costs_few_runs_and_holds_up_nobody() {
+async fn flooded_keys_do_not_block_others() {
     let queue = Arc::new(Queue::default());
     let worker = tokio::spawn(work(queue.clone(), Arc::default(), Arc::default()));
-    // 10,000 changes in 10 seconds, a run takes one second.
+    // 10,000 changes in 10 seconds; a run takes one second.
     for number in 0..10_000 {
         queue.add(key("flood"));
         if number == 5_000 {

@@ -1,6 +1,5 @@
-//! Which events are written, and how: equal ones are counted in one object, many that differ only in
-//! their text become one, and an object that has too much to say is cut short. Pure; the time is in the
-//! events.
+//! Event correlation: equal events are counted in one object, many similar ones are aggregated, and objects with too
+//! many events are rate limited. Pure; time is in the events.
 
 use std::collections::hash_map::{DefaultHasher, Entry};
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -12,22 +11,22 @@ use api::{Tree, tree};
 
 use super::{Acted, Event};
 
-/// So many of one object come at once, and then one in so many seconds.
+/// The rate limit per object: a burst, then one event per so many seconds.
 const BURST: f64 = 25.0;
 const REFILL_SECONDS: f64 = 300.0;
-/// From the tenth text on, in so many seconds, events of one reason become one.
+/// From the tenth message within so many seconds, events of one reason are aggregated.
 const SIMILAR: usize = 10;
 const SIMILAR_SECONDS: i64 = 600;
-/// As many are remembered of each sort.
+/// The maximum number of entries of each cache.
 const REMEMBERED: usize = 4096;
-/// What a note of the newer form may hold, and what shows that there was more.
+/// The maximum length of an events.k8s.io/v1 note, and the mark of truncation.
 const MAX_NOTE: usize = 1024;
 const CUT: &str = " ...";
 const COMBINED: &str = "(combined from similar events): ";
-/// A name ends in a dot and up to sixteen digits.
+/// A name ends with a dot and up to sixteen digits.
 const MAX_NAME: usize = 253 - 17;
 
-/// What to write: the whole event, and what to change where it is there already.
+/// The event to create, and the patch if it already exists.
 #[derive(Debug, PartialEq)]
 pub struct Write {
     pub object: Tree,
@@ -39,7 +38,7 @@ pub struct Correlator {
     buckets: Remembered<Bucket>,
     similar: Remembered<Similar>,
     counted: Remembered<Counted>,
-    /// Names are made of the time, which may stand still.
+    /// Names are derived from the time, which may stand still.
     last_name: i128,
 }
 
@@ -60,7 +59,7 @@ struct Counted {
 }
 
 impl Correlator {
-    /// What to write of an event, and under which key it is counted; None where its object has said too much.
+    /// The write for an event, and the key it is counted under; None if its object is rate limited.
     pub fn take(&mut self, mut event: Event) -> Option<(String, Write)> {
         let object = object_key(&event);
         let key = self.combine(&mut event, &object);
@@ -73,7 +72,7 @@ impl Correlator {
         Some((key.clone(), write(&event, counted)))
     }
 
-    /// The next event under this key is made anew.
+    /// The next event with this key is created again.
     pub fn forget(&mut self, key: &str) {
         self.counted.remove(key);
     }
@@ -145,7 +144,7 @@ fn write(event: &Event, counted: &Counted) -> Write {
     }
 }
 
-/// One that comes again is a series; nothing else of it may change.
+/// A repeated event becomes a series; nothing else may change.
 fn write_acted(event: &Event, acted: &Acted, counted: &Counted) -> Write {
     let mut object = tree! {
         "apiVersion" => "events.k8s.io/v1",
@@ -173,7 +172,7 @@ fn write_acted(event: &Event, acted: &Acted, counted: &Counted) -> Write {
     Write { object, patch }
 }
 
-/// A note has a limit.
+/// Truncates a note.
 fn cut(text: &str) -> String {
     if text.len() <= MAX_NOTE {
         return text.to_string();
@@ -208,7 +207,7 @@ fn write_plain(event: &Event, counted: &Counted) -> Write {
     Write { object, patch }
 }
 
-/// The last ones that were made, by key. The hasher has no seed: a simulation runs twice alike.
+/// A bounded cache. The hasher has no seed, so that simulations are reproducible.
 struct Remembered<T> {
     entries: HashMap<Arc<str>, T, BuildHasherDefault<DefaultHasher>>,
     order: VecDeque<Arc<str>>,
@@ -267,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_events_are_counted() {
+    fn counts_equal_events() {
         let mut correlator = Correlator::default();
         let first = take(&mut correlator, event("x", "made", 100)).expect("a write");
         assert_eq!((first.object.int("count"), first.patch), (Some(1), None));
@@ -282,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_is_named_where_it_matters() {
+    fn sets_the_host_if_given() {
         let told = Event { host: "n".into(), ..event("x", "made", 1) };
         let write = take(&mut Correlator::default(), told).expect("a write");
         assert_eq!((write.object.str("source.host"), write.object.str("reportingInstance")), ("n", "n"));
@@ -291,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newer_form_says_what_was_done_and_counts_in_a_series() {
+    fn new_events_have_action_and_series() {
         let mut correlator = Correlator::default();
         let acted = |related: Option<Tree>| Acted { action: "Preempting", related, instance: "s-host".into() };
         let told =
@@ -310,14 +309,14 @@ mod tests {
     }
 
     #[test]
-    fn a_note_that_is_too_long_is_cut() {
+    fn truncates_long_notes() {
         assert_eq!(cut("short"), "short");
         let long = cut(&"ö".repeat(600));
         assert!(long.len() <= MAX_NOTE && long.len() > MAX_NOTE - 8 && long.ends_with("ö ..."), "{}", long.len());
     }
 
     #[test]
-    fn one_that_was_not_written_is_made_anew() {
+    fn forgotten_events_are_created_again() {
         let mut correlator = Correlator::default();
         let (key, _) = correlator.take(event("x", "made", 1)).expect("a write");
         correlator.forget(&key);
@@ -325,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn many_texts_of_one_reason_become_one() {
+    fn aggregates_similar_events() {
         let mut correlator = Correlator::default();
         let texts: Vec<String> = (0..12)
             .map(|at| take(&mut correlator, event("x", &format!("pod {at}"), at)).expect("a write"))
@@ -339,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn who_says_too_much_is_cut_short_alone() {
+    fn rate_limits_per_object() {
         let mut correlator = Correlator::default();
         let written = (0..100).filter(|_| correlator.take(event("x", "again", 0)).is_some()).count();
         assert_eq!(written, 25);
@@ -350,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_has_a_limit() {
+    fn cache_is_bounded() {
         let mut correlator = Correlator::default();
         for at in 0..10_000 {
             correlator.take(event(&at.to_string(), "made", 0));

@@ -1,5 +1,5 @@
-//! Tells users what happened to an object, by Events. Nobody waits for it, or not for long: what cannot be written
-//! is dropped and counted.
+//! Records Events about objects. Callers do not wait, or not for long: events that cannot be written are dropped and
+//! counted.
 
 mod correlate;
 
@@ -15,19 +15,19 @@ use correlate::{Correlator, Write};
 
 const EVENTS: Resource = Resource::core("events");
 const ACTED_EVENTS: Resource = Resource::new("events.k8s.io", "v1", "events");
-/// As many wait to be written; more are dropped.
+/// The queue length; further events are dropped.
 const WAITING: usize = 1000;
-/// So many are written at once: they share the waits for the store. With the bindings of a scheduler they stay below the
-/// seats that priority and fairness gives to its flow.
+/// The maximum number of concurrent writes, which share disk syncs. Together with a scheduler's bindings they stay
+/// below the seats of its priority and fairness flow.
 const MOST_UNDER_WAY: usize = 32;
-/// So long waits who would rather wait than have an event dropped.
+/// How long a caller waits for room in the queue before an event is dropped.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What happened, and to what.
+/// An event and the object it is about.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Event {
     component: &'static str,
-    /// Where the component runs; empty where that does not matter.
+    /// The component's host; empty if irrelevant.
     host: Arc<str>,
     /// An ObjectReference.
     object: Tree,
@@ -35,31 +35,31 @@ pub(crate) struct Event {
     reason: String,
     message: String,
     at: api::time::Timestamp,
-    /// What was done; None in the older form, which does not say it.
+    /// The action; None for core/v1 events.
     acted: Option<Acted>,
 }
 
-/// What the newer form of events, events.k8s.io/v1, says besides.
+/// The additional fields of events.k8s.io/v1.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Acted {
     action: &'static str,
     /// An ObjectReference.
     related: Option<Tree>,
-    /// Which of those who report under the name.
+    /// The reporting instance.
     instance: Arc<str>,
 }
 
-/// What happened, in the newer form.
+/// The content of an events.k8s.io/v1 event.
 pub struct Note<'a> {
     pub reason: &'a str,
-    /// What was done, or tried.
+    /// The action taken or attempted.
     pub action: &'static str,
-    /// Another object that it has to do with.
+    /// Another object involved.
     pub related: Option<&'a Tree>,
     pub text: String,
 }
 
-/// Writes the events of a process, those that are new beside each other.
+/// Writes the events of a process, new ones concurrently.
 #[derive(Clone)]
 pub struct Events {
     sender: mpsc::Sender<(Client, Event)>,
@@ -68,14 +68,14 @@ pub struct Events {
 }
 
 impl Events {
-    /// The writer runs until the last of those who record is gone.
+    /// The writer runs until the last recorder is dropped.
     pub fn start(clock: Arc<dyn Clock>, metrics: Metrics) -> Events {
         let (sender, receiver) = mpsc::channel(WAITING);
         tokio::spawn(write_all(receiver, metrics.clone()));
         Events { sender, clock, metrics }
     }
 
-    /// One who records under a name, with the rights of a client.
+    /// A recorder for a component, with the permissions of a client.
     pub fn recorder(&self, client: Client, component: &'static str) -> Recorder {
         Recorder { events: self.clone(), client, component, host: "".into(), instance: "".into() }
     }
@@ -91,12 +91,13 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// The same on a host, by which those of one name are told apart.
+    /// The same recorder on a host, which identifies the instance.
     pub fn on(self, host: &str) -> Recorder {
         Recorder { host: host.into(), instance: format!("{}-{host}", self.component).into(), ..self }
     }
 
-    /// The same under another name: upstream's components are not always called as their controllers.
+    /// The same recorder with another component name: upstream's event sources are not always named like their
+    /// controllers.
     pub fn named(&self, component: &'static str) -> Recorder {
         Recorder { component, ..self.clone() }
     }
@@ -117,7 +118,7 @@ impl Recorder {
         self.note(object, "Warning", note);
     }
 
-    /// The same where so much happens at once that there may be no room: a little time is given to make some.
+    /// Waits for room in the queue for a limited time, for callers with bursts of events.
     pub async fn note_normal_in_turn(&self, object: &Tree, note: Note<'_>) {
         let event = self.noted(object, "Normal", note);
         let sent = self.events.sender.send_timeout((self.client.clone(), event), PATIENCE).await;
@@ -160,7 +161,7 @@ impl Recorder {
     }
 }
 
-/// What is there of an object to find it again. One that is made up for the purpose may have no version.
+/// An ObjectReference. Constructed objects may have no version.
 fn reference(object: &Tree) -> Tree {
     let mut reference = tree! {};
     let fields = [
@@ -169,7 +170,7 @@ fn reference(object: &Tree) -> Tree {
         ("namespace", "metadata.namespace"),
         ("name", "metadata.name"),
         ("uid", "metadata.uid"),
-        // A part of it, where whoever tells of it has put that there.
+        // Set by callers that report on a part of the object.
         ("fieldPath", "fieldPath"),
         ("resourceVersion", "metadata.resourceVersion"),
     ];
@@ -199,7 +200,7 @@ async fn write_all(mut receiver: mpsc::Receiver<(Client, Event)>, metrics: Metri
             metrics.event(false);
             continue;
         };
-        // What is changed has to be there, and changes come in order.
+        // A patched event must exist, and patches are ordered.
         while write.patch.is_some() && !under_way.is_empty() {
             if let Some(done) = under_way.join_next().await {
                 written(done, &mut correlator, &metrics);
@@ -210,7 +211,7 @@ async fn write_all(mut receiver: mpsc::Receiver<(Client, Event)>, metrics: Metri
     while under_way.join_next().await.is_some() {}
 }
 
-/// An event is written, or never will be.
+/// Handles a finished write.
 fn written(done: Result<(String, crate::Result<()>), JoinError>, correlator: &mut Correlator, metrics: &Metrics) {
     let Ok((key, result)) = done else { return };
     metrics.event(result.is_ok());
@@ -226,7 +227,7 @@ async fn write_event(client: &Client, write: &Write) -> crate::Result<()> {
     let resource = if object.has("action") { ACTED_EVENTS } else { EVENTS };
     if let Some(patch) = &write.patch {
         match client.patch(resource, namespace, name, "", Patch::Strategic(patch)).await {
-            // It has expired: it is made anew, with the count that it had.
+            // It has expired: it is created again, with its count.
             Err(error) if error.is_not_found() => {}
             result => return result.map(drop),
         }

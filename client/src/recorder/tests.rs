@@ -7,7 +7,7 @@ use http_body_util::Full;
 use super::*;
 use crate::{Body, ResponseFuture, SystemClock, Transport};
 
-/// Takes a while for each request, and keeps when it came and when it was answered.
+/// Takes a while for each request, and records the times of requests and responses.
 #[derive(Default)]
 struct Slow(Mutex<Vec<(Method, tokio::time::Instant, tokio::time::Instant)>>);
 
@@ -46,7 +46,7 @@ async fn written(slow: &Slow, count: usize) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_burst_of_events_is_written_by_who_waits_for_room() {
+async fn bursts_are_written_if_the_caller_waits() {
     const MANY: usize = 5 * WAITING;
     let (slow, metrics) = (Arc::new(Slow::default()), Metrics::default());
     let recorder = recorder(&slow, &metrics);
@@ -57,7 +57,7 @@ async fn a_burst_of_events_is_written_by_who_waits_for_room() {
     written(&slow, MANY).await;
     let alone = TAKES * u32::try_from(MANY).expect("a number");
     assert!(began.elapsed() < alone / 30, "they are written beside each other");
-    // Those who do not wait lose what has no place.
+    // Callers that do not wait lose events beyond the queue length.
     for number in 0..2 * WAITING {
         recorder.note_normal(&object(&format!("late-{number}")), note());
     }
@@ -67,7 +67,7 @@ async fn a_burst_of_events_is_written_by_who_waits_for_room() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_again_waits_for_what_came_first() {
+async fn repeated_events_wait_for_the_first() {
     let (slow, metrics) = (Arc::new(Slow::default()), Metrics::default());
     let recorder = recorder(&slow, &metrics);
     for name in ["a", "b", "a", "a"] {

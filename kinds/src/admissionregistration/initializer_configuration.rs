@@ -1,4 +1,4 @@
-//! InitializerConfiguration, of old Kubernetes: which initializers new objects wait for.
+//! InitializerConfiguration of old Kubernetes: which initializers new objects wait for.
 
 use api::Tree;
 use api::field::{Errors, Path};

@@ -1,4 +1,4 @@
-//! The kinds of the `admissionregistration` group, a file a kind.
+//! The kinds of the `admissionregistration` group, one file per kind.
 
 pub mod initializer_configuration;
 pub mod mutating_admission_policy;

@@ -50,7 +50,7 @@ fn validate(object: &Tree, errors: &mut Errors) {
     }
 }
 
-/// The patch type names the one field that holds its expression.
+/// The patch type determines the field of the expression.
 fn validate_mutation(mutation: &Tree, path: &Path<'_>, errors: &mut Errors) {
     let ty = mutation.str("patchType");
     let types = [("ApplyConfiguration", "applyConfiguration"), ("JSONPatch", "jsonPatch")];

@@ -1,4 +1,4 @@
-//! What validating and mutating policies and their bindings share.
+//! Shared by validating and mutating policies and their bindings.
 
 use api::Tree;
 use api::field::{Errors, Path};
@@ -125,7 +125,7 @@ fn validate_param_ref(reference: &Tree, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Name, the number of rules, the kind of parameters, age.
+/// Name, number of rules, parameter kind, age.
 pub fn cells(object: &Tree, list: &str, now: i64) -> Vec<Tree> {
     let kind = object.at("spec.paramKind");
     let kind = match kind.is_null() {

@@ -1,5 +1,5 @@
-//! What policies and webhooks share: rules about operations and resources, match conditions, the
-//! resources that they are matched against. CEL expressions are not compiled here.
+//! Shared by policies and webhooks: rules, match conditions and matched resources. CEL expressions are not compiled
+//! here.
 
 use api::field::{Errors, Path};
 use api::validation::qualified_name;
@@ -27,14 +27,14 @@ pub fn prepare_update(object: &mut Tree, old: &Tree, context: &Context<'_>) {
     bump_generation(object, old, &["spec", "webhooks"]);
 }
 
-/// A rule without a scope is about both.
+/// A rule without a scope applies to both scopes.
 pub fn set_rule_defaults(rules: &mut [Tree]) {
     for rule in rules {
         rule.set_default("scope", "*");
     }
 }
 
-/// The selectors of a webhook or a policy match everything unless they say otherwise.
+/// The selectors of a webhook or policy match everything by default.
 pub fn set_match_defaults(resources: &mut Tree) {
     resources.set_default("matchPolicy", "Equivalent");
     resources.set_default("namespaceSelector", tree! {});
@@ -43,7 +43,7 @@ pub fn set_match_defaults(resources: &mut Tree) {
     set_rule_defaults(resources.list_mut("excludeResourceRules"));
 }
 
-/// A field that is set, be it to nothing, must have one of these values.
+/// A field that is set, even to the empty string, must have one of these values.
 pub fn validate_one_of(object: &Tree, key: &str, supported: &[&str], path: &Path<'_>, errors: &mut Errors) {
     if let Some(value) = object.at(key).as_str()
         && !supported.contains(&value)
@@ -85,7 +85,7 @@ pub fn validate_rule(rule: &Tree, path: &Path<'_>, errors: &mut Errors) {
     validate_one_of(rule, "scope", SCOPES, path, errors);
 }
 
-/// A rule of groups, versions and resources alone, which are no subresources.
+/// A rule of groups, versions and resources only, without subresources.
 pub fn validate_plain_rule(rule: &Tree, path: &Path<'_>, errors: &mut Errors) {
     validate_groups_and_versions(rule, path, errors);
     validate_resources(rule, &path.field("resources"), errors);
@@ -106,7 +106,7 @@ fn validate_groups_and_versions(rule: &Tree, path: &Path<'_>, errors: &mut Error
     }
 }
 
-/// At least one, and a wildcard alone.
+/// At least one value, and a wildcard only alone.
 fn validate_wildcards(rule: &Tree, field: &str, words: &str, path: &Path<'_>, errors: &mut Errors) {
     let values = rule.list(field);
     if values.is_empty() {
@@ -183,7 +183,7 @@ mod tests {
     use api::list;
 
     #[test]
-    fn rules_mix_no_wildcards() {
+    fn wildcards_stand_alone() {
         let check = |resources: Tree, want: &[&str]| {
             let rule = tree! { "operations" => list!["*"], "apiGroups" => list![""], "apiVersions" => list!["v1"], "resources" => resources };
             let mut errors = Errors::new();

@@ -1,4 +1,4 @@
-//! The webhooks of both kinds of configurations.
+//! The webhooks of both configuration kinds.
 
 use api::Tree;
 use api::field::{Errors, Path};

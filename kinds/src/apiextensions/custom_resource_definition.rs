@@ -59,7 +59,7 @@ fn set_defaults(object: &mut Tree) {
     }
 }
 
-/// The version in which objects are stored is the first that they were ever stored in.
+/// The storage version is the first stored version.
 fn prepare_create(object: &mut Tree, _: &Context<'_>) {
     let stored = object.list("spec.versions").iter().filter(|version| version.bool("storage"));
     let stored: Vec<Tree> = stored.map(|version| Tree::from(version.str("name"))).collect();

@@ -33,7 +33,7 @@ pub static KIND: Kind = Kind {
 const SPEC: Path<'static> = Path::root("spec");
 const NO_PROXY: &str = "extension API servers need the aggregation layer, which is not built in yet";
 
-/// What the server serves itself is there from the start.
+/// Local API services are available from the start.
 fn prepare_create(object: &mut Tree, context: &Context<'_>) {
     prepare::no_status(object, context);
     if object.at("spec").has("service") {
@@ -90,7 +90,7 @@ fn validate_priority(spec: &Tree, field: &str, most: i64, errors: &mut Errors) {
     }
 }
 
-/// A group version that this server has itself.
+/// A group version that this server serves itself.
 fn validate_local(spec: &Tree, errors: &mut Errors) {
     if spec.has("caBundle") {
         let bytes = api::base64::decode(spec.str("caBundle")).unwrap_or_default().len();
@@ -145,7 +145,7 @@ mod tests {
     use api::tree;
 
     #[test]
-    fn local_services_are_accepted_and_others_name_what_is_missing() {
+    fn validates_local_and_remote_services() {
         let check = |service: Tree, want: &[&str]| {
             let mut spec =
                 tree! { "group" => "e.com", "version" => "v1", "groupPriorityMinimum" => 1, "versionPriority" => 1 };

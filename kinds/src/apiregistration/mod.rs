@@ -1,3 +1,3 @@
-//! The kinds of the `apiregistration` group, a file a kind.
+//! The kinds of the `apiregistration` group, one file per kind.
 
 pub mod api_service;

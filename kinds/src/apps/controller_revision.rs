@@ -26,7 +26,7 @@ fn validate(revision: &Tree, errors: &mut Errors) {
     checks::non_negative(revision, "revision", &Path::nil(), errors);
 }
 
-/// A revision is a fact of the past.
+/// Revisions are immutable.
 fn validate_update(revision: &Tree, old: &Tree, errors: &mut Errors) {
     validate(revision, errors);
     checks::immutable((revision, old), "data", |data| data.into(), &Path::nil(), errors);

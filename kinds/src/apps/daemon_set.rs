@@ -8,7 +8,7 @@ use crate::kind::{Context, Kind, StatusRules, Subresource, Verb, column};
 use crate::workload::{self, SPEC};
 use crate::{cells, checks, gojson, podspec, strategy};
 
-/// Counts the templates; a field of its own in versions before v1.
+/// The template generation; a field in versions before v1.
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
 pub static KIND: Kind = Kind {
@@ -41,7 +41,7 @@ pub static KIND: Kind = Kind {
 };
 
 fn set_defaults(daemon_set: &mut Tree) {
-    // Whoever writes the object owns the count, as in upstream, where the conversion puts it there.
+    // The writer of the object owns the count, as in upstream, where conversion sets it.
     let generation = template_generation(daemon_set);
     set_template_generation(daemon_set, generation);
     let spec = daemon_set.child("spec");
@@ -109,7 +109,7 @@ fn validate_strategy(strategy: &Tree, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// A node's pod is replaced before or after the old one is gone: one of the two numbers is zero.
+/// Either maxUnavailable or maxSurge must be zero.
 fn validate_rolling_update(rolling: &Tree, path: &Path<'_>, errors: &mut Errors) {
     for key in ["maxUnavailable", "maxSurge"] {
         checks::int_or_percent(rolling.at(key), &path.field(key), errors);
@@ -174,7 +174,7 @@ mod tests {
     use crate::kind::User;
 
     #[test]
-    fn templates_are_counted() {
+    fn counts_template_generations() {
         let user = User::default();
         let context = Context { now: 0, user: &user };
         let with = |label: &str| {

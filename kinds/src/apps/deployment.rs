@@ -62,7 +62,7 @@ fn set_defaults(deployment: &mut Tree) {
     podspec::set_template_defaults(spec.child("template"));
 }
 
-/// Annotations count as a change too: the controller copies them to the ReplicaSets.
+/// Annotation changes also increment the generation: the controller copies them to ReplicaSets.
 fn prepare_update(deployment: &mut Tree, old: &Tree, _: &Context<'_>) {
     workload::drop_disabled(deployment, old);
     keep_old(deployment, old, "status");
@@ -137,7 +137,7 @@ fn validate_status(deployment: &Tree, old: &Tree, errors: &mut Errors) {
 
 fn row(deployment: &Tree, now: i64) -> Vec<Tree> {
     let count = |path: &str| deployment.int(path).unwrap_or(0);
-    // Unlike other kinds, an empty selector is shown as nothing.
+    // Unlike other kinds, an empty selector is printed as nothing.
     let selector = cells::label_selector(deployment.at("spec.selector"));
     let mut row = vec![
         cells::name(deployment),

@@ -1,4 +1,4 @@
-//! The kinds of the `apps` group, a file a kind.
+//! The kinds of the `apps` group, one file per kind.
 
 pub mod controller_revision;
 pub mod daemon_set;
@@ -8,5 +8,5 @@ pub mod stateful_set;
 
 use crate::gojson::{EMPTY, NULL, Shown, field};
 
-/// An update strategy of any of these kinds, in the form that upstream's errors show.
+/// An update strategy as upstream's errors print it.
 const STRATEGY: &[Shown] = &[field("type", "Type", EMPTY), field("rollingUpdate", "RollingUpdate", NULL)];

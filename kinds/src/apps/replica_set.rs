@@ -53,7 +53,7 @@ fn validate(replica_set: &Tree, errors: &mut Errors) {
     validate_selector_and_template(&KIND, spec, errors);
 }
 
-/// For Deployments too: their ReplicaSets have the same template.
+/// Also for Deployments, whose ReplicaSets have the same template.
 pub(super) fn validate_selector_and_template(kind: &Kind, spec: &Tree, errors: &mut Errors) {
     let selector = workload::validate_selector(kind, spec, "empty selector is invalid for deployment", errors);
     let Some(selector) = selector else {
@@ -78,7 +78,7 @@ fn validate_status(replica_set: &Tree, _: &Tree, errors: &mut Errors) {
     validate_replica_status(replica_set.at("status"), errors);
 }
 
-/// For ReplicationControllers too.
+/// Also for ReplicationControllers.
 pub(crate) fn validate_replica_status(status: &Tree, errors: &mut Errors) {
     let counts = [
         "replicas",

@@ -89,7 +89,7 @@ fn set_strategy_defaults(strategy: &mut Tree) {
     }
 }
 
-/// Parts of the spec that an update does not judge: they cannot change, or were stored by an older server.
+/// Parts of the spec that an update does not validate: they are immutable, or were stored by an older server.
 #[derive(Default)]
 struct Skip {
     service_name: bool,
@@ -137,7 +137,7 @@ fn validate_selector_and_template(spec: &Tree, skip: &Skip, errors: &mut Errors)
     validate_template_metadata(&template, &path, errors);
 }
 
-/// The template as the controller fills it in: with the claims as volumes, without the names it replaces.
+/// The template as the controller completes it: with claims as volumes, without the names it replaces.
 fn template_of_pods(spec: &Tree) -> Cow<'_, Tree> {
     let template = spec.at("template");
     let claims = spec.list("volumeClaimTemplates");
@@ -156,7 +156,7 @@ fn template_of_pods(spec: &Tree) -> Cow<'_, Tree> {
     Cow::Owned(template)
 }
 
-/// A claim takes the place of a volume of the same name.
+/// A claim replaces a volume of the same name.
 fn with_claims(volumes: &[Tree], claims: &[Tree]) -> Vec<Tree> {
     let mut names = Seen::new();
     let mut all = Vec::with_capacity(volumes.len() + claims.len());
@@ -169,7 +169,7 @@ fn with_claims(volumes: &[Tree], claims: &[Tree]) -> Vec<Tree> {
     all
 }
 
-/// Upstream judges these a second time, also where it skips the template as a whole.
+/// Upstream validates these a second time, even if it skips the template as a whole.
 fn validate_template_metadata(template: &Tree, path: &Path<'_>, errors: &mut Errors) {
     let (labels, annotations) = (template.map("metadata.labels"), template.map("metadata.annotations"));
     meta::validate_labels(labels, &path.field("labels"), errors);
@@ -270,7 +270,7 @@ fn warnings(stateful_set: &Tree, old: Option<&Tree>) -> Vec<String> {
     let path = SPEC.field("volumeClaimTemplates");
     for (index, claim) in stateful_set.list("spec.volumeClaimTemplates").iter().enumerate() {
         let at = path.index(index);
-        // Upstream's paths differ between the two.
+        // Upstream's paths differ between create and update.
         let at = if old.is_some() { at.field("Spec") } else { at };
         warnings.extend(persistent_volume_claim::spec_warnings(claim.at("spec"), &at));
     }
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn templates_are_judged_with_the_claims_as_volumes() {
+    fn validates_templates_with_claims() {
         let container = |mount: &str| {
             let mounts = list![tree! { "name" => mount, "mountPath" => "/data" }];
             tree! { "name" => "c", "image" => "i", "volumeMounts" => mounts }
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_tolerates_a_template_that_was_invalid_before() {
+    fn updates_tolerate_invalid_stored_templates() {
         let spec = |image: &str| tree! { "containers" => list![tree! { "image" => image }] };
         let valid = stateful_set(tree! { "containers" => list![tree! { "name" => "c", "image" => "i" }] }, &[]);
         let no_name: &[&str] = &["spec.template.spec.containers[0].name: Required value"];

@@ -1,4 +1,4 @@
-//! The kinds of the `authorization` group, a file a kind.
+//! The kinds of the `authorization` group, one file per kind.
 
 pub mod local_subject_access_review;
 mod rules;

@@ -1,5 +1,5 @@
-//! What the access reviews share. They are questions: answered, never stored, and their metadata is
-//! empty but for a namespace, so that the rules of ObjectMeta do not apply to them.
+//! Shared by the access reviews. They are never stored, and have no metadata except a namespace, so that the
+//! ObjectMeta rules do not apply.
 
 use api::field::{Errors, Path};
 use api::{Tree, tree};
@@ -22,7 +22,7 @@ pub fn validate_attributes(object: &Tree, errors: &mut Errors) {
     }
 }
 
-/// A selector is given as text or as requirements.
+/// A selector has a raw text or requirements.
 fn validate_selector(selector: &Tree, path: &Path<'_>, errors: &mut Errors) {
     if selector.is_null() {
         return;
@@ -73,7 +73,7 @@ pub fn validate_empty_meta(object: &Tree, errors: &mut Errors) {
     }
 }
 
-/// The question is about the namespace that it is asked in.
+/// A local review is about its own namespace.
 pub fn validate_local(object: &Tree, errors: &mut Errors) {
     if has_meta(object, &["managedFields", "namespace"]) {
         errors.invalid(&Path::root("metadata"), object.at("metadata"), "must be empty except for namespace");
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_question_is_about_one_thing() {
+    fn reviews_are_about_one_thing() {
         let check = |spec: Tree, want: &[&str]| {
             let mut errors = Errors::new();
             validate_attributes(&tree! { "spec" => spec }, &mut errors);

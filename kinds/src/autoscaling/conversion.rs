@@ -1,6 +1,6 @@
-//! HorizontalPodAutoscaler between autoscaling/v1 and v2. v1 has a CPU target only; the other
-//! metrics, their status, the conditions and the behavior travel in annotations, whose JSON has the
-//! field names and the order that other clients and versions expect.
+//! Conversion of HorizontalPodAutoscaler between autoscaling/v1 and v2. v1 only has a CPU target; other metrics,
+//! their status, conditions and behavior are stored in annotations, whose JSON has the field names and order that
+//! other clients and versions expect.
 
 use api::{Map, Tree, json, tree};
 
@@ -49,7 +49,7 @@ fn status_to_v2(autoscaler: &mut Tree, read: &impl Fn(&str) -> Tree) {
 
 /// From v2, the stored form, to v1.
 pub(super) fn from_v2(mut autoscaler: Tree) -> Tree {
-    // Only what this conversion writes may stand under these keys.
+    // Only this conversion may write these keys.
     let _ = take_annotations(&mut autoscaler);
     set_version(&mut autoscaler, "autoscaling/v1");
     let mut annotations = Vec::new();
@@ -85,11 +85,11 @@ fn status_from_v2(status: &mut Tree, annotations: &mut Vec<(&'static str, String
         .iter()
         .map(|condition| object(keys.into_iter().map(|key| (key, text_of(condition.at(key)))).collect()));
     annotations.push((CONDITIONS, array(texts.collect())));
-    // v1 always shows it; v2 leaves a zero out.
+    // v1 always contains it; v2 omits zero.
     status.set_default("currentReplicas", 0);
 }
 
-/// Removes the four annotations; what they held can be read from the result.
+/// Removes the four annotations; the result reads their values.
 fn take_annotations(autoscaler: &mut Tree) -> impl Fn(&str) -> Tree + use<> {
     let mut taken = Map::new();
     if let Some(Tree::Map(annotations)) = autoscaler.at_mut("metadata.annotations") {
@@ -102,7 +102,7 @@ fn take_annotations(autoscaler: &mut Tree) -> impl Fn(&str) -> Tree + use<> {
             autoscaler.remove_at("metadata.annotations");
         }
     }
-    // Text that is no JSON is dropped without a word, as upstream does.
+    // Invalid JSON is dropped silently, as upstream does.
     move |key| json::decode(taken.str(key).as_bytes()).unwrap_or_default()
 }
 
@@ -122,7 +122,7 @@ impl Items for Tree {
     }
 }
 
-/// The first CPU metric's percentage, in `target` or `current`.
+/// The percentage of the first CPU metric, in `target` or `current`.
 fn cpu_percent(metrics: &Tree, key: &str) -> Option<i64> {
     let is_cpu = |metric: &&Tree| metric.str("type") == "Resource" && metric.str("resource.name") == "cpu";
     metrics.list_items().iter().find(is_cpu)?.at("resource").at(key).int("averageUtilization")
@@ -134,7 +134,7 @@ fn is_cpu_percent(metric: &Tree) -> bool {
         && metric.at("resource.target").has("averageUtilization")
 }
 
-/// JSON text of a value; "" where it is not set, so that it is left out.
+/// The JSON text of a value; empty if it is not set, so that it is omitted.
 fn text_of(value: &Tree) -> String {
     if value.is_null() { String::new() } else { String::from_utf8_lossy(&json::encode(value, None)).into_owned() }
 }
@@ -148,7 +148,7 @@ fn object(fields: Vec<(&str, String)>) -> String {
     format!("{{{}}}", fields.join(","))
 }
 
-/// "" where there are none: then there is no annotation.
+/// Empty if there are none: then there is no annotation.
 fn array(items: Vec<String>) -> String {
     if items.is_empty() { String::new() } else { format!("[{}]", items.join(",")) }
 }
@@ -161,7 +161,7 @@ fn reference_text(reference: &Tree) -> String {
     object(["kind", "name", "apiVersion"].into_iter().map(|key| (key, text_of(reference.at(key)))).collect())
 }
 
-/// A quantity that v1 always shows.
+/// A quantity that v1 always contains.
 fn quantity_text(value: &Tree) -> String {
     if value.is_null() { "\"0\"".to_string() } else { text_of(value) }
 }
@@ -289,7 +289,7 @@ fn status_metric_to_v2(metric: &Tree) -> Tree {
     tree! { "type" => metric.str("type"), key => source }
 }
 
-/// What names the source; spec and status have it alike.
+/// The metric source, which spec and status share.
 fn source_to_v2(key: &str, source: &Tree) -> Tree {
     let selector = if key == "external" { "metricSelector" } else { "selector" };
     let mut metric = tree! { "name" => source.str("metricName"), "selector" => source.at(selector).clone() };
@@ -308,7 +308,7 @@ fn drop_nulls(tree: &mut Tree) {
     }
 }
 
-/// Upstream writes the behavior of its internal type, whose fields have Go's names.
+/// Upstream writes the behavior of its internal type with Go's field names.
 fn behavior_text(behavior: &Tree) -> String {
     let null = |text: String| if text.is_empty() { "null".to_string() } else { text };
     let policy = |policy: &Tree| {
@@ -329,7 +329,7 @@ fn behavior_text(behavior: &Tree) -> String {
     object(vec![("ScaleUp", rules(behavior.at("scaleUp"))), ("ScaleDown", rules(behavior.at("scaleDown")))])
 }
 
-/// Go's field names in JSON's form, unset fields left out.
+/// Go field names converted to JSON names, unset fields omitted.
 fn with_lower_keys(tree: Tree) -> Tree {
     match tree {
         Tree::Map(map) => {
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn what_v1_lacks_travels_in_annotations() {
+    fn other_metrics_are_stored_in_annotations() {
         let v1 = from_v2(rich());
         assert_eq!(v1.int("spec.targetCPUUtilizationPercentage"), Some(60));
         let annotations = v1.map("metadata.annotations");
@@ -396,12 +396,12 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_lost_on_the_way_there_and_back() {
+    fn conversion_round_trips() {
         assert_eq!(to_v2(from_v2(rich())), rich());
     }
 
     #[test]
-    fn without_a_target_the_cpu_counts() {
+    fn default_target_is_cpu() {
         let v2 = to_v2(tree! { "spec" => tree! { "maxReplicas" => 3 } });
         assert_eq!(v2.at("spec.metrics"), &default_metrics());
     }

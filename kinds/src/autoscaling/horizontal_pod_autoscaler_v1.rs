@@ -1,4 +1,4 @@
-//! HorizontalPodAutoscaler as autoscaling/v1 shows it. The rules are v2's, on the converted object.
+//! HorizontalPodAutoscaler in autoscaling/v1. Uses the rules of v2 on the converted object.
 
 use api::Tree;
 use api::field::Errors;
@@ -49,7 +49,7 @@ fn validate_update(autoscaler: &Tree, old: &Tree, errors: &mut Errors) {
     v2::validate_update(&to_v2(autoscaler.clone()), &to_v2(old.clone()), errors);
 }
 
-/// v1 does not know where among the metrics its target stood; most write it first.
+/// v1 does not know the position of its target among the metrics; usually it is first.
 fn cpu_first(mut autoscaler: Tree) -> Tree {
     if let Some(Tree::List(metrics)) = autoscaler.child("spec").get_mut("metrics") {
         metrics.sort_by_key(|metric| metric.str("resource.name") != "cpu");

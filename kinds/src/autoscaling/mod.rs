@@ -1,5 +1,4 @@
-//! The kinds of the `autoscaling` group, a file a kind. HorizontalPodAutoscaler is stored as v2; v1
-//! is another view of it.
+//! The kinds of the `autoscaling` group, one file per kind. HorizontalPodAutoscaler is stored as v2; v1 is converted.
 
 mod conversion;
 pub mod horizontal_pod_autoscaler;

@@ -1,5 +1,5 @@
-//! Cron schedules: five fields, a descriptor such as `@daily`, or `@every 1h30m`. Refusals carry the
-//! words of the library that upstream uses, which clients show.
+//! Cron schedules: five fields, a descriptor such as `@daily`, or `@every 1h30m`. Errors have the messages of the
+//! library that upstream uses.
 
 /// When to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -11,7 +11,7 @@ pub enum Schedule {
     },
 }
 
-/// A bit for each value that a field takes.
+/// A bit set for each field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fields {
     pub minutes: u64,
@@ -19,7 +19,7 @@ pub struct Fields {
     pub days_of_month: u64,
     pub months: u64,
     pub days_of_week: u64,
-    /// `*` in one of the two day fields leaves the day to the other one; else either may match.
+    /// With `*` in one of the day fields the other one decides; otherwise either may match.
     pub any_day_of_month: bool,
     pub any_day_of_week: bool,
 }
@@ -40,8 +40,7 @@ const MONTHS: Bounds = Bounds {
 };
 const DAYS_OF_WEEK: Bounds = Bounds { min: 0, max: 6, names: &["sun", "mon", "tue", "wed", "thu", "fri", "sat"] };
 
-/// A zone before the fields (`TZ=` or `CRON_TZ=`) is checked and skipped: whoever runs the schedule
-/// knows the zone from elsewhere.
+/// A time zone prefix (`TZ=` or `CRON_TZ=`) is checked and skipped: the caller handles the zone.
 pub fn parse(text: &str) -> Result<Schedule, String> {
     if text.is_empty() {
         return Err("empty spec string".to_string());
@@ -63,7 +62,7 @@ pub fn parse(text: &str) -> Result<Schedule, String> {
     Ok(Schedule::Fields(fields))
 }
 
-/// The zone that a schedule names itself.
+/// The time zone in the schedule itself.
 pub fn zone_of(text: &str) -> Option<&str> {
     split_zone(text).map(|(zone, _)| zone)
 }
@@ -104,7 +103,7 @@ fn parse_every(text: &str) -> Result<Schedule, String> {
     }
 }
 
-/// The bits of a field, and whether a part of it is `*`.
+/// The bit set of a field, and whether it contains `*`.
 fn parse_field(text: &str, bounds: &Bounds) -> Result<(u64, bool), String> {
     let mut bits = 0;
     let mut any = false;
@@ -172,7 +171,7 @@ fn parse_number_or_name(text: &str, bounds: &Bounds) -> Result<u32, String> {
     }
 }
 
-/// As Go reads integers, with its words.
+/// Parses integers with Go's error messages.
 fn parse_number(text: &str) -> Result<u32, String> {
     let number: i64 = text.parse().map_err(|error: std::num::ParseIntError| {
         use std::num::IntErrorKind::{NegOverflow, PosOverflow};
@@ -183,14 +182,14 @@ fn parse_number(text: &str) -> Result<u32, String> {
     if number < 0 {
         return Err(format!("negative number ({number}) not allowed: {text}"));
     }
-    // Larger numbers are out of every field's bounds as well.
+    // Larger numbers are out of bounds of every field as well.
     Ok(u32::try_from(number).unwrap_or(u32::MAX))
 }
 
 /// Names of the time zone database, sorted.
 static ZONES: &str = include_str!("time_zones.txt");
 
-/// A name of the time zone database, in its own spelling.
+/// An exact name of the time zone database.
 pub fn is_zone(name: &str) -> bool {
     ZONES.lines().any(|zone| zone == name)
 }
@@ -212,7 +211,7 @@ mod tests {
     const ALL_MONTHS: u64 = ((1 << 13) - 1) & !1;
 
     #[test]
-    fn schedules_that_are_right() {
+    fn parses_valid_schedules() {
         let quarters = 1 | 1 << 15 | 1 << 30 | 1 << 45;
         check("*/15 * * * *", Ok((quarters, ALL_HOURS, ALL_DAYS, ALL_MONTHS, 127)));
         check("0 0 1 JAN mon-fri", Ok((1, 1, 2, 2, 0b11_1110)));
@@ -223,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn schedules_that_are_not() {
+    fn refuses_invalid_schedules() {
         let cases = [
             ("", "empty spec string"),
             ("bad", "expected exactly 5 fields, found 1: [bad]"),
@@ -243,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn zones_are_known_by_name() {
+    fn knows_time_zones() {
         assert!(is_zone("Europe/Berlin") && is_zone("UTC") && is_zone("Etc/GMT+1"));
         assert!(!is_zone("europe/berlin") && !is_zone("Mars/X") && !is_zone(""));
     }

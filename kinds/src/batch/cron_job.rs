@@ -78,7 +78,7 @@ fn validate(cron_job: &Tree, errors: &mut Errors) {
     }
 }
 
-/// Names that were too long once may stay.
+/// Stored names that are too long may stay.
 fn validate_update(cron_job: &Tree, old: &Tree, errors: &mut Errors) {
     validate_spec(cron_job.at("spec"), old.at("spec"), errors);
 }
@@ -104,7 +104,7 @@ fn validate_spec(spec: &Tree, old: &Tree, errors: &mut Errors) {
     checks::all_non_negative(spec, &["successfulJobsHistoryLimit", "failedJobsHistoryLimit"], &SPEC, errors);
 }
 
-/// A zone inside the schedule is left to those who have one already.
+/// A time zone in the schedule is only allowed if it is already stored.
 fn validate_schedule(spec: &Tree, old: &Tree, errors: &mut Errors) {
     let (schedule, path) = (spec.str("schedule"), SPEC.field("schedule"));
     if let Err(error) = cron::parse(schedule) {
@@ -137,7 +137,7 @@ fn validate_time_zone(zone: &Tree, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// The selector of each Job is made with the Job.
+/// The selector of each Job is generated with the Job.
 fn validate_job_template(template: &Tree, path: &Path<'_>, errors: &mut Errors) {
     let (spec, path) = (template.at("spec"), path.field("spec"));
     job::validate_spec(spec, &path, errors);
@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn schedules_have_their_zone_outside() {
+    fn time_zones_belong_outside_the_schedule() {
         let cases = [
             (tree! { "schedule" => "@hourly" }, Tree::Null, ""),
             (

@@ -1,4 +1,4 @@
-//! The kinds of the `batch` group, a file a kind.
+//! The kinds of the `batch` group, one file per kind.
 
 pub mod cron;
 pub mod cron_job;

@@ -47,7 +47,7 @@ pub static KIND: Kind = Kind {
     )
 };
 
-/// The rules of `/approval`, which writes conditions alone.
+/// The rules of the approval subresource, which only writes conditions.
 pub static APPROVAL: StatusRules = StatusRules {
     prepare: prepare_approval,
     validate: |object, old, errors| validate_any_update(object, old, Way::Approval, errors),
@@ -84,7 +84,7 @@ const USAGES: &[&str] = &[
 const CONDITIONS: Path<'static> = Path::root("status.conditions");
 const CERTIFICATE: Path<'static> = Path::root("status.certificate");
 
-/// Which way an update came.
+/// The endpoint of an update.
 #[derive(Clone, Copy, PartialEq)]
 enum Way {
     Main,
@@ -92,7 +92,7 @@ enum Way {
     Approval,
 }
 
-/// Who asks is what the server knows, never what the object says.
+/// The requestor is set from the authenticated user, never from the object.
 fn prepare_create(object: &mut Tree, context: &Context<'_>) {
     object.remove("status");
     let (spec, user) = (object.child("spec"), context.user);
@@ -118,7 +118,7 @@ fn prepare_update(object: &mut Tree, old: &Tree, context: &Context<'_>) {
     prepare::keep_status(object, old, context);
 }
 
-/// Approvals and denials stay as they are; an attempt to add or remove one is refused by validation.
+/// Approvals and denials are kept; adding or removing one is rejected by validation.
 fn prepare_status(object: &mut Tree, old: &Tree, context: &Context<'_>) {
     prepare::keep_spec(object, old, context);
     for ty in ["Approved", "Denied"] {
@@ -133,7 +133,7 @@ fn prepare_approval(object: &mut Tree, old: &Tree, context: &Context<'_>) {
     set_condition_times(object, old, context);
 }
 
-/// Puts back the stored conditions of a type where their number is the same.
+/// Restores the stored conditions of a type if their number is unchanged.
 fn keep_conditions(object: &mut Tree, old: &Tree, ty: &str) {
     let stored = conditions(old, ty);
     if stored.len() != conditions(object, ty).len() {
@@ -167,7 +167,7 @@ fn validate(object: &Tree, errors: &mut Errors) {
     validate_with(object, None, errors);
 }
 
-/// What is stored already is not judged again.
+/// Stored values are not validated again.
 fn validate_with(object: &Tree, old: Option<&Tree>, errors: &mut Errors) {
     if old.is_none() {
         validate_request(object.at("spec"), errors);
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn approvals_come_by_their_own_path_and_stay() {
+    fn approvals_are_set_once_by_the_subresource() {
         let (with, without) = (|| request(list![approved()]), || request(list![]));
         check(with(), without(), Way::Approval, &[]);
         check(

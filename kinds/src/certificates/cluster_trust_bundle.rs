@@ -37,13 +37,13 @@ fn validate(object: &Tree, old: Option<&Tree>, errors: &mut Errors) {
     if !signer.is_empty() {
         validate_signer_name(signer, &Path::root("spec.signerName"), errors);
     }
-    // Rules for certificates may have become stricter since a bundle was stored.
+    // Certificate rules may have become stricter since a bundle was stored.
     if old.is_none_or(|old| old.at("spec.trustBundle") != object.at("spec.trustBundle")) {
         validate_bundle(object.str("spec.trustBundle"), &Path::root("spec.trustBundle"), errors);
     }
 }
 
-/// A bundle of a signer has the signer's name in front of its own.
+/// The name of a bundle with a signer starts with the signer's name.
 fn validate_name(object: &Tree, errors: &mut Errors) {
     let (name, signer) = (object.str("metadata.name"), object.str("spec.signerName"));
     let path = Path::root("metadata.name");
@@ -107,7 +107,7 @@ mod tests {
     use api::tree;
 
     #[test]
-    fn names_follow_the_signer() {
+    fn bundle_names_start_with_the_signer() {
         let check = |name: &str, signer: &str, want: usize| {
             let mut errors = Errors::new();
             let object = tree! { "metadata" => tree! { "name" => name }, "spec" => tree! { "signerName" => signer } };

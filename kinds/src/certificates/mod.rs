@@ -1,4 +1,4 @@
-//! The kinds of the `certificates` group, a file a kind.
+//! The kinds of the `certificates` group, one file per kind.
 
 pub mod certificate_signing_request;
 pub mod cluster_trust_bundle;

@@ -1,5 +1,5 @@
-//! PEM blocks and the outer shape of the DER inside them. What needs cryptography, such as signatures, is
-//! judged where certificates are signed.
+//! PEM blocks and the outer DER structure in them. Cryptographic checks, such as signatures, are done where
+//! certificates are signed.
 
 use api::base64;
 
@@ -11,8 +11,8 @@ pub struct Block {
     pub der: Vec<u8>,
 }
 
-/// All well-formed blocks of a text; whatever stands between them is skipped. Each line is looked at once,
-/// so that a text of nothing but beginnings costs no more than another.
+/// All well-formed blocks of a text; anything between them is skipped. Each line is read once, so that a text of many
+/// BEGIN lines is not more expensive.
 pub fn blocks(text: &str) -> Vec<Block> {
     let mut blocks = Vec::new();
     let mut open: Option<(&str, Vec<&str>)> = None;
@@ -41,8 +41,7 @@ fn parse(label: &str, body: &str) -> Option<Block> {
     Some(Block { label: label.to_string(), has_headers, der: base64::decode(&data).ok()? })
 }
 
-/// Whether these bytes are one DER sequence of a sequence, an algorithm and a signature, as certificates
-/// and requests for them are.
+/// Whether the bytes are a DER sequence of a sequence, an algorithm and a signature, like certificates and requests.
 pub fn is_signed(der: &[u8]) -> bool {
     let Some((0x30, inside, [])) = element(der) else { return false };
     let Some((0x30, _, rest)) = element(inside) else { return false };
@@ -50,7 +49,7 @@ pub fn is_signed(der: &[u8]) -> bool {
     matches!(element(rest), Some((0x03, _, [])))
 }
 
-/// The tag and the content of the first element, and what follows it.
+/// The tag and content of the first element, and the remainder.
 fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&tag, rest) = der.split_first()?;
     let (&first, rest) = rest.split_first()?;
@@ -71,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_are_found_among_other_text() {
+    fn finds_blocks_among_other_text() {
         let text =
             "# one\n-----BEGIN A-----\nAQI=\n-----END A-----\n-----BEGIN B-----\nk: v\n\nAw==\n-----END B-----\n";
         let blocks = blocks(text);
@@ -81,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn the_outer_shape_is_judged() {
+    fn validates_the_outer_structure() {
         assert!(is_signed(&[0x30, 7, 0x30, 0, 0x30, 0, 0x03, 1, 0]));
         assert!(!is_signed(&[0x30, 7, 0x30, 0, 0x30, 0, 0x03, 1]));
         assert!(!is_signed(b"x"));

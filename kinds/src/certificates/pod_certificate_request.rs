@@ -44,11 +44,11 @@ pub static KIND: Kind = Kind {
 const DEFAULT_SECONDS: i64 = 86_400;
 const MIN_SECONDS: i64 = 3600;
 const MAX_SECONDS: i64 = 91 * 86_400;
-/// The longest life that signers of Kubernetes itself give.
+/// The longest validity of certificates from built-in signers.
 const MAX_KUBERNETES_SECONDS: i64 = 86_400;
 const MAX_UID_BYTES: usize = 128;
 const MAX_ANNOTATION_BYTES: usize = 256 << 10;
-/// At most one of these ends a request.
+/// At most one of these conditions ends a request.
 const ENDS: &[&str] = &["Issued", "Denied", "Failed"];
 
 fn validate(object: &Tree, errors: &mut Errors) {
@@ -95,7 +95,7 @@ fn validate_update(object: &Tree, old: &Tree, errors: &mut Errors) {
     }
 }
 
-/// A request ends once; after that its status stands.
+/// The status of an ended request is immutable.
 fn validate_status_update(object: &Tree, old: &Tree, errors: &mut Errors) {
     let path = Path::root("status");
     validate_conditions(object.list("status.conditions"), &path.field("conditions"), errors);

@@ -18,7 +18,7 @@ pub static KIND: Kind = Kind {
     ..Kind::namespaced("coordination.k8s.io", "v1", "Lease", "leases", "lease")
 };
 
-/// Coordinated leader election is off by default; its fields stay only where they are already.
+/// Coordinated leader election is off by default; its fields are kept only if stored already.
 fn drop_election(object: &mut Tree, old: &Tree) {
     for field in ["strategy", "preferredHolder"] {
         if !old.at("spec").has(field)

@@ -1,4 +1,4 @@
-//! Binding: an order to put a pod on a node. It is carried out and never stored.
+//! Binding: assigns a pod to a node. It is executed and never stored.
 
 use crate::kind::{Kind, Verb};
 

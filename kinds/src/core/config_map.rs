@@ -16,7 +16,7 @@ pub static KIND: Kind = Kind {
     ..Kind::namespaced("", "v1", "ConfigMap", "configmaps", "configmap")
 };
 
-/// All values together; the same for secrets.
+/// The total size of all values; the same for Secrets.
 pub(super) const MAX_BYTES: usize = 1024 * 1024;
 pub(super) const IMMUTABLE: &str = "field is immutable when `immutable` is set";
 
@@ -29,7 +29,7 @@ fn validate(object: &Tree, errors: &mut Errors) {
     validate_keys(binary, &Path::root("binaryData"), errors);
     let text_bytes: usize = data.iter().map(|(_, value)| value.as_str().map_or(0, str::len)).sum();
     if text_bytes + decoded_bytes(binary) > MAX_BYTES {
-        // The whole object is meant; upstream's path for that prints as empty brackets.
+        // Concerns the whole object; upstream's path for that prints as empty brackets.
         errors.too_long(&Path::nil().key(""), MAX_BYTES);
     }
 }
@@ -44,7 +44,7 @@ pub(super) fn decoded_bytes(data: &Map) -> usize {
     data.iter().map(|(_, value)| decoded_len(value.as_str().unwrap_or(""))).sum()
 }
 
-/// The bytes behind base64 text that is known to be well formed.
+/// The decoded size of valid base64 text.
 fn decoded_len(text: &str) -> usize {
     let digits = text.bytes().filter(|byte| !matches!(byte, b'=' | b'\r' | b'\n')).count();
     digits * 3 / 4

@@ -1,4 +1,4 @@
-//! Endpoints: the older form of EndpointSlice.
+//! Endpoints, the predecessor of EndpointSlice.
 
 use api::field::{Errors, Path};
 use api::{Tree, validation};
@@ -108,7 +108,7 @@ fn row(endpoints: &Tree, now: i64) -> Vec<Tree> {
     vec![cells::name(endpoints), Tree::from(ready(endpoints)), cells::age(endpoints, now)]
 }
 
-/// The first three ready addresses with their ports, and how many more there are.
+/// The first three ready addresses with ports, and the number of others.
 fn ready(endpoints: &Tree) -> String {
     if endpoints.list("subsets").is_empty() {
         return "<none>".to_string();
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn subsets_have_addresses_and_named_ports() {
+    fn validates_subsets() {
         let ports = || list![tree! { "port" => 1 }, tree! { "port" => 2, "name" => "b" }];
         let cases = [
             (endpoints(&["192.0.2.1"], list![tree! { "port" => 80 }]), ""),
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn three_addresses_are_shown() {
+    fn prints_three_addresses() {
         let ports = list![tree! { "port" => 80 }];
         let endpoints = endpoints(&["192.0.2.1", "192.0.2.2", "fd00::1", "192.0.2.4"], ports);
         assert_eq!(ready(&endpoints), "192.0.2.1:80,192.0.2.2:80,[fd00::1]:80 + 1 more...");

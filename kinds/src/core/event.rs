@@ -34,7 +34,7 @@ pub static KIND: Kind = Kind {
         Selectable { name: "source", get: source },
         selectable("type"),
     ],
-    // Upstream judges the names of old events no further.
+    // Upstream validates the names of old events no further.
     validate_name: names::path_segment,
     metadata_last: true,
     validate: |object, errors| validate(object, "reportingComponent", errors),
@@ -44,7 +44,7 @@ pub static KIND: Kind = Kind {
     ..Kind::namespaced("", "v1", "Event", "events", "event")
 };
 
-/// The component that an event comes from, by its new name where it has no old one.
+/// The source component of an event, or its reporting component.
 fn source(object: &Tree, _: &'static str) -> Str {
     match object.str("source.component") {
         "" => scalar_at(object, "reportingComponent"),
@@ -52,8 +52,8 @@ fn source(object: &Tree, _: &'static str) -> Str {
     }
 }
 
-/// An event without eventTime is of the old kind, and only its namespace is judged. `controller` is the name of the
-/// reporting controller's field in the API group that is asked.
+/// An event without eventTime is of the old form, and only its namespace is validated. `controller` is the name of
+/// the reporting controller's field in the requested API group.
 pub(crate) fn validate(object: &Tree, controller: &str, errors: &mut Errors) {
     let namespace = object.str("metadata.namespace");
     let path = Path::root("involvedObject.namespace");
@@ -100,7 +100,7 @@ pub(crate) fn cells(object: &Tree, now: i64) -> Vec<Tree> {
     };
     let first = time("firstTimestamp", cells::since(object.str("eventTime"), now));
     let mut last = time("lastTimestamp", first.clone());
-    // The event before a series began is not in the count of the series.
+    // The first event is not included in the count of its series.
     let mut count = object.int("count").filter(|count| *count != 0).unwrap_or(1);
     if object.has("series") {
         last = cells::since(object.str("series.lastObservedTime"), now);
@@ -144,7 +144,7 @@ mod tests {
     use api::tree;
 
     #[test]
-    fn an_event_stands_in_the_namespace_of_its_object() {
+    fn events_are_in_the_namespace_of_their_object() {
         let check = |namespace: &str, involved: &str, want: usize| {
             let mut errors = Errors::new();
             let object = tree! { "metadata" => tree! { "namespace" => namespace }, "involvedObject" => tree! { "namespace" => involved } };
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_metadata_of_an_event_is_judged_when_the_rest_is_right() {
+    fn event_metadata_is_validated_last() {
         let check = |involved: &str, want: &str| {
             let metadata = tree! { "namespace" => "a" };
             let object = tree! { "metadata" => metadata, "involvedObject" => tree! { "namespace" => involved } };
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reporter_has_the_name_of_the_version() {
+    fn reporter_field_depends_on_the_version() {
         let metadata = tree! { "name" => "e", "namespace" => "default" };
         let object = tree! {
             "metadata" => metadata, "eventTime" => "2024-01-01T00:00:00.000000Z",

@@ -24,8 +24,7 @@ pub static KIND: Kind = Kind {
 const TYPES: &[&str] = &["Pod", "Container", "PersistentVolumeClaim"];
 const BOUNDS: &[&str] = &["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"];
 
-/// For containers, a missing default follows from the maximum, and a missing default request from the
-/// default, else from the minimum.
+/// For containers a missing default is the maximum, and a missing default request the default or the minimum.
 fn set_defaults(object: &mut Tree) {
     for limit in object.list_mut("spec.limits") {
         BOUNDS.iter().for_each(|bound| resources::round_up(limit, bound));
@@ -117,7 +116,7 @@ struct Bounds {
 impl Bounds {
     fn new(limit: &Tree, name: &str) -> Bounds {
         let get = |bound: &str| limit.map(bound).get(name).map(read);
-        // For pods the defaults were refused above, and are not compared.
+        // Defaults were rejected for pods above, and are not compared.
         let default = |bound: &str| if limit.str("type") == "Pod" { None } else { get(bound) };
         Bounds {
             max: get("max"),
@@ -177,7 +176,7 @@ mod tests {
     use api::{list, tree};
 
     #[test]
-    fn container_defaults_follow_from_the_bounds() {
+    fn defaults_follow_from_bounds() {
         let limit = tree! { "type" => "Container", "max" => tree! { "cpu" => "2" }, "min" => tree! { "cpu" => "1", "memory" => "1Mi" } };
         let mut object = tree! { "spec" => tree! { "limits" => list![limit] } };
         set_defaults(&mut object);

@@ -1,4 +1,4 @@
-//! The kinds of the `core` group, a file a kind.
+//! The kinds of the `core` group, one file per kind.
 
 pub mod binding;
 pub mod component_status;

@@ -1,4 +1,4 @@
-//! Namespace. Its spec holds finalizers of its own, which `/finalize` alone may change.
+//! Namespace. Its `spec.finalizers` can only be changed by the finalize subresource.
 
 use api::field::{Errors, Path};
 use api::validation::qualified_name;
@@ -31,7 +31,7 @@ pub static KIND: Kind = Kind {
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 const FINALIZER: &str = "kubernetes";
 
-/// Selectors can then match a namespace by its name.
+/// Allows selecting a namespace by its name label.
 fn set_defaults(object: &mut Tree) {
     let name = object.str("metadata.name").to_string();
     if !name.is_empty() && object.map("metadata.labels").str(NAME_LABEL) != name {
@@ -45,7 +45,7 @@ fn prepare_create(object: &mut Tree, _: &Context<'_>) {
     if !finalizers.iter().any(|finalizer| finalizer.as_str() == Some(FINALIZER)) {
         finalizers.push(Tree::from(FINALIZER));
     }
-    // A generated name was not there when the defaults were set.
+    // A generated name was not set when defaults were applied.
     set_defaults(object);
 }
 
@@ -54,7 +54,7 @@ fn prepare_update(object: &mut Tree, old: &Tree, context: &Context<'_>) {
     keep_old(object.child("spec"), old.at("spec"), "finalizers");
 }
 
-/// `/finalize` changes the finalizers of the spec and nothing else.
+/// The finalize subresource only changes `spec.finalizers`.
 pub fn prepare_finalize(object: &mut Tree, old: &Tree, context: &Context<'_>) {
     prepare::keep_status(object, old, context);
 }
@@ -71,7 +71,7 @@ fn validate_finalizer(finalizer: &str, path: &Path<'_>, errors: &mut Errors) {
     meta::validate_finalizer_domain(finalizer, path, errors);
 }
 
-/// What `/finalize` may write.
+/// Validates a finalize request.
 pub fn validate_finalize(object: &Tree, _: &Tree, errors: &mut Errors) {
     let path = Path::root("spec.finalizers");
     for (index, finalizer) in object.list("spec.finalizers").iter().enumerate() {
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn the_phase_follows_the_deletion_timestamp() {
+    fn phase_follows_the_deletion_timestamp() {
         let check = |meta: Tree, phase: &str, want: usize| {
             let mut errors = Errors::new();
             let object = tree! { "metadata" => meta, "status" => tree! { "phase" => phase } };

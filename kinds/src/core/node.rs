@@ -52,12 +52,12 @@ const TAINT: &[Shown] = &[
     field("timeAdded", "TimeAdded", NULL),
 ];
 const ADDRESS: &[Shown] = &[field("type", "Type", EMPTY), field("address", "Address", EMPTY)];
-/// The path under which upstream reports taints, though they stand in the spec.
+/// Upstream's error path for taints, although they are in the spec.
 const TAINTS: Path<'static> = Path::root("metadata.taints");
 const POD_CIDRS: Path<'static> = Path::root("spec.podCIDRs");
 
-/// Allocatable is all of the capacity unless the node says otherwise; podCIDR and the first of podCIDRs
-/// are the same thing, and the older name wins.
+/// Allocatable defaults to the capacity; podCIDR and the first of podCIDRs are equivalent, and podCIDR takes
+/// precedence.
 fn set_defaults(object: &mut Tree) {
     let status = object.child("status");
     if !status.has("allocatable") && status.has("capacity") {
@@ -80,7 +80,7 @@ fn prepare_update(object: &mut Tree, old: &Tree, context: &Context<'_>) {
     drop_config_source(object, old);
 }
 
-/// The feature behind it is gone; it stays where an old object has it.
+/// The feature was removed; the field is kept if stored already.
 fn drop_config_source(object: &mut Tree, old: &Tree) {
     if !old.at("spec").has("configSource") {
         object.remove_at("spec.configSource");
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_show_state_and_roles() {
+    fn prints_status_and_roles() {
         let object = tree! {
             "metadata" => tree! { "name" => "n", "labels" => tree! { "node-role.kubernetes.io/b" => "", "kubernetes.io/role" => "a" } },
             "spec" => tree! { "unschedulable" => true },

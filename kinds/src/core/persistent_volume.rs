@@ -49,7 +49,7 @@ const RECLAIM_POLICIES: &[&str] = &["Delete", "Recycle", "Retain"];
 
 type Validate = fn(&Tree, &Path<'_>, &mut Errors);
 
-/// The sources in the order in which they are judged, with the field's name in errors about the source.
+/// The sources in validation order, with the field name in errors about the source.
 const SOURCES: &[(&str, &str, Validate)] = &[
     ("hostPath", "hostPath", local::host_path),
     ("gcePersistentDisk", "persistentDisk", network::gce_persistent_disk),
@@ -105,7 +105,7 @@ fn prepare_create(object: &mut Tree, context: &Context<'_>) {
     object.set("status", tree! { "phase" => "Pending", "lastPhaseTransitionTime" => now });
 }
 
-/// The time of the last change of phase is kept for clients that do not write it.
+/// The time of the last phase change is kept for clients that do not set it.
 fn prepare_status(object: &mut Tree, old: &Tree, context: &Context<'_>) {
     const TIME: &str = "lastPhaseTransitionTime";
     prepare::keep_spec(object, old, context);
@@ -145,7 +145,7 @@ fn validate(object: &Tree, errors: &mut Errors) {
     validate_class(class, &path.field("volumeAttributesClassName"), errors);
 }
 
-/// The spec of a volume inside an attachment, which is no object of its own.
+/// The spec of an inline volume in an attachment.
 pub fn validate_inline_spec(spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
     let modes = spec.list("accessModes");
     if modes.is_empty() {
@@ -241,7 +241,7 @@ fn validate_csi(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Whether a path names the root once it is tidied up.
+/// Whether a cleaned path is the root.
 fn is_root(path: &str) -> bool {
     path.starts_with('/') && path.split('/').all(|part| matches!(part, "" | "."))
 }
@@ -263,7 +263,7 @@ fn validate_update(object: &Tree, old: &Tree, errors: &mut Errors) {
     }
 }
 
-/// The source alone. The secrets for expansion may be added to a CSI volume later.
+/// The source only. The expansion secrets may be added to a CSI volume later.
 fn source_of(spec: &Tree, old: Option<&Tree>) -> Tree {
     let mut source = tree! {};
     for (key, _, _) in SOURCES {
@@ -300,7 +300,7 @@ fn cells(object: &Tree, now: i64) -> Vec<Tree> {
     ]
 }
 
-/// Sources, the name shown for them, and what became of them.
+/// Sources, their printed names, and their deprecation.
 const DEPRECATED_SOURCES: &[(&str, &str, &str)] = &[
     ("cephfs", "cephfs", "deprecated in v1.28, non-functional in v1.31+"),
     ("photonPersistentDisk", "photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
@@ -342,7 +342,7 @@ mod tests {
     use api::list;
 
     #[test]
-    fn deprecated_fields_draw_warnings() {
+    fn warns_about_deprecated_fields() {
         let expression = tree! { "key" => "beta.kubernetes.io/os", "operator" => "Exists" };
         let terms = list![tree! { "matchExpressions" => list![expression] }];
         let spec = tree! {
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn one_source_counts() {
+    fn requires_one_source() {
         let check = |extra: Tree, want: &[&str]| {
             let mut spec =
                 tree! { "capacity" => tree! { "storage" => "1Gi" }, "accessModes" => list!["ReadWriteOnce"] };

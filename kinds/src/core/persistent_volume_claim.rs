@@ -67,7 +67,7 @@ fn prepare_update(object: &mut Tree, old: &Tree, context: &Context<'_>) {
     normalize_sources(object.child("spec"), old.at("spec").has("dataSource"));
 }
 
-/// `dataSource` and `dataSourceRef` say the same thing, the first for claims and snapshots alone.
+/// `dataSource` and `dataSourceRef` are equivalent, the first for claims and snapshots only.
 fn normalize_sources(spec: &mut Tree, in_use: bool) {
     // Sources in other namespaces are off by default.
     spec.remove_at("dataSourceRef.namespace");
@@ -90,7 +90,7 @@ fn is_claim_or_snapshot(source: &Tree) -> bool {
     )
 }
 
-/// Judges the spec of a claim, in a claim or in a template for claims.
+/// Validates the spec of a claim, in a claim or in a template.
 pub fn validate_spec(spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
     let modes = spec.list("accessModes");
     if modes.is_empty() {
@@ -133,7 +133,7 @@ pub fn spec_warnings(spec: &Tree, path: &Path<'_>) -> Vec<String> {
     warnings
 }
 
-/// Known modes, and the one that asks for a single pod alone.
+/// Known modes; ReadWriteOncePod only alone.
 pub(super) fn validate_access_modes(modes: &[Tree], path: &Path<'_>, errors: &mut Errors) {
     for mode in modes.iter().filter_map(Tree::as_str).filter(|mode| !ACCESS_MODES.contains(mode)) {
         errors.not_supported(path, mode, ACCESS_MODES);
@@ -177,7 +177,7 @@ fn same_source(spec: &Tree) -> bool {
     ["apiGroup", "kind", "name"].iter().all(|field| source.str(field) == reference.str(field))
 }
 
-/// The spec is fixed, but for what binding and expansion write, and for a class given later.
+/// The spec is immutable except for binding, expansion, and setting a class later.
 fn validate_update(object: &Tree, old: &Tree, errors: &mut Errors) {
     let (new_spec, old_spec) = (object.at("spec"), old.at("spec"));
     validate_spec(new_spec, &Path::root("spec"), errors);
@@ -197,7 +197,7 @@ fn validate_update(object: &Tree, old: &Tree, errors: &mut Errors) {
     validate_attributes_class(new_spec, old_spec, errors);
 }
 
-/// Both specs with what may differ made equal.
+/// Both specs with the mutable parts made equal.
 fn fixed_parts(object: &Tree, old: &Tree, class_upgrade: bool) -> (Tree, Tree) {
     let (mut new_spec, mut old_spec) = (object.at("spec").clone(), old.at("spec").clone());
     normalize_sources(&mut old_spec, true);
@@ -216,7 +216,7 @@ fn fixed_parts(object: &Tree, old: &Tree, class_upgrade: bool) -> (Tree, Tree) {
     (new_spec, old_spec)
 }
 
-/// A claim without a class may be given one: that of its annotation, or any where it has none.
+/// A claim without a class may get one: that of its annotation, or any if it has none.
 fn is_class_upgrade(object: &Tree, old: &Tree) -> bool {
     let annotation = |object: &Tree| {
         object.map("metadata.annotations").get(CLASS_ANNOTATION).and_then(Tree::as_str).map(str::to_string)
@@ -237,7 +237,7 @@ fn validate_class_annotation(object: &Tree, old: &Tree, errors: &mut Errors) {
     }
 }
 
-/// A smaller request can undo an expansion that failed, down to what there is.
+/// A smaller request can undo a failed expansion, down to the current capacity.
 fn validate_shrinking(new_spec: &Tree, old: &Tree, errors: &mut Errors) {
     let size = |list: &api::Map| list.get("storage").map(read).unwrap_or_default();
     let (new, stored) = (size(new_spec.map("resources.requests")), size(old.map("spec.resources.requests")));
@@ -294,7 +294,7 @@ pub(super) fn phase(object: &Tree) -> Tree {
     Tree::from(if terminating { "Terminating" } else { object.str("status.phase") })
 }
 
-/// The class of a claim or a volume; an old annotation goes before the field.
+/// The class of a claim or volume; the beta annotation takes precedence over the field.
 pub(super) fn class(object: &Tree) -> Tree {
     match object.map("metadata.annotations").get(CLASS_ANNOTATION) {
         Some(class) => class.clone(),
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn old_annotations_and_fractions_draw_warnings() {
+    fn warns_about_annotations_and_fractions() {
         let mut object = claim(tree! { "resources" => tree! { "limits" => tree! { "storage" => "1500m" } } });
         object.set("metadata", tree! { "annotations" => tree! { CLASS_ANNOTATION => "a" } });
         let want = [
@@ -351,14 +351,14 @@ mod tests {
     }
 
     #[test]
-    fn a_class_may_be_given_once() {
+    fn class_can_be_set_once() {
         check_update(claim(tree! { "storageClassName" => "a" }), claim(tree! {}), &[]);
         let (a, b) = (claim(tree! { "storageClassName" => "a" }), claim(tree! { "storageClassName" => "b" }));
         check_update(b, a, &["spec"]);
     }
 
     #[test]
-    fn bound_claims_grow() {
+    fn bound_claims_can_grow() {
         let grown = || claim(tree! { "resources" => tree! { "requests" => tree! { "storage" => "2Gi" } } });
         check_update(grown(), claim(tree! {}), &["spec"]);
         let mut bound = grown();

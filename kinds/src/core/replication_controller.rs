@@ -26,7 +26,7 @@ pub static KIND: Kind = Kind {
     prepare_update: workload::prepare_update,
     validate,
     validate_update: |controller, _, errors| validate(controller, errors),
-    // On update upstream looks at the template that is replaced.
+    // On update upstream uses the template that is replaced.
     warnings: |controller, old| match old {
         Some(old) => workload::template_warnings(old, Some(controller)),
         None => workload::warnings(controller, None),
@@ -49,7 +49,7 @@ pub static KIND: Kind = Kind {
     ..Kind::namespaced("", "v1", "ReplicationController", "replicationcontrollers", "replicationcontroller")
 };
 
-/// The template's labels are the selector and the labels too, where those are not said.
+/// Selector and labels default to the template's labels.
 fn set_defaults(controller: &mut Tree) {
     let spec = controller.child("spec");
     spec.set_default("replicas", 1);
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_come_from_the_template() {
+    fn labels_default_to_the_template() {
         let template = tree! { "metadata" => tree! { "labels" => tree! { "a" => "b" } } };
         let mut controller = tree! { "spec" => tree! { "template" => template } };
         set_defaults(&mut controller);

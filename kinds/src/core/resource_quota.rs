@@ -31,7 +31,7 @@ pub static KIND: Kind = Kind {
 
 const SPEC: Path<'static> = Path::root("spec");
 
-/// Requests that may be larger than the limits of the same resource, when a quota is made.
+/// Requests that may exceed the limits of the same resource, on create.
 fn warnings(object: &Tree, old: Option<&Tree>) -> Vec<String> {
     let hard = object.map("spec.hard");
     let names = ["cpu", "memory", "storage", "ephemeral-storage"].into_iter().filter(|_| old.is_none());
@@ -58,7 +58,7 @@ const SCOPES: &[&str] = &[
     "CrossNamespacePodAffinity",
     "VolumeAttributesClass",
 ];
-/// Scopes that a pod is in or not, without values.
+/// Scopes without values.
 const EXISTS_ONLY: &[&str] =
     &["Terminating", "NotTerminating", "BestEffort", "NotBestEffort", "CrossNamespacePodAffinity"];
 const COMPUTE: &[&str] = &["pods", "cpu", "memory", "limits.cpu", "limits.memory", "requests.cpu", "requests.memory"];
@@ -94,7 +94,7 @@ fn validate_status(object: &Tree, errors: &mut Errors) {
     validate_hard(object.map("status.used"), &Path::root("status.used"), errors);
 }
 
-/// Each complaint shows all scopes, so it is made once however many scopes it is about.
+/// Each error prints all scopes, so it is reported once.
 fn validate_scopes(spec: &Tree, errors: &mut Errors) {
     let path = SPEC.field("scopes");
     let shown = spec.at("scopes");
@@ -108,7 +108,7 @@ fn validate_scopes(spec: &Tree, errors: &mut Errors) {
     validate_conflicts(&scopes, shown, &path, errors);
 }
 
-/// Whether the quota holds a standard resource that a scope cannot restrict.
+/// Whether the quota has a standard resource that the scope cannot restrict.
 fn is_misapplied(scope: &str, spec: &Tree) -> bool {
     spec.map("hard").keys().any(|name| resources::is_standard_for_quota(name) && !applies(scope, name))
 }
@@ -200,7 +200,7 @@ mod tests {
     use api::{list, tree};
 
     #[test]
-    fn scopes_fit_the_resources() {
+    fn scopes_match_resources() {
         let check = |scopes: Tree, hard: Tree, want: &[&str]| {
             let mut errors = Errors::new();
             validate(&tree! { "spec" => tree! { "scopes" => scopes, "hard" => hard } }, &mut errors);

@@ -29,7 +29,7 @@ pub static KIND: Kind = Kind {
 const DATA: Path<'static> = Path::root("data");
 const ACCOUNT_NAME: &str = "kubernetes.io/service-account.name";
 
-/// `stringData` is a way to write `data` without base64; it is never stored nor read back.
+/// `stringData` is a write-only form of `data` without base64.
 fn set_defaults(object: &mut Tree) {
     if let Some(Tree::Map(texts)) = object.remove("stringData") {
         for (key, text) in texts.iter() {
@@ -59,7 +59,7 @@ fn validate_type(object: &Tree, data: &Map, errors: &mut Errors) {
         "kubernetes.io/service-account-token" => validate_token(object, errors),
         "kubernetes.io/dockercfg" => validate_json(data, ".dockercfg", errors),
         "kubernetes.io/dockerconfigjson" => validate_json(data, ".dockerconfigjson", errors),
-        // One of the two is enough, and it may be empty.
+        // One of the two suffices, and may be empty.
         "kubernetes.io/basic-auth" if !data.contains("username") && !data.contains("password") => {
             errors.required(&DATA.key("username"), "");
             errors.required(&DATA.key("password"), "");
@@ -82,7 +82,7 @@ fn validate_token(object: &Tree, errors: &mut Errors) {
     }
 }
 
-/// The value never stands in the error: it is a secret.
+/// The value is never printed in the error: it is secret.
 fn validate_json(data: &Map, key: &str, errors: &mut Errors) {
     if !data.contains(key) {
         return errors.required(&DATA.key(key), "");
@@ -115,8 +115,8 @@ fn validate_update(object: &Tree, old: &Tree, errors: &mut Errors) {
     validate(object, errors);
 }
 
-/// A pair that no TLS server could use is stored nevertheless. Whether the two belong together is not
-/// judged here: that needs cryptography.
+/// An unusable TLS pair is stored nevertheless. Whether key and certificate match is not checked, since that needs
+/// cryptography.
 fn warnings(object: &Tree, _: Option<&Tree>) -> Vec<String> {
     if object.str("type") != "kubernetes.io/tls" {
         return Vec::new();
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn types_ask_for_their_keys() {
+    fn types_require_their_keys() {
         let check = |ty: &str, data: Tree, want: &[&str]| {
             let mut errors = Errors::new();
             validate(&tree! { "type" => ty, "data" => data }, &mut errors);

@@ -19,7 +19,7 @@ pub static KIND: Kind = Kind {
 
 const MOUNTABLE: &str = "kubernetes.io/enforce-mountable-secrets";
 
-/// Of a reference to a secret only the name counts.
+/// Only the name of a secret reference is kept.
 fn clean_references(object: &mut Tree) {
     for secret in object.list_mut("secrets") {
         let name = secret.str("name").to_string();

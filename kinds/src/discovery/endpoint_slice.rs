@@ -1,4 +1,4 @@
-//! EndpointSlice: a part of a service's endpoints.
+//! EndpointSlice: a subset of a service's endpoints.
 
 use std::collections::BTreeSet;
 
@@ -102,7 +102,7 @@ fn validate_family(address: &str, family: &str, path: &Path<'_>, errors: &mut Er
     }
 }
 
-/// A domain of at least two labels; a trailing dot is taken.
+/// A domain of at least two labels; a trailing dot is accepted.
 fn validate_domain(name: &str, path: &Path<'_>, errors: &mut Errors) {
     if name.is_empty() {
         return errors.required(path, "");

@@ -1,3 +1,3 @@
-//! The kinds of the `discovery` group, a file a kind.
+//! The kinds of the `discovery` group, one file per kind.
 
 pub mod endpoint_slice;

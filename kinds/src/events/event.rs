@@ -1,5 +1,5 @@
-//! Event of events.k8s.io: the same objects as core events, under newer names and stricter rules. They
-//! are stored in the core form.
+//! Event of events.k8s.io: the same objects as core events, with newer field names and stricter rules. Stored in the
+//! core form.
 
 use api::Tree;
 use api::field::{Errors, Path};
@@ -43,7 +43,7 @@ pub static KIND: Kind = Kind {
     ..Kind::namespaced("events.k8s.io", "v1", "Event", "events", "event")
 };
 
-/// The names of a field here and in the stored form, where they differ.
+/// Field names here and in the stored form, if they differ.
 const RENAMED: &[(&str, &str)] = &[
     ("regarding", "involvedObject"),
     ("note", "message"),
@@ -66,7 +66,7 @@ fn from_storage(mut object: Tree) -> Tree {
     for (here, stored) in RENAMED {
         rename(&mut object, stored, here);
     }
-    // What the stored form always shows, this one leaves out where it is empty.
+    // The stored form always has these fields; this one omits them if empty.
     for field in ["reportingController", "reportingInstance"] {
         if object.str(field).is_empty() {
             object.remove(field);
@@ -82,7 +82,7 @@ fn rename(object: &mut Tree, from: &str, to: &str) {
     }
 }
 
-/// The rules of the core form come first, then those of this version. Paths are those of the core form.
+/// The rules of the core form first, then those of this version. Paths are those of the core form.
 fn validate(object: &Tree, errors: &mut Errors) {
     let stored = to_storage(object.clone());
     core_event::validate(&stored, "reportingController", errors);
@@ -117,7 +117,7 @@ fn validate_series(stored: &Tree, errors: &mut Errors) {
     }
 }
 
-/// Only the series of an event goes on.
+/// Only the series of an event may change.
 fn validate_update(object: &Tree, old: &Tree, errors: &mut Errors) {
     let (new, old) = (to_storage(object.clone()), to_storage(old.clone()));
     core_event::validate(&new, "reportingController", errors);
@@ -133,7 +133,7 @@ fn validate_update(object: &Tree, old: &Tree, errors: &mut Errors) {
     }
 }
 
-/// Fields of the stored form and how paths call them.
+/// Fields of the stored form and their names in paths.
 const FIXED: &[(&str, &str)] = &[
     ("involvedObject", "involvedObject"),
     ("reason", "reason"),
@@ -157,7 +157,7 @@ mod tests {
     use api::tree;
 
     #[test]
-    fn both_forms_hold_the_same() {
+    fn forms_are_equivalent() {
         let new = tree! { "apiVersion" => "events.k8s.io/v1", "kind" => "Event", "note" => "n", "regarding" => tree! { "name" => "p" }, "reportingController" => "c" };
         let stored = to_storage(new.clone());
         assert_eq!(stored.str("message"), "n");

@@ -1,3 +1,3 @@
-//! The kinds of the `events` group, a file a kind.
+//! The kinds of the `events` group, one file per kind.
 
 pub mod event;

@@ -1,4 +1,4 @@
-//! The kinds of the `flowcontrol` group, a file a kind.
+//! The kinds of the `flowcontrol` group, one file per kind.
 
 pub mod flow_schema;
 pub mod priority_level_configuration;

@@ -43,7 +43,7 @@ pub static KIND: Kind = Kind {
 };
 
 const MAX_QUEUES: i64 = 10_000_000;
-/// How many bits of a hash are dealt as hands of queues.
+/// The number of hash bits for shuffle sharding.
 const MAX_HASH_BITS: u32 = 60;
 
 fn set_defaults(object: &mut Tree) {
@@ -152,7 +152,7 @@ fn validate_queuing(queuing: &Tree, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// The bits that it takes to deal a hand out of a deck, order included.
+/// The bits needed to deal an ordered hand from a deck.
 fn entropy_bits(deck: i64, hand: i64) -> u32 {
     let bits: f64 = (0..hand.min(64)).map(|dealt| ((deck - dealt) as f64).log2()).sum();
     bits.ceil() as u32

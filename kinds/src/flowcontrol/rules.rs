@@ -1,4 +1,4 @@
-//! What both kinds do with their status.
+//! Shared status rules of both kinds.
 
 use api::Tree;
 use api::field::{Errors, Path};

@@ -35,7 +35,7 @@ pub static KIND: Kind = Kind {
     ..Kind::namespaced("networking.k8s.io", "v1", "Ingress", "ingresses", "ingress")
 };
 
-/// What a stored object may keep although it would be refused today.
+/// Invalid values that a stored object may keep.
 #[derive(Default)]
 struct Allowed {
     secret_names: bool,
@@ -193,7 +193,7 @@ fn validate_reference(reference: &Tree, path: &Path<'_>, errors: &mut Errors) {
     validate_reference_names(reference, &["kind", "name"], path, errors);
 }
 
-/// Each of the keys is there and can stand in a path.
+/// Each key must be set and be a valid path segment.
 pub(super) fn validate_reference_names(reference: &Tree, keys: &[&str], path: &Path<'_>, errors: &mut Errors) {
     for key in keys {
         match reference.str(key) {
@@ -238,7 +238,7 @@ fn row(ingress: &Tree, now: i64) -> Vec<Tree> {
     ]
 }
 
-/// The first three; `*` for an ingress of all hosts.
+/// The first three; `*` for all hosts.
 fn hosts(rules: &[Tree]) -> String {
     const SHOWN: usize = 3;
     let mut list: Vec<&str> = Vec::new();
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn three_hosts_are_shown() {
+    fn prints_three_hosts() {
         let rules: Vec<Tree> = ["a", "b", "c", "d"].iter().map(|host| tree! { "host" => *host }).collect();
         assert_eq!(hosts(&rules), "a,b,c + 1 more...");
         assert_eq!(hosts(&[tree! {}]), "*");

@@ -1,4 +1,4 @@
-//! IPAddress: an address that a service holds.
+//! IPAddress: an address used by a service.
 
 use api::field::{Errors, Path};
 use api::{Tree, validation};
@@ -25,7 +25,7 @@ fn validate(address: &Tree, errors: &mut Errors) {
     if parent.is_null() {
         return errors.required(&path, "");
     }
-    // The group may be empty: it is the one of Services.
+    // An empty group is that of Services.
     if !parent.str("group").is_empty() {
         let group = parent.str("group");
         errors.invalid_all(&path.field("group"), group, validation::dns1123_subdomain(group));
@@ -40,7 +40,7 @@ fn validate_update(address: &Tree, old: &Tree, errors: &mut Errors) {
     checks::declared_immutable((address.at("spec"), old.at("spec")), "parentRef", &SPEC, errors);
 }
 
-/// One cell more than columns: upstream declares no age, but sends it.
+/// One cell more than columns: upstream declares no age but sends it.
 fn row(address: &Tree, now: i64) -> Vec<Tree> {
     let parent = address.at("spec.parentRef");
     let mut text = parent.str("resource").to_string();

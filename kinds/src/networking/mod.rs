@@ -1,4 +1,4 @@
-//! The kinds of the `networking` group, a file a kind.
+//! The kinds of the `networking` group, one file per kind.
 
 pub mod ingress;
 pub mod ingress_class;

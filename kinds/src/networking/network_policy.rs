@@ -27,7 +27,7 @@ pub static KIND: Kind = Kind {
     ..Kind::namespaced("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", "networkpolicy")
 };
 
-/// The rules of one direction, and where their peers stand.
+/// The rules of each direction, and the field of their peers.
 const DIRECTIONS: [(&str, &str); 2] = [("ingress", "from"), ("egress", "to")];
 
 fn set_defaults(policy: &mut Tree) {
@@ -53,7 +53,7 @@ fn validate_update(policy: &Tree, old: &Tree, errors: &mut Errors) {
     validate_spec(policy.at("spec"), &networks(old), errors);
 }
 
-/// Every network that a policy names.
+/// Every network in a policy.
 fn networks(policy: &Tree) -> Stored<'_> {
     let mut found = Stored::new();
     for (_, block, _) in blocks(policy) {
@@ -63,7 +63,7 @@ fn networks(policy: &Tree) -> Stored<'_> {
     found
 }
 
-/// Every ipBlock, with its direction's name and its place.
+/// Every ipBlock, with its direction and index.
 fn blocks(policy: &Tree) -> Vec<(String, &Tree, usize)> {
     let mut found = Vec::new();
     for (direction, peers) in DIRECTIONS {

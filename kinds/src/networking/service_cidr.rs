@@ -1,4 +1,4 @@
-//! ServiceCIDR: a range that services' addresses come from.
+//! ServiceCIDR: a range of service addresses.
 
 use api::field::{Errors, Path, Value};
 use api::{Tree, validation};
@@ -52,7 +52,7 @@ fn is_ipv6(cidr: &Tree) -> Option<bool> {
     validation::parse_cidr(cidr.as_str()?).map(|(address, _)| address.is_ipv6())
 }
 
-/// A second range of the other family may come; nothing else changes.
+/// Only a second range of the other IP family may be added.
 fn validate_update(range: &Tree, old: &Tree, errors: &mut Errors) {
     let (cidrs, stored) = (range.list("spec.cidrs"), old.list("spec.cidrs"));
     let path = SPEC.field("cidrs");
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_range_can_only_become_dual_stack() {
+    fn ranges_can_only_become_dual_stack() {
         let range = |cidrs: Tree| tree! { "spec" => tree! { "cidrs" => cidrs } };
         let old = range(list!["10.0.0.0/24"]);
         let cases = [

@@ -1,3 +1,3 @@
-//! The kinds of the `node` group, a file a kind.
+//! The kinds of the `node` group, one file per kind.
 
 pub mod runtime_class;

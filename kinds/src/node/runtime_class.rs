@@ -38,7 +38,7 @@ fn validate(object: &Tree, errors: &mut Errors) {
     validate_tolerations(object.list("scheduling.tolerations"), &path.field("tolerations"), errors);
 }
 
-/// Upstream judges the overhead as the limits of a container, and its paths say so.
+/// Upstream validates the overhead like the limits of a container, with those paths.
 fn validate_overhead(object: &Tree, errors: &mut Errors) {
     let fixed = object.map("overhead.podFixed");
     let path = Path::root("overhead.limits");

@@ -1,4 +1,4 @@
-//! Where a pod may and should run: node selectors, affinities and topology spread.
+//! Scheduling constraints: node selectors, affinities and topology spread.
 
 use std::collections::HashMap;
 
@@ -30,7 +30,7 @@ fn validate_node_affinity(affinity: &Tree, path: &Path<'_>, errors: &mut Errors)
     for (index, term) in affinity.list(PREFERRED).iter().enumerate() {
         let path = preferred.index(index);
         validate_weight(term, &path, errors);
-        // A wrong label value in what is only preferred does no harm, so it is taken.
+        // Invalid label values in preferred terms are harmless and accepted.
         validate_node_term(term.at("preference"), false, &path.field("preference"), errors);
     }
 }
@@ -90,7 +90,7 @@ fn validate_node_requirement(requirement: &Tree, judge_values: bool, path: &Path
     }
 }
 
-/// The one field of nodes that can be selected by is their name.
+/// Only `metadata.name` is supported as a node field.
 fn validate_node_field(requirement: &Tree, path: &Path<'_>, errors: &mut Errors) {
     let values = requirement.list("values");
     let at = path.field("values");
@@ -138,8 +138,7 @@ fn validate_pod_term(term: &Tree, path: &Path<'_>, errors: &mut Errors) {
     selector::validate_label_name(topology, &path.field("topologyKey"), errors);
 }
 
-/// Label keys whose values are taken from the pod itself. They need a selector that they can be added
-/// to, and no key may be asked for twice.
+/// Label keys whose values are taken from the pod. They require a selector, and keys must be unique.
 fn validate_label_keys(term: &Tree, path: &Path<'_>, errors: &mut Errors) {
     let (match_keys, mismatch_keys) = (term.list("matchLabelKeys"), term.list("mismatchLabelKeys"));
     for (key, list) in [("matchLabelKeys", match_keys), ("mismatchLabelKeys", mismatch_keys)] {
@@ -161,8 +160,7 @@ fn validate_label_keys(term: &Tree, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// The selector has got an expression for each key by now, so a key that stands there a second time
-/// was written by the user.
+/// The selector already has an expression for each key, so a duplicate was written by the user.
 fn validate_keys_are_not_selected(term: &Tree, keys: &[Tree], path: &Path<'_>, errors: &mut Errors) {
     if keys.is_empty() {
         return;
@@ -184,7 +182,7 @@ const ACTIONS: &[&str] = &["DoNotSchedule", "ScheduleAnyway"];
 
 pub fn validate_topology_spread(constraints: &[Tree], path: &Path<'_>, errors: &mut Errors) {
     let mut later: Seen<(&str, &str)> = Seen::new();
-    // Of two that are the same the earlier is the wrong one, so the end of the list is seen first.
+    // Of two equal constraints the earlier is reported, so the list is read from the end.
     let mut repeated: Vec<bool> = constraints.iter().rev().map(|one| !later.insert(spread_key(one))).collect();
     repeated.reverse();
     for (index, (constraint, repeated)) in constraints.iter().zip(repeated).enumerate() {

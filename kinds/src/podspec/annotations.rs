@@ -1,4 +1,4 @@
-//! Annotations that mean something to pods, most of them older than the field that took their place.
+//! Annotations of pods, most of which were replaced by fields.
 
 use api::field::{Errors, Path};
 use api::{Map, Tree, json, tree};
@@ -12,7 +12,7 @@ pub const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
 pub const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
 pub const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 
-/// Where init containers stood before they had a field; nobody reads them any more.
+/// Annotations of init containers before they had a field; ignored today.
 const INIT_CONTAINERS: &[&str] = &[
     "pod.alpha.kubernetes.io/init-container-statuses",
     "pod.alpha.kubernetes.io/init-containers",
@@ -20,7 +20,7 @@ const INIT_CONTAINERS: &[&str] = &[
     "pod.beta.kubernetes.io/init-containers",
 ];
 
-/// Drops annotations of a pod or a template that could be taken for its init containers.
+/// Removes annotations that could be mistaken for init containers.
 pub fn drop_init_container_annotations(object: &mut Tree) {
     let Some(annotations) = object.at_mut("metadata.annotations") else { return };
     for key in INIT_CONTAINERS {
@@ -28,7 +28,7 @@ pub fn drop_init_container_annotations(object: &mut Tree) {
     }
 }
 
-/// The annotations of a pod or of a template, against the spec beside them.
+/// The annotations of a pod or template, with its spec.
 pub fn validate(annotations: &Map, spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
     if annotations.contains(MIRROR) && spec.str("nodeName").is_empty() {
         let text = "must set spec.nodeName if mirror pod annotation is set";
@@ -60,7 +60,7 @@ fn validate_tolerations(text: &str, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// A number as Go writes it, so that nobody reads another one.
+/// A number in Go's format.
 fn is_cost(text: &str) -> bool {
     let leading = match text.as_bytes() {
         [] => false,
@@ -91,12 +91,12 @@ fn validate_app_armor(container: &str, profile: &str, spec: &Tree, path: &Path<'
     }
 }
 
-/// True if any annotation is about seccomp or AppArmor; hardly any pod has one.
+/// Whether any annotation is about seccomp or AppArmor; few pods have one.
 pub fn has_profiles(annotations: &Map) -> bool {
     annotations.keys().any(|key| key == SECCOMP_POD || key.starts_with(SECCOMP_CONTAINER) || key.starts_with(APP_ARMOR))
 }
 
-/// Where both a seccomp annotation and its field are set, they must say the same.
+/// A seccomp annotation and its field must agree.
 pub fn validate_seccomp_match(annotations: &Map, spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
     if !has_profiles(annotations) {
         return;
@@ -116,7 +116,7 @@ pub fn validate_seccomp_match(annotations: &Map, spec: &Tree, path: &Path<'_>, e
     });
 }
 
-/// The same for AppArmor, whose field a container may have from its pod.
+/// The same for AppArmor, whose field containers inherit from the pod.
 pub fn validate_app_armor_match(annotations: &Map, spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
     if !has_profiles(annotations) || spec.str("os.name") == "windows" {
         return;
@@ -147,7 +147,7 @@ fn match_profile(annotation: Option<&Tree>, profile: &Tree, what: &str, path: &P
     }
 }
 
-/// The profile that an AppArmor annotation stands for.
+/// The profile of an AppArmor annotation.
 pub fn app_armor_profile(annotation: &str) -> Option<Tree> {
     match annotation {
         "unconfined" => Some(tree! { "type" => "Unconfined" }),
@@ -159,7 +159,7 @@ pub fn app_armor_profile(annotation: &str) -> Option<Tree> {
     }
 }
 
-/// Annotations that an update may not touch.
+/// Annotations that an update must not change.
 pub fn validate_update(new: &Map, old: &Map, path: &Path<'_>, errors: &mut Errors) {
     let kept = |key: &str| key == MIRROR || key.starts_with(APP_ARMOR);
     let name = |key: &str| if key == MIRROR { "mirror pod annotation" } else { "AppArmor annotations" };

@@ -1,4 +1,4 @@
-//! Small judgements that the parts of a pod spec share.
+//! Small checks shared by the parts of a pod spec.
 
 use api::Tree;
 use api::field::{Errors, Path};
@@ -19,7 +19,7 @@ pub fn qualified_name(text: &str, path: &Path<'_>, errors: &mut Errors) {
     errors.invalid_all(path, text, validation::qualified_name(text));
 }
 
-/// A Required error where a text of this field is missing.
+/// A Required error if this text field is missing.
 pub fn required(tree: &Tree, key: &str, path: &Path<'_>, errors: &mut Errors) {
     if tree.get(key).and_then(Tree::as_str).unwrap_or("").is_empty() {
         errors.required(&path.field(key), "");
@@ -41,7 +41,7 @@ pub fn one_of(tree: &Tree, key: &str, supported: &[&str], path: &Path<'_>, error
     }
 }
 
-/// As `one_of`, for fields that must be set.
+/// Like `one_of`, for required fields.
 pub fn required_one_of(tree: &Tree, key: &str, supported: &[&str], path: &Path<'_>, errors: &mut Errors) {
     match tree.get(key).and_then(Tree::as_str).unwrap_or("") {
         "" => errors.required(&path.field(key), ""),
@@ -56,7 +56,7 @@ pub fn not_negative(tree: &Tree, key: &str, path: &Path<'_>, errors: &mut Errors
     }
 }
 
-/// A number, where it is set, between two others.
+/// A number within bounds, if it is set.
 pub fn in_range(tree: &Tree, key: &str, (low, high): (i64, i64), path: &Path<'_>, errors: &mut Errors) {
     if let Some(number) = tree.int(key).filter(|number| *number < low || *number > high) {
         errors.invalid(&path.field(key), number, &range_text(low, high));
@@ -85,7 +85,7 @@ pub fn no_backsteps(text: &str, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// A relative path that stays below where it starts.
+/// A relative path that stays below its start.
 pub fn local_descending(text: &str, path: &Path<'_>, errors: &mut Errors) {
     if text.starts_with('/') {
         errors.invalid(path, text, "must be a relative path");
@@ -93,7 +93,7 @@ pub fn local_descending(text: &str, path: &Path<'_>, errors: &mut Errors) {
     no_backsteps(text, path, errors);
 }
 
-/// As `local_descending`, and without the names that the node keeps for itself.
+/// Like `local_descending`, without names reserved by the kubelet.
 pub fn local_non_reserved(text: &str, path: &Path<'_>, errors: &mut Errors) {
     local_descending(text, path, errors);
     if text.starts_with("..") && !text.starts_with("../") {

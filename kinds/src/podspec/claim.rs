@@ -1,3 +1,3 @@
-//! Claims for volumes, as pods hold them in templates: judged as the claims themselves are.
+//! Volume claim templates in pods, validated like claims.
 
 pub use crate::core::persistent_volume_claim::validate_spec;

@@ -1,4 +1,4 @@
-//! Containers of all three kinds: those that run, those that come before, those for a look inside.
+//! Containers, init containers and ephemeral containers.
 
 use api::Tree;
 use api::field::{Errors, Path, Value};
@@ -41,8 +41,8 @@ pub fn validate_init_containers(spec: &Tree, scope: &Scope<'_>, path: &Path<'_>,
         if !name.is_empty() && !names.insert(name) {
             errors.duplicate(&path.field("name"), name);
         }
-        // Init containers run one by one, so each may have the host ports of another. The error is at
-        // the first place of the list, whichever it was: upstream judges a list of one.
+        // Init containers run one by one, so each may use the host ports of another. The error has the first index of
+        // the list, since upstream validates a list of one.
         validate_host_ports(std::slice::from_ref(init), list, errors);
         if is_restartable(init) {
             probe::validate_lifecycle_and_probes(init, scope.grace_period, scope.os, &path, errors);
@@ -60,7 +60,7 @@ fn names_of(containers: &[Tree]) -> Seen<&str> {
     containers.iter().map(|container| container.str("name")).collect()
 }
 
-/// What a container for a look inside may not have, in the order of its fields.
+/// Fields that ephemeral containers must not have, in field order.
 const NOT_FOR_EPHEMERAL: &[&str] = &[
     "ports",
     "resources",
@@ -104,7 +104,7 @@ pub fn validate_ephemeral_containers(spec: &Tree, scope: &Scope<'_>, path: &Path
     }
 }
 
-/// An empty struct is the same as none.
+/// An empty struct is equivalent to none.
 fn is_set(value: &Tree) -> bool {
     match value {
         Tree::Null => false,
@@ -113,7 +113,7 @@ fn is_set(value: &Tree) -> bool {
     }
 }
 
-/// Mounts of subpaths stay until the pod ends, which is too long for a look inside.
+/// Subpath mounts exist until the pod ends, so ephemeral containers must not have them.
 fn validate_no_sub_paths(container: &Tree, path: &Path<'_>, errors: &mut Errors) {
     for (index, mount) in container.list("volumeMounts").iter().enumerate() {
         for key in ["subPath", "subPathExpr"] {
@@ -124,7 +124,7 @@ fn validate_no_sub_paths(container: &Tree, path: &Path<'_>, errors: &mut Errors)
     }
 }
 
-/// What holds for containers of pods and not for those of templates.
+/// Rules for containers of pods, not of templates.
 pub fn validate_for_pod(container: &Tree, path: &Path<'_>, errors: &mut Errors) {
     let image = container.str("image");
     if image.trim().len() != image.len() {
@@ -182,7 +182,7 @@ fn validate_port_name<'a>(name: &'a str, names: &mut Seen<&'a str>, path: &Path<
     errors.invalid_all(path, name, messages);
 }
 
-/// No two ports of containers that run together may take the same port of the host.
+/// Containers that run together must not use the same host port.
 fn validate_host_ports(containers: &[Tree], path: &Path<'_>, errors: &mut Errors) {
     let mut seen: Seen<(&str, &str, i64)> = Seen::new();
     for (index, container) in containers.iter().enumerate() {
@@ -202,7 +202,7 @@ fn validate_host_ports(containers: &[Tree], path: &Path<'_>, errors: &mut Errors
     }
 }
 
-/// Errors are at the list; that is how upstream has them.
+/// Errors have the path of the list, as in upstream.
 fn validate_resize_policy(container: &Tree, restart_policy: &str, path: &Path<'_>, errors: &mut Errors) {
     let mut seen = Seen::new();
     for (index, policy) in container.list("resizePolicy").iter().enumerate() {
@@ -229,7 +229,7 @@ fn judge(value: &str, supported: &[&str], path: &Path<'_>, errors: &mut Errors) 
 const MAX_RULES: usize = 20;
 const MAX_EXIT_CODES: usize = 255;
 
-/// A container may be restarted by rules of its own.
+/// Containers may have their own restart rules.
 fn validate_restart_policy(container: &Tree, path: &Path<'_>, errors: &mut Errors) {
     check::one_of(container, "restartPolicy", &["Always", "Never", "OnFailure"], path, errors);
     let rules = container.list("restartPolicyRules");

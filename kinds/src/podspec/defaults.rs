@@ -1,5 +1,5 @@
-//! The defaults of pod specs. Pods get a few more than templates do: what is added here shows up in
-//! every object that holds a template.
+//! Defaults of pod specs. Pods have a few more than templates: defaults added here appear in every object with a
+//! template.
 
 use api::quantity::{Format, Quantity};
 use api::{Str, Tree};
@@ -15,11 +15,11 @@ pub fn set_template_defaults(template: &mut Tree) {
     }
 }
 
-/// Defaults that a pod has besides those of its spec.
+/// Defaults of pods besides those of the spec.
 pub fn set_pod_defaults(pod: &mut Tree) {
     let Some(spec) = pod.get_mut("spec") else { return };
     set_spec_defaults(spec);
-    // A negative period was allowed once; templates keep it, so that they are not seen as changed.
+    // Negative periods were once allowed; templates keep them, so that they do not look changed.
     if spec.int("terminationGracePeriodSeconds").is_some_and(|seconds| seconds < 0) {
         spec.set("terminationGracePeriodSeconds", 1);
     }
@@ -51,7 +51,7 @@ pub fn set_spec_defaults(spec: &mut Tree) {
     round_up_lists(spec.get_mut("resources"));
 }
 
-/// The service account stands under two names; the newer one counts.
+/// The service account has two fields; the newer one takes precedence.
 fn agree_on_service_account(spec: &mut Tree) {
     let (new, old) = (spec.str("serviceAccountName"), spec.str("serviceAccount"));
     if new == old {
@@ -62,7 +62,7 @@ fn agree_on_service_account(spec: &mut Tree) {
     spec.set("serviceAccount", name);
 }
 
-/// Sets a text where it is missing or empty: Go knows no difference.
+/// Sets a text if it is missing or empty, which Go does not distinguish.
 fn default_text(tree: &mut Tree, key: &str, value: &'static str) {
     if tree.get(key).and_then(Tree::as_str).unwrap_or("").is_empty() {
         tree.set(key, Str::const_new(value));
@@ -143,8 +143,8 @@ fn host_ports_from_container_ports(container: &mut Tree) {
     }
 }
 
-/// Pod-level resources that are set in part are completed from those of the containers. The pod's writer
-/// does not own what is added: it is no default of the version.
+/// Incomplete pod-level resources are completed from the containers. The client does not own the added values, since
+/// they are not defaults of the version.
 pub fn set_pod_level_resources(spec: &mut Tree) {
     let has = |spec: &Tree, list: &str| !spec.map(list).is_empty();
     if !spec.has("resources") {
@@ -214,12 +214,12 @@ fn round_up_lists(resources: Option<&mut Tree>) {
     }
 }
 
-/// Resource lists hold nothing finer than a thousandth.
+/// Resource lists have a precision of thousandths.
 pub fn round_up(list: &mut Tree) {
     let Some(map) = list.as_map_mut() else { return };
     for (_, value) in map.iter_mut() {
         let Some(text) = value.as_str() else { continue };
-        // Only these can hold more digits; the rest need no parsing.
+        // Only these can have more digits; others need no parsing.
         if !(text.ends_with(['n', 'u']) || text.contains("e-")) {
             continue;
         }
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn volumes_and_quantities_have_theirs() {
+    fn sets_volume_and_quantity_defaults() {
         let mut volumes = tree! { "spec" => json::decode(br#"{"volumes":[{"name":"a"},{"name":"b","projected":{"sources":[{"serviceAccountToken":{"path":"t"}}]}},{"name":"c","image":{"reference":"x:1"}}]}"#).expect("JSON") };
         set_template_defaults(&mut volumes);
         let list = volumes.list("spec.volumes");

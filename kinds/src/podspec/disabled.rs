@@ -1,15 +1,15 @@
-//! Fields of features that are off: they are dropped unless the stored object has them already.
+//! Fields of disabled features are dropped unless the stored object has them.
 
 use api::Tree;
 
-/// Drops what is off from a PodTemplateSpec; `old` is null on create.
+/// Drops disabled fields of a PodTemplateSpec; `old` is null on create.
 pub fn drop_disabled_template(template: &mut Tree, old: &Tree) {
     if let Some(spec) = template.get_mut("spec") {
         drop_disabled(spec, old.at("spec"));
     }
 }
 
-/// Drops what is off from a spec.
+/// Drops disabled fields of a spec.
 pub fn drop_disabled(spec: &mut Tree, old: &Tree) {
     for key in ["schedulingGroup", "evictionResponders"] {
         if !old.has(key) {
@@ -29,7 +29,7 @@ pub fn drop_disabled(spec: &mut Tree, old: &Tree) {
     }
 }
 
-/// Paths inside a volume, a projection's source or a container that belong to features that are off.
+/// Fields of disabled features in volumes, projected sources and containers.
 const OF_VOLUME: &[&str] = &[
     "emptyDir.mode",
     "secret.defaultUser",
@@ -44,7 +44,7 @@ const OF_HANDLER: &[&str] = &["httpGet.protocol", "grpc.mode"];
 const HANDLERS: &[&str] =
     &["livenessProbe", "readinessProbe", "startupProbe", "lifecycle.postStart", "lifecycle.preStop"];
 
-/// An object that has such a field keeps all of them: its owner has turned the feature on elsewhere.
+/// An object with such a field keeps all of them: the feature was enabled elsewhere.
 fn uses_disabled(spec: &Tree) -> bool {
     let has = |tree: &Tree, paths: &[&str]| paths.iter().any(|path| !tree.at(path).is_null());
     let items = |tree: &Tree| ITEMS.iter().any(|list| tree.list(list).iter().any(|item| has(item, OF_ITEM)));

@@ -1,4 +1,4 @@
-//! A pod's name resolution: policy, own settings, entries of its hosts file.
+//! DNS policy, DNS config and host aliases of a pod.
 
 use api::field::{Errors, Path};
 use api::{Tree, validation};

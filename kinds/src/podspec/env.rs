@@ -1,4 +1,4 @@
-//! Environment variables and where they come from; also the references of downward API volumes.
+//! Environment variables and their sources; also field references of downward API volumes.
 
 use api::field::{Errors, Path};
 use api::{Tree, validation};
@@ -77,7 +77,7 @@ const ENV_FIELDS: &[&str] = &[
 pub const VOLUME_FIELDS: &[&str] =
     &["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"];
 
-/// Field labels that v1 knows, of which each place allows some.
+/// The supported field paths, of which each use allows some.
 const KNOWN_FIELDS: &[&str] = &[
     "metadata.annotations",
     "metadata.labels",
@@ -115,14 +115,14 @@ pub fn validate_field_ref(reference: &Tree, allowed: &[&str], path: &Path<'_>, e
         let text = format!("error converting fieldPath: field label not supported: {field}");
         return errors.invalid(&at, field, &text);
     }
-    // A renamed field is judged by the name it has now.
+    // A renamed field is validated by its current name.
     let field = if field == "spec.host" { "spec.nodeName" } else { field };
     if !allowed.contains(&field) {
         errors.not_supported(&at, field, allowed);
     }
 }
 
-/// `metadata.labels['app']` as its two parts.
+/// `metadata.labels['app']` split into its two parts.
 fn split_subscript(field: &str) -> Option<(&str, &str)> {
     let inner = field.strip_suffix("']")?;
     inner.split_once("['").filter(|(base, _)| !base.is_empty())
@@ -200,7 +200,7 @@ fn validate_key_ref(reference: &Tree, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// A variable may come from a file that an earlier container wrote into an emptyDir.
+/// A variable may come from a file that an earlier container wrote to an emptyDir.
 fn validate_file_key_ref(reference: &Tree, scope: &Scope<'_>, path: &Path<'_>, errors: &mut Errors) {
     let volume = reference.str("volumeName");
     if volume.is_empty() {
@@ -228,7 +228,7 @@ fn validate_file_key_ref(reference: &Tree, scope: &Scope<'_>, path: &Path<'_>, e
     }
 }
 
-/// Some errors are at the whole list, which is how upstream has them.
+/// Some errors have the path of the whole list, as in upstream.
 fn validate_env_from(source: &Tree, list: &Path<'_>, index: usize, errors: &mut Errors) {
     let path = list.index(index);
     let prefix = source.str("prefix");

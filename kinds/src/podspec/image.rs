@@ -1,14 +1,13 @@
-//! Image references, as far as the default pull policy needs them: which tag an image has.
+//! Image references, as far as the default pull policy needs them.
 
 use api::Str;
 
-/// Always for `:latest` and for an image without tag and digest; also a name that is no reference at
-/// all is never pulled twice.
+/// Always for `:latest` and images without tag and digest; IfNotPresent also for invalid references.
 pub fn default_pull_policy(image: &str) -> Str {
     Str::const_new(if tag(image) == Some("latest") { "Always" } else { "IfNotPresent" })
 }
 
-/// The tag of a well-formed reference; `latest` where it has neither tag nor digest.
+/// The tag of a valid reference; `latest` if it has neither tag nor digest.
 pub fn tag(image: &str) -> Option<&str> {
     if is_identifier(image) {
         return None;
@@ -26,7 +25,7 @@ pub fn tag(image: &str) -> Option<&str> {
     }
 }
 
-/// 64 hexadecimal digits name an image by its id, which is no reference.
+/// 64 hexadecimal digits are an image id, not a reference.
 fn is_identifier(image: &str) -> bool {
     image.len() == 64 && image.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
 }
@@ -38,7 +37,7 @@ fn split_digest(image: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// The colon of a port stands before a slash, that of a tag after the last one.
+/// The colon of a port precedes a slash, that of a tag follows the last one.
 fn split_tag(rest: &str) -> (&str, Option<&str>) {
     match rest.rsplit_once(':') {
         Some((name, tag)) if !tag.contains('/') => (name, Some(tag)),
@@ -78,7 +77,7 @@ fn is_domain(domain: &str) -> bool {
         && port.is_none_or(|port| !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// Lower-case letters and digits, parted by one dot, one or two underscores, or any number of dashes.
+/// Lowercase letters and digits, separated by a dot, one or two underscores, or dashes.
 fn is_component(component: &str) -> bool {
     let alnum = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     let bytes = component.as_bytes();
@@ -113,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tag_decides_the_pull_policy() {
+    fn tag_determines_the_pull_policy() {
         let digest = format!("app@sha256:{}", "a".repeat(64));
         let cases = [
             ("app", "Always"),

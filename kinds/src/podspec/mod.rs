@@ -1,4 +1,4 @@
-//! Pod specs and templates, which pods and all workloads share: defaults, validation and warnings.
+//! Pod specs and templates of pods and workloads: defaults, validation and warnings.
 
 pub mod affinity;
 pub mod annotations;
@@ -37,8 +37,7 @@ pub use selector::{validate_label_name, validate_label_selector, validate_labels
 pub use template::{validate_template, validate_template_update};
 pub use warnings::{pod_warnings, template_warnings};
 
-/// Runs over every container with its path: init containers first, then the others, then those for a
-/// look inside.
+/// Calls `visit` for every container with its path: init containers, containers, then ephemeral containers.
 pub fn for_each_container(spec: &Tree, path: &Path<'_>, visit: &mut dyn FnMut(&Tree, &Path<'_>)) {
     for list in ["initContainers", "containers", "ephemeralContainers"] {
         let path = path.field(list);
@@ -48,7 +47,7 @@ pub fn for_each_container(spec: &Tree, path: &Path<'_>, visit: &mut dyn FnMut(&T
     }
 }
 
-/// The names and the images of the containers, as tables show them.
+/// The names and images of the containers, for tables.
 pub fn names_and_images(spec: &Tree) -> (String, String) {
     let join = |key: &str| {
         let texts: Vec<&str> = spec.list("containers").iter().map(|container| container.str(key)).collect();

@@ -27,7 +27,7 @@ pub fn validate(container: &Tree, scope: &Scope<'_>, path: &Path<'_>, errors: &m
     }
 }
 
-/// Names and paths that are in use already.
+/// Names and paths in use.
 struct Taken<'a> {
     names: Seen<&'a str>,
     paths: Seen<&'a str>,
@@ -50,7 +50,7 @@ fn validate_names(mount: &Tree, scope: &Scope<'_>, path: &Path<'_>, errors: &mut
     check::required(mount, "mountPath", path, errors);
 }
 
-/// Most of these errors are at the whole list, as upstream has them.
+/// Most of these errors have the path of the whole list, as in upstream.
 fn validate_options(mount: &Tree, container: &Tree, list: &Path<'_>, index: usize, errors: &mut Errors) {
     validate_sub_path(mount, list, &list.index(index), errors);
     if let Some(propagation) = mount.get("mountPropagation").and_then(Tree::as_str) {

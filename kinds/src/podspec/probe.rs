@@ -5,7 +5,7 @@ use api::{Tree, validation};
 
 use super::check;
 
-/// Which probe of a container.
+/// The probe of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Liveness,
@@ -16,7 +16,7 @@ enum Kind {
 const PROBES: &[(&str, Kind)] =
     &[("livenessProbe", Kind::Liveness), ("readinessProbe", Kind::Readiness), ("startupProbe", Kind::Startup)];
 
-/// The hooks and the probes of a container that runs for as long as its pod.
+/// The hooks and probes of a long-running container.
 pub fn validate_lifecycle_and_probes(
     container: &Tree,
     grace_period: Option<i64>,
@@ -45,7 +45,7 @@ fn validate_lifecycle(lifecycle: &Tree, grace_period: Option<i64>, os: &Tree, pa
     }
 }
 
-/// The signals of a node are known by its operating system, so the pod must say which that is.
+/// Signals depend on the operating system, so the pod must set it.
 fn validate_stop_signal(lifecycle: &Tree, os: &Tree, path: &Path<'_>, errors: &mut Errors) {
     match os.str("name") {
         "" => errors.forbidden(&path.field("stopSignal"), "may not be set for containers with empty `spec.os.name`"),
@@ -154,7 +154,7 @@ const PROBE_HANDLERS: &[(&str, Validate)] =
 const HOOK_HANDLERS: &[(&str, Validate)] =
     &[("exec", validate_exec), ("httpGet", validate_http_get), ("tcpSocket", validate_port), ("sleep", validate_sleep)];
 
-/// Exactly one handler; only the first is judged.
+/// Exactly one handler; only the first is validated.
 fn validate_handler(
     tree: &Tree,
     handlers: &[(&str, Validate)],
@@ -200,7 +200,7 @@ fn validate_port(action: &Tree, _: Option<i64>, path: &Path<'_>, errors: &mut Er
     check::port(action.at("port"), &path.field("port"), errors);
 }
 
-/// A pod without a grace period has an error of its own for that.
+/// A missing grace period is reported elsewhere.
 fn validate_sleep(sleep: &Tree, grace_period: Option<i64>, path: &Path<'_>, errors: &mut Errors) {
     let Some(grace) = grace_period else { return };
     let seconds = sleep.int("seconds").unwrap_or(0);

@@ -1,4 +1,4 @@
-//! The class of a pod by what it asks for: who has all limits goes last, who asks for nothing first.
+//! The QoS class of a pod.
 
 use api::Tree;
 use api::quantity::Quantity;
@@ -31,7 +31,7 @@ fn is_guaranteed(resources: &Tree) -> bool {
     COMPUTE.iter().all(|name| amount(resources, "limits", name).is_some())
 }
 
-/// An amount that is not zero.
+/// A nonzero amount.
 fn amount(resources: &Tree, list: &str, name: &str) -> Option<Quantity> {
     let quantity = read(resources.map(list).get(name)?);
     (!quantity.is_zero() && !quantity.is_negative()).then_some(quantity)
@@ -63,7 +63,7 @@ mod tests {
     use api::{list, tree};
 
     #[test]
-    fn the_class_follows_requests_and_limits() {
+    fn class_follows_requests_and_limits() {
         let check = |resources: Tree, expected: &str| {
             let spec = tree! { "containers" => list![tree! { "resources" => resources }] };
             assert_eq!(class(&spec), expected, "{spec:?}");

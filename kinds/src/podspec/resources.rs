@@ -1,4 +1,4 @@
-//! Resource requirements, of containers and of whole pods.
+//! Resource requirements of containers and pods.
 
 pub mod aggregate;
 
@@ -14,12 +14,12 @@ pub use crate::resources::{
 
 const POD_LEVEL: &[&str] = &["cpu", "memory"];
 
-/// May be set for a whole pod.
+/// Whether a resource may be set at pod level.
 pub fn is_pod_level(name: &str) -> bool {
     POD_LEVEL.contains(&name) || is_huge_page(name)
 }
 
-/// What may be named in a list of resources.
+/// Where a resource list is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Level {
     Container,
@@ -92,7 +92,7 @@ fn validate_against_limit(
         }
         return;
     };
-    // Equal texts are the common case, and need no arithmetic.
+    // Equal texts are the common case, and need no parsing.
     if value == limit {
         return;
     }
@@ -113,7 +113,7 @@ fn validate_claims(claims: &[Tree], pod_claims: &[&str], path: &Path<'_>, errors
         return;
     }
     let known: Seen<&str> = pod_claims.iter().copied().collect();
-    // Requests of a claim, whole claims, and claims of which a request is in use.
+    // Requests of a claim, whole claims, and claims with a request in use.
     let (mut requests, mut whole, mut parts) = (Seen::new(), Seen::new(), Seen::new());
     for (index, claim) in claims.iter().enumerate() {
         let path = path.index(index);
@@ -150,7 +150,7 @@ fn claim_not_found(name: &str, pod_claims: &[&str], path: &Path<'_>, errors: &mu
     });
 }
 
-/// The resources of a whole pod, by themselves and against those of its containers.
+/// Pod-level resources, by themselves and compared with the containers.
 pub fn validate_pod_level(spec: &Tree, claims: &[&str], path: &Path<'_>, errors: &mut Errors) {
     let Some(resources) = spec.get("resources") else { return };
     if resources.has("claims") {
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn requirements_are_judged_by_name_quantity_and_limit() {
+    fn validates_requirements() {
         check(tree! { "limits" => tree! { "cpu" => "1" }, "requests" => tree! { "cpu" => "500m" } }, &[]);
         check(
             tree! { "limits" => tree! { "cpu" => "1" }, "requests" => tree! { "cpu" => "2" } },

@@ -10,7 +10,7 @@ use super::seen::Seen;
 use crate::internal;
 pub use windows::{validate_host_process, validate_os};
 
-/// The security context of a pod; `spec` holds the namespaces it shares with its host.
+/// The security context of a pod; `spec` has the host namespaces it shares.
 pub fn validate_pod(spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
     let Some(context) = spec.get("securityContext") else { return };
     let path = &path.field("securityContext");
@@ -42,7 +42,7 @@ fn validate_id(value: &Tree, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Seccomp, Windows and AppArmor, which pods and containers have alike.
+/// Seccomp, Windows and AppArmor options, which pods and containers share.
 fn validate_profiles(context: &Tree, path: &Path<'_>, errors: &mut Errors) {
     if let Some(profile) = context.get("seccompProfile") {
         validate_seccomp(profile, &path.field("seccompProfile"), errors);
@@ -76,7 +76,7 @@ pub fn validate_container(context: &Tree, host_users: bool, path: &Path<'_>, err
     }
 }
 
-/// Who may not gain privileges cannot have all of them already.
+/// A privileged container cannot disallow privilege escalation.
 fn validate_escalation(context: &Tree, path: &Path<'_>, errors: &mut Errors) {
     if context.at("allowPrivilegeEscalation").as_bool() != Some(false) {
         return;
@@ -174,7 +174,7 @@ fn is_sysctl(name: &str) -> bool {
     name.len() <= 253 && name.split(['.', '/']).all(segment)
 }
 
-/// The namespace of the kernel that a setting belongs to.
+/// The kernel namespace of a sysctl.
 fn sysctl_namespace(name: &str) -> &'static str {
     let starts = |prefix: &str| {
         name.len() >= prefix.len() && name.bytes().zip(prefix.bytes()).all(|(a, b)| a == b || (a == b'/' && b == b'.'))

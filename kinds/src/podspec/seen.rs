@@ -1,10 +1,10 @@
-//! Names that were seen already. Lists of a pod are short as a rule, but a client may send a hundred
-//! thousand entries, and comparing each with all others must not be a way to keep the server busy.
+//! Detects duplicates. Lists of a pod are usually short, but a client may send a hundred thousand entries, and
+//! quadratic comparison must not occupy the server.
 
 use std::collections::HashSet;
 use std::hash::Hash;
 
-/// Up to this many are compared one by one, which needs no hashing and little memory.
+/// Up to this number entries are compared linearly, without hashing.
 const FEW: usize = 16;
 
 /// A set that is a plain list while it is small.
@@ -22,7 +22,7 @@ impl<T: Hash + Eq + Copy> Seen<T> {
         if self.many.is_empty() { self.few.contains(item) } else { self.many.contains(item) }
     }
 
-    /// False if it was there already.
+    /// Returns false if it was already present.
     pub fn insert(&mut self, item: T) -> bool {
         if self.contains(&item) {
             return false;
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_and_many_are_remembered_alike() {
+    fn small_and_large_sets_are_equivalent() {
         for count in [1, FEW, FEW + 1, 1000] {
             let seen: Seen<usize> = (0..count).collect();
             assert!((0..count).all(|item| seen.contains(&item)), "{count}");

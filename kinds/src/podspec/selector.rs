@@ -1,4 +1,4 @@
-//! Label selectors and label maps, as fields of other objects.
+//! Label selectors and label maps in fields of other objects.
 
 use api::Tree;
 use api::field::{Errors, Path};
@@ -6,7 +6,7 @@ use api::validation;
 
 pub use crate::meta::validate_labels;
 
-/// Judges a LabelSelector; one that is not set is right.
+/// Validates a LabelSelector; a missing one is valid.
 pub fn validate_label_selector(selector: &Tree, path: &Path<'_>, errors: &mut Errors) {
     validate_labels(selector.map("matchLabels"), &path.field("matchLabels"), errors);
     let expressions = path.field("matchExpressions");
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn selectors_are_judged_by_operator_key_and_values() {
+    fn validates_selectors() {
         let expression = |operator: &str, values: Tree| tree! { "matchExpressions" => list![tree! { "key" => "a", "operator" => operator, "values" => values }] };
         check(Tree::Null, &[]);
         check(expression("In", list!["b"]), &[]);

@@ -1,4 +1,4 @@
-//! A pod spec as a whole.
+//! Validation of a pod spec as a whole.
 
 use std::collections::HashMap;
 
@@ -9,16 +9,16 @@ use super::seen::Seen;
 use super::volume::{self, Pod};
 use super::{affinity, check, container, dns, resources, security, selector, toleration};
 
-/// What the judgement of a container needs from its spec.
+/// What container validation needs from the spec.
 pub struct Scope<'a> {
-    /// Volumes that are right, the ones that can be mounted, by name.
+    /// Valid volumes that can be mounted, by name.
     volumes: HashMap<&'a str, &'a Tree>,
     /// Names of the pod's resource claims.
     pub claims: Vec<&'a str>,
     pub grace_period: Option<i64>,
     pub restart_policy: &'a str,
     pub os: &'a Tree,
-    /// The pod has the users of its host.
+    /// Whether the pod uses the host's user namespace.
     pub host_users: bool,
 }
 
@@ -89,7 +89,7 @@ fn validate_scheduling_gates(gates: &[Tree], path: &Path<'_>, errors: &mut Error
     }
 }
 
-/// Users of its own do not go with other namespaces of the host.
+/// A user namespace is incompatible with other host namespaces.
 fn validate_host_users(spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
     if spec.at("hostUsers").as_bool() != Some(false) {
         return;
@@ -152,7 +152,7 @@ fn validate_rest(spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
     security::validate_os(spec, path, errors);
 }
 
-/// Overhead is judged as the limits of a container are.
+/// Overhead is validated like the limits of a container.
 fn validate_overhead(spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
     let limits = path.field("limits");
     for (name, value) in spec.map("overhead").iter() {
@@ -161,7 +161,7 @@ fn validate_overhead(spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// With the host's network, a container's port is a port of the host. Templates may leave that open.
+/// With the host network, container ports are host ports. Templates may omit that.
 fn validate_host_network(spec: &Tree, is_pod: bool, path: &Path<'_>, errors: &mut Errors) {
     if !spec.bool("hostNetwork") {
         return;
@@ -217,10 +217,10 @@ mod tests {
     use super::*;
     use api::{json, tree};
 
-    /// A right container, for specs that are wrong elsewhere.
+    /// A valid container, for specs with errors elsewhere.
     const CONTAINER: &str = r#"{"name":"c","image":"a"}"#;
 
-    /// Judges a spec of a pod with defaults. `fields` are JSON fields of the spec besides its containers.
+    /// Validates a pod spec with defaults. `fields` are JSON fields of the spec besides its containers.
     fn check(container: &str, fields: &str, expected: &[&str]) {
         let comma = if fields.is_empty() { "" } else { "," };
         let text = format!(r#"{{"containers":[{container}]{comma}{fields}}}"#);
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn containers_are_judged_field_by_field() {
+    fn validates_containers() {
         let with =
             |field: &str, expected: &[&str]| check(&format!(r#"{{"name":"c","image":"a",{field}}}"#), "", expected);
         with(r#""stdin":true"#, &[]);
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_containers_are_unique_in_a_pod() {
+    fn container_names_are_unique() {
         check(
             CONTAINER,
             r#""initContainers":[{"name":"c","image":"x"}]"#,
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn volumes_have_one_source() {
+    fn volumes_need_one_source() {
         let with = |volumes: &str, expected: &[&str]| check(CONTAINER, &format!(r#""volumes":[{volumes}]"#), expected);
         with(r#"{"name":"v"}"#, &[]);
         with(
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn placement_and_policies_are_judged() {
+    fn validates_scheduling_and_policies() {
         let with = |fields: &str, expected: &[&str]| check(CONTAINER, fields, expected);
         with(
             r#""restartPolicy":"Sometimes""#,

@@ -7,7 +7,7 @@ use super::volume::Pod;
 use super::{annotations, selector, spec};
 use crate::meta;
 
-/// Judges a PodTemplateSpec. The paths of its labels and annotations leave out `metadata`.
+/// Validates a PodTemplateSpec. The paths of its labels and annotations omit `metadata`.
 pub fn validate_template(template: &Tree, path: &Path<'_>, errors: &mut Errors) {
     let metadata = template.at("metadata");
     let pod_spec = template.at("spec");
@@ -23,7 +23,7 @@ pub fn validate_template(template: &Tree, path: &Path<'_>, errors: &mut Errors) 
     }
 }
 
-/// An update is judged as a whole template; what may change is its owner's business.
+/// An update is validated as a whole template; its owner decides what may change.
 pub fn validate_template_update(template: &Tree, _old: &Tree, path: &Path<'_>, errors: &mut Errors) {
     validate_template(template, path, errors);
 }

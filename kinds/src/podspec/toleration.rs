@@ -38,7 +38,7 @@ fn validate_one(toleration: &Tree, path: &Path<'_>, errors: &mut Errors) {
             errors.invalid(&at, value, "value must be empty when `operator` is 'Exists'");
         }
         "Exists" => {}
-        // Upstream knows these, but has them switched off.
+        // Upstream knows these but disables them.
         "Lt" | "Gt" => errors.not_supported(&at, operator, &["Equal", "Exists", "Lt", "Gt"]),
         _ => errors.not_supported(&at, operator, &["Equal", "Exists"]),
     }
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn operators_are_known() {
+    fn validates_operators() {
         let check = |operator: &str, want: &str| {
             let mut errors = Errors::new();
             let toleration = tree! { "key" => "a", "operator" => operator, "value" => "1" };

@@ -1,11 +1,10 @@
-//! What a pod asks for as a whole, by quotas' and limit ranges' way of counting.
+//! The total resources of a pod, as quotas and limit ranges count them.
 
 use api::{Map, Tree};
 
 use crate::resources::read;
 
-/// What a pod asks for as a whole: its own word, or its containers together and at least each step of its
-/// start.
+/// The total of a pod: pod-level values, or the sum of its containers and at least each init container.
 pub fn pod_total(pod: &Tree, key: &str) -> Map {
     let spec = pod.at("spec");
     let mut total = Map::new();
@@ -58,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_needs_what_its_start_needs() {
+    fn totals_include_init_containers() {
         let pod = decode(
             r#"{"spec":{"containers":[{"resources":{"requests":{"cpu":"1"}}}],"initContainers":[
             {"restartPolicy":"Always","resources":{"requests":{"cpu":"500m"}}},{"resources":{"requests":{"cpu":"3"}}}]}}"#.as_bytes(),

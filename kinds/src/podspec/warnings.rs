@@ -1,4 +1,4 @@
-//! What a client is told about a spec that is right but odd.
+//! Warnings about valid but questionable specs.
 
 use api::field::{Path, go_quote};
 use api::{Tree, validation};
@@ -12,7 +12,7 @@ use super::seen::Seen;
 use super::{annotations, for_each_container, resources};
 use crate::core::persistent_volume_claim;
 
-/// Nobody reads more, and headers have room for less.
+/// More are not useful, and headers are limited.
 const MAX_WARNINGS: usize = 100;
 
 /// Warnings for a PodTemplateSpec at this path.
@@ -36,7 +36,7 @@ pub fn pod_warnings(pod: &Tree) -> Vec<String> {
     out
 }
 
-/// A pod and a template have their metadata and spec at the same places.
+/// Pods and templates have metadata and spec at the same paths.
 fn collect(object: &Tree, path: &Path<'_>, is_template: bool, out: &mut Vec<String>) {
     let spec = object.at("spec");
     let at = path.field("spec");
@@ -145,7 +145,7 @@ fn deprecated_annotations(object: &Tree, path: &Path<'_>, out: &mut Vec<String>)
     }
 }
 
-/// Sources, the name shown for them, and what became of them.
+/// Sources, their printed names, and their deprecation.
 const SOURCES: &[(&str, &str, &str)] = &[
     ("photonPersistentDisk", "photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
     ("gitRepo", "gitRepo", "deprecated in v1.11, and disabled by default in v1.33+"),
@@ -196,10 +196,10 @@ fn pull_secrets(spec: &Tree, path: &Path<'_>, out: &mut Vec<String>) {
 
 const BYTES: [&str; 2] = ["memory", "ephemeral-storage"];
 
-/// Bytes come whole.
+/// Bytes must be integers.
 pub fn fraction(list: &Tree, name: &str, path: &Path<'_>, out: &mut Vec<String>) {
     let Some(value) = list.get(name) else { return };
-    // Only these texts can stand for a fraction; the rest need no parsing.
+    // Only these suffixes can be fractions; others need no parsing.
     let text = value.as_str().unwrap_or("");
     if text.ends_with(['m', 'u', 'n']) && resources::read(value).milli_value() % 1000 != 0 {
         let quoted = go_quote(text);
@@ -209,7 +209,7 @@ pub fn fraction(list: &Tree, name: &str, path: &Path<'_>, out: &mut Vec<String>)
 
 const SECCOMP: &str = "non-functional in v1.27+; use the \"seccompProfile\" field instead";
 
-/// The pod's seccomp annotation without the field that took its place.
+/// A seccomp annotation of the pod without its field.
 fn pod_annotation(object: &Tree, path: &Path<'_>, out: &mut Vec<String>) {
     let key = annotations::SECCOMP_POD;
     if object.map("metadata.annotations").contains(key) && !object.at("spec.securityContext").has("seccompProfile") {
@@ -227,7 +227,7 @@ fn container_annotations(object: &Tree, container: &Tree, path: &Path<'_>, is_te
         out.push(format!("{}: {SECCOMP}", at.key(&key)));
     }
     let key = format!("{}{}", annotations::APP_ARMOR, container.str("name"));
-    // A pod has the field from its annotation by now.
+    // In pods the field was already set from the annotation.
     if let Some(annotation) = own.get(&key).filter(|_| is_template && !field("appArmorProfile")) {
         let of_pod = object.at("spec.securityContext.appArmorProfile");
         let profile = annotations::app_armor_profile(annotation.as_str().unwrap_or(""));
@@ -238,7 +238,7 @@ fn container_annotations(object: &Tree, container: &Tree, path: &Path<'_>, is_te
     }
 }
 
-/// A variable that is set twice is lost by apply, unless the second is made from the first.
+/// A variable that is set twice is lost by apply, unless the second refers to the first.
 fn duplicate_variables(container: &Tree, path: &Path<'_>, out: &mut Vec<String>) {
     let mut seen = Seen::new();
     for (index, variable) in container.list("env").iter().enumerate() {
@@ -254,7 +254,7 @@ fn duplicate_variables(container: &Tree, path: &Path<'_>, out: &mut Vec<String>)
     }
 }
 
-/// Addresses in forms that other programs read differently.
+/// Warnings about non-canonical addresses.
 fn dns_addresses(spec: &Tree, path: &Path<'_>, out: &mut Vec<String>) {
     let servers = path.field("dnsConfig.nameservers");
     for (index, server) in spec.list("dnsConfig.nameservers").iter().enumerate() {
@@ -267,7 +267,7 @@ fn dns_addresses(spec: &Tree, path: &Path<'_>, out: &mut Vec<String>) {
 }
 
 fn address(text: &str, path: &Path<'_>, out: &mut Vec<String>) {
-    // The usual form is checked without writing the path.
+    // The common form is checked without building the path.
     if text.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_ipv4()) {
         return;
     }
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_are_compared_by_name() {
+    fn warns_about_duplicate_port_names() {
         let port = |name: &str, number: i64| tree! { "name" => name, "containerPort" => number };
         let one = tree! { "ports" => list![port("http", 80), port("", 81), port("", 82)] };
         let other = tree! { "ports" => list![port("http", 8080)] };
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn deprecated_labels_of_nodes_are_named() {
+    fn warns_about_deprecated_node_labels() {
         let expression = |key: &str| tree! { "key" => key, "operator" => "In", "values" => list!["a b"] };
         let term = || tree! { "matchExpressions" => list![expression("node-role.kubernetes.io/master")] };
         let affinity = tree! { "nodeAffinity" => tree! {
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_volumes_are_compared() {
+    fn warns_about_overlapping_paths() {
         let item = |path: &str| tree! { "key" => "k", "path" => path };
         let volume = |source: Tree| {
             let mut volume = source;
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_specs_are_told_of() {
+    fn warns_about_questionable_specs() {
         check(tree! { "containers" => list![tree! { "name" => "c" }] }, &[]);
         check(
             tree! { "volumes" => list![tree! { "rbd" => tree! {} }] },

@@ -1,3 +1,3 @@
-//! The kinds of the `policy` group, a file a kind.
+//! The kinds of the `policy` group, one file per kind.
 
 pub mod pod_disruption_budget;

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_limit_is_enough() {
+    fn only_one_limit_is_allowed() {
         let selector = tree! { "matchLabels" => tree! { "a" => "b" } };
         let spec = tree! { "minAvailable" => 1, "maxUnavailable" => "5%", "selector" => selector };
         let mut errors = Errors::new();

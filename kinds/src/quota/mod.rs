@@ -1,5 +1,5 @@
-//! What quotas count: which objects they speak of, and what those use. Admission charges by it, and the
-//! controller that counts again counts by it.
+//! What quotas count: which objects they apply to, and the usage of those. Used by admission and by the quota
+//! controller.
 
 mod scopes;
 mod usage;
@@ -7,10 +7,10 @@ mod usage;
 pub use scopes::match_object;
 pub use usage::{Usage, compute, of};
 
-/// What stands behind the name of a class in the name of its devices.
+/// The suffix of a device class in the name of its quota.
 const DEVICES: &str = ".deviceclass.resource.k8s.io/devices";
 
-/// The resource whose objects a name of a quota counts, as group and plural; None for a name that none has.
+/// The resource that a quota name counts, as group and plural; None if unknown.
 pub fn source(name: &str) -> Option<(&str, &str)> {
     if let Some(counted) = name.strip_prefix("count/") {
         return Some(counted.split_once('.').map_or(("", counted), |(plural, group)| (group, plural)));
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_tell_what_they_count() {
+    fn names_determine_the_counted_resource() {
         let check = |name: &str, want: Option<(&str, &str)>| assert_eq!(source(name), want, "{name}");
         check("pods", Some(("", "pods")));
         check("requests.cpu", Some(("", "pods")));

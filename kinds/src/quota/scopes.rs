@@ -1,9 +1,9 @@
-//! Which objects a quota with scopes speaks of.
+//! Which objects a quota with scopes applies to.
 
 use crate::Kind;
 use api::Tree;
 
-/// A quota without scopes speaks of everything; one with scopes of pods alone.
+/// A quota without scopes applies to everything; one with scopes only to pods.
 pub fn match_object(quota: &Tree, kind: &Kind, object: &Tree) -> bool {
     let scopes = quota.list("spec.scopes").iter().filter_map(Tree::as_str);
     let mut expressions = quota.list("spec.scopeSelector.matchExpressions").iter();
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn scopes_choose_pods() {
+    fn scopes_select_pods() {
         let check = |quota: &str, spec: &str, want: bool| {
             let quota = json(&format!(r#"{{"spec":{quota}}}"#));
             let pod = json(&format!(r#"{{"spec":{spec}}}"#));

@@ -1,4 +1,4 @@
-//! What an object counts for in a quota, by the names that quotas use.
+//! The usage of an object, by quota name.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use api::{Map, Tree};
 
 pub type Usage = BTreeMap<String, Quantity>;
 
-/// Everything that an object uses.
+/// The total usage of an object.
 pub fn of(kind: &Kind, object: &Tree) -> Usage {
     let mut usage = Usage::new();
     let counted =
@@ -37,7 +37,7 @@ fn one() -> Quantity {
     count(1)
 }
 
-/// A pod that has ended uses nothing but its own entry.
+/// A finished pod only counts as an object.
 fn pod(pod: &Tree, usage: &mut Usage) {
     if matches!(pod.str("status.phase"), "Failed" | "Succeeded") {
         return;
@@ -61,7 +61,7 @@ fn pod(pod: &Tree, usage: &mut Usage) {
     compute(&with_overhead("requests"), &with_overhead("limits"), usage);
 }
 
-/// Requests and limits by the names that quotas have for them.
+/// Requests and limits by quota name.
 pub fn compute(requests: &Map, limits: &Map, usage: &mut Usage) {
     for (name, value) in requests.iter() {
         let value = read(value);
@@ -111,10 +111,10 @@ fn claim(claim: &Tree, usage: &mut Usage) {
     }
 }
 
-/// No claim can get more devices than this.
+/// The maximum number of devices of a claim.
 const MOST_DEVICES: i64 = 32;
 
-/// The devices that a claim may get, by class; of several ways to satisfy a request the largest.
+/// The devices that a claim may get, by class; of alternative requests the largest.
 fn devices(requests: &[Tree], usage: &mut Usage) {
     for request in requests {
         let ways = request.list("firstAvailable").iter().chain(request.get("exactly"));
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_count_for_the_devices_that_they_may_get() {
+    fn claims_count_possible_devices() {
         let check = |requests: &str, want: &str| {
             let claim = format!(r#"{{"spec":{{"devices":{{"requests":[{requests}]}}}}}}"#);
             let counted = "count/resourceclaims.resource.k8s.io=1";
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_count_for_what_they_use() {
+    fn computes_usage_of_objects() {
         check(
             &crate::core::pod::KIND,
             r#"{"spec":{"overhead":{"cpu":"10m"},"containers":[{"resources":{"requests":{"cpu":"100m","example.com/gpu":"1"},"limits":{"memory":"1Gi"}}}]}}"#,

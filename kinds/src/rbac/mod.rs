@@ -1,4 +1,4 @@
-//! The kinds of the `rbac` group, a file a kind.
+//! The kinds of the `rbac` group, one file per kind.
 
 pub mod cluster_role;
 pub mod cluster_role_binding;

@@ -1,4 +1,4 @@
-//! What the four kinds share: policy rules, references to roles, subjects.
+//! Shared by the four kinds: policy rules, role references, subjects.
 
 use api::field::{Errors, Path};
 use api::validation::dns1123_subdomain;
@@ -11,7 +11,7 @@ const GROUP: &str = "rbac.authorization.k8s.io";
 const ROLE_REF: &[Shown] =
     &[field("apiGroup", "APIGroup", EMPTY), field("kind", "Kind", EMPTY), field("name", "Name", EMPTY)];
 
-/// A namespaced role cannot speak of URLs that are no resources.
+/// A namespaced role cannot have non-resource URLs.
 pub fn validate_rules(object: &Tree, namespaced: bool, errors: &mut Errors) {
     let path = Path::root("rules");
     for (index, rule) in object.list("rules").iter().enumerate() {
@@ -42,7 +42,7 @@ fn validate_rule(rule: &Tree, namespaced: bool, path: &Path<'_>, errors: &mut Er
     }
 }
 
-/// Users, groups and roles are of this API group; service accounts are of the core.
+/// Users, groups and roles are of this API group; service accounts are of the core group.
 pub fn set_binding_defaults(object: &mut Tree) {
     let reference = object.child("roleRef");
     if reference.str("apiGroup").is_empty() {
@@ -101,7 +101,7 @@ fn validate_subject(subject: &Tree, namespaced: bool, path: &Path<'_>, errors: &
     }
 }
 
-/// To point a binding at another role would grant that role to everybody who is bound.
+/// The role of a binding is immutable, since changing it would grant another role to all subjects.
 pub fn validate_binding_update(object: &Tree, old: &Tree, namespaced: bool, errors: &mut Errors) {
     validate_binding(object, namespaced, errors);
     if object.at("roleRef") != old.at("roleRef") {
@@ -141,7 +141,7 @@ mod tests {
     use api::{list, tree};
 
     #[test]
-    fn rules_are_about_resources_or_urls() {
+    fn rules_have_resources_or_urls() {
         let check = |rule: Tree, namespaced: bool, want: &[&str]| {
             let mut errors = Errors::new();
             validate_rules(&tree! { "rules" => list![rule] }, namespaced, &mut errors);

@@ -1,4 +1,4 @@
-//! The devices that a claim asks for: the same in claims and in templates for claims.
+//! The device requests of a claim, also in templates.
 
 use api::Tree;
 use api::field::{Errors, Path, Value};
@@ -16,7 +16,7 @@ const MAX_ALTERNATIVES: usize = 8;
 const BAD_REFERENCE: &str =
     "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'";
 
-/// One device of a request unless it says otherwise.
+/// Defaults of requests: one device each.
 pub fn set_defaults(spec: &mut Tree) {
     for request in spec.list_mut("devices.requests") {
         if let Some(exactly) = request.get_mut("exactly") {
@@ -45,7 +45,7 @@ pub fn validate(spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
     let requests = devices.list("requests");
     validate_items(requests, MAX_REQUESTS, &path.field("requests"), errors, validate_request);
     if requests.len() > MAX_REQUESTS {
-        // Every reference would be looked for among all of them.
+        // Every reference would be searched in all of them.
         return;
     }
     for at in duplicates(requests, |request| request.str("name")) {
@@ -124,7 +124,7 @@ fn validate_constraint(constraint: &Tree, path: &Path<'_>, errors: &mut Errors) 
     errors.required(path, detail);
 }
 
-/// A list of names of requests, each once.
+/// A list of request names without duplicates.
 pub fn validate_references(names: &[Tree], requests: &[Tree], path: &Path<'_>, errors: &mut Errors) {
     validate_items(names, MAX_REQUESTS, path, errors, |name, path, errors| {
         validate_reference(name.as_str().unwrap_or(""), requests, path, errors);
@@ -152,7 +152,7 @@ pub fn validate_reference(name: &str, requests: &[Tree], path: &Path<'_>, errors
     }
 }
 
-/// Whether an allocated device is in the results of an allocation.
+/// Whether a device is in the results of an allocation.
 pub fn is_allocated(device: &Tree, allocation: &Tree) -> bool {
     let keys = ["driver", "pool", "device", "shareID"];
     let same = |result: &Tree| keys.iter().all(|key| result.str(key) == device.str(key));

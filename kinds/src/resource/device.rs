@@ -1,4 +1,4 @@
-//! A device of a resource slice: its attributes, capacity, taints and nodes.
+//! A device of a ResourceSlice: attributes, capacity, taints and nodes.
 
 use api::field::{Errors, Path};
 use api::validation::dns1123_subdomain;
@@ -18,7 +18,7 @@ const MAX_COUNTERS: usize = 32;
 const SCALARS: &[&str] = &["bool", "int", "string", "version"];
 const LISTS: &[&str] = &["bools", "ints", "strings", "versions"];
 
-/// Devices with these take more room, so that a slice holds fewer.
+/// Devices with these features are larger, so that a slice may have fewer.
 pub fn has_advanced_features(device: &Tree) -> bool {
     let has_list = |attribute: &Tree| LISTS.iter().any(|list| attribute.has(list));
     !device.list("taints").is_empty()
@@ -100,7 +100,7 @@ fn is_semver(text: &str) -> bool {
         && build.is_none_or(|build| build.split('.').all(word))
 }
 
-/// Capacity is shared by request only on devices that many may use.
+/// Request policies are only allowed for devices with multiple allocations.
 fn validate_capacity(device: &Tree, path: &Path<'_>, errors: &mut Errors) {
     for (name, capacity) in device.map("capacity").iter() {
         validate_attribute_name(name, path, errors);
@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_semantic() {
+    fn validates_semantic_versions() {
         let check = |text: &str, want: bool| assert_eq!(is_semver(text), want, "{text}");
         check("1.2.3", true);
         check("1.2.3-alpha.1+b-1", true);

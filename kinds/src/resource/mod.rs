@@ -1,4 +1,4 @@
-//! The kinds of the `resource` group, a file a kind.
+//! The kinds of the `resource` group, one file per kind.
 
 mod claim;
 mod device;

@@ -71,7 +71,7 @@ fn validate_consumer(consumer: &Tree, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Only what is allocated can be reserved, and nothing more once the claim is to go.
+/// Only allocated claims can be reserved, and no more once the claim is being deleted.
 fn validate_reservations(object: &Tree, old: &Tree, errors: &mut Errors) {
     let reserved = object.list("status.reservedFor");
     let path = STATUS.field("reservedFor");
@@ -192,7 +192,7 @@ mod tests {
     use api::{list, tree};
 
     #[test]
-    fn requests_count_and_have_names() {
+    fn validates_requests() {
         let check = |request: Tree, want: &[&str]| {
             let mut object = tree! { "spec" => tree! { "devices" => tree! { "requests" => list![request] } } };
             (KIND.set_defaults)(&mut object);

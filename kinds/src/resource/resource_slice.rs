@@ -31,7 +31,7 @@ pub static KIND: Kind = Kind {
 };
 
 const MAX_DEVICES: usize = 128;
-/// Where devices have taints, counters or lists, each takes more room.
+/// The limit if devices have taints, counters or lists, which are larger.
 const MAX_ADVANCED_DEVICES: usize = 64;
 const MAX_COUNTER_SETS: usize = 8;
 const MAX_COUNTERS: usize = 32;
@@ -83,7 +83,7 @@ fn validate_pool(pool: &Tree, errors: &mut Errors) {
     }
 }
 
-/// The nodes that can use the devices, said in exactly one way.
+/// Exactly one way to select the nodes.
 fn validate_nodes(spec: &Tree, errors: &mut Errors) {
     const ONE: &str = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required";
     let mut set = Vec::new();
@@ -169,7 +169,7 @@ mod tests {
     use api::{list, tree};
 
     #[test]
-    fn nodes_are_said_in_one_way() {
+    fn nodes_are_selected_in_one_way() {
         let check = |extra: (&str, Tree), want: &[&str]| {
             let mut spec = tree! { "driver" => "d", "pool" => tree! { "name" => "p", "resourceSliceCount" => 1 }, "devices" => list![tree! { "name" => "a" }] };
             spec.set(extra.0, extra.1);

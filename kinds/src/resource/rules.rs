@@ -1,5 +1,5 @@
-//! What the kinds of dynamic resource allocation share: names, lists with limits, taints, opaque
-//! configuration. CEL expressions are held to their length; they are compiled where devices are chosen.
+//! Shared by the kinds of dynamic resource allocation: names, limited lists, taints, opaque configuration. Only the
+//! length of CEL expressions is validated; they are compiled where devices are allocated.
 
 use api::Tree;
 use api::field::{Errors, Path};
@@ -18,7 +18,7 @@ pub const MAX_SELECTORS: usize = 32;
 pub const MAX_CONFIGS: usize = 32;
 const EFFECTS: &[&str] = &["NoExecute", "NoSchedule", "None"];
 
-/// Judges each item, or only says that there are too many.
+/// Validates each item, or only reports that there are too many.
 pub fn validate_items(
     items: &[Tree],
     max: usize,
@@ -34,13 +34,13 @@ pub fn validate_items(
     }
 }
 
-/// The places of items that have the key of an earlier one.
+/// The indexes of items with a duplicate key.
 pub fn duplicates<'a>(items: &'a [Tree], key: impl Fn(&'a Tree) -> &'a str) -> Vec<usize> {
     let mut seen = Seen::new();
     (0..items.len()).filter(|at| !seen.insert(key(&items[*at]))).collect()
 }
 
-/// The key of an item that is a plain text.
+/// The key of a string item.
 pub fn itself(item: &Tree) -> &str {
     item.as_str().unwrap_or("")
 }
@@ -65,7 +65,7 @@ pub fn validate_pool_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// `domain/identifier`, or an identifier alone, which is in the driver's domain.
+/// `domain/identifier`, or an identifier in the driver's domain.
 pub fn validate_attribute_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
     let parts: Vec<&str> = name.split('/').collect();
     match parts[..] {
@@ -108,7 +108,7 @@ pub fn validate_selectors(selectors: &[Tree], path: &Path<'_>, errors: &mut Erro
     });
 }
 
-/// Parameters that only a driver understands.
+/// Opaque driver parameters.
 pub fn validate_configuration(config: &Tree, path: &Path<'_>, errors: &mut Errors) {
     let (opaque, path) = (config.at("opaque"), path.field("opaque"));
     if opaque.is_null() {
@@ -168,7 +168,7 @@ fn validate_toleration(toleration: &Tree, path: &Path<'_>, errors: &mut Errors) 
     }
 }
 
-/// Conditions that must hold before pods may use a device, and those that end the wait.
+/// Conditions that must be true before a device is used, and those that abort the wait.
 pub fn validate_binding_conditions(device: &Tree, path: &Path<'_>, errors: &mut Errors) {
     const MAX_CONDITIONS: usize = 4;
     let fields = ["bindingConditions", "bindingFailureConditions"];
@@ -201,12 +201,12 @@ pub fn validate_binding_conditions(device: &Tree, path: &Path<'_>, errors: &mut 
     }
 }
 
-/// Whoever adds a taint without its time owns the time that it is given: the field is there from here on.
+/// The client that adds a taint without a time owns the generated time: the field is present from here on.
 pub fn expect_stamp(taint: &mut Tree) {
     taint.set_default("timeAdded", Tree::Null);
 }
 
-/// The time when a taint was added, where the client did not say it.
+/// Sets the time of a new taint if the client did not.
 pub fn stamp_taint(taint: &mut Tree, context: &Context<'_>) {
     taint.set_default("timeAdded", api::time::format_seconds(context.now));
 }
@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attribute_names_have_a_domain() {
+    fn validates_attribute_names() {
         let check = |name: &str, full: usize, plain: usize| {
             for (judge, want) in [
                 (validate_full_attribute_name as fn(&str, &Path<'_>, &mut Errors), full),

@@ -1,3 +1,3 @@
-//! The kinds of the `scheduling` group, a file a kind.
+//! The kinds of the `scheduling` group, one file per kind.
 
 pub mod priority_class;

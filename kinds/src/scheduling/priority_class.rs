@@ -25,7 +25,7 @@ pub static KIND: Kind = Kind {
 };
 
 const HIGHEST_USER_VALUE: i64 = 1_000_000_000;
-/// The classes that the server makes, with their values.
+/// The built-in classes with their values.
 pub const SYSTEM: &[(&str, i64)] =
     &[("system-node-critical", 2 * HIGHEST_USER_VALUE + 1000), ("system-cluster-critical", 2 * HIGHEST_USER_VALUE)];
 

@@ -30,7 +30,7 @@ pub static KIND: Kind = Kind {
 };
 
 const FS_GROUP_POLICIES: &[&str] = &["File", "None", "ReadWriteOnceWithFSType"];
-/// The fields that an update may change.
+/// The mutable fields.
 const MUTABLE: &[&str] = &[
     "spec.tokenRequests",
     "spec.requiresRepublish",

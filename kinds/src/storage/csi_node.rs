@@ -42,7 +42,7 @@ const DRIVER: &[Shown] = &[
     nested("allocatable", "Allocatable", &[field("count", "Count", NULL)]),
 ];
 
-/// Upstream's stored form does not tell an empty list from none.
+/// Upstream's stored form does not distinguish an empty list from none.
 fn validate(object: &Tree, errors: &mut Errors) {
     let drivers = object.list("spec.drivers");
     let path = Path::root("spec.drivers");
@@ -83,7 +83,7 @@ fn validate_topology_keys(driver: &Tree, path: &Path<'_>, errors: &mut Errors) {
         if !seen.insert(key) {
             errors.duplicate(path, key);
         }
-        // The error shows the whole list, so that one for each key could be out of all proportion.
+        // The error prints the whole list, so it is reported once.
         for message in if shown { Vec::new() } else { qualified_name(key) } {
             errors.invalid(path, driver.at("topologyKeys"), &message);
             shown = true;
@@ -91,7 +91,7 @@ fn validate_topology_keys(driver: &Tree, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// An entry is replaced as a whole; only what it can take may change.
+/// An entry can only be replaced as a whole; only `allocatable` may change.
 fn validate_update(object: &Tree, old: &Tree, errors: &mut Errors) {
     validate(object, errors);
     let fixed = ["name", "nodeID", "topologyKeys"];

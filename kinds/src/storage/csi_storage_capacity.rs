@@ -38,7 +38,7 @@ fn validate(object: &Tree, errors: &mut Errors) {
     }
 }
 
-/// What the driver was asked about stays; its answer may change.
+/// The topology and class are immutable; the capacity may change.
 fn validate_update(object: &Tree, old: &Tree, errors: &mut Errors) {
     for field in ["nodeTopology", "storageClassName"] {
         validate_immutable(object.at(field), old.at(field), &Path::root(field), errors);

@@ -1,4 +1,4 @@
-//! The kinds of the `storage` group, a file a kind.
+//! The kinds of the `storage` group, one file per kind.
 
 pub mod csi_driver;
 pub mod csi_node;

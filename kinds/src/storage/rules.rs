@@ -1,4 +1,4 @@
-//! What the kinds of storage share: names of drivers, parameters, topologies.
+//! Shared by the storage kinds: driver names, parameters, topologies.
 
 use std::collections::HashSet;
 
@@ -38,7 +38,7 @@ pub fn validate_parameters(parameters: &Map, path: &Path<'_>, errors: &mut Error
     }
 }
 
-/// The topologies in which volumes of a class may be made.
+/// The topologies in which volumes of a class may be provisioned.
 pub fn validate_topologies(terms: &[Tree], path: &Path<'_>, errors: &mut Errors) {
     let mut seen = HashSet::new();
     for (index, term) in terms.iter().enumerate() {

@@ -1,3 +1,3 @@
-//! The kinds of the `storagemigration` group, a file a kind.
+//! The kinds of the `storagemigration` group, one file per kind.
 
 pub mod storage_version_migration;

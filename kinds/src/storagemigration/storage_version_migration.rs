@@ -61,7 +61,7 @@ fn validate_status_update(object: &Tree, old: &Tree, errors: &mut Errors) {
     validate_outcome(object, old, &path, errors);
 }
 
-/// A migration that ended stays so, in one way.
+/// A finished migration is immutable, with one result.
 fn validate_outcome(object: &Tree, old: &Tree, path: &Path<'_>, errors: &mut Errors) {
     let mut refuse = |detail: &str| errors.invalid(path, object.at("status.conditions"), detail);
     let [succeeded, failed, running] = ["Succeeded", "Failed", "Running"].map(|ty| is_true(object, ty));

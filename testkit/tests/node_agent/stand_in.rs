@@ -192,7 +192,8 @@ impl Host for Agent {
     }
 
     fn pod(&self, namespace: &str, name: &str) -> Option<Tree> {
-        let is_it = (kubelet::model::pod::namespace(&self.pod), kubelet::model::pod::name(&self.pod)) == (namespace, name);
+        let is_it =
+            (kubelet::model::pod::namespace(&self.pod), kubelet::model::pod::name(&self.pod)) == (namespace, name);
         is_it.then(|| self.pod.clone())
     }
 

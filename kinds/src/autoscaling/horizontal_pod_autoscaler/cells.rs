@@ -20,7 +20,7 @@ pub(in crate::autoscaling) fn cells(autoscaler: &Tree, now: i64) -> Vec<Tree> {
     ]
 }
 
-/// Current and target of the first two, and how many more there are.
+/// Current value and target of the first two metrics, and the number of others.
 fn metrics(specs: &[Tree], statuses: &[Tree]) -> String {
     const SHOWN: usize = 2;
     if specs.is_empty() {
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_metrics_are_shown() {
+    fn prints_two_metrics() {
         let cpu = tree! { "name" => "cpu", "target" => tree! { "averageUtilization" => 60 } };
         let pods = tree! { "target" => tree! { "averageValue" => "100" } };
         let specs = list![

@@ -1,4 +1,4 @@
-//! What an autoscaler does when it does not say.
+//! Defaults of an autoscaler.
 
 use api::{Tree, list, tree};
 
@@ -17,7 +17,7 @@ pub(super) fn set_defaults(autoscaler: &mut Tree) {
     }
 }
 
-/// 80 % of the CPU that the pods ask for.
+/// 80 % of the pods' CPU requests.
 pub(in crate::autoscaling) fn default_metrics() -> Tree {
     let target = tree! { "type" => "Utilization", "averageUtilization" => CPU_PERCENT };
     list![tree! { "type" => "Resource", "resource" => tree! { "name" => "cpu", "target" => target } }]
@@ -35,7 +35,7 @@ fn scale_up() -> Tree {
     }
 }
 
-/// The window to wait before scaling down is the controller's flag, so it has no default here.
+/// The default stabilization window is a flag of the controller, so it has no default here.
 fn scale_down() -> Tree {
     tree! { "selectPolicy" => "Max", "policies" => list![policy("Percent", 100)] }
 }
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn behavior_is_completed_where_it_is_given() {
+    fn sets_behavior_defaults() {
         let down = tree! { "stabilizationWindowSeconds" => 60 };
         let mut autoscaler = tree! { "spec" => tree! { "behavior" => tree! { "scaleDown" => down } } };
         set_defaults(&mut autoscaler);

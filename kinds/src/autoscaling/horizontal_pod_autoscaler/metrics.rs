@@ -1,4 +1,4 @@
-//! What the metrics of an autoscaler may say.
+//! Validation of an autoscaler's metrics.
 
 use api::field::{Errors, Path};
 use api::{Tree, validation};
@@ -6,7 +6,7 @@ use api::{Tree, validation};
 use super::validate::validate_object_reference;
 
 const TYPES: [&str; 5] = ["ContainerResource", "External", "Object", "Pods", "Resource"];
-/// The field of each type, in the order in which upstream looks at them.
+/// The field of each type, in upstream's order.
 const SOURCES: [(&str, &str); 5] = [
     ("Object", "object"),
     ("External", "external"),
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn sources_fit_their_type() {
+    fn sources_match_their_type() {
         check(
             tree! { "type" => "Resource" },
             &["metrics[0].resource: Required value: must populate information for the given metric source"],

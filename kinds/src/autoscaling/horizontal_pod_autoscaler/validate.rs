@@ -1,4 +1,4 @@
-//! What an autoscaler may say, its metrics apart.
+//! Validation of an autoscaler except its metrics.
 
 use api::field::{Errors, Path};
 use api::{Tree, validation};
@@ -54,7 +54,7 @@ pub(super) fn validate_object_reference(reference: &Tree, path: &Path<'_>, error
     }
 }
 
-/// Of the core group, only a ReplicationController can be scaled.
+/// In the core group only ReplicationControllers can be scaled.
 fn api_version_message(reference: &Tree) -> Option<String> {
     let version = reference.str("apiVersion");
     match version.matches('/').count() {

@@ -1,6 +1,6 @@
-//! Lists of indexes as jobs write them: `1,3-5`.
+//! Index lists of Jobs: `1,3-5`.
 
-/// How many indexes a text names; they grow and stay below `completions`.
+/// The number of indexes in a text; they must increase and stay below `completions`.
 pub(super) fn count(text: &str, completions: i64) -> Result<i64, String> {
     let mut total = 0;
     let mut last: Option<i64> = None;
@@ -47,8 +47,7 @@ fn parse_interval(text: &str, completions: i64) -> Result<(i64, i64), String> {
     Ok((first, last))
 }
 
-/// An index that both texts name; parts that cannot be read are left out. Both lists grow, so one walk
-/// along the two is enough.
+/// An index in both texts; invalid parts are skipped. Both lists increase, so one pass suffices.
 pub(super) fn overlap(completed: &str, failed: &str, completions: i64) -> Option<i64> {
     let intervals = |text: &'_ str| -> Vec<(i64, i64)> {
         text.split(',').filter_map(|interval| parse_interval(interval, completions).ok()).collect()

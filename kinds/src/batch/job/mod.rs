@@ -40,12 +40,12 @@ pub static KIND: Kind = Kind {
     ..Kind::namespaced("batch", "v1", "Job", "jobs", "job")
 };
 
-/// The selector has another name than its field, and a value even where none has succeeded.
+/// The selector name differs from the field, and it has a value even if none has succeeded.
 fn successful(job: &Tree, _: &'static str) -> Str {
     Str::from(job.int("status.succeeded").unwrap_or(0).to_string())
 }
 
-/// A condition of this type is true.
+/// Whether a condition of this type is True.
 fn is_true(job: &Tree, kind: &str) -> bool {
     let conditions = job.list("status.conditions").iter();
     conditions.into_iter().any(|condition| condition.str("type") == kind && condition.str("status") == "True")
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_show_progress() {
+    fn prints_progress() {
         let condition = tree! { "type" => "Complete", "status" => "True" };
         let status = tree! {
             "succeeded" => 2,

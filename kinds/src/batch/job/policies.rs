@@ -1,4 +1,4 @@
-//! When a job gives up on a pod, and when it is done early.
+//! Validation of pod failure and success policies.
 
 use std::collections::BTreeSet;
 
@@ -31,7 +31,7 @@ fn required_one_of(value: &str, supported: &[&str], path: &Path<'_>, errors: &mu
     }
 }
 
-/// Upstream leaves the value out of some errors.
+/// Upstream omits the value in some errors.
 fn without_value(path: &Path<'_>, text: &str, errors: &mut Errors) {
     errors.invalid(path, Value::raw(text), "");
 }
@@ -125,7 +125,7 @@ pub(super) fn validate_success_policy(spec: &Tree, path: &Path<'_>, errors: &mut
     if rules.len() > MAX_RULES {
         errors.too_many(&rules_path, rules.len(), MAX_RULES);
     }
-    // A job without a number of completions is refused for that.
+    // A missing number of completions is reported elsewhere.
     let completions = spec.int("completions").unwrap_or(0);
     for (index, rule) in rules.iter().enumerate() {
         validate_success_rule(rule, completions, &rules_path.index(index), errors);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn failure_rules_have_one_cause() {
+    fn failure_rules_have_one_requirement() {
         let rule = |rule: Tree| tree! { "podFailurePolicy" => tree! { "rules" => list![rule] } };
         check(
             rule(tree! { "action" => "FailJob" }),
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn success_rules_fit_the_completions() {
+    fn success_rules_match_completions() {
         let rule = tree! { "succeededIndexes" => "0-1", "succeededCount" => 3 };
         check(
             tree! { "completions" => 4, "successPolicy" => tree! { "rules" => list![rule] } },

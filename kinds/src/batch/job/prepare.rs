@@ -1,4 +1,4 @@
-//! What the server makes of a job that comes in: its defaults, and the labels by which it finds its pods.
+//! Defaults of a Job, and its generated selector and labels.
 
 use api::{Tree, tree};
 
@@ -29,7 +29,7 @@ pub(super) fn set_defaults(job: &mut Tree) {
     podspec::set_template_defaults(spec.child("template"));
 }
 
-/// In the templates of CronJobs too.
+/// Also in CronJob templates.
 pub(in crate::batch) fn set_failure_policy_defaults(spec: &mut Tree) {
     for rule in spec.list_mut("podFailurePolicy.rules") {
         for pattern in rule.list_mut("onPodConditions") {
@@ -40,7 +40,7 @@ pub(in crate::batch) fn set_failure_policy_defaults(spec: &mut Tree) {
     }
 }
 
-/// The object's uid must have been set: the generated labels hold it.
+/// The object's uid must be set: the generated labels contain it.
 pub(super) fn prepare_create(job: &mut Tree, context: &Context<'_>) {
     if !job.bool("spec.manualSelector") {
         generate_selector(job);
@@ -54,8 +54,8 @@ pub(super) fn prepare_update(job: &mut Tree, old: &Tree, context: &Context<'_>) 
     label_as_template(job);
 }
 
-/// A job without labels has its template's, and those that the server adds there. Not by default: labels that
-/// somebody gave would then look the same.
+/// A Job without labels gets the labels of its template, including generated ones. Not as a default: labels given by
+/// the client would then look the same.
 fn label_as_template(job: &mut Tree) {
     let labels = job.at("spec.template.metadata.labels");
     if job.map("metadata.labels").is_empty() && !labels.is_null() {
@@ -64,7 +64,7 @@ fn label_as_template(job: &mut Tree) {
     }
 }
 
-/// What the client set already stays, and is judged by validation.
+/// Fields set by the client are kept and validated.
 fn generate_selector(job: &mut Tree) {
     let (uid, name) = (job.str("metadata.uid").to_string(), job.str("metadata.name").to_string());
     let labels = job.child("spec.template.metadata.labels");
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_selector_by_hand_stays() {
+    fn keeps_manual_selectors() {
         let job = prepared(tree! { "manualSelector" => true, "parallelism" => 3, "backoffLimitPerIndex" => 1 });
         assert!(job.at("spec.selector").is_null());
         assert!(job.at("metadata.labels").is_null());

@@ -1,5 +1,5 @@
-//! What a job's status may say. Most rules hold where a write touches what they are about: a status
-//! that an older server wrote can still be completed.
+//! Validation of a Job's status. Most rules only apply if the update changes the relevant fields: a status written by
+//! an older server can still be completed.
 
 use std::collections::BTreeSet;
 
@@ -52,7 +52,7 @@ pub(super) fn validate(job: &Tree, old: &Tree, errors: &mut Errors) {
     validate_changes(&changes, errors);
 }
 
-/// Upstream leaves the value out of errors about conditions.
+/// Upstream omits the value in errors about conditions.
 fn conditions(text: &str, errors: &mut Errors) {
     errors.invalid(&STATUS.field("conditions"), Value::raw(text), "");
 }
@@ -103,7 +103,7 @@ fn validate_times(changes: &Changes<'_>, errors: &mut Errors) {
             errors.required(&path, "completionTime is required for Complete jobs");
         }
     }
-    // Times are in one form here, which sorts as they do.
+    // Times have one format here, which sorts chronologically.
     let moved = changes.field("startTime") || changes.field("completionTime");
     if moved && !start.is_empty() && !end.is_empty() && end < start {
         errors.invalid(&path, end, "completionTime cannot be set before startTime");
@@ -182,7 +182,7 @@ fn validate_success(job: &Tree, errors: &mut Errors) {
     }
 }
 
-/// What was counted or has ended stays so.
+/// Counts and final states must not be reverted.
 fn validate_changes(changes: &Changes<'_>, errors: &mut Errors) {
     let (job, old) = (changes.job, changes.old);
     for kind in ["Failed", "Complete", "FailureTarget"] {
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_complete_job_has_its_times_and_criteria() {
+    fn complete_jobs_have_times_and_criteria() {
         let (start, end) = ("2024-01-01T00:00:00Z", "2024-01-01T00:01:00Z");
         let complete = conditions_of(&["Complete", "SuccessCriteriaMet"]);
         let status = tree! { "conditions" => complete, "startTime" => start, "completionTime" => end };
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_only_grow() {
+    fn counters_do_not_decrease() {
         check(
             tree! { "failed" => 1, "ready" => 2, "active" => 1 },
             tree! { "failed" => 2 },

@@ -1,4 +1,4 @@
-//! What a job may say, and what of it may change.
+//! Validation of a Job and its updates.
 
 use api::field::{Errors, Path, Value};
 use api::selector::Selector;
@@ -13,7 +13,7 @@ use crate::{checks, gojson, internal, podspec};
 
 const MAX_PARALLELISM: i64 = 100_000;
 const MAX_FAILED_INDEXES: i64 = 100_000;
-/// Above this many completions, back-off per index costs more to keep track of.
+/// Above this number of completions, backoff per index has lower limits.
 const MANY_COMPLETIONS: i64 = 100_000;
 const LIMIT_FOR_MANY: i64 = 10_000;
 const MANAGED_BY_MAX: usize = 63;
@@ -27,7 +27,7 @@ pub(super) fn validate(job: &Tree, errors: &mut Errors) {
 fn validate_host_names(job: &Tree, errors: &mut Errors) {
     let completions = job.int("spec.completions").unwrap_or(0);
     if job.str("spec.completionMode") == "Indexed" && completions > 0 {
-        // Each pod's host name ends in its index.
+        // The pods' hostnames end with their index.
         let name = job.str("metadata.name");
         let host = format!("{name}-{}", completions - 1);
         if !validation::dns1123_label(&host).is_empty() {
@@ -51,7 +51,7 @@ fn validate_whole_spec(job: &Tree, errors: &mut Errors) {
     }
 }
 
-/// The labels that the server made are there, and the selector finds them.
+/// The generated labels must be present and match the selector.
 fn validate_generated_selector(job: &Tree, errors: &mut Errors) {
     let selector = job.at("spec.selector");
     if job.bool("spec.manualSelector") || selector.is_null() {
@@ -89,7 +89,7 @@ fn validate_label(labels: &Tree, key: &str, value: &str, errors: &mut Errors) {
     }
 }
 
-/// What jobs and the templates of CronJobs have in common.
+/// Shared by Jobs and CronJob templates.
 pub(in crate::batch) fn validate_spec(spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
     let counts = [
         "parallelism",
@@ -185,7 +185,7 @@ fn success_policy_value(policy: &Tree) -> Value {
     Value::raw(format!("{{\"Rules\":{rules}}}"))
 }
 
-/// A failure policy looks at pods that have ended, so only those are replaced.
+/// With a failure policy only finished pods are replaced.
 fn validate_replacement_policy(spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
     let Some(policy) = spec.at("podReplacementPolicy").as_str() else { return };
     let supported: &[&str] =
@@ -205,7 +205,7 @@ fn validate_restart_policy(spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
             errors.invalid(&path, "OnFailure", "only \"Never\" is supported when podFailurePolicy is specified");
         }
         "OnFailure" => {}
-        // "Always" is also what a template gets that does not say.
+        // "Always" is also the default of templates.
         "" | "Always" => errors.required(&path, "valid values: \"OnFailure\", \"Never\""),
         other => errors.not_supported(&path, other, &["OnFailure", "Never"]),
     }
@@ -226,7 +226,7 @@ pub(super) fn validate_update(job: &Tree, old: &Tree, errors: &mut Errors) {
     validate_host_names(job, errors);
 }
 
-/// An indexed job grows and shrinks with its parallelism.
+/// The completions of an indexed Job may change together with its parallelism.
 fn validate_completions_update((spec, old): (&Tree, &Tree), errors: &mut Errors) {
     if spec.str("completionMode") != "Indexed" {
         return checks::immutable((spec, old), "completions", |number| number.into(), &SPEC, errors);
@@ -241,7 +241,7 @@ fn validate_completions_update((spec, old): (&Tree, &Tree), errors: &mut Errors)
     }
 }
 
-/// The template of a suspended job may still be given a place to run.
+/// The scheduling fields of a suspended Job's template may change.
 fn validate_template_update(job: &Tree, old: &Tree, errors: &mut Errors) {
     let (template, stored) = (job.at("spec.template"), old.at("spec.template"));
     if template == stored {
@@ -256,14 +256,14 @@ fn validate_template_update(job: &Tree, old: &Tree, errors: &mut Errors) {
     }
 }
 
-/// Suspended, and no pod of it runs.
+/// Suspended, without running pods.
 fn is_idle(job: &Tree) -> bool {
     let started = !job.str("status.startTime").is_empty();
     let active = job.int("status.active").unwrap_or(0);
     job.bool("spec.suspend") && (!started || is_true(job, "Suspended")) && active == 0
 }
 
-/// The template without what says where its pods run and what they may use.
+/// The template without scheduling fields and resources.
 fn without_placement(template: &Tree) -> Tree {
     let mut template = template.clone();
     for path in [
@@ -320,7 +320,7 @@ pub(super) fn warnings(job: &Tree, old: Option<&Tree>) -> Vec<String> {
     warnings
 }
 
-/// Warnings for the spec of a Job, in a Job or in a template for Jobs.
+/// Warnings for the spec of a Job, in a Job or in a template.
 pub fn spec_warnings(spec: &Tree, path: &Path<'_>) -> Vec<String> {
     let mut warnings = Vec::new();
     let above = |key: &str, limit: i64| spec.int(key).is_some_and(|number| number > limit);
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn the_template_of_a_suspended_job_may_change_in_part() {
+    fn suspended_job_templates_may_change_partly() {
         let suspended = |change: fn(&mut Tree)| {
             job(|spec| {
                 spec.set("suspend", true);
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn an_indexed_job_keeps_a_name_for_all_its_pods() {
+    fn indexed_job_names_are_limited() {
         let indexed = |completions: i64| {
             let mut job = job(|spec| {
                 spec.set("completionMode", "Indexed");
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn suspended_jobs_may_be_placed() {
+    fn suspended_jobs_may_change_scheduling() {
         let suspended = job(|spec| spec.set("suspend", true));
         let placed = job(|spec| {
             spec.set("suspend", true);

@@ -1,4 +1,4 @@
-//! `pods/binding`: giving a pod to a node, which happens once.
+//! The binding subresource of pods: assigns a pod to a node once.
 
 use api::field::{Errors, Path};
 use api::status::Status;
@@ -6,7 +6,7 @@ use api::{Map, Tree};
 
 use super::conditions;
 
-/// Judges a Binding. What is wrong comes as a plain error, without a reason, as upstream has it.
+/// Validates a Binding. Errors are plain, without a reason, as in upstream.
 pub fn validate(binding: &Tree) -> Result<(), Box<Status>> {
     let mut errors = Errors::new();
     let path = Path::root("target");
@@ -25,15 +25,15 @@ pub fn validate(binding: &Tree) -> Result<(), Box<Status>> {
     }
 }
 
-/// Puts the pod on the node of the binding, and the binding's labels and annotations on the pod.
-/// `now` in seconds since the Unix epoch.
+/// Sets the node of the binding, and copies its labels and annotations to the pod. `now` is in seconds since the Unix
+/// epoch.
 pub fn bind(pod: &mut Tree, binding: &Tree, now: i64) -> Result<(), Box<Status>> {
     let name = pod.str("metadata.name").to_string();
     if let Some(why) = why_not(pod, &name) {
         return Err(Box::new(Status::conflict("", "pods/binding", &name, &why)));
     }
     pod.child("spec").set("nodeName", binding.at("target.name").clone());
-    // The node that was to be made free for the pod is of no interest any more.
+    // The nominated node is no longer relevant.
     pod.child("status").remove("nominatedNodeName");
     for key in ["annotations", "labels"] {
         merge(pod, key, binding.at("metadata").map(key));
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_goes_to_a_node_with_what_the_binding_brings() {
+    fn binding_sets_node_and_metadata() {
         let mut pod = tree! { "metadata" => tree! { "name" => "p" }, "spec" => tree! {}, "status" => tree! {} };
         bind(&mut pod, &binding(), 0).expect("a free pod");
         assert_eq!(pod.str("spec.nodeName"), "n");
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_cannot_be_bound_say_why() {
+    fn reports_pods_that_cannot_be_bound() {
         let check = |spec: Tree, deleted: &str, why: &str| {
             let mut pod =
                 tree! { "metadata" => tree! { "name" => "p", "deletionTimestamp" => deleted }, "spec" => spec };
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_is_a_node_with_a_name() {
+    fn target_is_a_named_node() {
         let check = |target: Tree, message: &str| {
             let status = validate(&tree! { "target" => target }).expect_err(message);
             assert_eq!((status.code, status.message.as_str()), (500, message));

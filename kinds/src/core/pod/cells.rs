@@ -1,4 +1,4 @@
-//! The row of a pod in `kubectl get`: how many containers are ready, and the one word that says most.
+//! The table row of a pod: ready containers, and its status in one word.
 
 use api::{Tree, time};
 
@@ -21,7 +21,7 @@ pub fn cells(pod: &Tree, now: i64) -> Vec<Tree> {
     ]
 }
 
-/// How often containers were restarted and when the last of them had ended, 0 if that is not known.
+/// The number of restarts and the time of the last one, 0 if unknown.
 #[derive(Debug, Clone, Copy, Default)]
 struct Restarts {
     count: i64,
@@ -67,7 +67,7 @@ impl Summary {
         summary
     }
 
-    /// Gives the restarts of those that run on if the pod is past its initialization.
+    /// Returns the restarts of sidecars if the pod is initialized.
     fn walk_init_containers(&mut self, pod: &Tree) -> Option<Restarts> {
         let inits = pod.list("spec.initContainers");
         let mut of_sidecars = Restarts::default();
@@ -141,7 +141,7 @@ fn first_reason(pod: &Tree) -> String {
     .to_string()
 }
 
-/// How a container ended, in a word.
+/// How a container terminated, in one word.
 fn end_of(terminated: &Tree) -> String {
     match (terminated.str("reason"), terminated.int("signal").unwrap_or(0)) {
         ("", 0) => format!("ExitCode:{}", terminated.int("exitCode").unwrap_or(0)),
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn the_word_is_that_of_the_container_that_says_most() {
+    fn prints_the_most_relevant_status() {
         let terminated = |state: Tree| tree! { "state" => tree! { "terminated" => state } };
         check(pod("Succeeded", terminated(tree! { "reason" => "Completed" })), ["0/1", "Completed", "0"]);
         check(pod("Failed", terminated(tree! { "exitCode" => 3 })), ["0/1", "ExitCode:3", "0"]);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn init_containers_come_first() {
+    fn init_containers_take_precedence() {
         let pod = |status: Tree, init: Tree| {
             tree! {
                 "spec" => tree! { "containers" => list![tree! { "name" => "c" }], "initContainers" => list![init] },

@@ -11,7 +11,7 @@ pub fn is_true(pod: &Tree, kind: &str) -> bool {
     find(pod, kind).is_some_and(|condition| condition.str("status") == "True")
 }
 
-/// Sets a condition; its time of transition stays where the status does.
+/// Sets a condition; the transition time is kept if the status is unchanged.
 pub fn set(pod: &mut Tree, kind: &str, status: &str, reason: &str, message: &str, now: i64) {
     let mut condition = tree! {
         "type" => kind,

@@ -1,4 +1,5 @@
-//! `pods/ephemeralcontainers`: containers that are added to a running pod for a look inside, and stay.
+//! The ephemeralcontainers subresource of pods: containers added to a running pod for debugging, which cannot be
+//! removed.
 
 use api::Tree;
 use api::field::{Errors, Path};
@@ -9,10 +10,10 @@ use crate::kind::{Context, bump_generation, keep_old};
 use crate::podspec::annotations;
 use crate::prepare;
 
-/// Fields that a write here can own.
+/// Fields that this subresource can own.
 pub const OWNED: &[&str] = &["spec.ephemeralContainers"];
 
-/// Keeps everything but the containers in question.
+/// Keeps everything except the ephemeral containers.
 pub fn prepare(pod: &mut Tree, old: &Tree, _: &Context<'_>) {
     let containers = pod.at_mut("spec.ephemeralContainers").map(Tree::take);
     keep_old(pod, old, "spec");
@@ -76,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn containers_can_be_added_and_nothing_else() {
+    fn only_adds_containers() {
         let (mut new, old) = (pod(list![debug("d", "busybox")]), pod(Tree::Null));
         new.child("spec").list_mut("containers")[0].set("image", "other");
         let user = User::default();
@@ -89,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn containers_that_are_there_stay_as_they_are() {
+    fn existing_containers_are_immutable() {
         let old = pod(list![debug("d", "busybox:1")]);
         let check = |new: Tree, text: &str| {
             let mut errors = Errors::new();

@@ -1,6 +1,5 @@
-//! `pods/eviction`: whether the budgets of a pod allow it to go. Nothing is read or written here: the
-//! server finds the budgets, does what the decision says, and asks again where something changed
-//! meanwhile.
+//! The eviction subresource of pods: whether budgets allow the eviction. Pure: the server finds the budgets, executes
+//! the decision, and retries on conflicts.
 
 use api::selector::Selector;
 use api::status::{Cause, Status};
@@ -8,7 +7,7 @@ use api::{Tree, time, tree};
 
 use super::conditions;
 
-/// Evictions of a budget that its controller has not confirmed yet.
+/// The maximum number of evictions not yet confirmed by the controller.
 const MAX_DISRUPTED_PODS: usize = 2000;
 
 const VIOLATES: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
@@ -19,19 +18,19 @@ const TWO_BUDGETS: &str =
 /// What to do with an eviction.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Decision {
-    /// Delete the pod. With `as_read`, only the version that the decision was made on: a pod that
-    /// has become ready since counts for its budget.
+    /// Delete the pod. With `as_read` only the version of the decision: a pod that has become ready since counts for
+    /// its budget.
     Delete {
         as_read: bool,
     },
-    /// Write this budget's status, unless it is a dry run, then delete the pod.
+    /// Update this budget's status, unless it is a dry run, then delete the pod.
     Spend {
         budget: Tree,
     },
     Refuse(Box<Status>),
 }
 
-/// The budgets that select this pod, of those in its namespace.
+/// The budgets in the pod's namespace that select it.
 pub fn matching<'a>(pod: &Tree, budgets: &'a [Tree]) -> Vec<&'a Tree> {
     let labels = pod.map("metadata.labels");
     let selects = |budget: &&Tree| {
@@ -41,7 +40,7 @@ pub fn matching<'a>(pod: &Tree, budgets: &'a [Tree]) -> Vec<&'a Tree> {
     budgets.iter().filter(selects).collect()
 }
 
-/// Decides by the pod and the budgets that select it; `now` in seconds since the Unix epoch.
+/// Decides from the pod and the budgets that select it; `now` is in seconds since the Unix epoch.
 pub fn decide(pod: &Tree, budgets: &[&Tree], now: i64) -> Decision {
     if let Some(as_read) = ignores_budgets(pod) {
         return Decision::Delete { as_read };
@@ -53,7 +52,7 @@ pub fn decide(pod: &Tree, budgets: &[&Tree], now: i64) -> Decision {
     }
 }
 
-/// The end of a pod that does nothing disrupts nothing. A pending pod may start any moment.
+/// Evicting a finished pod disrupts nothing. A pending pod may start at any time.
 fn ignores_budgets(pod: &Tree) -> Option<bool> {
     let ended = matches!(pod.str("status.phase"), "Succeeded" | "Failed");
     if ended || !pod.str("metadata.deletionTimestamp").is_empty() {
@@ -77,7 +76,7 @@ fn decide_by_budget(pod: &Tree, budget: &Tree, now: i64) -> Decision {
     }
 }
 
-/// Takes one disruption from a budget.
+/// Takes one allowed disruption from a budget.
 fn spend(budget: &Tree, pod: &str, now: i64) -> Result<Tree, Box<Status>> {
     let name = budget.str("metadata.name");
     let status = budget.at("status");
@@ -106,8 +105,8 @@ fn spend(budget: &Tree, pod: &str, now: i64) -> Result<Tree, Box<Status>> {
     Ok(budget)
 }
 
-/// The budget's controller has not seen its newest form. Also the answer where the pod has changed
-/// since the decision.
+/// The controller has not processed the budget's latest version. Also returned if the pod has changed since the
+/// decision.
 pub fn not_yet(budget: &str) -> Status {
     with_cause(10, format!("The disruption budget {budget} is still being processed by the server."))
 }
@@ -165,7 +164,7 @@ fn note_insufficient(status: &mut Tree, now: i64) {
     }
 }
 
-/// Says on the pod why it goes; written before the deletion of a pod that is not deleted at once.
+/// Sets the DisruptionTarget condition; written before a pod that is deleted gracefully.
 pub fn mark(pod: &mut Tree, now: i64) {
     conditions::set(pod, "DisruptionTarget", "True", "EvictionByEvictionAPI", "Eviction API: evicting", now);
 }
@@ -206,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_do_nothing_need_no_budget() {
+    fn finished_pods_need_no_budget() {
         let none = budget(1, 0, 1, 1);
         assert_eq!(decide(&pod("Pending", "False"), &[&none], 0), Decision::Delete { as_read: true });
         assert_eq!(decide(&pod("Failed", "False"), &[&none], 0), Decision::Delete { as_read: false });
@@ -227,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disruption_is_taken_from_the_budget() {
+    fn eviction_spends_the_budget() {
         let before = budget(1, 1, 2, 1);
         let Decision::Spend { budget } = decide(&pod("Running", "True"), &[&before], 0) else { panic!("refused") };
         assert_eq!(budget.int("status.disruptionsAllowed"), Some(0));
@@ -236,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn budgets_select_by_labels_and_never_everything() {
+    fn budgets_select_by_labels() {
         let other = tree! { "spec" => tree! { "selector" => tree! {} } };
         let budgets = [budget(1, 1, 1, 1), other, tree! {}];
         assert_eq!(matching(&pod("Running", "True"), &budgets).len(), 1);

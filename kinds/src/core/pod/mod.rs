@@ -78,8 +78,7 @@ pub static KIND: Kind = Kind {
     ..Kind::namespaced("", "v1", "Pod", "pods", "pod")
 };
 
-/// Upstream warns on create alone: people seldom update pods by hand.
-/// Addresses in forms that other programs read differently.
+/// Upstream only warns on create, since pods are rarely updated manually. Warns about non-canonical addresses.
 fn status_warnings(pod: &Tree) -> Vec<String> {
     let of = |list: &'static str| {
         let addresses = pod.at("status").list(list).iter().enumerate();
@@ -124,7 +123,7 @@ mod tests {
         "resources":{"limits":{"cpu":"2"}},"overhead":{"cpu":"1"},"dnsConfig":{"nameservers":["x"],"searches":["y"]},"hostAliases":[{"ip":"x"}],"os":{"name":"windows"},"securityContext":{"sysctls":[{"name":"a"}]}},
         "status":{"phase":"Running","podIP":"x","podIPs":[{"ip":"y"}],"conditions":[{"type":"Ready","status":"True"}],"containerStatuses":[{"name":"c","state":{"terminated":{"exitCode":1}},"allocatedResourcesStatus":[{"name":"claim:x","resources":[{}]}],"user":{"linux":{"uid":-1}}}]}}"#;
 
-    /// Replaces the node of this number, counted depth first, by another value.
+    /// Replaces the node with this depth-first number by another value.
     fn replace(tree: &mut Tree, number: &mut usize, value: &Tree) -> bool {
         if *number == 0 {
             *tree = value.clone();
@@ -145,7 +144,7 @@ mod tests {
         prepare::set_defaults(&mut pod);
         (KIND.cells)(&pod, 0);
         warnings(&pod, None);
-        // Against itself: texts of differences would take most of the time.
+        // Compared with itself: diffs would take most of the time.
         (KIND.validate_update)(&pod, &pod, &mut errors);
         status::validate(&pod, old, &mut errors);
         resize::validate(&pod, old, &mut errors);
@@ -161,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn no_shape_of_a_pod_makes_anything_panic() {
+    fn no_pod_panics() {
         let rich = json::decode(RICH.as_bytes()).expect("JSON");
         let odd = [Tree::Null, Tree::from("é\\x"), Tree::from(i64::MIN), list![Tree::Null]];
         for value in &odd {

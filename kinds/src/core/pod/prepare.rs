@@ -1,4 +1,4 @@
-//! What the server does to a pod before it judges it.
+//! Prepare functions of pods.
 
 use api::{Tree, list, tree};
 
@@ -13,8 +13,7 @@ pub fn set_defaults(pod: &mut Tree) {
     agree_on_addresses(pod);
 }
 
-/// A pod has its first address in two places. The older one counts where they differ: clients that
-/// know no other write it alone.
+/// The first address is stored in two fields. The older one takes precedence, since older clients only write that.
 fn agree_on_addresses(pod: &mut Tree) {
     let Some(status) = pod.get_mut("status") else { return };
     let old = status.str("podIP").to_string();
@@ -55,7 +54,7 @@ const TERMS: &[(&str, &str)] = &[
     ("podAntiAffinity.preferredDuringSchedulingIgnoredDuringExecution", "podAffinityTerm"),
 ];
 
-/// Selectors that name labels of the pod itself get the values those labels have now.
+/// Label keys in selectors are resolved to the pod's current label values.
 fn apply_label_keys(pod: &mut Tree) {
     let Some(labels) = pod.at("metadata.labels").as_map().cloned() else { return };
     let labels = Tree::Map(labels);
@@ -86,7 +85,7 @@ fn apply_keys(term: &mut Tree, list: &str, operator: &str, labels: &Tree) {
     }
 }
 
-/// A profile in an annotation becomes the field that took the annotation's place.
+/// An AppArmor annotation sets the field that replaces it.
 fn app_armor_from_annotations(pod: &mut Tree) {
     if pod.map("metadata.annotations").is_empty() || pod.str("spec.os.name") == "windows" {
         return;
@@ -104,7 +103,7 @@ fn app_armor_from_annotations(pod: &mut Tree) {
     }
 }
 
-/// Invalid names stay in the annotation, which validation then refuses.
+/// Invalid profiles stay in the annotation and are rejected by validation.
 fn profile_of(annotation: &str) -> Option<Tree> {
     annotations::app_armor_profile(annotation)
         .filter(|profile| profile.str("localhostProfile").trim() == profile.str("localhostProfile"))
@@ -123,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_pod_has_a_status_of_the_servers_making() {
+    fn new_pods_have_a_fresh_status() {
         let container = || list![tree! { "name" => "c", "image" => "a" }];
         let spec = tree! { "containers" => container(), "schedulingGates" => list![tree! { "name" => "g" }] };
         let pod = created(tree! { "metadata" => tree! {}, "spec" => spec, "status" => tree! { "phase" => "Running" } });
@@ -136,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn label_keys_get_the_values_of_the_pod() {
+    fn resolves_label_keys() {
         let term =
             tree! { "labelSelector" => tree! {}, "topologyKey" => "t", "matchLabelKeys" => list!["app", "none"] };
         let required = "requiredDuringSchedulingIgnoredDuringExecution";
@@ -151,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_two_places_of_the_first_address_agree() {
+    fn pod_ip_fields_agree() {
         let check = |status: Tree, ip: &str| {
             let mut pod = tree! { "status" => status.clone() };
             agree_on_addresses(&mut pod);

@@ -1,4 +1,4 @@
-//! `pods/resize`: giving the containers of a running pod more or less CPU and memory.
+//! The resize subresource of pods: changes CPU and memory of containers in a running pod.
 
 use api::Tree;
 use api::field::{Errors, Path, Value};
@@ -11,8 +11,8 @@ use crate::prepare;
 
 const CONTAINERS: &[&str] = &["containers", "initContainers"];
 
-/// Keeps everything but resources and resize policies. Containers that were added, removed, moved or
-/// renamed are left as they are, for validation to refuse.
+/// Keeps everything except resources and resize policies. Added, removed, moved or renamed containers are left for
+/// validation to reject.
 pub fn prepare(pod: &mut Tree, old: &Tree, _: &Context<'_>) {
     let before = old.at("spec");
     if CONTAINERS.iter().all(|list| pod.at("spec").list(list).len() == before.list(list).len()) {
@@ -64,7 +64,7 @@ pub fn validate(pod: &Tree, old: &Tree, errors: &mut Errors) {
     }
 }
 
-/// What a pod is owed when its node runs short is settled when it is made.
+/// The QoS class is immutable.
 fn validate_class(pod: &Tree, old: &Tree, path: &Path<'_>, errors: &mut Errors) {
     let before = match old.str("status.qosClass") {
         "" => qos::class(old.at("spec")),
@@ -76,7 +76,7 @@ fn validate_class(pod: &Tree, old: &Tree, path: &Path<'_>, errors: &mut Errors) 
     }
 }
 
-/// A node that reports no resources of running containers does not know how to resize them.
+/// A kubelet that reports no container resources does not support resizing.
 fn is_supported(pod: &Tree) -> bool {
     let running = pod.list("status.containerStatuses").iter().find(|status| status.at("state").has("running"));
     running.is_none_or(|status| status.has("resources"))
@@ -106,7 +106,7 @@ fn validate_removal(new: &Tree, old: &Tree, path: &Path<'_>, errors: &mut Errors
     }
 }
 
-/// Gives the new spec with CPU and memory as they were: whatever else differs was not to be changed.
+/// Returns the new spec with the old CPU and memory: any other difference is not allowed.
 fn validate_containers(new: &Tree, old: &Tree, path: &Path<'_>, errors: &mut Errors) -> Tree {
     let mut munged = new.clone();
     for (container, before) in munged.list_mut("containers").iter_mut().zip(old.list("containers")) {
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_and_memory_change_within_the_class() {
+    fn resizes_within_the_qos_class() {
         let limits = || tree! { "cpu" => "300m", "memory" => "64Mi" };
         check(pod("a:1", tree! { "cpu" => "150m" }, limits()), &[]);
         check(

@@ -1,4 +1,4 @@
-//! The status of a pod, which its node writes.
+//! Validation of the pod status, which kubelets write.
 
 use api::field::{Errors, Path, Value, go_quote};
 use api::{Tree, validation};
@@ -19,7 +19,7 @@ pub fn prepare(pod: &mut Tree, old: &Tree, _: &Context<'_>) {
     keep_observed_generations(pod, old);
 }
 
-/// Clients that do not know what a generation is must not take it away.
+/// Clients that do not know observedGeneration must not remove it.
 fn keep_observed_generations(pod: &mut Tree, old: &Tree) {
     let status = pod.child("status");
     if status.int("observedGeneration").unwrap_or(0) == 0 {
@@ -60,7 +60,7 @@ pub fn validate(pod: &Tree, old: &Tree, errors: &mut Errors) {
     }
 }
 
-/// The path of the conditions is upstream's, wrong as it is.
+/// The path of the conditions is upstream's, although it is wrong.
 fn validate_conditions(pod: &Tree, path: &Path<'_>, errors: &mut Errors) {
     for (index, condition) in pod.list("status.conditions").iter().enumerate() {
         let kind = condition.str("type");
@@ -85,7 +85,7 @@ fn validate_names(pod: &Tree, old: &Tree, path: &Path<'_>, errors: &mut Errors) 
     }
 }
 
-/// A container that has ended stays so unless something lets it start again.
+/// A terminated container must not restart unless its restart policy allows it.
 fn validate_transitions(pod: &Tree, old: &Tree, list: &str, path: &Path<'_>, errors: &mut Errors) {
     let now = pod.at("status").list(list);
     for (index, before) in old.at("status").list(list).iter().enumerate() {
@@ -104,7 +104,7 @@ fn may_restart(spec: &Tree, list: &str, name: &str, exit_code: i64) -> bool {
     let containers = match list {
         "containerStatuses" => spec.list("containers"),
         "initContainerStatuses" => spec.list("initContainers"),
-        // Nothing restarts a container that was made for a look inside.
+        // Ephemeral containers are never restarted.
         _ => return false,
     };
     let container = containers.iter().find(|container| container.str("name") == name);
@@ -115,7 +115,7 @@ fn may_restart(spec: &Tree, list: &str, name: &str, exit_code: i64) -> bool {
     container.is_some_and(|container| is_restartable(container) || restarts_by_itself(container, exit_code))
 }
 
-/// A container may have a policy and rules of its own.
+/// Containers may have their own restart policy and rules.
 fn restarts_by_itself(container: &Tree, exit_code: i64) -> bool {
     let by_rule = container.list("restartPolicyRules").iter().any(|rule| {
         let listed = rule.list("exitCodes.values").iter().any(|value| value.as_int() == Some(exit_code));
@@ -146,14 +146,14 @@ fn validate_claim_statuses(pod: &Tree, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// At most one address of each family.
+/// At most one address of each IP family.
 fn validate_addresses(addresses: &[Tree], path: &Path<'_>, errors: &mut Errors) {
     let before = errors.len();
     for (index, address) in addresses.iter().enumerate() {
         let ip = address.str("ip");
         errors.invalid_all(&path.index(index), ip, validation::ip_legacy(ip, false));
     }
-    // What is no address has no family.
+    // Invalid addresses have no family.
     if addresses.len() < 2 || errors.len() > before {
         return;
     }
@@ -207,7 +207,7 @@ fn validate_users(pod: &Tree, list: &str, path: &Path<'_>, errors: &mut Errors) 
 
 const HEALTH: &[&str] = &["Healthy", "Unhealthy", "Unknown"];
 
-/// Devices that a container has must be among those it asked for.
+/// Allocated devices must have been requested.
 fn validate_allocated(pod: &Tree, list: &str, containers: &str, path: &Path<'_>, errors: &mut Errors) {
     for (index, status) in pod.at("status").list(list).iter().enumerate() {
         let at = path.index(index);
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_stays_true_to_itself() {
+    fn validates_status_transitions() {
         let ended = r#"{"containerStatuses":[{"name":"c","state":{"terminated":{"exitCode":0}}}]}"#;
         let running = r#"{"containerStatuses":[{"name":"c","state":{"running":{}}}]}"#;
         check(running, ended, &[]);

@@ -1,4 +1,4 @@
-//! What an update of a pod may change: images, a deadline, tolerations, gates, and little else.
+//! Validation of pod updates: only images, the deadline, tolerations, gates and a few others may change.
 
 use std::collections::HashSet;
 
@@ -36,7 +36,7 @@ pub fn validate(pod: &Tree, old: &Tree, errors: &mut Errors) {
     }
 }
 
-/// A deadline may be set and shortened. False if nothing else need be judged.
+/// The deadline may be set and shortened. Returns false if nothing else need be validated.
 fn validate_deadline(new: &Tree, old: &Tree, path: &Path<'_>, errors: &mut Errors) -> bool {
     let high = i64::from(i32::MAX);
     match (new.int("activeDeadlineSeconds"), old.int("activeDeadlineSeconds")) {
@@ -57,7 +57,7 @@ fn validate_deadline(new: &Tree, old: &Tree, path: &Path<'_>, errors: &mut Error
     }
 }
 
-/// Every toleration stays, but for its seconds. The new list as such is judged with the spec.
+/// Tolerations may only be added, or change their seconds. The new list is validated with the spec.
 fn validate_tolerations(new: &Tree, old: &Tree, path: &Path<'_>, errors: &mut Errors) {
     if new.at("tolerations") == old.at("tolerations") {
         return;
@@ -83,7 +83,7 @@ fn validate_gates(new: &Tree, old: &Tree, path: &Path<'_>, errors: &mut Errors) 
     }
 }
 
-/// Puts back what was judged above; whatever differs after that may not change.
+/// Restores the fields validated above; any remaining difference is not allowed.
 fn validate_rest(new: &Tree, old: &Tree, path: &Path<'_>, errors: &mut Errors) {
     let mut munged = new.clone();
     for list in ["containers", "initContainers"] {
@@ -113,7 +113,7 @@ fn restore(tree: &mut Tree, old: &Tree, key: &str) {
 
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 
-/// A pod that is held back may be told more about where it goes, never less.
+/// The scheduling constraints of a gated pod may be tightened, never relaxed.
 fn validate_gated(munged: &mut Tree, old: &Tree, path: &Path<'_>, errors: &mut Errors) {
     if munged.at("nodeSelector") != old.at("nodeSelector") {
         let now = munged.map("nodeSelector");
@@ -159,7 +159,7 @@ fn shown_terms(terms: &[Tree]) -> Value {
     if terms.is_empty() { Value::raw("null") } else { internal::shown_list(terms, "NodeSelectorTerm") }
 }
 
-/// A term without requirements matches nothing, and must go on doing so.
+/// A term without requirements matches nothing, and must stay so.
 fn only_adds(new: &Tree, old: &Tree) -> bool {
     let lists = ["matchExpressions", "matchFields"];
     if lists.iter().all(|list| old.list(list).is_empty()) {
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn little_may_change() {
+    fn most_fields_are_immutable() {
         let other = format!("spec: Forbidden: {UPDATABLE}");
         check("", "", &[]);
         check("", r#","nodeName":"n""#, &[&other]);
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gated_pod_may_be_told_more() {
+    fn gated_pods_may_tighten_constraints() {
         let gate = r#","schedulingGates":[{"name":"g"}]"#;
         check(gate, "", &[]);
         check(

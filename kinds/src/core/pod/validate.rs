@@ -1,4 +1,4 @@
-//! What a pod must be, on create and after every update.
+//! Validation of pods on create and update.
 
 use api::Tree;
 use api::field::{Errors, Path};
@@ -6,7 +6,7 @@ use api::field::{Errors, Path};
 use crate::podspec::volume::Pod;
 use crate::podspec::{annotations, container, spec};
 
-/// Why a pod that wants devices and has its node is refused.
+/// Why a pod with resource claims and a node is rejected.
 const NO_CLAIMS: &str = "may not be used with nodeName: dynamic resource allocation is not available, and only a \
                          scheduler could let the pod wait for its devices";
 
@@ -26,7 +26,7 @@ pub fn create(pod: &Tree, errors: &mut Errors) {
     refuse_claims(own, &path, errors);
 }
 
-/// A pod with claims waits for its devices with the scheduler; one that passes by it would run without them.
+/// Pods with claims wait for their devices in the scheduler; a pod that bypasses it would run without them.
 fn refuse_claims(own: &Tree, path: &Path<'_>, errors: &mut Errors) {
     let wrong = errors.iter().any(|error| error.field.starts_with("spec.resourceClaims"));
     if !wrong && !own.list("resourceClaims").is_empty() && !own.str("nodeName").is_empty() {
@@ -34,7 +34,7 @@ fn refuse_claims(own: &Tree, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Everything that holds for each version of a pod.
+/// Rules for every version of a pod.
 pub fn annotations_and_spec(pod: &Tree, errors: &mut Errors) {
     let path = Path::root("spec");
     let own = pod.at("spec");
@@ -52,7 +52,7 @@ pub fn annotations_and_spec(pod: &Tree, errors: &mut Errors) {
     }
 }
 
-/// Without a service account there is nobody whom a token could be for.
+/// Without a service account there is no token.
 fn forbid_tokens(own: &Tree, path: &Path<'_>, errors: &mut Errors) {
     for (index, volume) in own.list("volumes").iter().enumerate() {
         for (number, source) in volume.list("projected.sources").iter().enumerate() {

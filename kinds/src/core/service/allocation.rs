@@ -1,5 +1,4 @@
-//! What a service takes from the cluster's pools. The server holds the pools; these functions only
-//! read services.
+//! What a service needs from the cluster's pools. The server owns the pools; these functions only read services.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,14 +6,14 @@ use api::Tree;
 
 use super::{NONE, is_headless, needs_cluster_ip, needs_health_check_node_port, needs_node_ports};
 
-/// A node port belongs to a service by its protocol and number.
+/// A node port is identified by protocol and number.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NodePort {
     pub protocol: String,
     pub number: i64,
 }
 
-/// The addresses that a service holds; none for headless ones and external names.
+/// The cluster IPs of a service; none if it is headless or an external name.
 pub fn cluster_ips(service: &Tree) -> Vec<&str> {
     if !needs_cluster_ip(service) || is_headless(service) {
         return Vec::new();
@@ -22,7 +21,7 @@ pub fn cluster_ips(service: &Tree) -> Vec<&str> {
     service.list("spec.clusterIPs").iter().filter_map(Tree::as_str).filter(|ip| !ip.is_empty() && *ip != NONE).collect()
 }
 
-/// How many addresses are still to be given, as the family of each; `families` must have been set.
+/// The IP families of missing cluster IPs; `families` must be set.
 pub fn missing_cluster_ips(service: &Tree) -> Vec<&str> {
     if !needs_cluster_ip(service) || is_headless(service) {
         return Vec::new();
@@ -31,7 +30,7 @@ pub fn missing_cluster_ips(service: &Tree) -> Vec<&str> {
     service.list("spec.ipFamilies").iter().skip(given).filter_map(Tree::as_str).collect()
 }
 
-/// Writes an allocated address behind those that are there.
+/// Appends an allocated address.
 pub fn add_cluster_ip(service: &mut Tree, ip: &str) {
     let spec = service.child("spec");
     if spec.str("clusterIP").is_empty() {
@@ -40,7 +39,7 @@ pub fn add_cluster_ip(service: &mut Tree, ip: &str) {
     spec.list_entry("clusterIPs").push(Tree::from(ip));
 }
 
-/// The node ports that a service names or holds, the health check's among them.
+/// The requested and allocated node ports of a service, including the health check port.
 pub fn node_ports(service: &Tree) -> BTreeSet<NodePort> {
     let mut ports: BTreeSet<NodePort> = service
         .list("spec.ports")
@@ -54,8 +53,8 @@ pub fn node_ports(service: &Tree) -> BTreeSet<NodePort> {
     ports
 }
 
-/// The places in `spec.ports` that still need a node port. Ports that share a number but not a
-/// protocol may share the node port, so the server asks again after each one that it has set.
+/// The indexes in `spec.ports` that need a node port. Ports with equal numbers and different protocols may share a
+/// node port, so the server calls this again after each allocation.
 pub fn missing_node_ports(service: &Tree) -> Vec<usize> {
     if !needs_node_ports(service) {
         return Vec::new();
@@ -68,7 +67,7 @@ pub fn needs_new_health_check_node_port(service: &Tree) -> bool {
     needs_health_check_node_port(service) && service.int("spec.healthCheckNodePort").unwrap_or(0) == 0
 }
 
-/// A node port that this service uses for the same port under another protocol: a new port may share it.
+/// A node port that this service uses for the same port with another protocol, which a new port may share.
 pub fn shared_node_port(service: &Tree, index: usize) -> Option<i64> {
     let ports = service.list("spec.ports");
     let wanted = ports.get(index)?;
@@ -82,7 +81,7 @@ pub fn shared_node_port(service: &Tree, index: usize) -> Option<i64> {
         .and_then(|port| port.int("nodePort"))
 }
 
-/// The node port of another port of the same number, whatever its protocol.
+/// The node port of another port with the same number, whatever its protocol.
 pub fn node_port_of_same_port(service: &Tree, index: usize) -> Option<i64> {
     let ports = service.list("spec.ports");
     let number = ports.get(index)?.int("port");
@@ -90,13 +89,13 @@ pub fn node_port_of_same_port(service: &Tree, index: usize) -> Option<i64> {
     same.find(|number| *number != 0)
 }
 
-/// Whether a protocol and a number stand twice, which validation refuses.
+/// Whether a protocol and number occur twice, which validation rejects.
 pub fn has_duplicate_ports(service: &Tree) -> bool {
     let mut seen = BTreeSet::new();
     !service.list("spec.ports").iter().all(|port| seen.insert((port.str("protocol"), port.int("port"))))
 }
 
-/// What an update leaves out stays allocated: the client sends what it knows, not what it was given.
+/// Allocated values that an update omits are kept.
 pub(super) fn keep_allocated(service: &mut Tree, old: &Tree) {
     if needs_cluster_ip(old) && needs_cluster_ip(service) {
         keep_cluster_ips(service, old);
@@ -115,14 +114,14 @@ fn keep_cluster_ips(service: &mut Tree, old: &Tree) {
     if service.str("spec.clusterIP").is_empty() && !ip.is_empty() {
         service.child("spec").set("clusterIP", ip);
     }
-    // Even where `clusterIP` has changed: `clusterIPs` follows it afterwards.
+    // Even if `clusterIP` has changed: `clusterIPs` is updated afterwards.
     if service.list("spec.clusterIPs").is_empty() && !old.list("spec.clusterIPs").is_empty() {
         let ips = old.at("spec.clusterIPs").clone();
         service.child("spec").set("clusterIPs", ips);
     }
 }
 
-/// By the port's name; a number that another port of the new service names is not given twice.
+/// By port name; a number requested by another port is not used twice.
 fn keep_node_ports(service: &mut Tree, old: &Tree) {
     let numbers = |service: &Tree| -> BTreeSet<i64> {
         service
@@ -148,7 +147,7 @@ fn keep_node_ports(service: &mut Tree, old: &Tree) {
     }
 }
 
-/// What the cluster gets back when `old` becomes `new` (null when it is deleted).
+/// What is released when `old` becomes `new` (null on deletion).
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Released {
     pub cluster_ips: Vec<String>,
@@ -171,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn deleted_services_give_everything_back() {
+    fn deleted_services_release_everything() {
         let service = tree! { "spec" => tree! {
             "type" => "NodePort",
             "clusterIPs" => list!["10.0.0.1"],
@@ -184,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn reports_missing_allocations() {
         let service = tree! { "spec" => tree! {
             "type" => "NodePort",
             "ipFamilies" => list!["IPv4"],

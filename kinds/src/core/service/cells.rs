@@ -33,7 +33,7 @@ fn external_ip(service: &Tree) -> String {
     }
 }
 
-/// Addresses or host names, sorted, each once.
+/// Addresses or host names, sorted and unique.
 pub(crate) fn load_balancer_addresses(ingress: &[Tree]) -> Vec<&str> {
     let address = |item: &'_ Tree| -> (bool, bool) { (!item.str("ip").is_empty(), !item.str("hostname").is_empty()) };
     let mut found: Vec<&str> = ingress
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_read_as_upstream_prints_them() {
+    fn rows_match_upstream() {
         let service = tree! {
             "metadata" => tree! { "name" => "web" },
             "spec" => tree! {

@@ -1,4 +1,4 @@
-//! The rules that bind clusterIP, clusterIPs, ipFamilies and ipFamilyPolicy to each other.
+//! The consistency of clusterIP, clusterIPs, ipFamilies and ipFamilyPolicy.
 
 use std::collections::HashSet;
 
@@ -13,9 +13,9 @@ pub(super) fn family_of(ip: &str) -> &'static str {
     if validation::parse_ip(ip).is_some_and(|address| address.is_ipv6()) { "IPv6" } else { "IPv4" }
 }
 
-/// What one service says, without its past and without the cluster.
+/// Rules for a single service, without its stored version and the cluster.
 pub(super) fn validate_cluster_ips(service: &Tree, errors: &mut Errors) {
-    // An external name must have none of these fields; that is checked with its type.
+    // External names must have none of these fields, which is checked with the type.
     if service.str("spec.type") == EXTERNAL_NAME {
         return;
     }
@@ -68,7 +68,7 @@ fn validate_families(service: &Tree, errors: &mut Errors) {
     }
 }
 
-/// True if each is an address, or the one entry is "None".
+/// Returns whether each entry is an address, or the only entry is "None".
 fn validate_addresses(service: &Tree, errors: &mut Errors) -> bool {
     let ips = service.list("spec.clusterIPs");
     let path = SPEC.field("clusterIPs");
@@ -108,7 +108,7 @@ fn validate_families_of_addresses(service: &Tree, errors: &mut Errors) {
     }
 }
 
-/// The first address never changes; the second may come, and go with SingleStack.
+/// The first address is immutable; the second may be added, and removed with SingleStack.
 pub(super) fn validate_addresses_update(service: &Tree, old: &Tree, errors: &mut Errors) {
     if is_external(service) || is_external(old) || (is_headless(service) && is_headless(old)) {
         return;
@@ -132,7 +132,7 @@ pub(super) fn validate_addresses_update(service: &Tree, old: &Tree, errors: &mut
     }
 }
 
-/// As for addresses, by family; headless services may change theirs.
+/// Like addresses, by IP family; headless services may change theirs.
 pub(super) fn validate_families_update(service: &Tree, old: &Tree, errors: &mut Errors) {
     if is_external(service) || is_external(old) || is_headless(service) || is_headless(old) {
         return;

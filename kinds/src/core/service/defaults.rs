@@ -1,4 +1,4 @@
-//! What a service is when it does not say.
+//! Defaults of a service.
 
 use api::{Tree, list, tree};
 
@@ -56,7 +56,7 @@ fn set_port(port: &mut Tree) {
     }
 }
 
-/// Only what does not depend on the cluster; the rest follows in `families`.
+/// Only what does not depend on the cluster; `families` sets the rest.
 fn set_ip_families(spec: &mut Tree) {
     if !spec.has("ipFamilyPolicy") && (spec.list("clusterIPs").len() == 2 || spec.list("ipFamilies").len() == 2) {
         spec.set("ipFamilyPolicy", "RequireDualStack");
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn services_get_what_they_do_not_say() {
+    fn sets_service_defaults() {
         let mut service = tree! { "spec" => tree! { "ports" => list![tree! { "port" => 80 }] } };
         set_defaults(&mut service);
         let want = tree! {
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn external_addresses_bring_a_traffic_policy() {
+    fn external_services_get_a_traffic_policy() {
         let mut service = tree! { "spec" => tree! { "externalIPs" => list!["192.0.2.1"] } };
         set_defaults(&mut service);
         assert_eq!(service.str("spec.externalTrafficPolicy"), "Cluster");

@@ -1,4 +1,4 @@
-//! Which IP families a service has, once the cluster's own are known.
+//! The IP families of a service, given those of the cluster.
 
 use api::field::{Errors, Path};
 use api::{Tree, list};
@@ -11,9 +11,9 @@ const SINGLE_STACK: &str = "SingleStack";
 const REQUIRE_DUAL_STACK: &str = "RequireDualStack";
 const PREFER_DUAL_STACK: &str = "PreferDualStack";
 
-/// Sets ipFamilyPolicy and ipFamilies where they are not said, or says why they cannot be. `cluster`
-/// lists the cluster's families, the default one first; `old` is null for a new service. This comes
-/// before allocation and before validation; if it has errors they are the whole answer.
+/// Sets missing ipFamilyPolicy and ipFamilies, or reports why it cannot. `cluster` lists the cluster's families, the
+/// default one first; `old` is null for a new service. Called before allocation and validation; its errors are
+/// returned alone.
 pub fn set_families(service: &mut Tree, old: &Tree, cluster: &[&str], errors: &mut Errors) {
     if service.str("spec.type") == EXTERNAL_NAME || keeps_preference(service, old) {
         return;
@@ -40,7 +40,7 @@ pub fn set_families(service: &mut Tree, old: &Tree, cluster: &[&str], errors: &m
     }
 }
 
-/// A service that merely prefers two families keeps what it has when the cluster changes.
+/// A service with PreferDualStack keeps its families when the cluster changes.
 fn keeps_preference(service: &Tree, old: &Tree) -> bool {
     let same = |key: &str| service.at("spec").at(key) == old.at("spec").at(key);
     !old.is_null()
@@ -67,7 +67,7 @@ fn is_headless_without_selector(service: &Tree) -> bool {
     service.str("spec.clusterIP") == NONE && service.map("spec.selector").is_empty()
 }
 
-/// SingleStack lets the second family go; any other policy must keep it.
+/// SingleStack releases the second family; other policies must keep it.
 fn follow_downgrade(service: &mut Tree, old: &Tree, errors: &mut Errors) {
     let single = service.str("spec.ipFamilyPolicy") == SINGLE_STACK;
     for (key, what) in [("clusterIPs", "cluster IP"), ("ipFamilies", "IP family")] {
@@ -131,7 +131,7 @@ fn check_cluster(service: &Tree, cluster: &[&str], errors: &mut Errors) {
     }
 }
 
-/// The cluster's first family if none was named, and the other one for services that take both.
+/// The cluster's first family if none was requested, and the second for dual-stack services.
 fn complete(service: &mut Tree, cluster: &[&str], both: bool) {
     let single = service.str("spec.ipFamilyPolicy") == SINGLE_STACK;
     let families = service.child("spec").list_entry("ipFamilies");
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn the_second_family_goes_with_single_stack_alone() {
+    fn only_single_stack_releases_the_second_family() {
         let dual = |policy: &str| {
             tree! {
                 "type" => "ClusterIP",

@@ -1,5 +1,5 @@
-//! Service. What the cluster hands out (addresses, node ports) is the server's business: `families`
-//! and `allocation` say what a service wants, keeps and gives back.
+//! Service. Addresses and node ports are allocated by the server: `families` and `allocation` say what a service
+//! needs, keeps and releases.
 
 pub mod allocation;
 mod cells;
@@ -67,12 +67,12 @@ fn kind_of(service: &Tree) -> &str {
     service.str("spec.type")
 }
 
-/// A service without an address of its own: its name stands for its pods' addresses.
+/// A service without a cluster IP: its DNS name resolves to its pods' addresses.
 pub fn is_headless(service: &Tree) -> bool {
     matches!(service.list("spec.clusterIPs"), [only] if only.as_str() == Some(NONE))
 }
 
-/// Traffic from outside of the cluster can reach it.
+/// Whether traffic from outside the cluster can reach it.
 fn externally_accessible(service: &Tree) -> bool {
     match kind_of(service) {
         LOAD_BALANCER | NODE_PORT => true,
@@ -93,7 +93,7 @@ pub fn needs_node_ports(service: &Tree) -> bool {
     }
 }
 
-/// Load balancers ask this port whether a node has an endpoint of its own.
+/// Load balancers check this port for local endpoints on a node.
 pub fn needs_health_check_node_port(service: &Tree) -> bool {
     kind_of(service) == LOAD_BALANCER && service.str("spec.externalTrafficPolicy") == "Local"
 }

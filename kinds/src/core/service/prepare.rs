@@ -1,4 +1,4 @@
-//! What a write may leave out or must not change.
+//! Prepare functions of services.
 
 use api::{Tree, list};
 
@@ -23,7 +23,7 @@ pub(super) fn prepare_update(service: &mut Tree, old: &Tree, _: &Context<'_>) {
     drop_fields_of_other_type(service, old);
 }
 
-/// Clients that know `clusterIP` alone must not be caught by `clusterIPs`.
+/// For clients that only know `clusterIP`.
 fn normalize_cluster_ips(service: &mut Tree, old: &Tree) {
     let same_ip = service.str("spec.clusterIP") == old.str("spec.clusterIP");
     if service.list("spec.clusterIPs").is_empty() && same_ip && !old.list("spec.clusterIPs").is_empty() {
@@ -41,8 +41,8 @@ fn normalize_cluster_ips(service: &mut Tree, old: &Tree) {
     }
 }
 
-/// A change of type drops what the old type had been given, unless the client changed it too: then
-/// validation refuses it.
+/// A change of type clears the allocations of the old type, unless the client changed them: then validation rejects
+/// them.
 fn drop_fields_of_other_type(service: &mut Tree, old: &Tree) {
     if needs_cluster_ip(old) && !needs_cluster_ip(service) {
         drop_if_same(service, old, &["clusterIPs", "clusterIP"]);
@@ -64,7 +64,7 @@ fn drop_fields_of_other_type(service: &mut Tree, old: &Tree) {
     if externally_accessible(old) && !externally_accessible(service) {
         drop_if_same(service, old, &["externalTrafficPolicy"]);
     }
-    // Upstream leaves this one out whenever it reads an external name.
+    // Upstream omits this field when it reads an external name.
     if kind_of(service) == EXTERNAL_NAME && kind_of(old) != EXTERNAL_NAME {
         drop_if_same(service, old, &["internalTrafficPolicy"]);
     }
@@ -79,7 +79,7 @@ fn may_have_node_ports(service: &Tree) -> bool {
     matches!(kind_of(service), NODE_PORT | LOAD_BALANCER)
 }
 
-/// Drops all of the keys if none was changed.
+/// Removes the keys if none was changed.
 fn drop_if_same(service: &mut Tree, old: &Tree, keys: &[&str]) {
     if keys.iter().all(|key| service.at("spec").at(key) == old.at("spec").at(key)) {
         for key in keys {
@@ -88,7 +88,7 @@ fn drop_if_same(service: &mut Tree, old: &Tree, keys: &[&str]) {
     }
 }
 
-/// Ports may come and go, as long as none names a node port that was not there.
+/// Whether no port requests a new node port.
 fn no_new_node_ports(service: &Tree, old: &Tree) -> bool {
     let numbers = |service: &Tree| -> std::collections::BTreeSet<i64> {
         service
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn allocated_values_stay_where_the_client_leaves_them_out() {
+    fn keeps_omitted_allocations() {
         let spec = tree! {
             "type" => "NodePort", "externalTrafficPolicy" => "Cluster", "ports" => list![tree! { "port" => 80 }],
         };
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_type_gives_back_what_the_old_type_had() {
+    fn type_changes_release_allocations() {
         let mut spec = node_port();
         spec.set("type", "ClusterIP");
         let want = tree! {
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_to_an_unknown_type_keeps_the_address() {
+    fn unknown_types_keep_the_address() {
         let mut spec = node_port();
         spec.set("type", "X");
         let mut want = spec.clone();
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_type_may_drop_ports_as_well() {
+    fn type_changes_may_remove_ports() {
         let mut old = node_port();
         old.set(
             "ports",
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_address_in_the_old_field_reaches_the_new_one() {
+    fn cluster_ip_updates_cluster_ips() {
         let mut spec = node_port();
         spec.set("clusterIP", "10.0.0.2");
         let mut want = spec.clone();

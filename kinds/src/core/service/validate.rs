@@ -1,4 +1,4 @@
-//! What a service may say.
+//! Validation of services.
 
 use std::collections::BTreeSet;
 
@@ -38,7 +38,7 @@ pub(super) fn validate_update(service: &Tree, old: &Tree, errors: &mut Errors) {
     validate_service(service, old, errors);
 }
 
-/// Load balancers were told this port; it stays as long as it is needed.
+/// The health check node port is immutable while it is needed.
 fn validate_health_check_update(service: &Tree, old: &Tree, errors: &mut Errors) {
     let (new, stored) = (service.int("spec.healthCheckNodePort"), old.int("spec.healthCheckNodePort"));
     if needs_health_check_node_port(service) && needs_health_check_node_port(old) && new != stored {
@@ -111,7 +111,7 @@ fn validate_external_name(service: &Tree, errors: &mut Errors) {
             errors.forbidden(&SPEC.field(key), "may not be set for ExternalName services");
         }
     }
-    // A trailing dot marks a name as fully qualified.
+    // A trailing dot marks a fully qualified name.
     let name = service.str("spec.externalName");
     let name = name.strip_suffix('.').unwrap_or(name);
     if name.is_empty() {
@@ -205,7 +205,7 @@ fn validate_type(service: &Tree, errors: &mut Errors) {
     }
 }
 
-/// A protocol and a number make a port, on the service as on the nodes.
+/// Ports are identified by protocol and number, on the service and on nodes.
 fn validate_duplicate_ports(ports: &[Tree], errors: &mut Errors) {
     let path = SPEC.field("ports");
     let mut seen = BTreeSet::new();
@@ -223,7 +223,7 @@ fn validate_duplicate_ports(ports: &[Tree], errors: &mut Errors) {
     }
 }
 
-/// Upstream shows its own form of a port with nothing but the key set.
+/// Upstream prints its internal form of a port with only the key set.
 fn port_key(port: &Tree) -> Value {
     let protocol = Tree::from(port.str("protocol"));
     let protocol = String::from_utf8_lossy(&api::json::encode(&protocol, None)).into_owned();
@@ -242,7 +242,7 @@ fn validate_source_ranges(service: &Tree, old: &Tree, errors: &mut Errors) {
             errors.forbidden(&path, ONLY_LOAD_BALANCER);
         }
         for (index, range) in ranges.iter().enumerate() {
-            // Blanks around a range are let through since the days of the annotation.
+            // Surrounding blanks are accepted, for compatibility with the former annotation.
             checks::cidr(range.as_str().unwrap_or("").trim(), &old_ranges, &path.index(index), errors);
         }
     } else if let Some(ranges) = service.map("metadata.annotations").get(SOURCE_RANGES_ANNOTATION) {
@@ -288,7 +288,7 @@ fn validate_external_traffic(service: &Tree, errors: &mut Errors) {
     }
     let path = SPEC.field("healthCheckNodePort");
     match (needs_health_check_node_port(service), service.int("spec.healthCheckNodePort").unwrap_or(0)) {
-        // One that is needed and not named is given after this.
+        // A missing but needed one is allocated later.
         (_, 0) => {}
         (true, number) => checks::port_number(number, &path, errors),
         (false, number) => {
@@ -349,7 +349,7 @@ pub(crate) fn validate_ingress_hostname(ingress: &Tree, path: &Path<'_>, errors:
     }
 }
 
-/// Addresses of a load balancer in forms that other programs read differently.
+/// Warnings about non-canonical load balancer addresses.
 pub(crate) fn load_balancer_warnings(object: &Tree) -> Vec<String> {
     let ingress = object.list("status.loadBalancer.ingress").iter().enumerate();
     let warning = |(index, ingress): (usize, &Tree)| {
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn deprecated_and_ignored_fields_draw_warnings() {
+    fn warns_about_deprecated_and_ignored_fields() {
         let check = |spec: Tree, want: &[&str]| assert_eq!(warnings(&service(spec), None), want);
         check(
             tree! { "trafficDistribution" => "PreferClose" },
@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_address_stays() {
+    fn first_address_is_immutable() {
         let with = |ip: &str| {
             service(tree! { "ports" => list![tree! { "port" => 80 }], "clusterIP" => ip, "clusterIPs" => list![ip] })
         };

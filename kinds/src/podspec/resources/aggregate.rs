@@ -1,5 +1,5 @@
-//! What the containers of a pod need together: the sum of those that run side by side, or what a
-//! single init container needs, whichever is more.
+//! The total resources of a pod's containers: the sum of those that run together, or the maximum of an init container
+//! if that is more.
 
 use std::collections::BTreeMap;
 
@@ -16,12 +16,12 @@ pub fn limits(spec: &Tree) -> List {
     aggregate(spec, "resources.limits")
 }
 
-/// Init containers that keep running beside the others.
+/// Sidecars: init containers that keep running.
 pub fn is_restartable(container: &Tree) -> bool {
     container.str("restartPolicy") == "Always"
 }
 
-/// True if every container that runs with the pod limits this resource.
+/// Whether every container limits this resource.
 pub fn all_containers_limit(spec: &Tree, name: &str) -> bool {
     let limits = |container: &Tree| container.map("resources.limits").contains(name);
     spec.list("containers").iter().all(limits)

@@ -1,4 +1,4 @@
-//! What is said of Windows in a pod, and what cannot be said for the other operating system.
+//! Windows options of a pod, and fields that are only valid on one operating system.
 
 use api::Tree;
 use api::field::{Errors, Path};
@@ -87,7 +87,7 @@ fn is_dns(domain: &str) -> bool {
     })
 }
 
-/// Either all containers of a pod are processes of the host or none is.
+/// Either all containers of a pod are host processes or none is.
 pub fn validate_host_process(spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
     let of_pod = spec.at("securityContext.windowsOptions.hostProcess").as_bool();
     let (mut containers, mut processes) = (0, 0);
@@ -116,7 +116,7 @@ pub fn validate_host_process(spec: &Tree, path: &Path<'_>, errors: &mut Errors) 
     }
 }
 
-/// The operating system, and that nothing is set which the other one alone knows.
+/// The operating system, and that no field of the other one is set.
 pub fn validate_os(spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
     let Some(os) = spec.get("os") else { return };
     match os.str("name") {
@@ -139,7 +139,7 @@ fn validate_linux(spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
     });
 }
 
-/// What Windows does not know of a pod, in the order of upstream's judgement.
+/// Pod fields that are not supported on Windows, in upstream's order.
 const NOT_FOR_WINDOWS: &[&str] = &[
     "securityContext.appArmorProfile",
     "securityContext.seLinuxOptions",

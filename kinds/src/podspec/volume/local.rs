@@ -1,4 +1,4 @@
-//! Volume sources that the node itself provides, and claims.
+//! Volume sources provided by the node, and claims.
 
 use api::Tree;
 use api::field::{Errors, Path};
@@ -52,7 +52,7 @@ pub fn key_to_path(item: &Tree, path: &Path<'_>, errors: &mut Errors) {
     check::file_mode(item, "mode", path, errors);
 }
 
-/// Errors of files are at the source, without their index: upstream's way.
+/// Errors of files have the path of the source, without an index, as in upstream.
 pub fn downward_api(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
     check::file_mode(source, "defaultMode", path, errors);
     for file in source.list("items") {
@@ -94,7 +94,7 @@ pub fn ephemeral(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Fields of metadata besides labels and annotations, in the order of their type.
+/// Metadata fields besides labels and annotations, in the order of the type.
 const OTHER_METADATA: &[&str] = &[
     "name",
     "generateName",
@@ -111,7 +111,7 @@ const OTHER_METADATA: &[&str] = &[
     "managedFields",
 ];
 
-/// A template's metadata has labels and annotations alone.
+/// The metadata of a claim template may only have labels and annotations.
 fn validate_claim_template(template: &Tree, path: &Path<'_>, errors: &mut Errors) {
     let meta = path.field("metadata");
     let metadata = template.at("metadata");

@@ -1,4 +1,4 @@
-//! Volumes of a pod: exactly one source each, judged by its kind.
+//! Volumes of a pod: exactly one source each.
 
 pub mod local;
 pub mod network;
@@ -12,20 +12,19 @@ use api::field::{Errors, Path};
 use super::check;
 use super::seen::Seen;
 
-/// What the judgement of a volume may know of its pod.
+/// What volume validation needs to know of the pod.
 #[derive(Debug, Clone, Copy)]
 pub struct Pod<'a> {
     /// Not a template.
     pub is_pod: bool,
-    /// Empty for templates and for names that are not made yet.
+    /// Empty for templates and before a name is generated.
     pub name: &'a str,
 }
 
 type Validate = fn(&Tree, &Path<'_>, &mut Errors);
 
-/// The sources in the order in which they are judged; of several, the first counts. The second name is
-/// that of the field in the error about several, the third that in errors about the source itself, both
-/// with upstream's slips.
+/// The sources in validation order; the first of several counts. The second name is the field in the error about
+/// several sources, the third the one in errors about the source itself, both with upstream's inconsistencies.
 const SOURCES: &[(&str, &str, &str, Validate)] = &[
     ("emptyDir", "emptyDir", "emptyDir", local::empty_dir),
     ("hostPath", "hostPath", "hostPath", local::host_path),
@@ -59,7 +58,7 @@ const SOURCES: &[(&str, &str, &str, Validate)] = &[
     ("image", "image", "image", local::image),
 ];
 
-/// Judges the volumes and gives those without an error, which are the ones that containers can mount.
+/// Validates the volumes and returns those without errors, which containers can mount.
 pub fn validate<'a>(volumes: &'a [Tree], pod: Pod<'_>, path: &Path<'_>, errors: &mut Errors) -> Vec<&'a Tree> {
     let mut right: Vec<&Tree> = Vec::with_capacity(volumes.len());
     let mut names = Seen::new();
@@ -91,7 +90,7 @@ pub fn validate<'a>(volumes: &'a [Tree], pod: Pod<'_>, path: &Path<'_>, errors: 
     right
 }
 
-/// Claims that the pod's own volumes make; no other volume of it can refer to them.
+/// Claims of the pod's ephemeral volumes, to which no other volume may refer.
 fn claims_made_here(volumes: &[Tree], pod: Pod<'_>) -> HashSet<String> {
     if pod.name.is_empty() {
         return HashSet::new();
@@ -117,7 +116,7 @@ fn validate_source(volume: &Tree, pod: Pod<'_>, path: &Path<'_>, errors: &mut Er
     }
 }
 
-/// What depends on more than the source.
+/// Rules that depend on more than the source.
 fn validate_with_pod(key: &str, source: &Tree, volume: &Tree, pod: Pod<'_>, path: &Path<'_>, errors: &mut Errors) {
     let name = volume.str("name");
     match key {

@@ -1,4 +1,4 @@
-//! Volume sources on the network, most of which no node can mount any more but every client may send.
+//! Network volume sources, most of which can no longer be mounted but are still accepted.
 
 use api::Tree;
 use api::field::{Errors, Path};
@@ -17,7 +17,7 @@ pub fn aws_elastic_block_store(source: &Tree, path: &Path<'_>, errors: &mut Erro
     partition(source, path, errors);
 }
 
-/// Zero, which is the whole disk, is allowed though the text says otherwise.
+/// Zero, the whole disk, is allowed although the message says otherwise.
 fn partition(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
     if let Some(number) = source.int("partition").filter(|number| !(0..=255).contains(number)) {
         errors.invalid(&path.field("partition"), number, &check::range_text(1, 255));
@@ -168,7 +168,7 @@ pub fn fc(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Options in the domains of Kubernetes are its own.
+/// Options in the Kubernetes domains are reserved.
 pub fn flex_volume(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
     check::required(source, "driver", path, errors);
     let options = path.field("options");

@@ -16,14 +16,14 @@ pub fn validate(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// The files that the sources project; no two may have the same path. Such errors are at the volume.
+/// The projected files; paths must be unique. Errors have the path of the volume.
 struct Paths<'a> {
     seen: Seen<&'a str>,
     at: &'a Path<'a>,
 }
 
 impl<'a> Paths<'a> {
-    /// `shown` is the value that the error names.
+    /// `shown` is the value in the error.
     fn add(&mut self, path: &'a str, shown: &str, errors: &mut Errors) {
         if !self.seen.insert(path) {
             errors.invalid(self.at, shown, "conflicting duplicate paths");
@@ -72,7 +72,7 @@ fn validate_keys<'a>(source: &'a Tree, paths: &mut Paths<'a>, path: &Path<'_>, e
     }
 }
 
-/// The path of a token is judged at the volume.
+/// The path of a token is validated at the volume.
 fn validate_token(token: &Tree, volume: &Path<'_>, path: &Path<'_>, errors: &mut Errors) {
     let seconds = token.int("expirationSeconds").unwrap_or(0);
     if seconds < 600 {
@@ -122,7 +122,7 @@ fn validate_bundle_name(name: &str, bundle: &Tree, path: &Path<'_>, errors: &mut
     }
 }
 
-/// The name of a bundle with a signer starts with that signer's.
+/// The name of a bundle with a signer starts with the signer's name.
 fn bundle_name_messages(name: &str) -> Vec<String> {
     let own = match name.split(':').collect::<Vec<_>>()[..] {
         [_, _, own] => own,

@@ -1,9 +1,9 @@
-//! Labels of nodes that have newer names.
+//! Renamed node labels.
 
 use api::field::Path;
 use api::{Tree, validation};
 
-/// What to say about a label of nodes that is deprecated.
+/// The warning for a deprecated node label.
 pub fn deprecation(key: &str) -> Option<&'static str> {
     Some(match key {
         "beta.kubernetes.io/arch" => "deprecated since v1.14; use \"kubernetes.io/arch\" instead",
@@ -37,7 +37,7 @@ pub fn expression_warnings(term: &Tree, path: &Path<'_>) -> Vec<String> {
     out
 }
 
-/// As `expression_warnings`, for terms that are only preferred: their values may be invalid.
+/// Like `expression_warnings`, for preferred terms: their values may be invalid.
 pub fn preference_warnings(term: &Tree, path: &Path<'_>) -> Vec<String> {
     let expressions = path.field("matchExpressions");
     let mut out = Vec::new();

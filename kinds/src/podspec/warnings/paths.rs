@@ -1,12 +1,12 @@
-//! Files of a volume that take each other's place.
+//! Overlapping files of a volume.
 
 use api::Tree;
 use api::field::go_quote;
 
-/// Paths are compared each with each; more of them than this in one volume are not compared at all.
+/// Paths are compared pairwise; with more than this in one volume they are not compared.
 const MAX_COMPARED_PATHS: usize = 256;
 
-/// A file of a volume, and which source it comes from.
+/// A file of a volume, and its source.
 struct File<'a> {
     path: &'a str,
     source: String,
@@ -20,7 +20,7 @@ impl File<'_> {
         }
     }
 
-    /// The same path, or one is a directory above the other.
+    /// The same path, or one is a parent directory of the other.
     fn overlaps(&self, other: &File<'_>) -> bool {
         let above = |upper: &str, lower: &str| {
             lower.strip_prefix(upper).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))

@@ -1,4 +1,4 @@
-//! Ports of containers that collide, by number or by name.
+//! Conflicting container ports, by number or by name.
 
 use std::collections::HashMap;
 
@@ -7,10 +7,10 @@ use api::field::{Path, go_quote};
 
 use super::super::for_each_container;
 
-/// Ports are compared each with each; more of them than this are not compared at all.
+/// Ports are compared pairwise; with more than this they are not compared.
 const MAX_COMPARED_PORTS: usize = 256;
 
-/// A port of a container that was seen, with the text of its path.
+/// A container port, with its path as text.
 struct Port<'a> {
     port: &'a Tree,
     path: String,
@@ -18,7 +18,7 @@ struct Port<'a> {
 
 pub fn overlapping(spec: &Tree, path: &Path<'_>, out: &mut Vec<String>) {
     let lists = ["initContainers", "containers", "ephemeralContainers"];
-    // Most pods have one port or none: nothing to compare and no path to write.
+    // Most pods have one port or none: nothing to compare and no path to build.
     let ports = lists.iter().flat_map(|list| spec.list(list)).map(|container| container.list("ports").len());
     let compared = (2..=MAX_COMPARED_PORTS).contains(&ports.sum::<usize>());
     let mut seen: Vec<Port<'_>> = Vec::new();
