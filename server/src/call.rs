@@ -2,29 +2,31 @@
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::status::Status;
 use api::{Tree, json};
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use kinds::User;
 use stdx::sync::Mutex;
 use tokio::sync::Notify;
 
-use crate::audit::Trail;
-use crate::authentication::ClientChain;
 use crate::authorization::{Decision, Reason};
 use crate::fairness::{Flow, Held};
-use crate::http::io::Watched;
+use crate::metrics::Running;
+use crate::request::audit::{Level, Trail};
 use crate::request::body::Body;
 use crate::request::info::{Query, RequestInfo};
 use crate::request::negotiate::{Accepted, Media};
 use crate::request::received::Received;
 use crate::request::sources::Seat;
+use crate::request::watched::Watched;
+use crate::tls::client::ClientChain;
 
 /// The most that a body may hold.
 pub const MAX_BODY_BYTES: usize = 3 << 20;
@@ -87,9 +89,17 @@ pub struct Call {
     pub decided: Option<(Decision, Reason)>,
     /// What stages and plugins want to stand in the audit log.
     pub annotations: Annotations,
+    /// Counts the call among those in flight.
+    pub in_flight: Option<Running>,
     pub started: Instant,
     /// Seconds since the Unix epoch, the same for the whole request.
     pub now: i64,
+}
+
+/// The first answer of a stage that may have to wait: most calls need no future at all.
+pub enum Step<'a> {
+    Done(Result<(), Status>),
+    Later(Pin<Box<dyn Future<Output = Result<(), Status>> + Send + 'a>>),
 }
 
 /// Annotations of a request's audit event; the first word on a key counts.
@@ -140,9 +150,23 @@ impl Call {
             warnings: Vec::new(),
             decided: None,
             annotations: Annotations::default(),
+            in_flight: None,
             started: Instant::now(),
             now,
         }
+    }
+
+    /// Reads a request of HTTP.
+    pub fn from_request<B: Into<Received>>(mut request: Request<B>, peer: Peer, now: i64) -> Call {
+        let upgrade = request.headers().contains_key(header::UPGRADE).then(|| hyper::upgrade::on(&mut request));
+        let (parts, body) = request.into_parts();
+        let raw_query = parts.uri.query().unwrap_or("").to_string();
+        let call = Call::new(parts.method, parts.uri.path().to_string(), raw_query, peer, now);
+        // A connection of HTTP/2 carries more than its watches.
+        if call.info.verb == "watch" && parts.version < Version::HTTP_2 {
+            call.peer.watched.set();
+        }
+        Call { headers: parts.headers, body: Some(body.into()), upgrade, ..call }
     }
 
     pub fn header(&self, name: impl http::header::AsHeaderName) -> Option<&str> {
@@ -188,6 +212,25 @@ impl Call {
 
     pub fn user_name(&self) -> &str {
         self.user.as_ref().map_or("", |user| &user.name)
+    }
+
+    /// Says something about this call in its audit event; nothing where there is none.
+    pub fn annotate(&self, key: impl Into<Cow<'static, str>>, value: impl Into<String>) {
+        if self.audit.is_some() {
+            self.annotations.add(key, value);
+        }
+    }
+
+    /// The same for what repeats parts of a body: only where the policy asks for bodies.
+    pub fn annotate_request(&self, key: impl Into<Cow<'static, str>>, value: impl FnOnce() -> String) {
+        if self.audit.as_ref().is_some_and(|trail| trail.decision.level >= Level::Request) {
+            self.annotations.add(key, value());
+        }
+    }
+
+    /// Who really asks, where they act as somebody else.
+    pub fn original_user(&self) -> Option<&kinds::User> {
+        self.impersonator.as_deref()
     }
 }
 

@@ -1,12 +1,13 @@
 //! Counters and histograms under upstream's names.
 
-use stdx::sync::RwLock;
+use std::time::Duration;
 
 use prometheus::{
     Encoder, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
 };
+use stdx::sync::RwLock;
 
-use crate::call::Call;
+use crate::request::info::RequestInfo;
 
 pub struct Metrics {
     registry: Registry,
@@ -99,15 +100,14 @@ impl Metrics {
         self.tokens[used as usize].inc();
     }
 
-    pub fn begin(&self, call: &Call) -> Running {
-        let reads = matches!(call.info.verb, "get" | "list" | "watch");
+    pub fn begin(&self, info: &RequestInfo) -> Running {
+        let reads = matches!(info.verb, "get" | "list" | "watch");
         let gauge = if reads { &self.reading } else { &self.mutating };
         gauge.inc();
         Running { gauge: gauge.clone() }
     }
 
-    pub fn finish(&self, call: &Call, code: u16) {
-        let info = &call.info;
+    pub fn finish(&self, info: &RequestInfo, code: u16, took: Duration) {
         // Paths that name nothing known must not make new series.
         if !info.is_resource || code == 404 {
             return;
@@ -115,7 +115,7 @@ impl Metrics {
         let mut digits = itoa::Buffer::new();
         let verb = upper(info.verb);
         let base = [verb, &info.group, &info.version, &info.resource, &info.subresource];
-        self.durations.with_label_values(&base).observe(call.started.elapsed().as_secs_f64());
+        self.durations.with_label_values(&base).observe(took.as_secs_f64());
         let all = [verb, &info.group, &info.version, &info.resource, &info.subresource, digits.format(code)];
         self.requests.with_label_values(&all).inc();
     }

@@ -7,6 +7,7 @@ use kinds::User;
 use store::Expect;
 
 use crate::call::{Call, Peer};
+use crate::registry::Registry;
 use crate::registry::write::Scope;
 use crate::storage::cache::Caches;
 use crate::storage::resource::{self, Resource};
@@ -24,10 +25,15 @@ pub async fn server(config: Config) -> Arc<Server> {
     server
 }
 
+/// The registry of such a server.
+pub async fn registry(config: Config) -> Arc<Registry> {
+    server(config).await.registry.clone()
+}
+
 /// A write in the namespace `default`.
-pub fn scope<'a>(server: &'a Server, resource: &'a Resource, user: &'a User) -> Scope<'a> {
+pub fn scope<'a>(registry: &'a Registry, resource: &'a Resource, user: &'a User) -> Scope<'a> {
     Scope {
-        server,
+        registry,
         resource,
         user,
         namespace: "default",
@@ -39,11 +45,11 @@ pub fn scope<'a>(server: &'a Server, resource: &'a Resource, user: &'a User) -> 
 }
 
 /// Stores an object as it is, whatever the path of a write would say to it.
-pub async fn put(server: &Server, group: &str, version: &str, plural: &str, object: Tree) {
-    let resource = server.registry.find(group, version, plural).expect("a resource");
+pub async fn put(registry: &Registry, group: &str, version: &str, plural: &str, object: Tree) {
+    let resource = registry.storage.resources.find(group, version, plural).expect("a resource");
     let user = User::default();
-    let write = scope(server, resource, &user).put(object.str("metadata.name"), &object, Expect::Absent);
-    server.store.commit(vec![write]).await.expect("a commit");
+    let write = scope(registry, resource, &user).put(object.str("metadata.name"), &object, Expect::Absent);
+    registry.storage.store.commit(vec![write]).await.expect("a commit");
 }
 
 /// A call of a user as the chain would have it behind authentication.

@@ -73,8 +73,8 @@ pub fn followed(flags: &Flags) -> Result<Option<Followed>> {
         if configuration.anonymous != initial {
             return Err(in_file(&path, "anonymous: Forbidden: changed from initial configuration file"));
         }
-        let known = server.auth.issuers.load_full();
-        server.auth.issuers.store(Arc::new(providers(configuration.issuers, &known)?));
+        let known = server.registry.authentication.config.issuers.load_full();
+        server.registry.authentication.config.issuers.store(Arc::new(providers(configuration.issuers, &known)?));
         Ok(())
     });
     Followed::new("authentication", file, apply).map(Some)

@@ -9,6 +9,7 @@ use http::{Method, Request, Response};
 use scheduler::config::Configuration;
 use server::Server;
 use server::filters::local;
+use server::request::in_process;
 
 /// Carries requests as one user.
 struct InProcess {
@@ -30,13 +31,13 @@ impl InProcess {
     /// Objects that the client can take as they are kept are handed over so.
     async fn exchange(&self, mut request: Request<Bytes>) -> client::Result<Response<Body>> {
         if request.extensions_mut().remove::<ObjectFrames>().is_some() {
-            request.extensions_mut().insert(local::Pieces);
+            request.extensions_mut().insert(in_process::Pieces);
         }
         if request.extensions_mut().remove::<DiscardBody>().is_some() {
-            request.extensions_mut().insert(local::Unread);
+            request.extensions_mut().insert(in_process::Unread);
         }
         let answer = self.handle(request).await?;
-        let pieces = answer.extensions().get::<local::Pieces>().is_some();
+        let pieces = answer.extensions().get::<in_process::Pieces>().is_some();
         let answer = answer.map(Body::new);
         Ok(if pieces { answer.map(Body::with_object_frames) } else { answer })
     }

@@ -108,7 +108,7 @@ impl Running {
         let delay = self.server.config.limits.shutdown_delay;
         if !delay.is_zero() {
             // Balancers see that it is not ready before anything is refused.
-            self.server.health.set_leaving();
+            self.server.routes.health.set_leaving();
             tokio::time::sleep(delay).await;
         }
         let left = match (self.agent, pods) {
@@ -136,7 +136,7 @@ impl Running {
         if let Some(audit) = &self.server.config.audit {
             audit.stop().await;
         }
-        if let Err(error) = self.server.store.close().await {
+        if let Err(error) = self.server.registry.storage.store.close().await {
             tracing::error!(%error, "the store could not be closed");
         }
         drop(self.lock);
@@ -177,16 +177,19 @@ pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<Running> {
     let metrics = show_metrics(&server);
     let of_server = controllers::Environment { metrics: metrics.clone(), ..Local::new(&server).of_server() };
     let own = controllers::start_of_server(of_server);
-    server.health.set_done(Step::Repair);
-    let usage = tokio::spawn(server::registry::usage::collect(server.clone()));
-    let compaction = tokio::spawn(server::storage::compaction::run(server.clone()));
+    server.routes.health.set_done(Step::Repair);
+    let usage = tokio::spawn(server::registry::usage::collect(server.registry.clone()));
+    let compaction = tokio::spawn(server::storage::compaction::run(
+        server.registry.storage.clone(),
+        server.config.compaction_interval,
+    ));
     // The controllers need roles to act by.
     let controllers = chosen.map(|chosen| start_controllers(&server, chosen, metrics)).transpose()?;
     let scheduler = scheduling.map(|configuration| start_scheduler(&server, configuration)).transpose()?;
     watch_health(&server, controllers.as_ref(), scheduler.as_ref());
     let local = scheduler.as_ref().map(scheduler::Running::explainer);
     let schedulers = Schedulers { server: Arc::downgrade(&server), local, proxy: plan.proxy };
-    let _ = server.scheduler.set(Arc::new(schedulers));
+    let _ = server.routes.scheduler.set(Arc::new(schedulers));
     // Nodes last: somebody is there who looks after them.
     let nodes = (plan.fake_nodes > 0).then(|| start_fake_nodes(&server, plan.fake_nodes)).transpose()?;
     let agent = match plan.agent {
@@ -236,7 +239,7 @@ async fn listen_for_pods(plan: &mut Plan, port: u16) -> Option<(PodAddress, TcpL
 fn watch_health(server: &Server, controllers: Option<&controllers::Running>, scheduler: Option<&scheduler::Running>) {
     let controllers = controllers.map(controllers::Running::watch_health);
     let scheduler = scheduler.map(scheduler::Running::watch_health);
-    let _ = server.local_health.set(Box::new(move |name| match name {
+    let _ = server.registry.local_health.set(Box::new(move |name| match name {
         "scheduler" => scheduler.as_ref().map(|is_well| is_well()),
         "controller-manager" => controllers.as_ref().map(|is_well| is_well()),
         _ => None,
@@ -275,7 +278,7 @@ fn start_scheduler(server: &Arc<Server>, configuration: Configuration) -> Result
 fn start_fake_nodes(server: &Arc<Server>, count: u32) -> Result<fakenode::Running> {
     let refused = |why| Error::Flags(vec![format!("--fake-nodes: {why}")]);
     let running = fakenode::start(Local::new(server).fake_nodes(), count).map_err(refused)?;
-    let _ = server.local_nodes.set(Box::new(FakeNodes { count, clock: server.config.clock.clone() }));
+    let _ = server.registry.local_nodes.set(Box::new(FakeNodes { count, clock: server.config.clock.clone() }));
     Ok(running)
 }
 

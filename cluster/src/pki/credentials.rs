@@ -101,8 +101,8 @@ impl Keeper {
             kubelets.exchange(&trust, identity.as_ref())?;
             tracing::info!("the certificate for the agents of nodes was exchanged");
         }
-        let proxies = server.auth.request_header.as_ref().map(|proxies| &proxies.authorities);
-        exchange(server.auth.clients.as_ref(), loaded.clients.as_deref())?;
+        let proxies = server.registry.authentication.config.request_header.as_ref().map(|proxies| &proxies.authorities);
+        exchange(server.registry.authentication.config.clients.as_ref(), loaded.clients.as_deref())?;
         exchange(proxies, loaded.proxies.as_deref())?;
         if let (Some((path, address)), Some((authority, admin))) = (&self.kubeconfig, &loaded.admin)
             && loaded.admin != self.current.admin

@@ -2,7 +2,7 @@
 
 use prometheus::{IntCounter, IntCounterVec, Opts, Registry};
 
-use super::policy::Level;
+use crate::request::audit::Level;
 
 pub struct Counts {
     pub events: IntCounter,

@@ -12,10 +12,10 @@ use bytes::Bytes;
 use http::HeaderMap;
 use kinds::User;
 
-use super::Trail;
-use super::policy::{Level, Stage};
 use crate::authorization::Decision;
 use crate::call::Call;
+use crate::request::audit::Trail;
+use crate::request::audit::{Level, Stage};
 use crate::request::negotiate::Media;
 
 /// A user agent is kept up to here.

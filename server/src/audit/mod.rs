@@ -9,7 +9,6 @@ pub mod log;
 pub mod policy;
 mod webhook;
 
-use std::borrow::Cow;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,24 +17,23 @@ use std::time::{Duration, SystemTime};
 
 use api::Tree;
 use api::status::Status;
-use bytes::Bytes;
 use http::{HeaderName, HeaderValue, header};
 use prometheus::Registry;
 use stdx::sync::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::Server;
+use crate::call::Step;
 use crate::call::{Answer, Call};
-use crate::filters::chain::Step;
 use crate::outbound::callout::kubeconfig;
+use crate::request::audit::{Level, Stage, Trail};
 use crate::request::body::Body;
 use crate::request::limits::is_long_running;
 use backend::{Backend, Rest, Sink, Told};
 pub use backend::{Delivery, Mode, Truncate};
 use counts::Counts;
 use event::Outcome;
-use policy::{Decision, Level, Policy, Stage};
+use policy::Policy;
 
 /// What the flags say.
 #[derive(Debug, Clone)]
@@ -215,14 +213,6 @@ fn open_webhook(file: &Path, settings: &Settings, counts: &Arc<Counts>) -> Resul
     Ok(Backend::new("webhook", &settings.webhook, Format::Json, sink, counts))
 }
 
-/// What is kept of a call that is told of.
-pub struct Trail {
-    decision: Decision,
-    received: SystemTime,
-    /// The body, where the policy asks for it or the object's name is in it.
-    pub request: Option<Bytes>,
-}
-
 static AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
 /// The caller's own, or a new one.
@@ -239,8 +229,7 @@ pub fn sign(headers: &mut http::HeaderMap, call: &Call) {
 }
 
 /// The stage: what the policy says, and the first event.
-pub fn begin<'a>(server: &'a Arc<Server>, call: &'a mut Call) -> Step<'a> {
-    let Some(audit) = &server.config.audit else { return Step::Done(Ok(())) };
+pub fn begin<'a>(audit: &'a Audit, call: &'a mut Call) -> Step<'a> {
     let decision = audit.policy.decide(&call.info, call.user.as_deref());
     audit.counts.by_level[decision.level as usize].inc();
     if decision.level == Level::None {
@@ -265,6 +254,7 @@ pub fn begin<'a>(server: &'a Arc<Server>, call: &'a mut Call) -> Step<'a> {
 }
 
 /// How a call ended, for `complete`.
+#[derive(Clone, Copy)]
 pub enum End<'a> {
     Answered,
     Refused(&'a Status),
@@ -272,13 +262,12 @@ pub enum End<'a> {
 }
 
 /// The last event of a call; that of a stream follows when the stream ends.
-pub async fn complete(server: &Arc<Server>, call: &mut Call, answer: &mut Answer, end: End<'_>) {
-    let Some(audit) = &server.config.audit else { return };
+pub fn complete<'a>(audit: &'a Arc<Audit>, call: &mut Call, answer: &mut Answer, end: End<'_>) -> Step<'a> {
     if call.audit.is_none() && answer.status().as_u16() == 401 {
-        // Nobody was known: the policy has not been asked yet.
+        // The user is unknown, so the policy has not been consulted yet.
         begin_unknown(audit, call);
     }
-    let Some(trail) = call.audit.take() else { return };
+    let Some(trail) = call.audit.take() else { return Step::Done(Ok(())) };
     let (status, stage) = match end {
         End::Answered => (None, Stage::ResponseComplete),
         End::Refused(status) => (Some(status), Stage::ResponseComplete),
@@ -292,10 +281,10 @@ pub async fn complete(server: &Arc<Server>, call: &mut Call, answer: &mut Answer
     let line = |stage| event::legacy(call, stage, SystemTime::now(), code);
     let goes_on = status.is_none() && is_long_running(&call.info);
     let now = if goes_on { Stage::ResponseStarted } else { stage };
+    let mut waiting = Vec::new();
     if decision.tells(now) {
         let head = event::head(decision.level, now, SystemTime::now());
-        let waiting = audit.tell(&Told { begins: false, head: &head, rest: &rest, line: &|| line(now) });
-        audit.finish(waiting).await;
+        waiting = audit.tell(&Told { begins: false, head: &head, rest: &rest, line: &|| line(now) });
     }
     if goes_on && decision.tells(Stage::ResponseComplete) {
         let line = if audit.has_lines() { line(Stage::ResponseComplete) } else { Vec::new() };
@@ -303,6 +292,13 @@ pub async fn complete(server: &Arc<Server>, call: &mut Call, answer: &mut Answer
         let body = std::mem::replace(answer.body_mut(), Body::empty());
         *answer.body_mut() = Body::held(body, Box::new(last));
     }
+    if waiting.is_empty() {
+        return Step::Done(Ok(()));
+    }
+    Step::Later(Box::pin(async move {
+        audit.finish(waiting).await;
+        Ok(())
+    }))
 }
 
 fn begin_unknown(audit: &Audit, call: &mut Call) {
@@ -350,25 +346,4 @@ fn response_object(answer: &mut Answer, trail: &Trail) -> Option<Tree> {
     let kind = answer.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
     let bytes = answer.body().bytes()?;
     event::decoded(bytes, kind, trail.decision.omit_managed_fields)
-}
-
-impl Call {
-    /// Says something about this call in its audit event; nothing where there is none.
-    pub fn annotate(&self, key: impl Into<Cow<'static, str>>, value: impl Into<String>) {
-        if self.audit.is_some() {
-            self.annotations.add(key, value);
-        }
-    }
-
-    /// The same for what repeats parts of a body: only where the policy asks for bodies.
-    pub fn annotate_request(&self, key: impl Into<Cow<'static, str>>, value: impl FnOnce() -> String) {
-        if self.audit.as_ref().is_some_and(|trail| trail.decision.level >= Level::Request) {
-            self.annotations.add(key, value());
-        }
-    }
-
-    /// Who really asks, where they act as somebody else.
-    pub fn original_user(&self) -> Option<&kinds::User> {
-        self.impersonator.as_deref()
-    }
 }

@@ -6,70 +6,8 @@ use api::Tree;
 use kinds::User;
 
 use crate::common::files::{Error, File};
+use crate::request::audit::{Decision, Level, STAGES, bit};
 use crate::request::info::RequestInfo;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub enum Level {
-    #[default]
-    None,
-    Metadata,
-    Request,
-    RequestResponse,
-}
-
-impl Level {
-    /// From least to most.
-    pub const ALL: [Level; 4] = [Level::None, Level::Metadata, Level::Request, Level::RequestResponse];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Level::None => "None",
-            Level::Metadata => "Metadata",
-            Level::Request => "Request",
-            Level::RequestResponse => "RequestResponse",
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
-    RequestReceived,
-    ResponseStarted,
-    ResponseComplete,
-    Panic,
-}
-
-const STAGES: [(&str, Stage); 4] = [
-    ("RequestReceived", Stage::RequestReceived),
-    ("ResponseStarted", Stage::ResponseStarted),
-    ("ResponseComplete", Stage::ResponseComplete),
-    ("Panic", Stage::Panic),
-];
-
-impl Stage {
-    pub fn name(self) -> &'static str {
-        STAGES.iter().find(|(_, stage)| *stage == self).map_or("", |(name, _)| name)
-    }
-}
-
-/// What the policy says of one request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Decision {
-    pub level: Level,
-    /// A bit for each stage that is left out.
-    omitted: u8,
-    pub omit_managed_fields: bool,
-}
-
-impl Decision {
-    pub fn tells(&self, stage: Stage) -> bool {
-        self.omitted & bit(stage) == 0
-    }
-}
-
-fn bit(stage: Stage) -> u8 {
-    1 << stage as u8
-}
 
 #[derive(Debug)]
 pub struct Policy {
@@ -274,6 +212,7 @@ mod tests {
     use http::Method;
 
     use super::*;
+    use crate::request::audit::Stage;
     use crate::request::info::Query;
 
     fn policy(text: &str) -> Result<Policy, Error> {

@@ -8,8 +8,7 @@ use aws_lc_rs::constant_time;
 use kinds::User;
 
 use super::token_file::owner;
-use super::{Credentials, Verdict, csv};
-use crate::Server;
+use super::{Authenticator, Credentials, Verdict, csv};
 use crate::call::Call;
 
 pub struct PasswordFile {
@@ -37,8 +36,8 @@ impl PasswordFile {
     }
 }
 
-pub fn authenticate(server: &Server, _: &mut Call, credentials: &Credentials) -> Verdict {
-    let Some(file) = &server.auth.passwords else { return Verdict::Unknown };
+pub fn authenticate(auth: &Authenticator, _: &mut Call, credentials: &Credentials) -> Verdict {
+    let Some(file) = &auth.config.passwords else { return Verdict::Unknown };
     let Some(encoded) = credentials.of_scheme("basic") else { return Verdict::Unknown };
     let decoded = base64::decode(encoded).ok().and_then(|bytes| String::from_utf8(bytes).ok());
     let user = decoded.as_deref().and_then(|text| text.split_once(':')).and_then(|(name, word)| file.user(name, word));

@@ -4,25 +4,25 @@ use api::{Tree, base64, time};
 use aws_lc_rs::constant_time;
 use kinds::User;
 
-use super::{Answered, Question, Verdict, finished};
-use crate::Server;
+use super::{Answered, Authenticator, Question, Verdict};
+use crate::common::users::with_authenticated_group;
 
 const GROUP: &str = "system:bootstrappers";
 const MAX_GROUP_BYTES: usize = GROUP.len() + 257;
 
-pub fn authenticate<'a>(server: &'a Server, question: Question<'a>) -> Answered<'a> {
-    Answered::Now(judge(server, question))
+pub fn authenticate<'a>(auth: &'a Authenticator, question: Question<'a>) -> Answered<'a> {
+    Answered::Now(judge(auth, question))
 }
 
-fn judge(server: &Server, question: Question<'_>) -> Verdict {
-    let Some((id, secret)) = split(question.token).filter(|_| server.auth.bootstrap_tokens) else {
+fn judge(auth: &Authenticator, question: Question<'_>) -> Verdict {
+    let Some((id, secret)) = split(question.token).filter(|_| auth.config.bootstrap_tokens) else {
         return Verdict::Unknown;
     };
-    let Some(object) = server.object("secrets", &format!("kube-system/bootstrap-token-{id}")) else {
+    let Some(object) = auth.storage.object("secrets", &format!("kube-system/bootstrap-token-{id}")) else {
         return Verdict::Unknown;
     };
     match owner(&object, id, secret, question.now) {
-        Ok(user) => server.auth.for_any_audience(finished(user), question.audiences),
+        Ok(user) => auth.config.for_any_audience(with_authenticated_group(user), question.audiences),
         Err(why) => Verdict::refused(format!("bootstrap token {id}: {why}")),
     }
 }

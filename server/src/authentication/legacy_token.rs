@@ -2,31 +2,28 @@
 //! others than the secret has.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use api::{Tree, base64, json, time, tree};
+use api::{Tree, base64, time};
 use aws_lc_rs::constant_time;
-use bytes::Bytes;
-use http::{Request, header};
 use kinds::User;
 use stdx::sync::Mutex;
 
-use super::{Question, Verdict, finished};
-use crate::filters::local;
+use super::{Authenticator, Question, Verdict};
+use crate::common::users::with_authenticated_group;
 use crate::metrics::TokenUse;
-use crate::{Server, bootstrap};
 
 pub const ISSUER: &str = "kubernetes/serviceaccount";
 const PREFIX: &str = "kubernetes.io/serviceaccount";
 const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
-const LAST_USED: &str = "kubernetes.io/legacy-token-last-used";
+pub(crate) const LAST_USED: &str = "kubernetes.io/legacy-token-last-used";
 const INVALID: &str = "service account token has been invalidated";
 
-pub fn judge(server: &Server, claims: &Tree, question: Question<'_>) -> Verdict {
+pub fn judge(auth: &Authenticator, claims: &Tree, question: Question<'_>) -> Verdict {
     let claim = |name: &str| claims.get(&format!("{PREFIX}/{name}")).and_then(Tree::as_str).unwrap_or("");
     let (namespace, account) = (claim("namespace"), claim("service-account.name"));
-    let secret = server.object("secrets", &format!("{namespace}/{}", claim("secret.name")));
-    let there = server.object("serviceaccounts", &format!("{namespace}/{account}"));
+    let secret = auth.storage.object("secrets", &format!("{namespace}/{}", claim("secret.name")));
+    let there = auth.storage.object("serviceaccounts", &format!("{namespace}/{account}"));
     let uid = claim("service-account.uid");
     if let Err(why) = check(secret.as_deref(), there.as_deref(), uid, question.token) {
         return Verdict::refused(why);
@@ -37,13 +34,13 @@ pub fn judge(server: &Server, claims: &Tree, question: Question<'_>) -> Verdict 
     }
     let today = date(question.now);
     if secret.as_deref().is_some_and(|secret| secret.map("metadata.labels").str(LAST_USED) != today) {
-        server.auth.legacy_uses.note(&format!("{namespace}/{}", claim("secret.name")), today);
+        auth.config.legacy_uses.note(&format!("{namespace}/{}", claim("secret.name")), today);
     }
     let notes = notes(&name, claim("secret.name"), there.as_deref());
-    server.metrics.count_token(TokenUse::Legacy);
+    auth.metrics.count_token(TokenUse::Legacy);
     let groups = vec!["system:serviceaccounts".to_string(), format!("system:serviceaccounts:{namespace}")];
     let user = User { name, uid: uid.to_string(), groups, ..User::default() };
-    server.auth.for_any_audience(finished(user), question.audiences).noting(notes)
+    auth.config.for_any_audience(with_authenticated_group(user), question.audiences).noting(notes)
 }
 
 /// Old tokens are to go: whoever looks for those who use them finds them here.
@@ -79,7 +76,11 @@ const MAX_USES: usize = 1000;
 /// Which secrets were used on which day: each is labelled once a day, so that somebody can find those that
 /// nobody uses.
 #[derive(Default)]
-pub struct Uses(Mutex<State>);
+pub struct Uses {
+    /// Whether anything waits, so that most requests take no lock.
+    is_pending: AtomicBool,
+    state: Mutex<State>,
+}
 
 #[derive(Default)]
 struct State {
@@ -89,7 +90,7 @@ struct State {
 
 impl Uses {
     fn note(&self, secret: &str, today: String) {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         if state.noted.get(secret) == Some(&today) {
             return;
         }
@@ -98,29 +99,15 @@ impl Uses {
         }
         state.noted.insert(secret.to_string(), today.clone());
         state.waiting.push((secret.to_string(), today));
+        self.is_pending.store(true, Ordering::Release);
     }
 
-    fn take(&self) -> Vec<(String, String)> {
-        std::mem::take(&mut self.0.lock().waiting)
-    }
-}
-
-/// Labels what was used since the last time. Nobody waits for it.
-pub fn label_used(server: &Arc<Server>) {
-    for (secret, today) in server.auth.legacy_uses.take() {
-        let server = server.clone();
-        tokio::spawn(async move {
-            let Some((namespace, name)) = secret.split_once('/') else { return };
-            let labels = tree! { "metadata" => tree! { "labels" => tree! { LAST_USED => today } } };
-            let request = Request::patch(format!("/api/v1/namespaces/{namespace}/secrets/{name}"))
-                .header(header::CONTENT_TYPE, "application/merge-patch+json")
-                .body(Bytes::from(json::encode(&labels, None)));
-            let Ok(request) = request else { return };
-            let answer = local::handle(&server, request, Arc::new(bootstrap::system_user())).await;
-            if !answer.status().is_success() {
-                tracing::debug!(secret, code = answer.status().as_u16(), "the use of a token is not noted");
-            }
-        });
+    pub(crate) fn take(&self) -> Vec<(String, String)> {
+        if !self.is_pending.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        self.is_pending.store(false, Ordering::Release);
+        std::mem::take(&mut self.state.lock().waiting)
     }
 }
 

@@ -15,39 +15,39 @@ mod token_file;
 mod union;
 pub mod webhook;
 mod websocket;
-pub mod x509;
+mod x509;
 
 use std::sync::Arc;
 
 use kinds::User;
 
+use crate::metrics::Metrics;
 use crate::request::info::percent_decode;
+use crate::storage::Storage;
 
+pub use crate::common::users::{AUTHENTICATED, UNAUTHENTICATED};
+pub use crate::tls::client::{Authorities, ClientChain};
 pub use anonymous::Anonymous;
 pub use basic::PasswordFile;
 pub use jwt::ALGORITHMS;
 pub use request_header::RequestHeader;
 pub use token_file::TokenFile;
-pub(crate) use union::{Answered, Ask, Authenticator, Credentials, Question, Verdict};
+pub(crate) use union::{Answered, Ask, Credentials, Entry, Question, Verdict};
 pub use union::{authenticate, review};
-pub use x509::{Authorities, ClientChain};
-
-pub const AUTHENTICATED: &str = "system:authenticated";
-pub const UNAUTHENTICATED: &str = "system:unauthenticated";
 
 /// The first that knows the caller wins. What fails on the way is kept for the log, and keeps the caller
 /// from being taken for one without credentials.
-static AUTHENTICATORS: &[Authenticator] = &[
+static AUTHENTICATORS: &[Entry] = &[
     // A proxy's certificate speaks for others: it must not be taken for the proxy's own request.
-    Authenticator { name: "request-header", ask: Ask::Request(request_header::authenticate) },
-    Authenticator { name: "basic", ask: Ask::Request(basic::authenticate) },
-    Authenticator { name: "x509", ask: Ask::Request(x509::authenticate) },
+    Entry { name: "request-header", ask: Ask::Request(request_header::authenticate) },
+    Entry { name: "basic", ask: Ask::Request(basic::authenticate) },
+    Entry { name: "x509", ask: Ask::Request(x509::authenticate) },
     // Tokens: what can be decided here first, what asks others last.
-    Authenticator { name: "token-file", ask: Ask::Token(token_file::authenticate) },
-    Authenticator { name: "service-account", ask: Ask::Token(token::authenticate) },
-    Authenticator { name: "bootstrap-token", ask: Ask::Token(bootstrap_token::authenticate) },
-    Authenticator { name: "oidc", ask: Ask::Token(oidc::authenticate) },
-    Authenticator { name: "webhook", ask: Ask::Token(webhook::authenticate) },
+    Entry { name: "token-file", ask: Ask::Token(token_file::authenticate) },
+    Entry { name: "service-account", ask: Ask::Token(token::authenticate) },
+    Entry { name: "bootstrap-token", ask: Ask::Token(bootstrap_token::authenticate) },
+    Entry { name: "oidc", ask: Ask::Token(oidc::authenticate) },
+    Entry { name: "webhook", ask: Ask::Token(webhook::authenticate) },
 ];
 
 /// What the authenticators were given at the start. What is None does not take part.
@@ -77,17 +77,28 @@ impl Authentication {
     }
 }
 
-fn common(asked: &[String], there: &[String]) -> Vec<String> {
-    asked.iter().filter(|audience| there.contains(audience)).cloned().collect()
+/// The configured authenticators, with the objects that they look up.
+pub struct Authenticator {
+    pub config: Authentication,
+    storage: Arc<Storage>,
+    metrics: Arc<Metrics>,
+    /// Of service account tokens: the first in those that are signed, any in those that are accepted.
+    issuers: Vec<String>,
 }
 
-/// The user with the group that all have who are known.
-fn finished(mut user: User) -> Arc<User> {
-    let there = |group: &String| group == AUTHENTICATED || group == UNAUTHENTICATED;
-    if user.name != anonymous::NAME && !user.groups.iter().any(there) {
-        user.groups.push(AUTHENTICATED.to_string());
+impl Authenticator {
+    pub fn new(
+        config: Authentication,
+        storage: Arc<Storage>,
+        metrics: Arc<Metrics>,
+        issuers: Vec<String>,
+    ) -> Authenticator {
+        Authenticator { config, storage, metrics, issuers }
     }
-    Arc::new(user)
+}
+
+fn common(asked: &[String], there: &[String]) -> Vec<String> {
+    asked.iter().filter(|audience| there.contains(audience)).cloned().collect()
 }
 
 /// The key of an extra value, as the end of a header's name has it.

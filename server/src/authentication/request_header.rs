@@ -7,10 +7,10 @@ use api::{Map, Tree};
 use http::{HeaderMap, HeaderName};
 use kinds::User;
 
-use super::x509::{Authorities, ClientChain};
-use super::{Credentials, Verdict, extra_key, finished};
-use crate::Server;
+use super::{Authenticator, Credentials, Verdict, extra_key};
 use crate::call::Call;
+use crate::common::users::with_authenticated_group;
+use crate::tls::client::{Authorities, ClientChain};
 
 pub struct RequestHeader {
     /// Who signs the certificates of proxies.
@@ -52,8 +52,8 @@ struct Headers {
     extra_prefixes: Vec<String>,
 }
 
-pub fn authenticate(server: &Server, call: &mut Call, _: &Credentials) -> Verdict {
-    let Some(proxies) = &server.auth.request_header else { return Verdict::Unknown };
+pub fn authenticate(auth: &Authenticator, call: &mut Call, _: &Credentials) -> Verdict {
+    let Some(proxies) = &auth.config.request_header else { return Verdict::Unknown };
     match proxies.user(&mut call.headers, &call.peer.certificates, call.now) {
         None => Verdict::Unknown,
         Some(Err(why)) => Verdict::refused(why),
@@ -73,7 +73,7 @@ impl RequestHeader {
             return None;
         }
         Some(self.authorities.identify(chain, &chain.as_proxy, now).and_then(|proxy| match self.allows(&proxy.name) {
-            true => Ok(finished(user)),
+            true => Ok(with_authenticated_group(user)),
             false => Err(format!("x509: subject with cn={} is not in the allowed list", proxy.name)),
         }))
     }

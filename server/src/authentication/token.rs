@@ -12,8 +12,7 @@ use rustls::pki_types::PrivateKeyDer;
 
 use super::jwt::{self, url_encode};
 use super::union::Identity as Known;
-use super::{Answered, Question, Verdict, legacy_token};
-use crate::Server;
+use super::{Answered, Authenticator, Question, Verdict, legacy_token};
 use crate::metrics::TokenUse;
 
 /// A name and a uid.
@@ -231,30 +230,30 @@ fn claims(subject: &Subject<'_>, issuer: &str, now: i64) -> Tree {
 }
 
 /// Judges a token now: its signature, its time, its audiences, and the objects that it is bound to.
-pub fn authenticate<'a>(server: &'a Server, question: Question<'a>) -> Answered<'a> {
-    let claims = server.auth.tokens.as_ref().and_then(|tokens| tokens.verify(question.token));
+pub fn authenticate<'a>(auth: &'a Authenticator, question: Question<'a>) -> Answered<'a> {
+    let claims = auth.config.tokens.as_ref().and_then(|tokens| tokens.verify(question.token));
     Answered::Now(match claims {
-        Some(claims) if server.config.issuers.iter().any(|issuer| claims.str("iss") == issuer) => {
-            judge(server, &claims, question).map_or_else(Verdict::Refused, Verdict::Known)
+        Some(claims) if auth.issuers.iter().any(|issuer| claims.str("iss") == issuer) => {
+            judge(auth, &claims, question).map_or_else(Verdict::Refused, Verdict::Known)
         }
-        Some(claims) if claims.str("iss") == legacy_token::ISSUER => legacy_token::judge(server, &claims, question),
+        Some(claims) if claims.str("iss") == legacy_token::ISSUER => legacy_token::judge(auth, &claims, question),
         _ => Verdict::Unknown,
     })
 }
 
-fn judge(server: &Server, claims: &Tree, question: Question<'_>) -> Result<Known, Refusal> {
+fn judge(auth: &Authenticator, claims: &Tree, question: Question<'_>) -> Result<Known, Refusal> {
     let audiences = check_audiences(claims, question.audiences)?;
     check_time(claims, question.now)?;
-    check_objects(server, claims, question.now)?;
-    let notes = stale_note(server, claims, question.now).into_iter().collect();
+    check_objects(auth, claims, question.now)?;
+    let notes = stale_note(auth, claims, question.now).into_iter().collect();
     Ok(Known { notes, ..Known::new(Arc::new(user_of(claims)), audiences) })
 }
 
 /// A token that lives longer for the sake of those who do not renew it says when it should have been renewed.
-fn stale_note(server: &Server, claims: &Tree, now: i64) -> Option<(&'static str, String)> {
+fn stale_note(auth: &Authenticator, claims: &Tree, now: i64) -> Option<(&'static str, String)> {
     let due = claims.get("kubernetes.io")?.int("warnafter").filter(|due| *due != 0)?;
     let late = now - due;
-    server.metrics.count_token(if late > 0 { TokenUse::Stale } else { TokenUse::Valid });
+    auth.metrics.count_token(if late > 0 { TokenUse::Stale } else { TokenUse::Valid });
     let note = || format!("subject: {}, seconds after warning threshold: {late}", claims.str("sub"));
     (late > 0).then(|| ("authentication.k8s.io/stale-token", note()))
 }
@@ -283,7 +282,7 @@ fn check_time(claims: &Tree, now: i64) -> Result<(), Refusal> {
 }
 
 /// The account and all that the token is bound to must be there still, and be the same.
-fn check_objects(server: &Server, claims: &Tree, now: i64) -> Result<(), Refusal> {
+fn check_objects(auth: &Authenticator, claims: &Tree, now: i64) -> Result<(), Refusal> {
     let private = claims.get("kubernetes.io").unwrap_or(&Tree::Null);
     let namespace = private.str("namespace");
     for (key, storage) in
@@ -296,7 +295,7 @@ fn check_objects(server: &Server, claims: &Tree, now: i64) -> Result<(), Refusal
         }
         let name = claim.str("name");
         let place = if key == "node" { name.to_string() } else { format!("{namespace}/{name}") };
-        let object = server.object(storage, &place);
+        let object = auth.storage.object(storage, &place);
         if !object.is_some_and(|object| object.str("metadata.uid") == claim.str("uid") && lives(&object, now)) {
             return Err("service account token has been invalidated".to_string());
         }

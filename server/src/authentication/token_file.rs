@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use kinds::User;
 
-use super::{Answered, Question, Verdict, csv, finished};
-use crate::Server;
+use super::{Answered, Question, Verdict, csv};
+use crate::authentication::Authenticator;
+use crate::common::users::with_authenticated_group;
 
 pub struct TokenFile {
     users: HashMap<String, Arc<User>>,
@@ -38,12 +39,12 @@ pub(super) fn owner(fields: Vec<String>, what: &str) -> Result<(String, Arc<User
     }
     let groups = fields.next().unwrap_or_default();
     let groups = groups.split(',').filter(|group| !group.is_empty()).map(str::to_string).collect();
-    Ok((secret, finished(User { name, uid, groups, ..User::default() })))
+    Ok((secret, with_authenticated_group(User { name, uid, groups, ..User::default() })))
 }
 
-pub fn authenticate<'a>(server: &'a Server, question: Question<'a>) -> Answered<'a> {
-    let found = server.auth.token_file.as_ref().and_then(|file| file.users.get(question.token));
-    let verdict = found.map_or(Verdict::Unknown, |user| server.auth.for_any_audience(user.clone(), question.audiences));
+pub fn authenticate<'a>(auth: &'a Authenticator, question: Question<'a>) -> Answered<'a> {
+    let found = auth.config.token_file.as_ref().and_then(|file| file.users.get(question.token));
+    let verdict = found.map_or(Verdict::Unknown, |user| auth.config.for_any_audience(user.clone(), question.audiences));
     Answered::Now(verdict)
 }
 

@@ -8,22 +8,21 @@ use api::status::Status;
 use http::{HeaderMap, header};
 use kinds::User;
 
-use super::{AUTHENTICATORS, legacy_token, websocket};
-use crate::Server;
+use super::{AUTHENTICATORS, Authenticator, websocket};
 use crate::call::Call;
-use crate::filters::chain::Step;
+use crate::call::Step;
 
 /// One way to know a caller.
-pub struct Authenticator {
+pub struct Entry {
     pub name: &'static str,
     pub ask: Ask,
 }
 
 pub enum Ask {
     /// By the connection and its headers.
-    Request(fn(&Server, &mut Call, &Credentials) -> Verdict),
+    Request(fn(&Authenticator, &mut Call, &Credentials) -> Verdict),
     /// By a bearer token; reviews of tokens ask these.
-    Token(for<'a> fn(&'a Server, Question<'a>) -> Answered<'a>),
+    Token(for<'a> fn(&'a Authenticator, Question<'a>) -> Answered<'a>),
 }
 
 /// A token, whom it should be for, and the time.
@@ -131,7 +130,7 @@ impl Failures {
 }
 
 /// Puts the caller's identity into the call. The credentials do not travel on.
-pub fn authenticate<'a>(server: &'a Arc<Server>, call: &'a mut Call) -> Step<'a> {
+pub fn authenticate<'a>(auth: &'a Authenticator, call: &'a mut Call) -> Step<'a> {
     // Only a request of this process is somebody's already.
     if call.user.is_some() {
         return Step::Done(Ok(()));
@@ -141,25 +140,24 @@ pub fn authenticate<'a>(server: &'a Arc<Server>, call: &'a mut Call) -> Step<'a>
         Err(status) => return Step::Done(Err(status)),
     };
     let mut failures = Failures::default();
-    if let Some(identity) = ask_request(server, call, &credentials, &mut failures) {
+    if let Some(identity) = ask_request(auth, call, &credentials, &mut failures) {
         call.user = Some(identity.user);
         return Step::Done(Ok(()));
     }
     let Some(token) = bearer(call, &credentials, &mut failures) else {
-        return Step::Done(conclude(server, call, None, &failures));
+        return Step::Done(conclude(auth, call, None, &failures));
     };
-    let question = Question { token: &token, audiences: &server.auth.audiences, now: call.now };
-    let left = match ask_tokens(server, question, AUTHENTICATORS, &mut failures) {
+    let question = Question { token: &token, audiences: &auth.config.audiences, now: call.now };
+    let left = match ask_tokens(auth, question, AUTHENTICATORS, &mut failures) {
         Progress::Done(found) => {
-            legacy_token::label_used(server);
-            return Step::Done(conclude_token(server, call, found, failures));
+            return Step::Done(conclude_token(auth, call, found, failures));
         }
         Progress::Waiting { from, .. } => from,
     };
     Step::Later(Box::pin(async move {
-        let question = Question { token: &token, audiences: &server.auth.audiences, now: call.now };
-        let found = await_tokens(server, question, left, &mut failures).await;
-        conclude_token(server, call, found, failures)
+        let question = Question { token: &token, audiences: &auth.config.audiences, now: call.now };
+        let found = await_tokens(auth, question, left, &mut failures).await;
+        conclude_token(auth, call, found, failures)
     }))
 }
 
@@ -173,21 +171,21 @@ fn bearer(call: &mut Call, credentials: &Credentials, failures: &mut Failures) -
 }
 
 /// Whom a token belongs to, for a review: asked of the same list.
-pub async fn review(server: &Server, token: &str, audiences: &[String], now: i64) -> Result<Identity, String> {
+pub async fn review(auth: &Authenticator, token: &str, audiences: &[String], now: i64) -> Result<Identity, String> {
     let mut failures = Failures::default();
     let question = Question { token, audiences, now };
-    let found = await_tokens(server, question, AUTHENTICATORS, &mut failures).await;
+    let found = await_tokens(auth, question, AUTHENTICATORS, &mut failures).await;
     found.ok_or_else(|| failures.message())
 }
 
 fn ask_request(
-    server: &Server,
+    auth: &Authenticator,
     call: &mut Call,
     credentials: &Credentials,
     failures: &mut Failures,
 ) -> Option<Identity> {
     AUTHENTICATORS.iter().find_map(|way| match way.ask {
-        Ask::Request(ask) => failures.sift(way.name, ask(server, call, credentials)),
+        Ask::Request(ask) => failures.sift(way.name, ask(auth, call, credentials)),
         Ask::Token(_) => None,
     })
 }
@@ -196,20 +194,20 @@ enum Progress<'a> {
     Done(Option<Identity>),
     /// The first of `from` has to wait; it can be asked again.
     Waiting {
-        from: &'static [Authenticator],
+        from: &'static [Entry],
         wait: Pin<Box<dyn Future<Output = Verdict> + Send + 'a>>,
     },
 }
 
 fn ask_tokens<'a>(
-    server: &'a Server,
+    auth: &'a Authenticator,
     question: Question<'a>,
-    mut left: &'static [Authenticator],
+    mut left: &'static [Entry],
     failures: &mut Failures,
 ) -> Progress<'a> {
     while let Some((way, rest)) = left.split_first() {
         if let Ask::Token(ask) = way.ask {
-            match ask(server, question) {
+            match ask(auth, question) {
                 Answered::Later(wait) => return Progress::Waiting { from: left, wait },
                 Answered::Now(verdict) => {
                     if let Some(identity) = failures.sift(way.name, verdict) {
@@ -224,13 +222,13 @@ fn ask_tokens<'a>(
 }
 
 async fn await_tokens(
-    server: &Server,
+    auth: &Authenticator,
     question: Question<'_>,
-    mut left: &'static [Authenticator],
+    mut left: &'static [Entry],
     failures: &mut Failures,
 ) -> Option<Identity> {
     loop {
-        match ask_tokens(server, question, left, failures) {
+        match ask_tokens(auth, question, left, failures) {
             Progress::Done(found) => return found,
             Progress::Waiting { from, wait } => {
                 let (way, rest) = from.split_first()?;
@@ -244,7 +242,7 @@ async fn await_tokens(
 }
 
 fn conclude_token(
-    server: &Server,
+    auth: &Authenticator,
     call: &mut Call,
     found: Option<Identity>,
     mut failures: Failures,
@@ -252,11 +250,11 @@ fn conclude_token(
     if found.is_none() {
         failures.0.push(("bearer", "nobody knows the token".to_string()));
     }
-    conclude(server, call, found, &failures)
+    conclude(auth, call, found, &failures)
 }
 
 /// Whoever shows credentials that are bad is not taken for somebody without any.
-fn conclude(server: &Server, call: &mut Call, found: Option<Identity>, failures: &Failures) -> Result<(), Status> {
+fn conclude(auth: &Authenticator, call: &mut Call, found: Option<Identity>, failures: &Failures) -> Result<(), Status> {
     call.user = match found {
         Some(identity) => {
             for (key, note) in identity.notes {
@@ -264,7 +262,7 @@ fn conclude(server: &Server, call: &mut Call, found: Option<Identity>, failures:
             }
             Some(identity.user)
         }
-        None if failures.0.is_empty() => server.auth.anonymous.user(&call.path),
+        None if failures.0.is_empty() => auth.config.anonymous.user(&call.path),
         None => None,
     };
     if call.user.is_some() {

@@ -10,8 +10,9 @@ use stdx::sync::Mutex;
 use tokio::time::Instant;
 
 use super::union::Identity;
-use super::{Answered, Question, Verdict, common, finished};
-use crate::Server;
+use super::{Answered, Question, Verdict, common};
+use crate::authentication::Authenticator;
+use crate::common::users::with_authenticated_group;
 use crate::outbound::callout::kubeconfig::Remote;
 
 /// How long the other server may take.
@@ -75,14 +76,14 @@ impl Webhook {
     }
 }
 
-pub fn authenticate<'a>(server: &'a Server, question: Question<'a>) -> Answered<'a> {
-    let Some(webhook) = &server.auth.webhook else { return Answered::Now(Verdict::Unknown) };
+pub fn authenticate<'a>(auth: &'a Authenticator, question: Question<'a>) -> Answered<'a> {
+    let Some(webhook) = &auth.config.webhook else { return Answered::Now(Verdict::Unknown) };
     let key = fingerprint(question);
     if let Some(identity) = webhook.cached(&key) {
         return Answered::Now(identity.map_or(Verdict::Unknown, Verdict::Known));
     }
     Answered::Later(Box::pin(async move {
-        match webhook.ask(&server.auth.audiences, question).await {
+        match webhook.ask(&auth.config.audiences, question).await {
             Ok(identity) => {
                 webhook.keep(key, identity.clone());
                 identity.map_or(Verdict::Unknown, Verdict::Known)
@@ -138,7 +139,7 @@ fn judge(answer: &Tree, own: &[String], asked: &[String]) -> Result<Option<Ident
     if user.name.is_empty() {
         return Err("the webhook knows the token and names nobody".to_string());
     }
-    Ok(Some(Identity::new(finished(user), audiences)))
+    Ok(Some(Identity::new(with_authenticated_group(user), audiences)))
 }
 
 fn user(tree: &Tree) -> User {

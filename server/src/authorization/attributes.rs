@@ -6,7 +6,7 @@ use api::selector::{FieldSelector, Operator, Requirement, Selector};
 use api::{Str, Tree};
 use kinds::User;
 
-use crate::call::Call;
+use crate::request::info::{Query, RequestInfo};
 
 #[derive(Debug, Clone)]
 pub struct Attributes<'a> {
@@ -48,10 +48,9 @@ impl<'a> Attributes<'a> {
     }
 
     /// What a call asks for.
-    pub fn of(user: &'a User, call: &'a Call) -> Attributes<'a> {
-        let info = &call.info;
+    pub fn of(user: &'a User, info: &'a RequestInfo, query: &Query) -> Attributes<'a> {
         if !info.is_resource {
-            return Attributes::of_path(user, info.verb, &call.path);
+            return Attributes::of_path(user, info.verb, &info.path);
         }
         let mut attributes = Attributes {
             namespace: &info.namespace,
@@ -61,14 +60,14 @@ impl<'a> Attributes<'a> {
             ..Attributes::resource(user, info.verb, &info.group, &info.resource)
         };
         if matches!(info.verb, "list" | "watch" | "deletecollection") {
-            attributes.read_selectors(call);
+            attributes.read_selectors(query);
         }
         attributes
     }
 
     /// A list that can only have one object counts as a read of that object.
-    fn read_selectors(&mut self, call: &Call) {
-        let (fields, labels) = (call.query.get("fieldSelector"), call.query.get("labelSelector"));
+    fn read_selectors(&mut self, query: &Query) {
+        let (fields, labels) = (query.get("fieldSelector"), query.get("labelSelector"));
         if !fields.is_empty() {
             self.fields = FieldSelector::parse(fields).unwrap_or_default();
         }

@@ -22,17 +22,15 @@ use api::Tree;
 use api::status::Status;
 use kinds::User;
 
-use crate::Server;
-use crate::call::Call;
-use crate::filters::chain::Step;
+use crate::request::info::{Query, RequestInfo};
 
 pub use attributes::Attributes;
 pub use forbidden::forbidden;
 pub use rules::Rule;
 pub use union::Union;
+pub(crate) use union::{aggregate, is_master};
 
-/// The group that may do everything before anybody is asked, so that no setting can lock all out.
-pub const MASTERS: &str = "system:masters";
+pub use crate::common::users::MASTERS;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
@@ -128,30 +126,6 @@ pub trait Authorizer: Send + Sync {
     fn rules(&self, user: &User, namespace: &str) -> Known;
 }
 
-/// The stage of the chain.
-pub fn authorize<'a>(server: &'a Arc<Server>, call: &'a mut Call) -> Step<'a> {
-    let Some(user) = call.user.clone() else { return Step::Done(Err(Status::unauthorized())) };
-    let decided = server.authz.decide(&Attributes::of(&user, call));
-    match decided {
-        Some(verdict) => Step::Done(settle(call, &user, verdict)),
-        None => Step::Later(Box::pin(async move {
-            let verdict = server.authz.wait(&Attributes::of(&user, call)).await;
-            settle(call, &user, verdict)
-        })),
-    }
-}
-
-/// Tells the audit log, and refuses what is not allowed.
-fn settle(call: &mut Call, user: &User, verdict: Verdict) -> Result<(), Status> {
-    if call.audit.is_some() {
-        call.decided = Some((verdict.decision, verdict.reason.clone()));
-    }
-    if verdict.is_allowed() {
-        return Ok(());
-    }
-    Err(refuse(&call.path, &Attributes::of(user, call), &verdict))
-}
-
 /// A failure to decide is not the caller's fault, and still a no.
 pub fn refuse(path: &str, attributes: &Attributes<'_>, verdict: &Verdict) -> Status {
     match &verdict.error {
@@ -161,9 +135,14 @@ pub fn refuse(path: &str, attributes: &Attributes<'_>, verdict: &Verdict) -> Sta
 }
 
 /// Authorizes the `create` behind a request of another verb.
-pub async fn authorize_create(server: &Server, user: &User, call: &Call, name: &str) -> Result<(), Status> {
-    let attributes = Attributes { verb: "create", name: Cow::Borrowed(name), ..Attributes::of(user, call) };
-    let verdict = server.authz.wait(&attributes).await;
+pub async fn authorize_create(
+    authorizer: &Union,
+    user: &User,
+    (info, query): (&RequestInfo, &Query),
+    name: &str,
+) -> Result<(), Status> {
+    let attributes = Attributes { verb: "create", name: Cow::Borrowed(name), ..Attributes::of(user, info, query) };
+    let verdict = authorizer.wait(&attributes).await;
     if verdict.is_allowed() {
         return Ok(());
     }
@@ -174,6 +153,6 @@ pub async fn authorize_create(server: &Server, user: &User, call: &Call, name: &
 }
 
 /// Whether a user may do what the spec of an access review says.
-pub async fn review(server: &Server, user: &User, spec: &Tree) -> Verdict {
-    server.authz.wait(&Attributes::of_review(user, spec)).await
+pub async fn review(authorizer: &Union, user: &User, spec: &Tree) -> Verdict {
+    authorizer.wait(&Attributes::of_review(user, spec)).await
 }

@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn rules_match_as_upstream_matches_them() {
-        let rule = |text: &str| Rule::read(&crate::bootstrap::rbac::rule(text));
+        let rule = |text: &str| Rule::read(&crate::authorization::rbac::policy::rule(text));
         let cases = [
             ("get : core : pods", "get pods", true),
             ("get : core : pods", "list pods", false),

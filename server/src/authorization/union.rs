@@ -134,7 +134,7 @@ pub fn aggregate(errors: Vec<String>) -> Option<String> {
     if errors.is_empty() {
         return None;
     }
-    Some(crate::registry::admission::join_errors(errors))
+    Some(crate::common::errors::join_errors(errors))
 }
 
 #[cfg(test)]

@@ -50,8 +50,9 @@ fn data(auth: &Authentication) -> Tree {
 /// Writes what this start knows, and again whenever an authority changes, until the server drains.
 pub async fn keep(server: Arc<Server>) {
     let mut closing = server.closing.subscribe();
-    let mut clients = Changes::of(server.auth.clients.as_ref());
-    let mut proxies = Changes::of(server.auth.request_header.as_ref().map(|proxies| &proxies.authorities));
+    let mut clients = Changes::of(server.registry.authentication.config.clients.as_ref());
+    let mut proxies =
+        Changes::of(server.registry.authentication.config.request_header.as_ref().map(|proxies| &proxies.authorities));
     loop {
         bring_up_to_date(&server).await;
         tokio::select! {
@@ -83,8 +84,9 @@ impl Changes {
 }
 
 async fn bring_up_to_date(server: &Server) {
-    let stored = server.object("configmaps", &format!("{NAMESPACE}/{NAME}")).unwrap_or_default();
-    let wanted = merged(data(&server.auth), stored.at("data"), server.shared_store);
+    let stored = server.registry.storage.object("configmaps", &format!("{NAMESPACE}/{NAME}")).unwrap_or_default();
+    let wanted =
+        merged(data(&server.registry.authentication.config), stored.at("data"), server.registry.storage.is_shared);
     if *stored.at("data") == wanted {
         return;
     }

@@ -3,7 +3,7 @@
 use api::tree;
 
 use super::{MANAGER, Object};
-use crate::storage::resource::Registry;
+use crate::storage::resource::Resources;
 
 /// A group's place among the groups, and its versions' places inside it; both higher first.
 const PRIORITIES: &[(&str, i64)] = &[
@@ -31,9 +31,9 @@ const PRIORITIES: &[(&str, i64)] = &[
     ("storagemigration.k8s.io", 15800),
 ];
 
-pub fn api_services(registry: &Registry) -> Vec<Object> {
+pub fn api_services(resources: &Resources) -> Vec<Object> {
     let mut seen = Vec::new();
-    for resource in registry.all() {
+    for resource in resources.all() {
         let version = (resource.kind.group, resource.kind.version);
         // The aggregator's own group is served before any APIService is looked at.
         if version.0 != "apiregistration.k8s.io" && !seen.contains(&version) {

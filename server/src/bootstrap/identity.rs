@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{Tree, time, tree};
-use aws_lc_rs::digest;
 
 use super::{MANAGER, Object, edit};
 use crate::Server;
+use crate::common::identity::{hostname, name};
 
 const NAMESPACE: &str = "kube-system";
 const LEASE_SECONDS: i64 = 3600;
@@ -34,33 +34,6 @@ pub fn lease(now: i64) -> Object {
     }
 }
 
-/// This machine, by a name that can be a label.
-pub fn hostname() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let name = name.trim().to_lowercase();
-    // It becomes a label: a machine without a usable name gets a common one.
-    let usable = !name.is_empty() && name.len() <= 63 && api::validation::dns1123_subdomain(&name).is_empty();
-    if usable { name } else { "localhost".to_string() }
-}
-
-/// Who this server is among others.
-pub fn server_id() -> String {
-    name(&hostname())
-}
-
-/// The same on every start of a machine.
-fn name(hostname: &str) -> String {
-    let hash = digest::digest(&digest::SHA256, hostname.as_bytes());
-    format!("apiserver-{}", base32(&hash.as_ref()[..16]))
-}
-
-fn base32(bytes: &[u8]) -> String {
-    const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
-    let bit = |at: usize| bytes.get(at / 8).is_some_and(|byte| byte >> (7 - at % 8) & 1 == 1);
-    let digit = |start: usize| (start..start + 5).fold(0, |digit, at| digit * 2 + usize::from(bit(at)));
-    (0..bytes.len() * 8).step_by(5).map(|start| ALPHABET[digit(start)] as char).collect()
-}
-
 fn micro_time(seconds: i64) -> api::Str {
     time::format_micros(time::Timestamp { seconds, nanos: 0 })
 }
@@ -71,7 +44,7 @@ pub async fn keep(server: Arc<Server>) {
     let mut closing = server.closing.subscribe();
     loop {
         let now = server.now();
-        let stored = server.object("leases", &format!("{NAMESPACE}/{name}")).unwrap_or_default();
+        let stored = server.registry.storage.object("leases", &format!("{NAMESPACE}/{name}")).unwrap_or_default();
         let left = seconds_left(&stored, now);
         if left == 0 {
             renew(&server, &name, now).await;
@@ -102,15 +75,6 @@ async fn renew(server: &Server, name: &str, now: i64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn base32_is_that_of_the_standard() {
-        let cases: &[(&[u8], &str)] = &[(b"", ""), (b"f", "my"), (b"fo", "mzxq"), (b"foobar", "mzxw6ytboi")];
-        for (bytes, want) in cases {
-            assert_eq!(base32(bytes), *want);
-        }
-        assert_eq!(name("a").len(), "apiserver-".len() + 26);
-    }
 
     #[test]
     fn a_lease_is_renewed_when_it_is_due() {

@@ -6,11 +6,8 @@ mod base;
 mod flowcontrol;
 mod groups;
 mod identity;
-pub(crate) mod rbac;
 mod reconcile;
 mod service;
-
-pub use identity::{hostname, server_id};
 
 use std::sync::Arc;
 
@@ -20,14 +17,14 @@ use kinds::User;
 use tokio::task::JoinSet;
 
 use crate::Server;
+use crate::authorization::rbac;
+use crate::common::users::system_user;
 use crate::registry::options::WriteOptions;
 use crate::registry::verbs::patch::applied_object;
 use crate::registry::write::Scope;
 use crate::request::codec::Validation;
 use crate::routes::health::Step;
 use crate::storage::resource::Resource;
-
-pub(crate) use flowcontrol::named as flowcontrol_objects;
 
 /// The name under which most of it is written.
 const MANAGER: &str = "kube-apiserver";
@@ -50,16 +47,6 @@ struct StatusChange {
     tree: Tree,
 }
 
-/// The identity under which the server writes for itself.
-pub fn system_user() -> User {
-    User {
-        name: "system:apiserver".to_string(),
-        uid: String::new(),
-        groups: vec!["system:masters".to_string(), "system:authenticated".to_string()],
-        extra: api::Map::new(),
-    }
-}
-
 /// Makes what is missing, in steps: the first namespace, what has no namespace, what lives in one, what needs an address.
 pub async fn run(server: &Arc<Server>) -> Result<(), Status> {
     // The namespace of the system is the oldest object of a cluster: some tell clusters apart by its uid.
@@ -68,34 +55,46 @@ pub async fn run(server: &Arc<Server>) -> Result<(), Status> {
     make(server, namespaces).await?;
     let mut first = base::priority_classes();
     first.extend(flowcontrol::objects());
-    first.extend(groups::api_services(&server.registry));
-    first.extend(rbac::cluster_objects());
+    first.extend(groups::api_services(&server.registry.storage.resources));
+    first.extend(roles(rbac::policy::cluster_objects()));
     first.push(service::cidr(&server.config));
     make(server, first).await?;
     for namespace in rest {
         make(server, vec![namespace]).await?;
     }
-    server.health.set_done(Step::Cluster);
-    reconcile::run(server, rbac::cluster_objects()).await?;
+    server.routes.health.set_done(Step::Cluster);
+    reconcile::run(server, roles(rbac::policy::cluster_objects())).await?;
 
-    let mut second = rbac::namespaced_objects();
-    second.push(authentication::config_map(&server.auth));
+    let mut second = roles(rbac::policy::namespaced_objects());
+    second.push(authentication::config_map(&server.registry.authentication.config));
     second.push(base::token_tracking(server.now()));
     second.push(identity::lease(server.now()));
     let mut changes = flowcontrol::status_changes(server);
     changes.extend(service::cidr_status(server));
     tokio::try_join!(make(server, second), change(server, changes))?;
-    server.health.set_done(Step::Identity);
+    server.routes.health.set_done(Step::Identity);
 
-    reconcile::run(server, rbac::namespaced_objects()).await?;
-    server.health.set_done(Step::Roles);
+    reconcile::run(server, roles(rbac::policy::namespaced_objects())).await?;
+    server.routes.health.set_done(Step::Roles);
     make(server, service::objects(&server.config)).await?;
     service::keep_in_step(server).await?;
-    server.health.set_done(Step::Service);
+    server.routes.health.set_done(Step::Service);
     tokio::spawn(flowcontrol::keep_status(server.clone()));
     tokio::spawn(identity::keep(server.clone()));
     tokio::spawn(authentication::keep(server.clone()));
     Ok(())
+}
+
+/// The default roles and bindings as objects to create.
+fn roles(objects: Vec<rbac::policy::Object>) -> Vec<Object> {
+    let object = |rbac::policy::Object { plural, tree }| Object {
+        group: rbac::GROUP,
+        version: "v1",
+        plural,
+        manager: MANAGER,
+        tree,
+    };
+    objects.into_iter().map(object).collect()
 }
 
 async fn make(server: &Arc<Server>, objects: Vec<Object>) -> Result<(), Status> {
@@ -128,7 +127,7 @@ async fn join(mut tasks: JoinSet<Result<(), Status>>) -> Result<(), Status> {
 }
 
 fn find(server: &Server, group: &str, version: &str, plural: &str) -> Result<Arc<Resource>, Status> {
-    server.registry.find(group, version, plural).cloned().ok_or_else(Status::no_resource)
+    server.registry.storage.resources.find(group, version, plural).cloned().ok_or_else(Status::no_resource)
 }
 
 async fn make_one(server: &Server, resource: &Resource, object: Object) -> Result<(), Status> {
@@ -182,7 +181,16 @@ fn scope<'a>(
     namespace: &'a str,
     subresource: &'a str,
 ) -> Scope<'a> {
-    Scope { server, resource, user, namespace, subresource, now: server.now(), dry_run: false, call: None }
+    Scope {
+        registry: &server.registry,
+        resource,
+        user,
+        namespace,
+        subresource,
+        now: server.now(),
+        dry_run: false,
+        call: None,
+    }
 }
 
 fn options(manager: &str) -> WriteOptions {

@@ -29,7 +29,7 @@ pub fn cidr(config: &Config) -> Object {
 
 /// The default range is ready from the start: services need it before any controller runs.
 pub fn cidr_status(server: &Server) -> Option<StatusChange> {
-    let stored = server.object("servicecidrs", NAME)?;
+    let stored = server.registry.storage.object("servicecidrs", NAME)?;
     if stored.list("status.conditions").iter().any(|condition| condition.str("type") == "Ready") {
         return None;
     }
@@ -121,13 +121,13 @@ fn endpoint(config: &Config) -> Tree {
 pub async fn keep_in_step(server: &Arc<Server>) -> Result<(), Status> {
     let config = &server.config;
     let key = format!("{NAMESPACE}/{NAME}");
-    let stored = |storage: &str| server.object(storage, &key).unwrap_or_default();
+    let stored = |storage: &str| server.registry.storage.object(storage, &key).unwrap_or_default();
     let port = service_port(config);
     if stored("services/specs").list("spec.ports").first().is_some_and(|there| *there != port) {
         let fix = |service: &mut Tree| service.child("spec").set("ports", list![port.clone()]);
         edit(server, ("", "v1", "services", NAMESPACE), NAME, fix).await?;
     }
-    if server.shared_store || !config.publishes_endpoints || config.advertise_address.is_loopback() {
+    if server.registry.storage.is_shared || !config.publishes_endpoints || config.advertise_address.is_loopback() {
         return Ok(());
     }
     if *stored("services/endpoints").at("subsets") != list![subset(config)] {

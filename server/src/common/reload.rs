@@ -25,7 +25,7 @@ impl Reloads {
             total: IntCounterVec::new(total, labels)?,
             last: IntGaugeVec::new(last, labels)?,
             info: IntGaugeVec::new(info, &["apiserver_id_hash", "hash"])?,
-            server: hash(crate::bootstrap::server_id().as_bytes()),
+            server: hash(super::identity::server_id().as_bytes()),
         };
         registry.register(Box::new(reloads.total.clone()))?;
         registry.register(Box::new(reloads.last.clone()))?;

@@ -2,7 +2,7 @@
 
 use tokio::sync::watch;
 
-use crate::Server;
+use crate::storage::cache::Caches;
 
 /// Changes of any schema or level, until the server drains.
 pub struct Changes {
@@ -12,10 +12,10 @@ pub struct Changes {
 }
 
 impl Changes {
-    pub fn of(server: &Server) -> Option<Changes> {
-        let watch = |path| server.caches.get(path).map(|cache| cache.subscribe());
+    pub fn of(caches: &Caches, closing: watch::Receiver<bool>) -> Option<Changes> {
+        let watch = |path| caches.get(path).map(|cache| cache.subscribe());
         let (schemas, levels) = (watch("flowschemas")?, watch("prioritylevelconfigurations")?);
-        Some(Changes { schemas, levels, closing: server.closing.subscribe() })
+        Some(Changes { schemas, levels, closing })
     }
 
     /// False where there will be none any more.

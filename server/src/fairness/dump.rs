@@ -1,7 +1,7 @@
 //! What an operator can look at: levels, queues and waiting requests as tables, in upstream's columns.
 
-use crate::Server;
-use crate::call::{Answer, Call, text};
+use super::Fairness;
+use crate::request::info::Query;
 
 use super::plan::{Plan, Priority};
 
@@ -69,17 +69,17 @@ pub struct Queue<'a> {
     pub work: f64,
 }
 
-/// None where the path is another one, or where there is no fairness to look at.
-pub fn route(server: &Server, call: &Call) -> Option<Answer> {
-    let what = call.path.strip_prefix(PREFIX).filter(|_| server.config.limits.fairness)?;
-    let plan = server.fairness.plan.load();
+/// The page at a path; None for any other path.
+pub fn page(fairness: &Fairness, path: &str, query: &Query) -> Option<String> {
+    let what = path.strip_prefix(PREFIX)?;
+    let plan = fairness.plan.load();
     let rows = match what {
         "dump_priority_levels" => levels(&plan),
         "dump_queues" => queues(&plan),
-        "dump_requests" => requests(&plan, !call.query.get("includeRequestDetails").is_empty()),
+        "dump_requests" => requests(&plan, !query.get("includeRequestDetails").is_empty()),
         _ => return None,
     };
-    Some(text(200, &table(&rows)))
+    Some(table(&rows))
 }
 
 fn header(columns: &[&str]) -> Vec<String> {

@@ -90,11 +90,11 @@ fn with_mandatory(objects: &[Tree], mandatory: Vec<Tree>) -> Vec<Tree> {
 }
 
 fn mandatory_levels() -> Vec<Tree> {
-    crate::bootstrap::flowcontrol_objects("PriorityLevelConfiguration", &["exempt", "catch-all"])
+    super::objects::named("PriorityLevelConfiguration", &["exempt", "catch-all"])
 }
 
 fn mandatory_schemas() -> Vec<Tree> {
-    crate::bootstrap::flowcontrol_objects("FlowSchema", &["exempt", "catch-all"])
+    super::objects::named("FlowSchema", &["exempt", "catch-all"])
 }
 
 struct LimitsOf {

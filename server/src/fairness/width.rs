@@ -1,26 +1,25 @@
 //! How many seats a request takes: a list takes more the more objects it goes through.
 
-use crate::Server;
-use crate::call::Call;
+use crate::request::info::{Query, RequestInfo};
+use crate::storage::resource::Resources;
 
 /// A list takes a seat for each of these.
 const OBJECTS_PER_SEAT: u64 = 100;
 const MAX_SEATS: u32 = 10;
 
-pub fn seats(server: &Server, call: &Call, nominal: u32) -> u32 {
-    let lists = match call.info.verb {
+pub fn seats(resources: &Resources, (info, query): (&RequestInfo, &Query), nominal: u32) -> u32 {
+    let lists = match info.verb {
         "list" => true,
-        "watch" => call.query.flag("sendInitialEvents"),
+        "watch" => query.flag("sendInitialEvents"),
         _ => false,
     };
-    if !lists || !call.info.name.is_empty() {
+    if !lists || !info.name.is_empty() {
         return 1;
     }
-    let info = &call.info;
-    let resource = server.registry.find(&info.group, &info.version, &info.resource);
+    let resource = resources.find(&info.group, &info.version, &info.resource);
     let stored = resource.and_then(|resource| resource.cache.as_ref()).map_or(0, |cache| cache.len() as u64);
-    let selects = ["labelSelector", "fieldSelector"].iter().any(|key| !call.query.get(key).is_empty());
-    list_seats(stored, call.query.get("limit").parse().unwrap_or(0), selects, nominal)
+    let selects = ["labelSelector", "fieldSelector"].iter().any(|key| !query.get(key).is_empty());
+    list_seats(stored, query.get("limit").parse().unwrap_or(0), selects, nominal)
 }
 
 /// One list may not have more than a seventh or so of its level.

@@ -1,6 +1,10 @@
 //! What happens to every request before and after its handler, in the order of one list.
 
+mod authentication;
+mod authorization;
 pub mod chain;
-pub mod cors;
-pub(crate) mod impersonation;
+mod compression;
+mod deadline;
+mod fairness;
+mod impersonation;
 pub mod local;

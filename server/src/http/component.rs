@@ -18,8 +18,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 use tokio_rustls::TlsAcceptor;
 
-use super::serve::{PATIENCE, builder};
+use super::serve::builder;
 use crate::authentication::ClientChain;
+use crate::request::limits::PATIENCE;
 use crate::request::sources::{SourceLimits, Sources, until_silent};
 
 /// A question.

@@ -3,8 +3,6 @@
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -14,6 +12,7 @@ use tokio::time::Sleep;
 use tokio_rustls::server::TlsStream;
 
 use super::request_line::RequestLine;
+use crate::request::watched::Watched;
 
 /// A client that takes no byte for this long is gone.
 const STALL: Duration = Duration::from_secs(30);
@@ -24,16 +23,6 @@ const WATCH_SEND_BYTES: usize = 32 << 10;
 
 /// What waits, encrypted, until the socket of a watch takes it.
 const WATCH_TLS_BYTES: usize = 8 << 10;
-
-/// Says that a connection carries a watch. Told by the request, heard by the connection.
-#[derive(Debug, Clone, Default)]
-pub struct Watched(Arc<AtomicBool>);
-
-impl Watched {
-    pub fn set(&self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
 
 /// TLS over a socket; a watch narrows both.
 pub struct Secured {
@@ -49,7 +38,7 @@ impl Secured {
     }
 
     fn narrow(&mut self) {
-        if !self.narrowed && self.watched.0.load(Ordering::Relaxed) {
+        if !self.narrowed && self.watched.is_set() {
             self.narrowed = true;
             let (socket, session) = self.tls.get_mut();
             session.set_buffer_limit(Some(WATCH_TLS_BYTES));

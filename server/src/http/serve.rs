@@ -13,18 +13,16 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 use tokio_rustls::TlsAcceptor;
 
-use super::io::{Secured, Socket, Watched};
+use super::io::{Secured, Socket};
 use crate::Server;
 use crate::authentication::{Authorities, ClientChain};
 use crate::call::{Answer, Call, Peer};
 use crate::filters::chain;
-use crate::request::limits;
-use crate::request::received::Received;
+use crate::request::limits::PATIENCE;
 use crate::request::sources::{Seat, Sources, until_silent};
+use crate::request::watched::Watched;
 use crate::tls::{self, Serving};
 
-/// A client that does not finish its handshake or its headers in this time is gone.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// Open watches and long answers get this long when the server drains.
 const DRAIN: Duration = Duration::from_secs(10);
 
@@ -85,8 +83,8 @@ impl Acceptor {
     }
 
     fn current(&mut self, server: &Server) -> Option<TlsAcceptor> {
-        let proxies = server.auth.request_header.as_ref().map(|proxies| &proxies.authorities);
-        let cas = [server.auth.clients.as_ref(), proxies];
+        let proxies = server.registry.authentication.config.request_header.as_ref().map(|proxies| &proxies.authorities);
+        let cas = [server.registry.authentication.config.clients.as_ref(), proxies];
         let generations = cas.map(|cas| cas.map(Authorities::generation));
         if self.made.as_ref().is_none_or(|(_, made)| *made != generations) {
             let hints = cas.into_iter().flatten().flat_map(Authorities::subjects).collect();
@@ -176,22 +174,14 @@ pub(super) fn builder(streams: u32) -> auto::Builder<TokioExecutor> {
 }
 
 async fn answer(server: Arc<Server>, peer: Peer, request: Request<Incoming>) -> Result<Answer, Infallible> {
-    if request.version() == Version::HTTP_2 && limits::says_goaway(server.config.limits.goaway_chance) {
+    if request.version() == Version::HTTP_2 && says_goaway(server.config.limits.goaway_chance) {
         peer.leave.notify_one();
     }
-    let call = read(request, peer, server.now());
+    let call = Call::from_request(request, peer, server.now());
     Ok(chain::handle(server, call).await)
 }
 
-/// A request as the chain knows it.
-pub fn read<B: Into<Received>>(mut request: Request<B>, peer: Peer, now: i64) -> Call {
-    let upgrade = request.headers().contains_key(http::header::UPGRADE).then(|| hyper::upgrade::on(&mut request));
-    let (parts, body) = request.into_parts();
-    let raw_query = parts.uri.query().unwrap_or("").to_string();
-    let call = Call::new(parts.method, parts.uri.path().to_string(), raw_query, peer, now);
-    // A connection of HTTP/2 carries more than its watches.
-    if call.info.verb == "watch" && parts.version < Version::HTTP_2 {
-        call.peer.watched.set();
-    }
-    Call { headers: parts.headers, body: Some(body.into()), upgrade, ..call }
+/// Whether this request is the one that ends its connection.
+fn says_goaway(chance: f64) -> bool {
+    chance > 0.0 && (crate::common::ids::below(1 << 32) as f64) < chance * (1u64 << 32) as f64
 }

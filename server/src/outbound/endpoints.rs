@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use api::Tree;
 
-use crate::Server;
+use crate::storage::Storage;
 
 /// A place where a service answers.
 pub struct Endpoint<'a> {
@@ -15,8 +15,8 @@ pub struct Endpoint<'a> {
 }
 
 /// The slices of a service.
-pub fn slices(server: &Server, namespace: &str, service: &str) -> Vec<Tree> {
-    let Some(cache) = server.caches.get("endpointslices") else { return Vec::new() };
+pub fn slices(storage: &Storage, namespace: &str, service: &str) -> Vec<Tree> {
+    let Some(cache) = storage.caches.get("endpointslices") else { return Vec::new() };
     let snapshot = cache.snapshot();
     let start: Arc<str> = Arc::from(format!("{namespace}/"));
     let own = snapshot.map.range(start..).map(|(_, item)| item).take_while(|item| item.namespace() == namespace);
@@ -45,8 +45,8 @@ pub fn ready<'a>(slices: &'a [Tree], port: &str) -> Vec<Endpoint<'a>> {
 }
 
 /// Host and port at which a port of a service is asked by the server itself. The words are upstream's.
-pub fn for_service(server: &Server, namespace: &str, name: &str, port: i64) -> Result<(String, u16), String> {
-    let service = server.object("services/specs", &format!("{namespace}/{name}"));
+pub fn for_service(storage: &Storage, namespace: &str, name: &str, port: i64) -> Result<(String, u16), String> {
+    let service = storage.object("services/specs", &format!("{namespace}/{name}"));
     let service = service.ok_or_else(|| format!("service {name:?} not found"))?;
     if service.str("spec.type") == "ExternalName" {
         let port = u16::try_from(port).map_err(|_| format!("no port {port}"))?;
@@ -54,7 +54,7 @@ pub fn for_service(server: &Server, namespace: &str, name: &str, port: i64) -> R
     }
     let own = service.list("spec.ports").iter().find(|own| own.int("port") == Some(port));
     let own = own.ok_or_else(|| format!("no service port {port} found for service {name:?}"))?;
-    let slices = slices(server, namespace, name);
+    let slices = slices(storage, namespace, name);
     let found = ready(&slices, own.str("name")).into_iter().next();
     let found = found.ok_or_else(|| format!("no endpoints available for service {name:?}"))?;
     Ok((found.address.ip().to_string(), found.address.port()))

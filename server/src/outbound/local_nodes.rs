@@ -4,10 +4,8 @@
 use api::Tree;
 use api::query::Query;
 use api::status::Status;
-use http::{HeaderValue, header};
+use http::{HeaderValue, Response, header};
 
-use crate::Server;
-use crate::call::{Answer, Call};
 use crate::request::body::Body;
 
 pub trait LocalNodes: Send + Sync {
@@ -16,13 +14,18 @@ pub trait LocalNodes: Send + Sync {
 }
 
 /// The answer to a request for a log, where the pod is on a local node.
-pub fn log(server: &Server, pod: &Tree, container: &str, call: &Call) -> Option<Result<Answer, Status>> {
-    let log = server.local_nodes.get()?.log(pod, container, &call.query)?;
+pub fn log(
+    nodes: &dyn LocalNodes,
+    pod: &Tree,
+    container: &str,
+    query: &Query,
+) -> Option<Result<Response<Body>, Status>> {
+    let log = nodes.log(pod, container, query)?;
     Some(log.map(plain_text).map_err(Status::bad_request))
 }
 
-fn plain_text(text: String) -> Answer {
-    let mut answer = Answer::new(Body::from(text.into_bytes()));
+fn plain_text(text: String) -> Response<Body> {
+    let mut answer = Response::new(Body::from(text.into_bytes()));
     answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
     answer
 }

@@ -22,7 +22,7 @@ pub async fn check(scope: &Scope<'_>, name: &str, object: &Tree, old: Option<&Tr
         subresource: "binding",
         ..authorization::Attributes::resource(scope.user, "create", "", "pods")
     };
-    if scope.server.authz.wait(&bind).await.is_allowed() {
+    if scope.registry.authorizer.wait(&bind).await.is_allowed() {
         return Ok(());
     }
     let why = format!("only a client that may create pods/binding in all namespaces can set the annotation {ADDRESS}");

@@ -9,10 +9,10 @@ use api::status::Status;
 use kinds::Kind;
 use store::{Durability, Write as StoreWrite};
 
-use crate::Server;
+use crate::registry::Registry;
 use crate::registry::admission::resource_quota;
-use crate::registry::initializers;
 use crate::registry::write::Scope;
+use crate::storage::is_seen;
 
 /// What an object claims beside itself (addresses, ports), committed with it or not at all.
 #[derive(Default)]
@@ -109,7 +109,7 @@ pub fn validate_update(scope: &Scope<'_>, object: &Tree, old: &Tree, errors: &mu
     let kind = scope.resource.kind;
     match scope.subresource {
         // Nobody has seen it yet: an initializer may change what nobody may change later.
-        "" if !initializers::is_seen(old) => (kind.validate)(object, errors),
+        "" if !is_seen(old) => (kind.validate)(object, errors),
         "" | "scale" => (kind.validate_update)(object, old, errors),
         "status" => {
             if let Some(rules) = kind.status {
@@ -141,8 +141,8 @@ fn only_renewed(object: &Tree, old: &Tree) -> bool {
     without_time(object) == without_time(old)
 }
 
-pub fn ttl(server: &Server, kind: &Kind) -> Option<Duration> {
-    (kind.kind == "Event").then_some(server.config.event_ttl)
+pub fn ttl(registry: &Registry, kind: &Kind) -> Option<Duration> {
+    (kind.kind == "Event").then_some(registry.config.event_ttl)
 }
 
 /// Kinds whose deletion answers with the object rather than with a Status.

@@ -6,13 +6,14 @@ use std::time::Duration;
 use api::Tree;
 use api::schema::initializers;
 use api::status::Status;
-use kinds::initializers::{failure, is_pending};
+use kinds::initializers::failure;
 use tokio::time::Instant;
 
-use crate::registry::write::{Outcome, Scope, store_status};
+use crate::registry::write::{Outcome, Scope};
 use crate::request::body::CHUNK_BYTES;
 use crate::request::info::Query;
 use crate::storage::cache::{Change, Read};
+use crate::storage::store_status;
 
 /// How long a creator waits unless it says so.
 const WAIT: Duration = Duration::from_secs(30);
@@ -20,11 +21,6 @@ const WAIT: Duration = Duration::from_secs(30);
 /// Whether a reader is shown only what is initialized.
 pub fn hides(query: &Query) -> bool {
     initializers::are_on() && !query.flag("includeUninitialized")
-}
-
-/// Whether the server itself takes notice of an object.
-pub fn is_seen(object: &Tree) -> bool {
-    !initializers::are_on() || !is_pending(object)
 }
 
 /// Waits until a new object is initialized, where its creator does not want it as it is.

@@ -1,8 +1,10 @@
-//! The verbs and the one write path of all resources: admission, validation, allocation, subresources.
+//! The verbs and the one write path of all resources: admission, validation, allocation, subresources. It knows the
+//! storage and the authorizers, and nothing of the chain that a request has passed.
 
 pub mod admission;
 pub mod alloc;
 pub mod announce;
+pub(crate) mod escalation;
 pub(crate) mod hooks;
 pub(crate) mod initializers;
 pub(crate) mod options;
@@ -14,3 +16,103 @@ pub(crate) mod verbs;
 pub(crate) mod versions;
 pub(crate) mod websocket;
 pub(crate) mod write;
+
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::authentication::Authenticator;
+use crate::authorization;
+use crate::common::clock::WallClock;
+use crate::outbound::kubelets::Kubelets;
+use crate::outbound::local_nodes::LocalNodes;
+use crate::storage::Storage;
+use crate::storage::encryption::Encryption;
+
+/// The flags that verbs and subresources use.
+#[derive(Debug, Clone)]
+pub struct Config {
+    pub event_ttl: Duration,
+    /// `10.96.0.0/16`, and one of the other family for dual stack.
+    pub service_cidrs: Vec<(IpAddr, u8)>,
+    pub node_ports: RangeInclusive<u16>,
+    pub advertise_address: IpAddr,
+    pub port: u16,
+    /// Of service account tokens; the first signs.
+    pub issuers: Vec<String>,
+    /// A watch that names no timeout gets between this and twice of it.
+    pub min_request_timeout: Duration,
+    pub encryption: Option<Arc<Encryption>>,
+    pub clock: WallClock,
+    pub kubelets: Option<Arc<Kubelets>>,
+}
+
+impl Config {
+    /// The issuer of the tokens that this server signs.
+    pub fn issuer(&self) -> &str {
+        self.issuers.first().map_or("", String::as_str)
+    }
+}
+
+/// What the verbs work with: storage, authorizers, admission and allocation.
+pub struct Registry {
+    pub config: Config,
+    pub storage: Arc<Storage>,
+    pub authentication: Authenticator,
+    pub authorizer: authorization::Union,
+    /// The roles, whichever authorizers are configured: no user grants rights that they do not hold by them.
+    pub(crate) rbac: Arc<authorization::rbac::Rbac>,
+    pub admission: Arc<admission::Setup>,
+    pub(crate) alloc: alloc::Allocator,
+    pub(crate) webhooks: admission::webhook::Compiled,
+    pub(crate) admitted: admission::metrics::AdmissionMetrics,
+    pub(crate) turns: admission::resource_quota::Turns,
+    /// Nodes of this process, which have no kubelet to call.
+    pub local_nodes: OnceLock<Box<dyn LocalNodes>>,
+    /// The health of the other components that run in this process.
+    pub local_health: OnceLock<subresources::component_status::LocalHealth>,
+    /// True once the server drains: watches end.
+    pub closing: watch::Sender<bool>,
+}
+
+impl Registry {
+    pub fn new(
+        config: Config,
+        storage: Arc<Storage>,
+        authentication: Authenticator,
+        authorization: &[authorization::config::Setting],
+        admission: (Arc<admission::Setup>, &prometheus::Registry),
+        closing: watch::Sender<bool>,
+    ) -> Registry {
+        let rbac = Arc::new(authorization::rbac::Rbac::new(&storage.caches));
+        let (admission, metrics) = admission;
+        Registry {
+            authorizer: authorization::Union::new(authorization, &storage.caches, &rbac),
+            rbac,
+            alloc: alloc::Allocator::new(&config),
+            webhooks: Default::default(),
+            admitted: admission::metrics::AdmissionMetrics::new(metrics, &admission),
+            admission,
+            turns: Default::default(),
+            local_nodes: OnceLock::new(),
+            local_health: OnceLock::new(),
+            config,
+            storage,
+            authentication,
+            closing,
+        }
+    }
+
+    /// Replaces the authorizers.
+    pub fn set_authorization(&self, settings: &[authorization::config::Setting]) {
+        self.authorizer.replace(settings, &self.storage.caches, &self.rbac);
+    }
+
+    /// Seconds since the Unix epoch.
+    pub fn now(&self) -> i64 {
+        self.config.clock.seconds()
+    }
+}

@@ -12,21 +12,23 @@ use api::{Str, Tree, apply, time, typed};
 use kinds::{Context, User};
 use store::{Durability, Expect, Op, Template, Write as StoreWrite};
 
+use crate::authorization;
 use crate::call::Call;
+use crate::registry::Registry;
 use crate::registry::admission::{self, Attributes, Operation, resource_quota};
 use crate::registry::options::WriteOptions;
-use crate::registry::{announce, hooks, initializers};
+use crate::registry::{announce, escalation, hooks, initializers};
 use crate::storage::cache::Item;
 use crate::storage::fence;
 use crate::storage::resource::{Resource, fill_hole};
-use crate::{Server, authorization};
+use crate::storage::store_status;
 use meta::{
     begin_create, dedup_owners, generate_name, keep_deletion, keep_system_metadata, name_timeout, wipe_system_fields,
 };
 
 /// Who writes what, where.
 pub struct Scope<'a> {
-    pub server: &'a Server,
+    pub registry: &'a Registry,
     pub resource: &'a Resource,
     pub user: &'a User,
     pub namespace: &'a str,
@@ -65,7 +67,7 @@ impl<'a> Scope<'a> {
     /// What admission may know of this write.
     pub fn attributes<'b>(&'b self, operation: Operation, name: &'b str) -> Attributes<'b> {
         Attributes {
-            server: self.server,
+            registry: self.registry,
             resource: self.resource,
             operation,
             namespace: self.namespace,
@@ -142,7 +144,7 @@ impl<'a> Scope<'a> {
         // A webhook may have renamed it.
         let name = Str::new(object.str("metadata.name"));
         let attributes = self.attributes(Operation::Create, &name);
-        authorization::rbac::escalation::check(self, &name, &object, None).await?;
+        escalation::check(self, &name, &object, None).await?;
         announce::check(self, &name, &object, None).await?;
         (kind.prepare_create)(&mut object, &self.context());
         hooks::complete(self, &mut object, None)?;
@@ -165,7 +167,8 @@ impl<'a> Scope<'a> {
     async fn authorize_create(&self, name: &str) -> Result<(), Status> {
         match self.call {
             Some(call) if call.info.verb != "create" => {
-                authorization::authorize_create(self.server, self.user, call, name).await
+                authorization::authorize_create(&self.registry.authorizer, self.user, (&call.info, &call.query), name)
+                    .await
             }
             _ => Ok(()),
         }
@@ -214,7 +217,7 @@ impl<'a> Scope<'a> {
             op: Op::Delete,
             expect,
             durability: Durability::Durable,
-            ttl: hooks::ttl(self.server, self.resource.kind),
+            ttl: hooks::ttl(self.registry, self.resource.kind),
             cause: self.cause(),
         }
     }
@@ -231,6 +234,11 @@ impl<'a> Scope<'a> {
         }
     }
 
+    /// The lease that fences this write, where the client sent one.
+    fn fence(&self) -> Option<&str> {
+        self.call.and_then(|call| call.header(fence::HEADER))
+    }
+
     /// What the log keeps beside the value: who wrote, by what.
     fn cause(&self) -> Vec<u8> {
         self.user.name.as_bytes().to_vec()
@@ -240,7 +248,7 @@ impl<'a> Scope<'a> {
     async fn commit(&self, claims: &[StoreWrite], write: StoreWrite) -> Result<Arc<Item>, store::Error> {
         let mut writes = claims.to_vec();
         writes.push(write);
-        let committed = fence::commit(self.server, self.call, writes).await?;
+        let committed = fence::commit(&self.registry.storage, self.fence(), writes).await?;
         let entry =
             committed.into_iter().next_back().and_then(|committed| committed.entry).ok_or(store::Error::Closed)?;
         let key = entry.key.strip_prefix(self.resource.store_prefix()).unwrap_or(&entry.key);
@@ -249,7 +257,7 @@ impl<'a> Scope<'a> {
         if let Some(item) = cached.filter(|item| item.revision == entry.revision) {
             return Ok(item);
         }
-        let bytes = self.server.adopt(&entry).ok_or(store::Error::Closed)?;
+        let bytes = self.registry.storage.adopt(&entry).ok_or(store::Error::Closed)?;
         Ok(Arc::new(Item::new(key, entry.revision, bytes)))
     }
 
@@ -270,7 +278,7 @@ impl<'a> Scope<'a> {
 
     /// The stored object, or NotFound.
     pub async fn current(&self, name: &str) -> Result<Arc<Item>, Status> {
-        let found = self.server.read(self.resource, self.namespace, name).await?;
+        let found = self.registry.storage.read(self.resource, self.namespace, name).await?;
         found.ok_or_else(|| self.resource.not_found(name))
     }
 
@@ -307,7 +315,7 @@ impl<'a> Scope<'a> {
     }
 
     pub async fn newest(&self, name: &str) -> Result<Arc<Item>, Status> {
-        let found = self.server.read_stored(self.resource, self.namespace, name).await?;
+        let found = self.registry.storage.read_stored(self.resource, self.namespace, name).await?;
         found.ok_or_else(|| self.resource.not_found(name))
     }
 
@@ -323,7 +331,7 @@ impl<'a> Scope<'a> {
         let attributes = self.attributes(Operation::Update, name);
         admission::mutate(&attributes, Some(&mut object), Some(old), warnings).await?;
         crate::registry::verbs::check_namespace(&mut object, self.resource, self.namespace)?;
-        authorization::rbac::escalation::check(self, name, &object, Some(old)).await?;
+        escalation::check(self, name, &object, Some(old)).await?;
         announce::check(self, name, &object, Some(old)).await?;
         keep_system_metadata(&mut object, old);
         let mut errors = Errors::new();
@@ -378,15 +386,15 @@ impl<'a> Scope<'a> {
 
     /// What an older key has encrypted is written anew even if it stays the same.
     fn is_stale(&self, name: &str) -> bool {
-        let encryption = self.server.config.encryption.as_ref();
+        let encryption = self.registry.config.encryption.as_ref();
         encryption.is_some_and(|encryption| encryption.is_stale(&self.resource.store_key(self.namespace, name)))
     }
 
     /// Waits until the caches show what a write lost against, which may not be on disk yet.
     async fn settle(&self, current: Option<Arc<store::Entry>>) -> Result<(), Status> {
         match current {
-            Some(entry) => self.server.wait_for_revision(entry.revision).await,
-            None => self.server.catch_up().await,
+            Some(entry) => self.registry.storage.wait_for_revision(entry.revision).await,
+            None => self.registry.storage.catch_up().await,
         }
     }
 
@@ -412,7 +420,7 @@ impl<'a> Scope<'a> {
     pub async fn delete_stored(&self, name: &str, object: &Tree, revision: u64) -> Result<u64, store::Error> {
         let mut writes = hooks::release(self, object);
         writes.push(self.bare(name, Expect::Revision(revision)));
-        let committed = fence::commit(self.server, self.call, writes).await?;
+        let committed = fence::commit(&self.registry.storage, self.fence(), writes).await?;
         Ok(committed.last().map_or(revision, |committed| committed.revision))
     }
 }
@@ -441,20 +449,5 @@ fn check_depth(object: &Tree) -> Result<(), Status> {
     match object.exceeds_depth(api::tree::MAX_DEPTH) {
         true => Err(Status::bad_request("the object with its managed fields is nested too deeply: exceeded max depth")),
         false => Ok(()),
-    }
-}
-
-/// Store errors as clients see them.
-pub fn store_status(error: store::Error) -> Status {
-    match error {
-        store::Error::TooLarge { size, limit } => Status::too_large(format!(
-            "Request entity too large: the object is {size} bytes, at most {limit} can be stored"
-        )),
-        store::Error::Refused(why) => Status::new(409, "Conflict", format!("the write is fenced off: {why}")),
-        store::Error::Full(_) => {
-            Status::new(507, "InsufficientStorage", "the store's disk is full; nothing was written")
-        }
-        store::Error::Unavailable(_) | store::Error::Closed => Status::service_unavailable(error.to_string()),
-        other => Status::internal(other),
     }
 }

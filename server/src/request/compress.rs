@@ -1,44 +1,9 @@
-//! gzip for large answers, to clients that ask for it and are not on this machine.
+//! gzip.
 
 use std::io::Write;
 
-use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use http::{HeaderValue, header};
-
-use crate::call::{Answer, Call};
-use crate::request::body::Body;
-
-/// Smaller answers are not worth it.
-const MIN_BYTES: usize = 128 << 10;
-
-/// Compresses an answer that is whole. The loopback is faster than any compressor.
-pub fn maybe(answer: &mut Answer, call: &Call) {
-    let asked = call.header(header::ACCEPT_ENCODING).is_some_and(|accepted| accepted.contains("gzip"));
-    if !asked
-        || call.peer.address.ip().to_canonical().is_loopback()
-        || answer.headers().contains_key(header::CONTENT_ENCODING)
-    {
-        return;
-    }
-    let body = std::mem::replace(answer.body_mut(), Body::empty());
-    let whole = match body {
-        Body::Full(Some(bytes)) => bytes,
-        Body::List(list) => Bytes::from(list.collect()),
-        other => {
-            *answer.body_mut() = other;
-            return;
-        }
-    };
-    if whole.len() < MIN_BYTES {
-        *answer.body_mut() = Body::from(whole);
-        return;
-    }
-    *answer.body_mut() = Body::from(gzip(&whole));
-    answer.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-    answer.headers_mut().append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
-}
 
 pub fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::with_capacity(bytes.len() / 8), Compression::fast());

@@ -8,12 +8,12 @@ use aws_lc_rs::digest::{SHA256, SHA512, digest};
 use http::{HeaderValue, Method, header};
 use kinds::{Kind, Subresource, Verb};
 
-use crate::Server;
 use crate::call::{Answer, Call, answer};
 use crate::registry::respond;
 use crate::request::body::Body;
 use crate::request::negotiate::{self, Accepted, Media};
-use crate::storage::resource::{Registry, Resource};
+use crate::routes::Routes;
+use crate::storage::resource::{Resource, Resources};
 
 /// The aggregated documents, made once.
 pub struct Documents {
@@ -28,12 +28,12 @@ struct Aggregated {
 }
 
 impl Documents {
-    pub fn new(registry: &Registry) -> Documents {
-        let mut groups = group_names(registry);
+    pub fn new(resources: &Resources) -> Documents {
+        let mut groups = group_names(resources);
         groups.retain(|group| !group.is_empty());
         Documents {
-            core: Aggregated::new(&aggregated(registry, &[""])),
-            groups: Aggregated::new(&aggregated(registry, &groups)),
+            core: Aggregated::new(&aggregated(resources, &[""])),
+            groups: Aggregated::new(&aggregated(resources, &groups)),
         }
     }
 }
@@ -52,9 +52,9 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// Groups in the order of preference, the core group first.
-fn group_names(registry: &Registry) -> Vec<&'static str> {
+fn group_names(resources: &Resources) -> Vec<&'static str> {
     let mut names = Vec::new();
-    for resource in registry.all() {
+    for resource in resources.all() {
         if !names.contains(&resource.kind.group) {
             names.push(resource.kind.group);
         }
@@ -62,9 +62,9 @@ fn group_names(registry: &Registry) -> Vec<&'static str> {
     names
 }
 
-fn versions_of(registry: &Registry, group: &str) -> Vec<&'static str> {
+fn versions_of(resources: &Resources, group: &str) -> Vec<&'static str> {
     let mut versions = Vec::new();
-    for resource in registry.all().iter().filter(|resource| resource.kind.group == group) {
+    for resource in resources.all().iter().filter(|resource| resource.kind.group == group) {
         if !versions.contains(&resource.kind.version) {
             versions.push(resource.kind.version);
         }
@@ -73,31 +73,33 @@ fn versions_of(registry: &Registry, group: &str) -> Vec<&'static str> {
 }
 
 fn resources_of<'a>(
-    registry: &'a Registry,
+    resources: &'a Resources,
     group: &'a str,
     version: &'a str,
 ) -> impl Iterator<Item = &'a Arc<Resource>> {
-    registry.all().iter().filter(move |resource| resource.kind.group == group && resource.kind.version == version)
+    resources.all().iter().filter(move |resource| resource.kind.group == group && resource.kind.version == version)
 }
 
 /// Answers /api, /apis and what is below them down to a version.
-pub fn route(server: &Server, call: &Call) -> Result<Option<Answer>, Status> {
+pub fn route(routes: &Routes, call: &Call) -> Result<Option<Answer>, Status> {
     if call.path.starts_with("//") {
         return Ok(None);
     }
     let parts: Vec<&str> = call.path.trim_matches('/').split('/').collect();
     match parts.as_slice() {
-        ["api"] => top(call, &server.discovery.core, api_versions(server)).map(Some),
-        ["apis"] => top(call, &server.discovery.groups, group_list(server)).map(Some),
-        ["api", "v1"] => plain(call, resource_list(server, "", "v1")).map(Some),
+        ["api"] => top(call, &routes.discovery.core, api_versions(routes)).map(Some),
+        ["apis"] => top(call, &routes.discovery.groups, group_list(routes)).map(Some),
+        ["api", "v1"] => plain(call, resource_list(routes, "", "v1")).map(Some),
         ["api", _] => Err(Status::no_resource()),
-        ["apis", group] if !group.is_empty() && server.registry.has_group(group) => {
-            plain_any(call, api_group(server, group)).map(Some)
+        ["apis", group] if !group.is_empty() && routes.registry.storage.resources.has_group(group) => {
+            plain_any(call, api_group(routes, group)).map(Some)
         }
-        ["apis", group, version] if server.registry.has_version(group, version) => {
-            plain(call, resource_list(server, group, version)).map(Some)
+        ["apis", group, version] if routes.registry.storage.resources.has_version(group, version) => {
+            plain(call, resource_list(routes, group, version)).map(Some)
         }
-        ["apis", group, _] if !group.is_empty() && server.registry.has_group(group) => Err(Status::no_resource()),
+        ["apis", group, _] if !group.is_empty() && routes.registry.storage.resources.has_group(group) => {
+            Err(Status::no_resource())
+        }
         _ => Ok(None),
     }
 }
@@ -185,8 +187,8 @@ fn aggregated_answer(call: &Call, documents: &Aggregated, media: Media) -> Answe
     response
 }
 
-fn api_versions(server: &Server) -> Tree {
-    let address = std::net::SocketAddr::new(server.config.advertise_address, server.config.port);
+fn api_versions(routes: &Routes) -> Tree {
+    let address = std::net::SocketAddr::new(routes.registry.config.advertise_address, routes.registry.config.port);
     tree! {
         "kind" => "APIVersions",
         "versions" => api::list!["v1"],
@@ -194,21 +196,21 @@ fn api_versions(server: &Server) -> Tree {
     }
 }
 
-fn group_list(server: &Server) -> Tree {
-    let groups = group_names(&server.registry).into_iter().filter(|group| !group.is_empty());
-    let groups: Vec<Tree> = groups.map(|group| group_entry(server, group)).collect();
+fn group_list(routes: &Routes) -> Tree {
+    let groups = group_names(&routes.registry.storage.resources).into_iter().filter(|group| !group.is_empty());
+    let groups: Vec<Tree> = groups.map(|group| group_entry(routes, group)).collect();
     tree! { "kind" => "APIGroupList", "apiVersion" => "v1", "groups" => groups }
 }
 
-fn group_entry(server: &Server, group: &str) -> Tree {
+fn group_entry(routes: &Routes, group: &str) -> Tree {
     let version = |version: &&str| tree! { "groupVersion" => format!("{group}/{version}"), "version" => *version };
-    let versions: Vec<Tree> = versions_of(&server.registry, group).iter().map(version).collect();
+    let versions: Vec<Tree> = versions_of(&routes.registry.storage.resources, group).iter().map(version).collect();
     let preferred = versions.first().cloned().unwrap_or_default();
     tree! { "name" => group, "versions" => versions, "preferredVersion" => preferred }
 }
 
-fn api_group(server: &Server, group: &str) -> Tree {
-    let mut tree = group_entry(server, group);
+fn api_group(routes: &Routes, group: &str) -> Tree {
+    let mut tree = group_entry(routes, group);
     tree.set("kind", "APIGroup");
     tree.set("apiVersion", "v1");
     tree
@@ -222,9 +224,9 @@ fn names(names: &[&str]) -> Tree {
     Tree::List(names.iter().map(|name| Tree::from(*name)).collect())
 }
 
-fn resource_list(server: &Server, group: &str, version: &str) -> Tree {
+fn resource_list(routes: &Routes, group: &str, version: &str) -> Tree {
     let mut resources = Vec::new();
-    for resource in resources_of(&server.registry, group, version) {
+    for resource in resources_of(&routes.registry.storage.resources, group, version) {
         resources.push(resource_entry(resource));
         for sub in resource.kind.subresources {
             resources.push(subresource_entry(resource.kind, sub));
@@ -274,17 +276,17 @@ fn subresource_entry(kind: &Kind, sub: &Subresource) -> Tree {
     entry
 }
 
-fn aggregated(registry: &Registry, groups: &[&str]) -> Tree {
-    let items: Vec<Tree> = groups.iter().map(|group| aggregated_group(registry, group)).collect();
+fn aggregated(resources: &Resources, groups: &[&str]) -> Tree {
+    let items: Vec<Tree> = groups.iter().map(|group| aggregated_group(resources, group)).collect();
     tree! { "kind" => "APIGroupDiscoveryList", "apiVersion" => "apidiscovery.k8s.io/v2", "metadata" => tree! {}, "items" => items }
 }
 
-fn aggregated_group(registry: &Registry, group: &str) -> Tree {
-    let versions: Vec<Tree> = versions_of(registry, group)
+fn aggregated_group(resources: &Resources, group: &str) -> Tree {
+    let versions: Vec<Tree> = versions_of(resources, group)
         .into_iter()
         .map(|version| {
             let resources: Vec<Tree> =
-                resources_of(registry, group, version).map(|resource| aggregated_resource(resource.kind)).collect();
+                resources_of(resources, group, version).map(|resource| aggregated_resource(resource.kind)).collect();
             tree! { "version" => version, "resources" => resources, "freshness" => "Current" }
         })
         .collect();

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use api::{Tree, tree};
 use http::Method;
 
-use crate::Server;
 use crate::call::{Answer, Call, answer, json_answer, text};
+use crate::routes::Routes;
 
 pub use slis::Slis;
 
@@ -60,25 +60,25 @@ impl Health {
     }
 }
 
-pub async fn route(server: &Server, call: &Call) -> Option<Answer> {
+pub async fn route(routes: &Routes, call: &Call) -> Option<Answer> {
     let path = call.path.as_str();
     if path == "/version" || path == "/version/" {
         return Some(version(call));
     }
     if path == "/" {
-        return Some(json_answer(200, &paths(server)));
+        return Some(json_answer(200, &paths(routes)));
     }
     if path == "/statusz" || path == "/flagz" {
-        return Some(text(200, &about(server, path)));
+        return Some(text(200, &about(routes, path)));
     }
-    if let Some(answer) = crate::routes::openid::route(server, call) {
+    if let Some(answer) = crate::routes::openid::route(routes, call) {
         return Some(answer);
     }
     if path == "/metrics" {
-        server.fairness.show();
-        return Some(answer(200, "text/plain; version=0.0.4; charset=utf-8", server.metrics.text()));
+        routes.fairness.show();
+        return Some(answer(200, "text/plain; version=0.0.4; charset=utf-8", routes.metrics.text()));
     }
-    checks::route(server, call).await
+    checks::route(routes, call).await
 }
 
 /// What clients read as the version of Kubernetes that is spoken here.
@@ -137,10 +137,10 @@ fn architecture() -> &'static str {
 }
 
 /// What is there, for people who ask for the root.
-fn paths(server: &Server) -> Tree {
+fn paths(routes: &Routes) -> Tree {
     let mut paths: Vec<String> = PATHS.iter().map(|path| path.to_string()).collect();
     paths.extend(checks::paths());
-    for resource in server.registry.all() {
+    for resource in routes.registry.storage.resources.all() {
         let kind = resource.kind;
         if !kind.group.is_empty() {
             paths.push(format!("/apis/{}", kind.group));
@@ -153,13 +153,13 @@ fn paths(server: &Server) -> Tree {
 }
 
 /// A page for people who debug: what runs here, since when, and with which settings.
-fn about(server: &Server, path: &str) -> String {
+fn about(routes: &Routes, path: &str) -> String {
     let name = path.trim_start_matches('/');
     let head = format!(
         "\napiserver {name}\nWarning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is for debugging purposes only.\n\n"
     );
     if name == "flagz" {
-        let config = &server.config;
+        let config = &routes.registry.config;
         let cidrs: Vec<String> =
             config.service_cidrs.iter().map(|(network, bits)| format!("{network}/{bits}")).collect();
         return format!(
@@ -172,10 +172,10 @@ fn about(server: &Server, path: &str) -> String {
             config.node_ports.end(),
         );
     }
-    let up = server.now() - server.health.started;
+    let up = routes.registry.now() - routes.health.started;
     format!(
         "{head}Started:  {}\nUp:  {}\nBinary version:  1.37.0+tiphys.{}\nEmulation version:  1.37\nPaths:  /flagz /healthz /livez /metrics /readyz /statusz /version\n",
-        api::time::format_seconds(server.health.started),
+        api::time::format_seconds(routes.health.started),
         api::time::human_duration(up),
         env!("CARGO_PKG_VERSION"),
     )

@@ -12,11 +12,11 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, header};
 use stdx::sync::Mutex;
 
-use crate::Server;
 use crate::call::{Answer, Call, answer};
 use crate::request::body::Body;
 use crate::request::compress::gzip;
 use crate::request::negotiate;
+use crate::routes::Routes;
 
 /// The version that the documents say; the same as `/version`.
 pub const VERSION: &str = concat!("v1.37.0+tiphys.", env!("CARGO_PKG_VERSION"));
@@ -50,12 +50,12 @@ impl Texts for Descriptions {
 }
 
 /// Answers /openapi/v2 and what is under /openapi/v3.
-pub async fn route(server: &Arc<Server>, call: &Call) -> Result<Option<Answer>, Status> {
+pub async fn route(routes: &Routes, call: &Call) -> Result<Option<Answer>, Status> {
     match call.path.strip_prefix("/openapi/") {
-        Some("v2") => get_v2(server, call).await.map(Some),
-        Some("v3" | "v3/") => get_index(server, call).await.map(Some),
+        Some("v2") => get_v2(routes, call).await.map(Some),
+        Some("v3" | "v3/") => get_index(routes, call).await.map(Some),
         Some(rest) => match rest.strip_prefix("v3/") {
-            Some(name) => get_v3(server, call, name).await,
+            Some(name) => get_v3(routes, call, name).await,
             None => Ok(None),
         },
         None => Ok(None),
@@ -66,30 +66,30 @@ fn check_method(call: &Call) -> Result<(), Status> {
     if matches!(call.method, Method::GET | Method::HEAD) { Ok(()) } else { Err(Status::method_not_allowed()) }
 }
 
-async fn get_v2(server: &Arc<Server>, call: &Call) -> Result<Answer, Status> {
+async fn get_v2(routes: &Routes, call: &Call) -> Result<Answer, Status> {
     check_method(call)?;
     let encoding = accepted(call, v2::PROTOBUF_NAMES)?;
-    let document = find(server, "", encoding).await?.ok_or_else(Status::no_resource)?;
+    let document = find(routes, "", encoding).await?.ok_or_else(Status::no_resource)?;
     Ok(document_answer(call, &document, content_type(encoding, v2::PROTOBUF)))
 }
 
-async fn get_index(server: &Arc<Server>, call: &Call) -> Result<Answer, Status> {
+async fn get_index(routes: &Routes, call: &Call) -> Result<Answer, Status> {
     check_method(call)?;
-    let hashes = hashes(server).await?;
+    let hashes = hashes(routes).await?;
     let index = v3::index_of(hashes.iter().map(|(name, hash)| (name.clone(), hash.clone())));
     Ok(answer(200, "application/json", json::encode(&index, None)))
 }
 
-async fn get_v3(server: &Arc<Server>, call: &Call, name: &str) -> Result<Option<Answer>, Status> {
+async fn get_v3(routes: &Routes, call: &Call, name: &str) -> Result<Option<Answer>, Status> {
     check_method(call)?;
-    let hashes = hashes(server).await?;
+    let hashes = hashes(routes).await?;
     let Some(hash) = hashes.get(name) else { return Ok(Some(not_there())) };
     let asked = call.query.get("hash");
     if !asked.is_empty() && asked != hash {
         return Ok(Some(redirect(name, hash)));
     }
     let encoding = accepted(call, v3::PROTOBUF_NAMES)?;
-    let document = find(server, name, encoding).await?.ok_or_else(Status::no_resource)?;
+    let document = find(routes, name, encoding).await?.ok_or_else(Status::no_resource)?;
     let mut response = document_answer(call, &document, content_type(encoding, v3::PROTOBUF));
     if !asked.is_empty() {
         response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static(IMMUTABLE));
@@ -163,15 +163,15 @@ fn unpack(gzip: &[u8]) -> Vec<u8> {
 }
 
 /// The document of a name ("" for v2), made where it is not kept yet.
-async fn find(server: &Arc<Server>, name: &str, encoding: Encoding) -> Result<Option<Arc<Document>>, Status> {
+async fn find(routes: &Routes, name: &str, encoding: Encoding) -> Result<Option<Arc<Document>>, Status> {
     let key = (name.to_string(), encoding == Encoding::Protobuf);
-    if let Some(document) = server.openapi.kept.lock().get(&key) {
+    if let Some(document) = routes.openapi.kept.lock().get(&key) {
         return Ok(Some(document.clone()));
     }
     let name = name.to_string();
     let made = tokio::task::spawn_blocking(move || make(&name, encoding)).await.map_err(Status::internal)?;
     let Some(document) = made.map(Arc::new) else { return Ok(None) };
-    server.openapi.kept.lock().insert(key, document.clone());
+    routes.openapi.kept.lock().insert(key, document.clone());
     Ok(Some(document))
 }
 
@@ -183,12 +183,12 @@ fn make(name: &str, encoding: Encoding) -> Option<Document> {
 }
 
 /// The hash of every v3 document, by name.
-async fn hashes(server: &Arc<Server>) -> Result<Arc<BTreeMap<String, String>>, Status> {
-    if let Some(hashes) = &*server.openapi.hashes.lock() {
+async fn hashes(routes: &Routes) -> Result<Arc<BTreeMap<String, String>>, Status> {
+    if let Some(hashes) = &*routes.openapi.hashes.lock() {
         return Ok(hashes.clone());
     }
     let hashes = Arc::new(tokio::task::spawn_blocking(make_hashes).await.map_err(Status::internal)?);
-    *server.openapi.hashes.lock() = Some(hashes.clone());
+    *routes.openapi.hashes.lock() = Some(hashes.clone());
     Ok(hashes)
 }
 

@@ -2,15 +2,15 @@
 
 use api::{Tree, list, tree};
 
-use crate::Server;
 use crate::authentication::token::Tokens;
 use crate::call::{Answer, Call, answer};
+use crate::routes::Routes;
 
 /// Answers the two documents; None where no tokens are made, or for another path.
-pub fn route(server: &Server, call: &Call) -> Option<Answer> {
-    let tokens = server.auth.tokens.as_ref()?;
+pub fn route(routes: &Routes, call: &Call) -> Option<Answer> {
+    let tokens = routes.registry.authentication.config.tokens.as_ref()?;
     match call.path.as_str() {
-        "/.well-known/openid-configuration" => Some(json(&configuration(server, tokens), "application/json")),
+        "/.well-known/openid-configuration" => Some(json(&configuration(routes, tokens), "application/json")),
         "/openid/v1/jwks" => Some(json(&tree! { "keys" => tokens.jwks() }, "application/jwk-set+json")),
         _ => None,
     }
@@ -20,10 +20,10 @@ fn json(tree: &Tree, content_type: &'static str) -> Answer {
     answer(200, content_type, api::json::encode(tree, None))
 }
 
-fn configuration(server: &Server, tokens: &Tokens) -> Tree {
-    let address = std::net::SocketAddr::new(server.config.advertise_address, server.config.port);
+fn configuration(routes: &Routes, tokens: &Tokens) -> Tree {
+    let address = std::net::SocketAddr::new(routes.registry.config.advertise_address, routes.registry.config.port);
     tree! {
-        "issuer" => server.config.issuer(),
+        "issuer" => routes.registry.config.issuer(),
         "jwks_uri" => format!("https://{address}/openid/v1/jwks"),
         "response_types_supported" => list!["id_token"],
         "subject_types_supported" => list!["public"],

@@ -7,35 +7,36 @@ use http::Method;
 use kinds::Verb;
 
 use crate::call::{Answer, Call, text};
+use crate::fairness;
 use crate::registry::{hooks, subresources, usage, verbs};
+use crate::routes::Routes;
 use crate::routes::{discovery, health, openapi, why};
 use crate::storage::resource::Resource;
-use crate::{Server, fairness};
 
-pub async fn route(server: &Arc<Server>, call: &mut Call) -> Result<Answer, Status> {
+pub async fn route(routes: &Routes, call: &mut Call) -> Result<Answer, Status> {
     if call.path.starts_with("//") {
         return Ok(page_not_found());
     }
     if call.path.starts_with(why::ROOT) && call.info.is_resource {
-        return Box::pin(why::route(server, call)).await;
+        return Box::pin(why::route(routes, call)).await;
     }
     if call.info.is_resource {
-        return route_resource(server, call).await;
+        return route_resource(routes, call).await;
     }
-    if let Some(answer) = discovery::route(server, call)? {
+    if let Some(answer) = discovery::route(routes, call)? {
         return Ok(answer);
     }
-    if let Some(answer) = Box::pin(openapi::route(server, call)).await? {
+    if let Some(answer) = Box::pin(openapi::route(routes, call)).await? {
         return Ok(answer);
     }
-    if let Some(answer) = Box::pin(health::route(server, call)).await {
+    if let Some(answer) = Box::pin(health::route(routes, call)).await {
         return Ok(answer);
     }
-    if let Some(answer) = usage::route(server, call) {
+    if let Some(answer) = usage::route(&routes.registry, call) {
         return Ok(answer);
     }
-    if let Some(answer) = fairness::dump::route(server, call) {
-        return Ok(answer);
+    if let Some(page) = fairness::dump::page(&routes.fairness, &call.path, &call.query).filter(|_| routes.is_fair) {
+        return Ok(text(200, &page));
     }
     Ok(page_not_found())
 }
@@ -44,16 +45,16 @@ pub fn page_not_found() -> Answer {
     text(404, "404 page not found\n")
 }
 
-async fn route_resource(server: &Server, call: &mut Call) -> Result<Answer, Status> {
+async fn route_resource(routes: &Routes, call: &mut Call) -> Result<Answer, Status> {
     let info = &call.info;
-    let resource = match server.registry.find(&info.group, &info.version, &info.resource) {
+    let resource = match routes.registry.storage.resources.find(&info.group, &info.version, &info.resource) {
         Some(resource) => resource.clone(),
-        None if server.registry.has_group(&info.group) => return Err(Status::no_resource()),
+        None if routes.registry.storage.resources.has_group(&info.group) => return Err(Status::no_resource()),
         None => return Ok(page_not_found()),
     };
     check_place(&resource, call)?;
     if !call.info.subresource.is_empty() {
-        return Box::pin(route_subresource(server, &resource, call)).await;
+        return Box::pin(route_subresource(routes, &resource, call)).await;
     }
     let allowed = allowed_verb(&resource, call);
     // Whoever names a method that no resource has is told only that.
@@ -65,15 +66,17 @@ async fn route_resource(server: &Server, call: &mut Call) -> Result<Answer, Stat
     let verb = allowed?;
     // The futures of writes are kilobytes: each in a box of its own, so that a GET does not carry them.
     match verb {
-        _ if resource.kind.storage.is_empty() => Box::pin(subresources::answer_only(server, &resource, call)).await,
-        Verb::Create => Box::pin(verbs::create::create(server, &resource, call)).await,
-        Verb::Get => verbs::get::get(server, &resource, call).await,
-        Verb::List => Box::pin(verbs::list::list(server, &resource, call)).await,
-        Verb::Watch => Box::pin(verbs::watch::watch(server, &resource, call)).await,
-        Verb::Update => Box::pin(verbs::update::update(server, &resource, call)).await,
-        Verb::Patch => Box::pin(verbs::patch::patch(server, &resource, call)).await,
-        Verb::Delete => Box::pin(verbs::delete::delete(server, &resource, call)).await,
-        Verb::DeleteCollection => Box::pin(verbs::delete::delete_collection(server, &resource, call)).await,
+        _ if resource.kind.storage.is_empty() => {
+            Box::pin(subresources::answer_only(&routes.registry, &resource, call)).await
+        }
+        Verb::Create => Box::pin(verbs::create::create(&routes.registry, &resource, call)).await,
+        Verb::Get => verbs::get::get(&routes.registry, &resource, call).await,
+        Verb::List => Box::pin(verbs::list::list(&routes.registry, &resource, call)).await,
+        Verb::Watch => Box::pin(verbs::watch::watch(&routes.registry, &resource, call)).await,
+        Verb::Update => Box::pin(verbs::update::update(&routes.registry, &resource, call)).await,
+        Verb::Patch => Box::pin(verbs::patch::patch(&routes.registry, &resource, call)).await,
+        Verb::Delete => Box::pin(verbs::delete::delete(&routes.registry, &resource, call)).await,
+        Verb::DeleteCollection => Box::pin(verbs::delete::delete_collection(&routes.registry, &resource, call)).await,
     }
 }
 
@@ -128,14 +131,14 @@ fn watch_not_supported(resource: &Resource) -> Status {
     status
 }
 
-async fn route_subresource(server: &Server, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+async fn route_subresource(routes: &Routes, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
     let sub = resource.kind.subresource(&call.info.subresource).ok_or_else(Status::no_resource)?;
     if !call.info.rest.is_empty() && sub.name != "proxy" {
         return Err(Status::no_resource());
     }
     // A proxy passes every method on.
     if sub.name == "proxy" {
-        return subresources::handle(server, resource, call).await;
+        return subresources::handle(&routes.registry, resource, call).await;
     }
     let verb = match call.info.verb {
         "create" => Verb::Create,
@@ -148,5 +151,5 @@ async fn route_subresource(server: &Server, resource: &Arc<Resource>, call: &mut
     if call.method == Method::HEAD || !sub.verbs.contains(&verb) {
         return Err(Status::method_not_allowed());
     }
-    subresources::handle(server, resource, call).await
+    subresources::handle(&routes.registry, resource, call).await
 }

@@ -10,10 +10,10 @@ use http::Method;
 use kinds::User;
 use store::BoxFuture;
 
-use crate::Server;
 use crate::call::{Answer, Call, json_answer};
 use crate::registry::options::WriteOptions;
 use crate::registry::verbs::{check_namespace, read_object, scope};
+use crate::routes::Routes;
 use crate::storage::resource::Resource;
 
 pub const ROOT: &str = "/tiphys/v1/why/";
@@ -32,21 +32,22 @@ pub trait Explains: Send + Sync {
     fn what_if<'a>(&'a self, user: &'a User, pod: Tree) -> BoxFuture<'a, Result<Result<Tree, String>, String>>;
 }
 
-pub async fn route(server: &Server, call: &mut Call) -> Result<Answer, Status> {
-    let resource = server.registry.find("", "v1", "pods").cloned().ok_or_else(Status::no_resource)?;
+pub async fn route(routes: &Routes, call: &mut Call) -> Result<Answer, Status> {
+    let resource = routes.registry.storage.resources.find("", "v1", "pods").cloned().ok_or_else(Status::no_resource)?;
     match (&call.method, call.info.name.is_empty()) {
-        (&Method::GET | &Method::HEAD, false) => why(server, call, &resource).await,
-        (&Method::POST, true) => what_if(server, call, &resource).await,
+        (&Method::GET | &Method::HEAD, false) => why(routes, call, &resource).await,
+        (&Method::POST, true) => what_if(routes, call, &resource).await,
         _ => Err(Status::method_not_allowed()),
     }
 }
 
-async fn why(server: &Server, call: &Call, resource: &Arc<Resource>) -> Result<Answer, Status> {
+async fn why(routes: &Routes, call: &Call, resource: &Arc<Resource>) -> Result<Answer, Status> {
     let (namespace, name) = (&call.info.namespace, &call.info.name);
-    let item = server.read(resource, namespace, name).await?.ok_or_else(|| resource.not_found(name))?;
+    let item =
+        routes.registry.storage.read(resource, namespace, name).await?.ok_or_else(|| resource.not_found(name))?;
     let pod = resource.read(&item);
     let mut told = match pod.str("spec.nodeName") {
-        "" => waits(server, call, &pod).await?,
+        "" => waits(routes, call, &pod).await?,
         node => tree! { "node" => node, "message" => format!("the pod is on node {node}") },
     };
     told.set("namespace", namespace.as_str());
@@ -55,9 +56,9 @@ async fn why(server: &Server, call: &Call, resource: &Arc<Resource>) -> Result<A
     Ok(json_answer(200, &told))
 }
 
-async fn waits(server: &Server, call: &Call, pod: &Tree) -> Result<Tree, Status> {
+async fn waits(routes: &Routes, call: &Call, pod: &Tree) -> Result<Tree, Status> {
     let asked = (call.info.namespace.as_str(), call.info.name.as_str());
-    let told = scheduler(server)?.why(&*user(call)?, pod.str("spec.schedulerName"), asked).await;
+    let told = scheduler(routes)?.why(&*user(call)?, pod.str("spec.schedulerName"), asked).await;
     let told = told.map_err(Status::service_unavailable)?;
     // A gate, or a scheduler that is not ours: the pod itself says what is known of it.
     let condition = |condition: &&Tree| condition.str("type") == "PodScheduled";
@@ -67,7 +68,7 @@ async fn waits(server: &Server, call: &Call, pod: &Tree) -> Result<Tree, Status>
 }
 
 /// The pod is taken as if it were created, so that it has what defaults and admission give it.
-async fn what_if(server: &Server, call: &mut Call, resource: &Arc<Resource>) -> Result<Answer, Status> {
+async fn what_if(routes: &Routes, call: &mut Call, resource: &Arc<Resource>) -> Result<Answer, Status> {
     let options = WriteOptions { dry_run: true, ..WriteOptions::parse(call, "CreateOptions", false)? };
     let mut pod = read_object(call, resource, &options).await?;
     check_namespace(&mut pod, resource, &call.info.namespace)?;
@@ -76,9 +77,9 @@ async fn what_if(server: &Server, call: &mut Call, resource: &Arc<Resource>) -> 
     metadata.remove("name");
     metadata.set("generateName", "what-if-");
     let mut warnings = Vec::new();
-    let outcome = scope(server, resource, call, true)?.create(pod, &options, &mut warnings).await?;
+    let outcome = scope(&routes.registry, resource, call, true)?.create(pod, &options, &mut warnings).await?;
     call.warnings.append(&mut warnings);
-    let told = scheduler(server)?.what_if(&*user(call)?, outcome.tree(resource)).await;
+    let told = scheduler(routes)?.what_if(&*user(call)?, outcome.tree(resource)).await;
     let told = told.map_err(Status::service_unavailable)?;
     told.map(|told| json_answer(200, &told)).map_err(Status::bad_request)
 }
@@ -87,7 +88,7 @@ fn user(call: &Call) -> Result<Arc<User>, Status> {
     call.user.clone().ok_or_else(|| Status::internal("nobody asks"))
 }
 
-fn scheduler(server: &Server) -> Result<&Arc<dyn Explains>, Status> {
+fn scheduler(routes: &Routes) -> Result<&Arc<dyn Explains>, Status> {
     let missing = || Status::service_unavailable("this server knows no scheduler that it could ask");
-    server.scheduler.get().ok_or_else(missing)
+    routes.scheduler.get().ok_or_else(missing)
 }

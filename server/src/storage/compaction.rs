@@ -3,19 +3,19 @@
 //! by `store::etcd`, in agreement with other servers.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::Server;
+use super::Storage;
 
 /// Runs until it is dropped; an interval of zero turns it off.
-pub async fn run(server: Arc<Server>) {
-    let interval = server.config.compaction_interval;
+pub async fn run(storage: Arc<Storage>, interval: Duration) {
     if interval.is_zero() {
         return;
     }
     let mut seen = None;
     loop {
         tokio::time::sleep(interval).await;
-        match turn(&server, seen).await {
+        match turn(&storage, seen).await {
             Ok(revision) => seen = Some(revision),
             Err(error) => tracing::warn!(%error, "failed to compact the store"),
         }
@@ -23,12 +23,12 @@ pub async fn run(server: Arc<Server>) {
 }
 
 /// Compacts to what was seen at the last turn, and gives the revision for the next one.
-async fn turn(server: &Server, seen: Option<u64>) -> Result<u64, store::Error> {
-    let newest = server.store.revision().await?;
+async fn turn(storage: &Storage, seen: Option<u64>) -> Result<u64, store::Error> {
+    let newest = storage.store.revision().await?;
     if let Some(revision) = seen {
-        server.caches.compact(revision);
-        if !server.shared_store {
-            server.store.compact(revision).await?;
+        storage.caches.compact(revision);
+        if !storage.is_shared {
+            storage.store.compact(revision).await?;
         }
     }
     Ok(newest)
@@ -36,21 +36,20 @@ async fn turn(server: &Server, seen: Option<u64>) -> Result<u64, store::Error> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use api::status::Status;
     use api::tree;
     use kinds::User;
 
     use super::*;
+    use crate::registry::Registry;
     use crate::registry::options::WriteOptions;
     use crate::registry::verbs::list::{self, ListOptions, Listed};
     use crate::request::codec::Validation;
     use crate::request::info::Query;
     use crate::{Config, testing};
 
-    async fn create(server: &Server, name: &str) {
-        let resource = server.registry.find("", "v1", "configmaps").expect("a resource");
+    async fn create(registry: &Registry, name: &str) {
+        let resource = registry.storage.resources.find("", "v1", "configmaps").expect("a resource");
         let user = User::default();
         let options = WriteOptions {
             dry_run: false,
@@ -59,14 +58,14 @@ mod tests {
             force: false,
         };
         let object = tree! { "apiVersion" => "v1", "kind" => "ConfigMap", "metadata" => tree! { "name" => name } };
-        let created = testing::scope(server, resource, &user).create(object, &options, &mut Vec::new()).await;
+        let created = testing::scope(registry, resource, &user).create(object, &options, &mut Vec::new()).await;
         created.map(|_| ()).expect("an object");
     }
 
-    async fn page(server: &Server, token: &str) -> Result<Listed, Status> {
-        let resource = server.registry.find("", "v1", "configmaps").expect("a resource");
+    async fn page(registry: &Registry, token: &str) -> Result<Listed, Status> {
+        let resource = registry.storage.resources.find("", "v1", "configmaps").expect("a resource");
         let options = ListOptions::parse(&Query::parse(&format!("limit=1&continue={token}")), resource.kind, false)?;
-        list::read(server, resource, "default", "", &options).await
+        list::read(registry, resource, "default", "", &options).await
     }
 
     fn names(listed: &Listed) -> Vec<&str> {
@@ -78,24 +77,24 @@ mod tests {
         let server = testing::server(Config::default()).await;
         let interval = server.config.compaction_interval;
         assert_eq!(interval, Duration::from_secs(300));
-        tokio::spawn(run(server.clone()));
+        tokio::spawn(run(server.registry.storage.clone(), interval));
         for name in ["a", "b", "c"] {
-            create(&server, name).await;
+            create(&server.registry, name).await;
         }
-        let first = page(&server, "").await.expect("a page");
+        let first = page(&server.registry, "").await.expect("a page");
         let token = first.continue_token.clone().expect("there is more");
         // A revision that is compacted to can still be read: only what is older is gone.
-        create(&server, "b2").await;
+        create(&server.registry, "b2").await;
         tokio::time::sleep(interval + Duration::from_secs(1)).await;
-        let second = page(&server, &token).await.expect("one interval is not enough");
+        let second = page(&server.registry, &token).await.expect("one interval is not enough");
         assert_eq!(names(&second), ["b"]);
         tokio::time::sleep(interval).await;
-        let gone = page(&server, &token).await.err().expect("the page has expired");
+        let gone = page(&server.registry, &token).await.err().expect("the page has expired");
         assert_eq!((gone.code, gone.reason.as_ref()), (410, "Expired"));
         let token = gone.continue_token.expect("a token for the rest");
-        let rest = page(&server, &token).await.expect("the rest as it is now");
+        let rest = page(&server.registry, &token).await.expect("the rest as it is now");
         assert_eq!(names(&rest), ["b"]);
-        let rest = page(&server, rest.continue_token.as_deref().expect("more")).await.expect("the next page");
+        let rest = page(&server.registry, rest.continue_token.as_deref().expect("more")).await.expect("the next page");
         assert_eq!(names(&rest), ["b2"], "what was created meanwhile shows up");
     }
 }

@@ -7,8 +7,7 @@ use std::sync::Arc;
 use api::{Tree, json};
 use store::{Committed, Durability, Expect, Op, Write};
 
-use crate::Server;
-use crate::call::Call;
+use super::Storage;
 
 /// `NAMESPACE/NAME HOLDER TRANSITIONS`
 pub const HEADER: &str = "tiphys-fence";
@@ -30,28 +29,32 @@ struct Lease {
     tree: Tree,
 }
 
-/// Commits writes, and a look at the lease of whoever asks for them.
-pub async fn commit(server: &Server, call: Option<&Call>, writes: Vec<Write>) -> Result<Vec<Committed>, store::Error> {
-    let Some(text) = call.and_then(|call| call.header(HEADER)) else { return server.store.commit(writes).await };
+/// Commits writes, with a check of the lease that the request's header names.
+pub async fn commit(
+    storage: &Storage,
+    header: Option<&str>,
+    writes: Vec<Write>,
+) -> Result<Vec<Committed>, store::Error> {
+    let Some(text) = header else { return storage.store.commit(writes).await };
     let fence = parse(text).ok_or_else(|| refused(format!("{HEADER}: {text:?} names no lease")))?;
-    let leases = server.registry.find("coordination.k8s.io", "v1", "leases").ok_or(store::Error::Closed)?;
+    let leases = storage.resources.find("coordination.k8s.io", "v1", "leases").ok_or(store::Error::Closed)?;
     let (namespace, name) = fence.lease.split_once('/').unwrap_or(("", fence.lease));
     let key = leases.store_key(namespace, name);
     if writes.iter().any(|write| write.key == key) {
         return Err(refused(format!("a write to the lease {} cannot go by itself", fence.lease)));
     }
-    let mut lease = cached(server, fence.lease);
+    let mut lease = cached(storage, fence.lease);
     for _ in 0..MAX_TRIES {
         let mut checked = vec![fence.check(&key, lease.as_ref())?];
         checked.extend(writes.iter().cloned());
-        match server.store.commit(checked).await {
+        match storage.store.commit(checked).await {
             Ok(mut committed) => {
                 committed.remove(0);
                 return Ok(committed);
             }
             // It was renewed, or somebody else has it.
             Err(store::Error::Conflict { write: 0, current }) => {
-                lease = current.and_then(|entry| stored(server, &entry))
+                lease = current.and_then(|entry| stored(storage, &entry))
             }
             Err(store::Error::Conflict { write, current }) => {
                 return Err(store::Error::Conflict { write: write - 1, current });
@@ -62,13 +65,13 @@ pub async fn commit(server: &Server, call: Option<&Call>, writes: Vec<Write>) ->
     Err(store::Error::Unavailable(format!("the lease {} does not stand still", fence.lease)))
 }
 
-fn cached(server: &Server, key: &str) -> Option<Lease> {
-    let item = server.caches.get("leases")?.get(key)?;
+fn cached(storage: &Storage, key: &str) -> Option<Lease> {
+    let item = storage.caches.get("leases")?.get(key)?;
     Some(Lease { revision: item.revision, tree: item.tree() })
 }
 
-fn stored(server: &Server, entry: &Arc<store::Entry>) -> Option<Lease> {
-    let bytes = server.adopt(entry)?;
+fn stored(storage: &Storage, entry: &Arc<store::Entry>) -> Option<Lease> {
+    let bytes = storage.adopt(entry)?;
     Some(Lease { revision: entry.revision, tree: json::decode(&bytes).ok()? })
 }
 

@@ -146,19 +146,19 @@ fn shaped(mut tree: Tree, ty: &'static Type) -> Tree {
 }
 
 /// All resources, by the parts of their path.
-pub struct Registry {
+pub struct Resources {
     by_plural: HashMap<&'static str, Vec<Arc<Resource>>>,
     all: Vec<Arc<Resource>>,
 }
 
-impl Registry {
-    pub fn new(prefix: &str, caches: &Caches) -> Registry {
+impl Resources {
+    pub fn new(prefix: &str, caches: &Caches) -> Resources {
         let all: Vec<_> = kinds::served().iter().map(|kind| Arc::new(Resource::new(kind, prefix, caches))).collect();
         let mut by_plural: HashMap<_, Vec<_>> = HashMap::new();
         for resource in &all {
             by_plural.entry(resource.kind.plural).or_default().push(resource.clone());
         }
-        Registry { by_plural, all }
+        Resources { by_plural, all }
     }
 
     pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Resource>> {

@@ -163,7 +163,7 @@ async fn a_removed_authority_counts_at_once_and_is_told_to_others() {
     let other_dir = tempfile::tempdir().expect("a directory");
     let other = Pki::open(other_dir.path().to_path_buf()).expect("a directory");
     let authority = other.authority("ca", "kubernetes").expect("an authority");
-    let clients = cluster.server().auth.clients.as_ref().expect("authorities");
+    let clients = cluster.server().registry.authentication.config.clients.as_ref().expect("authorities");
     clients.replace(&authority.certificate).expect("an authority");
     assert_eq!(open.get("/api/v1/nodes").await.code, 401);
     assert!(clients.replace("nonsense").is_err());

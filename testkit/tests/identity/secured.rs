@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use cluster::pki::cluster::Own;
 use cluster::pki::credentials::{self, Keeper};
 use cluster::pki::{Lifetimes, Pki};
-use server::filters::cors::Cors;
+use server::request::cors::Cors;
 use testkit::{Cluster, Kept};
 
 use crate::until;

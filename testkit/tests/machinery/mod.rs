@@ -85,7 +85,7 @@ async fn writes_are_seen_in_process() {
     writes_are_seen(client.clone()).await;
     let (informers, store) = informers(&client);
     in_time("the list", informers.synced()).await;
-    let cache = cluster.server().caches.get("configmaps").expect("a cache");
+    let cache = cluster.server().registry.storage.caches.get("configmaps").expect("a cache");
     let shared = |key: &str| {
         let object = store.object(key).expect("it is there");
         object.bytes().as_ptr() == cache.get(key).expect("it is there").bytes.as_ptr()

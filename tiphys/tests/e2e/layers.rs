@@ -22,7 +22,6 @@ const NOT_YET_LAYERED: &[&str] = &[
     "openapi",
     "runtime",
     "scheduler",
-    "server",
 ];
 
 #[test]

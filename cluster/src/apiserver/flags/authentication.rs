@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use server::authentication::request_header::Names;
-use server::filters::cors::Cors;
+use server::request::cors::Cors;
 use server::tls;
 
 use super::{Flag, flag, switch};

@@ -10,8 +10,8 @@ use arc_swap::ArcSwap;
 use kinds::User;
 
 use super::jwt::{self, Unverified};
-use super::{Answered, Question, Verdict, finished};
-use crate::Server;
+use super::{Answered, Authenticator, Question, Verdict};
+use crate::common::users::with_authenticated_group;
 use crate::outbound::callout::{Client, Url};
 
 /// Clocks of providers may be this much ahead.
@@ -57,34 +57,45 @@ impl Issuer {
     }
 
     /// The keys may have to be fetched: then the answer takes time.
-    fn judge<'a>(self: Arc<Self>, server: &'a Server, token: Unverified<'a>, question: Question<'a>) -> Answered<'a> {
+    fn judge<'a>(
+        self: Arc<Self>,
+        auth: &'a Authenticator,
+        token: Unverified<'a>,
+        question: Question<'a>,
+    ) -> Answered<'a> {
         if let Some(verified) = self.keys.verifies(&token) {
-            return Answered::Now(self.conclude(server, &token, verified, question));
+            return Answered::Now(self.conclude(auth, &token, verified, question));
         }
         Answered::Later(Box::pin(async move {
             match self.keys.refresh().await {
                 Err(why) => Verdict::refused(format!("oidc: verify token: {why}")),
                 Ok(()) => {
                     let verified = self.keys.verifies(&token).unwrap_or(false);
-                    self.conclude(server, &token, verified, question)
+                    self.conclude(auth, &token, verified, question)
                 }
             }
         }))
     }
 
-    fn conclude(&self, server: &Server, token: &Unverified<'_>, verified: bool, question: Question<'_>) -> Verdict {
+    fn conclude(
+        &self,
+        auth: &Authenticator,
+        token: &Unverified<'_>,
+        verified: bool,
+        question: Question<'_>,
+    ) -> Verdict {
         if !verified {
             return Verdict::refused("oidc: verify token: failed to verify signature");
         }
         match owner(&self.rules, token, question.now) {
-            Ok(user) => server.auth.for_any_audience(finished(user), question.audiences),
+            Ok(user) => auth.config.for_any_audience(with_authenticated_group(user), question.audiences),
             Err(why) => Verdict::refused(format!("oidc: {why}")),
         }
     }
 }
 
-pub fn authenticate<'a>(server: &'a Server, question: Question<'a>) -> Answered<'a> {
-    let issuers = server.auth.issuers.load();
+pub fn authenticate<'a>(auth: &'a Authenticator, question: Question<'a>) -> Answered<'a> {
+    let issuers = auth.config.issuers.load();
     if issuers.is_empty() {
         return Answered::Now(Verdict::Unknown);
     }
@@ -97,7 +108,7 @@ pub fn authenticate<'a>(server: &'a Server, question: Question<'a>) -> Answered<
     if !issuer.rules.algorithms.iter().any(|allowed| allowed == token.algorithm()) {
         return Answered::Now(Verdict::refused("oidc: verify token: the algorithm is not allowed"));
     }
-    issuer.clone().judge(server, token, question)
+    issuer.clone().judge(auth, token, question)
 }
 
 /// The user of a token whose signature is good.

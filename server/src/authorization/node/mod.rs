@@ -96,7 +96,7 @@ fn judge(node: &str, attributes: &Attributes<'_>, leads: Leads<'_>) -> Verdict {
 /// What every node may do, whichever it is.
 fn by_rules(attributes: &Attributes<'_>) -> Verdict {
     static RULES: OnceLock<Vec<Rule>> = OnceLock::new();
-    let rules = RULES.get_or_init(|| Rule::read_all(&crate::bootstrap::rbac::cluster_role("system:node")));
+    let rules = RULES.get_or_init(|| Rule::read_all(&crate::authorization::rbac::policy::cluster_role("system:node")));
     if rules.iter().any(|rule| rule.allows(attributes)) { Verdict::ALLOW } else { Verdict::NO_OPINION }
 }
 

@@ -51,7 +51,7 @@ mod tests {
 
     #[test]
     fn rules_are_covered_part_by_part() {
-        let rule = |text: &str| Rule::read(&crate::bootstrap::rbac::rule(text));
+        let rule = |text: &str| Rule::read(&crate::authorization::rbac::policy::rule(text));
         let check = |own: &[&str], wanted: &str, want: &[&str]| {
             let own: Vec<Rule> = own.iter().map(|text| rule(text)).collect();
             let left = uncovered(&own, &[rule(wanted)]);

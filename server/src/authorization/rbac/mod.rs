@@ -2,8 +2,8 @@
 //! role or binding by what changed, so that a decision looks at the few grants of its caller alone.
 
 pub mod cover;
-pub mod escalation;
 mod index;
+pub(crate) mod policy;
 
 use std::sync::Arc;
 

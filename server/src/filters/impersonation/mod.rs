@@ -14,8 +14,7 @@ use kinds::User;
 use crate::Server;
 use crate::authentication::{AUTHENTICATED, UNAUTHENTICATED, anonymous};
 use crate::authorization::{Attributes, Reason, forbidden};
-use crate::call::Call;
-use crate::filters::chain::Step;
+use crate::call::{Call, Step};
 use wanted::Wanted;
 
 const NODE_KEYS: &str = "authentication.kubernetes.io/associated-node-keys";
@@ -85,7 +84,7 @@ async fn pass(server: &Server, call: &Call, requestor: &User, mode: &Mode, wante
     let requestor = &mode.requestor(requestor);
     if mode.is_constrained() {
         let verb = format!("impersonate-on:{}:{}", mode.name, call.info.verb);
-        check(server, &Attributes { verb: &verb, ..Attributes::of(requestor, call) }).await?;
+        check(server, &Attributes { verb: &verb, ..Attributes::of(requestor, &call.info, &call.query) }).await?;
     }
     let mut checks = Vec::new();
     let refused = mode.checks(wanted, &mut checks);
@@ -96,7 +95,7 @@ async fn pass(server: &Server, call: &Call, requestor: &User, mode: &Mode, wante
 }
 
 async fn check(server: &Server, attributes: &Attributes<'_>) -> Result<(), Status> {
-    let verdict = server.authz.wait(attributes).await;
+    let verdict = server.registry.authorizer.wait(attributes).await;
     if verdict.is_allowed() {
         return Ok(());
     }

@@ -8,8 +8,8 @@ use http::Method;
 
 use super::error::Failure;
 use super::{Answer, Client, Error, Login, Logins, Trust, Url};
-use crate::Server;
 use crate::outbound::endpoints;
+use crate::storage::Storage;
 
 /// A `clientConfig`, compiled.
 pub struct Target {
@@ -45,10 +45,10 @@ impl Target {
     }
 
     /// Sends JSON; the URL tells the other side how long somebody will wait.
-    pub async fn post_json(&self, server: &Server, body: Vec<u8>, timeout: Duration) -> Result<Answer, Error> {
+    pub async fn post_json(&self, storage: &Storage, body: Vec<u8>, timeout: Duration) -> Result<Answer, Error> {
         let url = self.url.clone().with_query("timeout", &format!("{}s", timeout.as_secs()));
         let Some(service) = &self.service else { return self.client.post_json(&url, body, timeout).await };
-        match endpoints::for_service(server, &service.namespace, &service.name, service.port) {
+        match endpoints::for_service(storage, &service.namespace, &service.name, service.port) {
             Ok(at) => self.client.post_json_at(&url, at, body, timeout).await,
             Err(why) => Err(Error { method: Method::POST, url: url.to_string(), failure: Failure::Service(why) }),
         }

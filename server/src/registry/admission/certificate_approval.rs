@@ -37,7 +37,7 @@ pub async fn check(attributes: &Attributes<'_>, verb: &str, signer: &str) -> Res
             name: Cow::Borrowed(name),
             ..authorization::Attributes::resource(attributes.user, verb, "certificates.k8s.io", "signers")
         };
-        if attributes.server.authz.wait(&asked).await.is_allowed() {
+        if attributes.registry.authorizer.wait(&asked).await.is_allowed() {
             return Ok(());
         }
     }

@@ -28,7 +28,7 @@ async fn check(attributes: &Attributes<'_>, signer: &str) -> Result<(), Status> 
             name: name.into(),
             ..authorization::Attributes::resource(attributes.user, "attest", "certificates.k8s.io", "signers")
         };
-        if attributes.server.authz.wait(&asked).await.is_allowed() {
+        if attributes.registry.authorizer.wait(&asked).await.is_allowed() {
             return Ok(());
         }
     }

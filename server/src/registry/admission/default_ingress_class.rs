@@ -16,7 +16,7 @@ pub fn mutate(
     if !attributes.is("networking.k8s.io", "Ingress", Operation::Create) || named {
         return Ok(());
     }
-    let classes = attributes.server.objects("ingressclasses", "");
+    let classes = attributes.registry.storage.objects("ingressclasses", "");
     if let Some(class) = default_class(classes, &["ingressclass.kubernetes.io/is-default-class"]) {
         ingress.child("spec").set("ingressClassName", class.str("metadata.name"));
     }

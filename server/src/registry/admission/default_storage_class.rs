@@ -17,7 +17,7 @@ pub fn mutate(
     if !attributes.is("", "PersistentVolumeClaim", Operation::Create) || has_class(claim) {
         return Ok(());
     }
-    if let Some(class) = default_class(attributes.server.objects("storageclasses", ""), ANNOTATIONS) {
+    if let Some(class) = default_class(attributes.registry.storage.objects("storageclasses", ""), ANNOTATIONS) {
         claim.child("spec").set("storageClassName", class.str("metadata.name"));
     }
     Ok(())

@@ -76,7 +76,7 @@ pub fn validate(
         let said = format!("limit reached on type {} for key {key}", limit.ty);
         (!limit.accepts(&key, now)).then_some(said)
     };
-    let errors: Vec<String> = attributes.server.admission.settings.event_limits.iter().filter_map(refused).collect();
+    let errors: Vec<String> = attributes.registry.admission.settings.event_limits.iter().filter_map(refused).collect();
     if errors.is_empty() {
         return Ok(());
     }

@@ -79,7 +79,7 @@ pub fn validate<'a>(
 ) -> Asking<'a> {
     let write = attributes.is("", "Pod", Operation::Create) || attributes.is("", "Pod", Operation::Update);
     let pod = pod.filter(|_| write)?;
-    let policy = attributes.server.admission.settings.image_policy.as_ref()?;
+    let policy = attributes.registry.admission.settings.image_policy.as_ref()?;
     Some(Box::pin(ask(attributes, policy, pod)))
 }
 

@@ -69,7 +69,7 @@ pub fn mutate(
     _: Option<&Tree>,
     _: &mut Vec<String>,
 ) -> Result<(), Status> {
-    let estimates = &attributes.server.admission.settings.estimates;
+    let estimates = &attributes.registry.admission.settings.estimates;
     if attributes.is("", "Pod", Operation::Create) {
         fill(pod, estimates, &*estimates.usage, attributes.namespace);
     }

@@ -47,7 +47,7 @@ fn set_pending(attributes: &Attributes<'_>, object: &mut Tree) {
     if object.map("metadata.annotations").contains("kubernetes.io/config.mirror") {
         return;
     }
-    let configurations = attributes.server.objects(STORAGE, "");
+    let configurations = attributes.registry.storage.objects(STORAGE, "");
     let kind = attributes.resource.kind;
     let names = find(&configurations, kind.group, kind.version, kind.plural);
     if !names.is_empty() {
@@ -101,7 +101,7 @@ async fn check_right(attributes: &Attributes<'_>, refusal: &str) -> Result<(), S
         name: attributes.name.into(),
         ..authorization::Attributes::resource(attributes.user, "initialize", kind.group, kind.plural)
     };
-    let verdict = attributes.server.authz.wait(&asked).await;
+    let verdict = attributes.registry.authorizer.wait(&asked).await;
     if verdict.is_allowed() { Ok(()) } else { Err(attributes.forbidden(&format!("{refusal}: {}", verdict.reason))) }
 }
 

@@ -61,7 +61,7 @@ fn is_deleted(old: Option<&Tree>) -> bool {
 }
 
 fn ranges(attributes: &Attributes<'_>) -> Vec<Tree> {
-    attributes.server.objects("limitranges", attributes.namespace)
+    attributes.registry.storage.objects("limitranges", attributes.namespace)
 }
 
 fn limits<'a>(range: &'a Tree, ty: &'a str) -> impl Iterator<Item = &'a Tree> {

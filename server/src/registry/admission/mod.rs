@@ -47,8 +47,9 @@ use api::Tree;
 use api::status::Status;
 use kinds::User;
 
-use crate::Server;
 use crate::call::Call;
+pub(crate) use crate::common::errors::join_errors;
+use crate::registry::Registry;
 use crate::registry::options::DeleteOptions;
 use crate::storage::resource::Resource;
 pub use run::{admit, mutate, validate};
@@ -66,7 +67,7 @@ pub enum Operation {
 
 /// What a plugin may know of a request.
 pub struct Attributes<'a> {
-    pub server: &'a Server,
+    pub registry: &'a Registry,
     pub resource: &'a Resource,
     pub operation: Operation,
     pub namespace: &'a str,
@@ -245,20 +246,6 @@ static PLUGINS: &[Plugin] = &[
     Plugin::new("ResourceQuota").validate(resource_quota::validate),
     Plugin::off("AlwaysDeny").validate(always::deny),
 ];
-
-/// Several complaints as one text, each once.
-pub fn join_errors(errors: Vec<String>) -> String {
-    let mut seen: Vec<String> = Vec::with_capacity(errors.len());
-    for error in errors {
-        if !seen.contains(&error) {
-            seen.push(error);
-        }
-    }
-    match seen.as_slice() {
-        [one] => one.clone(),
-        many => format!("[{}]", many.join(", ")),
-    }
-}
 
 /// The newest of the classes that are marked as default by one of these annotations; of the same age the
 /// first by name.

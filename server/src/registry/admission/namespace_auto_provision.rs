@@ -4,7 +4,7 @@ use api::status::Status;
 use api::{Tree, tree};
 
 use super::{Asking, Attributes, Operation};
-use crate::bootstrap;
+use crate::common::users::system_user;
 use crate::registry::options::WriteOptions;
 use crate::registry::write::Scope;
 use crate::request::codec::Validation;
@@ -19,23 +19,23 @@ pub fn mutate<'a>(
         && !attributes.dry_run
         && attributes.resource.kind.namespaced
         && !attributes.namespace.is_empty();
-    if !concerns || attributes.server.object("namespaces", attributes.namespace).is_some() {
+    if !concerns || attributes.registry.storage.object("namespaces", attributes.namespace).is_some() {
         return None;
     }
     Some(Box::pin(provision(attributes)))
 }
 
 async fn provision(attributes: &Attributes<'_>) -> Result<(), Status> {
-    let server = attributes.server;
-    let resource = server.registry.find("", "v1", "namespaces").ok_or_else(Status::no_resource)?;
-    let user = bootstrap::system_user();
+    let registry = attributes.registry;
+    let resource = registry.storage.resources.find("", "v1", "namespaces").ok_or_else(Status::no_resource)?;
+    let user = system_user();
     let scope = Scope {
-        server,
+        registry,
         resource,
         user: &user,
         namespace: "",
         subresource: "",
-        now: server.now(),
+        now: registry.now(),
         dry_run: false,
         call: None,
     };

@@ -15,7 +15,7 @@ pub fn validate(
     if !inside || attributes.operation == Operation::Connect {
         return Ok(());
     }
-    match attributes.server.object("namespaces", attributes.namespace) {
+    match attributes.registry.storage.object("namespaces", attributes.namespace) {
         Some(_) => Ok(()),
         None => Err(Status::not_found("", "namespaces", attributes.namespace)),
     }

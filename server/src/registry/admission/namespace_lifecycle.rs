@@ -11,7 +11,7 @@ pub fn mutate(attributes: &Attributes<'_>, _: &mut Tree, _: Option<&Tree>, _: &m
     if !attributes.resource.kind.namespaced || attributes.namespace.is_empty() || review {
         return Ok(());
     }
-    let namespace = attributes.server.object("namespaces", attributes.namespace);
+    let namespace = attributes.registry.storage.object("namespaces", attributes.namespace);
     match judge(namespace.as_deref(), attributes.operation) {
         Verdict::Fine => Ok(()),
         Verdict::Missing => Err(Status::not_found("", "namespaces", attributes.namespace)),

@@ -54,7 +54,7 @@ async fn check(attributes: &Attributes<'_>, object: &Tree, old: Option<&Tree>) -
             name: Cow::Borrowed(attributes.name),
             ..authorization::Attributes::resource(attributes.user, "delete", kind.group, kind.plural)
         };
-        let verdict = attributes.server.authz.wait(&delete).await;
+        let verdict = attributes.registry.authorizer.wait(&delete).await;
         refuse(attributes, &verdict, "cannot set an ownerRef on a resource you can't delete")?;
     }
     for owner in newly_blocking(object, old) {
@@ -66,7 +66,7 @@ async fn check(attributes: &Attributes<'_>, object: &Tree, old: Option<&Tree>) -
 async fn check_owner(attributes: &Attributes<'_>, owner: &Tree) -> Result<(), Status> {
     let (group, version) = split_api_version(owner.str("apiVersion"));
     let is = |kind: &kinds::Kind| kind.group == group && kind.version == version && kind.kind == owner.str("kind");
-    let Some(resource) = attributes.server.registry.all().iter().find(|resource| is(resource.kind)) else {
+    let Some(resource) = attributes.registry.storage.resources.all().iter().find(|resource| is(resource.kind)) else {
         return Err(attributes.forbidden(&unknown_kind(owner, &group, &version)));
     };
     let kind = resource.kind;
@@ -77,7 +77,7 @@ async fn check_owner(attributes: &Attributes<'_>, owner: &Tree) -> Result<(), St
         name: Cow::Borrowed(owner.str("name")),
         ..authorization::Attributes::resource(attributes.user, "update", kind.group, kind.plural)
     };
-    let verdict = attributes.server.authz.wait(&finalize).await;
+    let verdict = attributes.registry.authorizer.wait(&finalize).await;
     let why = "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on";
     refuse(attributes, &verdict, why)
 }

@@ -20,7 +20,7 @@ pub fn validate(
         return Err(attributes.forbidden("Only bound persistent volume claims can be expanded"));
     }
     let class = class_name(claim).filter(|class| class_name(old) == Some(class));
-    let class = class.and_then(|class| attributes.server.object("storageclasses", class));
+    let class = class.and_then(|class| attributes.registry.storage.object("storageclasses", class));
     if class.is_some_and(|class| class.bool("allowVolumeExpansion")) {
         return Ok(());
     }

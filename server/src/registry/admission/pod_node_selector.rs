@@ -71,16 +71,16 @@ pub fn validate(
 }
 
 fn of_namespace(attributes: &Attributes<'_>) -> Result<Map, Status> {
-    let namespace = attributes.server.object("namespaces", attributes.namespace);
+    let namespace = attributes.registry.storage.object("namespaces", attributes.namespace);
     let namespace = namespace.ok_or_else(|| Status::not_found("", "namespaces", attributes.namespace))?;
     match namespace.map("metadata.annotations").get(ANNOTATION).and_then(Tree::as_str) {
         Some(text) => labels(text).map_err(|why| attributes.forbidden(&why)),
-        None => Ok(attributes.server.admission.settings.node_selectors.default.clone()),
+        None => Ok(attributes.registry.admission.settings.node_selectors.default.clone()),
     }
 }
 
 fn check(attributes: &Attributes<'_>, pod: &Tree, own: &Map) -> Result<(), Status> {
-    let bounds = &attributes.server.admission.settings.node_selectors.bounds;
+    let bounds = &attributes.registry.admission.settings.node_selectors.bounds;
     let bound = bounds.iter().find(|(namespace, _)| namespace == attributes.namespace).map(|(_, bound)| bound);
     judge(pod.map("spec.nodeSelector"), own, bound).map_err(|why| attributes.forbidden(why))
 }

@@ -20,7 +20,7 @@ pub fn validate(
         return Ok(());
     }
     let missing = || attributes.forbidden(&format!("node {node_name:?} not found"));
-    let node = attributes.server.object("minions", node_name).ok_or_else(missing)?;
+    let node = attributes.registry.storage.object("minions", node_name).ok_or_else(missing)?;
     check(pod, &node).map_err(|(cause, why)| with_cause(attributes.forbidden(&why), cause))
 }
 

@@ -38,7 +38,7 @@ pub fn mutate(
     let mut extra = Vec::new();
     if attributes.operation == Operation::Create {
         let own = of_namespace(attributes, DEFAULT)?;
-        extra = own.unwrap_or_else(|| attributes.server.admission.settings.tolerations.default.clone());
+        extra = own.unwrap_or_else(|| attributes.registry.admission.settings.tolerations.default.clone());
     }
     add(pod, extra);
     check(attributes, pod)
@@ -72,7 +72,7 @@ fn add(pod: &mut Tree, mut extra: Vec<Tree>) {
 fn check(attributes: &Attributes<'_>, pod: &Tree) -> Result<(), Status> {
     let (list, scope) = match of_namespace(attributes, WHITELIST)? {
         Some(list) => (list, "namespace"),
-        None => (attributes.server.admission.settings.tolerations.whitelist.clone(), "cluster"),
+        None => (attributes.registry.admission.settings.tolerations.whitelist.clone(), "cluster"),
     };
     if list.is_empty() || tolerations::are_covered(pod.list("spec.tolerations"), &list) {
         return Ok(());
@@ -84,7 +84,7 @@ fn check(attributes: &Attributes<'_>, pod: &Tree) -> Result<(), Status> {
 
 /// The list in an annotation of the namespace; None where it says nothing.
 fn of_namespace(attributes: &Attributes<'_>, annotation: &str) -> Result<Option<Vec<Tree>>, Status> {
-    let namespace = attributes.server.object("namespaces", attributes.namespace).unwrap_or_default();
+    let namespace = attributes.registry.storage.object("namespaces", attributes.namespace).unwrap_or_default();
     match namespace.map("metadata.annotations").get(annotation).and_then(Tree::as_str) {
         None => Ok(None),
         Some("") => Ok(Some(Vec::new())),

@@ -23,7 +23,7 @@ pub fn mutate(
         _ => return Ok(()),
     };
     // Each pod has another node: a tree of it would push those out that every write asks for.
-    if let Some(node) = attributes.server.item("minions", node).filter(|node| node.is_initialized(&NODE)) {
+    if let Some(node) = attributes.registry.storage.item("minions", node).filter(|node| node.is_initialized(&NODE)) {
         copy_labels(object, |label| node.label(&NODE, label));
     }
     Ok(())

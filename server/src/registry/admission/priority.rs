@@ -23,10 +23,10 @@ pub fn mutate(
     }
     let name = pod.str("spec.priorityClassName");
     let class = if name.is_empty() {
-        global_default(&attributes.server.objects(STORAGE, "")).map(Arc::new)
+        global_default(&attributes.registry.storage.objects(STORAGE, "")).map(Arc::new)
     } else {
         let missing = || attributes.forbidden(&format!("no PriorityClass with name {name} was found"));
-        Some(attributes.server.object(STORAGE, name).ok_or_else(missing)?)
+        Some(attributes.registry.storage.object(STORAGE, name).ok_or_else(missing)?)
     };
     set_priority(pod, class.as_deref()).map_err(|why| attributes.forbidden(&why))
 }
@@ -43,7 +43,7 @@ pub fn validate(
     if !(create || update) || !class.is_some_and(|class| class.bool("globalDefault")) {
         return Ok(());
     }
-    match global_default(&attributes.server.objects(STORAGE, "")) {
+    match global_default(&attributes.registry.storage.objects(STORAGE, "")) {
         Some(other) if create || other.str("metadata.name") != attributes.name => Err(attributes.forbidden(&format!(
             "PriorityClass {} is already marked as default. Only one default can exist",
             other.str("metadata.name")

@@ -25,7 +25,7 @@ pub async fn mutate(
     if result.is_ok() && attributes.rounds.begin_second() {
         result = mutate_once(attributes, object, old, warnings).await;
     }
-    attributes.server.admitted.half(Half::Admit, attributes.operation, result.is_err(), began.elapsed());
+    attributes.registry.admitted.half(Half::Admit, attributes.operation, result.is_err(), began.elapsed());
     result
 }
 
@@ -36,7 +36,7 @@ async fn mutate_once(
     warnings: &mut Vec<String>,
 ) -> Result<(), Status> {
     let mut watch = StopWatch::new(attributes, Half::Admit);
-    for (at, plugin) in attributes.server.admission.plugins().enumerate() {
+    for (at, plugin) in attributes.registry.admission.plugins().enumerate() {
         if plugin.mutate.is_none() && plugin.mutate_later.is_none() {
             continue;
         }
@@ -79,7 +79,12 @@ struct StopWatch<'a> {
 
 impl<'a> StopWatch<'a> {
     fn new(attributes: &Attributes<'a>, half: Half) -> StopWatch<'a> {
-        StopWatch { metrics: &attributes.server.admitted, half, operation: attributes.operation, last: Instant::now() }
+        StopWatch {
+            metrics: &attributes.registry.admitted,
+            half,
+            operation: attributes.operation,
+            last: Instant::now(),
+        }
     }
 
     fn lap(&mut self, at: usize, plugin: &Plugin, rejected: bool) {
@@ -101,7 +106,7 @@ async fn wait_until(attributes: &Attributes<'_>, object: &Tree, is_ready: fn(&At
         return;
     }
     let deadline = tokio::time::Instant::now() + READY_WAIT;
-    attributes.server.caches.until(deadline, || is_ready(attributes, object)).await;
+    attributes.registry.storage.caches.until(deadline, || is_ready(attributes, object)).await;
 }
 
 /// The validating half.
@@ -114,7 +119,7 @@ pub async fn validate(
     let began = Instant::now();
     let mut watch = StopWatch::new(attributes, Half::Validate);
     let mut result = Ok(());
-    for (at, plugin) in attributes.server.admission.plugins().enumerate() {
+    for (at, plugin) in attributes.registry.admission.plugins().enumerate() {
         if plugin.validate.is_none() && plugin.validate_later.is_none() {
             continue;
         }
@@ -124,7 +129,7 @@ pub async fn validate(
             break;
         }
     }
-    attributes.server.admitted.half(Half::Validate, attributes.operation, result.is_err(), began.elapsed());
+    attributes.registry.admitted.half(Half::Validate, attributes.operation, result.is_err(), began.elapsed());
     result
 }
 

@@ -38,7 +38,7 @@ fn find(attributes: &Attributes<'_>, pod: Option<&Tree>) -> Result<Option<Arc<Tr
         return Ok(None);
     }
     let missing = || attributes.forbidden(&format!("pod rejected: RuntimeClass {name:?} not found"));
-    attributes.server.object("runtimeclasses", name).ok_or_else(missing).map(Some)
+    attributes.registry.storage.object("runtimeclasses", name).ok_or_else(missing).map(Some)
 }
 
 const MISMATCH: &str = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead";

@@ -69,7 +69,7 @@ fn refuse(attributes: &Attributes<'_>, checked: Result<(), String>) -> Result<()
 }
 
 fn find(attributes: &Attributes<'_>, name: &str) -> Option<Arc<Tree>> {
-    attributes.server.object("serviceaccounts", &format!("{}/{name}", attributes.namespace))
+    attributes.registry.storage.object("serviceaccounts", &format!("{}/{name}", attributes.namespace))
 }
 
 fn require(attributes: &Attributes<'_>, name: &str) -> Result<Arc<Tree>, Status> {

@@ -15,11 +15,12 @@ use api::{Tree, tree};
 use kinds::core::service::{self, allocation, families};
 use store::{Expect, Write as StoreWrite};
 
+use crate::common::users::system_user;
 use crate::registry::hooks::Claims;
 use crate::registry::options::WriteOptions;
 use crate::registry::write::Scope;
+use crate::registry::{Config, Registry};
 use crate::request::codec::Validation;
-use crate::{Config, Server, bootstrap};
 
 pub use ports::Reservation;
 use ports::{Claim, Refusal};
@@ -54,7 +55,7 @@ fn family(ipv4: bool) -> &'static str {
 pub fn complete(scope: &Scope<'_>, object: &mut Tree, old: Option<&Tree>) -> Result<(), Status> {
     let old = old.unwrap_or(&Tree::Null);
     let mut errors = Errors::new();
-    families::set_families(object, old, &scope.server.alloc.families(), &mut errors);
+    families::set_families(object, old, &scope.registry.alloc.families(), &mut errors);
     refuse(scope, object, &errors)?;
     take_named_addresses(scope, object, old)?;
     let name = object.str("metadata.name").to_string();
@@ -121,7 +122,7 @@ fn claim_addresses(scope: &Scope<'_>, object: &mut Tree, old: &Tree) -> Result<V
     if missing.is_empty() {
         return Ok(taken);
     }
-    let pool = Pool::new(scope.server);
+    let pool = Pool::new(scope.registry);
     for ipv4 in missing {
         let address = pool
             .take_next(ipv4, scope.dry_run)
@@ -141,7 +142,7 @@ fn take_named_addresses(scope: &Scope<'_>, object: &Tree, old: &Tree) -> Result<
     if named.is_empty() || !held.is_empty() && held.len() == allocation::cluster_ips(object).len() {
         return Ok(Vec::new());
     }
-    let pool = Pool::new(scope.server);
+    let pool = Pool::new(scope.registry);
     for ip in named {
         match pool.take(ip, scope.dry_run) {
             Ok(address) => taken.push(address),
@@ -158,23 +159,23 @@ fn take_named_addresses(scope: &Scope<'_>, object: &Tree, old: &Tree) -> Result<
 
 /// The addresses as they are now.
 struct Pool<'a> {
-    server: &'a Server,
+    registry: &'a Registry,
     ranges: Vec<Range>,
 }
 
 impl Pool<'_> {
-    fn new(server: &Server) -> Pool<'_> {
-        let mut ranges = server.alloc.ranges.clone();
-        for range in ready_ranges(server) {
+    fn new(registry: &Registry) -> Pool<'_> {
+        let mut ranges = registry.alloc.ranges.clone();
+        for range in ready_ranges(registry) {
             if !ranges.contains(&range) {
                 ranges.push(range);
             }
         }
-        Pool { server, ranges }
+        Pool { registry, ranges }
     }
 
     fn is_taken(&self, ip: IpAddr) -> bool {
-        self.server.caches.get("ipaddresses").is_some_and(|cache| cache.get(&ip.to_string()).is_some())
+        self.registry.storage.caches.get("ipaddresses").is_some_and(|cache| cache.get(&ip.to_string()).is_some())
     }
 
     fn take(&self, ip: &str, dry_run: bool) -> Result<IpAddr, &'static str> {
@@ -192,7 +193,7 @@ impl Pool<'_> {
         if dry_run {
             return ranges.next().map(Range::network);
         }
-        let cache = self.server.caches.get("ipaddresses")?;
+        let cache = self.registry.storage.caches.get("ipaddresses")?;
         let addresses = cache.snapshot().map;
         ranges.find_map(|range| {
             range.pick(crate::common::ids::below, |ip| addresses.contains_key(ip.to_string().as_str()))
@@ -201,8 +202,8 @@ impl Pool<'_> {
 }
 
 /// The ranges of ServiceCIDR objects. One without a condition is ready: its controller may not run.
-fn ready_ranges(server: &Server) -> Vec<Range> {
-    let Some(cache) = server.caches.get("servicecidrs") else { return Vec::new() };
+fn ready_ranges(registry: &Registry) -> Vec<Range> {
+    let Some(cache) = registry.storage.caches.get("servicecidrs") else { return Vec::new() };
     let is_ready = |object: &Tree| {
         let ready = object.list("status.conditions").iter().find(|condition| condition.str("type") == "Ready");
         let ready = ready.is_none_or(|condition| condition.str("status") == "True");
@@ -216,7 +217,7 @@ fn ready_ranges(server: &Server) -> Vec<Range> {
 /// A claim that has taken the ports that are named.
 fn begin_ports<'a>(scope: &Scope<'a>, name: &str, object: &Tree, old: &Tree) -> Result<Claim<'a>, Status> {
     let services = scope.resource.cache()?;
-    let mut claim = scope.server.alloc.ports.begin(services, &scope.resource.key(scope.namespace, name));
+    let mut claim = scope.registry.alloc.ports.begin(services, &scope.resource.key(scope.namespace, name));
     claim_named_ports(scope, object, &held_ports(old), &mut claim)?;
     Ok(claim)
 }
@@ -280,11 +281,12 @@ fn claim_health_check_port(object: &mut Tree, held: &[i64], claim: &mut Claim<'_
 fn address_write(scope: &Scope<'_>, ip: IpAddr, service: &str) -> Result<StoreWrite, Status> {
     let name = ip.to_string();
     let resource = scope
-        .server
         .registry
+        .storage
+        .resources
         .find("networking.k8s.io", "v1", "ipaddresses")
         .ok_or_else(|| Status::internal("IPAddress is not served"))?;
-    let user = bootstrap::system_user();
+    let user = system_user();
     let mut object = address_object(scope, &name, family(ip.is_ipv4()), service);
     let scope = Scope { resource, user: &user, namespace: "", subresource: "", ..*scope };
     let options = WriteOptions {
@@ -319,7 +321,7 @@ fn address_object(scope: &Scope<'_>, name: &str, family: &str, service: &str) ->
 /// The deletion of an address's object, if it is this service's.
 fn address_delete(scope: &Scope<'_>, ip: &str, service: &str) -> Option<StoreWrite> {
     let name = api::validation::parse_ip(ip)?.to_string();
-    let resource = scope.server.registry.find("networking.k8s.io", "v1", "ipaddresses")?;
+    let resource = scope.registry.storage.resources.find("networking.k8s.io", "v1", "ipaddresses")?;
     let item = resource.cache.as_ref()?.get(&name)?;
     let object = item.tree();
     let parent = object.at("spec.parentRef");

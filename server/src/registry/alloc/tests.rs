@@ -8,33 +8,35 @@ use api::status::Status;
 use api::{Tree, list, tree};
 
 use super::*;
+use crate::Config;
+use crate::common::users::system_user;
 use crate::registry::options::DeleteOptions;
 use crate::registry::verbs::delete::delete_one;
 use crate::registry::write::Outcome;
 use crate::testing;
 
-async fn server(cidrs: &[(&str, u8)], node_ports: std::ops::RangeInclusive<u16>) -> Arc<Server> {
+async fn registry(cidrs: &[(&str, u8)], node_ports: std::ops::RangeInclusive<u16>) -> Arc<Registry> {
     let address = |text: &str| text.parse::<IpAddr>().expect("an address");
     let config = Config {
         service_cidrs: cidrs.iter().map(|(network, bits)| (address(network), *bits)).collect(),
         node_ports,
         ..Config::default()
     };
-    testing::server(config).await
+    testing::registry(config).await
 }
 
 fn options() -> WriteOptions {
     WriteOptions { dry_run: false, field_manager: "test".to_string(), validation: Validation::Ignore, force: false }
 }
 
-fn scope<'a>(server: &'a Server, user: &'a kinds::User, dry_run: bool) -> Scope<'a> {
-    let resource = server.registry.find("", "v1", "services").expect("services are served");
-    Scope { dry_run, ..testing::scope(server, resource, user) }
+fn scope<'a>(registry: &'a Registry, user: &'a kinds::User, dry_run: bool) -> Scope<'a> {
+    let resource = registry.storage.resources.find("", "v1", "services").expect("services are served");
+    Scope { dry_run, ..testing::scope(registry, resource, user) }
 }
 
-async fn create(server: &Server, name: &str, spec: Tree, dry_run: bool) -> Result<Tree, Status> {
-    let user = bootstrap::system_user();
-    let scope = scope(server, &user, dry_run);
+async fn create(registry: &Registry, name: &str, spec: Tree, dry_run: bool) -> Result<Tree, Status> {
+    let user = system_user();
+    let scope = scope(registry, &user, dry_run);
     let mut service =
         tree! { "kind" => "Service", "apiVersion" => "v1", "metadata" => tree! { "name" => name }, "spec" => spec };
     api::typed::conform(&mut service, scope.resource.ty(), &mut Default::default()).expect("a service");
@@ -43,9 +45,9 @@ async fn create(server: &Server, name: &str, spec: Tree, dry_run: bool) -> Resul
     Ok(outcome.tree(scope.resource))
 }
 
-async fn update(server: &Server, name: &str, change: impl Fn(&mut Tree) + Send + Sync) -> Result<Tree, Status> {
-    let user = bootstrap::system_user();
-    let scope = scope(server, &user, false);
+async fn update(registry: &Registry, name: &str, change: impl Fn(&mut Tree) + Send + Sync) -> Result<Tree, Status> {
+    let user = system_user();
+    let scope = scope(registry, &user, false);
     let changed = |old: &Tree, _: &Arc<crate::storage::cache::Item>| {
         let mut object = old.clone();
         change(object.child("spec"));
@@ -55,14 +57,14 @@ async fn update(server: &Server, name: &str, change: impl Fn(&mut Tree) + Send +
     Ok(scope.update(name, &mut Vec::new(), changed).await?.tree(scope.resource))
 }
 
-async fn delete(server: &Server, name: &str) {
-    let user = bootstrap::system_user();
-    let scope = scope(server, &user, false);
+async fn delete(registry: &Registry, name: &str) {
+    let user = system_user();
+    let scope = scope(registry, &user, false);
     delete_one(&scope, name, &DeleteOptions::default(), &mut Vec::new()).await.expect("the service is there");
 }
 
-fn objects(server: &Server, storage: &str) -> Vec<Tree> {
-    server.caches.get(storage).expect("a cache").snapshot().map.values().map(|item| item.tree()).collect()
+fn objects(registry: &Registry, storage: &str) -> Vec<Tree> {
+    registry.storage.caches.get(storage).expect("a cache").snapshot().map.values().map(|item| item.tree()).collect()
 }
 
 fn node_port(spec: Tree) -> Tree {
@@ -73,10 +75,10 @@ fn node_port(spec: Tree) -> Tree {
 }
 
 /// Every address of a service has its object, every object its service, and no port is held twice.
-fn check_nothing_leaked(server: &Server) {
+fn check_nothing_leaked(registry: &Registry) {
     let mut addresses = BTreeSet::new();
     let mut ports = BTreeSet::new();
-    for service in objects(server, "services/specs") {
+    for service in objects(registry, "services/specs") {
         for ip in allocation::cluster_ips(&service) {
             assert!(addresses.insert((ip.to_string(), service.str("metadata.name").to_string())), "{ip} twice");
         }
@@ -84,7 +86,7 @@ fn check_nothing_leaked(server: &Server) {
             assert!(ports.insert(port.number), "{} twice", port.number);
         }
     }
-    let claimed: BTreeSet<(String, String)> = objects(server, "ipaddresses")
+    let claimed: BTreeSet<(String, String)> = objects(registry, "ipaddresses")
         .iter()
         .map(|object| (object.str("metadata.name").to_string(), object.str("spec.parentRef.name").to_string()))
         .collect();
@@ -93,92 +95,92 @@ fn check_nothing_leaked(server: &Server) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn nothing_is_given_twice_and_nothing_is_lost() {
-    let server = server(&[("10.0.0.0", 26)], 30000..=30039).await;
-    let before = objects(&server, "services/specs").len();
+    let registry = registry(&[("10.0.0.0", 26)], 30000..=30039).await;
+    let before = objects(&registry, "services/specs").len();
     let mut tasks = tokio::task::JoinSet::new();
     for number in 0..80 {
-        let server = server.clone();
+        let registry = registry.clone();
         tasks.spawn(async move {
             let name = format!("s{number}");
-            create(&server, &name, node_port(tree! {}), false).await.map(|_| name)
+            create(&registry, &name, node_port(tree! {}), false).await.map(|_| name)
         });
     }
     let results = tasks.join_all().await;
     let made: Vec<String> = results.into_iter().filter_map(Result::ok).collect();
     assert_eq!(made.len(), 40, "as many as there are node ports");
-    check_nothing_leaked(&server);
+    check_nothing_leaked(&registry);
     let mut tasks = tokio::task::JoinSet::new();
     for (number, name) in made.iter().cloned().enumerate() {
-        let server = server.clone();
+        let registry = registry.clone();
         tasks.spawn(async move {
             match number % 3 {
-                0 => delete(&server, &name).await,
-                1 => drop(update(&server, &name, |spec| spec.set("type", "ClusterIP")).await.expect("a new type")),
-                _ => drop(create(&server, &format!("late-{name}"), node_port(tree! {}), false).await),
+                0 => delete(&registry, &name).await,
+                1 => drop(update(&registry, &name, |spec| spec.set("type", "ClusterIP")).await.expect("a new type")),
+                _ => drop(create(&registry, &format!("late-{name}"), node_port(tree! {}), false).await),
             }
         });
     }
     tasks.join_all().await;
-    check_nothing_leaked(&server);
+    check_nothing_leaked(&registry);
     let names: Vec<String> =
-        objects(&server, "services/specs").iter().map(|object| object.str("metadata.name").to_string()).collect();
+        objects(&registry, "services/specs").iter().map(|object| object.str("metadata.name").to_string()).collect();
     for name in names.iter().filter(|name| *name != "kubernetes") {
-        delete(&server, name).await;
+        delete(&registry, name).await;
     }
-    check_nothing_leaked(&server);
-    assert_eq!(objects(&server, "services/specs").len(), before);
-    create(&server, "again", node_port(tree! {}), false).await.expect("everything is free again");
+    check_nothing_leaked(&registry);
+    assert_eq!(objects(&registry, "services/specs").len(), before);
+    create(&registry, "again", node_port(tree! {}), false).await.expect("everything is free again");
 }
 
 #[tokio::test]
 async fn a_new_index_knows_what_is_held() {
-    let server = server(&[("10.0.0.0", 24)], 30000..=32767).await;
+    let registry = registry(&[("10.0.0.0", 24)], 30000..=32767).await;
     let spec = tree! { "type" => "NodePort", "ports" => list![tree! { "port" => 80, "nodePort" => 30123 }] };
-    create(&server, "a", spec, false).await.expect("a service");
+    create(&registry, "a", spec, false).await.expect("a service");
     let ports = ports::Ports::new(30000..=32767);
-    let services = server.caches.get("services/specs").expect("a cache");
+    let services = registry.storage.caches.get("services/specs").expect("a cache");
     assert_eq!(ports.begin(&services, "default/b").take(30123), Err(Refusal::Taken));
     assert_eq!(ports.begin(&services, "default/a").take(30123), Ok(()));
 }
 
 #[tokio::test]
 async fn a_dry_run_takes_nothing() {
-    let server = server(&[("10.0.0.0", 24)], 30000..=32767).await;
-    let before = objects(&server, "ipaddresses").len();
-    let shown = create(&server, "a", node_port(tree! {}), true).await.expect("a service");
+    let registry = registry(&[("10.0.0.0", 24)], 30000..=32767).await;
+    let before = objects(&registry, "ipaddresses").len();
+    let shown = create(&registry, "a", node_port(tree! {}), true).await.expect("a service");
     assert_eq!(shown.str("spec.clusterIP"), "10.0.0.0");
     assert!(shown.list("spec.ports")[0].int("nodePort").is_some());
-    assert_eq!(objects(&server, "ipaddresses").len(), before);
+    assert_eq!(objects(&registry, "ipaddresses").len(), before);
 }
 
 #[tokio::test]
 async fn the_second_family_comes_and_goes() {
-    let server = server(&[("10.0.0.0", 24), ("fd00::", 112)], 30000..=32767).await;
+    let registry = registry(&[("10.0.0.0", 24), ("fd00::", 112)], 30000..=32767).await;
     let spec = tree! { "ports" => list![tree! { "port" => 80 }], "ipFamilyPolicy" => "RequireDualStack" };
-    let service = create(&server, "a", spec, false).await.expect("a service");
+    let service = create(&registry, "a", spec, false).await.expect("a service");
     assert_eq!(service.at("spec.ipFamilies"), &list!["IPv4", "IPv6"]);
     assert_eq!(service.list("spec.clusterIPs").len(), 2);
-    check_nothing_leaked(&server);
-    let service = update(&server, "a", |spec| spec.set("ipFamilyPolicy", "SingleStack")).await.expect("one family");
+    check_nothing_leaked(&registry);
+    let service = update(&registry, "a", |spec| spec.set("ipFamilyPolicy", "SingleStack")).await.expect("one family");
     assert_eq!(service.list("spec.clusterIPs").len(), 1);
-    check_nothing_leaked(&server);
+    check_nothing_leaked(&registry);
     let named = tree! {
         "ports" => list![tree! { "port" => 80 }], "ipFamilyPolicy" => "PreferDualStack",
         "clusterIP" => "fd00::5", "clusterIPs" => list!["fd00::5"],
     };
-    let service = create(&server, "b", named, false).await.expect("a service");
+    let service = create(&registry, "b", named, false).await.expect("a service");
     assert_eq!(service.at("spec.ipFamilies"), &list!["IPv6", "IPv4"]);
-    check_nothing_leaked(&server);
+    check_nothing_leaked(&registry);
 }
 
 #[tokio::test]
 async fn a_port_that_stands_twice_shows_the_node_port_of_both() {
-    let server = server(&[("10.0.0.0", 24)], 30000..=30000).await;
+    let registry = registry(&[("10.0.0.0", 24)], 30000..=30000).await;
     let port = |name: &str| tree! { "name" => name, "port" => 80, "protocol" => "TCP" };
     let spec = tree! { "type" => "NodePort", "ports" => list![port("a"), port("b")] };
-    let status = create(&server, "twice", spec, false).await.expect_err("a duplicate");
+    let status = create(&registry, "twice", spec, false).await.expect_err("a duplicate");
     let want = "spec.ports[1].nodePort: Duplicate value: 30000, spec.ports[1]: Duplicate value:";
     assert!(status.message.contains(want), "{}", status.message);
     let spec = node_port(tree! {});
-    create(&server, "once", spec, false).await.expect("the number was not kept");
+    create(&registry, "once", spec, false).await.expect("the number was not kept");
 }

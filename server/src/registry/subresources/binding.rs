@@ -7,21 +7,22 @@ use api::status::Status;
 use kinds::core::pod::binding;
 
 use super::success;
-use crate::Server;
 use crate::call::{Answer, Call};
+use crate::registry::Registry;
 use crate::registry::admission::{self, Operation};
 use crate::registry::options::WriteOptions;
 use crate::registry::respond;
 use crate::registry::verbs::{self, check_namespace, update};
-use crate::registry::write::{MODIFIED, Scope, store_status};
+use crate::registry::write::{MODIFIED, Scope};
 use crate::request::codec::Expected;
 use crate::storage::resource::Resource;
+use crate::storage::store_status;
 
 /// How often a binding is tried again when somebody else wrote first.
 const MAX_TRIES: usize = 64;
 
 /// POST pods/NAME/binding, or POST bindings.
-pub async fn create(server: &Server, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+pub async fn create(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
     respond::accepted(call)?;
     let options = WriteOptions::parse(call, "CreateOptions", false)?;
     let expected = Expected::of(&kinds::core::binding::KIND);
@@ -32,8 +33,8 @@ pub async fn create(server: &Server, resource: &Arc<Resource>, call: &mut Call) 
         return Err(Status::bad_request("name in URL does not match name in Binding object"));
     }
     binding::validate(&binding).map_err(|status| *status)?;
-    let pods = server.registry.find("", "v1", "pods").ok_or_else(Status::no_resource)?;
-    let scope = Scope { subresource: "binding", ..verbs::scope(server, pods, call, options.dry_run)? };
+    let pods = registry.storage.resources.find("", "v1", "pods").ok_or_else(Status::no_resource)?;
+    let scope = Scope { subresource: "binding", ..verbs::scope(registry, pods, call, options.dry_run)? };
     let attributes = scope.attributes(Operation::Create, &name);
     let mut warnings = Vec::new();
     admission::admit(&attributes, &mut binding, &mut warnings).await?;

@@ -6,20 +6,20 @@ use std::time::Duration;
 use api::status::Status;
 use api::{Tree, list, tree};
 
-use crate::Server;
 use crate::call::{Answer, Call};
 use crate::outbound::callout::{Client, Trust, Url};
+use crate::registry::Registry;
 use crate::registry::{respond, shape};
 use crate::storage::resource::Resource;
 
-pub async fn read(server: &Server, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+pub async fn read(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
     let accepted = respond::accepted(call)?;
     let shaping = respond::shaping(call, accepted)?;
     let deprecated = "v1 ComponentStatus is deprecated in v1.19+".to_string();
     if !call.warnings.contains(&deprecated) {
         call.warnings.push(deprecated);
     }
-    let mut components = components(server).await;
+    let mut components = components(registry).await;
     if call.info.name.is_empty() {
         let tree = shape::list_of(resource.kind, tree! {}, components, shaping)?;
         return Ok(respond::encoded(200, &tree, accepted));
@@ -30,21 +30,21 @@ pub async fn read(server: &Server, resource: &Arc<Resource>, call: &mut Call) ->
     respond::tree(call, resource, 200, components.swap_remove(at))
 }
 
-async fn components(server: &Server) -> Vec<Tree> {
-    let store = match server.store.revision().await {
+async fn components(registry: &Registry) -> Vec<Tree> {
+    let store = match registry.storage.store.revision().await {
         Ok(_) => Ok("ok".to_string()),
         Err(error) => Err(error.to_string()),
     };
     let (scheduler, manager) =
-        tokio::join!(health(server, "scheduler", 10259), health(server, "controller-manager", 10257));
+        tokio::join!(health(registry, "scheduler", 10259), health(registry, "controller-manager", 10257));
     vec![component("scheduler", scheduler), component("controller-manager", manager), component("etcd-0", store)]
 }
 
 /// Whether a component of this process is well, by its name; None for one that does not run in it.
 pub type LocalHealth = Box<dyn Fn(&str) -> Option<bool> + Send + Sync>;
 
-async fn health(server: &Server, name: &str, port: u16) -> Result<String, String> {
-    match server.local_health.get().and_then(|health| health(name)) {
+async fn health(registry: &Registry, name: &str, port: u16) -> Result<String, String> {
+    match registry.local_health.get().and_then(|health| health(name)) {
         Some(true) => Ok("ok".to_string()),
         Some(false) => Err("a worker has ended".to_string()),
         None => probe(port).await,

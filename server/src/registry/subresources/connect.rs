@@ -13,17 +13,18 @@ use streaming::relay::Asked;
 use streaming::remote_command::{Options, Verb};
 
 use super::node;
+use crate::authorization;
 use crate::call::{Answer, Call};
 use crate::outbound::local_nodes;
+use crate::registry::Registry;
 use crate::registry::admission::{self, Operation};
 use crate::registry::{verbs, websocket};
 use crate::request::body::{Body, Source};
 use crate::storage::resource::Resource;
-use crate::{Server, authorization};
 
-pub async fn log(server: &Server, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+pub async fn log(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
     check_log_options(call)?;
-    let pod = pod(server, resource, call).await?;
+    let pod = pod(registry, resource, call).await?;
     let container = choose_container(&pod, call.query.get("container"))?;
     let node = pod.str("spec.nodeName");
     if node.is_empty() {
@@ -33,10 +34,11 @@ pub async fn log(server: &Server, resource: &Arc<Resource>, call: &mut Call) -> 
         return Ok(answer);
     }
     let place = format!("{}{}", place("containerLogs", &pod, container), passed(&call.query, LOG_OPTIONS));
-    let answer = match local_nodes::log(server, &pod, container, call) {
-        Some(answer) => answer?,
-        None => node::log(server, node, call, &place).await?,
-    };
+    let answer =
+        match registry.local_nodes.get().and_then(|nodes| local_nodes::log(&**nodes, &pod, container, &call.query)) {
+            Some(answer) => answer?,
+            None => node::log(registry, node, call, &place).await?,
+        };
     if websocket::is_upgrade(call) { websocket::stream(call, Whole(answer.into_body())) } else { Ok(answer) }
 }
 
@@ -81,11 +83,11 @@ fn encoded<'a>(pairs: impl Iterator<Item = (&'a str, String)>) -> String {
 }
 
 /// A connection is judged by its options, which plugins may not change.
-pub async fn admit(server: &Server, resource: &Arc<Resource>, call: &mut Call) -> Result<(), Status> {
+pub async fn admit(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<(), Status> {
     let Some(mut options) = options(resource, call) else { return Ok(()) };
     let before = options.clone();
     let mut warnings = Vec::new();
-    let scope = verbs::scope(server, resource, call, false)?;
+    let scope = verbs::scope(registry, resource, call, false)?;
     let attributes = scope.attributes(Operation::Connect, &call.info.name);
     admission::admit(&attributes, &mut options, &mut warnings).await?;
     call.warnings.append(&mut warnings);
@@ -125,11 +127,11 @@ fn options(resource: &Resource, call: &Call) -> Option<Tree> {
 }
 
 /// exec and attach.
-pub async fn run(server: &Server, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
-    let pod = pod(server, resource, call).await?;
+pub async fn run(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+    let pod = pod(registry, resource, call).await?;
     let container = choose_container(&pod, call.query.get("container"))?.to_string();
-    let agent = node::agent(server, node_name(&pod)?, "pods").await?;
-    may_create(server, call).await?;
+    let agent = node::agent(registry, node_name(&pod)?, "pods").await?;
+    may_create(registry, call).await?;
     let verb = if call.info.subresource == "exec" { Verb::Exec } else { Verb::Attach };
     let query = &call.query;
     let tty = query.flag("tty");
@@ -142,10 +144,10 @@ pub async fn run(server: &Server, resource: &Arc<Resource>, call: &mut Call) -> 
     node::stream(call, agent, Asked::Command(verb, options), &place).await
 }
 
-pub async fn port_forward(server: &Server, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
-    let pod = pod(server, resource, call).await?;
-    let agent = node::agent(server, node_name(&pod)?, "pods").await?;
-    may_create(server, call).await?;
+pub async fn port_forward(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+    let pod = pod(registry, resource, call).await?;
+    let agent = node::agent(registry, node_name(&pod)?, "pods").await?;
+    may_create(registry, call).await?;
     let ports = call.query.all("ports").flat_map(|ports| ports.split(','));
     let ports = encoded(ports.map(|port| ("port", port.to_string())));
     let place = format!("{}{ports}", place("portForward", &pod, ""));
@@ -153,10 +155,11 @@ pub async fn port_forward(server: &Server, resource: &Arc<Resource>, call: &mut 
 }
 
 /// A WebSocket begins with a GET; what it does is no less than what a POST does.
-async fn may_create(server: &Server, call: &Call) -> Result<(), Status> {
+async fn may_create(registry: &Registry, call: &Call) -> Result<(), Status> {
     let Some(user) = call.user.as_deref().filter(|_| call.info.verb == "get") else { return Ok(()) };
-    let attributes = authorization::Attributes { verb: "create", ..authorization::Attributes::of(user, call) };
-    let verdict = server.authz.wait(&attributes).await;
+    let attributes =
+        authorization::Attributes { verb: "create", ..authorization::Attributes::of(user, &call.info, &call.query) };
+    let verdict = registry.authorizer.wait(&attributes).await;
     if verdict.is_allowed() { Ok(()) } else { Err(authorization::refuse(&call.path, &attributes, &verdict)) }
 }
 
@@ -167,8 +170,8 @@ fn node_name(pod: &Tree) -> Result<&str, Status> {
     }
 }
 
-async fn pod(server: &Server, resource: &Arc<Resource>, call: &Call) -> Result<Tree, Status> {
-    verbs::scope(server, resource, call, false)?.current_object(&call.info.name).await
+async fn pod(registry: &Registry, resource: &Arc<Resource>, call: &Call) -> Result<Tree, Status> {
+    verbs::scope(registry, resource, call, false)?.current_object(&call.info.name).await
 }
 
 /// The container that is meant; a pod with one container needs no name.

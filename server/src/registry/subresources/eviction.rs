@@ -9,20 +9,22 @@ use kinds::core::pod::eviction::{self, Decision};
 
 use super::success;
 use crate::call::{Answer, Call};
+use crate::common::users::system_user;
+use crate::registry::Registry;
 use crate::registry::admission::{self, Operation};
 use crate::registry::options::{DeleteOptions, WriteOptions};
 use crate::registry::respond;
 use crate::registry::verbs::delete::delete_admitted;
 use crate::registry::verbs::{self, update};
-use crate::registry::write::{MODIFIED, Scope, store_status};
+use crate::registry::write::{MODIFIED, Scope};
 use crate::request::codec::{Expected, Validation};
 use crate::storage::resource::Resource;
-use crate::{Server, bootstrap};
+use crate::storage::store_status;
 
 /// How often the decision is made anew because the pod changed.
 const MAX_TRIES: usize = 20;
 
-pub async fn create(server: &Server, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+pub async fn create(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
     respond::accepted(call)?;
     let options = WriteOptions::parse(call, "CreateOptions", false)?;
     let expected = Expected::named("policy", "v1", "Eviction").ok_or_else(Status::no_resource)?;
@@ -35,7 +37,7 @@ pub async fn create(server: &Server, resource: &Arc<Resource>, call: &mut Call) 
         _ => DeleteOptions::default(),
     };
     let dry_run = options.dry_run || delete_options.dry_run;
-    let mut scope = verbs::scope(server, resource, call, dry_run)?;
+    let mut scope = verbs::scope(registry, resource, call, dry_run)?;
     let mut warnings = Vec::new();
     let attributes = scope.attributes(Operation::Create, &call.info.name);
     admission::admit(&attributes, &mut eviction, &mut warnings).await?;
@@ -88,7 +90,7 @@ async fn evict(
 
 /// The disruption budgets of the pod's namespace.
 fn budgets(scope: &Scope<'_>) -> Vec<Tree> {
-    let Some(cache) = scope.server.caches.get("poddisruptionbudgets") else { return Vec::new() };
+    let Some(cache) = scope.registry.storage.caches.get("poddisruptionbudgets") else { return Vec::new() };
     let snapshot = cache.snapshot();
     let start: Arc<str> = Arc::from(format!("{}/", scope.namespace));
     let own = snapshot.map.range(start..).map(|(_, item)| item);
@@ -97,9 +99,13 @@ fn budgets(scope: &Scope<'_>) -> Vec<Tree> {
 
 /// Takes one disruption from the budget, through its status, as it is now.
 async fn spend(scope: &Scope<'_>, pod: &Tree, name: &str) -> Result<(), Status> {
-    let resource =
-        scope.server.registry.find("policy", "v1", "poddisruptionbudgets").ok_or_else(Status::no_resource)?;
-    let user: User = bootstrap::system_user();
+    let resource = scope
+        .registry
+        .storage
+        .resources
+        .find("policy", "v1", "poddisruptionbudgets")
+        .ok_or_else(Status::no_resource)?;
+    let user: User = system_user();
     let scope = Scope { resource, user: &user, subresource: "status", call: None, ..*scope };
     let options = WriteOptions {
         dry_run: scope.dry_run,
@@ -185,29 +191,29 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     async fn no_more_pods_go_than_the_budget_allows() {
-        let server = testing::server(Config::default()).await;
-        testing::put(&server, "policy", "v1", "poddisruptionbudgets", budget(3)).await;
+        let registry = testing::registry(Config::default()).await;
+        testing::put(&registry, "policy", "v1", "poddisruptionbudgets", budget(3)).await;
         let names: Vec<String> = (0..8).map(|number| format!("p{number}")).collect();
         for name in &names {
-            testing::put(&server, "", "v1", "pods", pod(name)).await;
+            testing::put(&registry, "", "v1", "pods", pod(name)).await;
         }
         let mut tasks = tokio::task::JoinSet::new();
         for name in names {
-            let server = server.clone();
+            let registry = registry.clone();
             tasks.spawn(async move {
-                let resource = server.registry.find("", "v1", "pods").expect("pods are served");
+                let resource = registry.storage.resources.find("", "v1", "pods").expect("pods are served");
                 let user = User::default();
-                let scope = testing::scope(&server, resource, &user);
+                let scope = testing::scope(&registry, resource, &user);
                 evict(&scope, &name, &DeleteOptions::default(), &mut Vec::new()).await.map_err(|status| status.code)
             });
         }
         let results = tasks.join_all().await;
         assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 3);
         assert!(results.iter().all(|result| matches!(result, Ok(()) | Err(429))), "{results:?}");
-        let budget = server.object("poddisruptionbudgets", "default/b").expect("the budget");
+        let budget = registry.storage.object("poddisruptionbudgets", "default/b").expect("the budget");
         assert_eq!(budget.int("status.disruptionsAllowed"), Some(0));
         assert_eq!(budget.map("status.disruptedPods").len(), 3);
-        let pods = server.caches.get("pods").expect("a cache").snapshot().map;
+        let pods = registry.storage.caches.get("pods").expect("a cache").snapshot().map;
         let going = |pod: &Tree| pod.at("metadata").has("deletionTimestamp");
         assert_eq!(pods.values().map(|item| item.tree()).filter(going).count(), 3);
     }

@@ -19,41 +19,41 @@ use kinds::certificates::certificate_signing_request::APPROVAL;
 use kinds::core::namespace;
 use kinds::core::pod::{ephemeral_containers, resize};
 
-use crate::Server;
 use crate::call::{Answer, Call};
+use crate::registry::Registry;
 use crate::registry::write::Scope;
 use crate::registry::{respond, verbs};
 use crate::storage::resource::Resource;
 
 /// A request to a subresource, by its name.
-pub async fn handle(server: &Server, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+pub async fn handle(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
     if matches!(call.info.subresource.as_str(), "exec" | "attach" | "portforward" | "proxy") {
-        connect::admit(server, resource, call).await?;
+        connect::admit(registry, resource, call).await?;
     }
     match (call.info.subresource.as_str(), call.info.verb) {
-        ("scale", "get") => scale::get(server, resource, call).await,
-        ("scale", "update") => scale::update(server, resource, call).await,
-        ("scale", "patch") => scale::patch(server, resource, call).await,
-        ("binding", "create") => binding::create(server, resource, call).await,
-        ("eviction", "create") => eviction::create(server, resource, call).await,
-        ("token", "create") => token::create(server, resource, call).await,
-        ("log", _) => connect::log(server, resource, call).await,
-        ("exec" | "attach", _) => connect::run(server, resource, call).await,
-        ("portforward", _) => connect::port_forward(server, resource, call).await,
-        ("proxy", _) => proxy::handle(server, resource, call).await,
-        (_, "get") => verbs::get::get(server, resource, call).await,
-        (_, "update") => verbs::update::update(server, resource, call).await,
-        (_, "patch") => verbs::patch::patch(server, resource, call).await,
+        ("scale", "get") => scale::get(registry, resource, call).await,
+        ("scale", "update") => scale::update(registry, resource, call).await,
+        ("scale", "patch") => scale::patch(registry, resource, call).await,
+        ("binding", "create") => binding::create(registry, resource, call).await,
+        ("eviction", "create") => eviction::create(registry, resource, call).await,
+        ("token", "create") => token::create(registry, resource, call).await,
+        ("log", _) => connect::log(registry, resource, call).await,
+        ("exec" | "attach", _) => connect::run(registry, resource, call).await,
+        ("portforward", _) => connect::port_forward(registry, resource, call).await,
+        ("proxy", _) => proxy::handle(registry, resource, call).await,
+        (_, "get") => verbs::get::get(registry, resource, call).await,
+        (_, "update") => verbs::update::update(registry, resource, call).await,
+        (_, "patch") => verbs::patch::patch(registry, resource, call).await,
         _ => Err(Status::method_not_allowed()),
     }
 }
 
 /// Kinds that are answered and never stored: reviews, bindings and the health of components.
-pub async fn answer_only(server: &Server, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+pub async fn answer_only(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
     match resource.kind.kind {
-        "Binding" => binding::create(server, resource, call).await,
-        "ComponentStatus" => component_status::read(server, resource, call).await,
-        _ => reviews::create(server, resource, call).await,
+        "Binding" => binding::create(registry, resource, call).await,
+        "ComponentStatus" => component_status::read(registry, resource, call).await,
+        _ => reviews::create(registry, resource, call).await,
     }
 }
 

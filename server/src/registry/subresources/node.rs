@@ -11,9 +11,9 @@ use streaming::relay::{Asked, Relayed, Way, is_upgrade, relay};
 
 use super::proxy::forward::{self, streamed};
 use super::proxy::target::Target;
-use crate::Server;
 use crate::call::{Answer, Call};
 use crate::outbound::kubelets::{Kubelets, PREFERRED, TIMEOUT};
+use crate::registry::Registry;
 use crate::request::body::Body;
 
 /// What is read of a refusal's text.
@@ -26,13 +26,13 @@ pub struct Agent {
 }
 
 /// `resource` is what is said to be missing where the node is.
-pub async fn agent(server: &Server, node: &str, resource: &str) -> Result<Agent, Status> {
-    find(server, node, resource, false).await
+pub async fn agent(registry: &Registry, node: &str, resource: &str) -> Result<Agent, Status> {
+    find(registry, node, resource, false).await
 }
 
-async fn find(server: &Server, node: &str, resource: &str, unverified: bool) -> Result<Agent, Status> {
-    let object = server.object("minions", node).ok_or_else(|| Status::not_found("", resource, node))?;
-    let (agent, timeout) = match &server.config.kubelets {
+async fn find(registry: &Registry, node: &str, resource: &str, unverified: bool) -> Result<Agent, Status> {
+    let object = registry.storage.object("minions", node).ok_or_else(|| Status::not_found("", resource, node))?;
+    let (agent, timeout) = match &registry.config.kubelets {
         Some(kubelets) => (kubelets.agent(&object).await?, kubelets.timeout),
         None => (anybody()?.agent(&object).await?, TIMEOUT),
     };
@@ -48,8 +48,8 @@ fn anybody() -> Result<Kubelets, Status> {
 }
 
 /// Passes a container's log on.
-pub async fn log(server: &Server, node: &str, call: &Call, place: &str) -> Result<Answer, Status> {
-    let agent = find(server, node, "pods", call.query.flag("insecureSkipTLSVerifyBackend")).await?;
+pub async fn log(registry: &Registry, node: &str, call: &Call, place: &str) -> Result<Answer, Status> {
+    let agent = find(registry, node, "pods", call.query.flag("insecureSkipTLSVerifyBackend")).await?;
     let mut request = Request::new(Full::<Bytes>::default());
     *request.uri_mut() = place.parse().map_err(Status::internal)?;
     request.headers_mut().insert(header::HOST, host(&agent.target)?);

@@ -8,18 +8,19 @@ use api::status::Status;
 use api::{Tree, time, tree};
 use kinds::User;
 
+use crate::authentication;
 use crate::authorization::{self, Decision, Rule, Verdict};
 use crate::call::{Answer, Call};
+use crate::registry::Registry;
 use crate::registry::admission::{self, Operation};
 use crate::registry::options::WriteOptions;
 use crate::registry::{respond, verbs};
 use crate::storage::resource::Resource;
-use crate::{Server, authentication};
 
 const SPEC: Path<'static> = Path::root("spec");
 const ONE_OF: &str = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
 
-pub async fn create(server: &Server, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+pub async fn create(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
     // A review has no columns, and nothing but its answer.
     crate::request::negotiate::accept(call.header(http::header::ACCEPT), false)?;
     let options = WriteOptions::parse(call, "CreateOptions", false)?;
@@ -27,16 +28,16 @@ pub async fn create(server: &Server, resource: &Arc<Resource>, call: &mut Call) 
     verbs::check_namespace(&mut review, resource, &call.info.namespace)?;
     own_fields(resource, &mut review, call.now, &options);
     let mut warnings = Vec::new();
-    let scope = verbs::scope(server, resource, call, options.dry_run)?;
+    let scope = verbs::scope(registry, resource, call, options.dry_run)?;
     admission::admit(&scope.attributes(Operation::Create, ""), &mut review, &mut warnings).await?;
     call.warnings.append(&mut warnings);
     let user = call.user.as_ref().ok_or_else(Status::unauthorized)?;
     let answered = match resource.kind.kind {
         "SelfSubjectReview" => self_subject(user, call.now),
-        "TokenReview" => token(server, review, call.now).await?,
-        "SelfSubjectAccessReview" => access(server, review, Some(user), call).await?,
-        "SubjectAccessReview" | "LocalSubjectAccessReview" => access(server, review, None, call).await?,
-        "SelfSubjectRulesReview" => rules(server, &review, user)?,
+        "TokenReview" => token(registry, review, call.now).await?,
+        "SelfSubjectAccessReview" => access(registry, review, Some(user), call).await?,
+        "SubjectAccessReview" | "LocalSubjectAccessReview" => access(registry, review, None, call).await?,
+        "SelfSubjectRulesReview" => rules(registry, &review, user)?,
         _ => return Err(Status::method_not_allowed()),
     };
     respond::tree(call, resource, 201, answered)
@@ -77,15 +78,15 @@ fn user_info(user: &User) -> Tree {
     info
 }
 
-async fn token(server: &Server, mut review: Tree, now: i64) -> Result<Tree, Status> {
+async fn token(registry: &Registry, mut review: Tree, now: i64) -> Result<Tree, Status> {
     let token = review.str("spec.token");
     if token.is_empty() {
         return Err(Status::bad_request("token is required for TokenReview in authentication"));
     }
     let asked = review.list("spec.audiences").iter().filter_map(Tree::as_str).map(str::to_string);
     let asked: Vec<String> = asked.collect();
-    let audiences = if asked.is_empty() { &server.auth.audiences } else { &asked };
-    let status = match authentication::review(server, token, audiences, now).await {
+    let audiences = if asked.is_empty() { &registry.authentication.config.audiences } else { &asked };
+    let status = match authentication::review(&registry.authentication, token, audiences, now).await {
         Ok(known) => tree! {
             "authenticated" => true,
             "user" => user_info(&known.user),
@@ -98,7 +99,7 @@ async fn token(server: &Server, mut review: Tree, now: i64) -> Result<Tree, Stat
 }
 
 /// May the user of the spec, or the caller, do this?
-async fn access(server: &Server, mut review: Tree, caller: Option<&User>, call: &Call) -> Result<Tree, Status> {
+async fn access(registry: &Registry, mut review: Tree, caller: Option<&User>, call: &Call) -> Result<Tree, Status> {
     let local = review.str("kind") == "LocalSubjectAccessReview";
     let mut errors = Errors::new();
     validate_access(review.at("spec"), caller.is_some(), local, &call.info.namespace, &mut errors);
@@ -113,7 +114,7 @@ async fn access(server: &Server, mut review: Tree, caller: Option<&User>, call: 
             &named
         }
     };
-    let verdict = authorization::review(server, user, review.at("spec")).await;
+    let verdict = authorization::review(&registry.authorizer, user, review.at("spec")).await;
     review.set("status", access_status(&verdict));
     Ok(review)
 }
@@ -194,12 +195,12 @@ fn validate_selector(selector: &Tree, name: &str, errors: &mut Errors) {
     }
 }
 
-fn rules(server: &Server, review: &Tree, user: &User) -> Result<Tree, Status> {
+fn rules(registry: &Registry, review: &Tree, user: &User) -> Result<Tree, Status> {
     let namespace = review.str("spec.namespace");
     if namespace.is_empty() {
         return Err(Status::bad_request("no namespace on request"));
     }
-    let known = server.authz.rules(user, namespace);
+    let known = registry.authorizer.rules(user, namespace);
     let list =
         |is_listed: fn(&&Rule) -> bool| Tree::List(known.rules.iter().filter(is_listed).map(Rule::to_tree).collect());
     let mut status = tree! {

@@ -10,8 +10,8 @@ use api::{Tree, time, typed};
 use kinds::Kind;
 use kinds::kind::column;
 
-use crate::Server;
 use crate::call::{Answer, Call};
+use crate::registry::Registry;
 use crate::registry::options::WriteOptions;
 use crate::registry::verbs::patch::{self, Patch, PatchType};
 use crate::registry::verbs::update::{check_name, check_version};
@@ -38,31 +38,31 @@ fn cells(scale: &Tree, now: i64) -> Vec<Tree> {
     vec![kinds::cells::name(scale), number("spec.replicas"), number("status.replicas"), kinds::cells::age(scale, now)]
 }
 
-pub async fn get(server: &Server, resource: &Arc<Resource>, call: &Call) -> Result<Answer, Status> {
-    server.wait_for_version(call.query.get("resourceVersion")).await?;
-    let scope = verbs::scope(server, resource, call, false)?;
+pub async fn get(registry: &Registry, resource: &Arc<Resource>, call: &Call) -> Result<Answer, Status> {
+    registry.storage.wait_for_version(call.query.get("resourceVersion")).await?;
+    let scope = verbs::scope(registry, resource, call, false)?;
     let item = scope.current(&call.info.name).await?;
     answer(call, resource, &resource.read(&item))
 }
 
-pub async fn update(server: &Server, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+pub async fn update(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
     respond::accepted(call)?;
     let options = WriteOptions::parse(call, "UpdateOptions", false)?;
     let mut given = verbs::read_expected(call, &Expected::of(&SCALE), &options).await?;
     check_namespace(&mut given, resource, &call.info.namespace)?;
     check_name(&given, &call.info.name)?;
-    let scope = verbs::scope(server, resource, call, options.dry_run)?;
+    let scope = verbs::scope(registry, resource, call, options.dry_run)?;
     let outcome = write(&scope, call, &options, |_, _| Ok(given.clone())).await?;
     answer(call, resource, &outcome.0.tree(resource))
 }
 
-pub async fn patch(server: &Server, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+pub async fn patch(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
     respond::accepted(call)?;
     let ty = PatchType::of(call)?;
     let options = WriteOptions::parse(call, "PatchOptions", ty == PatchType::Apply)?;
     let body = call.read_body().await?;
     let patch = Patch::read(ty, &body)?;
-    let scope = verbs::scope(server, resource, call, options.dry_run)?;
+    let scope = verbs::scope(registry, resource, call, options.dry_run)?;
     let mut problems = Vec::new();
     let written = match patch.applied() {
         Some(applied) => {

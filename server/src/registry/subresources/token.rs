@@ -7,9 +7,9 @@ use api::field::{Errors, Path};
 use api::status::Status;
 use api::{Tree, time};
 
-use crate::Server;
 use crate::authentication::token::{Bound, Subject, Tokens};
 use crate::call::{Answer, Call};
+use crate::registry::Registry;
 use crate::registry::admission::{self, Operation};
 use crate::registry::options::WriteOptions;
 use crate::registry::{respond, verbs};
@@ -26,7 +26,7 @@ const MIN_SECONDS: i64 = 600;
 const POD_SECONDS: i64 = 3607;
 const EXTENDED_SECONDS: i64 = 365 * 24 * 3600;
 
-pub async fn create(server: &Server, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+pub async fn create(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
     let accepted = respond::accepted(call)?;
     let options = WriteOptions::parse(call, "CreateOptions", false)?;
     let expected = Expected::named(GROUP, "v1", KIND).ok_or_else(Status::no_resource)?;
@@ -35,7 +35,7 @@ pub async fn create(server: &Server, resource: &Arc<Resource>, call: &mut Call) 
         request.child("spec").set("expirationSeconds", DEFAULT_SECONDS);
     }
     own_fields(&expected, &mut request, call.now, &options);
-    let scope = verbs::scope(server, resource, call, options.dry_run)?;
+    let scope = verbs::scope(registry, resource, call, options.dry_run)?;
     let attributes = scope.attributes(Operation::Create, &call.info.name);
     let mut warnings = Vec::new();
     // Mutating admission sees the audiences as the client gave them.
@@ -43,13 +43,18 @@ pub async fn create(server: &Server, resource: &Arc<Resource>, call: &mut Call) 
     check_names(&request, &call.info.name, &call.info.namespace)?;
     let account = scope.current_object(&call.info.name).await?;
     if request.list("spec.audiences").is_empty() {
-        let audiences: Vec<Tree> = server.auth.audiences.iter().map(Tree::from).collect();
+        let audiences: Vec<Tree> = registry.authentication.config.audiences.iter().map(Tree::from).collect();
         request.child("spec").set("audiences", audiences);
     }
     validate(&request)?;
     admission::validate(&attributes, Some(&request), None, &mut warnings).await?;
-    let tokens = server.auth.tokens.as_ref().ok_or_else(|| Status::internal("there is no key to sign tokens with"))?;
-    let id = issue(server, tokens, &account, &mut request, call.now)?;
+    let tokens = registry
+        .authentication
+        .config
+        .tokens
+        .as_ref()
+        .ok_or_else(|| Status::internal("there is no key to sign tokens with"))?;
+    let id = issue(registry, tokens, &account, &mut request, call.now)?;
     call.annotate("authentication.kubernetes.io/issued-credential-id", format!("JTI={id}"));
     api::typed::fill(&mut request, expected.ty);
     call.warnings.append(&mut warnings);
@@ -98,11 +103,12 @@ fn validate(request: &Tree) -> Result<(), Status> {
 }
 
 /// Makes the token; gives the name by which it is known.
-fn issue(server: &Server, tokens: &Tokens, account: &Tree, request: &mut Tree, now: i64) -> Result<String, Status> {
-    let bound = bound_objects(server, account, request.at("spec.boundObjectRef"))?;
+fn issue(registry: &Registry, tokens: &Tokens, account: &Tree, request: &mut Tree, now: i64) -> Result<String, Status> {
+    let bound = bound_objects(registry, account, request.at("spec.boundObjectRef"))?;
     let asked = request.int("spec.expirationSeconds").unwrap_or(DEFAULT_SECONDS);
-    let own =
-        |audience: &Tree| audience.as_str().is_some_and(|name| server.auth.audiences.iter().any(|own| own == name));
+    let own = |audience: &Tree| {
+        audience.as_str().is_some_and(|name| registry.authentication.config.audiences.iter().any(|own| own == name))
+    };
     let extended = asked == POD_SECONDS && bound.pod.is_some() && request.list("spec.audiences").iter().all(own);
     let subject = Subject {
         namespace: account.str("metadata.namespace"),
@@ -113,7 +119,7 @@ fn issue(server: &Server, tokens: &Tokens, account: &Tree, request: &mut Tree, n
         seconds: if extended { EXTENDED_SECONDS } else { asked },
         warn_after: extended.then_some(now + asked),
     };
-    let (token, id) = tokens.sign(&subject, server.config.issuer(), now).map_err(Status::internal)?;
+    let (token, id) = tokens.sign(&subject, registry.config.issuer(), now).map_err(Status::internal)?;
     let meta = request.child("metadata");
     for key in ["name", "namespace", "uid"] {
         meta.set(key, account.at("metadata").at(key).clone());
@@ -125,14 +131,14 @@ fn issue(server: &Server, tokens: &Tokens, account: &Tree, request: &mut Tree, n
 }
 
 /// What the token dies with.
-fn bound_objects(server: &Server, account: &Tree, reference: &Tree) -> Result<Bound, Status> {
+fn bound_objects(registry: &Registry, account: &Tree, reference: &Tree) -> Result<Bound, Status> {
     let mut bound = Bound::default();
     if reference.is_null() {
         return Ok(bound);
     }
     let (namespace, name) = (account.str("metadata.namespace"), reference.str("name"));
     let find = |storage: &str, plural: &str, key: &str| {
-        server.object(storage, key).ok_or_else(|| Status::not_found("", plural, name))
+        registry.storage.object(storage, key).ok_or_else(|| Status::not_found("", plural, name))
     };
     let key = format!("{namespace}/{name}");
     let object = match (reference.str("apiVersion"), reference.str("kind")) {
@@ -145,7 +151,7 @@ fn bound_objects(server: &Server, account: &Tree, reference: &Tree) -> Result<Bo
                 )));
             }
             bound.pod = Some(identity(&pod));
-            bound.node = node_of(server, &pod);
+            bound.node = node_of(registry, &pod);
             pod
         }
         ("v1", "Secret") => {
@@ -174,12 +180,12 @@ fn identity(object: &Tree) -> (String, String) {
 }
 
 /// A pod's token says on which node the pod is.
-fn node_of(server: &Server, pod: &Tree) -> Option<(String, String)> {
+fn node_of(registry: &Registry, pod: &Tree) -> Option<(String, String)> {
     let name = pod.str("spec.nodeName");
     if name.is_empty() {
         return None;
     }
-    let uid = server.object("minions", name).map(|node| node.str("metadata.uid").to_string());
+    let uid = registry.storage.object("minions", name).map(|node| node.str("metadata.uid").to_string());
     Some((name.to_string(), uid.unwrap_or_default()))
 }
 

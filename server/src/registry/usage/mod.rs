@@ -12,8 +12,8 @@ use bytes::Bytes;
 use http::{Method, Request, header};
 use http_body_util::{BodyExt, Full, Limited};
 
-use crate::Server;
 use crate::call::{Answer, Call, json_answer, text};
+use crate::registry::Registry;
 use crate::registry::subresources::node;
 use history::Sample;
 
@@ -25,25 +25,25 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const MOST: usize = 16 << 20;
 
 /// None for another path.
-pub fn route(server: &Server, call: &Call) -> Option<Answer> {
+pub fn route(registry: &Registry, call: &Call) -> Option<Answer> {
     if call.path != PATH {
         return None;
     }
     Some(match call.method {
-        Method::GET | Method::HEAD => json_answer(200, &server.admission.settings.estimates.history.shown()),
+        Method::GET | Method::HEAD => json_answer(200, &registry.admission.settings.estimates.history.shown()),
         _ => text(405, "Method Not Allowed\n"),
     })
 }
 
 /// Asks all agents now and then, until it is dropped; ends at once where nobody wants to know.
-pub async fn collect(server: Arc<Server>) {
-    if !server.admission.is_on(PLUGIN) {
+pub async fn collect(registry: Arc<Registry>) {
+    if !registry.admission.is_on(PLUGIN) {
         return;
     }
     loop {
-        for node in server.objects("minions", "") {
-            match summary(&server, node.str("metadata.name")).await {
-                Ok(summary) => take(&server, &summary),
+        for node in registry.storage.objects("minions", "") {
+            match summary(&registry, node.str("metadata.name")).await {
+                Ok(summary) => take(&registry, &summary),
                 Err(why) => tracing::debug!(node = node.str("metadata.name"), why, "an agent does not tell its usage"),
             }
         }
@@ -51,8 +51,8 @@ pub async fn collect(server: Arc<Server>) {
     }
 }
 
-async fn summary(server: &Server, name: &str) -> Result<Tree, String> {
-    let agent = node::agent(server, name, "nodes").await.map_err(|status| status.message.to_string())?.target;
+async fn summary(registry: &Registry, name: &str) -> Result<Tree, String> {
+    let agent = node::agent(registry, name, "nodes").await.map_err(|status| status.message.to_string())?.target;
     let mut request = Request::new(Full::<Bytes>::default());
     *request.uri_mut() = http::Uri::from_static("/stats/summary?only_cpu_and_memory=true");
     let host = agent.authority().parse().map_err(|_| "a host that is none".to_string())?;
@@ -68,10 +68,10 @@ async fn summary(server: &Server, name: &str) -> Result<Tree, String> {
     tokio::time::timeout(PATIENCE, work).await.unwrap_or_else(|_| Err("it takes too long".to_string()))
 }
 
-fn take(server: &Server, summary: &Tree) {
-    let images = |namespace: &str, name: &str| server.object("pods", &format!("{namespace}/{name}"));
+fn take(registry: &Registry, summary: &Tree) {
+    let images = |namespace: &str, name: &str| registry.storage.object("pods", &format!("{namespace}/{name}"));
     let samples = samples(summary, images);
-    server.admission.settings.estimates.history.add(&samples, server.now());
+    registry.admission.settings.estimates.history.add(&samples, registry.now());
 }
 
 /// What the containers of a summary use, by the images that their pods name.

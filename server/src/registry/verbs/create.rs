@@ -5,19 +5,19 @@ use std::sync::Arc;
 use api::status::Status;
 
 use super::{check_namespace, read_object, scope};
-use crate::Server;
 use crate::call::{Answer, Call};
+use crate::registry::Registry;
 use crate::registry::options::WriteOptions;
 use crate::registry::respond;
 use crate::storage::resource::Resource;
 
-pub async fn create(server: &Server, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+pub async fn create(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
     respond::accepted(call)?;
     let options = WriteOptions::parse(call, "CreateOptions", false)?;
     let mut object = read_object(call, resource, &options).await?;
     check_namespace(&mut object, resource, &call.info.namespace)?;
     let mut warnings = Vec::new();
-    let outcome = scope(server, resource, call, options.dry_run)?.create(object, &options, &mut warnings).await?;
+    let outcome = scope(registry, resource, call, options.dry_run)?.create(object, &options, &mut warnings).await?;
     call.warnings.append(&mut warnings);
     respond::outcome(call, resource, 201, &outcome)
 }

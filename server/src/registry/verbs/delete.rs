@@ -8,22 +8,23 @@ use kinds::Kind;
 
 use super::list::{self, ListOptions};
 use super::scope;
-use crate::Server;
 use crate::call::{Answer, Call};
 use crate::common::join::{Joined, join_all};
+use crate::registry::Registry;
 use crate::registry::admission::{self, Attributes, Operation};
 use crate::registry::options::{DeleteOptions, Propagation};
-use crate::registry::write::{Outcome, Scope, store_status};
+use crate::registry::write::{Outcome, Scope};
 use crate::registry::{hooks, respond, shape};
 use crate::request::codec::{self, Expected, Validation};
 use crate::request::negotiate::{Accepted, Shape};
 use crate::storage::cache::Item;
 use crate::storage::resource::Resource;
+use crate::storage::store_status;
 
-pub async fn delete(server: &Server, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+pub async fn delete(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
     respond::accepted(call)?;
     let options = read_options(call).await?;
-    let scope = scope(server, resource, call, options.dry_run)?;
+    let scope = scope(registry, resource, call, options.dry_run)?;
     let name = call.info.name.clone();
     let mut warnings = Vec::new();
     let result = delete_one(&scope, &name, &options, &mut warnings).await?;
@@ -347,17 +348,21 @@ impl Scope<'_> {
 /// So many of a collection are deleted at a time.
 const SIDE_BY_SIDE: usize = 64;
 
-pub async fn delete_collection(server: &Server, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+pub async fn delete_collection(
+    registry: &Registry,
+    resource: &Arc<Resource>,
+    call: &mut Call,
+) -> Result<Answer, Status> {
     let accepted = respond::accepted(call)?;
     let shaping = respond::shaping(call, accepted)?;
     let list_options = ListOptions::parse(&call.query, resource.kind, false)?;
     let options = read_options(call).await?;
-    let listed = list::read(server, resource, &call.info.namespace, "", &list_options).await?;
+    let listed = list::read(registry, resource, &call.info.namespace, "", &list_options).await?;
     // Side by side, so that many go with one commit.
     for items in listed.items.chunks(SIDE_BY_SIDE) {
         let mut each = Vec::with_capacity(items.len());
         for item in items {
-            let mut scope = scope(server, resource, call, options.dry_run)?;
+            let mut scope = scope(registry, resource, call, options.dry_run)?;
             if resource.kind.namespaced {
                 scope.namespace = item.namespace();
             }

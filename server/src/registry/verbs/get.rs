@@ -4,21 +4,21 @@ use std::sync::Arc;
 
 use api::status::Status;
 
-use crate::Server;
 use crate::call::{Answer, Call};
+use crate::registry::Registry;
 use crate::registry::respond;
 use crate::registry::write::Outcome;
 use crate::storage::resource::Resource;
 
-pub async fn get(server: &Server, resource: &Arc<Resource>, call: &Call) -> Result<Answer, Status> {
+pub async fn get(registry: &Registry, resource: &Arc<Resource>, call: &Call) -> Result<Answer, Status> {
     respond::accepted(call)?;
     let version = call.query.get("resourceVersion");
-    server.wait_for_version(version).await?;
+    registry.storage.wait_for_version(version).await?;
     let name = &call.info.name;
     let namespace = if resource.kind.namespaced { call.info.namespace.as_str() } else { "" };
     // A reader that names a version is content with the cache; one that does not wants the newest.
     let found = if version.is_empty() {
-        server.read(resource, namespace, name).await?
+        registry.storage.read(resource, namespace, name).await?
     } else {
         resource.cache()?.get(&resource.key(namespace, name))
     };

@@ -8,8 +8,8 @@ use api::status::Status;
 use api::{Tree, base64, json, tree};
 use kinds::Kind;
 
-use crate::Server;
 use crate::call::{Answer, Call, answer};
+use crate::registry::Registry;
 use crate::registry::{respond, shape};
 use crate::request::body::{Body, ListBody};
 use crate::request::info::Query;
@@ -250,11 +250,11 @@ impl Listed {
     }
 }
 
-pub async fn list(server: &Server, resource: &Arc<Resource>, call: &Call) -> Result<Answer, Status> {
+pub async fn list(registry: &Registry, resource: &Arc<Resource>, call: &Call) -> Result<Answer, Status> {
     let accepted = respond::accepted(call)?;
     let shaping = respond::shaping(call, accepted)?;
     let options = ListOptions::parse(&call.query, resource.kind, false)?;
-    let listed = read(server, resource, &call.info.namespace, &call.info.name, &options).await?;
+    let listed = read(registry, resource, &call.info.namespace, &call.info.name, &options).await?;
     if accepted == Accepted::JSON && resource.serves_stored_bytes() {
         return Ok(answer(200, Media::Json.name(), Body::List(ListBody::new(head(resource, &listed), listed.items))));
     }
@@ -278,7 +278,7 @@ fn head(resource: &Resource, listed: &Listed) -> Vec<u8> {
 
 /// Reads a page. `name` narrows it to one object, as a watch or deletecollection on a name asks.
 pub async fn read(
-    server: &Server,
+    registry: &Registry,
     resource: &Resource,
     namespace: &str,
     name: &str,
@@ -294,12 +294,12 @@ pub async fn read(
         }
         let snapshot = match token.revision {
             Some(revision) => cache.snapshot_at(revision).ok_or_else(|| expired_page(&token.start))?,
-            None => newest(server, cache).await?,
+            None => newest(registry, cache).await?,
         };
         let limit = if any { 0 } else { options.limit };
         return Ok(page(cache, resource, namespace, name, &options.selection, snapshot, limit, Some(&token.start)));
     }
-    server.wait_for_list_version(&options.resource_version).await?;
+    registry.storage.wait_for_list_version(&options.resource_version).await?;
     let exact = options.version_match == Match::Exact
         || (options.version_match == Match::Unset && options.limit > 0 && !options.resource_version.is_empty() && !any);
     let snapshot = if exact {
@@ -308,7 +308,7 @@ pub async fn read(
             .snapshot_at(revision)
             .ok_or_else(|| Status::gone("The resourceVersion for the provided list is too old."))?
     } else if options.resource_version.is_empty() {
-        newest(server, cache).await?
+        newest(registry, cache).await?
     } else {
         cache.snapshot()
     };
@@ -316,8 +316,8 @@ pub async fn read(
     Ok(page(cache, resource, namespace, name, &options.selection, snapshot, limit, None))
 }
 
-async fn newest(server: &Server, cache: &Cache) -> Result<Snapshot, Status> {
-    server.catch_up().await?;
+async fn newest(registry: &Registry, cache: &Cache) -> Result<Snapshot, Status> {
+    registry.storage.catch_up().await?;
     Ok(cache.snapshot())
 }
 

@@ -11,8 +11,8 @@ pub mod watch;
 use api::Tree;
 use api::status::Status;
 
-use crate::Server;
 use crate::call::Call;
+use crate::registry::Registry;
 use crate::registry::options::WriteOptions;
 use crate::registry::write::Scope;
 use crate::request::codec::{self, Expected};
@@ -20,14 +20,14 @@ use crate::storage::resource::Resource;
 
 /// The scope of a write by this call.
 pub fn scope<'a>(
-    server: &'a Server,
+    registry: &'a Registry,
     resource: &'a Resource,
     call: &'a Call,
     dry_run: bool,
 ) -> Result<Scope<'a>, Status> {
     let user = call.user.as_ref().ok_or_else(Status::unauthorized)?;
     Ok(Scope {
-        server,
+        registry,
         resource,
         user,
         namespace: if resource.kind.namespaced { &call.info.namespace } else { "" },

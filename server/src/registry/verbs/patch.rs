@@ -12,8 +12,8 @@ use bytes::Bytes;
 
 use super::update::{check_name, check_version};
 use super::{check_namespace, scope};
-use crate::Server;
 use crate::call::{Answer, Call};
+use crate::registry::Registry;
 use crate::registry::options::WriteOptions;
 use crate::registry::respond;
 use crate::registry::write::{Outcome, Scope};
@@ -136,13 +136,13 @@ fn patch_status(error: patch::Error) -> Status {
     }
 }
 
-pub async fn patch(server: &Server, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+pub async fn patch(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
     respond::accepted(call)?;
     let ty = PatchType::of(call)?;
     let options = WriteOptions::parse(call, "PatchOptions", ty == PatchType::Apply)?;
     let body = call.read_body().await?;
     let patch = Patch::read(ty, &body)?;
-    let scope = scope(server, resource, call, options.dry_run)?;
+    let scope = scope(registry, resource, call, options.dry_run)?;
     let mut warnings = Vec::new();
     let (code, outcome) = match &patch.body {
         Body::Apply(applied) => run_apply(&scope, call, applied, &patch.problems, &options, &mut warnings).await?,

@@ -7,21 +7,21 @@ use api::field::{Errors, Path};
 use api::status::Status;
 
 use super::{check_namespace, read_object, scope};
-use crate::Server;
 use crate::call::{Answer, Call};
+use crate::registry::Registry;
 use crate::registry::options::WriteOptions;
 use crate::registry::respond;
 use crate::registry::write::{MODIFIED, Outcome};
 use crate::storage::resource::Resource;
 
-pub async fn update(server: &Server, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+pub async fn update(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
     respond::accepted(call)?;
     let options = WriteOptions::parse(call, "UpdateOptions", false)?;
     let mut object = read_object(call, resource, &options).await?;
     check_namespace(&mut object, resource, &call.info.namespace)?;
     check_name(&object, &call.info.name)?;
     let mut warnings = Vec::new();
-    let (code, outcome) = put(server, resource, call, object, &options, &mut warnings).await?;
+    let (code, outcome) = put(registry, resource, call, object, &options, &mut warnings).await?;
     call.warnings.append(&mut warnings);
     respond::outcome(call, resource, code, &outcome)
 }
@@ -39,14 +39,14 @@ pub fn check_name(object: &Tree, name: &str) -> Result<(), Status> {
 }
 
 async fn put(
-    server: &Server,
+    registry: &Registry,
     resource: &Resource,
     call: &Call,
     object: Tree,
     options: &WriteOptions,
     warnings: &mut Vec<String>,
 ) -> Result<(u16, Outcome), Status> {
-    let scope = scope(server, resource, call, options.dry_run)?;
+    let scope = scope(registry, resource, call, options.dry_run)?;
     let name = &call.info.name;
     let changed = scope
         .update(name, warnings, |old, _| {

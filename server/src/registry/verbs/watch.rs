@@ -12,13 +12,13 @@ use tokio::sync::watch;
 use tokio::time::{Instant, Sleep};
 
 use super::list::ListOptions;
-use crate::Server;
 use crate::call::{Answer, Call, answer};
 use crate::fairness::Held;
-use crate::filters::local::{LINE, Pieces};
+use crate::registry::Registry;
 use crate::registry::shape::{self, Shaping};
 use crate::registry::{respond, websocket};
 use crate::request::body::{Body, CHUNK_BYTES, Source, StreamBody};
+use crate::request::in_process::{LINE, Pieces};
 use crate::request::negotiate::{Accepted, Media, Shape};
 use crate::storage::cache::{Cache, Change, Format, Item, Place, Read, Selection, Snapshot};
 use crate::storage::resource::{Resource, fill_hole};
@@ -26,11 +26,11 @@ use crate::storage::resource::{Resource, fill_hole};
 /// A bookmark is sent this often.
 const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
 
-pub async fn watch(server: &Server, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+pub async fn watch(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
     let accepted = accepted(call)?;
     let shaping = respond::shaping(call, accepted)?;
     let options = ListOptions::parse(&call.query, resource.kind, true)?;
-    let mut watcher = start(server, resource, call, &options, accepted, shaping).await?;
+    let mut watcher = start(registry, resource, call, &options, accepted, shaping).await?;
     watcher.held = call.held.take();
     if websocket::is_upgrade(call) {
         return websocket::watch(call, watcher);
@@ -63,7 +63,7 @@ fn accepted(call: &Call) -> Result<Accepted, Status> {
 }
 
 async fn start(
-    server: &Server,
+    registry: &Registry,
     resource: &Arc<Resource>,
     call: &Call,
     options: &ListOptions,
@@ -72,7 +72,7 @@ async fn start(
 ) -> Result<Watcher, Status> {
     let cache = resource.cache()?.clone();
     let (deadline, bookmark_at) =
-        (deadline(server, options), options.bookmarks.then(|| Instant::now() + BOOKMARK_INTERVAL));
+        (deadline(registry, options), options.bookmarks.then(|| Instant::now() + BOOKMARK_INTERVAL));
     let mut watcher = Watcher {
         wake: cache.subscribe(),
         resource: resource.clone(),
@@ -85,7 +85,7 @@ async fn start(
         bookmark_at,
         timer: Box::pin(tokio::time::sleep_until(deadline.min(bookmark_at.unwrap_or(deadline)))),
         deadline,
-        closing: server.closing.subscribe(),
+        closing: registry.closing.subscribe(),
         first_table: true,
         held: None,
         cache,
@@ -95,7 +95,7 @@ async fn start(
     if call.pieces && whole && accepted.media == Media::Json && resource.serves_stored_bytes() {
         watcher.pieces = Some(VecDeque::new());
     }
-    watcher.begin(server, options).await?;
+    watcher.begin(registry, options).await?;
     Ok(watcher)
 }
 
@@ -103,8 +103,8 @@ async fn start(
 const MAX_WATCH_SECONDS: u64 = 365 * 24 * 3600;
 
 /// A watch that names no timeout gets between once and twice of the least, so that not all end at once.
-fn deadline(server: &Server, options: &ListOptions) -> Instant {
-    let least = server.config.limits.min_request_timeout.as_secs().max(1);
+fn deadline(registry: &Registry, options: &ListOptions) -> Instant {
+    let least = registry.config.min_request_timeout.as_secs().max(1);
     let seconds = options.timeout_seconds.unwrap_or_else(|| least + crate::common::ids::below(least));
     Instant::now() + Duration::from_secs(seconds.min(MAX_WATCH_SECONDS))
 }
@@ -150,15 +150,15 @@ pub struct Watcher {
 }
 
 impl Watcher {
-    async fn begin(&mut self, server: &Server, options: &ListOptions) -> Result<(), Status> {
+    async fn begin(&mut self, registry: &Registry, options: &ListOptions) -> Result<(), Status> {
         let version = options.resource_version.as_str();
         let revision: u64 = parse_version(version)?;
         let initial = options.send_initial_events.unwrap_or(revision == 0);
         if initial {
             if version.is_empty() {
-                server.catch_up().await?;
+                registry.storage.catch_up().await?;
             } else {
-                server.wait_for_version(version).await?;
+                registry.storage.wait_for_version(version).await?;
             }
             let (snapshot, cursor) = self.cache.snapshot_and_cursor();
             let end_bookmark = options.send_initial_events == Some(true) && options.bookmarks;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::Step;
-use crate::Server;
 use crate::call::{Answer, Call, answer, text};
+use crate::routes::Routes;
 
 struct Check {
     name: &'static str,
@@ -61,18 +61,20 @@ const CHECKS: &[Check] = &[
 
 impl Check {
     /// The same for somebody who asks.
-    async fn tells(&self, server: &Server, probe: &'static str) -> bool {
-        let passes = self.passes(server).await;
-        server.health.slis.saw(probe, self.name, passes);
+    async fn tells(&self, routes: &Routes, probe: &'static str) -> bool {
+        let passes = self.passes(routes).await;
+        routes.health.slis.saw(probe, self.name, passes);
         passes
     }
 
-    async fn passes(&self, server: &Server) -> bool {
+    async fn passes(&self, routes: &Routes) -> bool {
         match self.test {
             Test::Answers => true,
-            Test::Store => matches!(tokio::time::timeout(PATIENCE, server.store.revision()).await, Ok(Ok(_))),
-            Test::Done(step) => server.health.is_done(step),
-            Test::Open => !server.health.is_leaving() && !*server.closing.borrow(),
+            Test::Store => {
+                matches!(tokio::time::timeout(PATIENCE, routes.registry.storage.store.revision()).await, Ok(Ok(_)))
+            }
+            Test::Done(step) => routes.health.is_done(step),
+            Test::Open => !routes.health.is_leaving() && !*routes.registry.closing.borrow(),
         }
     }
 }
@@ -87,19 +89,19 @@ pub fn paths() -> Vec<String> {
     ALL.iter().map(|probe| format!("/{probe}")).chain(ALL.iter().flat_map(below)).collect()
 }
 
-pub async fn route(server: &Server, call: &Call) -> Option<Answer> {
+pub async fn route(routes: &Routes, call: &Call) -> Option<Answer> {
     let path = call.path.strip_prefix('/')?;
     if path == "metrics/slis" {
-        let lines = indicators(server).await;
+        let lines = indicators(routes).await;
         return Some(answer(200, "text/plain; version=0.0.4; charset=utf-8", lines.into_bytes()));
     }
     let (probe, name) = path.split_once('/').unwrap_or((path, ""));
     let probe = *ALL.iter().find(|known| **known == probe)?;
     if name.is_empty() {
-        return Some(whole(server, call, probe).await);
+        return Some(whole(routes, call, probe).await);
     }
     let check = of(probe).find(|check| check.name == name)?;
-    Some(if check.tells(server, probe).await {
+    Some(if check.tells(routes, probe).await {
         text(200, "ok")
     } else {
         text(500, "internal server error: reason withheld\n")
@@ -107,14 +109,14 @@ pub async fn route(server: &Server, call: &Call) -> Option<Answer> {
 }
 
 /// All checks of a probe; each is told of where one asks, or where one fails.
-async fn whole(server: &Server, call: &Call, probe: &'static str) -> Answer {
+async fn whole(routes: &Routes, call: &Call, probe: &'static str) -> Answer {
     let mut excluded: Vec<&str> = call.query.all("exclude").filter(|name| !name.is_empty()).collect();
     let (mut lines, mut failed) = (String::new(), false);
     for check in of(probe) {
         let line = if excluded.contains(&check.name) {
             excluded.retain(|name| *name != check.name);
             format!("[+]{} excluded: ok\n", check.name)
-        } else if check.tells(server, probe).await {
+        } else if check.tells(routes, probe).await {
             format!("[+]{} ok\n", check.name)
         } else {
             failed = true;
@@ -133,12 +135,12 @@ async fn whole(server: &Server, call: &Call, probe: &'static str) -> Answer {
     }
 }
 
-async fn indicators(server: &Server) -> String {
+async fn indicators(routes: &Routes) -> String {
     let mut now = Vec::new();
     for probe in ALL {
         for check in of(probe) {
-            now.push(((*probe, check.name), check.passes(server).await));
+            now.push(((*probe, check.name), check.passes(routes).await));
         }
     }
-    server.health.slis.text(&now)
+    routes.health.slis.text(&now)
 }

@@ -7,8 +7,9 @@ use api::Tree;
 use api::status::Status;
 
 use super::super::{Asking, Attributes, Operation, join_errors};
+use crate::authorization;
 use crate::authorization::node::node_name;
-use crate::{Server, authorization};
+use crate::registry::Registry;
 
 const VERB: &str = "request-serviceaccounts-token-audience";
 
@@ -39,9 +40,9 @@ async fn check(attributes: &Attributes<'_>, request: &Tree) -> Result<(), Status
     let audience = requested(request).map_err(|why| attributes.forbidden(why))?;
     // The plugin's first half has found the pod and judged it.
     let key = format!("{}/{}", attributes.namespace, request.str("spec.boundObjectRef.name"));
-    let pod = attributes.server.object("pods", &key).unwrap_or_default();
-    let drivers = |volume: &Tree| driver(attributes.server, attributes.namespace, &pod, volume);
-    let has = |driver: &str| driver_requests(attributes.server, driver, audience);
+    let pod = attributes.registry.storage.object("pods", &key).unwrap_or_default();
+    let drivers = |volume: &Tree| driver(attributes.registry, attributes.namespace, &pod, volume);
+    let has = |driver: &str| driver_requests(attributes.registry, driver, audience);
     let referenced = references(&pod, audience, drivers, has)
         .map_err(|why| attributes.forbidden(&format!("error validating audience {audience:?}: {why}")))?;
     if referenced { Ok(()) } else { authorize(attributes, audience).await }
@@ -80,24 +81,27 @@ fn references(
 }
 
 /// The CSI driver behind a volume of a pod.
-fn driver(server: &Server, namespace: &str, pod: &Tree, volume: &Tree) -> Result<Option<String>, String> {
+fn driver(registry: &Registry, namespace: &str, pod: &Tree, volume: &Tree) -> Result<Option<String>, String> {
     if volume.at("ephemeral").has("volumeClaimTemplate") {
         let claim = format!("{}-{}", pod.str("metadata.name"), volume.str("name"));
-        return driver_of_claim(server, namespace, &claim);
+        return driver_of_claim(registry, namespace, &claim);
     }
     if volume.has("persistentVolumeClaim") {
-        return driver_of_claim(server, namespace, volume.str("persistentVolumeClaim.claimName"));
+        return driver_of_claim(registry, namespace, volume.str("persistentVolumeClaim.claimName"));
     }
     Ok(driver_of_source(volume))
 }
 
-fn driver_of_claim(server: &Server, namespace: &str, name: &str) -> Result<Option<String>, String> {
-    let claim = server
+fn driver_of_claim(registry: &Registry, namespace: &str, name: &str) -> Result<Option<String>, String> {
+    let claim = registry
+        .storage
         .object("persistentvolumeclaims", &format!("{namespace}/{name}"))
         .ok_or_else(|| format!("persistentvolumeclaim {name:?} not found"))?;
     let name = claim.str("spec.volumeName");
-    let volume =
-        server.object("persistentvolumes", name).ok_or_else(|| format!("persistentvolume {name:?} not found"))?;
+    let volume = registry
+        .storage
+        .object("persistentvolumes", name)
+        .ok_or_else(|| format!("persistentvolume {name:?} not found"))?;
     Ok(driver_of_source(volume.at("spec")))
 }
 
@@ -108,9 +112,11 @@ fn driver_of_source(source: &Tree) -> Option<String> {
     MIGRATED.iter().find(|(field, _)| source.has(field)).map(|(_, driver)| driver.to_string())
 }
 
-fn driver_requests(server: &Server, driver: &str, audience: &str) -> Result<bool, String> {
-    let object =
-        server.object("csidrivers", driver).ok_or_else(|| format!("csidriver.storage.k8s.io {driver:?} not found"))?;
+fn driver_requests(registry: &Registry, driver: &str, audience: &str) -> Result<bool, String> {
+    let object = registry
+        .storage
+        .object("csidrivers", driver)
+        .ok_or_else(|| format!("csidriver.storage.k8s.io {driver:?} not found"))?;
     Ok(object.list("spec.tokenRequests").iter().any(|request| request.str("audience") == audience))
 }
 
@@ -122,7 +128,7 @@ async fn authorize(attributes: &Attributes<'_>, audience: &str) -> Result<(), St
         name: Cow::Borrowed(attributes.name),
         ..authorization::Attributes::resource(attributes.user, VERB, attributes.resource.kind.group, audience)
     };
-    let verdict = attributes.server.authz.wait(&asked).await;
+    let verdict = attributes.registry.authorizer.wait(&asked).await;
     match verdict.error {
         _ if verdict.is_allowed() => Ok(()),
         Some(error) => Err(attributes

@@ -116,7 +116,7 @@ impl Write<'_> {
     fn stored_pod(&self, name: &str) -> Result<std::sync::Arc<Tree>, Refusal> {
         let key = format!("{}/{name}", self.attributes.namespace);
         let missing = || Refusal::Status(Box::new(Status::not_found("", "pods", name)));
-        self.attributes.server.object("pods", &key).ok_or_else(missing)
+        self.attributes.registry.storage.object("pods", &key).ok_or_else(missing)
     }
 
     /// A node makes the API's image of a static pod, which refers to nothing.
@@ -153,7 +153,7 @@ impl Write<'_> {
             format!("node {node:?} must not set blockOwnerDeletion on an owner reference")
         })?;
         let missing = || Refusal::Status(Box::new(Status::not_found("", "nodes", node)));
-        let stored = self.attributes.server.object("minions", node).ok_or_else(missing)?;
+        let stored = self.attributes.registry.storage.object("minions", node).ok_or_else(missing)?;
         let (given, uid) = (owner.str("uid"), stored.str("metadata.uid"));
         check(given == uid, || format!("node {node} UID mismatch: expected {given} got {uid}"))
     }

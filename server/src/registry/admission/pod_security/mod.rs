@@ -39,7 +39,7 @@ pub fn validate(
         return validate_namespace(attributes, object, old, warnings);
     }
     let Some(template) = template(attributes, object) else { return Ok(()) };
-    let config = &attributes.server.admission.settings.pod_security;
+    let config = &attributes.registry.admission.settings.pod_security;
     if let Some(why) = config.exempts(attributes.namespace, &attributes.user.name, template) {
         attributes.annotate(format!("{ANNOTATIONS}/exempt"), why);
         return Ok(());
@@ -73,8 +73,8 @@ pub fn validate(
 }
 
 fn namespace_policies(attributes: &Attributes<'_>) -> Policies {
-    let namespace = attributes.server.object("namespaces", attributes.namespace).unwrap_or_default();
-    let defaults = attributes.server.admission.settings.pod_security.defaults;
+    let namespace = attributes.registry.storage.object("namespaces", attributes.namespace).unwrap_or_default();
+    let defaults = attributes.registry.admission.settings.pod_security.defaults;
     Policies::read(namespace.map("metadata.labels"), defaults, &mut Errors::new())
 }
 
@@ -135,7 +135,7 @@ fn validate_namespace(
     warnings: &mut Vec<String>,
 ) -> Result<(), Status> {
     let mut errors = Errors::new();
-    let defaults = attributes.server.admission.settings.pod_security.defaults;
+    let defaults = attributes.registry.admission.settings.pod_security.defaults;
     let new_policies = Policies::read(namespace.map("metadata.labels"), defaults, &mut errors);
     let mut old_errors = Errors::new();
     let old_policies = old.map(|old| Policies::read(old.map("metadata.labels"), defaults, &mut old_errors));
@@ -147,7 +147,7 @@ fn validate_namespace(
         && attributes.operation == Operation::Update
         && new_policies.enforce.is_stricter(old.enforce)
     {
-        let pods = attributes.server.objects("pods", attributes.name);
+        let pods = attributes.registry.storage.objects("pods", attributes.name);
         warnings.extend(judge_pods(attributes.name, &pods, new_policies.enforce));
     }
     Ok(())

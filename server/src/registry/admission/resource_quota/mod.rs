@@ -15,7 +15,7 @@ use store::{Expect, Write as StoreWrite};
 use tokio::sync::OwnedMutexGuard;
 
 use super::{Attributes, Operation};
-use crate::Server;
+use crate::registry::Registry;
 use crate::registry::options::WriteOptions;
 use crate::registry::write::Scope;
 use crate::request::codec::Validation;
@@ -34,7 +34,7 @@ pub fn validate(
     if attributes.operation == Operation::Delete || !is_counted(kind, attributes.subresource, old) {
         return Ok(());
     }
-    let quotas = attributes.server.objects(STORAGE, attributes.namespace);
+    let quotas = attributes.registry.storage.objects(STORAGE, attributes.namespace);
     decide::charges(&quotas, kind, object, old).map(|_| ()).map_err(|why| attributes.forbidden(&why))
 }
 
@@ -51,7 +51,7 @@ fn is_counted(kind: &Kind, subresource: &str, old: Option<&Tree>) -> bool {
 /// The writes that charge an object to the quotas of its namespace, to be committed before its own.
 pub fn claim(scope: &Scope<'_>, name: &str, object: &Tree, old: Option<&Tree>) -> Result<Vec<StoreWrite>, Status> {
     let kind = scope.resource.kind;
-    let items = quotas(scope.server, scope.namespace);
+    let items = quotas(scope.registry, scope.namespace);
     if items.is_empty() || scope.dry_run || !is_counted(kind, scope.subresource, old) {
         return Ok(Vec::new());
     }
@@ -61,12 +61,12 @@ pub fn claim(scope: &Scope<'_>, name: &str, object: &Tree, old: Option<&Tree>) -
     charges.into_iter().map(|(at, charged)| write(scope, &items[at], &quotas[at], charged)).collect()
 }
 
-fn quotas(server: &Server, namespace: &str) -> Vec<Arc<Item>> {
-    server.caches.get(STORAGE).map_or_else(Vec::new, |cache| cache.items_in(namespace))
+fn quotas(registry: &Registry, namespace: &str) -> Vec<Arc<Item>> {
+    registry.storage.caches.get(STORAGE).map_or_else(Vec::new, |cache| cache.items_in(namespace))
 }
 
 fn write(scope: &Scope<'_>, item: &Item, old: &Tree, mut charged: Tree) -> Result<StoreWrite, Status> {
-    let resource = scope.server.registry.find("", "v1", STORAGE).ok_or_else(Status::no_resource)?;
+    let resource = scope.registry.storage.resources.find("", "v1", STORAGE).ok_or_else(Status::no_resource)?;
     let quota = Scope { resource, subresource: "status", call: None, ..*scope };
     let options = WriteOptions {
         dry_run: false,
@@ -88,10 +88,10 @@ pub struct Turns {
 /// Waits for a turn, where there is anything to charge.
 pub async fn turn(scope: &Scope<'_>, old: Option<&Tree>) -> Option<OwnedMutexGuard<()>> {
     let counted = is_counted(scope.resource.kind, scope.subresource, old);
-    if scope.dry_run || !counted || quotas(scope.server, scope.namespace).is_empty() {
+    if scope.dry_run || !counted || quotas(scope.registry, scope.namespace).is_empty() {
         return None;
     }
-    Some(scope.server.turns.of(scope.namespace).lock_owned().await)
+    Some(scope.registry.turns.of(scope.namespace).lock_owned().await)
 }
 
 impl Turns {
@@ -111,32 +111,20 @@ mod tests {
     use api::json;
 
     use super::*;
-    use crate::authentication::Authentication;
-    use crate::storage::cache::Caches;
-    use crate::storage::resource;
-    use crate::{Config, bootstrap};
+    use crate::common::users::system_user;
+    use crate::{Config, bootstrap, testing};
 
-    async fn server() -> Arc<Server> {
-        let caches = Arc::new(Caches::new("/registry", resource::storage_paths(), resource::adopt_own));
-        let store = store::memory::open(caches.clone()).expect("a store in memory opens");
-        let auth = Authentication::default();
-        let server = Server::start(Config::default(), Arc::new(store), caches, auth, false).await;
-        let server = server.expect("an empty store is read");
-        bootstrap::run(&server).await.expect("a new cluster's objects are made");
-        server
-    }
-
-    async fn create(server: &Server, plural: &str, subresource: &str, text: &str) -> Result<(), Status> {
-        let resource = server.registry.find("", "v1", plural).expect("a kind of the core group");
-        let user = bootstrap::system_user();
+    async fn create(registry: &Registry, plural: &str, subresource: &str, text: &str) -> Result<(), Status> {
+        let resource = registry.storage.resources.find("", "v1", plural).expect("a kind of the core group");
+        let user = system_user();
         let namespace = "default";
         let scope = Scope {
-            server,
+            registry,
             resource,
             user: &user,
             namespace,
             subresource,
-            now: server.now(),
+            now: registry.now(),
             dry_run: false,
             call: None,
         };
@@ -161,30 +149,30 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn writers_at_once_never_share_what_is_left() {
-        let server = server().await;
+        let registry = testing::registry(Config::default()).await;
         let quota = r#"{"metadata":{"name":"q"},"spec":{"hard":{"configmaps":"10"}}}"#;
-        create(&server, "resourcequotas", "", quota).await.expect("the quota is made");
+        create(&registry, "resourcequotas", "", quota).await.expect("the quota is made");
         let status = r#"{"metadata":{"name":"q"},"status":{"hard":{"configmaps":"10"},"used":{"configmaps":"0"}}}"#;
-        create(&server, "resourcequotas", "status", status).await.expect("the usage is counted");
+        create(&registry, "resourcequotas", "status", status).await.expect("the usage is counted");
         let mut tasks = tokio::task::JoinSet::new();
         for number in 0..100 {
-            let server = server.clone();
+            let registry = registry.clone();
             let text = format!(r#"{{"metadata":{{"name":"m{number}"}}}}"#);
-            tasks.spawn(async move { create(&server, "configmaps", "", &text).await });
+            tasks.spawn(async move { create(&registry, "configmaps", "", &text).await });
         }
         let results = tasks.join_all().await;
         let refused = results.iter().filter(|result| result.as_ref().is_err_and(|status| status.code == 403)).count();
         assert_eq!((results.iter().filter(|result| result.is_ok()).count(), refused), (10, 90));
-        assert_eq!(server.objects("configmaps", "default").len(), 10);
-        let quota = server.object("resourcequotas", "default/q").expect("the quota is there");
+        assert_eq!(registry.storage.objects("configmaps", "default").len(), 10);
+        let quota = registry.storage.object("resourcequotas", "default/q").expect("the quota is there");
         assert_eq!(quota.str("status.used.configmaps"), "10");
     }
 
     #[tokio::test]
     async fn a_second_start_writes_nothing() {
-        let server = server().await;
-        let before = server.caches.revision();
+        let server = testing::server(Config::default()).await;
+        let before = server.registry.storage.caches.revision();
         bootstrap::run(&server).await.expect("there is nothing to make");
-        assert_eq!(server.caches.revision(), before);
+        assert_eq!(server.registry.storage.caches.revision(), before);
     }
 }

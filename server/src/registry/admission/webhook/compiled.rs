@@ -7,8 +7,8 @@ use api::Tree;
 use api::selector::Selector;
 use arc_swap::ArcSwapOption;
 
-use crate::Server;
 use crate::outbound::callout::{Logins, Target};
+use crate::registry::Registry;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
@@ -56,18 +56,18 @@ pub struct Compiled {
 
 impl Compiled {
     /// The hooks of a side by the names of their configurations; None where there are none.
-    pub fn of(&self, server: &Server, side: Side) -> Option<Arc<Vec<Hook>>> {
+    pub fn of(&self, registry: &Registry, side: Side) -> Option<Arc<Vec<Hook>>> {
         let slot = match side {
             Side::Mutating => &self.mutating,
             Side::Validating => &self.validating,
         };
-        let cache = server.caches.get(side.storage())?;
+        let cache = registry.storage.caches.get(side.storage())?;
         let revision = cache.changed();
         let kept = slot.load();
         if let Some(kept) = kept.as_ref().filter(|kept| kept.0 == revision) {
             return Some(kept.1.clone()).filter(|hooks| !hooks.is_empty());
         }
-        let settings = &server.admission.settings;
+        let settings = &registry.admission.settings;
         let logins = match side {
             Side::Mutating => &settings.mutating_logins,
             Side::Validating => &settings.validating_logins,

@@ -79,7 +79,7 @@ async fn ask(
     let uid = crate::common::ids::uid();
     let question = review::question(attributes, invocation, shown, version, &uid);
     let body = api::json::encode(&question, None);
-    let answer = target.post_json(attributes.server, body, hook.timeout).await;
+    let answer = target.post_json(&attributes.registry.storage, body, hook.timeout).await;
     let answer = answer.map_err(|error| (503, format!("failed to call webhook: {error}")))?;
     if !answer.is_success() {
         return Err((answer.code, format!("failed to call webhook: {}", describe(&answer))));

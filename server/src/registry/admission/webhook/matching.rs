@@ -54,7 +54,8 @@ fn by_rules(hook: &Hook, attributes: &Attributes<'_>) -> Option<Option<Arc<Resou
     if !hook.equivalent {
         return None;
     }
-    let others = attributes.server.registry.all().iter().filter(|other| is_equivalent(other, attributes.resource));
+    let others =
+        attributes.registry.storage.resources.all().iter().filter(|other| is_equivalent(other, attributes.resource));
     let mut matching = others.filter(|other| {
         let request = request(attributes, other);
         hook.rules.iter().any(|rule| matches_rule(rule, &request))
@@ -126,7 +127,7 @@ fn matches_namespace(selector: &Selector, attributes: &Attributes<'_>, object: O
         return Ok(selector.matches_map(namespace.map("metadata.labels")));
     }
     let name = if of_namespaces { attributes.name } else { attributes.namespace };
-    let namespace = attributes.server.object("namespaces", name);
+    let namespace = attributes.registry.storage.object("namespaces", name);
     let namespace = namespace.ok_or_else(|| Status::not_found("", "namespaces", name))?;
     Ok(selector.matches_map(namespace.map("metadata.labels")))
 }

@@ -72,7 +72,7 @@ fn logins(source: &Source<'_>) -> Result<Logins, String> {
 /// The webhooks of a side; None where there are none, or where nobody may interfere: what the server
 /// writes of itself, and the configurations, which a broken webhook must not keep from being repaired.
 fn relevant(attributes: &Attributes<'_>, side: Side) -> Option<Arc<Vec<Hook>>> {
-    let hooks = attributes.server.webhooks.of(attributes.server, side)?;
+    let hooks = attributes.registry.webhooks.of(attributes.registry, side)?;
     attributes.call?;
     let exempt = attributes.resource.kind.group == "admissionregistration.k8s.io";
     (!exempt).then_some(hooks)
@@ -107,7 +107,7 @@ async fn mutate_all(
         });
         let broken = changed.is_err() && outcome == Outcome::Allowed;
         let outcome = if broken { Outcome::Broken } else { outcome };
-        attributes.server.admitted.webhook(&hook.name, Half::Admit, attributes.operation, outcome, took);
+        attributes.registry.admitted.webhook(&hook.name, Half::Admit, attributes.operation, outcome, took);
         notes::mutation(attributes, hook, index, *changed.as_ref().unwrap_or(&false));
         if changed? {
             attributes.rounds.changed();
@@ -140,7 +140,7 @@ async fn validate_all(
     for (index, ((invocation, _), mut said)) in calls.iter().zip(answers).enumerate() {
         note(attributes, &said, warnings);
         let (hook, operation) = (invocation.hook, attributes.operation);
-        attributes.server.admitted.webhook(&hook.name, Half::Validate, operation, said.outcome(hook), said.took);
+        attributes.registry.admitted.webhook(&hook.name, Half::Validate, operation, said.outcome(hook), said.took);
         let verdict = settle(attributes, invocation.hook, &mut said, Side::Validating, index);
         refused = refused.or(verdict.err());
     }

@@ -9,16 +9,16 @@ use std::sync::Arc;
 use api::status::Status;
 use http::{HeaderValue, Method, StatusCode, header};
 
-use crate::Server;
 use crate::call::{Answer, Call};
+use crate::registry::Registry;
 use crate::request::body::Body;
 use crate::storage::resource::Resource;
 
-pub async fn handle(server: &Server, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+pub async fn handle(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
     let target = match resource.kind.plural {
-        "pods" => target::pod(server, resource, call).await?,
-        "services" => target::service(server, &call.info.namespace, &call.info.name)?,
-        _ => target::node(server, &call.info.name).await?,
+        "pods" => target::pod(registry, resource, call).await?,
+        "services" => target::service(registry, &call.info.namespace, &call.info.name)?,
+        _ => target::node(registry, &call.info.name).await?,
     };
     let (prefix, rest) = split_path(&call.path, resource.kind.namespaced);
     // Relative links of a page work only below a path that ends in a slash.

@@ -10,9 +10,10 @@ use rustls::ClientConfig;
 
 use crate::call::Call;
 use crate::outbound::endpoints::{self, Endpoint};
+use crate::registry::Registry;
 use crate::registry::verbs;
 use crate::storage::resource::Resource;
-use crate::{Server, tls};
+use crate::tls;
 
 #[derive(Clone)]
 pub struct Target {
@@ -60,10 +61,10 @@ pub fn split_id(id: &str) -> Option<(bool, &str, &str)> {
     (known && !name.is_empty()).then_some((scheme == "https", name, port))
 }
 
-pub async fn pod(server: &Server, resource: &Arc<Resource>, call: &Call) -> Result<Target, Status> {
+pub async fn pod(registry: &Registry, resource: &Arc<Resource>, call: &Call) -> Result<Target, Status> {
     let id = &call.info.name;
     let (tls, name, port) = split_id(id).ok_or_else(|| Status::bad_request(format!("invalid pod request {id:?}")))?;
-    let pod = verbs::scope(server, resource, call, false)?.current_object(name).await?;
+    let pod = verbs::scope(registry, resource, call, false)?.current_object(name).await?;
     let ip = pod.list("status.podIPs").first().map_or("", |address| address.str("ip"));
     let ip = ip.parse().ok().filter(is_proxyable).ok_or_else(|| Status::bad_request("address not allowed"))?;
     let port = if port.is_empty() { first_port(&pod) } else { port.parse().ok() };
@@ -86,21 +87,21 @@ fn first_port(pod: &Tree) -> Option<u16> {
     ports.filter_map(|port| u16::try_from(port.int("containerPort")?).ok()).next()
 }
 
-pub fn service(server: &Server, namespace: &str, id: &str) -> Result<Target, Status> {
+pub fn service(registry: &Registry, namespace: &str, id: &str) -> Result<Target, Status> {
     let invalid = || Status::bad_request(format!("invalid service request {id:?}"));
     let (tls, name, port) = split_id(id).ok_or_else(invalid)?;
     let port = match port.parse::<i64>() {
-        Ok(number) => port_name(server, namespace, name, number)?,
+        Ok(number) => port_name(registry, namespace, name, number)?,
         Err(_) => port.to_string(),
     };
-    let slices = endpoints::slices(server, namespace, name);
+    let slices = endpoints::slices(&registry.storage, namespace, name);
     // Whoever writes slices could name any address: only a pod's own is used.
     let pod_has = |endpoint: &Endpoint<'_>| {
         let pod = endpoint.target;
         if !is_proxyable(&endpoint.address.ip()) || pod.str("kind") != "Pod" || pod.str("namespace") != namespace {
             return false;
         }
-        let pod = server.object("pods", &format!("{namespace}/{}", pod.str("name"))).unwrap_or_default();
+        let pod = registry.storage.object("pods", &format!("{namespace}/{}", pod.str("name"))).unwrap_or_default();
         let ip = endpoint.address.ip().to_string();
         pod.list("status.podIPs").iter().any(|address| address.str("ip") == ip)
     };
@@ -110,9 +111,9 @@ pub fn service(server: &Server, namespace: &str, id: &str) -> Result<Target, Sta
 }
 
 /// The kubelet of a node, or another port of the node's address.
-pub async fn node(server: &Server, id: &str) -> Result<Target, Status> {
+pub async fn node(registry: &Registry, id: &str) -> Result<Target, Status> {
     let (tls, name, port) = split_id(id).ok_or_else(|| Status::bad_request(format!("invalid node request {id:?}")))?;
-    let agent = crate::registry::subresources::node::agent(server, name, "nodes").await?;
+    let agent = crate::registry::subresources::node::agent(registry, name, "nodes").await?;
     if port.is_empty() || port == agent.target.port.to_string() {
         return Ok(agent.target);
     }
@@ -131,8 +132,8 @@ fn proxyable_address(addresses: &[SocketAddr]) -> Result<SocketAddr, Status> {
 }
 
 /// The name of the service's port of this number.
-fn port_name(server: &Server, namespace: &str, name: &str, number: i64) -> Result<String, Status> {
-    let service = server.object("services/specs", &format!("{namespace}/{name}"));
+fn port_name(registry: &Registry, namespace: &str, name: &str, number: i64) -> Result<String, Status> {
+    let service = registry.storage.object("services/specs", &format!("{namespace}/{name}"));
     let service = service.ok_or_else(|| Status::not_found("", "services", name))?;
     let port = service.list("spec.ports").iter().find(|port| port.int("port") == Some(number));
     let missing = || Status::service_unavailable(format!("no service port {number} found for service {name:?}"));

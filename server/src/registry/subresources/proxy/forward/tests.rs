@@ -9,7 +9,6 @@ use tokio::net::TcpListener;
 
 use super::*;
 use crate::call::{Peer, status_answer};
-use crate::http::serve;
 use crate::request::negotiate::Accepted;
 
 const PREFIX: &str = "/proxy";
@@ -66,7 +65,7 @@ fn client_of(address: SocketAddr) -> DuplexStream {
             leave: Default::default(),
             seat: None,
         };
-        let mut call = serve::read(request, peer, 0);
+        let mut call = Call::from_request(request, peer, 0);
         let path = call.path.strip_prefix(PREFIX).unwrap_or_default().to_string();
         let answer = forward(&mut call, &Target::plain(false, address).expect("a target"), PREFIX, &path).await;
         Ok::<_, Infallible>(answer.unwrap_or_else(|status| status_answer(&status, Accepted::JSON)))

@@ -1,9 +1,12 @@
 //! The stage on a whole server: who gets a seat, who waits, who is refused, and what answers say.
 
+use std::time::Duration;
+
 use api::{Tree, list, tree};
 use http::Method;
 
 use super::*;
+use crate::fairness::{ADJUSTMENT, lend};
 use crate::request::limits::Limits;
 use crate::{Config, testing};
 
@@ -43,9 +46,16 @@ fn schema_of(user: &str, level: &str) -> Tree {
 async fn server(response: Tree) -> Arc<Server> {
     let limits = Limits { max_requests_inflight: 1, max_mutating_requests_inflight: 1, ..Limits::default() };
     let server = testing::server(Config { limits, ..Config::default() }).await;
-    testing::put(&server, "flowcontrol.apiserver.k8s.io", "v1", "prioritylevelconfigurations", level(response)).await;
-    testing::put(&server, "flowcontrol.apiserver.k8s.io", "v1", "flowschemas", schema()).await;
-    server.fairness.reload(&server);
+    testing::put(
+        &server.registry,
+        "flowcontrol.apiserver.k8s.io",
+        "v1",
+        "prioritylevelconfigurations",
+        level(response),
+    )
+    .await;
+    testing::put(&server.registry, "flowcontrol.apiserver.k8s.io", "v1", "flowschemas", schema()).await;
+    server.fairness.reload(&server.registry.storage, &server.config.limits);
     server
 }
 
@@ -123,9 +133,8 @@ async fn one_who_goes_away_while_waiting_takes_no_seat_along() {
 
 fn dumped(server: &Server, what: &str) -> Vec<String> {
     let call = testing::call(Method::GET, &format!("/debug/api_priority_and_fairness/{what}"), "root");
-    let answer = dump::route(server, &call).expect("a table");
-    let bytes = answer.body().bytes().expect("text").clone();
-    String::from_utf8(bytes.to_vec()).expect("text").lines().map(|line| line.replace(' ', "")).collect()
+    let page = dump::page(&server.fairness, &call.path, &call.query).expect("a table");
+    page.lines().map(|line| line.replace(' ', "")).collect()
 }
 
 #[tokio::test(start_paused = true)]
@@ -219,10 +228,10 @@ async fn lent_seats_come_back_to_whom_they_belong() {
     let server = testing::server(Config { limits, ..Config::default() }).await;
     let group = "flowcontrol.apiserver.k8s.io";
     for (user, shares) in [("ada", 245), ("bob", 245)] {
-        testing::put(&server, group, "v1", "prioritylevelconfigurations", lending(user, shares)).await;
-        testing::put(&server, group, "v1", "flowschemas", schema_of(user, user)).await;
+        testing::put(&server.registry, group, "v1", "prioritylevelconfigurations", lending(user, shares)).await;
+        testing::put(&server.registry, group, "v1", "flowschemas", schema_of(user, user)).await;
     }
-    server.fairness.reload(&server);
+    server.fairness.reload(&server.registry.storage, &server.config.limits);
     let period = ADJUSTMENT + Duration::from_secs(2);
     let (nominal, limit, _) = seats_of(&server, "ada");
     assert_eq!((nominal, limit), (34, 34), "a third of 100 for each, and for all the others together");
@@ -249,9 +258,9 @@ async fn lent_seats_come_back_although_nobody_else_asks() {
     let limits = Limits { max_requests_inflight: 60, max_mutating_requests_inflight: 40, ..Limits::default() };
     let server = testing::server(Config { limits, ..Config::default() }).await;
     let group = "flowcontrol.apiserver.k8s.io";
-    testing::put(&server, group, "v1", "prioritylevelconfigurations", lending("ada", 245)).await;
-    testing::put(&server, group, "v1", "flowschemas", schema_of("ada", "ada")).await;
-    server.fairness.reload(&server);
+    testing::put(&server.registry, group, "v1", "prioritylevelconfigurations", lending("ada", 245)).await;
+    testing::put(&server.registry, group, "v1", "flowschemas", schema_of("ada", "ada")).await;
+    server.fairness.reload(&server.registry.storage, &server.config.limits);
     let plan = server.fairness.plan.load_full();
     tokio::time::sleep(ADJUSTMENT).await;
     lend(&plan, Instant::now());

@@ -1,9 +1,8 @@
 //! Which pages of other origins a browser may let call the server.
 
-use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use regex_automata::nfa::thompson::pikevm::PikeVM;
 
-use crate::call::{Answer, Call};
 use crate::request::body::Body;
 
 const METHODS: &str = "POST, GET, OPTIONS, PUT, DELETE, PATCH";
@@ -31,11 +30,11 @@ impl Cors {
         Ok(Cors(all))
     }
 
-    fn origin<'a>(&self, call: &'a Call) -> Option<&'a HeaderValue> {
+    fn origin<'a>(&self, headers: &'a HeaderMap) -> Option<&'a HeaderValue> {
         if self.0.is_empty() {
             return None;
         }
-        call.headers.get(header::ORIGIN).filter(|origin| self.allows(origin.as_bytes()))
+        headers.get(header::ORIGIN).filter(|origin| self.allows(origin.as_bytes()))
     }
 
     fn allows(&self, origin: &[u8]) -> bool {
@@ -43,18 +42,18 @@ impl Cors {
     }
 
     /// The answer to a browser that asks before it calls. Nobody has said who they are then.
-    pub fn preflight(&self, call: &Call) -> Option<Answer> {
-        if call.method != Method::OPTIONS {
+    pub fn preflight(&self, method: &Method, headers: &HeaderMap) -> Option<Response<Body>> {
+        if *method != Method::OPTIONS {
             return None;
         }
-        self.origin(call)?;
-        let mut answer = Answer::new(Body::empty());
+        self.origin(headers)?;
+        let mut answer = Response::new(Body::empty());
         *answer.status_mut() = StatusCode::NO_CONTENT;
         Some(answer)
     }
 
-    pub fn add_headers(&self, call: &Call, headers: &mut HeaderMap) {
-        let Some(origin) = self.origin(call) else { return };
+    pub fn add_headers(&self, request: &HeaderMap, headers: &mut HeaderMap) {
+        let Some(origin) = self.origin(request) else { return };
         headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
         headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(METHODS));
         headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static(HEADERS));

@@ -1,6 +1,8 @@
 //! TLS: a certificate that can be changed while running, a verifier that takes any client certificate
 //! whose owner has its key, and which versions and ciphers are spoken.
 
+pub mod client;
+
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;

@@ -7,10 +7,9 @@ use api::status::Status;
 use api::{Str, Tree};
 use kinds::User;
 
-use super::super::union::{aggregate, is_master};
-use super::super::{Attributes, Rule};
-use super::{GROUP, cover};
-use crate::registry::write::Scope;
+use super::write::Scope;
+use crate::authorization::rbac::{GROUP, cover};
+use crate::authorization::{Attributes, Rule, aggregate, is_master};
 
 /// Judges a write to one of the four kinds; every other one passes.
 pub async fn check(scope: &Scope<'_>, name: &str, object: &Tree, old: Option<&Tree>) -> Result<(), Status> {
@@ -66,7 +65,7 @@ async fn binding(scope: &Scope<'_>, object: &Tree) -> Result<Option<String>, Sta
     if may(scope, "bind", plural, reference.str("name")).await {
         return Ok(None);
     }
-    match scope.server.rbac.role_rules(reference, scope.namespace) {
+    match scope.registry.rbac.role_rules(reference, scope.namespace) {
         Ok(rules) => Ok(missing(scope, &rules)),
         Err(_) => Err(Status::not_found(GROUP, &reference.str("kind").to_lowercase(), reference.str("name"))),
     }
@@ -78,12 +77,12 @@ async fn may(scope: &Scope<'_>, verb: &str, plural: &str, name: &str) -> bool {
         name: Cow::Borrowed(name),
         ..Attributes::resource(scope.user, verb, GROUP, plural)
     };
-    scope.server.authz.wait(&attributes).await.is_allowed()
+    scope.registry.authorizer.wait(&attributes).await.is_allowed()
 }
 
 /// What the writer does not hold, as a text.
 fn missing(scope: &Scope<'_>, wanted: &[Rule]) -> Option<String> {
-    let (own, errors) = scope.server.rbac.rules_of(scope.user, scope.namespace);
+    let (own, errors) = scope.registry.rbac.rules_of(scope.user, scope.namespace);
     let uncovered = cover::uncovered(&own, wanted);
     (!uncovered.is_empty()).then(|| describe(scope.user, uncovered, errors))
 }
@@ -155,7 +154,7 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_told_in_few_lines() {
-        let rule = |text: &str| Rule::read(&crate::bootstrap::rbac::rule(text));
+        let rule = |text: &str| Rule::read(&crate::authorization::rbac::policy::rule(text));
         let user = User { name: "ed".to_string(), groups: vec!["a".to_string(), "b".to_string()], ..User::default() };
         let wanted = [rule("get list : core : pods : x"), rule("* url *"), rule("get : apps : deployments")];
         let text = describe(&user, cover::uncovered(&[], &wanted), vec!["gone".to_string()]);

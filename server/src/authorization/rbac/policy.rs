@@ -2,16 +2,21 @@
 
 use api::{Tree, tree};
 
-use super::{MANAGER, Object};
+use super::GROUP;
 
 const TABLE: &str = include_str!("rbac.txt");
-const GROUP: &str = "rbac.authorization.k8s.io";
 
-pub(super) fn cluster_objects() -> Vec<Object> {
+/// A role or a binding of the table.
+pub struct Object {
+    pub plural: &'static str,
+    pub tree: Tree,
+}
+
+pub(crate) fn cluster_objects() -> Vec<Object> {
     objects().into_iter().filter(|object| object.tree.str("metadata.namespace").is_empty()).collect()
 }
 
-pub(super) fn namespaced_objects() -> Vec<Object> {
+pub(crate) fn namespaced_objects() -> Vec<Object> {
     objects().into_iter().filter(|object| !object.tree.str("metadata.namespace").is_empty()).collect()
 }
 
@@ -74,7 +79,7 @@ fn object(kind: &str, plural: &'static str, name: &str) -> Object {
     }
     metadata.set("name", name);
     let tree = tree! { "kind" => kind, "apiVersion" => "rbac.authorization.k8s.io/v1", "metadata" => metadata };
-    Object { group: GROUP, version: "v1", plural, manager: MANAGER, tree }
+    Object { plural, tree }
 }
 
 fn gather_label(group: &str) -> String {

@@ -1,0 +1,34 @@
+//! The authorization stage.
+
+use std::sync::Arc;
+
+use api::status::Status;
+use kinds::User;
+
+use crate::Server;
+use crate::authorization::{Attributes, Verdict, refuse};
+use crate::call::{Call, Step};
+
+/// The stage of the chain.
+pub fn authorize<'a>(server: &'a Arc<Server>, call: &'a mut Call) -> Step<'a> {
+    let Some(user) = call.user.clone() else { return Step::Done(Err(Status::unauthorized())) };
+    let decided = server.registry.authorizer.decide(&Attributes::of(&user, &call.info, &call.query));
+    match decided {
+        Some(verdict) => Step::Done(settle(call, &user, verdict)),
+        None => Step::Later(Box::pin(async move {
+            let verdict = server.registry.authorizer.wait(&Attributes::of(&user, &call.info, &call.query)).await;
+            settle(call, &user, verdict)
+        })),
+    }
+}
+
+/// Tells the audit log, and refuses what is not allowed.
+fn settle(call: &mut Call, user: &User, verdict: Verdict) -> Result<(), Status> {
+    if call.audit.is_some() {
+        call.decided = Some((verdict.decision, verdict.reason.clone()));
+    }
+    if verdict.is_allowed() {
+        return Ok(());
+    }
+    Err(refuse(&call.path, &Attributes::of(user, &call.info, &call.query), &verdict))
+}

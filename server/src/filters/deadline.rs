@@ -1,0 +1,79 @@
+//! The deadline of a request.
+
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use api::status::Status;
+
+use crate::call::Call;
+use crate::request::limits::{Limits, is_long_running};
+
+/// How long this call may take; None for one that has no deadline.
+pub fn timeout(limits: &Limits, call: &Call) -> Result<Option<Duration>, Status> {
+    if is_long_running(&call.info) {
+        return Ok(None);
+    }
+    allotted(call.query.get("timeout"), limits.request_timeout).map(Some)
+}
+
+/// A client may ask for less than there is, not for more; nothing and 0 ask for all.
+fn allotted(asked: &str, most: Duration) -> Result<Duration, Status> {
+    if asked.is_empty() {
+        return Ok(most);
+    }
+    let nanos = api::time::parse_duration(asked)
+        .map_err(|why| Status::bad_request(format!("invalid timeout specified in the request URL - {why}")))?;
+    let asked = u64::try_from(nanos).unwrap_or(0);
+    if asked == 0 { Ok(most) } else { Ok(most.min(Duration::from_nanos(asked))) }
+}
+
+/// Gives the work up at its deadline. Most work is done at its first poll and needs no timer.
+pub async fn within<T>(timeout: Option<Duration>, work: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
+    let mut work = pin!(work);
+    let Some(timeout) = timeout else { return work.await };
+    let first = std::future::poll_fn(|cx| match work.as_mut().poll(cx) {
+        Poll::Ready(result) => Poll::Ready(Some(result)),
+        Poll::Pending => Poll::Ready(None),
+    });
+    if let Some(result) = first.await {
+        return result;
+    }
+    tokio::time::timeout(timeout, work).await.unwrap_or_else(|_| Err(timed_out()))
+}
+
+fn timed_out() -> Status {
+    Status::timeout("request did not complete within the allotted timeout", 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_may_ask_for_less_time() {
+        let most = Duration::from_secs(60);
+        let cases = [("", 60_000), ("0", 60_000), ("0s", 60_000), ("5s", 5_000), ("2m", 60_000), ("-1s", 60_000)];
+        for (asked, millis) in cases {
+            assert_eq!(allotted(asked, most).map(|got| got.as_millis()), Ok(millis), "{asked}");
+        }
+        let bad = [
+            ("foo", "time: invalid duration \"foo\""),
+            ("5", "time: missing unit in duration \"5\""),
+            ("1x", "time: unknown unit \"x\" in duration \"1x\""),
+        ];
+        for (asked, why) in bad {
+            let status = allotted(asked, most).expect_err("no duration");
+            assert_eq!(status.message, format!("invalid timeout specified in the request URL - {why}"));
+            assert_eq!(status.code, 400);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn work_ends_at_its_deadline() {
+        let done = within(Some(Duration::ZERO), async { Ok(1) }).await;
+        assert_eq!(done, Ok(1));
+        let never = within::<()>(Some(Duration::from_secs(1)), std::future::pending()).await.expect_err("a timeout");
+        assert_eq!((never.code, never.reason.as_ref()), (504, "Timeout"));
+    }
+}

@@ -1,0 +1,76 @@
+//! What the audit policy decides about a request, and what is kept of the request for its events.
+
+use std::time::SystemTime;
+
+use bytes::Bytes;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Level {
+    #[default]
+    None,
+    Metadata,
+    Request,
+    RequestResponse,
+}
+
+impl Level {
+    /// From least to most.
+    pub const ALL: [Level; 4] = [Level::None, Level::Metadata, Level::Request, Level::RequestResponse];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Level::None => "None",
+            Level::Metadata => "Metadata",
+            Level::Request => "Request",
+            Level::RequestResponse => "RequestResponse",
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    RequestReceived,
+    ResponseStarted,
+    ResponseComplete,
+    Panic,
+}
+
+pub const STAGES: [(&str, Stage); 4] = [
+    ("RequestReceived", Stage::RequestReceived),
+    ("ResponseStarted", Stage::ResponseStarted),
+    ("ResponseComplete", Stage::ResponseComplete),
+    ("Panic", Stage::Panic),
+];
+
+impl Stage {
+    pub fn name(self) -> &'static str {
+        STAGES.iter().find(|(_, stage)| *stage == self).map_or("", |(name, _)| name)
+    }
+}
+
+/// What the policy says of one request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Decision {
+    pub level: Level,
+    /// A bit for each stage that is left out.
+    pub omitted: u8,
+    pub omit_managed_fields: bool,
+}
+
+impl Decision {
+    pub fn tells(&self, stage: Stage) -> bool {
+        self.omitted & bit(stage) == 0
+    }
+}
+
+pub fn bit(stage: Stage) -> u8 {
+    1 << stage as u8
+}
+
+/// What is kept of a call that is told of.
+pub struct Trail {
+    pub decision: Decision,
+    pub received: SystemTime,
+    /// The body, where the policy asks for it or the object's name is in it.
+    pub request: Option<Bytes>,
+}

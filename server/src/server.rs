@@ -1,0 +1,184 @@
+//! The whole server: its configuration, and the state that requests share.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::Tree;
+use store::Store;
+use tokio::sync::watch;
+
+use crate::audit;
+use crate::authentication::{Authentication, Authenticator};
+use crate::authorization;
+use crate::common::clock;
+use crate::fairness::{self, Fairness};
+use crate::metrics::Metrics;
+use crate::outbound::kubelets;
+use crate::registry::{self, Registry, admission};
+use crate::request::{accept, cors, limits};
+use crate::routes::Routes;
+use crate::storage::cache::Caches;
+use crate::storage::{Storage, encryption};
+
+/// What the server is told at its start.
+#[derive(Debug, Clone)]
+pub struct Config {
+    pub event_ttl: Duration,
+    /// `10.96.0.0/16`, and one of the other family for dual stack.
+    pub service_cidrs: Vec<(IpAddr, u8)>,
+    pub node_ports: std::ops::RangeInclusive<u16>,
+    /// Where clients reach the server: goes into the `kubernetes` service's endpoints.
+    pub advertise_address: IpAddr,
+    /// Whether the endpoints of the `kubernetes` service are this server's to write.
+    pub publishes_endpoints: bool,
+    pub port: u16,
+    pub storage_prefix: String,
+    /// How often the store is compacted to what it was an interval before; zero for never.
+    pub compaction_interval: Duration,
+    /// Who stands in service account tokens: the first in those that are made, any in those that are taken.
+    pub issuers: Vec<String>,
+    pub cors: cors::Cors,
+    /// What answers say of HTTPS to browsers, if anything.
+    pub strict_transport_security: Option<http::HeaderValue>,
+    /// Who decides what callers may do, in this order.
+    pub authorization: Vec<authorization::config::Setting>,
+    /// Which admission plugins are on, and what they were told.
+    pub admission: Arc<admission::Setup>,
+    pub limits: limits::Limits,
+    pub audit: Option<Arc<audit::Audit>>,
+    pub encryption: Option<Arc<encryption::Encryption>>,
+    pub clock: clock::WallClock,
+    /// None where the server has nothing to show to the agents of nodes: any of them is taken, as upstream's.
+    pub kubelets: Option<Arc<kubelets::Kubelets>>,
+    pub accepts: accept::Accepts,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            event_ttl: Duration::from_secs(3600),
+            service_cidrs: vec![(IpAddr::from([10, 96, 0, 0]), 16)],
+            node_ports: 30000..=32767,
+            advertise_address: IpAddr::from([127, 0, 0, 1]),
+            publishes_endpoints: true,
+            port: 6443,
+            storage_prefix: "/registry".to_string(),
+            compaction_interval: Duration::from_secs(300),
+            issuers: vec!["https://kubernetes.default.svc".to_string()],
+            cors: cors::Cors::default(),
+            strict_transport_security: None,
+            authorization: authorization::config::node_and_rbac(),
+            admission: Arc::default(),
+            limits: limits::Limits::default(),
+            audit: None,
+            encryption: None,
+            clock: clock::WallClock::default(),
+            kubelets: None,
+            accepts: accept::Accepts::default(),
+        }
+    }
+}
+
+impl Config {
+    /// The part that verbs and subresources use.
+    fn registry(&self) -> registry::Config {
+        registry::Config {
+            event_ttl: self.event_ttl,
+            service_cidrs: self.service_cidrs.clone(),
+            node_ports: self.node_ports.clone(),
+            advertise_address: self.advertise_address,
+            port: self.port,
+            issuers: self.issuers.clone(),
+            min_request_timeout: self.limits.min_request_timeout,
+            encryption: self.encryption.clone(),
+            clock: self.clock.clone(),
+            kubelets: self.kubelets.clone(),
+        }
+    }
+}
+
+/// What every request has at hand.
+pub struct Server {
+    pub config: Config,
+    pub registry: Arc<Registry>,
+    pub routes: Routes,
+    pub metrics: Arc<Metrics>,
+    pub fairness: Arc<Fairness>,
+    /// True once the server drains: watches end, new requests are refused.
+    pub closing: watch::Sender<bool>,
+}
+
+impl Server {
+    /// Takes an open store whose sink is `caches`, and fills the caches from it.
+    pub async fn start(
+        config: Config,
+        store: Arc<dyn Store>,
+        caches: Arc<Caches>,
+        authentication: Authentication,
+        shared_store: bool,
+    ) -> Result<Arc<Server>, store::Error> {
+        let encrypted = config.encryption.is_some();
+        let storage = Storage::open(&config.storage_prefix, store, caches, shared_store, encrypted).await?;
+        let server = Arc::new(Server::new(config, Arc::new(storage), authentication));
+        server.spawn_tasks();
+        Ok(server)
+    }
+
+    fn new(config: Config, storage: Arc<Storage>, authentication: Authentication) -> Server {
+        let metrics = Arc::new(Metrics::new());
+        if let Some(audit) = &config.audit {
+            audit.start(metrics.registry());
+        }
+        if let Some(encryption) = &config.encryption {
+            encryption.measure(metrics.registry(), &config.clock);
+        }
+        let closing = watch::Sender::new(false);
+        let fairness = Arc::new(Fairness::new(&metrics));
+        let issuers = config.issuers.clone();
+        let registry = Arc::new(Registry::new(
+            config.registry(),
+            storage.clone(),
+            Authenticator::new(authentication, storage, metrics.clone(), issuers),
+            &config.authorization,
+            (config.admission.clone(), metrics.registry()),
+            closing.clone(),
+        ));
+        let routes = Routes::new(registry.clone(), metrics.clone(), fairness.clone(), config.limits.fairness);
+        Server { config, registry, routes, metrics, fairness, closing }
+    }
+
+    fn spawn_tasks(&self) {
+        let storage = &self.registry.storage;
+        for (_, cache) in storage.caches.all() {
+            tokio::spawn(cache.clone().wake_watchers());
+        }
+        tokio::spawn(end_watches(self.closing.subscribe(), storage.caches.clone()));
+        self.fairness.reload(storage, &self.config.limits);
+        let limits = self.config.limits.clone();
+        let closing = self.closing.subscribe();
+        tokio::spawn(fairness::follow(self.fairness.clone(), storage.clone(), limits, closing));
+    }
+
+    /// Replaces the authorizers.
+    pub fn set_authorization(&self, settings: &[authorization::config::Setting]) {
+        self.registry.set_authorization(settings);
+    }
+
+    /// Seconds since the Unix epoch.
+    pub fn now(&self) -> i64 {
+        self.config.clock.seconds()
+    }
+
+    /// All objects of a storage path from the cache, or those of one namespace, in the order of their keys.
+    pub fn objects(&self, storage: &str, namespace: &str) -> Vec<Tree> {
+        self.registry.storage.objects(storage, namespace)
+    }
+}
+
+/// Watchers sleep until they are woken: once the server closes, all of them are.
+async fn end_watches(mut closing: watch::Receiver<bool>, caches: Arc<Caches>) {
+    if closing.wait_for(|closing| *closing).await.is_ok() {
+        caches.all().for_each(|(_, cache)| cache.wake_all());
+    }
+}

@@ -1,0 +1,180 @@
+//! Client certificates. The handshake takes any chain; whether it is good is judged here, per request,
+//! so that an expired or foreign certificate is an answer and not a broken connection, and so that a
+//! change of the authorities counts for connections that are open already.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{Map, Tree};
+use arc_swap::{ArcSwap, ArcSwapOption};
+use aws_lc_rs::digest;
+use kinds::User;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::{DistinguishedName, RootCertStore};
+use tokio::sync::watch;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use crate::common::users::with_authenticated_group;
+
+/// The attribute of a subject that holds the user's uid.
+const UID: &str = "1.3.6.1.4.1.57683.2";
+/// A bad chain is not judged again for this long: its signatures are dear.
+const REFUSED_SECONDS: i64 = 5;
+
+/// The authorities whose certificates count; they can be replaced while running.
+pub struct Authorities {
+    current: ArcSwap<Bundle>,
+    changes: watch::Sender<u64>,
+}
+
+struct Bundle {
+    generation: u64,
+    pem: String,
+    verifier: Arc<dyn ClientCertVerifier>,
+}
+
+impl Authorities {
+    pub fn new(pem: &str) -> Result<Authorities, String> {
+        Ok(Authorities { current: ArcSwap::from_pointee(Bundle::read(pem, 0)?), changes: watch::Sender::new(0) })
+    }
+
+    /// Takes other authorities. Those that cannot be read change nothing.
+    pub fn replace(&self, pem: &str) -> Result<(), String> {
+        let current = self.current.load();
+        if current.pem == pem {
+            return Ok(());
+        }
+        let generation = current.generation + 1;
+        self.current.store(Arc::new(Bundle::read(pem, generation)?));
+        self.changes.send_replace(generation);
+        Ok(())
+    }
+
+    /// The names of the CAs, for clients that choose among certificates.
+    pub fn subjects(&self) -> Vec<DistinguishedName> {
+        self.current.load().verifier.root_hint_subjects().to_vec()
+    }
+
+    /// Another number after each replacement.
+    pub fn generation(&self) -> u64 {
+        self.current.load().generation
+    }
+
+    pub fn pem(&self) -> String {
+        self.current.load().pem.clone()
+    }
+
+    /// Hears of each replacement.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// The owner of a chain that is good now, as a client.
+    pub fn owner(&self, chain: &ClientChain, now: i64) -> Result<Arc<User>, String> {
+        self.identify(chain, &chain.as_user, now)
+    }
+
+    /// The owner of a chain that is good now; `known` remembers the answer.
+    pub(crate) fn identify(&self, chain: &ClientChain, known: &Known, now: i64) -> Result<Arc<User>, String> {
+        let bundle = self.current.load();
+        if let Some(judged) = known.0.load().as_ref()
+            && judged.generation == bundle.generation
+            && (judged.from..=judged.until).contains(&now)
+        {
+            return judged.owner.clone();
+        }
+        let judged = bundle.judge(&chain.certificates, now);
+        let owner = judged.owner.clone();
+        known.0.store(Some(Arc::new(judged)));
+        owner
+    }
+}
+
+impl Bundle {
+    fn read(pem: &str, generation: u64) -> Result<Bundle, String> {
+        let mut roots = RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
+            roots.add(certificate.map_err(|error| error.to_string())?).map_err(|error| error.to_string())?;
+        }
+        if roots.is_empty() {
+            return Err("there is no certificate in it".to_string());
+        }
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), super::provider())
+            .build()
+            .map_err(|error| error.to_string())?;
+        Ok(Bundle { generation, pem: pem.to_string(), verifier })
+    }
+
+    fn judge(&self, chain: &[CertificateDer<'static>], now: i64) -> Judged {
+        let generation = self.generation;
+        match self.verify(chain, now) {
+            Ok((user, from, until)) => Judged { generation, from, until, owner: Ok(with_authenticated_group(user)) },
+            Err(why) => Judged { generation, from: now, until: now + REFUSED_SECONDS, owner: Err(why) },
+        }
+    }
+
+    /// The user, and the seconds between which every certificate of the chain is valid.
+    fn verify(&self, chain: &[CertificateDer<'static>], now: i64) -> Result<(User, i64, i64), String> {
+        let (leaf, intermediates) = chain.split_first().ok_or("no certificate")?;
+        let seconds = u64::try_from(now).map_err(|error| error.to_string())?;
+        let time = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+        self.verifier.verify_client_cert(leaf, intermediates, time).map_err(|error| error.to_string())?;
+        let (mut from, mut until) = (i64::MIN, i64::MAX);
+        for certificate in chain {
+            let (_, certificate) = X509Certificate::from_der(certificate).map_err(|error| error.to_string())?;
+            from = from.max(certificate.validity().not_before.timestamp());
+            until = until.min(certificate.validity().not_after.timestamp());
+        }
+        Ok((user(leaf)?, from, until))
+    }
+}
+
+/// The certificates that a connection's client has shown, and what was found of them.
+#[derive(Debug, Default)]
+pub struct ClientChain {
+    certificates: Vec<CertificateDer<'static>>,
+    pub(crate) as_user: Known,
+    pub(crate) as_proxy: Known,
+}
+
+impl ClientChain {
+    pub fn new(certificates: Vec<CertificateDer<'static>>) -> ClientChain {
+        ClientChain { certificates, ..ClientChain::default() }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.certificates.is_empty()
+    }
+}
+
+/// The last judgement of a chain: good for one set of authorities and for a time.
+#[derive(Debug, Default)]
+pub(crate) struct Known(ArcSwapOption<Judged>);
+
+#[derive(Debug)]
+struct Judged {
+    generation: u64,
+    from: i64,
+    until: i64,
+    owner: Result<Arc<User>, String>,
+}
+
+/// CN is the name and O are the groups. Of several CNs the last counts, as upstream has it.
+fn user(leaf: &CertificateDer<'_>) -> Result<User, String> {
+    let (_, certificate) = X509Certificate::from_der(leaf).map_err(|error| error.to_string())?;
+    let subject = certificate.subject();
+    let text = |value: Result<&str, _>| value.map(str::to_string).map_err(|_| "a name that is no text".to_string());
+    let names: Vec<String> = subject.iter_common_name().map(|cn| text(cn.as_str())).collect::<Result<_, _>>()?;
+    let groups = subject.iter_organization().map(|o| text(o.as_str())).collect::<Result<_, _>>()?;
+    let uid = subject.iter_attributes().filter(|attribute| attribute.attr_type().to_id_string() == UID).last();
+    let uid = uid.map(|uid| text(uid.as_str())).transpose()?.unwrap_or_default();
+    let hash = digest::digest(&digest::SHA256, leaf);
+    let id: String = hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    let mut extra = Map::new();
+    let id = Tree::List(vec![Tree::from(format!("X509SHA256={id}"))]);
+    extra.insert("authentication.kubernetes.io/credential-id", id);
+    Ok(User { name: names.into_iter().next_back().unwrap_or_default(), uid, groups, extra })
+}
