@@ -5,9 +5,11 @@
 
 pub mod cidr;
 pub mod cni;
+pub mod executable;
 pub mod fault;
 pub mod netlink;
 pub mod nft;
 pub mod ns;
 pub mod plugins;
+pub mod spec;
 pub mod sysctl;

@@ -2,11 +2,11 @@
 //!
 //! It knows nothing of Kubernetes objects: a kubelet speaks CRI to it, in process or over a socket.
 
+mod capabilities;
 pub mod cli;
 pub mod container;
 mod devices;
 pub mod error;
-pub mod floor;
 pub mod hello;
 pub mod images;
 pub mod oci;
@@ -16,8 +16,7 @@ pub mod seccomp;
 pub mod service;
 pub mod shim;
 pub mod spec;
-pub mod streaming;
-mod sys;
+pub mod sys;
 mod title;
 mod userns;
 mod wire;

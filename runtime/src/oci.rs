@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::container::caps;
+use crate::capabilities;
 use crate::error::{Result, refused};
 use crate::spec::{ContainerSpec, DeviceRule, MountSpec, PidMode, Propagation, Source};
 
@@ -76,11 +76,11 @@ fn process(spec: &ContainerSpec, place: &Place) -> Value {
         "user": {"uid": place.uid, "gid": place.gid, "additionalGids": place.groups},
         "noNewPrivileges": process.no_new_privs,
         "capabilities": {
-            "bounding": caps::names(sets.bounding),
-            "permitted": caps::names(sets.permitted),
-            "effective": caps::names(sets.permitted),
-            "inheritable": caps::names(sets.inheritable),
-            "ambient": caps::names(sets.ambient),
+            "bounding": capabilities::names(sets.bounding),
+            "permitted": capabilities::names(sets.permitted),
+            "effective": capabilities::names(sets.permitted),
+            "inheritable": capabilities::names(sets.inheritable),
+            "ambient": capabilities::names(sets.ambient),
         },
     });
     if let Some(profile) = &process.apparmor {

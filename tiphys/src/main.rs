@@ -13,7 +13,7 @@ fn main() -> ExitCode {
     let program = arguments.next().unwrap_or_default();
     let name = program.rsplit('/').next().unwrap_or_default();
     if network::plugins::find(name).is_some() {
-        return network::plugins::main(name);
+        return network::executable::main(name);
     }
     match arguments.next().as_deref() {
         // What pods' shims are forked from: it must stay small, so nothing else comes before it.

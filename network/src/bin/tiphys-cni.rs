@@ -8,7 +8,7 @@ fn main() -> ExitCode {
     let own = arguments.next().unwrap_or_default();
     let name = Path::new(&own).file_name().and_then(|name| name.to_str()).unwrap_or_default().to_string();
     match network::plugins::find(&name) {
-        Some(plugin) => network::plugins::main(plugin.name),
-        None => network::plugins::main(&arguments.next().unwrap_or_default()),
+        Some(plugin) => network::executable::main(plugin.name),
+        None => network::executable::main(&arguments.next().unwrap_or_default()),
     }
 }

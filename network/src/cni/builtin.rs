@@ -5,10 +5,10 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::conf::NetworkList;
-use super::version::Version;
 use crate::cidr::IpNet;
 use crate::netlink::{self, Rtnl};
 use crate::plugins::table;
+use crate::spec::version::Version;
 
 pub const NAME: &str = "tiphys";
 /// No other plugin's default.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
-use super::error::Error;
+use crate::spec::error::Error;
 
 const KIND: &str = "cniCacheV1";
 /// A field that the reference library passes over.

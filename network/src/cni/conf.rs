@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::error::Error;
-use super::names::check_identifier;
-use super::reader::Reader;
-use super::version::Version;
+use crate::spec::error::Error;
+use crate::spec::names::check_identifier;
+use crate::spec::reader::Reader;
+use crate::spec::version::Version;
 
 /// A configuration file that is larger is none.
 const FILE_BYTES: u64 = 1024 * 1024;

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 use serde_json::Value;
 
-use super::error::{Error, code};
+use crate::spec::error::{Error, code};
 
 /// More than this is no answer of a plugin.
 const OUTPUT_BYTES: u64 = 4 * 1024 * 1024;

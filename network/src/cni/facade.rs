@@ -13,13 +13,15 @@ use stdx::sync::Mutex;
 use super::builtin;
 use super::cache::{Cache, Entry};
 use super::conf::{self, NetworkList};
-use super::error::Error;
-use super::invoke::{Invoker, TIMEOUT, Target, Verb};
-use super::list::{Runner, Runtime};
+use super::invoke::{Invoker, TIMEOUT};
+use super::list::{Runner, RuntimeConf};
 use super::pod::Attachment;
-use super::result::{self, Dns, Interface};
-use super::version::Version;
 use crate::cidr::IpNet;
+use crate::plugins::Shared;
+use crate::spec::command::{Target, Verb};
+use crate::spec::error::Error;
+use crate::spec::result::{self, Dns, Interface};
+use crate::spec::version::Version;
 
 #[derive(Clone, Debug)]
 pub struct CniOptions {
@@ -73,9 +75,7 @@ impl Cni {
             bin_dirs: options.bin_dirs.clone(),
             builtin: options.builtin,
             timeout: TIMEOUT,
-            fresh: true,
-            reaper: Some(Arc::default()),
-            nft: Arc::default(),
+            shared: Shared { fresh: true, reaper: Some(Arc::default()), nft: Arc::default() },
         };
         let cache = Cache::new(&options.cache_dir, &options.state_dir.display().to_string());
         let pod_cidrs = read_cidrs(&options.state_dir.join(CIDR_FILE))?;
@@ -167,7 +167,7 @@ impl Cni {
 
     /// Waits until devices that pods had are gone. That happens by itself.
     pub fn settle(&self) {
-        if let Some(reaper) = &self.invoker.reaper {
+        if let Some(reaper) = &self.invoker.shared.reaper {
             reaper.settle();
         }
     }
@@ -195,16 +195,14 @@ impl Cni {
     }
 
     /// Every sandbox has it, whatever the configuration says.
-    fn loopback(&self, runtime: &Runtime) -> Result<(), Error> {
+    fn loopback(&self, runtime: &RuntimeConf) -> Result<(), Error> {
         let conf = json!({ "cniVersion": Version::NEWEST.as_str(), "name": "loopback", "type": "loopback" });
         let target = Target { container_id: &runtime.container_id, netns: &runtime.netns, ifname: "lo", args: "" };
         let invoker = Invoker {
             bin_dirs: Vec::new(),
             builtin: true,
             timeout: TIMEOUT,
-            fresh: true,
-            reaper: None,
-            nft: Arc::default(),
+            shared: Shared { fresh: true, ..Shared::default() },
         };
         invoker.invoke(Verb::Add, "loopback", &conf, target).map(|_| ()).map_err(|error| error.within("loopback"))
     }
@@ -215,8 +213,8 @@ impl Cni {
     }
 }
 
-fn of_entry(entry: &Entry, netns: &str) -> Runtime {
-    Runtime {
+fn of_entry(entry: &Entry, netns: &str) -> RuntimeConf {
+    RuntimeConf {
         container_id: entry.container_id.clone(),
         netns: netns.to_string(),
         ifname: entry.ifname.clone(),
@@ -225,7 +223,7 @@ fn of_entry(entry: &Entry, netns: &str) -> Runtime {
     }
 }
 
-fn attached(made: &result::Attachment, ifname: &str) -> Attached {
+fn attached(made: &result::AddResult, ifname: &str) -> Attached {
     Attached {
         ips: made.ips_of(ifname).map(|ip| ip.address.address).collect(),
         interfaces: made.interfaces.clone(),

@@ -1,65 +1,27 @@
-//! One plugin, one command: in process where it is one of ours, otherwise as an executable.
+//! Runs one command of one plugin: in process if the plugin is built in, otherwise as an executable.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
 
-use super::error::{Error, code};
 use super::exec;
-use super::reaper::Reaper;
-use super::result::Attachment;
-use super::version::Version;
-use crate::nft;
-use crate::plugins::{self, Call, Plugin};
+use crate::plugins::{self, Call, Delegate, Plugin, Shared};
+use crate::spec::command::{Target, Verb};
+use crate::spec::error::{Error, code};
+use crate::spec::result::AddResult;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verb {
-    Add,
-    Del,
-    Check,
-    Gc,
-    Status,
-}
-
-impl Verb {
-    pub const ALL: [Verb; 5] = [Verb::Add, Verb::Del, Verb::Check, Verb::Gc, Verb::Status];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Verb::Add => "ADD",
-            Verb::Del => "DEL",
-            Verb::Check => "CHECK",
-            Verb::Gc => "GC",
-            Verb::Status => "STATUS",
-        }
-    }
-}
-
-/// What a command is about. GC and STATUS are about nothing.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Target<'a> {
-    pub container_id: &'a str,
-    /// Empty where the namespace is gone.
-    pub netns: &'a str,
-    pub ifname: &'a str,
-    /// `KEY=value;…`
-    pub args: &'a str,
-}
-
-/// Where plugins are found.
+/// Finds and runs plugins.
 #[derive(Clone, Debug)]
 pub struct Invoker {
+    /// Where plugin binaries are looked for, in this order.
     pub bin_dirs: Vec<PathBuf>,
-    /// Whether plugins of this crate run in process.
+    /// Whether the built-in plugins run in process.
     pub builtin: bool,
+    /// How long a plugin binary may run.
     pub timeout: Duration,
-    /// The caller knows what is attached, so that plugins need not look whether something is.
-    pub fresh: bool,
-    /// Deletes devices in the background; where there is none, they are waited for.
-    pub reaper: Option<Arc<Reaper>>,
-    pub nft: Arc<nft::Pool>,
+    /// What built-in plugins share.
+    pub shared: Shared,
 }
 
 /// Long enough for a plugin that waits for its own server.
@@ -70,11 +32,19 @@ enum Chosen {
     Binary(PathBuf),
 }
 
+impl Delegate for Invoker {
+    fn delegate(&self, verb: Verb, kind: &str, conf: &Value, target: Target<'_>) -> Result<AddResult, Error> {
+        self.invoke(verb, kind, conf, target)
+    }
+}
+
 impl Invoker {
-    /// Runs the plugin of this type. ADD has a result; one that a plugin left out is empty.
-    pub fn invoke(&self, verb: Verb, kind: &str, conf: &Value, target: Target<'_>) -> Result<Attachment, Error> {
+    /// Runs the plugin of this type. Only ADD has a result; it is empty if the plugin printed none.
+    pub fn invoke(&self, verb: Verb, kind: &str, conf: &Value, target: Target<'_>) -> Result<AddResult, Error> {
         let binary = match self.choose(kind, conf)? {
-            Chosen::BuiltIn(plugin) => return plugin.run(verb, &Call { conf, target, invoker: self }),
+            Chosen::BuiltIn(plugin) => {
+                return plugin.run(verb, &Call { conf, target, shared: &self.shared, delegate: self });
+            }
             Chosen::Binary(binary) => binary,
         };
         let path = self.bin_dirs.iter().map(|directory| directory.display().to_string()).collect::<Vec<_>>().join(":");
@@ -88,16 +58,17 @@ impl Invoker {
         ];
         let mut printed = exec::run(&binary, &environment, conf, self.timeout)?;
         if verb != Verb::Add || printed.is_null() {
-            return Ok(Attachment::default());
+            return Ok(AddResult::default());
         }
         if let Some(object) = printed.as_object_mut() {
             object.entry("cniVersion").or_insert_with(|| conf["cniVersion"].clone());
         }
-        Attachment::from_json(&printed).map_err(|error| error.within(format!("the result of {}", binary.display())))
+        AddResult::from_json(&printed).map_err(|error| error.within(format!("the result of {}", binary.display())))
     }
 
-    /// Ours first; a binary where ours does not do what the configuration asks for. The choice depends on nothing
-    /// but the configuration and the directories, so that DEL is done by whom ADD was done by.
+    /// Prefers the built-in plugin, and falls back to a binary for a configuration that the built-in one does not
+    /// support. The choice depends only on the configuration and the directories, so that DEL is run by the plugin
+    /// that ran ADD.
     fn choose(&self, kind: &str, conf: &Value) -> Result<Chosen, Error> {
         if kind.is_empty() || kind.contains('/') {
             return Err(Error::configuration(format!("type: {kind:?} is not the name of a plugin")));
@@ -116,9 +87,4 @@ impl Invoker {
             (None, None) => Err(Error::internal(format!("failed to find plugin {kind:?} in path {:?}", self.bin_dirs))),
         }
     }
-}
-
-/// The version that a plugin's configuration is in.
-pub fn version_of(conf: &Value) -> Result<Version, Error> {
-    Version::parse(conf["cniVersion"].as_str().unwrap_or_default())
 }

@@ -4,15 +4,16 @@ use serde_json::{Map, Value, json};
 
 use super::cache::{Cache, Entry};
 use super::conf::NetworkList;
-use super::error::Error;
-use super::invoke::{Invoker, Target, Verb};
-use super::names::{check_identifier, check_interface};
-use super::result::Attachment;
+use super::invoke::Invoker;
 use crate::fault;
+use crate::spec::command::{Target, Verb};
+use crate::spec::error::Error;
+use crate::spec::names::{check_identifier, check_interface};
+use crate::spec::result::AddResult;
 
 /// What the runtime says of an attachment.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Runtime {
+pub struct RuntimeConf {
     pub container_id: String,
     pub netns: String,
     pub ifname: String,
@@ -21,7 +22,7 @@ pub struct Runtime {
     pub capability_args: Map<String, Value>,
 }
 
-impl Runtime {
+impl RuntimeConf {
     fn args_text(&self) -> String {
         self.args.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(";")
     }
@@ -39,7 +40,7 @@ pub struct Runner<'a> {
 
 impl Runner<'_> {
     /// What was made before a plugin failed is not undone here.
-    pub fn add(&self, list: &NetworkList, runtime: &Runtime) -> Result<Attachment, Error> {
+    pub fn add(&self, list: &NetworkList, runtime: &RuntimeConf) -> Result<AddResult, Error> {
         runtime.check()?;
         let mut attachment = None;
         for plugin in &list.plugins {
@@ -63,7 +64,7 @@ impl Runner<'_> {
     }
 
     /// Every plugin is asked, whatever another says; the first error is told, and then the cache keeps what it has.
-    pub fn del(&self, list: &NetworkList, runtime: &Runtime) -> Result<(), Error> {
+    pub fn del(&self, list: &NetworkList, runtime: &RuntimeConf) -> Result<(), Error> {
         runtime.check()?;
         let previous = self.previous(list, runtime).filter(|_| list.version.has_check());
         let mut outcome = Ok(());
@@ -76,7 +77,7 @@ impl Runner<'_> {
         self.cache.delete(&list.name, &runtime.container_id, &runtime.ifname)
     }
 
-    pub fn check(&self, list: &NetworkList, runtime: &Runtime) -> Result<(), Error> {
+    pub fn check(&self, list: &NetworkList, runtime: &RuntimeConf) -> Result<(), Error> {
         runtime.check()?;
         if !list.version.has_check() {
             let version = list.version.as_str();
@@ -104,9 +105,9 @@ impl Runner<'_> {
             valid.iter().map(|(id, ifname)| json!({ "containerID": id, "ifname": ifname })).collect();
         let mut outcome = Ok(());
         for plugin in &list.plugins {
-            let mut conf = one_conf(list, plugin, &Runtime::default(), None);
+            let mut conf = one_conf(list, plugin, &RuntimeConf::default(), None);
             conf["cni.dev/valid-attachments"] = valid.clone().into();
-            outcome = outcome.and(self.invoke(Verb::Gc, plugin, &conf, &Runtime::default()).map(|_| ()));
+            outcome = outcome.and(self.invoke(Verb::Gc, plugin, &conf, &RuntimeConf::default()).map(|_| ()));
         }
         outcome
     }
@@ -116,21 +117,21 @@ impl Runner<'_> {
             return Ok(());
         }
         for plugin in &list.plugins {
-            let conf = one_conf(list, plugin, &Runtime::default(), None);
-            self.invoke(Verb::Status, plugin, &conf, &Runtime::default())?;
+            let conf = one_conf(list, plugin, &RuntimeConf::default(), None);
+            self.invoke(Verb::Status, plugin, &conf, &RuntimeConf::default())?;
         }
         Ok(())
     }
 
-    fn previous(&self, list: &NetworkList, runtime: &Runtime) -> Option<Attachment> {
+    fn previous(&self, list: &NetworkList, runtime: &RuntimeConf) -> Option<AddResult> {
         let entry = self.cache.read(&list.name, &runtime.container_id, &runtime.ifname)?;
-        Attachment::from_json(&entry.result).ok()
+        AddResult::from_json(&entry.result).ok()
     }
 
-    fn invoke(&self, verb: Verb, plugin: &Value, conf: &Value, runtime: &Runtime) -> Result<Attachment, Error> {
+    fn invoke(&self, verb: Verb, plugin: &Value, conf: &Value, runtime: &RuntimeConf) -> Result<AddResult, Error> {
         let kind = plugin["type"].as_str().unwrap_or_default();
         let args = runtime.args_text();
-        let Runtime { container_id, netns, ifname, .. } = runtime;
+        let RuntimeConf { container_id, netns, ifname, .. } = runtime;
         let done = self.invoker.invoke(verb, kind, conf, Target { container_id, netns, ifname, args: &args });
         let verb = verb.as_str().to_lowercase();
         done.map_err(|error| error.within(format_args!("plugin type={kind:?} failed ({verb})")))
@@ -139,7 +140,7 @@ impl Runner<'_> {
 
 /// A plugin's configuration as it gets it: the list's name and version, what it asked of the runtime, the result
 /// so far.
-fn one_conf(list: &NetworkList, plugin: &Value, runtime: &Runtime, previous: Option<&Attachment>) -> Value {
+fn one_conf(list: &NetworkList, plugin: &Value, runtime: &RuntimeConf, previous: Option<&AddResult>) -> Value {
     let mut conf = plugin.clone();
     conf["name"] = list.name.as_str().into();
     conf["cniVersion"] = list.version.as_str().into();
@@ -158,7 +159,7 @@ fn one_conf(list: &NetworkList, plugin: &Value, runtime: &Runtime, previous: Opt
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cni::version::Version;
+    use crate::spec::version::Version;
 
     #[test]
     fn a_plugin_gets_what_it_asked_for() {
@@ -170,10 +171,10 @@ mod tests {
             plugins: Vec::new(),
         };
         let args = json!({ "portMappings": [1], "bandwidth": {}, "dns": {} }).as_object().cloned().unwrap();
-        let runtime = Runtime { capability_args: args, ..Runtime::default() };
+        let runtime = RuntimeConf { capability_args: args, ..RuntimeConf::default() };
         let plugin =
             json!({ "type": "a", "capabilities": { "portMappings": true, "dns": false, "mac": true }, "name": "x" });
-        let conf = one_conf(&list, &plugin, &runtime, Some(&Attachment::default()));
+        let conf = one_conf(&list, &plugin, &runtime, Some(&AddResult::default()));
         assert_eq!(
             conf,
             json!({

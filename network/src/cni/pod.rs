@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use serde_json::{Map, Value, json};
 
-use super::list::Runtime;
-use super::result::{Dns, dns_json};
+use super::list::RuntimeConf;
+use crate::spec::result::{Dns, dns_json};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodId {
@@ -54,8 +54,8 @@ pub struct Bandwidth {
 }
 
 impl Attachment {
-    pub(super) fn runtime(&self) -> Runtime {
-        Runtime {
+    pub(super) fn runtime(&self) -> RuntimeConf {
+        RuntimeConf {
             container_id: self.container_id.clone(),
             netns: self.netns.display().to_string(),
             ifname: self.ifname.clone(),

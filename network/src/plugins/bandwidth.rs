@@ -3,12 +3,12 @@
 use serde_json::Value;
 
 use super::{COMMON, Call, Plugin};
-use crate::cni::error::Error;
-use crate::cni::names::derived;
-use crate::cni::reader::Reader;
-use crate::cni::result::{Attachment, Interface};
 use crate::fault;
 use crate::netlink::{Link, Rtnl, Shape, mac_text};
+use crate::spec::error::Error;
+use crate::spec::names::derived;
+use crate::spec::reader::Reader;
+use crate::spec::result::{AddResult, Interface};
 
 pub const PLUGIN: Plugin = Plugin { name: "bandwidth", accepts, add, del, check, gc: nothing, status: nothing };
 
@@ -68,7 +68,7 @@ fn accepts(conf: &Value) -> Result<(), Error> {
     Conf::read(conf).map(|_| ())
 }
 
-fn add(call: &Call<'_>) -> Result<Attachment, Error> {
+fn add(call: &Call<'_>) -> Result<AddResult, Error> {
     let conf = Conf::read(call.conf)?;
     let previous = call.chained()?;
     if conf == Conf::default() {
@@ -81,7 +81,7 @@ fn add(call: &Call<'_>) -> Result<Attachment, Error> {
     })
 }
 
-fn shape(call: &Call<'_>, conf: &Conf, mut attachment: Attachment) -> Result<Attachment, Error> {
+fn shape(call: &Call<'_>, conf: &Conf, mut attachment: AddResult) -> Result<AddResult, Error> {
     let mut rtnl = Rtnl::open()?;
     let port = host_end(call, &mut rtnl)?;
     if let Some(ingress) = conf.ingress {

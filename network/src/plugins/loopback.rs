@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use super::{COMMON, Call, Plugin};
 use crate::cidr::IpNet;
-use crate::cni::error::Error;
-use crate::cni::reader::Reader;
-use crate::cni::result::{Attachment, Interface, Ip};
 use crate::netlink::{Link, Rtnl, mac_text};
+use crate::spec::error::Error;
+use crate::spec::reader::Reader;
+use crate::spec::result::{AddResult, Interface, Ip};
 
 pub const PLUGIN: Plugin = Plugin { name: "loopback", accepts, add, del, check, gc: nothing, status: nothing };
 
@@ -22,7 +22,7 @@ fn accepts(conf: &Value) -> Result<(), Error> {
     reader.finish()
 }
 
-fn add(call: &Call<'_>) -> Result<Attachment, Error> {
+fn add(call: &Call<'_>) -> Result<AddResult, Error> {
     let mut rtnl = Rtnl::open_in(&call.netns()?)?;
     let link = find(&mut rtnl)?;
     rtnl.set_up(link.index)?;
@@ -41,7 +41,7 @@ fn add(call: &Call<'_>) -> Result<Attachment, Error> {
         interface: Some(0),
     };
     let ips = vec![ip(Ipv4Addr::LOCALHOST.into(), 8), ip(Ipv6Addr::LOCALHOST.into(), 128)];
-    Ok(Attachment { interfaces: vec![interface], ips, ..Attachment::default() })
+    Ok(AddResult { interfaces: vec![interface], ips, ..AddResult::default() })
 }
 
 /// The namespace may be gone, and the device with it.

@@ -5,24 +5,25 @@ pub mod bridge;
 pub mod host_local;
 mod ipam;
 pub mod loopback;
-mod main;
 mod masquerade;
 pub mod portmap;
+mod reaper;
 pub mod table;
 
-pub use main::main;
+pub use reaper::Reaper;
 
 use std::path::Path;
+use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::cni::error::{Error, code};
-use crate::cni::invoke::{Invoker, Target, Verb};
-use crate::cni::reader::Reader;
-use crate::cni::result::Attachment;
 use crate::netlink::{self, Rtnl};
 use crate::nft::{self, Nft};
 use crate::ns::Netns;
+use crate::spec::command::{Target, Verb};
+use crate::spec::error::{Error, code};
+use crate::spec::reader::Reader;
+use crate::spec::result::AddResult;
 
 /// All of them.
 pub const PLUGINS: &[Plugin] =
@@ -37,7 +38,7 @@ pub struct Plugin {
     /// Whether the plugin does what a configuration asks for. A field that it does not know is told by the code for
     /// unsupported fields.
     pub accepts: fn(&Value) -> Result<(), Error>,
-    add: fn(&Call<'_>) -> Result<Attachment, Error>,
+    add: fn(&Call<'_>) -> Result<AddResult, Error>,
     del: fn(&Call<'_>) -> Result<(), Error>,
     check: fn(&Call<'_>) -> Result<(), Error>,
     gc: fn(&Call<'_>) -> Result<(), Error>,
@@ -45,7 +46,7 @@ pub struct Plugin {
 }
 
 impl Plugin {
-    pub fn run(&self, verb: Verb, call: &Call<'_>) -> Result<Attachment, Error> {
+    pub fn run(&self, verb: Verb, call: &Call<'_>) -> Result<AddResult, Error> {
         (self.accepts)(call.conf)?;
         let act = match verb {
             Verb::Add => return (self.add)(call),
@@ -54,16 +55,37 @@ impl Plugin {
             Verb::Gc => self.gc,
             Verb::Status => self.status,
         };
-        act(call).map(|()| Attachment::default())
+        act(call).map(|()| AddResult::default())
     }
+}
+
+/// Runs another plugin on behalf of a plugin: `bridge` delegates to the IPAM plugin of its configuration.
+pub trait Delegate {
+    /// Runs one command of the plugin of this type.
+    fn delegate(&self, verb: Verb, kind: &str, conf: &Value, target: Target<'_>) -> Result<AddResult, Error>;
+}
+
+/// What the calls of one process share.
+#[derive(Clone, Debug, Default)]
+pub struct Shared {
+    /// Whether the caller keeps track of attachments, so that ADD need not check for an existing one.
+    pub fresh: bool,
+    /// Deletes devices in the background; without it, deletions are synchronous.
+    pub reaper: Option<Arc<Reaper>>,
+    /// Open nftables sockets.
+    pub nft: Arc<nft::Pool>,
 }
 
 /// A command to a plugin.
 pub struct Call<'a> {
+    /// The plugin's configuration, as the specification's standard input.
     pub conf: &'a Value,
+    /// The attachment that the command is about.
     pub target: Target<'a>,
-    /// For those who ask others: an address of IPAM.
-    pub invoker: &'a Invoker,
+    /// What the calls of this process share.
+    pub shared: &'a Shared,
+    /// Runs IPAM plugins.
+    pub delegate: &'a dyn Delegate,
 }
 
 impl<'a> Call<'a> {
@@ -83,12 +105,12 @@ impl<'a> Call<'a> {
         Ok(netns)
     }
 
-    pub fn previous(&self) -> Result<Option<Attachment>, Error> {
+    pub fn previous(&self) -> Result<Option<AddResult>, Error> {
         let previous = self.conf.get("prevResult").filter(|previous| !previous.is_null());
-        previous.map(Attachment::from_json).transpose().map_err(|error| error.within("prevResult"))
+        previous.map(AddResult::from_json).transpose().map_err(|error| error.within("prevResult"))
     }
 
-    pub fn chained(&self) -> Result<Attachment, Error> {
+    pub fn chained(&self) -> Result<AddResult, Error> {
         self.previous()?
             .ok_or_else(|| Error::configuration("prevResult: is missing; it must be called as a chained plugin"))
     }
@@ -112,12 +134,12 @@ impl<'a> Call<'a> {
     }
 
     fn nft<T>(&self, work: impl FnOnce(&mut Nft) -> Result<T, netlink::Error>) -> Result<T, Error> {
-        Ok(self.invoker.nft.with(work)?)
+        Ok(self.shared.nft.with(work)?)
     }
 
     /// Deletes a device of the host; in the background where there is somebody to do so. One that is not there is fine.
     fn delete_device(&self, rtnl: &mut Rtnl, name: &str) -> Result<bool, Error> {
-        match &self.invoker.reaper {
+        match &self.shared.reaper {
             Some(reaper) if rtnl.has_link(name)? => {
                 reaper.delete(name)?;
                 Ok(true)

@@ -7,11 +7,11 @@ use serde_json::Value;
 use super::table::{self, HAIRPIN, HOST_ADDRESSES, HOST_PORTS, SubnetChain};
 use super::{COMMON, Call, Plugin};
 use crate::cidr::{IpNet, octets};
-use crate::cni::error::Error;
-use crate::cni::reader::Reader;
-use crate::cni::result::Attachment;
 use crate::netlink::{Conntrack, Rtnl};
 use crate::nft::{Data, Element};
+use crate::spec::error::Error;
+use crate::spec::reader::Reader;
+use crate::spec::result::AddResult;
 use crate::{fault, sysctl};
 
 pub const PLUGIN: Plugin = Plugin { name: "portmap", accepts, add, del, check, gc, status: nothing };
@@ -103,7 +103,7 @@ fn accepts(conf: &Value) -> Result<(), Error> {
     Conf::read(conf).map(|_| ())
 }
 
-fn add(call: &Call<'_>) -> Result<Attachment, Error> {
+fn add(call: &Call<'_>) -> Result<AddResult, Error> {
     let conf = Conf::read(call.conf)?;
     let previous = call.chained()?;
     let addresses = pod_addresses(&previous);
@@ -124,7 +124,7 @@ fn add(call: &Call<'_>) -> Result<Attachment, Error> {
 }
 
 /// The first address of each family that is in the pod.
-fn pod_addresses(previous: &Attachment) -> Vec<IpNet> {
+fn pod_addresses(previous: &AddResult) -> Vec<IpNet> {
     let inside = |place: usize| previous.interfaces.get(place).is_some_and(|interface| !interface.sandbox.is_empty());
     let candidates = || previous.ips.iter().filter(|ip| ip.interface.is_none_or(inside)).map(|ip| ip.address);
     let first = |ipv4: bool| candidates().find(|address| address.is_ipv4() == ipv4);

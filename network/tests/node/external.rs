@@ -8,7 +8,8 @@ use std::time::Duration;
 use network::cni::cache::Cache;
 use network::cni::conf::NetworkList;
 use network::cni::invoke::Invoker;
-use network::cni::list::{Runner, Runtime};
+use network::cni::list::{Runner, RuntimeConf};
+use network::plugins::Shared;
 use serde_json::{Value, json};
 
 use crate::support::{DEBIAN, Host, on_host};
@@ -45,9 +46,7 @@ impl Fixture<'_> {
             bin_dirs: vec![host.path("none"), bin],
             builtin: true,
             timeout: Duration::from_secs(60),
-            fresh: false,
-            reaper: None,
-            nft: std::sync::Arc::default(),
+            shared: Shared { fresh: false, ..Shared::default() },
         };
         Fixture { host, invoker, cache: Cache::new(&host.path("cache"), "tests") }
     }
@@ -79,8 +78,8 @@ fn list(version: &str, extra: Value) -> NetworkList {
     NetworkList::parse(json.to_string().as_bytes(), None).expect("a list")
 }
 
-fn runtime() -> Runtime {
-    Runtime {
+fn runtime() -> RuntimeConf {
+    RuntimeConf {
         container_id: "pod".to_string(),
         netns: "/proc/1/ns/net".to_string(),
         ifname: "eth0".to_string(),

@@ -62,7 +62,7 @@ fn shown(root: &Root, device: &DeviceSpec) -> Result<()> {
     let what = || format!("showing the device {}", device.path);
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     // Only the sandbox's own copies of the plain devices are reachable here.
-    let source = format!("{}{}", crate::shim::pause::DEVICES, device.path);
+    let source = format!("{}{}", super::sandbox_root::DEVICES, device.path);
     let tree = open_tree(CWD, source.as_str(), flags).context(what)?;
     mounts::attach(&tree, root.place(&device.path, Kind::File)?).context(what)
 }

@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 use super::mounts;
 use super::process::{self, Ready};
 use super::rootfs::{Kind, Root};
+use super::sandbox_root;
 use super::user::{self, User};
 use crate::error::{Context, Error, Result};
-use crate::shim::pause;
 use crate::spec::{ContainerSpec, ProcessSpec};
 use crate::sys::{self, Attributes};
 use crate::{devices, userns, wire};
@@ -157,8 +157,8 @@ pub fn process_of(pid: i32) -> Result<OwnedFd> {
 }
 
 fn build_root(spec: &ContainerSpec, opened: mounts::Opened) -> Result<Root> {
-    mounts::attach_path(&opened.root, pause::ROOT)?;
-    let fd = rustix::fs::open(pause::ROOT, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+    mounts::attach_path(&opened.root, sandbox_root::ROOT)?;
+    let fd = rustix::fs::open(sandbox_root::ROOT, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         .at("opening the new root")?;
     let root = Root::new(fd);
     mounts::assemble(&root, spec, opened)?;

@@ -1,10 +1,10 @@
 //! A container's first process, from the fork to the exec: everything here runs in a child of the shim.
 
-pub mod caps;
 pub mod devices;
 pub mod handler;
 pub mod init;
 pub mod mounts;
 pub mod process;
 pub mod rootfs;
+pub mod sandbox_root;
 pub mod user;

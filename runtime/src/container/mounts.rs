@@ -14,6 +14,7 @@ use rustix::mount::{
 };
 
 use super::rootfs::{Kind, Root, kind_of};
+use super::sandbox_root;
 use crate::error::{Context, Result, refused};
 use crate::spec::{ContainerSpec, IdMap, IdMaps, MountOptions, MountSpec, Propagation, RootSpec, Source};
 use crate::sys::{self, Attributes};
@@ -281,7 +282,7 @@ fn place(root: &Root, mount: &MountSpec, piece: Piece) -> Result<()> {
 
 /// The pod's shared memory, which the sandbox's mount namespace holds; ours is a copy of it.
 pub fn shm() -> Result<OwnedFd> {
-    tree(Path::new(crate::shim::pause::SHM), false)
+    tree(Path::new(sandbox_root::SHM), false)
 }
 
 fn set(tree: &OwnedFd, mount: &MountSpec) -> Result<()> {

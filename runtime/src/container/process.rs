@@ -5,9 +5,9 @@ use std::path::Path;
 
 use rustix::fs::{Access, AtFlags, CWD, FileType};
 
-use super::caps;
 use super::rootfs::{Kind, Root};
 use super::user::User;
+use crate::capabilities;
 use crate::error::{Context, Error, Result, refused};
 use crate::spec::{ProcessSpec, Rlimit};
 use crate::sys;
@@ -118,12 +118,12 @@ pub fn confine(process: &ProcessSpec, user: &User, ready: &Ready) -> Result<()> 
     if !process.no_new_privs {
         load(ready)?;
     }
-    caps::limit_bounding(process.capabilities.bounding)?;
+    capabilities::limit_bounding(process.capabilities.bounding)?;
     sys::prctl(libc::PR_SET_KEEPCAPS, 1, 0, 0, 0).at("keeping capabilities")?;
     sys::setgroups(&user.groups).at("setting the supplemental groups")?;
     sys::setresgid(user.gid).context(|| format!("becoming group {}", user.gid))?;
     sys::setresuid(user.uid).context(|| format!("becoming user {}", user.uid))?;
-    caps::apply(&process.capabilities)?;
+    capabilities::apply(&process.capabilities)?;
     if process.no_new_privs {
         load(ready)?;
     }

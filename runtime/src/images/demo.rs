@@ -7,12 +7,12 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::build::{copy_in, describe};
 use super::digest::{Digest, Hasher};
 use super::elf;
 use super::error::{Error, Result};
 use super::layer::tar::{Entry, Kind, Writer};
 use super::layer::{Usage, content};
-use super::make::{copy_in, describe};
 use super::manifest::{Config, Descriptor, OCI_LAYER};
 use super::reference::Reference;
 use super::store::LayerInfo;

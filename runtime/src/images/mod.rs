@@ -4,7 +4,7 @@
 //! whoever runs a container stacks them in the container's own mount namespace.
 
 pub mod archive;
-pub mod bench;
+pub mod build;
 pub mod cli;
 mod collect;
 mod demo;
@@ -12,7 +12,6 @@ mod digest;
 mod elf;
 mod error;
 pub mod layer;
-pub mod make;
 pub mod manifest;
 pub mod progress;
 mod pull;

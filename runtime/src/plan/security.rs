@@ -3,7 +3,7 @@
 use cri::{LinuxContainerSecurityContext, ProfileType, SecurityProfile};
 
 use super::Host;
-use crate::container::caps;
+use crate::capabilities;
 use crate::error::{Result, refused};
 use crate::spec::{Capabilities, DeviceRule};
 
@@ -43,11 +43,11 @@ impl Seccomp {
 pub fn capabilities(context: &LinuxContainerSecurityContext, host: &Host) -> Result<Capabilities> {
     let asked = context.capabilities.clone().unwrap_or_default();
     let bounding = if context.privileged {
-        caps::ALL
+        capabilities::ALL
     } else {
-        caps::adjust(caps::default_set(), &asked.add_capabilities, &asked.drop_capabilities)?
+        capabilities::adjust(capabilities::default_set(), &asked.add_capabilities, &asked.drop_capabilities)?
     };
-    let ambient = caps::adjust(0, &asked.add_ambient_capabilities, &[])?;
+    let ambient = capabilities::adjust(0, &asked.add_ambient_capabilities, &[])?;
     let bounding = (bounding | ambient) & host.capabilities;
     let ambient = ambient & bounding;
     Ok(Capabilities { bounding, permitted: bounding, inheritable: ambient, ambient })
@@ -160,7 +160,10 @@ mod tests {
 
     #[test]
     fn capabilities_of_kinds() {
-        let host = Host { capabilities: caps::ALL & !caps::bit("SYS_RESOURCE").unwrap(), ..Default::default() };
+        let host = Host {
+            capabilities: capabilities::ALL & !capabilities::bit("SYS_RESOURCE").unwrap(),
+            ..Default::default()
+        };
         let all = LinuxContainerSecurityContext { privileged: true, ..Default::default() };
         assert_eq!(capabilities(&all, &host).unwrap().bounding, host.capabilities);
         let ambient = LinuxContainerSecurityContext {
@@ -171,7 +174,7 @@ mod tests {
             }),
             ..Default::default()
         };
-        let bind = caps::bit("NET_BIND_SERVICE").unwrap();
+        let bind = capabilities::bit("NET_BIND_SERVICE").unwrap();
         let expected = Capabilities { bounding: bind, permitted: bind, inheritable: bind, ambient: bind };
         assert_eq!(capabilities(&ambient, &host).unwrap(), expected);
     }

@@ -305,7 +305,7 @@ mod tests {
             assert_eq!(call(name, first), expected, "{name}({first:#x})");
         }
         assert_eq!(run(&filter, 0x4000_0003, 0, [0; 6]), 0x8000_0000);
-        let admin = compile(&super::super::default_profile(crate::container::caps::ALL)).unwrap();
+        let admin = compile(&super::super::default_profile(crate::capabilities::ALL)).unwrap();
         assert_eq!(run(&admin, ARCHITECTURE, number("mount").unwrap(), [0; 6]), ALLOWED);
         assert_eq!(run(&admin, ARCHITECTURE, number("clone3").unwrap(), [0; 6]), ALLOWED);
     }

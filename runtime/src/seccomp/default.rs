@@ -1,7 +1,7 @@
 //! The runtime's own profile: what ordinary programs call, and no more. A capability brings the calls it is for.
 
 use super::profile::{Action, Argument, Comparison, Profile, Rule};
-use crate::container::caps;
+use crate::capabilities;
 
 const ALLOWED: &str = "\
     accept accept4 access alarm arch_prctl bind brk cachestat capget capset chdir chmod chown clock_adjtime \
@@ -75,11 +75,11 @@ pub fn default_profile(bounding: u64) -> Profile {
     });
     rules.push(allow("socket", vec![]));
     for (capability, names) in BY_CAPABILITY {
-        if caps::bit(capability).is_some_and(|bit| bounding & bit != 0) {
+        if capabilities::bit(capability).is_some_and(|bit| bounding & bit != 0) {
             rules.push(allow(names, vec![]));
         }
     }
-    if caps::bit("SYS_ADMIN").is_some_and(|bit| bounding & bit == 0) {
+    if capabilities::bit("SYS_ADMIN").is_some_and(|bit| bounding & bit == 0) {
         rules.push(allow("clone", vec![argument(0, Comparison::Masked(NEW_NAMESPACES))]));
         // Its flags are in memory, out of a filter's sight; libraries fall back to clone when it is not there.
         rules.push(Rule {

@@ -65,7 +65,7 @@ impl Service {
         for ipv6 in [false, true] {
             let (_, files) = shim.call_with_files(Call::Socket { ipv6 }, &[]).await?;
             let Some(socket) = files.into_iter().next() else { return refused("the shim sent no socket") };
-            match crate::streaming::connect(socket, number, ipv6).await {
+            match super::streaming::connect(socket, number, ipv6).await {
                 Ok(stream) => return Ok(stream),
                 Err(error) => failure = failure.or(Some(error)),
             }

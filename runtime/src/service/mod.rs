@@ -18,6 +18,7 @@ mod runtime;
 mod sandboxes;
 mod state;
 mod stats;
+mod streaming;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -29,13 +30,13 @@ use cri::{ContainerEventResponse, ContainerEventType, Status};
 use rustix::fs::{FlockOperation, flock};
 use tokio::sync::broadcast;
 
-use crate::container::caps;
+use self::streaming::Streaming;
+use crate::capabilities;
 use crate::error::{Context, Error, Result, refused};
 use crate::images::Images;
 use crate::plan::Host;
 use crate::private;
 use crate::shim::log::Now;
-use crate::streaming::Streaming;
 use crate::sys;
 use crate::zygote::Zygote;
 use cgroup::Hierarchies;
@@ -222,7 +223,7 @@ fn host(cgroups: &Hierarchies) -> Result<Host> {
 
 /// What no pod of this machine can have is said here, not again for every pod.
 fn warn_of_missing_rights(host: &Host) {
-    let resource = caps::bit("SYS_RESOURCE").unwrap_or_default();
+    let resource = capabilities::bit("SYS_RESOURCE").unwrap_or_default();
     if host.capabilities & resource == 0 {
         let score = std::fs::read_to_string("/proc/self/oom_score_adj").unwrap_or_default();
         tracing::warn!(

@@ -7,10 +7,10 @@ use cri::*;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::BroadcastStream;
 
+use super::streaming::Session;
 use super::{Service, blocking, convert, status};
 use crate::shim::log::Now;
 use crate::shim::protocol::Call;
-use crate::streaming::Session;
 
 /// So many of a list go into one message of a stream.
 const CHUNK: usize = 100;

@@ -7,17 +7,13 @@ use rustix::fs::{CWD, Mode, OFlags};
 use rustix::mount::{MountAttrFlags, MountPropagationFlags, mount_change};
 use serde::{Deserialize, Serialize};
 
+use crate::container::sandbox_root::{DEVICES, ROOT, SHM};
 use crate::container::{init, mounts, process};
 use crate::error::{Context, Result};
 use crate::spec::SandboxSpec;
 use crate::sys::{self, CapSets, Fork};
 use crate::{title, userns, wire};
 use cgroup::Hierarchies;
-
-/// Directories of the sandbox's own small root, which containers' mount namespaces start from.
-pub const SHM: &str = "/shm";
-pub const ROOT: &str = "/root";
-pub const DEVICES: &str = "/devices";
 
 const PLAIN_DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 

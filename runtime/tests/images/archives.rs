@@ -72,7 +72,7 @@ async fn skopeo_reads_and_writes_the_same() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_import_says_how_far_it_is() {
     let maker = Store::new();
-    let id = maker.images.make("x.local/a", vec![tar(&[("a", &[b'x'; 100_000])])], Config::default(), &Silent).await;
+    let id = maker.images.build("x.local/a", vec![tar(&[("a", &[b'x'; 100_000])])], Config::default(), &Silent).await;
     let (id, directory, file) = (id.unwrap(), maker.path().join("layout"), maker.path().join("archive.tar"));
     maker.images.export(std::slice::from_ref(&id), Output::Directory(directory.clone())).await.unwrap();
     maker.images.export(&[id], Output::File(file.clone())).await.unwrap();
@@ -90,7 +90,7 @@ async fn an_import_says_how_far_it_is() {
 async fn archives_that_lie() {
     let store = Store::new();
     let layer = tar(&[("a", b"1")]);
-    let id = store.images.make("x.local/a", vec![layer], Config::default(), &Silent).await.unwrap();
+    let id = store.images.build("x.local/a", vec![layer], Config::default(), &Silent).await.unwrap();
     let directory = store.path().join("layout");
     store.images.export(&[id], Output::Directory(directory.clone())).await.unwrap();
     let blobs = directory.join("blobs/sha256");

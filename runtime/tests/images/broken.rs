@@ -13,7 +13,7 @@ use crate::support::{Store, gzip, names, noise, options, tar, until};
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_dead_process_left_is_cleared_away() {
     let store = Store::new();
-    let id = store.images.make("x.local/a", vec![tar(&[("a", b"1")])], Config::default(), &Silent).await.unwrap();
+    let id = store.images.build("x.local/a", vec![tar(&[("a", b"1")])], Config::default(), &Silent).await.unwrap();
     let root = store.root();
     // Work in progress, a blob and a layer that no image names, and a snapshot that was never handed out.
     fs::create_dir_all(root.join("ingest/999999.0/3/fs/etc")).unwrap();
@@ -35,7 +35,7 @@ async fn what_a_dead_process_left_is_cleared_away() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn layers_of_a_lost_boot_are_not_trusted() {
     let store = Store::new();
-    let id = store.images.make("x.local/a", vec![tar(&[("a", b"1")])], Config::default(), &Silent).await.unwrap();
+    let id = store.images.build("x.local/a", vec![tar(&[("a", b"1")])], Config::default(), &Silent).await.unwrap();
     let layer = store.names("layers").into_iter().find(|name| name != "empty").unwrap();
     let info = store.root().join("layers").join(&layer).join("info");
     let text = fs::read_to_string(&info).unwrap();
@@ -74,7 +74,7 @@ async fn a_full_disk_is_said_and_cleared() {
         .await;
         // There is room again.
         let small = vec![tar(&[("a", &noise(1_000_000))])];
-        let id = images.make("x.local/small", small, Config::default(), &Silent).await.unwrap();
+        let id = images.build("x.local/small", small, Config::default(), &Silent).await.unwrap();
         images.remove(&id).await.unwrap();
     }
 }
@@ -121,7 +121,7 @@ async fn a_damaged_blob_is_brought_again() {
 async fn two_processes_see_each_others_images() {
     let store = Store::new();
     let other = Images::open(&store.root(), options()).unwrap();
-    let id = other.make("x.local/a", vec![tar(&[("a", b"1")])], Config::default(), &Silent).await.unwrap();
+    let id = other.build("x.local/a", vec![tar(&[("a", b"1")])], Config::default(), &Silent).await.unwrap();
     assert_eq!(store.images.get("x.local/a").unwrap().id, id);
     store.images.prepare("c", &id).unwrap();
     other.remove("x.local/a").await.unwrap();

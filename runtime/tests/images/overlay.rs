@@ -63,7 +63,7 @@ async fn directories_hidden_and_given_anew() {
             (".wh.gone", b""),
         ]),
     ];
-    let id = store.images.make("x.local/a", layers, Config::default(), &Silent).await.unwrap();
+    let id = store.images.build("x.local/a", layers, Config::default(), &Silent).await.unwrap();
     let (_mounted, root) = mount(&store.images.prepare("c", &id).unwrap());
     assert_eq!(names(&root), ["data", "other"]);
     assert_eq!(
@@ -75,7 +75,7 @@ async fn directories_hidden_and_given_anew() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn snapshots_and_views() {
     let store = Store::new();
-    let id = store.images.make("x.local/a", vec![tar(&[("a", b"1")])], Config::default(), &Silent).await.unwrap();
+    let id = store.images.build("x.local/a", vec![tar(&[("a", b"1")])], Config::default(), &Silent).await.unwrap();
     let lower = store.images.view("volume", "x.local/a").unwrap();
     assert_eq!(fs::read_to_string(lower[0].join("a")).unwrap(), "1");
     assert_eq!(names(&store.root().join("snapshots/volume")), ["image"], "nothing to write to");
@@ -92,7 +92,7 @@ async fn snapshots_and_views() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_image_of_nothing() {
     let store = Store::new();
-    let id = store.images.make("x.local/scratch", Vec::new(), Config::default(), &Silent).await.unwrap();
+    let id = store.images.build("x.local/scratch", Vec::new(), Config::default(), &Silent).await.unwrap();
     let rootfs = store.images.prepare("c", &id).unwrap();
     let (_mounted, root) = mount(&rootfs);
     assert!(names(&root).is_empty());

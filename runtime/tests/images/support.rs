@@ -106,7 +106,7 @@ pub async fn busybox(images: &Images, name: &str) -> String {
         tar(&[("srv/data", &noise(3_000_000)), ("etc/new", b"3")]),
     ];
     let config = Config { cmd: vec!["/bin/busybox".into(), "true".into()], ..Config::default() };
-    images.make(name, layers, config, &Silent).await.unwrap()
+    images.build(name, layers, config, &Silent).await.unwrap()
 }
 
 /// Bytes that do not compress, the same each time.

@@ -415,9 +415,9 @@ async fn make_image(root: &Path) {
     fs::create_dir_all(root).unwrap();
     let images = Images::open(root, Default::default()).unwrap();
     let config = Config { env: vec!["FROM_IMAGE=yes".into()], cmd: vec!["sh".into()], ..Default::default() };
-    images.make(IMAGE, vec![layer()], config.clone(), &Silent).await.unwrap();
-    images.make(VOLUME, volume_layers(), config.clone(), &Silent).await.unwrap();
-    images.make(LINKS, vec![layer(), links_layer()], config, &Silent).await.unwrap();
+    images.build(IMAGE, vec![layer()], config.clone(), &Silent).await.unwrap();
+    images.build(VOLUME, volume_layers(), config.clone(), &Silent).await.unwrap();
+    images.build(LINKS, vec![layer(), links_layer()], config, &Silent).await.unwrap();
 }
 
 fn volume_layers() -> Vec<Vec<u8>> {

@@ -80,7 +80,7 @@ async fn publish(name: &str) {
     let images = Images::open(directory.path(), Default::default()).unwrap();
     let config = Config { entrypoint: vec!["/usr/sbin/nginx".into()], ..Default::default() };
     let layers = vec![layer(), nginx_layer()];
-    let id = images.make("maker.local/nginx:1", layers, config, &Silent).await.unwrap();
+    let id = images.build("maker.local/nginx:1", layers, config, &Silent).await.unwrap();
     images.push(&id, name, user()).await.unwrap();
 }
 

@@ -1,6 +1,7 @@
 //! The container runtime beside Debian's containerd with runc, on the same images, in turns.
 
 pub mod daemon;
+mod floor;
 mod pods;
 pub mod registry;
 
@@ -35,7 +36,7 @@ pub async fn run(quick: bool, plan: &Plan, report: &mut Report) -> Result<()> {
     }
     let sides = Sides { ours: &ours, theirs: &theirs, image: &image, logs: &dir.join("logs") };
     let rounds = if quick { 10 } else { 50 };
-    let floor = floor(&dir.join("registry/pause"), &dir.join("floor"), rounds)?;
+    let floor = measure_floor(&dir.join("registry/pause"), &dir.join("floor"), rounds)?;
     report.progress(&format!("starting {rounds} pods on each runtime, one by one"));
     one_by_one(&sides, rounds, &floor, report).await?;
     at_once(&sides, report).await?;
@@ -58,7 +59,7 @@ struct Times {
 }
 
 /// What the kernel needs for a pod, without any runtime. A process of one thread has to fork for it.
-fn floor(program: &Path, dir: &Path, rounds: usize) -> Result<Vec<Duration>> {
+fn measure_floor(program: &Path, dir: &Path, rounds: usize) -> Result<Vec<Duration>> {
     let image = dir.join("image");
     std::fs::create_dir_all(&image)?;
     std::fs::copy(program, image.join("pause"))?;
@@ -72,7 +73,7 @@ fn floor(program: &Path, dir: &Path, rounds: usize) -> Result<Vec<Duration>> {
 
 /// The measuring process itself.
 pub fn print_floor(image: &Path, work: &Path, rounds: usize) -> Result<()> {
-    for took in runtime::floor::measure(image, work, rounds)? {
+    for took in floor::measure(image, work, rounds)? {
         println!("{}", took.as_micros());
     }
     Ok(())

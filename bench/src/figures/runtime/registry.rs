@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use runtime::images::Config;
-use runtime::images::bench::{layer_of, publish_layers};
+use runtime::images::layer::tar::{Entry, Kind, Writer};
+use runtime::images::{Config, Images, Options, Silent};
 use tokio::net::TcpStream;
 
 use super::ended;
@@ -52,16 +52,16 @@ impl Registry {
         let registry = Registry { child, address, dir: dir.to_path_buf() };
         super::until("the registry", async || TcpStream::connect(&registry.address).await.is_ok()).await?;
         let program = compiled(dir)?;
-        registry.push("pause", vec![file("pause".to_string(), program)]).await?;
+        registry.push("pause", vec![layer("pause", &program)?]).await?;
         Ok(registry)
     }
 
     /// Puts an image of 100 MB into it.
     pub async fn publish_large(&self) -> Result<()> {
         let program = std::fs::read(self.dir.join("pause"))?;
-        let ballast = |layer| file(format!("ballast-{layer}"), noise(layer as u64, BALLAST_BYTES / LAYERS));
-        let layers = std::iter::once(file("pause".to_string(), program)).chain((0..LAYERS).map(ballast));
-        self.push("large", layers.collect()).await
+        let ballast = |number| layer(&format!("ballast-{number}"), &noise(number as u64, BALLAST_BYTES / LAYERS));
+        let layers = std::iter::once(layer("pause", &program)).chain((0..LAYERS).map(ballast));
+        self.push("large", layers.collect::<Result<_>>()?).await
     }
 
     /// The name of an image here. Both runtimes speak plain HTTP to loopback.
@@ -71,13 +71,19 @@ impl Registry {
 
     async fn push(&self, name: &str, layers: Vec<Vec<u8>>) -> Result<()> {
         let config = Config { entrypoint: vec!["/pause".to_string()], ..Config::default() };
-        Ok(publish_layers(&self.dir.join("made"), &self.image(name), None, layers, config).await?)
+        let images = Images::open(&self.dir.join("made"), Options::default())?;
+        let id = images.build(&self.image(name), layers, config, &Silent).await?;
+        Ok(images.push(&id, &self.image(name), None).await?)
     }
 }
 
-/// A layer of one program.
-fn file(name: String, content: Vec<u8>) -> Vec<u8> {
-    layer_of([(name, 0o755, content)])
+/// A layer that holds one executable file.
+fn layer(name: &str, content: &[u8]) -> Result<Vec<u8>> {
+    let mut writer = Writer::new(Vec::new());
+    let entry = Entry { size: content.len() as u64, ..Entry::new(name, Kind::File, 0o755) };
+    writer.entry(&entry)?;
+    std::io::Write::write_all(writer.data(), content)?;
+    Ok(writer.finish()?)
 }
 
 fn free_port() -> Result<u16> {

@@ -2,11 +2,11 @@
 
 use super::conf::Conf;
 use super::{ipam, masquerade, pod};
-use crate::cni::error::Error;
-use crate::cni::invoke::Verb;
-use crate::cni::result::{Attachment, Interface};
 use crate::netlink::{Link, Rtnl, mac_text};
 use crate::plugins::Call;
+use crate::spec::command::Verb;
+use crate::spec::error::Error;
+use crate::spec::result::{AddResult, Interface};
 
 pub fn check(call: &Call<'_>) -> Result<(), Error> {
     let conf = Conf::read(call.conf)?;
@@ -20,7 +20,7 @@ pub fn check(call: &Call<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-fn check_host(conf: &Conf, previous: &Attachment) -> Result<(), Error> {
+fn check_host(conf: &Conf, previous: &AddResult) -> Result<(), Error> {
     let mut rtnl = Rtnl::open()?;
     let bridge = rtnl.link(&conf.bridge)?.filter(|link| link.up && link.kind.as_deref() == Some("bridge"));
     let bridge = bridge.ok_or_else(|| Error::internal(format!("the bridge {} is missing or down", conf.bridge)))?;
@@ -33,7 +33,7 @@ fn check_host(conf: &Conf, previous: &Attachment) -> Result<(), Error> {
     }
 }
 
-fn check_pod(call: &Call<'_>, previous: &Attachment) -> Result<(), Error> {
+fn check_pod(call: &Call<'_>, previous: &AddResult) -> Result<(), Error> {
     let ifname = call.target.ifname;
     let known = previous.in_sandbox(ifname);
     let known = known.ok_or_else(|| Error::internal(format!("prevResult: the interface {ifname} is missing")))?;

@@ -3,10 +3,10 @@
 use serde_json::Value;
 
 use super::super::COMMON;
-use crate::cni::error::Error;
-use crate::cni::reader::Reader;
-use crate::cni::result::{Dns, read_dns};
 use crate::netlink::{Mac, parse_mac};
+use crate::spec::error::Error;
+use crate::spec::reader::Reader;
+use crate::spec::result::{Dns, read_dns};
 
 #[derive(Debug, PartialEq)]
 pub struct Conf {
@@ -43,7 +43,7 @@ impl Conf {
             dns: reader.object("dns")?.map(read_dns).transpose()?.filter(|dns| *dns != Dns::default()),
             mac: read_mac(&mut reader)?,
         };
-        crate::cni::names::check_interface("bridge", &read.bridge)
+        crate::spec::names::check_interface("bridge", &read.bridge)
             .map_err(|error| Error::configuration(error.message))?;
         if read.hairpin && read.promiscuous {
             return Err(reader.wrong("promiscMode", "cannot set hairpin mode and promiscuous mode at the same time"));
@@ -93,7 +93,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::cni::error::code;
+    use crate::spec::error::code;
 
     #[test]
     fn defaults_and_what_follows() {

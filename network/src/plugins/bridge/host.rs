@@ -5,15 +5,15 @@ use rustix::io::Errno;
 use super::conf::Conf;
 use super::port_name;
 use crate::cidr::IpNet;
-use crate::cni::error::Error;
-use crate::cni::result::Attachment;
 use crate::netlink::{Link, Mac, Rtnl, Veth};
 use crate::ns::Netns;
 use crate::plugins::Call;
+use crate::spec::error::Error;
+use crate::spec::result::AddResult;
 use crate::{fault, sysctl};
 
 /// The bridge, up, with the gateways' addresses. Most often it is there.
-pub fn ensure_bridge(rtnl: &mut Rtnl, conf: &Conf, attachment: &Attachment) -> Result<Link, Error> {
+pub fn ensure_bridge(rtnl: &mut Rtnl, conf: &Conf, attachment: &AddResult) -> Result<Link, Error> {
     let mut bridge = match rtnl.link(&conf.bridge)? {
         Some(bridge) => bridge,
         None => make_bridge(rtnl, conf)?,
@@ -81,7 +81,7 @@ fn ensure_address(rtnl: &mut Rtnl, bridge: &Link, gateway: IpNet, force: bool) -
     }
 }
 
-fn enable_forwarding(attachment: &Attachment) -> Result<(), Error> {
+fn enable_forwarding(attachment: &AddResult) -> Result<(), Error> {
     let ipv4 = attachment.ips.iter().any(|ip| ip.address.is_ipv4());
     let ipv6 = attachment.ips.iter().any(|ip| !ip.address.is_ipv4());
     for (wanted, name) in [(ipv4, "ipv4/ip_forward"), (ipv6, "ipv6/conf/all/forwarding")] {

@@ -12,13 +12,13 @@ use serde_json::Value;
 use self::conf::Conf;
 use super::{Call, Plugin, all, ipam, masquerade, owner};
 use crate::cidr::{IpNet, next, octets};
-use crate::cni::error::Error;
-use crate::cni::invoke::Verb;
-use crate::cni::names::derived;
-use crate::cni::result::{Attachment, Interface, Route};
 use crate::fault;
 use crate::netlink::{Link, Mac, Rtnl, mac_text, parse_mac};
 use crate::ns::Netns;
+use crate::spec::command::Verb;
+use crate::spec::error::Error;
+use crate::spec::names::derived;
+use crate::spec::result::{AddResult, Interface, Route};
 
 pub const PLUGIN: Plugin = Plugin { name: "bridge", accepts, add, del, check: check::check, gc, status };
 
@@ -27,7 +27,7 @@ fn accepts(conf: &Value) -> Result<(), Error> {
 }
 
 /// What was made before a failure is undone, as if it had never been.
-fn add(call: &Call<'_>) -> Result<Attachment, Error> {
+fn add(call: &Call<'_>) -> Result<AddResult, Error> {
     let conf = Conf::read(call.conf)?;
     call.check_args(&["MAC", "IP", "GATEWAY"])?;
     let netns = call.netns()?;
@@ -42,7 +42,7 @@ fn add(call: &Call<'_>) -> Result<Attachment, Error> {
     attached
 }
 
-fn attach(call: &Call<'_>, conf: &Conf, netns: &Netns, leased: Option<Attachment>) -> Result<Attachment, Error> {
+fn attach(call: &Call<'_>, conf: &Conf, netns: &Netns, leased: Option<AddResult>) -> Result<AddResult, Error> {
     fault::point("bridge.address-leased")?;
     if leased.as_ref().is_some_and(|leased| leased.ips.is_empty()) {
         return Err(Error::internal("IPAM plugin returned missing IP config"));
@@ -78,7 +78,7 @@ fn interface(link: &Link, sandbox: &str) -> Interface {
 }
 
 /// A gateway that IPAM does not name is the subnet's first address. A default gateway has a route.
-fn set_gateways(conf: &Conf, attachment: &mut Attachment) -> Result<(), Error> {
+fn set_gateways(conf: &Conf, attachment: &mut AddResult) -> Result<(), Error> {
     if !conf.is_gateway {
         return Ok(());
     }
@@ -106,7 +106,7 @@ fn set_gateways(conf: &Conf, attachment: &mut Attachment) -> Result<(), Error> {
 
 /// What was asked for, or what follows from the address: whoever gets an address after another has the same hardware
 /// address, so that no neighbour's memory of it is wrong.
-fn pod_mac(call: &Call<'_>, conf: &Conf, attachment: &Attachment) -> Result<Option<Mac>, Error> {
+fn pod_mac(call: &Call<'_>, conf: &Conf, attachment: &AddResult) -> Result<Option<Mac>, Error> {
     if let Some(text) = call.arg("MAC") {
         let wrong = || Error::configuration(format!("CNI_ARGS: MAC: {text:?} is not a hardware address"));
         return parse_mac(text).map(Some).ok_or_else(wrong);
@@ -198,13 +198,13 @@ fn status(call: &Call<'_>) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cni::result::Ip;
+    use crate::spec::result::Ip;
 
     #[test]
     fn gateways_and_default_routes() {
         let conf = |json: Value| Conf::read(&json).unwrap();
         let ip = |text: &str| Ip { address: text.parse().unwrap(), gateway: None, interface: None };
-        let mut attachment = Attachment { ips: vec![ip("10.1.0.5/16"), ip("fd00::5/64")], ..Attachment::default() };
+        let mut attachment = AddResult { ips: vec![ip("10.1.0.5/16"), ip("fd00::5/64")], ..AddResult::default() };
         set_gateways(&conf(serde_json::json!({})), &mut attachment).unwrap();
         assert_eq!(attachment.ips[0].gateway, None);
         set_gateways(&conf(serde_json::json!({ "isDefaultGateway": true })), &mut attachment).unwrap();

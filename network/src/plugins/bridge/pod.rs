@@ -5,13 +5,13 @@ use std::net::IpAddr;
 use rustix::io::Errno;
 
 use crate::cidr::IpNet;
-use crate::cni::error::Error;
-use crate::cni::result::{Attachment, Route};
 use crate::netlink::{self, Link, Rtnl};
 use crate::ns::Netns;
+use crate::spec::error::Error;
+use crate::spec::result::{AddResult, Route};
 use crate::{fault, sysctl};
 
-pub fn configure(netns: &Netns, ifname: &str, attachment: &Attachment) -> Result<Link, Error> {
+pub fn configure(netns: &Netns, ifname: &str, attachment: &AddResult) -> Result<Link, Error> {
     let ipv6 = attachment.ips.iter().any(|ip| !ip.address.is_ipv4());
     let mut rtnl = netns.run(|| {
         if ipv6 {
@@ -37,7 +37,7 @@ pub fn configure(netns: &Netns, ifname: &str, attachment: &Attachment) -> Result
 }
 
 /// A route without a gateway goes by the gateway of its family's first address.
-pub fn resolve(route: &Route, attachment: &Attachment, device: u32) -> Result<netlink::Route, Error> {
+pub fn resolve(route: &Route, attachment: &AddResult, device: u32) -> Result<netlink::Route, Error> {
     let of_family = |address: &IpNet| address.is_ipv4() == route.to.is_ipv4();
     let default = attachment.ips.iter().filter(|ip| of_family(&ip.address)).find_map(|ip| ip.gateway);
     // What is said to be on the link has none.

@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use super::ranges::{Range, RangeSet};
 use crate::cidr::IpNet;
-use crate::cni::error::Error;
-use crate::cni::reader::Reader;
-use crate::cni::result::{Route, read_route};
+use crate::spec::error::Error;
+use crate::spec::reader::Reader;
+use crate::spec::result::{Route, read_route};
 
 #[derive(Debug, PartialEq)]
 pub struct Conf {

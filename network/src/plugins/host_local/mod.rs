@@ -13,8 +13,8 @@ use self::conf::Conf;
 use self::ranges::RangeSet;
 use self::store::Store;
 use super::{Call, Plugin};
-use crate::cni::error::{Error, code};
-use crate::cni::result::{Attachment, Dns, Ip};
+use crate::spec::error::{Error, code};
+use crate::spec::result::{AddResult, Dns, Ip};
 
 pub const PLUGIN: Plugin = Plugin { name: "host-local", accepts, add, del, check, gc, status };
 
@@ -22,13 +22,13 @@ fn accepts(conf: &Value) -> Result<(), Error> {
     Conf::read(conf).map(|_| ())
 }
 
-fn add(call: &Call<'_>) -> Result<Attachment, Error> {
+fn add(call: &Call<'_>) -> Result<AddResult, Error> {
     let conf = Conf::read(call.conf)?;
     call.check_args(&["IP", "GATEWAY"])?;
     let dns = conf.resolv_conf.as_deref().map(read_resolv_conf).transpose()?.unwrap_or_default();
     let requested = requested(call, &conf)?;
     let store = Store::lock(&conf.data_dir, call.network())?;
-    if !call.invoker.fresh {
+    if !call.shared.fresh {
         refuse_second(&store, call)?;
     }
     let leased = lease_all(&store, &conf.sets, requested, call);
@@ -36,7 +36,7 @@ fn add(call: &Call<'_>) -> Result<Attachment, Error> {
         // What was leased of other ranges is given back; the error is that of the one that failed.
         let _ = store.release(call.target.container_id, call.target.ifname);
     }
-    Ok(Attachment { interfaces: Vec::new(), ips: leased?, routes: conf.routes, dns })
+    Ok(AddResult { interfaces: Vec::new(), ips: leased?, routes: conf.routes, dns })
 }
 
 fn refuse_second(store: &Store, call: &Call<'_>) -> Result<(), Error> {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use crate::cidr::{IpNet, next, previous};
-use crate::cni::result::Ip;
+use crate::spec::result::Ip;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Range {

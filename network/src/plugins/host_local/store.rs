@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, openat};
 
-use crate::cni::error::Error;
 use crate::fault;
+use crate::spec::error::Error;
 
 /// The leases of a network, locked.
 pub struct Store {

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
+use super::super::build::{copy_in, planned, with_config};
 use super::super::error::{Error, Result};
-use super::super::make::{copy_in, planned, with_config};
 use super::super::manifest::{
     self, DOCKER_CONFIG, DOCKER_LAYER, DOCKER_MANIFEST, Descriptor, Document, Index, MOST_BYTES, MOST_LAYERS,
 };

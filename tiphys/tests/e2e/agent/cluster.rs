@@ -199,7 +199,7 @@ pub fn make_images(root: &Path) {
     ];
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     for (name, layer, config) in made {
-        tokio.block_on(images.make(name, vec![layer], config, &Silent)).expect("an image");
+        tokio.block_on(images.build(name, vec![layer], config, &Silent)).expect("an image");
     }
 }
 

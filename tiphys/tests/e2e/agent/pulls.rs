@@ -47,7 +47,7 @@ fn with_secret(case: &Case) {
     let images = Images::open(directory.path(), Default::default()).expect("images");
     let config = Config { cmd: ["sleep", "1000"].map(String::from).to_vec(), ..Default::default() };
     let layers = vec![busybox::layer()];
-    let id = tokio.block_on(images.make("maker.local/closed:1", layers, config, &Silent)).expect("an image");
+    let id = tokio.block_on(images.build("maker.local/closed:1", layers, config, &Silent)).expect("an image");
     tokio.block_on(images.push(&id, &name, user())).expect("it is pushed");
     let server = format!("--docker-server={}", registry.address);
     let secret =

@@ -10,7 +10,7 @@ use super::version::Version;
 use crate::cidr::IpNet;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Attachment {
+pub struct AddResult {
     pub interfaces: Vec<Interface>,
     pub ips: Vec<Ip>,
     pub routes: Vec<Route>,
@@ -61,9 +61,9 @@ pub struct Dns {
     pub options: Vec<String>,
 }
 
-impl Attachment {
+impl AddResult {
     /// From any version; the version stands in it.
-    pub fn from_json(value: &Value) -> Result<Attachment, Error> {
+    pub fn from_json(value: &Value) -> Result<AddResult, Error> {
         let told = |error: Error| Error { code: code::DECODE, ..error };
         read(value).map_err(told)
     }
@@ -96,7 +96,7 @@ impl Attachment {
     }
 }
 
-fn read(value: &Value) -> Result<Attachment, Error> {
+fn read(value: &Value) -> Result<AddResult, Error> {
     let mut reader = Reader::new(value, "")?;
     Version::parse(reader.text("cniVersion")?)?;
     let mut each = |key: &'static str| -> Result<Vec<Reader<'_>>, Error> {
@@ -104,7 +104,7 @@ fn read(value: &Value) -> Result<Attachment, Error> {
         list.iter().enumerate().map(|(place, value)| Reader::new(value, format!("{key}[{place}]"))).collect()
     };
     let (interfaces, ips, routes) = (each("interfaces")?, each("ips")?, each("routes")?);
-    let attachment = Attachment {
+    let attachment = AddResult {
         interfaces: interfaces.into_iter().map(read_interface).collect::<Result<_, _>>()?,
         ips: ips.into_iter().map(read_ip).collect::<Result<_, _>>()?,
         routes: routes.into_iter().map(read_route).collect::<Result<_, _>>()?,
@@ -247,7 +247,7 @@ mod tests {
 
     #[test]
     fn the_newest_form_is_kept_and_older_ones_lose_what_they_cannot_say() {
-        let attachment = Attachment::from_json(&newest()).unwrap();
+        let attachment = AddResult::from_json(&newest()).unwrap();
         assert_eq!(attachment.to_json(Version::V1_1_0), newest());
         for version in [Version::V0_3_0, Version::V0_3_1, Version::V0_4_0] {
             let old = attachment.to_json(version);
@@ -259,7 +259,7 @@ mod tests {
             assert_eq!(old["ips"][1]["version"], "6");
             assert_eq!(old["routes"], json!([{ "dst": "0.0.0.0/0", "gw": "10.1.0.1" }]));
             assert_eq!(old["interfaces"][1].get("mtu"), None);
-            let again = Attachment::from_json(&old).unwrap();
+            let again = AddResult::from_json(&old).unwrap();
             assert_eq!((again.ips, again.dns), (attachment.ips.clone(), attachment.dns.clone()));
         }
         assert_eq!(attachment.to_json(Version::V1_0_0)["ips"][0].get("version"), None);
@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn an_empty_result_still_has_dns() {
-        assert_eq!(Attachment::default().to_json(Version::V0_4_0), json!({ "cniVersion": "0.4.0", "dns": {} }));
+        assert_eq!(AddResult::default().to_json(Version::V0_4_0), json!({ "cniVersion": "0.4.0", "dns": {} }));
     }
 
     #[test]
@@ -287,7 +287,7 @@ mod tests {
             ),
             (json!({ "cniVersion": "1.0.0", "routes": [{ "dst": 1 }] }), "routes[0].dst: must be a string"),
         ] {
-            let error = Attachment::from_json(&value).unwrap_err();
+            let error = AddResult::from_json(&value).unwrap_err();
             assert_eq!((error.message.as_str(), error.code), (message, code::DECODE), "{value}");
         }
     }

@@ -15,10 +15,10 @@ use rustix::mount::{
 };
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use crate::container::init;
-use crate::error::{Context, Result, refused};
-use crate::sys::{self, Fork};
 use cgroup::Hierarchies;
+use runtime::container::init;
+use runtime::error::{Context, Result, refused};
+use runtime::sys::{self, Fork};
 
 const CGROUP: &str = "/tiphys-floor";
 const DEVICE: &str = "tiphysfloor";

@@ -5,15 +5,15 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::streaming::port_forward::{Connection, port_forward};
+use ::streaming::remote_command::{Ending, Options, Resize, Size, Streams, Verb, remote_command};
+use ::streaming::{Reader, Timeouts, Writer};
 use bytes::Bytes;
 use cri::{AttachRequest, ExecRequest, PortForwardRequest};
 use http::{Request, Response, Uri};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use rustix::pipe::{PipeFlags, pipe_with};
-use streaming::port_forward::{Connection, port_forward};
-use streaming::remote_command::{Ending, Options, Resize, Size, Streams, Verb, remote_command};
-use streaming::{Reader, Timeouts, Writer};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;

@@ -64,7 +64,7 @@ fn reap(receiver: &Receiver<String>) {
     while let Ok(first) = receiver.recv() {
         let names: Vec<String> = std::iter::once(first).chain(receiver.try_iter()).collect();
         if let Err(error) = delete_all(&names) {
-            tracing::warn!(?names, error = %crate::cni::Error::from(error), "devices of pods are not deleted");
+            tracing::warn!(?names, error = %crate::spec::error::Error::from(error), "devices of pods are not deleted");
         }
     }
 }

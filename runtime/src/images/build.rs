@@ -17,7 +17,7 @@ use super::{Images, blocking};
 
 impl Images {
     /// Makes an image of layers, each a tar stream that may be compressed, lowest first; answers with its id.
-    pub async fn make(
+    pub async fn build(
         &self,
         name: &str,
         tars: Vec<Vec<u8>>,

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{Call, find};
-use crate::cni::error::{Error, code};
-use crate::cni::invoke::{Invoker, TIMEOUT, Target, Verb, version_of};
-use crate::cni::names::{check_identifier, check_interface};
-use crate::cni::version::Version;
+use crate::cni::invoke::{Invoker, TIMEOUT};
+use crate::plugins::{Call, Shared, find};
+use crate::spec::command::{Target, Verb, version_of};
+use crate::spec::error::{Error, code};
+use crate::spec::names::{check_identifier, check_interface};
+use crate::spec::version::Version;
 
 /// More than this is no configuration.
 const INPUT_BYTES: u64 = 4 * 1024 * 1024;
@@ -52,15 +52,14 @@ fn answer(name: &str, variables: &BTreeMap<String, String>, input: &[u8]) -> Res
         .map_err(|error| Error::configuration(error.message))?;
     let bin_dirs: Vec<PathBuf> =
         variable("CNI_PATH").split(':').filter(|directory| !directory.is_empty()).map(PathBuf::from).collect();
-    let invoker =
-        Invoker { bin_dirs, builtin: true, timeout: TIMEOUT, fresh: false, reaper: None, nft: Arc::default() };
+    let invoker = Invoker { bin_dirs, builtin: true, timeout: TIMEOUT, shared: Shared::default() };
     let target = Target {
         container_id: variable("CNI_CONTAINERID"),
         netns: variable("CNI_NETNS"),
         ifname: variable("CNI_IFNAME"),
         args: variable("CNI_ARGS"),
     };
-    let attachment = plugin.run(verb, &Call { conf: &conf, target, invoker: &invoker })?;
+    let attachment = plugin.run(verb, &Call { conf: &conf, target, shared: &invoker.shared, delegate: &invoker })?;
     Ok(if verb == Verb::Add { attachment.to_json(version) } else { Value::Null })
 }
 
