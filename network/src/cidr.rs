@@ -1,10 +1,10 @@
-//! Addresses with a prefix, and the arithmetic that handing them out needs.
+//! IP networks, and the address arithmetic of IPAM.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-/// An address and the length of its network's prefix. Host bits may be set.
+/// An address and the prefix length of its network. Host bits may be set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IpNet {
     pub address: IpAddr,
@@ -13,12 +13,12 @@ pub struct IpNet {
 }
 
 impl IpNet {
-    /// None where the prefix is longer than the address.
+    /// None if the prefix is longer than the address.
     pub fn new(address: IpAddr, prefix: u8) -> Option<IpNet> {
         (prefix <= width(address)).then_some(IpNet { address, prefix })
     }
 
-    /// The address alone, as a network of one.
+    /// The network that contains only this address.
     pub fn host(address: IpAddr) -> IpNet {
         IpNet { address, prefix: width(address) }
     }
@@ -67,17 +67,17 @@ impl FromStr for IpNet {
     type Err = String;
 
     fn from_str(text: &str) -> Result<IpNet, String> {
-        let wrong = || format!("invalid CIDR address: {text}");
-        let (address, prefix) = text.split_once('/').ok_or_else(wrong)?;
-        let address: IpAddr = address.parse().map_err(|_| wrong())?;
+        let invalid = || format!("invalid CIDR address: {text}");
+        let (address, prefix) = text.split_once('/').ok_or_else(invalid)?;
+        let address: IpAddr = address.parse().map_err(|_| invalid())?;
         if prefix.is_empty() || !prefix.bytes().all(|byte| byte.is_ascii_digit()) {
-            return Err(wrong());
+            return Err(invalid());
         }
-        IpNet::new(address, prefix.parse().map_err(|_| wrong())?).ok_or_else(wrong)
+        IpNet::new(address, prefix.parse().map_err(|_| invalid())?).ok_or_else(invalid)
     }
 }
 
-/// The address after this one; None after the last there is.
+/// The address after this one; None after the last address.
 pub fn next(address: IpAddr) -> Option<IpAddr> {
     match address {
         IpAddr::V4(v4) => v4.to_bits().checked_add(1).map(|bits| Ipv4Addr::from_bits(bits).into()),
@@ -93,7 +93,7 @@ pub fn previous(address: IpAddr) -> Option<IpAddr> {
     }
 }
 
-/// The address as it stands in a packet.
+/// The octets of an address, in network byte order.
 pub fn octets(address: IpAddr) -> Vec<u8> {
     match address {
         IpAddr::V4(v4) => v4.octets().to_vec(),
@@ -101,7 +101,7 @@ pub fn octets(address: IpAddr) -> Vec<u8> {
     }
 }
 
-/// The address that stands in a packet; None for another length.
+/// The address with these octets; None if there are neither 4 nor 16.
 pub fn from_octets(bytes: &[u8]) -> Option<IpAddr> {
     match bytes.len() {
         4 => <[u8; 4]>::try_from(bytes).ok().map(|octets| Ipv4Addr::from(octets).into()),
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_network() {
+    fn refuses_invalid_networks() {
         for text in ["", "10.0.0.0", "10.0.0.0/33", "10.0.0/8", "fd00::/129", "10.0.0.0/+8", "10.0.0.0/", "x/8"] {
             assert_eq!(text.parse::<IpNet>().unwrap_err(), format!("invalid CIDR address: {text}"));
         }

@@ -1,4 +1,4 @@
-//! The protocol of plugins that are executables: environment and standard input in, JSON and an exit code out.
+//! The plugins as executables: environment and standard input in, JSON and an exit code out.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -14,28 +14,28 @@ use crate::spec::error::{Error, code};
 use crate::spec::names::{check_identifier, check_interface};
 use crate::spec::version::Version;
 
-/// More than this is no configuration.
+/// The size limit of a configuration.
 const INPUT_BYTES: u64 = 4 * 1024 * 1024;
 
-/// The whole of an executable that is called by this name: `bridge`, `host-local` and so on.
+/// The `main` of a plugin binary: `bridge`, `host-local` and so on.
 pub fn main(name: &str) -> ExitCode {
     let variables = std::env::vars().filter(|(key, _)| key.starts_with("CNI_")).collect();
     let mut input = Vec::new();
     let read = std::io::stdin().take(INPUT_BYTES).read_to_end(&mut input);
-    let outcome = read.map_err(Error::from).and_then(|_| answer(name, &variables, &input));
+    let outcome = read.map_err(Error::from).and_then(|_| run(name, &variables, &input));
     let (text, code) = match outcome {
         Ok(Value::Null) => return ExitCode::SUCCESS,
         Ok(value) => (value.to_string(), ExitCode::SUCCESS),
         Err(error) => (error.to_json(Version::NEWEST).to_string(), ExitCode::FAILURE),
     };
-    // Nobody is left to be told that standard output is closed.
+    // A closed standard output cannot be reported anywhere.
     let _ = std::io::stdout().write_all(text.as_bytes());
     code
 }
 
-/// What the plugin prints; null for nothing.
-fn answer(name: &str, variables: &BTreeMap<String, String>, input: &[u8]) -> Result<Value, Error> {
-    let plugin = find(name).ok_or_else(|| Error::internal(format!("{name:?} is not one of our plugins")))?;
+/// What the plugin prints; null if it prints nothing.
+fn run(name: &str, variables: &BTreeMap<String, String>, input: &[u8]) -> Result<Value, Error> {
+    let plugin = find(name).ok_or_else(|| Error::internal(format!("{name:?} is not a built-in plugin")))?;
     let variable = |key: &str| variables.get(key).map(String::as_str).unwrap_or_default();
     let command = variable("CNI_COMMAND");
     if command == "VERSION" {
@@ -67,7 +67,7 @@ fn environment(message: String) -> Error {
     Error::new(code::INVALID_ENVIRONMENT, message)
 }
 
-/// What each command needs.
+/// Checks the variables that the command needs.
 fn check_variables<'a>(verb: Verb, variable: &impl Fn(&str) -> &'a str) -> Result<(), Error> {
     let attaches = matches!(verb, Verb::Add | Verb::Del | Verb::Check);
     let needed = [
@@ -92,19 +92,19 @@ fn check_variables<'a>(verb: Verb, variable: &impl Fn(&str) -> &'a str) -> Resul
 mod tests {
     use super::*;
 
-    fn ask(variables: &[(&str, &str)], input: &str) -> Result<Value, Error> {
+    fn call(variables: &[(&str, &str)], input: &str) -> Result<Value, Error> {
         let variables = variables.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
-        answer("loopback", &variables, input.as_bytes())
+        run("loopback", &variables, input.as_bytes())
     }
 
     #[test]
     fn versions() {
-        let answer = ask(&[("CNI_COMMAND", "VERSION")], "").unwrap();
-        assert_eq!(answer["supportedVersions"], json!(["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]));
+        let reply = call(&[("CNI_COMMAND", "VERSION")], "").unwrap();
+        assert_eq!(reply["supportedVersions"], json!(["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]));
     }
 
     #[test]
-    fn what_is_missing_is_told() {
+    fn reports_missing_variables() {
         let full = [
             ("CNI_COMMAND", "ADD"),
             ("CNI_CONTAINERID", "a"),
@@ -127,7 +127,7 @@ mod tests {
             (&full, r#"{"cniVersion":"1.0.0"}"#, 7, "name: is missing"),
             (&full, conf, 999, "failed to open netns \"/x\": No such file or directory (os error 2)"),
         ] {
-            let error = ask(variables, input).unwrap_err();
+            let error = call(variables, input).unwrap_err();
             assert_eq!((error.code, error.message.as_str()), (code, message));
         }
     }

@@ -1,10 +1,10 @@
-//! Places where a test can make an operation fail or the process die, to see that nothing is left behind.
+//! Fault points, at which a test makes an operation fail or the process abort, to verify that nothing is left behind.
 
 use std::cell::Cell;
 use std::io;
 use std::sync::OnceLock;
 
-/// Every place, in the order in which an ADD of the built-in network comes by.
+/// All fault points, in the order in which an ADD of the built-in network reaches them.
 pub const POINTS: &[&str] = &[
     "host-local.lease-made",
     "host-local.lease-written",
@@ -22,24 +22,24 @@ pub const POINTS: &[&str] = &[
     "cni.result-cached",
 ];
 
-/// The process dies at the place that this variable names.
+/// The environment variable that names the fault point at which the process aborts.
 pub const VARIABLE: &str = "TIPHYS_NETWORK_FAULT";
 
 thread_local! {
     static ARMED: Cell<Option<&'static str>> = const { Cell::new(None) };
 }
 
-/// Makes the calling thread fail at this place, once.
+/// Makes the calling thread fail at this fault point, once.
 pub fn arm(point: &'static str) {
     ARMED.set(Some(point));
 }
 
-/// Whether the place that was armed was not come by.
+/// Removes the armed fault point, and returns whether it was not reached.
 pub fn disarm() -> bool {
     ARMED.take().is_some()
 }
 
-/// A place.
+/// A fault point: fails if this thread has armed it, and aborts if [`VARIABLE`] names it.
 pub fn point(name: &'static str) -> io::Result<()> {
     debug_assert!(POINTS.contains(&name), "{name} is not in the list");
     if ARMED.get() == Some(name) {

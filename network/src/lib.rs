@@ -1,7 +1,8 @@
-//! Everything that ends in netlink: the network of pods.
+//! The pod network: netlink, nftables, and CNI with its standard plugins.
 //!
-//! `netlink` and `nft` speak to the kernel directly and know nothing of pods; `cni` runs network configurations;
-//! `plugins` are the plugins of that binary, in process and as executables. Nothing here knows a pod's lifecycle.
+//! `netlink` and `nft` talk to the kernel and know nothing of pods. `spec` holds the types of the CNI specification,
+//! `plugins` implements the standard plugins, `cni` runs network configurations for a container runtime, and
+//! `executable` makes the plugins available as binaries. Nothing here knows a pod's lifecycle.
 
 pub mod cidr;
 pub mod cni;

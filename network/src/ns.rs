@@ -1,4 +1,4 @@
-//! Network namespaces. A thread that has entered one never goes back: it does what has to be done there and ends.
+//! Network namespaces. A thread that has entered one does its work there and exits; it never returns.
 
 use std::fs::File;
 use std::io;
@@ -7,27 +7,27 @@ use std::path::Path;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// A namespace that is held open: it lives as long as this does.
+/// An open network namespace. It exists at least as long as this handle.
 #[derive(Debug)]
 pub struct Netns(File);
 
 impl Netns {
-    /// By a path as `/proc/PID/ns/net` or a bind mount of one. What is not a namespace is refused.
+    /// Opens a path such as `/proc/PID/ns/net` or a bind mount of one. Refuses a file that is not a namespace.
     pub fn open(path: &Path) -> io::Result<Netns> {
         let file = File::open(path)?;
         let kind = rustix::fs::fstatfs(&file)?.f_type;
         if kind as u64 != NSFS_MAGIC {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a namespace"));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a namespace"));
         }
         Ok(Netns(file))
     }
 
-    /// That of the calling thread.
+    /// The network namespace of the calling thread.
     pub fn current() -> io::Result<Netns> {
         Netns::open(Path::new("/proc/thread-self/ns/net"))
     }
 
-    /// Runs `work` in the namespace, on a thread of its own. Sockets that it returns stay in the namespace.
+    /// Runs `work` in the namespace, on a new thread. Sockets that it opens and returns stay in the namespace.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
         std::thread::scope(|scope| {
             let entered = || {
@@ -39,7 +39,7 @@ impl Netns {
         })
     }
 
-    /// Whether both are the same namespace.
+    /// Whether both handles refer to the same namespace.
     pub fn same(&self, other: &Netns) -> io::Result<bool> {
         let (a, b) = (rustix::fs::fstat(&self.0)?, rustix::fs::fstat(&other.0)?);
         Ok(a.st_ino == b.st_ino && a.st_dev == b.st_dev)
@@ -53,5 +53,5 @@ impl AsFd for Netns {
 }
 
 const NSFS_MAGIC: u64 = 0x6e73_6673;
-/// What runs there opens sockets and writes sysctls.
+/// Enough to open sockets and to write sysctls.
 const STACK_BYTES: usize = 256 * 1024;

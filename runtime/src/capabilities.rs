@@ -1,4 +1,4 @@
-//! Capabilities: their names, and the sets of a process.
+//! Linux capabilities: their names, and the sets of a process.
 
 use crate::error::{Context, Result, refused};
 use crate::spec::Capabilities;
@@ -49,7 +49,7 @@ const NAMES: [&str; 41] = [
     "CHECKPOINT_RESTORE",
 ];
 
-/// What a container has unless it asks for more or less.
+/// The default capabilities of a container.
 const DEFAULT: [&str; 14] = [
     "CHOWN",
     "DAC_OVERRIDE",
@@ -73,20 +73,20 @@ pub fn default_set() -> u64 {
     DEFAULT.iter().filter_map(|name| bit(name)).fold(0, |set, bit| set | bit)
 }
 
-/// The bit of a name with or without its `CAP_`, in any case.
+/// The bit of a capability. The name is case-insensitive, with or without `CAP_`.
 pub fn bit(name: &str) -> Option<u64> {
     let upper = name.to_ascii_uppercase();
     let short = upper.strip_prefix("CAP_").unwrap_or(&upper);
     NAMES.iter().position(|n| *n == short).map(|n| 1 << n)
 }
 
-/// Names with `CAP_`, lowest number first.
+/// The names with `CAP_`, in the order of their numbers.
 pub fn names(set: u64) -> Vec<String> {
     let named = NAMES.iter().enumerate();
     named.filter(|(n, _)| set & (1 << n) != 0).map(|(_, name)| format!("CAP_{name}")).collect()
 }
 
-/// What a container may do: a start, some added, some dropped; `ALL` stands for every one.
+/// Adds and drops capabilities; `ALL` stands for all of them.
 pub fn adjust(start: u64, add: &[String], drop: &[String]) -> Result<u64> {
     let set = |names: &[String]| -> Result<u64> {
         names.iter().try_fold(0, |set, name| match name.to_ascii_uppercase().as_str() {
@@ -98,7 +98,7 @@ pub fn adjust(start: u64, add: &[String], drop: &[String]) -> Result<u64> {
         })
     };
     let (add_all, drop_all) = (set(add)? == ALL, set(drop)? == ALL);
-    // "ALL" comes first, so that single names beside it still count.
+    // "ALL" is applied first, so that single names next to it still count.
     let mut result = if drop_all { 0 } else { start };
     if add_all {
         result = ALL;
@@ -111,7 +111,7 @@ pub fn adjust(start: u64, add: &[String], drop: &[String]) -> Result<u64> {
     Ok(result)
 }
 
-/// Gives up what is not in the bounding set; needs SETPCAP, so it comes first.
+/// Drops everything that is not in the bounding set. This needs SETPCAP, so it has to come first.
 pub fn limit_bounding(bounding: u64) -> Result<()> {
     for number in 0..64u64 {
         let there = sys::prctl(libc::PR_CAPBSET_READ, number, 0, 0, 0);
@@ -127,7 +127,7 @@ pub fn limit_bounding(bounding: u64) -> Result<()> {
     Ok(())
 }
 
-/// The final sets, once the user has been changed; what the agent itself lacks was left out before.
+/// Sets the final sets, after the user was changed. Capabilities that the runtime itself lacks were removed before.
 pub fn apply(capabilities: &Capabilities) -> Result<()> {
     let sets = sys::CapSets {
         effective: capabilities.permitted,
@@ -168,13 +168,13 @@ mod tests {
     }
 
     #[test]
-    fn all_but_one() {
+    fn adds_all_and_drops_one() {
         let set = adjust(0, &["ALL".into()], &["SYS_ADMIN".into()]).unwrap();
         assert_eq!(set, ALL & !bit("SYS_ADMIN").unwrap());
     }
 
     #[test]
-    fn an_unknown_name_is_refused() {
+    fn refuses_unknown_names() {
         let error = adjust(0, &["FLY".into()], &[]).unwrap_err().to_string();
         assert_eq!(error, "unknown capability \"FLY\"");
     }

@@ -1,4 +1,4 @@
-//! `tiphys cri`: the runtime on a socket, for any kubelet and any CRI client.
+//! `tiphys cri`: the container runtime on a socket, for any kubelet and any CRI client.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -17,46 +17,46 @@ use crate::images::registry::hosts::DEFAULT_DIRECTORIES;
 use crate::images::{self, Images};
 use crate::service::{NetworkOptions, Options, Service};
 
-/// Serves the container runtime interface on a unix socket.
+/// Serve the Container Runtime Interface (CRI) on a Unix socket.
 #[derive(Parser, Debug)]
 #[command(name = "tiphys cri")]
 struct Arguments {
-    /// Where clients connect.
+    /// The path of the socket.
     #[arg(long, default_value = "/run/tiphys/cri.sock")]
     socket: PathBuf,
-    /// Images and containers' writable layers.
+    /// The directory of images and of containers' writable layers.
     #[arg(long, default_value = "/var/lib/tiphys")]
     root: PathBuf,
-    /// Records and sockets of what runs; a reboot ends it.
+    /// The directory of records and sockets of running pods, which a reboot may clear.
     #[arg(long, default_value = "/run/tiphys/runtime")]
     state: PathBuf,
-    /// A directory with hosts and certificates of registries, in containerd's form; can be repeated.
+    /// A directory of registry host configurations and certificates, in containerd's format; can be repeated.
     #[arg(long = "hosts-dir", default_values = DEFAULT_DIRECTORIES)]
     hosts: Vec<PathBuf>,
-    /// A RuntimeClass handler and the OCI runtime's program that it means: `runc=/usr/sbin/runc`.
+    /// A RuntimeClass handler and the OCI runtime binary that it runs, such as `runc=/usr/sbin/runc`; can be repeated.
     #[arg(long = "handler", value_name = "NAME=PROGRAM")]
     handlers: Vec<String>,
-    /// Where the configuration of the pod network is looked for.
+    /// The directory of CNI network configurations.
     #[arg(long, default_value = "/etc/cni/net.d")]
     cni_conf_dir: PathBuf,
-    /// Where plugins of the pod network are looked for.
+    /// A directory of CNI plugin binaries; can be repeated.
     #[arg(long = "cni-bin-dir", default_values = ["/opt/cni/bin", "/usr/lib/cni"])]
     cni_bin_dirs: Vec<PathBuf>,
-    /// Nothing of the pod network that is built in: only what these directories have.
+    /// Do not use the built-in pod network and the built-in CNI plugins.
     #[arg(long)]
     cni_external_only: bool,
-    /// Where results of the pod network are remembered.
+    /// The directory of cached CNI results.
     #[arg(long, default_value = "/var/lib/cni")]
     cni_cache_dir: PathBuf,
-    /// The cgroup of the pods' shims.
+    /// The cgroup of the shims.
     #[arg(long, default_value = "/tiphys-shims")]
     shim_cgroup: String,
-    /// Where exec, attach and port-forward are served; a free port of loopback unless told.
+    /// The address that serves exec, attach and port-forward; by default a free port on loopback.
     #[arg(long, default_value = "127.0.0.1:0")]
     streaming_address: SocketAddr,
 }
 
-/// Takes the arguments after the program's own name.
+/// Runs the command with these arguments; the first one is the name of the program.
 pub fn main(arguments: impl IntoIterator<Item = String>) -> ExitCode {
     let arguments = match Arguments::try_parse_from(arguments) {
         Ok(arguments) => arguments,
@@ -84,7 +84,7 @@ async fn serve(arguments: Arguments) -> Result<()> {
     let handlers = handlers(&arguments.handlers)?;
     let hosts = images::Options { hosts: arguments.hosts, ..Default::default() };
     let images = Images::open(&arguments.root.join("images"), hosts)
-        .map_err(|error| Error::Refused(format!("--root: opening the images: {}", error.chain())))?;
+        .map_err(|error| Error::Refused(format!("--root: opening the image store: {}", error.chain())))?;
     let options = Options {
         root: arguments.root,
         state: arguments.state,
@@ -108,7 +108,7 @@ async fn serve(arguments: Arguments) -> Result<()> {
         _ = tokio::signal::ctrl_c() => {}
         served = cri::serve(listener, service.clone(), service) => served.at("serving")?,
     }
-    // Pods run on: their shims need no agent.
+    // Pods keep running: their shims do not need this process.
     let _ = std::fs::remove_file(&arguments.socket);
     Ok(())
 }
@@ -119,28 +119,28 @@ fn handlers(arguments: &[String]) -> Result<BTreeMap<String, PathBuf>> {
             rustix::fs::access(program, Access::EXEC_OK).context(|| format!("--handler {argument:?}"))?;
             Ok((name.to_string(), PathBuf::from(program)))
         }
-        _ => refused(format!("--handler {argument:?}: NAME=PROGRAM, an absolute path, is wanted")),
+        _ => refused(format!("--handler {argument:?}: expected NAME=PROGRAM with an absolute path")),
     };
     arguments.iter().map(parse).collect()
 }
 
 fn listen(socket: &Path) -> Result<UnixListener> {
     if let Some(directory) = socket.parent() {
-        std::fs::create_dir_all(directory).context(|| format!("--socket: making {}", directory.display()))?;
+        std::fs::create_dir_all(directory).context(|| format!("--socket: creating {}", directory.display()))?;
     }
     let shown = socket.display();
     if let Ok(data) = std::fs::symlink_metadata(socket) {
         if !data.file_type().is_socket() {
-            return refused(format!("--socket {shown}: something else is there"));
+            return refused(format!("--socket {shown}: the file exists and is not a socket"));
         }
         if std::os::unix::net::UnixStream::connect(socket).is_ok() {
-            return refused(format!("--socket {shown}: another runtime serves it"));
+            return refused(format!("--socket {shown}: another process is serving this socket"));
         }
-        // Nobody serves it any more: an agent that was killed has left it.
+        // A stale socket of a process that was killed.
         let _ = std::fs::remove_file(socket);
     }
     let listener = UnixListener::bind(socket).context(|| format!("--socket {shown}"))?;
-    // Whoever connects to it is root on this machine.
+    // A client of the socket can become root on this machine.
     std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o600)).context(|| format!("--socket {shown}"))?;
     Ok(listener)
 }

@@ -1,15 +1,15 @@
-//! What went wrong below the CRI surface: what was tried, and the cause.
+//! The error of the runtime below CRI: what was attempted, and the cause.
 
 use std::io;
 
-/// An attempt and why it failed. It crosses from the container's first process to the caller as text.
+/// A failed operation. The container's init process sends it to the runtime as text.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("{what}: {source}")]
     Io { what: String, source: io::Error },
     #[error("{0}")]
     Refused(String),
-    /// What was named is not here; a caller may want to bring it.
+    /// The requested object does not exist.
     #[error("{0}")]
     NotFound(String),
 }
@@ -25,7 +25,7 @@ impl From<cgroup::Error> for Error {
     }
 }
 
-/// Says what was tried beside an error of the system.
+/// Adds what was attempted to a system error.
 pub trait Context<T> {
     fn context(self, what: impl FnOnce() -> String) -> Result<T>;
     fn at(self, what: &str) -> Result<T>;
@@ -41,6 +41,7 @@ impl<T, E: Into<io::Error>> Context<T> for std::result::Result<T, E> {
     }
 }
 
+/// An error without a system error as its cause.
 pub fn refused<T>(reason: impl Into<String>) -> Result<T> {
     Err(Error::Refused(reason.into()))
 }

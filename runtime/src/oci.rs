@@ -1,7 +1,6 @@
-//! A container as the OCI's runtime specification has it, for programs that make containers by it: runc, crun, ...
+//! Translates a container into a configuration of the OCI runtime specification, for OCI runtimes such as runc and crun.
 //!
-//! Only what those need is different from what this runtime does itself: the mounts that only the shim can open are
-//! put where the program finds them.
+//! The shim prepares the mounts that only it can open, and the configuration binds them from there.
 
 use std::path::{Path, PathBuf};
 
@@ -11,9 +10,9 @@ use crate::capabilities;
 use crate::error::{Result, refused};
 use crate::spec::{ContainerSpec, DeviceRule, MountSpec, PidMode, Propagation, Source};
 
-/// What the shim knows when it starts the program.
-pub struct Place<'a> {
-    /// Holds `rootfs`, and a directory for each mount that is put there.
+/// What the shim knows about the container when it runs the OCI runtime.
+pub struct ContainerContext<'a> {
+    /// Contains `rootfs`, and a directory for each prepared mount.
     pub bundle: &'a Path,
     pub namespaces: &'a Namespaces,
     pub uid: u32,
@@ -22,7 +21,7 @@ pub struct Place<'a> {
     pub home: &'a str,
 }
 
-/// Files of the namespaces that the container joins; one that is missing here is not joined.
+/// The files of the namespaces that the container joins; None if it does not join one.
 #[derive(Debug, Default)]
 pub struct Namespaces {
     pub network: Option<PathBuf>,
@@ -31,7 +30,7 @@ pub struct Namespaces {
     pub pid: Option<PathBuf>,
 }
 
-pub fn config(spec: &ContainerSpec, place: &Place) -> Result<Value> {
+pub fn config(spec: &ContainerSpec, context: &ContainerContext) -> Result<Value> {
     if spec.process.terminal {
         return refused("a terminal is not supported with a RuntimeClass handler");
     }
@@ -39,17 +38,17 @@ pub fn config(spec: &ContainerSpec, place: &Place) -> Result<Value> {
         return refused("a user namespace is not supported with a RuntimeClass handler");
     }
     if spec.process.seccomp.is_some() {
-        // The profile is compiled for this runtime's own hands; running without it would be less safe than asked.
+        // The profile is compiled for the built-in runtime. Running without it would be less secure than requested.
         return refused("seccomp profiles are not supported with a RuntimeClass handler");
     }
-    let mounts = spec.mounts.iter().enumerate().map(|(n, mount)| mount_of(n, mount, place)).collect::<Vec<_>>();
+    let mounts = spec.mounts.iter().enumerate().map(|(n, mount)| mount_json(n, mount, context)).collect::<Vec<_>>();
     Ok(json!({
         "ociVersion": "1.0.2",
-        "process": process(spec, place),
+        "process": process(spec, context),
         "root": {"path": "rootfs", "readonly": spec.root.readonly},
         "mounts": mounts,
         "linux": {
-            "namespaces": namespaces(spec, place),
+            "namespaces": namespaces(spec, context),
             "cgroupsPath": spec.cgroup.path,
             "resources": resources(spec),
             "maskedPaths": spec.masked_paths,
@@ -62,18 +61,18 @@ pub fn config(spec: &ContainerSpec, place: &Place) -> Result<Value> {
     }))
 }
 
-fn process(spec: &ContainerSpec, place: &Place) -> Value {
+fn process(spec: &ContainerSpec, context: &ContainerContext) -> Value {
     let process = &spec.process;
     let sets = &process.capabilities;
     let mut env = process.env.clone();
     if !env.iter().any(|e| e.starts_with("HOME=")) {
-        env.push(format!("HOME={}", place.home));
+        env.push(format!("HOME={}", context.home));
     }
     let mut value = json!({
         "args": process.args,
         "env": env,
         "cwd": process.cwd,
-        "user": {"uid": place.uid, "gid": place.gid, "additionalGids": place.groups},
+        "user": {"uid": context.uid, "gid": context.gid, "additionalGids": context.groups},
         "noNewPrivileges": process.no_new_privs,
         "capabilities": {
             "bounding": capabilities::names(sets.bounding),
@@ -92,8 +91,8 @@ fn process(spec: &ContainerSpec, place: &Place) -> Value {
     value
 }
 
-fn namespaces(spec: &ContainerSpec, place: &Place) -> Vec<Value> {
-    let known = place.namespaces;
+fn namespaces(spec: &ContainerSpec, context: &ContainerContext) -> Vec<Value> {
+    let known = context.namespaces;
     let joined = [("network", &known.network), ("uts", &known.uts), ("ipc", &known.ipc), ("pid", &known.pid)];
     let mut list = vec![json!({"type": "mount"})];
     list.extend(joined.iter().filter_map(|(kind, path)| Some(json!({"type": kind, "path": path.as_ref()?}))));
@@ -106,12 +105,12 @@ fn namespaces(spec: &ContainerSpec, place: &Place) -> Vec<Value> {
     list
 }
 
-/// Where a mount that only the shim can open is put for the program.
-pub fn prepared(number: usize) -> String {
+/// The directory in the bundle of a mount that the shim has prepared.
+pub fn prepared_directory(number: usize) -> String {
     format!("mount-{number}")
 }
 
-fn mount_of(number: usize, mount: &MountSpec, place: &Place) -> Value {
+fn mount_json(number: usize, mount: &MountSpec, context: &ContainerContext) -> Value {
     let mut options: Vec<String> = Vec::new();
     for (wanted, option) in [
         (mount.options.nosuid, "nosuid"),
@@ -136,7 +135,7 @@ fn mount_of(number: usize, mount: &MountSpec, place: &Place) -> Value {
     match &mount.source {
         Source::Bind(path) => bound(path.to_string_lossy().into_owned(), options),
         Source::Image { .. } | Source::Shm => {
-            bound(place.bundle.join(prepared(number)).to_string_lossy().into_owned(), options)
+            bound(context.bundle.join(prepared_directory(number)).to_string_lossy().into_owned(), options)
         }
         Source::Cgroup => {
             json!({"destination": mount.target, "type": "cgroup", "source": "cgroup", "options": options})
@@ -187,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_the_pods_is_joined() {
+    fn joins_the_namespaces_of_the_pod() {
         let spec = ContainerSpec {
             network: true,
             ipc: true,
@@ -198,9 +197,15 @@ mod tests {
         };
         let of = |kind: &str| Some(PathBuf::from(format!("/proc/7/fd/{kind}")));
         let namespaces = Namespaces { network: of("net"), uts: of("uts"), ipc: of("ipc"), pid: of("pid") };
-        let place =
-            Place { bundle: Path::new("/b"), namespaces: &namespaces, uid: 1, gid: 2, groups: &[3], home: "/h" };
-        let config = config(&spec, &place).unwrap();
+        let context = ContainerContext {
+            bundle: Path::new("/b"),
+            namespaces: &namespaces,
+            uid: 1,
+            gid: 2,
+            groups: &[3],
+            home: "/h",
+        };
+        let config = config(&spec, &context).unwrap();
         let text = config.to_string();
         for expected in [
             r#"{"path":"/proc/7/fd/net","type":"network"}"#,
@@ -215,14 +220,21 @@ mod tests {
     }
 
     #[test]
-    fn what_it_cannot_carry_is_refused() {
+    fn refuses_unsupported_features() {
         let namespaces = Namespaces::default();
-        let place = Place { bundle: Path::new("/b"), namespaces: &namespaces, uid: 0, gid: 0, groups: &[], home: "/" };
+        let context = ContainerContext {
+            bundle: Path::new("/b"),
+            namespaces: &namespaces,
+            uid: 0,
+            gid: 0,
+            groups: &[],
+            home: "/",
+        };
         let mut spec = ContainerSpec::default();
         spec.process.terminal = true;
-        assert!(config(&spec, &place).unwrap_err().to_string().contains("terminal"));
+        assert!(config(&spec, &context).unwrap_err().to_string().contains("terminal"));
         spec.process.terminal = false;
         spec.process.seccomp = Some("/x".into());
-        assert!(config(&spec, &place).unwrap_err().to_string().contains("seccomp"));
+        assert!(config(&spec, &context).unwrap_err().to_string().contains("seccomp"));
     }
 }

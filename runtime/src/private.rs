@@ -1,4 +1,4 @@
-//! Files and directories for root alone. Records and specifications hold environments, and so Secret values.
+//! Files and directories that only root may read. Records and specs contain environments, and so values of Secrets.
 
 use std::fs::{self, DirBuilder, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -7,7 +7,7 @@ use std::path::Path;
 
 const DIRECTORY: u32 = 0o700;
 const FILE: u32 = 0o600;
-/// What no user but the owner may have.
+/// The permissions of all users but the owner.
 const OTHERS: u32 = 0o077;
 
 /// Creates a directory that must not exist yet.
@@ -15,21 +15,21 @@ pub fn create_dir(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(DIRECTORY).create(path)
 }
 
-/// Creates a directory with all above it, or closes the one that is there.
+/// Creates a directory and its parents, and restricts it if it exists.
 pub fn ensure_dir(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(DIRECTORY).create(path)?;
     restrict(path)
 }
 
-/// Writes a file, whose mode is right from its first moment.
+/// Writes a file. Its mode is restricted from the moment it is created.
 pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(FILE).open(path)?;
-    // One that an earlier version made may be open to everybody.
+    // A file of an earlier version may be readable by all users.
     file.set_permissions(Permissions::from_mode(FILE))?;
     file.write_all(bytes)
 }
 
-/// Takes everything from users other than the owner.
+/// Removes all permissions of users other than the owner.
 pub fn restrict(path: &Path) -> io::Result<()> {
     let mode = fs::symlink_metadata(path)?.mode();
     if mode & OTHERS == 0 {
@@ -38,8 +38,8 @@ pub fn restrict(path: &Path) -> io::Result<()> {
     fs::set_permissions(path, Permissions::from_mode(mode & 0o7777 & !OTHERS))
 }
 
-/// Restricts a directory and the regular files and directories directly in it, but for those that are meant for
-/// other users (`open`).
+/// Restricts a directory and the regular files and directories directly in it, except for those (`open`) that other
+/// users need.
 pub fn restrict_all(path: &Path, open: &[&str]) -> io::Result<()> {
     restrict(path)?;
     for entry in fs::read_dir(path)?.flatten() {
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_is_roots_alone() {
+    fn creates_with_permissions_for_root_only() {
         let temporary = tempfile::tempdir().unwrap();
         let at = |name: &str| temporary.path().join(name);
         ensure_dir(&at("a/b")).unwrap();
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_version_made_is_closed() {
+    fn restricts_files_of_earlier_versions() {
         let temporary = tempfile::tempdir().unwrap();
         let at = |name: &str| temporary.path().join(name);
         fs::create_dir_all(at("state/below")).unwrap();

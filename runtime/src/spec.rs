@@ -1,23 +1,23 @@
-//! What a sandbox and a container shall be, as plain values: computed by the agent, carried out by the shim.
+//! The specs of sandboxes and containers, as plain values. The CRI service computes them, and the shim applies them.
 //!
-//! It is complete: whoever carries it out decides nothing and looks nothing up but users' names in the image.
+//! A spec is complete: the shim makes no decisions, and looks up nothing but user names in the image.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// A pod's sandbox: its namespaces and the process that holds them.
+/// A pod's sandbox: its namespaces, and the pause process that holds them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SandboxSpec {
     pub id: String,
-    /// Absent for the host's network, whose hostname is the pod's too.
+    /// None with the host's network, whose hostname is used then.
     pub hostname: Option<String>,
     pub network: bool,
     pub ipc: bool,
     pub pid: bool,
     pub sysctls: BTreeMap<String, String>,
-    /// Set where the machine allows it.
+    /// Set only if the machine allows it.
     pub default_sysctls: BTreeMap<String, String>,
     pub shm_bytes: u64,
     pub oom_score_adj: Option<i32>,
@@ -25,13 +25,14 @@ pub struct SandboxSpec {
     pub userns: Option<IdMaps>,
 }
 
-/// Which ids of the host a user namespace's ids are.
+/// The mapping from IDs of a user namespace to IDs of the host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdMaps {
     pub uids: Vec<IdMap>,
     pub gids: Vec<IdMap>,
 }
 
+/// A range of a mapping.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdMap {
     pub container: u32,
@@ -39,7 +40,7 @@ pub struct IdMap {
     pub length: u32,
 }
 
-/// A container: its file system, its limits and its first process.
+/// A container: its root file system, its limits and its init process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ContainerSpec {
     pub id: String,
@@ -51,7 +52,7 @@ pub struct ContainerSpec {
     pub devices: Vec<DeviceSpec>,
     pub device_rules: Vec<DeviceRule>,
     pub pid: PidMode,
-    /// Whether the pod's sandbox made these, so that they are joined.
+    /// Whether the sandbox has these namespaces, so that the container joins them.
     pub network: bool,
     pub ipc: bool,
     pub cgroup: CgroupSpec,
@@ -61,23 +62,23 @@ pub struct ContainerSpec {
     pub stdin: bool,
     pub stdin_once: bool,
     pub log_path: Option<PathBuf>,
-    /// The OCI runtime's program, if not this one's own hands.
+    /// The OCI runtime binary; None for the built-in runtime.
     pub handler: Option<PathBuf>,
 }
 
-/// Whose processes a container sees.
+/// The PID namespace of a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PidMode {
     #[default]
     Container,
     Pod,
     Node,
-    /// Those of another container of the pod, by its id. Its shim knows the pid: a number that was looked up before the
-    /// start could be another process's by then.
+    /// That of another container of the pod, by its ID. The shim looks up the pid, because a pid that was looked up before
+    /// the start could belong to another process by then.
     Target(String),
 }
 
-/// A process: the container's first, or one that is executed beside it.
+/// A process: the container's init process, or an exec.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProcessSpec {
     pub args: Vec<String>,
@@ -86,7 +87,7 @@ pub struct ProcessSpec {
     pub user: UserSpec,
     pub capabilities: Capabilities,
     pub no_new_privs: bool,
-    /// A compiled program on disk; absent for an unconfined process.
+    /// The compiled seccomp program on disk; None for an unconfined process.
     pub seccomp: Option<PathBuf>,
     pub apparmor: Option<String>,
     pub selinux: Option<String>,
@@ -95,18 +96,18 @@ pub struct ProcessSpec {
     pub terminal: bool,
 }
 
-/// Who runs it. Names are looked up in the image's own files.
+/// The user of a process. Names are looked up in the image's files.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UserSpec {
-    /// `user`, `uid`, `user:group`, ... as an image's configuration has it; empty is root.
+    /// `user`, `uid`, `user:group` and so on, as in an image's configuration; empty means root.
     pub name: String,
     pub gid: Option<u32>,
     pub groups: Vec<u32>,
-    /// Whether the image's /etc/group adds to the groups (the policy Merge).
+    /// Whether the groups of the image's /etc/group are added (the policy Merge).
     pub image_groups: bool,
 }
 
-/// Capability sets by bits.
+/// Capability sets as bit masks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capabilities {
     pub bounding: u64,
@@ -115,6 +116,7 @@ pub struct Capabilities {
     pub ambient: u64,
 }
 
+/// A resource limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rlimit {
     pub name: String,
@@ -122,7 +124,7 @@ pub struct Rlimit {
     pub hard: u64,
 }
 
-/// The root file system: an overlay's directories, nearest layer first.
+/// The root file system: the directories of an overlay, top layer first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RootSpec {
     pub lower: Vec<PathBuf>,
@@ -131,34 +133,36 @@ pub struct RootSpec {
     pub readonly: bool,
 }
 
+/// A mount in a container.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MountSpec {
     pub target: String,
     pub source: Source,
     pub readonly: bool,
-    /// Read-only with everything mounted below it, or an error.
+    /// Read-only including all submounts; fails if that is impossible.
     pub recursive_readonly: bool,
     pub options: MountOptions,
     pub propagation: Propagation,
     pub idmap: Option<IdMaps>,
 }
 
+/// The source of a mount.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Source {
     Bind(PathBuf),
-    /// Files of an image, nearest layer first, and a path below them.
+    /// The files of an image, top layer first, and a path below them.
     Image {
         lower: Vec<PathBuf>,
         sub_path: String,
     },
-    /// A file system of the kernel's with its options.
+    /// A new file system of a type of the kernel, such as proc or tmpfs.
     Kernel {
         kind: String,
         options: Vec<(String, String)>,
     },
     /// The sandbox's shared memory.
     Shm,
-    /// The container's own cgroups.
+    /// The container's own cgroup.
     Cgroup,
 }
 
@@ -177,6 +181,7 @@ pub enum Propagation {
     Bidirectional,
 }
 
+/// A device node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceSpec {
     pub path: String,
@@ -189,7 +194,7 @@ pub struct DeviceSpec {
     pub gid: u32,
 }
 
-/// One line of the device list; a later line overrules an earlier one.
+/// A rule of the device cgroup; a later rule overrides an earlier one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceRule {
     pub allow: bool,
@@ -201,9 +206,10 @@ pub struct DeviceRule {
     pub access: String,
 }
 
+/// A container's cgroup.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CgroupSpec {
-    /// Below every hierarchy's root; starts with a slash.
+    /// The path below the root of each hierarchy, with a leading slash.
     pub path: String,
     pub resources: cgroup::Resources,
 }

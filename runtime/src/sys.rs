@@ -1,4 +1,4 @@
-//! System calls that rustix has no safe face for, each with the least that is needed of it.
+//! System calls that have no safe wrapper in rustix, each restricted to what the runtime needs.
 
 use std::ffi::CString;
 use std::io;
@@ -11,7 +11,7 @@ fn check(result: c_long) -> io::Result<c_long> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// Which process of the two returned from `fork`.
+/// The process that returned from `fork`.
 pub enum Fork {
     Child,
     Parent(i32),
@@ -35,12 +35,12 @@ struct CloneArgs {
 
 /// Forks into new namespaces (`flags`).
 ///
-/// The caller must have no other thread: the child goes on with the caller's memory, locks included.
+/// The caller must have no other thread: the child continues with a copy of the caller's memory, including locks.
 pub fn fork(flags: c_int) -> io::Result<Fork> {
     fork_in(flags, None)
 }
 
-/// As `fork`, with a child that begins in this cgroup of version 2.
+/// As `fork`, with a child that starts in this cgroup v2.
 pub fn fork_in(flags: c_int, cgroup: Option<BorrowedFd>) -> io::Result<Fork> {
     const CLONE_INTO_CGROUP: u64 = 1 << 33;
     let mut args = CloneArgs { flags: flags as u64, exit_signal: libc::SIGCHLD as u64, ..CloneArgs::default() };
@@ -53,7 +53,7 @@ pub fn fork_in(flags: c_int, cgroup: Option<BorrowedFd>) -> io::Result<Fork> {
     Ok(if pid == 0 { Fork::Child } else { Fork::Parent(pid as i32) })
 }
 
-/// Ends the process with no destructor and no exit handler, as a fork must.
+/// Exits without destructors and exit handlers, as a forked process must.
 pub fn exit(code: i32) -> ! {
     // SAFETY: it does not return.
     unsafe { libc::_exit(code) }
@@ -78,7 +78,7 @@ pub fn set_dumpable(dumpable: bool) -> io::Result<()> {
     prctl(libc::PR_SET_DUMPABLE, dumpable.into(), 0, 0, 0).map(drop)
 }
 
-/// The process's name as `ps` shows it; at most 15 bytes are kept.
+/// Sets the process name that `ps` shows, truncated to 15 bytes.
 pub fn set_name(name: &str) {
     let mut bytes = [0u8; 16];
     let length = name.len().min(15);
@@ -87,10 +87,10 @@ pub fn set_name(name: &str) {
     unsafe { libc::prctl(libc::PR_SET_NAME, bytes.as_ptr(), 0, 0, 0) };
 }
 
-/// Writes the parts of a title over the arguments that this process was started with, cut to their room.
+/// Writes the parts of a title over the arguments that this process was started with, truncated to their space.
 ///
-/// The kernel shows the memory from `start` up to the first zero where its last byte is none, which is how programs
-/// have always set their titles.
+/// If the last byte of the arguments is not zero, the kernel shows the memory from `start` up to the first zero byte,
+/// which is how programs set their titles.
 pub fn overwrite_arguments(start: usize, end: usize, title: &[&[u8]]) {
     let room = end.saturating_sub(start);
     if room < 2 {
@@ -120,7 +120,7 @@ struct MountAttr {
     userns: u64,
 }
 
-/// What is changed of a mount.
+/// Attributes of a mount to change.
 #[derive(Default)]
 pub struct Attributes<'a> {
     pub set: u64,
@@ -166,7 +166,7 @@ struct CapData {
     inheritable: u32,
 }
 
-/// The three capability sets of this thread that one call sets together.
+/// The three capability sets of a thread that one system call sets.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct CapSets {
     pub effective: u64,
@@ -201,7 +201,7 @@ pub fn capget() -> io::Result<CapSets> {
     })
 }
 
-/// The kernel takes this id for "unchanged": a process that asks for it stays who it is.
+/// The kernel interprets this ID as "unchanged": the process would keep its current ID.
 const UNCHANGED: u32 = u32::MAX;
 
 fn real_id(id: u32) -> io::Result<u32> {
@@ -239,7 +239,7 @@ pub fn seccomp_load(program: &[u8], flags: u32) -> io::Result<()> {
     check(unsafe { libc::syscall(libc::SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &args) }).map(drop)
 }
 
-/// Runs the program at a path, as a script's interpreter must find it again by its name.
+/// Executes the program at a path. Not by a descriptor, since the interpreter of a script has to open it by its path.
 pub fn execve(path: &CString, arguments: &[CString], environment: &[CString]) -> io::Error {
     let pointers = |list: &[CString]| list.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect::<Vec<_>>();
     let (arguments, environment) = (pointers(arguments), pointers(environment));
@@ -248,7 +248,7 @@ pub fn execve(path: &CString, arguments: &[CString], environment: &[CString]) ->
     io::Error::last_os_error()
 }
 
-/// Takes back every signal disposition and the mask, which a program must not inherit.
+/// Resets all signal dispositions and the signal mask, which a program must not inherit.
 pub fn reset_signals() {
     // SAFETY: the default disposition of any signal is safe; the mask is a plain value.
     unsafe {
@@ -261,13 +261,13 @@ pub fn reset_signals() {
     }
 }
 
-/// Children that end leave no zombie; whoever wants their code must not ask for this.
+/// Lets the kernel reap children. Their exit codes are lost.
 pub fn ignore_children() {
     // SAFETY: ignoring a signal installs no handler.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
 }
 
-/// Blocks SIGCHLD and gives a descriptor that becomes readable when one is pending.
+/// Blocks SIGCHLD, and returns a descriptor that is readable while one is pending.
 pub fn child_signals() -> io::Result<OwnedFd> {
     // SAFETY: the set is initialised before it is used; the descriptor is new and ours.
     unsafe {
@@ -280,31 +280,31 @@ pub fn child_signals() -> io::Result<OwnedFd> {
     }
 }
 
-/// A child that ended: its pid and its exit code, a signal counted as 128 and its number.
-pub struct Ended {
+/// A child that exited: its pid and its exit code, which is 128 plus the signal's number for a signal.
+pub struct ExitedChild {
     pub pid: i32,
     pub code: i32,
 }
 
-/// Reaps one ended child, if there is one.
-pub fn reap() -> Option<Ended> {
+/// Reaps one exited child, if there is one.
+pub fn reap() -> Option<ExitedChild> {
     let mut status = 0;
-    // SAFETY: the status is a valid place.
+    // SAFETY: the status is a valid pointer.
     let pid = unsafe { libc::waitpid(-1, &mut status, libc::WNOHANG) };
     if pid <= 0 {
         return None;
     }
-    Some(Ended { pid, code: exit_code(status) })
+    Some(ExitedChild { pid, code: exit_code(status) })
 }
 
 fn exit_code(status: c_int) -> i32 {
     if libc::WIFSIGNALED(status) { 128 + libc::WTERMSIG(status) } else { libc::WEXITSTATUS(status) }
 }
 
-/// Waits for one child and gives its exit code.
+/// Waits for one child and returns its exit code.
 pub fn wait(pid: i32) -> i32 {
     let mut status = 0;
-    // SAFETY: the status is a valid place.
+    // SAFETY: the status is a valid pointer.
     while unsafe { libc::waitpid(pid, &mut status, 0) } < 0 {
         if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
             return -1;
@@ -318,13 +318,13 @@ pub fn kill(pid: i32, signal: i32) -> io::Result<()> {
     check(unsafe { libc::kill(pid, signal) }.into()).map(drop)
 }
 
-/// Sleeps until a signal ends the process.
+/// Sleeps until a signal terminates the process.
 pub fn pause() {
     // SAFETY: no arguments.
     unsafe { libc::pause() };
 }
 
-/// Marks every descriptor from `first` on to be closed by exec.
+/// Sets close-on-exec on every descriptor from `first` on.
 pub fn close_on_exec_from(first: RawFd) -> io::Result<()> {
     // SAFETY: plain integers; nothing is closed before the exec.
     let result = unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
@@ -333,18 +333,18 @@ pub fn close_on_exec_from(first: RawFd) -> io::Result<()> {
 
 /// Closes every descriptor from `first` on.
 ///
-/// Only a process that will touch none of its owned descriptors again may call it: pause does, before it waits.
+/// Only for a process that will not use any of its owned descriptors again, such as pause before it waits.
 pub fn close_from(first: RawFd) {
     // SAFETY: plain integers; the caller never drops or uses a descriptor afterwards.
     unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) };
 }
 
-pub fn make_controlling_terminal(fd: BorrowedFd) -> io::Result<()> {
+pub fn set_controlling_terminal(fd: BorrowedFd) -> io::Result<()> {
     // SAFETY: TIOCSCTTY takes an integer.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TIOCSCTTY, 0) }.into()).map(drop)
 }
 
-/// Brings the loopback interface of this thread's network namespace up.
+/// Sets the loopback interface of this thread's network namespace up.
 pub fn loopback_up() -> io::Result<()> {
     let socket = rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None)?;
     // SAFETY: an ifreq of zeroes is valid; its name ends in zero; the calls read and write one ifreq.
@@ -358,7 +358,7 @@ pub fn loopback_up() -> io::Result<()> {
     }
 }
 
-/// A character or block device, or its like, below an open directory.
+/// Creates a device node below an open directory.
 pub fn mknodat(directory: BorrowedFd, name: &Path, mode: u32, major: u32, minor: u32) -> io::Result<()> {
     use std::os::unix::ffi::OsStrExt;
     let name = CString::new(name.as_os_str().as_bytes())?;
@@ -367,13 +367,13 @@ pub fn mknodat(directory: BorrowedFd, name: &Path, mode: u32, major: u32, minor:
     check(result.into()).map(drop)
 }
 
-/// Duplicates onto a number that is known to be free or meant to be replaced: 0, 1 or 2.
+/// Duplicates a descriptor onto 0, 1 or 2.
 pub fn dup_onto(fd: impl AsFd, number: RawFd) -> io::Result<()> {
     // SAFETY: standard streams belong to no owned descriptor of this process.
     check(unsafe { libc::dup2(fd.as_fd().as_raw_fd(), number) }.into()).map(drop)
 }
 
-/// The `bpf` system call; the attribute is a record of the kernel's, given as bytes.
+/// The `bpf` system call. The attribute is one of the kernel's structs, as bytes.
 pub fn bpf(command: c_int, attribute: &mut [u64]) -> io::Result<c_long> {
     // SAFETY: callers fill records whose pointers outlive the call.
     check(unsafe { libc::syscall(libc::SYS_bpf, command, attribute.as_mut_ptr(), std::mem::size_of_val(attribute)) })

@@ -1,17 +1,17 @@
-//! What `ps` shows of a process that is forked and never execs: its short name, and its command line.
+//! The process title that `ps` shows for a process that is forked without exec: its name and its command line.
 
 use std::sync::OnceLock;
 
 use crate::sys;
 
-/// The zygote is started with so many bytes of arguments more than it needs: its forks write their titles there.
-pub const ROOM: usize = 384;
+/// The zygote is started with this many extra bytes of arguments, over which its forks write their titles.
+pub const RESERVED_BYTES: usize = 384;
 
-/// Where the arguments of this process are. The zygote looks once; its forks have them at the same addresses and must
-/// not allocate for a look of their own, since each page they write is private memory of every pod.
+/// The addresses of this process's arguments. The zygote finds them once. Its forks have them at the same addresses, and
+/// must not allocate memory to find them again, since every page they write is private memory of every pod.
 static ARGUMENTS: OnceLock<Option<(usize, usize)>> = OnceLock::new();
 
-/// Names this process `KIND` in its short name, and `KIND OF` in its command line.
+/// Sets the process name to `KIND`, and the command line to `KIND OF`.
 pub fn set(kind: &str, of: &str) {
     sys::set_name(kind);
     // Without a readable /proc the process keeps its parent's title.
@@ -22,8 +22,8 @@ pub fn set(kind: &str, of: &str) {
     }
 }
 
-/// Where the kernel finds the command line, by the fields 48 and 49 of `/proc/PID/stat`. The second field is the short
-/// name in parentheses, which may hold anything.
+/// The addresses of the command line: fields 48 and 49 of `/proc/PID/stat`. The second field is the process name in
+/// parentheses, which may contain any character.
 fn arguments(stat: &str) -> Option<(usize, usize)> {
     let (_, after_name) = stat.rsplit_once(')')?;
     let mut fields = after_name.split_ascii_whitespace().skip(45);
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_says_where_the_arguments_are() {
+    fn parses_the_addresses_of_the_arguments() {
         let fields: Vec<String> = (3..=52).map(|field| field.to_string()).collect();
         let stat = format!("7 (a) b) {}", fields.join(" "));
         assert_eq!(arguments(&stat), Some((48, 49)));

@@ -1,4 +1,4 @@
-//! User namespaces: their maps, and one made only to say whose files are whose.
+//! User namespaces: their ID maps, and namespaces that only serve for ID-mapped mounts.
 
 use std::os::fd::OwnedFd;
 
@@ -8,9 +8,9 @@ use crate::error::{Context, Result};
 use crate::spec::{IdMap, IdMaps};
 use crate::sys::{self, Fork};
 
-/// A user namespace with these maps and nobody in it, for the owners of a mount's files.
+/// A user namespace with these maps and without processes, for ID-mapped mounts.
 pub fn with_maps(maps: &IdMaps) -> Result<OwnedFd> {
-    let child = match sys::fork(libc::CLONE_NEWUSER).at("making a user namespace")? {
+    let child = match sys::fork(libc::CLONE_NEWUSER).at("creating a user namespace")? {
         Fork::Child => loop {
             sys::pause();
         },
@@ -38,7 +38,7 @@ fn text(maps: &[IdMap]) -> String {
     maps.iter().map(|m| format!("{} {} {}\n", m.container, m.host, m.length)).collect()
 }
 
-/// Becomes the user namespace's root, which the one who entered it is not yet.
+/// Becomes root of the user namespace that this process has joined.
 pub fn become_root() -> Result<()> {
     sys::setgroups(&[]).at("leaving the host's groups")?;
     sys::setresgid(0).at("becoming the user namespace's root group")?;

@@ -1,8 +1,8 @@
-//! The process that shims are forked from.
+//! The zygote, from which shims are forked.
 //!
-//! It is this same program, run anew through a read-only view of its own file: single-threaded and small, so that
-//! a fork of it costs little, and so that no container can ever write the program it came from through
-//! `/proc/self/exe`. The agent itself has many threads and never forks.
+//! It is this same program, executed again through a read-only mount of its own file. It is single-threaded and small,
+//! so that a fork is cheap, and no container can overwrite the program through `/proc/self/exe`. The runtime process
+//! itself has many threads and never forks.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -17,135 +17,134 @@ use stdx::sync::{Mutex, MutexGuard};
 
 use crate::error::{Context, Error, Result};
 use crate::sys::{self, Attributes, Fork};
-use crate::{shim, title, wire};
+use crate::{ipc, shim, title};
 use cgroup::Hierarchies;
 
-/// The subcommand under which the program becomes a zygote.
+/// The subcommand that runs the zygote.
 pub const COMMAND: &str = "runtime-zygote";
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Order {
+struct ForkRequest {
     directory: PathBuf,
     pod: String,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Forked(std::result::Result<i32, String>);
+struct ForkResponse(std::result::Result<i32, String>);
 
-/// The agent's hand on its zygote. Dropping it ends the zygote; its shims live on. One that is killed is followed by
-/// another.
+/// A handle to the zygote. Dropping it ends the zygote, but not its shims. A zygote that was killed is replaced.
 pub struct Zygote {
     cgroup: String,
-    current: Mutex<Current>,
+    current: Mutex<ZygoteProcess>,
 }
 
-struct Current {
+struct ZygoteProcess {
     socket: OwnedFd,
     child: Child,
 }
 
-/// What came of an order.
+/// Why a request failed.
 enum Failure {
-    /// Nobody has heard it.
+    /// The zygote did not receive the request.
     NotSent(Error),
-    /// It may have been carried out.
-    NotAnswered(Error),
+    /// The zygote may have executed the request.
+    NoResponse(Error),
     Refused(Error),
 }
 
 impl Zygote {
-    /// It lives in the shims' cgroup, so that none of them has to move there.
+    /// Starts the zygote in the cgroup of the shims, so that they do not have to be moved there.
     pub fn start(cgroup: &str) -> Result<Zygote> {
-        Ok(Zygote { cgroup: cgroup.to_string(), current: Mutex::new(Current::start(cgroup)?) })
+        Ok(Zygote { cgroup: cgroup.to_string(), current: Mutex::new(ZygoteProcess::start(cgroup)?) })
     }
 
     pub fn pid(&self) -> u32 {
         self.current().child.id()
     }
 
-    /// Ends the process. No shim can be forked after that.
+    /// Ends the zygote. No shim can be forked after that.
     pub fn end(&self) {
         let mut current = self.current();
         let _ = current.child.kill();
         let _ = current.child.wait();
     }
 
-    /// Forks a shim that serves `listener`, for the pod of this name whose state is in `directory`.
+    /// Forks a shim that serves `listener`, for the pod with this name, with its state in `directory`.
     pub fn fork_shim(&self, directory: &Path, pod: &str, listener: OwnedFd) -> Result<i32> {
-        let order = Order { directory: directory.to_path_buf(), pod: pod.to_string() };
+        let request = ForkRequest { directory: directory.to_path_buf(), pod: pod.to_string() };
         let mut current = self.current();
-        match current.order(&order, &listener) {
+        match current.request_fork(&request, &listener) {
             Ok(pid) => Ok(pid),
             Err(Failure::Refused(error)) => Err(error),
-            Err(Failure::NotAnswered(error)) => {
-                *current = Current::start(&self.cgroup)?;
+            Err(Failure::NoResponse(error)) => {
+                *current = ZygoteProcess::start(&self.cgroup)?;
                 Err(error)
             }
             Err(Failure::NotSent(_)) => {
-                *current = Current::start(&self.cgroup)?;
-                current.order(&order, &listener).map_err(Failure::error)
+                *current = ZygoteProcess::start(&self.cgroup)?;
+                current.request_fork(&request, &listener).map_err(Failure::error)
             }
         }
     }
 
-    fn current(&self) -> MutexGuard<'_, Current> {
-        self.current.lock()
+    fn current(&self) -> MutexGuard<'_, ZygoteProcess> {
+        self.current.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
 impl Failure {
     fn error(self) -> Error {
         match self {
-            Failure::NotSent(error) | Failure::NotAnswered(error) | Failure::Refused(error) => error,
+            Failure::NotSent(error) | Failure::NoResponse(error) | Failure::Refused(error) => error,
         }
     }
 }
 
-impl Current {
-    fn start(cgroup: &str) -> Result<Current> {
-        let program = sealed_self()?;
+impl ZygoteProcess {
+    fn start(cgroup: &str) -> Result<ZygoteProcess> {
+        let program = open_sealed_exe()?;
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-            .at("making the zygote's socket")?;
+            .at("creating the zygote's socket")?;
         let child = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()))
             .arg(COMMAND)
             .arg(cgroup)
-            .arg("-".repeat(title::ROOM))
+            .arg("-".repeat(title::RESERVED_BYTES))
             .env_clear()
             .stdin(Stdio::from(theirs))
             .stdout(Stdio::null())
             .current_dir("/")
             .spawn()
             .at("starting the zygote")?;
-        let current = Current { socket: ours, child };
-        current.heard().map_err(Failure::error)?;
+        let current = ZygoteProcess { socket: ours, child };
+        current.receive_response().map_err(Failure::error)?;
         Ok(current)
     }
 
-    fn order(&self, order: &Order, listener: &OwnedFd) -> std::result::Result<i32, Failure> {
-        let sent = wire::send(&self.socket, order, &[listener.as_fd()]).at("asking the zygote for a shim");
+    fn request_fork(&self, request: &ForkRequest, listener: &OwnedFd) -> std::result::Result<i32, Failure> {
+        let sent = ipc::send(&self.socket, request, &[listener.as_fd()]).at("requesting a shim from the zygote");
         sent.map_err(Failure::NotSent)?;
-        self.heard()
+        self.receive_response()
     }
 
-    fn heard(&self) -> std::result::Result<i32, Failure> {
-        let heard = wire::receive::<Forked>(&self.socket).at("hearing from the zygote");
-        match heard.map_err(Failure::NotAnswered)? {
-            Some((Forked(Ok(pid)), _)) => Ok(pid),
-            Some((Forked(Err(reason)), _)) => crate::error::refused(reason).map_err(Failure::Refused),
-            None => crate::error::refused("the zygote is gone").map_err(Failure::NotAnswered),
+    fn receive_response(&self) -> std::result::Result<i32, Failure> {
+        let received = ipc::receive::<ForkResponse>(&self.socket).at("receiving from the zygote");
+        match received.map_err(Failure::NoResponse)? {
+            Some((ForkResponse(Ok(pid)), _)) => Ok(pid),
+            Some((ForkResponse(Err(reason)), _)) => crate::error::refused(reason).map_err(Failure::Refused),
+            None => crate::error::refused("the zygote has exited").map_err(Failure::NoResponse),
         }
     }
 }
 
-impl Drop for Current {
+impl Drop for ZygoteProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// This program's file over a mount of its own that is read-only and in nobody's reach.
-fn sealed_self() -> Result<OwnedFd> {
+/// Opens this program's file through a detached read-only mount, which no other process can reach.
+fn open_sealed_exe() -> Result<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     let mount = open_tree(CWD, "/proc/self/exe", flags)
         .at("opening this program's file (pods need root; tiphys up --disable-agent runs without)")?;
@@ -155,27 +154,27 @@ fn sealed_self() -> Result<OwnedFd> {
     rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).at("opening this program's file")
 }
 
-/// The zygote's whole life: a fork for each order, until the agent is gone.
+/// The `main` of the zygote: forks a shim for each request, until the runtime closes the socket.
 pub fn main() -> std::process::ExitCode {
     let cgroup = std::env::args().nth(2).unwrap_or_default();
-    // The arguments are not read again: forks write their names over them.
+    // The arguments must not be read after this: forks overwrite them with their titles.
     title::set("tiphys: zygote", "");
     let _ = sys::set_dumpable(false);
     sys::ignore_children();
     let socket = io::stdin();
-    let settled = settle(&cgroup).map(|()| 0).map_err(|error| error.to_string());
-    let failed = settled.is_err();
-    if wire::send(socket.as_fd(), &Forked(settled), &[]).is_err() || failed {
+    let joined = join_cgroup(&cgroup).map(|()| 0).map_err(|error| error.to_string());
+    let failed = joined.is_err();
+    if ipc::send(socket.as_fd(), &ForkResponse(joined), &[]).is_err() || failed {
         return std::process::ExitCode::FAILURE;
     }
     loop {
-        match wire::receive::<Order>(socket.as_fd()) {
-            Ok(Some((order, mut files))) => {
-                let answer = match files.pop() {
-                    Some(listener) => fork_shim(order, listener),
-                    None => Err("no listener came with the order".into()),
+        match ipc::receive::<ForkRequest>(socket.as_fd()) {
+            Ok(Some((request, mut files))) => {
+                let response = match files.pop() {
+                    Some(listener) => fork_shim(request, listener),
+                    None => Err("the request has no listener".into()),
                 };
-                if wire::send(socket.as_fd(), &Forked(answer), &[]).is_err() {
+                if ipc::send(socket.as_fd(), &ForkResponse(response), &[]).is_err() {
                     break;
                 }
             }
@@ -186,15 +185,15 @@ pub fn main() -> std::process::ExitCode {
     std::process::ExitCode::SUCCESS
 }
 
-fn settle(cgroup: &str) -> Result<()> {
+fn join_cgroup(cgroup: &str) -> Result<()> {
     let cgroups = Hierarchies::detect()?;
     cgroups.create(cgroup)?;
     Ok(cgroups.join(cgroup)?)
 }
 
-fn fork_shim(order: Order, listener: OwnedFd) -> std::result::Result<i32, String> {
+fn fork_shim(request: ForkRequest, listener: OwnedFd) -> std::result::Result<i32, String> {
     match sys::fork(0) {
-        Ok(Fork::Child) => sys::exit(shim::main(&order.directory, &order.pod, listener)),
+        Ok(Fork::Child) => sys::exit(shim::main(&request.directory, &request.pod, listener)),
         Ok(Fork::Parent(pid)) => Ok(pid),
         Err(error) => Err(format!("forking a shim: {error}")),
     }

@@ -1,4 +1,4 @@
-//! The network that is there without any configuration, made from the pod CIDRs.
+//! The built-in network, which is used when there is no configuration. It is derived from the pod CIDRs.
 
 use std::path::Path;
 
@@ -11,17 +11,17 @@ use crate::plugins::table;
 use crate::spec::version::Version;
 
 pub const NAME: &str = "tiphys";
-/// No other plugin's default.
+/// Not the default name of any other plugin.
 pub const BRIDGE: &str = "tiphys0";
 
-/// A bridge with the first address of each CIDR, from which pods get theirs.
+/// A bridge with the first address of each CIDR, from which pods get their addresses.
 pub fn network(cidrs: &[IpNet], data_dir: &Path) -> NetworkList {
     let ranges: Vec<Value> = cidrs.iter().map(|cidr| json!([{ "subnet": cidr.to_string() }])).collect();
     let default = |cidr: &IpNet| json!({ "dst": if cidr.is_ipv4() { "0.0.0.0/0" } else { "::/0" } });
     let mut routes: Vec<Value> = cidrs.iter().map(default).collect();
     routes.dedup();
     let ipam = json!({ "type": "host-local", "ranges": ranges, "routes": routes, "dataDir": data_dir });
-    // A node that was made anew may have got another CIDR: the bridge's address follows.
+    // A node that was created again may have got another CIDR: the bridge's address follows.
     let bridge = json!({
         "type": "bridge", "bridge": BRIDGE, "isGateway": true, "forceAddress": true, "ipMasq": true,
         "hairpinMode": true, "ipam": ipam,
@@ -34,12 +34,12 @@ pub fn network(cidrs: &[IpNet], data_dir: &Path) -> NetworkList {
     NetworkList { name: NAME.to_string(), version: Version::NEWEST, disable_check: false, disable_gc: false, plugins }
 }
 
-/// Removes what the network has on the machine: the bridge with what is attached to it, and the table of rules. No pod
-/// may use it any more; the next one makes it anew.
+/// Deletes the bridge with all attached devices, and the nftables table. No pod may use the network any more; the next
+/// pod creates it again.
 pub fn remove() -> Result<(), netlink::Error> {
     let mut rtnl = Rtnl::open()?;
     if let Some(bridge) = rtnl.link(BRIDGE)? {
-        // The devices of pods that have just ended go by themselves, a little later than their namespaces.
+        // The kernel deletes the devices of pods that have just ended a little later than their namespaces.
         for attached in rtnl.links()?.iter().filter(|link| link.master == Some(bridge.index)) {
             rtnl.delete_link(&attached.name)?;
         }
@@ -48,7 +48,7 @@ pub fn remove() -> Result<(), netlink::Error> {
     table::remove_table()
 }
 
-/// Networks that pods can get addresses from: one or one of each family.
+/// Checks that pods can get addresses from these networks: one, or one of each family.
 pub fn check_cidrs(cidrs: &[IpNet]) -> Result<(), String> {
     for cidr in cidrs {
         let host_bits = IpNet::host(cidr.address).prefix() - cidr.prefix();
@@ -56,14 +56,14 @@ pub fn check_cidrs(cidrs: &[IpNet]) -> Result<(), String> {
             return Err(format!("pod CIDR {cidr}: has host bits set"));
         }
         if host_bits < 2 {
-            return Err(format!("pod CIDR {cidr}: is too small to allocate from"));
+            return Err(format!("pod CIDR {cidr}: too small to allocate addresses from"));
         }
     }
     match cidrs {
-        [] => Err("there is no pod CIDR".to_string()),
+        [] => Err("no pod CIDR".to_string()),
         [_] => Ok(()),
         [a, b] if a.is_ipv4() != b.is_ipv4() => Ok(()),
-        _ => Err("pod CIDRs are one, or one of each family".to_string()),
+        _ => Err("only one pod CIDR, or one of each family, is supported".to_string()),
     }
 }
 
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_network_is_one_that_the_plugins_accept() {
+    fn the_plugins_accept_the_network() {
         let cidrs = ["10.244.1.0/24".parse().unwrap(), "fd00:1::/64".parse().unwrap()];
         let list = network(&cidrs, Path::new("/state/networks"));
         assert_eq!(NetworkList::parse(&list.to_bytes(), None).unwrap(), list);
@@ -85,13 +85,19 @@ mod tests {
     }
 
     #[test]
-    fn which_cidrs_will_do() {
+    fn checks_cidrs() {
         let check = |texts: &[&str]| check_cidrs(&texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<_>>());
         assert_eq!(check(&["10.0.0.0/24"]), Ok(()));
         assert_eq!(check(&["fd00::/64", "10.0.0.0/24"]), Ok(()));
-        assert_eq!(check(&[]), Err("there is no pod CIDR".to_string()));
-        assert_eq!(check(&["10.0.0.0/24", "10.0.1.0/24"]), Err("pod CIDRs are one, or one of each family".to_string()));
+        assert_eq!(check(&[]), Err("no pod CIDR".to_string()));
+        assert_eq!(
+            check(&["10.0.0.0/24", "10.0.1.0/24"]),
+            Err("only one pod CIDR, or one of each family, is supported".to_string())
+        );
         assert_eq!(check(&["10.0.0.1/24"]), Err("pod CIDR 10.0.0.1/24: has host bits set".to_string()));
-        assert_eq!(check(&["10.0.0.0/31"]), Err("pod CIDR 10.0.0.0/31: is too small to allocate from".to_string()));
+        assert_eq!(
+            check(&["10.0.0.0/31"]),
+            Err("pod CIDR 10.0.0.0/31: too small to allocate addresses from".to_string())
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! What was made, on disk: the reference library's files, so that others' tools read them and the other way round.
+//! The cache of ADD results on disk, in the format of the reference library (libcni), so that other tools can read it.
 
 use std::fs;
 use std::io;
@@ -10,26 +10,26 @@ use serde_json::{Map, Value, json};
 use crate::spec::error::Error;
 
 const KIND: &str = "cniCacheV1";
-/// A field that the reference library passes over.
+/// A field of ours, which libcni ignores.
 const OWNER: &str = "tiphys.io/owner";
 
-/// An attachment as it was made.
+/// The cached result of an ADD, with everything that DEL needs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
     pub container_id: String,
     pub ifname: String,
     pub network: String,
-    /// The configuration list by which it was made.
+    /// The configuration list that ADD used.
     pub config: Vec<u8>,
     pub netns: String,
     pub args: Vec<(String, String)>,
     pub capability_args: Map<String, Value>,
     pub result: Value,
-    /// Which runtime made it; empty where that is another's.
+    /// The runtime that ran ADD; empty if it was not Tiphys.
     pub owner: String,
 }
 
-/// A directory that more than one runtime may use.
+/// The cache directory. Several runtimes may share it.
 pub struct Cache {
     directory: PathBuf,
     owner: String,
@@ -46,17 +46,19 @@ impl Cache {
 
     pub fn write(&self, entry: &Entry) -> Result<(), Error> {
         let path = self.path(&entry.network, &entry.container_id, &entry.ifname);
-        let told = |error: io::Error| Error::from(error).within(path.display());
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.directory).map_err(told)?;
-        // Complete or not there. It need not outlive the machine's end, which takes the network with it.
-        let beside = self.directory.join(format!(".{}", file_name(&entry.network, &entry.container_id, &entry.ifname)));
+        let with_context = |error: io::Error| Error::from(error).within(path.display());
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.directory).map_err(with_context)?;
+        // Written to a temporary file and renamed. It is not synced: a reboot removes the network too.
+        let temporary =
+            self.directory.join(format!(".{}", file_name(&entry.network, &entry.container_id, &entry.ifname)));
         let mut options = fs::OpenOptions::new();
-        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&beside).map_err(told)?;
-        io::Write::write_all(&mut file, to_json(entry).to_string().as_bytes()).map_err(told)?;
-        fs::rename(&beside, &path).map_err(told)
+        let mut file =
+            options.write(true).create(true).truncate(true).mode(0o600).open(&temporary).map_err(with_context)?;
+        io::Write::write_all(&mut file, to_json(entry).to_string().as_bytes()).map_err(with_context)?;
+        fs::rename(&temporary, &path).map_err(with_context)
     }
 
-    /// None where there is none, or it cannot be understood.
+    /// Returns None if there is no entry, or if it cannot be parsed.
     pub fn read(&self, network: &str, container_id: &str, ifname: &str) -> Option<Entry> {
         read(&self.path(network, container_id, ifname))
     }
@@ -69,12 +71,12 @@ impl Cache {
         }
     }
 
-    /// Everything that is there, of all networks, in the files' order.
+    /// The entries of all networks, sorted by file name.
     pub fn all(&self) -> Result<Vec<Entry>, Error> {
         self.ending_in("")
     }
 
-    /// What was made for an interface of a container, by whichever network. Others' files are not opened.
+    /// The entries for an interface of a container, of any network. Does not open other containers' files.
     pub fn of(&self, container_id: &str, ifname: &str) -> Result<Vec<Entry>, Error> {
         let mut entries = self.ending_in(&format!("-{container_id}-{ifname}"))?;
         entries.retain(|entry| entry.container_id == container_id && entry.ifname == ifname);
@@ -82,15 +84,15 @@ impl Cache {
     }
 
     fn ending_in(&self, ending: &str) -> Result<Vec<Entry>, Error> {
-        let told = |error: io::Error| Error::from(error).within(self.directory.display());
+        let with_context = |error: io::Error| Error::from(error).within(self.directory.display());
         let files = match fs::read_dir(&self.directory) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            files => files.map_err(told)?,
+            files => files.map_err(with_context)?,
         };
         let mut paths = Vec::new();
         for file in files {
-            let file = file.map_err(told)?;
-            // Names that begin with a dot are not complete.
+            let file = file.map_err(with_context)?;
+            // Names that begin with a dot are temporary files.
             let wanted = |name: &str| name.ends_with(ending) && !name.starts_with('.');
             if file.file_name().to_str().is_some_and(wanted) {
                 paths.push(file.path());
@@ -154,18 +156,18 @@ fn from_json(json: &Value) -> Option<Entry> {
     })
 }
 
-/// Bytes in JSON, as the reference library writes them.
+/// Base64, as libcni encodes bytes in JSON.
 mod base64 {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
     pub fn encode(bytes: &[u8]) -> String {
         let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
         for three in bytes.chunks(3) {
-            let at = |place: usize| u32::from(three.get(place).copied().unwrap_or(0));
+            let at = |index: usize| u32::from(three.get(index).copied().unwrap_or(0));
             let bits = at(0) << 16 | at(1) << 8 | at(2);
-            for place in 0..4 {
-                let digit = DIGITS[(bits >> (18 - 6 * place)) as usize & 63];
-                text.push(if place > three.len() { '=' } else { char::from(digit) });
+            for index in 0..4 {
+                let digit = DIGITS[(bits >> (18 - 6 * index)) as usize & 63];
+                text.push(if index > three.len() { '=' } else { char::from(digit) });
             }
         }
         text
@@ -176,7 +178,7 @@ mod base64 {
         let digits = digits.map(|byte| DIGITS.iter().position(|digit| *digit == byte)).collect::<Option<Vec<_>>>()?;
         let mut bytes = Vec::new();
         for four in digits.chunks(4) {
-            let bits = four.iter().enumerate().fold(0, |bits, (place, digit)| bits | digit << (18 - 6 * place));
+            let bits = four.iter().enumerate().fold(0, |bits, (index, digit)| bits | digit << (18 - 6 * index));
             let three = [(bits >> 16) as u8, (bits >> 8) as u8, bits as u8];
             bytes.extend_from_slice(three.get(..four.len().checked_sub(1)?)?);
         }
@@ -199,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_and_deleted() {
+    fn entries_survive_a_round_trip_and_deletion() {
         let directory = tempfile::tempdir().unwrap();
         let cache = Cache::new(directory.path(), "me");
         let entry = Entry {

@@ -1,5 +1,5 @@
-//! Network configurations: a list of plugins, or one plugin that stands for a list of one; and which file of a directory
-//! counts.
+//! Network configurations: a list of plugins, or a single plugin, which is treated as a list of one; and the choice of
+//! the file in a configuration directory.
 
 use std::fs;
 use std::io;
@@ -12,7 +12,7 @@ use crate::spec::names::check_identifier;
 use crate::spec::reader::Reader;
 use crate::spec::version::Version;
 
-/// A configuration file that is larger is none.
+/// The size limit of a configuration file.
 const FILE_BYTES: u64 = 1024 * 1024;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -26,7 +26,7 @@ pub struct NetworkList {
 }
 
 impl NetworkList {
-    /// A list; `directory` is where more plugins of it may lie, in a directory of the network's name.
+    /// Parses a list. Further plugins may be in a subdirectory of `directory` that has the network's name.
     pub fn parse(bytes: &[u8], directory: Option<&Path>) -> Result<NetworkList, Error> {
         let value = parse_json(bytes)?;
         let mut reader = Reader::new(&value, "")?;
@@ -49,23 +49,23 @@ impl NetworkList {
         Ok(list)
     }
 
-    /// One plugin's configuration as a list.
+    /// Parses a single plugin's configuration as a list of one.
     pub fn parse_single(bytes: &[u8]) -> Result<NetworkList, Error> {
         let value = parse_json(bytes)?;
         if value.get("plugins").is_some() {
-            return Err(Error::configuration("plugins: a list of plugins belongs into a file that ends in .conflist"));
+            return Err(Error::configuration("plugins: a list of plugins belongs in a file that ends in .conflist"));
         }
         let mut reader = Reader::new(&value, "")?;
         let name = reader.text("name")?.to_string();
         check_identifier("name", &name).map_err(|error| Error::configuration(error.message))?;
         let version = read_version(&mut reader)?;
         if reader.text("type")?.is_empty() {
-            return Err(reader.wrong("type", "is missing"));
+            return Err(reader.invalid("type", "is missing"));
         }
         Ok(NetworkList { name, version, disable_check: false, disable_gc: false, plugins: vec![value] })
     }
 
-    /// The whole of it in one text, to be kept with what was made by it.
+    /// The whole list as one document, which the cache stores with the result.
     pub fn to_bytes(&self) -> Vec<u8> {
         let json = json!({
             "cniVersion": self.version.as_str(),
@@ -80,27 +80,27 @@ impl NetworkList {
 
     fn check_plugins(&self) -> Result<(), Error> {
         if self.plugins.is_empty() {
-            return Err(Error::configuration("plugins: there is none"));
+            return Err(Error::configuration("plugins: the list is empty"));
         }
-        for (place, plugin) in self.plugins.iter().enumerate() {
-            let mut reader = Reader::new(plugin, format!("plugins[{place}]"))?;
+        for (index, plugin) in self.plugins.iter().enumerate() {
+            let mut reader = Reader::new(plugin, format!("plugins[{index}]"))?;
             if reader.text("type")?.is_empty() {
-                return Err(reader.wrong("type", "is missing"));
+                return Err(reader.invalid("type", "is missing"));
             }
         }
         Ok(())
     }
 }
 
-/// The first valid configuration of a directory by name; None where no file is one at all. Where all of them are broken,
-/// the first one's fault is told.
+/// Loads the first valid configuration of a directory, by file name. Returns None if no file has the extension of a
+/// configuration, and the error of the first file if none is valid.
 pub fn load(directory: &Path) -> Result<Option<NetworkList>, Error> {
     let mut first_error = None;
     for file in files(directory, &["conf", "conflist", "json"])? {
         match load_file(&file) {
             Ok(list) => return Ok(Some(list)),
             Err(error) => {
-                tracing::warn!(file = %file.display(), %error, "not a network configuration");
+                tracing::warn!(file = %file.display(), %error, "ignoring invalid network configuration");
                 first_error.get_or_insert(error);
             }
         }
@@ -117,16 +117,16 @@ fn load_file(file: &Path) -> Result<NetworkList, Error> {
     list.map_err(|error| error.within(file.display()))
 }
 
-/// The files of a directory with one of these endings, by name; none where there is no directory.
+/// The files of a directory with one of these extensions, sorted by name; none if the directory does not exist.
 fn files(directory: &Path, endings: &[&str]) -> Result<Vec<PathBuf>, Error> {
-    let told = |error: io::Error| Error::from(error).within(directory.display());
+    let with_context = |error: io::Error| Error::from(error).within(directory.display());
     let entries = match fs::read_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.map_err(told)?,
+        entries => entries.map_err(with_context)?,
     };
     let mut files = Vec::new();
     for entry in entries {
-        let path = entry.map_err(told)?.path();
+        let path = entry.map_err(with_context)?.path();
         let ending = path.extension().and_then(|ending| ending.to_str());
         if ending.is_some_and(|ending| endings.contains(&ending)) && path.is_file() {
             files.push(path);
@@ -136,25 +136,25 @@ fn files(directory: &Path, endings: &[&str]) -> Result<Vec<PathBuf>, Error> {
     Ok(files)
 }
 
-/// Plugins that lie in a directory of their own, one a file.
+/// Plugins in a directory of their own, one per file.
 fn plugins_of(directory: &Path) -> Result<Vec<Value>, Error> {
     let one = |file: &PathBuf| parse_json(&read(file)?).map_err(|error| error.within(file.display()));
     files(directory, &["conf"])?.iter().map(one).collect()
 }
 
 fn read(file: &Path) -> Result<Vec<u8>, Error> {
-    let told = |error: io::Error| Error::from(error).within(file.display());
-    if fs::metadata(file).map_err(told)?.len() > FILE_BYTES {
-        return Err(Error::configuration(format!("{}: it has more than {FILE_BYTES} bytes", file.display())));
+    let with_context = |error: io::Error| Error::from(error).within(file.display());
+    if fs::metadata(file).map_err(with_context)?.len() > FILE_BYTES {
+        return Err(Error::configuration(format!("{}: larger than {FILE_BYTES} bytes", file.display())));
     }
-    fs::read(file).map_err(told)
+    fs::read(file).map_err(with_context)
 }
 
 fn parse_json(bytes: &[u8]) -> Result<Value, Error> {
-    serde_json::from_slice(bytes).map_err(|error| Error::configuration(format!("it is not JSON: {error}")))
+    serde_json::from_slice(bytes).map_err(|error| Error::configuration(format!("invalid JSON: {error}")))
 }
 
-/// The newest version that both sides know, of those that the configuration offers.
+/// The newest supported version of those that the configuration lists.
 fn read_version(reader: &mut Reader<'_>) -> Result<Version, Error> {
     let mut offered = reader.texts("cniVersions")?;
     let single = reader.text("cniVersion")?;
@@ -169,14 +169,14 @@ fn only_inlined(reader: &mut Reader<'_>) -> Result<bool, Error> {
     lenient_flag(reader, "loadOnlyInlinedPlugins")
 }
 
-/// The reference library takes these flags as texts too.
+/// libcni also accepts these flags as strings.
 fn lenient_flag(reader: &mut Reader<'_>, key: &'static str) -> Result<bool, Error> {
     match reader.value(key) {
         None => Ok(false),
         Some(Value::Bool(flag)) => Ok(*flag),
         Some(Value::String(text)) if text.eq_ignore_ascii_case("true") => Ok(true),
         Some(Value::String(text)) if text.eq_ignore_ascii_case("false") => Ok(false),
-        Some(_) => Err(reader.wrong(key, "must be true or false")),
+        Some(_) => Err(reader.invalid(key, "must be true or false")),
     }
 }
 
@@ -205,12 +205,12 @@ mod tests {
     #[test]
     fn errors_name_the_field() {
         for (text, message) in [
-            ("{", "it is not JSON: EOF while parsing an object at line 1 column 1"),
-            ("[]", "it is not an object"),
+            ("{", "invalid JSON: EOF while parsing an object at line 1 column 1"),
+            ("[]", "must be an object"),
             (r#"{"cniVersion":"1.0.0"}"#, "name: is missing"),
             (r#"{"cniVersion":"1.0.0","name":"a/b"}"#, "name: invalid characters in \"a/b\""),
             (r#"{"name":"n"}"#, "cniVersion: \"\" is not supported, only 0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0"),
-            (r#"{"cniVersion":"1.0.0","name":"n"}"#, "plugins: there is none"),
+            (r#"{"cniVersion":"1.0.0","name":"n"}"#, "plugins: the list is empty"),
             (r#"{"cniVersion":"1.0.0","name":"n","plugins":{}}"#, "plugins: must be a list"),
             (r#"{"cniVersion":"1.0.0","name":"n","plugins":[1]}"#, "plugins[0]: must be an object"),
             (r#"{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"a"},{}]}"#, "plugins[1].type: is missing"),
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_valid_file_by_name_counts() {
+    fn loads_the_first_valid_file_by_name() {
         let directory = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| fs::write(directory.path().join(name), text).unwrap();
         assert_eq!(load(&directory.path().join("absent")), Ok(None));
@@ -235,14 +235,14 @@ mod tests {
         write("00-readme.txt", "not one");
         write("10-broken.conf", "{");
         let error = load(directory.path()).unwrap_err();
-        assert!(error.message.starts_with(&format!("{}/10-broken.conf: it is not JSON", directory.path().display())));
+        assert!(error.message.starts_with(&format!("{}/10-broken.conf: invalid JSON", directory.path().display())));
         write("30-late.conf", r#"{"cniVersion":"1.0.0","name":"late","type":"x"}"#);
         write("20-first.conflist", r#"{"cniVersion":"1.0.0","name":"first","plugins":[{"type":"x"}]}"#);
         assert_eq!(load(directory.path()).unwrap().unwrap().name, "first");
     }
 
     #[test]
-    fn plugins_of_a_directory_are_appended_unless_only_inlined_ones_are_wanted() {
+    fn appends_plugins_of_a_directory_unless_only_inlined_plugins_are_loaded() {
         let directory = tempfile::tempdir().unwrap();
         fs::create_dir(directory.path().join("n")).unwrap();
         fs::write(directory.path().join("n/20.conf"), r#"{"type":"c"}"#).unwrap();

@@ -1,4 +1,5 @@
-//! Plugins that are executables: the specification's environment, configuration on standard input, JSON back.
+//! Runs plugin binaries: the environment of the specification, the configuration on standard input, JSON on standard
+//! output.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
@@ -15,34 +16,34 @@ use serde_json::Value;
 
 use crate::spec::error::{Error, code};
 
-/// More than this is no answer of a plugin.
+/// The limit of a plugin's output.
 const OUTPUT_BYTES: u64 = 4 * 1024 * 1024;
-/// Of what a plugin says on standard error, this much is told.
+/// How much of a plugin's standard error is kept for the error message.
 const STDERR_BYTES: u64 = 4 * 1024;
 
-/// Runs a plugin to its end, or kills it with what it started when its time is over. Input and output are files in
-/// memory: a plugin that reads nothing, or leaves somebody behind who holds its output open, holds up nobody.
+/// Runs a plugin until it exits, or kills its process group after the timeout. Input and output are memory files, so
+/// that a plugin that reads no input, or leaves a child with its output open, cannot block the caller.
 pub fn run(binary: &Path, environment: &[(&str, &str)], input: &Value, timeout: Duration) -> Result<Value, Error> {
-    let told = |error: io::Error| Error::from(error).within(binary.display());
-    let (mut stdin, mut stdout, mut stderr) = (memory()?, memory()?, memory()?);
+    let with_context = |error: io::Error| Error::from(error).within(binary.display());
+    let (mut stdin, mut stdout, mut stderr) = (memfd()?, memfd()?, memfd()?);
     stdin.write_all(input.to_string().as_bytes())?;
     stdin.rewind()?;
     let mut command = Command::new(binary);
     command.envs(environment.iter().copied()).process_group(0);
     command.stdin(stdin).stdout(stdout.try_clone()?).stderr(Stdio::from(stderr.try_clone()?));
-    let mut child = command.spawn().map_err(told)?;
-    let success = match wait(&mut child, timeout).map_err(told)? {
+    let mut child = command.spawn().map_err(with_context)?;
+    let success = match wait(&mut child, timeout).map_err(with_context)? {
         Some(success) => success,
         None => {
-            let message = format!("{}: it did not end within {} s", binary.display(), timeout.as_secs_f32());
+            let message = format!("{}: did not exit within {} s", binary.display(), timeout.as_secs_f32());
             return Err(Error::internal(message));
         }
     };
-    answer(success, &read(&mut stdout, OUTPUT_BYTES)?, &read(&mut stderr, STDERR_BYTES)?)
+    parse_output(success, &read(&mut stdout, OUTPUT_BYTES)?, &read(&mut stderr, STDERR_BYTES)?)
         .map_err(|error| error.within(format!("plugin {}", binary.display())))
 }
 
-/// Whether it ended well; None where it had to be killed.
+/// Whether the plugin succeeded; None if it was killed.
 fn wait(child: &mut Child, timeout: Duration) -> io::Result<Option<bool>> {
     let group = Pid::from_child(child);
     let handle = pidfd_open(group, PidfdFlags::empty())?;
@@ -53,7 +54,7 @@ fn wait(child: &mut Child, timeout: Duration) -> io::Result<Option<bool>> {
         match poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&left)) {
             Err(Errno::INTR) => {}
             Ok(0) => {
-                // It leads its group, and is not waited for yet: the number is still its own.
+                // The child leads its process group and has not been reaped, so the pid is still its own.
                 kill_process_group(group, Signal::KILL).or_else(|_| child.kill().map_err(|_| Errno::SRCH))?;
                 child.wait()?;
                 return Ok(None);
@@ -64,24 +65,24 @@ fn wait(child: &mut Child, timeout: Duration) -> io::Result<Option<bool>> {
     }
 }
 
-/// What a plugin's output means. One that succeeds may print nothing.
-fn answer(success: bool, stdout: &[u8], stderr: &[u8]) -> Result<Value, Error> {
+/// Interprets a plugin's output. A plugin that succeeds may print nothing.
+fn parse_output(success: bool, stdout: &[u8], stderr: &[u8]) -> Result<Value, Error> {
     let printed = serde_json::from_slice::<Value>(stdout);
     let stderr = String::from_utf8_lossy(stderr).trim().to_string();
     match (success, printed) {
         (true, _) if stdout.trim_ascii().is_empty() => Ok(Value::Null),
         (true, Ok(value)) => Ok(value),
-        (true, Err(error)) => Err(Error::new(code::DECODE, format!("its answer is not JSON: {error}"))),
+        (true, Err(error)) => Err(Error::new(code::DECODE, format!("invalid JSON in its output: {error}"))),
         (false, Ok(value)) if value.get("code").is_some() || value.get("msg").is_some() => {
             let unknown =
                 Error { code: code::INTERNAL, message: text(&value, "msg"), details: text(&value, "details") };
             Err(Error::from_json(&value).unwrap_or(unknown))
         }
         (false, _) => {
-            let said = String::from_utf8_lossy(&stdout[..stdout.len().min(STDERR_BYTES as usize)]).trim().to_string();
+            let output = String::from_utf8_lossy(&stdout[..stdout.len().min(STDERR_BYTES as usize)]).trim().to_string();
             Err(Error {
                 details: stderr,
-                ..Error::internal(format!("it failed without saying why; it printed {said:?}"))
+                ..Error::internal(format!("failed without an error message, output: {output:?}"))
             })
         }
     }
@@ -91,7 +92,7 @@ fn text(value: &Value, key: &str) -> String {
     value[key].as_str().unwrap_or_default().to_string()
 }
 
-fn memory() -> io::Result<File> {
+fn memfd() -> io::Result<File> {
     Ok(File::from(rustix::fs::memfd_create("cni", MemfdFlags::CLOEXEC)?))
 }
 
@@ -116,7 +117,7 @@ mod tests {
         let file = directory.path().join("plugin");
         fs::write(&file, format!("#!/bin/sh\n{text}\n")).unwrap();
         fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
-        // Another test's child may hold the script open for writing between its fork and its exec.
+        // Between fork and exec, another test's child may hold the script open for writing.
         loop {
             match run(&file, &[("CNI_COMMAND", "ADD")], &json!({ "name": "n" }), timeout) {
                 Err(error) if error.message.contains("Text file busy") => std::thread::yield_now(),
@@ -131,28 +132,28 @@ mod tests {
     const LONG: Duration = Duration::from_secs(30);
 
     #[test]
-    fn answers_and_errors() {
+    fn parses_results_and_errors() {
         assert_eq!(script("cat", LONG), Ok(json!({ "name": "n" })));
         assert_eq!(script("printf '{\"c\":\"%s\"}' $CNI_COMMAND", LONG), Ok(json!({ "c": "ADD" })));
         assert_eq!(script("true", LONG), Ok(Value::Null));
         let error = script("echo '{\"code\":11,\"msg\":\"later\",\"details\":\"busy\"}'; exit 1", LONG).unwrap_err();
         assert_eq!((error.code, error.to_string().as_str()), (11, "later; busy"));
         let error = script("echo oh >&2; echo x; exit 2", LONG).unwrap_err();
-        assert_eq!(error.to_string(), "it failed without saying why; it printed \"x\"; oh");
+        assert_eq!(error.to_string(), "failed without an error message, output: \"x\"; oh");
         assert_eq!(script("echo x", LONG).unwrap_err().code, code::DECODE);
     }
 
     #[test]
-    fn one_that_hangs_is_killed_with_its_children() {
+    fn kills_a_hanging_plugin_and_its_children() {
         let directory = tempfile::tempdir().unwrap();
         let fifo = directory.path().join("fifo");
         let made = Command::new("mkfifo").arg(&fifo).status().unwrap();
         assert!(made.success());
-        // The child holds the pipe's writing end open; that it reads its end shows that the child is gone too.
+        // The child holds the writing end of the pipe open; end of file shows that the child is dead too.
         let text = format!("(exec 3>{}; sleep 1000) & wait", fifo.display());
         let reader = std::thread::spawn(move || fs::read(fifo).map(|bytes| bytes.len()));
         let error = script(&text, Duration::from_millis(500)).unwrap_err();
-        assert!(error.message.ends_with("it did not end within 0.5 s"), "{error}");
+        assert!(error.message.ends_with("did not exit within 0.5 s"), "{error}");
         assert_eq!(reader.join().unwrap().unwrap(), 0);
     }
 }

@@ -1,4 +1,5 @@
-//! What a runtime calls. Calls block and may come from many threads; two for one sandbox do not come at once.
+//! The interface that a container runtime uses. Calls block and may come from many threads, but a runtime makes only
+//! one call at a time for a sandbox.
 
 use std::fmt;
 use std::fs;
@@ -23,6 +24,7 @@ use crate::spec::error::Error;
 use crate::spec::result::{self, Dns, Interface};
 use crate::spec::version::Version;
 
+/// Directories that [`Cni`] uses.
 #[derive(Clone, Debug)]
 pub struct CniOptions {
     /// `/etc/cni/net.d`.
@@ -31,13 +33,13 @@ pub struct CniOptions {
     pub bin_dirs: Vec<PathBuf>,
     /// `/var/lib/cni`.
     pub cache_dir: PathBuf,
-    /// Where the built-in network keeps its leases, and the pod CIDRs are remembered.
+    /// The leases of the built-in network, and the last known pod CIDRs.
     pub state_dir: PathBuf,
-    /// Whether our plugins run in process, and there is a network without a configuration.
+    /// Whether the built-in plugins run in process, and the built-in network is used when there is no configuration.
     pub builtin: bool,
 }
 
-/// Why pods cannot have a network now.
+/// The reason why pods cannot be attached to a network now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotReady(pub String);
 
@@ -49,14 +51,14 @@ impl fmt::Display for NotReady {
 
 impl std::error::Error for NotReady {}
 
-/// What a sandbox has got.
+/// The network of a sandbox, after ADD.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Attached {
-    /// Of the interface that was asked for, in the result's order.
+pub struct PodNetwork {
+    /// The addresses of the requested interface, in the order of the result.
     pub ips: Vec<IpAddr>,
     pub interfaces: Vec<Interface>,
     pub dns: Dns,
-    /// The result in its newest form.
+    /// The result in the newest version of the specification.
     pub raw: Value,
 }
 
@@ -64,12 +66,12 @@ pub struct Cni {
     options: CniOptions,
     invoker: Invoker,
     cache: Cache,
-    /// Empty until they are known.
+    /// Empty until the pod CIDRs are known.
     pod_cidrs: Mutex<Vec<IpNet>>,
 }
 
 impl Cni {
-    /// The pod CIDRs of the time before are still known.
+    /// Opens the cache and loads the pod CIDRs of the previous run.
     pub fn open(options: CniOptions) -> Result<Cni, Error> {
         let invoker = Invoker {
             bin_dirs: options.bin_dirs.clone(),
@@ -82,13 +84,13 @@ impl Cni {
         Ok(Cni { options, invoker, cache, pod_cidrs: Mutex::new(pod_cidrs) })
     }
 
-    /// Whether a pod could be given a network.
+    /// Whether a pod could be attached to a network now.
     pub fn status(&self) -> Result<(), NotReady> {
         let list = self.network()?;
         self.runner().status(&list).map_err(|error| NotReady(error.to_string()))
     }
 
-    /// What the node's pods get addresses from; fills in the built-in network. None are kept as they were.
+    /// Sets the pod CIDRs of the node, for the built-in network. An empty list changes nothing.
     pub fn set_pod_cidr(&self, cidrs: &[IpNet]) -> Result<(), Error> {
         if cidrs.is_empty() {
             return Ok(());
@@ -102,12 +104,12 @@ impl Cni {
         Ok(())
     }
 
-    /// Attaches a sandbox. What was made before a failure is undone.
-    pub fn add(&self, attachment: &Attachment) -> Result<Attached, Error> {
+    /// Attaches a sandbox. After a failure, everything is undone.
+    pub fn add(&self, attachment: &Attachment) -> Result<PodNetwork, Error> {
         let list = self.network().map_err(|NotReady(reason)| Error::internal(reason))?;
         let runtime = attachment.runtime();
         if self.cache.read(&list.name, &runtime.container_id, &runtime.ifname).is_some() {
-            // What it has is not undone.
+            // An existing attachment stays as it is.
             return Err(Error::internal(format!("{} of {} is attached already", runtime.ifname, runtime.container_id)));
         }
         self.loopback(&runtime)?;
@@ -115,7 +117,7 @@ impl Cni {
             Ok(made) => Ok(attached(&made, &attachment.ifname)),
             Err(error) => {
                 if let Err(left) = self.runner().del(&list, &runtime) {
-                    tracing::warn!(%error, %left, container = runtime.container_id, "a failed attachment is not all undone");
+                    tracing::warn!(%error, %left, container = runtime.container_id, "failed to undo a failed attachment");
                 }
                 self.settle();
                 Err(error)
@@ -123,20 +125,20 @@ impl Cni {
         }
     }
 
-    /// Detaches a sandbox, by the configuration it was attached by. Doing so twice is fine, and so is a namespace that
-    /// is gone. Our plugins' devices may go a little later, or with the namespace: see [`Cni::settle`].
+    /// Detaches a sandbox, with the configuration that attached it. It is idempotent, and the namespace may be deleted
+    /// already. Devices of built-in plugins may be deleted a little later, or with the namespace: see [`Cni::settle`].
     pub fn del(&self, attachment: &Attachment) -> Result<(), Error> {
         let runtime = attachment.runtime();
         let made = self.cache.of(&runtime.container_id, &runtime.ifname)?;
         if made.is_empty() {
-            // An ADD that somebody died over left no result. It is undone by what would be done now.
+            // An ADD that was interrupted by a crash left no result: undo it with the current configuration.
             let list = self.network().ok();
             return list.map_or(Ok(()), |list| self.runner().del(&list, &runtime));
         }
         made.iter().try_for_each(|entry| self.del_entry(entry, &runtime.netns))
     }
 
-    /// Whether everything is as ADD left it. Only [`Attachment::container_id`], `netns` and `ifname` count.
+    /// Checks that everything is as ADD left it. Uses only [`Attachment::container_id`], `netns` and `ifname`.
     pub fn check(&self, attachment: &Attachment) -> Result<(), Error> {
         let runtime = attachment.runtime();
         let made = self.cache.of(&runtime.container_id, &runtime.ifname)?;
@@ -145,8 +147,8 @@ impl Cni {
         self.runner().check(&list, &of_entry(entry, &runtime.netns))
     }
 
-    /// Detaches everything of ours that is not in the list of sandboxes and interfaces, and lets the plugins clean up.
-    /// Results of other runtimes may lie in the same directory, and are left alone.
+    /// Detaches all our attachments that are not in this list of sandboxes and interfaces, and runs GC of the plugins.
+    /// Leaves the results of other runtimes in the same directory alone.
     pub fn gc(&self, valid: &[(String, String)]) -> Result<(), Error> {
         let is_valid =
             |entry: &Entry| valid.iter().any(|(id, ifname)| *id == entry.container_id && *ifname == entry.ifname);
@@ -154,7 +156,7 @@ impl Cni {
         let (ours, others): (Vec<_>, Vec<_>) =
             self.cache.all()?.into_iter().partition(|entry| entry.owner == self.cache.owner());
         for entry in ours.iter().filter(|entry| !is_valid(entry)) {
-            // The namespace's path may be somebody else's by now.
+            // The path may belong to another namespace by now.
             outcome = outcome.and(self.del_entry(entry, ""));
         }
         let others = others.into_iter().map(|entry| (entry.container_id, entry.ifname));
@@ -165,7 +167,7 @@ impl Cni {
         }
     }
 
-    /// Waits until devices that pods had are gone. That happens by itself.
+    /// Waits until the devices of detached pods are deleted in the background.
     pub fn settle(&self) {
         if let Some(reaper) = &self.invoker.shared.reaper {
             reaper.settle();
@@ -176,7 +178,7 @@ impl Cni {
         Runner { invoker: &self.invoker, cache: &self.cache }
     }
 
-    /// The directory is read every time: it is small, and nothing has to be watched.
+    /// Reads the configuration directory on every call: it is small, and needs no watch.
     fn network(&self) -> Result<NetworkList, NotReady> {
         match conf::load(&self.options.conf_dir) {
             Ok(Some(list)) => return Ok(list),
@@ -194,7 +196,7 @@ impl Cni {
         Ok(builtin::network(&cidrs, &self.options.state_dir.join("networks")))
     }
 
-    /// Every sandbox has it, whatever the configuration says.
+    /// Sets up the loopback interface, which every sandbox has, independent of the configuration.
     fn loopback(&self, runtime: &RuntimeConf) -> Result<(), Error> {
         let conf = json!({ "cniVersion": Version::NEWEST.as_str(), "name": "loopback", "type": "loopback" });
         let target = Target { container_id: &runtime.container_id, netns: &runtime.netns, ifname: "lo", args: "" };
@@ -223,8 +225,8 @@ fn of_entry(entry: &Entry, netns: &str) -> RuntimeConf {
     }
 }
 
-fn attached(made: &result::AddResult, ifname: &str) -> Attached {
-    Attached {
+fn attached(made: &result::AddResult, ifname: &str) -> PodNetwork {
+    PodNetwork {
         ips: made.ips_of(ifname).map(|ip| ip.address.address).collect(),
         interfaces: made.interfaces.clone(),
         dns: made.dns.clone(),
@@ -234,7 +236,7 @@ fn attached(made: &result::AddResult, ifname: &str) -> Attached {
 
 const CIDR_FILE: &str = "pod-cidrs";
 
-/// One a line.
+/// The file has one CIDR per line.
 fn read_cidrs(file: &Path) -> Result<Vec<IpNet>, Error> {
     let text = match fs::read_to_string(file) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -245,12 +247,12 @@ fn read_cidrs(file: &Path) -> Result<Vec<IpNet>, Error> {
 }
 
 fn write_cidrs(state_dir: &Path, cidrs: &[IpNet]) -> Result<(), Error> {
-    let (file, beside) = (state_dir.join(CIDR_FILE), state_dir.join(format!(".{CIDR_FILE}")));
-    let told = |error: io::Error| Error::from(error).within(file.display());
-    fs::create_dir_all(state_dir).map_err(told)?;
+    let (file, temporary) = (state_dir.join(CIDR_FILE), state_dir.join(format!(".{CIDR_FILE}")));
+    let with_context = |error: io::Error| Error::from(error).within(file.display());
+    fs::create_dir_all(state_dir).map_err(with_context)?;
     let lines: String = cidrs.iter().map(|cidr| format!("{cidr}\n")).collect();
-    fs::write(&beside, lines).map_err(told)?;
-    fs::rename(&beside, &file).map_err(told)
+    fs::write(&temporary, lines).map_err(with_context)?;
+    fs::rename(&temporary, &file).map_err(with_context)
 }
 
 #[cfg(test)]
@@ -268,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_not_ready_until_the_pod_cidr_is_known() {
+    fn is_not_ready_until_the_pod_cidr_is_known() {
         let directory = tempfile::tempdir().unwrap();
         let conf_dir = directory.path().join("net.d");
         let cni = Cni::open(options(directory.path(), true)).unwrap();
@@ -287,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_configuration_is_not_passed_over_in_silence() {
+    fn reports_a_broken_configuration() {
         let directory = tempfile::tempdir().unwrap();
         let cni = Cni::open(options(directory.path(), true)).unwrap();
         cni.set_pod_cidr(&["10.0.0.0/24".parse().unwrap()]).unwrap();
@@ -295,7 +297,7 @@ mod tests {
         let file = directory.path().join("net.d/10.conf");
         fs::write(&file, r#"{"cniVersion":"1.0.0","name":"n"}"#).unwrap();
         assert_eq!(cni.status(), Err(NotReady(format!("{}: type: is missing", file.display()))));
-        // STATUS is asked of plugins from 1.1 on.
+        // STATUS exists since version 1.1.
         fs::write(&file, r#"{"cniVersion":"1.1.0","name":"n","type":"absent"}"#).unwrap();
         let NotReady(reason) = cni.status().unwrap_err();
         assert_eq!(reason, "plugin type=\"absent\" failed (status): failed to find plugin \"absent\" in path []");
@@ -305,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn deleting_what_was_never_there_is_fine() {
+    fn deletes_an_unknown_attachment_without_error() {
         let directory = tempfile::tempdir().unwrap();
         let cni = Cni::open(options(directory.path(), true)).unwrap();
         let attachment =

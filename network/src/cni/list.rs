@@ -1,4 +1,5 @@
-//! A list of plugins: ADD in order with the result handed on, DEL in reverse, and what was made kept in the cache.
+//! Runs the plugins of a list: ADD in order, each with the result of the previous plugin, DEL in reverse order. Caches
+//! the final result.
 
 use serde_json::{Map, Value, json};
 
@@ -11,14 +12,14 @@ use crate::spec::error::Error;
 use crate::spec::names::{check_identifier, check_interface};
 use crate::spec::result::AddResult;
 
-/// What the runtime says of an attachment.
+/// What the runtime passes to the plugins about an attachment, as libcni's `RuntimeConf`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RuntimeConf {
     pub container_id: String,
     pub netns: String,
     pub ifname: String,
     pub args: Vec<(String, String)>,
-    /// By capability; a plugin gets those that its configuration asks for.
+    /// Keyed by capability; a plugin gets those that its configuration declares.
     pub capability_args: Map<String, Value>,
 }
 
@@ -39,12 +40,12 @@ pub struct Runner<'a> {
 }
 
 impl Runner<'_> {
-    /// What was made before a plugin failed is not undone here.
+    /// Runs ADD. If a plugin fails, the caller has to undo what the plugins before it did.
     pub fn add(&self, list: &NetworkList, runtime: &RuntimeConf) -> Result<AddResult, Error> {
         runtime.check()?;
         let mut attachment = None;
         for plugin in &list.plugins {
-            let conf = one_conf(list, plugin, runtime, attachment.as_ref());
+            let conf = plugin_conf(list, plugin, runtime, attachment.as_ref());
             attachment = Some(self.invoke(Verb::Add, plugin, &conf, runtime)?);
         }
         let attachment = attachment.unwrap_or_default();
@@ -63,13 +64,13 @@ impl Runner<'_> {
         Ok(attachment)
     }
 
-    /// Every plugin is asked, whatever another says; the first error is told, and then the cache keeps what it has.
+    /// Runs DEL of every plugin, even if one fails. Returns the first error, and then keeps the cached result.
     pub fn del(&self, list: &NetworkList, runtime: &RuntimeConf) -> Result<(), Error> {
         runtime.check()?;
         let previous = self.previous(list, runtime).filter(|_| list.version.has_check());
         let mut outcome = Ok(());
         for plugin in list.plugins.iter().rev() {
-            let conf = one_conf(list, plugin, runtime, previous.as_ref());
+            let conf = plugin_conf(list, plugin, runtime, previous.as_ref());
             let done = self.invoke(Verb::Del, plugin, &conf, runtime);
             outcome = outcome.and(done.map(|_| ()));
         }
@@ -91,12 +92,12 @@ impl Runner<'_> {
         let missing = || Error::internal(format!("network {:?}: no result of ADD is cached", list.name));
         let previous = self.previous(list, runtime).ok_or_else(missing)?;
         for plugin in &list.plugins {
-            self.invoke(Verb::Check, plugin, &one_conf(list, plugin, runtime, Some(&previous)), runtime)?;
+            self.invoke(Verb::Check, plugin, &plugin_conf(list, plugin, runtime, Some(&previous)), runtime)?;
         }
         Ok(())
     }
 
-    /// Tells every plugin which attachments there are. Plugins of older versions know no such command.
+    /// Runs GC of every plugin with the valid attachments. Plugins of older versions do not support the command.
     pub fn gc(&self, list: &NetworkList, valid: &[(String, String)]) -> Result<(), Error> {
         if list.disable_gc || !list.version.has_gc() {
             return Ok(());
@@ -105,7 +106,7 @@ impl Runner<'_> {
             valid.iter().map(|(id, ifname)| json!({ "containerID": id, "ifname": ifname })).collect();
         let mut outcome = Ok(());
         for plugin in &list.plugins {
-            let mut conf = one_conf(list, plugin, &RuntimeConf::default(), None);
+            let mut conf = plugin_conf(list, plugin, &RuntimeConf::default(), None);
             conf["cni.dev/valid-attachments"] = valid.clone().into();
             outcome = outcome.and(self.invoke(Verb::Gc, plugin, &conf, &RuntimeConf::default()).map(|_| ()));
         }
@@ -117,7 +118,7 @@ impl Runner<'_> {
             return Ok(());
         }
         for plugin in &list.plugins {
-            let conf = one_conf(list, plugin, &RuntimeConf::default(), None);
+            let conf = plugin_conf(list, plugin, &RuntimeConf::default(), None);
             self.invoke(Verb::Status, plugin, &conf, &RuntimeConf::default())?;
         }
         Ok(())
@@ -138,17 +139,17 @@ impl Runner<'_> {
     }
 }
 
-/// A plugin's configuration as it gets it: the list's name and version, what it asked of the runtime, the result
-/// so far.
-fn one_conf(list: &NetworkList, plugin: &Value, runtime: &RuntimeConf, previous: Option<&AddResult>) -> Value {
+/// The configuration that is passed to a plugin: with the list's name and version, the requested capabilities, and the
+/// previous result.
+fn plugin_conf(list: &NetworkList, plugin: &Value, runtime: &RuntimeConf, previous: Option<&AddResult>) -> Value {
     let mut conf = plugin.clone();
     conf["name"] = list.name.as_str().into();
     conf["cniVersion"] = list.version.as_str().into();
-    let asked = |key: &str| plugin["capabilities"][key] == true;
-    let given: Map<String, Value> =
-        runtime.capability_args.iter().filter(|(key, _)| asked(key)).map(|(k, v)| (k.clone(), v.clone())).collect();
-    if !given.is_empty() {
-        conf["runtimeConfig"] = given.into();
+    let declared = |key: &str| plugin["capabilities"][key] == true;
+    let capabilities: Map<String, Value> =
+        runtime.capability_args.iter().filter(|(key, _)| declared(key)).map(|(k, v)| (k.clone(), v.clone())).collect();
+    if !capabilities.is_empty() {
+        conf["runtimeConfig"] = capabilities.into();
     }
     if let Some(previous) = previous {
         conf["prevResult"] = previous.to_json(list.version);
@@ -162,7 +163,7 @@ mod tests {
     use crate::spec::version::Version;
 
     #[test]
-    fn a_plugin_gets_what_it_asked_for() {
+    fn passes_only_declared_capabilities() {
         let list = NetworkList {
             name: "n".to_string(),
             version: Version::V0_3_1,
@@ -174,7 +175,7 @@ mod tests {
         let runtime = RuntimeConf { capability_args: args, ..RuntimeConf::default() };
         let plugin =
             json!({ "type": "a", "capabilities": { "portMappings": true, "dns": false, "mac": true }, "name": "x" });
-        let conf = one_conf(&list, &plugin, &runtime, Some(&AddResult::default()));
+        let conf = plugin_conf(&list, &plugin, &runtime, Some(&AddResult::default()));
         assert_eq!(
             conf,
             json!({
@@ -184,6 +185,6 @@ mod tests {
                 "prevResult": { "cniVersion": "0.3.1", "dns": {} },
             })
         );
-        assert_eq!(one_conf(&list, &json!({ "type": "b" }), &runtime, None).get("runtimeConfig"), None);
+        assert_eq!(plugin_conf(&list, &json!({ "type": "b" }), &runtime, None).get("runtimeConfig"), None);
     }
 }

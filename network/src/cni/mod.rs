@@ -1,4 +1,4 @@
-//! CNI: configurations are found and run, and what was made is remembered.
+//! The runtime's side of CNI: loads network configurations, runs their plugins, and caches their results.
 
 pub mod builtin;
 pub mod cache;
@@ -11,5 +11,5 @@ mod pod;
 
 pub use crate::cidr::IpNet;
 pub use crate::spec::error::Error;
-pub use facade::{Attached, Cni, CniOptions, NotReady};
+pub use facade::{Cni, CniOptions, NotReady, PodNetwork};
 pub use pod::{Attachment, Bandwidth, PodId, PortMapping};

@@ -1,4 +1,4 @@
-//! What a runtime says of a pod, and how plugins are told.
+//! The description of a pod's attachment, and its translation into CNI arguments.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use super::list::RuntimeConf;
 use crate::spec::result::{Dns, dns_json};
 
+/// The pod that a sandbox belongs to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodId {
     pub namespace: String,
@@ -15,12 +16,12 @@ pub struct PodId {
     pub uid: String,
 }
 
-/// An interface of a pod's sandbox.
+/// An attachment: an interface of a pod's sandbox.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Attachment {
-    /// The sandbox's identity.
+    /// The sandbox ID.
     pub container_id: String,
-    /// For instance `/proc/PID/ns/net`. For [`super::Cni::del`], empty if the namespace is gone.
+    /// For example `/proc/PID/ns/net`. For [`super::Cni::del`], empty if the namespace is deleted.
     pub netns: PathBuf,
     /// `eth0`.
     pub ifname: String,
@@ -33,9 +34,10 @@ pub struct Attachment {
     pub annotations: BTreeMap<String, String>,
 }
 
+/// A host port that is forwarded to the pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PortMapping {
-    /// One that is zero is no mapping.
+    /// 0 means that the port is not mapped.
     pub host_port: u16,
     pub container_port: u16,
     /// `tcp`, `udp` or `sctp`.
@@ -44,7 +46,7 @@ pub struct PortMapping {
     pub host_ip: String,
 }
 
-/// Bits a second and bits, seen from the pod; zero is no limit.
+/// Rates in bits per second and bursts in bits, from the pod's point of view; 0 means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bandwidth {
     pub ingress_rate: u64,
@@ -78,7 +80,7 @@ impl Attachment {
     fn capability_args(&self) -> Map<String, Value> {
         let ports: Vec<Value> =
             self.port_mappings.iter().filter(|mapping| mapping.host_port != 0).map(port_json).collect();
-        let given = [
+        let args = [
             ("portMappings", (!ports.is_empty()).then(|| ports.into())),
             ("bandwidth", self.bandwidth.map(bandwidth_json)),
             ("dns", self.dns.as_ref().map(capability_dns)),
@@ -86,7 +88,7 @@ impl Attachment {
             ("cgroupPath", self.cgroup_path.clone().map(Value::from)),
             ("io.kubernetes.cri.pod-annotations", (!self.annotations.is_empty()).then(|| json!(self.annotations))),
         ];
-        given.into_iter().filter_map(|(key, value)| Some((key.to_string(), value?))).collect()
+        args.into_iter().filter_map(|(key, value)| Some((key.to_string(), value?))).collect()
     }
 }
 
@@ -115,7 +117,7 @@ fn bandwidth_json(bandwidth: Bandwidth) -> Value {
         .into()
 }
 
-/// The convention names two of the fields otherwise than a result does.
+/// The convention for capabilities names two of the fields differently.
 fn capability_dns(dns: &Dns) -> Value {
     let mut json = dns_json(dns);
     for (from, to) in [("nameservers", "servers"), ("search", "searches")] {
@@ -131,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_plugins_are_told() {
+    fn builds_args_and_capability_args() {
         let attachment = Attachment {
             container_id: "sandbox".to_string(),
             netns: "/proc/7/ns/net".into(),

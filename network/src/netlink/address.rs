@@ -1,4 +1,4 @@
-//! Addresses of devices.
+//! IP addresses of devices.
 
 use rustix::io::Errno;
 
@@ -14,7 +14,7 @@ const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
 const IFA_BROADCAST: u16 = 4;
 const IFA_FLAGS: u16 = 8;
-/// The address can be used at once: whoever hands it out knows that nobody else has it.
+/// Skips duplicate address detection: IPAM guarantees that the address is unique.
 const IFA_F_NODAD: u32 = 0x02;
 const IFADDR: usize = 8;
 
@@ -22,19 +22,19 @@ const IFADDR: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
     pub net: IpNet,
-    /// Made by the kernel for the link alone.
+    /// Assigned by the kernel, for the link only.
     pub link_local: bool,
 }
 
 impl Rtnl {
     pub fn addresses(&mut self, index: u32) -> Result<Vec<Address>, Error> {
         let replies = self.0.dump("list addresses", || Message::new(GETADDR, 0, &ifaddr(0, 0, index)))?;
-        // Kernels without strict checking list those of all devices.
+        // Kernels without strict checking list the addresses of all devices.
         let of_device = |reply: &&Reply| reply.payload.get(4..8).and_then(u32_of) == Some(index);
         Ok(replies.iter().filter(of_device).filter_map(parse).collect())
     }
 
-    /// EEXIST if the device has it.
+    /// Fails with EEXIST if the device has the address.
     pub fn add_address(&mut self, index: u32, net: IpNet) -> Result<(), Error> {
         let mut message = Message::new(NEWADDR, CREATE | EXCL, &ifaddr(family(net), net.prefix(), index));
         put_address(&mut message, net);

@@ -1,4 +1,4 @@
-//! Connections that the kernel remembers.
+//! The kernel's connection tracking table.
 
 use std::net::IpAddr;
 
@@ -20,10 +20,10 @@ const IPV4_DESTINATION: u16 = 2;
 const IPV6_DESTINATION: u16 = 4;
 const PROTOCOL_NUMBER: u16 = 1;
 const DESTINATION_PORT: u16 = 3;
-/// The header that stands before the attributes of an answer.
+/// The length of the header before the attributes of a reply.
 const HEADER: usize = 4;
 
-/// A connection as its first packet was sent.
+/// The original direction of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
     pub protocol: u8,
@@ -39,17 +39,17 @@ impl Conntrack {
         Socket::open(Some(rustix::net::netlink::NETFILTER)).map(Conntrack)
     }
 
-    /// Forgets connections of a family, by what they are.
-    pub fn forget(&mut self, ipv4: bool, unwanted: impl Fn(&Flow) -> bool) -> Result<(), Error> {
+    /// Deletes the connections of an address family that match.
+    pub fn delete_matching(&mut self, ipv4: bool, matches: impl Fn(&Flow) -> bool) -> Result<(), Error> {
         let header = [(if ipv4 { libc::AF_INET } else { libc::AF_INET6 }) as u8, 0, 0, 0];
         let replies = self.0.dump("list connections", || Message::new(GET, 0, &header))?;
-        for reply in replies.iter().filter(|reply| parse(reply).is_some_and(|flow| unwanted(&flow))) {
+        for reply in replies.iter().filter(|reply| parse(reply).is_some_and(|flow| matches(&flow))) {
             self.delete(&header, reply)?;
         }
         Ok(())
     }
 
-    /// One that has ended meanwhile is fine.
+    /// A connection that has ended in the meantime is not an error.
     fn delete(&mut self, header: &[u8], reply: &Reply) -> Result<(), Error> {
         let attributes = reply.payload.get(HEADER..).unwrap_or_default();
         let mut message = Message::new(DELETE, 0, header);
@@ -57,7 +57,7 @@ impl Conntrack {
         if let Some(zone) = attribute(attributes, ZONE) {
             message.put(ZONE, zone);
         }
-        match self.0.request("forget a connection", message) {
+        match self.0.request("delete a connection", message) {
             Err(error) if error.is(Errno::NOENT) => Ok(()),
             outcome => outcome,
         }

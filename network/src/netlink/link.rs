@@ -1,4 +1,4 @@
-//! Links: devices, bridges, and pairs of virtual ethernet.
+//! Links: devices, bridges and veth pairs.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -36,6 +36,7 @@ const IFF_PROMISC: u32 = 0x100;
 const AF_BRIDGE: u8 = 7;
 const IFINFO: usize = 16;
 
+/// A network device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
     pub index: u32,
@@ -45,13 +46,13 @@ pub struct Link {
     pub up: bool,
     pub promiscuous: bool,
     pub master: Option<u32>,
-    /// The device that this one is tied to; of a pair the other end, which may be in another namespace.
+    /// The device that this one is linked to. For a veth this is the other end, which may be in another namespace.
     pub peer: Option<u32>,
-    /// `bridge`, `veth` and the like; None for real devices.
+    /// `bridge`, `veth` and so on; None for physical devices.
     pub kind: Option<String>,
 }
 
-/// A pair whose other end is made in another namespace, so that nothing has to be moved there.
+/// A veth pair whose other end is created in another namespace, so that no device has to be moved.
 pub struct Veth<'a> {
     pub name: &'a str,
     pub peer: &'a str,
@@ -63,7 +64,7 @@ pub struct Veth<'a> {
 
 impl Rtnl {
     pub fn link(&mut self, name: &str) -> Result<Option<Link>, Error> {
-        // A name that is too long is no device's, and the kernel would call it an error.
+        // No device has such a name, and the kernel would report an error.
         if name.is_empty() || name.len() > 15 {
             return Ok(None);
         }
@@ -72,7 +73,7 @@ impl Rtnl {
         Ok(self.0.get(format!("look for the device {name}"), message)?.and_then(|reply| parse(&reply)))
     }
 
-    /// Whether there is such a device, without the lock that [`Rtnl::link`] may wait for while another is deleted.
+    /// Whether the device exists. Does not take the lock for which [`Rtnl::link`] may wait while a device is deleted.
     pub fn has_link(&mut self, name: &str) -> Result<bool, Error> {
         match name_to_index(self.0.as_fd(), name) {
             Ok(_) => Ok(true),
@@ -91,7 +92,7 @@ impl Rtnl {
         Ok(replies.iter().filter_map(parse).collect())
     }
 
-    /// A device of a kind that needs no more than a name: a bridge, an ifb. It is up. EEXIST if it is there.
+    /// Creates a device that only needs a name, such as a bridge or an ifb, and sets it up. Fails with EEXIST if it exists.
     pub fn add_link(&mut self, kind: &str, name: &str, mtu: Option<u32>) -> Result<(), Error> {
         let mut message = Message::new(NEWLINK, CREATE | EXCL, &ifinfo(0, 0, IFF_UP, IFF_UP));
         message.put_text(IFLA_IFNAME, name);
@@ -99,11 +100,11 @@ impl Rtnl {
             message.put_u32(IFLA_MTU, mtu);
         }
         message.nest(IFLA_LINKINFO, |info| info.put_text(IFLA_INFO_KIND, kind));
-        self.0.request(format!("make the {kind} {name}"), message)
+        self.0.request(format!("create the {kind} {name}"), message)
     }
 
-    /// This end is up and in its bridge in the same request. The other cannot be: the kernel refuses to set up an end
-    /// before there is another.
+    /// Creates the pair. This end is set up and attached to its bridge in the same request. The other end cannot be set
+    /// up here: the kernel refuses that before the pair exists.
     pub fn add_veth(&mut self, veth: &Veth<'_>) -> Result<(), Error> {
         let mut message = Message::new(NEWLINK, CREATE | EXCL, &ifinfo(0, 0, IFF_UP, IFF_UP));
         message.put_text(IFLA_IFNAME, veth.name);
@@ -117,7 +118,7 @@ impl Rtnl {
             info.put_text(IFLA_INFO_KIND, "veth");
             info.nest(IFLA_INFO_DATA, |data| data.nest(VETH_INFO_PEER, |peer| put_peer(peer, veth)));
         });
-        self.0.request(format!("make the veth pair {} and {}", veth.name, veth.peer), message)
+        self.0.request(format!("create the veth pair {} and {}", veth.name, veth.peer), message)
     }
 
     pub fn set_up(&mut self, index: u32) -> Result<(), Error> {
@@ -139,14 +140,14 @@ impl Rtnl {
         self.0.request(format!("set the hardware address {}", mac_text(mac)), message)
     }
 
-    /// Whether a bridge may send a frame back through the port by which it came.
+    /// Sets whether the bridge may send a frame back through the port on which it was received.
     pub fn set_hairpin(&mut self, index: u32, on: bool) -> Result<(), Error> {
         let mut message = Message::new(SETLINK, 0, &ifinfo(AF_BRIDGE, index, 0, 0));
         message.nest(IFLA_PROTINFO, |port| port.put_u8(IFLA_BRPORT_MODE, on.into()));
         self.0.request("set the hairpin mode of a port", message)
     }
 
-    /// Puts a device into a group; one that is not there is fine.
+    /// Adds a device to a group. It is no error if the device does not exist.
     pub fn set_group(&mut self, name: &str, group: u32) -> Result<(), Error> {
         let mut message = Message::new(SETLINK, 0, &ifinfo(0, 0, 0, 0));
         message.put_text(IFLA_IFNAME, name);
@@ -157,7 +158,7 @@ impl Rtnl {
         }
     }
 
-    /// Deletes all devices of a group together; none is fine.
+    /// Deletes all devices of a group in one request. It is no error if there is none.
     pub fn delete_group(&mut self, group: u32) -> Result<(), Error> {
         let mut message = Message::new(DELLINK, 0, &ifinfo(0, 0, 0, 0));
         message.put_u32(IFLA_GROUP, group);
@@ -167,7 +168,7 @@ impl Rtnl {
         }
     }
 
-    /// Deletes a device; whether it was there.
+    /// Deletes a device, and returns whether it existed.
     pub fn delete_link(&mut self, name: &str) -> Result<bool, Error> {
         let mut message = Message::new(DELLINK, 0, &ifinfo(0, 0, 0, 0));
         message.put_text(IFLA_IFNAME, name);
@@ -239,9 +240,10 @@ mod tests {
     fn hardware_addresses() {
         assert_eq!(parse_mac("0a:58:0A:01:00:02"), Some([0x0a, 0x58, 0x0a, 1, 0, 2]));
         assert_eq!(mac_text([0x0a, 0x58, 0x0a, 1, 0, 2]), "0a:58:0a:01:00:02");
-        for wrong in ["", "0a:58", "0a:58:0a:01:00:02:03", "0g:58:0a:01:00:02", "a:58:0a:01:00:02", "+a:58:0a:01:00:02"]
+        for invalid in
+            ["", "0a:58", "0a:58:0a:01:00:02:03", "0g:58:0a:01:00:02", "a:58:0a:01:00:02", "+a:58:0a:01:00:02"]
         {
-            assert_eq!(parse_mac(wrong), None, "{wrong}");
+            assert_eq!(parse_mac(invalid), None, "{invalid}");
         }
     }
 }

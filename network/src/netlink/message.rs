@@ -1,16 +1,16 @@
-//! How a netlink message is written and read: a header, a family's header, attributes that may hold attributes.
+//! Encoding and decoding of netlink messages: a header, the family's header, and attributes, which may be nested.
 
-/// A message that is being written. Lengths and the sequence number are filled in when it is sent.
+/// A message under construction. Lengths and the sequence number are filled in when it is sent.
 pub struct Message {
     bytes: Vec<u8>,
-    /// A nest outgrew the 16 bits that its length has.
+    /// Whether a nested attribute is too long for its 16-bit length.
     overflow: bool,
 }
 
 pub const HEADER: usize = 16;
 const ATTRIBUTE_HEADER: usize = 4;
 const NESTED: u16 = 0x8000;
-/// Bits of an attribute's kind that are no kind: nested, and network byte order.
+/// Removes the bits for "nested" and "network byte order" from an attribute's type.
 const KIND_MASK: u16 = 0x3fff;
 
 impl Message {
@@ -44,12 +44,12 @@ impl Message {
         self.put(kind, &value.to_ne_bytes());
     }
 
-    /// In network byte order, as netfilter has all of its numbers.
+    /// In network byte order, which netfilter uses for all numbers.
     pub fn put_be32(&mut self, kind: u16, value: u32) {
         self.put(kind, &value.to_be_bytes());
     }
 
-    /// A text that ends in a zero byte.
+    /// A string with a terminating zero byte.
     pub fn put_text(&mut self, kind: u16, text: &str) {
         let mut bytes = text.as_bytes().to_vec();
         bytes.push(0);
@@ -66,7 +66,7 @@ impl Message {
         }
     }
 
-    /// Some family's header inside a nest.
+    /// The header of another family inside a nested attribute.
     pub fn raw(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
         self.pad();
@@ -77,7 +77,7 @@ impl Message {
         self.bytes[6..8].copy_from_slice(&(old | flags).to_ne_bytes());
     }
 
-    /// The bytes to send; None where something in it was too long.
+    /// The bytes to send; None if something in the message is too long.
     pub fn finish(mut self, sequence: u32) -> Option<Vec<u8>> {
         let length = u32::try_from(self.bytes.len()).ok().filter(|_| !self.overflow)?;
         self.bytes[0..4].copy_from_slice(&length.to_ne_bytes());
@@ -90,7 +90,7 @@ impl Message {
     }
 }
 
-/// The attributes of a message or a nest, as kind and payload. What is cut short ends it.
+/// Iterates over the attributes of a message or of a nested attribute, as type and payload. Stops at a truncated one.
 #[derive(Clone, Copy)]
 pub struct Attributes<'a>(pub &'a [u8]);
 
@@ -106,7 +106,7 @@ impl<'a> Iterator for Attributes<'a> {
     }
 }
 
-/// The first attribute of this kind.
+/// The first attribute of this type.
 pub fn attribute(bytes: &[u8], kind: u16) -> Option<&[u8]> {
     Attributes(bytes).find(|(found, _)| *found == kind).map(|(_, payload)| payload)
 }
@@ -115,7 +115,7 @@ pub fn u32_of(payload: &[u8]) -> Option<u32> {
     payload.get(..4).and_then(|bytes| bytes.try_into().ok()).map(u32::from_ne_bytes)
 }
 
-/// A text up to its zero byte.
+/// A string up to its zero byte.
 pub fn text(payload: &[u8]) -> String {
     let end = payload.iter().position(|byte| *byte == 0).unwrap_or(payload.len());
     String::from_utf8_lossy(&payload[..end]).into_owned()
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn attributes_survive_a_round_trip() {
         let mut message = Message::new(16, 1, &[2, 0, 0, 0]);
         message.put_text(3, "eth0");
         message.nest(18, |nest| {
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_too_long_is_sent_and_nothing_cut_short_is_read() {
+    fn rejects_oversized_messages_and_stops_at_truncated_attributes() {
         let mut message = Message::new(16, 1, &[]);
         message.nest(1, |nest| (0..20_000).for_each(|number| nest.put_u32(1, number)));
         assert!(message.finish(1).is_none());

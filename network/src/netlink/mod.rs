@@ -1,7 +1,7 @@
-//! rtnetlink: links, addresses, routes, neighbours and shaping, by blocking requests.
+//! rtnetlink: links, addresses, routes, neighbours and traffic control, by blocking requests.
 //!
-//! The kernel answers a request before `send` returns, so that nothing here waits for anything but a lock in the
-//! kernel. A socket stays in the namespace in which it was opened, whatever thread uses it.
+//! The kernel replies to a request before `send` returns, so that a call only waits for locks in the kernel. A socket
+//! stays in the namespace in which it was opened, no matter which thread uses it.
 
 mod address;
 mod conntrack;
@@ -22,17 +22,17 @@ pub use tc::Shape;
 
 use crate::ns::Netns;
 
-/// A socket for everything of rtnetlink.
+/// An rtnetlink socket.
 pub struct Rtnl(Socket);
 
 impl Rtnl {
-    /// In the calling thread's namespace.
+    /// Opens a socket in the namespace of the calling thread.
     pub fn open() -> Result<Rtnl, Error> {
-        // Its protocol has the number zero, which is no protocol to the type.
+        // The protocol number of rtnetlink is zero, which the type cannot represent.
         Socket::open(None).map(Rtnl)
     }
 
-    /// In another namespace.
+    /// Opens a socket in another namespace.
     pub fn open_in(netns: &Netns) -> Result<Rtnl, Error> {
         let opened = netns.run(|| Ok(Rtnl::open()));
         opened.map_err(|error| Error::new("enter the network namespace", error))?

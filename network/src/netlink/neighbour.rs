@@ -1,4 +1,4 @@
-//! Neighbours: which hardware address an address has, and behind which port of a bridge one is.
+//! Neighbour entries: the MAC address of an IP address on a device.
 
 use std::net::IpAddr;
 
@@ -17,6 +17,7 @@ const NDA_LLADDR: u16 = 2;
 const PERMANENT: u16 = 0x80;
 const NDMSG: usize = 12;
 
+/// A neighbour entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Neighbour {
     pub device: u32,
@@ -25,7 +26,7 @@ pub struct Neighbour {
 }
 
 impl Rtnl {
-    /// Sets it for good, in place of what was known.
+    /// Sets a permanent entry, and replaces an existing one.
     pub fn set_neighbour(&mut self, neighbour: &Neighbour) -> Result<(), Error> {
         let mut message = Message::new(NEWNEIGH, CREATE | REPLACE, &ndmsg(neighbour.device, neighbour.address));
         message.put(NDA_DST, &octets(neighbour.address));
@@ -39,7 +40,7 @@ impl Rtnl {
         self.0.request(format!("delete the neighbour {address}"), message)
     }
 
-    /// Those of a device whose hardware address is known.
+    /// The entries of a device whose MAC address is known.
     pub fn neighbours(&mut self, device: u32) -> Result<Vec<Neighbour>, Error> {
         let replies = self.0.dump("list neighbours", || Message::new(GETNEIGH, 0, &[0; NDMSG]))?;
         Ok(replies.iter().filter_map(parse).filter(|neighbour| neighbour.device == device).collect())

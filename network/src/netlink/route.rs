@@ -25,6 +25,7 @@ const SCOPE_LINK: u8 = 253;
 const PROTOCOL_BOOT: u8 = 3;
 const UNICAST: u8 = 1;
 
+/// A unicast route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
     pub to: IpNet,
@@ -33,9 +34,9 @@ pub struct Route {
     pub mtu: Option<u32>,
     pub advmss: Option<u32>,
     pub priority: Option<u32>,
-    /// The main table where there is none.
+    /// The main table if None.
     pub table: Option<u32>,
-    /// By its number; that of the way it goes where there is none.
+    /// If None, "link" for a route without a gateway, and "universe" otherwise.
     pub scope: Option<u8>,
 }
 
@@ -46,17 +47,17 @@ impl Route {
 }
 
 impl Rtnl {
-    /// EEXIST if there is one.
+    /// Fails with EEXIST if the route exists.
     pub fn add_route(&mut self, route: &Route) -> Result<(), Error> {
         self.0.request(format!("add the route to {}", route.to), message(NEWROUTE, CREATE | EXCL, route))
     }
 
-    /// ESRCH if there is none.
+    /// Fails with ESRCH if there is no such route.
     pub fn delete_route(&mut self, route: &Route) -> Result<(), Error> {
         self.0.request(format!("delete the route to {}", route.to), message(DELROUTE, 0, route))
     }
 
-    /// The unicast routes of a device in the main table and others.
+    /// The unicast routes of a device, in all tables.
     pub fn routes(&mut self, device: u32) -> Result<Vec<Route>, Error> {
         let mut routes = Vec::new();
         for family in [libc::AF_INET as u8, libc::AF_INET6 as u8] {
@@ -68,7 +69,7 @@ impl Rtnl {
         Ok(routes)
     }
 
-    /// The device by which packets to an address leave.
+    /// The device through which packets to an address leave.
     pub fn device_to(&mut self, address: IpAddr) -> Result<Option<u32>, Error> {
         let mut header = [0; RTMSG];
         (header[0], header[1]) = (family(address), IpNet::host(address).prefix());
@@ -88,7 +89,7 @@ fn message(kind: u16, flags: u16, route: &Route) -> Message {
     let scope = route.scope.unwrap_or(if route.gateway.is_some() { SCOPE_UNIVERSE } else { SCOPE_LINK });
     let mut header = [0; RTMSG];
     (header[0], header[1]) = (family(to.address), to.prefix());
-    // A table above 255 stands in its attribute alone.
+    // A table number above 255 is only in its attribute.
     header[4] = u8::try_from(route.table.unwrap_or(TABLE_MAIN)).unwrap_or(0);
     // IPv6 has no scopes.
     (header[5], header[6], header[7]) = (PROTOCOL_BOOT, if to.is_ipv4() { scope } else { SCOPE_UNIVERSE }, UNICAST);

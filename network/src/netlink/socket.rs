@@ -1,4 +1,4 @@
-//! A netlink socket: a request and its acknowledgement, a question and its answers.
+//! A netlink socket: requests with their acknowledgements, and dumps.
 
 use std::fmt;
 use std::io;
@@ -27,12 +27,12 @@ const TYPE_ERROR: u16 = 2;
 const TYPE_DONE: u16 = 3;
 const ERROR_TEXT: u16 = 1;
 const RECEIVE_BYTES: usize = 64 * 1024;
-/// Nobody else sends to the socket: an answer that does not come within this time was lost.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// How often a dump is asked for again when what it shows changed meanwhile.
+/// Nothing else sends to the socket, so a reply that does not arrive within this time is lost.
+const RECEIVE_TIMEOUT: Duration = Duration::from_secs(30);
+/// How often an interrupted dump is repeated.
 const DUMP_TRIES: usize = 16;
 
-/// What the kernel said no to.
+/// A request that failed.
 #[derive(Debug)]
 pub struct Error {
     what: String,
@@ -68,7 +68,7 @@ impl std::error::Error for Error {
     }
 }
 
-/// An error number, and the kernel's reason in words where it has some.
+/// The errno, and the kernel's explanation if there is one.
 #[derive(Debug)]
 pub struct Cause {
     error: io::Error,
@@ -81,7 +81,7 @@ impl<E: Into<io::Error>> From<E> for Cause {
     }
 }
 
-/// One message of an answer: its kind and what follows the header.
+/// One message of a reply: its type, and what follows the header.
 pub struct Reply {
     pub kind: u16,
     pub payload: Vec<u8>,
@@ -103,8 +103,8 @@ impl Socket {
         let kind = SocketType::RAW;
         let fd = rustix::net::socket_with(AddressFamily::NETLINK, kind, SocketFlags::CLOEXEC, protocol)?;
         bind(&fd, &SocketAddrNetlink::new(0, 0))?;
-        set_socket_timeout(&fd, Timeout::Recv, Some(PATIENCE))?;
-        // The reason in words, no echo of the request in it, and dumps of what was asked for only.
+        set_socket_timeout(&fd, Timeout::Recv, Some(RECEIVE_TIMEOUT))?;
+        // The explanation of errors, without an echo of the request, and dumps that are limited to what was requested.
         for option in [libc::NETLINK_EXT_ACK, libc::NETLINK_CAP_ACK, libc::NETLINK_GET_STRICT_CHK] {
             set_option(&fd, option);
         }
@@ -115,13 +115,13 @@ impl Socket {
         self.fd.as_fd()
     }
 
-    /// Sends a request and waits until the kernel has done it.
+    /// Sends a request and waits for its acknowledgement.
     pub fn request(&mut self, what: impl Into<String>, mut message: Message) -> Result<(), Error> {
         message.add_flags(REQUEST | ACK);
         self.exchange(message).map(|_| ()).map_err(|cause| Error::new(what, cause))
     }
 
-    /// Asks for one thing; None where it is not there.
+    /// Requests one object; None if it does not exist.
     pub fn get(&mut self, what: impl Into<String>, mut message: Message) -> Result<Option<Reply>, Error> {
         message.add_flags(REQUEST | ACK);
         match self.exchange(message) {
@@ -131,7 +131,7 @@ impl Socket {
         }
     }
 
-    /// Asks for everything of a kind. An answer that was overtaken by a change is asked for again.
+    /// Requests all objects of a type. Repeats the dump if a change interrupted it.
     pub fn dump(&mut self, what: &str, message: impl Fn() -> Message) -> Result<Vec<Reply>, Error> {
         for _ in 0..DUMP_TRIES {
             let mut message = message();
@@ -144,8 +144,8 @@ impl Socket {
         Err(Error::new(what, io::Error::from(io::ErrorKind::Interrupted)))
     }
 
-    /// Sends messages as one and returns the answers to them: the kernel has put them all into the socket when
-    /// `send` returns. Errors are told with the message's place.
+    /// Sends several messages in one call and returns their errors, each with the message's index. The kernel has put all
+    /// replies into the socket when `send` returns.
     pub fn batch(&mut self, messages: Vec<Message>) -> Result<Vec<(usize, Cause)>, Cause> {
         let first = self.sequence.wrapping_add(1);
         let mut bytes = Vec::new();
@@ -153,7 +153,7 @@ impl Socket {
             self.sequence = self.sequence.wrapping_add(1);
             bytes.extend(message.finish(self.sequence).ok_or_else(too_long)?);
         }
-        // The default holds some 200 KiB, and a transaction cannot be sent in parts.
+        // The default buffer holds some 200 KiB, and a transaction cannot be split.
         if bytes.len() > SEND_BYTES {
             set_socket_send_buffer_size_force(&self.fd, bytes.len() * 2)?;
         }
@@ -200,13 +200,13 @@ fn too_long() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "the netlink message is too long")
 }
 
-/// Whether a question was about something that is not there.
+/// Whether the requested object does not exist.
 fn is_absent(cause: &Cause) -> bool {
     let absent = [Errno::NODEV, Errno::NOENT, Errno::SRCH].map(Errno::raw_os_error);
     cause.error.raw_os_error().is_some_and(|errno| absent.contains(&errno))
 }
 
-/// An option that old kernels lack is done without.
+/// Ignores errors, since old kernels lack some of the options.
 fn set_option(fd: &OwnedFd, option: libc::c_int) {
     let on: libc::c_int = 1;
     // SAFETY: the descriptor is open, and the value points to an int whose size is given.
@@ -234,7 +234,7 @@ fn parts(mut bytes: &[u8]) -> impl Iterator<Item = Part<'_>> {
     })
 }
 
-/// What an acknowledgement, an error or the end of a dump says.
+/// Decodes an acknowledgement, an error, or the end of a dump.
 fn outcome(part: &Part<'_>) -> Result<(), Cause> {
     match part.payload.get(..4).and_then(|bytes| bytes.try_into().ok()).map_or(0, i32::from_ne_bytes) {
         0.. => Ok(()),
@@ -242,7 +242,7 @@ fn outcome(part: &Part<'_>) -> Result<(), Cause> {
     }
 }
 
-/// The kernel's reason in words.
+/// The kernel's explanation of an error.
 fn reason(part: &Part<'_>) -> Option<String> {
     if part.flags & ACK_TLVS == 0 {
         return None;

@@ -1,4 +1,4 @@
-//! Traffic control: a token bucket on a device, and what comes into one sent through another.
+//! Traffic control: token bucket filters, and the redirection of incoming packets through another device.
 
 use super::message::Message;
 use super::socket::{CREATE, EXCL};
@@ -25,10 +25,10 @@ const LINKLAYER_ETHERNET: u8 = 1;
 const STOLEN: u32 = 4;
 const EGRESS_REDIRECT: u32 = 1;
 const TERMINAL: u8 = 1;
-/// How long a packet may wait for tokens, in milliseconds.
+/// How long a packet may wait for tokens.
 const LATENCY_MILLISECONDS: u64 = 25;
 
-/// How much may pass a device.
+/// The rate limit of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     pub bytes_per_second: u64,
@@ -36,7 +36,7 @@ pub struct Shape {
 }
 
 impl Rtnl {
-    /// What leaves the device is held to the shape.
+    /// Limits the rate of packets that leave the device.
     pub fn add_bucket(&mut self, device: u32, shape: Shape) -> Result<(), Error> {
         let mut message = Message::new(NEWQDISC, CREATE | EXCL, &tcmsg(device, 0x1_0000, ROOT, 0));
         message.put_text(TCA_KIND, "tbf");
@@ -48,7 +48,7 @@ impl Rtnl {
         self.0.request("add a token bucket", message)
     }
 
-    /// What comes into the device goes out through the other first.
+    /// Redirects packets that arrive on the device through another device.
     pub fn redirect_incoming(&mut self, device: u32, through: u32) -> Result<(), Error> {
         let mut qdisc = Message::new(NEWQDISC, CREATE | EXCL, &tcmsg(device, INGRESS_HANDLE, INGRESS, 0));
         qdisc.put_text(TCA_KIND, "ingress");
@@ -60,7 +60,7 @@ impl Rtnl {
             options.put(U32_SELECTOR, &everything());
             options.nest(U32_ACTIONS, |actions| actions.nest(1, |action| put_redirect(action, through)));
         });
-        self.0.request("redirect what comes in", filter)
+        self.0.request("redirect incoming packets", filter)
     }
 }
 
@@ -72,7 +72,7 @@ fn put_redirect(action: &mut Message, through: u32) {
     });
 }
 
-/// struct tc_tbf_qopt. Rates above 32 bits stand in their own attribute.
+/// struct tc_tbf_qopt. A rate of more than 32 bits has its own attribute.
 fn bucket(shape: Shape) -> Vec<u8> {
     let rate = u32::try_from(shape.bytes_per_second).unwrap_or(u32::MAX);
     let waiting = shape.bytes_per_second.saturating_mul(LATENCY_MILLISECONDS) / 1000;
@@ -84,7 +84,7 @@ fn bucket(shape: Shape) -> Vec<u8> {
     bytes
 }
 
-/// struct tc_u32_sel with one key whose mask is empty: every packet.
+/// struct tc_u32_sel with one key whose mask is empty, which matches every packet.
 fn everything() -> Vec<u8> {
     let mut bytes = vec![0; 16 + 16];
     (bytes[0], bytes[2]) = (TERMINAL, 1);

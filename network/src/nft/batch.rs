@@ -1,4 +1,4 @@
-//! A transaction.
+//! Transactions.
 
 use super::expression::Expression;
 use super::set::{Element, Set, put_elements, put_set};
@@ -9,7 +9,7 @@ use crate::netlink::socket::{APPEND, CREATE, EXCL, REQUEST};
 
 const BATCH_BEGIN: u16 = 0x10;
 const BATCH_END: u16 = 0x11;
-/// More in one message, and the 16 bits of a nest's length do not hold them.
+/// More elements would not fit the 16-bit length of a nested attribute.
 const ELEMENTS_A_MESSAGE: usize = 200;
 
 const TABLE_NAME: u16 = 1;
@@ -26,10 +26,10 @@ const RULE_EXPRESSIONS: u16 = 4;
 const SET_TABLE: u16 = 1;
 const SET_NAME: u16 = 2;
 const ACCEPT: u32 = 1;
-/// An entry of a list.
+/// The type of a list's entries.
 pub const LIST_ELEMENT: u16 = 1;
 
-/// Where packets come to a chain.
+/// The hook of a base chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hook {
     /// `filter`, `nat` or `route`.
@@ -50,7 +50,7 @@ impl Hook {
     }
 }
 
-/// What is to happen to one table, in this order.
+/// A transaction: changes of one table, in this order.
 pub struct Batch<'a> {
     family: Family,
     table: &'a str,
@@ -62,7 +62,7 @@ impl<'a> Batch<'a> {
         Batch { family, table, messages: Vec::new() }
     }
 
-    /// The table itself, which must not be there: then nobody else makes the same at the same time.
+    /// Creates the table, which must not exist: then concurrent callers cannot both create it.
     pub fn create_table(&mut self) {
         let mut message = message(kind::NEW_TABLE, CREATE | EXCL, self.family);
         message.put_text(TABLE_NAME, self.table);
@@ -75,7 +75,7 @@ impl<'a> Batch<'a> {
         self.messages.push(message);
     }
 
-    /// A chain that must not be there.
+    /// Creates a chain, which must not exist.
     pub fn create_chain(&mut self, name: &str, hook: Option<Hook>) {
         let mut message = message(kind::NEW_CHAIN, CREATE | EXCL, self.family);
         message.put_text(CHAIN_TABLE, self.table);
@@ -91,7 +91,7 @@ impl<'a> Batch<'a> {
         self.messages.push(message);
     }
 
-    /// EBUSY while something jumps to it.
+    /// Fails with EBUSY while a rule or an element jumps to the chain.
     pub fn delete_chain(&mut self, name: &str) {
         let mut message = message(kind::DELETE_CHAIN, 0, self.family);
         message.put_text(CHAIN_TABLE, self.table);
@@ -99,7 +99,7 @@ impl<'a> Batch<'a> {
         self.messages.push(message);
     }
 
-    /// Takes all rules out of a chain.
+    /// Deletes all rules of a chain.
     pub fn flush_chain(&mut self, chain: &str) {
         let mut message = message(kind::DELETE_RULE, 0, self.family);
         message.put_text(RULE_TABLE, self.table);
@@ -107,7 +107,7 @@ impl<'a> Batch<'a> {
         self.messages.push(message);
     }
 
-    /// One more rule at the chain's end.
+    /// Appends a rule to a chain.
     pub fn rule(&mut self, chain: &str, expressions: &[Expression<'_>]) {
         let mut message = message(kind::NEW_RULE, CREATE | APPEND, self.family);
         message.put_text(RULE_TABLE, self.table);
@@ -116,9 +116,9 @@ impl<'a> Batch<'a> {
         self.messages.push(message);
     }
 
-    /// A set or a map.
+    /// Creates a set or a map.
     pub fn create_set(&mut self, set: &Set<'_>) {
-        // The number names the set within the transaction.
+        // The number identifies the set within the transaction.
         let number = self.messages.len() as u32 + 1;
         let mut message = message(kind::NEW_SET, CREATE | EXCL, self.family);
         message.put_text(SET_TABLE, self.table);
@@ -134,17 +134,17 @@ impl<'a> Batch<'a> {
         self.messages.push(message);
     }
 
-    /// Elements that may be there already; EEXIST if one is there with other data.
+    /// Adds elements, which may exist already; fails with EEXIST if one exists with other data.
     pub fn add_elements(&mut self, set: &str, elements: &[Element]) {
         self.elements(kind::NEW_ELEMENT, CREATE, set, elements);
     }
 
-    /// Elements that must not be there.
+    /// Adds elements, which must not exist.
     pub fn create_elements(&mut self, set: &str, elements: &[Element]) {
         self.elements(kind::NEW_ELEMENT, CREATE | EXCL, set, elements);
     }
 
-    /// ENOENT if one is not there.
+    /// Fails with ENOENT if an element does not exist.
     pub fn delete_elements(&mut self, set: &str, elements: &[Element]) {
         self.elements(kind::DELETE_ELEMENT, 0, set, elements);
     }
@@ -161,7 +161,7 @@ impl<'a> Batch<'a> {
         self.messages.is_empty()
     }
 
-    /// Does all of it, or nothing. The first error is told.
+    /// Applies the whole transaction or nothing. Returns the first error.
     pub fn commit(self, nft: &mut Nft, what: &str) -> Result<(), Error> {
         let edge = |kind| Message::new(kind, REQUEST, &[0, 0, SUBSYSTEM.to_be_bytes()[0], SUBSYSTEM.to_be_bytes()[1]]);
         let mut messages = vec![edge(BATCH_BEGIN)];

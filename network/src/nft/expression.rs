@@ -1,10 +1,10 @@
-//! Expressions of rules: what is loaded from a packet, how it is compared, what happens.
+//! Expressions of rules: loads from a packet, comparisons, and verdicts.
 
 use super::batch::LIST_ELEMENT;
 use super::set::{DATA_VALUE, DATA_VERDICT, VERDICT_CODE, put_jump};
 use crate::netlink::message::Message;
 
-/// Four bytes that a rule's expressions share; longer values take the following ones too.
+/// A register of four bytes. Longer values occupy the following registers too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Register(pub u8);
 
@@ -18,7 +18,7 @@ impl Register {
     }
 }
 
-/// What can be loaded from a packet.
+/// A field that can be loaded from a packet or its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Field {
     /// Whether it is IPv4 or IPv6: one byte, 2 or 10.
@@ -31,31 +31,31 @@ pub enum Field {
     Ipv6Destination,
     /// Of TCP, UDP and SCTP alike.
     DestinationPort,
-    /// What kind of address the destination is to this machine: a route's type.
+    /// The type of the route to the destination, such as "local".
     DestinationType,
-    /// The connection's bits.
+    /// The status bits of the connection.
     ConnectionStatus,
-    /// The port that the connection's first packet was sent to.
+    /// The destination port of the connection's first packet.
     OriginalPort,
 }
 
-/// A step of a rule: the next one runs if it holds.
+/// A step of a rule. The next step runs if this one matches.
 pub enum Expression<'a> {
     Load(Field, Register),
     Equal(Register, &'a [u8]),
     NotEqual(Register, &'a [u8]),
     /// Keeps the bits of the mask.
     Mask(Register, &'a [u8]),
-    /// Whether the register's value is in a set.
+    /// Matches if the register's value is in a set.
     In(Register, &'a str),
-    /// What a map has for the register's value is put into the other one.
+    /// Looks up the register's value in a map, and loads the result into the other register.
     Map(Register, &'a str, Register),
-    /// The verdict that a map has for the register's value.
+    /// Applies the verdict that a map has for the register's value.
     Verdict(Register, &'a str),
     Jump(&'a str),
     Return,
     Masquerade,
-    /// To the address in one register and the port in another.
+    /// Translates the destination to the address in one register and the port in another.
     DestinationNat {
         family: u8,
         address: Register,
@@ -125,7 +125,7 @@ enum Value {
     Byte(u8),
 }
 
-/// The expression that loads a field, and its attributes by their numbers.
+/// The expression that loads a field, and its attributes.
 fn load(field: Field) -> (&'static str, &'static [(u16, Value)]) {
     use Value::{Byte, Number, Register};
     const NETWORK: Value = Number(1);
@@ -140,10 +140,10 @@ fn load(field: Field) -> (&'static str, &'static [(u16, Value)]) {
         Field::Ipv6Source => ("payload", &[(1, Register), (2, NETWORK), (3, Number(8)), (4, Number(16))]),
         Field::Ipv6Destination => ("payload", &[(1, Register), (2, NETWORK), (3, Number(24)), (4, Number(16))]),
         Field::DestinationPort => ("payload", &[(1, Register), (2, TRANSPORT), (3, Number(2)), (4, Number(2))]),
-        // The result is the type, of the destination.
+        // The route type of the destination address.
         Field::DestinationType => ("fib", &[(1, Register), (2, Number(3)), (3, Number(2))]),
         Field::ConnectionStatus => ("ct", &[(1, Register), (2, Number(2))]),
-        // The way there, not the way back.
+        // In the original direction.
         Field::OriginalPort => ("ct", &[(1, Register), (2, Number(12)), (3, Byte(0))]),
     }
 }

@@ -1,6 +1,6 @@
-//! nftables by netlink: what is asked for goes to the kernel as one transaction, of which all happens or nothing.
+//! nftables over netlink. Changes are sent as one transaction, which the kernel applies completely or not at all.
 //!
-//! Nothing here knows what a table is for. A table's owner writes its [`Batch`] and commits it.
+//! Nothing here knows the purpose of a table. The owner of a table builds a [`Batch`] and commits it.
 
 mod batch;
 mod expression;
@@ -13,7 +13,7 @@ pub use expression::{Expression, Field, Register};
 pub use pool::Pool;
 pub use set::{Data, Element, Kind, MapOf, Set, comment};
 
-/// What a table sees of packets.
+/// The address family of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Family {
@@ -24,10 +24,10 @@ pub enum Family {
     Ipv6 = 10,
 }
 
-/// Messages of nftables stand in this part of netfilter's.
+/// The subsystem number of nftables in netfilter.
 const SUBSYSTEM: u16 = 10;
 
-/// Kinds of messages, without the subsystem.
+/// Message types, without the subsystem.
 mod kind {
     pub const NEW_TABLE: u16 = 0;
     pub const GET_TABLE: u16 = 1;
@@ -48,7 +48,7 @@ fn message(kind: u16, flags: u16, family: Family) -> crate::netlink::message::Me
     crate::netlink::message::Message::new(SUBSYSTEM << 8 | kind, flags, &[family as u8, 0, 0, 0])
 }
 
-/// A socket for transactions and questions, of the namespace in which it was opened.
+/// A netfilter socket for transactions and queries, in the namespace in which it was opened.
 #[derive(Debug)]
 pub struct Nft(crate::netlink::Socket);
 

@@ -1,26 +1,26 @@
-//! Sockets that are kept. The kernel waits, when one is closed, until all that was deleted before is taken apart:
-//! milliseconds that nobody has to spend.
+//! A pool of open sockets. When a netfilter socket is closed, the kernel waits until all earlier deletions are
+//! completed, which takes milliseconds.
 
 use stdx::sync::Mutex;
 
 use super::Nft;
 use crate::netlink::Error;
 
-/// As many as are likely to be used at once.
-const KEPT: usize = 16;
+/// About as many as are used concurrently.
+const CAPACITY: usize = 16;
 
-/// Sockets of one namespace: all who use it are in the same.
+/// A pool of sockets of one namespace, in which all its users have to be.
 #[derive(Debug, Default)]
 pub struct Pool(Mutex<Vec<Nft>>);
 
 impl Pool {
     pub fn with<T>(&self, work: impl FnOnce(&mut Nft) -> Result<T, Error>) -> Result<T, Error> {
-        let kept = self.0.lock().pop();
-        let mut nft = kept.map_or_else(Nft::open, Ok)?;
+        let sockets = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let mut nft = sockets.map_or_else(Nft::open, Ok)?;
         let outcome = work(&mut nft);
-        let mut kept = self.0.lock();
-        if kept.len() < KEPT {
-            kept.push(nft);
+        let mut sockets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if sockets.len() < CAPACITY {
+            sockets.push(nft);
         }
         outcome
     }

@@ -1,10 +1,10 @@
-//! What the kernel has.
+//! Queries.
 
 use super::set::{Element, parse_elements};
 use super::{Family, Nft, kind, message};
 use crate::netlink::Error;
 
-/// The header that stands before the attributes of an answer.
+/// The length of the header before the attributes of a reply.
 const HEADER: usize = 4;
 
 impl Nft {
@@ -21,15 +21,15 @@ impl Nft {
         Ok(self.0.get(format!("look for the chain {chain}"), message)?.is_some())
     }
 
-    /// All elements of a set or map; none where there is no such set.
+    /// All elements of a set or map; none if the set does not exist.
     pub fn elements(&mut self, family: Family, table: &str, set: &str) -> Result<Vec<Element>, Error> {
-        let ask = || {
+        let query = || {
             let mut message = message(kind::GET_ELEMENT, 0, family);
             message.put_text(1, table);
             message.put_text(2, set);
             message
         };
-        match self.0.dump(&format!("list the elements of {set}"), ask) {
+        match self.0.dump(&format!("list the elements of {set}"), query) {
             Ok(replies) => {
                 let attributes = replies.iter().map(|reply| reply.payload.get(HEADER..).unwrap_or_default());
                 Ok(attributes.flat_map(parse_elements).collect())

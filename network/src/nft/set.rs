@@ -29,12 +29,12 @@ pub(super) const DATA_VERDICT: u16 = 2;
 pub(super) const VERDICT_CODE: u16 = 1;
 pub(super) const VERDICT_CHAIN: u16 = 2;
 const DATA_IS_VERDICT: u32 = 0xffff_ff00;
-/// How the nft command keeps a comment in what the kernel only stores.
+/// The type of userdata in which the nft command stores a comment.
 const USERDATA_COMMENT: u8 = 0;
-/// The length of a comment is one byte, its end a zero.
+/// The nft command stores the length in one byte and ends the comment with a zero byte.
 const COMMENT_BYTES: usize = 128;
 
-/// What a part of a key or of data is, by the numbers that the nft command shows them by.
+/// The type of a part of a key or of data, with the numbers that the nft command uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Ipv4,
@@ -65,17 +65,17 @@ impl Kind {
     }
 }
 
-/// A set, or a map where it has data.
+/// A set, or a map if it has data.
 pub struct Set<'a> {
     pub name: &'a str,
-    /// More than one is a concatenation, of which each part begins at four bytes.
+    /// More than one type is a concatenation, whose parts are aligned to four bytes.
     pub key: &'a [Kind],
     pub data: Option<MapOf<'a>>,
-    /// Elements are the begins of intervals, and their ends.
+    /// Whether elements are the starts and ends of intervals.
     pub interval: bool,
 }
 
-/// What a map leads to.
+/// The type of a map's values.
 #[derive(Clone, Copy)]
 pub enum MapOf<'a> {
     Verdict,
@@ -92,7 +92,7 @@ impl<'a> Set<'a> {
     }
 }
 
-/// What an element leads to.
+/// The data of an element.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Data {
     None,
@@ -101,14 +101,15 @@ pub enum Data {
     Jump(String),
 }
 
+/// An element of a set or map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Element {
-    /// As a packet has it; parts of a concatenation by [`Element::join`].
+    /// In network byte order; the parts of a concatenation are combined by [`Element::join`].
     pub key: Vec<u8>,
     pub data: Data,
     /// Shown by the nft command; see [`comment`].
     pub comment: String,
-    /// The first value behind an interval.
+    /// Marks the first value after an interval.
     pub interval_end: bool,
 }
 
@@ -117,7 +118,7 @@ impl Element {
         Element { key, data, comment: comment.to_string(), interval_end: false }
     }
 
-    /// The parts of a concatenation, each begun at four bytes.
+    /// Joins the parts of a concatenation, aligned to four bytes.
     pub fn join(parts: &[&[u8]]) -> Vec<u8> {
         let mut bytes = Vec::new();
         for part in parts {
@@ -158,7 +159,7 @@ pub(super) fn put_set(message: &mut Message, set: &Set<'_>, number: u32) {
     }
 }
 
-/// The nft command packs the kinds of a concatenation six bits each.
+/// The nft command packs the types of a concatenation into six bits each.
 fn type_of(kinds: &[Kind]) -> u32 {
     kinds.iter().fold(0, |packed, kind| packed << 6 | kind.number())
 }
@@ -203,7 +204,7 @@ pub(super) fn put_jump(data: &mut Message, chain: &str) {
     });
 }
 
-/// As much of a comment as is kept.
+/// Truncates a comment to the length that is stored.
 pub fn comment(text: &str) -> &str {
     let mut end = text.len().min(COMMENT_BYTES - 1);
     while !text.is_char_boundary(end) {
@@ -256,7 +257,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn elements_are_read_as_they_were_written() {
+    fn elements_survive_a_round_trip() {
         let long = "ü".repeat(100);
         let elements = [
             Element::new(vec![10, 0, 0, 1], Data::Jump("there".to_string()), "net pod eth0"),

@@ -1,4 +1,4 @@
-//! `bandwidth`: how much a pod may send and receive.
+//! `bandwidth`: limits the rate at which a pod sends and receives.
 
 use serde_json::Value;
 
@@ -10,9 +10,9 @@ use crate::spec::names::derived;
 use crate::spec::reader::Reader;
 use crate::spec::result::{AddResult, Interface};
 
-pub const PLUGIN: Plugin = Plugin { name: "bandwidth", accepts, add, del, check, gc: nothing, status: nothing };
+pub const PLUGIN: Plugin = Plugin { name: "bandwidth", accepts, add, del, check, gc: no_op, status: no_op };
 
-/// Seen from the pod.
+/// The limits, from the pod's point of view.
 #[derive(Debug, Default, PartialEq)]
 struct Conf {
     ingress: Option<Shape>,
@@ -20,21 +20,22 @@ struct Conf {
 }
 
 impl Conf {
-    /// What the runtime says counts instead of what the configuration says.
+    /// The runtime's configuration takes precedence over the plugin's own.
     fn read(conf: &Value) -> Result<Conf, Error> {
         let mut reader = Reader::new(conf, "")?;
         reader.skip(COMMON);
         reader.skip(&["ipam", "dns", "args"]);
         for key in ["unshapedSubnets", "shapedSubnets"] {
             if !reader.list(key)?.is_empty() {
-                return Err(reader.unsupported(key, "is not done by the built-in bandwidth"));
+                return Err(reader.unsupported(key, "is not supported by the built-in bandwidth plugin"));
             }
         }
         let own = read_shapes(&mut reader)?;
-        let given = reader.object("runtimeConfig")?.map(|mut given| given.object("bandwidth")).transpose()?.flatten();
-        let given = given.map(|mut given| read_shapes(&mut given)).transpose()?;
+        let runtime =
+            reader.object("runtimeConfig")?.map(|mut runtime| runtime.object("bandwidth")).transpose()?.flatten();
+        let runtime = runtime.map(|mut runtime| read_shapes(&mut runtime)).transpose()?;
         reader.finish()?;
-        Ok(given.filter(|given| *given != Conf::default()).unwrap_or(own))
+        Ok(runtime.filter(|runtime| *runtime != Conf::default()).unwrap_or(own))
     }
 }
 
@@ -45,7 +46,7 @@ fn read_shapes(reader: &mut Reader<'_>) -> Result<Conf, Error> {
     })
 }
 
-/// Rate and burst are bits; either both are there or none.
+/// Rate and burst are in bits. Either both are set or neither.
 fn read_shape(
     reader: &mut Reader<'_>,
     rate_key: &'static str,
@@ -54,11 +55,11 @@ fn read_shape(
     let (rate, burst) = (reader.number(rate_key)?.unwrap_or(0), reader.number(burst_key)?.unwrap_or(0));
     match (rate, burst) {
         (0, 0) => Ok(None),
-        (0, _) => Err(reader.wrong(burst_key, format!("needs {rate_key}, too"))),
-        (_, 0) => Err(reader.wrong(rate_key, format!("needs {burst_key}, too"))),
-        (1..8, _) => Err(reader.wrong(rate_key, "is less than a byte a second")),
+        (0, _) => Err(reader.invalid(burst_key, format!("requires {rate_key}"))),
+        (_, 0) => Err(reader.invalid(rate_key, format!("requires {burst_key}"))),
+        (1..8, _) => Err(reader.invalid(rate_key, "is less than one byte per second")),
         _ => {
-            let burst_bytes = u32::try_from(burst / 8).map_err(|_| reader.wrong(burst_key, "is more than 4 GB"))?;
+            let burst_bytes = u32::try_from(burst / 8).map_err(|_| reader.invalid(burst_key, "is more than 4 GB"))?;
             Ok(Some(Shape { bytes_per_second: rate / 8, burst_bytes }))
         }
     }
@@ -76,7 +77,7 @@ fn add(call: &Call<'_>) -> Result<AddResult, Error> {
     }
     shape(call, &conf, previous).inspect_err(|error| {
         if let Err(left) = del(call) {
-            tracing::warn!(%error, %left, "what a failed ADD had made is not all gone");
+            tracing::warn!(%error, %left, "failed to undo a failed ADD");
         }
     })
 }
@@ -89,7 +90,7 @@ fn shape(call: &Call<'_>, conf: &Conf, mut attachment: AddResult) -> Result<AddR
     }
     fault::point("bandwidth.ingress-shaped")?;
     if let Some(egress) = conf.egress {
-        let device = make_device(call, &mut rtnl, port.mtu)?;
+        let device = create_device(call, &mut rtnl, port.mtu)?;
         fault::point("bandwidth.device-made")?;
         rtnl.add_bucket(device.index, egress)?;
         rtnl.redirect_incoming(port.index, device.index)?;
@@ -100,35 +101,35 @@ fn shape(call: &Call<'_>, conf: &Conf, mut attachment: AddResult) -> Result<AddR
     Ok(attachment)
 }
 
-/// What the pod sends comes in at the host's end; only what goes out of a device can be held up, so that it goes
-/// through one more.
-fn make_device(call: &Call<'_>, rtnl: &mut Rtnl, mtu: u32) -> Result<Link, Error> {
+/// Packets from the pod arrive at the host's end of its veth. Only packets that leave a device can be shaped, so they
+/// are redirected through an ifb device.
+fn create_device(call: &Call<'_>, rtnl: &mut Rtnl, mtu: u32) -> Result<Link, Error> {
     let name = device_name(call);
     match rtnl.add_link("ifb", &name, Some(mtu)) {
-        // What has the name is this attachment's, from an ADD that somebody died over.
+        // The device is a leftover of an earlier ADD of this attachment that was interrupted.
         Err(error) if error.is(rustix::io::Errno::EXIST) => {
             rtnl.delete_link(&name)?;
             rtnl.add_link("ifb", &name, Some(mtu))?;
         }
         outcome => outcome?,
     }
-    rtnl.link(&name)?.ok_or_else(|| Error::internal(format!("{name:?} has just been made and is gone")))
+    rtnl.link(&name)?.ok_or_else(|| Error::internal(format!("{name:?} disappeared after it was created")))
 }
 
 fn device_name(call: &Call<'_>) -> String {
     derived("bwp", &[call.network(), call.target.container_id, call.target.ifname])
 }
 
-/// The other end of the pod's device.
+/// The host's end of the pod's veth pair.
 fn host_end(call: &Call<'_>, rtnl: &mut Rtnl) -> Result<Link, Error> {
     let ifname = call.target.ifname;
     let peer = Rtnl::open_in(&call.netns()?)?.link(ifname)?.and_then(|link| link.peer);
     let port = peer.map(|index| rtnl.link_at(index)).transpose()?.flatten();
     port.filter(|port| port.kind.as_deref() == Some("veth"))
-        .ok_or_else(|| Error::internal(format!("the host has no end of {ifname}")))
+        .ok_or_else(|| Error::internal(format!("{ifname} has no peer on the host")))
 }
 
-/// What is at the host's end goes with it.
+/// Deletes the ifb device. The queueing disciplines of the veth are deleted with it.
 fn del(call: &Call<'_>) -> Result<(), Error> {
     call.delete_device(&mut Rtnl::open()?, &device_name(call))?;
     Ok(())
@@ -143,12 +144,12 @@ fn check(call: &Call<'_>) -> Result<(), Error> {
     host_end(call, &mut rtnl)?;
     let name = device_name(call);
     match conf.egress.is_some() && rtnl.link(&name)?.is_none() {
-        true => Err(Error::internal(format!("the device {name} that holds the pod's sending up is missing"))),
+        true => Err(Error::internal(format!("the device {name}, which limits egress, is missing"))),
         false => Ok(()),
     }
 }
 
-fn nothing(_: &Call<'_>) -> Result<(), Error> {
+fn no_op(_: &Call<'_>) -> Result<(), Error> {
     Ok(())
 }
 
@@ -169,15 +170,18 @@ mod tests {
         let egress = Shape { bytes_per_second: 2000, burst_bytes: 20 };
         assert_eq!(read(both), Ok(Conf { ingress: None, egress: Some(egress) }));
         for (conf, message) in [
-            (json!({ "ingressRate": 8 }), "ingressRate: needs ingressBurst, too"),
-            (json!({ "egressBurst": 8 }), "egressBurst: needs egressRate, too"),
-            (json!({ "egressRate": 1, "egressBurst": 8 }), "egressRate: is less than a byte a second"),
+            (json!({ "ingressRate": 8 }), "ingressRate: requires ingressBurst"),
+            (json!({ "egressBurst": 8 }), "egressBurst: requires egressRate"),
+            (json!({ "egressRate": 1, "egressBurst": 8 }), "egressRate: is less than one byte per second"),
             (json!({ "egressRate": 8, "egressBurst": 40_000_000_000_u64 }), "egressBurst: is more than 4 GB"),
             (
                 json!({ "runtimeConfig": { "bandwidth": { "egressRate": "x" } } }),
                 "runtimeConfig.bandwidth.egressRate: must be a number that is not negative",
             ),
-            (json!({ "unshapedSubnets": ["10.0.0.0/8"] }), "unshapedSubnets: is not done by the built-in bandwidth"),
+            (
+                json!({ "unshapedSubnets": ["10.0.0.0/8"] }),
+                "unshapedSubnets: is not supported by the built-in bandwidth plugin",
+            ),
         ] {
             assert_eq!(read(conf).unwrap_err(), message);
         }

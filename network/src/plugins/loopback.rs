@@ -1,4 +1,4 @@
-//! `loopback`: the pod's own device.
+//! `loopback`: sets up the pod's loopback interface.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -11,7 +11,7 @@ use crate::spec::error::Error;
 use crate::spec::reader::Reader;
 use crate::spec::result::{AddResult, Interface, Ip};
 
-pub const PLUGIN: Plugin = Plugin { name: "loopback", accepts, add, del, check, gc: nothing, status: nothing };
+pub const PLUGIN: Plugin = Plugin { name: "loopback", accepts, add, del, check, gc: no_op, status: no_op };
 
 const NAME: &str = "lo";
 
@@ -44,7 +44,7 @@ fn add(call: &Call<'_>) -> Result<AddResult, Error> {
     Ok(AddResult { interfaces: vec![interface], ips, ..AddResult::default() })
 }
 
-/// The namespace may be gone, and the device with it.
+/// The namespace may be deleted already, and the interface with it.
 fn del(call: &Call<'_>) -> Result<(), Error> {
     let Ok(netns) = call.netns() else { return Ok(()) };
     let mut rtnl = Rtnl::open_in(&netns)?;
@@ -57,7 +57,7 @@ fn check(call: &Call<'_>) -> Result<(), Error> {
     if link.up { Ok(()) } else { Err(Error::internal("loopback interface is down")) }
 }
 
-fn nothing(_: &Call<'_>) -> Result<(), Error> {
+fn no_op(_: &Call<'_>) -> Result<(), Error> {
     Ok(())
 }
 

@@ -1,11 +1,11 @@
-//! What leaves a pod's subnet gets the host's address.
+//! Masquerading of traffic from pods to destinations outside of their subnet.
 
 use super::table::{self, MASQUERADE, SubnetChain};
 use crate::cidr::{IpNet, octets};
 use crate::netlink::Error;
 use crate::nft::Nft;
 
-/// Addresses with the prefix of their subnet.
+/// Adds the addresses of an attachment, each with the prefix length of its subnet.
 pub fn add(nft: &mut Nft, addresses: &[IpNet], owner: &str) -> Result<(), Error> {
     let chain = |address: &IpNet| SubnetChain::Masquerade(address.network());
     let chains: Vec<SubnetChain> = addresses.iter().map(chain).collect();
@@ -21,12 +21,12 @@ pub fn remove(nft: &mut Nft, owner: &str) -> Result<(), Error> {
     table::remove(nft, &MASQUERADE, |element| element.comment == owner)
 }
 
-/// Removes what belongs to a network and to none of these owners.
+/// Removes the elements of a network whose owner is not in the list.
 pub fn retain(nft: &mut Nft, network: &str, owners: &[String]) -> Result<(), Error> {
     let of_network = |comment: &str| comment.split(' ').nth(2) == Some(network);
     table::remove(nft, &MASQUERADE, |element| of_network(&element.comment) && !owners.contains(&element.comment))
 }
 
-pub fn is_there(nft: &mut Nft, owner: &str) -> Result<bool, Error> {
+pub fn exists(nft: &mut Nft, owner: &str) -> Result<bool, Error> {
     table::has(nft, &MASQUERADE, owner)
 }

@@ -1,4 +1,4 @@
-//! The plugins of this binary. Each is a row of functions; they run in process, and by name as executables.
+//! The built-in plugins, each of them a table of functions. They run in process, or as executables by their names.
 
 pub mod bandwidth;
 pub mod bridge;
@@ -25,7 +25,7 @@ use crate::spec::error::{Error, code};
 use crate::spec::reader::Reader;
 use crate::spec::result::AddResult;
 
-/// All of them.
+/// All built-in plugins.
 pub const PLUGINS: &[Plugin] =
     &[bridge::PLUGIN, host_local::PLUGIN, loopback::PLUGIN, portmap::PLUGIN, bandwidth::PLUGIN];
 
@@ -35,8 +35,8 @@ pub fn find(name: &str) -> Option<&'static Plugin> {
 
 pub struct Plugin {
     pub name: &'static str,
-    /// Whether the plugin does what a configuration asks for. A field that it does not know is told by the code for
-    /// unsupported fields.
+    /// Checks whether the plugin supports a configuration. For an unsupported field, the error has the code
+    /// [`code::UNSUPPORTED_FIELD`].
     pub accepts: fn(&Value) -> Result<(), Error>,
     add: fn(&Call<'_>) -> Result<AddResult, Error>,
     del: fn(&Call<'_>) -> Result<(), Error>,
@@ -93,11 +93,11 @@ impl<'a> Call<'a> {
         self.conf["name"].as_str().unwrap_or_default()
     }
 
-    /// The pod's namespace, which must not be the one that we are in.
+    /// The pod's network namespace, which must differ from the current one.
     pub fn netns(&self) -> Result<Netns, Error> {
         let path = self.target.netns;
-        let told = |error: std::io::Error| Error::internal(format!("failed to open netns {path:?}: {error}"));
-        let netns = Netns::open(Path::new(path)).map_err(told)?;
+        let with_context = |error: std::io::Error| Error::internal(format!("failed to open netns {path:?}: {error}"));
+        let netns = Netns::open(Path::new(path)).map_err(with_context)?;
         if netns.same(&Netns::current()?)? {
             let message = "the pod's network namespace is the plugin's own";
             return Err(Error::new(code::INVALID_ENVIRONMENT, message));
@@ -115,12 +115,12 @@ impl<'a> Call<'a> {
             .ok_or_else(|| Error::configuration("prevResult: is missing; it must be called as a chained plugin"))
     }
 
-    /// Who an element of a table belongs to. What is unique stands first, since long texts are cut.
+    /// The owner that is stored with an element of a table. The unique part is first, since long texts are truncated.
     pub fn owner(&self) -> String {
         owner(self.target.container_id, self.target.ifname, self.network())
     }
 
-    /// Attachments that are there, as owners; for GC.
+    /// The valid attachments, for GC.
     pub fn valid(&self) -> Result<Vec<(String, String)>, Error> {
         let mut reader = Reader::new(self.conf, "")?;
         let key = "cni.dev/valid-attachments";
@@ -130,14 +130,14 @@ impl<'a> Call<'a> {
         list.iter()
             .map(pair)
             .collect::<Option<_>>()
-            .ok_or_else(|| reader.wrong(key, "each has a containerID and an ifname"))
+            .ok_or_else(|| reader.invalid(key, "every entry needs a containerID and an ifname"))
     }
 
     fn nft<T>(&self, work: impl FnOnce(&mut Nft) -> Result<T, netlink::Error>) -> Result<T, Error> {
         Ok(self.shared.nft.with(work)?)
     }
 
-    /// Deletes a device of the host; in the background where there is somebody to do so. One that is not there is fine.
+    /// Deletes a device of the host, in the background if there is a reaper. Returns whether the device existed.
     fn delete_device(&self, rtnl: &mut Rtnl, name: &str) -> Result<bool, Error> {
         match &self.shared.reaper {
             Some(reaper) if rtnl.has_link(name)? => {
@@ -149,7 +149,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// One of CNI_ARGS.
+    /// The value of a key in CNI_ARGS.
     pub fn arg(&self, key: &str) -> Option<&'a str> {
         self.target
             .args
@@ -159,7 +159,7 @@ impl<'a> Call<'a> {
             .map(|(_, value)| value)
     }
 
-    /// Refuses CNI_ARGS that nobody knows, unless they are to be ignored.
+    /// Refuses unknown CNI_ARGS unless IgnoreUnknown is set.
     pub fn check_args(&self, known: &[&str]) -> Result<(), Error> {
         let ignore =
             self.arg("IgnoreUnknown").is_some_and(|value| matches!(value, "1" | "true" | "TRUE" | "True" | "t"));
@@ -181,7 +181,7 @@ pub fn owner(container_id: &str, ifname: &str, network: &str) -> String {
     nft::comment(&format!("{container_id} {ifname} {network}")).to_string()
 }
 
-/// Fields that every plugin's configuration may have, and that others than the plugin read.
+/// Fields that every plugin's configuration may have, and that the plugins themselves do not read.
 pub const COMMON: &[&str] = &[
     "cniVersion",
     "cniVersions",
@@ -195,7 +195,7 @@ pub const COMMON: &[&str] = &[
     "cni.dev/valid-attachments",
 ];
 
-/// Runs every step, whatever another says; the first error is told.
+/// Runs every step even if one fails, and returns the first error.
 fn all(steps: &[&dyn Fn() -> Result<(), Error>]) -> Result<(), Error> {
     let outcomes: Vec<Result<(), Error>> = steps.iter().map(|step| step()).collect();
     outcomes.into_iter().collect()

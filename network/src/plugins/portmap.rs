@@ -1,4 +1,4 @@
-//! `portmap`: ports of the host that lead to a pod.
+//! `portmap`: forwards host ports to a pod.
 
 use std::net::IpAddr;
 
@@ -14,11 +14,11 @@ use crate::spec::reader::Reader;
 use crate::spec::result::AddResult;
 use crate::{fault, sysctl};
 
-pub const PLUGIN: Plugin = Plugin { name: "portmap", accepts, add, del, check, gc, status: nothing };
+pub const PLUGIN: Plugin = Plugin { name: "portmap", accepts, add, del, check, gc, status: no_op };
 
 #[derive(Debug, PartialEq)]
 struct Conf {
-    /// Whether connections from the pod's own subnet and from the host's loopback are to work, too.
+    /// Whether connections from the pod's own subnet and from the host's loopback should work too.
     snat: bool,
     mappings: Vec<Mapping>,
 }
@@ -28,9 +28,9 @@ struct Mapping {
     protocol: u8,
     host_port: u16,
     container_port: u16,
-    /// One of the host's addresses; all of them where there is none.
+    /// One of the host's addresses; None for all addresses.
     host_ip: Option<IpAddr>,
-    /// The family that an unspecified address asks for: IPv4 or not.
+    /// The address family that a host IP restricts the mapping to: IPv4 or not.
     only_ipv4: Option<bool>,
 }
 
@@ -38,31 +38,31 @@ const MAPS: [&str; 6] = [HOST_PORTS[0], HOST_PORTS[1], HOST_ADDRESSES[0], HOST_A
 
 impl Conf {
     fn read(conf: &Value) -> Result<Conf, Error> {
-        const NOT_DONE: &str = "is not done by the built-in portmap";
+        const UNSUPPORTED: &str = "is not supported by the built-in portmap plugin";
         let mut reader = Reader::new(conf, "")?;
         reader.skip(COMMON);
         reader.skip(&["ipam", "dns", "args"]);
         for key in ["conditionsV4", "conditionsV6"] {
             if !reader.list(key)?.is_empty() {
-                return Err(reader.unsupported(key, NOT_DONE));
+                return Err(reader.unsupported(key, UNSUPPORTED));
             }
         }
-        // A mark is not used.
+        // The built-in plugin does not use marks.
         reader.number("markMasqBit")?;
         if reader.flag("masqAll")? {
-            return Err(reader.unsupported("masqAll", NOT_DONE));
+            return Err(reader.unsupported("masqAll", UNSUPPORTED));
         }
         if !reader.text("externalSetMarkChain")?.is_empty() {
-            return Err(reader.unsupported("externalSetMarkChain", NOT_DONE));
+            return Err(reader.unsupported("externalSetMarkChain", UNSUPPORTED));
         }
         match reader.text("backend")? {
             "" | "nftables" => {}
-            "iptables" => return Err(reader.unsupported("backend", NOT_DONE)),
-            other => return Err(reader.wrong("backend", format!("{other:?} is neither iptables nor nftables"))),
+            "iptables" => return Err(reader.unsupported("backend", UNSUPPORTED)),
+            other => return Err(reader.invalid("backend", format!("{other:?} is neither iptables nor nftables"))),
         }
         let snat = reader.optional_flag("snat")?.unwrap_or(true);
         let mappings = match reader.object("runtimeConfig")? {
-            Some(mut given) => read_mappings(&mut given)?,
+            Some(mut runtime) => read_mappings(&mut runtime)?,
             None => Vec::new(),
         };
         reader.finish()?;
@@ -70,9 +70,9 @@ impl Conf {
     }
 }
 
-fn read_mappings(given: &mut Reader<'_>) -> Result<Vec<Mapping>, Error> {
-    let list = given.list("portMappings")?.iter().enumerate();
-    list.map(|(place, value)| read_mapping(Reader::new(value, format!("runtimeConfig.portMappings[{place}]"))?))
+fn read_mappings(runtime: &mut Reader<'_>) -> Result<Vec<Mapping>, Error> {
+    let list = runtime.list("portMappings")?.iter().enumerate();
+    list.map(|(index, value)| read_mapping(Reader::new(value, format!("runtimeConfig.portMappings[{index}]"))?))
         .collect()
 }
 
@@ -80,14 +80,14 @@ fn read_mapping(mut reader: Reader<'_>) -> Result<Mapping, Error> {
     let mut port = |key| {
         let number = reader.number(key)?.unwrap_or(0);
         let port = u16::try_from(number).ok().filter(|port| *port != 0);
-        port.ok_or_else(|| reader.wrong(key, format!("{number} is not a port")))
+        port.ok_or_else(|| reader.invalid(key, format!("{number} is not a port")))
     };
     let (host_port, container_port) = (port("hostPort")?, port("containerPort")?);
     let protocol = match reader.text("protocol")?.to_ascii_lowercase().as_str() {
         "" | "tcp" => libc::IPPROTO_TCP as u8,
         "udp" => libc::IPPROTO_UDP as u8,
         "sctp" => libc::IPPROTO_SCTP as u8,
-        other => return Err(reader.wrong("protocol", format!("{other:?} is neither tcp, udp nor sctp"))),
+        other => return Err(reader.invalid("protocol", format!("{other:?} is neither tcp, udp nor sctp"))),
     };
     let host_ip: Option<IpAddr> = reader.parsed("hostIP", "an address")?;
     Ok(Mapping {
@@ -114,34 +114,34 @@ fn add(call: &Call<'_>) -> Result<AddResult, Error> {
     if conf.snat {
         allow_loopback(&addresses)?;
     }
-    let added = call.nft(|nft| table::add(nft, &chains, &elements)).and_then(|()| forget_flows(&conf, &addresses));
+    let added = call.nft(|nft| table::add(nft, &chains, &elements)).and_then(|()| delete_udp_flows(&conf, &addresses));
     added.and_then(|()| Ok(fault::point("portmap.ports-set")?)).inspect_err(|error| {
         if let Err(left) = del(call) {
-            tracing::warn!(%error, %left, "what a failed ADD had made is not all gone");
+            tracing::warn!(%error, %left, "failed to undo a failed ADD");
         }
     })?;
     Ok(previous)
 }
 
-/// The first address of each family that is in the pod.
+/// The first address of each family in the pod.
 fn pod_addresses(previous: &AddResult) -> Vec<IpNet> {
-    let inside = |place: usize| previous.interfaces.get(place).is_some_and(|interface| !interface.sandbox.is_empty());
+    let inside = |index: usize| previous.interfaces.get(index).is_some_and(|interface| !interface.sandbox.is_empty());
     let candidates = || previous.ips.iter().filter(|ip| ip.interface.is_none_or(inside)).map(|ip| ip.address);
     let first = |ipv4: bool| candidates().find(|address| address.is_ipv4() == ipv4);
     [first(true), first(false)].into_iter().flatten().collect()
 }
 
-/// What has to be in which map.
+/// The elements to add, each with its map, and the chains that they jump to.
 fn plan(conf: &Conf, addresses: &[IpNet], owner: &str) -> (Vec<SubnetChain>, Vec<(&'static str, Element)>) {
     let (mut chains, mut elements) = (Vec::new(), Vec::new());
     for address in addresses {
         let of_family = |mapping: &&Mapping| mapping.only_ipv4.is_none_or(|only_ipv4| only_ipv4 == address.is_ipv4());
-        let place = usize::from(!address.is_ipv4());
+        let index = usize::from(!address.is_ipv4());
         for mapping in conf.mappings.iter().filter(of_family) {
-            elements.push(forward(mapping, address, place, owner));
+            elements.push(forward(mapping, address, index, owner));
             if conf.snat {
                 let chain = SubnetChain::Hairpin(address.network());
-                elements.push((HAIRPIN[place], table::to_chain(hairpin_key(mapping, address), chain, owner)));
+                elements.push((HAIRPIN[index], table::to_chain(hairpin_key(mapping, address), chain, owner)));
                 chains.push(chain);
             }
         }
@@ -150,12 +150,12 @@ fn plan(conf: &Conf, addresses: &[IpNet], owner: &str) -> (Vec<SubnetChain>, Vec
     (chains, elements)
 }
 
-fn forward(mapping: &Mapping, address: &IpNet, place: usize, owner: &str) -> (&'static str, Element) {
+fn forward(mapping: &Mapping, address: &IpNet, index: usize, owner: &str) -> (&'static str, Element) {
     let to = Element::join(&[&octets(address.address), &mapping.container_port.to_be_bytes()]);
     let port = mapping.host_port.to_be_bytes();
     let (map, key) = match mapping.host_ip {
-        Some(host_ip) => (HOST_ADDRESSES[place], Element::join(&[&octets(host_ip), &[mapping.protocol], &port])),
-        None => (HOST_PORTS[place], Element::join(&[&[mapping.protocol], &port])),
+        Some(host_ip) => (HOST_ADDRESSES[index], Element::join(&[&octets(host_ip), &[mapping.protocol], &port])),
+        None => (HOST_PORTS[index], Element::join(&[&[mapping.protocol], &port])),
     };
     (map, Element::new(key, Data::Value(to), owner))
 }
@@ -165,8 +165,8 @@ fn hairpin_key(mapping: &Mapping, address: &IpNet) -> Vec<u8> {
     Element::join(&[&[mapping.protocol], &octets(address.address), &to, &from])
 }
 
-/// A client of UDP that has sent to the port before would go on to be sent where it was.
-fn forget_flows(conf: &Conf, addresses: &[IpNet]) -> Result<(), Error> {
+/// Deletes tracked UDP flows: a client that has sent to the port before would stay with the old destination.
+fn delete_udp_flows(conf: &Conf, addresses: &[IpNet]) -> Result<(), Error> {
     let udp = conf.mappings.iter().filter(|mapping| mapping.protocol == libc::IPPROTO_UDP as u8);
     let ports: Vec<u16> = udp.map(|mapping| mapping.host_port).collect();
     if ports.is_empty() {
@@ -174,20 +174,21 @@ fn forget_flows(conf: &Conf, addresses: &[IpNet]) -> Result<(), Error> {
     }
     let mut conntrack = Conntrack::open()?;
     for address in addresses {
-        conntrack
-            .forget(address.is_ipv4(), |flow| flow.protocol == libc::IPPROTO_UDP as u8 && ports.contains(&flow.port))?;
+        conntrack.delete_matching(address.is_ipv4(), |flow| {
+            flow.protocol == libc::IPPROTO_UDP as u8 && ports.contains(&flow.port)
+        })?;
     }
     Ok(())
 }
 
-/// What the host sends from 127.0.0.1 may leave by the device that leads to the pod.
+/// Allows packets from 127.0.0.1 to leave through the device that leads to the pod.
 fn allow_loopback(addresses: &[IpNet]) -> Result<(), Error> {
     let Some(ipv4) = addresses.iter().find(|address| address.is_ipv4()) else { return Ok(()) };
     let mut rtnl = Rtnl::open()?;
     let device = rtnl.device_to(ipv4.address)?.map(|index| rtnl.link_at(index)).transpose()?.flatten();
     match device {
         Some(device) => Ok(sysctl::set(&format!("ipv4/conf/{}/route_localnet", device.name), "1")?),
-        None => Err(Error::internal(format!("there is no route to the pod's address {}", ipv4.address))),
+        None => Err(Error::internal(format!("no route to the pod's address {}", ipv4.address))),
     }
 }
 
@@ -201,7 +202,7 @@ fn check(call: &Call<'_>) -> Result<(), Error> {
     let previous = call.chained()?;
     let (_, wanted) = plan(&conf, &pod_addresses(&previous), &call.owner());
     match call.nft(|nft| table::missing(nft, &wanted))? {
-        Some(map) => Err(Error::internal(format!("a port of the host is missing in {map}"))),
+        Some(map) => Err(Error::internal(format!("a host port is missing in {map}"))),
         None => Ok(()),
     }
 }
@@ -210,11 +211,11 @@ fn gc(call: &Call<'_>) -> Result<(), Error> {
     let network = call.network();
     let owners: Vec<String> = call.valid()?.iter().map(|(id, ifname)| super::owner(id, ifname, network)).collect();
     let of_network = |comment: &str| comment.split(' ').nth(2) == Some(network);
-    let unwanted = |element: &Element| of_network(&element.comment) && !owners.contains(&element.comment);
-    call.nft(|nft| table::remove(nft, &MAPS, unwanted))
+    let matches = |element: &Element| of_network(&element.comment) && !owners.contains(&element.comment);
+    call.nft(|nft| table::remove(nft, &MAPS, matches))
 }
 
-fn nothing(_: &Call<'_>) -> Result<(), Error> {
+fn no_op(_: &Call<'_>) -> Result<(), Error> {
     Ok(())
 }
 
@@ -273,7 +274,7 @@ mod tests {
             assert_eq!(read(json!([mapping])).unwrap_err(), format!("{path}.{message}"));
         }
         let refused = Conf::read(&json!({ "conditionsV4": ["!", "-d", "192.0.2.0/24"] })).unwrap_err();
-        assert_eq!(refused.message, "conditionsV4: is not done by the built-in portmap");
+        assert_eq!(refused.message, "conditionsV4: is not supported by the built-in portmap plugin");
         assert!(
             Conf::read(&json!({ "snat": false, "conditionsV4": [], "markMasqBit": 5 })).is_ok_and(|conf| !conf.snat)
         );

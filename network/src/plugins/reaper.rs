@@ -1,8 +1,8 @@
-//! Deletes devices behind the back of those who are done with them.
+//! Deletes devices in the background.
 //!
-//! The kernel takes some twenty milliseconds to delete a device, and hardly more for many at once: so they are
-//! collected while the last ones are on their way. The pod's namespace takes them with it, too, so that nothing is
-//! lost where the process ends before.
+//! The kernel needs some twenty milliseconds to delete a device, and hardly more to delete many in one request. So the
+//! deletions that arrive while others are in progress are batched. If the process exits first, nothing is lost: the
+//! kernel deletes the devices together with the pod's namespace.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
@@ -11,9 +11,10 @@ use stdx::sync::Mutex;
 
 use crate::netlink::{Error, Rtnl};
 
-/// A group that devices are put into to be deleted together.
+/// The device group of devices that are deleted in one request.
 const GROUP: u32 = 0x7469_7068;
 
+/// A thread that deletes devices. It is started on first use.
 #[derive(Debug, Default)]
 pub struct Reaper(Mutex<Option<Running>>);
 
@@ -24,7 +25,7 @@ struct Running {
 }
 
 impl Reaper {
-    /// Has a device of the calling thread's namespace deleted soon. All callers are in the same.
+    /// Schedules the deletion of a device of the calling thread's namespace, which is the same for all callers.
     pub fn delete(&self, name: &str) -> Result<(), Error> {
         let mut running = self.0.lock();
         if running.is_none() {
@@ -33,12 +34,12 @@ impl Reaper {
         let sent = running.as_ref().map(|running| running.sender.send(name.to_string()));
         match sent {
             Some(Ok(())) => Ok(()),
-            // The thread is gone, which only a panic explains.
+            // The thread must have panicked: delete the device here.
             _ => Rtnl::open()?.delete_link(name).map(|_| ()),
         }
     }
 
-    /// Waits until all that was asked for is done.
+    /// Waits until all scheduled deletions are done.
     pub fn settle(&self) {
         let running = self.0.lock().take();
         if let Some(Running { sender, thread }) = running {
@@ -64,12 +65,12 @@ fn reap(receiver: &Receiver<String>) {
     while let Ok(first) = receiver.recv() {
         let names: Vec<String> = std::iter::once(first).chain(receiver.try_iter()).collect();
         if let Err(error) = delete_all(&names) {
-            tracing::warn!(?names, error = %crate::spec::error::Error::from(error), "devices of pods are not deleted");
+            tracing::warn!(?names, error = %crate::spec::error::Error::from(error), "failed to delete pod devices");
         }
     }
 }
 
-/// One that has gone by itself is fine.
+/// It is no error if a device does not exist any more.
 fn delete_all(names: &[String]) -> Result<(), Error> {
     let mut rtnl = Rtnl::open()?;
     if let [name] = names {

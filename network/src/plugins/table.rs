@@ -1,8 +1,8 @@
-//! The table of nftables that the plugins share. A pod is an element of a map; rules and chains are made once.
+//! The nftables table that the plugins share. A pod is an element of a map; rules and chains are created once.
 //!
-//! Where its elements lead to is a chain for each subnet. What is missing is made when an element is refused for it,
-//! in the same transaction as the element; two who do so at the same time do not make anything twice, since tables
-//! and chains are made only where they are not there.
+//! The elements jump to one chain per subnet. If an element is refused because the table or a chain is missing, both are
+//! created in one transaction with the element. Concurrent callers do not create anything twice, because tables and
+//! chains are created only if they do not exist.
 
 use rustix::io::Errno;
 
@@ -13,13 +13,13 @@ use crate::nft::{Batch, Data, Element, Expression, Family, Field, Hook, Kind, Nf
 const TABLE: &str = "tiphys-cni";
 const FAMILY: Family = Family::Inet;
 
-/// Maps by name: what each is keyed by and leads to is in [`SETS`].
+/// The names of the maps. [`SETS`] has their keys and values.
 pub const MASQUERADE: [&str; 2] = ["masquerade4", "masquerade6"];
 pub const HOST_PORTS: [&str; 2] = ["host-ports4", "host-ports6"];
 pub const HOST_ADDRESSES: [&str; 2] = ["host-addresses4", "host-addresses6"];
 pub const HAIRPIN: [&str; 2] = ["hairpin4", "hairpin6"];
 
-/// By family: IPv4 first.
+/// Each map exists for IPv4 and IPv6, in this order.
 const SETS: [Set<'static>; 8] = {
     use Kind::{Ipv4, Ipv6, Port, Protocol};
     [
@@ -34,10 +34,10 @@ const SETS: [Set<'static>; 8] = {
     ]
 };
 
-/// How often a transaction is tried whose ground others change.
+/// How often a transaction is retried after a conflict.
 const TRIES: usize = 16;
 
-/// Removes the table with all that is in it; one that is not there is fine.
+/// Deletes the table with all its contents, if it exists.
 pub fn remove_table() -> Result<(), netlink::Error> {
     let mut nft = Nft::open()?;
     if !nft.has_table(FAMILY, TABLE)? {
@@ -48,13 +48,12 @@ pub fn remove_table() -> Result<(), netlink::Error> {
     batch.commit(&mut nft, "delete the table")
 }
 
-/// A chain that elements lead to.
+/// A chain of a subnet that elements jump to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SubnetChain {
-    /// What leaves the subnet gets the host's address.
+    /// Masquerades packets that leave the subnet.
     Masquerade(IpNet),
-    /// What comes from the subnet or the host's own loopback gets the host's address, so that the answer comes back
-    /// through it.
+    /// Masquerades packets from the subnet or from the host's loopback, so that replies return through the host.
     Hairpin(IpNet),
 }
 
@@ -64,7 +63,7 @@ impl SubnetChain {
             SubnetChain::Masquerade(subnet) => ("masquerade", subnet),
             SubnetChain::Hairpin(subnet) => ("hairpin", subnet),
         };
-        // Colons are no part of a name to the nft command.
+        // The nft command does not allow colons in names.
         format!("{what}-{subnet}").replace(':', "_")
     }
 
@@ -89,7 +88,7 @@ impl SubnetChain {
     }
 }
 
-/// Adds elements, and the chains they lead to where they are missing. Those that are there already are fine.
+/// Adds elements, and the chains that they jump to if they are missing. Elements that exist already are not an error.
 pub fn add(nft: &mut Nft, chains: &[SubnetChain], elements: &[(&str, Element)]) -> Result<(), netlink::Error> {
     let mut pending: Vec<&(&str, Element)> = elements.iter().collect();
     let mut last = None;
@@ -100,7 +99,7 @@ pub fn add(nft: &mut Nft, chains: &[SubnetChain], elements: &[(&str, Element)]) 
         }
         pending.iter().for_each(|(map, element)| batch.create_elements(map, std::slice::from_ref(element)));
         match batch.commit(nft, "add elements to the table of pods") {
-            // Something was not there yet, or somebody else has just made it.
+            // Something was missing, or a concurrent caller has just created it.
             Err(error) if error.is(Errno::NOENT) || error.is(Errno::EXIST) => last = Some(error),
             outcome => return outcome,
         }
@@ -118,8 +117,8 @@ pub fn add(nft: &mut Nft, chains: &[SubnetChain], elements: &[(&str, Element)]) 
     last.map_or(Ok(()), Err)
 }
 
-/// Whether the element is there as it should be. One that is there otherwise is somebody else's: a port stays theirs. A
-/// pod's own address is nobody else's, so that what is there of it is left over, and goes.
+/// Whether the element exists as desired. An existing host port with other data belongs to another pod and stays. An
+/// address belongs to this pod alone, so that another element with the address is stale, and is removed.
 fn is_in_place(nft: &mut Nft, (map, element): &(&str, Element)) -> Result<bool, netlink::Error> {
     let there = nft.elements(FAMILY, TABLE, map)?.into_iter().find(|there| there.key == element.key);
     match there {
@@ -133,12 +132,12 @@ fn is_in_place(nft: &mut Nft, (map, element): &(&str, Element)) -> Result<bool, 
     }
 }
 
-/// The last part of every key but those of masquerading.
+/// The port is the last part of every key except those of masquerading.
 fn host_port(key: &[u8]) -> u16 {
     key.last_chunk::<4>().map_or(0, |last| u16::from_be_bytes([last[0], last[1]]))
 }
 
-/// Removes elements by what they are; none is fine.
+/// Removes the elements that match, if there are any.
 pub fn remove(nft: &mut Nft, maps: &[&str], unwanted: impl Fn(&Element) -> bool) -> Result<(), netlink::Error> {
     let mut last = None;
     for _ in 0..TRIES {
@@ -168,7 +167,7 @@ pub fn has(nft: &mut Nft, maps: &[&str], owner: &str) -> Result<bool, netlink::E
     Ok(false)
 }
 
-/// The first map in which one of these is not as it should be.
+/// The first map in which one of these elements is missing or different.
 pub fn missing<'a>(nft: &mut Nft, wanted: &[(&'a str, Element)]) -> Result<Option<&'a str>, netlink::Error> {
     for (map, element) in wanted {
         if !nft.elements(FAMILY, TABLE, map)?.contains(element) {
@@ -178,7 +177,7 @@ pub fn missing<'a>(nft: &mut Nft, wanted: &[(&'a str, Element)]) -> Result<Optio
     Ok(None)
 }
 
-/// An element of the map whose verdict is to go to a subnet's chain.
+/// An element whose verdict jumps to a subnet's chain.
 pub fn to_chain(key: Vec<u8>, chain: SubnetChain, owner: &str) -> Element {
     Element::new(key, Data::Jump(chain.name()), owner)
 }
@@ -190,8 +189,8 @@ fn put_missing(nft: &mut Nft, batch: &mut Batch<'_>, chains: &[SubnetChain]) -> 
     }
     let mut put: Vec<SubnetChain> = Vec::new();
     for chain in chains {
-        let is_there = put.contains(chain) || (there && nft.has_chain(FAMILY, TABLE, &chain.name())?);
-        if !is_there {
+        let exists = put.contains(chain) || (there && nft.has_chain(FAMILY, TABLE, &chain.name())?);
+        if !exists {
             chain.put(batch);
             put.push(*chain);
         }
@@ -199,7 +198,7 @@ fn put_missing(nft: &mut Nft, batch: &mut Batch<'_>, chains: &[SubnetChain]) -> 
     Ok(())
 }
 
-/// Everything but what belongs to a subnet.
+/// Creates everything that does not belong to a subnet.
 fn put_table(batch: &mut Batch<'_>) {
     const DESTINATION_NAT: i32 = -100;
     const SOURCE_NAT: i32 = 100;
@@ -216,7 +215,7 @@ fn put_table(batch: &mut Batch<'_>) {
         put_hairpin(batch, version);
     }
     for version in [IPV4, IPV6] {
-        let verdict = Expression::Verdict(R0, MASQUERADE[version.place]);
+        let verdict = Expression::Verdict(R0, MASQUERADE[version.index]);
         let [load, compare] = version.is();
         batch.rule("postrouting", &[load, compare, Expression::Load(version.source, R0), verdict]);
     }
@@ -228,23 +227,23 @@ const R1: Register = Register(1);
 /// What differs between IPv4 and IPv6.
 #[derive(Clone, Copy)]
 struct Version {
-    place: usize,
+    index: usize,
     family: &'static [u8; 1],
     source: Field,
     destination: Field,
-    /// Registers that an address takes.
+    /// The number of registers that an address occupies.
     width: u8,
 }
 
 const IPV4: Version = Version {
-    place: 0,
+    index: 0,
     family: &[libc::AF_INET as u8],
     source: Field::Ipv4Source,
     destination: Field::Ipv4Destination,
     width: 1,
 };
 const IPV6: Version = Version {
-    place: 1,
+    index: 1,
     family: &[libc::AF_INET6 as u8],
     source: Field::Ipv6Source,
     destination: Field::Ipv6Destination,
@@ -267,7 +266,7 @@ fn to_this_machine() -> [Expression<'static>; 3] {
     [Expression::Load(Field::DestinationType, R0), Expression::Equal(R0, LOCAL), Expression::Jump("host-ports")]
 }
 
-/// A port of one of the host's addresses comes before one of all addresses.
+/// A port on one host address takes precedence over a port on all addresses.
 fn put_host_ports(batch: &mut Batch<'_>, version: Version) {
     let [load, compare] = version.is();
     let (protocol, port) = (Register(version.width), Register(version.width + 1));
@@ -279,7 +278,7 @@ fn put_host_ports(batch: &mut Batch<'_>, version: Version) {
             Expression::Load(version.destination, R0),
             Expression::Load(Field::TransportProtocol, protocol),
             Expression::Load(Field::DestinationPort, port),
-            Expression::Map(R0, HOST_ADDRESSES[version.place], R0),
+            Expression::Map(R0, HOST_ADDRESSES[version.index], R0),
             version.nat(),
         ],
     );
@@ -291,13 +290,13 @@ fn put_host_ports(batch: &mut Batch<'_>, version: Version) {
             compare,
             Expression::Load(Field::TransportProtocol, R0),
             Expression::Load(Field::DestinationPort, R1),
-            Expression::Map(R0, HOST_PORTS[version.place], R0),
+            Expression::Map(R0, HOST_PORTS[version.index], R0),
             version.nat(),
         ],
     );
 }
 
-/// Only connections that came by a host port: by the port they were sent to first, too.
+/// Matches only connections through a host port; the original destination port is part of the key.
 fn put_hairpin(batch: &mut Batch<'_>, version: Version) {
     const DESTINATION_NATTED: &[u8] = &0x20u32.to_ne_bytes();
     const NONE: &[u8] = &0u32.to_ne_bytes();
@@ -315,7 +314,7 @@ fn put_hairpin(batch: &mut Batch<'_>, version: Version) {
             Expression::Load(version.destination, R1),
             Expression::Load(Field::DestinationPort, port),
             Expression::Load(Field::OriginalPort, original),
-            Expression::Verdict(R0, HAIRPIN[version.place]),
+            Expression::Verdict(R0, HAIRPIN[version.index]),
         ],
     );
 }
@@ -326,7 +325,7 @@ enum Side {
     Destination,
 }
 
-/// A rule for packets from or to a network, in a chain of its family alone.
+/// A rule for packets from or to a network, in a chain that only sees packets of its family.
 fn put_match(batch: &mut Batch<'_>, chain: &str, net: IpNet, side: Side, then: Expression<'_>) {
     let version = if net.is_ipv4() { IPV4 } else { IPV6 };
     let field = match side {

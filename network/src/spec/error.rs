@@ -1,4 +1,4 @@
-//! What a plugin answers when it cannot: the specification's code, a message, and details.
+//! The error of a plugin: a code of the specification, a message, and details.
 
 use std::error::Error as _;
 use std::fmt;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::version::Version;
 
-/// Codes of the specification.
+/// Error codes of the specification.
 pub mod code {
     pub const INCOMPATIBLE_VERSION: u32 = 1;
     pub const UNSUPPORTED_FIELD: u32 = 2;
@@ -17,7 +17,7 @@ pub mod code {
     pub const INVALID_CONFIGURATION: u32 = 7;
     pub const TRY_AGAIN: u32 = 11;
     pub const NOT_AVAILABLE: u32 = 50;
-    /// Codes from here are each plugin's own; this one is what upstream's use for everything else.
+    /// Plugins may define codes from 100 on. Upstream's plugins use this one for all other errors.
     pub const INTERNAL: u32 = 999;
 }
 
@@ -45,13 +45,13 @@ impl Error {
         Error::new(code::UNSUPPORTED_FIELD, message)
     }
 
-    /// The same with what was going on before it.
+    /// Prefixes the message with its context.
     pub fn within(mut self, what: impl fmt::Display) -> Error {
         self.message = format!("{what}: {}", self.message);
         self
     }
 
-    /// As a plugin prints it.
+    /// The error as a plugin prints it.
     pub fn to_json(&self, version: Version) -> Value {
         let mut json = json!({ "cniVersion": version.as_str(), "code": self.code, "msg": self.message });
         if !self.details.is_empty() {
@@ -60,7 +60,7 @@ impl Error {
         json
     }
 
-    /// What a plugin printed, if it is an error.
+    /// Parses the output of a plugin; None if it is not an error.
     pub fn from_json(value: &Value) -> Option<Error> {
         let text = |key: &str| value[key].as_str().unwrap_or_default().to_string();
         let code = value["code"].as_u64().and_then(|code| u32::try_from(code).ok())?;
@@ -77,7 +77,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// The chain of causes becomes one message: it leaves the process as a text.
+/// The chain of causes becomes one message, because the error leaves the process as text.
 impl From<crate::netlink::Error> for Error {
     fn from(error: crate::netlink::Error) -> Error {
         match error.source() {

@@ -1,8 +1,8 @@
-//! Names that become file names and device names.
+//! Names that are used as file names and device names.
 
 use super::error::{Error, code};
 
-/// A network's name or a container's identity.
+/// Checks the name of a network or the ID of a container.
 pub fn check_identifier(what: &str, text: &str) -> Result<(), Error> {
     let first = text.starts_with(|c: char| c.is_ascii_alphanumeric());
     let rest = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte));
@@ -13,7 +13,7 @@ pub fn check_identifier(what: &str, text: &str) -> Result<(), Error> {
     }
 }
 
-/// A device's name.
+/// Checks the name of a network interface.
 pub fn check_interface(what: &str, text: &str) -> Result<(), Error> {
     let problem = match text {
         "" => "is missing",
@@ -25,15 +25,15 @@ pub fn check_interface(what: &str, text: &str) -> Result<(), Error> {
     Err(Error::new(code::INVALID_ENVIRONMENT, format!("{what}: {problem}")))
 }
 
-/// A device's name that follows from what it belongs to, so that it is found again by whoever knows that.
+/// A device name that is derived from its attachment, so that the device is found again without stored state.
 pub fn derived(prefix: &str, parts: &[&str]) -> String {
     const NAME: usize = 15;
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    // A byte that no part has stands between them.
+    // A separator that no part contains.
     for byte in parts.iter().flat_map(|part| part.bytes().chain([0])) {
         hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
     }
-    // The upper bits of this hash hardly see the last bytes; fold and spread them.
+    // The last bytes hardly influence the upper bits of this hash: fold and spread them.
     hash = (hash ^ (hash >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let digits = format!("{hash:016x}");
     format!("{prefix}{}", &digits[..NAME - prefix.len()])

@@ -1,4 +1,4 @@
-//! Reads a configuration's fields: whatever is wrong is told by its path, and nothing is overlooked.
+//! Reads the fields of a configuration. Errors name the path of the field, and unknown fields are refused.
 
 use std::str::FromStr;
 
@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::error::Error;
 
-/// An object whose fields are read one by one. Fields that nobody asked for are refused at the end.
+/// An object whose fields are read one by one. [`Reader::finish`] refuses fields that were not read.
 pub struct Reader<'a> {
     object: &'a Map<String, Value>,
     path: String,
@@ -18,12 +18,12 @@ impl<'a> Reader<'a> {
         let path = path.into();
         match value.as_object() {
             Some(object) => Ok(Reader { object, path, known: Vec::new() }),
-            None if path.is_empty() => Err(Error::configuration("it is not an object")),
+            None if path.is_empty() => Err(Error::configuration("must be an object")),
             None => Err(Error::configuration(format!("{path}: must be an object"))),
         }
     }
 
-    /// None where the field is not there or null.
+    /// None if the field is missing or null.
     pub fn value(&mut self, key: &'static str) -> Option<&'a Value> {
         self.known.push(key);
         self.object.get(key).filter(|value| !value.is_null())
@@ -57,7 +57,7 @@ impl<'a> Reader<'a> {
     pub fn texts(&mut self, key: &'static str) -> Result<Vec<String>, Error> {
         let list = self.list(key)?;
         let texts = list.iter().map(|value| value.as_str().map(str::to_string));
-        texts.collect::<Option<_>>().ok_or_else(|| self.wrong(key, "must be a list of strings"))
+        texts.collect::<Option<_>>().ok_or_else(|| self.invalid(key, "must be a list of strings"))
     }
 
     pub fn object(&mut self, key: &'static str) -> Result<Option<Reader<'a>>, Error> {
@@ -65,29 +65,29 @@ impl<'a> Reader<'a> {
         self.value(key).map(|value| Reader::new(value, path)).transpose()
     }
 
-    /// A text that means something; an empty one is as good as none.
+    /// A string that is parsed; None if it is missing or empty.
     pub fn parsed<T: FromStr>(&mut self, key: &'static str, what: &str) -> Result<Option<T>, Error> {
         match self.text(key)? {
             "" => Ok(None),
-            text => text.parse().map(Some).map_err(|_| self.wrong(key, format!("{text:?} is not {what}"))),
+            text => text.parse().map(Some).map_err(|_| self.invalid(key, format!("{text:?} is not {what}"))),
         }
     }
 
-    /// Fields that others read.
+    /// Marks fields as known that are read elsewhere.
     pub fn skip(&mut self, keys: &[&'static str]) {
         self.known.extend(keys);
     }
 
-    /// Refuses what nobody has read. Names that begin with an underscore are people's remarks.
+    /// Refuses fields that were not read. Names that begin with an underscore are comments.
     pub fn finish(self) -> Result<(), Error> {
         let unknown = self.object.keys().find(|key| !self.known.contains(&key.as_str()) && !key.starts_with('_'));
         match unknown {
-            Some(key) => Err(Error::unsupported(format!("{}: is not a field that is known here", self.path_of(key)))),
+            Some(key) => Err(Error::unsupported(format!("{}: unknown field", self.path_of(key)))),
             None => Ok(()),
         }
     }
 
-    pub fn wrong(&self, key: &str, text: impl std::fmt::Display) -> Error {
+    pub fn invalid(&self, key: &str, text: impl std::fmt::Display) -> Error {
         Error::configuration(format!("{}: {text}", self.path_of(key)))
     }
 
@@ -106,7 +106,7 @@ impl<'a> Reader<'a> {
         read: impl Fn(&'a Value) -> Option<T>,
     ) -> Result<Option<T>, Error> {
         let Some(value) = self.value(key) else { return Ok(None) };
-        read(value).map(Some).ok_or_else(|| self.wrong(key, format!("must be {what}")))
+        read(value).map(Some).ok_or_else(|| self.invalid(key, format!("must be {what}")))
     }
 }
 
@@ -127,7 +127,7 @@ mod tests {
         let mut inner = reader.object("inner").unwrap().unwrap();
         assert_eq!(message(inner.flag("b").unwrap_err()), "inner.b: must be true or false");
         assert_eq!(message(inner.parsed::<u8>("b", "a byte").unwrap_err()), "inner.b: \"x\" is not a byte");
-        assert_eq!(message(reader.finish().unwrap_err()), "odd: is not a field that is known here");
+        assert_eq!(message(reader.finish().unwrap_err()), "odd: unknown field");
         assert!(inner.finish().is_ok());
     }
 }

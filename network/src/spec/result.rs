@@ -1,4 +1,4 @@
-//! The result of ADD, in one form, and its forms on the wire by version.
+//! The result of ADD in one form, and its JSON in each version of the specification.
 
 use std::net::IpAddr;
 
@@ -9,6 +9,7 @@ use super::reader::Reader;
 use super::version::Version;
 use crate::cidr::IpNet;
 
+/// The result of ADD.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AddResult {
     pub interfaces: Vec<Interface>,
@@ -17,25 +18,28 @@ pub struct AddResult {
     pub dns: Dns,
 }
 
+/// An interface that ADD created or configured.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interface {
     pub name: String,
     pub mac: String,
     pub mtu: Option<u32>,
-    /// The namespace's path; empty for what is on the host.
+    /// The path of the network namespace; empty for an interface of the host.
     pub sandbox: String,
     pub socket_path: String,
     pub pci_id: String,
 }
 
+/// An address that ADD assigned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ip {
     pub address: IpNet,
     pub gateway: Option<IpAddr>,
-    /// A place in `interfaces`.
+    /// An index into `interfaces`.
     pub interface: Option<usize>,
 }
 
+/// A route of the pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
     pub to: IpNet,
@@ -53,6 +57,7 @@ impl Route {
     }
 }
 
+/// The DNS configuration of a result.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Dns {
     pub nameservers: Vec<String>,
@@ -62,10 +67,10 @@ pub struct Dns {
 }
 
 impl AddResult {
-    /// From any version; the version stands in it.
+    /// Parses a result of any supported version, which it names itself.
     pub fn from_json(value: &Value) -> Result<AddResult, Error> {
-        let told = |error: Error| Error { code: code::DECODE, ..error };
-        read(value).map_err(told)
+        let with_context = |error: Error| Error { code: code::DECODE, ..error };
+        read(value).map_err(with_context)
     }
 
     pub fn to_json(&self, version: Version) -> Value {
@@ -83,9 +88,9 @@ impl AddResult {
         json.into()
     }
 
-    /// Addresses of an interface in the pod, or those that are said to be of none.
+    /// The addresses of an interface in the pod, and those that name no interface.
     pub fn ips_of<'a>(&'a self, ifname: &'a str) -> impl Iterator<Item = &'a Ip> {
-        self.ips.iter().filter(move |ip| match ip.interface.and_then(|place| self.interfaces.get(place)) {
+        self.ips.iter().filter(move |ip| match ip.interface.and_then(|index| self.interfaces.get(index)) {
             Some(interface) => interface.name == ifname && !interface.sandbox.is_empty(),
             None => true,
         })
@@ -101,7 +106,7 @@ fn read(value: &Value) -> Result<AddResult, Error> {
     Version::parse(reader.text("cniVersion")?)?;
     let mut each = |key: &'static str| -> Result<Vec<Reader<'_>>, Error> {
         let list = reader.list(key)?;
-        list.iter().enumerate().map(|(place, value)| Reader::new(value, format!("{key}[{place}]"))).collect()
+        list.iter().enumerate().map(|(index, value)| Reader::new(value, format!("{key}[{index}]"))).collect()
     };
     let (interfaces, ips, routes) = (each("interfaces")?, each("ips")?, each("routes")?);
     let attachment = AddResult {
@@ -111,8 +116,8 @@ fn read(value: &Value) -> Result<AddResult, Error> {
         dns: reader.object("dns")?.map(read_dns).transpose()?.unwrap_or_default(),
     };
     let count = attachment.interfaces.len();
-    match attachment.ips.iter().position(|ip| ip.interface.is_some_and(|place| place >= count)) {
-        Some(place) => Err(Error::configuration(format!("ips[{place}].interface: there is no such interface"))),
+    match attachment.ips.iter().position(|ip| ip.interface.is_some_and(|index| index >= count)) {
+        Some(index) => Err(Error::configuration(format!("ips[{index}].interface: there is no such interface"))),
         None => Ok(attachment),
     }
 }
@@ -129,21 +134,21 @@ fn read_interface(mut reader: Reader<'_>) -> Result<Interface, Error> {
 }
 
 fn read_ip(mut reader: Reader<'_>) -> Result<Ip, Error> {
-    // Some plugins say that there is no interface by -1.
-    let interface = reader.value("interface").and_then(Value::as_i64).and_then(|place| usize::try_from(place).ok());
+    // Some plugins use -1 for "no interface".
+    let interface = reader.value("interface").and_then(Value::as_i64).and_then(|index| usize::try_from(index).ok());
     let address = reader.parsed("address", "an address with its prefix")?;
     Ok(Ip {
-        address: address.ok_or_else(|| reader.wrong("address", "is missing"))?,
+        address: address.ok_or_else(|| reader.invalid("address", "is missing"))?,
         gateway: reader.parsed("gateway", "an address")?,
         interface,
     })
 }
 
-/// A route of a result, or of an IPAM configuration.
+/// Reads a route of a result or of an IPAM configuration.
 pub fn read_route(mut reader: Reader<'_>) -> Result<Route, Error> {
     let to: Option<IpNet> = reader.parsed("dst", "a network")?;
     let route = Route {
-        to: to.ok_or_else(|| reader.wrong("dst", "is missing"))?,
+        to: to.ok_or_else(|| reader.invalid("dst", "is missing"))?,
         gateway: reader.parsed("gw", "an address")?,
         mtu: reader.number32("mtu")?,
         advmss: reader.number32("advmss")?,
@@ -155,7 +160,7 @@ pub fn read_route(mut reader: Reader<'_>) -> Result<Route, Error> {
     Ok(route)
 }
 
-/// The `dns` of a result or a configuration.
+/// Reads the `dns` of a result or of a configuration.
 pub fn read_dns(mut reader: Reader<'_>) -> Result<Dns, Error> {
     let dns = Dns {
         nameservers: reader.texts("nameservers")?,
@@ -246,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_form_is_kept_and_older_ones_lose_what_they_cannot_say() {
+    fn converts_between_versions() {
         let attachment = AddResult::from_json(&newest()).unwrap();
         assert_eq!(attachment.to_json(Version::V1_1_0), newest());
         for version in [Version::V0_3_0, Version::V0_3_1, Version::V0_4_0] {
@@ -267,14 +272,14 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_result_still_has_dns() {
+    fn an_empty_result_has_dns() {
         assert_eq!(AddResult::default().to_json(Version::V0_4_0), json!({ "cniVersion": "0.4.0", "dns": {} }));
     }
 
     #[test]
-    fn what_is_no_result() {
+    fn refuses_invalid_results() {
         for (value, message) in [
-            (json!([]), "it is not an object"),
+            (json!([]), "must be an object"),
             (json!({}), "cniVersion: \"\" is not supported, only 0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0"),
             (json!({ "cniVersion": "1.0.0", "ips": [{}] }), "ips[0].address: is missing"),
             (

@@ -1,4 +1,4 @@
-//! Versions of the specification, and what each brought.
+//! Versions of the CNI specification, and the features of each.
 
 use super::error::{Error, code};
 
@@ -33,12 +33,12 @@ impl Version {
         })
     }
 
-    /// CHECK, and the result of ADD given to DEL.
+    /// Whether CHECK exists, and DEL gets the result of ADD.
     pub fn has_check(self) -> bool {
         self >= Version::V0_4_0
     }
 
-    /// GC and STATUS.
+    /// Whether GC and STATUS exist.
     pub fn has_gc(self) -> bool {
         self >= Version::V1_1_0
     }

@@ -1,4 +1,4 @@
-//! The network that is there without any configuration.
+//! The built-in network.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,7 +10,7 @@ use network::netlink::Rtnl;
 use crate::support::{on_host, ruleset, talk};
 
 #[test]
-fn pods_reach_each_other_and_the_outside() {
+fn pods_reach_each_other_and_external_hosts() {
     on_host(|host| {
         let cni = host.builtin();
         let outside = host.outside();
@@ -33,12 +33,12 @@ fn pods_reach_each_other_and_the_outside() {
         }
         let own = one.space.listen("127.0.0.1:80");
         talk(one.space.connect("127.0.0.1:80"), &own);
-        // Outside the pods have the host's address: nobody there knows a way to theirs.
+        // External hosts see the host's address, since they have no route to the pods.
         for (listen, from) in [("192.0.2.2:80", "192.0.2.1"), ("[fd02::2]:80", "fd02::1")] {
             let server = outside.listen(listen);
             assert_eq!(talk(one.space.connect(listen), &server).to_string(), from);
         }
-        // The host is reached with the pod's own address.
+        // The host sees the pod's own address.
         let gateway = std::net::TcpListener::bind("10.244.7.1:80").unwrap();
         assert_eq!(talk(one.space.connect("10.244.7.1:80"), &gateway).to_string(), "10.244.7.2");
 
@@ -52,7 +52,7 @@ fn pods_reach_each_other_and_the_outside() {
 }
 
 #[test]
-fn host_ports_are_reached_from_everywhere() {
+fn host_ports_are_reachable_from_everywhere() {
     on_host(|host| {
         let cni = host.builtin();
         let outside = host.outside();
@@ -72,11 +72,12 @@ fn host_ports_are_reached_from_everywhere() {
         assert!(rules.contains("tcp . 8080") && rules.contains("10.244.7.2 . 80"), "{rules}");
 
         let (server, server6) = (one.space.listen("0.0.0.0:80"), one.space.listen("[fd00:244:7::2]:80"));
-        // From outside, with the client's own address.
+        // An external client keeps its own address.
         assert_eq!(talk(outside.connect("192.0.2.1:8080"), &server).to_string(), "192.0.2.2");
         assert_eq!(talk(outside.connect("[fd02::1]:8080"), &server6).to_string(), "fd02::2");
         assert_eq!(talk(outside.connect("192.0.2.1:8081"), &server).to_string(), "192.0.2.2");
-        // From the host, from a pod of the same subnet, and from the pod itself: by the host, that the way back is it.
+        // From the host, from a pod of the same subnet, and from the pod itself: masqueraded, so that replies return through
+        // the host.
         for address in ["192.0.2.1:8080", "127.0.0.1:8080"] {
             let client = std::net::TcpStream::connect(address);
             talk(client, &server);
@@ -84,7 +85,7 @@ fn host_ports_are_reached_from_everywhere() {
         assert_eq!(talk(two.space.connect("192.0.2.1:8080"), &server).to_string(), "10.244.7.1");
         assert_eq!(talk(one.space.connect("192.0.2.1:8080"), &server).to_string(), "10.244.7.1");
         assert_eq!(talk(one.space.connect("[fd02::1]:8080"), &server6).to_string(), "fd00:244:7::1");
-        // A port of one address is not one of the others.
+        // A port on one address is not a port on the others.
         assert!(outside.connect("[fd02::1]:8081").is_err());
         assert!(std::net::TcpStream::connect("127.0.0.1:8081").is_err());
 
@@ -96,7 +97,7 @@ fn host_ports_are_reached_from_everywhere() {
         let (length, from) = asking.recv_from(&mut bytes).unwrap();
         assert_eq!((&bytes[..length], from.to_string().as_str()), (&b"who"[..], "192.0.2.1:8053"));
 
-        // Another pod does not get a port that is taken, and nothing is left of its try.
+        // A port that is taken is refused to another pod, and the attempt leaves nothing behind.
         let before = host.count();
         let third = host.pod("third");
         let taken = Attachment { port_mappings: vec![port(8080, 80, "tcp", "")], ..third.attachment() };
@@ -112,7 +113,7 @@ fn host_ports_are_reached_from_everywhere() {
 }
 
 #[test]
-fn a_port_that_moves_takes_its_clients_with_it() {
+fn udp_clients_follow_a_host_port_to_its_new_pod() {
     on_host(|host| {
         let cni = host.builtin();
         let outside = host.outside();
@@ -140,7 +141,7 @@ fn a_port_that_moves_takes_its_clients_with_it() {
 }
 
 #[test]
-fn bandwidth_is_held() {
+fn bandwidth_is_limited() {
     on_host(|host| {
         let cni = host.builtin();
         let pod = host.pod("slow");
@@ -162,7 +163,7 @@ fn bandwidth_is_held() {
         assert!(port.contains("tbf") && port.contains("rate 8Mbit") && port.contains("ingress"), "{port}");
         assert!(device.contains("rate 4Mbit burst 50000b"), "{device}");
 
-        // 300 kB at 500 kB/s with a burst of 50 kB: half a second. Without a limit it takes no time.
+        // 300 kB at 500 kB/s with a burst of 50 kB take half a second. Without a limit they take no time.
         let server = std::net::TcpListener::bind("10.244.7.1:80").unwrap();
         let mut client = pod.space.connect("10.244.7.1:80").unwrap();
         let (mut served, _) = server.accept().unwrap();
@@ -177,7 +178,7 @@ fn bandwidth_is_held() {
 }
 
 #[test]
-fn many_at_once_get_addresses_of_their_own() {
+fn concurrent_pods_get_distinct_addresses() {
     on_host(|host| {
         let cni = host.builtin();
         let pods: Vec<_> = (0..64).map(|number| host.pod(&format!("p{number}"))).collect();
@@ -193,7 +194,7 @@ fn many_at_once_get_addresses_of_their_own() {
         let server = pods[0].space.listen("0.0.0.0:80");
         talk(pods[63].space.connect(&format!("{}:80", all[0].ips[0])), &server);
 
-        // What is not valid any more goes, also where its namespace is gone.
+        // GC removes attachments that are not valid, even if their namespace is deleted.
         let valid: Vec<_> = pods[..2].iter().map(|pod| (pod.attachment().container_id, "eth0".to_string())).collect();
         let begun = Instant::now();
         cni.gc(&valid).unwrap();
@@ -201,7 +202,7 @@ fn many_at_once_get_addresses_of_their_own() {
         eprintln!("62 DELs by GC: {:?}", begun.elapsed());
         assert_eq!((host.count().leases, host.count().results, host.count().links.len()), (4, 2, 3));
         cni.check(&pods[0].attachment()).unwrap();
-        // Another runtime's pods are not ours to take away.
+        // GC does not remove the attachments of another runtime.
         let other = Cni::open(CniOptions { state_dir: host.path("other"), ..host.options() }).unwrap();
         other.gc(&[]).unwrap();
         cni.check(&pods[0].attachment()).unwrap();
@@ -212,7 +213,7 @@ fn many_at_once_get_addresses_of_their_own() {
 }
 
 #[test]
-fn one_after_another() {
+fn attaches_and_detaches_pods_in_turn() {
     on_host(|host| {
         let cni = host.builtin();
         let (mut adds, mut dels) = (Vec::new(), Vec::new());
@@ -232,10 +233,10 @@ fn one_after_another() {
 }
 
 #[test]
-fn what_is_left_over_is_in_nobodys_way() {
+fn leftovers_do_not_block_other_pods() {
     on_host(|host| {
         let cni = host.builtin();
-        // The namespace goes with its pod; DEL comes later.
+        // The namespace is deleted with its pod, before DEL.
         let pod = host.pod("gone");
         let attachment = pod.attachment();
         cni.add(&attachment).unwrap();
@@ -243,7 +244,7 @@ fn what_is_left_over_is_in_nobodys_way() {
         let gone = Attachment { netns: "/proc/1/ns/absent".into(), ..attachment };
         cni.del(&gone).unwrap();
 
-        // A path that leads to somebody else's namespace does them no harm.
+        // A path that leads to another pod's namespace does not harm that pod.
         let (one, other) = (host.pod("one"), host.pod("other"));
         cni.add(&one.attachment()).unwrap();
         cni.add(&other.attachment()).unwrap();
@@ -252,7 +253,7 @@ fn what_is_left_over_is_in_nobodys_way() {
         cni.del(&Attachment { netns: other.space.path(), ..one.attachment() }).unwrap();
         cni.check(&other.attachment()).unwrap();
 
-        // Rules that somebody flushed are made again with the next pod.
+        // Rules that were flushed are created again for the next pod.
         let flushed = std::process::Command::new("nft").args(["flush", "ruleset"]).status().unwrap();
         assert!(flushed.success());
         assert!(cni.check(&other.attachment()).is_err());
@@ -262,7 +263,7 @@ fn what_is_left_over_is_in_nobodys_way() {
         cni.del(&other.attachment()).unwrap();
         cni.del(&third.attachment()).unwrap();
 
-        // A second ADD for the same sandbox is refused, and what it has stays.
+        // A second ADD for the same sandbox is refused, and the attachment stays.
         let twice = host.pod("twice");
         let made = cni.add(&twice.attachment()).unwrap();
         let error = cni.add(&twice.attachment()).unwrap_err().to_string();
@@ -270,7 +271,7 @@ fn what_is_left_over_is_in_nobodys_way() {
         cni.check(&twice.attachment()).unwrap();
         cni.del(&twice.attachment()).unwrap();
 
-        // Masquerading of somebody who is gone is not in the way of who gets the address now.
+        // A stale masquerading element does not block a new pod with the same address.
         let next = network::cidr::next(made.ips[0]).unwrap();
         let stale = format!("{next} comment \"gone eth0 tiphys\" : jump masquerade-10.244.7.0/24");
         let command = format!("add element inet tiphys-cni masquerade4 {{ {stale} }}");

@@ -1,4 +1,4 @@
-//! Plugins that are executables: how they are called, in which order, and what comes of their errors.
+//! Plugin binaries: how they are called, in which order, and how their errors are handled.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::support::{DEBIAN, Host, on_host};
 
-/// A plugin that writes down how it was called, answers ADD with what came before and an address, and fails where its
+/// A plugin that records how it was called, returns the previous result with one more address for ADD, and fails if its
 /// configuration says so.
 const PLUGIN: &str = r#"#!/bin/sh
 conf=$(cat)
@@ -55,7 +55,7 @@ impl Fixture<'_> {
         Runner { invoker: &self.invoker, cache: &self.cache }
     }
 
-    /// What was called since the last time.
+    /// The calls since the last time.
     fn calls(&self) -> Vec<String> {
         let text = fs::read_to_string(self.host.path("bin/calls")).unwrap_or_default();
         let _ = fs::remove_file(self.host.path("bin/calls"));
@@ -92,16 +92,16 @@ fn runtime() -> RuntimeConf {
 }
 
 #[test]
-fn a_chain_of_executables() {
+fn runs_a_chain_of_plugins() {
     on_host(|host| {
         let fixture = Fixture::new(host);
         let (runner, runtime, list) = (fixture.runner(), runtime(), list("1.1.0", json!({})));
         let made = runner.add(&list, &runtime).unwrap();
         assert_eq!((made.dns.domain.as_str(), made.ips.len()), ("second", 1));
-        let told = fs::read_to_string(host.path("bin/calls")).unwrap();
+        let with_context = fs::read_to_string(host.path("bin/calls")).unwrap();
         let path = format!("{}:{}", host.path("none").display(), host.path("bin").display());
         let first = format!("first ADD pod /proc/1/ns/net eth0 K8S_POD_NAME=web;IgnoreUnknown=1 {path}");
-        assert_eq!(told.lines().next(), Some(first.as_str()));
+        assert_eq!(with_context.lines().next(), Some(first.as_str()));
         assert_eq!(fixture.calls(), ["first ADD", "second ADD"]);
         let (first, second) = (fixture.seen("first-ADD"), fixture.seen("second-ADD"));
         assert_eq!(first["runtimeConfig"], json!({ "dns": { "servers": ["x"] } }));
@@ -128,7 +128,7 @@ fn a_chain_of_executables() {
 }
 
 #[test]
-fn what_a_version_or_a_flag_leaves_out() {
+fn respects_version_and_flags() {
     on_host(|host| {
         let fixture = Fixture::new(host);
         let (runner, runtime) = (fixture.runner(), runtime());
@@ -151,7 +151,7 @@ fn what_a_version_or_a_flag_leaves_out() {
 }
 
 #[test]
-fn errors_of_executables() {
+fn reports_errors_of_plugins() {
     on_host(|host| {
         let fixture = Fixture::new(host);
         let (runner, runtime) = (fixture.runner(), runtime());
@@ -163,7 +163,7 @@ fn errors_of_executables() {
         assert_eq!(fixture.cache.all().unwrap(), []);
         fixture.calls();
 
-        // A DEL that fails does not keep the others from theirs, and what was made is remembered.
+        // A DEL that fails does not prevent the others, and the result stays cached.
         let stubborn = list("1.0.0", failing("failDEL"));
         runner.add(&stubborn, &runtime).unwrap();
         fixture.calls();
@@ -183,9 +183,9 @@ fn errors_of_executables() {
     });
 }
 
-/// Debian's host-local and ours, all at once, for one network.
+/// Debian's host-local and the built-in one run concurrently for one network.
 #[test]
-fn two_kinds_of_plugins_never_hand_out_one_address_twice() {
+fn built_in_and_upstream_host_local_share_leases() {
     on_host(|host| {
         let ipam = json!({ "type": "host-local", "dataDir": host.path("networks"), "ranges": [[{ "subnet": "10.200.1.0/26" }]] });
         let conf = json!({ "cniVersion": "1.0.0", "name": "n", "type": "x", "ipam": ipam }).to_string();
@@ -205,7 +205,7 @@ fn two_kinds_of_plugins_never_hand_out_one_address_twice() {
             let output = child.wait_with_output().expect("its end");
             (output.status.success(), serde_json::from_slice::<Value>(&output.stdout).unwrap_or_default())
         };
-        // 61 addresses of the range are free; the gateway is none of them.
+        // The range has 61 free addresses without the gateway.
         let children: Vec<_> = (0..64).map(|number| run("ADD", number)).collect();
         let answers: Vec<_> = children.into_iter().map(end).collect();
         let addresses: std::collections::BTreeSet<String> = answers
@@ -217,7 +217,7 @@ fn two_kinds_of_plugins_never_hand_out_one_address_twice() {
         assert_eq!((addresses.len(), refused, host.count().leases), (61, 3, 61));
         let refusal = answers.iter().find(|(good, _)| !good).expect("a refusal").1["msg"].to_string();
         assert!(refusal.contains("no IP addresses available in range set"), "{refusal}");
-        // Whoever has one gets no second.
+        // A container with an address does not get a second one.
         for number in (0..64).filter(|number| answers[*number].0) {
             let (good, answer) = end(run("ADD", number));
             assert!(!good && answer["msg"].to_string().contains("duplicate allocation is not allowed"), "{answer}");

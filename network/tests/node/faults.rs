@@ -1,4 +1,4 @@
-//! Failures and deaths at every place of an attachment: nothing is left.
+//! Failures and crashes at every fault point of an attachment leave nothing behind.
 
 use std::process::{Command, Stdio};
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Pod, on_host, talk};
 
-/// An attachment that comes by every place.
+/// An attachment that reaches every fault point.
 fn everything(pod: &Pod) -> Attachment {
     let bandwidth = Bandwidth {
         ingress_rate: 8_000_000,
@@ -24,7 +24,7 @@ fn everything(pod: &Pod) -> Attachment {
 }
 
 #[test]
-fn a_failure_at_every_place_leaves_nothing() {
+fn a_failure_at_every_fault_point_leaves_nothing() {
     for point in fault::POINTS {
         on_host(|host| {
             let cni = host.builtin();
@@ -35,7 +35,7 @@ fn a_failure_at_every_place_leaves_nothing() {
             assert!(!fault::disarm(), "nobody came by {point}");
             assert!(error.ends_with(&format!("fault at {point}")), "{error}");
             assert_eq!(host.count(), before, "{point}");
-            // And it works the next time.
+            // The next attempt succeeds.
             cni.add(&everything(&pod)).unwrap();
             let server = pod.space.listen("0.0.0.0:80");
             talk(std::net::TcpStream::connect("10.244.7.1:8080"), &server);
@@ -44,9 +44,9 @@ fn a_failure_at_every_place_leaves_nothing() {
     }
 }
 
-/// The plugins as a chain of executables, each of which dies at its places.
+/// The plugins as a chain of executables, each of which crashes at its fault points.
 #[test]
-fn a_death_at_every_place_is_undone_by_del() {
+fn del_undoes_a_crash_at_every_fault_point() {
     for point in fault::POINTS.iter().filter(|point| !point.starts_with("cni.")) {
         on_host(|host| {
             let pod = host.pod("p");
@@ -70,13 +70,13 @@ fn a_death_at_every_place_is_undone_by_del() {
                 }
             }
             assert!(died, "nobody came by {point}");
-            // Nobody knows a result. Twice is fine.
+            // There is no cached result. DEL is idempotent.
             for _ in 0..2 {
                 for conf in chain.iter().rev() {
                     run("DEL", conf, None, &pod, None).expect("DEL");
                 }
             }
-            // A file that was made and not filled holds no address.
+            // An empty lease file does not block its address.
             let left = host.count();
             assert!(left.leases == 0 || *point == "host-local.lease-made", "{point}");
             assert_eq!((left.links, left.elements), (before.links, before.elements), "{point}");
@@ -88,7 +88,7 @@ fn a_death_at_every_place_is_undone_by_del() {
     }
 }
 
-/// What the plugin printed; None if it died.
+/// The output of the plugin; None if it crashed.
 fn run(command: &str, conf: &Value, previous: Option<Value>, pod: &Pod, fault: Option<&str>) -> Option<Value> {
     let mut conf = conf.clone();
     (conf["cniVersion"], conf["name"]) = ("1.0.0".into(), "n".into());

@@ -1,4 +1,4 @@
-//! Netlink and nftables against the kernel, seen by ip's and nft's eyes.
+//! Netlink and nftables against the kernel, verified with the ip and nft commands.
 
 use std::process::Command;
 
@@ -83,17 +83,17 @@ fn links_addresses_routes_and_neighbours() {
 }
 
 #[test]
-fn refusals_say_why() {
+fn errors_contain_the_kernels_explanation() {
     on_host(|_| {
         let mut rtnl = Rtnl::open().unwrap();
         let error = rtnl.add_link("nosuchkind", "x0", None).unwrap_err();
-        assert_eq!(error.to_string(), "make the nosuchkind x0 (Unknown device type)");
+        assert_eq!(error.to_string(), "create the nosuchkind x0 (Unknown device type)");
         assert!(error.is(rustix::io::Errno::OPNOTSUPP));
     });
 }
 
 #[test]
-fn a_transaction_happens_or_not() {
+fn transactions_are_atomic() {
     on_host(|_| {
         let mut nft = Nft::open().unwrap();
         let mut batch = Batch::new(Family::Inet, "t");
@@ -123,7 +123,7 @@ fn a_transaction_happens_or_not() {
         assert!(rules.contains("ip saddr @nets dnat ip to meta l4proto . th dport map @ports"), "{rules}");
         assert!(rules.contains("10.0.0.0/16"), "{rules}");
 
-        // Many elements are more than one message, and still one transaction.
+        // Many elements need more than one message, but are still one transaction.
         let element = |number: u16| {
             let key = Element::join(&[&[6], &number.to_be_bytes()]);
             Element::new(key, Data::Value(Element::join(&[&[10, 0, 0, 1], &[0, 80]])), &format!("number {number}"))
@@ -136,7 +136,7 @@ fn a_transaction_happens_or_not() {
         found.sort_by(|a, b| a.key.cmp(&b.key));
         assert_eq!(found, many);
 
-        // One that is not there, and none goes.
+        // If one element does not exist, none is deleted.
         let mut batch = Batch::new(Family::Inet, "t");
         batch.delete_elements("ports", &[many[..300].to_vec(), vec![element(9999)]].concat());
         assert!(batch.commit(&mut nft, "delete too many").unwrap_err().is(rustix::io::Errno::NOENT));

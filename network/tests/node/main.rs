@@ -1,5 +1,5 @@
-//! Networks of pods on this machine, in namespaces that the tests make. They need root, and Debian's nftables and
-//! containernetworking-plugins.
+//! Pod networks on this machine, in namespaces that the tests create. They need root, and the Debian packages nftables
+//! and containernetworking-plugins.
 
 mod builtin;
 mod external;

@@ -1,11 +1,11 @@
-//! Configurations by file, with Debian's plugins and with ours: the same comes of it.
+//! Configuration files with Debian's plugins and with the built-in ones give the same result.
 
 use network::cni::{Attachment, Cni, CniOptions, PortMapping};
 use serde_json::{Value, json};
 
 use crate::support::{DEBIAN, Host, Pod, on_host, talk};
 
-/// The directory of leases stands in it, so that the tests do not share one.
+/// The configuration names its lease directory, so that tests do not share one.
 fn sample(host: &Host) -> String {
     json!({
         "cniVersion": "0.3.1",
@@ -28,7 +28,7 @@ fn debian(host: &Host) -> CniOptions {
     CniOptions { builtin: false, bin_dirs: vec![DEBIAN.into()], ..host.options() }
 }
 
-/// Our plugins as executables, by their names.
+/// The built-in plugins as executables.
 fn executables(host: &Host) -> CniOptions {
     let directory = host.path("bin");
     std::fs::create_dir_all(&directory).expect("a directory");
@@ -38,7 +38,7 @@ fn executables(host: &Host) -> CniOptions {
     CniOptions { builtin: false, bin_dirs: vec![directory], ..host.options() }
 }
 
-/// A result without what is chance: hardware addresses, the name of the host's end, the namespace.
+/// A result without random values: MAC addresses, the name of the host's end, the namespace.
 fn essence(attached: &Value) -> Value {
     let mut essence = attached.clone();
     for interface in essence["interfaces"].as_array_mut().expect("interfaces") {
@@ -68,7 +68,7 @@ fn talk_to_all(host: &Host, cni: &Cni, one: &Pod, two: &Pod) -> Vec<Value> {
 }
 
 #[test]
-fn the_sample_with_debians_plugins_and_with_ours() {
+fn a_sample_behaves_the_same_with_debians_and_built_in_plugins() {
     type Options = fn(&Host) -> CniOptions;
     let ways: [(&str, Options); 3] =
         [("Debian's", debian), ("in process", Host::options), ("executables", executables)];
@@ -89,9 +89,9 @@ fn the_sample_with_debians_plugins_and_with_ours() {
 }
 
 #[test]
-fn leases_are_shared_with_debians_plugin() {
+fn shares_leases_with_debians_plugin() {
     on_host(|host| {
-        // Debian's bridge does not take away what it has not masqueraded itself.
+        // Debian's bridge only removes masquerading that it has added itself.
         let conf = sample(host).replace("\"ipMasq\":true", "\"ipMasq\":false");
         let theirs = host.configured("10-bridge.conf", &conf, debian(host));
         let ours = Cni::open(host.options()).unwrap();
@@ -101,7 +101,7 @@ fn leases_are_shared_with_debians_plugin() {
         assert_eq!(address(&ours, &pods[1]), "10.200.1.3");
         assert_eq!(address(&theirs, &pods[2]), "10.200.1.4");
         assert_eq!(host.count().leases, 3);
-        // What one has made the other takes away.
+        // Either one deletes what the other has created.
         ours.del(&pods[2].attachment()).unwrap();
         theirs.del(&pods[1].attachment()).unwrap();
         assert_eq!(address(&ours, &pods[3]), "10.200.1.5");
@@ -111,7 +111,7 @@ fn leases_are_shared_with_debians_plugin() {
 }
 
 #[test]
-fn a_pod_leaves_by_the_configuration_it_came_by() {
+fn detaches_with_the_configuration_of_the_attachment() {
     on_host(|host| {
         let cni = host.configured("10-bridge.conf", &sample(host), host.options());
         let (one, two) = (host.pod("one"), host.pod("two"));
@@ -131,7 +131,7 @@ fn a_pod_leaves_by_the_configuration_it_came_by() {
     });
 }
 
-/// A chain with host ports, of which each version is run, and CHECK where the version has it.
+/// A chain with host ports, run with each version, with CHECK if the version has it.
 fn chain(host: &Host, version: &str) -> String {
     let mut bridge: Value = serde_json::from_str(&sample(host)).expect("JSON");
     bridge["hairpinMode"] = true.into();
@@ -140,8 +140,8 @@ fn chain(host: &Host, version: &str) -> String {
 }
 
 #[test]
-fn chains_of_all_versions() {
-    // Debian's plugins know versions up to 1.0.
+fn runs_chains_of_all_versions() {
+    // Debian's plugins support versions up to 1.0.
     type Options = fn(&Host) -> CniOptions;
     let ways: [(bool, &[&str], Options); 3] = [
         (false, &["0.3.1", "0.4.0", "1.0.0"], debian),
@@ -161,7 +161,7 @@ fn chains_of_all_versions() {
                 let checked = cni.check(&attachment).map_err(|error| error.to_string());
                 match version.starts_with("0.3") {
                     true => assert!(checked.unwrap_err().ends_with("does not support CHECK command")),
-                    // Debian's portmap looks for chains of IPv6 that a pod without IPv6 has not.
+                    // Debian's portmap looks for IPv6 chains that a pod without IPv6 does not have.
                     false if !ours => assert!(checked.unwrap_err().contains("could not check ipv6 dnat")),
                     false => checked.unwrap_or_else(|error| panic!("{version}: {error}")),
                 }
@@ -177,17 +177,17 @@ fn chains_of_all_versions() {
 }
 
 #[test]
-fn what_ours_do_not_do_is_left_to_binaries_or_refused() {
+fn unsupported_configurations_are_left_to_binaries_or_refused() {
     on_host(|host| {
         let mut conf: Value = serde_json::from_str(&sample(host)).unwrap();
         conf["vlan"] = 100.into();
         let cni = host.configured("10-bridge.conf", &conf.to_string(), host.options());
         let pod = host.pod("vlan");
         let error = cni.add(&pod.attachment()).unwrap_err().to_string();
-        assert_eq!(error, "plugin type=\"bridge\" failed (add): vlan: is not done by the built-in bridge");
+        assert_eq!(error, "plugin type=\"bridge\" failed (add): vlan: is not supported by the built-in bridge plugin");
         let with_binaries = Cni::open(CniOptions { bin_dirs: vec![DEBIAN.into()], ..host.options() }).unwrap();
         let outcome = with_binaries.add(&pod.attachment());
-        // Debian's bridge is asked; whether it can depends on the kernel's VLANs.
+        // Debian's bridge runs; whether it succeeds depends on the kernel's VLAN support.
         if let Err(error) = &outcome {
             assert!(!error.to_string().contains("built-in"), "{error}");
         }

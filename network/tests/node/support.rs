@@ -1,4 +1,4 @@
-//! A host and its pods, each a namespace of its own.
+//! A simulated host and its pods, each in its own network namespace.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -15,9 +15,9 @@ use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 pub const DEBIAN: &str = "/usr/lib/cni";
 /// Long enough for a busy machine, short enough to fail.
-const PATIENCE: Duration = Duration::from_secs(20);
+const RECEIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Runs a test on a thread whose namespace is the host's.
+/// Runs a test on a thread in the host's namespace.
 pub fn on_host(test: impl FnOnce(&Host) + Send) {
     assert!(rustix::process::geteuid().is_root(), "this test needs root");
     std::thread::scope(|scope| {
@@ -44,7 +44,7 @@ pub struct Host {
     pub directory: tempfile::TempDir,
 }
 
-/// What there is of what may leak.
+/// Counts of everything that may leak.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Count {
     pub links: Vec<String>,
@@ -81,14 +81,14 @@ impl Host {
         cni
     }
 
-    /// A network by a file.
+    /// A network with a configuration file.
     pub fn configured(&self, name: &str, text: &str, options: CniOptions) -> Cni {
         fs::create_dir_all(self.path("net.d")).expect("a directory");
         fs::write(self.path("net.d").join(name), text).expect("a file");
         Cni::open(options).expect("cni")
     }
 
-    /// Bridges stay, as do chains of subnets; everything that belongs to a pod goes.
+    /// Bridges and subnet chains stay; everything that belongs to a pod has to be deleted.
     pub fn count(&self) -> Count {
         let links = Rtnl::open().and_then(|mut rtnl| rtnl.links()).expect("links");
         let files = |directory: PathBuf| {
@@ -111,7 +111,7 @@ impl Host {
         Pod { name: name.to_string(), space: Space::new() }
     }
 
-    /// A machine beside the host, which knows nothing of pods: the host has 192.0.2.1, it has 192.0.2.2, and fd02 too.
+    /// A machine next to the host without routes to the pods: the host has 192.0.2.1, it has 192.0.2.2, and fd02 too.
     pub fn outside(&self) -> Space {
         let outside = Space::new();
         let mut rtnl = Rtnl::open().expect("netlink");
@@ -139,7 +139,7 @@ pub fn ruleset() -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// A namespace, and what happens in it.
+/// A network namespace.
 pub struct Space {
     pub netns: Netns,
     file: File,
@@ -157,7 +157,7 @@ impl Space {
         Space { netns: Netns::open(Path::new(&path)).expect("the namespace"), file }
     }
 
-    /// As other processes find it.
+    /// The path by which other processes find it.
     pub fn path(&self) -> PathBuf {
         format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()).into()
     }
@@ -169,22 +169,22 @@ impl Space {
 
     pub fn connect(&self, address: &str) -> io::Result<TcpStream> {
         let address: SocketAddr = address.parse().expect("an address");
-        self.netns.run(|| TcpStream::connect_timeout(&address, PATIENCE))
+        self.netns.run(|| TcpStream::connect_timeout(&address, RECEIVE_TIMEOUT))
     }
 
     pub fn udp(&self, address: &str) -> UdpSocket {
         let socket = self.netns.run(|| UdpSocket::bind(address)).expect("a socket");
-        socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        socket.set_read_timeout(Some(RECEIVE_TIMEOUT)).expect("a timeout");
         socket
     }
 }
 
-/// Sends something there and back; whom the server took the client for.
+/// Sends data in both directions, and returns the client's address as the server sees it.
 pub fn talk(client: io::Result<TcpStream>, server: &TcpListener) -> IpAddr {
     let mut client = client.expect("a connection");
     let (mut served, peer) = server.accept().expect("a client");
     for stream in [&client, &served] {
-        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        stream.set_read_timeout(Some(RECEIVE_TIMEOUT)).expect("a timeout");
     }
     let mut bytes = [0; 5];
     client.write_all(b"hello").expect("sent");

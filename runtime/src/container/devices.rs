@@ -1,4 +1,4 @@
-//! What stands in a container's /dev.
+//! The contents of a container's /dev.
 
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -20,36 +20,37 @@ const LINKS: [(&str, &str); 5] = [
     ("pts/ptmx", "ptmx"),
 ];
 
-pub fn make(root: &Root, spec: &ContainerSpec) -> Result<()> {
+/// Creates the links and device nodes of a container.
+pub fn create(root: &Root, spec: &ContainerSpec) -> Result<()> {
     let dev = root.open("/dev", OFlags::PATH | OFlags::DIRECTORY).at("opening /dev of the container")?;
     for (target, name) in LINKS {
         rustix::fs::symlinkat(target, &dev, name).context(|| format!("linking /dev/{name}"))?;
     }
     for device in &spec.devices {
-        // A user namespace may make no node; what the host has is shown instead.
-        if spec.userns.is_some() { shown(root, device) } else { node(root, device) }?;
+        // A user namespace cannot create device nodes: bind-mount the sandbox's nodes instead.
+        if spec.userns.is_some() { bind_node(root, device) } else { create_node(root, device) }?;
     }
     Ok(())
 }
 
-fn node(root: &Root, device: &DeviceSpec) -> Result<()> {
-    let what = || format!("making the device {}", device.path);
+fn create_node(root: &Root, device: &DeviceSpec) -> Result<()> {
+    let what = || format!("creating the device {}", device.path);
     let path = Path::new(&device.path);
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-        return refused(format!("{} is no device's path", device.path));
+        return refused(format!("invalid device path {}", device.path));
     };
-    let directory = root.place(&parent.to_string_lossy(), Kind::Directory)?;
+    let directory = root.ensure(&parent.to_string_lossy(), Kind::Directory)?;
     let kind = match device.kind.as_str() {
         "c" => libc::S_IFCHR,
         "b" => libc::S_IFBLK,
         "p" => libc::S_IFIFO,
-        other => return refused(format!("{} is of the unknown kind {other:?}", device.path)),
+        other => return refused(format!("device {} has the unknown type {other:?}", device.path)),
     };
-    // The umask is not asked: the mode is the specification's.
+    // The mode must not be reduced by the umask.
     let before = rustix::process::umask(Mode::empty());
-    let made = sys::mknodat(directory.as_fd(), Path::new(name), kind | device.mode, device.major, device.minor);
+    let created = sys::mknodat(directory.as_fd(), Path::new(name), kind | device.mode, device.major, device.minor);
     rustix::process::umask(before);
-    made.context(what)?;
+    created.context(what)?;
     if (device.uid, device.gid) != (0, 0) {
         let (uid, gid) = (rustix::fs::Uid::from_raw(device.uid), rustix::fs::Gid::from_raw(device.gid));
         rustix::fs::chownat(&directory, name, Some(uid), Some(gid), rustix::fs::AtFlags::SYMLINK_NOFOLLOW)
@@ -58,11 +59,11 @@ fn node(root: &Root, device: &DeviceSpec) -> Result<()> {
     Ok(())
 }
 
-fn shown(root: &Root, device: &DeviceSpec) -> Result<()> {
-    let what = || format!("showing the device {}", device.path);
+fn bind_node(root: &Root, device: &DeviceSpec) -> Result<()> {
+    let what = || format!("binding the device {}", device.path);
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-    // Only the sandbox's own copies of the plain devices are reachable here.
+    // Only the sandbox's own copies of the default devices are reachable here.
     let source = format!("{}{}", super::sandbox_root::DEVICES, device.path);
     let tree = open_tree(CWD, source.as_str(), flags).context(what)?;
-    mounts::attach(&tree, root.place(&device.path, Kind::File)?).context(what)
+    mounts::attach(&tree, root.ensure(&device.path, Kind::File)?).context(what)
 }

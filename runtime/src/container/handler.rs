@@ -1,7 +1,8 @@
-//! A container made by an OCI runtime's program instead of by our own hands.
+//! Containers that an OCI runtime creates, for RuntimeClass handlers.
 //!
-//! A child of the shim puts the root together in a mount namespace of its own, lets the program create and start the
-//! container, tells the shim its first process, and ends; that process then belongs to the shim.
+//! A child of the shim assembles the root file system in its own mount namespace, and lets the OCI runtime create and
+//! start the container. It reports the pid of the container's init process to the shim and exits; the shim adopts the
+//! init process.
 
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -11,49 +12,50 @@ use std::process::{Command, Stdio};
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::{MountPropagationFlags, mount_change};
 
-use super::init::{self, Place, Report};
+use super::init::{self, ProcessContext, Report};
 use super::rootfs::Root;
 use super::{mounts, process, user};
 use crate::error::{Context, Result, refused};
 use crate::spec::{ContainerSpec, Source};
 use crate::sys;
-use crate::{oci, private, wire};
+use crate::{ipc, oci, private};
 
-/// Runs in the new process and never returns.
-pub fn make(spec: &ContainerSpec, program: &Path, bundle: &Path, place: Place) -> ! {
-    let report = place.report;
-    match drive(spec, program, bundle, &place) {
+/// Runs in the forked process and never returns.
+pub fn create_container(spec: &ContainerSpec, program: &Path, bundle: &Path, context: ProcessContext) -> ! {
+    let report = context.report;
+    match run_handler(spec, program, bundle, &context) {
         Ok(ready) => {
-            let _ = wire::send(report, &ready, &[]);
+            let _ = ipc::send(report, &ready, &[]);
             sys::exit(0)
         }
         Err(error) => {
-            let _ = wire::send(report, &Report::Failed(error.to_string()), &[]);
+            let _ = ipc::send(report, &Report::Failed(error.to_string()), &[]);
             sys::exit(127)
         }
     }
 }
 
-fn drive(spec: &ContainerSpec, program: &Path, bundle: &Path, place: &Place) -> Result<Report> {
+fn run_handler(spec: &ContainerSpec, program: &Path, bundle: &Path, context: &ProcessContext) -> Result<Report> {
     sys::set_name("tiphys:handler");
     sys::reset_signals();
-    place.cgroups.create(&spec.cgroup.path)?;
+    context.cgroups.create(&spec.cgroup.path)?;
     let ready = process::prepare(&crate::spec::ProcessSpec { seccomp: None, ..spec.process.clone() })?;
     let own = open("/proc/self/ns/mnt")?;
-    let opened = mounts::open(spec, place.cgroups, None)?;
-    sys::unshare(libc::CLONE_NEWNS).at("making a mount namespace")?;
-    mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC).at("parting from the host")?;
+    let opened = mounts::open(spec, context.cgroups, None)?;
+    sys::unshare(libc::CLONE_NEWNS).at("creating a mount namespace")?;
+    mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
+        .at("detaching mount propagation from the host")?;
     drop(own);
     let rootfs = bundle.join("rootfs");
-    fs::create_dir_all(&rootfs).context(|| format!("making {}", rootfs.display()))?;
+    fs::create_dir_all(&rootfs).context(|| format!("creating {}", rootfs.display()))?;
     mounts::attach_path(&opened.root, &rootfs.to_string_lossy())?;
-    put_mounts(spec, bundle, opened, place.holder)?;
+    put_mounts(spec, bundle, opened, context.holder)?;
     let root = Root::new(open_directory(&rootfs)?);
     let user = user::resolve(&spec.process.user, &root.read("/etc/passwd")?, &root.read("/etc/group")?)?;
-    let joined = Joined::open(spec, place)?;
+    let joined = SandboxNamespaces::open(spec, context)?;
     let config = oci::config(
         spec,
-        &oci::Place {
+        &oci::ContainerContext {
             bundle,
             namespaces: &joined.paths,
             uid: user.uid,
@@ -63,8 +65,8 @@ fn drive(spec: &ContainerSpec, program: &Path, bundle: &Path, place: &Place) -> 
         },
     )?;
     private::write(&bundle.join("config.json"), config.to_string().as_bytes()).at("writing config.json")?;
-    run(program, bundle, &["create", "--bundle", ".", "--pid-file", "pid"], &spec.id, place)?;
-    run(program, bundle, &["start"], &spec.id, place)?;
+    run(program, bundle, &["create", "--bundle", ".", "--pid-file", "pid"], &spec.id, context)?;
+    run(program, bundle, &["start"], &spec.id, context)?;
     let pid = fs::read_to_string(bundle.join("pid")).at("reading the container's pid")?;
     match pid.trim().parse() {
         Ok(pid) => Ok(Report::Adopt { pid, user, warnings: ready.warnings }),
@@ -72,21 +74,22 @@ fn drive(spec: &ContainerSpec, program: &Path, bundle: &Path, place: &Place) -> 
     }
 }
 
-/// The pod's namespaces, opened before the program runs: a path through a pid could lead to another process by then.
-struct Joined {
+/// The namespaces of the sandbox. They are opened before the OCI runtime runs, since a path with a pid could refer to
+/// another process by then.
+struct SandboxNamespaces {
     paths: oci::Namespaces,
-    /// The program reaches them through this process's descriptors.
+    /// Keeps the descriptors open through which the OCI runtime reaches the namespaces.
     _open: Vec<OwnedFd>,
 }
 
-impl Joined {
-    fn open(spec: &ContainerSpec, place: &Place) -> Result<Joined> {
+impl SandboxNamespaces {
+    fn open(spec: &ContainerSpec, context: &ProcessContext) -> Result<SandboxNamespaces> {
         let mut open = Vec::new();
         let mut path = |wanted: bool, kind: &str| -> Result<Option<PathBuf>> {
             if !wanted {
                 return Ok(None);
             }
-            let fd = init::namespace_of(place.holder, place.holder_pid, kind)?;
+            let fd = init::namespace_of(context.holder, context.holder_pid, kind)?;
             let path = path_of(&fd);
             open.push(fd);
             Ok(Some(path))
@@ -95,9 +98,9 @@ impl Joined {
             network: path(spec.network, "net")?,
             uts: path(spec.network, "uts")?,
             ipc: path(spec.ipc, "ipc")?,
-            pid: place.pids.map(path_of),
+            pid: context.pids.map(path_of),
         };
-        Ok(Joined { paths, _open: open })
+        Ok(SandboxNamespaces { paths, _open: open })
     }
 }
 
@@ -114,8 +117,8 @@ fn open_directory(path: &Path) -> Result<OwnedFd> {
         .context(|| format!("opening {}", path.display()))
 }
 
-/// The pod's shared memory and images' files, where the program is told to find them.
-fn put_mounts(spec: &ContainerSpec, bundle: &Path, opened: mounts::Opened, pause: &OwnedFd) -> Result<()> {
+/// Attaches the pod's shared memory and the files of images where the configuration expects them.
+fn put_mounts(spec: &ContainerSpec, bundle: &Path, opened: mounts::OpenedMounts, pause: &OwnedFd) -> Result<()> {
     let trees = opened.into_trees();
     for (number, (mount, tree)) in spec.mounts.iter().zip(trees).enumerate() {
         let tree = match (&mount.source, tree) {
@@ -123,32 +126,32 @@ fn put_mounts(spec: &ContainerSpec, bundle: &Path, opened: mounts::Opened, pause
             (Source::Shm, _) => shm_of(pause)?,
             _ => continue,
         };
-        let directory = bundle.join(oci::prepared(number));
-        fs::create_dir_all(&directory).context(|| format!("making {}", directory.display()))?;
+        let directory = bundle.join(oci::prepared_directory(number));
+        fs::create_dir_all(&directory).context(|| format!("creating {}", directory.display()))?;
         mounts::attach_path(&tree, &directory.to_string_lossy())?;
     }
     Ok(())
 }
 
-/// It is in the sandbox's mount namespace: we look in, and come back.
+/// Enters the sandbox's mount namespace to open its shared memory, and returns.
 fn shm_of(pause: &OwnedFd) -> Result<OwnedFd> {
     let own = open("/proc/self/ns/mnt")?;
     let directory = rustix::fs::open(".", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         .at("opening the working directory")?;
-    sys::setns(pause.as_fd(), libc::CLONE_NEWNS).at("entering the sandbox's mounts")?;
+    sys::setns(pause.as_fd(), libc::CLONE_NEWNS).at("entering the sandbox's mount namespace")?;
     let tree = mounts::shm();
-    sys::setns(own.as_fd(), libc::CLONE_NEWNS).at("leaving the sandbox's mounts")?;
-    rustix::process::fchdir(&directory).at("returning")?;
+    sys::setns(own.as_fd(), libc::CLONE_NEWNS).at("leaving the sandbox's mount namespace")?;
+    rustix::process::fchdir(&directory).at("returning to the working directory")?;
     tree
 }
 
-/// Its complaint is in its log; what it prints is the container's.
-fn run(program: &Path, bundle: &Path, arguments: &[&str], id: &str, place: &Place) -> Result<()> {
+/// The OCI runtime writes errors to its log. Standard output and standard error belong to the container.
+fn run(program: &Path, bundle: &Path, arguments: &[&str], id: &str, context: &ProcessContext) -> Result<()> {
     let stream = |fd: Option<&OwnedFd>| match fd.map(|fd| fd.try_clone()) {
         Some(Ok(fd)) => Stdio::from(fd),
         _ => Stdio::null(),
     };
-    let streams = place.streams.as_ref();
+    let streams = context.streams.as_ref();
     let status = Command::new(program)
         .args(["--root", "runtime-state", "--log", "runtime.log", "--log-format", "text"])
         .args(arguments)
@@ -163,5 +166,5 @@ fn run(program: &Path, bundle: &Path, arguments: &[&str], id: &str, place: &Plac
         return Ok(());
     }
     let log = fs::read_to_string(bundle.join("runtime.log")).unwrap_or_default();
-    refused(format!("{} {}: {}", program.display(), arguments[0], log.lines().last().unwrap_or("it failed")))
+    refused(format!("{} {}: {}", program.display(), arguments[0], log.lines().last().unwrap_or("no error message")))
 }

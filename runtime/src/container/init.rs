@@ -1,4 +1,4 @@
-//! The way of a container's first process, and of one executed beside it, in the order it must go.
+//! The steps from the fork of a container's init process, or of an exec, to the program, in their required order.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -9,25 +9,25 @@ use rustix::process::{Pid, PidfdFlags, chdir, fchdir, pidfd_open, pivot_root};
 use serde::{Deserialize, Serialize};
 
 use super::mounts;
-use super::process::{self, Ready};
+use super::process::{self, Prepared};
 use super::rootfs::{Kind, Root};
 use super::sandbox_root;
 use super::user::{self, User};
 use crate::error::{Context, Error, Result};
 use crate::spec::{ContainerSpec, ProcessSpec};
 use crate::sys::{self, Attributes};
-use crate::{devices, userns, wire};
+use crate::{devices, ipc, userns};
 use cgroup::Hierarchies;
 
-/// What the first process tells the shim. After it, the socket closes when the program runs.
+/// What the new process reports to the shim. After `Prepared` it closes the socket by executing the program.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Report {
-    /// All is made; the program comes next. With a terminal its other side is beside the message.
+    /// Everything is prepared, and the program is executed next. With a terminal, its master comes with the message.
     Ready {
         user: User,
         warnings: Vec<String>,
     },
-    /// Another program made it; its first process is the shim's from now on.
+    /// An OCI runtime created the container. The shim adopts its init process.
     Adopt {
         pid: i32,
         user: User,
@@ -36,36 +36,36 @@ pub enum Report {
     Failed(String),
 }
 
-/// Standard streams for a process without a terminal.
+/// The standard streams of a process without a terminal.
 pub struct Streams {
     pub stdin: Option<OwnedFd>,
     pub stdout: OwnedFd,
     pub stderr: OwnedFd,
 }
 
-/// Where a process is made: in which sandbox, with what to report to.
-pub struct Place<'a> {
+/// The surroundings in which a process is created.
+pub struct ProcessContext<'a> {
     pub cgroups: &'a Hierarchies,
-    /// The sandbox's pause for a container's first process, that first process for another. It was opened before
-    /// the fork: in the new process's namespace the number means nothing.
+    /// The pidfd of the sandbox's pause process for a container's init process, or of the container's init process for an
+    /// exec. It is opened before the fork, since the pid has no meaning in the new process's PID namespace.
     pub holder: &'a OwnedFd,
     pub holder_pid: i32,
-    /// The process namespace that another program has to make the container in.
+    /// The PID namespace in which an OCI runtime has to create the container.
     pub pids: Option<&'a OwnedFd>,
     pub report: &'a OwnedFd,
     pub streams: Option<Streams>,
 }
 
-/// Runs in the new process and never returns.
-pub fn become_container(spec: &ContainerSpec, place: Place) -> ! {
-    let report = place.report;
-    finish(report, first(spec, place))
+/// Runs in the forked process and never returns.
+pub fn become_container(spec: &ContainerSpec, context: ProcessContext) -> ! {
+    let report = context.report;
+    finish(report, start_init(spec, context))
 }
 
-/// Runs in a new process that joins a container, and never returns.
-pub fn become_exec(spec: &ContainerSpec, process: &ProcessSpec, place: Place) -> ! {
-    let report = place.report;
-    finish(report, beside(spec, process, place))
+/// Runs in a forked process that joins a container, and never returns.
+pub fn become_exec(spec: &ContainerSpec, process: &ProcessSpec, context: ProcessContext) -> ! {
+    let report = context.report;
+    finish(report, start_exec(spec, process, context))
 }
 
 fn finish(report: &OwnedFd, result: Result<std::convert::Infallible>) -> ! {
@@ -73,32 +73,32 @@ fn finish(report: &OwnedFd, result: Result<std::convert::Infallible>) -> ! {
         Ok(never) => match never {},
         Err(error) => error,
     };
-    let _ = wire::send(report, &Report::Failed(error.to_string()), &[]);
+    let _ = ipc::send(report, &Report::Failed(error.to_string()), &[]);
     sys::exit(127)
 }
 
-fn begin() -> Result<()> {
-    // Another process of the pod must not look into this one while it still is the runtime.
-    sys::set_dumpable(false).at("closing the process to others")?;
+fn start_session() -> Result<()> {
+    // Other processes of the pod must not read this process's memory while it is still the runtime's.
+    sys::set_dumpable(false).at("making the process non-dumpable")?;
     sys::set_name("tiphys:init");
     sys::reset_signals();
-    // Large pages are the agent's to refuse for itself, not for users' programs.
+    // The runtime disables huge pages for itself, but not for containers.
     let _ = sys::prctl(libc::PR_SET_THP_DISABLE, 0, 0, 0, 0);
     rustix::process::setsid().at("starting a session")?;
     Ok(())
 }
 
-fn first(spec: &ContainerSpec, place: Place) -> Result<std::convert::Infallible> {
-    begin()?;
-    let unlimited = place.cgroups.update(&spec.cgroup.path, &spec.cgroup.resources)?;
-    devices::restrict(place.cgroups, &spec.cgroup.path, &spec.device_rules)?;
-    place.cgroups.join_v1(&spec.cgroup.path)?;
+fn start_init(spec: &ContainerSpec, context: ProcessContext) -> Result<std::convert::Infallible> {
+    start_session()?;
+    let unlimited = context.cgroups.update(&spec.cgroup.path, &spec.cgroup.resources)?;
+    devices::restrict(context.cgroups, &spec.cgroup.path, &spec.device_rules)?;
+    context.cgroups.join_v1(&spec.cgroup.path)?;
     let mut ready = process::prepare(&spec.process)?;
     ready.warnings.extend(unlimited);
     let pod_userns =
-        if spec.userns.is_some() { Some(namespace_of(place.holder, place.holder_pid, "user")?) } else { None };
-    let opened = mounts::open(spec, place.cgroups, pod_userns.as_ref().map(|fd| fd.as_fd()))?;
-    enter_pod(spec, place.holder)?;
+        if spec.userns.is_some() { Some(namespace_of(context.holder, context.holder_pid, "user")?) } else { None };
+    let opened = mounts::open(spec, context.cgroups, pod_userns.as_ref().map(|fd| fd.as_fd()))?;
+    enter_pod(spec, context.holder)?;
     let root = build_root(spec, opened)?;
     let terminal = if spec.process.terminal { Some(terminal(&root)?) } else { None };
     mounts::mask(&root, &spec.masked_paths)?;
@@ -109,14 +109,14 @@ fn first(spec: &ContainerSpec, place: Place) -> Result<std::convert::Infallible>
         let readonly = Attributes { set: libc::MOUNT_ATTR_RDONLY, ..Attributes::default() };
         sys::mount_setattr(root.fd().as_fd(), &readonly).at("making the root read-only")?;
     }
-    run(&spec.process, user, ready, terminal, place)
+    run(&spec.process, user, ready, terminal, context)
 }
 
 fn find_user(process: &ProcessSpec, root: &Root) -> Result<User> {
     user::resolve(&process.user, &root.read("/etc/passwd")?, &root.read("/etc/group")?)
 }
 
-/// Joins the sandbox's namespaces, and leaves its mounts for a copy of them.
+/// Joins the sandbox's namespaces, and copies its mount namespace.
 fn enter_pod(spec: &ContainerSpec, pause: &OwnedFd) -> Result<()> {
     let mut flags = libc::CLONE_NEWNS;
     for (joined, flag) in [
@@ -131,17 +131,17 @@ fn enter_pod(spec: &ContainerSpec, pause: &OwnedFd) -> Result<()> {
         userns::become_root()?;
     }
     let cgroup = if spec.cgroup_namespace { libc::CLONE_NEWCGROUP } else { 0 };
-    sys::unshare(libc::CLONE_NEWNS | cgroup).at("making the container's namespaces")
+    sys::unshare(libc::CLONE_NEWNS | cgroup).at("creating the container's namespaces")
 }
 
-/// A namespace of a process that is held: once it is open, the process must still be there, or the number may have been
-/// another's.
+/// Opens a namespace of a process. The process must still exist after the open, since otherwise the pid may have been
+/// reused.
 pub fn namespace_of(holder: &OwnedFd, pid: i32, kind: &str) -> Result<OwnedFd> {
     let path = format!("/proc/{pid}/ns/{kind}");
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let namespace = rustix::fs::open(&path, flags, Mode::empty()).context(|| format!("opening {path}"))?;
-    if has_ended(holder).at("looking for the process")? {
-        return crate::error::refused(format!("the process {pid} is gone"));
+    if has_ended(holder).at("polling the process")? {
+        return crate::error::refused(format!("process {pid} has exited"));
     }
     Ok(namespace)
 }
@@ -152,11 +152,11 @@ fn has_ended(process: &OwnedFd) -> rustix::io::Result<bool> {
 }
 
 pub fn process_of(pid: i32) -> Result<OwnedFd> {
-    let pid = Pid::from_raw(pid).ok_or_else(|| Error::Refused("the process is gone".into()))?;
+    let pid = Pid::from_raw(pid).ok_or_else(|| Error::Refused("the process has exited".into()))?;
     pidfd_open(pid, PidfdFlags::empty()).context(|| format!("opening the process {pid}"))
 }
 
-fn build_root(spec: &ContainerSpec, opened: mounts::Opened) -> Result<Root> {
+fn build_root(spec: &ContainerSpec, opened: mounts::OpenedMounts) -> Result<Root> {
     mounts::attach_path(&opened.root, sandbox_root::ROOT)?;
     let fd = rustix::fs::open(sandbox_root::ROOT, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         .at("opening the new root")?;
@@ -166,21 +166,21 @@ fn build_root(spec: &ContainerSpec, opened: mounts::Opened) -> Result<Root> {
     Ok(root)
 }
 
-/// Makes a directory the root, and lets go of everything that was above it.
+/// Makes a directory the root, and unmounts the old root.
 pub fn pivot(root: BorrowedFd) -> Result<()> {
     let old = rustix::fs::open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         .at("opening the old root")?;
     fchdir(root).at("entering the new root")?;
     pivot_root(".", ".").at("changing the root")?;
-    // Both are at the same place now: only from within it is the old one meant, and the new one keeps what it shares.
+    // Both roots are mounted at the same path now. From within the old one, "." refers to it.
     fchdir(&old).at("entering the old root")?;
     mount_change(".", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
-        .at("parting from the old root")?;
-    unmount(".", UnmountFlags::DETACH).at("letting go of the old root")?;
+        .at("detaching mount propagation of the old root")?;
+    unmount(".", UnmountFlags::DETACH).at("unmounting the old root")?;
     chdir("/").at("entering the root")
 }
 
-/// Both sides of a terminal of the container's own.
+/// Both ends of a terminal of the container.
 struct Terminal {
     master: OwnedFd,
     slave: OwnedFd,
@@ -190,46 +190,46 @@ fn open_terminal(root: &Root) -> Result<Terminal> {
     let master = root.open("/dev/pts/ptmx", OFlags::RDWR | OFlags::NOCTTY).at("opening a terminal in the container")?;
     rustix::pty::unlockpt(&master).at("unlocking the terminal")?;
     let flags = rustix::pty::OpenptFlags::RDWR | rustix::pty::OpenptFlags::NOCTTY | rustix::pty::OpenptFlags::CLOEXEC;
-    let slave = rustix::pty::ioctl_tiocgptpeer(&master, flags).at("opening the terminal's other side")?;
+    let slave = rustix::pty::ioctl_tiocgptpeer(&master, flags).at("opening the other end of the terminal")?;
     Ok(Terminal { master, slave })
 }
 
 fn terminal(root: &Root) -> Result<Terminal> {
     let terminal = open_terminal(root)?;
-    let console = root.place("/dev/console", Kind::File)?;
-    let view = mounts::clone_of(&terminal.slave).at("opening the terminal as /dev/console")?;
+    let console = root.ensure("/dev/console", Kind::File)?;
+    let view = mounts::clone_mount(&terminal.slave).at("opening the terminal as /dev/console")?;
     mounts::attach(&view, &console).at("mounting /dev/console")?;
     Ok(terminal)
 }
 
-/// Streams, a last word to the shim, then the program.
+/// Sets up the streams, reports to the shim, and executes the program.
 fn run(
     process: &ProcessSpec,
     user: User,
-    ready: Ready,
+    ready: Prepared,
     terminal: Option<Terminal>,
-    place: Place,
+    context: ProcessContext,
 ) -> Result<std::convert::Infallible> {
     let message = Report::Ready { user: user.clone(), warnings: ready.warnings.clone() };
-    match (terminal, place.streams) {
+    match (terminal, context.streams) {
         (Some(terminal), _) => {
-            wire::send(place.report, &message, &[terminal.master.as_fd()]).at("handing over the terminal")?;
+            ipc::send(context.report, &message, &[terminal.master.as_fd()]).at("sending the terminal to the shim")?;
             if user.uid != 0 {
                 let owner = rustix::fs::Uid::from_raw(user.uid);
                 rustix::fs::fchown(&terminal.slave, Some(owner), None).at("giving the terminal to the user")?;
             }
-            sys::make_controlling_terminal(terminal.slave.as_fd()).at("taking the terminal")?;
+            sys::set_controlling_terminal(terminal.slave.as_fd()).at("setting the controlling terminal")?;
             let slave = terminal.slave;
             set_streams(Some(slave.as_fd()), slave.as_fd(), slave.as_fd())?;
         }
         (None, Some(streams)) => {
-            wire::send(place.report, &message, &[]).at("reporting")?;
+            ipc::send(context.report, &message, &[]).at("reporting")?;
             set_streams(streams.stdin.as_ref().map(|fd| fd.as_fd()), streams.stdout.as_fd(), streams.stderr.as_fd())?;
         }
         (None, None) => return crate::error::refused("the process has no streams"),
     }
     rustix::process::umask(Mode::from(0o022));
-    sys::close_on_exec_from(3).at("closing files")?;
+    sys::close_on_exec_from(3).at("setting close-on-exec")?;
     process::confine(process, &user, &ready)?;
     Err(process::run(process, &user))
 }
@@ -250,16 +250,20 @@ fn set_streams(stdin: Option<BorrowedFd>, stdout: BorrowedFd, stderr: BorrowedFd
     Ok(())
 }
 
-fn beside(spec: &ContainerSpec, process: &ProcessSpec, place: Place) -> Result<std::convert::Infallible> {
-    begin()?;
-    place.cgroups.join_v1(&spec.cgroup.path)?;
+fn start_exec(
+    spec: &ContainerSpec,
+    process: &ProcessSpec,
+    context: ProcessContext,
+) -> Result<std::convert::Infallible> {
+    start_session()?;
+    context.cgroups.join_v1(&spec.cgroup.path)?;
     let ready = process::prepare(process)?;
     let mut flags =
         libc::CLONE_NEWNS | libc::CLONE_NEWNET | libc::CLONE_NEWUTS | libc::CLONE_NEWIPC | libc::CLONE_NEWCGROUP;
     if spec.userns.is_some() {
         flags |= libc::CLONE_NEWUSER;
     }
-    sys::setns(place.holder.as_fd(), flags).at("joining the container's namespaces")?;
+    sys::setns(context.holder.as_fd(), flags).at("joining the container's namespaces")?;
     if spec.userns.is_some() {
         userns::become_root()?;
     }
@@ -269,5 +273,5 @@ fn beside(spec: &ContainerSpec, process: &ProcessSpec, place: Place) -> Result<s
     let user = find_user(process, &root)?;
     process::enter_directory(&root, &process.cwd)?;
     let terminal = if process.terminal { Some(open_terminal(&root)?) } else { None };
-    run(process, user, ready, terminal, place)
+    run(process, user, ready, terminal, context)
 }

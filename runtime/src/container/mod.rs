@@ -1,4 +1,4 @@
-//! A container's first process, from the fork to the exec: everything here runs in a child of the shim.
+//! A container's processes, from fork to exec: everything here runs in a child of the shim.
 
 pub mod devices;
 pub mod handler;

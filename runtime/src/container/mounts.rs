@@ -1,7 +1,7 @@
-//! A container's file systems.
+//! A container's mounts.
 //!
-//! In the host's mount namespace every source is opened as a detached mount; in the container's own they are
-//! put together. So no mount is ever made on the host, and none of the host's is ever seen in the container.
+//! All sources are opened as detached mounts in the host's mount namespace, and attached in the container's. So nothing
+//! is ever mounted on the host, and no mount of the host is visible in the container.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -21,37 +21,37 @@ use crate::sys::{self, Attributes};
 use crate::userns;
 use cgroup::Hierarchies;
 
-/// Sources opened on the host, in the order of the specification's mounts.
-pub struct Opened {
+/// Sources that were opened on the host, in the order of the spec's mounts.
+pub struct OpenedMounts {
     pub root: OwnedFd,
-    mounts: Vec<Piece>,
+    mounts: Vec<MountSource>,
 }
 
-impl Opened {
-    /// The trees alone, in the order of the mounts.
+impl OpenedMounts {
+    /// The detached mounts, in the order of the spec's mounts.
     pub fn into_trees(self) -> Vec<Option<OwnedFd>> {
-        let tree = |piece| if let Piece::Tree(fd) = piece { Some(fd) } else { None };
+        let tree = |source| if let MountSource::Tree(fd) = source { Some(fd) } else { None };
         self.mounts.into_iter().map(tree).collect()
     }
 }
 
-enum Piece {
+enum MountSource {
     Tree(OwnedFd),
-    /// One bind for each hierarchy of version 1, by name.
+    /// One bind mount per cgroup v1 hierarchy, by name.
     Cgroups(Vec<(String, OwnedFd)>),
-    /// Made inside, where its namespaces are the container's.
+    /// Created in the container, with its namespaces.
     Inside,
 }
 
-/// Opens everything that only the host's mount namespace can see.
-pub fn open(spec: &ContainerSpec, cgroups: &Hierarchies, pod_userns: Option<BorrowedFd>) -> Result<Opened> {
+/// Opens everything that is only visible in the host's mount namespace.
+pub fn open(spec: &ContainerSpec, cgroups: &Hierarchies, pod_userns: Option<BorrowedFd>) -> Result<OpenedMounts> {
     if let Some(maps) = &spec.userns {
-        give_upper(&spec.root, maps)?;
+        chown_upper(&spec.root, maps)?;
     }
     let root = overlay(&spec.root, pod_userns)?;
     let mounts =
         spec.mounts.iter().map(|mount| open_source(mount, spec, cgroups, pod_userns)).collect::<Result<_>>()?;
-    Ok(Opened { root, mounts })
+    Ok(OpenedMounts { root, mounts })
 }
 
 fn open_source(
@@ -59,20 +59,20 @@ fn open_source(
     spec: &ContainerSpec,
     cgroups: &Hierarchies,
     pod_userns: Option<BorrowedFd>,
-) -> Result<Piece> {
+) -> Result<MountSource> {
     match &mount.source {
-        Source::Bind(path) => bind(path, mount, spec, pod_userns).map(Piece::Tree),
-        Source::Image { lower, sub_path } => image(lower, sub_path, pod_userns).map(Piece::Tree),
+        Source::Bind(path) => bind(path, mount, spec, pod_userns).map(MountSource::Tree),
+        Source::Image { lower, sub_path } => image(lower, sub_path, pod_userns).map(MountSource::Tree),
         Source::Cgroup if !cgroups.unified_only() => {
             let opened = cgroups.directories(&spec.cgroup.path).into_iter().map(|(name, directory)| {
                 let fd = tree(&directory, false)?;
                 Ok((name, fd))
             });
-            opened.collect::<Result<_>>().map(Piece::Cgroups)
+            opened.collect::<Result<_>>().map(MountSource::Cgroups)
         }
-        // Its process namespace may be one that only the host's root may mount it for.
-        Source::Kernel { kind, .. } if kind == "proc" => kernel("proc", &[], flags(mount)).map(Piece::Tree),
-        Source::Cgroup | Source::Kernel { .. } | Source::Shm => Ok(Piece::Inside),
+        // If the container shares a PID namespace of the host, only the host's root may mount proc for it.
+        Source::Kernel { kind, .. } if kind == "proc" => kernel("proc", &[], flags(mount)).map(MountSource::Tree),
+        Source::Cgroup | Source::Kernel { .. } | Source::Shm => Ok(MountSource::Inside),
     }
 }
 
@@ -102,7 +102,7 @@ fn bind(path: &Path, mount: &MountSpec, spec: &ContainerSpec, pod_userns: Option
     Ok(fd)
 }
 
-/// What is mounted later on the host can only arrive over a shared mount.
+/// Later mounts of the host can only propagate over a shared mount.
 fn propagation_allowed(path: &Path, propagation: Propagation) -> Result<()> {
     if propagation == Propagation::Private {
         return Ok(());
@@ -121,45 +121,46 @@ fn propagation_allowed(path: &Path, propagation: Propagation) -> Result<()> {
     }
 }
 
-/// The optional fields of the mount that a path is on.
+/// The optional fields of the mount that contains a path.
 fn mount_fields(path: &Path) -> Result<Vec<String>> {
     use rustix::fs::{AtFlags, StatxFlags, statx};
     let stat =
-        statx(CWD, path, AtFlags::empty(), StatxFlags::MNT_ID).context(|| format!("looking at {}", path.display()))?;
+        statx(CWD, path, AtFlags::empty(), StatxFlags::MNT_ID).context(|| format!("stat of {}", path.display()))?;
     let table = std::fs::read_to_string("/proc/self/mountinfo").at("reading the mounts")?;
     let id = stat.stx_mnt_id.to_string();
     let line = table.lines().find(|line| line.split(' ').next() == Some(&id)).unwrap_or_default();
     Ok(line.split(' ').skip(6).take_while(|f| *f != "-").map(str::to_string).collect())
 }
 
-/// The container's root: its image's layers below its own writable directory.
+/// The container's root file system: the layers of its image below its writable layer.
 fn overlay(root: &RootSpec, userns: Option<BorrowedFd>) -> Result<OwnedFd> {
     let fs = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC).at("opening an overlay")?;
-    // A detached mount lasts as long as it is open, and must until the overlay stands.
+    // A detached mount exists as long as it is open, so it must stay open until the overlay is created.
     let mut held = Vec::new();
     for lower in &root.lower {
         held.extend(layer(&fs, lower, userns)?);
     }
     fsconfig_set_string(&fs, "upperdir", &root.upper).at("overlay's upperdir")?;
     fsconfig_set_string(&fs, "workdir", &root.work).at("overlay's workdir")?;
-    // The directory is never mounted twice, so nobody depends on it being on disk when the container ends.
+    // The writable layer is never mounted again, so it need not be synced when the container ends.
     fsconfig_set_flag(&fs, "volatile").at("overlay's volatile")?;
     fsconfig_set_string(&fs, "index", "off").at("overlay's index")?;
-    explained(&fs, fsconfig_create(&fs)).context(|| format!("mounting the root over {} layers", root.lower.len()))?;
+    with_kernel_log(&fs, fsconfig_create(&fs))
+        .context(|| format!("mounting the root over {} layers", root.lower.len()))?;
     fsmount(&fs, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty()).at("mounting the root")
 }
 
-/// The writable directory is seen as it is on disk, so its top must be the user namespace's root's.
-fn give_upper(root: &RootSpec, maps: &IdMaps) -> Result<()> {
+/// The writable layer is not ID-mapped, so its top directory must belong to root of the user namespace.
+fn chown_upper(root: &RootSpec, maps: &IdMaps) -> Result<()> {
     let host = |maps: &[IdMap]| maps.iter().find(|m| m.container == 0).map(|m| m.host);
     let (Some(uid), Some(gid)) = (host(&maps.uids), host(&maps.gids)) else {
-        return refused("the user namespace has no root");
+        return refused("the user namespace does not map root");
     };
     std::os::unix::fs::chown(&root.upper, Some(uid), Some(gid))
-        .context(|| format!("giving {} away", root.upper.display()))
+        .context(|| format!("changing the owner of {}", root.upper.display()))
 }
 
-/// Adds a layer. What it returns must stay open until the overlay is mounted.
+/// Adds a layer. The returned descriptor must stay open until the overlay is created.
 fn layer(fs: &OwnedFd, path: &PathBuf, userns: Option<BorrowedFd>) -> Result<Option<OwnedFd>> {
     const KEY: &str = "lowerdir+";
     let mapped = userns.map(|userns| mapped_tree(path, userns)).transpose()?;
@@ -171,7 +172,7 @@ fn layer(fs: &OwnedFd, path: &PathBuf, userns: Option<BorrowedFd>) -> Result<Opt
     Ok(mapped)
 }
 
-/// A directory whose files belong to the user namespace's users, as they belong to the host's on disk.
+/// A detached mount of a directory that maps the owners of its files into the user namespace.
 fn mapped_tree(path: &Path, userns: BorrowedFd) -> Result<OwnedFd> {
     let fd = tree(path, false)?;
     let attributes = Attributes { userns: Some(userns), ..Attributes::default() };
@@ -179,7 +180,7 @@ fn mapped_tree(path: &Path, userns: BorrowedFd) -> Result<OwnedFd> {
     Ok(fd)
 }
 
-/// An image's files as a volume, read-only.
+/// The files of an image as a read-only volume.
 fn image(lower: &[PathBuf], sub_path: &str, userns: Option<BorrowedFd>) -> Result<OwnedFd> {
     let whole = match (lower, userns) {
         ([one], None) => tree(one, false)?,
@@ -190,7 +191,7 @@ fn image(lower: &[PathBuf], sub_path: &str, userns: Option<BorrowedFd>) -> Resul
             for path in lower {
                 held.extend(layer(&fs, path, userns)?);
             }
-            explained(&fs, fsconfig_create(&fs)).at("mounting an image's files")?;
+            with_kernel_log(&fs, fsconfig_create(&fs)).at("mounting an image's files")?;
             fsmount(&fs, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty()).at("mounting an image's files")?
         }
     };
@@ -199,7 +200,7 @@ fn image(lower: &[PathBuf], sub_path: &str, userns: Option<BorrowedFd>) -> Resul
     if sub_path.is_empty() {
         return Ok(whole);
     }
-    // Its mount lasts as long as it is open.
+    // The detached mount exists as long as it is open.
     let whole = Root::new(whole);
     let directory = whole
         .open(sub_path, OFlags::PATH | OFlags::DIRECTORY)
@@ -208,20 +209,20 @@ fn image(lower: &[PathBuf], sub_path: &str, userns: Option<BorrowedFd>) -> Resul
     open_tree(&directory, "", flags).context(|| format!("mounting {sub_path:?} of the image (this needs Linux 6.15)"))
 }
 
-/// The kernel's own words for what it did not like, if it has any.
-fn explained(fs: &OwnedFd, result: rustix::io::Result<()>) -> std::io::Result<()> {
+/// Adds the kernel's explanation to an error, if it has one.
+fn with_kernel_log(fs: &OwnedFd, result: rustix::io::Result<()>) -> std::io::Result<()> {
     let Err(error) = result else { return Ok(()) };
-    let mut said = [0u8; 1024];
-    match rustix::io::read(fs, &mut said) {
+    let mut log = [0u8; 1024];
+    match rustix::io::read(fs, &mut log) {
         Ok(length @ 3..) => {
-            let text = String::from_utf8_lossy(&said[2..length]).trim().to_string();
+            let text = String::from_utf8_lossy(&log[2..length]).trim().to_string();
             Err(std::io::Error::other(format!("{text} ({error})")))
         }
         _ => Err(error.into()),
     }
 }
 
-/// A new file system of the kernel's, not yet at any place.
+/// A new, detached file system of a type of the kernel.
 pub fn kernel(kind: &str, options: &[(&str, &str)], flags: MountAttrFlags) -> Result<OwnedFd> {
     let what = || format!("mounting {kind}");
     let fs = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC).context(what)?;
@@ -229,14 +230,14 @@ pub fn kernel(kind: &str, options: &[(&str, &str)], flags: MountAttrFlags) -> Re
         let set = if value.is_empty() { fsconfig_set_flag(&fs, *key) } else { fsconfig_set_string(&fs, *key, *value) };
         set.context(|| format!("mounting {kind}: option {key}={value}"))?;
     }
-    explained(&fs, fsconfig_create(&fs)).context(what)?;
+    with_kernel_log(&fs, fsconfig_create(&fs)).context(what)?;
     fsmount(&fs, FsMountFlags::FSMOUNT_CLOEXEC, flags).context(what)
 }
 
-/// Puts a detached mount at a place that is already open.
-pub fn attach(mount: impl AsFd, place: impl AsFd) -> rustix::io::Result<()> {
+/// Attaches a detached mount at an open target.
+pub fn attach(mount: impl AsFd, target: impl AsFd) -> rustix::io::Result<()> {
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
-    move_mount(mount, "", place, "", flags)
+    move_mount(mount, "", target, "", flags)
 }
 
 pub fn attach_path(mount: impl AsFd, path: &str) -> Result<()> {
@@ -244,43 +245,43 @@ pub fn attach_path(mount: impl AsFd, path: &str) -> Result<()> {
     move_mount(mount, "", CWD, path, flags).context(|| format!("mounting at {path}"))
 }
 
-/// Mounts everything below the root, in the specification's order, and makes the devices.
-pub fn assemble(root: &Root, spec: &ContainerSpec, opened: Opened) -> Result<()> {
-    for (mount, piece) in spec.mounts.iter().zip(opened.mounts) {
-        place(root, mount, piece).map_err(|error| named(error, mount))?;
+/// Attaches all mounts below the root, in the spec's order, and creates the devices.
+pub fn assemble(root: &Root, spec: &ContainerSpec, opened: OpenedMounts) -> Result<()> {
+    for (mount, source) in spec.mounts.iter().zip(opened.mounts) {
+        attach_mount(root, mount, source).map_err(|error| with_target(error, mount))?;
         if mount.target == "/dev" && matches!(mount.source, Source::Kernel { .. }) {
-            super::devices::make(root, spec)?;
+            super::devices::create(root, spec)?;
         }
     }
     Ok(())
 }
 
-fn named(error: crate::error::Error, mount: &MountSpec) -> crate::error::Error {
+fn with_target(error: crate::error::Error, mount: &MountSpec) -> crate::error::Error {
     crate::error::Error::Refused(format!("mounting {}: {error}", mount.target))
 }
 
-fn place(root: &Root, mount: &MountSpec, piece: Piece) -> Result<()> {
-    let tree = match (piece, &mount.source) {
-        (Piece::Tree(fd), _) => fd,
-        (Piece::Cgroups(directories), _) => return cgroups(root, mount, directories),
-        (Piece::Inside, Source::Kernel { kind, options }) => {
+fn attach_mount(root: &Root, mount: &MountSpec, source: MountSource) -> Result<()> {
+    let tree = match (source, &mount.source) {
+        (MountSource::Tree(fd), _) => fd,
+        (MountSource::Cgroups(directories), _) => return cgroups(root, mount, directories),
+        (MountSource::Inside, Source::Kernel { kind, options }) => {
             let options: Vec<_> = options.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
             kernel(kind, &options, flags(mount))?
         }
-        (Piece::Inside, Source::Shm) => shm()?,
-        (Piece::Inside, _) => kernel("cgroup2", &[], flags(mount))?,
+        (MountSource::Inside, Source::Shm) => shm()?,
+        (MountSource::Inside, _) => kernel("cgroup2", &[], flags(mount))?,
     };
     set(&tree, mount)?;
-    let kind = kind_of(&tree).at("looking at the source")?;
-    let place = root.place(&mount.target, kind)?;
+    let kind = kind_of(&tree).at("stat of the source")?;
+    let target = root.ensure(&mount.target, kind)?;
     if matches!(mount.target.as_str(), "/proc" | "/sys") {
-        // Masked and read-only paths are named below these; a link would lead them astray.
-        root.open_straight(&mount.target, OFlags::PATH).at("a link stands in its place")?;
+        // Masked and read-only paths are below these: a symlink would redirect them.
+        root.open_no_symlinks(&mount.target, OFlags::PATH).at("a link stands in its target")?;
     }
-    attach(&tree, &place).at("attaching")
+    attach(&tree, &target).at("attaching")
 }
 
-/// The pod's shared memory, which the sandbox's mount namespace holds; ours is a copy of it.
+/// The pod's shared memory, from the copy of the sandbox's mount namespace.
 pub fn shm() -> Result<OwnedFd> {
     tree(Path::new(sandbox_root::SHM), false)
 }
@@ -297,13 +298,13 @@ fn set(tree: &OwnedFd, mount: &MountSpec) -> Result<()> {
         ..Attributes::default()
     };
     if binding {
-        sys::mount_setattr(tree.as_fd(), &attributes).at("setting its propagation")?;
+        sys::mount_setattr(tree.as_fd(), &attributes).at("setting the mount propagation")?;
     }
     let set = flags(mount);
     if !set.is_empty() {
         let attributes =
             Attributes { set: u64::from(set.bits()), recursive: mount.recursive_readonly, ..Attributes::default() };
-        sys::mount_setattr(tree.as_fd(), &attributes).at("setting its options")?;
+        sys::mount_setattr(tree.as_fd(), &attributes).at("setting the mount options")?;
     }
     Ok(())
 }
@@ -321,23 +322,23 @@ fn flags(mount: &MountSpec) -> MountAttrFlags {
     .fold(MountAttrFlags::empty(), |flags, (_, flag)| flags | flag)
 }
 
-/// Version 1 shows the container its own group of each hierarchy below one directory.
+/// With cgroup v1, the container sees its own cgroup of each hierarchy below one directory.
 fn cgroups(root: &Root, mount: &MountSpec, directories: Vec<(String, OwnedFd)>) -> Result<()> {
     let top = kernel("tmpfs", &[("mode", "755")], flags(mount) - MountAttrFlags::MOUNT_ATTR_RDONLY)?;
-    attach(&top, root.place(&mount.target, Kind::Directory)?).at("attaching")?;
+    attach(&top, root.ensure(&mount.target, Kind::Directory)?).at("attaching")?;
     for (name, directory) in directories {
         set(&directory, mount)?;
-        let place = root.place(&format!("{}/{name}", mount.target), Kind::Directory)?;
-        attach(&directory, &place).context(|| format!("attaching {name}"))?;
+        let target = root.ensure(&format!("{}/{name}", mount.target), Kind::Directory)?;
+        attach(&directory, &target).context(|| format!("attaching {name}"))?;
     }
     let readonly = Attributes { set: libc::MOUNT_ATTR_RDONLY, ..Attributes::default() };
     if mount.readonly {
-        sys::mount_setattr(top.as_fd(), &readonly).at("making it read-only")?;
+        sys::mount_setattr(top.as_fd(), &readonly).at("making the mount read-only")?;
     }
     Ok(())
 }
 
-/// Hides paths: a file behind the null device, a directory behind an empty one.
+/// Masks paths: a file with the null device, a directory with an empty one.
 pub fn mask(root: &Root, paths: &[String]) -> Result<()> {
     for path in paths {
         let fd = match root.open(path, OFlags::PATH) {
@@ -355,19 +356,19 @@ pub fn mask(root: &Root, paths: &[String]) -> Result<()> {
 
 fn null(root: &Root) -> Result<OwnedFd> {
     let device = root.open("/dev/null", OFlags::PATH).at("opening /dev/null to mask with it")?;
-    let stat = rustix::fs::fstat(&device).at("looking at /dev/null")?;
+    let stat = rustix::fs::fstat(&device).at("stat of /dev/null")?;
     if stat.st_rdev != rustix::fs::makedev(1, 3) {
         return refused("the container's /dev/null is not the null device");
     }
-    clone_of(&device).at("opening /dev/null to mask with it")
+    clone_mount(&device).at("opening /dev/null to mask with it")
 }
 
-pub fn clone_of(fd: impl AsFd) -> rustix::io::Result<OwnedFd> {
+pub fn clone_mount(fd: impl AsFd) -> rustix::io::Result<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
     open_tree(fd, "", flags)
 }
 
-/// Lays a read-only view of each path over itself.
+/// Bind-mounts each path read-only over itself.
 pub fn make_readonly(root: &Root, paths: &[String]) -> Result<()> {
     for path in paths {
         let fd = match root.open(path, OFlags::PATH) {

@@ -1,4 +1,4 @@
-//! The last steps to a user's program: its user, its rights, its file.
+//! The last steps before the user's program: its user, capabilities, seccomp profile and executable.
 
 use std::ffi::CString;
 use std::path::Path;
@@ -12,15 +12,15 @@ use crate::error::{Context, Error, Result, refused};
 use crate::spec::{ProcessSpec, Rlimit};
 use crate::sys;
 
-/// What the host's files hold for a process, read before they are out of sight.
-pub struct Ready {
+/// What was read from the host's files before they become unreachable.
+pub struct Prepared {
     seccomp: Option<Vec<u8>>,
     label: Option<Label>,
     pub warnings: Vec<String>,
 }
 
-/// Reads what only the host has, and sets what only the host's root may.
-pub fn prepare(process: &ProcessSpec) -> Result<Ready> {
+/// Reads what only the host has, and sets what only root of the host may set.
+pub fn prepare(process: &ProcessSpec) -> Result<Prepared> {
     let seccomp = match &process.seccomp {
         Some(path) => Some(std::fs::read(path).context(|| format!("reading {}", path.display()))?),
         None => None,
@@ -32,30 +32,30 @@ pub fn prepare(process: &ProcessSpec) -> Result<Ready> {
     for limit in &process.rlimits {
         warnings.extend(set_rlimit(limit)?);
     }
-    Ok(Ready { seccomp, label: label(process)?, warnings })
+    Ok(Prepared { seccomp, label: label(process)?, warnings })
 }
 
-/// The profile of AppArmor or the label of SELinux that the program gets at its exec.
+/// The AppArmor profile or the SELinux label that the program gets on exec.
 struct Label {
     file: std::fs::File,
     text: String,
 }
 
-/// The kernel's file for it is opened while the host's `/proc` is in sight; one that is not there is an error, since
-/// the container would run with more than it was given.
+/// Opens the kernel's file for it while the host's `/proc` is reachable. A missing file is an error, because the
+/// container would run with fewer restrictions than requested.
 fn label(process: &ProcessSpec) -> Result<Option<Label>> {
     let (path, text) = match (&process.apparmor, &process.selinux) {
         (None, None) => return Ok(None),
         (Some(profile), None) => ("/proc/self/attr/apparmor/exec", format!("exec {profile}")),
         (None, Some(label)) => ("/proc/self/attr/exec", label.clone()),
-        (Some(_), Some(_)) => return refused("a profile of AppArmor and a label of SELinux at once"),
+        (Some(_), Some(_)) => return refused("an AppArmor profile and a SELinux label cannot be combined"),
     };
     let file = std::fs::File::options().write(true).open(path).context(|| format!("opening {path}"))?;
     Ok(Some(Label { file, text }))
 }
 
-/// Without CAP_SYS_RESOURCE the score cannot go below the runtime's own, and stays there: the service has said so when
-/// it started.
+/// Without CAP_SYS_RESOURCE the score cannot be lower than the runtime's own, and stays there. The service logs that
+/// when it starts.
 pub fn set_oom_score(score: i32) -> Result<()> {
     match std::fs::write("/proc/self/oom_score_adj", score.to_string()) {
         Err(error) if error.kind() != std::io::ErrorKind::PermissionDenied => {
@@ -74,7 +74,7 @@ fn set_rlimit(limit: &Rlimit) -> Result<Option<String>> {
         Ok(()) => Ok(None),
         Err(rustix::io::Errno::PERM) => {
             let most = rustix::process::getrlimit(resource).maximum;
-            Ok(Some(format!("{} {} is not permitted here; the most is {most:?}", limit.name, limit.hard)))
+            Ok(Some(format!("{} {} is not permitted; the maximum is {most:?}", limit.name, limit.hard)))
         }
         Err(error) => Err(error).context(|| format!("setting {}", limit.name)),
     }
@@ -96,27 +96,27 @@ fn resource(name: &str) -> Option<rustix::process::Resource> {
     })
 }
 
-/// Makes the working directory if the image lacks it, as images often do.
+/// Enters the working directory, and creates it if the image lacks it.
 pub fn enter_directory(root: &Root, cwd: &str) -> Result<()> {
     let cwd = if cwd.is_empty() { "/" } else { cwd };
     if !cwd.starts_with('/') {
         return refused(format!("the working directory {cwd:?} is not absolute"));
     }
-    let directory = root.place(cwd, Kind::Directory)?;
+    let directory = root.ensure(cwd, Kind::Directory)?;
     rustix::process::fchdir(&directory).context(|| format!("entering the working directory {cwd:?}"))
 }
 
-/// Gives up everything the program must not have. Nothing of the runtime's may follow but the exec.
-pub fn confine(process: &ProcessSpec, user: &User, ready: &Ready) -> Result<()> {
-    if let Some(Label { file, text }) = &ready.label {
-        std::io::Write::write_all(&mut &*file, text.as_bytes()).context(|| format!("asking for the label {text:?}"))?;
+/// Drops all privileges that the program must not have. Only the exec may follow.
+pub fn confine(process: &ProcessSpec, user: &User, prepared: &Prepared) -> Result<()> {
+    if let Some(Label { file, text }) = &prepared.label {
+        std::io::Write::write_all(&mut &*file, text.as_bytes()).context(|| format!("setting the label {text:?}"))?;
     }
     if process.no_new_privs {
         sys::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0).at("setting no_new_privs")?;
     }
-    // Without no_new_privs only SYS_ADMIN may load a filter, so it comes before that is given up.
+    // Without no_new_privs, loading a filter needs SYS_ADMIN, so it has to happen before that is dropped.
     if !process.no_new_privs {
-        load(ready)?;
+        load(prepared)?;
     }
     capabilities::limit_bounding(process.capabilities.bounding)?;
     sys::prctl(libc::PR_SET_KEEPCAPS, 1, 0, 0, 0).at("keeping capabilities")?;
@@ -125,19 +125,19 @@ pub fn confine(process: &ProcessSpec, user: &User, ready: &Ready) -> Result<()> 
     sys::setresuid(user.uid).context(|| format!("becoming user {}", user.uid))?;
     capabilities::apply(&process.capabilities)?;
     if process.no_new_privs {
-        load(ready)?;
+        load(prepared)?;
     }
     Ok(())
 }
 
-fn load(ready: &Ready) -> Result<()> {
-    match &ready.seccomp {
+fn load(prepared: &Prepared) -> Result<()> {
+    match &prepared.seccomp {
         Some(program) => sys::seccomp_load(program, 0).at("loading the seccomp profile"),
         None => Ok(()),
     }
 }
 
-/// Becomes the program. It returns only with the reason why not.
+/// Executes the program. Returns only if that failed.
 pub fn run(process: &ProcessSpec, user: &User) -> Error {
     match exec(process, user) {
         Ok(never) => match never {},
@@ -147,10 +147,10 @@ pub fn run(process: &ProcessSpec, user: &User) -> Error {
 
 fn exec(process: &ProcessSpec, user: &User) -> Result<std::convert::Infallible> {
     let Some(name) = process.args.first() else {
-        return refused("no command is given, neither by the image nor by the container");
+        return refused("neither the image nor the container has a command");
     };
     let strings = |list: &mut dyn Iterator<Item = &str>| -> Result<Vec<CString>> {
-        list.map(|s| CString::new(s).context(|| format!("{s:?} holds a zero byte"))).collect()
+        list.map(|s| CString::new(s).context(|| format!("{s:?} contains a zero byte"))).collect()
     };
     let home = format!("HOME={}", user.home.as_deref().unwrap_or("/"));
     let lacks_home = !process.env.iter().any(|e| e.starts_with("HOME="));
@@ -162,7 +162,7 @@ fn exec(process: &ProcessSpec, user: &User) -> Result<std::convert::Infallible> 
     Err(error).context(|| format!("exec {name:?}"))
 }
 
-/// As a shell finds it: a path is taken as it is, a name is looked for in PATH.
+/// Finds an executable as a shell does: a path is used as it is, a name is searched in PATH.
 fn find(name: &str, env: &[String]) -> Result<String> {
     if name.contains('/') {
         return match executable(name) {
@@ -200,7 +200,7 @@ fn lower(error: rustix::io::Errno) -> &'static str {
         rustix::io::Errno::ACCESS => "permission denied",
         rustix::io::Errno::ISDIR => "is a directory",
         rustix::io::Errno::NOTDIR => "not a directory",
-        _ => "it cannot be run",
+        _ => "not executable",
     }
 }
 
@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_label_that_the_kernel_does_not_know_is_an_error() {
+    fn refuses_a_label_that_the_kernel_does_not_support() {
         let process = ProcessSpec { apparmor: Some("mine".into()), ..Default::default() };
         let known = Path::new("/proc/self/attr/apparmor/exec").exists();
         assert_eq!(label(&process).is_ok(), known, "without it the container would have more than it was given");

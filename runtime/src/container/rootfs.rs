@@ -1,4 +1,4 @@
-//! Paths below a container's root, found without ever leaving it, whatever links the image holds.
+//! Path lookups below a container's root. They never leave it, whatever symlinks the image contains.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -9,16 +9,17 @@ use rustix::io::Errno;
 
 use crate::error::{Context, Result, refused};
 
-/// As many links as the kernel itself follows.
-const MOST_LINKS: usize = 40;
+/// The kernel's own limit of symlinks in a path.
+const MAX_LINKS: usize = 40;
 
-/// What shall stand where something is mounted.
+/// The type of a mount's target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     Directory,
     File,
 }
 
+/// An open directory that is the root of all lookups.
 pub struct Root {
     fd: OwnedFd,
 }
@@ -34,25 +35,27 @@ impl Root {
 
     pub fn open(&self, path: &str, flags: OFlags) -> rustix::io::Result<OwnedFd> {
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-        retried(|| rustix::fs::openat2(&self.fd, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve))
+        retry(|| rustix::fs::openat2(&self.fd, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve))
     }
 
-    /// As `open`, where a link on the way would change what is meant.
-    pub fn open_straight(&self, path: &str, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    /// As `open`, but refuses symlinks anywhere in the path.
+    pub fn open_no_symlinks(&self, path: &str, flags: OFlags) -> rustix::io::Result<OwnedFd> {
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS;
-        retried(|| rustix::fs::openat2(&self.fd, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve))
+        retry(|| rustix::fs::openat2(&self.fd, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve))
     }
 
-    /// A small text file of the image's, empty if it is not there.
+    /// Reads a small text file of the image; empty if it does not exist.
     pub fn read(&self, path: &str) -> Result<String> {
-        const LONGEST: u64 = 4 << 20;
+        const MAX_FILE_BYTES: u64 = 4 << 20;
         match self.open(path, OFlags::RDONLY | OFlags::NONBLOCK) {
             Err(Errno::NOENT | Errno::NOTDIR) => Ok(String::new()),
             Err(error) => Err(error).context(|| format!("opening {path} of the image")),
             Ok(fd) => {
-                let stat = rustix::fs::fstat(&fd).context(|| format!("looking at {path} of the image"))?;
-                if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || stat.st_size as u64 > LONGEST {
-                    return refused(format!("{path} of the image is no small file"));
+                let stat = rustix::fs::fstat(&fd).context(|| format!("stat of {path} of the image"))?;
+                if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile
+                    || stat.st_size as u64 > MAX_FILE_BYTES
+                {
+                    return refused(format!("{path} of the image is not a regular file of at most 4 MiB"));
                 }
                 let bytes = read_all(std::fs::File::from(fd)).context(|| format!("reading {path} of the image"))?;
                 Ok(String::from_utf8_lossy(&bytes).into_owned())
@@ -60,13 +63,13 @@ impl Root {
         }
     }
 
-    /// The place at `path`, made with its parents if it is missing.
-    pub fn place(&self, path: &str, kind: Kind) -> Result<OwnedFd> {
-        let wanted = format!("making {path} in the container");
+    /// Opens `path`, and creates it with its parents if it is missing.
+    pub fn ensure(&self, path: &str, kind: Kind) -> Result<OwnedFd> {
+        let what = format!("creating {path} in the container");
         let mut links = 0;
-        let mut path = normal(Path::new(path));
+        let mut path = normalize(Path::new(path));
         'again: loop {
-            let mut directory = self.fd.try_clone().at(&wanted)?;
+            let mut directory = self.fd.try_clone().at(&what)?;
             let mut walked = PathBuf::from("/");
             let parts: Vec<_> = path.iter().skip(1).map(OsStr::to_os_string).collect();
             for (index, part) in parts.iter().enumerate() {
@@ -74,20 +77,20 @@ impl Root {
                 walked.push(part);
                 directory = match self.open(&walked.to_string_lossy(), OFlags::PATH) {
                     Ok(fd) => fd,
-                    Err(Errno::NOENT) => match make(&directory, part, if last { kind } else { Kind::Directory }) {
+                    Err(Errno::NOENT) => match create(&directory, part, if last { kind } else { Kind::Directory }) {
                         Ok(fd) => fd,
-                        // A link that leads nowhere: what it names is made.
+                        // A dangling symlink: create its target.
                         Err(Errno::EXIST) => {
                             links += 1;
-                            if links > MOST_LINKS {
-                                return Err(Errno::LOOP).at(&wanted);
+                            if links > MAX_LINKS {
+                                return Err(Errno::LOOP).at(&what);
                             }
-                            path = relinked(&directory, &walked, part, &parts[index + 1..]).at(&wanted)?;
+                            path = resolve_link(&directory, &walked, part, &parts[index + 1..]).at(&what)?;
                             continue 'again;
                         }
-                        Err(error) => return Err(error).at(&wanted),
+                        Err(error) => return Err(error).at(&what),
                     },
-                    Err(error) => return Err(error).at(&wanted),
+                    Err(error) => return Err(error).at(&what),
                 };
             }
             return Ok(directory);
@@ -95,8 +98,8 @@ impl Root {
     }
 }
 
-/// A lookup that raced a rename elsewhere asks to be tried again.
-fn retried<T>(attempt: impl Fn() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
+/// openat2 returns EAGAIN if a concurrent rename might have affected the lookup.
+fn retry<T>(attempt: impl Fn() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
     for _ in 0..16 {
         match attempt() {
             Err(Errno::AGAIN) => {}
@@ -112,7 +115,7 @@ fn read_all(mut file: std::fs::File) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn make(directory: impl AsFd, name: &OsStr, kind: Kind) -> rustix::io::Result<OwnedFd> {
+fn create(directory: impl AsFd, name: &OsStr, kind: Kind) -> rustix::io::Result<OwnedFd> {
     match kind {
         Kind::Directory => rustix::fs::mkdirat(&directory, name, Mode::from(0o755))?,
         Kind::File => {
@@ -123,7 +126,7 @@ fn make(directory: impl AsFd, name: &OsStr, kind: Kind) -> rustix::io::Result<Ow
     rustix::fs::openat(&directory, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
 }
 
-fn relinked(
+fn resolve_link(
     directory: impl AsFd,
     walked: &Path,
     name: &OsStr,
@@ -134,11 +137,11 @@ fn relinked(
     let target = PathBuf::from(std::ffi::OsString::from_vec(target));
     let mut path = walked.parent().unwrap_or(Path::new("/")).join(target);
     path.extend(rest);
-    Ok(normal(&path))
+    Ok(normalize(&path))
 }
 
-/// Absolute, with `.` and `..` taken out.
-fn normal(path: &Path) -> PathBuf {
+/// Makes a path absolute and removes `.` and `..`.
+fn normalize(path: &Path) -> PathBuf {
     let mut normal = PathBuf::from("/");
     for part in path.components() {
         match part {
@@ -152,7 +155,7 @@ fn normal(path: &Path) -> PathBuf {
     normal
 }
 
-/// Whether the thing behind a descriptor is a directory.
+/// Whether a descriptor refers to a directory.
 pub fn kind_of(fd: impl AsFd) -> rustix::io::Result<Kind> {
     let stat = rustix::fs::statat(fd, "", AtFlags::EMPTY_PATH)?;
     let directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
@@ -168,7 +171,7 @@ mod tests {
         Root::new(rustix::fs::open(directory, flags, Mode::empty()).unwrap())
     }
 
-    /// `links` are (name, target) below the root; afterwards `made` must be there and nothing outside.
+    /// `links` are (name, target) below the root. Afterwards `made` must exist, and nothing outside of the root.
     fn check(links: &[(&str, &str)], place: &str, kind: Kind, made: &str) {
         let temporary = tempfile::tempdir().unwrap();
         let directory = temporary.path().join("root");
@@ -176,14 +179,14 @@ mod tests {
         for (name, target) in links {
             std::os::unix::fs::symlink(target, directory.join(name)).unwrap();
         }
-        root(&directory).place(place, kind).unwrap();
+        root(&directory).ensure(place, kind).unwrap();
         let found = std::fs::symlink_metadata(directory.join(made)).unwrap();
         assert_eq!(found.is_dir(), kind == Kind::Directory, "{place}");
         assert_eq!(std::fs::read_dir(temporary.path()).unwrap().count(), 1, "{place} left the root");
     }
 
     #[test]
-    fn places_are_made_below_the_root() {
+    fn creates_paths_below_the_root() {
         check(&[], "/a/b/c", Kind::Directory, "a/b/c");
         check(&[], "/usr/../file", Kind::File, "file");
         check(&[], "/../../x", Kind::Directory, "x");
@@ -193,15 +196,15 @@ mod tests {
     }
 
     #[test]
-    fn a_link_to_itself_is_refused() {
+    fn refuses_a_link_to_itself() {
         let temporary = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink("loop", temporary.path().join("loop")).unwrap();
-        let error = root(temporary.path()).place("/loop/x", Kind::Directory).unwrap_err().to_string();
-        assert!(error.contains("making /loop/x in the container"), "{error}");
+        let error = root(temporary.path()).ensure("/loop/x", Kind::Directory).unwrap_err().to_string();
+        assert!(error.contains("creating /loop/x in the container"), "{error}");
     }
 
     #[test]
-    fn a_text_is_read_within_the_root() {
+    fn reads_files_within_the_root() {
         let temporary = tempfile::tempdir().unwrap();
         std::fs::write(temporary.path().join("passwd"), "mine").unwrap();
         std::fs::create_dir(temporary.path().join("etc")).unwrap();

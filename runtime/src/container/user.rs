@@ -1,9 +1,9 @@
-//! Users and groups by name, from the image's own passwd and group files.
+//! Lookups of users and groups in the image's passwd and group files.
 
 use crate::error::{Result, refused};
 use crate::spec::UserSpec;
 
-/// Who a process runs as, in numbers.
+/// The numeric IDs of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct User {
     pub uid: u32,
@@ -12,13 +12,13 @@ pub struct User {
     pub home: Option<String>,
 }
 
-/// The highest id a process may run as. `setresuid` takes a larger one, 2³²−1, as "leave it as it is".
+/// The highest ID a process may run as. `setresuid` interprets 2³²−1 as "unchanged".
 pub const MAX_ID: u32 = i32::MAX as u32;
 
-/// Finds the user in the image's files; a name that is not there is refused, a number need not be there.
+/// Looks up the user in the image's files. A name must exist there; a number need not.
 ///
-/// All digits mean a number, which is never compared with names: the image's files are the image author's, and a
-/// user called `1000` with the id 0 must not turn `runAsUser: 1000` into root.
+/// A string of digits is always a number and never compared with names: the image's author controls the files, and a
+/// user named `1000` with the ID 0 must not turn `runAsUser: 1000` into root.
 pub fn resolve(spec: &UserSpec, passwd: &str, group: &str) -> Result<User> {
     let (name, group_name) = match spec.name.split_once(':') {
         Some((user, group)) => (user, Some(group)),
@@ -44,19 +44,19 @@ pub fn resolve(spec: &UserSpec, passwd: &str, group: &str) -> Result<User> {
     Ok(User { uid, gid, groups, home })
 }
 
-/// The number that a user or group is given by; none where it is a name.
+/// Parses a numeric user or group; None if it is a name.
 pub fn parse_id(text: &str) -> Option<Result<u32>> {
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| text.parse().ok().filter(|id| *id <= MAX_ID).map_or_else(|| too_large(text, "id"), Ok))
 }
 
-/// Refuses an id that the kernel would not take for itself.
+/// Refuses an ID that the kernel does not accept.
 pub fn check_id(id: u32, what: &str) -> Result<u32> {
     if id <= MAX_ID { Ok(id) } else { too_large(id, what) }
 }
 
 fn too_large<T>(id: impl std::fmt::Display, what: &str) -> Result<T> {
-    refused(format!("{what} {id} is above {MAX_ID}, the highest id that is allowed"))
+    refused(format!("{what} {id} is above {MAX_ID}, the highest allowed id"))
 }
 
 fn find_user<'a>(name: &str, passwd: &'a str) -> Result<(u32, Option<Vec<&'a str>>)> {
@@ -71,7 +71,7 @@ fn find_user<'a>(name: &str, passwd: &'a str) -> Result<(u32, Option<Vec<&'a str
 }
 
 fn entries(text: &str, fields: usize) -> impl Iterator<Item = Vec<&str>> {
-    text.lines().map(|line| line.split(':').collect::<Vec<_>>()).filter(move |fields_of| fields_of.len() >= fields)
+    text.lines().map(|line| line.split(':').collect::<Vec<_>>()).filter(move |entry| entry.len() >= fields)
 }
 
 fn find_group(wanted: &str, group: &str) -> Result<u32> {
@@ -137,8 +137,8 @@ mod tests {
     }
 
     #[test]
-    fn ids_that_the_kernel_takes_for_none_are_refused() {
-        let refused = |what: &str, id: &str| format!("{what} {id} is above 2147483647, the highest id that is allowed");
+    fn refuses_ids_above_the_limit() {
+        let refused = |what: &str, id: &str| format!("{what} {id} is above 2147483647, the highest allowed id");
         check("2147483647", None, true, "2147483647:0 [0, 90]");
         check("0:2147483647", None, true, "0:2147483647 [90, 2147483647]");
         for id in ["2147483648", "4294967295", "4294967296", "99999999999999999999"] {

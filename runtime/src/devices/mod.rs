@@ -1,4 +1,4 @@
-//! Which devices a container may use: a list in version 1 of cgroups, a program in version 2.
+//! Device access of a container: a list of rules with cgroup v1, a BPF program with cgroup v2.
 
 mod program;
 
@@ -9,10 +9,11 @@ use cgroup::Hierarchies;
 use crate::error::{Context, Result, refused};
 use crate::spec::DeviceRule;
 
+/// Restricts the processes of a cgroup to the devices that the rules allow.
 pub fn restrict(cgroups: &Hierarchies, path: &str, rules: &[DeviceRule]) -> Result<()> {
     let Some(directory) = cgroups.in_v1("devices", path) else {
         let Some(directory) = cgroups.in_v2(path) else {
-            return refused("the machine can restrict no devices");
+            return refused("no device cgroup and no cgroup v2 on this machine");
         };
         return program::attach(&directory, rules);
     };
@@ -22,7 +23,7 @@ pub fn restrict(cgroups: &Hierarchies, path: &str, rules: &[DeviceRule]) -> Resu
     Ok(())
 }
 
-/// What version 1 is told of devices: nothing is allowed, then each rule.
+/// The rules in the syntax of cgroup v1.
 fn lines(rules: &[DeviceRule]) -> Vec<(&'static str, String)> {
     let number = |n: Option<u32>| n.map_or("*".into(), |n| n.to_string());
     let line = |rule: &DeviceRule| {

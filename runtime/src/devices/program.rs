@@ -1,4 +1,4 @@
-//! Version 2 has no list of devices: a small program decides each access.
+//! cgroup v2 has no list of device rules: a BPF program decides on each access.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
@@ -16,7 +16,7 @@ const ATTACH_CGROUP_DEVICE: u64 = 6;
 const BLOCK: i32 = 1;
 const CHARACTER: i32 = 2;
 
-/// An instruction as the kernel has it: code, registers, offset, constant.
+/// The kernel's encoding of an instruction.
 fn instruction(code: u8, destination: u8, source: u8, offset: i16, constant: i32) -> u64 {
     u64::from(code)
         | u64::from(destination | source << 4) << 8
@@ -33,9 +33,9 @@ const JUMP_NOT_EQUAL: u8 = 0x55;
 const JUMP_NOT_EQUAL_REGISTER: u8 = 0x5d;
 const EXIT: u8 = 0x95;
 
-/// The last rule that fits an access decides; with none it is refused.
+/// The last rule that matches an access decides; an access without a matching rule is denied.
 fn program(rules: &[DeviceRule]) -> Vec<u64> {
-    // Registers: 2 is the kind, 3 the access, 4 the major and 5 the minor number.
+    // Registers: 2 is the device type, 3 the access, 4 the major and 5 the minor number.
     let mut code = vec![
         instruction(LOAD_WORD, 2, 1, 0, 0),
         instruction(AND, 2, 0, 0, 0xffff),
@@ -46,20 +46,20 @@ fn program(rules: &[DeviceRule]) -> Vec<u64> {
     ];
     for rule in rules.iter().rev() {
         let block = block(rule);
-        let decides = block.len() == ANSWER;
+        let decides = block.len() == VERDICT_LENGTH;
         code.extend(block);
         if decides {
-            // The kernel refuses a program with instructions that are never reached.
+            // The kernel refuses a program with unreachable instructions.
             return code;
         }
     }
-    code.extend(answer(false));
+    code.extend(verdict(false));
     code
 }
 
-const ANSWER: usize = 2;
+const VERDICT_LENGTH: usize = 2;
 
-fn answer(allow: bool) -> [u64; ANSWER] {
+fn verdict(allow: bool) -> [u64; VERDICT_LENGTH] {
     [instruction(MOVE_CONSTANT, 0, 0, 0, allow.into()), instruction(EXIT, 0, 0, 0, 0)]
 }
 
@@ -72,7 +72,7 @@ fn block(rule: &DeviceRule) -> Vec<u64> {
             _ => 0,
         }
     });
-    // Each test jumps over the rest of the block when it does not fit; the distances are filled in below.
+    // Each test jumps to the end of the block if it does not match; the offsets are filled in below.
     let mut tests: Vec<Vec<u64>> = Vec::new();
     match rule.kind.as_str() {
         "b" => tests.push(vec![instruction(JUMP_NOT_EQUAL, 2, 0, 0, BLOCK)]),
@@ -80,7 +80,7 @@ fn block(rule: &DeviceRule) -> Vec<u64> {
         _ => {}
     }
     if access != 7 {
-        // All that is asked for must be among what the rule names.
+        // The rule must contain every requested access.
         tests.push(vec![
             instruction(MOVE_REGISTER, 1, 3, 0, 0),
             instruction(AND, 1, 0, 0, access),
@@ -91,13 +91,13 @@ fn block(rule: &DeviceRule) -> Vec<u64> {
         tests.extend(number.map(|n| vec![instruction(JUMP_NOT_EQUAL, register, 0, 0, n as i32)]));
     }
     let mut code: Vec<u64> = tests.concat();
-    let length = code.len() + ANSWER;
+    let length = code.len() + VERDICT_LENGTH;
     for (index, word) in code.iter_mut().enumerate() {
         if matches!(*word as u8, JUMP_NOT_EQUAL | JUMP_NOT_EQUAL_REGISTER) {
             *word |= ((length - index - 1) as u64) << 16;
         }
     }
-    code.extend(answer(rule.allow));
+    code.extend(verdict(rule.allow));
     code
 }
 
@@ -123,7 +123,7 @@ pub fn attach(directory: &Path, rules: &[DeviceRule]) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// Runs the program as the kernel would.
+    /// Interprets the program as the kernel would.
     fn decide(code: &[u64], kind: u64, access: u64, major: u64, minor: u64) -> bool {
         let mut registers = [0u64; 11];
         let context = [kind | access << 16, major, minor];
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_stands_behind_a_rule_for_all() {
+    fn emits_no_code_after_a_rule_that_matches_everything() {
         let all = rule(false, "a", None, None, "rwm");
         assert_eq!(program(std::slice::from_ref(&all)), program(&[]), "both refuse everything");
         let null = rule(true, "c", Some(1), Some(3), "rwm");
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_fitting_rule_decides() {
+    fn the_last_matching_rule_decides() {
         let code = program(&[
             rule(false, "a", None, None, "rwm"),
             rule(true, "c", None, None, "m"),

@@ -1,5 +1,4 @@
-//! HTTP/1.1, as much as a demo needs: requests with a body of known length, answers that are whole, and connections
-//! that stay open.
+//! A minimal HTTP/1.1 server: requests with a Content-Length, complete responses, and persistent connections.
 
 use std::fmt::Write as _;
 use std::path::{Component, Path, PathBuf};
@@ -10,10 +9,10 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::options::Options;
 
-const MOST_HEAD: usize = 16 << 10;
-const MOST_BODY: usize = 1 << 20;
-/// How long a connection may say nothing.
-const PATIENCE: Duration = Duration::from_secs(60);
+const MAX_HEAD: usize = 16 << 10;
+const MAX_BODY: usize = 1 << 20;
+/// How long a connection may be idle.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub struct Server {
     name: String,
@@ -51,52 +50,52 @@ impl Request {
     }
 }
 
-pub struct Answer {
+pub struct Response {
     status: &'static str,
     kind: &'static str,
     body: Vec<u8>,
-    /// The program ends with this code once the answer is out.
+    /// The program exits with this code after the response is sent.
     exit: Option<u8>,
 }
 
-impl Answer {
-    fn text(status: &'static str, text: impl Into<String>) -> Answer {
-        Answer { status, kind: "text/plain; charset=utf-8", body: text.into().into_bytes(), exit: None }
+impl Response {
+    fn text(status: &'static str, text: impl Into<String>) -> Response {
+        Response { status, kind: "text/plain; charset=utf-8", body: text.into().into_bytes(), exit: None }
     }
 }
 
-/// Serves a connection until one side has enough.
+/// Serves a connection until one side closes it.
 pub async fn connection(mut stream: impl AsyncRead + AsyncWrite + Unpin, server: Arc<Server>) {
     let mut buffer = Vec::new();
     loop {
-        let request = match tokio::time::timeout(PATIENCE, receive(&mut stream, &mut buffer)).await {
+        let request = match tokio::time::timeout(IDLE_TIMEOUT, receive(&mut stream, &mut buffer)).await {
             Ok(Ok(Some(request))) => request,
             Ok(Err(status)) => {
-                let _ = send(&mut stream, &Answer::text(status, format!("{status}\n")), false, false).await;
+                let _ = send(&mut stream, &Response::text(status, format!("{status}\n")), false, false).await;
                 return;
             }
             Ok(Ok(None)) | Err(_) => return,
         };
-        let stays = !request.header("connection").is_some_and(|value| value.eq_ignore_ascii_case("close"));
-        let answer = answer(&server, &request);
-        let sent = send(&mut stream, &answer, stays, request.method == "HEAD").await;
-        if let Some(code) = answer.exit {
+        let keep_alive = !request.header("connection").is_some_and(|value| value.eq_ignore_ascii_case("close"));
+        let response = respond(&server, &request);
+        let sent = send(&mut stream, &response, keep_alive, request.method == "HEAD").await;
+        if let Some(code) = response.exit {
             let _ = stream.shutdown().await;
             end(code);
         }
-        if sent.is_err() || !stays {
+        if sent.is_err() || !keep_alive {
             return;
         }
     }
 }
 
-/// The one place where a program without a store ends itself.
+/// The program has no state to flush, so it may exit at any point.
 #[allow(clippy::disallowed_methods)]
 fn end(code: u8) -> ! {
     std::process::exit(i32::from(code))
 }
 
-/// The next request; none at the end of the connection; a status where it cannot be understood.
+/// The next request; None at the end of the connection; the status of the response if the request is invalid.
 async fn receive(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     buffer: &mut Vec<u8>,
@@ -105,7 +104,7 @@ async fn receive(
         if let Some(end) = buffer.windows(4).position(|window| window == b"\r\n\r\n") {
             break end + 4;
         }
-        if buffer.len() > MOST_HEAD {
+        if buffer.len() > MAX_HEAD {
             return Err("431 Request Header Fields Too Large");
         }
         if !more(stream, buffer).await {
@@ -130,7 +129,7 @@ async fn more(stream: &mut (impl AsyncRead + Unpin), buffer: &mut Vec<u8>) -> bo
     matches!(stream.read_buf(buffer).await, Ok(1..))
 }
 
-/// Reads a head, and how long the body is that follows.
+/// Parses the head of a request, and returns it with the length of its body.
 pub fn parse(head: &[u8]) -> Result<(Request, usize), &'static str> {
     const BAD: &str = "400 Bad Request";
     let text = std::str::from_utf8(head).map_err(|_| BAD)?;
@@ -151,39 +150,44 @@ pub fn parse(head: &[u8]) -> Result<(Request, usize), &'static str> {
         return Err("411 Length Required");
     }
     let length = request.header("content-length").map_or(Ok(0), str::parse::<usize>).map_err(|_| BAD)?;
-    if length > MOST_BODY { Err("413 Content Too Large") } else { Ok((request, length)) }
+    if length > MAX_BODY { Err("413 Content Too Large") } else { Ok((request, length)) }
 }
 
-async fn send(stream: &mut (impl AsyncWrite + Unpin), answer: &Answer, stays: bool, bare: bool) -> std::io::Result<()> {
-    let connection = if stays { "keep-alive" } else { "close" };
+async fn send(
+    stream: &mut (impl AsyncWrite + Unpin),
+    response: &Response,
+    keep_alive: bool,
+    head_only: bool,
+) -> std::io::Result<()> {
+    let connection = if keep_alive { "keep-alive" } else { "close" };
     let head = format!(
         "HTTP/1.1 {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: {connection}\r\n\r\n",
-        answer.status,
-        answer.kind,
-        answer.body.len()
+        response.status,
+        response.kind,
+        response.body.len()
     );
     stream.write_all(head.as_bytes()).await?;
-    if !bare {
-        stream.write_all(&answer.body).await?;
+    if !head_only {
+        stream.write_all(&response.body).await?;
     }
     stream.flush().await
 }
 
-fn answer(server: &Server, request: &Request) -> Answer {
+fn respond(server: &Server, request: &Request) -> Response {
     let (path, query) = request.target.split_once('?').unwrap_or((&request.target, ""));
     match (request.method.as_str(), path) {
-        ("GET" | "HEAD", "/") => Answer::text("200 OK", about(server, request)),
-        ("GET" | "HEAD", "/healthz") if server.fail => Answer::text("500 Internal Server Error", "all is lost\n"),
-        ("GET" | "HEAD", "/healthz") => Answer::text("200 OK", "ok\n"),
+        ("GET" | "HEAD", "/") => Response::text("200 OK", about(server, request)),
+        ("GET" | "HEAD", "/healthz") if server.fail => Response::text("500 Internal Server Error", "unhealthy\n"),
+        ("GET" | "HEAD", "/healthz") => Response::text("200 OK", "ok\n"),
         ("POST", "/exit") => exit(query),
         (_, "/echo") => {
-            Answer { kind: "application/octet-stream", body: request.body.clone(), ..Answer::text("200 OK", "") }
+            Response { kind: "application/octet-stream", body: request.body.clone(), ..Response::text("200 OK", "") }
         }
         ("GET" | "HEAD", path) => match path.strip_prefix("/files") {
             Some(inner) if inner.is_empty() || inner.starts_with('/') => file(&server.files, inner),
-            _ => Answer::text("404 Not Found", "nothing is here; try /\n"),
+            _ => Response::text("404 Not Found", "not found; try /\n"),
         },
-        _ => Answer::text("405 Method Not Allowed", "405\n"),
+        _ => Response::text("405 Method Not Allowed", "405\n"),
     }
 }
 
@@ -199,24 +203,24 @@ fn about(server: &Server, request: &Request) -> String {
     text
 }
 
-fn exit(query: &str) -> Answer {
+fn exit(query: &str) -> Response {
     let code = query.split('&').find_map(|pair| pair.strip_prefix("code=")).unwrap_or("0");
     match code.parse() {
-        Ok(code) => Answer { exit: Some(code), ..Answer::text("200 OK", format!("ending with {code}\n")) },
-        Err(_) => Answer::text("400 Bad Request", "code is a number from 0 to 255\n"),
+        Ok(code) => Response { exit: Some(code), ..Response::text("200 OK", format!("exiting with {code}\n")) },
+        Err(_) => Response::text("400 Bad Request", "code must be a number from 0 to 255\n"),
     }
 }
 
-fn file(root: &Path, inner: &str) -> Answer {
-    let Some(path) = below(root, &decode(inner)) else { return Answer::text("400 Bad Request", "400\n") };
+fn file(root: &Path, inner: &str) -> Response {
+    let Some(path) = below(root, &decode(inner)) else { return Response::text("400 Bad Request", "400\n") };
     let read = match path.is_dir() {
         true => names(&path),
         false => std::fs::read(&path).map(|body| ("application/octet-stream", body)),
     };
     match read {
-        Ok((kind, body)) => Answer { kind, body, ..Answer::text("200 OK", "") },
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Answer::text("404 Not Found", "404\n"),
-        Err(error) => Answer::text("403 Forbidden", format!("{error}\n")),
+        Ok((kind, body)) => Response { kind, body, ..Response::text("200 OK", "") },
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Response::text("404 Not Found", "404\n"),
+        Err(error) => Response::text("403 Forbidden", format!("{error}\n")),
     }
 }
 
@@ -231,7 +235,7 @@ fn names(directory: &Path) -> std::io::Result<(&'static str, Vec<u8>)> {
     Ok(("text/plain; charset=utf-8", names.concat().into_bytes()))
 }
 
-/// A path that stays below its root, links aside: those are the container's own.
+/// A path that keep_alive below its root, except for symlinks, which belong to the container.
 pub fn below(root: &Path, inner: &str) -> Option<PathBuf> {
     let mut path = root.to_owned();
     for component in Path::new(inner.trim_start_matches('/')).components() {

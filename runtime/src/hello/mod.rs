@@ -1,7 +1,7 @@
-//! What the demo image runs: a small server that tells who it is, serves files and echoes, or sleeps, or ends.
+//! The program of the demo image: a small server that reports its pod, serves files and echoes, or sleeps, or exits.
 //!
-//! It is a part of a large program that starts in every container of the image, so it is one thread, and its HTTP is
-//! written by hand.
+//! It is part of a large program and starts in every container of the image, so it uses one thread and a handwritten
+//! HTTP server.
 
 mod http;
 mod options;
@@ -21,11 +21,11 @@ use tokio::sync::Semaphore;
 
 use options::{Mode, Options};
 
-/// Connections that are served at once; others wait.
-const MOST_CONNECTIONS: usize = 256;
+/// The number of concurrent connections; others wait.
+const MAX_CONNECTIONS: usize = 256;
 const LARGEST_DATAGRAM: usize = 65_536;
 
-/// Runs; `args` are those after `hello`.
+/// Runs the program; `args` are those after `hello`.
 pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
     let args: Vec<String> = args.into_iter().collect();
     let mode = match options::read(&args) {
@@ -55,7 +55,7 @@ fn failed(error: &std::io::Error) -> ExitCode {
 }
 
 async fn run(mode: Mode) -> std::io::Result<u8> {
-    // The first process of a container only gets the signals that it asks for.
+    // PID 1 of a container only gets the signals that it has handlers for.
     let (mut end, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let work = async {
         match mode {
@@ -101,7 +101,7 @@ fn announce(text: &str) {
     let _ = writeln!(std::io::stdout(), "{text}");
 }
 
-/// On both families where the machine has both.
+/// Listens on IPv4 and IPv6 if the machine has both.
 async fn listen(port: u16) -> std::io::Result<TcpListener> {
     match TcpListener::bind(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))).await {
         Ok(listener) => Ok(listener),
@@ -121,7 +121,7 @@ where
     F: Fn(TcpStream) -> W,
     W: Future<Output = ()> + Send + 'static,
 {
-    let permits = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
         let Ok(permit) = permits.clone().acquire_owned().await else { return Ok(()) };
         match listener.accept().await {
@@ -132,7 +132,7 @@ where
                     drop(permit);
                 });
             }
-            // Out of descriptors, or a client that went away again: later ones may have more luck.
+            // Out of descriptors, or the client has disconnected: accept the next one.
             Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
         }
     }
@@ -150,7 +150,7 @@ async fn echo_stream(mut stream: TcpStream) {
 async fn echo_datagrams(socket: UdpSocket) -> std::io::Result<()> {
     let mut buffer = vec![0; LARGEST_DATAGRAM];
     loop {
-        // An error here is about an answer that did not reach its reader.
+        // The error is about an earlier reply that was not delivered.
         if let Ok((read, from)) = socket.recv_from(&mut buffer).await {
             let _ = socket.send_to(&buffer[..read], from).await;
         }

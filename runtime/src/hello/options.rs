@@ -1,27 +1,27 @@
-//! What it is told to do.
+//! The command line of the demo program.
 
 use std::path::PathBuf;
 
 pub const HELP: &str = "\
-Tells who it is: the demo program of Tiphys
+Reports its pod over HTTP: the demo program of Tiphys
 
 Usage: hello [OPTIONS]
        hello sleep SECONDS
        hello exit CODE
 
 Options:
-  --port PORT       the port of HTTP; 0 for any [default: 8080]
-  --no-http         no HTTP at all
-  --files DIRECTORY    what /files/ serves [default: /]
-  --tcp-echo PORT   send back what comes by TCP; can be repeated
-  --udp-echo PORT   send back what comes by UDP; can be repeated
-  --fail            /healthz answers that all is lost
+  --port PORT       HTTP port; 0 for any free port [default: 8080]
+  --no-http         do not serve HTTP
+  --files DIRECTORY the directory that /files/ serves [default: /]
+  --tcp-echo PORT   echo TCP data; can be repeated
+  --udp-echo PORT   echo UDP datagrams; can be repeated
+  --fail            let /healthz fail
 
 HTTP:
   GET /             the pod's name, the request's headers, the environment
   GET /healthz      200, or 500 with --fail
-  GET /files/PATH   a file, or a directory's names
-  POST /exit?code=N ends the program
+  GET /files/PATH   a file, or the names in a directory
+  POST /exit?code=N exit with this code
   any /echo         the request's body";
 
 #[derive(Debug, PartialEq)]
@@ -51,23 +51,25 @@ pub fn read(args: &[String]) -> Result<Mode, String> {
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     match words.as_slice() {
         ["sleep", seconds] => sleep(seconds),
-        ["exit", code] => code.parse().map(Mode::Exit).map_err(|_| format!("exit: {code:?} is no code from 0 to 255")),
-        ["sleep" | "exit", ..] => Err(format!("{} wants one number", words[0])),
+        ["exit", code] => {
+            code.parse().map(Mode::Exit).map_err(|_| format!("exit: {code:?} is not a code from 0 to 255"))
+        }
+        ["sleep" | "exit", ..] => Err(format!("{} needs one number", words[0])),
         _ if words.iter().any(|word| matches!(*word, "--help" | "-h")) => Ok(Mode::Help),
         _ => serve(&words),
     }
 }
 
 fn sleep(text: &str) -> Result<Mode, String> {
-    // As sleep(1) has it.
+    // As in sleep(1).
     if text == "infinity" {
         return Ok(Mode::Sleep(f64::from(u32::MAX)));
     }
     let seconds: f64 =
-        text.trim_end_matches('s').parse().map_err(|_| format!("sleep: {text:?} is no number of seconds"))?;
+        text.trim_end_matches('s').parse().map_err(|_| format!("sleep: {text:?} is not a number of seconds"))?;
     match seconds.is_finite() && (0.0..=f64::from(u32::MAX)).contains(&seconds) {
         true => Ok(Mode::Sleep(seconds)),
-        false => Err(format!("sleep: {text:?} is no number of seconds")),
+        false => Err(format!("sleep: {text:?} is not a number of seconds")),
     }
 }
 
@@ -76,8 +78,8 @@ fn serve(words: &[&str]) -> Result<Mode, String> {
     let mut words = words.iter();
     while let Some(word) = words.next() {
         let (flag, inline) = word.split_once('=').map_or((*word, None), |(flag, value)| (flag, Some(value)));
-        let mut value = || inline.or_else(|| words.next().copied()).ok_or(format!("{flag} wants a value"));
-        let port = |text: &str| text.parse::<u16>().map_err(|_| format!("{flag}: {text:?} is no port"));
+        let mut value = || inline.or_else(|| words.next().copied()).ok_or(format!("{flag} needs a value"));
+        let port = |text: &str| text.parse::<u16>().map_err(|_| format!("{flag}: {text:?} is not a port"));
         match flag {
             "--port" => options.port = Some(port(value()?)?),
             "--files" => options.files = PathBuf::from(value()?),
@@ -85,11 +87,11 @@ fn serve(words: &[&str]) -> Result<Mode, String> {
             "--udp-echo" => options.udp_echo.push(port(value()?)?),
             "--no-http" if inline.is_none() => options.port = None,
             "--fail" if inline.is_none() => options.fail = true,
-            _ => return Err(format!("{word:?} is not known")),
+            _ => return Err(format!("unknown argument {word:?}")),
         }
     }
     match options.port.is_none() && options.tcp_echo.is_empty() && options.udp_echo.is_empty() {
-        true => Err("--no-http leaves nothing to do".to_owned()),
+        true => Err("--no-http needs --tcp-echo or --udp-echo".to_owned()),
         false => Ok(Mode::Serve(options)),
     }
 }

@@ -27,15 +27,15 @@ fn arguments() {
         ("exit 7", Ok(Mode::Exit(7))),
         ("--help", Ok(Mode::Help)),
         ("sleep", Err("one number")),
-        ("sleep -1", Err("no number")),
-        ("sleep nan", Err("no number")),
-        ("exit 256", Err("no code")),
-        ("--port", Err("wants a value")),
-        ("--port x", Err("no port")),
-        ("--no-http", Err("nothing to do")),
-        ("--fail=1", Err("not known")),
-        ("--what", Err("not known")),
-        ("8080", Err("not known")),
+        ("sleep -1", Err("not a number")),
+        ("sleep nan", Err("not a number")),
+        ("exit 256", Err("not a code")),
+        ("--port", Err("needs a value")),
+        ("--port x", Err("not a port")),
+        ("--no-http", Err("needs --tcp-echo")),
+        ("--fail=1", Err("unknown argument")),
+        ("--what", Err("unknown argument")),
+        ("8080", Err("unknown argument")),
     ];
     for (text, expected) in cases {
         let args: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
@@ -48,7 +48,7 @@ fn arguments() {
 }
 
 #[test]
-fn heads() {
+fn parses_request_heads() {
     let cases: &[(&str, Result<usize, &str>)] = &[
         ("GET / HTTP/1.1\r\nHost: x\r\n\r\n", Ok(0)),
         ("POST /echo HTTP/1.1\r\nContent-Length: 5\r\n\r\n", Ok(5)),
@@ -78,34 +78,35 @@ fn files_stay_below_their_root() {
     }
 }
 
-/// Sends bytes over one connection and reads all that comes back.
+/// Sends bytes over one connection and reads the whole response.
 async fn talk(options: &Options, bytes: &str) -> String {
     let (mut near, far) = tokio::io::duplex(1 << 16);
     let served = tokio::spawn(connection(far, Server::new(options)));
     near.write_all(bytes.as_bytes()).await.unwrap();
     near.shutdown().await.unwrap();
-    let mut answer = String::new();
-    near.read_to_string(&mut answer).await.unwrap();
+    let mut response = String::new();
+    near.read_to_string(&mut response).await.unwrap();
     served.await.unwrap();
-    answer
+    response
 }
 
 #[tokio::test]
-async fn it_tells_who_it_is() {
-    let answer = talk(&Options::default(), "GET / HTTP/1.1\r\nX-Mark: seen\r\n\r\n").await;
-    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.contains("Hello from "), "{answer}");
-    assert!(answer.contains("X-Mark: seen\n") && answer.contains("\nPATH="), "{answer}");
+async fn reports_its_pod() {
+    let response = talk(&Options::default(), "GET / HTTP/1.1\r\nX-Mark: seen\r\n\r\n").await;
+    assert!(response.starts_with("HTTP/1.1 200 OK\r\n") && response.contains("Hello from "), "{response}");
+    assert!(response.contains("X-Mark: seen\n") && response.contains("\nPATH="), "{response}");
 }
 
 #[tokio::test]
-async fn two_requests_on_one_connection() {
+async fn serves_two_requests_on_one_connection() {
     let body = "POST /echo HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc";
-    let answer = talk(&Options::default(), &format!("{body}GET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n")).await;
-    assert!(answer.contains("\r\n\r\nabcHTTP/1.1 200 OK\r\n") && answer.ends_with("ok\n"), "{answer}");
+    let response =
+        talk(&Options::default(), &format!("{body}GET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n")).await;
+    assert!(response.contains("\r\n\r\nabcHTTP/1.1 200 OK\r\n") && response.ends_with("ok\n"), "{response}");
 }
 
 #[tokio::test]
-async fn failing_and_missing() {
+async fn failing_health_and_missing_paths() {
     let failing = Options { fail: true, ..Options::default() };
     let cases = [
         ("GET /healthz HTTP/1.1\r\n\r\n", "500"),
@@ -118,13 +119,13 @@ async fn failing_and_missing() {
         ("GET /filesystem HTTP/1.1\r\n\r\n", "404"),
     ];
     for (request, status) in cases {
-        let answer = talk(&failing, request).await;
-        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{request}: {answer}");
+        let response = talk(&failing, request).await;
+        assert!(response.starts_with(&format!("HTTP/1.1 {status}")), "{request}: {response}");
     }
 }
 
 #[tokio::test]
-async fn files_and_directories() {
+async fn serves_files_and_directories() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("a b"), "content").unwrap();
     std::fs::create_dir(directory.path().join("inner")).unwrap();

@@ -1,4 +1,4 @@
-//! Makes images out of layers that are at hand: for archives, for the demo image, and for tests and measurements.
+//! Builds images from layers: for archives, for the demo image, and for tests and benchmarks.
 
 use std::io::Read;
 use std::io::Write;
@@ -8,7 +8,7 @@ use serde_json::json;
 use super::digest::{Digest, Hashed};
 use super::error::{Error, Result};
 use super::layer::compress::Decoder;
-use super::manifest::{Config, Descriptor, ImageConfig, MOST_BYTES, Manifest, OCI_CONFIG, OCI_LAYER, OCI_MANIFEST};
+use super::manifest::{Config, Descriptor, ImageConfig, MAX_BYTES, Manifest, OCI_CONFIG, OCI_LAYER, OCI_MANIFEST};
 use super::progress::Progress;
 use super::pull::{Plan, layers};
 use super::reference::Reference;
@@ -16,7 +16,7 @@ use super::store::{Store, check, to_json};
 use super::{Images, blocking};
 
 impl Images {
-    /// Makes an image of layers, each a tar stream that may be compressed, lowest first; answers with its id.
+    /// Builds an image from layers, lowest first, each a tar stream that may be compressed. Returns the image's ID.
     pub async fn build(
         &self,
         name: &str,
@@ -32,7 +32,7 @@ impl Images {
         Ok(plan.id().to_string())
     }
 
-    /// Takes in an image whose blobs are all in the store. The caller keeps them from being collected.
+    /// Adds an image whose blobs are all in the store. The caller has to protect them from garbage collection.
     pub(super) async fn adopt(&self, plan: &Plan, names: Vec<String>, progress: &dyn Progress) -> Result<()> {
         layers(self, None, plan, progress).await?;
         self.add(plan.id(), plan.record(), names)?;
@@ -50,11 +50,16 @@ fn plan(images: &Images, tars: Vec<Vec<u8>>, config: &Config) -> Result<Plan> {
         let digest = store.write_blob(&tar)?;
         descriptors.push(Descriptor::new(layer_type(&tar), digest, tar.len() as u64));
     }
-    describe(images, descriptors, &diff_ids, config)
+    plan_from_layers(images, descriptors, &diff_ids, config)
 }
 
-/// Writes configuration and manifest of an image of these layers.
-pub(super) fn describe(images: &Images, layers: Vec<Descriptor>, diff_ids: &[Digest], config: &Config) -> Result<Plan> {
+/// Writes the configuration and the manifest of an image with these layers.
+pub(super) fn plan_from_layers(
+    images: &Images,
+    layers: Vec<Descriptor>,
+    diff_ids: &[Digest],
+    config: &Config,
+) -> Result<Plan> {
     let platform = &images.inner.options.platform;
     let document = json!({
         "os": platform.os, "architecture": platform.architecture, "config": config,
@@ -65,7 +70,7 @@ pub(super) fn describe(images: &Images, layers: Vec<Descriptor>, diff_ids: &[Dig
     with_config(images, Descriptor::new(OCI_CONFIG, digest, bytes.len() as u64), layers, OCI_MANIFEST)
 }
 
-/// Writes the manifest that goes with a configuration of the store.
+/// Writes the manifest for a configuration that is in the store.
 pub(super) fn with_config(
     images: &Images,
     config: Descriptor,
@@ -76,13 +81,13 @@ pub(super) fn with_config(
     let manifest = Manifest { schema_version: 2, media_type: media_type.to_owned(), config, layers };
     let bytes = to_json(&manifest);
     let digest = store.write_blob(&bytes)?;
-    planned(images, Descriptor::new(media_type, digest, bytes.len() as u64), manifest)
+    plan_from_manifest(images, Descriptor::new(media_type, digest, bytes.len() as u64), manifest)
 }
 
 /// The plan of an image whose manifest and configuration are in the store.
-pub(super) fn planned(images: &Images, descriptor: Descriptor, manifest: Manifest) -> Result<Plan> {
+pub(super) fn plan_from_manifest(images: &Images, descriptor: Descriptor, manifest: Manifest) -> Result<Plan> {
     let what = descriptor.digest.to_string();
-    let bytes = images.inner.store.read_blob(&manifest.config.digest, MOST_BYTES)?;
+    let bytes = images.inner.store.read_blob(&manifest.config.digest, MAX_BYTES)?;
     let config = ImageConfig::read(&what, &bytes, manifest.layers.len(), &images.inner.options.platform)?;
     let chain = config.chain();
     Ok(Plan { target: descriptor.clone(), manifest_descriptor: descriptor, manifest, config, chain })
@@ -104,8 +109,8 @@ fn diff_id(tar: &[u8]) -> Result<Digest> {
     Ok(hashed.finish())
 }
 
-/// Copies something into the store, comparing it with its digest where that is known.
-pub(super) fn copy_in(
+/// Copies a blob into the store, and verifies its digest if one is expected.
+pub(super) fn copy_blob(
     store: &Store,
     from: &mut dyn Read,
     what: &str,

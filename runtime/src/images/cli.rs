@@ -1,4 +1,4 @@
-//! `tiphys images`: pulls, imports, exports, lists and removes what the runtime has on disk.
+//! `tiphys images`: pull, import, export, list and remove the images of the container runtime.
 
 use std::ffi::OsString;
 use std::io::{Read, Write};
@@ -9,25 +9,25 @@ use clap::{Args, Parser, Subcommand};
 
 use super::archive::Output;
 use super::error::{Error, Result};
-use super::progress::Lines;
+use super::progress::ProgressLines;
 use super::reference::Reference;
 use super::registry::hosts::DEFAULT_DIRECTORIES;
 use super::{Credentials, Image, Images, Options};
 
-/// Where the runtime keeps its images unless it is told otherwise.
+/// The default image directory of a runtime without a cluster.
 pub const DEFAULT_ROOT: &str = "/var/lib/tiphys/images";
 
 #[derive(Parser)]
-#[command(name = "tiphys images", about = "What the container runtime has on disk")]
+#[command(name = "tiphys images", about = "Manage the images of the container runtime")]
 struct Cli {
-    /// The data directory of the cluster whose images are meant [default: of the one that runs pods on this machine, or
-    /// ./data]
+    /// The data directory of the cluster whose images are managed [default: that of the cluster that runs pods on this
+    /// machine, or ./data]
     #[arg(long, global = true, conflicts_with = "root")]
     data_dir: Option<PathBuf>,
-    /// Where images are kept, for a runtime without a cluster [default: /var/lib/tiphys/images]
+    /// The image directory of a runtime without a cluster [default: /var/lib/tiphys/images]
     #[arg(long, global = true)]
     root: Option<PathBuf>,
-    /// A directory with hosts and certificates of registries, in containerd's form; can be repeated
+    /// A directory of registry host configurations and certificates, in containerd's format; can be repeated
     #[arg(long = "hosts-dir", global = true, default_values = DEFAULT_DIRECTORIES)]
     hosts: Vec<PathBuf>,
     #[command(subcommand)]
@@ -36,47 +36,47 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Brings images here
+    /// Pull images from registries
     Pull(Pull),
-    /// Takes in the images of an archive of Docker's or an OCI layout
+    /// Import the images of a Docker archive or an OCI layout
     Import {
         /// A file, a directory, or `-` for standard input
         path: PathBuf,
-        /// What an image without a name is called
+        /// The name of an image that has none in the archive
         #[arg(long)]
         name: Option<String>,
-        /// Keep them when images are collected
+        /// Pin the images: garbage collection keeps them
         #[arg(long)]
         pin: bool,
     },
-    /// Writes images as one archive, for Docker and as an OCI layout
+    /// Export images as one archive, which is both a Docker archive and an OCI layout
     Export {
         #[arg(required = true)]
         images: Vec<String>,
         /// A file, or `-` for standard output
         #[arg(long, short, required_unless_present = "layout", conflicts_with = "layout")]
         output: Option<PathBuf>,
-        /// A directory to be made, as an OCI layout
+        /// Export to a new directory, as an OCI layout
         #[arg(long)]
         layout: Option<PathBuf>,
     },
-    /// Shows the images that are here
+    /// List the images
     List {
-        /// Ids alone
+        /// Print only image IDs
         #[arg(long, short)]
         quiet: bool,
     },
-    /// Removes images with all their names
+    /// Remove images with all their names
     Remove {
         #[arg(required = true)]
         images: Vec<String>,
-        /// Pinned ones too
+        /// Remove pinned images too
         #[arg(long)]
         force: bool,
     },
-    /// Removes the images that have no tag and that no container uses
+    /// Remove untagged images that no container uses
     Prune {
-        /// Those with tags too
+        /// Remove tagged images that no container uses too
         #[arg(long)]
         all: bool,
     },
@@ -86,16 +86,16 @@ enum Command {
 struct Pull {
     #[arg(required = true)]
     images: Vec<String>,
-    /// The user's name at the registry
+    /// The user name at the registry
     #[arg(long, requires = "password_stdin")]
     username: Option<String>,
     /// Read the password from standard input
     #[arg(long, requires = "username")]
     password_stdin: bool,
-    /// A file with credentials in the form of Docker's config.json
+    /// A file of credentials, in the format of Docker's config.json
     #[arg(long, conflicts_with = "username")]
     auth_file: Option<PathBuf>,
-    /// Keep them when images are collected
+    /// Pin the images: garbage collection keeps them
     #[arg(long)]
     pin: bool,
 }
@@ -118,12 +118,12 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Where the machine keeps what a reboot ends.
+/// The directory of state that a reboot may clear.
 const STATES: &str = "/run/tiphys";
-/// Where a cluster keeps its images, below its data directory.
+/// The image directory of a cluster, below its data directory.
 const BELOW_DATA_DIR: &str = "runtime/images";
 
-/// The store that is meant: what a flag names, that of the cluster whose pods run here, or what there is.
+/// The image directory: given by a flag, that of the cluster whose pods run here, or an existing one.
 fn store(root: Option<PathBuf>, data_dir: Option<PathBuf>, states: &Path, here: &Path) -> PathBuf {
     let of = |data_dir: PathBuf| data_dir.join(BELOW_DATA_DIR);
     let named = root.or(data_dir.map(of));
@@ -132,7 +132,7 @@ fn store(root: Option<PathBuf>, data_dir: Option<PathBuf>, states: &Path, here: 
     named.or_else(found).or_else(local).unwrap_or_else(|| PathBuf::from(DEFAULT_ROOT))
 }
 
-/// The data directory of the cluster that uses the pod network of this network namespace, as its lock names it.
+/// The data directory of the cluster that uses the pod network of this network namespace, from its lock file.
 fn running_data_dir(states: &Path) -> Option<PathBuf> {
     use std::os::unix::fs::MetadataExt;
     let namespace = std::fs::metadata("/proc/self/ns/net").ok()?.ino();
@@ -143,8 +143,8 @@ fn running_data_dir(states: &Path) -> Option<PathBuf> {
 fn run(cli: Cli) -> Result<()> {
     let root = store(cli.root, cli.data_dir, Path::new(STATES), Path::new("."));
     if !root.exists() && !matches!(cli.command, Command::Pull(_) | Command::Import { .. }) {
-        // To look does not make a store; a mistyped path is told.
-        let _ = writeln!(std::io::stderr(), "{} is not there: nothing was pulled or imported yet", root.display());
+        // Reading commands do not create a store. A mistyped path is reported.
+        let _ = writeln!(std::io::stderr(), "{} does not exist: no image was pulled or imported yet", root.display());
         return match cli.command {
             Command::Export { images, .. } | Command::Remove { images, .. } => {
                 Err(Error::NotFound(images.into_iter().next().unwrap_or_default()))
@@ -165,7 +165,7 @@ async fn command(images: &Images, command: Command) -> Result<()> {
     match command {
         Command::Pull(pull) => pull_all(images, pull).await,
         Command::Import { path, name, pin } => {
-            let lines = Lines::new(&path.display().to_string());
+            let lines = ProgressLines::new(&path.display().to_string());
             let imported = images.import(&path, name.as_deref(), &lines).await;
             lines.finish();
             for id in imported? {
@@ -184,8 +184,8 @@ async fn command(images: &Images, command: Command) -> Result<()> {
         Command::List { quiet } => print(&list(&images.list(), quiet)),
         Command::Remove { images: chosen, force } => remove(images, &chosen, force).await,
         Command::Prune { all } => {
-            let gone = images.prune(all).await?;
-            print(&gone.iter().map(|id| format!("{id}\n")).collect::<String>())
+            let removed = images.prune(all).await?;
+            print(&removed.iter().map(|id| format!("{id}\n")).collect::<String>())
         }
     }
 }
@@ -201,7 +201,7 @@ async fn pull_all(images: &Images, pull: Pull) -> Result<()> {
             (_, _, Some(file)) => from_file(file, name)?,
             _ => None,
         };
-        let lines = Lines::new(name);
+        let lines = ProgressLines::new(name);
         let pulled = images.pull(name, auth, &lines).await;
         lines.finish();
         keep(images, &pulled?, pull.pin)?;
@@ -222,7 +222,7 @@ fn read_password() -> Result<String> {
     Ok(password.trim_end_matches(['\r', '\n']).to_owned())
 }
 
-/// The entry of a credentials file that is for an image's registry.
+/// The entry of a credentials file for an image's registry.
 fn from_file(path: &Path, image: &str) -> Result<Option<Credentials>> {
     #[derive(serde::Deserialize)]
     struct File {
@@ -299,7 +299,7 @@ fn table(rows: &[[String; 4]]) -> String {
     text
 }
 
-/// A reader that has gone away, like `head`, is no failure.
+/// A closed pipe, as with `head`, is not an error.
 fn print(text: &str) -> Result<()> {
     match std::io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
@@ -312,7 +312,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_images_of_a_cluster_are_found() {
+    fn finds_the_images_of_a_cluster() {
         use std::os::unix::fs::MetadataExt;
         let dir = tempfile::tempdir().unwrap();
         let (states, here, other) = (dir.path().join("run"), dir.path().join("here"), dir.path().join("other"));
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn the_list_is_a_table() {
+    fn lists_images_as_a_table() {
         let image = Image {
             id: format!("sha256:{}", "ab".repeat(32)),
             repo_tags: vec!["docker.io/library/a:1".to_owned(), "docker.io/library/a:2".to_owned()],
@@ -352,7 +352,7 @@ docker.io/library/a:2   abababababab0   1.2 MB   yes\n";
     }
 
     #[test]
-    fn credentials_come_from_dockers_file() {
+    fn reads_credentials_from_a_docker_file() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let text =
             r#"{"auths":{"r.example:5000":{"auth":"dTpw"},"https://index.docker.io/v1/":{"identitytoken":"t"}}}"#;
@@ -366,7 +366,7 @@ docker.io/library/a:2   abababababab0   1.2 MB   yes\n";
     }
 
     #[test]
-    fn commands_are_read() {
+    fn parses_commands() {
         use clap::CommandFactory;
         Cli::command().debug_assert();
         assert_eq!(main(["pull".into()]), ExitCode::from(2));

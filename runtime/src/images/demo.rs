@@ -1,5 +1,5 @@
-//! The demo image: this very program with its interpreter and its libraries, so that pods can be run where no
-//! registry is in reach. Made when it is first wanted, and anew when the program has changed.
+//! The demo image: this program with its dynamic linker and its libraries, so that pods can run without a registry. It
+//! is built on first use, and again when the program has changed.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -7,7 +7,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::build::{copy_in, describe};
+use super::build::{copy_blob, plan_from_layers};
 use super::digest::{Digest, Hasher};
 use super::elf;
 use super::error::{Error, Result};
@@ -22,14 +22,14 @@ pub const NAME: &str = "tiphys.local/hello";
 const PROGRAM: &str = "/tiphys";
 const OWN: &str = "/proc/self/exe";
 
-/// Whether a user means the demo image, in whatever form.
-pub fn is_meant(text: &str) -> bool {
+/// Whether a reference means the demo image.
+pub fn is_demo(text: &str) -> bool {
     text.starts_with(NAME)
         && Reference::parse(text).is_ok_and(|reference| reference.name() == NAME && reference.tag() == Some("latest"))
 }
 
 impl Images {
-    /// The demo image of the program that runs.
+    /// The demo image of the running program.
     pub(super) fn demo(&self) -> Result<Arc<Image>> {
         let identity = identity(Path::new(OWN))?;
         let known = self.known()?;
@@ -39,11 +39,11 @@ impl Images {
         {
             return Ok(image.clone());
         }
-        self.make_demo(&identity)?;
-        self.need(NAME)
+        self.build_demo(&identity)?;
+        self.require(NAME)
     }
 
-    fn make_demo(&self, identity: &str) -> Result<()> {
+    fn build_demo(&self, identity: &str) -> Result<()> {
         let store = &self.inner.store;
         let _busy = store.busy()?;
         let temp = store.temp_directory()?;
@@ -53,27 +53,27 @@ impl Images {
         write_tar(&directory, &mut counted)?;
         let diff_id = counted.hasher.finish();
         let layer = Descriptor::new(OCI_LAYER, diff_id.clone(), counted.size);
-        let plan = describe(self, vec![layer], std::slice::from_ref(&diff_id), &config())?;
+        let plan = plan_from_layers(self, vec![layer], std::slice::from_ref(&diff_id), &config())?;
         if !store.has_layer(&plan.chain[0]) {
             store.commit_layer(temp, &plan.chain[0], LayerInfo { diff_id, parent: None, usage, boot: None })?;
         }
         let mut record = plan.record();
-        // Nothing but the program can make it again, so nothing but a user's wish removes it.
+        // Only this program can build it again, so garbage collection must not remove it.
         record.pinned = true;
         record.made_from = Some(identity.to_owned());
         let name = Reference::parse(NAME)?;
         self.add(plan.id(), record, vec![name.to_string(), name.with_digest(&plan.target.digest)])
     }
 
-    /// Writes the blob of a layer that was made here.
-    pub(super) fn make_blob(&self, chain: &Digest, layer: &Descriptor) -> Result<()> {
+    /// Writes the blob of a layer that was built here.
+    pub(super) fn write_layer_blob(&self, chain: &Digest, layer: &Descriptor) -> Result<()> {
         let store = &self.inner.store;
         let (temp, file) = store.temp_file()?;
         let mut file = io::BufWriter::new(file);
         write_tar(&content(&store.layer(chain)), &mut file)?;
         file.flush().map_err(Error::at(temp.path()))?;
         let mut written = File::open(temp.path()).map_err(Error::at(temp.path()))?;
-        copy_in(store, &mut written, "the demo image", Some(&layer.digest)).map(drop)
+        copy_blob(store, &mut written, "the demo image", Some(&layer.digest)).map(drop)
     }
 }
 
@@ -87,7 +87,7 @@ fn config() -> Config {
     }
 }
 
-/// Tells one program from another without reading it.
+/// Identifies a program without reading it.
 fn identity(program: &Path) -> Result<String> {
     let meta = fs::metadata(program).map_err(Error::at(program))?;
     Ok(format!("{}:{}:{}:{}.{}", meta.dev(), meta.ino(), meta.size(), meta.mtime(), meta.mtime_nsec()))
@@ -98,7 +98,7 @@ fn fill(directory: &Path) -> Result<Usage> {
     let mut usage = Usage::default();
     let mut add = |from: &Path, to: &str| -> Result<()> {
         let path = directory.join(to.trim_start_matches('/'));
-        make_directories(path.parent().unwrap_or(directory))?;
+        create_directories(path.parent().unwrap_or(directory))?;
         if path.exists() {
             return Ok(());
         }
@@ -113,17 +113,17 @@ fn fill(directory: &Path) -> Result<Usage> {
         [("passwd", "root:x:0:0:root:/:\nnobody:x:65534:65534:nobody:/:\n"), ("group", "root:x:0:\nnobody:x:65534:\n")]
     {
         let path = directory.join("etc").join(name);
-        make_directories(&directory.join("etc"))?;
+        create_directories(&directory.join("etc"))?;
         fs::write(&path, text).map_err(Error::at(&path))?;
     }
     let tmp = directory.join("tmp");
-    make_directories(&tmp)?;
+    create_directories(&tmp)?;
     fs::set_permissions(&tmp, fs::Permissions::from_mode(0o1777)).map_err(Error::at(&tmp))?;
     Ok(usage)
 }
 
-/// The interpreter under the name by which the kernel looks for it, and each library under the one that it is asked
-/// for by, in the directory where it was found: the same interpreter will look there again.
+/// The dynamic linker under its path, and each library under its soname in the directory where it was found, where the
+/// dynamic linker will look for it again.
 fn needs() -> Result<Vec<(PathBuf, String)>> {
     let own = Path::new(OWN);
     let program = elf::read(own).map_err(Error::at(own))?;
@@ -140,11 +140,11 @@ fn needs() -> Result<Vec<(PathBuf, String)>> {
     Ok(needs)
 }
 
-fn make_directories(path: &Path) -> Result<()> {
+fn create_directories(path: &Path) -> Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o755).create(path).map_err(Error::at(path))
 }
 
-/// Puts a file there without copying it if that can be: its blocks shared, or the file itself. Answers what it costs.
+/// Creates a file without copying if possible: as a reflink or as a hard link. Returns the space that it uses.
 fn share(from: &Path, to: &Path) -> Result<u64> {
     let source = File::open(from).map_err(Error::at(from))?;
     let meta = source.metadata().map_err(Error::at(from))?;
@@ -152,7 +152,7 @@ fn share(from: &Path, to: &Path) -> Result<u64> {
     if rustix::fs::ioctl_ficlone(&target, &source).is_ok() {
         return executable(&target, to).map(|()| 0);
     }
-    // A file that everybody may run, and nobody but root may change, can be the very same.
+    // A file that everybody may execute and only root may change can be hard-linked.
     let shareable = meta.uid() == 0 && meta.mode() & 0o7777 == 0o755;
     if shareable && let Ok(real) = fs::canonicalize(from) {
         fs::remove_file(to).map_err(Error::at(to))?;
@@ -175,7 +175,7 @@ fn executable(file: &File, path: &Path) -> Result<()> {
     file.set_permissions(fs::Permissions::from_mode(0o755)).map_err(Error::at(path))
 }
 
-/// A tree as a tar stream: equal trees are equal bytes, whoever owns them and however old they are.
+/// Writes a directory as a tar stream. It is reproducible: owners and times are not included.
 fn write_tar(directory: &Path, to: &mut dyn Write) -> Result<()> {
     let mut writer = Writer::new(to);
     tree(&mut writer, directory, Path::new(""))?;

@@ -1,4 +1,4 @@
-//! Digests: the names of content, and how they are computed.
+//! Content digests, and how they are computed.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -6,13 +6,13 @@ use std::io::{self, Read};
 use aws_lc_rs::digest::{Context, SHA256, SHA512};
 use serde::{Deserialize, Serialize};
 
-/// `algorithm:hex`, checked: it is safe as part of a path.
+/// `algorithm:hex`, validated, so that it is safe as part of a path.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Digest(String);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("not a digest: it is `sha256:` or `sha512:` and as many lower-case hexadecimal digits as that has")]
+#[error("not a digest: expected `sha256:` or `sha512:` and 64 or 128 lower-case hexadecimal digits")]
 pub struct BadDigest;
 
 impl Digest {
@@ -45,7 +45,7 @@ impl Digest {
         self.0.split(':').nth(1).unwrap_or_default()
     }
 
-    /// What computes a digest of this one's algorithm.
+    /// A hasher for the same algorithm.
     pub fn hasher(&self) -> Hasher {
         if self.algorithm() == "sha512" { Hasher::sha512() } else { Hasher::sha256() }
     }
@@ -77,7 +77,7 @@ impl From<Digest> for String {
     }
 }
 
-/// The names of a stack of layers, lowest first: each stands for its layer on top of all those below.
+/// The chain IDs of a stack of layers, lowest first: each identifies a layer together with all layers below.
 pub fn chain(diff_ids: &[Digest]) -> Vec<Digest> {
     let mut chain: Vec<Digest> = Vec::with_capacity(diff_ids.len());
     for diff_id in diff_ids {
@@ -117,7 +117,7 @@ pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Computes the digest of all that is read through it.
+/// Computes the digest of everything that is read through it.
 pub struct Hashed<R> {
     inner: R,
     hasher: Hasher,
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digests_are_read_strictly() {
+    fn parses_digests_strictly() {
         let good = format!("sha256:{}", "a".repeat(64));
         let cases: &[(&str, bool)] = &[
             (&good, true),
@@ -165,12 +165,12 @@ mod tests {
     }
 
     #[test]
-    fn known_digests() {
+    fn computes_known_digests() {
         assert_eq!(Digest::of(b"").as_str(), "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
     }
 
     #[test]
-    fn a_chain_names_the_stack() {
+    fn chain_ids_identify_the_stack() {
         let (a, b) = (Digest::of(b"a"), Digest::of(b"b"));
         let both = chain(&[a.clone(), b.clone()]);
         assert_eq!(both[0], a);

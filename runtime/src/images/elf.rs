@@ -1,4 +1,4 @@
-//! As much of ELF as it takes to copy a program with its libraries: its interpreter, and a library's own name.
+//! The parts of ELF that are needed to copy a program with its libraries: the dynamic linker, and a library's soname.
 
 use std::fs::File;
 use std::io;
@@ -10,14 +10,14 @@ const DYNAMIC: u32 = 2;
 const LOAD: u32 = 1;
 const SONAME: u64 = 14;
 const STRINGS: u64 = 5;
-const MOST_HEADERS: u16 = 256;
-const MOST_DYNAMIC: u64 = 1 << 16;
+const MAX_HEADERS: u16 = 256;
+const MAX_DYNAMIC: u64 = 1 << 16;
 
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Elf {
-    /// What loads it; none for a static program.
+    /// The dynamic linker; None for a static program.
     pub interpreter: Option<String>,
-    /// What others call it, if it is a library.
+    /// The soname of a library.
     pub soname: Option<String>,
 }
 
@@ -40,21 +40,21 @@ pub fn read(path: &Path) -> io::Result<Elf> {
     Ok(Elf { interpreter, soname })
 }
 
-/// The program headers of a 64-bit file of this machine's byte order.
+/// The program headers of a 64-bit file with this machine's byte order.
 fn segments(file: &File) -> io::Result<Vec<Segment>> {
     let mut header = [0; 64];
     file.read_exact_at(&mut header, 0)?;
     if header[..5] != *b"\x7fELF\x02" {
-        return Err(bad("it is no 64-bit ELF file"));
+        return Err(bad("not a 64-bit ELF file"));
     }
     let (start, size, count) = (long(&header, 32), short(&header, 54), short(&header, 56));
-    if size < 56 || count > MOST_HEADERS {
-        return Err(bad("its program headers cannot be read"));
+    if size < 56 || count > MAX_HEADERS {
+        return Err(bad("invalid program headers"));
     }
     let mut segments = Vec::new();
     for at in 0..u64::from(count) {
         let mut one = [0; 56];
-        let offset = start.checked_add(at * u64::from(size)).ok_or_else(|| bad("its headers are nowhere"))?;
+        let offset = start.checked_add(at * u64::from(size)).ok_or_else(|| bad("invalid header offset"))?;
         file.read_exact_at(&mut one, offset)?;
         let kind = u32::from_ne_bytes([one[0], one[1], one[2], one[3]]);
         segments.push(Segment { kind, offset: long(&one, 8), address: long(&one, 16), size: long(&one, 32) });
@@ -63,24 +63,24 @@ fn segments(file: &File) -> io::Result<Vec<Segment>> {
 }
 
 fn soname(file: &File, dynamic: &Segment, segments: &[Segment]) -> io::Result<Option<String>> {
-    let mut table = vec![0; usize::try_from(dynamic.size.min(MOST_DYNAMIC)).unwrap_or(0)];
+    let mut table = vec![0; usize::try_from(dynamic.size.min(MAX_DYNAMIC)).unwrap_or(0)];
     file.read_exact_at(&mut table, dynamic.offset)?;
     let value = |wanted: u64| table.chunks_exact(16).find(|entry| long(entry, 0) == wanted).map(|entry| long(entry, 8));
     let (Some(name), Some(strings)) = (value(SONAME), value(STRINGS)) else { return Ok(None) };
     let holds = |segment: &&Segment| {
         segment.kind == LOAD && strings >= segment.address && strings - segment.address < segment.size
     };
-    let segment = segments.iter().find(holds).ok_or_else(|| bad("its strings are nowhere"))?;
+    let segment = segments.iter().find(holds).ok_or_else(|| bad("invalid string table"))?;
     let offset = (strings - segment.address).checked_add(segment.offset).and_then(|offset| offset.checked_add(name));
-    text(file, offset.ok_or_else(|| bad("its name is nowhere"))?).map(Some)
+    text(file, offset.ok_or_else(|| bad("invalid soname offset"))?).map(Some)
 }
 
-/// A short text that ends in a zero.
+/// A short string with a terminating zero byte.
 fn text(file: &File, offset: u64) -> io::Result<String> {
     let mut bytes = [0; 4096];
     let read = file.read_at(&mut bytes, offset)?;
     let text = bytes[..read].split(|byte| *byte == 0).next().unwrap_or_default();
-    String::from_utf8(text.to_vec()).map_err(|_| bad("a name is no text"))
+    String::from_utf8(text.to_vec()).map_err(|_| bad("a name is not UTF-8"))
 }
 
 fn long(bytes: &[u8], at: usize) -> u64 {
@@ -97,7 +97,7 @@ fn bad(why: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
-/// The libraries in a listing of a process's memory: files that are mapped to be executed.
+/// The libraries in /proc/PID/maps: files that are mapped as executable.
 pub fn mapped(maps: &str) -> Vec<String> {
     let mut paths: Vec<String> = maps
         .lines()
@@ -105,7 +105,7 @@ pub fn mapped(maps: &str) -> Vec<String> {
             let mut fields = line.splitn(6, char::is_whitespace);
             let executable = fields.nth(1)?.contains('x');
             let path = fields.nth(3)?.trim();
-            // One that was replaced meanwhile is taken as it is now.
+            // A file that was replaced in the meantime is used in its new version.
             let path = path.strip_suffix(" (deleted)").unwrap_or(path);
             (executable && path.starts_with('/')).then(|| path.to_owned())
         })
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_read() {
+    fn parses_memory_maps() {
         let maps = "\
 00400000-0040b000 r-xp 00000000 fe:00 123 /usr/bin/tiphys\n\
 7f00-7f01 r--p 00000000 fe:00 9 /usr/lib/x86_64-linux-gnu/libc.so.6\n\
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn this_very_program() {
+    fn reads_this_program() {
         let own = read(Path::new("/proc/self/exe")).unwrap();
         let interpreter = own.interpreter.expect("a test is not linked statically");
         assert!(Path::new(&interpreter).exists() && own.soname.is_none());
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_program_is_refused() {
+    fn refuses_files_that_are_not_elf() {
         assert!(read(Path::new("/proc/self/status")).is_err());
         assert!(read(Path::new("/etc/passwd")).is_err());
     }

@@ -1,4 +1,4 @@
-//! What can go wrong with images. The cause is in `source`, never repeated in the message.
+//! Errors of the image store. The cause is in `source`, and not repeated in the message.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,48 +10,48 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("{text:?} is not a reference of an image: {why}")]
+    #[error("invalid image reference {text:?}: {why}")]
     Reference { text: String, why: &'static str },
-    #[error("image {0:?} is not here")]
+    #[error("image {0:?} is not present")]
     NotFound(String),
-    #[error("{0:?} means more than one image: give more of the id")]
+    #[error("{0:?} matches more than one image: use more digits of the ID")]
     Ambiguous(String),
     #[error("{host} has no {what}")]
     Missing { host: String, what: String },
-    #[error("{host} refuses {what}: {why}")]
+    #[error("{host} denied access to {what}: {why}")]
     Denied { host: String, what: String, why: String },
     #[error("{host}: {why}")]
     Registry { host: String, why: String },
-    #[error("{host} cannot be reached: {why}")]
+    #[error("failed to reach {host}: {why}")]
     Unreachable { host: String, why: String },
-    #[error("{what} should be {expected} and is {found}")]
+    #[error("{what}: expected digest {expected}, found {found}")]
     Digest { what: String, expected: Digest, found: String },
-    #[error("{what} is not an image that can be run: {why}")]
+    #[error("{what} is not a runnable image: {why}")]
     Manifest { what: String, why: String },
-    #[error("{what} is not made for {wanted}, only for {offered}")]
+    #[error("{what} has no image for {wanted}, only for {offered}")]
     Platform { what: String, wanted: String, offered: String },
-    #[error("layer {digest} cannot be unpacked")]
+    #[error("failed to unpack layer {digest}")]
     Layer { digest: Digest, source: LayerError },
     #[error("{}: {why}", path.display())]
     Hosts { path: PathBuf, why: String },
     #[error("{what}: {why}")]
     Archive { what: String, why: String },
-    #[error("{key:?} cannot be the key of a snapshot: {why}")]
+    #[error("invalid snapshot key {key:?}: {why}")]
     Key { key: String, why: &'static str },
-    #[error("snapshot {0:?} exists")]
+    #[error("snapshot {0:?} already exists")]
     Exists(String),
     #[error("image {0:?} is pinned")]
     Pinned(String),
-    #[error("the disk is full at {}", path.display())]
+    #[error("no space left on device at {}", path.display())]
     DiskFull { path: PathBuf },
     #[error("{}", path.display())]
     Io { path: PathBuf, source: io::Error },
-    #[error("the work was given up before its end")]
+    #[error("cancelled")]
     Cancelled,
 }
 
 impl Error {
-    /// Says which path an error of the system is about, and tells a full disk apart.
+    /// Adds the path to a system error, and recognizes a full disk.
     pub fn at(path: &Path) -> impl Fn(io::Error) -> Error + '_ {
         move |source| match is_full(&source) {
             true => Error::DiskFull { path: path.to_owned() },
@@ -59,17 +59,17 @@ impl Error {
         }
     }
 
-    /// The same for system calls that answer with a bare number.
+    /// The same for an errno.
     pub fn sys(path: &Path) -> impl Fn(rustix::io::Errno) -> Error + '_ {
         move |errno| Error::at(path)(errno.into())
     }
 
-    /// Whether it is the image that was not found, here or there.
+    /// Whether the image does not exist, neither here nor at the registry.
     pub fn is_not_found(&self) -> bool {
         matches!(self, Error::NotFound(_) | Error::Missing { .. })
     }
 
-    /// The message with its causes, for those who show one line.
+    /// The message with its causes, on one line.
     pub fn chain(&self) -> String {
         let mut text = self.to_string();
         let mut cause = std::error::Error::source(self);

@@ -1,5 +1,4 @@
-//! What a registry and an archive say of an image: lists by platform, manifests and configurations, of Docker's
-//! second schema and of OCI. Nothing here reads or writes.
+//! Manifests, indexes and configurations of images, of Docker's schema 2 and of OCI. Nothing here does I/O.
 
 use std::collections::BTreeMap;
 
@@ -17,12 +16,12 @@ pub const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.
 pub const DOCKER_CONFIG: &str = "application/vnd.docker.container.image.v1+json";
 pub const DOCKER_LAYER: &str = "application/vnd.docker.image.rootfs.diff.tar";
 
-/// A manifest longer than this is no manifest.
-pub const MOST_BYTES: u64 = 4 << 20;
-/// As many lower directories as overlayfs takes, less the empty one that images without layers get.
-pub const MOST_LAYERS: usize = 499;
+/// The size limit of a manifest.
+pub const MAX_BYTES: u64 = 4 << 20;
+/// The number of lower directories that overlayfs supports, minus the empty one for images without layers.
+pub const MAX_LAYERS: usize = 499;
 
-/// Points at content.
+/// A reference to content by digest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Descriptor {
@@ -57,7 +56,7 @@ pub struct Platform {
 }
 
 impl Platform {
-    /// This machine's.
+    /// The platform of this machine.
     pub fn host() -> Platform {
         let (architecture, variant) = match std::env::consts::ARCH {
             "x86_64" => ("amd64", ""),
@@ -75,7 +74,7 @@ impl Platform {
         parts.into_iter().filter(|part| !part.is_empty()).cloned().collect::<Vec<_>>().join("/")
     }
 
-    /// How well an image for `self` runs on `host`; the lowest number is the best, none cannot run.
+    /// How well an image for `self` runs on `host`: 0 is best, None means that it cannot run.
     fn distance(&self, host: &Platform) -> Option<u8> {
         if self.os != host.os || self.architecture != host.architecture {
             return None;
@@ -83,10 +82,10 @@ impl Platform {
         let number = |variant: &str| variant.trim_start_matches('v').parse::<u8>().ok();
         match (number(&self.variant), number(&host.variant)) {
             (Some(image), Some(host)) => host.checked_sub(image),
-            // An arm64 image says v8 or nothing, and means the same.
+            // For arm64, v8 and no variant mean the same.
             (None, _) if self.variant.is_empty() => Some(if self.architecture == "arm" { 16 } else { 0 }),
             (None, _) => None,
-            // amd64/v2 and above ask for instructions that the host may not have.
+            // amd64/v2 and above need instructions that the host may not have.
             (Some(image), None) => (image <= 1).then_some(1),
         }
     }
@@ -102,11 +101,11 @@ pub struct Index {
 }
 
 impl Index {
-    /// The image of a list that runs best on the host.
+    /// The image of an index that fits the host best.
     pub fn choose(&self, what: &str, host: &Platform) -> Result<&Descriptor> {
         let runs = |descriptor: &&Descriptor| match &descriptor.platform {
             Some(platform) => platform.distance(host),
-            // Whoever says nothing offers one image for everybody.
+            // An entry without a platform is for all platforms.
             None => Some(u8::MAX),
         };
         let best = self.manifests.iter().filter(|one| runs(one).is_some()).min_by_key(|one| runs(one));
@@ -138,24 +137,24 @@ impl Manifest {
             return Err(wrong(format!("schema version {} is not supported", self.schema_version)));
         }
         if !matches!(self.config.media_type.as_str(), OCI_CONFIG | DOCKER_CONFIG | "") {
-            return Err(wrong(format!("its configuration is of type {}", self.config.media_type)));
+            return Err(wrong(format!("unsupported configuration type {}", self.config.media_type)));
         }
-        if self.layers.len() > MOST_LAYERS {
-            return Err(wrong(format!("it has {} layers; {MOST_LAYERS} are the most", self.layers.len())));
+        if self.layers.len() > MAX_LAYERS {
+            return Err(wrong(format!("{} layers exceed the limit of {MAX_LAYERS}", self.layers.len())));
         }
         if let Some(layer) = self.layers.iter().find(|layer| !is_layer(&layer.media_type)) {
-            return Err(wrong(format!("layer {} is of type {:?}", layer.digest, layer.media_type)));
+            return Err(wrong(format!("layer {} has the unsupported type {:?}", layer.digest, layer.media_type)));
         }
         Ok(self)
     }
 
-    /// What is transferred: the configuration and the layers.
+    /// The bytes to transfer: the configuration and the layers.
     pub fn size(&self) -> u64 {
         self.layers.iter().fold(self.config.size, |sum, layer| sum.saturating_add(layer.size))
     }
 }
 
-/// Compression is told from the first bytes; the type says only that it is a layer.
+/// The compression is detected from the first bytes, so the media type only has to be that of a layer.
 fn is_layer(media_type: &str) -> bool {
     let plain = media_type.strip_suffix("+gzip").or_else(|| media_type.strip_suffix("+zstd")).unwrap_or(media_type);
     let plain = plain.strip_suffix(".gzip").or_else(|| plain.strip_suffix(".zstd")).unwrap_or(plain);
@@ -172,7 +171,7 @@ pub enum Document {
     Manifest(Manifest),
 }
 
-/// Reads a document by what it holds; what a server says of its type is compared only with the document itself.
+/// Parses a document by its contents; the media type of the response is not trusted.
 pub fn read(what: &str, bytes: &[u8]) -> Result<Document> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -184,21 +183,21 @@ pub fn read(what: &str, bytes: &[u8]) -> Result<Document> {
         fs_layers: Option<serde::de::IgnoredAny>,
     }
     let wrong = |why: String| Error::Manifest { what: what.to_owned(), why };
-    let json = |error: serde_json::Error| wrong(format!("its manifest cannot be read: {error}"));
+    let json = |error: serde_json::Error| wrong(format!("invalid manifest: {error}"));
     let shape: Shape = serde_json::from_slice(bytes).map_err(json)?;
     match (shape.manifests.is_some(), shape.layers.is_some()) {
-        // One document with two meanings would be read one way by us and another way by a scanner.
-        (true, true) => Err(wrong("it claims to be a list and an image at once".to_owned())),
+        // A scanner might interpret such a document differently.
+        (true, true) => Err(wrong("the manifest is both an index and an image".to_owned())),
         (true, false) => Ok(Document::Index(serde_json::from_slice(bytes).map_err(json)?)),
         (false, true) => serde_json::from_slice::<Manifest>(bytes).map_err(json)?.check(what).map(Document::Manifest),
         (false, false) if shape.schema_version == 1 || shape.fs_layers.is_some() => {
-            Err(wrong("it is of Docker's first schema, which is not supported: push it anew".to_owned()))
+            Err(wrong("Docker's schema 1 is not supported: push the image again".to_owned()))
         }
-        (false, false) => Err(wrong("it has neither layers nor a list of images".to_owned())),
+        (false, false) => Err(wrong("the manifest has neither layers nor manifests".to_owned())),
     }
 }
 
-/// What an image says of how it is run. The field names on disk are those of the image's own configuration.
+/// How an image's containers are run. The field names on disk are those of the image configuration.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct Config {
@@ -235,7 +234,7 @@ fn as_keys<S: serde::Serializer>(keys: &[String], to: S) -> Result<S::Ok, S::Err
     to.collect_map(keys.iter().map(|key| (key, BTreeMap::<(), ()>::new())))
 }
 
-/// The configuration document, of which the image's id is the digest.
+/// The configuration document. Its digest is the image's ID.
 #[derive(Debug, Clone, Deserialize)]
 pub struct ImageConfig {
     #[serde(flatten)]
@@ -254,11 +253,11 @@ pub struct RootFs {
 impl ImageConfig {
     pub fn read(what: &str, bytes: &[u8], layers: usize, host: &Platform) -> Result<ImageConfig> {
         let wrong = |why: String| Error::Manifest { what: what.to_owned(), why };
-        let image: ImageConfig = serde_json::from_slice(bytes)
-            .map_err(|error| wrong(format!("its configuration cannot be read: {error}")))?;
+        let image: ImageConfig =
+            serde_json::from_slice(bytes).map_err(|error| wrong(format!("invalid configuration: {error}")))?;
         if image.rootfs.diff_ids.len() != layers {
             let named = image.rootfs.diff_ids.len();
-            return Err(wrong(format!("its configuration names {named} layers, its manifest {layers}")));
+            return Err(wrong(format!("the configuration has {named} layers, the manifest {layers}")));
         }
         let silent = image.platform.os.is_empty() && image.platform.architecture.is_empty();
         if !silent && image.platform.distance(host).is_none() {
@@ -283,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_platform_is_chosen() {
+    fn chooses_the_best_platform() {
         let cases: &[(&str, &[&str], Option<usize>)] = &[
             ("linux/amd64", &["linux/arm64", "linux/amd64"], Some(1)),
             ("linux/amd64", &["windows/amd64", "linux/arm64"], None),
@@ -309,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_are_told_apart() {
+    fn distinguishes_documents() {
         let digest = Digest::of(b"");
         let config = format!(r#"{{"mediaType":"{OCI_CONFIG}","digest":"{digest}","size":1}}"#);
         let layer = |media: &str| format!(r#"{{"mediaType":"{media}","digest":"{digest}","size":1}}"#);
@@ -318,14 +317,17 @@ mod tests {
             (manifest(""), Ok(())),
             (manifest(&layer(&format!("{OCI_LAYER}+gzip"))), Ok(())),
             (manifest(&layer(&format!("{DOCKER_LAYER}.gzip"))), Ok(())),
-            (manifest(&layer("application/x-sh")), Err("is of type")),
+            (manifest(&layer("application/x-sh")), Err("unsupported type")),
             (r#"{"schemaVersion":2,"manifests":[]}"#.to_owned(), Ok(())),
-            (r#"{"schemaVersion":1,"fsLayers":[]}"#.to_owned(), Err("first schema")),
-            (r#"{"schemaVersion":2,"manifests":[],"layers":[]}"#.to_owned(), Err("at once")),
+            (r#"{"schemaVersion":1,"fsLayers":[]}"#.to_owned(), Err("schema 1")),
+            (r#"{"schemaVersion":2,"manifests":[],"layers":[]}"#.to_owned(), Err("both an index and an image")),
             (r#"{"schemaVersion":2}"#.to_owned(), Err("neither")),
-            ("<html>".to_owned(), Err("cannot be read")),
+            ("<html>".to_owned(), Err("invalid manifest")),
             (manifest(&vec![layer(""); 500].join(",")), Err("500 layers")),
-            (manifest("").replace(OCI_CONFIG, "application/vnd.cncf.helm.config.v1+json"), Err("its configuration")),
+            (
+                manifest("").replace(OCI_CONFIG, "application/vnd.cncf.helm.config.v1+json"),
+                Err("unsupported configuration type"),
+            ),
             (manifest("").replace(digest.as_str(), "sha256:../../x"), Err("not a digest")),
         ];
         for (text, expected) in cases {
@@ -338,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn configurations_are_read() {
+    fn parses_configurations() {
         let digest = Digest::of(b"");
         let text = format!(
             r#"{{"os":"linux","architecture":"amd64","rootfs":{{"type":"layers","diff_ids":["{digest}"]}},
@@ -351,6 +353,6 @@ mod tests {
         assert_eq!((image.config.volumes, image.config.exposed), (vec!["/data".to_owned()], vec!["80/tcp".to_owned()]));
         assert!(ImageConfig::read("x", text.as_bytes(), 2, &host).is_err());
         let error = ImageConfig::read("x", text.as_bytes(), 1, &platform("linux/arm64/v8")).unwrap_err();
-        assert_eq!(error.to_string(), "x is not made for linux/arm64/v8, only for linux/amd64");
+        assert_eq!(error.to_string(), "x has no image for linux/arm64/v8, only for linux/amd64");
     }
 }

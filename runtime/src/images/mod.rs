@@ -1,16 +1,16 @@
-//! Images: pulled, imported or made here, kept by their content, and stacked for containers.
+//! The image store: pulls, imports and builds images, stores them by digest, and provides snapshots for containers.
 //!
-//! [`Images`] is all that the rest of the runtime sees. It mounts nothing: it hands out the directories of a stack, and
-//! whoever runs a container stacks them in the container's own mount namespace.
+//! [`Images`] is its only interface. It does not mount anything: it returns the directories of an overlay, which the
+//! container's init process mounts in the container's mount namespace.
 
 pub mod archive;
 pub mod build;
 pub mod cli;
-mod collect;
 mod demo;
 mod digest;
 mod elf;
 mod error;
+mod gc;
 pub mod layer;
 pub mod manifest;
 pub mod progress;
@@ -43,32 +43,33 @@ pub use snapshot::Rootfs;
 use records::{Index, Record};
 use store::Store;
 
-/// An image that is here.
+/// An image in the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Image {
     /// The digest of its configuration.
     pub id: String,
     pub repo_tags: Vec<String>,
     pub repo_digests: Vec<String>,
-    /// What of it was transferred, in bytes.
+    /// The bytes that a pull transfers.
     pub size: u64,
     pub config: Config,
-    /// Whether it stays when images are collected.
+    /// Whether garbage collection keeps it.
     pub pinned: bool,
-    /// The names of its layers' stacks, lowest first.
+    /// The chain IDs of its layers, lowest first.
     pub chain: Vec<Digest>,
 }
 
+/// The configuration of the image store.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Where registries' hosts and certificates are configured; the first directory that knows one wins.
+    /// Directories of registry host configurations and certificates; the first one that has a registry wins.
     pub hosts: Vec<PathBuf>,
     pub limits: Limits,
     pub timeouts: Timeouts,
     pub proxies: Proxies,
-    /// Layers of one image that are brought at once.
+    /// The number of layers of an image that are downloaded concurrently.
     pub parallel: usize,
-    /// Whether blobs stay after their layers are unpacked: twice the disk, and images can be exported.
+    /// Whether blobs are kept after their layers are unpacked: needs twice the space, and allows to export images.
     pub keep_blobs: bool,
     pub platform: Platform,
 }
@@ -79,7 +80,7 @@ impl Default for Options {
             hosts: registry::hosts::DEFAULT_DIRECTORIES.iter().map(PathBuf::from).collect(),
             limits: Limits::default(),
             timeouts: Timeouts::default(),
-            proxies: Proxies::of_environment(),
+            proxies: Proxies::from_environment(),
             parallel: 4,
             keep_blobs: true,
             platform: Platform::host(),
@@ -96,27 +97,27 @@ pub struct Images {
 struct Inner {
     store: Arc<Store>,
     options: Options,
-    known: RwLock<Arc<Known>>,
-    /// Who brings or unpacks what, so that nothing is done twice at once.
-    flights: pull::Flights,
-    /// Unpacking is work for processors, of which there are so many.
+    known: RwLock<Arc<CachedIndex>>,
+    /// Transfers in progress, so that a blob is not downloaded twice at the same time.
+    in_flight: pull::InFlight,
+    /// Limits concurrent unpacking to the number of processors.
     unpacking: Arc<Semaphore>,
 }
 
-/// The index as it was last read.
+/// The cached index.
 #[derive(Default)]
-struct Known {
+struct CachedIndex {
     stamp: Option<Stamp>,
     index: Index,
     images: BTreeMap<Digest, Arc<Image>>,
 }
 
-/// Tells one version of the index file from another.
+/// Identifies a version of the index file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp(u64, i64, i64, u64);
 
 impl Images {
-    /// Opens the images of a directory, and clears away what was not finished when it was last used.
+    /// Opens the store in a directory, and removes what was unfinished when it was last used.
     pub fn open(root: &Path, options: Options) -> Result<Images> {
         let store = Arc::new(Store::open(root)?);
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
@@ -124,24 +125,27 @@ impl Images {
             store,
             options,
             known: RwLock::default(),
-            flights: pull::Flights::default(),
+            in_flight: pull::InFlight::default(),
             unpacking: Arc::new(Semaphore::new(processors)),
         };
         let images = Images { inner: Arc::new(inner) };
-        images.forget_broken()?;
-        images.collect()?;
+        images.remove_broken_images()?;
+        images.collect_garbage()?;
         Ok(images)
     }
 
-    /// The directory that everything is in.
+    /// The directory of the store.
     pub fn root(&self) -> &Path {
         self.inner.store.root()
     }
 
-    /// An image by tag, by digest, by id, or by the beginning of its id.
+    /// Finds an image by tag, digest, ID, or a unique prefix of its ID.
     pub fn get(&self, reference_or_id: &str) -> Option<Arc<Image>> {
-        if demo::is_meant(reference_or_id) {
-            return self.demo().map_err(|error| tracing::warn!(error = error.chain(), "no demo image")).ok();
+        if demo::is_demo(reference_or_id) {
+            return self
+                .demo()
+                .map_err(|error| tracing::warn!(error = error.chain(), "failed to build the demo image"))
+                .ok();
         }
         self.find(reference_or_id).ok().flatten()
     }
@@ -151,68 +155,69 @@ impl Images {
         Ok(known.index.resolve(text)?.and_then(|id| known.images.get(id).cloned()))
     }
 
-    fn need(&self, text: &str) -> Result<Arc<Image>> {
+    fn require(&self, text: &str) -> Result<Arc<Image>> {
         self.find(text)?.ok_or_else(|| Error::NotFound(text.to_owned()))
     }
 
+    /// All images.
     pub fn list(&self) -> Vec<Arc<Image>> {
         self.known().map(|known| known.images.values().cloned().collect()).unwrap_or_default()
     }
 
-    /// Brings an image here and answers with its id.
+    /// Pulls an image and returns its ID.
     pub async fn pull(&self, reference: &str, auth: Option<Credentials>, progress: &dyn Progress) -> Result<String> {
-        if demo::is_meant(reference) {
+        if demo::is_demo(reference) {
             let images = self.clone();
             return blocking(move || images.demo()).await.map(|image| image.id.clone());
         }
         let reference = Reference::parse(reference)?;
         let pulled = pull::pull(self, &reference, auth, progress).await;
         if matches!(&pulled, Err(Error::DiskFull { .. })) {
-            // Layers that came before the disk was full would be of use to the next try, but there is no room.
-            self.collect_later().await;
+            // A retry could use the layers that were already downloaded, but there is no space to keep them.
+            self.collect_garbage_later().await;
         }
         pulled.map(String::from)
     }
 
-    /// Takes an image away with all its names. One that is not here is no error.
+    /// Removes an image with all its names. It is not an error if the image does not exist.
     pub async fn remove(&self, reference_or_id: &str) -> Result<()> {
         let Some(image) = self.find(reference_or_id)? else { return Ok(()) };
         let id = Digest::parse(&image.id).map_err(|_| Error::NotFound(image.id.clone()))?;
         self.change(|index| index.remove(&id))?;
-        self.collect_later().await;
+        self.collect_garbage_later().await;
         Ok(())
     }
 
-    /// Keeps an image when images are collected, or does so no longer.
+    /// Pins or unpins an image. Garbage collection keeps pinned images.
     pub fn pin(&self, reference_or_id: &str, pinned: bool) -> Result<()> {
-        let image = self.need(reference_or_id)?;
+        let image = self.require(reference_or_id)?;
         self.change(|index| {
             let records = index.images.iter_mut().filter(|(id, _)| id.as_str() == image.id);
             records.for_each(|(_, record)| record.pinned = pinned);
         })
     }
 
-    /// Removes the images that nobody uses, those with a tag only if asked for; answers with their ids.
+    /// Removes unused images, tagged ones only if `tagged` is set, and returns their IDs.
     pub async fn prune(&self, tagged: bool) -> Result<Vec<String>> {
         let used = self.used()?;
-        let mut gone = Vec::new();
+        let mut removed = Vec::new();
         self.change(|index| {
-            gone = index.unused(&used, tagged);
-            gone.iter().for_each(|id| index.remove(id));
+            removed = index.unused(&used, tagged);
+            removed.iter().for_each(|id| index.remove(id));
         })?;
-        self.collect_later().await;
-        Ok(gone.into_iter().map(String::from).collect())
+        self.collect_garbage_later().await;
+        Ok(removed.into_iter().map(String::from).collect())
     }
 
-    async fn collect_later(&self) {
+    async fn collect_garbage_later(&self) {
         let images = self.clone();
-        if let Err(error) = blocking(move || images.collect()).await {
-            tracing::warn!(error = error.chain(), "images could not be collected");
+        if let Err(error) = blocking(move || images.collect_garbage()).await {
+            tracing::warn!(error = error.chain(), "image garbage collection failed");
         }
     }
 
-    /// The index, read again if anybody has changed it.
-    fn known(&self) -> Result<Arc<Known>> {
+    /// The index, read again if another process has changed it.
+    fn known(&self) -> Result<Arc<CachedIndex>> {
         let path = self.root().join("index.json");
         let stamp = stamp(&path)?;
         let known = self.inner.known.read().clone();
@@ -220,12 +225,14 @@ impl Images {
             return Ok(known);
         }
         let index = read_index(&path)?;
-        let known = Arc::new(Known { stamp, images: index.all(), index });
-        *self.inner.known.write() = known.clone();
+        let known = Arc::new(CachedIndex { stamp, images: index.all(), index });
+        if let Ok(mut place) = self.inner.known.write() {
+            *place = known.clone();
+        }
         Ok(known)
     }
 
-    /// Changes the index as it is now, whoever wrote it.
+    /// Changes the current version of the index, under a lock.
     fn change(&self, change: impl FnOnce(&mut Index)) -> Result<()> {
         let _lock = self.inner.store.lock()?;
         let path = self.root().join("index.json");
@@ -238,8 +245,8 @@ impl Images {
         self.change(|index| index.add(id.clone(), record, names))
     }
 
-    /// Images whose layers did not outlive a loss of power are not here any more.
-    fn forget_broken(&self) -> Result<()> {
+    /// Removes images whose layers did not survive a power failure.
+    fn remove_broken_images(&self) -> Result<()> {
         let store = &self.inner.store;
         let known = self.known()?;
         let whole = |record: &Record| record.chain.iter().all(|chain| store.has_layer(chain));
@@ -269,7 +276,7 @@ fn read_index(path: &Path) -> Result<Index> {
     }
 }
 
-/// Work that waits for the disk goes to threads of its own.
+/// Runs blocking work outside of the async worker threads.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     tokio::task::spawn_blocking(work).await.map_err(|_| Error::Cancelled)?
 }

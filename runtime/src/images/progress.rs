@@ -1,4 +1,4 @@
-//! What is told of a pull while it lasts.
+//! Progress of pulls and imports.
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
@@ -8,24 +8,25 @@ use stdx::sync::Mutex;
 
 use super::digest::Digest;
 
-/// Hears of a pull. Called often and from several threads: it must not block.
+/// Receives progress events. It is called often and from several threads, so it must not block.
 pub trait Progress: Send + Sync {
     fn report(&self, event: Event<'_>);
 }
 
+/// A step of a pull or an import.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// The image is known, with its layers and the bytes that they take together.
+    /// The image is resolved, with its number of layers and their total size.
     Resolved {
         digest: &'a Digest,
         layers: usize,
         bytes: u64,
     },
-    /// A layer was here already.
+    /// A layer is already in the store.
     Present {
         layer: &'a Digest,
     },
-    /// So much of a layer has come; it may fall back where a transfer has to begin again.
+    /// The downloaded bytes of a layer. They decrease if the download starts over.
     Bytes {
         layer: &'a Digest,
         done: u64,
@@ -34,7 +35,7 @@ pub enum Event<'a> {
     Downloaded {
         layer: &'a Digest,
     },
-    /// So much of an archive is read; of how much is 0 where that is not known.
+    /// The bytes of an archive that were read; `all` is 0 if its size is unknown.
     Read {
         done: u64,
         all: u64,
@@ -44,25 +45,25 @@ pub enum Event<'a> {
     },
 }
 
-/// For those who do not care.
+/// Ignores all events.
 pub struct Silent;
 
 impl Progress for Silent {
     fn report(&self, _: Event<'_>) {}
 }
 
-/// The sum of a pull, for one line of text.
+/// The summary of a pull, for one line of text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Sum {
+pub struct Summary {
     pub layers: usize,
     pub bytes: u64,
     pub layers_unpacked: usize,
     done: BTreeMap<Digest, u64>,
-    /// Of an archive, which is read as a whole before its layers are unpacked.
+    /// The bytes of an archive, which is read completely before its layers are unpacked.
     read: u64,
 }
 
-impl Sum {
+impl Summary {
     pub fn add(&mut self, event: Event<'_>) {
         match event {
             Event::Resolved { layers, bytes, .. } => {
@@ -94,27 +95,27 @@ fn megabytes(bytes: u64) -> String {
     format!("{:.1}", bytes as f64 / 1e6)
 }
 
-/// Writes to standard error: one line that changes on a terminal, plain lines elsewhere.
-pub struct Lines {
+/// Writes progress to standard error: one changing line on a terminal, plain lines otherwise.
+pub struct ProgressLines {
     name: String,
     terminal: bool,
-    state: Mutex<(Sum, Option<Instant>)>,
+    state: Mutex<(Summary, Option<Instant>)>,
 }
 
-impl Lines {
-    pub fn new(name: &str) -> Lines {
+impl ProgressLines {
+    pub fn new(name: &str) -> ProgressLines {
         let terminal = std::io::stderr().is_terminal();
-        Lines { name: name.to_owned(), terminal, state: Mutex::new((Sum::default(), None)) }
+        ProgressLines { name: name.to_owned(), terminal, state: Mutex::new((Summary::default(), None)) }
     }
 
-    /// Leaves the line that changes.
+    /// Clears the changing line.
     pub fn finish(&self) {
         if self.terminal {
             let _ = write!(std::io::stderr(), "\r\x1b[K");
         }
     }
 
-    /// Milestones are always shown; bytes now and then.
+    /// Milestones are always shown, bytes only now and then.
     fn is_due(&self, event: Event<'_>, last: Option<Instant>) -> bool {
         let pause = Duration::from_millis(if self.terminal { 100 } else { 5000 });
         let due = last.is_none_or(|last| last.elapsed() >= pause);
@@ -125,7 +126,7 @@ impl Lines {
     }
 }
 
-impl Progress for Lines {
+impl Progress for ProgressLines {
     fn report(&self, event: Event<'_>) {
         let mut state = self.state.lock();
         state.0.add(event);
@@ -135,13 +136,13 @@ impl Progress for Lines {
         state.1 = Some(Instant::now());
         let line = state.0.line();
         let mut out = std::io::stderr();
-        // A closed standard error must not end a pull.
+        // A closed standard error must not abort a pull.
         let _ = match (self.terminal, event) {
             (true, _) => write!(out, "\r\x1b[K{}: {line}", self.name),
             (false, Event::Resolved { digest, layers, bytes }) => {
                 writeln!(out, "{}: {digest}, {layers} layers, {} MB", self.name, megabytes(bytes))
             }
-            (false, Event::Present { layer }) => writeln!(out, "{layer}: already here"),
+            (false, Event::Present { layer }) => writeln!(out, "{layer}: already present"),
             (false, Event::Downloaded { layer }) => writeln!(out, "{layer}: downloaded"),
             (false, Event::Unpacked { layer }) => writeln!(out, "{layer}: unpacked; {line}"),
             (false, Event::Bytes { .. } | Event::Read { .. }) => writeln!(out, "{}: {line}", self.name),
@@ -154,9 +155,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sum_of_events() {
+    fn sums_up_events() {
         let (a, b) = (Digest::of(b"a"), Digest::of(b"b"));
-        let mut sum = Sum::default();
+        let mut sum = Summary::default();
         sum.add(Event::Resolved { digest: &a, layers: 2, bytes: 3_000_000 });
         sum.add(Event::Bytes { layer: &a, done: 900_000, size: 1_000_000 });
         sum.add(Event::Bytes { layer: &a, done: 500_000, size: 1_000_000 });
@@ -165,9 +166,9 @@ mod tests {
     }
 
     #[test]
-    fn an_archive_is_read_and_then_its_images_are_unpacked() {
+    fn reads_an_archive_before_unpacking_its_images() {
         let (a, b) = (Digest::of(b"a"), Digest::of(b"b"));
-        let mut sum = Sum::default();
+        let mut sum = Summary::default();
         sum.add(Event::Read { done: 1_500_000, all: 0 });
         assert_eq!(sum.line(), "1.5 MB read", "of standard input");
         sum.add(Event::Read { done: 2_000_000, all: 4_000_000 });

@@ -1,5 +1,5 @@
-//! A pull: manifest, configuration, then all layers beside each other, each unpacked as soon as it is here, and
-//! given its place when those below it have theirs.
+//! A pull: the manifest, the configuration, then all layers concurrently. Each layer is unpacked as soon as it is
+//! downloaded, and committed after those below it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
@@ -12,7 +12,7 @@ use super::digest::Digest;
 use super::error::{Error, Result};
 use super::layer::apply::Unpacker;
 use super::layer::{self, Cancel, LayerError};
-use super::manifest::{self, Descriptor, Document, ImageConfig, MOST_BYTES, Manifest};
+use super::manifest::{self, Descriptor, Document, ImageConfig, MAX_BYTES, Manifest};
 use super::progress::{Event, Progress};
 use super::records::Record;
 use super::reference::{Reference, Version};
@@ -20,24 +20,24 @@ use super::registry::{Client, Download, download};
 use super::store::{LayerInfo, Store, Temp, check};
 use super::{Credentials, Images, blocking};
 
-/// What is being brought, by digest: whoever comes second waits, and finds it there.
+/// Downloads in progress, by digest. A second caller waits, and then finds the blob.
 #[derive(Default)]
-pub struct Flights(Mutex<HashMap<Digest, Weak<AsyncMutex<()>>>>);
+pub struct InFlight(Mutex<HashMap<Digest, Weak<AsyncMutex<()>>>>);
 
-impl Flights {
+impl InFlight {
     fn of(&self, digest: &Digest) -> Arc<AsyncMutex<()>> {
-        let mut flights = self.0.lock();
-        flights.retain(|_, flight| flight.strong_count() > 0);
-        if let Some(flight) = flights.get(digest).and_then(Weak::upgrade) {
-            return flight;
+        let Ok(mut in_flight) = self.0.lock() else { return Arc::default() };
+        in_flight.retain(|_, transfer| transfer.strong_count() > 0);
+        if let Some(transfer) = in_flight.get(digest).and_then(Weak::upgrade) {
+            return transfer;
         }
-        let flight = Arc::default();
-        flights.insert(digest.clone(), Arc::downgrade(&flight));
-        flight
+        let transfer = Arc::default();
+        in_flight.insert(digest.clone(), Arc::downgrade(&transfer));
+        transfer
     }
 }
 
-/// What is known of an image before its layers are here.
+/// What is known about an image before its layers are downloaded.
 pub struct Plan {
     pub target: Descriptor,
     pub manifest_descriptor: Descriptor,
@@ -74,7 +74,7 @@ pub async fn pull(
 ) -> Result<Digest> {
     let store = &images.inner.store;
     let options = &images.inner.options;
-    // Nothing that comes now is collected before the index names it.
+    // Garbage collection must not remove anything before the index references it.
     let busy = store.busy()?;
     let (timeouts, proxies) = (options.timeouts.clone(), options.proxies.clone());
     let client = Client::new(reference, auth, &options.hosts, timeouts, proxies)?;
@@ -86,12 +86,12 @@ pub async fn pull(
     images.add(plan.id(), plan.record(), names)?;
     drop(busy);
     if !options.keep_blobs {
-        images.collect_later().await;
+        images.collect_garbage_later().await;
     }
-    // Not waited for: until it is done, a layer is only trusted as long as the machine runs.
+    // In the background: until it is done, the layers are only trusted in this boot.
     let store = store.clone();
     tokio::task::spawn_blocking(move || {
-        store.sync().unwrap_or_else(|error| tracing::warn!(error = error.chain(), "images are not on disk yet"));
+        store.sync().unwrap_or_else(|error| tracing::warn!(error = error.chain(), "failed to sync images to disk"));
     });
     Ok(plan.id().clone())
 }
@@ -101,38 +101,38 @@ fn names(reference: &Reference, target: &Digest) -> Vec<String> {
     [reference.with_digest(target)].into_iter().chain(tag).collect()
 }
 
-/// Follows a list to the image for this machine, and reads what that one is made of.
+/// Resolves an index to the image for this machine, and reads its configuration.
 async fn resolve(images: &Images, client: &Client, reference: &Reference) -> Result<Plan> {
     let (what, host) = (reference.to_string(), &images.inner.options.platform);
     let store = &images.inner.store;
     let (target, bytes) = client.manifest(&reference.version).await?;
-    let target = stored(store, target, &bytes)?;
+    let target = store_manifest(store, target, &bytes)?;
     let (descriptor, manifest) = match manifest::read(&what, &bytes)? {
         Document::Manifest(manifest) => (target.clone(), manifest),
         Document::Index(index) => {
             let chosen = index.choose(&what, host)?;
             let (digest, bytes) = client.manifest(&Version::Digest(chosen.digest.clone())).await?;
             match manifest::read(&what, &bytes)? {
-                Document::Manifest(manifest) => (stored(store, digest, &bytes)?, manifest),
+                Document::Manifest(manifest) => (store_manifest(store, digest, &bytes)?, manifest),
                 Document::Index(_) => {
-                    let why = "its list holds another list".to_owned();
+                    let why = "nested indexes are not supported".to_owned();
                     return Err(Error::Manifest { what, why });
                 }
             }
         }
     };
-    if manifest.config.size > MOST_BYTES {
-        return Err(Error::Manifest { what, why: "its configuration is too long".to_owned() });
+    if manifest.config.size > MAX_BYTES {
+        return Err(Error::Manifest { what, why: "the configuration is too large".to_owned() });
     }
-    bring(images, client, &manifest.config, &|_| {}).await?;
-    let bytes = store.read_blob(&manifest.config.digest, MOST_BYTES)?;
+    fetch_blob(images, client, &manifest.config, &|_| {}).await?;
+    let bytes = store.read_blob(&manifest.config.digest, MAX_BYTES)?;
     let config = ImageConfig::read(&what, &bytes, manifest.layers.len(), host)?;
     let chain = config.chain();
     Ok(Plan { target, manifest_descriptor: descriptor, manifest, config, chain })
 }
 
-/// Keeps a manifest, whose digest has been checked.
-fn stored(store: &Store, digest: Digest, bytes: &[u8]) -> Result<Descriptor> {
+/// Stores a manifest whose digest has been verified.
+fn store_manifest(store: &Store, digest: Digest, bytes: &[u8]) -> Result<Descriptor> {
     let (temp, mut file) = store.temp_file()?;
     std::io::Write::write_all(&mut file, bytes).map_err(Error::at(temp.path()))?;
     store.commit_blob(temp, &digest)?;
@@ -147,19 +147,19 @@ fn media_type(bytes: &[u8]) -> String {
         media_type: String,
     }
     let stated = serde_json::from_slice::<Typed>(bytes).map(|typed| typed.media_type).unwrap_or_default();
-    // OCI's documents need not say what they are.
+    // OCI documents may omit their media type.
     if stated.is_empty() { manifest::OCI_MANIFEST.to_owned() } else { stated }
 }
 
-/// Brings a blob, unless it is here; answers whether it had to come.
-async fn bring(
+/// Downloads a blob unless it is in the store. Returns whether it was downloaded.
+async fn fetch_blob(
     images: &Images,
     client: &Client,
     blob: &Descriptor,
     report: &(dyn Fn(u64) + Send + Sync),
 ) -> Result<bool> {
-    let flight = images.inner.flights.of(&blob.digest);
-    let _turn = flight.lock().await;
+    let transfer = images.inner.in_flight.of(&blob.digest);
+    let _turn = transfer.lock().await;
     if images.inner.store.has_blob(blob) {
         return Ok(false);
     }
@@ -167,25 +167,25 @@ async fn bring(
     Ok(true)
 }
 
-enum News {
+enum LayerEvent {
     Bytes { layer: usize, done: u64 },
     Downloaded(usize),
 }
 
-/// A layer whose content is complete, but for what it takes from those below.
-struct Ready {
+/// A layer that is unpacked, except for what depends on the layers below.
+struct UnpackedLayer {
     temp: Temp,
     unpacker: Unpacker,
 }
 
-/// Brings all layers of an image to their places; without a client, their blobs are here already.
+/// Downloads and commits all layers of an image. Without a client, the blobs have to be in the store already.
 pub async fn layers(images: &Images, client: Option<Arc<Client>>, plan: &Plan, progress: &dyn Progress) -> Result<()> {
-    let (news, mut heard) = mpsc::channel(64);
+    let (events, mut received) = mpsc::channel(64);
     let permits = Arc::new(Semaphore::new(images.inner.options.parallel.max(1)));
     let cancel = CancelOnDrop::default();
     let mut tasks = JoinSet::new();
     for at in 0..plan.chain.len() {
-        let one = One {
+        let task = LayerTask {
             images: images.clone(),
             client: client.clone(),
             blob: plan.manifest.layers[at].clone(),
@@ -193,23 +193,23 @@ pub async fn layers(images: &Images, client: Option<Arc<Client>>, plan: &Plan, p
             chain: plan.chain[at].clone(),
             at,
             permits: permits.clone(),
-            news: news.clone(),
+            events: events.clone(),
             cancel: cancel.0.clone(),
         };
-        tasks.spawn(one.run());
+        tasks.spawn(task.run());
     }
-    drop(news);
-    let mut waiting: BTreeMap<usize, Option<Ready>> = BTreeMap::new();
+    drop(events);
+    let mut pending: BTreeMap<usize, Option<UnpackedLayer>> = BTreeMap::new();
     let mut next = 0;
     while next < plan.chain.len() {
         tokio::select! {
             biased;
-            Some(event) = heard.recv() => tell(plan, progress, event),
+            Some(event) = received.recv() => report_event(plan, progress, event),
             Some(done) = tasks.join_next() => {
-                let (at, ready) = done.map_err(|_| Error::Cancelled)??;
-                waiting.insert(at, ready);
-                while let Some(ready) = waiting.remove(&next) {
-                    place(images, plan, next, ready, progress).await?;
+                let (at, unpacked) = done.map_err(|_| Error::Cancelled)??;
+                pending.insert(at, unpacked);
+                while let Some(unpacked) = pending.remove(&next) {
+                    commit_layer(images, plan, next, unpacked, progress).await?;
                     next += 1;
                 }
             }
@@ -218,20 +218,28 @@ pub async fn layers(images: &Images, client: Option<Arc<Client>>, plan: &Plan, p
     Ok(())
 }
 
-fn tell(plan: &Plan, progress: &dyn Progress, news: News) {
-    match news {
-        News::Bytes { layer, done } => {
+fn report_event(plan: &Plan, progress: &dyn Progress, events: LayerEvent) {
+    match events {
+        LayerEvent::Bytes { layer, done } => {
             let blob = &plan.manifest.layers[layer];
             progress.report(Event::Bytes { layer: &blob.digest, done, size: blob.size });
         }
-        News::Downloaded(layer) => progress.report(Event::Downloaded { layer: &plan.manifest.layers[layer].digest }),
+        LayerEvent::Downloaded(layer) => {
+            progress.report(Event::Downloaded { layer: &plan.manifest.layers[layer].digest })
+        }
     }
 }
 
-/// Gives a layer its place, on top of those that have theirs.
-async fn place(images: &Images, plan: &Plan, at: usize, ready: Option<Ready>, progress: &dyn Progress) -> Result<()> {
+/// Commits a layer on top of the committed ones below.
+async fn commit_layer(
+    images: &Images,
+    plan: &Plan,
+    at: usize,
+    unpacked: Option<UnpackedLayer>,
+    progress: &dyn Progress,
+) -> Result<()> {
     let digest = plan.manifest.layers[at].digest.clone();
-    let Some(Ready { temp, unpacker }) = ready else {
+    let Some(UnpackedLayer { temp, unpacker }) = unpacked else {
         progress.report(Event::Present { layer: &digest });
         return Ok(());
     };
@@ -242,7 +250,7 @@ async fn place(images: &Images, plan: &Plan, at: usize, ready: Option<Ready>, pr
     let below = if at == 0 { Vec::new() } else { store.lower(&plan.chain[..at]) };
     let layer = digest.clone();
     blocking(move || {
-        let usage = unpacker.settle(&below).map_err(|source| layer_error(&layer, &store, source))?;
+        let usage = unpacker.complete(&below).map_err(|source| layer_error(&layer, &store, source))?;
         store.commit_layer(temp, &chain, LayerInfo { diff_id, parent, usage, boot: None })
     })
     .await?;
@@ -258,7 +266,7 @@ fn layer_error(digest: &Digest, store: &Store, source: LayerError) -> Error {
     }
 }
 
-/// Threads that unpack do not hear that nobody waits for them any more.
+/// Tells the unpacking threads to stop when the pull is dropped.
 #[derive(Default)]
 struct CancelOnDrop(Cancel);
 
@@ -268,8 +276,8 @@ impl Drop for CancelOnDrop {
     }
 }
 
-/// One layer on its way.
-struct One {
+/// The download and unpacking of one layer.
+struct LayerTask {
     images: Images,
     client: Option<Arc<Client>>,
     blob: Descriptor,
@@ -277,47 +285,47 @@ struct One {
     chain: Digest,
     at: usize,
     permits: Arc<Semaphore>,
-    news: mpsc::Sender<News>,
+    events: mpsc::Sender<LayerEvent>,
     cancel: Cancel,
 }
 
-impl One {
-    /// Answers with nothing where the layer has its place already.
-    async fn run(self) -> Result<(usize, Option<Ready>)> {
+impl LayerTask {
+    /// Returns None if the layer is already committed.
+    async fn run(self) -> Result<(usize, Option<UnpackedLayer>)> {
         let store = &self.images.inner.store;
         let keep = self.images.inner.options.keep_blobs;
         if store.has_layer(&self.chain) && (!keep || self.client.is_none() || store.has_blob(&self.blob)) {
             return Ok((self.at, None));
         }
-        let came = self.fetch().await?;
+        let downloaded = self.fetch().await?;
         if store.has_layer(&self.chain) {
             return Ok((self.at, None));
         }
-        let ready = match self.unpack().await {
-            // What was here may have been damaged since; what has just come cannot.
-            Err(Error::Layer { .. }) if !came && self.client.is_some() && self.is_damaged().await? => {
+        let unpacked = match self.unpack().await {
+            // A blob that was in the store may be damaged. LayerTask that was just downloaded is not.
+            Err(Error::Layer { .. }) if !downloaded && self.client.is_some() && self.is_damaged().await? => {
                 self.fetch().await?;
                 self.unpack().await?
             }
             unpacked => unpacked?,
         };
-        Ok((self.at, Some(ready)))
+        Ok((self.at, Some(unpacked)))
     }
 
     async fn fetch(&self) -> Result<bool> {
         let Some(client) = &self.client else { return Ok(false) };
         let _permit = self.permits.acquire().await.map_err(|_| Error::Cancelled)?;
-        let report = |done| drop(self.news.try_send(News::Bytes { layer: self.at, done }));
-        let came = bring(&self.images, client, &self.blob, &report).await?;
-        if came {
-            // Told without fail, unlike single bytes; the receiver lives as long as this task.
-            let _ = self.news.send(News::Bytes { layer: self.at, done: self.blob.size }).await;
-            let _ = self.news.send(News::Downloaded(self.at)).await;
+        let report = |done| drop(self.events.try_send(LayerEvent::Bytes { layer: self.at, done }));
+        let downloaded = fetch_blob(&self.images, client, &self.blob, &report).await?;
+        if downloaded {
+            // Unlike other byte counts this one must not be lost. The receiver outlives this task.
+            let _ = self.events.send(LayerEvent::Bytes { layer: self.at, done: self.blob.size }).await;
+            let _ = self.events.send(LayerEvent::Downloaded(self.at)).await;
         }
-        Ok(came)
+        Ok(downloaded)
     }
 
-    async fn unpack(&self) -> Result<Ready> {
+    async fn unpack(&self) -> Result<UnpackedLayer> {
         let permit = self.images.inner.unpacking.clone().acquire_owned().await.map_err(|_| Error::Cancelled)?;
         let images = self.images.clone();
         let (blob, diff_id, cancel) = (self.blob.digest.clone(), self.diff_id.clone(), self.cancel.clone());
@@ -329,12 +337,12 @@ impl One {
             std::fs::create_dir(&content).map_err(Error::at(&content))?;
             let unpacked = layer::unpack(&inner.store.blob(&blob), &content, &diff_id, &inner.options.limits, &cancel);
             let unpacker = unpacked.map_err(|source| layer_error(&blob, &inner.store, source))?;
-            Ok(Ready { temp, unpacker })
+            Ok(UnpackedLayer { temp, unpacker })
         })
         .await
     }
 
-    /// Removes a blob that is not what its name says.
+    /// Whether a blob does not match its digest. Removes it in that case.
     async fn is_damaged(&self) -> Result<bool> {
         let (store, digest) = (self.images.inner.store.clone(), self.blob.digest.clone());
         blocking(move || {

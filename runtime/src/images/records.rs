@@ -1,7 +1,7 @@
-//! The index: which images there are and what they are called.
+//! The index of images and their names.
 //!
-//! One file, read when it has changed and replaced as a whole, so that another process's changes are seen. What a
-//! change does is a pure function of the index.
+//! It is one file, which is read again when it has changed and replaced atomically, so that changes of other processes
+//! are seen. Changes are pure functions of the index.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,22 +14,22 @@ use super::error::{Error, Result};
 use super::manifest::{Config, Descriptor};
 use super::reference::Reference;
 
-/// The fewest digits of an id that are taken for one.
+/// The minimum length of an abbreviated image ID.
 const SHORT_ID: usize = 3;
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Index {
     #[serde(default)]
     pub images: BTreeMap<Digest, Record>,
-    /// Tags and `name@digest`, complete, each with the image that it means.
+    /// Tags and `name@digest`, fully qualified, with the IDs of their images.
     #[serde(default)]
     pub names: BTreeMap<String, Digest>,
 }
 
-/// One image, under its id.
+/// An image.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// What the image was pulled as: a list's digest where there was a list.
+    /// The pulled manifest, or the index that it was resolved from.
     pub target: Descriptor,
     pub manifest: Descriptor,
     pub layers: Vec<Descriptor>,
@@ -39,13 +39,13 @@ pub struct Record {
     pub config: Config,
     #[serde(default)]
     pub pinned: bool,
-    /// Made here from what the machine has: there are no blobs of its layers, and this tells when it is out of date.
+    /// Identifies the source of an image that was built here. Its layers have no blobs, and it is outdated if this differs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made_from: Option<String>,
 }
 
 impl Index {
-    /// Takes in an image under names; names that meant another image mean this one from now on.
+    /// Adds an image with names. Names that refer to another image are moved.
     pub fn add(&mut self, id: Digest, mut record: Record, names: impl IntoIterator<Item = String>) {
         record.pinned |= self.images.get(&id).is_some_and(|old| old.pinned);
         self.names.extend(names.into_iter().map(|name| (name, id.clone())));
@@ -57,7 +57,7 @@ impl Index {
         self.names.retain(|_, other| other != id);
     }
 
-    /// The image that a user means: by name, by id, or by the beginning of an id if only one begins so.
+    /// Resolves a name, an ID, or a unique prefix of an ID.
     pub fn resolve(&self, text: &str) -> Result<Option<&Digest>> {
         if let Ok(digest) = Digest::parse(text) {
             return Ok(self.images.get_key_value(&digest).map(|(id, _)| id));
@@ -110,7 +110,7 @@ impl Index {
         self.images.iter().flat_map(of).collect()
     }
 
-    /// The images that nobody has a use for: not pinned, not `used`, and with no tag unless `tagged` go too.
+    /// The images that are not pinned, not in `used`, and without a tag unless `tagged` is set.
     pub fn unused(&self, used: &BTreeSet<Digest>, tagged: bool) -> Vec<Digest> {
         let has_tag = |id: &Digest| self.names.iter().any(|(name, other)| other == id && !name.contains('@'));
         let unused =
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_moves_and_the_old_image_stays() {
+    fn moves_a_tag_and_keeps_the_old_image() {
         let (index, a, b) = index();
         let (old, new) = (index.image(&a).unwrap(), index.image(&b).unwrap());
         assert_eq!((old.repo_tags.len(), old.repo_digests.len()), (0, 1));
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn images_are_found_as_users_name_them() {
+    fn resolves_names_and_ids() {
         let (index, a, b) = index();
         let digest = format!("x@{}", Digest::of(b"1"));
         let cases: &[(&str, Option<&Digest>)] = &[
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_beginning_of_two_ids_is_refused() {
+    fn refuses_an_ambiguous_prefix() {
         let mut index = Index::default();
         for last in ["0", "1"] {
             let id = Digest::parse(&format!("sha256:{}{last}", "a".repeat(63))).unwrap();
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn removing_takes_all_names_and_pins_stay() {
+    fn removes_all_names_and_keeps_pins() {
         let (mut index, a, b) = index();
         index.images.get_mut(&a).unwrap().pinned = true;
         index.add(a.clone(), record(&["l1", "l2"]), ["docker.io/library/y:1".to_owned()]);

@@ -1,15 +1,15 @@
-//! References of images, by the rules that Docker made and everybody follows.
+//! Image references, with the rules of Docker.
 
 use std::fmt;
 
 use super::digest::Digest;
 use super::error::{Error, Result};
 
-/// Where names without a registry are looked for.
+/// The registry of names without one.
 const DEFAULT_REGISTRY: &str = "docker.io";
-const MOST_CHARACTERS: usize = 255;
+const MAX_CHARACTERS: usize = 255;
 
-/// A complete reference: it has a registry, and a tag or a digest but not both.
+/// A fully qualified reference: it has a registry, and either a tag or a digest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reference {
     pub registry: String,
@@ -24,12 +24,12 @@ pub enum Version {
 }
 
 impl Reference {
-    /// Reads what a user wrote. A tag beside a digest only tells people something, and is dropped.
+    /// Parses a reference. A tag next to a digest is only informational, and is dropped.
     pub fn parse(text: &str) -> Result<Reference> {
         read(text).map_err(|why| Error::Reference { text: text.to_owned(), why })
     }
 
-    /// Registry and repository.
+    /// The registry and the repository.
     pub fn name(&self) -> String {
         format!("{}/{}", self.registry, self.repository)
     }
@@ -76,7 +76,7 @@ fn read(text: &str) -> Result<Reference, &'static str> {
         return Err("the part before the first slash is not a host with an optional port");
     }
     check_repository(&repository)?;
-    if registry.len() + 1 + repository.len() > MOST_CHARACTERS {
+    if registry.len() + 1 + repository.len() > MAX_CHARACTERS {
         return Err("the name has more than 255 characters");
     }
     let version = match (digest, tag) {
@@ -86,7 +86,7 @@ fn read(text: &str) -> Result<Reference, &'static str> {
     Ok(Reference { registry, repository, version })
 }
 
-/// A colon after the last slash begins the tag; one before it, a port.
+/// A colon after the last slash starts the tag; one before it, a port.
 fn split_tag(text: &str) -> (&str, Option<&str>) {
     match text.rsplit_once(':') {
         Some((name, tag)) if !tag.contains('/') => (name, Some(tag)),
@@ -135,11 +135,11 @@ fn check_repository(repository: &str) -> Result<(), &'static str> {
     if repository.trim_start_matches("library/").len() == 64
         && repository.trim_start_matches("library/").bytes().all(|byte| byte.is_ascii_hexdigit())
     {
-        return Err("64 hexadecimal digits would be taken for an id");
+        return Err("64 hexadecimal digits would be ambiguous with an ID");
     }
     match repository.split('/').all(is_component) {
         true => Ok(()),
-        false => Err("the name's parts are lower-case letters and digits, divided by `.`, `_`, `__` or dashes"),
+        false => Err("the components must be lower-case letters and digits, separated by `.`, `_`, `__` or dashes"),
     }
 }
 
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn references_are_completed() {
+    fn completes_references() {
         let digest = Digest::of(b"x");
         let cases: &[(&str, &str)] = &[
             ("nginx", "docker.io/library/nginx:latest"),
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_reference_is_refused() {
+    fn refuses_invalid_references() {
         let long = "a".repeat(256);
         let id = "a".repeat(64);
         let cases = [

@@ -1,7 +1,7 @@
-//! What a container gets of an image: the directories of its stack, and one of its own to write to.
+//! Snapshots: the layers of an image for a container, and its writable layer.
 //!
-//! A snapshot is a directory whose link `image` says which image and which stack it stands on. The link is there before
-//! the stack is handed out, so that nothing it needs is ever collected.
+//! A snapshot is a directory with a symlink `image` that names the image and the top of its layers. The link is created
+//! before the snapshot is returned, so that garbage collection keeps the layers.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,7 +18,7 @@ use super::{Image, Images, Usage};
 /// The directories for a container's overlay.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rootfs {
-    /// As overlayfs wants them: the top first.
+    /// Top layer first, as overlayfs expects.
     pub lower: Vec<PathBuf>,
     pub upper: PathBuf,
     pub work: PathBuf,
@@ -27,19 +27,19 @@ pub struct Rootfs {
 const NONE: &str = "none";
 
 impl Images {
-    /// A snapshot that can be written to. Nothing is mounted.
+    /// Creates a writable snapshot. Does not mount anything.
     pub fn prepare(&self, key: &str, image_id: &str) -> Result<Rootfs> {
         let (directory, lower) = self.snapshot(key, image_id)?;
         let (upper, work) = (directory.join("upper"), directory.join("work"));
-        let made = make_upper(&upper, &lower[0]).and_then(|()| make(&work, 0o700));
-        if let Err(error) = made {
+        let created = create_upper(&upper, &lower[0]).and_then(|()| create_dir(&work, 0o700));
+        if let Err(error) = created {
             self.release(key)?;
             return Err(error);
         }
         Ok(Rootfs { lower, upper, work })
     }
 
-    /// A snapshot to be read only, for images as volumes.
+    /// Creates a read-only snapshot, for image volumes.
     pub fn view(&self, key: &str, image_id: &str) -> Result<Vec<PathBuf>> {
         self.snapshot(key, image_id).map(|(_, lower)| lower)
     }
@@ -47,12 +47,12 @@ impl Images {
     fn snapshot(&self, key: &str, image_id: &str) -> Result<(PathBuf, Vec<PathBuf>)> {
         check_key(key)?;
         let directory = self.root().join("snapshots").join(key);
-        // Held until the link says what is needed.
+        // Held until the link protects the layers.
         let _busy = self.inner.store.busy()?;
-        let image = self.need(image_id)?;
+        let image = self.require(image_id)?;
         match fs::DirBuilder::new().mode(0o700).create(&directory) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Err(Error::Exists(key.to_owned())),
-            made => made.map_err(Error::at(&directory))?,
+            created => created.map_err(Error::at(&directory))?,
         }
         let link = directory.join("image");
         symlink(link_text(&image), &link).map_err(Error::at(&link))?;
@@ -66,27 +66,27 @@ impl Images {
         }
     }
 
-    /// Removes a snapshot and what was written to it. One that is not there is no error.
+    /// Removes a snapshot and its writable layer. It is not an error if it does not exist.
     pub fn release(&self, key: &str) -> Result<()> {
         check_key(key)?;
         let directory = self.root().join("snapshots").join(key);
         let image = image_of(&directory);
         self.inner.store.take(&directory)?;
-        // The last user of an image that was removed takes its layers along.
+        // The last snapshot of a removed image releases its layers.
         match image {
-            Some((id, _)) if !self.known()?.images.contains_key(&id) => self.collect(),
+            Some((id, _)) if !self.known()?.images.contains_key(&id) => self.collect_garbage(),
             _ => Ok(()),
         }
     }
 
-    /// The snapshots that there are.
+    /// The keys of all snapshots.
     pub fn keys(&self) -> Vec<String> {
         let mut keys = self.inner.store.names("snapshots").unwrap_or_default();
         keys.sort();
         keys
     }
 
-    /// What a snapshot has written, on disk. It walks through all of it.
+    /// The disk usage of a snapshot's writable layer. Walks all its files.
     pub fn usage(&self, key: &str) -> Usage {
         match check_key(key) {
             Ok(()) => usage(&self.root().join("snapshots").join(key).join("upper")),
@@ -94,7 +94,7 @@ impl Images {
         }
     }
 
-    /// What images take on disk: their layers and blobs.
+    /// The disk usage of all layers and blobs.
     pub fn fs_usage(&self) -> Usage {
         let mut sum = Usage::default();
         for (_, info) in self.inner.store.layers().unwrap_or_default() {
@@ -104,24 +104,24 @@ impl Images {
         sum
     }
 
-    /// The images that snapshots were made of.
+    /// The images of all snapshots.
     pub(super) fn used(&self) -> Result<BTreeSet<Digest>> {
         Ok(self.links()?.into_iter().map(|(id, _)| id).collect())
     }
 
-    /// The tops of the stacks that snapshots stand on.
+    /// The top layers of all snapshots.
     pub(super) fn tops(&self) -> Result<BTreeSet<Digest>> {
         Ok(self.links()?.into_iter().filter_map(|(_, top)| top).collect())
     }
 
     fn links(&self) -> Result<Vec<(Digest, Option<Digest>)>> {
         let directory = self.root().join("snapshots");
-        // One without a link was never handed out.
+        // A snapshot without a link was never returned to a caller.
         Ok(self.inner.store.names("snapshots")?.iter().filter_map(|key| image_of(&directory.join(key))).collect())
     }
 }
 
-/// The image that a snapshot was made of, and the top of its stack.
+/// The image of a snapshot, and its top layer.
 fn image_of(snapshot: &Path) -> Option<(Digest, Option<Digest>)> {
     let text = fs::read_link(snapshot.join("image")).ok()?;
     let (id, top) = text.to_str()?.split_once('+')?;
@@ -135,32 +135,32 @@ fn link_text(image: &Image) -> String {
 fn check_key(key: &str) -> Result<()> {
     let wrong = |why| Err(Error::Key { key: key.to_owned(), why });
     if key.is_empty() || key.len() > 200 {
-        return wrong("it has between 1 and 200 characters");
+        return wrong("it must have 1 to 200 characters");
     }
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     match key.starts_with('.') || !key.bytes().all(plain) {
-        true => wrong("it is made of letters, digits, dashes, dots and underscores, and begins with no dot"),
+        true => wrong("it must consist of letters, digits, dashes, dots and underscores, and not start with a dot"),
         false => Ok(()),
     }
 }
 
-fn make(path: &Path, mode: u32) -> Result<()> {
+fn create_dir(path: &Path, mode: u32) -> Result<()> {
     fs::DirBuilder::new().mode(mode).create(path).map_err(Error::at(path))
 }
 
-/// A container sees this directory's owner and mode as its root's.
-fn make_upper(upper: &Path, top: &Path) -> Result<()> {
-    let looks = fs::metadata(top).map_err(Error::at(top))?;
-    make(upper, 0o755)?;
-    if (looks.uid(), looks.gid()) != (0, 0) {
-        let (uid, gid) = (Uid::from_raw(looks.uid()), Gid::from_raw(looks.gid()));
+/// The owner and mode of this directory are those of the container's root directory.
+fn create_upper(upper: &Path, top: &Path) -> Result<()> {
+    let metadata = fs::metadata(top).map_err(Error::at(top))?;
+    create_dir(upper, 0o755)?;
+    if (metadata.uid(), metadata.gid()) != (0, 0) {
+        let (uid, gid) = (Uid::from_raw(metadata.uid()), Gid::from_raw(metadata.gid()));
         rustix::fs::chown(upper, Some(uid), Some(gid)).map_err(Error::sys(upper))?;
     }
-    // What was just made has what the process's mask left of it.
-    rustix::fs::chmod(upper, Mode::from(looks.mode() & 0o7777)).map_err(Error::sys(upper))
+    // The umask has reduced the mode of the new directory.
+    rustix::fs::chmod(upper, Mode::from(metadata.mode() & 0o7777)).map_err(Error::sys(upper))
 }
 
-/// What a tree takes on disk; files with several names count once a name, which is rare in what containers write.
+/// The disk usage of a directory. Hard links are counted once per name, but containers rarely create them.
 fn usage(root: &Path) -> Usage {
     let mut sum = Usage::default();
     let mut directories = vec![root.to_owned()];
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_cannot_leave_their_directory() {
+    fn keys_cannot_leave_the_directory() {
         let long = "a".repeat(201);
         let cases = [
             ("0a1b", true),

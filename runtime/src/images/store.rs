@@ -1,15 +1,15 @@
-//! Where images are kept: blobs and layers by their digests, and the work in progress.
+//! The image store on disk: blobs and layers by digest, and work in progress.
 //!
 //! ```text
-//! blobs/sha256/HEX     what registries sent, verified
-//! layers/HEX/fs        a layer's content, under the name of the stack that it tops; `info` beside it
-//! snapshots/KEY/       a container's own directory
-//! ingest/OWNER/        what a process is at work on; gone with it
-//! index.json           the images and their names, replaced as a whole
-//! lock, busy           who changes the index; who needs content that no image names yet
+//! blobs/sha256/HEX     verified blobs from registries
+//! layers/HEX/fs        the content of a layer, by its chain ID; its `info` is next to it
+//! snapshots/KEY/       the snapshots of containers
+//! ingest/OWNER/        the work in progress of a process, removed when it exits
+//! index.json           the images and their names, replaced atomically
+//! lock, busy           locks for changing the index, and for content that the index does not reference yet
 //! ```
 //!
-//! Several processes may use one store at once. Whatever has its place was complete when it came there.
+//! Several processes may use one store concurrently. Everything outside of `ingest` is complete.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -26,40 +26,40 @@ use super::error::{Error, Result};
 use super::layer::{Usage, content};
 use super::manifest::Descriptor;
 
-/// The layer of images that have none: overlayfs wants at least one.
+/// The layer of images that have none: overlayfs needs at least one lower directory.
 const EMPTY: &str = "empty";
 
 pub struct Store {
     root: PathBuf,
-    /// This process's own directory for work in progress, held by a lock as long as it lives.
+    /// The directory for this process's work in progress, locked until it exits.
     ingest: PathBuf,
     _owner: OwnedFd,
     count: AtomicU64,
     boot: String,
 }
 
-/// What is known of a layer beside its content.
+/// Metadata of a layer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LayerInfo {
     pub diff_id: Digest,
     pub parent: Option<Digest>,
     #[serde(flatten)]
     pub usage: Usage,
-    /// The boot in which it was unpacked, until it is known to be on disk: after another boot it is not trusted.
+    /// The boot in which the layer was unpacked, until it is synced: it is not trusted after another boot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot: Option<String>,
 }
 
-/// Released when dropped.
+/// A file lock, released when dropped.
 pub struct Lock(#[allow(dead_code)] File);
 
 impl Store {
-    /// Opens a store, making it where there is none, and clears away what ended processes left unfinished.
+    /// Opens a store, creates it if necessary, and removes unfinished work of processes that have exited.
     pub fn open(root: &Path) -> Result<Store> {
         for name in ["", "blobs", "blobs/sha256", "blobs/sha512", "layers", "snapshots", "ingest", "layers/empty"] {
-            make_directory(&root.join(name), 0o700)?;
+            create_directory(&root.join(name), 0o700)?;
         }
-        make_directory(&content(&root.join("layers").join(EMPTY)), 0o755)?;
+        create_directory(&content(&root.join("layers").join(EMPTY)), 0o755)?;
         let root = std::path::absolute(root).map_err(Error::at(root))?;
         let lock = lock(&root.join("lock"), FlockOperation::LockExclusive)?;
         clear(&root.join("ingest"))?;
@@ -67,7 +67,7 @@ impl Store {
         drop(lock);
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned();
         let store = Store { root, ingest, _owner: owner, count: AtomicU64::new(0), boot };
-        store.distrust()?;
+        store.remove_unsynced_layers()?;
         Ok(store)
     }
 
@@ -75,17 +75,17 @@ impl Store {
         &self.root
     }
 
-    /// The right to change the index.
+    /// The lock for changing the index.
     pub fn lock(&self) -> Result<Lock> {
         lock(&self.root.join("lock"), FlockOperation::LockExclusive)
     }
 
-    /// As long as it is held, nothing is collected.
+    /// While it is held, there is no garbage collection.
     pub fn busy(&self) -> Result<Lock> {
         lock(&self.root.join("busy"), FlockOperation::LockShared)
     }
 
-    /// The right to collect; none while anybody is busy.
+    /// The lock for garbage collection; None while any process is busy.
     pub fn idle(&self) -> Result<Option<Lock>> {
         match lock(&self.root.join("busy"), FlockOperation::NonBlockingLockExclusive) {
             Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::WouldBlock => Ok(None),
@@ -101,7 +101,7 @@ impl Store {
         fs::metadata(self.blob(&descriptor.digest)).is_ok_and(|meta| meta.len() == descriptor.size)
     }
 
-    /// A blob that is known to be small, verified anew.
+    /// Reads a small blob, and verifies it again.
     pub fn read_blob(&self, digest: &Digest, most: u64) -> Result<Vec<u8>> {
         let path = self.blob(digest);
         let mut bytes = Vec::new();
@@ -121,7 +121,7 @@ impl Store {
         Ok(digest)
     }
 
-    /// Gives a verified file its place.
+    /// Commits a verified file as a blob.
     pub fn commit_blob(&self, temp: Temp, digest: &Digest) -> Result<()> {
         temp.rename(&self.blob(digest))
     }
@@ -138,7 +138,7 @@ impl Store {
         read_info(&self.layer(chain))
     }
 
-    /// The content directories of a stack, the top first; never none.
+    /// The content directories of a stack, top first. At least one.
     pub fn lower(&self, chain: &[Digest]) -> Vec<PathBuf> {
         if chain.is_empty() {
             return vec![content(&self.root.join("layers").join(EMPTY))];
@@ -146,7 +146,7 @@ impl Store {
         chain.iter().rev().map(|chain| content(&self.layer(chain))).collect()
     }
 
-    /// Gives a complete layer its place. Another process may have been faster, with the same content.
+    /// Commits a complete layer. Another process may have committed the same layer already.
     pub fn commit_layer(&self, temp: Temp, chain: &Digest, mut info: LayerInfo) -> Result<()> {
         info.boot = Some(self.boot.clone());
         let path = temp.path().join("info");
@@ -157,7 +157,7 @@ impl Store {
         }
     }
 
-    /// Writes all that was unpacked to disk, so that it is still trusted after the machine has lost its power.
+    /// Syncs all unpacked layers, so that they are still trusted after a power failure.
     pub fn sync(&self) -> Result<()> {
         let unsynced: Vec<_> = self.layers()?.into_iter().filter(|(_, info)| info.boot.is_some()).collect();
         if unsynced.is_empty() {
@@ -169,7 +169,7 @@ impl Store {
             let (temp, mut file) = self.temp_file()?;
             file.write_all(&to_json(&LayerInfo { boot: None, ..info })).map_err(Error::at(temp.path()))?;
             match temp.rename(&path.join("info")) {
-                // Collected meanwhile.
+                // Removed by garbage collection in the meantime.
                 Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
                 done => done?,
             }
@@ -184,7 +184,7 @@ impl Store {
         Ok(named.filter_map(|path| read_info(&path).ok().map(|info| (path, info))).collect())
     }
 
-    /// The names of everything in a directory of the store.
+    /// The names of all entries in a directory of the store.
     pub fn names(&self, directory: &str) -> Result<Vec<String>> {
         let paths = entries(&self.root.join(directory))?;
         Ok(paths.iter().filter_map(|path| path.file_name()?.to_str().map(str::to_owned)).collect())
@@ -199,7 +199,7 @@ impl Store {
 
     pub fn temp_directory(&self) -> Result<Temp> {
         let temp = self.temp();
-        make_directory(temp.path(), 0o700)?;
+        create_directory(temp.path(), 0o700)?;
         Ok(temp)
     }
 
@@ -208,7 +208,7 @@ impl Store {
         Temp { path: Some(self.ingest.join(number.to_string())) }
     }
 
-    /// Takes something out of its place at once; its content is deleted when the answer is dropped.
+    /// Removes something at once. Its content is deleted when the result is dropped.
     pub fn take(&self, path: &Path) -> Result<Option<Temp>> {
         let temp = self.temp();
         match fs::rename(path, temp.path()) {
@@ -217,15 +217,15 @@ impl Store {
         }
     }
 
-    /// Removes layers that a lost boot may have left with holes.
-    fn distrust(&self) -> Result<()> {
+    /// Removes layers of an earlier boot that were not synced and may be incomplete.
+    fn remove_unsynced_layers(&self) -> Result<()> {
         for path in entries(&self.root.join("layers"))? {
             if path.file_name().is_some_and(|name| name == EMPTY) {
                 continue;
             }
             let trusted = read_info(&path).is_ok_and(|info| info.boot.is_none_or(|boot| boot == self.boot));
             if !trusted {
-                tracing::warn!(layer = %path.display(), "removed, since it may not have reached the disk");
+                tracing::warn!(layer = %path.display(), "removing layer that may not have been synced to disk");
                 self.take(&path)?;
             }
         }
@@ -233,7 +233,7 @@ impl Store {
     }
 }
 
-/// Something in the ingest directory, removed when dropped.
+/// A file or directory in `ingest`, removed when dropped.
 pub struct Temp {
     path: Option<PathBuf>,
 }
@@ -271,7 +271,7 @@ pub fn check(what: &str, expected: &Digest, found: Digest) -> Result<()> {
     Err(Error::Digest { what: what.to_owned(), expected: expected.clone(), found: found.into() })
 }
 
-/// Replaces a file as a whole.
+/// Replaces a file atomically.
 pub fn replace(store: &Store, path: &Path, bytes: &[u8]) -> Result<()> {
     let (temp, mut file) = store.temp_file()?;
     file.write_all(bytes).and_then(|()| file.sync_data()).map_err(Error::at(temp.path()))?;
@@ -279,7 +279,7 @@ pub fn replace(store: &Store, path: &Path, bytes: &[u8]) -> Result<()> {
 }
 
 pub fn to_json(value: &impl Serialize) -> Vec<u8> {
-    // Maps with string keys and plain fields cannot fail.
+    // Serializing maps with string keys and plain fields cannot fail.
     serde_json::to_vec(value).unwrap_or_default()
 }
 
@@ -294,7 +294,7 @@ fn entries(directory: &Path) -> Result<Vec<PathBuf>> {
     read.map(|entry| entry.map(|entry| entry.path()).map_err(Error::at(directory))).collect()
 }
 
-fn make_directory(path: &Path, mode: u32) -> Result<()> {
+fn create_directory(path: &Path, mode: u32) -> Result<()> {
     match fs::DirBuilder::new().mode(mode).recursive(path.file_name().is_none()).create(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -314,9 +314,9 @@ fn own_directory(ingest: &Path) -> Result<(PathBuf, OwnedFd)> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let name = format!("{}.{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
     let path = ingest.join(name);
-    // The same number may have belonged to a process that has ended.
+    // A process that has exited may have had the same pid.
     remove(&path);
-    make_directory(&path, 0o700)?;
+    create_directory(&path, 0o700)?;
     let owner = open_directory(&path)?;
     flock(&owner, FlockOperation::NonBlockingLockExclusive).map_err(Error::sys(&path))?;
     Ok((path, owner))
@@ -327,7 +327,7 @@ fn open_directory(path: &Path) -> Result<OwnedFd> {
     rustix::fs::open(path, flags, Mode::empty()).map_err(Error::sys(path))
 }
 
-/// Removes the directories of processes that have ended: their locks are free.
+/// Removes the directories of processes that have exited, which are not locked any more.
 fn clear(ingest: &Path) -> Result<()> {
     for path in entries(ingest)? {
         match open_directory(&path) {
@@ -346,6 +346,6 @@ fn remove(path: &Path) {
         Err(_) => Ok(()),
     };
     if let Err(error) = removed {
-        tracing::warn!(path = %path.display(), %error, "cannot be removed");
+        tracing::warn!(path = %path.display(), %error, "failed to remove");
     }
 }

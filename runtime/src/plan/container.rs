@@ -1,4 +1,4 @@
-//! A container.
+//! The spec of a container.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use crate::spec::{CgroupSpec, ContainerSpec, DeviceRule, DeviceSpec, PidMode, Pr
 
 const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// What an image says about containers made of it.
+/// What an image's configuration says about its containers.
 #[derive(Clone, Debug, Default)]
 pub struct Defaults {
     pub user: String,
@@ -22,7 +22,7 @@ pub struct Defaults {
     pub working_dir: String,
 }
 
-/// All that decides a container, looked up before.
+/// Everything that determines a container's spec, looked up in advance.
 pub struct ContainerInput<'a> {
     pub id: &'a str,
     pub config: &'a ContainerConfig,
@@ -30,11 +30,11 @@ pub struct ContainerInput<'a> {
     pub image: &'a Defaults,
     pub host: &'a Host,
     pub root: RootSpec,
-    /// Files that the sandbox lends to its containers, by where they are seen.
+    /// Files of the sandbox that are mounted into its containers, by their paths in the container.
     pub sandbox_files: Vec<(String, PathBuf)>,
-    /// Layers of images that are mounted as volumes, by the name they are asked for.
+    /// The layers of images that are mounted as volumes, by the image reference of the request.
     pub image_layers: BTreeMap<String, Vec<PathBuf>>,
-    /// Devices of the host that are asked for, with how they may be used; for a privileged one, all.
+    /// The requested host devices with their access; for a privileged container, all devices.
     pub devices: Vec<(DeviceSpec, String)>,
     pub seccomp: Option<PathBuf>,
     pub handler: Option<PathBuf>,
@@ -57,7 +57,7 @@ pub fn container(input: &ContainerInput) -> Result<ContainerSpec> {
     }
     let linux = config.linux.clone().unwrap_or_default();
     let rules: Vec<_> = input.devices.iter().map(|(device, access)| rule(device, access)).collect();
-    let mut devices = usual_devices();
+    let mut devices = default_devices();
     devices.extend(input.devices.iter().map(|(device, _)| device.clone()));
     let privileged = context.privileged;
     Ok(ContainerSpec {
@@ -87,8 +87,8 @@ pub fn container(input: &ContainerInput) -> Result<ContainerSpec> {
 }
 
 pub fn log_path(config: &ContainerConfig, sandbox: &PodSandboxConfig) -> Option<PathBuf> {
-    let wanted = !sandbox.log_directory.is_empty() && !config.log_path.is_empty();
-    wanted.then(|| PathBuf::from(&sandbox.log_directory).join(&config.log_path))
+    let requested = !sandbox.log_directory.is_empty() && !config.log_path.is_empty();
+    requested.then(|| PathBuf::from(&sandbox.log_directory).join(&config.log_path))
 }
 
 fn process(input: &ContainerInput, context: &LinuxContainerSecurityContext) -> Result<ProcessSpec> {
@@ -111,7 +111,7 @@ fn process(input: &ContainerInput, context: &LinuxContainerSecurityContext) -> R
     })
 }
 
-/// A command of the container's replaces the image's whole command line, arguments only its arguments.
+/// A command of the container replaces the image's entrypoint and cmd; arguments alone replace only its cmd.
 fn args(config: &ContainerConfig, image: &Defaults) -> Result<Vec<String>> {
     let (command, args) = match (config.command.is_empty(), config.args.is_empty()) {
         (true, true) => (&image.entrypoint, &image.cmd),
@@ -125,7 +125,7 @@ fn args(config: &ContainerConfig, image: &Defaults) -> Result<Vec<String>> {
     Ok(all)
 }
 
-/// The image's, then the pod's name, then the container's own; a later one replaces an earlier.
+/// The variables of the image, then the hostname, then those of the container. A later one replaces an earlier one.
 fn env(input: &ContainerInput) -> Result<Vec<String>> {
     let mut env: Vec<String> = Vec::new();
     let mut set = |entry: String| {
@@ -155,7 +155,7 @@ fn env(input: &ContainerInput) -> Result<Vec<String>> {
 fn user(input: &ContainerInput, context: &LinuxContainerSecurityContext) -> Result<UserSpec> {
     let id = |value: i64, field: &str| match u32::try_from(value) {
         Ok(value) => check_id(value, field),
-        Err(_) => refused(format!("{field} {value} is not an id: ids are 0 to {MAX_ID}")),
+        Err(_) => refused(format!("{field} {value} is not a valid id: ids are 0 to {MAX_ID}")),
     };
     let name = match (&context.run_as_user, context.run_as_username.as_str()) {
         (Some(uid), _) => id(uid.value, "run_as_user")?.to_string(),
@@ -181,7 +181,7 @@ fn pid_mode(input: &ContainerInput, context: &LinuxContainerSecurityContext) -> 
     })
 }
 
-fn usual_devices() -> Vec<DeviceSpec> {
+fn default_devices() -> Vec<DeviceSpec> {
     let device = |path: &str, major, minor| DeviceSpec {
         path: path.into(),
         kind: "c".into(),
@@ -201,10 +201,10 @@ fn usual_devices() -> Vec<DeviceSpec> {
     ]
 }
 
-/// The first of each path counts: the usual ones are always themselves.
+/// Keeps the first device of each path, so that the default devices cannot be replaced.
 fn unique(devices: Vec<DeviceSpec>) -> Vec<DeviceSpec> {
     let mut seen = std::collections::BTreeSet::new();
-    // These are links or mounts of the container's own.
+    // These are symlinks or mounts of the container itself.
     let own = ["/dev/ptmx", "/dev/console", "/dev/fd", "/dev/stdin", "/dev/stdout", "/dev/stderr"];
     devices.into_iter().filter(|d| !own.contains(&d.path.as_str()) && seen.insert(d.path.clone())).collect()
 }

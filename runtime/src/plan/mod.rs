@@ -1,4 +1,4 @@
-//! From what a CRI client asks for to what is made: pure functions, so that every rule is a line of a table.
+//! Translates CRI requests into specs, with pure functions.
 
 mod container;
 mod mounts;
@@ -16,10 +16,10 @@ use crate::error::{Result, refused};
 use crate::spec::{IdMap, IdMaps};
 use cgroup::Resources;
 
-/// What the machine can do, found once.
+/// The capabilities of the machine, detected once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Host {
-    /// What the agent itself may do: a container gets no more.
+    /// The capabilities of the runtime process: a container gets no others.
     pub capabilities: u64,
     pub apparmor: bool,
     pub selinux: bool,
@@ -39,45 +39,45 @@ pub(crate) fn host_ipc(config: &PodSandboxConfig) -> bool {
     namespaces(config).ipc() == NamespaceMode::Node
 }
 
-/// The pod's user namespace, if it has one of its own.
+/// The pod's user namespace, if it has its own.
 pub(crate) fn userns(config: &PodSandboxConfig) -> Result<Option<IdMaps>> {
     let options = namespaces(config);
-    let Some(wanted) = options.userns_options.as_ref().filter(|u| u.mode() == NamespaceMode::Pod) else {
+    let Some(requested) = options.userns_options.as_ref().filter(|u| u.mode() == NamespaceMode::Pod) else {
         return Ok(None);
     };
     if options.network() == NamespaceMode::Node {
         return refused("linux.security_context.namespace_options: a user namespace needs the pod's own network");
     }
-    if wanted.uids.is_empty() || wanted.gids.is_empty() {
+    if requested.uids.is_empty() || requested.gids.is_empty() {
         return refused("linux.security_context.namespace_options.userns_options: uids and gids must be mapped");
     }
-    Ok(Some(IdMaps { uids: maps(&wanted.uids), gids: maps(&wanted.gids) }))
+    Ok(Some(IdMaps { uids: maps(&requested.uids), gids: maps(&requested.gids) }))
 }
 
 pub(crate) fn maps(maps: &[cri::IDMapping]) -> Vec<IdMap> {
     maps.iter().map(|m| IdMap { container: m.container_id, host: m.host_id, length: m.length }).collect()
 }
 
-/// Zero and empty mean nothing was asked.
-pub fn resources(asked: Option<&LinuxContainerResources>) -> Resources {
-    let Some(asked) = asked else { return Resources::default() };
-    let some = |value: i64| (value != 0).then_some(value);
+/// Zero and empty mean "not set".
+pub fn resources(requested: Option<&LinuxContainerResources>) -> Resources {
+    let Some(requested) = requested else { return Resources::default() };
+    let non_zero = |value: i64| (value != 0).then_some(value);
     let text = |value: &str| (!value.is_empty()).then(|| value.to_string());
     Resources {
-        cpu_shares: some(asked.cpu_shares).map(|v| v.max(2) as u64),
-        cpu_quota: some(asked.cpu_quota),
-        cpu_period: some(asked.cpu_period).map(|v| v.max(0) as u64),
-        cpuset_cpus: text(&asked.cpuset_cpus),
-        cpuset_mems: text(&asked.cpuset_mems),
-        memory: some(asked.memory_limit_in_bytes),
-        memory_swap: some(asked.memory_swap_limit_in_bytes),
+        cpu_shares: non_zero(requested.cpu_shares).map(|v| v.max(2) as u64),
+        cpu_quota: non_zero(requested.cpu_quota),
+        cpu_period: non_zero(requested.cpu_period).map(|v| v.max(0) as u64),
+        cpuset_cpus: text(&requested.cpuset_cpus),
+        cpuset_mems: text(&requested.cpuset_mems),
+        memory: non_zero(requested.memory_limit_in_bytes),
+        memory_swap: non_zero(requested.memory_swap_limit_in_bytes),
         pids: None,
-        hugepages: asked.hugepage_limits.iter().map(|h| (h.page_size.clone(), h.limit)).collect(),
-        unified: asked.unified.clone(),
+        hugepages: requested.hugepage_limits.iter().map(|h| (h.page_size.clone(), h.limit)).collect(),
+        unified: requested.unified.clone(),
     }
 }
 
-/// A change of limits leaves what it does not name.
+/// Merges an update of limits: what it does not set stays.
 pub fn merge(now: &mut Resources, change: Resources) {
     now.cpu_shares = change.cpu_shares.or(now.cpu_shares);
     now.cpu_quota = change.cpu_quota.or(now.cpu_quota);
@@ -90,7 +90,7 @@ pub fn merge(now: &mut Resources, change: Resources) {
     now.unified.extend(change.unified);
 }
 
-/// The same for what a status shows.
+/// The same for the resources in a container's status.
 pub fn merged(now: LinuxContainerResources, change: LinuxContainerResources) -> LinuxContainerResources {
     let number = |new: i64, old: i64| if new != 0 { new } else { old };
     let text = |new: String, old: String| if new.is_empty() { old } else { new };

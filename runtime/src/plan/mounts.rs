@@ -1,4 +1,4 @@
-//! What is mounted in a container, in order.
+//! The mounts of a container, in order.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use super::maps;
 use crate::error::{Result, refused};
 use crate::spec::{IdMaps, MountOptions, MountSpec, Propagation, Source};
 
-const GUARDED: MountOptions = MountOptions { nosuid: true, nodev: true, noexec: true };
+const RESTRICTED: MountOptions = MountOptions { nosuid: true, nodev: true, noexec: true };
 
 fn kernel(target: &str, kind: &str, options: &[(&str, &str)], flags: MountOptions) -> MountSpec {
     let options = options.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
@@ -29,8 +29,8 @@ fn plain(target: &str, source: Source, options: MountOptions) -> MountSpec {
 }
 
 pub fn mounts(input: &ContainerInput, privileged: bool) -> Result<Vec<MountSpec>> {
-    let asked = &input.config.mounts;
-    let covered = |target: &str| asked.iter().any(|m| m.container_path.trim_end_matches('/') == target);
+    let requested = &input.config.mounts;
+    let covered = |target: &str| requested.iter().any(|m| m.container_path.trim_end_matches('/') == target);
     let mut list = kernel_mounts(privileged);
     list.retain(|mount| !covered(&mount.target));
     for (target, source) in &input.sandbox_files {
@@ -40,8 +40,8 @@ pub fn mounts(input: &ContainerInput, privileged: bool) -> Result<Vec<MountSpec>
             list.push(file);
         }
     }
-    let mut own = asked.iter().map(|mount| mount_of(mount, input)).collect::<Result<Vec<_>>>()?;
-    // A parent must be there before what is mounted below it.
+    let mut own = requested.iter().map(|mount| mount_of(mount, input)).collect::<Result<Vec<_>>>()?;
+    // A parent has to be mounted before its children.
     own.sort_by_key(|mount| mount.target.split('/').filter(|part| !part.is_empty()).count());
     list.extend(own);
     Ok(list)
@@ -52,13 +52,13 @@ fn kernel_mounts(privileged: bool) -> Vec<MountSpec> {
     let pts = MountOptions { nosuid: true, noexec: true, nodev: false };
     let pts_options = [("newinstance", ""), ("ptmxmode", "0666"), ("mode", "0620"), ("gid", "5")];
     let mut list = vec![
-        kernel("/proc", "proc", &[], GUARDED),
+        kernel("/proc", "proc", &[], RESTRICTED),
         kernel("/dev", "tmpfs", &[("mode", "755"), ("size", "65536k")], dev),
         kernel("/dev/pts", "devpts", &pts_options, pts),
-        plain("/dev/shm", Source::Shm, GUARDED),
-        kernel("/dev/mqueue", "mqueue", &[], GUARDED),
-        kernel("/sys", "sysfs", &[], GUARDED),
-        plain("/sys/fs/cgroup", Source::Cgroup, GUARDED),
+        plain("/dev/shm", Source::Shm, RESTRICTED),
+        kernel("/dev/mqueue", "mqueue", &[], RESTRICTED),
+        kernel("/sys", "sysfs", &[], RESTRICTED),
+        plain("/sys/fs/cgroup", Source::Cgroup, RESTRICTED),
     ];
     for mount in list.iter_mut().filter(|m| m.target.starts_with("/sys")) {
         mount.readonly = !privileged;
@@ -73,10 +73,10 @@ fn mount_of(mount: &Mount, input: &ContainerInput) -> Result<MountSpec> {
         return refused(format!("{}: the path is not absolute", field()));
     }
     if target.split('/').all(|part| part.is_empty() || part == ".") {
-        return refused(format!("{}: the root itself cannot be mounted over", field()));
+        return refused(format!("{}: the root file system cannot be replaced by a mount", field()));
     }
     if mount.selinux_relabel && input.host.selinux {
-        return refused(format!("{}: relabelling for SELinux is not done", field()));
+        return refused(format!("{}: SELinux relabelling is not supported", field()));
     }
     let propagation = match mount.propagation() {
         MountPropagation::Private => Propagation::Private,
@@ -101,10 +101,10 @@ fn mount_of(mount: &Mount, input: &ContainerInput) -> Result<MountSpec> {
 
 fn source(mount: &Mount, input: &ContainerInput) -> Result<Source> {
     match (&mount.image, mount.host_path.is_empty()) {
-        (Some(_), false) => refused("image and host_path exclude each other"),
+        (Some(_), false) => refused("image and host_path are mutually exclusive"),
         (Some(image), true) => match input.image_layers.get(&image.image) {
             Some(lower) => Ok(Source::Image { lower: lower.clone(), sub_path: mount.image_sub_path.clone() }),
-            None => refused(format!("image {:?} is not here", image.image)),
+            None => refused(format!("image {:?} is not present", image.image)),
         },
         (None, true) => refused("host_path is empty"),
         (None, false) => Ok(Source::Bind(PathBuf::from(&mount.host_path))),
@@ -137,6 +137,6 @@ fn idmap(mount: &Mount) -> Result<Option<IdMaps>> {
     match (mount.uid_mappings.is_empty(), mount.gid_mappings.is_empty()) {
         (true, true) => Ok(None),
         (false, false) => Ok(Some(IdMaps { uids: maps(&mount.uid_mappings), gids: maps(&mount.gid_mappings) })),
-        _ => refused(format!("mounts[container_path={:?}]: uids and gids are mapped together", mount.container_path)),
+        _ => refused(format!("mounts[container_path={:?}]: uids and gids must both be mapped", mount.container_path)),
     }
 }

@@ -1,4 +1,4 @@
-//! A pod's sandbox.
+//! The spec of a pod's sandbox.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use crate::error::{Result, refused};
 use crate::spec::SandboxSpec;
 use cgroup::parent_path;
 
-/// Where pods of a client that names no parent are.
+/// The cgroup parent of pods whose client sets none.
 pub const DEFAULT_CGROUP_PARENT: &str = "/tiphys";
 const SHM_BYTES: u64 = 64 << 20;
-/// The pause is nearly the last to be killed for memory: its death is the pod's.
+/// The pause process is one of the last to be killed by the OOM killer, because the pod ends with it.
 const PAUSE_OOM_SCORE: i32 = -998;
 
 pub fn sandbox_cgroup(config: &PodSandboxConfig) -> String {
@@ -26,7 +26,7 @@ pub fn sandbox(id: &str, config: &PodSandboxConfig) -> Result<SandboxSpec> {
     }
     let options = namespaces(config);
     if options.ipc() == NamespaceMode::Container || options.network() == NamespaceMode::Container {
-        return refused("linux.security_context.namespace_options: network and ipc are POD or NODE");
+        return refused("linux.security_context.namespace_options: network and ipc must be POD or NODE");
     }
     let network = !host_network(config);
     if config.hostname.len() > 64 {
@@ -48,18 +48,18 @@ pub fn sandbox(id: &str, config: &PodSandboxConfig) -> Result<SandboxSpec> {
     })
 }
 
-/// As other runtimes set them: in a network of the pod's own, low ports and pings need no capability. Groups that a
-/// user namespace does not map cannot be named in it.
+/// The same defaults as in other runtimes: in a pod's own network namespace, low ports and ping need no capability. The
+/// range of groups cannot be set in a user namespace that does not map all of them.
 fn default_sysctls(network: bool, userns: bool, own: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let defaults = [
         ("net.ipv4.ip_unprivileged_port_start", "0", network),
         ("net.ipv4.ping_group_range", "0 2147483647", network && !userns),
     ];
-    let wanted = defaults.into_iter().filter(|(name, _, wanted)| *wanted && !own.contains_key(*name));
-    wanted.map(|(name, value, _)| (name.to_string(), value.to_string())).collect()
+    let requested = defaults.into_iter().filter(|(name, _, requested)| *requested && !own.contains_key(*name));
+    requested.map(|(name, value, _)| (name.to_string(), value.to_string())).collect()
 }
 
-/// Only settings that belong to the pod's own namespaces; any other would be the whole machine's.
+/// Only sysctls of the pod's own namespaces: any other would affect the whole machine.
 fn sysctls(config: &PodSandboxConfig) -> Result<BTreeMap<String, String>> {
     const IPC: [&str; 9] = [
         "kernel.msgmax",
@@ -85,7 +85,7 @@ fn sysctls(config: &PodSandboxConfig) -> Result<BTreeMap<String, String>> {
             (_, true) if host_network(config) => {
                 return refused(format!("sysctl {name} is not allowed with the host's network"));
             }
-            (false, false) => return refused(format!("sysctl {name} belongs to no namespace of the pod")),
+            (false, false) => return refused(format!("sysctl {name} is not namespaced")),
             _ => {}
         }
         found.insert(name, value.clone());
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_of_its_own() {
+    fn pod_namespaces() {
         let spec = sandbox("s1", &config(NamespaceOption::default(), &[("net.ipv4.ip_unprivileged_port_start", "0")]));
         let spec = spec.unwrap();
         assert!(spec.network && spec.ipc && spec.pid);
@@ -131,22 +131,19 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_on_the_host() {
+    fn host_namespaces() {
         let spec = sandbox("s1", &config(node(), &[])).unwrap();
         assert!(!spec.network && !spec.ipc && !spec.pid && spec.hostname.is_none());
     }
 
     #[test]
-    fn settings_of_the_whole_machine_are_refused() {
+    fn refuses_sysctls_that_are_not_namespaced() {
         let refused = |options, name| sandbox("s", &config(options, &[(name, "1")])).unwrap_err().to_string();
         assert_eq!(
             refused(node(), "net.core.somaxconn"),
             "sysctl net.core.somaxconn is not allowed with the host's network"
         );
-        assert_eq!(
-            refused(NamespaceOption::default(), "vm.swappiness"),
-            "sysctl vm.swappiness belongs to no namespace of the pod"
-        );
+        assert_eq!(refused(NamespaceOption::default(), "vm.swappiness"), "sysctl vm.swappiness is not namespaced");
         assert_eq!(refused(node(), "kernel.sem"), "sysctl kernel.sem is not allowed with the host's IPC namespace");
     }
 }

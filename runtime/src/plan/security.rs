@@ -1,4 +1,4 @@
-//! What a container may do: capabilities, devices, and the kernel's further guards.
+//! The security settings of a container: capabilities, devices, seccomp, AppArmor and SELinux.
 
 use cri::{LinuxContainerSecurityContext, ProfileType, SecurityProfile};
 
@@ -7,12 +7,12 @@ use crate::capabilities;
 use crate::error::{Result, refused};
 use crate::spec::{Capabilities, DeviceRule};
 
-/// Which filter of system calls is asked for.
+/// The requested seccomp profile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seccomp {
     Unconfined,
     Default,
-    /// A profile's file on the host.
+    /// The path of a profile on the host.
     Localhost(String),
 }
 
@@ -33,27 +33,28 @@ impl Seccomp {
             "runtime/default" | "docker/default" => Ok(Seccomp::Default),
             path => match path.strip_prefix("localhost/") {
                 Some(path) => Ok(Seccomp::Localhost(path.into())),
-                None => refused(format!("seccomp_profile_path {path:?} is not understood")),
+                None => refused(format!("invalid seccomp_profile_path {path:?}")),
             },
         }
     }
 }
 
-/// What the agent lacks is left out: that is less than was asked, never more.
+/// Capabilities that the runtime process lacks are removed: a container never gets more than requested.
 pub fn capabilities(context: &LinuxContainerSecurityContext, host: &Host) -> Result<Capabilities> {
-    let asked = context.capabilities.clone().unwrap_or_default();
+    let requested = context.capabilities.clone().unwrap_or_default();
     let bounding = if context.privileged {
         capabilities::ALL
     } else {
-        capabilities::adjust(capabilities::default_set(), &asked.add_capabilities, &asked.drop_capabilities)?
+        capabilities::adjust(capabilities::default_set(), &requested.add_capabilities, &requested.drop_capabilities)?
     };
-    let ambient = capabilities::adjust(0, &asked.add_ambient_capabilities, &[])?;
+    let ambient = capabilities::adjust(0, &requested.add_ambient_capabilities, &[])?;
     let bounding = (bounding | ambient) & host.capabilities;
     let ambient = ambient & bounding;
     Ok(Capabilities { bounding, permitted: bounding, inheritable: ambient, ambient })
 }
 
-/// The name of an AppArmor profile to run under. Asked for and not there is refused: it would be less safe.
+/// The AppArmor profile. A requested profile that the kernel does not support is refused, because running without it
+/// would be less secure.
 pub fn apparmor(context: &LinuxContainerSecurityContext, host: &Host) -> Result<Option<String>> {
     if context.privileged {
         return Ok(None);
@@ -73,23 +74,22 @@ pub fn apparmor(context: &LinuxContainerSecurityContext, host: &Host) -> Result<
         (ProfileType::Localhost, false) => {
             refused(format!("AppArmor profile {:?}: this kernel has no AppArmor", profile.localhost_ref))
         }
-        // Without AppArmor there is nothing that a default could add to.
+        // Without AppArmor there is no default profile.
         (ProfileType::RuntimeDefault, false) | (ProfileType::Unconfined, _) => Ok(None),
         (ProfileType::RuntimeDefault, true) => Ok(Some(DEFAULT_APPARMOR.into())),
     }
 }
 
-/// The profile that the machine's owner has loaded for containers, if they shall have one.
+/// The profile for containers that the administrator has to load.
 const DEFAULT_APPARMOR: &str = "tiphys-default";
 
-/// Whether a label is asked for.
+/// Whether a SELinux label is requested.
 pub fn has_selinux_options(context: &LinuxContainerSecurityContext) -> bool {
     let Some(options) = context.selinux_options.as_ref().filter(|_| !context.privileged) else { return false };
     [&options.user, &options.role, &options.r#type, &options.level].iter().any(|field| !field.is_empty())
 }
 
-/// The label to run under. A kernel without SELinux has no labels, and nothing that they would guard: there they are
-/// ignored, as by every runtime.
+/// The SELinux label. On a kernel without SELinux, which does not enforce labels, it is ignored, as in other runtimes.
 pub fn selinux(context: &LinuxContainerSecurityContext, host: &Host) -> Option<String> {
     let options = context.selinux_options.as_ref().filter(|_| host.selinux && has_selinux_options(context))?;
     let or = |field: &str, default: &str| if field.is_empty() { default.to_string() } else { field.to_string() };
@@ -102,7 +102,7 @@ pub fn selinux(context: &LinuxContainerSecurityContext, host: &Host) -> Option<S
     Some(label.join(":"))
 }
 
-/// Which devices may be used: nodes of any kind may be made, few may be opened.
+/// The device rules: nodes of any device may be created, but only some may be opened.
 pub fn device_rules(privileged: bool, own: &[DeviceRule]) -> Vec<DeviceRule> {
     let rule = |allow, kind: &str, major, minor, access: &str| DeviceRule {
         allow,
@@ -116,7 +116,7 @@ pub fn device_rules(privileged: bool, own: &[DeviceRule]) -> Vec<DeviceRule> {
     }
     let mut rules =
         vec![rule(false, "a", None, None, "rwm"), rule(true, "c", None, None, "m"), rule(true, "b", None, None, "m")];
-    let usual = [
+    let default_devices = [
         (1, Some(3)),
         (1, Some(5)),
         (1, Some(7)),
@@ -127,7 +127,7 @@ pub fn device_rules(privileged: bool, own: &[DeviceRule]) -> Vec<DeviceRule> {
         (5, Some(2)),
         (136, None),
     ];
-    rules.extend(usual.map(|(major, minor)| rule(true, "c", Some(major), minor, "rwm")));
+    rules.extend(default_devices.map(|(major, minor)| rule(true, "c", Some(major), minor, "rwm")));
     rules.extend(own.iter().cloned());
     rules
 }
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn seccomp_by_either_field() {
+    fn reads_seccomp_from_either_field() {
         let check = |context: LinuxContainerSecurityContext, expected: Seccomp| {
             assert_eq!(Seccomp::of(&context).unwrap(), expected, "{context:?}");
         };
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn capabilities_of_kinds() {
+    fn computes_capability_sets() {
         let host = Host {
             capabilities: capabilities::ALL & !capabilities::bit("SYS_RESOURCE").unwrap(),
             ..Default::default()
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn guards_the_kernel_lacks_are_refused() {
+    fn refuses_what_the_kernel_does_not_support() {
         let none = Host::default();
         let localhost =
             LinuxContainerSecurityContext { apparmor: profile(ProfileType::Localhost, "mine"), ..Default::default() };

@@ -1,6 +1,6 @@
-//! Signals by the names that images and the CRI use.
+//! Signals by the names that images and CRI use.
 
-/// In the order of their numbers on this machine.
+/// In the order of the CRI's enum.
 const NAMES: [(&str, i32); 32] = [
     ("ABRT", libc::SIGABRT),
     ("ALRM", libc::SIGALRM),
@@ -64,7 +64,7 @@ fn realtime(base: i32, rest: &str) -> Option<i32> {
     Some(base + offset).filter(|n| (MIN_REALTIME..=MAX_REALTIME).contains(n))
 }
 
-/// By the CRI's own numbering, whose real-time signals follow the others in order.
+/// Maps the CRI's enum, whose real-time signals follow the others in order.
 pub fn by_cri(signal: cri::Signal) -> Option<i32> {
     let value = signal as i32;
     match signal {
@@ -76,9 +76,9 @@ pub fn by_cri(signal: cri::Signal) -> Option<i32> {
     }
 }
 
-/// What is sent to ask a container to end: its own wish, its image's, or the usual.
-pub fn stop(asked: cri::Signal, image: &str) -> i32 {
-    by_cri(asked).or_else(|| by_name(image)).unwrap_or(libc::SIGTERM)
+/// The stop signal of a container: the one it requests, its image's, or SIGTERM.
+pub fn stop(requested: cri::Signal, image: &str) -> i32 {
+    by_cri(requested).or_else(|| by_name(image)).unwrap_or(libc::SIGTERM)
 }
 
 #[cfg(test)]
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cri_names_the_same() {
+    fn maps_the_signals_of_cri() {
         for (signal, expected) in [
             (cri::Signal::RuntimeDefault, None),
             (cri::Signal::Sigabrt, Some(libc::SIGABRT)),

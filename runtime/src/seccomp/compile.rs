@@ -1,8 +1,8 @@
-//! From a profile to the kernel's filter: classic BPF over the call's number, architecture and arguments.
+//! Compiles a profile into the kernel's filter: classic BPF over the system call's number, architecture and arguments.
 
 use std::collections::BTreeMap;
 
-use super::numbers::{ARCHITECTURE, FOREIGN_BIT, number};
+use super::numbers::{ARCHITECTURE, X32_BIT, number};
 use super::profile::{Action, Argument, Comparison, Profile};
 use crate::error::{Result, refused};
 
@@ -16,12 +16,12 @@ const RETURN: u16 = 0x06;
 
 const NUMBER_AT: u32 = 0;
 const ARCHITECTURE_AT: u32 = 4;
-const MOST_INSTRUCTIONS: usize = 4096;
+const MAX_INSTRUCTIONS: usize = 4096;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Instruction {
     code: u16,
-    /// How many instructions are skipped, when the comparison holds and when not.
+    /// How many instructions to skip if the comparison is true, and if it is false.
     yes: u8,
     no: u8,
     constant: u32,
@@ -31,7 +31,7 @@ fn plain(code: u16, constant: u32) -> Instruction {
     Instruction { code, yes: 0, no: 0, constant }
 }
 
-fn answer(action: Action) -> Instruction {
+fn return_action(action: Action) -> Instruction {
     let value = match action {
         Action::Allow => 0x7fff_0000,
         Action::Errno(errno) => 0x0005_0000 | u32::from(errno),
@@ -44,17 +44,17 @@ fn answer(action: Action) -> Instruction {
     plain(RETURN, value)
 }
 
-/// What is done with one call: rules with conditions, and what holds without any.
+/// The rules of one system call: those with conditions, and the one without.
 #[derive(Default)]
-struct Call<'a> {
+struct Syscall<'a> {
     conditional: Vec<(&'a [Argument], Action)>,
     otherwise: Option<Action>,
 }
 
-/// The filter as bytes, eight an instruction. A name that this machine does not know is passed over, as its
+/// Compiles a profile into bytes, eight per instruction. Skips names that this architecture does not have, since such a
 /// call cannot be made.
 pub fn compile(profile: &Profile) -> Result<Vec<u8>> {
-    let mut calls: BTreeMap<u32, Call> = BTreeMap::new();
+    let mut calls: BTreeMap<u32, Syscall> = BTreeMap::new();
     for rule in &profile.rules {
         for number in rule.names.iter().filter_map(|name| number(name)) {
             let call = calls.entry(number).or_default();
@@ -66,8 +66,8 @@ pub fn compile(profile: &Profile) -> Result<Vec<u8>> {
         }
     }
     let code = program(&calls, profile.default);
-    if code.len() > MOST_INSTRUCTIONS {
-        return refused(format!("the seccomp profile takes {} instructions; the kernel allows 4096", code.len()));
+    if code.len() > MAX_INSTRUCTIONS {
+        return refused(format!("the seccomp profile needs {} instructions; the kernel's limit is 4096", code.len()));
     }
     Ok(code.iter().flat_map(bytes).collect())
 }
@@ -78,36 +78,36 @@ fn bytes(instruction: &Instruction) -> [u8; 8] {
     [c0, c1, instruction.yes, instruction.no, k0, k1, k2, k3]
 }
 
-fn program(calls: &BTreeMap<u32, Call>, default: Action) -> Vec<Instruction> {
+fn program(calls: &BTreeMap<u32, Syscall>, default: Action) -> Vec<Instruction> {
     let mut code = vec![
         plain(LOAD, ARCHITECTURE_AT),
         Instruction { code: EQUAL, yes: 1, no: 0, constant: ARCHITECTURE },
-        // Another architecture's calls have other numbers: none can be judged.
-        answer(Action::KillProcess),
+        // The numbers of another architecture have other meanings, so its calls cannot be checked.
+        return_action(Action::KillProcess),
         plain(LOAD, NUMBER_AT),
     ];
-    if let Some(bit) = FOREIGN_BIT {
+    if let Some(bit) = X32_BIT {
         code.push(Instruction { code: GREATER_OR_EQUAL, yes: 0, no: 1, constant: bit });
-        code.push(answer(Action::Errno(libc::ENOSYS as u16)));
+        code.push(return_action(Action::Errno(libc::ENOSYS as u16)));
     }
     for (from, to, action) in ranges(calls) {
         code.push(Instruction { code: GREATER_OR_EQUAL, yes: 0, no: 2, constant: from });
         code.push(Instruction { code: GREATER, yes: 1, no: 0, constant: to });
-        code.push(answer(action));
+        code.push(return_action(action));
     }
     for (number, call) in calls.iter().filter(|(_, c)| !c.conditional.is_empty()) {
         let block = block(call, default);
-        // A jump over the block may be longer than a comparison's.
+        // The block may be longer than the maximum jump of a comparison.
         code.push(Instruction { code: EQUAL, yes: 1, no: 0, constant: *number });
         code.push(plain(JUMP, block.len() as u32));
         code.extend(block);
     }
-    code.push(answer(default));
+    code.push(return_action(default));
     code
 }
 
-/// Calls without conditions, neighbours with the same answer together.
-fn ranges(calls: &BTreeMap<u32, Call>) -> Vec<(u32, u32, Action)> {
+/// System calls without conditions; consecutive numbers with the same action form a range.
+fn ranges(calls: &BTreeMap<u32, Syscall>) -> Vec<(u32, u32, Action)> {
     let mut ranges: Vec<(u32, u32, Action)> = Vec::new();
     let plain = calls.iter().filter(|(_, c)| c.conditional.is_empty());
     for (number, action) in plain.filter_map(|(n, c)| Some((*n, c.otherwise?))) {
@@ -119,7 +119,7 @@ fn ranges(calls: &BTreeMap<u32, Call>) -> Vec<(u32, u32, Action)> {
     ranges
 }
 
-fn block(call: &Call, default: Action) -> Vec<Instruction> {
+fn block(call: &Syscall, default: Action) -> Vec<Instruction> {
     let mut code = Vec::new();
     for (arguments, action) in &call.conditional {
         let tests: Vec<_> = arguments.iter().map(test).collect();
@@ -130,22 +130,22 @@ fn block(call: &Call, default: Action) -> Vec<Instruction> {
                 code.push(resolve(instruction, left));
             }
         }
-        code.push(answer(*action));
+        code.push(return_action(*action));
     }
-    code.push(answer(call.otherwise.unwrap_or(default)));
+    code.push(return_action(call.otherwise.unwrap_or(default)));
     code
 }
 
-/// A jump target within one rule: the next rule, whose distance is known only once the rule is laid out.
+/// A placeholder for the jump to the next rule, whose distance is only known when the rule is complete.
 const NEXT_RULE: u8 = u8::MAX;
 
-/// `left` instructions of the rule follow this one; the next rule begins after them.
+/// Resolves the placeholder: the next rule begins after `left` more instructions.
 fn resolve(instruction: Instruction, left: usize) -> Instruction {
     let target = |jump: u8| if jump == NEXT_RULE { left as u8 } else { jump };
     Instruction { yes: target(instruction.yes), no: target(instruction.no), ..instruction }
 }
 
-/// One argument's test; it falls through when it holds. Arguments are 64 bits wide, compared in halves.
+/// The test of one argument, which falls through if it matches. Arguments have 64 bits and are compared in halves.
 fn test(argument: &Argument) -> Vec<Instruction> {
     let (low, high) = halves(argument.index);
     let (value_low, value_high) = (argument.value as u32, (argument.value >> 32) as u32);
@@ -178,7 +178,7 @@ fn test(argument: &Argument) -> Vec<Instruction> {
     }
 }
 
-/// The high halves decide unless they are equal. `holds` says which outcome of the low comparison is wanted.
+/// The high halves decide unless they are equal. `holds` is the outcome of the low comparison that matches.
 fn ordered(argument: &Argument, low_code: u16, holds: bool) -> Vec<Instruction> {
     let (low, high) = halves(argument.index);
     let (value_low, value_high) = (argument.value as u32, (argument.value >> 32) as u32);
@@ -204,7 +204,7 @@ mod tests {
     use super::super::profile::Rule;
     use super::*;
 
-    /// Runs a filter as the kernel would.
+    /// Interprets a filter as the kernel would.
     fn run(filter: &[u8], architecture: u32, number: u32, arguments: [u64; 6]) -> u32 {
         let word = |at: u32| match at {
             0 => number,
@@ -233,7 +233,7 @@ mod tests {
     const REFUSED: u32 = 0x0005_0001;
 
     #[test]
-    fn comparisons_of_wide_values() {
+    fn compares_64_bit_values() {
         let big = 0x1_0000_0005u64;
         let table = [
             (Comparison::Equal, vec![big], vec![5, big + 1, big - 1, 0]),
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn several_rules_of_one_call() {
+    fn evaluates_several_rules_of_one_call() {
         let one = |value| Argument { index: 0, value, comparison: Comparison::Equal };
         let rule = |arguments, action| Rule { names: vec!["personality".into()], action, arguments };
         let rules = vec![
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_profile() {
+    fn compiles_the_default_profile() {
         let filter = compile(&super::super::default_profile(0)).unwrap();
         let call = |name: &str, first: u64| run(&filter, ARCHITECTURE, number(name).unwrap(), [first, 0, 0, 0, 0, 0]);
         for (name, first, expected) in [

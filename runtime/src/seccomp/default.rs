@@ -1,4 +1,4 @@
-//! The runtime's own profile: what ordinary programs call, and no more. A capability brings the calls it is for.
+//! The RuntimeDefault profile: the calls of ordinary programs. A capability adds the calls that it is needed for.
 
 use super::profile::{Action, Argument, Comparison, Profile, Rule};
 use crate::capabilities;
@@ -34,7 +34,7 @@ const ALLOWED: &str = "\
     timerfd_settime times tkill truncate umask uname unlink unlinkat utime utimensat utimes vfork vmsplice wait4 \
     waitid write writev";
 
-/// Calls that a capability makes useful.
+/// System calls that are added with a capability.
 const BY_CAPABILITY: [(&str, &str); 14] = [
     ("BPF", "bpf"),
     ("DAC_READ_SEARCH", "open_by_handle_at"),
@@ -56,15 +56,15 @@ const BY_CAPABILITY: [(&str, &str); 14] = [
     ("SYSLOG", "syslog"),
 ];
 
-/// The kernel looks at the lower half alone of an argument that is an `int`: so must a filter, or the upper half hides
-/// a value that is refused.
+/// The kernel ignores the upper half of an argument that is an `int`. So must a filter, since otherwise the upper half
+/// could hide a forbidden value.
 const INT: u64 = 0xffff_ffff;
 
 const NEW_NAMESPACES: u64 = 0x7e02_0000;
 
 pub fn default_profile(bounding: u64) -> Profile {
     let mut rules = vec![allow(ALLOWED, vec![])];
-    // Linux, Linux with 32-bit addresses shown, and the question what it is.
+    // Linux, Linux with the address layout of 32 bits, and the query of the current value.
     for value in [0, 0x0008, 0x2_0000, 0x2_0008, 0xffff_ffff] {
         rules.push(allow("personality", vec![argument(value, Comparison::Masked(INT))]));
     }
@@ -81,7 +81,7 @@ pub fn default_profile(bounding: u64) -> Profile {
     }
     if capabilities::bit("SYS_ADMIN").is_some_and(|bit| bounding & bit == 0) {
         rules.push(allow("clone", vec![argument(0, Comparison::Masked(NEW_NAMESPACES))]));
-        // Its flags are in memory, out of a filter's sight; libraries fall back to clone when it is not there.
+        // Its flags are in memory, which a filter cannot read. With ENOSYS, C libraries fall back to clone.
         rules.push(Rule {
             names: vec!["clone3".into()],
             action: Action::Errno(libc::ENOSYS as u16),

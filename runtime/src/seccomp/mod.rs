@@ -1,4 +1,4 @@
-//! Seccomp: a profile in the form users know, or the runtime's own, compiled to the kernel's filter.
+//! Seccomp: a profile file of the user, or the default profile, compiled into the kernel's filter.
 
 mod compile;
 mod default;

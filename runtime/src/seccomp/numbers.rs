@@ -1,11 +1,11 @@
-//! System calls by name, on the machine this is built for.
+//! System call numbers of the architecture that this is built for.
 
 macro_rules! numbers {
     ($($name:ident: $number:ident),* $(,)?) => { &[$((stringify!($name), libc::$number as u32)),*] };
 }
 
-/// The same on every architecture since they are numbered together; not all are in the C library's list.
-const TOGETHER: &[(&str, u32)] = &[
+/// Newer system calls have the same number on every architecture. The libc crate lacks some of them.
+const UNIFIED: &[(&str, u32)] = &[
     ("cachestat", 451),
     ("fchmodat2", 452),
     ("map_shadow_stack", 453),
@@ -110,7 +110,7 @@ const COMMON: &[(&str, u32)] = numbers! {
 };
 
 #[cfg(target_arch = "x86_64")]
-const OWN: &[(&str, u32)] = numbers! {
+const ARCHITECTURE_SPECIFIC: &[(&str, u32)] = numbers! {
     _sysctl: SYS__sysctl, access: SYS_access, afs_syscall: SYS_afs_syscall, alarm: SYS_alarm,
     arch_prctl: SYS_arch_prctl, chmod: SYS_chmod, chown: SYS_chown, creat: SYS_creat, dup2: SYS_dup2,
     epoll_create: SYS_epoll_create, epoll_ctl_old: SYS_epoll_ctl_old, epoll_wait: SYS_epoll_wait,
@@ -127,22 +127,22 @@ const OWN: &[(&str, u32)] = numbers! {
 };
 
 #[cfg(target_arch = "aarch64")]
-const OWN: &[(&str, u32)] = numbers! {};
+const ARCHITECTURE_SPECIFIC: &[(&str, u32)] = numbers! {};
 
-/// None for a call that this architecture, or this version, does not have.
+/// None for a system call that this architecture does not have.
 pub fn number(name: &str) -> Option<u32> {
-    let tables = [COMMON, OWN, TOGETHER];
+    let tables = [COMMON, ARCHITECTURE_SPECIFIC, UNIFIED];
     tables.iter().flat_map(|t| t.iter()).find(|(n, _)| *n == name).map(|(_, number)| *number)
 }
 
-/// As the kernel names this architecture to a filter.
+/// The kernel's identifier of the architecture in a filter.
 #[cfg(target_arch = "x86_64")]
 pub const ARCHITECTURE: u32 = 0xc000_003e;
 #[cfg(target_arch = "aarch64")]
 pub const ARCHITECTURE: u32 = 0xc000_00b7;
 
-/// Calls of the x32 interface carry this bit; they would pass for others.
+/// System calls of the x32 ABI have this bit set. Without a check they would be taken for others.
 #[cfg(target_arch = "x86_64")]
-pub const FOREIGN_BIT: Option<u32> = Some(0x4000_0000);
+pub const X32_BIT: Option<u32> = Some(0x4000_0000);
 #[cfg(target_arch = "aarch64")]
-pub const FOREIGN_BIT: Option<u32> = None;
+pub const X32_BIT: Option<u32> = None;

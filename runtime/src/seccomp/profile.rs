@@ -1,9 +1,10 @@
-//! A seccomp profile: which calls are answered how. Files are in the form of Docker's and the OCI's.
+//! A seccomp profile: an action for each system call. Files have the format of Docker and OCI.
 
 use serde::Deserialize;
 
 use crate::error::{Error, Result, refused};
 
+/// What the kernel does with a system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Action {
     Allow,
@@ -15,6 +16,7 @@ pub enum Action {
     Log,
 }
 
+/// How an argument is compared with a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Comparison {
     Equal,
@@ -23,10 +25,11 @@ pub enum Comparison {
     LessOrEqual,
     Greater,
     GreaterOrEqual,
-    /// The argument's bits under this mask equal the value.
+    /// The argument masked with this value is equal.
     Masked(u64),
 }
 
+/// A condition on an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Argument {
     pub index: u32,
@@ -34,21 +37,23 @@ pub struct Argument {
     pub comparison: Comparison,
 }
 
+/// A rule for some system calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     pub names: Vec<String>,
     pub action: Action,
-    /// All must hold.
+    /// All conditions have to be met.
     pub arguments: Vec<Argument>,
 }
 
+/// A profile: an action for each rule, and one for all other system calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Profile {
     pub default: Action,
     pub rules: Vec<Rule>,
 }
 
-/// Reads a profile file. What it says that cannot be done is refused: a filter must not be weaker than it reads.
+/// Parses a profile file. Unsupported settings are refused: the filter must not be weaker than the profile.
 pub fn parse(text: &str) -> Result<Profile> {
     let file: File = serde_json::from_str(text).map_err(|e| Error::Refused(format!("seccomp profile: {e}")))?;
     if let Some(path) = &file.listener_path {
@@ -113,7 +118,7 @@ fn action(name: &str, errno: Option<u16>) -> Result<Action> {
 
 fn argument(file: FileArgument) -> Result<Argument> {
     if file.index > 5 {
-        return refused(format!("seccomp profile: a call has six arguments, and no number {}", file.index));
+        return refused(format!("seccomp profile: argument index {} is out of range (0 to 5)", file.index));
     }
     let (value, comparison) = match file.op.as_str() {
         "SCMP_CMP_EQ" => (file.value, Comparison::Equal),

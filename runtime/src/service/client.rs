@@ -1,4 +1,4 @@
-//! The agent's hand on one shim: requests over its socket, and what it tells by itself.
+//! The client of a shim: requests over its socket, and its events.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,10 +14,10 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::error::{Context, Result, refused};
-use crate::shim::protocol::{Answer, Call, Event, Reply, Request, SOCKET_FILE};
-use crate::wire;
+use crate::ipc;
+use crate::shim::protocol::{Call, Event, Message, Reply, Request, SOCKET_FILE};
 
-type Waiting = BTreeMap<u64, oneshot::Sender<(Reply, Vec<OwnedFd>)>>;
+type PendingRequests = BTreeMap<u64, oneshot::Sender<(Reply, Vec<OwnedFd>)>>;
 
 pub struct ShimClient {
     shared: Arc<Shared>,
@@ -27,24 +27,28 @@ pub struct ShimClient {
 
 struct Shared {
     socket: AsyncFd<OwnedFd>,
-    waiting: Mutex<Waiting>,
-    /// Who wants to know how an executed process ended.
+    pending: Mutex<PendingRequests>,
+    /// Receivers of the exit codes of execs.
     execs: Mutex<BTreeMap<String, oneshot::Sender<i32>>>,
 }
 
-/// A socket's path may be longer than an address holds; through its open directory it is short.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// The path of a socket may be too long for an address; the path through its open directory is short.
 fn address(directory: &Path) -> Result<(OwnedFd, SocketAddrUnix)> {
     let fd = rustix::fs::open(directory, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         .context(|| format!("opening {}", directory.display()))?;
     let path = format!("/proc/self/fd/{}/{SOCKET_FILE}", fd.as_raw_fd());
-    Ok((fd, SocketAddrUnix::new(path).at("naming the shim's socket")?))
+    Ok((fd, SocketAddrUnix::new(path).at("the address of the shim's socket")?))
 }
 
 fn socket(flags: SocketFlags) -> Result<OwnedFd> {
-    socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC | flags, None).at("making a socket")
+    socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC | flags, None).at("creating a socket")
 }
 
-/// The socket a new shim will serve; callers may connect before it runs.
+/// The socket that a new shim will serve. Clients may connect before the shim runs.
 pub fn listener(directory: &Path) -> Result<OwnedFd> {
     let (_directory, address) = address(directory)?;
     let fd = socket(SocketFlags::NONBLOCK)?;
@@ -54,7 +58,7 @@ pub fn listener(directory: &Path) -> Result<OwnedFd> {
 }
 
 impl ShimClient {
-    /// Connects and begins to listen. The channel ends when the shim is gone.
+    /// Connects to a shim. The channel ends when the shim exits.
     pub fn open(directory: &Path) -> Result<(ShimClient, mpsc::UnboundedReceiver<Event>)> {
         let (_directory, address) = address(directory)?;
         let fd = socket(SocketFlags::empty())?;
@@ -62,10 +66,10 @@ impl ShimClient {
         rustix::io::ioctl_fionbio(&fd, true).at("connecting to the shim")?;
         // SAFETY: an owned descriptor is the same one until it is dropped.
         let socket = unsafe { AsyncFd::register(fd) }.at("connecting to the shim")?;
-        let shared = Arc::new(Shared { socket, waiting: Mutex::default(), execs: Mutex::default() });
-        let (events, told) = mpsc::unbounded_channel();
+        let shared = Arc::new(Shared { socket, pending: Mutex::default(), execs: Mutex::default() });
+        let (events, receiver) = mpsc::unbounded_channel();
         let reader = tokio::spawn(read(shared.clone(), events));
-        Ok((ShimClient { shared, next: AtomicU64::new(1), reader }, told))
+        Ok((ShimClient { shared, next: AtomicU64::new(1), reader }, receiver))
     }
 
     pub async fn call(&self, call: Call, files: &[BorrowedFd<'_>]) -> Result<Reply> {
@@ -75,16 +79,16 @@ impl ShimClient {
     pub async fn call_with_files(&self, call: Call, files: &[BorrowedFd<'_>]) -> Result<(Reply, Vec<OwnedFd>)> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (sender, receiver) = oneshot::channel();
-        self.shared.waiting.lock().insert(id, sender);
-        self.send(&Request { id, call }, files).await.at("asking the shim")?;
+        lock(&self.shared.pending).insert(id, sender);
+        self.send(&Request { id, call }, files).await.at("sending a request to the shim")?;
         match receiver.await {
             Ok((Reply::Failed(reason), _)) => refused(reason),
-            Ok(answer) => Ok(answer),
-            Err(_) => refused("the pod's shim is gone"),
+            Ok(reply) => Ok(reply),
+            Err(_) => refused("the pod's shim has exited"),
         }
     }
 
-    /// How the executed process ends; to be asked before it is started.
+    /// The exit code of an exec. It has to be requested before the exec starts.
     pub fn exec_exit(&self, exec: &str) -> oneshot::Receiver<i32> {
         let (sender, receiver) = oneshot::channel();
         self.shared.execs.lock().insert(exec.to_string(), sender);
@@ -98,14 +102,14 @@ impl ShimClient {
     async fn send(&self, request: &Request, files: &[BorrowedFd<'_>]) -> io::Result<()> {
         loop {
             let mut ready = self.shared.socket.writable().await?;
-            match ready.try_io(|socket| wire::send(socket.get_ref().as_fd(), request, files)) {
+            match ready.try_io(|socket| ipc::send(socket.get_ref().as_fd(), request, files)) {
                 Ok(result) => return result,
                 Err(_would_block) => {}
             }
         }
     }
 
-    /// The shim's process, as the kernel tells it.
+    /// The pid of the shim, from the kernel.
     pub fn pid(&self) -> Option<i32> {
         let peer = rustix::net::sockopt::socket_peercred(self.shared.socket.get_ref()).ok()?;
         Some(peer.pid.as_raw_nonzero().get())
@@ -121,32 +125,32 @@ impl Drop for ShimClient {
 async fn read(shared: Arc<Shared>, events: mpsc::UnboundedSender<Event>) {
     loop {
         let Ok(mut ready) = shared.socket.readable().await else { break };
-        let received = match ready.try_io(|socket| wire::receive::<Answer>(socket.get_ref().as_fd())) {
+        let received = match ready.try_io(|socket| ipc::receive::<Message>(socket.get_ref().as_fd())) {
             Ok(received) => received,
             Err(_would_block) => continue,
         };
         match received {
-            Ok(Some((Answer::Reply { id, reply }, files))) => {
-                if let Some(sender) = shared.waiting.lock().remove(&id) {
+            Ok(Some((Message::Reply { id, reply }, files))) => {
+                if let Some(sender) = lock(&shared.pending).remove(&id) {
                     let _ = sender.send((reply, files));
                 }
             }
-            Ok(Some((Answer::Event(Event::ExecExit { exec, code }), _))) => {
-                if let Some(sender) = shared.execs.lock().remove(&exec) {
+            Ok(Some((Message::Event(Event::ExecExit { exec, code }), _))) => {
+                if let Some(sender) = lock(&shared.execs).remove(&exec) {
                     let _ = sender.send(code);
                 }
             }
-            Ok(Some((Answer::Event(event), _))) => {
+            Ok(Some((Message::Event(event), _))) => {
                 let _ = events.send(event);
             }
             Ok(None) => break,
             Err(error) => {
-                tracing::warn!(%error, "a shim's message was not understood");
+                tracing::warn!(%error, "invalid message from a shim");
                 break;
             }
         }
     }
-    // Dropping the senders tells all who wait.
-    shared.waiting.lock().clear();
-    shared.execs.lock().clear();
+    // Dropping the senders wakes all pending callers.
+    lock(&shared.pending).clear();
+    lock(&shared.execs).clear();
 }

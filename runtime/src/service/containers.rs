@@ -1,4 +1,4 @@
-//! A container before it starts: decided, and on record.
+//! Creates containers: plans and records them, without starting them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,7 +19,7 @@ use crate::images::Image;
 use crate::plan::{self, ContainerInput, Defaults, Seccomp, signal};
 use crate::private;
 use crate::seccomp;
-use crate::shim::log::Now;
+use crate::shim::log::Timestamp;
 use crate::shim::protocol::SPEC_FILE;
 use crate::spec::{ContainerSpec, RootSpec};
 
@@ -35,10 +35,10 @@ impl Service {
         if config.metadata.as_ref().is_none_or(|metadata| metadata.name.is_empty()) {
             return refused("config.metadata.name is empty");
         }
-        self.reserve(&name(&draft), &id)?;
+        self.reserve(&unique_name(&draft), &id)?;
         let (service, pod, key) = (self.clone(), sandbox.clone(), id.clone());
-        let made = blocking(move || service.record_container(&pod, &key, config)).await?;
-        match made {
+        let recorded = blocking(move || service.record_container(&pod, &key, config)).await?;
+        match recorded {
             Ok(container) => {
                 self.0.containers.insert(&id, container);
                 self.publish(&id, sandbox, ContainerEventType::Created);
@@ -52,12 +52,12 @@ impl Service {
         }
     }
 
-    /// Everything that blocks on the disk, in the order that leaves nothing unknown behind.
+    /// All blocking work, in an order that leaves nothing unrecorded after a crash.
     fn record_container(&self, sandbox: &Arc<Sandbox>, id: &str, config: ContainerConfig) -> Result<Arc<Container>> {
         let wanted = config.image.clone().unwrap_or_default().image;
-        let image = self.here(&wanted)?;
+        let image = self.local_image(&wanted)?;
         let directory = sandbox.directory.join(id);
-        private::create_dir(&directory).context(|| format!("making {}", directory.display()))?;
+        private::create_dir(&directory).context(|| format!("creating {}", directory.display()))?;
         let rootfs = self.0.images.prepare(id, &image.id).map_err(|e| Error::Refused(e.chain()))?;
         fault::point("snapshot-prepared");
         let views = self.views(id, &config)?;
@@ -69,7 +69,7 @@ impl Service {
             cmd: image.config.cmd.clone(),
             working_dir: image.config.working_dir.clone(),
         };
-        make_sources(&config)?;
+        create_host_directories(&config)?;
         self.check_target(&config, sandbox)?;
         self.report_ignored_selinux(&config);
         let spec = plan::container(&ContainerInput {
@@ -89,12 +89,12 @@ impl Service {
             log_path: spec.log_path.map(|path| real_log_path(&path, &host_config)).transpose()?,
             ..spec
         };
-        let text = serde_json::to_vec(&spec).map_err(std::io::Error::from).at("writing the specification")?;
+        let text = serde_json::to_vec(&spec).map_err(std::io::Error::from).at("writing the spec")?;
         records::replace(&directory.join(SPEC_FILE), &text)?;
         let record = ContainerRecord {
             id: id.into(),
             sandbox: sandbox.id.clone(),
-            created_at: Now::get().0,
+            created_at: Timestamp::now().0,
             image_id: image.id.clone(),
             image_ref: image.repo_digests.first().cloned().unwrap_or_else(|| image.id.clone()),
             stop_signal: signal::stop(config.stop_signal(), &image.config.stop_signal),
@@ -108,12 +108,12 @@ impl Service {
         Ok(new_container(record, directory, sandbox.clone()))
     }
 
-    /// Images that are mounted as volumes, each held by a snapshot of its own: by key, its name and layers.
+    /// Images that are mounted as volumes, each with its own snapshot: by snapshot key, the reference and its layers.
     fn views(&self, id: &str, config: &ContainerConfig) -> Result<BTreeMap<String, (String, Vec<PathBuf>)>> {
         let mut views = BTreeMap::new();
         let images = config.mounts.iter().filter_map(|m| m.image.as_ref());
         for (number, image) in images.enumerate() {
-            let found = self.here(&image.image)?;
+            let found = self.local_image(&image.image)?;
             let key = format!("{id}-volume-{number}");
             let layers = self.0.images.view(&key, &found.id).map_err(|e| Error::Refused(e.chain()))?;
             views.insert(key, (image.image.clone(), layers));
@@ -121,12 +121,12 @@ impl Service {
         Ok(views)
     }
 
-    /// An image that was pulled before.
-    fn here(&self, wanted: &str) -> Result<Arc<Image>> {
-        self.0.images.get(wanted).ok_or_else(|| Error::NotFound(format!("image {wanted:?} is not here")))
+    /// An image that is present.
+    fn local_image(&self, wanted: &str) -> Result<Arc<Image>> {
+        self.0.images.get(wanted).ok_or_else(|| Error::NotFound(format!("image {wanted:?} is not present")))
     }
 
-    /// A container whose processes another shall see is one of the same pod, and runs.
+    /// The target of a shared PID namespace has to be a running container of the same pod.
     fn check_target(&self, config: &ContainerConfig, sandbox: &Sandbox) -> Result<()> {
         let options = plan::context(config).namespace_options.unwrap_or_default();
         if options.pid() != NamespaceMode::Target {
@@ -138,7 +138,7 @@ impl Service {
         }
     }
 
-    /// Labels have no meaning to a kernel without SELinux, as every runtime has it.
+    /// Logs once that labels are ignored, because the kernel has no SELinux.
     fn report_ignored_selinux(&self, config: &ContainerConfig) {
         if plan::has_selinux_options(&plan::context(config)) && !self.0.host.selinux {
             self.0.selinux_ignored.call_once(|| {
@@ -147,7 +147,7 @@ impl Service {
         }
     }
 
-    /// The compiled filter on disk. The runtime's own is the same for all with the same capabilities.
+    /// The compiled seccomp filter on disk. The default filter is shared by containers with the same capabilities.
     fn seccomp(&self, config: &ContainerConfig, directory: &Path) -> Result<Option<PathBuf>> {
         let context = plan::context(config);
         let (path, profile) = match Seccomp::of(&context)? {
@@ -155,8 +155,8 @@ impl Service {
             Seccomp::Default => {
                 let bounding = plan::capabilities(&context, &self.0.host)?.bounding;
                 let path = self.0.options.state.join(format!("seccomp-{bounding:x}"));
-                // One that is there may be of an earlier version, which allowed other calls.
-                if !self.0.filters.lock().insert(bounding) && path.exists() {
+                // An existing file may be of an earlier version, which allowed other system calls.
+                if !lock(&self.0.filters).insert(bounding) && path.exists() {
                     return Ok(Some(path));
                 }
                 (path, seccomp::default_profile(bounding))
@@ -170,7 +170,7 @@ impl Service {
         Ok(Some(path))
     }
 
-    /// What an unfinished creation left.
+    /// Removes what a failed creation left behind.
     fn discard(&self, id: &str, directory: &Path) {
         let keys: Vec<_> = self.0.images.keys().into_iter().filter(|key| key.starts_with(id)).collect();
         for key in keys {
@@ -180,8 +180,8 @@ impl Service {
     }
 }
 
-/// A pod has one container of a name and attempt.
-pub(super) fn name(record: &ContainerRecord) -> String {
+/// The name of a container is unique in its pod for each attempt.
+pub(super) fn unique_name(record: &ContainerRecord) -> String {
     let metadata = record.config.clone().unwrap_or_default().metadata.unwrap_or_default();
     format!("container {}_{}_{}", metadata.name, record.sandbox, metadata.attempt)
 }
@@ -199,8 +199,8 @@ pub(super) fn new_container(record: ContainerRecord, directory: PathBuf, sandbox
     })
 }
 
-/// The log's path without symbolic links above the pod's own directory. Below it none is followed when the log is
-/// opened: whoever can write there must not choose which file of the host the log is.
+/// The log's path with symlinks resolved above the pod's log directory. Below it none is followed when the log is
+/// opened: a pod that can write there must not choose which file of the host is written.
 fn real_log_path(log: &Path, sandbox: &PodSandboxConfig) -> Result<PathBuf> {
     let directory = Path::new(&sandbox.log_directory);
     let (Some(above), Some(name)) = (directory.parent(), directory.file_name()) else { return Ok(log.to_path_buf()) };
@@ -213,11 +213,11 @@ fn sandbox_files(directory: &Path) -> Vec<(String, PathBuf)> {
     SHARED_FILES.map(|name| (format!("/etc/{name}"), directory.join(name))).into()
 }
 
-/// A directory of the host's that is asked for and not there is made, as CRI clients expect.
-fn make_sources(config: &ContainerConfig) -> Result<()> {
+/// Creates missing host directories of mounts, as CRI clients expect.
+fn create_host_directories(config: &ContainerConfig) -> Result<()> {
     for mount in config.mounts.iter().filter(|m| !m.host_path.is_empty()) {
         if !Path::new(&mount.host_path).exists() {
-            fs::create_dir_all(&mount.host_path).context(|| format!("making {:?} on the host", mount.host_path))?;
+            fs::create_dir_all(&mount.host_path).context(|| format!("creating {:?} on the host", mount.host_path))?;
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! From what the agent knows to the CRI's messages.
+//! Converts the runtime's state into CRI messages.
 
 use cri::{
     ContainerAttributes, ContainerResources, ContainerState, ContainerStatus, ContainerUser, ImageSpec,
@@ -20,7 +20,7 @@ pub fn state_name(state: ContainerState) -> &'static str {
     }
 }
 
-/// A sandbox whose pause is gone holds nothing any more.
+/// A sandbox whose pause process has exited is not ready.
 pub fn sandbox_state(record: &SandboxRecord) -> PodSandboxState {
     let ready = record.stage() == Stage::Ready && record.pause > 0;
     if ready { PodSandboxState::Ready } else { PodSandboxState::Notready }

@@ -1,4 +1,4 @@
-//! The host's devices that a container asks for.
+//! The host devices that a container requests.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -10,7 +10,7 @@ use crate::error::{Context, Result, refused};
 use crate::plan;
 use crate::spec::DeviceSpec;
 
-/// The host's devices that are asked for; a directory stands for all in it, and a privileged container gets all.
+/// The requested host devices. A directory stands for all devices in it, and a privileged container gets all devices.
 pub(super) fn devices(config: &ContainerConfig) -> Result<Vec<(DeviceSpec, String)>> {
     let mut found = Vec::new();
     for device in &config.devices {
@@ -21,7 +21,7 @@ pub(super) fn devices(config: &ContainerConfig) -> Result<Vec<(DeviceSpec, Strin
         let before = found.len();
         collect(Path::new(&device.host_path), &device.container_path, access, &mut found)?;
         if found.len() == before {
-            return refused(format!("devices[host_path={:?}] is no device", device.host_path));
+            return refused(format!("devices[host_path={:?}] is not a device", device.host_path));
         }
     }
     if plan::context(config).privileged {
@@ -31,7 +31,7 @@ pub(super) fn devices(config: &ContainerConfig) -> Result<Vec<(DeviceSpec, Strin
 }
 
 fn collect(host: &Path, seen_as: &str, access: &str, found: &mut Vec<(DeviceSpec, String)>) -> Result<()> {
-    /// Directories of /dev whose file systems the container has its own of.
+    /// Directories of /dev with file systems of which the container has its own instance.
     const OWN: [&str; 4] = ["pts", "shm", "mqueue", "fd"];
     let data = fs::metadata(host).context(|| format!("looking at the device {}", host.display()))?;
     let kind = data.file_type();

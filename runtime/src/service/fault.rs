@@ -1,6 +1,6 @@
-//! Places where a test ends the agent, as a crash would.
+//! Fault points, at which a test kills the runtime, as a crash would.
 
-/// Every place, in the order in which a pod's life passes them.
+/// All fault points, in the order in which the lifecycle of a pod reaches them.
 pub const POINTS: [&str; 16] = [
     "sandbox-recorded",
     "shim-forked",
@@ -20,10 +20,10 @@ pub const POINTS: [&str; 16] = [
     "sandbox-removing",
 ];
 
-/// The environment variable that names the place to end at.
+/// The environment variable that names the fault point.
 pub const VARIABLE: &str = "TIPHYS_RUNTIME_FAULT";
 
-/// Ends the process here if this place was chosen. In ordinary use the variable is not set.
+/// Kills the process if this fault point is chosen. In production the variable is not set.
 pub fn point(name: &str) {
     debug_assert!(POINTS.contains(&name), "{name} is not in the list");
     if std::env::var_os(VARIABLE).is_some_and(|chosen| chosen == name) {

@@ -1,4 +1,4 @@
-//! The CRI's image calls, over the image store.
+//! The CRI image service.
 
 use std::sync::Arc;
 
@@ -12,24 +12,24 @@ use cri::{
 use super::runtime::chunks;
 use super::{Service, blocking, status};
 use crate::images::{Credentials, Error, Image};
-use crate::shim::log::Now;
+use crate::shim::log::Timestamp;
 
 impl ImageService for Service {
     async fn list_images(&self, request: ListImagesRequest) -> Result<ListImagesResponse, Status> {
-        let wanted = request.filter.and_then(|f| f.image).map(|i| i.image).unwrap_or_default();
-        Ok(ListImagesResponse { images: self.listed(&wanted).await? })
+        let reference = request.filter.and_then(|f| f.image).map(|i| i.image).unwrap_or_default();
+        Ok(ListImagesResponse { images: self.list(&reference).await? })
     }
 
     async fn stream_images(&self, request: StreamImagesRequest) -> Result<Answers<StreamImagesResponse>, Status> {
-        let wanted = request.filter.and_then(|f| f.image).map(|i| i.image).unwrap_or_default();
-        Ok(chunks(self.listed(&wanted).await?, |images| StreamImagesResponse { images }))
+        let reference = request.filter.and_then(|f| f.image).map(|i| i.image).unwrap_or_default();
+        Ok(chunks(self.list(&reference).await?, |images| StreamImagesResponse { images }))
     }
 
     async fn image_status(&self, request: ImageStatusRequest) -> Result<ImageStatusResponse, Status> {
-        let wanted = name(request.image)?;
-        let progress = self.0.pulls.line(&wanted);
+        let reference = name(request.image)?;
+        let progress = self.0.pulls.line(&reference);
         let images = self.0.images.clone();
-        let found = blocking(move || images.get(&wanted)).await.map_err(status)?;
+        let found = blocking(move || images.get(&reference)).await.map_err(status)?;
         let details = found.iter().map(|image| ("info".to_string(), details(image)));
         let progress = progress.into_iter().map(|line| ("progress".to_string(), serde_json::json!(line).to_string()));
         let info = details.chain(progress).filter(|_| request.verbose).collect();
@@ -37,15 +37,15 @@ impl ImageService for Service {
     }
 
     async fn pull_image(&self, request: PullImageRequest) -> Result<PullImageResponse, Status> {
-        let wanted = name(request.image)?;
+        let reference = name(request.image)?;
         let auth = request.auth.map(credentials).transpose()?;
-        let pull = self.0.pulls.begin(&wanted);
-        let id = self.0.images.pull(&wanted, auth, &*pull).await.map_err(failed)?;
+        let pull = self.0.pulls.begin(&reference);
+        let id = self.0.images.pull(&reference, auth, &*pull).await.map_err(pull_status)?;
         Ok(PullImageResponse { image_ref: id })
     }
 
     async fn remove_image(&self, request: RemoveImageRequest) -> Result<RemoveImageResponse, Status> {
-        self.0.images.remove(&name(request.image)?).await.map_err(failed)?;
+        self.0.images.remove(&name(request.image)?).await.map_err(pull_status)?;
         Ok(RemoveImageResponse {})
     }
 
@@ -53,7 +53,7 @@ impl ImageService for Service {
         let images = self.0.images.clone();
         let usage = blocking(move || images.fs_usage()).await.map_err(status)?;
         let filesystem = FilesystemUsage {
-            timestamp: Now::get().0,
+            timestamp: Timestamp::now().0,
             fs_id: Some(self.filesystem()),
             used_bytes: Some(UInt64Value { value: usage.bytes }),
             inodes_used: Some(UInt64Value { value: usage.inodes }),
@@ -63,9 +63,9 @@ impl ImageService for Service {
 }
 
 impl Service {
-    async fn listed(&self, wanted: &str) -> Result<Vec<cri::Image>, Status> {
-        let (images, wanted) = (self.0.images.clone(), wanted.to_string());
-        let found: Vec<Arc<Image>> = blocking(move || match wanted.as_str() {
+    async fn list(&self, reference: &str) -> Result<Vec<cri::Image>, Status> {
+        let (images, reference) = (self.0.images.clone(), reference.to_string());
+        let found: Vec<Arc<Image>> = blocking(move || match reference.as_str() {
             "" => images.list(),
             name => images.get(name).into_iter().collect(),
         })
@@ -84,7 +84,7 @@ fn name(image: Option<ImageSpec>) -> Result<String, Status> {
 
 fn message(image: &Image) -> cri::Image {
     let user = image.config.user.split(':').next().unwrap_or_default();
-    // As the container's user is read: all digits are a number, anything else is a name.
+    // As for the container's user: a string of digits is a number, anything else is a name.
     let uid = user.bytes().all(|byte| byte.is_ascii_digit()).then(|| user.parse::<i64>().ok()).flatten();
     cri::Image {
         id: image.id.clone(),
@@ -98,7 +98,7 @@ fn message(image: &Image) -> cri::Image {
     }
 }
 
-/// What clients of other runtimes look for in the same place.
+/// The details in the format of other runtimes.
 fn details(image: &Image) -> String {
     serde_json::json!({ "chainID": image.chain.last(), "imageSpec": { "config": image.config } }).to_string()
 }
@@ -114,7 +114,7 @@ fn credentials(auth: AuthConfig) -> Result<Credentials, Status> {
     plain.with_encoded(&auth.auth).map_err(|reason| Status::invalid_argument(format!("auth: {reason}")))
 }
 
-fn failed(error: Error) -> Status {
+fn pull_status(error: Error) -> Status {
     let text = error.chain();
     if error.is_not_found() { Status::not_found(text) } else { Status::unknown(text) }
 }

@@ -1,5 +1,5 @@
-//! What pods and containers use, under the names that a kubelet's own collector gives it. A value is a whole number
-//! on this wire, so times are told in whole seconds.
+//! Metrics of pods and containers, with the names of cAdvisor. CRI transports values as integers, so that times are in
+//! whole seconds.
 
 use cri::{
     ContainerMetrics, Metric, MetricDescriptor, MetricType, NetworkInterfaceUsage, PodSandboxMetrics, UInt64Value,
@@ -8,24 +8,24 @@ use cri::{
 use super::Service;
 use super::state::{Container, Sandbox};
 use crate::plan;
-use crate::shim::log::Now;
+use crate::shim::log::Timestamp;
 use cgroup::stats::{Pressure, Usage};
 
-/// Which of them all, in the order in which their values are given.
+/// The labels of all metrics, in the order of their values.
 const LABELS: [&str; 6] = ["id", "name", "image", "namespace", "pod", "container"];
 
-/// What is known of a container when it is asked.
-struct Measured {
+/// The measurements of a container.
+struct Measurements {
     usage: Usage,
     layer_bytes: u64,
     started_at: i64,
     now: i64,
 }
 
-/// Values, each with those of the metric's further labels.
+/// Values, each with the values of the metric's additional labels.
 type Values<'a> = Vec<(Vec<&'a str>, u64)>;
 
-/// One line for each metric: its further labels, and its values with theirs.
+/// A metric: its additional labels, and its values.
 struct Row<T> {
     name: &'static str,
     help: &'static str,
@@ -36,7 +36,7 @@ struct Row<T> {
 
 use MetricType::{Counter, Gauge};
 
-const CONTAINER: &[Row<Measured>] = &[
+const CONTAINER: &[Row<Measurements>] = &[
     row("container_cpu_usage_seconds_total", "Cumulative cpu time consumed in seconds.", Counter, |m| {
         one(m.usage.cpu_nanos / NANOS)
     }),
@@ -162,7 +162,7 @@ pub(super) fn descriptors() -> Vec<MetricDescriptor> {
     CONTAINER.iter().map(descriptor).chain(POD.iter().map(descriptor)).collect()
 }
 
-fn measured<T>(rows: &[Row<T>], from: &T, labels: &[String; LABELS.len()], now: i64) -> Vec<Metric> {
+fn metrics_of<T>(rows: &[Row<T>], from: &T, labels: &[String; LABELS.len()], now: i64) -> Vec<Metric> {
     let metrics = rows.iter().flat_map(|row| {
         (row.values)(from).into_iter().map(|(own, value)| Metric {
             name: row.name.into(),
@@ -177,7 +177,7 @@ fn measured<T>(rows: &[Row<T>], from: &T, labels: &[String; LABELS.len()], now: 
 
 impl Service {
     pub(super) fn pod_metrics(&self, sandbox: &Sandbox) -> PodSandboxMetrics {
-        let (record, now) = (sandbox.record(), Now::get().0);
+        let (record, now) = (sandbox.record(), Timestamp::now().0);
         let pod = record.config().metadata.unwrap_or_default();
         let group = plan::sandbox_cgroup(&record.config());
         let labels = [group, record.id.clone(), String::new(), pod.namespace, pod.name, String::new()];
@@ -185,14 +185,14 @@ impl Service {
         let running = self.containers_of(&sandbox.id).into_iter().filter(|c| c.is_running());
         PodSandboxMetrics {
             pod_sandbox_id: record.id,
-            metrics: measured(POD, &interfaces, &labels, now),
+            metrics: metrics_of(POD, &interfaces, &labels, now),
             container_metrics: running.map(|c| self.container_metrics(&c, &labels)).collect(),
         }
     }
 
     fn container_metrics(&self, container: &Container, pod: &[String; LABELS.len()]) -> ContainerMetrics {
-        let (record, now) = (container.record(), Now::get().0);
-        let from = Measured {
+        let (record, now) = (container.record(), Timestamp::now().0);
+        let from = Measurements {
             usage: self.0.cgroups.usage(&record.cgroup),
             layer_bytes: self.0.images.usage(&container.id).bytes,
             started_at: container.status().started_at,
@@ -201,7 +201,7 @@ impl Service {
         let name = record.config.unwrap_or_default().metadata.unwrap_or_default().name;
         let [_, _, _, namespace, pod, _] = pod.clone();
         let labels = [record.cgroup, container.id.clone(), record.image_ref, namespace, pod, name];
-        ContainerMetrics { container_id: container.id.clone(), metrics: measured(CONTAINER, &from, &labels, now) }
+        ContainerMetrics { container_id: container.id.clone(), metrics: metrics_of(CONTAINER, &from, &labels, now) }
     }
 }
 
@@ -210,17 +210,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_metric_is_described_with_as_many_labels_as_it_has() {
+    fn every_metric_has_as_many_label_values_as_keys() {
         let usage =
             Usage { cpu_nanos: 3 * NANOS, page_faults: 7, cpu_pressure: Some(Default::default()), ..Usage::default() };
-        let from = Measured { usage, layer_bytes: 5, started_at: 0, now: 9 };
+        let from = Measurements { usage, layer_bytes: 5, started_at: 0, now: 9 };
         let labels = ["i", "n", "m", "s", "p", "c"].map(String::from);
         let interfaces = vec![NetworkInterfaceUsage {
             name: "eth0".into(),
             rx_bytes: Some(UInt64Value { value: 4 }),
             ..Default::default()
         }];
-        let found = [measured(CONTAINER, &from, &labels, 1), measured(POD, &interfaces, &labels, 1)].concat();
+        let found = [metrics_of(CONTAINER, &from, &labels, 1), metrics_of(POD, &interfaces, &labels, 1)].concat();
         let described = descriptors();
         for metric in &found {
             let descriptor = described.iter().find(|d| d.name == metric.name).unwrap();

@@ -1,4 +1,4 @@
-//! The CRI service: what a kubelet asks for, carried out by shims, images and the pod network.
+//! The CRI service, implemented with shims, images and the pod network.
 
 mod client;
 mod containers;
@@ -7,7 +7,7 @@ mod devices;
 mod exec;
 pub mod fault;
 mod images;
-mod life;
+mod lifecycle;
 mod lists;
 mod metrics;
 mod network;
@@ -36,7 +36,7 @@ use crate::error::{Context, Error, Result, refused};
 use crate::images::Images;
 use crate::plan::Host;
 use crate::private;
-use crate::shim::log::Now;
+use crate::shim::log::Timestamp;
 use crate::sys;
 use crate::zygote::Zygote;
 use cgroup::Hierarchies;
@@ -47,22 +47,24 @@ use state::{Container, Sandbox, Table};
 pub(crate) use exec::ExecStreams;
 pub use network::NetworkOptions;
 
-/// Where the service keeps things, and what it runs with.
+/// The configuration of the service.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Images and containers' writable directories: survives a reboot.
+    /// The directory of images and containers' writable layers, which must survive a reboot.
     pub root: PathBuf,
-    /// Sockets and records of what runs: a reboot ends it.
+    /// The directory of sockets and records of running pods, which a reboot may clear.
     pub state: PathBuf,
-    /// Programs of RuntimeClass handlers, by their names.
+    /// OCI runtime binaries of RuntimeClass handlers, by the handlers' names.
     pub handlers: BTreeMap<String, PathBuf>,
-    /// Where shims live, outside the agent's own group.
+    /// The cgroup of the shims, outside of the runtime's own cgroup.
     pub shim_cgroup: String,
+    /// The pod network.
     pub network: NetworkOptions,
+    /// The address that serves exec, attach and port-forward.
     pub streaming_address: std::net::SocketAddr,
 }
 
-/// The runtime. Cheap to clone.
+/// The container runtime. Cheap to clone.
 #[derive(Clone)]
 pub struct Service(Arc<Inner>);
 
@@ -76,27 +78,27 @@ pub(crate) struct Inner {
     network: Network,
     sandboxes: Table<Sandbox>,
     containers: Table<Container>,
-    /// Names in use, so that a repeated request does not make a second pod.
-    names: stdx::sync::Mutex<BTreeMap<String, String>>,
+    /// Names in use, so that a repeated request does not create a second pod.
+    names: std::sync::Mutex<BTreeMap<String, String>>,
     events: broadcast::Sender<ContainerEventResponse>,
     streaming: Streaming,
-    /// Default seccomp filters that this process has written, by the capabilities they are for.
-    filters: stdx::sync::Mutex<BTreeSet<u64>>,
-    /// SELinux options that were ignored are reported once.
+    /// The default seccomp filters that this process has written, by capabilities.
+    filters: std::sync::Mutex<BTreeSet<u64>>,
+    /// Logs ignored SELinux options once.
     selinux_ignored: std::sync::Once,
-    /// The directory of records is this process's alone.
+    /// The exclusive lock of the state directory.
     _lock: File,
 }
 
-/// So many events wait for a slow listener; it is told when it missed some.
-const MOST_EVENTS: usize = 1024;
+/// The number of events that are buffered for a slow client, which is told if it missed some.
+const MAX_EVENTS: usize = 1024;
 
 impl Service {
-    /// Opens the service and takes over what an earlier one left running.
+    /// Opens the service and recovers the pods that an earlier process left running.
     pub async fn open(options: Options, images: Images) -> Result<Service> {
         let state = &options.state;
-        private::ensure_dir(state).context(|| format!("making {}", state.display()))?;
-        private::ensure_dir(&state.join("sandboxes")).context(|| format!("making {}", state.display()))?;
+        private::ensure_dir(state).context(|| format!("creating {}", state.display()))?;
+        private::ensure_dir(&state.join("sandboxes")).context(|| format!("creating {}", state.display()))?;
         let lock = lock(&options.state)?;
         let cgroups = Hierarchies::detect()?;
         let inner = Inner {
@@ -109,7 +111,7 @@ impl Service {
             sandboxes: Table::default(),
             containers: Table::default(),
             names: Default::default(),
-            events: broadcast::channel(MOST_EVENTS).0,
+            events: broadcast::channel(MAX_EVENTS).0,
             streaming: Streaming::start(options.streaming_address)
                 .await
                 .context(|| format!("serving streams at {}", options.streaming_address))?,
@@ -118,14 +120,14 @@ impl Service {
             selinux_ignored: std::sync::Once::new(),
             _lock: lock,
         };
-        warn_of_missing_rights(&inner.host);
+        warn_missing_capabilities(&inner.host);
         let service = Service(Arc::new(inner));
         service.0.streaming.serve(service.clone());
         service.recover().await?;
         Ok(service)
     }
 
-    /// Ends the process that shims are forked from, so that its cgroup can be removed. No pod can be started after that.
+    /// Ends the zygote, so that its cgroup can be removed. No pod can be started after that.
     pub fn end_zygote(&self) {
         self.0.zygote.end();
     }
@@ -148,7 +150,7 @@ impl Service {
         self.0.options.state.join("sandboxes").join(sandbox)
     }
 
-    /// Takes a name for an id; an error if another has it.
+    /// Reserves a name for an ID. Fails if another ID has it.
     fn reserve(&self, name: &str, id: &str) -> Result<()> {
         let mut names = self.0.names.lock();
         match names.get(name) {
@@ -171,14 +173,14 @@ impl Service {
         let _ = self.0.events.send(ContainerEventResponse {
             container_id: id.into(),
             container_event_type: kind as i32,
-            created_at: Now::get().0,
+            created_at: Timestamp::now().0,
             pod_sandbox_status: Some(convert::sandbox_status(&sandbox.record())),
             containers_statuses: self.containers_of(&sandbox.id).iter().map(|c| convert::container_status(c)).collect(),
         });
     }
 }
 
-/// Two runtimes with the same records would both take over the same pods. The file says which process has them.
+/// Two runtimes with the same state directory would both manage the same pods. The file contains the owner's pid.
 fn lock(state: &Path) -> Result<File> {
     let path = state.join("lock");
     let mut options = File::options();
@@ -189,7 +191,7 @@ fn lock(state: &Path) -> Result<File> {
         .read(true)
         .mode(0o600)
         .open(&path)
-        .context(|| format!("making {}", path.display()))?;
+        .context(|| format!("creating {}", path.display()))?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {
             let id = std::process::id().to_string();
@@ -201,28 +203,30 @@ fn lock(state: &Path) -> Result<File> {
             let owner = std::fs::read_to_string(&path).unwrap_or_default();
             let owner = if owner.is_empty() { String::new() } else { format!(" (process {owner})") };
             let state = state.display();
-            refused(format!("another tiphys{owner} runs the pods of {state}: stop it first, or give another directory"))
+            refused(format!(
+                "another tiphys{owner} uses the state directory {state}: stop it first, or use another directory"
+            ))
         }
     }
 }
 
-/// Work that blocks on disk or on other programs, off the runtime's own threads.
+/// Runs blocking work outside of the async worker threads.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
-    tokio::task::spawn_blocking(work).await.map_err(|error| Error::Refused(format!("the work ended: {error}")))
+    tokio::task::spawn_blocking(work).await.map_err(|error| Error::Refused(format!("a task failed: {error}")))
 }
 
 fn host(cgroups: &Hierarchies) -> Result<Host> {
     let kernel = |path: &str| Path::new(path).exists();
     Ok(Host {
-        capabilities: sys::capget().at("asking for capabilities")?.permitted,
+        capabilities: sys::capget().at("reading capabilities")?.permitted,
         apparmor: kernel("/sys/kernel/security/apparmor"),
         selinux: kernel("/sys/fs/selinux/enforce"),
         unified_cgroups: cgroups.unified_only(),
     })
 }
 
-/// What no pod of this machine can have is said here, not again for every pod.
-fn warn_of_missing_rights(host: &Host) {
+/// Logs once, instead of for every pod, what this machine does not permit.
+fn warn_missing_capabilities(host: &Host) {
     let resource = capabilities::bit("SYS_RESOURCE").unwrap_or_default();
     if host.capabilities & resource == 0 {
         let score = std::fs::read_to_string("/proc/self/oom_score_adj").unwrap_or_default();
@@ -233,7 +237,7 @@ fn warn_of_missing_rights(host: &Host) {
     }
 }
 
-/// What a caller hears of a failure.
+/// The status of a failed call.
 fn status(error: Error) -> Status {
     match error {
         Error::NotFound(text) => Status::not_found(text),
@@ -241,13 +245,13 @@ fn status(error: Error) -> Status {
     }
 }
 
-/// A new id: 32 random bytes in hexadecimal, as CRI clients know them.
+/// A new ID: 32 random bytes in hexadecimal, as in other runtimes.
 pub(crate) fn new_id() -> Result<String> {
     let mut bytes = [0u8; 32];
     let mut filled = 0;
     while filled < bytes.len() {
-        filled +=
-            rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()).at("making an id")?;
+        filled += rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())
+            .at("generating an id")?;
     }
     Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
 }

@@ -1,4 +1,4 @@
-//! The pod network, behind the few calls that sandboxes need of it. They block, so they run on other threads.
+//! The pod network for sandboxes. CNI calls block, so they run on other threads.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,12 +11,13 @@ use super::{Options, blocking};
 use crate::error::{Error, Result, refused};
 use crate::plan;
 
+/// The configuration of the pod network.
 #[derive(Clone, Debug)]
 pub struct NetworkOptions {
     pub conf_dir: PathBuf,
     pub bin_dirs: Vec<PathBuf>,
     pub cache_dir: PathBuf,
-    /// Whether our own plugins run in process, and there is a network without a configuration.
+    /// Whether the built-in plugins run in process, and the built-in network is used if there is no configuration.
     pub builtin: bool,
 }
 
@@ -31,7 +32,7 @@ impl Default for NetworkOptions {
     }
 }
 
-/// What a pod's network device is called in it.
+/// The name of a pod's network interface.
 const INTERFACE: &str = "eth0";
 
 #[derive(Clone)]
@@ -49,7 +50,7 @@ impl Network {
         cni.map(|cni| Network(Arc::new(cni))).map_err(failed)
     }
 
-    /// Why pods cannot have a network, if they cannot.
+    /// Why the network is not ready; None if it is.
     pub async fn not_ready(&self) -> Option<String> {
         let cni = self.0.clone();
         match blocking(move || cni.status()).await {
@@ -59,32 +60,32 @@ impl Network {
         }
     }
 
-    /// Comma-separated, one for each family.
+    /// Sets the pod CIDRs, separated by commas, one of each family.
     pub async fn set_pod_cidr(&self, text: String) -> Result<()> {
-        let parse = |cidr: &str| cidr.trim().parse().or_else(|_| refused(format!("pod_cidr {cidr:?} is no network")));
+        let parse = |cidr: &str| cidr.trim().parse().or_else(|_| refused(format!("pod_cidr {cidr:?} is not a CIDR")));
         let cidrs = text.split(',').filter(|c| !c.trim().is_empty()).map(parse).collect::<Result<Vec<_>>>()?;
         let cni = self.0.clone();
         blocking(move || cni.set_pod_cidr(&cidrs)).await?.map_err(failed)
     }
 
-    /// Gives a sandbox its addresses.
+    /// Attaches a sandbox, and returns its addresses.
     pub async fn add(&self, record: &SandboxRecord) -> Result<Vec<String>> {
         let (cni, attachment) = (self.0.clone(), attachment(record)?);
         let attached = blocking(move || cni.add(&attachment)).await?.map_err(failed)?;
         if attached.ips.is_empty() {
-            return refused("the pod network gave no address");
+            return refused("the pod network assigned no address");
         }
         Ok(attached.ips.iter().map(ToString::to_string).collect())
     }
 
-    /// Takes back whatever sandboxes have that are not among these.
-    pub async fn collect(&self, sandboxes: Vec<String>) -> Result<()> {
+    /// Detaches all sandboxes except these.
+    pub async fn retain(&self, sandboxes: Vec<String>) -> Result<()> {
         let cni = self.0.clone();
         let valid: Vec<_> = sandboxes.into_iter().map(|id| (id, INTERFACE.to_string())).collect();
         blocking(move || cni.gc(&valid)).await?.map_err(failed)
     }
 
-    /// Takes them back; twice is fine.
+    /// Detaches a sandbox. It is idempotent.
     pub async fn remove(&self, record: &SandboxRecord) -> Result<()> {
         let (cni, attachment) = (self.0.clone(), attachment(record)?);
         blocking(move || cni.del(&attachment)).await?.map_err(failed)
@@ -92,7 +93,7 @@ impl Network {
 }
 
 fn failed(error: network::cni::Error) -> Error {
-    Error::Refused(format!("the pod network: {error}"))
+    Error::Refused(format!("pod network: {error}"))
 }
 
 fn attachment(record: &SandboxRecord) -> Result<Attachment> {
@@ -113,8 +114,8 @@ fn attachment(record: &SandboxRecord) -> Result<Attachment> {
 }
 
 fn port_mappings(config: &PodSandboxConfig) -> Result<Vec<PortMapping>> {
-    let port = |value: i32| u16::try_from(value).or_else(|_| refused(format!("port_mappings: {value} is no port")));
-    let asked = config.port_mappings.iter().filter(|m| m.host_port != 0);
+    let port = |value: i32| u16::try_from(value).or_else(|_| refused(format!("port_mappings: {value} is not a port")));
+    let requested = config.port_mappings.iter().filter(|m| m.host_port != 0);
     let mapping = |m: &cri::PortMapping| {
         Ok(PortMapping {
             host_port: port(m.host_port)?,
@@ -128,15 +129,17 @@ fn port_mappings(config: &PodSandboxConfig) -> Result<Vec<PortMapping>> {
             host_ip: m.host_ip.clone(),
         })
     };
-    asked.map(mapping).collect()
+    requested.map(mapping).collect()
 }
 
-/// The annotations that Kubernetes has for it, in bits a second.
+/// The bandwidth annotations of Kubernetes, in bits per second.
 fn bandwidth(config: &PodSandboxConfig) -> Result<Option<Bandwidth>> {
-    /// What may be sent at once, as upstream has it.
+    /// The burst, as in upstream.
     const BURST: u64 = 2_147_483_647;
     let rate = |name: &str| match config.annotations.get(name) {
-        Some(text) => quantity(text).map_or_else(|| refused(format!("annotation {name}: {text:?} is no quantity")), Ok),
+        Some(text) => {
+            quantity(text).map_or_else(|| refused(format!("annotation {name}: invalid quantity {text:?}")), Ok)
+        }
         None => Ok(0),
     };
     let ingress_rate = rate("kubernetes.io/ingress-bandwidth")?;
@@ -182,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn only_ports_of_the_host_are_mapped() {
+    fn maps_only_host_ports() {
         let mapping = |host_port| cri::PortMapping { host_port, container_port: 80, ..Default::default() };
         let config = PodSandboxConfig { port_mappings: vec![mapping(0), mapping(8080)], ..Default::default() };
         let found = port_mappings(&config).unwrap();

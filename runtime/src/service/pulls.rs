@@ -1,18 +1,18 @@
-//! The pulls that go on, for those who ask how far one is.
+//! The pulls in progress, for image status.
 
 use std::sync::{Arc, Weak};
 
 use stdx::sync::Mutex;
 
-use crate::images::progress::{Event, Progress, Sum};
+use crate::images::progress::{Event, Progress, Summary};
 
-/// Each with the name that was asked for; those that are over go with the next.
+/// Pulls by image reference. Finished ones are removed by the next pull.
 #[derive(Default)]
 pub struct Pulls(Mutex<Vec<(String, Weak<Pull>)>>);
 
-/// How far a pull is. It is known for as long as somebody has it.
+/// The progress of a pull, which exists as long as the pull.
 #[derive(Default)]
-pub struct Pull(Mutex<Sum>);
+pub struct Pull(Mutex<Summary>);
 
 impl Pulls {
     pub fn begin(&self, name: &str) -> Arc<Pull> {
@@ -23,7 +23,7 @@ impl Pulls {
         pull
     }
 
-    /// None where nothing is known yet: the registry has not said what the image is made of.
+    /// The progress of a pull; None while the layers of the image are not known yet.
     pub fn line(&self, name: &str) -> Option<String> {
         let all = self.0.lock();
         let mut own = all.iter().filter(|(of, _)| of == name).filter_map(|(_, pull)| pull.upgrade());
@@ -46,7 +46,7 @@ mod tests {
     use crate::images::Digest;
 
     #[test]
-    fn a_pull_is_known_while_it_goes_on() {
+    fn reports_a_pull_while_it_is_in_progress() {
         let pulls = Pulls::default();
         let (one, other) = (pulls.begin("one"), pulls.begin("other"));
         assert_eq!(pulls.line("one"), None, "nothing is known of it");

@@ -1,4 +1,4 @@
-//! What the agent must know again after a restart: one file a sandbox, one a container, in the pod's directory.
+//! Records that survive a restart of the runtime: one file per sandbox and per container, in the pod's directory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,12 +11,12 @@ use crate::private;
 
 pub const RECORD: &str = "record";
 
-/// How far a sandbox has come.
+/// The stage of a sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
 #[repr(i32)]
 pub enum Stage {
-    /// Not yet answered for: the next start undoes it.
-    Making = 0,
+    /// Not confirmed to the client yet: the next start of the runtime undoes it.
+    Creating = 0,
     Ready = 1,
     Stopped = 2,
 }
@@ -37,7 +37,7 @@ pub struct SandboxRecord {
     pub stage: i32,
     #[prost(int32, tag = 7)]
     pub pause: i32,
-    /// Whether the pod has addresses to give back.
+    /// Whether the pod has addresses to release.
     #[prost(bool, tag = 8)]
     pub networked: bool,
 }
@@ -60,18 +60,18 @@ pub struct ContainerRecord {
     pub stop_signal: i32,
     #[prost(string, tag = 8)]
     pub cgroup: String,
-    /// Why it could not be started, if it could not.
+    /// Why it failed to start; empty if it did not.
     #[prost(string, tag = 9)]
     pub failure: String,
     #[prost(int64, tag = 10)]
     pub failed_at: i64,
-    /// Set before its process is made: without an exit it ran, or may have.
+    /// Set before its process is created: if there is no exit record, it ran, or may have run.
     #[prost(bool, tag = 11)]
     pub started: bool,
     /// Snapshots of images that are mounted as volumes.
     #[prost(string, repeated, tag = 12)]
     pub views: Vec<String>,
-    /// Its removal has begun, and is to be finished.
+    /// Its removal has begun and has to be completed.
     #[prost(bool, tag = 13)]
     pub removing: bool,
 }
@@ -82,7 +82,7 @@ impl SandboxRecord {
     }
 }
 
-/// Replaces a file in one step. A reboot ends every pod, so nothing is forced to disk.
+/// Replaces a file atomically. A reboot ends every pod, so the file is not synced.
 pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     let mut temporary = path.as_os_str().to_os_string();
     temporary.push(".new");
@@ -95,7 +95,7 @@ pub fn write(directory: &Path, record: &impl Message) -> Result<()> {
     replace(&directory.join(RECORD), &record.encode_to_vec())
 }
 
-/// None where the directory has no whole record: what it began was never answered for.
+/// None if the directory has no complete record: its creation was never confirmed to the client.
 pub fn read<M: Message + Default>(directory: &Path) -> Option<M> {
     let bytes = fs::read(directory.join(RECORD)).ok()?;
     M::decode(bytes.as_slice()).ok()

@@ -1,4 +1,4 @@
-//! After a restart: what runs is taken over, what ended is known, what was half made or half removed is undone.
+//! Recovery after a restart: adopts running pods, reads recorded exits, and undoes unfinished creations and removals.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use stdx::sync::Mutex;
 
 use super::Service;
 use super::containers::new_container;
-use super::life::known_end;
+use super::lifecycle::recorded_exit;
 use super::records::{self, ContainerRecord, SandboxRecord, Stage};
 use super::sandboxes::{SHARED_FILES, container_directories, remove_directory};
 use super::state::{Container, Sandbox, Status};
@@ -25,31 +25,31 @@ impl Service {
             self.recover_sandbox(&entry.path()).await?;
         }
         self.release_orphans();
-        self.collect_addresses().await;
+        self.release_addresses().await;
         Ok(())
     }
 
-    /// Of pods that are gone without a record: a reboot takes the records, not the leases. Nobody is served yet, so
-    /// that no new pod can be taken for one of them.
-    async fn collect_addresses(&self) {
+    /// Releases addresses of pods without a record: a reboot clears the records, but not the leases. The service does not
+    /// accept calls yet, so that no new pod is affected.
+    async fn release_addresses(&self) {
         let networked = |sandbox: &Arc<Sandbox>| sandbox.record().networked && sandbox.stage() != Stage::Stopped;
         let kept = self.0.sandboxes.all().into_iter().filter(networked).map(|sandbox| sandbox.id.clone()).collect();
-        if let Err(error) = self.0.network.collect(kept).await {
-            tracing::warn!(%error, "addresses of pods that are gone are not all released");
+        if let Err(error) = self.0.network.retain(kept).await {
+            tracing::warn!(%error, "failed to release addresses of deleted pods");
         }
     }
 
     async fn recover_sandbox(&self, directory: &Path) -> Result<()> {
         let id = directory.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let record: Option<SandboxRecord> = records::read(directory);
-        // A record is written before anything else, and removed after everything else.
+        // A record is written before anything else is created, and deleted after everything else.
         let Some(record) = record else { return remove_directory(directory) };
-        // Of an earlier version, which left them open to every user.
+        // An earlier version left the files readable by every user.
         private::restrict_all(directory, &SHARED_FILES).context(|| format!("restricting {}", directory.display()))?;
         for (_, directory) in container_directories(directory) {
             private::restrict_all(&directory, &[]).context(|| format!("restricting {}", directory.display()))?;
         }
-        let making = record.stage() == Stage::Making;
+        let creating = record.stage() == Stage::Creating;
         let sandbox = Arc::new(Sandbox {
             id: id.clone(),
             directory: directory.to_path_buf(),
@@ -57,13 +57,13 @@ impl Service {
             shim: Mutex::new(None),
             changing: tokio::sync::Mutex::new(()),
         });
-        if making {
-            tracing::info!(sandbox = id, "undoing a sandbox that was not finished");
-            self.undo(&sandbox).await;
+        if creating {
+            tracing::info!(sandbox = id, "undoing an unfinished sandbox");
+            self.undo_sandbox(&sandbox).await;
             return Ok(());
         }
         self.0.sandboxes.insert(&id, sandbox.clone());
-        self.reserve(&super::sandboxes::name(&sandbox.config()), &id)?;
+        self.reserve(&super::sandboxes::unique_name(&sandbox.config()), &id)?;
         let running = self.recover_shim(&sandbox).await;
         for (id, directory) in container_directories(directory) {
             self.recover_container(&id, &directory, &sandbox, running.as_deref());
@@ -71,12 +71,12 @@ impl Service {
         Ok(())
     }
 
-    /// What its shim knows of. Without one, nothing runs.
+    /// The containers that the shim knows. Without a shim, no container runs.
     async fn recover_shim(&self, sandbox: &Arc<Sandbox>) -> Option<Vec<ShimState>> {
         if sandbox.stage() == Stage::Stopped {
             return None;
         }
-        let status = match self.adopt(sandbox).await {
+        let status = match self.connect_shim(sandbox).await {
             Ok(shim) => shim.call(Call::Status, &[]).await,
             Err(error) => Err(error),
         };
@@ -86,9 +86,9 @@ impl Service {
                 Some(containers)
             }
             _ => {
-                tracing::warn!(sandbox = sandbox.id, "the pod's shim is gone");
-                sandbox.record.lock().pause = 0;
-                self.end_processes(sandbox).await;
+                tracing::warn!(sandbox = sandbox.id, "the pod's shim has exited");
+                super::state::lock(&sandbox.record).pause = 0;
+                self.stop_processes(sandbox).await;
                 None
             }
         }
@@ -96,38 +96,38 @@ impl Service {
 
     fn recover_container(&self, id: &str, directory: &Path, sandbox: &Arc<Sandbox>, running: Option<&[ShimState]>) {
         let Some(record) = records::read::<ContainerRecord>(directory) else {
-            tracing::info!(container = id, "undoing a container that was not finished");
+            tracing::info!(container = id, "undoing an unfinished container");
             let _ = remove_directory(directory);
             return;
         };
         if record.removing {
             if let Err(error) = self.discard_container(id, directory, &record) {
-                tracing::warn!(container = id, %error, "a container is not all removed");
+                tracing::warn!(container = id, %error, "failed to remove container");
             }
             return;
         }
         let container = new_container(record, directory.to_path_buf(), sandbox.clone());
-        let _ = self.reserve(&super::containers::name(&container.record()), id);
+        let _ = self.reserve(&super::containers::unique_name(&container.record()), id);
         let found = running.unwrap_or_default().iter().find(|c| c.container == id);
-        let status = recovered(&container, &container.status(), found, running.is_some());
-        container.status.send_modify(|place| *place = status);
+        let status = recovered_status(&container, &container.status(), found, running.is_some());
+        container.status.send_modify(|current| *current = status);
         self.0.containers.insert(id, container);
     }
 
-    /// Snapshots whose container was never recorded, or is gone.
+    /// Releases snapshots whose container was never recorded, or was removed.
     fn release_orphans(&self) {
         let known = self.0.containers.all();
         let owned = |key: &String| known.iter().any(|c| key.starts_with(&c.id));
         for key in self.0.images.keys().into_iter().filter(|key| !owned(key)) {
             if let Err(error) = self.0.images.release(&key) {
-                tracing::warn!(key, %error, "a snapshot is not released");
+                tracing::warn!(key, %error, "failed to release snapshot");
             }
         }
     }
 }
 
-/// Where a container stands, by its record, its shim and the disk.
-fn recovered(container: &Container, status: &Status, found: Option<&ShimState>, shim: bool) -> Status {
+/// The status of a container, from its record, its shim and the disk.
+fn recovered_status(container: &Container, status: &Status, found: Option<&ShimState>, shim: bool) -> Status {
     let record = container.record();
     match found {
         _ if !record.failure.is_empty() => status.failed(record.failed_at, &record.failure),
@@ -139,9 +139,9 @@ fn recovered(container: &Container, status: &Status, found: Option<&ShimState>, 
             user: Some(found.user.clone()),
             ..status.clone()
         },
-        // The shim never heard of it: it was on record to be started, and was not.
+        // The shim does not know it: the start was recorded, but did not happen.
         None if shim => status.clone(),
-        None if record.started => known_end(&container.directory, status),
+        None if record.started => recorded_exit(&container.directory, status),
         None => status.clone(),
     }
 }

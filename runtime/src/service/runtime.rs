@@ -1,4 +1,4 @@
-//! The CRI's runtime calls, each a few lines: what is done is in the modules beside this one.
+//! The CRI runtime service. Each call is a few lines; the other modules do the work.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use tokio_stream::wrappers::BroadcastStream;
 
 use super::streaming::Session;
 use super::{Service, blocking, convert, status};
-use crate::shim::log::Now;
+use crate::shim::log::Timestamp;
 use crate::shim::protocol::Call;
 
-/// So many of a list go into one message of a stream.
+/// The number of items in one message of a stream.
 const CHUNK: usize = 100;
 
 pub(super) fn chunks<T: Send + 'static, M: Send + 'static>(
@@ -50,10 +50,10 @@ impl RuntimeService for Service {
     }
 
     async fn run_pod_sandbox(&self, request: RunPodSandboxRequest) -> Result<RunPodSandboxResponse, Status> {
-        // A caller that gives up must not leave half a sandbox behind.
+        // A client that gives up must not leave an incomplete sandbox behind.
         let service = self.clone();
-        let made = tokio::spawn(async move { service.run_sandbox(request).await });
-        let pod_sandbox_id = made.await.map_err(|e| Status::internal(e.to_string()))?.map_err(status)?;
+        let task = tokio::spawn(async move { service.run_sandbox(request).await });
+        let pod_sandbox_id = task.await.map_err(|e| Status::internal(e.to_string()))?.map_err(status)?;
         Ok(RunPodSandboxResponse { pod_sandbox_id })
     }
 
@@ -82,7 +82,7 @@ impl RuntimeService for Service {
             status: Some(convert::sandbox_status(&record)),
             info,
             containers_statuses: self.containers_of(&sandbox.id).iter().map(|c| convert::container_status(c)).collect(),
-            timestamp: Now::get().0,
+            timestamp: Timestamp::now().0,
         })
     }
 
@@ -101,16 +101,16 @@ impl RuntimeService for Service {
     async fn create_container(&self, request: CreateContainerRequest) -> Result<CreateContainerResponse, Status> {
         let sandbox = self.sandbox(&request.pod_sandbox_id)?;
         let service = self.clone();
-        let made = tokio::spawn(async move { service.create(&sandbox, request).await });
-        let container_id = made.await.map_err(|e| Status::internal(e.to_string()))?.map_err(status)?;
+        let task = tokio::spawn(async move { service.create(&sandbox, request).await });
+        let container_id = task.await.map_err(|e| Status::internal(e.to_string()))?.map_err(status)?;
         Ok(CreateContainerResponse { container_id })
     }
 
     async fn start_container(&self, request: StartContainerRequest) -> Result<StartContainerResponse, Status> {
         let container = self.container(&request.container_id)?;
         let service = self.clone();
-        let started = tokio::spawn(async move { service.start(&container).await });
-        started.await.map_err(|e| Status::internal(e.to_string()))?.map_err(status)?;
+        let task = tokio::spawn(async move { service.start(&container).await });
+        task.await.map_err(|e| Status::internal(e.to_string()))?.map_err(status)?;
         Ok(StartContainerResponse {})
     }
 
@@ -160,7 +160,7 @@ impl RuntimeService for Service {
         Ok(UpdateContainerResourcesResponse {})
     }
 
-    /// The pod's own group is its client's; what is the runtime's to do is to accept the news.
+    /// The client manages the pod's cgroup. The runtime only stores the new values.
     async fn update_pod_sandbox_resources(
         &self,
         request: UpdatePodSandboxResourcesRequest,
@@ -314,7 +314,7 @@ impl RuntimeService for Service {
 
     async fn get_container_events(&self, _: GetEventsRequest) -> Result<Answers<ContainerEventResponse>, Status> {
         let events = BroadcastStream::new(self.0.events.subscribe());
-        // Whoever was too slow has lost track, and must list again.
+        // A client that was too slow has to list again.
         let lost = |_| Status::data_loss("events were missed");
         Ok(Box::pin(events.map(move |event| event.map_err(lost))))
     }
@@ -344,17 +344,17 @@ impl RuntimeService for Service {
 
 impl Service {
     async fn pods_metrics(&self) -> Result<Vec<PodSandboxMetrics>, Status> {
-        let (service, list) = (self.clone(), self.measured_sandboxes(None));
+        let (service, list) = (self.clone(), self.ready_sandboxes(None));
         blocking(move || list.iter().map(|s| service.pod_metrics(s)).collect()).await.map_err(status)
     }
 
     async fn containers_usage(&self, filter: Option<ContainerStatsFilter>) -> Result<Vec<ContainerStats>, Status> {
-        let (service, list) = (self.clone(), self.measured_containers(filter));
+        let (service, list) = (self.clone(), self.running_containers(filter));
         blocking(move || list.iter().map(|c| service.container_usage(c)).collect()).await.map_err(status)
     }
 
     async fn sandboxes_usage(&self, filter: Option<PodSandboxStatsFilter>) -> Result<Vec<PodSandboxStats>, Status> {
-        let (service, list) = (self.clone(), self.measured_sandboxes(filter));
+        let (service, list) = (self.clone(), self.ready_sandboxes(filter));
         blocking(move || list.iter().map(|s| service.sandbox_usage(s)).collect()).await.map_err(status)
     }
 }

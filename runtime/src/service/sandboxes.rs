@@ -1,4 +1,4 @@
-//! A sandbox's life: made step by step, each undone if a later one fails, stopped, removed.
+//! The lifecycle of a sandbox: created step by step, with all steps undone if one fails, stopped, removed.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -17,10 +17,10 @@ use super::{Service, blocking, fault, new_id};
 use crate::error::{Context, Result, refused};
 use crate::plan;
 use crate::private;
-use crate::shim::log::Now;
+use crate::shim::log::Timestamp;
 use crate::shim::protocol::{Call, Event, Reply};
 
-/// A shim that does not end its pod by then is ended itself.
+/// A shim that has not stopped its pod by then is killed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Service {
@@ -31,13 +31,13 @@ impl Service {
             return refused(format!("no runtime for {:?} is configured", request.runtime_handler));
         }
         let spec = plan::sandbox(&id, &config)?;
-        self.reserve(&name(&config), &id)?;
+        self.reserve(&unique_name(&config), &id)?;
         let record = SandboxRecord {
             id: id.clone(),
             config: Some(config),
-            created_at: Now::get().0,
+            created_at: Timestamp::now().0,
             handler: request.runtime_handler,
-            stage: Stage::Making as i32,
+            stage: Stage::Creating as i32,
             networked: spec.network,
             ..SandboxRecord::default()
         };
@@ -48,18 +48,18 @@ impl Service {
             shim: Mutex::new(None),
             changing: tokio::sync::Mutex::new(()),
         });
-        match self.make(&sandbox, spec).await {
+        match self.create_sandbox(&sandbox, spec).await {
             Ok(()) => Ok(id),
             Err(error) => {
-                self.undo(&sandbox).await;
+                self.undo_sandbox(&sandbox).await;
                 Err(error)
             }
         }
     }
 
-    async fn make(&self, sandbox: &Arc<Sandbox>, spec: crate::spec::SandboxSpec) -> Result<()> {
+    async fn create_sandbox(&self, sandbox: &Arc<Sandbox>, spec: crate::spec::SandboxSpec) -> Result<()> {
         let config = sandbox.config();
-        private::create_dir(&sandbox.directory).context(|| format!("making {}", sandbox.directory.display()))?;
+        private::create_dir(&sandbox.directory).context(|| format!("creating {}", sandbox.directory.display()))?;
         records::write(&sandbox.directory, &sandbox.record())?;
         fault::point("sandbox-recorded");
         write_files(&sandbox.directory, &config)?;
@@ -67,7 +67,7 @@ impl Service {
         self.0.zygote.fork_shim(&sandbox.directory, &pod_name(&config), listener)?;
         fault::point("shim-forked");
         let networked = spec.network;
-        let shim = self.adopt(sandbox).await?;
+        let shim = self.connect_shim(sandbox).await?;
         match shim.call(Call::Sandbox(Box::new(spec)), &[]).await? {
             Reply::Sandbox { pid, warnings } => {
                 sandbox.record.lock().pause = pid;
@@ -75,11 +75,11 @@ impl Service {
                     tracing::warn!(sandbox = sandbox.id, warning);
                 }
             }
-            other => return refused(format!("the shim answered {other:?}")),
+            other => return refused(format!("unexpected reply from the shim: {other:?}")),
         }
         fault::point("sandbox-made");
         if networked {
-            // Its process is on record before it is connected, so that it can be disconnected.
+            // The pid is recorded before the network is attached, so that it can be detached after a crash.
             records::write(&sandbox.directory, &sandbox.record())?;
             let ips = self.0.network.add(&sandbox.record()).await?;
             sandbox.record.lock().ips = ips;
@@ -94,22 +94,22 @@ impl Service {
         Ok(())
     }
 
-    /// Connects to a sandbox's shim and follows what it tells.
-    pub(super) async fn adopt(&self, sandbox: &Arc<Sandbox>) -> Result<Arc<ShimClient>> {
+    /// Connects to a sandbox's shim and follows its events.
+    pub(super) async fn connect_shim(&self, sandbox: &Arc<Sandbox>) -> Result<Arc<ShimClient>> {
         let (shim, events) = ShimClient::open(&sandbox.directory)?;
         let shim = Arc::new(shim);
         shim.call(Call::Watch, &[]).await?;
-        *sandbox.shim.lock() = Some(shim.clone());
-        tokio::spawn(follow(self.clone(), sandbox.clone(), events));
+        *lock(&sandbox.shim) = Some(shim.clone());
+        tokio::spawn(follow_events(self.clone(), sandbox.clone(), events));
         Ok(shim)
     }
 
-    /// Takes back whatever of a sandbox is there. Nobody was told of it.
-    pub(super) async fn undo(&self, sandbox: &Arc<Sandbox>) {
-        let stopped = self.end(sandbox).await;
-        let removed = self.clear(sandbox).await;
+    /// Removes everything of a sandbox that was not confirmed to the client.
+    pub(super) async fn undo_sandbox(&self, sandbox: &Arc<Sandbox>) {
+        let stopped = self.tear_down(sandbox).await;
+        let removed = self.delete_sandbox(sandbox).await;
         for error in [stopped, removed].into_iter().filter_map(std::result::Result::err) {
-            tracing::warn!(sandbox = sandbox.id, %error, "a sandbox is not all undone");
+            tracing::warn!(sandbox = sandbox.id, %error, "failed to undo a sandbox");
         }
         self.release_names(&sandbox.id);
     }
@@ -120,15 +120,15 @@ impl Service {
             return Ok(());
         }
         fault::point("sandbox-stopping");
-        self.end(sandbox).await?;
-        sandbox.record.lock().stage = Stage::Stopped as i32;
-        sandbox.record.lock().pause = 0;
+        self.tear_down(sandbox).await?;
+        lock(&sandbox.record).stage = Stage::Stopped as i32;
+        lock(&sandbox.record).pause = 0;
         records::write(&sandbox.directory, &sandbox.record())?;
         self.publish(&sandbox.id, sandbox, ContainerEventType::Stopped);
         Ok(())
     }
 
-    /// The pod's group is its client's to change; the runtime remembers what it was told.
+    /// The client manages the pod's cgroup. The runtime only stores the new values.
     pub(super) fn update_sandbox(
         &self,
         sandbox: &Sandbox,
@@ -144,35 +144,35 @@ impl Service {
         records::write(&sandbox.directory, &sandbox.record())
     }
 
-    /// Ends its processes and gives its addresses back.
-    async fn end(&self, sandbox: &Arc<Sandbox>) -> Result<()> {
+    /// Detaches the network and ends all processes.
+    async fn tear_down(&self, sandbox: &Arc<Sandbox>) -> Result<()> {
         let record = sandbox.record();
         if record.networked {
             self.0.network.remove(&record).await?;
         }
         fault::point("network-removed");
-        self.end_processes(sandbox).await;
+        self.stop_processes(sandbox).await;
         Ok(())
     }
 
-    pub(super) async fn end_processes(&self, sandbox: &Arc<Sandbox>) {
+    pub(super) async fn stop_processes(&self, sandbox: &Arc<Sandbox>) {
         let shim = match sandbox.shim() {
             Some(shim) => Some(shim),
             None => ShimClient::open(&sandbox.directory).ok().map(|(shim, _)| Arc::new(shim)),
         };
-        let Some(shim) = shim else { return self.kill_groups(sandbox) };
-        let asked = tokio::time::timeout(STOP_TIMEOUT, shim.call(Call::Stop, &[])).await;
-        if !matches!(asked, Ok(Ok(_)))
+        let Some(shim) = shim else { return self.kill_cgroups(sandbox) };
+        let stopped = tokio::time::timeout(STOP_TIMEOUT, shim.call(Call::Stop, &[])).await;
+        if !matches!(stopped, Ok(Ok(_)))
             && let Some(pid) = shim.pid()
         {
             let _ = crate::sys::kill(pid, libc::SIGKILL);
-            self.kill_groups(sandbox);
+            self.kill_cgroups(sandbox);
         }
-        self.settle(sandbox);
+        self.read_exits(sandbox);
     }
 
-    /// The shim has ended, and wrote how its containers did.
-    fn settle(&self, sandbox: &Arc<Sandbox>) {
+    /// The shim has exited, after recording the exits of its containers.
+    fn read_exits(&self, sandbox: &Arc<Sandbox>) {
         for container in self.containers_of(&sandbox.id) {
             if container.is_running() {
                 self.read_exit(&container);
@@ -180,7 +180,7 @@ impl Service {
         }
     }
 
-    fn kill_groups(&self, sandbox: &Sandbox) {
+    fn kill_cgroups(&self, sandbox: &Sandbox) {
         let config = sandbox.config();
         let parent = plan::sandbox_cgroup(&config);
         let mut groups = vec![format!("{parent}/{}", sandbox.id)];
@@ -196,70 +196,70 @@ impl Service {
             self.remove(&container).await?;
         }
         fault::point("sandbox-removing");
-        self.clear(sandbox).await?;
+        self.delete_sandbox(sandbox).await?;
         self.0.sandboxes.remove(&sandbox.id);
         self.release_names(&sandbox.id);
         self.publish(&sandbox.id, sandbox, ContainerEventType::Deleted);
         Ok(())
     }
 
-    /// Its cgroup and its directory, which holds the record that says there is something left.
-    async fn clear(&self, sandbox: &Sandbox) -> Result<()> {
+    /// Removes the cgroup and the directory. The record in it shows until then that there is something to remove.
+    async fn delete_sandbox(&self, sandbox: &Sandbox) -> Result<()> {
         let group = format!("{}/{}", plan::sandbox_cgroup(&sandbox.config()), sandbox.id);
         let (service, directory) = (self.clone(), sandbox.directory.clone());
         blocking(move || {
-            service.remove_group(&group)?;
+            service.remove_cgroup(&group)?;
             remove_directory(&directory)
         })
         .await?
     }
 
-    /// Processes that were just killed may still be on their way out.
-    pub(super) fn remove_group(&self, path: &str) -> Result<()> {
+    /// Waits for processes that were killed but have not exited yet.
+    pub(super) fn remove_cgroup(&self, path: &str) -> Result<()> {
         Ok(self.0.cgroups.remove_when_empty(path, Duration::from_secs(5))?)
     }
 }
 
-/// What a shim tells, until it is gone.
-async fn follow(service: Service, sandbox: Arc<Sandbox>, mut events: mpsc::UnboundedReceiver<Event>) {
+/// Handles the events of a shim, until it exits.
+async fn follow_events(service: Service, sandbox: Arc<Sandbox>, mut events: mpsc::UnboundedReceiver<Event>) {
     while let Some(event) = events.recv().await {
         match event {
             Event::ContainerExit { container, exit } => service.exited(&container, &exit),
-            Event::SandboxExit => service.lost_pause(&sandbox),
+            Event::SandboxExit => service.on_pause_exit(&sandbox),
             Event::ExecExit { .. } => {}
         }
     }
     *sandbox.shim.lock() = None;
     if sandbox.stage() == Stage::Ready {
-        service.lost_shim(&sandbox);
+        service.on_shim_exit(&sandbox);
     }
 }
 
 impl Service {
-    /// The pod's namespaces have lost their holder: the sandbox is not ready any more, which its client has to know at
-    /// once, since nothing else of the pod may change.
-    fn lost_pause(&self, sandbox: &Arc<Sandbox>) {
-        sandbox.record.lock().pause = 0;
+    /// The pause process has exited. The sandbox is not ready any more, and the client has to be notified, since nothing
+    /// else of the pod may change.
+    fn on_pause_exit(&self, sandbox: &Arc<Sandbox>) {
+        lock(&sandbox.record).pause = 0;
         if sandbox.stage() != Stage::Ready || sandbox.changing.try_lock().is_err() {
-            // It is being made or stopped: whoever does so hears of it.
+            // It is being created or stopped by a task that handles this.
             return;
         }
-        tracing::warn!(sandbox = sandbox.id, "the sandbox's pause process has ended");
+        tracing::warn!(sandbox = sandbox.id, "the pause process has exited");
         if let Err(error) = records::write(&sandbox.directory, &sandbox.record()) {
-            tracing::warn!(sandbox = sandbox.id, %error, "the sandbox's record is not up to date");
+            tracing::warn!(sandbox = sandbox.id, %error, "failed to update the sandbox's record");
         }
         self.publish(&sandbox.id, sandbox, ContainerEventType::Stopped);
     }
 
-    /// Without its shim a pod cannot be kept: its processes are ended, and what is known of them is told.
-    fn lost_shim(&self, sandbox: &Arc<Sandbox>) {
+    /// Without its shim a pod cannot continue: kills its processes, and publishes their exits.
+    fn on_shim_exit(&self, sandbox: &Arc<Sandbox>) {
         if sandbox.changing.try_lock().is_err() {
-            // It is being stopped: that is why the shim ended.
+            // It is being stopped, which is why the shim exited.
             return;
         }
-        tracing::warn!(sandbox = sandbox.id, "the pod's shim is gone");
-        self.kill_groups(sandbox);
-        sandbox.record.lock().pause = 0;
+        tracing::warn!(sandbox = sandbox.id, "the pod's shim has exited");
+        self.kill_cgroups(sandbox);
+        lock(&sandbox.record).pause = 0;
         for container in self.containers_of(&sandbox.id) {
             if container.is_running() {
                 self.read_exit(&container);
@@ -269,18 +269,18 @@ impl Service {
     }
 }
 
-/// `NAMESPACE/POD`, by which the pod's processes are known to `ps`.
+/// `NAMESPACE/POD`, for the process titles of the pod.
 fn pod_name(config: &PodSandboxConfig) -> String {
     let metadata = config.metadata.clone().unwrap_or_default();
     format!("{}/{}", metadata.namespace, metadata.name)
 }
 
-pub(super) fn name(config: &PodSandboxConfig) -> String {
+pub(super) fn unique_name(config: &PodSandboxConfig) -> String {
     let metadata = config.metadata.clone().unwrap_or_default();
     format!("pod {}_{}_{}_{}", metadata.name, metadata.namespace, metadata.uid, metadata.attempt)
 }
 
-/// A pod's directory holds one directory for each of its containers.
+/// The container directories in a pod's directory.
 pub(super) fn container_directories(sandbox: &Path) -> Vec<(String, std::path::PathBuf)> {
     let entries = fs::read_dir(sandbox).into_iter().flatten().flatten();
     let directories = entries.filter(|e| e.file_type().is_ok_and(|t| t.is_dir()));
@@ -296,10 +296,10 @@ pub(super) fn remove_directory(directory: &Path) -> Result<()> {
     }
 }
 
-/// Files of a sandbox that its containers see.
+/// Files of a sandbox that are mounted into its containers.
 pub(super) const SHARED_FILES: [&str; 2] = ["hostname", "resolv.conf"];
 
-/// Files that containers see: who the pod is, and whom it asks for names.
+/// Writes the pod's hostname and resolv.conf.
 fn write_files(directory: &Path, config: &PodSandboxConfig) -> Result<()> {
     let hostname = if plan::host_network(config) {
         String::from_utf8_lossy(rustix::system::uname().nodename().to_bytes()).into_owned()
@@ -314,13 +314,13 @@ fn write_files(directory: &Path, config: &PodSandboxConfig) -> Result<()> {
     write_shared(&directory.join("resolv.conf"), &resolver).at("writing resolv.conf")
 }
 
-/// A file that every user of a container reads through its mount; on the host its directory is root's alone.
+/// Writes a file that all users of a container may read. On the host, only root may open its directory.
 fn write_shared(path: &Path, text: &str) -> std::io::Result<()> {
     fs::write(path, text)?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o644))
 }
 
-/// None if nothing is configured: then the host's own is taken.
+/// The contents of resolv.conf; None if nothing is configured, so that the host's file is used.
 fn resolver(dns: &DNSConfig) -> Option<String> {
     let mut text = String::new();
     if !dns.searches.is_empty() {

@@ -1,4 +1,4 @@
-//! The agent's picture of sandboxes and containers.
+//! The in-memory state of sandboxes and containers.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ pub struct Sandbox {
     pub directory: PathBuf,
     pub record: Mutex<SandboxRecord>,
     pub shim: Mutex<Option<Arc<ShimClient>>>,
-    /// Held while it is stopped or removed.
+    /// Held while the sandbox is stopped or removed.
     pub changing: tokio::sync::Mutex<()>,
 }
 
@@ -40,7 +40,7 @@ impl Sandbox {
     }
 }
 
-/// Where a container is in its life.
+/// The status of a container.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Status {
     pub state: ContainerState,
@@ -86,7 +86,7 @@ impl Status {
         }
     }
 
-    /// It ran, and nobody was there to see it end.
+    /// The container ran, but its exit was not recorded.
     pub fn lost(&self, at: i64) -> Status {
         Status {
             state: ContainerState::Exited,
@@ -94,7 +94,7 @@ impl Status {
             finished_at: at,
             exit_code: 255,
             reason: "Unknown".into(),
-            message: "the pod's shim ended before the container".into(),
+            message: "the pod's shim exited before the container".into(),
             ..self.clone()
         }
     }
@@ -119,7 +119,7 @@ pub struct Container {
     pub sandbox: Arc<Sandbox>,
     pub record: Mutex<ContainerRecord>,
     pub status: watch::Sender<Status>,
-    /// Held while it is started or removed.
+    /// Held while the container is started or removed.
     pub changing: tokio::sync::Mutex<()>,
 }
 
@@ -137,7 +137,7 @@ impl Container {
     }
 }
 
-/// One table of things by id, which may also be found by the beginning of it.
+/// A table of objects by ID. A unique prefix of an ID is enough to find one.
 pub struct Table<T>(Mutex<BTreeMap<String, Arc<T>>>);
 
 impl<T> Default for Table<T> {
@@ -159,7 +159,7 @@ impl<T> Table<T> {
         self.0.lock().values().cloned().collect()
     }
 
-    /// By the whole id, or by a beginning that only one has.
+    /// Finds an object by its ID, or by a unique prefix of it.
     pub fn find(&self, id: &str) -> Option<Arc<T>> {
         let table = self.0.lock();
         if id.is_empty() {
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_may_be_shortened() {
+    fn finds_by_unique_prefix() {
         let table = Table::default();
         for id in ["abc1", "abd2", "x"] {
             table.insert(id, Arc::new(id));
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_have_reasons() {
+    fn exits_have_reasons() {
         let check = |code, oom, expected: &str| {
             let exit = Exit { code, oom, started_at: 1, finished_at: 2 };
             assert_eq!(Status::created(None).exited(&exit).reason, expected);

@@ -1,4 +1,4 @@
-//! What containers and pods use, from their cgroups, their directories and their network.
+//! The resource usage of containers and pods, from their cgroups, their layers and their network.
 
 use cri::{
     ContainerStats, CpuUsage, FilesystemIdentifier, FilesystemUsage, IoUsage, LinuxPodSandboxStats, MemoryUsage,
@@ -8,7 +8,7 @@ use cri::{
 use super::state::{Container, Sandbox};
 use super::{Service, convert};
 use crate::plan;
-use crate::shim::log::Now;
+use crate::shim::log::Timestamp;
 use cgroup::stats::{Pressure, PressureLine, Usage};
 
 fn value(value: u64) -> Option<UInt64Value> {
@@ -18,7 +18,7 @@ fn value(value: u64) -> Option<UInt64Value> {
 impl Service {
     pub(super) fn container_usage(&self, container: &Container) -> ContainerStats {
         let usage = self.0.cgroups.usage(&container.record().cgroup);
-        let now = Now::get().0;
+        let now = Timestamp::now().0;
         let layer = self.0.images.usage(&container.id);
         ContainerStats {
             attributes: Some(convert::container_attributes(container)),
@@ -46,7 +46,7 @@ impl Service {
     pub(super) fn sandbox_usage(&self, sandbox: &Sandbox) -> PodSandboxStats {
         let record = sandbox.record();
         let usage = self.0.cgroups.usage(&plan::sandbox_cgroup(&record.config()));
-        let now = Now::get().0;
+        let now = Timestamp::now().0;
         let containers = self.containers_of(&sandbox.id);
         let running = containers.iter().filter(|c| c.is_running());
         PodSandboxStats {
@@ -91,7 +91,7 @@ fn psi(pressure: &Pressure) -> PsiStats {
     PsiStats { full: Some(line(&pressure.full)), some: Some(line(&pressure.some)) }
 }
 
-/// The kernel shows a process's network to whoever may look at the process; no one has to enter it.
+/// The kernel shows the network of a process in /proc, so that its namespace need not be entered.
 fn network(pause: i32, now: i64) -> Option<NetworkUsage> {
     if pause == 0 {
         return None;
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn interfaces_of_a_pod() {
+    fn parses_the_interfaces_of_a_pod() {
         let table = "Inter-|   Receive\n face |bytes\n    lo: 1 1 0 0 0 0 0 0 1 1 0 0 0 0 0 0\n  eth0: 100 5 1 0 0 0 0 0 200 6 2 0 0 0 0 0\n";
         let found = interfaces(table);
         assert_eq!(found.len(), 1);

@@ -1,24 +1,24 @@
-//! Forking containers and executed processes, and what becomes of them.
+//! Starts containers and execs, and handles their exits.
 
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use super::log::{Log, Now, Stream};
+use super::log::{Log, Stream, Timestamp};
 use super::protocol::{self, Event, Exit, Reply, Start};
 use super::stdio::{Output, Stdio};
-use super::{Asker, Container, Exec, Shim, State};
+use super::{Container, Exec, RequestId, Shim, State};
 use crate::container::handler;
-use crate::container::init::{self, Place, Report, Streams};
+use crate::container::init::{self, ProcessContext, Report, Streams};
 use crate::container::user::User;
 use crate::error::{Context, Error, Result, refused};
+use crate::ipc;
 use crate::spec::{ContainerSpec, PidMode};
-use crate::sys::{self, Ended, Fork};
-use crate::wire;
+use crate::sys::{self, ExitedChild, Fork};
 
 impl Shim {
-    pub(super) fn start(&mut self, start: Start, asker: Asker) -> Result<()> {
+    pub(super) fn start(&mut self, start: Start, request_id: RequestId) -> Result<()> {
         if self.containers.contains_key(&start.container) {
             return refused(format!("container {:?} was already started", start.container));
         }
@@ -30,11 +30,11 @@ impl Shim {
         let target = self.target(&start.pid)?;
         let (report, theirs) = report_pair()?;
         let flags = if start.pid == PidMode::Container && start.handler.is_none() { libc::CLONE_NEWPID } else { 0 };
-        // The other program enters it by itself.
+        // An OCI runtime enters the PID namespace by itself.
         let entered = if start.handler.is_some() { None } else { target.as_ref() };
         let holder = init::process_of(self.pause)?;
         let group = match &start.handler {
-            // The other program moves its container by itself.
+            // An OCI runtime moves its container into the cgroup by itself.
             Some(_) => None,
             None => {
                 self.cgroups.create(&start.cgroup)?;
@@ -43,7 +43,7 @@ impl Shim {
         };
         let pid = match self.fork_into(entered, flags, group)? {
             Fork::Child => {
-                let place = Place {
+                let context = ProcessContext {
                     cgroups: &self.cgroups,
                     holder: &holder,
                     holder_pid: self.pause,
@@ -51,13 +51,13 @@ impl Shim {
                     report: &theirs,
                     streams,
                 };
-                self.child_container(&start, place)
+                self.child_container(&start, context)
             }
             Fork::Parent(pid) => pid,
         };
         let container = Container {
             pid,
-            state: State::Starting { report, asker, warnings: Vec::new() },
+            state: State::Starting { report, request_id, warnings: Vec::new() },
             stdio,
             cgroup: start.cgroup,
             shares_pids: start.pid != PidMode::Container,
@@ -68,14 +68,16 @@ impl Shim {
         Ok(())
     }
 
-    fn child_container(&self, start: &Start, place: Place) -> ! {
+    fn child_container(&self, start: &Start, context: ProcessContext) -> ! {
         match self.read_spec(&start.container) {
             Ok(spec) => match &start.handler {
-                Some(program) => handler::make(&spec, program, &self.directory.join(&start.container), place),
-                None => init::become_container(&spec, place),
+                Some(program) => {
+                    handler::create_container(&spec, program, &self.directory.join(&start.container), context)
+                }
+                None => init::become_container(&spec, context),
             },
             Err(error) => {
-                let _ = wire::send(place.report, &Report::Failed(error.to_string()), &[]);
+                let _ = ipc::send(context.report, &Report::Failed(error.to_string()), &[]);
                 sys::exit(127)
             }
         }
@@ -87,8 +89,8 @@ impl Shim {
         serde_json::from_slice(&text).map_err(std::io::Error::from).context(|| format!("reading {}", path.display()))
     }
 
-    /// The process namespace that a container joins. Nothing is reaped meanwhile, so that the pids of the pause and of a
-    /// container that runs are theirs.
+    /// The PID namespace that a container joins. No child is reaped in the meantime, so that the pids of the pause process
+    /// and of a running container cannot be reused.
     fn target(&self, mode: &PidMode) -> Result<Option<OwnedFd>> {
         let pid = match mode {
             PidMode::Container | PidMode::Node => return Ok(None),
@@ -101,19 +103,19 @@ impl Shim {
         super::namespace(pid, "pid").map(Some)
     }
 
-    /// A fork whose child sees the processes of this namespace.
+    /// Forks a child into this PID namespace.
     fn fork_into(&self, target: Option<&OwnedFd>, flags: i32, group: Option<OwnedFd>) -> Result<Fork> {
         if let Some(target) = target {
             sys::setns(target.as_fd(), libc::CLONE_NEWPID).at("entering the process namespace")?;
         }
         let forked = sys::fork_in(flags, group.as_ref().map(|fd| fd.as_fd()));
         if target.is_some() && !matches!(forked, Ok(Fork::Child)) {
-            sys::setns(self.own_pids.as_fd(), libc::CLONE_NEWPID).at("leaving the process namespace")?;
+            sys::setns(self.own_pid_namespace.as_fd(), libc::CLONE_NEWPID).at("leaving the process namespace")?;
         }
         forked.at("forking")
     }
 
-    pub(super) fn exec(&mut self, exec: protocol::Exec, files: Vec<OwnedFd>, asker: Asker) -> Result<()> {
+    pub(super) fn exec(&mut self, exec: protocol::Exec, files: Vec<OwnedFd>, request_id: RequestId) -> Result<()> {
         let (holder_pid, group) = match self.containers.get(&exec.container) {
             Some(Container { pid, state: State::Running, cgroup, .. }) => (*pid, self.cgroups.entry(cgroup)?),
             _ => return refused(format!("container {:?} is not running", exec.container)),
@@ -127,32 +129,34 @@ impl Shim {
                 let spec = match self.read_spec(&exec.container) {
                     Ok(spec) => spec,
                     Err(error) => {
-                        let _ = wire::send(&theirs, &Report::Failed(error.to_string()), &[]);
+                        let _ = ipc::send(&theirs, &Report::Failed(error.to_string()), &[]);
                         sys::exit(127)
                     }
                 };
                 let process = exec.process(&spec.process);
                 {
                     let cgroups = &self.cgroups;
-                    let place = Place { cgroups, holder: &holder, holder_pid, pids: None, report: &theirs, streams };
-                    init::become_exec(&spec, &process, place)
+                    let context =
+                        ProcessContext { cgroups, holder: &holder, holder_pid, pids: None, report: &theirs, streams };
+                    init::become_exec(&spec, &process, context)
                 }
             }
             Fork::Parent(pid) => pid,
         };
-        let connection = asker.0;
-        let exec = Exec { name: exec.exec, report: Some((report, asker)), started: None, code: None, connection };
+        let connection = request_id.0;
+        let exec = Exec { name: exec.exec, report: Some((report, request_id)), started: None, code: None, connection };
         self.execs.insert(pid, exec);
         Ok(())
     }
 
-    /// The report's other side closed without a complaint: the program runs.
+    /// The report socket was closed without an error: the program runs.
     pub(super) fn started(&mut self, name: &str) {
         let Some(container) = self.containers.get_mut(name) else { return };
-        let State::Starting { asker, warnings, .. } = std::mem::replace(&mut container.state, State::Running) else {
+        let State::Starting { request_id, warnings, .. } = std::mem::replace(&mut container.state, State::Running)
+        else {
             return;
         };
-        container.started_at = Now::get().0;
+        container.started_at = Timestamp::now().0;
         let reply = Reply::Started {
             pid: container.pid,
             started_at: container.started_at,
@@ -160,7 +164,7 @@ impl Shim {
             warnings,
         };
         let pid = container.pid;
-        self.answer(asker, reply, &[]);
+        self.reply(request_id, reply, &[]);
         if let Some(at) = self.orphans.iter().position(|o| o.pid == pid) {
             let ended = self.orphans.swap_remove(at);
             self.container_ended(name, &ended);
@@ -171,32 +175,32 @@ impl Shim {
     }
 
     pub(super) fn start_failed(&mut self, name: &str, reason: String) {
-        // The process ends by itself, and is reaped as one nobody knows.
+        // The process exits by itself, and is reaped as an unknown child.
         let Some(container) = self.containers.remove(name) else { return };
-        if let State::Starting { asker, .. } = container.state {
-            self.answer(asker, Reply::Failed(reason), &[]);
+        if let State::Starting { request_id, .. } = container.state {
+            self.reply(request_id, Reply::Failed(reason), &[]);
         }
     }
 
     pub(super) fn read_exec_report(&mut self, pid: i32) {
         let Some(exec) = self.execs.get_mut(&pid) else { return };
-        let Some((report, asker)) = &exec.report else { return };
-        let asker = *asker;
-        match wire::receive::<Report>(report) {
+        let Some((report, request_id)) = &exec.report else { return };
+        let request_id = *request_id;
+        match ipc::receive::<Report>(report) {
             Ok(Some((Report::Ready { user, warnings }, files))) => {
                 exec.started = Some((user, warnings, files.into_iter().next()));
             }
             Ok(Some((Report::Adopt { .. }, _))) => {}
             Ok(Some((Report::Failed(reason), _))) => {
                 exec.report = None;
-                self.answer(asker, Reply::Failed(reason), &[]);
+                self.reply(request_id, Reply::Failed(reason), &[]);
             }
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
             Ok(None) | Err(_) => {
                 exec.report = None;
                 let started = exec.started.take();
                 let code = exec.code;
-                self.exec_started(pid, asker, started);
+                self.exec_started(pid, request_id, started);
                 if let Some(code) = code {
                     self.exec_ended(pid, code);
                 }
@@ -204,28 +208,28 @@ impl Shim {
         }
     }
 
-    fn exec_started(&mut self, pid: i32, asker: Asker, started: Option<(User, Vec<String>, Option<OwnedFd>)>) {
+    fn exec_started(&mut self, pid: i32, request_id: RequestId, started: Option<(User, Vec<String>, Option<OwnedFd>)>) {
         let Some((user, warnings, terminal)) = started else {
-            return self.answer(asker, Reply::Failed("the process ended before its program ran".into()), &[]);
+            return self.reply(request_id, Reply::Failed("the process exited before its program ran".into()), &[]);
         };
-        let reply = Reply::Started { pid, started_at: Now::get().0, user, warnings };
-        self.answer(asker, reply, &terminal.iter().collect::<Vec<_>>());
+        let reply = Reply::Started { pid, started_at: Timestamp::now().0, user, warnings };
+        self.reply(request_id, reply, &terminal.iter().collect::<Vec<_>>());
     }
 
     fn exec_ended(&mut self, pid: i32, code: i32) {
         let Some(exec) = self.execs.remove(&pid) else { return };
         let event = Event::ExecExit { exec: exec.name, code };
         if let Some(connection) = self.connections.get(&exec.connection) {
-            let _ = wire::send(&connection.socket, &protocol::Answer::Event(event), &[]);
+            let _ = ipc::send(&connection.socket, &protocol::Message::Event(event), &[]);
         }
     }
 
-    /// A child was reaped: the pause, a container's first process, an executed one, or an orphan of theirs.
-    pub(super) fn ended(&mut self, ended: Ended) {
+    /// Handles a reaped child: the pause process, a container's init process, an exec, or an orphaned descendant.
+    pub(super) fn ended(&mut self, ended: ExitedChild) {
         if ended.pid == self.pause {
             self.pause = 0;
             self.pause_network = None;
-            return self.tell(&Event::SandboxExit);
+            return self.publish(&Event::SandboxExit);
         }
         if let Some(exec) = self.execs.get_mut(&ended.pid) {
             exec.code = Some(ended.code);
@@ -237,7 +241,7 @@ impl Shim {
         let found = self.containers.iter().find(|(_, c)| c.pid == ended.pid && !matches!(c.state, State::Ended(_)));
         match found.map(|(name, _)| name.clone()) {
             Some(name) => self.container_ended(&name, &ended),
-            // It may be the first process of a container that another program is still telling us about.
+            // It may be the init process of a container that an OCI runtime has not reported yet.
             None if self.containers.values().any(|c| matches!(c.state, State::Starting { .. })) => {
                 self.orphans.push(ended);
             }
@@ -245,12 +249,12 @@ impl Shim {
         }
     }
 
-    fn container_ended(&mut self, name: &str, ended: &Ended) {
-        // It may have ended before its last word was read.
+    fn container_ended(&mut self, name: &str, ended: &ExitedChild) {
+        // It may have exited before its report was read.
         while matches!(self.containers.get(name).map(|c| &c.state), Some(State::Starting { .. })) {
             self.read_report(name);
         }
-        // Another process may have taken its place meanwhile: then this was only the one that made it.
+        // If another pid was adopted in the meantime, this was only the process that ran the OCI runtime.
         let same = |c: &&mut Container| c.pid == ended.pid && !matches!(c.state, State::Ended(_));
         let Some(container) = self.containers.get_mut(name).filter(same) else { return };
         if container.shares_pids {
@@ -262,38 +266,38 @@ impl Shim {
             code: ended.code,
             oom: self.cgroups.oom_kills(&container.cgroup) > 0,
             started_at: container.started_at,
-            finished_at: Now::get().0,
+            finished_at: Timestamp::now().0,
         };
         container.state = State::Ended(exit.clone());
         self.record(name, &exit);
-        self.tell(&Event::ContainerExit { container: name.to_string(), exit });
+        self.publish(&Event::ContainerExit { container: name.to_string(), exit });
     }
 }
 
 fn report_pair() -> Result<(OwnedFd, OwnedFd)> {
     let (ours, theirs) =
-        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).at("making a socket")?;
-    rustix::io::ioctl_fionbio(&ours, true).at("making a socket")?;
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).at("creating a socket")?;
+    rustix::io::ioctl_fionbio(&ours, true).at("creating a socket")?;
     Ok((ours, theirs))
 }
 
-/// Pipes for a container without a terminal: the shim's ends, and the container's.
+/// The pipes of a container without a terminal: the shim's ends, and the container's.
 fn streams(start: &Start) -> Result<(Stdio, Option<Streams>)> {
     let mut stdio = Stdio::new(start.stdin_once);
     if start.terminal {
         return Ok((stdio, None));
     }
-    let pair = || pipe_with(PipeFlags::CLOEXEC).at("making a pipe");
+    let pair = || pipe_with(PipeFlags::CLOEXEC).at("creating a pipe");
     let ((stdout, to_stdout), (stderr, to_stderr)) = (pair()?, pair()?);
     let mut stdin = None;
     if start.stdin {
         let (from_stdin, input) = pair()?;
-        rustix::io::ioctl_fionbio(&input, true).at("making a pipe")?;
+        rustix::io::ioctl_fionbio(&input, true).at("creating a pipe")?;
         stdio.stdin = Some(input);
         stdin = Some(from_stdin);
     }
     for (fd, stream) in [(stdout, Stream::Stdout), (stderr, Stream::Stderr)] {
-        rustix::io::ioctl_fionbio(&fd, true).at("making a pipe")?;
+        rustix::io::ioctl_fionbio(&fd, true).at("creating a pipe")?;
         stdio.outputs.push(Output::new(fd, stream));
     }
     Ok((stdio, Some(Streams { stdin, stdout: to_stdout, stderr: to_stderr })))
@@ -303,12 +307,13 @@ fn exec_streams(exec: &protocol::Exec, files: Vec<OwnedFd>) -> Result<Option<Str
     if exec.terminal {
         return Ok(None);
     }
-    let [stdin, stdout, stderr]: [OwnedFd; 3] =
-        files.try_into().map_err(|_| Error::Refused("an exec without a terminal needs three files".into()))?;
+    let [stdin, stdout, stderr]: [OwnedFd; 3] = files
+        .try_into()
+        .map_err(|_| Error::Refused("an exec without a terminal needs three file descriptors".into()))?;
     Ok(Some(Streams { stdin: Some(stdin), stdout, stderr }))
 }
 
-/// The terminal is where the container's output comes from and its input goes to.
+/// Uses the terminal as the container's input and output.
 pub(super) fn take_terminal(stdio: &mut Stdio, terminal: OwnedFd) {
     let _ = rustix::io::ioctl_fionbio(&terminal, true);
     if let Ok(copy) = terminal.try_clone() {

@@ -1,4 +1,4 @@
-//! The shim's loop: it waits for all descriptors at once, and for nothing else.
+//! The shim's event loop, which waits for all descriptors with one poll.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -6,14 +6,14 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 
-use super::protocol::{Answer, Reply, Request};
+use super::protocol::{Message, Reply, Request};
 use super::stdio::{Progress, Stdio};
 use super::{Connection, Shim, State};
 use crate::container::init::Report;
 use crate::error::{Context, Result};
-use crate::{sys, wire};
+use crate::{ipc, sys};
 
-/// What became ready.
+/// A descriptor that became ready.
 #[derive(Clone, Debug)]
 enum Ready {
     Listener,
@@ -23,7 +23,7 @@ enum Ready {
     ExecReport(i32),
     Output(String, usize),
     Input(String, usize),
-    /// Someone is ready to take what waits for them.
+    /// A descriptor that buffered data can be written to.
     Flush(String),
 }
 
@@ -33,20 +33,20 @@ impl Shim {
             for ready in self.wait()? {
                 self.step(ready);
             }
-            if let Some(asker) = self.stopping.filter(|_| self.all_ended()) {
-                self.answer(asker, Reply::Done, &[]);
+            if let Some(request_id) = self.stopping.filter(|_| self.all_ended()) {
+                self.reply(request_id, Reply::Done, &[]);
                 return Ok(());
             }
         }
     }
 
-    /// A pod has a handful of descriptors, so they are asked for anew each time: no second list to keep true.
+    /// A pod has only a few descriptors, so the list is built for each poll, and cannot become stale.
     fn wait(&mut self) -> Result<Vec<Ready>> {
         let mut what = Vec::new();
         let mut fds: Vec<PollFd> = Vec::new();
         let mut add = |ready: Ready, fd: &OwnedFd, flags: PollFlags| {
             what.push(ready);
-            // SAFETY of lifetimes is the borrow of `self` below: nothing is closed before the poll returns.
+            // `wait` borrows `self`, so that no descriptor is closed before the poll returns.
             fds.push(PollFd::from_borrowed_fd(borrow(fd), flags));
         };
         add(Ready::Signals, &self.signals, PollFlags::IN);
@@ -71,7 +71,7 @@ impl Shim {
         }
         let happened = fds.iter().map(|fd| !fd.revents().is_empty()).collect::<Vec<_>>();
         let mut ready: Vec<_> = what.into_iter().zip(happened).filter(|(_, h)| *h).map(|(w, _)| w).collect();
-        // A later index must be handled first: an ended stream is taken out of its list.
+        // Higher indexes first, because a stream that ended is removed from its list.
         ready.reverse();
         Ok(ready)
     }
@@ -80,7 +80,7 @@ impl Shim {
         match ready {
             Ready::Listener => self.accept(),
             Ready::Signals => self.reap(),
-            Ready::Connection(number) => self.hear(number),
+            Ready::Connection(number) => self.receive_request(number),
             Ready::Report(name) => self.read_report(&name),
             Ready::ExecReport(pid) => self.read_exec_report(pid),
             Ready::Output(name, index) => {
@@ -113,14 +113,14 @@ impl Shim {
         self.next_connection += 1;
     }
 
-    fn hear(&mut self, number: u64) {
+    fn receive_request(&mut self, number: u64) {
         let Some(connection) = self.connections.get(&number) else { return };
-        match wire::receive::<Request>(&connection.socket) {
+        match ipc::receive::<Request>(&connection.socket) {
             Ok(Some((request, files))) => self.handle(number, request, files),
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
             Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
-                let reply = Reply::Failed(format!("the message is not understood: {error}"));
-                let _ = wire::send(&connection.socket, &Answer::Reply { id: 0, reply }, &[]);
+                let reply = Reply::Failed(format!("invalid message: {error}"));
+                let _ = ipc::send(&connection.socket, &Message::Reply { id: 0, reply }, &[]);
             }
             Ok(None) | Err(_) => {
                 self.connections.remove(&number);
@@ -139,17 +139,17 @@ impl Shim {
     pub(super) fn read_report(&mut self, name: &str) {
         let Some(container) = self.containers.get_mut(name) else { return };
         let State::Starting { report, warnings, .. } = &mut container.state else { return };
-        match wire::receive::<Report>(&*report) {
-            Ok(Some((Report::Ready { user, warnings: said }, files))) => {
+        match ipc::receive::<Report>(&*report) {
+            Ok(Some((Report::Ready { user, warnings: reported }, files))) => {
                 container.user = user;
-                *warnings = said;
+                *warnings = reported;
                 if let Some(terminal) = files.into_iter().next() {
                     super::children::take_terminal(&mut container.stdio, terminal);
                 }
             }
-            Ok(Some((Report::Adopt { pid, user, warnings: said }, _))) => {
+            Ok(Some((Report::Adopt { pid, user, warnings: reported }, _))) => {
                 (container.pid, container.user) = (pid, user);
-                *warnings = said;
+                *warnings = reported;
             }
             Ok(Some((Report::Failed(reason), _))) => self.start_failed(name, reason),
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
@@ -158,7 +158,7 @@ impl Shim {
     }
 }
 
-/// Outputs unless someone is behind; inputs unless the container is; and whoever something waits for.
+/// Watches outputs unless a listener is behind, inputs unless the container is, and descriptors with buffered data.
 fn watch_streams(name: &str, stdio: &Stdio, add: &mut impl FnMut(Ready, &OwnedFd, PollFlags)) {
     if stdio.stalled() {
         for listener in &stdio.listeners {
@@ -179,9 +179,9 @@ fn watch_streams(name: &str, stdio: &Stdio, add: &mut impl FnMut(Ready, &OwnedFd
     }
 }
 
-/// Ties the descriptor's lifetime to no one: the list lives only within one `wait`, which holds all of them.
+/// Detaches the lifetime of the descriptor: the list exists only within one `wait`, which borrows the shim.
 fn borrow<'a>(fd: &OwnedFd) -> std::os::fd::BorrowedFd<'a> {
     use std::os::fd::{AsRawFd, BorrowedFd};
-    // SAFETY: `wait` borrows the shim until the list is gone, and closes nothing meanwhile.
+    // SAFETY: `wait` borrows the shim until the list is dropped, and closes nothing in the meantime.
     unsafe { BorrowedFd::borrow_raw(fd.as_fd().as_raw_fd()) }
 }

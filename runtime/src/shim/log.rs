@@ -1,4 +1,4 @@
-//! A container's log file in the CRI's form: time, stream, whether the line is whole, text.
+//! A container's log file in the CRI log format: timestamp, stream, tag for full or partial lines, text.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
 
-/// A longer line is written in parts.
-const LONGEST_LINE: usize = 16 << 10;
+/// A longer line is written as several partial entries.
+const MAX_LINE_BYTES: usize = 16 << 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
@@ -24,17 +24,17 @@ impl Stream {
     }
 }
 
-/// The start of a line whose end has not come yet.
+/// The beginning of a line that is not complete yet.
 #[derive(Default)]
 pub struct Lines {
     started: Vec<u8>,
 }
 
 impl Lines {
-    /// Adds what the process wrote; complete lines, and parts of overlong ones, go to `out`.
-    pub fn push(&mut self, mut data: &[u8], stream: Stream, now: Now, out: &mut Vec<u8>) {
+    /// Adds output of the process. Complete lines, and parts of overlong ones, are appended to `out`.
+    pub fn push(&mut self, mut data: &[u8], stream: Stream, now: Timestamp, out: &mut Vec<u8>) {
         while !data.is_empty() {
-            let room = LONGEST_LINE - self.started.len();
+            let room = MAX_LINE_BYTES - self.started.len();
             match data[..data.len().min(room + 1)].iter().position(|b| *b == b'\n') {
                 Some(end) => {
                     entry(stream, now, 'F', &self.started, &data[..end], out);
@@ -54,8 +54,8 @@ impl Lines {
         }
     }
 
-    /// The stream ended: what has no newline stays a part, so that whoever reads the log makes up none.
-    pub fn end(&mut self, stream: Stream, now: Now, out: &mut Vec<u8>) {
+    /// The stream ended. Text without a newline is a partial entry, so that readers do not add one.
+    pub fn end(&mut self, stream: Stream, now: Timestamp, out: &mut Vec<u8>) {
         if !self.started.is_empty() {
             entry(stream, now, 'P', &self.started, &[], out);
         }
@@ -63,26 +63,26 @@ impl Lines {
     }
 }
 
-fn entry(stream: Stream, now: Now, tag: char, head: &[u8], tail: &[u8], out: &mut Vec<u8>) {
-    // Writing to memory does not fail.
+fn entry(stream: Stream, now: Timestamp, tag: char, head: &[u8], tail: &[u8], out: &mut Vec<u8>) {
+    // Writing to memory cannot fail.
     let _ = write!(out, "{now} {} {tag} ", stream.name());
     out.extend_from_slice(head);
     out.extend_from_slice(tail);
     out.push(b'\n');
 }
 
-/// A moment, in nanoseconds since 1970, written as the CRI wants it.
+/// A timestamp in nanoseconds since 1970, displayed in the CRI log format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Now(pub i64);
+pub struct Timestamp(pub i64);
 
-impl Now {
-    pub fn get() -> Now {
+impl Timestamp {
+    pub fn now() -> Timestamp {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
-        Now(now.tv_sec * 1_000_000_000 + now.tv_nsec)
+        Timestamp(now.tv_sec * 1_000_000_000 + now.tv_nsec)
     }
 }
 
-impl std::fmt::Display for Now {
+impl std::fmt::Display for Timestamp {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (seconds, nanos) = (self.0.div_euclid(1_000_000_000), self.0.rem_euclid(1_000_000_000));
         let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
@@ -92,7 +92,7 @@ impl std::fmt::Display for Now {
     }
 }
 
-/// The date of a day counted from 1970-01-01, by eras of 400 years that start in March.
+/// The date of a day since 1970-01-01, computed with eras of 400 years that start in March.
 fn civil(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
     let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
@@ -104,7 +104,7 @@ fn civil(days: i64) -> (i64, i64, i64) {
     (year, month, in_year - (153 * shifted + 2) / 5 + 1)
 }
 
-/// The file itself. A full disk loses lines, never the container.
+/// The log file. If the disk is full, entries are lost, but the container continues.
 pub struct Log {
     path: PathBuf,
     file: Option<File>,
@@ -115,7 +115,7 @@ impl Log {
         Ok(Log { path: path.to_path_buf(), file: Some(append(path)?) })
     }
 
-    /// After a rotation: the old file stays where it was moved, a new one is begun.
+    /// After a rotation: the old file keeps its new name, and a new file is created.
     pub fn reopen(&mut self) -> io::Result<()> {
         self.file = Some(append(&self.path)?);
         Ok(())
@@ -128,14 +128,14 @@ impl Log {
     }
 }
 
-/// Opens the log through no symbolic link, and only where it is a plain file: pods that may write to the host's log
-/// directory must not choose which of its files is appended to.
+/// Opens the log without following symlinks, and only if it is a regular file: pods with write access to the host's log
+/// directory must not choose which file is appended to.
 fn append(path: &Path) -> io::Result<File> {
     let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let fd = rustix::fs::openat2(CWD, path, flags, Mode::from(0o640), ResolveFlags::NO_SYMLINKS)?;
     let kind = FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode);
     if kind != FileType::RegularFile {
-        return Err(io::Error::other(format!("it is not a regular file but {kind:?}")));
+        return Err(io::Error::other(format!("not a regular file but {kind:?}")));
     }
     Ok(File::from(fd))
 }
@@ -144,7 +144,7 @@ fn append(path: &Path) -> io::Result<File> {
 mod tests {
     use super::*;
 
-    const AT: Now = Now(1_475_713_029_669_794_202);
+    const AT: Timestamp = Timestamp(1_475_713_029_669_794_202);
 
     fn check(pieces: &[&[u8]], expected: &[(char, usize)]) {
         let (mut lines, mut out) = (Lines::default(), Vec::new());
@@ -164,20 +164,20 @@ mod tests {
     }
 
     #[test]
-    fn lines_whole_and_in_parts() {
-        let long = vec![b'x'; LONGEST_LINE];
+    fn splits_output_into_full_and_partial_lines() {
+        let long = vec![b'x'; MAX_LINE_BYTES];
         check(&[b"one\ntwo\n"], &[('F', 3), ('F', 3)]);
         check(&[b"on", b"e\n\n"], &[('F', 3), ('F', 0)]);
         check(&[b"no newline"], &[('P', 10)]);
-        check(&[&long, b"\n"], &[('P', LONGEST_LINE), ('F', 0)]);
-        check(&[&long, b"rest\n"], &[('P', LONGEST_LINE), ('F', 4)]);
-        check(&[&long, &long], &[('P', LONGEST_LINE), ('P', LONGEST_LINE)]);
-        check(&[&[b"y\n", &long[..]].concat()], &[('F', 1), ('P', LONGEST_LINE)]);
-        check(&[&[&long[..], b"\n"].concat()], &[('F', LONGEST_LINE)]);
+        check(&[&long, b"\n"], &[('P', MAX_LINE_BYTES), ('F', 0)]);
+        check(&[&long, b"rest\n"], &[('P', MAX_LINE_BYTES), ('F', 4)]);
+        check(&[&long, &long], &[('P', MAX_LINE_BYTES), ('P', MAX_LINE_BYTES)]);
+        check(&[&[b"y\n", &long[..]].concat()], &[('F', 1), ('P', MAX_LINE_BYTES)]);
+        check(&[&[&long[..], b"\n"].concat()], &[('F', MAX_LINE_BYTES)]);
     }
 
     #[test]
-    fn a_log_is_a_plain_file_behind_no_link() {
+    fn refuses_symlinks_and_special_files() {
         let temporary = tempfile::tempdir().unwrap();
         let base = std::fs::canonicalize(temporary.path()).unwrap();
         let at = |name: &str| base.join(name);
@@ -202,13 +202,13 @@ mod tests {
     }
 
     #[test]
-    fn moments() {
+    fn formats_timestamps() {
         for (nanos, expected) in [
             (0, "1970-01-01T00:00:00.000000000Z"),
             (951_782_400_000_000_001, "2000-02-29T00:00:00.000000001Z"),
             (1_794_787_199_999_999_999, "2026-11-15T23:59:59.999999999Z"),
         ] {
-            assert_eq!(Now(nanos).to_string(), expected);
+            assert_eq!(Timestamp(nanos).to_string(), expected);
         }
     }
 }

@@ -1,5 +1,5 @@
-//! A pod's shim: one small process with one thread that owns the pod's pause, its containers' streams, logs and
-//! exit codes. It is forked from the zygote, lives outside the agent's cgroup and outlives the agent.
+//! A pod's shim: one small single-threaded process that owns the pod's pause process and its containers' streams, logs
+//! and exit codes. It is forked from the zygote, lives outside of the runtime's cgroup, and outlives the runtime.
 
 mod children;
 mod events;
@@ -16,33 +16,33 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::container::user::User;
 use crate::error::{Context, Error, Result, refused};
-use crate::{private, sys, title, wire};
+use crate::{ipc, private, sys, title};
 use cgroup::Hierarchies;
 use log::Stream;
-use protocol::{Answer, Attached, Call, ContainerState, Event, Exit, Reply, Request, Target};
+use protocol::{AttachedStream, Call, ContainerState, Event, Exit, Message, Reply, Request, Target};
 use stdio::Stdio;
 
-/// Which request an answer belongs to: a connection's number and its own.
-type Asker = (u64, u64);
+/// The request that a reply belongs to: the number of the connection, and the ID of the request.
+type RequestId = (u64, u64);
 
 struct Shim {
     directory: PathBuf,
-    /// `NAMESPACE/POD`, for people who look at processes.
+    /// `NAMESPACE/POD`, for the process title.
     pod: String,
     cgroups: Hierarchies,
     listener: OwnedFd,
     signals: OwnedFd,
-    /// Our own process namespace, to come back to after a fork into another.
-    own_pids: OwnedFd,
+    /// The shim's own PID namespace, to return to after a fork into another one.
+    own_pid_namespace: OwnedFd,
     pause: i32,
     pause_network: Option<OwnedFd>,
     connections: BTreeMap<u64, Connection>,
     next_connection: u64,
     containers: BTreeMap<String, Container>,
     execs: BTreeMap<i32, Exec>,
-    /// Ended children that nobody knew, while a container is being started by another program.
-    orphans: Vec<sys::Ended>,
-    stopping: Option<Asker>,
+    /// Exited children that were unknown while an OCI runtime is starting a container.
+    orphans: Vec<sys::ExitedChild>,
+    stopping: Option<RequestId>,
     buffer: Vec<u8>,
     entries: Vec<u8>,
 }
@@ -52,7 +52,7 @@ struct Connection {
     watching: bool,
 }
 
-/// A container from its fork on.
+/// A container, from its fork on.
 struct Container {
     pid: i32,
     state: State,
@@ -64,22 +64,22 @@ struct Container {
 }
 
 enum State {
-    Starting { report: OwnedFd, asker: Asker, warnings: Vec<String> },
+    Starting { report: OwnedFd, request_id: RequestId, warnings: Vec<String> },
     Running,
     Ended(Exit),
 }
 
-/// A process executed in a container. Its streams are the agent's.
+/// An exec in a container. Its streams belong to the runtime.
 struct Exec {
     name: String,
-    report: Option<(OwnedFd, Asker)>,
+    report: Option<(OwnedFd, RequestId)>,
     started: Option<(User, Vec<String>, Option<OwnedFd>)>,
-    /// Ended before its report was read.
+    /// Set if it exited before its report was read.
     code: Option<i32>,
     connection: u64,
 }
 
-/// The shim's whole life. The code is the process's.
+/// The `main` of the shim. Returns the exit code.
 pub fn main(directory: &Path, pod: &str, listener: OwnedFd) -> i32 {
     match Shim::begin(directory, pod, listener).and_then(|mut shim| shim.serve()) {
         Ok(()) => 0,
@@ -100,19 +100,19 @@ impl Shim {
         for number in 0..3 {
             sys::dup_onto(&null, number).at("closing the standard streams")?;
         }
-        sys::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0).at("becoming a reaper")?;
+        sys::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0).at("becoming a child subreaper")?;
         let cgroups = Hierarchies::detect()?;
-        // Losing the shim is losing the pod: it should be the last to go. Without the right to say so it may go.
+        // The pod is lost with the shim, so it should be killed last. Without the capability, the score stays.
         let _ = std::fs::write("/proc/self/oom_score_adj", "-998");
-        let own_pids = rustix::fs::open("/proc/self/ns/pid", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        let own_pid_namespace = rustix::fs::open("/proc/self/ns/pid", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
             .at("opening the process namespace")?;
         Ok(Shim {
             directory: directory.to_path_buf(),
             pod: pod.to_string(),
             cgroups,
             listener,
-            signals: sys::child_signals().at("waiting for children")?,
-            own_pids,
+            signals: sys::child_signals().at("blocking SIGCHLD")?,
+            own_pid_namespace,
             pause: 0,
             pause_network: None,
             connections: BTreeMap::new(),
@@ -126,37 +126,37 @@ impl Shim {
         })
     }
 
-    fn answer(&mut self, asker: Asker, reply: Reply, files: &[&OwnedFd]) {
+    fn reply(&mut self, request_id: RequestId, reply: Reply, files: &[&OwnedFd]) {
         let files: Vec<_> = files.iter().map(|fd| fd.as_fd()).collect();
-        if let Some(connection) = self.connections.get(&asker.0) {
-            // A caller that is gone, or does not read, hears nothing.
-            let _ = wire::send(&connection.socket, &Answer::Reply { id: asker.1, reply }, &files);
+        if let Some(connection) = self.connections.get(&request_id.0) {
+            // A client that has disconnected, or does not read, misses the reply.
+            let _ = ipc::send(&connection.socket, &Message::Reply { id: request_id.1, reply }, &files);
         }
     }
 
-    fn tell(&mut self, event: &Event) {
+    fn publish(&mut self, event: &Event) {
         for connection in self.connections.values().filter(|c| c.watching) {
-            let _ = wire::send(&connection.socket, &Answer::Event(event.clone()), &[]);
+            let _ = ipc::send(&connection.socket, &Message::Event(event.clone()), &[]);
         }
     }
 
-    /// Carries a request out. What takes time answers later, from the loop.
+    /// Handles a request. Long-running requests are answered later, from the event loop.
     fn handle(&mut self, connection: u64, request: Request, files: Vec<OwnedFd>) {
-        let asker = (connection, request.id);
+        let request_id = (connection, request.id);
         let result = match request.call {
-            Call::Start(start) => self.start(start, asker).map(|()| None),
-            Call::Exec(exec) => self.exec(exec, files, asker).map(|()| None),
-            Call::Stop => self.stop(asker).map(|()| None),
+            Call::Start(start) => self.start(start, request_id).map(|()| None),
+            Call::Exec(exec) => self.exec(exec, files, request_id).map(|()| None),
+            Call::Stop => self.stop(request_id).map(|()| None),
             Call::Socket { ipv6 } => match self.socket(ipv6) {
-                Ok(socket) => return self.answer(asker, Reply::Done, &[&socket]),
+                Ok(socket) => return self.reply(request_id, Reply::Done, &[&socket]),
                 Err(error) => Err(error),
             },
             call => self.handle_now(connection, call, files).map(Some),
         };
         match result {
             Ok(None) => {}
-            Ok(Some(reply)) => self.answer(asker, reply, &[]),
-            Err(error) => self.answer(asker, Reply::Failed(error.to_string()), &[]),
+            Ok(Some(reply)) => self.reply(request_id, reply, &[]),
+            Err(error) => self.reply(request_id, Reply::Failed(error.to_string()), &[]),
         }
     }
 
@@ -164,7 +164,7 @@ impl Shim {
         match call {
             Call::Sandbox(spec) => {
                 if self.pause != 0 {
-                    return refused("the sandbox is already there");
+                    return refused("the sandbox already exists");
                 }
                 let (pid, warnings) = pause::start(&spec, &self.pod, &self.directory, &self.cgroups)?;
                 self.pause = pid;
@@ -204,15 +204,15 @@ impl Shim {
                 }
             }
             Call::Start(_) | Call::Exec(_) | Call::Stop | Call::Socket { .. } => {
-                return refused("this is answered elsewhere");
+                return refused("not handled here");
             }
         }
         Ok(Reply::Done)
     }
 
     fn container(&mut self, name: &str) -> Result<&mut Container> {
-        let gone = || Error::Refused(format!("container {name:?} is not running"));
-        self.containers.get_mut(name).filter(|c| !matches!(c.state, State::Ended(_))).ok_or_else(gone)
+        let exited = || Error::Refused(format!("container {name:?} is not running"));
+        self.containers.get_mut(name).filter(|c| !matches!(c.state, State::Ended(_))).ok_or_else(exited)
     }
 
     fn status(&self) -> Reply {
@@ -240,38 +240,38 @@ impl Shim {
         sys::kill(pid, signal).context(|| format!("sending signal {signal}"))
     }
 
-    fn attach(&mut self, name: &str, streams: &[Attached], files: Vec<OwnedFd>) -> Result<()> {
+    fn attach(&mut self, name: &str, streams: &[AttachedStream], files: Vec<OwnedFd>) -> Result<()> {
         if streams.len() != files.len() {
-            return refused("each stream needs its file");
+            return refused("every stream needs a file descriptor");
         }
         let stdio = &mut self.container(name)?.stdio;
         for (stream, fd) in streams.iter().zip(files) {
-            rustix::io::ioctl_fionbio(&fd, true).at("attaching")?;
+            rustix::io::ioctl_fionbio(&fd, true).at("attaching a stream")?;
             match stream {
-                Attached::Stdin => stdio.inputs.push(fd),
-                Attached::Stdout => stdio.listen(fd, Stream::Stdout),
-                Attached::Stderr => stdio.listen(fd, Stream::Stderr),
+                AttachedStream::Stdin => stdio.inputs.push(fd),
+                AttachedStream::Stdout => stdio.listen(fd, Stream::Stdout),
+                AttachedStream::Stderr => stdio.listen(fd, Stream::Stderr),
             }
         }
         Ok(())
     }
 
-    /// A socket that stays in the pod's network, whoever holds it.
+    /// A socket in the pod's network namespace, where it stays.
     fn socket(&mut self, ipv6: bool) -> Result<OwnedFd> {
         use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
-        let network = self.pause_network.as_ref().ok_or_else(|| Error::Refused("the sandbox is gone".into()))?;
+        let network = self.pause_network.as_ref().ok_or_else(|| Error::Refused("the sandbox has exited".into()))?;
         let own = rustix::fs::open("/proc/self/ns/net", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
             .at("opening the network namespace")?;
         sys::setns(network.as_fd(), libc::CLONE_NEWNET).at("entering the pod's network")?;
         let family = if ipv6 { AddressFamily::INET6 } else { AddressFamily::INET };
         let made = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None);
         sys::setns(own.as_fd(), libc::CLONE_NEWNET).at("leaving the pod's network")?;
-        made.at("making a socket in the pod's network")
+        made.at("creating a socket in the pod's network")
     }
 
-    /// Ends all processes; the answer comes when the last one is reaped.
-    fn stop(&mut self, asker: Asker) -> Result<()> {
-        self.stopping = Some(asker);
+    /// Kills all processes. The reply is sent when the last one is reaped.
+    fn stop(&mut self, request_id: RequestId) -> Result<()> {
+        self.stopping = Some(request_id);
         let running = self.containers.values().filter(|c| !matches!(c.state, State::Ended(_)));
         for (pid, cgroup) in running.map(|c| (c.pid, c.cgroup.clone())).collect::<Vec<_>>() {
             let _ = sys::kill(pid, libc::SIGKILL);
@@ -291,7 +291,7 @@ impl Shim {
         ended && self.execs.is_empty() && self.pause == 0
     }
 
-    /// Writes how a container ended, so that an agent that comes later knows.
+    /// Records the exit of a container on disk, for a runtime that starts later.
     fn record(&self, name: &str, exit: &Exit) {
         let directory = self.directory.join(name);
         let temporary = directory.join("exit.new");

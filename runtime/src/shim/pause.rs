@@ -1,4 +1,4 @@
-//! The process that holds a pod's namespaces: it sets them up, then waits, and reaps what is left to it.
+//! The pause process, which holds a pod's namespaces: it sets them up, waits, and reaps orphaned processes.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
@@ -12,10 +12,10 @@ use crate::container::{init, mounts, process};
 use crate::error::{Context, Result};
 use crate::spec::SandboxSpec;
 use crate::sys::{self, CapSets, Fork};
-use crate::{title, userns, wire};
+use crate::{ipc, title, userns};
 use cgroup::Hierarchies;
 
-const PLAIN_DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
+const DEFAULT_DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
 #[derive(Debug, Serialize, Deserialize)]
 enum Report {
@@ -23,25 +23,25 @@ enum Report {
     Failed(String),
 }
 
-/// Starts it, and returns its pid once the sandbox stands.
+/// Starts the pause process, and returns its pid once the sandbox is set up.
 pub fn start(spec: &SandboxSpec, pod: &str, directory: &Path, cgroups: &Hierarchies) -> Result<(i32, Vec<String>)> {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
     let (ours, theirs) =
-        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).at("making a socket")?;
-    // The pod's own limits are its client's to set.
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).at("creating a socket")?;
+    // The client sets the limits of the pod's cgroup.
     cgroups.create(&spec.cgroup)?;
     let group = cgroups.entry(&spec.cgroup)?;
     let pid =
-        match sys::fork_in(flags(spec), group.as_ref().map(|fd| fd.as_fd())).at("making the sandbox's namespaces")? {
+        match sys::fork_in(flags(spec), group.as_ref().map(|fd| fd.as_fd())).at("creating the sandbox's namespaces")? {
             Fork::Child => {
                 drop(ours);
                 title::set("tiphys: pause", pod);
-                hold(spec, directory, cgroups, theirs)
+                run_pause(spec, directory, cgroups, theirs)
             }
             Fork::Parent(pid) => pid,
         };
     drop(theirs);
-    let ready = introduce(spec, pid, &ours);
+    let ready = wait_until_ready(spec, pid, &ours);
     match ready {
         Ok(warnings) => Ok((pid, warnings)),
         Err(error) => {
@@ -52,16 +52,16 @@ pub fn start(spec: &SandboxSpec, pod: &str, directory: &Path, cgroups: &Hierarch
     }
 }
 
-/// Writes the id maps, which only the outside may, and hears how it went.
-fn introduce(spec: &SandboxSpec, pid: i32, socket: &OwnedFd) -> Result<Vec<String>> {
+/// Writes the ID maps, which has to be done from outside, and waits until the sandbox is ready.
+fn wait_until_ready(spec: &SandboxSpec, pid: i32, socket: &OwnedFd) -> Result<Vec<String>> {
     if let Some(maps) = &spec.userns {
         userns::write_maps(pid, maps)?;
-        wire::send(socket, &(), &[]).at("telling the sandbox of its users")?;
+        ipc::send(socket, &(), &[]).at("notifying the sandbox of its ID maps")?;
     }
-    match wire::receive::<Report>(socket).at("hearing from the sandbox")? {
+    match ipc::receive::<Report>(socket).at("receiving from the sandbox")? {
         Some((Report::Ready { warnings }, _)) => Ok(warnings),
         Some((Report::Failed(reason), _)) => crate::error::refused(reason),
-        None => crate::error::refused("the sandbox's process ended before it was ready"),
+        None => crate::error::refused("the pause process exited before the sandbox was ready"),
     }
 }
 
@@ -79,13 +79,13 @@ fn flags(spec: &SandboxSpec) -> i32 {
     flags
 }
 
-fn hold(spec: &SandboxSpec, directory: &Path, cgroups: &Hierarchies, socket: OwnedFd) -> ! {
+fn run_pause(spec: &SandboxSpec, directory: &Path, cgroups: &Hierarchies, socket: OwnedFd) -> ! {
     match set_up(spec, directory, cgroups, &socket) {
         Ok(warnings) => {
-            let _ = wire::send(&socket, &Report::Ready { warnings }, &[]);
+            let _ = ipc::send(&socket, &Report::Ready { warnings }, &[]);
         }
         Err(error) => {
-            let _ = wire::send(&socket, &Report::Failed(error.to_string()), &[]);
+            let _ = ipc::send(&socket, &Report::Failed(error.to_string()), &[]);
             sys::exit(1);
         }
     }
@@ -102,14 +102,14 @@ fn set_up(spec: &SandboxSpec, directory: &Path, cgroups: &Hierarchies, socket: &
     if let Some(score) = spec.oom_score_adj {
         process::set_oom_score(score)?;
     }
-    // Only the host's root may go there, which this process still is, also outside of its user namespace.
+    // Only the host's root may open it, which this process still is, although it is in its user namespace.
     let directory = rustix::fs::open(directory, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         .context(|| format!("opening {}", directory.display()))?;
     if spec.userns.is_some() {
-        wire::receive::<()>(socket).at("waiting for the sandbox's users")?;
+        ipc::receive::<()>(socket).at("waiting for the ID maps")?;
         userns::become_root()?;
     }
-    sys::set_dumpable(false).at("closing the process to others")?;
+    sys::set_dumpable(false).at("making the process non-dumpable")?;
     if let Some(hostname) = &spec.hostname {
         rustix::system::sethostname(hostname.as_bytes()).context(|| format!("setting the hostname {hostname:?}"))?;
     }
@@ -118,14 +118,14 @@ fn set_up(spec: &SandboxSpec, directory: &Path, cgroups: &Hierarchies, socket: &
     }
     let mut warnings = Vec::new();
     for (name, value) in &spec.default_sysctls {
-        // Nobody has asked for it: a machine that does not allow it has pods without it.
+        // It is only a default: on a machine that does not allow it, pods run without it.
         warnings.extend(set_sysctl(name, value).err().map(|error| error.to_string()));
     }
     for (name, value) in &spec.sysctls {
         set_sysctl(name, value)?;
     }
-    small_root(spec, &directory)?;
-    sys::capset(CapSets::default()).at("giving up capabilities")?;
+    create_root(spec, &directory)?;
+    sys::capset(CapSets::default()).at("dropping capabilities")?;
     Ok(warnings)
 }
 
@@ -134,15 +134,15 @@ fn set_sysctl(name: &str, value: &str) -> Result<()> {
     std::fs::write(&file, value).context(|| format!("setting the sysctl {name}={value}"))
 }
 
-/// A root with nothing of the host's: shared memory, and a place where containers' roots are put together.
-fn small_root(spec: &SandboxSpec, directory: &OwnedFd) -> Result<()> {
+/// Creates a root without any files of the host: with shared memory, and the directory for containers' roots.
+fn create_root(spec: &SandboxSpec, directory: &OwnedFd) -> Result<()> {
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
-        .at("parting from the host's mounts")?;
+        .at("detaching mount propagation from the host")?;
     let small = [("mode", "755"), ("size", "64k"), ("nr_inodes", "64")];
     let root = mounts::kernel("tmpfs", &small, MountAttrFlags::MOUNT_ATTR_NOSUID)?;
     mounts::attach(&root, directory).at("mounting the sandbox's root")?;
     for name in [SHM, ROOT, DEVICES, "/sys"] {
-        rustix::fs::mkdirat(&root, &name[1..], Mode::from(0o755)).context(|| format!("making {name}"))?;
+        rustix::fs::mkdirat(&root, &name[1..], Mode::from(0o755)).context(|| format!("creating {name}"))?;
     }
     let below = |path: &str| format!("/proc/self/fd/{}{path}", root.as_raw_fd());
     let size = spec.shm_bytes.to_string();
@@ -156,21 +156,21 @@ fn small_root(spec: &SandboxSpec, directory: &OwnedFd) -> Result<()> {
     };
     mounts::attach_path(&shm, &below(SHM))?;
     if spec.userns.is_some() {
-        visible(&below)?;
+        attach_sysfs_and_devices(&below)?;
     }
     init::pivot(root.as_fd())
 }
 
-/// What a user namespace may neither make nor mount unless it sees it already.
-fn visible(below: &dyn Fn(&str) -> String) -> Result<()> {
+/// Attaches what a user namespace can neither create nor mount by itself.
+fn attach_sysfs_and_devices(below: &dyn Fn(&str) -> String) -> Result<()> {
     let flags =
         MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOEXEC;
     mounts::attach_path(mounts::kernel("sysfs", &[], flags)?, &below("/sys"))?;
     let directory = below(DEVICES);
-    std::fs::create_dir(format!("{directory}/dev")).at("making the devices' directory")?;
-    for name in PLAIN_DEVICES {
+    std::fs::create_dir(format!("{directory}/dev")).at("creating the devices' directory")?;
+    for name in DEFAULT_DEVICES {
         let path = format!("{directory}/dev/{name}");
-        std::fs::write(&path, "").context(|| format!("making {path}"))?;
+        std::fs::write(&path, "").context(|| format!("creating {path}"))?;
         let flags = rustix::mount::OpenTreeFlags::OPEN_TREE_CLONE | rustix::mount::OpenTreeFlags::OPEN_TREE_CLOEXEC;
         let device =
             rustix::mount::open_tree(CWD, format!("/dev/{name}"), flags).context(|| format!("opening /dev/{name}"))?;

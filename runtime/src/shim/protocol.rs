@@ -1,4 +1,4 @@
-//! What the agent asks of a shim, and what it hears back. Large things are on disk; messages stay small.
+//! The protocol between the runtime and a shim. Large data is on disk, so that messages stay small.
 
 use std::path::PathBuf;
 
@@ -7,31 +7,33 @@ use serde::{Deserialize, Serialize};
 use crate::container::user::User;
 use crate::spec::{PidMode, ProcessSpec, SandboxSpec};
 
+/// A request to the shim.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Request {
     pub id: u64,
     pub call: Call,
 }
 
+/// The operation of a request.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Call {
-    /// The first one: sets the pod's namespaces up.
+    /// The first request: sets up the pod's namespaces.
     Sandbox(Box<SandboxSpec>),
     Start(Start),
-    /// Standard streams come beside it, unless there is a terminal.
+    /// The standard streams are passed as file descriptors, unless there is a terminal.
     Exec(Exec),
     Signal {
         target: Target,
         signal: i32,
     },
-    /// Ends every process of a container.
+    /// Kills every process of a container.
     KillAll {
         container: String,
     },
-    /// Streams come beside it: those of `streams`, in this order.
+    /// The file descriptors of `streams` are passed in this order.
     Attach {
         container: String,
-        streams: Vec<Attached>,
+        streams: Vec<AttachedStream>,
     },
     Resize {
         container: String,
@@ -41,18 +43,18 @@ pub enum Call {
     ReopenLog {
         container: String,
     },
-    /// A socket of the pod's network comes back.
+    /// Returns a socket in the pod's network namespace.
     Socket {
         ipv6: bool,
     },
     Status,
-    /// From now on, exits are told on this connection.
+    /// From now on, exits are sent on this connection.
     Watch,
-    /// Forgets an ended container.
+    /// Removes an exited container.
     Forget {
         container: String,
     },
-    /// Ends everything, then the shim.
+    /// Kills everything, then exits.
     Stop,
 }
 
@@ -77,7 +79,7 @@ pub struct Exec {
 }
 
 impl Exec {
-    /// As the container's own process, with other arguments.
+    /// The container's own process, with other arguments.
     pub fn process(&self, container: &ProcessSpec) -> ProcessSpec {
         let mut process = ProcessSpec { args: self.args.clone(), terminal: self.terminal, ..container.clone() };
         if self.terminal && !process.env.iter().any(|e| e.starts_with("TERM=")) {
@@ -94,14 +96,14 @@ pub enum Target {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Attached {
+pub enum AttachedStream {
     Stdin,
     Stdout,
     Stderr,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub enum Answer {
+pub enum Message {
     Reply { id: u64, reply: Reply },
     Event(Event),
 }
@@ -113,7 +115,7 @@ pub enum Reply {
         pid: i32,
         warnings: Vec<String>,
     },
-    /// It runs. An exec's terminal comes beside it.
+    /// The process runs. The terminal of an exec is passed as a file descriptor.
     Started {
         pid: i32,
         started_at: i64,
@@ -134,7 +136,7 @@ pub enum Event {
     SandboxExit,
 }
 
-/// How a container ended; on disk under this name too.
+/// The exit of a container, also written to [`EXIT_FILE`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exit {
     pub code: i32,

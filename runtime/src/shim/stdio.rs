@@ -1,18 +1,18 @@
-//! A container's streams: what it writes goes to its log and to whoever is attached, what they write to it.
+//! A container's streams: its output goes to its log and to attached clients, and their input goes to the container.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::io::Errno;
 
-use super::log::{Lines, Log, Now, Stream};
+use super::log::{Lines, Log, Stream, Timestamp};
 
-/// How much is read at once: a pipe holds four times this.
+/// How much is read at once. A pipe holds four times this.
 pub const CHUNK: usize = 16 << 10;
-/// So much of the input waits for a container that does not read.
-const MOST_INPUT: usize = 64 << 10;
+/// How much input is buffered for a container that does not read.
+const MAX_INPUT: usize = 64 << 10;
 
-/// One direction out of the container.
+/// An output stream of the container.
 pub struct Output {
     pub fd: OwnedFd,
     pub stream: Stream,
@@ -25,14 +25,14 @@ impl Output {
     }
 }
 
-/// A client's copy of an output.
+/// A client that is attached to an output stream.
 pub struct Listener {
     pub fd: OwnedFd,
     pub stream: Stream,
     waiting: VecDeque<u8>,
 }
 
-/// What a read or a write came to.
+/// The outcome of a read or a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Progress {
     Moved,
@@ -40,13 +40,14 @@ pub enum Progress {
     Ended,
 }
 
+/// The streams of a container.
 #[derive(Default)]
 pub struct Stdio {
     pub outputs: Vec<Output>,
     pub listeners: Vec<Listener>,
-    /// Where clients' input comes from.
+    /// The inputs of attached clients.
     pub inputs: Vec<OwnedFd>,
-    /// The container's end of it: a pipe, or the terminal.
+    /// The container's standard input: a pipe, or the terminal.
     pub stdin: Option<OwnedFd>,
     pub terminal: Option<OwnedFd>,
     pub stdin_once: bool,
@@ -63,36 +64,36 @@ impl Stdio {
         self.listeners.push(Listener { fd, stream, waiting: VecDeque::new() });
     }
 
-    /// While a listener is behind, nothing more is read: the container waits, as on a slow terminal.
+    /// While a listener is behind, nothing more is read: the container blocks, as with a slow terminal.
     pub fn stalled(&self) -> bool {
         self.listeners.iter().any(|l| !l.waiting.is_empty())
     }
 
     pub fn input_full(&self) -> bool {
-        self.waiting_input.len() >= MOST_INPUT
+        self.waiting_input.len() >= MAX_INPUT
     }
 
     pub fn has_waiting_input(&self) -> bool {
         !self.waiting_input.is_empty()
     }
 
-    /// Moves one chunk of an output. An ended one is removed.
+    /// Moves one chunk of an output. Removes an output that ended.
     pub fn pump_output(&mut self, index: usize, buffer: &mut [u8], entries: &mut Vec<u8>) -> Progress {
         let output = &mut self.outputs[index];
         let progress = match rustix::io::read(&output.fd, &mut *buffer) {
             Ok(0) => Progress::Ended,
             Ok(length) => {
                 entries.clear();
-                output.lines.push(&buffer[..length], output.stream, Now::get(), entries);
+                output.lines.push(&buffer[..length], output.stream, Timestamp::now(), entries);
                 if let Some(log) = &mut self.log {
                     log.write(entries);
                 }
                 let stream = output.stream;
-                self.tell(stream, &buffer[..length]);
+                self.send_to_listeners(stream, &buffer[..length]);
                 return Progress::Moved;
             }
             Err(Errno::AGAIN | Errno::INTR) => Progress::Blocked,
-            // A terminal whose last user is gone answers so.
+            // Reading from a terminal without any process on the other end fails.
             Err(_) => Progress::Ended,
         };
         if progress == Progress::Ended {
@@ -104,7 +105,7 @@ impl Stdio {
     fn end_output(&mut self, index: usize, entries: &mut Vec<u8>) {
         let mut output = self.outputs.remove(index);
         entries.clear();
-        output.lines.end(output.stream, Now::get(), entries);
+        output.lines.end(output.stream, Timestamp::now(), entries);
         if let Some(log) = &mut self.log {
             log.write(entries);
         }
@@ -113,15 +114,15 @@ impl Stdio {
         }
     }
 
-    fn tell(&mut self, stream: Stream, data: &[u8]) {
+    fn send_to_listeners(&mut self, stream: Stream, data: &[u8]) {
         for listener in self.listeners.iter_mut().filter(|l| l.stream == stream) {
             listener.waiting.extend(data);
         }
         self.flush_listeners();
     }
 
-    /// Writes what listeners still wait for. Those that are gone are dropped, and those that have everything of a stream
-    /// that has ended: their clients wait for the end.
+    /// Writes buffered data to listeners. Drops listeners that have disconnected, and those that have received everything
+    /// of a stream that has ended, whose clients wait for the end of file.
     pub fn flush_listeners(&mut self) {
         let outputs = &self.outputs;
         self.listeners.retain_mut(|l| {
@@ -131,7 +132,7 @@ impl Stdio {
         });
     }
 
-    /// Takes what a client typed. False when that client is done.
+    /// Reads input of a client.
     pub fn pump_input(&mut self, index: usize, buffer: &mut [u8]) -> Progress {
         match rustix::io::read(&self.inputs[index], &mut *buffer) {
             Ok(0) => {
@@ -166,7 +167,7 @@ impl Stdio {
         }
     }
 
-    /// The container ended: what it wrote before is taken, then clients are let go.
+    /// The container exited: reads its remaining output.
     pub fn drain(&mut self, buffer: &mut [u8], entries: &mut Vec<u8>) {
         let mut index = 0;
         while index < self.outputs.len() {
@@ -207,7 +208,7 @@ mod tests {
         pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).unwrap()
     }
 
-    /// What is in a pipe now, and whether it has ended.
+    /// The number of bytes in a pipe, and whether it has ended.
     fn read_all(from: &OwnedFd) -> (usize, bool) {
         let (mut buffer, mut sum) = ([0; 4096], 0);
         loop {
@@ -220,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_client_gets_everything_and_then_the_end() {
+    fn a_slow_client_gets_all_output_and_then_end_of_file() {
         let ((from_container, container), (client, listener)) = (pipe(), pipe());
         let mut stdio = Stdio::new(false);
         stdio.outputs.push(Output::new(from_container, Stream::Stdout));
@@ -242,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_without_news_stays_while_the_container_runs() {
+    fn an_idle_client_stays_attached_while_the_container_runs() {
         let ((from_container, _container), (client, listener)) = (pipe(), pipe());
         let mut stdio = Stdio::new(false);
         stdio.outputs.push(Output::new(from_container, Stream::Stderr));

@@ -1,4 +1,4 @@
-//! Archives, in both directions, and with skopeo as the judge.
+//! Archives: export and import, verified with skopeo.
 
 use std::path::Path;
 use std::process::Command;
@@ -16,7 +16,7 @@ fn skopeo(args: &[&str]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_exported_is_imported() {
+async fn imports_what_was_exported() {
     let store = Store::new();
     let id = busybox(&store.images, "x.local/busybox:1").await;
     let tar_file = store.path().join("image.tar");
@@ -38,7 +38,7 @@ async fn what_is_exported_is_imported() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn skopeo_reads_and_writes_the_same() {
+async fn is_compatible_with_skopeo() {
     let registry = Registry::start().await;
     let store = Store::new();
     let id = busybox(&store.images, "x.local/busybox:1").await;
@@ -46,7 +46,7 @@ async fn skopeo_reads_and_writes_the_same() {
     store.images.export(std::slice::from_ref(&id), Output::File(file.clone())).await.unwrap();
     let remote = format!("docker://{}", registry.name("skopeo:1"));
     let plain = ["--dest-tls-verify=false", "--dest-creds=user:secret"];
-    // Both ways to read one file.
+    // Skopeo can read the file in both formats.
     for source in ["oci-archive", "docker-archive"] {
         let from = format!("{source}:{}:x.local/busybox:1", file.display());
         let from = if source == "oci-archive" { format!("{source}:{}", file.display()) } else { from };
@@ -70,7 +70,7 @@ async fn skopeo_reads_and_writes_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_import_says_how_far_it_is() {
+async fn an_import_reports_progress() {
     let maker = Store::new();
     let id = maker.images.build("x.local/a", vec![tar(&[("a", &[b'x'; 100_000])])], Config::default(), &Silent).await;
     let (id, directory, file) = (id.unwrap(), maker.path().join("layout"), maker.path().join("archive.tar"));
@@ -87,7 +87,7 @@ async fn an_import_says_how_far_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn archives_that_lie() {
+async fn refuses_invalid_archives() {
     let store = Store::new();
     let layer = tar(&[("a", b"1")]);
     let id = store.images.build("x.local/a", vec![layer], Config::default(), &Silent).await.unwrap();
@@ -111,10 +111,10 @@ async fn archives_that_lie() {
     let config = br#"{"rootfs":{"type":"layers","diff_ids":[]}}"#;
     type Files<'a> = &'a [(&'a str, &'a [u8])];
     let cases: &[(&str, Files<'_>, &str)] = &[
-        ("climbing", &[("manifest.json", manifest)], "climbs"),
-        ("missing", &[("manifest.json", missing), ("config.json", config)], "layer.tar: is not in the archive"),
-        ("a bad name", &[("manifest.json", named), ("config.json", config)], "not a reference"),
-        ("empty", &[("manifest.json", b"[]")], "holds no image"),
+        ("climbing", &[("manifest.json", manifest)], "`..`"),
+        ("missing", &[("manifest.json", missing), ("config.json", config)], "layer.tar: not in the archive"),
+        ("a bad name", &[("manifest.json", named), ("config.json", config)], "invalid image reference"),
+        ("empty", &[("manifest.json", b"[]")], "the archive has no image"),
         ("nothing", &[("readme", b"")], "no manifest.json"),
         ("no JSON", &[("manifest.json", b"x")], "manifest.json"),
     ];
@@ -127,7 +127,7 @@ async fn archives_that_lie() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_blobs_there_is_nothing_to_export() {
+async fn export_needs_blobs() {
     let registry = Registry::start().await;
     let maker = Store::new();
     let id = busybox(&maker.images, "x.local/busybox").await;

@@ -1,4 +1,4 @@
-//! Crashes, full disks and work that is given up: nothing is left but what is whole.
+//! Crashes, full disks and cancelled pulls leave only complete images behind.
 
 use std::fs;
 use std::os::fd::AsRawFd;
@@ -11,11 +11,11 @@ use crate::server::{Answer, Content, Server};
 use crate::support::{Store, gzip, names, noise, options, tar, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_dead_process_left_is_cleared_away() {
+async fn cleans_up_after_a_crashed_process() {
     let store = Store::new();
     let id = store.images.build("x.local/a", vec![tar(&[("a", b"1")])], Config::default(), &Silent).await.unwrap();
     let root = store.root();
-    // Work in progress, a blob and a layer that no image names, and a snapshot that was never handed out.
+    // Work in progress, a blob and a layer that no image references, and a snapshot that was never returned.
     fs::create_dir_all(root.join("ingest/999999.0/3/fs/etc")).unwrap();
     fs::write(root.join("ingest/999999.0/4"), "half a blob").unwrap();
     fs::write(root.join("blobs/sha256").join("ab".repeat(32)), "whole, but of a pull that did not end").unwrap();
@@ -33,7 +33,7 @@ async fn what_a_dead_process_left_is_cleared_away() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn layers_of_a_lost_boot_are_not_trusted() {
+async fn does_not_trust_unsynced_layers_of_an_earlier_boot() {
     let store = Store::new();
     let id = store.images.build("x.local/a", vec![tar(&[("a", b"1")])], Config::default(), &Silent).await.unwrap();
     let layer = store.names("layers").into_iter().find(|name| name != "empty").unwrap();
@@ -47,8 +47,8 @@ async fn layers_of_a_lost_boot_are_not_trusted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_disk_is_said_and_cleared() {
-    // A small file system that is mounted nowhere.
+async fn reports_a_full_disk_and_cleans_up() {
+    // A small detached file system.
     let context = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC).unwrap();
     fsconfig_set_string(&context, "size", "4m").unwrap();
     fsconfig_create(&context).unwrap();
@@ -72,7 +72,7 @@ async fn a_full_disk_is_said_and_cleared() {
             names(&root.join("blobs/sha256")).is_empty() && names(&root.join("layers")) == ["empty"]
         })
         .await;
-        // There is room again.
+        // There is space again.
         let small = vec![tar(&[("a", &noise(1_000_000))])];
         let id = images.build("x.local/small", small, Config::default(), &Silent).await.unwrap();
         images.remove(&id).await.unwrap();
@@ -80,10 +80,10 @@ async fn a_full_disk_is_said_and_cleared() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pull_that_is_given_up() {
+async fn cleans_up_after_a_cancelled_pull() {
     let content = Content::plain(&[tar(&[("a", &noise(500_000))])]);
     let own = content.clone();
-    // The layer never comes to its end.
+    // The transfer of the layer never ends.
     let server = Server::start(move |request| match request.path.contains(&own.layers[0]) {
         true => Answer::of(200, &own.blobs[&own.layers[0]][..1000])
             .with("Content-Length", &own.blobs[&own.layers[0]].len().to_string())
@@ -104,12 +104,12 @@ async fn a_pull_that_is_given_up() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_damaged_blob_is_brought_again() {
+async fn downloads_a_damaged_blob_again() {
     let content = Content::plain(&[tar(&[("a", &noise(10_000))])]);
     let own = content.clone();
     let server = Server::start(move |request| own.answer(request)).await;
     let store = Store::new();
-    // As long as it should be, as after a loss of power.
+    // Of the right size, as after a power failure.
     let hex = content.layers[0].trim_start_matches("sha256:");
     let length = content.blobs[&content.layers[0]].len();
     fs::write(store.root().join("blobs/sha256").join(hex), vec![0; length]).unwrap();
@@ -118,7 +118,7 @@ async fn a_damaged_blob_is_brought_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_processes_see_each_others_images() {
+async fn two_processes_share_a_store() {
     let store = Store::new();
     let other = Images::open(&store.root(), options()).unwrap();
     let id = other.build("x.local/a", vec![tar(&[("a", b"1")])], Config::default(), &Silent).await.unwrap();

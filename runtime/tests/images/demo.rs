@@ -1,4 +1,4 @@
-//! The demo image, made of the test's own program.
+//! The demo image, built from the test's own program.
 
 use std::fs;
 use std::process::Command;
@@ -9,7 +9,7 @@ use runtime::images::{DEMO_IMAGE, Silent};
 use crate::support::Store;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_program_runs_from_its_image() {
+async fn runs_the_program_from_its_image() {
     let store = Store::new();
     let image = store.images.get(DEMO_IMAGE).expect("it is made when it is wanted");
     assert_eq!(image.repo_tags, ["tiphys.local/hello:latest"]);
@@ -18,7 +18,7 @@ async fn the_program_runs_from_its_image() {
     let lower = store.images.view("c", &image.id).unwrap();
     let output = Command::new("chroot").arg(&lower[0]).args(["/tiphys", "--list"]).output().unwrap();
     let listed = String::from_utf8_lossy(&output.stdout);
-    assert!(listed.contains("the_program_runs_from_its_image"), "{listed}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(listed.contains("runs_the_program_from_its_image"), "{listed}{}", String::from_utf8_lossy(&output.stderr));
 
     let made = fs::metadata(&lower[0]).unwrap().modified().unwrap();
     assert_eq!(store.images.pull("tiphys.local/hello:latest", None, &Silent).await.unwrap(), image.id);
@@ -28,7 +28,7 @@ async fn the_program_runs_from_its_image() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_goes_through_an_archive() {
+async fn exports_and_imports_the_demo_image() {
     let store = Store::new();
     let id = store.images.pull(DEMO_IMAGE, None, &Silent).await.unwrap();
     let file = store.path().join("demo.tar");

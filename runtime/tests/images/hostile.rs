@@ -1,4 +1,4 @@
-//! Registries that lie, break off and send too much.
+//! Registries that send wrong data, break off and send too much.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ fn content() -> Content {
     Content::plain(&[tar(&[("a", &noise(200_000))]), tar(&[("b", b"2")])])
 }
 
-/// A server that answers honestly, but for requests of the first layer.
+/// A server with correct responses, except for requests of the first layer.
 async fn odd(content: &Content, layer: impl Fn(&Request, &[u8], usize) -> Answer + Send + Sync + 'static) -> Server {
     let (content, count) = (content.clone(), AtomicUsize::new(0));
     Server::start(move |request| {
@@ -26,13 +26,13 @@ async fn odd(content: &Content, layer: impl Fn(&Request, &[u8], usize) -> Answer
     .await
 }
 
-/// A way of answering for a layer: the request, the layer, and how often it was asked for before.
+/// The response for a layer: from the request, the layer, and the number of earlier requests.
 type Layer = fn(&Request, &[u8], usize) -> Answer;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn transfers_that_break_off_are_taken_up() {
+async fn continues_interrupted_transfers() {
     let content = content();
-    // What the server does, and the most bytes that it may have to send for it.
+    // What the server does.
     let cases: &[(&str, Layer)] = &[
         ("breaks off twice", |request, blob, count| match (request.range(), count) {
             (from, 0 | 1) => Answer::part_or_whole(blob, from).cut(50_000),
@@ -77,7 +77,7 @@ impl Answer {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_rest_is_asked_for_where_it_broke_off() {
+async fn requests_the_rest_after_an_interruption() {
     let content = content();
     let server = odd(&content, |request, blob, count| {
         let answer = Answer::part_or_whole(blob, request.range());
@@ -93,10 +93,10 @@ async fn a_rest_is_asked_for_where_it_broke_off() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn lies_are_found_out() {
+async fn detects_wrong_blobs() {
     let content = content();
     let cases: &[(&str, Layer, &str)] = &[
-        ("other bytes", |_, blob, _| Answer::of(200, vec![7; blob.len()]), "should be"),
+        ("other bytes", |_, blob, _| Answer::of(200, vec![7; blob.len()]), "expected digest"),
         (
             "other bytes at the end",
             |request, blob, count| match (request.range(), count) {
@@ -104,18 +104,18 @@ async fn lies_are_found_out() {
                 (Some(from), _) => Answer::part(&vec![0; blob.len()], from),
                 (None, _) => Answer::of(200, blob),
             },
-            "should be",
+            "expected digest",
         ),
         ("fewer", |_, blob, _| Answer::of(200, &blob[..100]), "has 100 bytes"),
         ("more", |_, blob, _| Answer::of(200, [blob, b"x"].concat()), "bytes of a blob of"),
-        ("nothing, again and again", |_, blob, _| Answer::of(200, blob).cut(0), "cannot be reached"),
+        ("nothing, again and again", |_, blob, _| Answer::of(200, blob).cut(0), "failed to reach"),
         (
-            "another part",
+            "another range",
             |request, blob, count| match (request.range(), count) {
                 (_, 0) => Answer::of(200, blob).cut(50_000),
                 (from, _) => Answer::part(blob, from.unwrap_or(0) + 1),
             },
-            "another part",
+            "another range",
         ),
         ("no such blob", |_, _, _| Answer::of(404, ""), "has no"),
         (
@@ -146,7 +146,7 @@ async fn lies_are_found_out() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn manifests_that_are_not() {
+async fn refuses_invalid_manifests() {
     let content = content();
     let good = content.clone();
     let digest = Digest::of(&content.manifest);
@@ -161,15 +161,15 @@ async fn manifests_that_are_not() {
             "another's digest",
             "a:1".into(),
             Answer::of(200, content.manifest.clone()).with("Docker-Content-Digest", other.as_str()),
-            "should be",
+            "expected digest",
         ),
-        ("by another digest", format!("a@{other}"), Answer::of(200, content.manifest.clone()), "should be"),
-        ("endless", "a:1".into(), Answer::of(200, bomb), "longer than"),
-        ("a page", "a:1".into(), Answer::of(200, "<html>"), "cannot be read"),
-        ("first schema", "a:1".into(), Answer::of(200, r#"{"schemaVersion":1,"fsLayers":[]}"#), "first schema"),
+        ("by another digest", format!("a@{other}"), Answer::of(200, content.manifest.clone()), "expected digest"),
+        ("endless", "a:1".into(), Answer::of(200, bomb), "larger than"),
+        ("a page", "a:1".into(), Answer::of(200, "<html>"), "invalid manifest"),
+        ("first schema", "a:1".into(), Answer::of(200, r#"{"schemaVersion":1,"fsLayers":[]}"#), "schema 1"),
         ("other machines", "a:1".into(), Answer::of(200, two.to_string()), "linux/s390x, windows/"),
         ("no such configuration", "a:1".into(), Answer::of(200, wrong_config), "has no"),
-        ("an error", "a:1".into(), Answer::of(500, ""), "cannot be reached"),
+        ("an error", "a:1".into(), Answer::of(500, ""), "failed to reach"),
         ("not there", "a:1".into(), Answer::of(404, ""), "has no"),
         ("a teapot", "a:1".into(), Answer::of(418, ""), "418"),
     ];
@@ -188,7 +188,7 @@ async fn manifests_that_are_not() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_list_leads_to_the_image_for_this_machine() {
+async fn resolves_an_index_to_the_image_for_this_machine() {
     let content = content();
     let digest = Digest::of(&content.manifest);
     let entry = |architecture: &str, digest: &Digest| json!({"digest": digest, "size": content.manifest.len(), "platform": {"os": "linux", "architecture": architecture}});
@@ -210,22 +210,22 @@ async fn a_list_leads_to_the_image_for_this_machine() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn layers_that_do_not_hold_what_they_should() {
+async fn refuses_invalid_layers() {
     let plain = tar(&[("a", b"1")]);
     let zeros = tar(&[("zeros", &vec![0; 64 << 20])]);
     let cases: Vec<(&str, Content, &str)> = vec![
-        ("other content", Content::of(&[(gzip(&plain), b"other".to_vec())]), "its content should be"),
+        ("other content", Content::of(&[(gzip(&plain), b"other".to_vec())]), "expected digest"),
         ("a bomb", Content::of(&[(gzip(&zeros), zeros.clone())]), "bytes when unpacked"),
         ("no archive", Content::plain(&[vec![7; 2000]]), "damaged"),
-        ("climbing", Content::plain(&[tar(&[("../../escaped", b"x")])]), "climbs"),
-        ("cut", Content::of(&[(gzip(&plain)[..40].to_vec(), plain.clone())]), "cannot be read"),
+        ("climbing", Content::plain(&[tar(&[("../../escaped", b"x")])]), "`..`"),
+        ("cut", Content::of(&[(gzip(&plain)[..40].to_vec(), plain.clone())]), "failed to read"),
     ];
     for (name, content, why) in cases {
         let own = content.clone();
         let server = Server::start(move |request| own.answer(request)).await;
         let store = Store::with(|options| {
             options.limits.free_bytes = 1 << 20;
-            // How far zeros are compressed is the compressor's choice.
+            // The achieved compression of zeros depends on the compressor.
             options.limits.ratio = 20;
         });
         let error = store.images.pull(&server.name("a:1"), None, &Silent).await.unwrap_err();
@@ -237,7 +237,7 @@ async fn layers_that_do_not_hold_what_they_should() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_pulls_at_once_bring_each_blob_once() {
+async fn concurrent_pulls_download_each_blob_once() {
     let content = content();
     let own = content.clone();
     let server = Arc::new(Server::start(move |request| own.answer(request)).await);

@@ -1,4 +1,4 @@
-//! Images against real and hostile registries. Needs root, and Debian's docker-registry, busybox-static and skopeo.
+//! Images with real and hostile registries. Needs root, and Debian's docker-registry, busybox-static and skopeo.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,4 @@
-//! The stack as the kernel shows it. The overlay is attached to nothing, so nothing is left of it.
+//! Stacks of layers as the kernel shows them. The overlay is a detached mount, so nothing is left of it.
 
 use std::fs;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -9,7 +9,7 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, 
 
 use crate::support::{Store, busybox, names, tar};
 
-/// Mounts a stack, and answers with a path to it that lives as long as the descriptor.
+/// Mounts a stack, and returns a path to it that is valid as long as the descriptor is open.
 fn mount(rootfs: &Rootfs) -> (OwnedFd, PathBuf) {
     let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC).unwrap();
     for lower in &rootfs.lower {
@@ -28,7 +28,7 @@ fn mounts() -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_container_sees_the_stack() {
+async fn a_container_sees_all_layers() {
     let before = mounts();
     let store = Store::new();
     let id = busybox(&store.images, "x.local/busybox").await;
@@ -51,7 +51,7 @@ async fn a_container_sees_the_stack() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn directories_hidden_and_given_anew() {
+async fn directories_that_are_removed_and_added_again() {
     let store = Store::new();
     let layers = vec![
         tar(&[("data/", b""), ("data/old", b"1"), ("other/", b""), ("other/old", b"1"), ("gone/x", b"1")]),
@@ -90,7 +90,7 @@ async fn snapshots_and_views() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_image_of_nothing() {
+async fn an_image_without_layers() {
     let store = Store::new();
     let id = store.images.build("x.local/scratch", Vec::new(), Config::default(), &Silent).await.unwrap();
     let rootfs = store.images.prepare("c", &id).unwrap();

@@ -8,7 +8,7 @@ use crate::debian::{Registry, user};
 use crate::support::{Heard, Store, busybox, gzip, tar};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_pushed_is_pulled() {
+async fn pulls_what_was_pushed() {
     let registry = Registry::start().await;
     let name = registry.name("test/busybox:1");
     let maker = Store::new();
@@ -37,7 +37,7 @@ async fn what_is_pushed_is_pulled() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn credentials_are_asked_for_each_time() {
+async fn every_pull_needs_credentials() {
     let registry = Registry::start().await;
     let name = registry.name("private:1");
     let store = Store::new();
@@ -45,7 +45,7 @@ async fn credentials_are_asked_for_each_time() {
     store.images.push(&id, &name, user()).await.unwrap();
     store.images.remove(&id).await.unwrap();
     store.images.pull(&name, user(), &Silent).await.unwrap();
-    // Nothing of a good pull helps another one.
+    // A successful pull does not authorize another one.
     let wrong = Credentials::basic("user", "wrong");
     let elsewhere = Credentials { server_address: "other.example".into(), ..Credentials::basic("user", "secret") };
     for auth in [None, Some(wrong), Some(elsewhere)] {
@@ -74,7 +74,7 @@ async fn a_tag_that_moves() {
     assert!(old.repo_tags.is_empty() && old.repo_digests.len() == 1, "{old:?}");
     assert_eq!(store.names("layers").len(), 1 + 3, "the layer that both have is there once, beside the empty one");
 
-    // A container still uses the old one.
+    // A container still uses the old image.
     store.images.prepare("running", &ids[0]).unwrap();
     assert!(store.images.prune(false).await.unwrap().is_empty());
     store.images.remove(&ids[0]).await.unwrap();

@@ -1,4 +1,4 @@
-//! A registry that does what a test tells it: it lies, breaks off, redirects and asks for tokens.
+//! A registry whose behaviour a test controls: it sends wrong data, breaks off, redirects and requires tokens.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tokio_rustls::TlsAcceptor;
 #[derive(Debug, Clone)]
 pub struct Request {
     pub method: String,
-    /// With its query.
+    /// Including its query.
     pub path: String,
     pub headers: BTreeMap<String, String>,
     pub body: String,
@@ -24,7 +24,7 @@ impl Request {
         self.headers.get(name).map(String::as_str)
     }
 
-    /// Where a range begins.
+    /// The start of a range request.
     pub fn range(&self) -> Option<usize> {
         self.header("range")?.strip_prefix("bytes=")?.strip_suffix('-')?.parse().ok()
     }
@@ -35,7 +35,7 @@ pub struct Answer {
     pub status: u16,
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
-    /// The connection ends after so many bytes of the body.
+    /// The connection is closed after this many bytes of the body.
     pub cut: Option<usize>,
 }
 
@@ -54,7 +54,7 @@ impl Answer {
         self
     }
 
-    /// The rest of the content from there.
+    /// The content from this offset.
     pub fn part(content: &[u8], from: usize) -> Answer {
         let range = format!("bytes {from}-{}/{}", content.len() - 1, content.len());
         Answer::of(206, &content[from..]).with("Content-Range", &range)
@@ -169,7 +169,7 @@ pub async fn read(stream: &mut (impl AsyncRead + Unpin), buffer: &mut Vec<u8>) -
     Some(Request { method, path, headers, body })
 }
 
-/// An image as a registry has it: its manifest, and blobs by digest.
+/// An image in a registry: its manifest, and blobs by digest.
 #[derive(Clone)]
 pub struct Content {
     pub manifest: Vec<u8>,
@@ -179,7 +179,7 @@ pub struct Content {
 }
 
 impl Content {
-    /// An image of these layers, each plain or compressed; `plain` is what they hold.
+    /// An image of these layers, each as (blob, uncompressed content).
     pub fn of(layers: &[(Vec<u8>, Vec<u8>)]) -> Content {
         let diff_ids: Vec<Digest> = layers.iter().map(|(_, plain)| Digest::of(plain)).collect();
         let config =
@@ -207,7 +207,7 @@ impl Content {
         Content::of(&layers.iter().map(|layer| (layer.clone(), layer.clone())).collect::<Vec<_>>())
     }
 
-    /// What an honest registry answers.
+    /// The response of a correct registry.
     pub fn answer(&self, request: &Request) -> Answer {
         let path = request.path.split('?').next().unwrap();
         let last = path.rsplit('/').next().unwrap();

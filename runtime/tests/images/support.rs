@@ -1,4 +1,4 @@
-//! What the tests share: stores, layers, and looks at what is left.
+//! Shared by the tests: stores, layers, and checks for leftovers.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -12,11 +12,11 @@ use stdx::sync::Mutex;
 
 pub struct Store {
     pub images: Images,
-    /// Goes last: whatever still works on the store is gone by then.
+    /// Dropped last, when nothing uses the store any more.
     directory: Directory,
 }
 
-/// A directory that is gone once it is dropped, also where a pull that was given up ends in this very moment.
+/// A directory that is deleted on drop, even if a cancelled pull still writes to it.
 struct Directory(tempfile::TempDir);
 
 impl Drop for Directory {
@@ -50,12 +50,12 @@ impl Store {
         self.directory.0.path().join("store")
     }
 
-    /// What lies in a directory of the store.
+    /// The names in a directory of the store.
     pub fn names(&self, directory: &str) -> Vec<String> {
         names(&self.root().join(directory))
     }
 
-    /// The files of work in progress.
+    /// The number of files of work in progress.
     pub fn unfinished(&self) -> usize {
         self.names("ingest").iter().map(|owner| self.names(&format!("ingest/{owner}")).len()).sum()
     }
@@ -63,7 +63,7 @@ impl Store {
 
 pub fn options() -> Options {
     let timeouts =
-        Timeouts { connect: Duration::from_secs(5), silence: Duration::from_secs(2), retry: Duration::from_millis(1) };
+        Timeouts { connect: Duration::from_secs(5), idle: Duration::from_secs(2), retry: Duration::from_millis(1) };
     Options { hosts: Vec::new(), timeouts, proxies: Proxies::default(), ..Options::default() }
 }
 
@@ -74,7 +74,7 @@ pub fn names(directory: &Path) -> Vec<String> {
     names
 }
 
-/// A layer of files; a name that ends in a slash is a directory.
+/// A layer of files; a name with a trailing slash is a directory.
 pub fn tar(files: &[(&str, &[u8])]) -> Vec<u8> {
     let mut writer = Writer::new(Vec::new());
     for (name, data) in files {
@@ -97,7 +97,7 @@ pub fn zstd(data: &[u8]) -> Vec<u8> {
     ruzstd::encoding::compress_to_vec(data, ruzstd::encoding::CompressionLevel::Fastest)
 }
 
-/// An image with one layer of each compression, of which one is busybox.
+/// An image with one layer per compression format, one of which is busybox.
 pub async fn busybox(images: &Images, name: &str) -> String {
     let program = std::fs::read("/bin/busybox").expect("busybox-static is installed");
     let layers = vec![
@@ -109,7 +109,7 @@ pub async fn busybox(images: &Images, name: &str) -> String {
     images.build(name, layers, config, &Silent).await.unwrap()
 }
 
-/// Bytes that do not compress, the same each time.
+/// Incompressible bytes, the same each time.
 pub fn noise(length: usize) -> Vec<u8> {
     let mut state = 88_172_645_463_325_252_u64;
     let mut next = || {
@@ -121,12 +121,12 @@ pub fn noise(length: usize) -> Vec<u8> {
     (0..length).map(|_| next()).collect()
 }
 
-/// Remembers what it is told.
+/// Records progress events.
 #[derive(Default)]
 pub struct Heard {
     pub lines: Mutex<Vec<String>>,
     pub bytes: Mutex<BTreeMap<String, u64>>,
-    /// Of an archive: how much, and of how much.
+    /// The bytes of an archive: read, and in total.
     pub read: Mutex<Vec<(u64, u64)>>,
 }
 
@@ -156,7 +156,7 @@ impl Heard {
     }
 }
 
-/// Waits until something holds.
+/// Waits until a condition holds.
 pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(20);
     while !holds() {

@@ -1,4 +1,4 @@
-//! Who is asked, who is believed, and who is shown a credential.
+//! Which hosts are requested and trusted, and which get credentials.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ fn authorizations(server: &Server) -> Vec<Option<String>> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_redirect_shows_no_credential_to_another() {
+async fn does_not_send_credentials_to_redirect_targets() {
     let content = content();
     let own = content.clone();
     let elsewhere = Arc::new(Server::start(move |request| own.answer(request)).await);
@@ -64,7 +64,7 @@ async fn a_redirect_shows_no_credential_to_another() {
     assert!(authorizations(&elsewhere).iter().all(Option::is_none));
 }
 
-/// A registry that wants tokens of its own, and remembers who asked for them how.
+/// A registry with its own token server, which records the token requests.
 async fn with_tokens(content: &Content) -> Server {
     let own = content.clone();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -91,7 +91,7 @@ fn token(request: &Request) -> Answer {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tokens_of_every_kind() {
+async fn uses_every_kind_of_token() {
     let content = content();
     let server = with_tokens(&content).await;
     let identity = Credentials { identity_token: "identity".into(), ..Credentials::default() };
@@ -118,7 +118,7 @@ async fn tokens_of_every_kind() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_token_that_expires_on_the_way() {
+async fn a_token_that_expires_during_the_pull() {
     let content = content();
     let (own, expired) = (content.clone(), AtomicBool::new(false));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -142,7 +142,7 @@ async fn a_token_that_expires_on_the_way() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mirrors_are_asked_first_and_shown_nothing() {
+async fn requests_mirrors_first_without_credentials() {
     let content = content();
     let own = content.clone();
     let origin = Server::start(move |request| match request.header("authorization") {
@@ -151,7 +151,7 @@ async fn mirrors_are_asked_first_and_shown_nothing() {
     })
     .await;
     let own = content.clone();
-    // Has the manifest, but wants a password for the layer.
+    // It has the manifest, but requires a password for the layer.
     let mirror = Server::start(move |request| match request.path.contains(&own.layers[0]) {
         true => Answer::of(401, "").with("WWW-Authenticate", "Basic"),
         false => own.answer(request),
@@ -176,7 +176,7 @@ async fn mirrors_are_asked_first_and_shown_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_mirror_that_lies_is_passed_over() {
+async fn skips_a_mirror_with_wrong_content() {
     let content = content();
     let own = content.clone();
     let origin = Server::start(move |request| own.answer(request)).await;
@@ -193,7 +193,7 @@ async fn a_mirror_that_lies_is_passed_over() {
     assert_eq!(mirror.count(&content.layers[0]), 1);
 }
 
-/// A certificate for this machine, and the authority that gave it.
+/// A certificate for this machine, and the CA that signed it.
 fn certificate() -> (TlsAcceptor, String) {
     let mut parameters = rcgen::CertificateParams::new(Vec::<String>::new()).unwrap();
     parameters.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
@@ -214,7 +214,7 @@ fn certificate() -> (TlsAcceptor, String) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tls_is_believed_only_by_an_authority() {
+async fn trusts_only_configured_cas() {
     let content = content();
     let (tls, ca) = certificate();
     let own = content.clone();
@@ -242,7 +242,7 @@ async fn tls_is_believed_only_by_an_authority() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tls_is_not_given_up_on_the_way() {
+async fn refuses_downgrades_from_tls() {
     let content = content();
     let own = content.clone();
     let plain = Arc::new(Server::start(move |request| own.answer(request)).await);
@@ -295,7 +295,7 @@ async fn tls_through_a_proxy() {
     let own = content.clone();
     let (tunnels, inside) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
     let (asked, log) = (tunnels.clone(), inside.clone());
-    // Both the proxy and, behind it, the registry.
+    // Both the proxy and the registry behind it.
     let proxy = tokio::spawn(async move {
         let own = Arc::new(own);
         loop {

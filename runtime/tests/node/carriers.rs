@@ -1,4 +1,4 @@
-//! Exec, attach and port-forward by every protocol that clients speak, and a log that is followed.
+//! Exec, attach and port-forward over every protocol of clients, and following a log.
 
 use std::fs;
 use std::io::Read;
@@ -15,9 +15,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::harness::{Node, container, options, secured, text, wait_for};
 use crate::network::{address, networked};
-use crate::wire::{command, drain, read_until, talk, upgrade};
+use crate::stream_client::{command, drain, read_until, talk, upgrade};
 
-/// Those that tell an exit code, and whether they can tell that the input has ended.
+/// The protocols that report an exit code, and whether they support closing the input.
 const ALL: [(Carrier, &str, bool); 4] = [
     (WebSocket, "v5.channel.k8s.io", true),
     (WebSocket, "v4.channel.k8s.io", false),
@@ -41,13 +41,13 @@ fn ended_with(code: i32, ending: &Ending) -> bool {
 }
 
 #[tokio::test]
-async fn commands_by_every_protocol() {
+async fn exec_over_every_protocol() {
     let node = Node::start().await;
     let pod = node.sandbox_config("carriers");
     let sandbox = node.run_sandbox(&pod).await;
     let id = node.run(&sandbox, container("main", "sleep 1000"), &pod).await;
     for (carrier, protocol, half_closes) in ALL {
-        // `head` ends after a line, `cat` only when its input does.
+        // `head` exits after a line, `cat` only at the end of its input.
         let line = if half_closes { "cat; echo err >&2; exit 6" } else { "head -n 1; echo err >&2; exit 6" };
         let (out, err, ending) = talk(exec(&node, &id, line, carrier, protocol, STREAMS).await, b"typed\n").await;
         assert_eq!((out.as_str(), err.as_str()), ("typed\n", "err\n"), "{protocol}");
@@ -63,7 +63,7 @@ async fn commands_by_every_protocol() {
     node.end().await;
 }
 
-/// Changes the terminal's size twice, and ends its shell with a code.
+/// Resizes the terminal twice, and exits its shell with a code.
 async fn terminal(mut remote: Remote, code: i32) {
     let (mut stdin, mut stdout) = (remote.stdin.take().unwrap(), remote.stdout.take().unwrap());
     let mut terminal = remote.resize.take().unwrap();
@@ -79,12 +79,12 @@ async fn terminal(mut remote: Remote, code: i32) {
 }
 
 #[tokio::test]
-async fn attaching_by_every_protocol() {
+async fn attach_over_every_protocol() {
     let node = Node::start().await;
     let pod = node.sandbox_config("attached");
     let sandbox = node.run_sandbox(&pod).await;
     for (number, (carrier, protocol, half_closes)) in ALL.into_iter().enumerate() {
-        // With the input's end the container goes on to its own.
+        // At the end of its input the container exits.
         let line = if half_closes { "cat; exit 4" } else { "head -n 1; exit 4" };
         let mut config = container(&format!("reader-{number}"), line);
         (config.stdin, config.stdin_once) = (true, true);
@@ -99,7 +99,7 @@ async fn attaching_by_every_protocol() {
 }
 
 #[tokio::test]
-async fn ports_by_both_carriers() {
+async fn port_forward_over_both_carriers() {
     let node = Node::start().await;
     let network_config = Some(NetworkConfig { pod_cidr: "10.213.82.0/24".into() });
     let runtime_config = Some(RuntimeConfig { network_config });
@@ -116,7 +116,7 @@ async fn ports_by_both_carriers() {
         let url = node.runtime.port_forward(request).await.unwrap().url;
         let (_, io) = upgrade(&url, carrier, protocols).await.unwrap();
         let forwarder = Forwarder::new(io, carrier);
-        // Several at once; each half-closes, and reads what the other end says then.
+        // Several connections at once: each closes its input, and reads the response.
         let mut connections = Vec::new();
         for number in 0..3 {
             let mut connection = forwarder.connect(8080).await.unwrap();
@@ -135,9 +135,9 @@ async fn ports_by_both_carriers() {
     node.end().await;
 }
 
-/// A command's client that goes away takes it along.
+/// When the client disconnects, the command is killed.
 #[tokio::test]
-async fn a_command_ends_with_its_client() {
+async fn a_disconnected_client_ends_its_command() {
     let node = Node::start().await;
     let pod = node.sandbox_config("left");
     let sandbox = node.run_sandbox(&pod).await;
@@ -153,7 +153,7 @@ async fn a_command_ends_with_its_client() {
 }
 
 #[tokio::test]
-async fn a_log_is_followed_over_its_rotation() {
+async fn a_log_can_be_followed_across_its_rotation() {
     let node = Node::start().await;
     let pod = node.sandbox_config("followed");
     let sandbox = node.run_sandbox(&pod).await;
@@ -164,7 +164,7 @@ async fn a_log_is_followed_over_its_rotation() {
     let mut follower = Follower { file: fs::File::open(&path).unwrap(), seen: String::new() };
     follower.until(100);
     fs::rename(&path, format!("{path}.1")).unwrap();
-    // Lines go on to the old file until the new one is asked for.
+    // Lines go to the old file until the log is reopened.
     let rotated = follower.count() + 20;
     follower.until(rotated);
     node.runtime.reopen_container_log(ReopenContainerLogRequest { container_id: id.clone() }).await.unwrap();
@@ -188,7 +188,7 @@ impl Follower {
         self.seen.matches('\n').count()
     }
 
-    /// Takes what is there by now.
+    /// Reads what is available now.
     fn read(&mut self) {
         self.file.read_to_string(&mut self.seen).unwrap();
     }

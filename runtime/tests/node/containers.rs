@@ -1,4 +1,4 @@
-//! Sandboxes and containers: their life, their logs, their limits.
+//! Sandboxes and containers: lifecycle, logs and limits.
 
 use std::fs;
 use std::path::Path;
@@ -46,7 +46,7 @@ async fn a_pod_from_start_to_end() {
 }
 
 #[tokio::test]
-async fn exits_are_told_with_their_reasons() {
+async fn reports_exits_with_their_reasons() {
     let node = Node::start().await;
     let pod = node.sandbox_config("exits");
     let sandbox = node.run_sandbox(&pod).await;
@@ -66,7 +66,7 @@ async fn exits_are_told_with_their_reasons() {
 }
 
 #[tokio::test]
-async fn a_container_that_cannot_start_says_why() {
+async fn reports_why_a_container_cannot_start() {
     let node = Node::start().await;
     let pod = node.sandbox_config("broken");
     let sandbox = node.run_sandbox(&pod).await;
@@ -98,7 +98,7 @@ async fn a_container_that_cannot_start_says_why() {
 }
 
 #[tokio::test]
-async fn logs_are_rotated_without_a_lost_line() {
+async fn rotates_logs_without_losing_lines() {
     let node = Node::start().await;
     let pod = node.sandbox_config("logs");
     let sandbox = node.run_sandbox(&pod).await;
@@ -123,7 +123,7 @@ async fn logs_are_rotated_without_a_lost_line() {
 }
 
 #[tokio::test]
-async fn stopping_asks_first_and_kills_then() {
+async fn stop_sends_the_stop_signal_and_then_kills() {
     let node = Node::start().await;
     let pod = node.sandbox_config("stop");
     let sandbox = node.run_sandbox(&pod).await;
@@ -147,7 +147,7 @@ async fn stopping_asks_first_and_kills_then() {
 }
 
 #[tokio::test]
-async fn the_pods_processes_are_shared_or_not() {
+async fn pid_namespace_modes() {
     let node = Node::start().await;
     for (mode, expected) in [(NamespaceMode::Pod, "tiphys: pause"), (NamespaceMode::Container, "sh")] {
         let mut pod = node.sandbox_config(&format!("pid{}", mode as i32));
@@ -171,7 +171,7 @@ async fn the_pods_processes_are_shared_or_not() {
 }
 
 #[tokio::test]
-async fn limits_are_set_and_changed_in_place() {
+async fn sets_and_updates_limits() {
     let node = Node::start().await;
     let pod = node.sandbox_config("limits");
     let sandbox = node.run_sandbox(&pod).await;
@@ -185,7 +185,7 @@ async fn limits_are_set_and_changed_in_place() {
     });
     let id = node.run(&sandbox, config, &pod).await;
     let limit = |memory: i64| LinuxContainerResources { memory_limit_in_bytes: memory, ..Default::default() };
-    // As the container itself sees them.
+    // As seen in the container.
     let (read, cpu) = match unified() {
         true => ("cd /sys/fs/cgroup; cat memory.max cpu.weight cpu.max", "20\n20000 100000\n"),
         false => {
@@ -231,7 +231,7 @@ async fn exec_has_a_timeout() {
 }
 
 #[tokio::test]
-async fn events_follow_a_container() {
+async fn publishes_events_of_a_container() {
     use tokio_stream::StreamExt;
     let node = Node::start().await;
     let mut events = node.runtime.get_container_events(GetEventsRequest {}).await.unwrap();
@@ -251,7 +251,7 @@ async fn events_follow_a_container() {
     node.end().await;
 }
 
-/// What a pod costs beside its own processes.
+/// The memory that a pod needs in addition to its own processes.
 #[tokio::test]
 async fn a_shim_and_its_pause_are_small() {
     let node = Node::start().await;

@@ -1,4 +1,4 @@
-//! Containers that take all they can get, and that will not go.
+//! Containers that use as much as they can, and that do not exit.
 
 use std::fs;
 use std::path::Path;
@@ -15,25 +15,25 @@ fn stop(id: &str, timeout: i64) -> StopContainerRequest {
     StopContainerRequest { container_id: id.into(), timeout }
 }
 
-/// The kubelet limits a pod's processes in the pod's group; what is below it cannot have more.
+/// The kubelet limits the number of processes in the pod's cgroup, which bounds the cgroups below.
 #[tokio::test]
-async fn a_fork_bomb_is_held_and_ended_whole() {
+async fn a_fork_bomb_is_limited_and_killed() {
     let node = Node::start().await;
     let before = leaks::count(&node);
     let pod = node.sandbox_config("bomb");
     let sandbox = node.run_sandbox(&pod).await;
     let quiet = node.run(&sandbox, container("quiet", "exec sleep 1000"), &pod).await;
-    // Its own group, so that the shim and the pause are not limited with it.
+    // Its own cgroup, so that the shim and the pause process are not limited with it.
     let begin = "until [ -e /begin ]; do sleep 0.01; done";
-    // A shell that cannot fork ends; what it has made stays while the first process does.
+    // A shell that cannot fork exits; its children stay as long as the init process.
     let fork = "sh -c 'while :; do sleep 1000 & setsid sleep 1000 & done' 2>/dev/null";
     let bomb = container("bomb", &format!("{begin}; {fork}; exec sleep 1000"));
     let bomb = node.create(&sandbox, bomb, &pod).await.unwrap();
     node.start_container(&bomb).await.unwrap();
-    node.set_group_file(&bomb, "pids", "pids.max", "60");
-    // Not before it is limited.
+    node.set_cgroup_file(&bomb, "pids", "pids.max", "60");
+    // Only after it is limited.
     assert_eq!(node.exec(&bomb, "touch /begin").await.0, 0);
-    let current = || node.group_file(&bomb, "pids", "pids.current", "pids.current").parse::<u32>().unwrap();
+    let current = || node.cgroup_file(&bomb, "pids", "pids.current", "pids.current").parse::<u32>().unwrap();
     wait_for("the limit to be reached", || current() >= 55);
     assert!(current() <= 60, "more than the limit");
     node.runtime.stop_container(stop(&bomb, 0)).await.unwrap();
@@ -44,7 +44,7 @@ async fn a_fork_bomb_is_held_and_ended_whole() {
     node.end().await;
 }
 
-/// A client rotates the log by its size; what the shim keeps in memory does not grow with it.
+/// A client rotates the log by its size. The memory of the shim does not grow with it.
 #[tokio::test]
 async fn a_flooded_log_is_bounded_by_rotation() {
     let node = Node::start().await;
@@ -70,7 +70,7 @@ fn comm(pid: i32) -> String {
     fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_string()
 }
 
-/// What a process has of its own, as opposed to its program's pages.
+/// The private memory of a process.
 fn resident_kib(pid: i32) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = text.lines().find_map(|l| l.strip_prefix("RssAnon:")).unwrap();
@@ -78,7 +78,7 @@ fn resident_kib(pid: i32) -> u64 {
 }
 
 #[tokio::test]
-async fn what_a_container_writes_is_told() {
+async fn reports_the_usage_of_the_writable_layer() {
     let node = Node::start().await;
     let pod = node.sandbox_config("writer");
     let sandbox = node.run_sandbox(&pod).await;
@@ -92,7 +92,7 @@ async fn what_a_container_writes_is_told() {
 }
 
 #[tokio::test]
-async fn exec_into_a_dying_container_is_an_answer() {
+async fn exec_in_a_dying_container_returns() {
     let node = Node::start().await;
     let before = leaks::count(&node);
     let pod = node.sandbox_config("dying");
@@ -103,7 +103,7 @@ async fn exec_into_a_dying_container_is_an_answer() {
         let (stopped, executed) =
             tokio::join!(node.runtime.stop_container(stop(&id, 0)), node.exec_sync(&id, "sleep 1000", 20),);
         stopped.unwrap();
-        // It was killed with its container, or came too late; neither waits for its timeout.
+        // It was killed with its container, or it was too late; neither waits for the timeout.
         if let Ok(answer) = executed {
             assert_eq!(answer.exit_code, 137);
         }
@@ -117,12 +117,12 @@ async fn exec_into_a_dying_container_is_an_answer() {
 }
 
 #[tokio::test]
-async fn memory_is_taken_from_the_greedy_alone() {
+async fn the_oom_killer_kills_only_the_offender() {
     let node = Node::start().await;
     let pod = node.sandbox_config("memory");
     let sandbox = node.run_sandbox(&pod).await;
     let quiet = node.run(&sandbox, container("quiet", "exec sleep 1000"), &pod).await;
-    // The first process survives: one of its children is the greedy one.
+    // The init process survives: one of its children exceeds the limit.
     let mut greedy = container("greedy", "tail -c 200m /dev/zero; echo ended with $?; exec sleep 1000");
     greedy.linux.as_mut().unwrap().resources =
         Some(LinuxContainerResources { memory_limit_in_bytes: 20 << 20, ..Default::default() });

@@ -1,4 +1,4 @@
-//! RuntimeClass handlers: Debian's runc and crun make the containers, the shim keeps them.
+//! RuntimeClass handlers: Debian's runc and crun create the containers, and the shim manages them.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -13,7 +13,7 @@ use streaming::Carrier;
 use streaming::remote_command::{Ending, Options};
 
 use crate::harness::{Node, container, secured, text, wait_for};
-use crate::wire::{command, talk};
+use crate::stream_client::{command, talk};
 
 async fn run_sandbox(node: &Node, handler: &str) -> (String, PodSandboxConfig) {
     let pod = node.sandbox_config(handler);
@@ -22,13 +22,13 @@ async fn run_sandbox(node: &Node, handler: &str) -> (String, PodSandboxConfig) {
     (made.unwrap_or_else(|error| panic!("{error}\n{}", node.log())).pod_sandbox_id, pod)
 }
 
-/// One container by another's program, through every call that differs with it.
+/// The lifecycle of a container with a handler, through every call that depends on it.
 async fn a_life(handler: &str, program: impl FnOnce(&Node) -> String) {
     let mut node = Node::unstarted();
-    node.make_image().await;
+    node.build_images().await;
     let program = program(&node);
     node.arguments = vec!["--handler".into(), format!("{handler}={program}")];
-    node.start_agent(&[]).await;
+    node.start_runtime(&[]).await;
     let status = node.runtime.status(StatusRequest::default()).await.unwrap();
     assert!(status.runtime_handlers.iter().any(|known| known.name == handler), "{status:?}");
     let (sandbox, pod) = run_sandbox(&node, handler).await;
@@ -47,8 +47,8 @@ async fn a_life(handler: &str, program: impl FnOnce(&Node) -> String) {
     streams(&node, &id).await;
     updates(&node, &id).await;
 
-    node.kill_agent();
-    node.start_agent(&[]).await;
+    node.kill_runtime();
+    node.start_runtime(&[]).await;
     assert_eq!(node.status(&id).await.state(), ContainerState::Running);
     node.runtime.stop_container(StopContainerRequest { container_id: id.clone(), timeout: 20 }).await.unwrap();
     assert_eq!(node.status(&id).await.exit_code, 5, "it is asked first");
@@ -80,7 +80,7 @@ async fn updates(node: &Node, id: &str) {
     assert_eq!(node.exec(id, read).await.1, format!("{}\n", 128 << 20));
 }
 
-/// One that is killed, one that ends, and one that cannot start.
+/// Containers that are killed, exit, and fail to start.
 async fn others(node: &Node, sandbox: &str, pod: &PodSandboxConfig, handler: &str) {
     let deaf = node.run(sandbox, container("deaf", "trap '' TERM; sleep 1000"), pod).await;
     node.runtime.stop_container(StopContainerRequest { container_id: deaf.clone(), timeout: 0 }).await.unwrap();
@@ -94,12 +94,12 @@ async fn others(node: &Node, sandbox: &str, pod: &PodSandboxConfig, handler: &st
 }
 
 #[tokio::test]
-async fn runc_makes_containers() {
+async fn runc_creates_containers() {
     a_life("runc", |_| "/usr/sbin/runc".into()).await;
 }
 
-/// It refuses a machine that has controllers in both versions of cgroups. In the mount namespace that it is
-/// started in, it is shown the older one alone.
+/// crun refuses a machine with controllers in both versions of cgroups. In its own mount namespace it only sees
+/// version 1.
 fn crun(node: &Node) -> String {
     let script = node.path("crun");
     let text = "#!/bin/sh\numount /sys/fs/cgroup/unified 2>/dev/null\nexec /usr/bin/crun \"$@\"\n";
@@ -109,12 +109,12 @@ fn crun(node: &Node) -> String {
 }
 
 #[tokio::test]
-async fn crun_makes_containers() {
+async fn crun_creates_containers() {
     a_life("crun", crun).await;
 }
 
 #[tokio::test]
-async fn a_handler_that_is_not_configured_is_refused() {
+async fn refuses_an_unknown_handler() {
     let node = Node::start().await;
     let request = RunPodSandboxRequest { config: Some(node.sandbox_config("other")), runtime_handler: "kata".into() };
     let error = node.runtime.run_pod_sandbox(request).await.unwrap_err();

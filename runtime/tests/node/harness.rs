@@ -1,4 +1,4 @@
-//! A runtime of its own for each test: its directories, its cgroups, its network; counted when it ends.
+//! A separate runtime for each test, with its own directories, cgroups and network. Leaks are counted at the end.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,18 +18,18 @@ use runtime::images::{Config, Images, Silent};
 pub use crate::busybox::{Tar, layer};
 
 pub const IMAGE: &str = "test.local/busybox:1";
-/// Two layers of a few files, to be mounted as a volume.
+/// Two layers with a few files, to be mounted as a volume.
 pub const VOLUME: &str = "test.local/volume:1";
-/// Its links lead out of the root, or would.
+/// Symlinks that lead, or would lead, outside of the root.
 pub const LINKS: &str = "test.local/links:1";
 const DEADLINE: Duration = Duration::from_secs(30);
 
 pub struct Node {
     pub directory: tempfile::TempDir,
-    pub agent: Option<Child>,
+    pub daemon: Option<Child>,
     pub runtime: RuntimeServiceClient,
     pub images: ImageServiceClient,
-    /// What the agent is told beside where its things are.
+    /// Additional arguments of the runtime.
     pub arguments: Vec<String>,
     name: String,
 }
@@ -39,7 +39,7 @@ fn pids() -> Vec<i32> {
     entries.filter_map(|e| e.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// Waits until something holds; it fails after a while, saying what.
+/// Waits until a condition holds; fails after a while, with a description.
 pub fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
     let give_up = Instant::now() + DEADLINE;
     while !holds() {
@@ -48,13 +48,13 @@ pub fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Leaves the machine's network alone: this thread, and whatever it starts, goes on in a namespace that ends with it.
-fn leave_network() {
+/// Moves this thread, and the processes it starts, into a new network namespace.
+fn enter_new_netns() {
     thread_local!(static LEFT: std::cell::Cell<bool> = const { std::cell::Cell::new(false) });
     if LEFT.replace(true) {
         return;
     }
-    // SAFETY: only the network is another one; files and memory are shared as before.
+    // SAFETY: only the network namespace changes; files and memory stay shared.
     unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNET) }.unwrap();
     assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
 }
@@ -62,31 +62,31 @@ fn leave_network() {
 impl Node {
     pub async fn start() -> Node {
         let mut node = Node::unstarted();
-        node.make_image().await;
-        node.start_agent(&[]).await;
+        node.build_images().await;
+        node.start_runtime(&[]).await;
         node
     }
 
-    pub async fn make_image(&self) {
-        make_image(&self.path("root/images")).await;
+    pub async fn build_images(&self) {
+        build_images(&self.path("root/images")).await;
     }
 
-    /// A place for a runtime, which is still to be started.
+    /// A runtime that is not started yet.
     pub fn unstarted() -> Node {
         assert!(rustix::process::geteuid().is_root(), "these tests make containers: they need root");
-        leave_network();
+        enter_new_netns();
         let directory = tempfile::tempdir().unwrap();
         fs::create_dir(directory.path().join("net.d")).unwrap();
         let name = format!("tiphys-test-{}", directory.path().file_name().unwrap().to_string_lossy().replace('.', ""));
         let (runtime, images) = connect(&directory.path().join("cri.sock"));
-        Node { directory, agent: None, runtime, images, arguments: Vec::new(), name }
+        Node { directory, daemon: None, runtime, images, arguments: Vec::new(), name }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    /// Gives pods addresses, from now on.
+    /// Sets the pod CIDR.
     pub async fn network(&self) {
         let cidr = cri::NetworkConfig { pod_cidr: "10.213.77.0/24".into() };
         let config = cri::RuntimeConfig { network_config: Some(cidr) };
@@ -94,7 +94,7 @@ impl Node {
         self.runtime.update_runtime_config(request).await.unwrap();
     }
 
-    /// A pod with a network of its own.
+    /// A pod with its own network.
     pub fn networked_config(&self, name: &str) -> PodSandboxConfig {
         let mut pod = self.sandbox_config(name);
         let security = pod.linux.as_mut().unwrap().security_context.as_mut().unwrap();
@@ -102,32 +102,32 @@ impl Node {
         pod
     }
 
-    /// What a file of a container's or the pod's cgroup says: of version 1, or of version 2 where it is alone.
-    pub fn group_file(&self, below: &str, controller: &str, v1: &str, v2: &str) -> String {
+    /// The content of a file of a container's or the pod's cgroup, with cgroup v1 or v2.
+    pub fn cgroup_file(&self, below: &str, controller: &str, v1: &str, v2: &str) -> String {
         let directory = PathBuf::from("/sys/fs/cgroup");
         let old = directory.join(controller).join(&self.name).join(below).join(v1);
         let file = if unified() { directory.join(&self.name).join(below).join(v2) } else { old };
         fs::read_to_string(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display())).trim().to_string()
     }
 
-    pub fn set_group_file(&self, below: &str, controller: &str, file: &str, value: &str) {
+    pub fn set_cgroup_file(&self, below: &str, controller: &str, file: &str, value: &str) {
         let directory = PathBuf::from("/sys/fs/cgroup");
         let directory = if unified() { directory } else { directory.join(controller) };
         fs::write(directory.join(&self.name).join(below).join(file), value).unwrap();
     }
 
-    pub fn agent_pid(&self) -> u32 {
-        self.agent.as_ref().unwrap().id()
+    pub fn runtime_pid(&self) -> u32 {
+        self.daemon.as_ref().unwrap().id()
     }
 
-    /// Where all of this test's cgroups are.
+    /// The parent of all cgroups of this test.
     pub fn cgroup(&self) -> String {
         format!("/{}", self.name)
     }
 
-    pub async fn start_agent(&mut self, environment: &[(&str, &str)]) {
-        let log = fs::File::options().append(true).create(true).open(self.path("agent.log")).unwrap();
-        let agent = Command::new(env!("CARGO_BIN_EXE_tiphys-cri"))
+    pub async fn start_runtime(&mut self, environment: &[(&str, &str)]) {
+        let log = fs::File::options().append(true).create(true).open(self.path("daemon.log")).unwrap();
+        let daemon = Command::new(env!("CARGO_BIN_EXE_tiphys-cri"))
             .arg("--socket")
             .arg(self.path("cri.sock"))
             .arg("--root")
@@ -147,34 +147,34 @@ impl Node {
             .stderr(log)
             .spawn()
             .unwrap();
-        self.agent = Some(agent);
-        self.answers().await;
+        self.daemon = Some(daemon);
+        self.wait_ready().await;
     }
 
-    /// Waits until the runtime is there.
-    pub async fn answers(&mut self) {
+    /// Waits until the runtime responds.
+    pub async fn wait_ready(&mut self) {
         let give_up = Instant::now() + DEADLINE;
         while let Err(error) = self.runtime.version(VersionRequest::default()).await {
-            let ended = self.agent.as_mut().unwrap().try_wait().unwrap();
-            assert!(Instant::now() < give_up && ended.is_none(), "the agent does not answer: {error}\n{}", self.log());
+            let ended = self.daemon.as_mut().unwrap().try_wait().unwrap();
+            assert!(Instant::now() < give_up && ended.is_none(), "the daemon does not answer: {error}\n{}", self.log());
             tokio::task::yield_now().await;
         }
     }
 
     pub fn log(&self) -> String {
-        fs::read_to_string(self.path("agent.log")).unwrap_or_default()
+        fs::read_to_string(self.path("daemon.log")).unwrap_or_default()
     }
 
-    /// Ends the agent as a crash does.
-    pub fn kill_agent(&mut self) {
-        let mut agent = self.agent.take().unwrap();
-        agent.kill().unwrap();
-        agent.wait().unwrap();
+    /// Kills the runtime, as a crash would.
+    pub fn kill_runtime(&mut self) {
+        let mut daemon = self.daemon.take().unwrap();
+        daemon.kill().unwrap();
+        daemon.wait().unwrap();
     }
 
-    /// Waits for an agent that ends by itself, at a fault.
-    pub fn wait_agent(&mut self) {
-        self.agent.take().unwrap().wait().unwrap();
+    /// Waits for a runtime that exits by itself, at a fault point.
+    pub fn wait_runtime(&mut self) {
+        self.daemon.take().unwrap().wait().unwrap();
     }
 
     pub fn sandbox_config(&self, name: &str) -> PodSandboxConfig {
@@ -250,7 +250,7 @@ impl Node {
         }
     }
 
-    /// Runs a command line to its end in a container of its own, and gives its code and its log.
+    /// Runs a command line in a new container, and returns its exit code and log.
     pub async fn shell(&self, config: ContainerConfig) -> (i32, String) {
         let name = config.metadata.clone().unwrap().name;
         let pod = self.sandbox_config(&name);
@@ -291,7 +291,7 @@ impl Node {
         }
     }
 
-    /// Ends the test: everything is removed, and nothing may be left.
+    /// Ends the test: removes everything, and checks that nothing is left.
     pub async fn end(mut self) {
         self.remove_all().await;
         let list = self.runtime.list_containers(ListContainersRequest::default()).await.unwrap();
@@ -300,9 +300,9 @@ impl Node {
         assert_eq!(state, 0, "records are left");
         let snapshots = fs::read_dir(self.path("root/images/snapshots")).map_or(0, |entries| entries.count());
         assert_eq!(snapshots, 0, "snapshots are left");
-        self.kill_agent();
+        self.kill_runtime();
         wait_for("the processes to end", || self.processes().is_empty());
-        assert_eq!(self.remove_groups(), Vec::<String>::new(), "cgroups are left");
+        assert_eq!(self.remove_cgroups(), Vec::<String>::new(), "cgroups are left");
         let directory = self.directory.path().to_string_lossy().into_owned();
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
         assert!(!mounts.contains(&directory), "mounts are left");
@@ -311,20 +311,20 @@ impl Node {
         assert_eq!(cached, 0, "results of the pod network are left");
     }
 
-    /// Processes of this test's shims, pauses and containers.
+    /// The processes of this test's shims, pause processes and containers.
     pub fn processes(&self) -> Vec<i32> {
         let directory = self.directory.path().to_string_lossy();
         let ours = |pid: &i32| {
             let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
             let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            let agent = self.agent.as_ref().is_some_and(|agent| agent.id() == *pid as u32);
-            !agent && (groups.contains(&self.name) || String::from_utf8_lossy(&command).contains(&*directory))
+            let daemon = self.daemon.as_ref().is_some_and(|daemon| daemon.id() == *pid as u32);
+            !daemon && (groups.contains(&self.name) || String::from_utf8_lossy(&command).contains(&*directory))
         };
         pids().into_iter().filter(ours).collect()
     }
 
-    /// Removes the parents; what is below them is named, since it should be gone.
-    pub fn remove_groups(&self) -> Vec<String> {
+    /// Removes the parent cgroups, and returns the leaked cgroups below them.
+    pub fn remove_cgroups(&self) -> Vec<String> {
         let mut left = Vec::new();
         let roots = fs::read_dir("/sys/fs/cgroup").unwrap().flatten().map(|e| e.path());
         for root in roots.filter(|r| r.is_dir()).chain([PathBuf::from("/sys/fs/cgroup")]) {
@@ -338,20 +338,20 @@ impl Node {
     }
 }
 
-/// Whether the machine has version 2 of cgroups alone.
+/// Whether the machine only has cgroup v2.
 pub fn unified() -> bool {
     Path::new("/sys/fs/cgroup/cgroup.controllers").exists()
 }
 
-/// Leaves the machine's mounts alone: what is mounted from now on is seen by this thread and what it starts.
-pub fn leave_mounts() {
+/// Moves this thread into a new mount namespace, so that its mounts do not affect the machine.
+pub fn enter_new_mount_ns() {
     use rustix::mount::{MountPropagationFlags, mount_change};
-    // SAFETY: the directory that this thread works in stays the same; files and memory are shared as before.
+    // SAFETY: the working directory stays the same; files and memory stay shared.
     unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) }.unwrap();
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).unwrap();
 }
 
-/// Files named after the addresses that pods have.
+/// Lease files, which are named after the addresses of pods.
 pub fn leases(directory: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
@@ -366,9 +366,9 @@ pub fn leases(directory: &Path) -> Vec<PathBuf> {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        if let Some(mut agent) = self.agent.take() {
-            let _ = agent.kill();
-            let _ = agent.wait();
+        if let Some(mut daemon) = self.daemon.take() {
+            let _ = daemon.kill();
+            let _ = daemon.wait();
         }
         for pid in self.processes() {
             let _ = rustix::process::kill_process(
@@ -404,14 +404,14 @@ pub fn secured(config: &mut ContainerConfig) -> &mut LinuxContainerSecurityConte
     config.linux.as_mut().unwrap().security_context.as_mut().unwrap()
 }
 
-/// The lines of a CRI log without their heads.
+/// The lines of a CRI log without their prefixes.
 pub fn text(log: &Path) -> String {
     let lines = fs::read_to_string(log).unwrap_or_default();
     lines.lines().filter_map(|line| line.splitn(4, ' ').nth(3)).map(|line| format!("{line}\n")).collect()
 }
 
-/// An image of Debian's static busybox.
-async fn make_image(root: &Path) {
+/// Builds images with Debian's static busybox.
+async fn build_images(root: &Path) {
     fs::create_dir_all(root).unwrap();
     let images = Images::open(root, Default::default()).unwrap();
     let config = Config { env: vec!["FROM_IMAGE=yes".into()], cmd: vec!["sh".into()], ..Default::default() };

@@ -1,4 +1,4 @@
-//! Who a container runs as, what its files on the host are, and what becomes of a pod that loses its pause.
+//! The user of a container, the files of pods on the host, and the loss of the pause process.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
@@ -19,7 +19,7 @@ fn process_named(node: &Node, name: &str) -> i32 {
 }
 
 #[tokio::test]
-async fn a_number_is_never_looked_up_among_names() {
+async fn a_numeric_user_is_never_a_name() {
     let node = Node::start().await;
     let files = [("passwd", "root:x:0:0::/:/bin/sh\n1000:x:0:0::/:/bin/sh\n"), ("group", "root:x:0:\n1000:x:0:\n")];
     let mounts = files.map(|(name, text)| {
@@ -45,7 +45,7 @@ async fn a_number_is_never_looked_up_among_names() {
 }
 
 #[tokio::test]
-async fn ids_above_the_highest_are_refused() {
+async fn refuses_ids_above_the_limit() {
     let node = Node::start().await;
     let pod = node.sandbox_config("high");
     let sandbox = node.run_sandbox(&pod).await;
@@ -69,7 +69,7 @@ async fn ids_above_the_highest_are_refused() {
     node.end().await;
 }
 
-/// Everything below a directory that a user other than root can do something with.
+/// Everything below a directory that users other than root have access to.
 fn open_to_others(directory: &Path) -> Vec<String> {
     let mut open = Vec::new();
     for entry in fs::read_dir(directory).unwrap().flatten() {
@@ -86,7 +86,7 @@ fn open_to_others(directory: &Path) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn state_is_for_root_alone() {
+async fn only_root_has_access_to_the_state() {
     let mut node = Node::start().await;
     let pod = node.sandbox_config("secret");
     let sandbox = node.run_sandbox(&pod).await;
@@ -96,16 +96,16 @@ async fn state_is_for_root_alone() {
     let state = node.path("state");
     let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o7777;
     assert_eq!(mode(&state), 0o700);
-    // These two are what containers see, behind a directory that nobody else enters.
+    // These two are mounted into containers; on the host, only root can enter their directory.
     assert_eq!(open_to_others(&state), ["hostname", "resolv.conf"]);
 
-    node.kill_agent();
+    node.kill_runtime();
     let directory = state.join("sandboxes").join(&sandbox);
     let earlier = [state.clone(), state.join("sandboxes"), directory.clone(), directory.join(&id)];
     for path in earlier.iter().chain(&[directory.join("record"), directory.join(&id).join("spec.json")]) {
         fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     }
-    node.start_agent(&[]).await;
+    node.start_runtime(&[]).await;
     assert_eq!(mode(&state), 0o700);
     assert_eq!(open_to_others(&state), ["hostname", "resolv.conf"], "an earlier version left them open");
     assert_eq!(node.exec(&id, "cat /etc/hostname").await.0, 0);
@@ -113,13 +113,13 @@ async fn state_is_for_root_alone() {
 }
 
 #[tokio::test]
-async fn a_killed_pause_is_told_at_once() {
+async fn reports_a_killed_pause_process_at_once() {
     let node = Node::start().await;
     let pod = node.sandbox_config("pauseless");
     let sandbox = node.run_sandbox(&pod).await;
     let id = node.run(&sandbox, container("main", "sleep 1000"), &pod).await;
     let mut events = node.runtime.get_container_events(GetEventsRequest {}).await.unwrap();
-    // The stream is open only once it has carried something.
+    // The stream is only open after its first event.
     let other = node.run(&sandbox, container("other", "true"), &pod).await;
     node.wait_exit(&other).await;
     let pause = process_named(&node, "tiphys: pause");
@@ -144,7 +144,7 @@ async fn a_killed_pause_is_told_at_once() {
 }
 
 #[tokio::test]
-async fn processes_of_a_pod_have_its_name() {
+async fn process_titles_contain_the_pod() {
     let node = Node::start().await;
     let pod = node.sandbox_config("named");
     node.run_sandbox(&pod).await;
@@ -159,7 +159,7 @@ async fn processes_of_a_pod_have_its_name() {
 }
 
 #[tokio::test]
-async fn a_target_is_looked_up_when_its_container_starts() {
+async fn resolves_a_target_container_when_the_container_starts() {
     let node = Node::start().await;
     let pod = node.sandbox_config("debugged");
     let sandbox = node.run_sandbox(&pod).await;
@@ -190,7 +190,7 @@ async fn a_target_is_looked_up_when_its_container_starts() {
 }
 
 #[tokio::test]
-async fn a_log_is_never_written_through_a_link() {
+async fn never_writes_a_log_through_a_symlink() {
     let node = Node::start().await;
     let pod = node.sandbox_config("linked");
     let sandbox = node.run_sandbox(&pod).await;
@@ -202,7 +202,7 @@ async fn a_log_is_never_written_through_a_link() {
     let error = node.start_container(&id).await.unwrap_err();
     assert!(error.message().contains("opening the log"), "{error}");
     assert_eq!(fs::read_to_string(&victim).unwrap(), "kept\n");
-    // A log directory that an administrator has moved is one.
+    // An administrator may have moved the log directory.
     let moved = node.path("moved");
     fs::create_dir(&moved).unwrap();
     symlink(&moved, node.path("var-log")).unwrap();
@@ -216,7 +216,7 @@ async fn a_log_is_never_written_through_a_link() {
 }
 
 #[tokio::test]
-async fn low_ports_need_no_capability_in_a_network_of_the_pods_own() {
+async fn low_ports_need_no_capability_in_the_pods_network() {
     let node = Node::start().await;
     node.network().await;
     let show = "cat /proc/sys/net/ipv4/ip_unprivileged_port_start /proc/sys/net/ipv4/ping_group_range";
@@ -234,7 +234,7 @@ async fn low_ports_need_no_capability_in_a_network_of_the_pods_own() {
 }
 
 #[tokio::test]
-async fn labels_are_ignored_where_the_kernel_has_none() {
+async fn ignores_selinux_labels_without_selinux() {
     if Path::new("/sys/fs/selinux/enforce").exists() {
         return;
     }

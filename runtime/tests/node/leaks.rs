@@ -1,4 +1,4 @@
-//! What a pod may leave behind, counted: cgroups, processes, mounts, namespaces, devices, rules, addresses.
+//! Counts what a pod may leave behind: cgroups, processes, mounts, namespaces, devices, rules, addresses.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,20 +7,20 @@ use std::process::Command;
 
 use crate::harness::{Node, leases};
 
-/// How many there are of each kind.
+/// The number of objects of each kind.
 pub type Counts = BTreeMap<&'static str, usize>;
 
-/// The agent runs, with or without pods.
+/// Counts while the runtime is running, with or without pods.
 pub fn count(node: &Node) -> Counts {
     let directory = node.directory.path().to_string_lossy().into_owned();
-    let mounts = fs::read_to_string(format!("/proc/{}/mountinfo", node.agent_pid())).unwrap();
-    let held = held_by(node.agent_pid());
+    let mounts = fs::read_to_string(format!("/proc/{}/mountinfo", node.runtime_pid())).unwrap();
+    let held = held_by(node.runtime_pid());
     [
         ("processes", node.processes().len()),
         ("cgroups", groups(node)),
         ("mounts", mounts.lines().filter(|line| line.contains(&directory) || line.contains(" nsfs ")).count()),
         ("namespaces", namespaces(node)),
-        ("namespaces and processes that the agent holds", held),
+        ("namespaces and processes that the daemon holds", held),
         ("devices", output("ip", &["-o", "link"]).lines().filter(|line| line.contains("veth")).count()),
         ("elements of rules", elements()),
         ("addresses", leases(&node.path("root/network/networks")).len()),
@@ -40,7 +40,7 @@ fn output(program: &str, arguments: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Groups below the test's own; the shims' is there as long as the agent.
+/// The cgroups below the test's own. That of the shims exists as long as the runtime.
 fn groups(node: &Node) -> usize {
     let roots =
         fs::read_dir("/sys/fs/cgroup").unwrap().flatten().map(|e| e.path()).chain([PathBuf::from("/sys/fs/cgroup")]);
@@ -49,7 +49,7 @@ fn groups(node: &Node) -> usize {
     directories.filter(|e| e.file_type().is_ok_and(|t| t.is_dir()) && e.file_name() != "shims").count()
 }
 
-/// Namespaces of the test's processes that are not this one's own.
+/// The namespaces of the test's processes that differ from this process's.
 fn namespaces(node: &Node) -> usize {
     let of = |pid: &str| -> Vec<PathBuf> {
         let directory = fs::read_dir(format!("/proc/{pid}/ns")).into_iter().flatten().flatten();
@@ -63,7 +63,7 @@ fn namespaces(node: &Node) -> usize {
     found.len()
 }
 
-/// An open file keeps a namespace alive, and a process's entry.
+/// The open files of a process, which would keep namespaces and processes alive.
 fn held_by(pid: u32) -> usize {
     let files = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten().filter_map(|e| fs::read_link(e.path()).ok());
     let names: Vec<_> = files.map(|f| f.to_string_lossy().into_owned()).collect();
@@ -71,7 +71,7 @@ fn held_by(pid: u32) -> usize {
     names.iter().filter(|name| kinds.iter().any(|kind| name.starts_with(kind))).count()
 }
 
-/// Addresses and ports in the sets and maps of our table.
+/// The addresses and ports in the sets and maps of the nftables table.
 fn elements() -> usize {
     let text = output("nft", &["list", "ruleset"]);
     let from = |text: &str| {

@@ -1,4 +1,4 @@
-//! The runtime as its clients see it: the real program on a socket, real containers. They need root.
+//! The runtime as its clients see it: the real program on a socket, with real containers. These tests need root.
 
 #![allow(clippy::unwrap_used, clippy::large_futures)]
 
@@ -20,8 +20,8 @@ mod network;
 mod nginx;
 mod recovery;
 mod security;
+mod stream_client;
 mod streaming;
 mod suite;
 mod usage;
 mod volumes;
-mod wire;

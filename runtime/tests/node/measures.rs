@@ -1,4 +1,4 @@
-//! What is used, what may be used, and who is reached: figures as a client reads them.
+//! Usage, limits and host ports, as a client sees them.
 
 use std::collections::BTreeSet;
 use std::process::{Child, Command, Stdio};
@@ -15,7 +15,7 @@ use tokio_stream::StreamExt;
 use crate::harness::{Node, container, options, secured, unified};
 
 #[tokio::test]
-async fn pods_and_containers_are_measured() {
+async fn reports_usage_of_pods_and_containers() {
     let node = Node::start().await;
     node.network().await;
     let mut pod = node.networked_config("measured");
@@ -48,7 +48,7 @@ async fn pods_and_containers_are_measured() {
 }
 
 #[tokio::test]
-async fn metrics_are_described() {
+async fn describes_metrics() {
     let node = Node::start().await;
     node.network().await;
     let pod = node.networked_config("metrics");
@@ -72,7 +72,7 @@ async fn metrics_are_described() {
 }
 
 #[tokio::test]
-async fn lists_come_as_streams_too() {
+async fn streams_lists() {
     let node = Node::start().await;
     let pod = node.sandbox_config("streams");
     let sandbox = node.run_sandbox(&pod).await;
@@ -97,7 +97,7 @@ async fn lists_come_as_streams_too() {
 }
 
 #[tokio::test]
-async fn changed_limits_are_the_kernels() {
+async fn updates_limits_in_the_kernel() {
     let node = Node::start().await;
     let pod = node.sandbox_config("changes");
     let sandbox = node.run_sandbox(&pod).await;
@@ -123,24 +123,24 @@ async fn changed_limits_are_the_kernels() {
         ("cpuset", "cpuset.cpus", "cpuset.cpus", "0", "0"),
     ];
     for (controller, v1, v2, old, new) in table {
-        assert_eq!(node.group_file(&id, controller, v1, v2), if unified() { new } else { old }, "{v1}");
+        assert_eq!(node.cgroup_file(&id, controller, v1, v2), if unified() { new } else { old }, "{v1}");
     }
     let error = node.runtime.update_container_resources(update("none")).await.unwrap_err();
     assert_eq!(error.code(), Code::NotFound);
-    // The pod's group is the client's own: it changes it, and then tells of it.
-    let before = node.group_file("", "memory", "memory.limit_in_bytes", "memory.max");
+    // The client changes the pod's cgroup by itself, and then reports it.
+    let before = node.cgroup_file("", "memory", "memory.limit_in_bytes", "memory.max");
     let tell = |id: &str| UpdatePodSandboxResourcesRequest {
         pod_sandbox_id: id.into(),
         resources: Some(asked.clone()),
         ..Default::default()
     };
     node.runtime.update_pod_sandbox_resources(tell(&sandbox)).await.unwrap();
-    assert_eq!(node.group_file("", "memory", "memory.limit_in_bytes", "memory.max"), before);
+    assert_eq!(node.cgroup_file("", "memory", "memory.limit_in_bytes", "memory.max"), before);
     assert_eq!(node.runtime.update_pod_sandbox_resources(tell("none")).await.unwrap_err().code(), Code::NotFound);
     node.end().await;
 }
 
-/// Another machine, as far as the network goes: a namespace with a cable to the test's own.
+/// A simulated machine: a network namespace with a link to the test's own.
 struct Neighbour(Child);
 
 impl Neighbour {
@@ -180,7 +180,7 @@ fn ip(arguments: &[&str]) {
 }
 
 #[tokio::test]
-async fn a_host_port_leads_to_its_container() {
+async fn a_host_port_reaches_its_container() {
     let node = Node::start().await;
     node.network().await;
     let mut pod = node.networked_config("ports");

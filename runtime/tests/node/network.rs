@@ -1,4 +1,4 @@
-//! Pods in networks of an administrator's configuration, by our plugins and by Debian's; and what they leave.
+//! Pods in networks of an administrator's configuration, with the built-in plugins and with Debian's; and leftovers.
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpStream};
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Node, container, leases, options, secured, wait_for};
 
-/// A bridge with a gateway, masquerade, and addresses of the node's pod CIDR: as many a guide has it.
+/// A bridge with a gateway, masquerading, and addresses of the node's pod CIDR, as in many guides.
 fn bridge(node: &Node) -> Value {
     json!({
         "cniVersion": "0.3.1", "name": "bridge", "type": "bridge", "bridge": "cnio0",
@@ -27,12 +27,12 @@ fn bridge(node: &Node) -> Value {
 
 async fn start(external: bool) -> Node {
     let mut node = Node::unstarted();
-    node.make_image().await;
+    node.build_images().await;
     if external {
         node.arguments = vec!["--cni-external-only".into()];
     }
     fs::write(node.path("net.d/10-bridge.conf"), bridge(&node).to_string()).unwrap();
-    node.start_agent(&[]).await;
+    node.start_runtime(&[]).await;
     node
 }
 
@@ -49,7 +49,7 @@ pub async fn address(node: &Node, sandbox: &str) -> Ipv4Addr {
     status.network.unwrap().ip.parse().unwrap()
 }
 
-/// A pod that sends back what comes to its port 8080.
+/// A pod with an echo server on its port 8080.
 async fn echo(node: &Node, name: &str) -> (String, String, Ipv4Addr) {
     let pod = networked(node, name);
     let sandbox = node.run_sandbox(&pod).await;
@@ -99,17 +99,17 @@ async fn bridged(external: bool) {
 }
 
 #[tokio::test]
-async fn a_bridge_by_debians_plugins() {
+async fn a_bridge_with_debians_plugins() {
     bridged(true).await;
 }
 
 #[tokio::test]
-async fn the_same_bridge_by_ours() {
+async fn a_bridge_with_the_built_in_plugins() {
     bridged(false).await;
 }
 
 #[tokio::test]
-async fn without_a_configuration_nothing_is_made_up() {
+async fn is_not_ready_without_a_configuration() {
     let mut node = start(true).await;
     fs::remove_file(node.path("net.d/10-bridge.conf")).unwrap();
     let status = node.runtime.status(StatusRequest::default()).await.unwrap().status.unwrap();
@@ -118,20 +118,20 @@ async fn without_a_configuration_nothing_is_made_up() {
     let request = cri::RunPodSandboxRequest { config: Some(networked(&node, "none")), ..Default::default() };
     let error = node.runtime.run_pod_sandbox(request).await.unwrap_err();
     assert!(error.message().contains("no network config found"), "{error}");
-    node.kill_agent();
-    node.start_agent(&[]).await;
+    node.kill_runtime();
+    node.start_runtime(&[]).await;
     node.end().await;
 }
 
-/// Takes everything that a reboot takes: processes, cgroups, and the directory of what runs.
+/// Removes everything that a reboot removes: processes, cgroups, and the state directory.
 fn reboot(node: &mut Node) {
-    node.kill_agent();
+    node.kill_runtime();
     for pid in node.processes() {
         let pid = rustix::process::Pid::from_raw(pid).unwrap();
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
     }
     wait_for("all processes to end", || node.processes().is_empty());
-    for group in node.remove_groups() {
+    for group in node.remove_cgroups() {
         fs::remove_dir(group).unwrap();
     }
     fs::remove_dir_all(node.path("state")).unwrap();
@@ -139,14 +139,14 @@ fn reboot(node: &mut Node) {
 
 async fn forgotten(mut node: Node, directory: PathBuf) {
     let (kept, ..) = echo(&node, "kept").await;
-    node.kill_agent();
-    node.start_agent(&[]).await;
+    node.kill_runtime();
+    node.start_runtime(&[]).await;
     assert_eq!(leases(&directory).len(), 1, "a pod that runs keeps its address");
     node.remove_sandbox(&kept).await;
     let (_, _, before) = echo(&node, "gone").await;
     reboot(&mut node);
     assert_eq!(leases(&directory).len(), 1, "{before}");
-    node.start_agent(&[]).await;
+    node.start_runtime(&[]).await;
     assert_eq!(leases(&directory), Vec::<PathBuf>::new(), "{before}\n{}", node.log());
     let (sandbox, ..) = echo(&node, "new").await;
     assert_eq!(leases(&directory).len(), 1);
@@ -155,7 +155,7 @@ async fn forgotten(mut node: Node, directory: PathBuf) {
 }
 
 #[tokio::test]
-async fn addresses_of_pods_that_a_reboot_took_come_back() {
+async fn releases_addresses_of_pods_after_a_reboot() {
     let node = Node::start().await;
     let network_config = Some(NetworkConfig { pod_cidr: "10.213.79.0/24".into() });
     let runtime_config = Some(RuntimeConfig { network_config });
@@ -164,9 +164,9 @@ async fn addresses_of_pods_that_a_reboot_took_come_back() {
     forgotten(node, directory).await;
 }
 
-/// They know no GC: each pod is deleted.
+/// Debian's plugins do not support GC: each pod is deleted.
 #[tokio::test]
-async fn addresses_come_back_from_debians_plugins_too() {
+async fn releases_addresses_of_debians_plugins_after_a_reboot() {
     let node = start(true).await;
     let directory = node.path("leases");
     forgotten(node, directory).await;

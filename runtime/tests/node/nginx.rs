@@ -1,5 +1,5 @@
-//! Debian's nginx in an image of the test's making: pushed to Debian's registry, pulled with a password, and asked
-//! over its pod's address and a port of the host.
+//! Debian's nginx in an image that the test builds: pushed to Debian's registry, pulled with a password, and requested
+//! over its pod's address and over a host port.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -29,7 +29,7 @@ http {
 }
 ";
 
-/// Where `./test --prepare` has unpacked Debian's nginx and the libraries that it needs.
+/// Debian's nginx and its libraries, as unpacked by `./test --prepare`.
 fn unpacked() -> PathBuf {
     let tools = std::env::var_os("TIPHYS_TEST_TOOLS").map(PathBuf::from);
     let tools = tools.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/test-tools"));
@@ -38,7 +38,7 @@ fn unpacked() -> PathBuf {
     directory
 }
 
-/// The program and the libraries; not what else the packages have.
+/// Only the program and its libraries.
 fn nginx_layer() -> Vec<u8> {
     let root = unpacked();
     let mut tar = Tar::default();
@@ -104,7 +104,7 @@ fn get(address: SocketAddr) -> String {
 }
 
 #[tokio::test]
-async fn nginx_answers_over_its_pod_and_a_port_of_the_host() {
+async fn nginx_responds_over_its_pod_and_a_host_port() {
     let node = Node::start().await;
     let registry = Registry::start().await;
     let name = registry.name("web/nginx:1.22");
@@ -114,7 +114,7 @@ async fn nginx_answers_over_its_pod_and_a_port_of_the_host() {
     node.runtime.update_runtime_config(UpdateRuntimeConfigRequest { runtime_config }).await.unwrap();
 
     let error = pull(&node, &name, "wrong").await.unwrap_err();
-    assert!(error.message().contains(&format!("{} refuses web/nginx", registry.address)), "{error}");
+    assert!(error.message().contains(&format!("{} denied access to web/nginx", registry.address)), "{error}");
     assert!(error.message().contains("password"), "{error}");
     let error = pull(&node, &registry.name("web/nginx:none"), "secret").await.unwrap_err();
     assert_eq!(error.code(), Code::NotFound, "{error}");
@@ -149,7 +149,7 @@ async fn nginx_answers_over_its_pod_and_a_port_of_the_host() {
     node.end().await;
 }
 
-/// An nginx that says why it cannot start will not start later.
+/// If nginx reports a fatal error, waiting is pointless.
 fn panic_if_ended(log: &str) -> bool {
     let said = text(Path::new(log));
     assert!(!said.contains("[emerg]"), "{said}");

@@ -1,4 +1,4 @@
-//! The agent is killed at every step of a pod's life: what runs runs on, what was half made is undone.
+//! The runtime is killed at every step of a pod's lifecycle: running pods continue, unfinished steps are undone.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::harness::{Node, container, text, wait_for};
 use crate::leaks;
 
 #[tokio::test]
-async fn containers_outlive_the_agent() {
+async fn containers_outlive_the_runtime() {
     let mut node = Node::start().await;
     let pod = node.sandbox_config("survivor");
     let sandbox = node.run_sandbox(&pod).await;
@@ -22,10 +22,10 @@ async fn containers_outlive_the_agent() {
         node.run(&sandbox, container("ends", "while [ ! -e /tmp/go ]; do sleep 0.01; done; exit 9"), &pod).await;
     let pid = node.status(&running).await;
     node.exec(&ending, "(sleep 0.2; touch /tmp/go) >/dev/null 2>&1 &").await;
-    node.kill_agent();
+    node.kill_runtime();
     let exit_file = node.path(&format!("state/sandboxes/{sandbox}/{ending}/exit.json"));
     wait_for("the exit to be written", || exit_file.exists());
-    node.start_agent(&[]).await;
+    node.start_runtime(&[]).await;
     let status = node.status(&ending).await;
     assert_eq!((status.state(), status.exit_code), (ContainerState::Exited, 9));
     let status = node.status(&running).await;
@@ -39,7 +39,7 @@ async fn containers_outlive_the_agent() {
 }
 
 #[tokio::test]
-async fn a_killed_shim_is_noticed() {
+async fn notices_a_killed_shim() {
     let node = Node::start().await;
     let pod = node.sandbox_config("shimless");
     let sandbox = node.run_sandbox(&pod).await;
@@ -54,7 +54,7 @@ async fn a_killed_shim_is_noticed() {
     node.end().await;
 }
 
-/// One pod's life, up to the first call that the fault breaks off.
+/// The lifecycle of a pod, until the first call that fails at the fault point.
 async fn life(node: &Node) -> Result<(), Status> {
     let mut pod = node.networked_config("faulty");
     pod.port_mappings = vec![cri::PortMapping { host_port: 8086, container_port: 80, ..Default::default() }];
@@ -77,15 +77,15 @@ async fn life(node: &Node) -> Result<(), Status> {
 async fn a_crash_at_any_step_leaves_nothing_behind() {
     let mut node = Node::start().await;
     node.network().await;
-    // The first pod of a network leaves its bridge and its table, which stay.
+    // The first pod of a network leaves the bridge and the nftables table, which stay.
     life(&node).await.unwrap();
     let before = leaks::count(&node);
     for point in fault::POINTS {
-        node.kill_agent();
-        node.start_agent(&[(fault::VARIABLE, point)]).await;
+        node.kill_runtime();
+        node.start_runtime(&[(fault::VARIABLE, point)]).await;
         assert!(life(&node).await.is_err(), "{point} was not reached");
-        node.wait_agent();
-        node.start_agent(&[]).await;
+        node.wait_runtime();
+        node.start_runtime(&[]).await;
         for container in node.runtime.list_containers(ListContainersRequest::default()).await.unwrap().containers {
             assert_ne!(container.state(), ContainerState::Unknown, "after {point}");
             if container.state() == ContainerState::Created {

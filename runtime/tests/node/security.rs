@@ -1,4 +1,4 @@
-//! What a container must not be able to do, and what it is given.
+//! The restrictions and the privileges of containers.
 
 use std::fs;
 use std::path::Path;
@@ -64,7 +64,7 @@ async fn capabilities_users_and_groups() {
 }
 
 #[tokio::test]
-async fn a_filter_of_system_calls_holds() {
+async fn enforces_seccomp_profiles() {
     let node = Node::start().await;
     let mut config = container("default", "unshare -U true 2>&1; mount -t tmpfs x /tmp 2>&1; echo alive");
     secured(&mut config).seccomp = Some(SecurityProfile::default());
@@ -101,7 +101,7 @@ async fn a_filter_of_system_calls_holds() {
 }
 
 #[tokio::test]
-async fn mounts_as_they_are_asked_for() {
+async fn mounts_what_is_requested() {
     let node = Node::start().await;
     let host = node.path("volume");
     fs::create_dir_all(host.join("sub")).unwrap();
@@ -131,7 +131,7 @@ async fn mounts_as_they_are_asked_for() {
     let pod = node.sandbox_config("root");
     let sandbox = node.run_sandbox(&pod).await;
     let error = node.create(&sandbox, config, &pod).await.unwrap_err();
-    assert!(error.message().contains("the root itself cannot be mounted over"), "{error}");
+    assert!(error.message().contains("the root file system cannot be replaced by a mount"), "{error}");
     let mut config = container("shared", "true");
     config.mounts = vec![Mount { propagation: MountPropagation::Bidirectional as i32, ..mount("/data", false) }];
     let id = node.create(&sandbox, config, &pod).await.unwrap();
@@ -140,8 +140,8 @@ async fn mounts_as_they_are_asked_for() {
     node.end().await;
 }
 
-/// A container's root runs the runtime's own program if it executes `/proc/self/exe` at the right moment; through a
-/// script or a loader it can even choose the moment. It must not be able to write it.
+/// Root in a container can execute the runtime's own program through `/proc/self/exe` at the right moment; with a script
+/// or a loader it can even choose the moment. It must not be able to overwrite the program.
 #[tokio::test]
 async fn the_runtimes_own_program_cannot_be_overwritten() {
     let node = Node::start().await;
@@ -149,12 +149,12 @@ async fn the_runtimes_own_program_cannot_be_overwritten() {
     let before = fs::read(program).unwrap();
     let pod = node.sandbox_config("exe");
     let sandbox = node.run_sandbox(&pod).await;
-    // The script's interpreter is opened while the process still is the runtime's.
+    // The interpreter of the script is opened while the process is still the runtime's.
     let mut config = container("script", "");
     config.command = vec!["/proc/self/exe".into(), "--help".into()];
     let id = node.create(&sandbox, config, &pod).await.unwrap();
     let _ = node.start_container(&id).await;
-    // Its own image of the program, held open and opened anew for writing.
+    // The program, held open and opened again for writing.
     let attack = "for pid in $(ls /proc | grep -E '^[0-9]+$'); do [ -e /proc/$pid/exe ] || continue; \
         case $(readlink /proc/$pid/exe) in *busybox*) continue;; esac; \
         (echo broken > /proc/$pid/exe) 2>&1 && echo WRITTEN $pid; done; echo tried";
@@ -167,14 +167,14 @@ async fn the_runtimes_own_program_cannot_be_overwritten() {
     secured(&mut config).privileged = true;
     let (_, output) = node.shell_in(&second, &pod_mode, config).await;
     assert!(output.contains("tried") && !output.contains("WRITTEN"), "{output}");
-    // A privileged one may look at the pause, and still finds its program read-only.
+    // A privileged container may access the pause process, but its program is read-only.
     assert!(output.contains("Read-only file system"), "{output}");
     assert!(fs::read(program).unwrap() == before, "the program was changed");
     node.end().await;
 }
 
 #[tokio::test]
-async fn devices_are_few() {
+async fn restricts_devices() {
     let node = Node::start().await;
     let command =
         "mknod /tmp/disk b 254 0 && (head -c 1 /tmp/disk 2>&1 || echo closed); echo x > /dev/null && echo null works";
@@ -198,14 +198,14 @@ async fn no_file_of_the_runtime_leaks_into_a_container() {
     let log = node.status(&id).await.log_path;
     wait_for("the list", || text(Path::new(&log)).lines().count() >= 5);
     let files = |output: &str| output.lines().filter(|l| l.contains("->")).count();
-    // Its three streams; the directory that `ls` itself read is closed by then.
+    // The three streams; the directory that `ls` itself read is closed by then.
     assert_eq!(files(&text(Path::new(&log))), 3, "{}", text(Path::new(&log)));
     assert_eq!(files(&node.exec(&id, "ls -l /proc/self/fd").await.1), 3);
     node.end().await;
 }
 
 #[tokio::test]
-async fn a_user_namespace_maps_root_away() {
+async fn a_user_namespace_maps_root_to_another_user() {
     let node = Node::start().await;
     let mut pod = node.sandbox_config("users");
     let map = |host_id| vec![IDMapping { host_id, container_id: 0, length: 65536 }];
@@ -216,7 +216,7 @@ async fn a_user_namespace_maps_root_away() {
     fs::write(node.path("net.d/10.conf"), r#"{"cniVersion":"1.0.0","name":"lo","type":"loopback"}"#).unwrap();
     let request = RunPodSandboxRequest { config: Some(pod.clone()), ..Default::default() };
     let error = node.runtime.run_pod_sandbox(request.clone()).await.unwrap_err();
-    assert!(error.message().contains("gave no address"), "{error}");
+    assert!(error.message().contains("assigned no address"), "{error}");
     fs::remove_file(node.path("net.d/10.conf")).unwrap();
     let cidr = NetworkConfig { pod_cidr: "10.213.77.0/24".into() };
     let config = RuntimeConfig { network_config: Some(cidr) };

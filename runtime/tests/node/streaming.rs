@@ -1,4 +1,4 @@
-//! Exec, attach and port-forward over their addresses.
+//! Exec, attach and port-forward over their URLs.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -11,7 +11,7 @@ use cri::{
 
 use crate::harness::{Node, container, options, secured, text, wait_for};
 
-/// A client of the channels, as far as the tests need one.
+/// A minimal WebSocket client.
 struct Client(TcpStream);
 
 impl Client {
@@ -47,7 +47,7 @@ impl Client {
         self.0.write_all(&frame).unwrap();
     }
 
-    /// The next message: its channel and its text. None at the end.
+    /// The next message: its channel and its text; None at the end.
     fn receive(&mut self) -> Option<(u8, String)> {
         let mut head = [0; 2];
         self.0.read_exact(&mut head).ok()?;
@@ -91,7 +91,7 @@ fn exec_request(id: &str, command: &str, tty: bool) -> ExecRequest {
 }
 
 #[tokio::test]
-async fn commands_with_streams_and_terminals() {
+async fn exec_with_streams_and_terminals() {
     let node = Node::start().await;
     let pod = node.sandbox_config("stream");
     let sandbox = node.run_sandbox(&pod).await;
@@ -133,7 +133,7 @@ async fn commands_with_streams_and_terminals() {
 }
 
 #[tokio::test]
-async fn attaching_to_a_terminal_and_to_streams() {
+async fn attach_to_a_terminal_and_to_streams() {
     let node = Node::start().await;
     let pod = node.sandbox_config("attach");
     let sandbox = node.run_sandbox(&pod).await;
@@ -166,8 +166,8 @@ async fn attaching_to_a_terminal_and_to_streams() {
         let (mut seen, mut asked) = (String::new(), 0);
         while !seen.contains("33 91") {
             seen += &client.receive().unwrap_or_else(|| panic!("no more after {seen:?}")).1;
-            // The size may come after the question: until then the answer is 0 0, or that there is none. One question
-            // for each such answer: more would come faster than a busy machine answers them.
+            // The size may be set after the first query: until then the output is 0 0 or an error. The test sends one query per
+            // output, since more would arrive faster than a busy machine handles them.
             let answers = seen.matches("\r\n").count() - seen.matches("go\r\n").count();
             while asked < answers {
                 asked += 1;
@@ -216,7 +216,7 @@ async fn a_pod_with_a_network_and_its_ports() {
         while echoed != "ping" || refused.is_empty() {
             let (channel, text) = client.receive().unwrap();
             match channel {
-                // The first message of each channel is its port's number.
+                // The first message of each channel is the number of its port.
                 channel if begun.insert(channel) => {}
                 0 => echoed += &text,
                 3 => refused = text,
@@ -229,6 +229,6 @@ async fn a_pod_with_a_network_and_its_ports() {
     assert_eq!(echoed, "ping");
     assert!(refused.contains("connecting to port 9 of the pod"), "{refused}");
     node.remove_all().await;
-    // The bridge stays for the node's other pods; it is this test's alone.
+    // The bridge would stay for other pods of the node.
     node.end().await;
 }

@@ -1,4 +1,4 @@
-//! What is said to somebody who starts the runtime wrongly: the flag, the file, and what is the matter with it.
+//! Errors of the command line: they name the flag, the file, and the problem.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -8,7 +8,7 @@ use cri::{RuntimeService, VersionRequest};
 
 use crate::harness::Node;
 
-/// Runs the program with a flag of the test's and directories of its own, and gives what it says at its end.
+/// Runs the program with these flags and its own directories, and returns its standard error.
 fn refused(node: &Node, flags: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tiphys-cri"));
     for (flag, path) in [("--socket", "other.sock"), ("--root", "other/root"), ("--state", "other/state")] {
@@ -16,7 +16,7 @@ fn refused(node: &Node, flags: &[&str]) -> String {
             command.arg(flag).arg(node.path(path));
         }
     }
-    // Nothing of the machine's is touched by what comes far enough to begin.
+    // If the program starts, it must not affect the machine.
     command.arg("--shim-cgroup").arg(format!("{}/shims", node.cgroup())).arg("--cni-cache-dir").arg(node.path("cni"));
     let output = command.args(flags).stdin(Stdio::null()).output().unwrap();
     assert!(!output.status.success(), "{flags:?} are taken");
@@ -24,7 +24,7 @@ fn refused(node: &Node, flags: &[&str]) -> String {
 }
 
 #[tokio::test]
-async fn wrong_flags_are_named() {
+async fn errors_name_the_flag() {
     let node = Node::start().await;
     let path = |name: &str| node.path(name).to_string_lossy().into_owned();
     let (file, socket, state) = (path("file"), path("cri.sock"), path("state"));
@@ -39,8 +39,8 @@ async fn wrong_flags_are_named() {
         (&["--streaming-address", "nowhere"], &["--streaming-address", "'nowhere'"]),
         (&["--streaming-address", "192.0.2.1:1"], &["192.0.2.1:1", "Cannot assign"]),
         (&["--socket", &below], &["--socket", &file]),
-        (&["--socket", &file], &["--socket", &file, "something else is there"]),
-        (&["--socket", &socket], &["--socket", &socket, "another runtime serves it"]),
+        (&["--socket", &file], &["--socket", &file, "not a socket"]),
+        (&["--socket", &socket], &["--socket", &socket, "another process is serving"]),
         (&["--socket", &long], &["--socket", &long]),
         (&["--root", &file], &["--root", &file]),
         (&["--state", &state], &[&state, "another tiphys (process "]),

@@ -1,4 +1,4 @@
-//! Volumes: images, mounts that come and go, read-only to the ground, owners that are mapped.
+//! Volumes: images, mount propagation, recursive read-only mounts, ID-mapped mounts.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use cri::{
 };
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_change, unmount};
 
-use crate::harness::{LINKS, Node, VOLUME, container, leave_mounts, options, secured, text, unified, wait_for};
+use crate::harness::{LINKS, Node, VOLUME, container, enter_new_mount_ns, options, secured, text, unified, wait_for};
 
 fn image(target: &str, image: &str, sub_path: &str) -> Mount {
     Mount {
@@ -34,7 +34,7 @@ fn tmpfs(path: &Path) {
 }
 
 #[tokio::test]
-async fn an_image_is_a_volume() {
+async fn mounts_an_image_as_a_volume() {
     let node = Node::start().await;
     let command = "cat /whole/data/file /sub/deep; touch /whole/x 2>/dev/null || echo refused; exec sleep 1000";
     let config = with("main", command, vec![image("/whole", VOLUME, ""), image("/sub", VOLUME, "data/sub")]);
@@ -53,15 +53,15 @@ async fn an_image_is_a_volume() {
         let error = node.start_container(&id).await.unwrap_err();
         assert!(error.message().contains(sub_path), "{error}");
     }
-    // A path that climbs ends at the image's own top.
+    // `..` does not leave the image's root.
     let config = with("climbs", "ls /x", vec![image("/x", VOLUME, "../../..")]);
     assert_eq!(node.shell_in(&sandbox, &pod, config).await, (0, "data\n".into()));
     node.end().await;
 }
 
 #[tokio::test]
-async fn mounts_travel_as_far_as_they_may() {
-    leave_mounts();
+async fn propagates_mounts_as_requested() {
+    enter_new_mount_ns();
     let node = Node::start().await;
     let host = node.path("shared");
     tmpfs(&host);
@@ -94,8 +94,8 @@ async fn mounts_travel_as_far_as_they_may() {
 }
 
 #[tokio::test]
-async fn read_only_to_the_ground() {
-    leave_mounts();
+async fn recursive_read_only_mounts() {
+    enter_new_mount_ns();
     let node = Node::start().await;
     let host = node.path("volume");
     fs::create_dir(&host).unwrap();
@@ -119,7 +119,7 @@ async fn read_only_to_the_ground() {
 }
 
 #[tokio::test]
-async fn owners_are_mapped_in_a_user_namespace() {
+async fn maps_owners_in_a_user_namespace() {
     use std::os::unix::fs::MetadataExt;
     let node = Node::start().await;
     node.network().await;
@@ -143,9 +143,9 @@ async fn owners_are_mapped_in_a_user_namespace() {
     node.end().await;
 }
 
-/// A kubelet names every size of large pages, on machines that count none too.
+/// A kubelet sets limits for every size of huge pages, even on machines without them.
 #[tokio::test]
-async fn limits_of_large_pages() {
+async fn limits_of_huge_pages() {
     let node = Node::start().await;
     let mut config = container("main", "exec sleep 1000");
     let limit = |page_size: &str, limit| HugepageLimit { page_size: page_size.into(), limit };
@@ -158,7 +158,7 @@ async fn limits_of_large_pages() {
     let id = node.run(&sandbox, config, &pod).await;
     let counted = unified() || Path::new("/sys/fs/cgroup/hugetlb").exists();
     if counted {
-        assert_eq!(node.group_file(&id, "hugetlb", "hugetlb.2MB.limit_in_bytes", "hugetlb.2MB.max"), "4194304");
+        assert_eq!(node.cgroup_file(&id, "hugetlb", "hugetlb.2MB.limit_in_bytes", "hugetlb.2MB.max"), "4194304");
     } else {
         wait_for("a warning", || node.log().contains("hugetlb.2MB.limit_in_bytes 4194304 is not set"));
     }
@@ -166,7 +166,7 @@ async fn limits_of_large_pages() {
 }
 
 #[tokio::test]
-async fn an_images_links_lead_nowhere_outside() {
+async fn symlinks_of_an_image_do_not_lead_outside() {
     let node = Node::start().await;
     let volume = node.path("volume");
     fs::create_dir(&volume).unwrap();
@@ -177,7 +177,7 @@ async fn an_images_links_lead_nowhere_outside() {
     let (code, output) = node.shell(config.clone()).await;
     assert_eq!(code, 0, "{output}");
     assert!(output.contains("mine") && output.ends_with("hostname\nresolv.conf\nvolume\n"), "{output}");
-    // A link through another process's root is followed neither.
+    // A magic link through another process's root is not followed either.
     let pod = node.sandbox_config("magic");
     let sandbox = node.run_sandbox(&pod).await;
     config.working_dir = "/work/new".into();

@@ -1,4 +1,4 @@
-//! An image of Debian's static busybox, layer by layer.
+//! An image with Debian's static busybox.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,7 +22,7 @@ pub fn layer() -> Vec<u8> {
     tar.finish()
 }
 
-/// Just enough of the format.
+/// A minimal tar writer.
 #[derive(Default)]
 pub struct Tar(Vec<u8>);
 

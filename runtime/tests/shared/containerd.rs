@@ -1,8 +1,8 @@
-//! How Debian's containerd is told to keep to one directory.
+//! The configuration of Debian's containerd, restricted to one directory.
 
 use std::path::Path;
 
-/// What our own network is, too: a bridge, addresses by host-local, masquerade, host ports.
+/// The same network as the built-in one: a bridge, addresses of host-local, masquerading, host ports.
 pub fn network(directory: &Path) -> String {
     format!(
         r#"{{"cniVersion": "0.4.0", "name": "suite", "plugins": [
@@ -14,7 +14,7 @@ pub fn network(directory: &Path) -> String {
     )
 }
 
-/// Of a containerd whose data, state and socket are in a directory.
+/// The configuration of a containerd whose data, state and socket are in one directory.
 pub fn config(directory: &Path, sandbox_image: &str) -> String {
     format!(
         r#"version = 2

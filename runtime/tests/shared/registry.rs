@@ -1,4 +1,4 @@
-//! Debian's docker-registry, with basic authentication, on a loopback port of its own.
+//! Debian's docker-registry, with basic authentication, on its own loopback port.
 
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -10,7 +10,7 @@ use runtime::images::Credentials;
 /// `user` with the password `secret`.
 const HTPASSWD: &str = "user:$2b$04$0OJFlSaCrgO93UaE/ijaLOCSPYifrxs2OwmwMmuHO7dboFZNoKVPW\n";
 
-/// A registry of its own, ended with it.
+/// A registry that is stopped on drop.
 pub struct Registry {
     process: Child,
     _directory: tempfile::TempDir,

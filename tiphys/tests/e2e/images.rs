@@ -97,7 +97,7 @@ fn images_go_out_and_come_back() {
     assert_eq!(text(&images(&root, &["list", "--quiet"])), "");
     assert_eq!(text(&images(&other, &["prune", "--all"])), id);
     let missing = images(&root, &["remove", "nothing"]);
-    assert_eq!(String::from_utf8_lossy(&missing.stderr), "error: image \"nothing\" is not here\n");
+    assert_eq!(String::from_utf8_lossy(&missing.stderr), "error: image \"nothing\" is not present\n");
     let refused = images(&root, &["pull", "Not A Name"]);
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("is not a reference"), "{refused:?}");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("invalid image reference"), "{refused:?}");
 }

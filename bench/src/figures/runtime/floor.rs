@@ -1,5 +1,5 @@
-//! The floor under the start of a pod: what the kernel alone needs for it. Namespaces, a pair of network devices,
-//! cgroups, a stacked root with its mounts, and the program; no record, no log, no check.
+//! The minimum cost of a pod's start: the kernel's work alone, with namespaces, a veth pair, cgroups, an overlay root
+//! with its mounts, and the program, but without records, logs and checks.
 
 use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,8 +23,8 @@ use runtime::sys::{self, Fork};
 const CGROUP: &str = "/tiphys-floor";
 const DEVICE: &str = "tiphysfloor";
 
-/// How long each of some pods takes. The process must have one thread; `image` holds the program `/pause`, and
-/// `work` is a directory of the caller's.
+/// Measures the start of several pods. The process must be single-threaded. `image` is a directory with the program
+/// `/pause`, and `work` an empty directory.
 pub fn measure(image: &Path, work: &Path, rounds: usize) -> Result<Vec<Duration>> {
     let cgroups = Hierarchies::detect()?;
     (0..rounds).map(|round| one(&cgroups, image, &work.join(round.to_string()))).collect()
@@ -32,7 +32,7 @@ pub fn measure(image: &Path, work: &Path, rounds: usize) -> Result<Vec<Duration>
 
 fn one(cgroups: &Hierarchies, image: &Path, work: &Path) -> Result<Duration> {
     for directory in ["upper", "work"] {
-        std::fs::create_dir_all(work.join(directory)).context(|| format!("making {}", work.display()))?;
+        std::fs::create_dir_all(work.join(directory)).context(|| format!("creating {}", work.display()))?;
     }
     let began = Instant::now();
     let holder = match sys::fork(libc::CLONE_NEWNET | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS).at("cloning")? {
@@ -47,27 +47,27 @@ fn one(cgroups: &Hierarchies, image: &Path, work: &Path) -> Result<Duration> {
     made.and(ended).map(|()| took)
 }
 
-/// The pid of a container that runs its program.
+/// Starts a container, and returns its pid when its program runs.
 fn pod(cgroups: &Hierarchies, holder: i32, image: &Path, work: &Path) -> Result<i32> {
     plug(holder)?;
     cgroups.create(CGROUP)?;
-    // In a namespace of its own the container could not find it.
+    // Opened here, since the pid has no meaning in the container's PID namespace.
     let holder = init::process_of(holder)?;
-    let (said, says) = pipe_with(PipeFlags::CLOEXEC).at("making a pipe")?;
+    let (report, reporter) = pipe_with(PipeFlags::CLOEXEC).at("creating a pipe")?;
     let group = cgroups.entry(CGROUP)?;
     let flags = libc::CLONE_NEWPID | libc::CLONE_NEWNS;
     match sys::fork_in(flags, group.as_ref().map(|fd| fd.as_fd())).at("cloning")? {
         Fork::Child => {
-            drop(said);
+            drop(report);
             let error = contained(cgroups, holder.as_fd(), image, work).err().map(|error| error.to_string());
-            let _ = rustix::io::write(&says, error.unwrap_or_default().as_bytes());
+            let _ = rustix::io::write(&reporter, error.unwrap_or_default().as_bytes());
             sys::exit(127)
         }
         Fork::Parent(pid) => {
-            drop(says);
-            // It is closed by the program's start, or tells what failed.
+            drop(reporter);
+            // The exec closes the pipe. Before that, the process reports errors.
             let mut text = [0; 512];
-            match rustix::io::read(&said, &mut text).at("hearing from the container")? {
+            match rustix::io::read(&report, &mut text).at("receiving from the container")? {
                 0 => Ok(pid),
                 length => refused(String::from_utf8_lossy(&text[..length]).into_owned()),
             }
@@ -75,7 +75,7 @@ fn pod(cgroups: &Hierarchies, holder: i32, image: &Path, work: &Path) -> Result<
     }
 }
 
-/// A pair of devices, one of them in the pod.
+/// Creates a veth pair with one end in the pod.
 fn plug(holder: i32) -> Result<()> {
     let namespace = Netns::open(Path::new(&format!("/proc/{holder}/ns/net"))).at("opening the namespace")?;
     let veth = Veth { name: DEVICE, peer: "eth0", peer_netns: &namespace, peer_mac: None, master: None, mtu: None };
@@ -87,14 +87,15 @@ fn contained(cgroups: &Hierarchies, holder: BorrowedFd, image: &Path, work: &Pat
     cgroups.join_v1(CGROUP)?;
     let flags = libc::CLONE_NEWNET | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
     sys::setns(holder, flags).at("joining the pod")?;
-    mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC).at("parting from the host")?;
+    mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
+        .at("detaching mount propagation from the host")?;
     let root = stacked(image, work)?;
-    let place = work.join("upper");
-    move_mount(&root, "", CWD, &place, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH).at("mounting the root")?;
-    let root = rustix::fs::open(&place, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).at("opening the root")?;
+    let target = work.join("upper");
+    move_mount(&root, "", CWD, &target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH).at("mounting the root")?;
+    let root = rustix::fs::open(&target, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).at("opening the root")?;
     for (kind, name) in [("proc", "proc"), ("tmpfs", "dev"), ("sysfs", "sys")] {
-        rustix::fs::mkdirat(&root, name, Mode::from(0o755)).at("making a directory")?;
-        mount(kind, place.join(name), kind, MountFlags::empty(), None).context(|| format!("mounting {kind}"))?;
+        rustix::fs::mkdirat(&root, name, Mode::from(0o755)).at("creating a directory")?;
+        mount(kind, target.join(name), kind, MountFlags::empty(), None).context(|| format!("mounting {kind}"))?;
     }
     init::pivot(root.as_fd())?;
     let program = CString::new("/pause").unwrap_or_default();
@@ -108,11 +109,11 @@ fn stacked(image: &Path, work: &Path) -> Result<OwnedFd> {
     {
         fsconfig_set_string(overlay.as_fd(), key, path.as_path()).context(|| format!("setting {key}"))?;
     }
-    fsconfig_create(overlay.as_fd()).at("making the overlay")?;
+    fsconfig_create(overlay.as_fd()).at("creating the overlay")?;
     fsmount(overlay.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty()).at("mounting the overlay")
 }
 
-/// Nothing is left; it is not measured.
+/// Removes everything. It is not measured.
 fn end(cgroups: &Hierarchies, holder: i32, container: Option<i32>) -> Result<()> {
     for pid in [container, Some(holder)].into_iter().flatten() {
         let _ = sys::kill(pid, libc::SIGKILL);

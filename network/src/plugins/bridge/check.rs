@@ -1,4 +1,4 @@
-//! CHECK: whether everything is as the result of ADD says.
+//! CHECK: compares the state of the host and the pod with the result of ADD.
 
 use super::conf::Conf;
 use super::{ipam, masquerade, pod};
@@ -11,11 +11,11 @@ use crate::spec::result::{AddResult, Interface};
 pub fn check(call: &Call<'_>) -> Result<(), Error> {
     let conf = Conf::read(call.conf)?;
     let previous = call.chained()?;
-    ipam::ask(call, Verb::Check)?;
+    ipam::delegate(call, Verb::Check)?;
     check_host(&conf, &previous)?;
     check_pod(call, &previous)?;
-    if conf.masquerade && !call.nft(|nft| masquerade::is_there(nft, &call.owner()))? {
-        return Err(Error::internal("the masquerading of the pod's addresses is missing"));
+    if conf.masquerade && !call.nft(|nft| masquerade::exists(nft, &call.owner()))? {
+        return Err(Error::internal("the masquerading rules of the pod's addresses are missing"));
     }
     Ok(())
 }
@@ -29,7 +29,7 @@ fn check_host(conf: &Conf, previous: &AddResult) -> Result<(), Error> {
     let found = find(&mut rtnl, port)?;
     match found.master {
         Some(master) if master == bridge.index => Ok(()),
-        _ => Err(Error::internal(format!("{} is not in the bridge {}", port.name, conf.bridge))),
+        _ => Err(Error::internal(format!("{} is not attached to the bridge {}", port.name, conf.bridge))),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The configuration, with upstream's fields. Those that ask for something that is not done are refused by name.
+//! The configuration, with upstream's fields. Fields for unsupported features are refused by name.
 
 use serde_json::Value;
 
@@ -29,7 +29,7 @@ impl Conf {
         let mut reader = Reader::new(conf, "")?;
         reader.skip(COMMON);
         reader.skip(&["ipam"]);
-        refuse_what_is_not_done(&mut reader)?;
+        refuse_unsupported(&mut reader)?;
         let is_default_gateway = reader.flag("isDefaultGateway")?;
         let read = Conf {
             bridge: Some(reader.text("bridge")?).filter(|name| !name.is_empty()).unwrap_or(DEFAULT_BRIDGE).to_string(),
@@ -46,43 +46,45 @@ impl Conf {
         crate::spec::names::check_interface("bridge", &read.bridge)
             .map_err(|error| Error::configuration(error.message))?;
         if read.hairpin && read.promiscuous {
-            return Err(reader.wrong("promiscMode", "cannot set hairpin mode and promiscuous mode at the same time"));
+            return Err(reader.invalid("promiscMode", "cannot set hairpin mode and promiscuous mode at the same time"));
         }
         reader.finish()?;
         Ok(read)
     }
 }
 
-fn refuse_what_is_not_done(reader: &mut Reader<'_>) -> Result<(), Error> {
-    const NOT_DONE: &str = "is not done by the built-in bridge";
+fn refuse_unsupported(reader: &mut Reader<'_>) -> Result<(), Error> {
+    const UNSUPPORTED: &str = "is not supported by the built-in bridge plugin";
     for key in ["macspoofchk", "enabledad", "disableContainerInterface", "portIsolation"] {
         if reader.flag(key)? {
-            return Err(reader.unsupported(key, NOT_DONE));
+            return Err(reader.unsupported(key, UNSUPPORTED));
         }
     }
     if reader.number("vlan")?.unwrap_or(0) != 0 {
-        return Err(reader.unsupported("vlan", NOT_DONE));
+        return Err(reader.unsupported("vlan", UNSUPPORTED));
     }
     if !reader.list("vlanTrunk")?.is_empty() {
-        return Err(reader.unsupported("vlanTrunk", NOT_DONE));
+        return Err(reader.unsupported("vlanTrunk", UNSUPPORTED));
     }
-    // It is about VLANs alone.
+    // It only matters for VLANs.
     reader.flag("preserveDefaultVlan")?;
     match reader.text("ipMasqBackend")? {
         "" | "nftables" => Ok(()),
-        "iptables" => Err(reader.unsupported("ipMasqBackend", NOT_DONE)),
-        other => Err(reader.wrong("ipMasqBackend", format!("{other:?} is neither iptables nor nftables"))),
+        "iptables" => Err(reader.unsupported("ipMasqBackend", UNSUPPORTED)),
+        other => Err(reader.invalid("ipMasqBackend", format!("{other:?} is neither iptables nor nftables"))),
     }
 }
 
-/// What the runtime says counts more than what the configuration says.
+/// The runtime's configuration takes precedence over the plugin's own.
 fn read_mac(reader: &mut Reader<'_>) -> Result<Option<Mac>, Error> {
     let args = reader.object("args")?.map(|mut args| args.object("cni")).transpose()?.flatten();
-    for given in [reader.object("runtimeConfig")?, args].into_iter().flatten() {
-        let mut given = given;
-        match given.text("mac")? {
+    for section in [reader.object("runtimeConfig")?, args].into_iter().flatten() {
+        let mut section = section;
+        match section.text("mac")? {
             "" => {}
-            text => return parse_mac(text).map(Some).ok_or_else(|| given.wrong("mac", format!("{text:?} is not one"))),
+            text => {
+                return parse_mac(text).map(Some).ok_or_else(|| section.invalid("mac", format!("{text:?} is not one")));
+            }
         }
     }
     Ok(None)
@@ -106,16 +108,12 @@ mod tests {
 
     #[test]
     fn errors_name_the_field() {
-        const NOT_DONE: &str = "is not done by the built-in bridge";
+        const UNSUPPORTED: &str = "is not supported by the built-in bridge plugin";
         for (conf, code, message) in [
-            (
-                json!({ "isGatway": true }),
-                code::UNSUPPORTED_FIELD,
-                "isGatway: is not a field that is known here".to_string(),
-            ),
-            (json!({ "vlan": 5 }), code::UNSUPPORTED_FIELD, format!("vlan: {NOT_DONE}")),
-            (json!({ "macspoofchk": true }), code::UNSUPPORTED_FIELD, format!("macspoofchk: {NOT_DONE}")),
-            (json!({ "ipMasqBackend": "iptables" }), code::UNSUPPORTED_FIELD, format!("ipMasqBackend: {NOT_DONE}")),
+            (json!({ "isGatway": true }), code::UNSUPPORTED_FIELD, "isGatway: unknown field".to_string()),
+            (json!({ "vlan": 5 }), code::UNSUPPORTED_FIELD, format!("vlan: {UNSUPPORTED}")),
+            (json!({ "macspoofchk": true }), code::UNSUPPORTED_FIELD, format!("macspoofchk: {UNSUPPORTED}")),
+            (json!({ "ipMasqBackend": "iptables" }), code::UNSUPPORTED_FIELD, format!("ipMasqBackend: {UNSUPPORTED}")),
             (
                 json!({ "isGateway": "yes" }),
                 code::INVALID_CONFIGURATION,

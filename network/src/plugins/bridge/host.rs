@@ -12,11 +12,11 @@ use crate::spec::error::Error;
 use crate::spec::result::AddResult;
 use crate::{fault, sysctl};
 
-/// The bridge, up, with the gateways' addresses. Most often it is there.
+/// Ensures that the bridge exists, is up, and has the addresses of the gateways.
 pub fn ensure_bridge(rtnl: &mut Rtnl, conf: &Conf, attachment: &AddResult) -> Result<Link, Error> {
     let mut bridge = match rtnl.link(&conf.bridge)? {
         Some(bridge) => bridge,
-        None => make_bridge(rtnl, conf)?,
+        None => create_bridge(rtnl, conf)?,
     };
     if bridge.kind.as_deref() != Some("bridge") {
         return Err(Error::internal(format!("{:?} already exists but is not a bridge", conf.bridge)));
@@ -40,25 +40,25 @@ pub fn ensure_bridge(rtnl: &mut Rtnl, conf: &Conf, attachment: &AddResult) -> Re
     Ok(bridge)
 }
 
-fn make_bridge(rtnl: &mut Rtnl, conf: &Conf) -> Result<Link, Error> {
+fn create_bridge(rtnl: &mut Rtnl, conf: &Conf) -> Result<Link, Error> {
     let made = match rtnl.add_link("bridge", &conf.bridge, conf.mtu) {
         Err(error) if error.is(Errno::EXIST) => false,
         outcome => outcome.map(|()| true)?,
     };
-    let missing = || Error::internal(format!("the bridge {:?} has just been made and is gone", conf.bridge));
+    let missing = || Error::internal(format!("the bridge {:?} disappeared after it was created", conf.bridge));
     let bridge = rtnl.link(&conf.bridge)?.ok_or_else(missing)?;
     if made {
-        // An address that was set stays; otherwise it would change with the ports.
+        // A MAC address that was set explicitly does not change when ports are added.
         rtnl.set_mac(bridge.index, bridge.mac)?;
-        // Its routes are ours to set. A kernel without IPv6 has no such setting.
+        // The plugin sets the bridge's routes. A kernel without IPv6 has no such sysctl.
         if let Err(error) = sysctl::set(&format!("ipv6/conf/{}/accept_ra", conf.bridge), "0") {
-            tracing::debug!(%error, "router advertisements are not turned off");
+            tracing::debug!(%error, "failed to disable router advertisements");
         }
     }
     Ok(bridge)
 }
 
-/// Another address of the same network is in the way, and so is any other of IPv4, as upstream has it.
+/// Another address of the same network conflicts, and so does any other IPv4 address, as in upstream's plugin.
 fn ensure_address(rtnl: &mut Rtnl, bridge: &Link, gateway: IpNet, force: bool) -> Result<(), Error> {
     for address in rtnl.addresses(bridge.index)? {
         if address.net == gateway {
@@ -75,7 +75,7 @@ fn ensure_address(rtnl: &mut Rtnl, bridge: &Link, gateway: IpNet, force: bool) -
         rtnl.delete_address(bridge.index, address.net)?;
     }
     match rtnl.add_address(bridge.index, gateway) {
-        // Another pod's ADD was faster.
+        // A concurrent ADD has added it.
         Err(error) if error.is(Errno::EXIST) => Ok(()),
         outcome => Ok(outcome?),
     }
@@ -92,7 +92,7 @@ fn enable_forwarding(attachment: &AddResult) -> Result<(), Error> {
     Ok(())
 }
 
-/// The pair, of which the other end is in the pod.
+/// Creates the veth pair, with one end in the pod.
 pub fn add_port(
     rtnl: &mut Rtnl,
     call: &Call<'_>,
@@ -106,15 +106,16 @@ pub fn add_port(
     let veth =
         Veth { name: &name, peer: ifname, peer_netns: netns, peer_mac, master: Some(bridge.index), mtu: conf.mtu };
     match rtnl.add_veth(&veth) {
-        // What has the name is this attachment's, from an ADD that somebody died over.
+        // The device is a leftover of an earlier ADD of this attachment that was interrupted.
         Err(error) if error.is(Errno::EXIST) && rtnl.delete_link(&name)? => rtnl.add_veth(&veth)?,
         Err(error) if error.is(Errno::EXIST) => {
-            return Err(Error::from(error).within(format!("the pod may have {ifname:?} already")));
+            return Err(Error::from(error).within(format!("the pod may already have {ifname:?}")));
         }
         outcome => outcome?,
     }
     fault::point("bridge.veth-made")?;
-    let port = rtnl.link(&name)?.ok_or_else(|| Error::internal(format!("{name:?} has just been made and is gone")))?;
+    let port =
+        rtnl.link(&name)?.ok_or_else(|| Error::internal(format!("{name:?} disappeared after it was created")))?;
     if conf.hairpin {
         rtnl.set_hairpin(port.index, true)?;
     }

@@ -1,4 +1,4 @@
-//! `bridge`: a pair of devices between the pod and a bridge of the host.
+//! `bridge`: connects the pod to a bridge of the host by a veth pair.
 
 mod check;
 mod conf;
@@ -26,18 +26,18 @@ fn accepts(conf: &Value) -> Result<(), Error> {
     Conf::read(conf).map(|_| ())
 }
 
-/// What was made before a failure is undone, as if it had never been.
+/// After a failure, everything is undone.
 fn add(call: &Call<'_>) -> Result<AddResult, Error> {
     let conf = Conf::read(call.conf)?;
     call.check_args(&["MAC", "IP", "GATEWAY"])?;
     let netns = call.netns()?;
-    // Who gets no address has made nothing, and undoes nothing: the sandbox may have been attached before.
-    let leased = ipam::ask(call, Verb::Add)?;
+    // If IPAM fails, nothing was created and nothing is undone: the sandbox may have been attached before.
+    let leased = ipam::delegate(call, Verb::Add)?;
     let attached = attach(call, &conf, &netns, leased);
     if let Err(error) = &attached
         && let Err(left) = undo(call, &conf)
     {
-        tracing::warn!(%error, %left, container = call.target.container_id, "what a failed ADD had made is not all gone");
+        tracing::warn!(%error, %left, container = call.target.container_id, "failed to undo a failed ADD");
     }
     attached
 }
@@ -77,7 +77,7 @@ fn interface(link: &Link, sandbox: &str) -> Interface {
     }
 }
 
-/// A gateway that IPAM does not name is the subnet's first address. A default gateway has a route.
+/// A gateway that IPAM does not set is the first address of the subnet. A default gateway gets a default route.
 fn set_gateways(conf: &Conf, attachment: &mut AddResult) -> Result<(), Error> {
     if !conf.is_gateway {
         return Ok(());
@@ -104,12 +104,12 @@ fn set_gateways(conf: &Conf, attachment: &mut AddResult) -> Result<(), Error> {
     Ok(())
 }
 
-/// What was asked for, or what follows from the address: whoever gets an address after another has the same hardware
-/// address, so that no neighbour's memory of it is wrong.
+/// The requested MAC address, or one that is derived from the IP address: when an address is reused, the MAC address
+/// stays the same, so that the neighbour caches of other pods stay valid.
 fn pod_mac(call: &Call<'_>, conf: &Conf, attachment: &AddResult) -> Result<Option<Mac>, Error> {
     if let Some(text) = call.arg("MAC") {
-        let wrong = || Error::configuration(format!("CNI_ARGS: MAC: {text:?} is not a hardware address"));
-        return parse_mac(text).map(Some).ok_or_else(wrong);
+        let invalid = || Error::configuration(format!("CNI_ARGS: MAC: {text:?} is not a hardware address"));
+        return parse_mac(text).map(Some).ok_or_else(invalid);
     }
     Ok(conf.mac.or_else(|| attachment.ips.first().map(|ip| mac_of(ip.address.address))))
 }
@@ -120,21 +120,21 @@ fn mac_of(address: IpAddr) -> Mac {
     [0x0a, if address.is_ipv4() { 0x58 } else { 0x59 }, last[0], last[1], last[2], last[3]]
 }
 
-/// The port's name follows from what it is for: it is found without the pod's namespace.
+/// The port's name is derived from the attachment, so that it is found without the pod's namespace.
 fn port_name(call: &Call<'_>) -> String {
     derived(PORT, &[call.network(), call.target.container_id, call.target.ifname])
 }
 
-/// The address is given back last: until then nobody else gets it.
+/// Releases the address last: until then it cannot be assigned to another pod.
 fn del(call: &Call<'_>) -> Result<(), Error> {
     let conf = Conf::read(call.conf)?;
-    all(&[&|| unmasquerade(call, &conf), &|| delete_port(call), &|| ipam::ask(call, Verb::Del).map(|_| ())])
+    all(&[&|| unmasquerade(call, &conf), &|| delete_port(call), &|| ipam::delegate(call, Verb::Del).map(|_| ())])
 }
 
-/// As [`del`], for what cannot have been made by anybody else: the pod's side is not looked at.
+/// As [`del`], for an attachment that this ADD has created: does not look into the pod.
 fn undo(call: &Call<'_>, conf: &Conf) -> Result<(), Error> {
     all(&[&|| unmasquerade(call, conf), &|| Ok(Rtnl::open()?.delete_link(&port_name(call)).map(|_| ())?), &|| {
-        ipam::ask(call, Verb::Del).map(|_| ())
+        ipam::delegate(call, Verb::Del).map(|_| ())
     }])
 }
 
@@ -142,9 +142,9 @@ fn unmasquerade(call: &Call<'_>, conf: &Conf) -> Result<(), Error> {
     if conf.masquerade { call.nft(|nft| masquerade::remove(nft, &call.owner())) } else { Ok(()) }
 }
 
-/// By our name; by the one that another plugin gave it, if its hardware address is the same; or from inside the pod.
-/// The path of a namespace may lead to somebody else's by now, so that it is believed only where nothing else helps,
-/// and never against what is known of the device.
+/// Finds the port by its derived name; by the name and MAC address of the previous result, if another plugin created
+/// it; or from inside the pod. The path of the namespace may belong to another pod by now, so it is used last, and
+/// only if it does not contradict what is known of the device.
 fn delete_port(call: &Call<'_>) -> Result<(), Error> {
     let mut rtnl = Rtnl::open()?;
     if call.delete_device(&mut rtnl, &port_name(call))? {
@@ -172,7 +172,7 @@ fn delete_port(call: &Call<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether it is the name of a port of ours. One that is not this attachment's is another's.
+/// Whether this is the name of a port that this plugin created, for any attachment.
 fn is_port_name(name: &str) -> bool {
     let digits = name.strip_prefix(PORT).unwrap_or_default();
     name.len() == 15 && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
@@ -186,13 +186,13 @@ fn gc(call: &Call<'_>) -> Result<(), Error> {
     let owners: Vec<String> = call.valid()?.iter().map(|(id, ifname)| owner(id, ifname, network)).collect();
     all(&[
         &|| if conf.masquerade { call.nft(|nft| masquerade::retain(nft, network, &owners)) } else { Ok(()) },
-        &|| ipam::ask(call, Verb::Gc).map(|_| ()),
+        &|| ipam::delegate(call, Verb::Gc).map(|_| ()),
     ])
 }
 
 fn status(call: &Call<'_>) -> Result<(), Error> {
     Conf::read(call.conf)?;
-    ipam::ask(call, Verb::Status).map(|_| ())
+    ipam::delegate(call, Verb::Status).map(|_| ())
 }
 
 #[cfg(test)]
@@ -217,13 +217,13 @@ mod tests {
     }
 
     #[test]
-    fn ports_of_ours_have_longer_names_than_upstreams() {
+    fn port_names_are_longer_than_upstreams() {
         assert!(is_port_name(&derived(PORT, &["n", "c", "eth0"])));
         assert!(!is_port_name("veth0a1b2c3d") && !is_port_name("vethernet-other") && !is_port_name("eth0"));
     }
 
     #[test]
-    fn hardware_addresses_follow_from_addresses() {
+    fn derives_mac_addresses_from_ip_addresses() {
         assert_eq!(mac_text(mac_of("10.1.2.3".parse().unwrap())), "0a:58:0a:01:02:03");
         assert_eq!(mac_text(mac_of("fd00::1:2".parse().unwrap())), "0a:59:00:01:00:02");
     }

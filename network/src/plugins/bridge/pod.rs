@@ -1,4 +1,4 @@
-//! The pod's side: addresses and routes, by a socket that was opened in its namespace.
+//! The pod's side: addresses and routes, through a socket in the pod's namespace.
 
 use std::net::IpAddr;
 
@@ -19,7 +19,7 @@ pub fn configure(netns: &Netns, ifname: &str, attachment: &AddResult) -> Result<
         }
         Ok(Rtnl::open())
     })??;
-    let missing = || Error::internal(format!("{ifname:?} has just been made and is gone"));
+    let missing = || Error::internal(format!("{ifname:?} disappeared after it was created"));
     let link = rtnl.link(ifname)?.ok_or_else(missing)?;
     rtnl.set_up(link.index)?;
     for ip in &attachment.ips {
@@ -36,11 +36,11 @@ pub fn configure(netns: &Netns, ifname: &str, attachment: &AddResult) -> Result<
     Ok(link)
 }
 
-/// A route without a gateway goes by the gateway of its family's first address.
+/// A route without a gateway uses the gateway of the first address of its family.
 pub fn resolve(route: &Route, attachment: &AddResult, device: u32) -> Result<netlink::Route, Error> {
     let of_family = |address: &IpNet| address.is_ipv4() == route.to.is_ipv4();
     let default = attachment.ips.iter().filter(|ip| of_family(&ip.address)).find_map(|ip| ip.gateway);
-    // What is said to be on the link has none.
+    // A route with link scope has no gateway.
     const SCOPE_LINK: u32 = 253;
     let gateway: Option<IpAddr> = route.gateway.or(default.filter(|_| route.scope != Some(SCOPE_LINK)));
     let scope = route.scope.map(u8::try_from).transpose();

@@ -1,4 +1,4 @@
-//! The configuration: `ipam` of a plugin's, with upstream's fields.
+//! The configuration: the `ipam` section of a plugin's configuration, with upstream's fields.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ pub struct Conf {
     pub data_dir: PathBuf,
     pub resolv_conf: Option<String>,
     pub routes: Vec<Route>,
-    /// At least one; two sets do not overlap.
+    /// At least one. Sets do not overlap.
     pub sets: Vec<RangeSet>,
     pub requested: Vec<IpAddr>,
 }
@@ -26,7 +26,7 @@ const DATA_DIR: &str = "/var/lib/cni/networks";
 impl Conf {
     pub fn read(conf: &Value) -> Result<Conf, Error> {
         let mut whole = Reader::new(conf, "")?;
-        let mut ipam = whole.object("ipam")?.ok_or_else(|| whole.wrong("ipam", "is missing"))?;
+        let mut ipam = whole.object("ipam")?.ok_or_else(|| whole.invalid("ipam", "is missing"))?;
         ipam.skip(&["type", "name"]);
         let mut sets = Vec::new();
         if ipam.value("subnet").is_some() {
@@ -34,16 +34,16 @@ impl Conf {
         } else {
             ipam.skip(&["rangeStart", "rangeEnd", "gateway"]);
         }
-        // Ranges of the runtime come first: they are what it wants, and the gateway of the first is the default one.
-        let mut given = read_runtime(&mut whole)?;
-        given.0.append(&mut sets);
-        let mut sets = given.0;
+        // Ranges of the runtime come first: the gateway of the first range is the default gateway.
+        let mut runtime = read_runtime(&mut whole)?;
+        runtime.0.append(&mut sets);
+        let mut sets = runtime.0;
         sets.extend(read_sets(&mut ipam, "ranges")?);
-        check_sets(&sets).map_err(|text| ipam.wrong("ranges", text))?;
-        let mut requested = given.1;
+        check_sets(&sets).map_err(|text| ipam.invalid("ranges", text))?;
+        let mut requested = runtime.1;
         requested.extend(read_args(&mut whole)?);
         let routes = ipam.list("routes")?.iter().enumerate();
-        let routes = routes.map(|(place, route)| read_route(Reader::new(route, format!("ipam.routes[{place}]"))?));
+        let routes = routes.map(|(index, route)| read_route(Reader::new(route, format!("ipam.routes[{index}]"))?));
         let conf = Conf {
             routes: routes.collect::<Result<_, _>>()?,
             data_dir: Some(ipam.text("dataDir")?).filter(|text| !text.is_empty()).unwrap_or(DATA_DIR).into(),
@@ -56,10 +56,10 @@ impl Conf {
     }
 }
 
-/// Range sets and addresses that the runtime gives.
+/// The range sets and addresses of the runtime's configuration.
 fn read_runtime(whole: &mut Reader<'_>) -> Result<(Vec<RangeSet>, Vec<IpAddr>), Error> {
     match whole.object("runtimeConfig")? {
-        Some(mut given) => Ok((read_sets(&mut given, "ipRanges")?, read_addresses(&mut given, "ips")?)),
+        Some(mut runtime) => Ok((read_sets(&mut runtime, "ipRanges")?, read_addresses(&mut runtime, "ips")?)),
         None => Ok(Default::default()),
     }
 }
@@ -69,11 +69,14 @@ fn read_args(whole: &mut Reader<'_>) -> Result<Vec<IpAddr>, Error> {
     cni.map(|mut cni| read_addresses(&mut cni, "ips")).transpose().map(Option::unwrap_or_default)
 }
 
-/// Addresses, with or without a prefix.
+/// Addresses, with or without a prefix length.
 fn read_addresses(reader: &mut Reader<'_>, key: &'static str) -> Result<Vec<IpAddr>, Error> {
     let parse = |text: &String| text.parse().or_else(|_| text.parse::<IpNet>().map(|net| net.address));
     let texts = reader.texts(key)?;
-    texts.iter().map(|text| parse(text).map_err(|_| reader.wrong(key, format!("{text:?} is not an address")))).collect()
+    texts
+        .iter()
+        .map(|text| parse(text).map_err(|_| reader.invalid(key, format!("{text:?} is not an address"))))
+        .collect()
 }
 
 fn read_sets(reader: &mut Reader<'_>, key: &'static str) -> Result<Vec<RangeSet>, Error> {
@@ -82,8 +85,8 @@ fn read_sets(reader: &mut Reader<'_>, key: &'static str) -> Result<Vec<RangeSet>
         let path = format!("{}[{number}]", reader.path_of(key));
         let ranges = set.as_array().ok_or_else(|| Error::configuration(format!("{path}: must be a list")))?;
         let mut read = RangeSet::default();
-        for (place, range) in ranges.iter().enumerate() {
-            let mut range = Reader::new(range, format!("{path}[{place}]"))?;
+        for (index, range) in ranges.iter().enumerate() {
+            let mut range = Reader::new(range, format!("{path}[{index}]"))?;
             read.ranges.push(read_range(&mut range)?);
             range.finish()?;
         }
@@ -94,10 +97,10 @@ fn read_sets(reader: &mut Reader<'_>, key: &'static str) -> Result<Vec<RangeSet>
 
 fn read_range(reader: &mut Reader<'_>) -> Result<Range, Error> {
     let subnet: Option<IpNet> = reader.parsed("subnet", "a network")?;
-    let subnet = subnet.ok_or_else(|| reader.wrong("subnet", "is missing"))?;
+    let subnet = subnet.ok_or_else(|| reader.invalid("subnet", "is missing"))?;
     let mut address = |key| reader.parsed::<IpAddr>(key, "an address");
     let (start, end, gateway) = (address("rangeStart")?, address("rangeEnd")?, address("gateway")?);
-    Range::new(subnet, start, end, gateway).map_err(|(field, text)| reader.wrong(field, text))
+    Range::new(subnet, start, end, gateway).map_err(|(field, text)| reader.invalid(field, text))
 }
 
 fn check_sets(sets: &[RangeSet]) -> Result<(), String> {
@@ -111,8 +114,8 @@ fn check_sets(sets: &[RangeSet]) -> Result<(), String> {
         }
     }
     let all: Vec<&Range> = sets.iter().flat_map(|set| &set.ranges).collect();
-    for (place, range) in all.iter().enumerate() {
-        if let Some(other) = all[..place].iter().find(|other| other.overlaps(range)) {
+    for (index, range) in all.iter().enumerate() {
+        if let Some(other) = all[..index].iter().find(|other| other.overlaps(range)) {
             return Err(format!("{}-{} overlaps {}-{}", range.start, range.end, other.start, other.end));
         }
     }
@@ -132,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ways_to_say_ranges() {
+    fn reads_both_forms_of_ranges() {
         let old = read(json!({ "subnet": "10.1.0.0/16", "rangeStart": "10.1.0.9", "gateway": "10.1.0.2" })).unwrap();
         let new =
             read(json!({ "ranges": [[{ "subnet": "10.1.0.0/16", "rangeStart": "10.1.0.9", "gateway": "10.1.0.2" }]] }));
@@ -146,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_runtime_asks_for() {
+    fn reads_the_runtime_configuration() {
         let conf = json!({
             "ipam": { "type": "host-local", "ranges": [[{ "subnet": "10.1.0.0/16" }]] },
             "runtimeConfig": { "ips": ["10.1.0.7/16"], "ipRanges": [[{ "subnet": "fd00::/64" }]] },
@@ -170,7 +173,7 @@ mod tests {
             ),
             (
                 json!({ "ranges": [[{ "subnet": "10.1.0.0/16", "rangeStrat": "x" }]] }),
-                "ipam.ranges[0][0].rangeStrat: is not a field that is known here",
+                "ipam.ranges[0][0].rangeStrat: unknown field",
             ),
             (
                 json!({ "ranges": [[{ "subnet": "10.1.0.0/16" }, { "subnet": "fd00::/64" }]] }),
@@ -184,10 +187,7 @@ mod tests {
                 json!({ "subnet": "10.1.0.0/16", "routes": [{ "dst": "x" }] }),
                 "ipam.routes[0].dst: \"x\" is not a network",
             ),
-            (
-                json!({ "subnet": "10.1.0.0/16", "daemonSocketPath": "x" }),
-                "ipam.daemonSocketPath: is not a field that is known here",
-            ),
+            (json!({ "subnet": "10.1.0.0/16", "daemonSocketPath": "x" }), "ipam.daemonSocketPath: unknown field"),
         ] {
             assert_eq!(read(ipam.clone()).unwrap_err(), message, "{ipam}");
         }

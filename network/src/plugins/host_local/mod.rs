@@ -1,4 +1,4 @@
-//! `host-local`: addresses of ranges, one file each, in upstream's layout.
+//! `host-local`: allocates addresses from ranges, with one file per address, in upstream's layout.
 
 mod conf;
 mod ranges;
@@ -33,7 +33,7 @@ fn add(call: &Call<'_>) -> Result<AddResult, Error> {
     }
     let leased = lease_all(&store, &conf.sets, requested, call);
     if leased.is_err() {
-        // What was leased of other ranges is given back; the error is that of the one that failed.
+        // Release the addresses of other range sets. The error to report is the original one.
         let _ = store.release(call.target.container_id, call.target.ifname);
     }
     Ok(AddResult { interfaces: Vec::new(), ips: leased?, routes: conf.routes, dns })
@@ -50,11 +50,11 @@ fn refuse_second(store: &Store, call: &Call<'_>) -> Result<(), Error> {
     }
 }
 
-/// One address of every range set.
+/// Leases one address of every range set.
 fn lease_all(store: &Store, sets: &[RangeSet], mut requested: Vec<IpAddr>, call: &Call<'_>) -> Result<Vec<Ip>, Error> {
     let mut ips = Vec::new();
     for (number, set) in sets.iter().enumerate() {
-        let wanted = requested.iter().position(|address| set.contains(*address)).map(|place| requested.remove(place));
+        let wanted = requested.iter().position(|address| set.contains(*address)).map(|index| requested.remove(index));
         ips.push(lease(store, number, set, wanted, call)?);
     }
     match requested.first() {
@@ -83,12 +83,12 @@ fn lease(store: &Store, number: usize, set: &RangeSet, wanted: Option<IpAddr>, c
     Err(Error::internal(format!("no IP addresses available in range set: {set}")))
 }
 
-/// Addresses that were asked for: by the runtime, by arguments of the configuration and of the environment.
+/// The addresses requested by the runtime, by the arguments of the configuration, and by the environment.
 fn requested(call: &Call<'_>, conf: &Conf) -> Result<Vec<IpAddr>, Error> {
     let mut requested = conf.requested.clone();
     if let Some(text) = call.arg("IP") {
-        let wrong = |_| Error::new(code::INVALID_ENVIRONMENT, format!("CNI_ARGS: IP: {text:?} is not an address"));
-        requested.push(text.parse().map_err(wrong)?);
+        let invalid = |_| Error::new(code::INVALID_ENVIRONMENT, format!("CNI_ARGS: IP: {text:?} is not an address"));
+        requested.push(text.parse().map_err(invalid)?);
     }
     Ok(requested)
 }
@@ -123,7 +123,7 @@ fn status(call: &Call<'_>) -> Result<(), Error> {
     Conf::read(call.conf).map(|_| ())
 }
 
-/// The `dns` of a result, from a file as /etc/resolv.conf.
+/// The `dns` of a result, from a file in the format of /etc/resolv.conf.
 fn read_resolv_conf(file: &str) -> Result<Dns, Error> {
     let text =
         fs::read_to_string(file).map_err(|error| Error::from(error).within(format!("ipam.resolvConf: {file}")))?;

@@ -1,4 +1,4 @@
-//! Ranges of addresses, and the order in which they are handed out.
+//! Address ranges, and the order in which addresses are allocated.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use crate::cidr::{IpNet, next, previous};
 use crate::spec::result::Ip;
 
+/// A range of addresses in a subnet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Range {
     pub subnet: IpNet,
@@ -14,14 +15,14 @@ pub struct Range {
     pub gateway: Option<IpAddr>,
 }
 
-/// One address of the set is handed out to an attachment. All are of one family, and none overlap.
+/// Ranges of one address family that do not overlap. An attachment gets one address of each set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RangeSet {
     pub ranges: Vec<Range>,
 }
 
 impl Range {
-    /// Fills in what is not said, and says which field is wrong, and why.
+    /// Fills in the defaults. An error names the invalid field.
     pub fn new(
         subnet: IpNet,
         start: Option<IpAddr>,
@@ -49,7 +50,7 @@ impl Range {
         let start = start.unwrap_or(first);
         let end = end.unwrap_or_else(|| last(&subnet));
         if start > end {
-            return Err(("rangeStart", format!("{start} is behind the range's end {end}")));
+            return Err(("rangeStart", format!("{start} is after the range's end {end}")));
         }
         Ok(Range { subnet, start, end, gateway: Some(gateway.unwrap_or(first)) })
     }
@@ -63,7 +64,7 @@ impl Range {
     }
 }
 
-/// The last address that a pod may have: not a network's broadcast address.
+/// The last address that a pod may have, which is not the broadcast address.
 fn last(subnet: &IpNet) -> IpAddr {
     let last = subnet.last();
     if subnet.is_ipv4() { previous(last).unwrap_or(last) } else { last }
@@ -74,21 +75,21 @@ impl RangeSet {
         self.ranges.iter().any(|range| range.contains(address))
     }
 
-    /// Every address once, beginning behind the one that was handed out last, so that one that has become free is
-    /// not used again soon. Gateways are left out.
+    /// Every address once, starting after the last allocated one, so that a released address is not reused soon. Skips
+    /// gateways.
     pub fn from(&self, last: Option<IpAddr>) -> impl Iterator<Item = IpAddr> + '_ {
         let at = last.and_then(|last| self.ranges.iter().position(|range| range.contains(last)).map(|at| (at, last)));
         let (at, last) = at.map_or((0, None), |(at, last)| (at, Some(last)));
-        let range = |place: usize| &self.ranges[place % self.ranges.len()];
+        let range = |index: usize| &self.ranges[index % self.ranges.len()];
         let begun = self.ranges.get(at).map(|range| span(last.map_or(Some(range.start), next), Some(range.end)));
         let others = (at + 1..at + self.ranges.len())
-            .flat_map(move |place| span(Some(range(place).start), Some(range(place).end)));
+            .flat_map(move |index| span(Some(range(index).start), Some(range(index).end)));
         let rest = last.map(|last| span(Some(range(at).start), Some(last)));
         let all = begun.into_iter().flatten().chain(others).chain(rest.into_iter().flatten());
         all.filter(|address| !self.ranges.iter().any(|range| range.gateway == Some(*address)))
     }
 
-    /// The address as a result has it.
+    /// The address in the form of a result.
     pub fn ip(&self, address: IpAddr) -> Ip {
         let range = self.ranges.iter().find(|range| range.contains(address));
         let prefix = range.map_or(IpNet::host(address).prefix(), |range| range.subnet.prefix());
@@ -97,7 +98,7 @@ impl RangeSet {
     }
 }
 
-/// From one address to another, both included.
+/// The addresses from start to end, both included.
 fn span(start: Option<IpAddr>, end: Option<IpAddr>) -> impl Iterator<Item = IpAddr> {
     let mut current = start.filter(|start| end.is_some_and(|end| *start <= end));
     std::iter::from_fn(move || {
@@ -124,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_is_filled_in() {
+    fn fills_in_defaults() {
         for (subnet, start, end, gateway) in [
             ("10.1.0.0/16", "10.1.0.1", "10.1.255.254", "10.1.0.1"),
             ("10.1.2.128/30", "10.1.2.129", "10.1.2.130", "10.1.2.129"),
@@ -137,13 +138,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_by_its_field() {
+    fn errors_name_the_field() {
         for (subnet, start, end, gateway, field, text) in [
             ("10.1.0.1/16", "", "", "", "subnet", "has host bits set: for a mask of length 16 it is 10.1.0.0"),
             ("10.1.0.0/31", "", "", "", "subnet", "10.1.0.0/31 is too small to allocate from"),
             ("10.1.0.0/16", "10.2.0.1", "", "", "rangeStart", "10.2.0.1 is not in 10.1.0.0/16"),
             ("10.1.0.0/16", "", "fd00::1", "", "rangeEnd", "fd00::1 is not in 10.1.0.0/16"),
-            ("10.1.0.0/16", "10.1.0.9", "10.1.0.8", "", "rangeStart", "10.1.0.9 is behind the range's end 10.1.0.8"),
+            ("10.1.0.0/16", "10.1.0.9", "10.1.0.8", "", "rangeStart", "10.1.0.9 is after the range's end 10.1.0.8"),
             ("10.1.0.0/16", "", "", "fd00::1", "gateway", "is not of the family of 10.1.0.0/16"),
         ] {
             assert_eq!(range(subnet, start, end, gateway).unwrap_err(), (field, text.to_string()));
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_come_round() {
+    fn allocation_wraps_around() {
         let set = RangeSet {
             ranges: vec![
                 range("10.1.0.0/29", "", "", "").unwrap(),

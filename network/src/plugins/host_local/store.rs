@@ -1,7 +1,8 @@
-//! Leases on disk: a file an address, named by it, that tells container and interface; one lock for a network.
+//! Leases on disk: one file per address, named after the address, with the container and the interface as its content.
+//! A network has one lock.
 //!
-//! A file is made and filled under the lock, by upstream's plugin too. So one that is found empty under the lock was
-//! left by somebody who died between the two, and is free.
+//! A file is created and written under the lock, by upstream's plugin too. So a file that is empty under the lock is
+//! the leftover of a crash between the two steps, and its address is free.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -24,8 +25,8 @@ impl Store {
     /// Waits for the lock.
     pub fn lock(data_dir: &Path, network: &str) -> Result<Store, Error> {
         let directory = data_dir.join(network);
-        let told = |error: io::Error| Error::from(error).within(directory.display());
-        fs::create_dir_all(&directory).map_err(told)?;
+        let with_context = |error: io::Error| Error::from(error).within(directory.display());
+        fs::create_dir_all(&directory).map_err(with_context)?;
         let path = directory.join("lock");
         let lock = OpenOptions::new()
             .read(true)
@@ -34,27 +35,27 @@ impl Store {
             .truncate(false)
             .mode(0o640)
             .open(path)
-            .map_err(told)?;
-        flock(&lock, FlockOperation::LockExclusive).map_err(|errno| told(errno.into()))?;
+            .map_err(with_context)?;
+        flock(&lock, FlockOperation::LockExclusive).map_err(|errno| with_context(errno.into()))?;
         Ok(Store { directory, _lock: lock })
     }
 
-    /// None where the network has no leases: nothing is made to find that out.
+    /// None if the network has no leases. Does not create anything.
     pub fn lock_existing(data_dir: &Path, network: &str) -> Result<Option<Store>, Error> {
         if data_dir.join(network).is_dir() { Store::lock(data_dir, network).map(Some) } else { Ok(None) }
     }
 
-    /// Whether the address was free, and is the container's now.
+    /// Leases the address to the container. Returns whether it was free.
     pub fn reserve(&self, set: usize, address: IpAddr, id: &str, ifname: &str) -> Result<bool, Error> {
         let path = self.directory.join(address.to_string());
-        let told = |error: io::Error| Error::from(error).within(path.display());
+        let with_context = |error: io::Error| Error::from(error).within(path.display());
         let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
         let mut file = match made {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && is_empty(&path).map_err(told)? => {
-                OpenOptions::new().write(true).open(&path).map_err(told)?
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && is_empty(&path).map_err(with_context)? => {
+                OpenOptions::new().write(true).open(&path).map_err(with_context)?
             }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(false),
-            made => made.map_err(told)?,
+            made => made.map_err(with_context)?,
         };
         let written = fault::point("host-local.lease-made").and_then(|()| {
             file.write_all(format!("{id}\r\n{ifname}").as_bytes())?;
@@ -62,10 +63,10 @@ impl Store {
             fault::point("host-local.lease-written")
         });
         if written.is_err() {
-            // The error is that of the write; an empty file is taken over by the next one.
+            // Report the error of the write. If this fails too, the address is still free, because the file is empty.
             let _ = fs::remove_file(&path);
         }
-        written.map(|()| true).map_err(told)
+        written.map(|()| true).map_err(with_context)
     }
 
     pub fn last_reserved(&self, set: usize) -> Option<IpAddr> {
@@ -78,12 +79,12 @@ impl Store {
         Ok(self.leases()?.iter().filter(|lease| mine(lease)).map(|lease| lease.address).collect())
     }
 
-    /// Gives back what an attachment has; nothing is fine too.
+    /// Releases the leases of an attachment, if it has any.
     pub fn release(&self, id: &str, ifname: &str) -> Result<(), Error> {
         self.remove(|lease| lease.is_of(id, ifname))
     }
 
-    /// Gives back everything but what is wanted. Of leases that old versions made, the interface is not known.
+    /// Releases all leases except those that match. Leases of old versions have no interface.
     pub fn retain(&self, wanted: impl Fn(&str, &str) -> bool) -> Result<(), Error> {
         self.remove(|lease| !wanted(&lease.id, &lease.ifname))
     }
@@ -96,18 +97,19 @@ impl Store {
         Ok(())
     }
 
-    /// Hundreds of small files: each costs three calls to the kernel and no walk along the path.
+    /// Reads all leases. There may be hundreds: each costs three system calls, and no path lookup.
     fn leases(&self) -> Result<Vec<Lease>, Error> {
-        let told = |error: io::Error| Error::from(error).within(self.directory.display());
-        let directory = File::open(&self.directory).map_err(told)?;
+        let with_context = |error: io::Error| Error::from(error).within(self.directory.display());
+        let directory = File::open(&self.directory).map_err(with_context)?;
         let mut leases = Vec::new();
-        for entry in fs::read_dir(&self.directory).map_err(told)? {
-            let name = entry.map_err(told)?.file_name();
-            // Other files are the lock and what was handed out last.
+        for entry in fs::read_dir(&self.directory).map_err(with_context)? {
+            let name = entry.map_err(with_context)?.file_name();
+            // The other files are the lock and the last reserved addresses.
             let Some(address) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
             let file = openat(&directory, &name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
             let mut bytes = [0; LEASE_BYTES];
-            let read = file.and_then(|file| rustix::io::read(file, &mut bytes)).map_err(|errno| told(errno.into()))?;
+            let read =
+                file.and_then(|file| rustix::io::read(file, &mut bytes)).map_err(|errno| with_context(errno.into()))?;
             leases.push(Lease::parse(address, &String::from_utf8_lossy(&bytes[..read])));
         }
         leases.sort_by_key(|lease| lease.address);
@@ -115,7 +117,7 @@ impl Store {
     }
 }
 
-/// An identity, two bytes and a device's name: file names are shorter than this, and identities are file names, too.
+/// A container ID, two bytes and an interface name. Container IDs are used as file names, which are shorter.
 const LEASE_BYTES: usize = 512;
 
 struct Lease {
@@ -136,7 +138,7 @@ impl Lease {
     }
 }
 
-/// Some file systems write a file to the disk at once if it was emptied before: milliseconds for each pod.
+/// Overwrites a file. Some file systems flush a file that was truncated before, which costs milliseconds per pod.
 fn write_in_place(path: &Path, text: &str) -> io::Result<()> {
     let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
     file.write_all_at(text.as_bytes(), 0)?;
@@ -160,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_leased_once_and_given_back_twice() {
+    fn leases_an_address_once_and_releases_it_idempotently() {
         let directory = tempfile::tempdir().unwrap();
         assert!(Store::lock_existing(directory.path(), "net").unwrap().is_none());
         let store = Store::lock(directory.path(), "net").unwrap();
@@ -180,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_somebody_died_over_is_free() {
+    fn an_empty_lease_file_is_free() {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::lock(directory.path(), "net").unwrap();
         fs::write(directory.path().join("net/10.1.0.2"), "").unwrap();
@@ -189,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn old_leases_and_garbage() {
+    fn keeps_leases_of_old_versions_while_they_are_valid() {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::lock(directory.path(), "net").unwrap();
         fs::write(directory.path().join("net/10.1.0.2"), "old").unwrap();

@@ -1,4 +1,4 @@
-//! Writes images as an OCI layout that is an archive of Docker's as well, as Docker itself does.
+//! Exports images as an OCI layout that is also a Docker archive, as Docker itself does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -14,32 +14,32 @@ use super::super::store::{Store, to_json};
 use super::super::{Images, blocking};
 use super::{DockerImage, FULL_NAME, REF_NAME};
 
-/// Where an export goes to.
+/// The target of an export.
 pub enum Output {
     /// A tar stream into a file.
     File(PathBuf),
     /// A tar stream to standard output.
     Standard,
-    /// A layout, as a directory that is made or is empty.
+    /// A layout in a directory, which must be new or empty.
     Directory(PathBuf),
 }
 
-/// Writes one file of a layout after the other.
+/// Writes the files of a layout.
 enum Sink {
     Tar { writer: Writer<Box<dyn Write + Send>>, path: PathBuf },
     Directory(PathBuf),
 }
 
 impl Images {
-    /// Writes images, each under all its tags.
+    /// Exports images, each with all its tags.
     pub async fn export(&self, references: &[String], output: Output) -> Result<()> {
-        // What is being read must not be collected.
+        // Garbage collection must not remove blobs while they are read.
         let _busy = self.inner.store.busy()?;
         let mut chosen = Vec::new();
         for reference in references {
             let image = match self.get(reference) {
                 Some(image) => image,
-                None => self.need(reference)?,
+                None => self.require(reference)?,
             };
             let known = self.known()?;
             let id = Digest::parse(&image.id).map_err(|_| Error::NotFound(reference.clone()))?;
@@ -72,17 +72,17 @@ impl Images {
         sink.finish()
     }
 
-    /// Images that were made here have no blobs until somebody wants them; others may not have been kept.
+    /// Writes missing blobs. Images that were built here have no blobs until an export; others may not have been kept.
     fn complete_blobs(&self, record: &Record) -> Result<()> {
         for (at, layer) in record.layers.iter().enumerate() {
             if self.inner.store.has_blob(layer) {
                 continue;
             }
             if record.made_from.is_none() {
-                let why = "was not kept when it was unpacked: pull the image again".to_owned();
+                let why = "the blob was not kept when it was unpacked: pull the image again".to_owned();
                 return Err(Error::Archive { what: format!("layer {}", layer.digest), why });
             }
-            self.make_blob(&record.chain[at], layer)?;
+            self.write_layer_blob(&record.chain[at], layer)?;
         }
         Ok(())
     }
@@ -126,7 +126,7 @@ impl Sink {
             Output::Directory(path) => {
                 let used = std::fs::read_dir(&path).is_ok_and(|mut entries| entries.next().is_some());
                 if used {
-                    let why = "is a directory with something in it".to_owned();
+                    let why = "the directory is not empty".to_owned();
                     return Err(Error::Archive { what: path.display().to_string(), why });
                 }
                 std::fs::create_dir_all(path.join("blobs/sha256")).map_err(Error::at(&path))?;

@@ -1,12 +1,12 @@
-//! Takes in the images of an archive.
+//! Imports the images of an archive.
 
 use std::path::Path;
 use std::time::Duration;
 
-use super::super::build::{copy_in, planned, with_config};
+use super::super::build::{copy_blob, plan_from_manifest, with_config};
 use super::super::error::{Error, Result};
 use super::super::manifest::{
-    self, DOCKER_CONFIG, DOCKER_LAYER, DOCKER_MANIFEST, Descriptor, Document, Index, MOST_BYTES, MOST_LAYERS,
+    self, DOCKER_CONFIG, DOCKER_LAYER, DOCKER_MANIFEST, Descriptor, Document, Index, MAX_BYTES, MAX_LAYERS,
 };
 use super::super::progress::{Event, Progress};
 use super::super::pull::Plan;
@@ -15,19 +15,19 @@ use super::super::{Images, blocking};
 use super::source::{Read, Source};
 use super::{DockerImage, FULL_NAME, REF_NAME};
 
-/// Lists within lists, in a layout's index.
-const MOST_LISTS: u32 = 4;
+/// The maximum depth of nested indexes in a layout.
+const MAX_LISTS: u32 = 4;
 
 impl Images {
-    /// Takes in all images of an archive or a layout for this machine's platform; answers with their ids.
-    /// `name` is what those are called that the archive gives no name, and the name before a bare tag.
+    /// Imports all images of an archive or a layout for this machine's platform, and returns their IDs. `name` is the name
+    /// of images without a name in the archive, and the repository of a name that is only a tag.
     pub async fn import(&self, path: &Path, name: Option<&str>, progress: &dyn Progress) -> Result<Vec<String>> {
         let name = name.map(Reference::parse).transpose()?;
         let _busy = self.inner.store.busy()?;
         let (images, path, read) = (self.clone(), path.to_owned(), Read::default());
         let counted = read.clone();
         let reading = blocking(move || Importer { images, name, read: counted }.read(&path));
-        let found = while_reporting(reading, &read, progress).await?;
+        let found = with_progress(reading, &read, progress).await?;
         let mut ids = Vec::new();
         for (plan, names) in found {
             report(&plan, progress);
@@ -38,14 +38,14 @@ impl Images {
     }
 }
 
-/// Between two looks at how much is read.
-const LOOK: Duration = Duration::from_millis(100);
+/// The interval of progress reports.
+const REPORT_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Says how much of an archive is read, until the work is done.
-async fn while_reporting<T>(work: impl Future<Output = T>, read: &Read, progress: &dyn Progress) -> T {
+/// Reports how much of an archive is read, until the work is done.
+async fn with_progress<T>(work: impl Future<Output = T>, read: &Read, progress: &dyn Progress) -> T {
     let mut work = std::pin::pin!(work);
     loop {
-        let done = tokio::time::timeout(LOOK, &mut work).await;
+        let done = tokio::time::timeout(REPORT_INTERVAL, &mut work).await;
         progress.report(Event::Read { done: read.done(), all: read.all() });
         if let Ok(done) = done {
             return done;
@@ -53,7 +53,7 @@ async fn while_reporting<T>(work: impl Future<Output = T>, read: &Read, progress
     }
 }
 
-/// An image of an archive whose bytes are all here.
+/// Reports an image of an archive, whose blobs are all in the store.
 fn report(plan: &Plan, progress: &dyn Progress) {
     let layers = &plan.manifest.layers;
     let bytes = layers.iter().map(|layer| layer.size).sum();
@@ -79,23 +79,25 @@ impl Importer {
         } else if source.has("manifest.json") {
             self.docker(&source)?
         } else {
-            let why = "is neither an archive of Docker's nor an OCI layout: it has no manifest.json and no index.json";
+            let why = "neither a Docker archive nor an OCI layout: it has no manifest.json and no index.json";
             return Err(Error::Archive { what: path.display().to_string(), why: why.to_owned() });
         };
         match found.is_empty() {
-            true => Err(Error::Archive { what: path.display().to_string(), why: "holds no image".to_owned() }),
+            true => {
+                Err(Error::Archive { what: path.display().to_string(), why: "the archive has no image".to_owned() })
+            }
             false => Ok(found),
         }
     }
 
     fn layout(&self, source: &Source) -> Result<Found> {
-        let index: Index = parse("index.json", &source.read_small("index.json", MOST_BYTES)?)?;
+        let index: Index = parse("index.json", &source.read_small("index.json", MAX_BYTES)?)?;
         let mut found = Vec::new();
         let alone = index.manifests.len() == 1;
         for descriptor in &index.manifests {
             let names = self.names(descriptor);
-            // Of many unnamed ones, those for other machines are left out; a single one has to fit.
-            match self.one(source, descriptor.clone(), 0) {
+            // Of several images, those for other platforms are skipped; a single one has to match.
+            match self.plan_image(source, descriptor.clone(), 0) {
                 Ok(plan) => found.push(self.named(plan, names)),
                 Err(Error::Platform { .. }) if !alone => {}
                 Err(error) => return Err(error),
@@ -104,26 +106,26 @@ impl Importer {
         Ok(found)
     }
 
-    fn one(&self, source: &Source, descriptor: Descriptor, depth: u32) -> Result<Plan> {
+    fn plan_image(&self, source: &Source, descriptor: Descriptor, depth: u32) -> Result<Plan> {
         let what = descriptor.digest.to_string();
         let store = &self.images.inner.store;
         self.copy(source, &descriptor)?;
-        let bytes = store.read_blob(&descriptor.digest, MOST_BYTES)?;
+        let bytes = store.read_blob(&descriptor.digest, MAX_BYTES)?;
         let manifest = match manifest::read(&what, &bytes)? {
             Document::Manifest(manifest) => manifest,
-            Document::Index(_) if depth >= MOST_LISTS => {
-                return Err(Error::Manifest { what, why: "its lists hold lists without end".to_owned() });
+            Document::Index(_) if depth >= MAX_LISTS => {
+                return Err(Error::Manifest { what, why: "the indexes are nested too deeply".to_owned() });
             }
             Document::Index(index) => {
                 let chosen = index.choose(&what, &self.images.inner.options.platform)?.clone();
-                let plan = self.one(source, chosen, depth + 1)?;
+                let plan = self.plan_image(source, chosen, depth + 1)?;
                 return Ok(Plan { target: descriptor, ..plan });
             }
         };
         for blob in manifest.layers.iter().chain([&manifest.config]) {
             self.copy(source, blob)?;
         }
-        planned(&self.images, descriptor, manifest)
+        plan_from_manifest(&self.images, descriptor, manifest)
     }
 
     fn copy(&self, source: &Source, blob: &Descriptor) -> Result<()> {
@@ -131,10 +133,10 @@ impl Importer {
             return Ok(());
         }
         let name = format!("blobs/{}/{}", blob.digest.algorithm(), blob.digest.hex());
-        copy_in(&self.images.inner.store, &mut source.read(&name)?, &name, Some(&blob.digest)).map(drop)
+        copy_blob(&self.images.inner.store, &mut source.read(&name)?, &name, Some(&blob.digest)).map(drop)
     }
 
-    /// A layout's name may be complete, or a tag alone.
+    /// The name in a layout may be fully qualified, or only a tag.
     fn names(&self, descriptor: &Descriptor) -> Vec<String> {
         let whole = |text: &str| Reference::parse(text).ok().map(|reference| reference.to_string());
         let full = descriptor.annotation(FULL_NAME).and_then(whole);
@@ -157,20 +159,20 @@ impl Importer {
     }
 
     fn docker(&self, source: &Source) -> Result<Found> {
-        let all: Vec<DockerImage> = parse("manifest.json", &source.read_small("manifest.json", MOST_BYTES)?)?;
-        all.into_iter().map(|image| self.docker_one(source, image)).collect()
+        let all: Vec<DockerImage> = parse("manifest.json", &source.read_small("manifest.json", MAX_BYTES)?)?;
+        all.into_iter().map(|image| self.plan_docker_image(source, image)).collect()
     }
 
-    fn docker_one(&self, source: &Source, image: DockerImage) -> Result<(Plan, Vec<String>)> {
-        if image.layers.len() > MOST_LAYERS {
-            return Err(Error::Archive { what: image.config, why: "has too many layers".to_owned() });
+    fn plan_docker_image(&self, source: &Source, image: DockerImage) -> Result<(Plan, Vec<String>)> {
+        if image.layers.len() > MAX_LAYERS {
+            return Err(Error::Archive { what: image.config, why: "too many layers".to_owned() });
         }
         let store = &self.images.inner.store;
-        let bytes = source.read_small(&image.config, MOST_BYTES)?;
+        let bytes = source.read_small(&image.config, MAX_BYTES)?;
         let config = Descriptor::new(DOCKER_CONFIG, store.write_blob(&bytes)?, bytes.len() as u64);
         let mut layers = Vec::new();
         for name in &image.layers {
-            let (digest, size) = copy_in(store, &mut source.read(name)?, name, None)?;
+            let (digest, size) = copy_blob(store, &mut source.read(name)?, name, None)?;
             layers.push(Descriptor::new(&docker_layer(store.blob(&digest).as_path())?, digest, size));
         }
         let plan = with_config(&self.images, config, layers, DOCKER_MANIFEST)?;
@@ -181,7 +183,7 @@ impl Importer {
     }
 }
 
-/// Docker's archives mostly hold plain layers, others' may hold compressed ones.
+/// Docker's archives have mostly uncompressed layers; those of other tools may have compressed ones.
 fn docker_layer(path: &Path) -> Result<String> {
     let mut start = [0; 2];
     let mut file = std::fs::File::open(path).map_err(Error::at(path))?;

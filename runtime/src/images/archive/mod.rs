@@ -1,4 +1,4 @@
-//! Images in files: Docker's archives and OCI's layouts, as directories and as tar streams.
+//! Images in files: Docker archives and OCI layouts, as directories and as tar streams.
 
 mod export;
 mod import;
@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 
 pub use export::Output;
 
-/// What containerd calls an image in a layout's index, completely.
+/// containerd's annotation for the fully qualified name of an image in an index.
 const FULL_NAME: &str = "io.containerd.image.name";
-/// What OCI calls it, which may be no more than a tag.
+/// OCI's annotation for the name, which may be only a tag.
 const REF_NAME: &str = "org.opencontainers.image.ref.name";
 
-/// An image in the `manifest.json` of Docker's archives.
+/// An image in the `manifest.json` of a Docker archive.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct DockerImage {

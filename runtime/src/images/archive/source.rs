@@ -1,4 +1,4 @@
-//! Where an archive's files are: in a directory, or at offsets of a tar file.
+//! The files of an archive: in a directory, or at offsets of a tar file.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,21 +14,21 @@ use super::super::layer::plan::{Op, plan, split};
 use super::super::layer::tar::{Entry, Kind, Reader};
 use super::super::store::{Store, Temp};
 
-const MOST_ENTRIES: usize = 100_000;
-const MOST_LINKS: usize = 8;
+const MAX_ENTRIES: usize = 100_000;
+const MAX_LINKS: usize = 8;
 
-/// How much of an archive was read, for those who wait for it.
+/// How much of an archive was read, for progress reports.
 #[derive(Clone, Default)]
 pub struct Read(Arc<(AtomicU64, AtomicU64)>);
 
 impl Read {
     pub fn done(&self) -> u64 {
-        // Lists are read beside what was expected.
+        // Some files are read in addition to those of the expected size.
         let done = self.0.0.load(Ordering::Relaxed);
         if self.all() == 0 { done } else { done.min(self.all()) }
     }
 
-    /// 0 where it is not known.
+    /// The expected size; 0 if it is unknown.
     pub fn all(&self) -> u64 {
         self.0.1.load(Ordering::Relaxed)
     }
@@ -42,7 +42,7 @@ impl Read {
     }
 }
 
-/// A reader whose bytes are counted.
+/// Counts the bytes that are read.
 struct Counted<R> {
     from: R,
     read: Read,
@@ -63,32 +63,32 @@ pub struct Source {
 
 enum Files {
     Directory(PathBuf),
-    /// The offsets of a tar file; it is counted while it is unpacked to a temporary one, or else while it is read.
+    /// The offsets in a tar file. Bytes are counted while it is unpacked to a temporary file, or else while it is read.
     Tar {
         file: File,
-        entries: BTreeMap<Vec<u8>, Place>,
+        entries: BTreeMap<Vec<u8>, Location>,
         temp: Option<Temp>,
     },
 }
 
-pub enum Place {
+pub enum Location {
     At {
         offset: u64,
         size: u64,
     },
-    /// Old archives link layers that several images share.
+    /// Old archives contain links to layers that several images share.
     Link(Vec<u8>),
 }
 
 impl Source {
-    /// Opens a directory or a tar file; `-` is standard input. What is compressed is unpacked to a temporary file.
+    /// Opens a directory or a tar file; `-` is standard input. Compressed archives are unpacked to a temporary file.
     pub fn open(store: &Store, path: &Path, read: Read) -> Result<Source> {
         if path.is_dir() {
             read.expect(size_of_blobs(path));
             return Ok(Source { files: Files::Directory(path.to_owned()), read });
         }
         if path == Path::new("-") {
-            return Source::spooled(store, Box::new(io::stdin().lock()), path, read);
+            return Source::from_stream(store, Box::new(io::stdin().lock()), path, read);
         }
         let file = File::open(path).map_err(Error::at(path))?;
         let plain = matches!(Decoder::new(BufReader::new(&file)).map_err(Error::at(path))?, Decoder::Plain(_));
@@ -99,29 +99,29 @@ impl Source {
             read.expect(meta.len());
         }
         if plain && meta.is_file() {
-            return Source::indexed(file, path, None, read);
+            return Source::from_tar(file, path, None, read);
         }
-        Source::spooled(store, Box::new(file), path, read)
+        Source::from_stream(store, Box::new(file), path, read)
     }
 
-    fn spooled(store: &Store, from: Box<dyn io::Read>, path: &Path, read: Read) -> Result<Source> {
+    fn from_stream(store: &Store, from: Box<dyn io::Read>, path: &Path, read: Read) -> Result<Source> {
         let (temp, mut file) = store.temp_file()?;
         let mut decoder = Decoder::new(BufReader::new(read.count(from))).map_err(Error::at(path))?;
         std::io::copy(&mut decoder, &mut file).map_err(Error::at(path))?;
         let file = File::open(temp.path()).map_err(Error::at(temp.path()))?;
-        Source::indexed(file, path, Some(temp), read)
+        Source::from_tar(file, path, Some(temp), read)
     }
 
-    fn indexed(file: File, path: &Path, temp: Option<Temp>, read: Read) -> Result<Source> {
+    fn from_tar(file: File, path: &Path, temp: Option<Temp>, read: Read) -> Result<Source> {
         let wrong = |why: String| Error::Archive { what: path.display().to_string(), why };
         let mut reader = Reader::new(BufReader::new(&file));
         let mut entries = BTreeMap::new();
         while let Some(entry) = reader.next_entry().map_err(|error| wrong(error.to_string()))? {
-            if entries.len() >= MOST_ENTRIES {
-                return Err(wrong(format!("it has more than {MOST_ENTRIES} files")));
+            if entries.len() >= MAX_ENTRIES {
+                return Err(wrong(format!("more than {MAX_ENTRIES} files")));
             }
-            if let Some((name, place)) = place(&entry, reader.offset()).map_err(|error| wrong(error.to_string()))? {
-                entries.insert(name, place);
+            if let Some((name, location)) = locate(&entry, reader.offset()).map_err(|error| wrong(error.to_string()))? {
+                entries.insert(name, location);
             }
         }
         drop(reader);
@@ -135,11 +135,11 @@ impl Source {
         }
     }
 
-    /// A file's content. Names come from the archive itself, and cannot lead out of it.
+    /// Reads a file. Its name comes from the archive, and must not lead outside of it.
     pub fn read(&self, name: &str) -> Result<Box<dyn io::Read + '_>> {
         let missing = |why: &str| Error::Archive { what: name.to_owned(), why: why.to_owned() };
         let clean = plan(&Entry::new(name, Kind::File, 0), false).map_err(|error| missing(&error.to_string()))?;
-        let Op::File(clean) = clean else { return Err(missing("is no name of a file")) };
+        let Op::File(clean) = clean else { return Err(missing("not the name of a file")) };
         match &self.files {
             Files::Directory(directory) => {
                 let path = directory.join(name);
@@ -147,7 +147,7 @@ impl Source {
                 Ok(Box::new(self.read.count(file)))
             }
             Files::Tar { file, entries, temp } => {
-                let (offset, size) = find(entries, clean).ok_or_else(|| missing("is not in the archive"))?;
+                let (offset, size) = find(entries, clean).ok_or_else(|| missing("not in the archive"))?;
                 let mut file = file;
                 file.seek(SeekFrom::Start(offset)).map_err(|error| missing(&error.to_string()))?;
                 let content = file.take(size);
@@ -160,34 +160,34 @@ impl Source {
         let mut bytes = Vec::new();
         let wrong = |why: String| Error::Archive { what: name.to_owned(), why };
         self.read(name)?.take(most + 1).read_to_end(&mut bytes).map_err(|error| wrong(error.to_string()))?;
-        if bytes.len() as u64 > most { Err(wrong(format!("is longer than {most} bytes"))) } else { Ok(bytes) }
+        if bytes.len() as u64 > most { Err(wrong(format!("larger than {most} bytes"))) } else { Ok(bytes) }
     }
 }
 
-/// What a layout's images are made of, those of other machines included.
+/// The size of all blobs of a layout, including those for other platforms.
 fn size_of_blobs(directory: &Path) -> u64 {
     let files = |path: PathBuf| std::fs::read_dir(path).into_iter().flatten().flatten();
     let blobs = files(directory.join("blobs")).flat_map(|algorithm| files(algorithm.path()));
     blobs.filter_map(|blob| blob.metadata().ok()).map(|meta| meta.len()).sum()
 }
 
-fn place(entry: &Entry, offset: u64) -> Result<Option<(Vec<u8>, Place)>, super::super::layer::LayerError> {
+fn locate(entry: &Entry, offset: u64) -> Result<Option<(Vec<u8>, Location)>, super::super::layer::LayerError> {
     Ok(match plan(entry, false)? {
-        Op::File(path) => Some((path, Place::At { offset, size: entry.size })),
+        Op::File(path) => Some((path, Location::At { offset, size: entry.size })),
         Op::Symlink { path, target } => {
             let target = follow(split(&path).0, &target);
-            Some((path, Place::Link(target)))
+            Some((path, Location::Link(target)))
         }
-        Op::Hardlink { path, target } => Some((path, Place::Link(target))),
+        Op::Hardlink { path, target } => Some((path, Location::Link(target))),
         _ => None,
     })
 }
 
-fn find(entries: &BTreeMap<Vec<u8>, Place>, mut name: Vec<u8>) -> Option<(u64, u64)> {
-    for _ in 0..MOST_LINKS {
+fn find(entries: &BTreeMap<Vec<u8>, Location>, mut name: Vec<u8>) -> Option<(u64, u64)> {
+    for _ in 0..MAX_LINKS {
         match entries.get(&name)? {
-            Place::At { offset, size } => return Some((*offset, *size)),
-            Place::Link(target) => name = target.clone(),
+            Location::At { offset, size } => return Some((*offset, *size)),
+            Location::Link(target) => name = target.clone(),
         }
     }
     None

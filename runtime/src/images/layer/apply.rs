@@ -1,8 +1,8 @@
-//! Carries out what a layer's entries ask for, below one open directory.
+//! Applies the operations of a layer's entries below one open directory.
 //!
-//! Directories are opened with `openat2` and RESOLVE_IN_ROOT: the kernel resolves every symbolic link as if the layer
-//! were the root of the file system, so nothing in a layer can name a file outside of it. The last part of a path
-//! is only ever used with calls that do not follow links.
+//! Directories are opened with `openat2` and RESOLVE_IN_ROOT: the kernel resolves every symlink as if the layer were the
+//! root of the file system, so that nothing in a layer can refer to a file outside of it. The last component of a path
+//! is only used with system calls that do not follow symlinks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -16,14 +16,14 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::plan::{self, Op, plan, shown, split};
+use super::plan::{self, Op, display_path, plan, split};
 use super::tar::{Entry, Reader};
 use super::{Cancel, LayerError, Limits, Usage};
 
 pub const OPAQUE: &str = "trusted.overlay.opaque";
 const BUFFER: usize = 256 << 10;
-/// Links that lead to links, as the kernel counts them.
-const MOST_LINKS: u32 = 40;
+/// The kernel's own limit of symlinks in a path.
+const MAX_LINKS: u32 = 40;
 
 type Result<T> = std::result::Result<T, LayerError>;
 
@@ -33,15 +33,15 @@ pub struct Unpacker {
     limits: Limits,
     usage: Usage,
     entries: u64,
-    /// The directory that the last entry went into: the next mostly goes there too.
+    /// The directory of the last entry, which the next entry often shares.
     last: Option<(Vec<u8>, OwnedFd)>,
-    /// Directories' times are set at the end, since every file made in one changes them.
+    /// The times of directories are set at the end, since every new file in a directory changes them.
     times: BTreeMap<Vec<u8>, Timestamps>,
-    /// Directories that no entry spoke of: they get their looks from the layers below.
+    /// Directories without an entry: their metadata comes from the layers below.
     pub(super) implied: BTreeSet<Vec<u8>>,
-    /// Whether an entry spoke of the root.
+    /// Whether there is an entry for the root.
     pub(super) has_root: bool,
-    /// Hard links (path, target) to what only a layer below has.
+    /// Hard links (path, target) whose target exists only in a layer below.
     pub(super) links_below: Vec<(Vec<u8>, Vec<u8>)>,
     skipped_xattrs: u64,
     buffer: Vec<u8>,
@@ -74,10 +74,10 @@ impl Unpacker {
         while let Some(entry) = reader.next_entry()? {
             cancel.check()?;
             self.count(&entry)?;
-            self.one(plan(&entry, self.limits.devices)?, &entry, reader)?;
+            self.apply_operation(plan(&entry, self.limits.devices)?, &entry, reader)?;
         }
         if self.skipped_xattrs > 0 {
-            tracing::warn!(count = self.skipped_xattrs, "left out extended attributes that only the kernel may set");
+            tracing::warn!(count = self.skipped_xattrs, "skipped reserved extended attributes");
         }
         Ok(())
     }
@@ -95,23 +95,23 @@ impl Unpacker {
         Ok(())
     }
 
-    fn one<R: Read>(&mut self, op: Op, entry: &Entry, reader: &mut Reader<R>) -> Result<()> {
+    fn apply_operation<R: Read>(&mut self, op: Op, entry: &Entry, reader: &mut Reader<R>) -> Result<()> {
         match op {
             Op::Directory(path) => self.directory(&path, entry),
             Op::File(path) => self.file(&path, entry, reader),
             Op::Symlink { path, target } => {
-                self.place(&path, |directory, name| symlinkat(target.as_slice(), directory, name))?;
-                self.dress_node(&path, entry)
+                self.create(&path, |directory, name| symlinkat(target.as_slice(), directory, name))?;
+                self.set_node_metadata(&path, entry)
             }
             Op::Hardlink { path, target } => self.hardlink(&path, &target),
             Op::Device { path, block, major, minor } => {
                 let kind = if block { FileType::BlockDevice } else { FileType::CharacterDevice };
                 self.node(&path, kind, makedev(major, minor))?;
-                self.dress_node(&path, entry)
+                self.set_node_metadata(&path, entry)
             }
             Op::Fifo(path) => {
                 self.node(&path, FileType::Fifo, 0)?;
-                self.dress_node(&path, entry)
+                self.set_node_metadata(&path, entry)
             }
             Op::Whiteout(path) => self.whiteout(&path),
             Op::Opaque(path) => self.opaque(&path),
@@ -121,18 +121,18 @@ impl Unpacker {
 
     fn directory(&mut self, path: &[u8], entry: &Entry) -> Result<()> {
         if !path.is_empty() {
-            self.make_directory(path)?;
+            self.create_directory(path)?;
         }
         let directory = self.open_at(path)?;
-        self.dress(directory.as_fd(), path, entry)?;
+        self.set_metadata(directory.as_fd(), path, entry)?;
         self.has_root |= path.is_empty();
         self.implied.remove(path);
         self.times.insert(path.to_vec(), times(entry));
         Ok(())
     }
 
-    /// Makes the directory, unless it is there; what else has its name makes room.
-    fn make_directory(&mut self, path: &[u8]) -> Result<()> {
+    /// Creates a directory unless it exists; replaces anything else with its name.
+    fn create_directory(&mut self, path: &[u8]) -> Result<()> {
         let (directory, name) = split(path);
         let directory = self.parent(directory)?;
         match kind_at(directory, name).map_err(LayerError::at(path))? {
@@ -144,13 +144,13 @@ impl Unpacker {
         self.remove(path)?;
         let directory = self.parent(split(path).0)?;
         mkdirat(directory, name, Mode::from(0o755)).map_err(LayerError::at(path))?;
-        // The layer hides a name and gives it anew: nothing of the directory that it hid may show through.
+        // The layer removes a name and adds it again: the directory below must not show through.
         if hidden { self.opaque(path) } else { Ok(()) }
     }
 
     fn file<R: Read>(&mut self, path: &[u8], entry: &Entry, reader: &mut Reader<R>) -> Result<()> {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = self.place(path, |directory, name| openat(directory, name, flags, Mode::from(0o600)))?;
+        let file = self.create(path, |directory, name| openat(directory, name, flags, Mode::from(0o600)))?;
         loop {
             let read = reader.read_data(&mut self.buffer)?;
             if read == 0 {
@@ -158,7 +158,7 @@ impl Unpacker {
             }
             write_all(&file, &self.buffer[..read]).map_err(LayerError::at(path))?;
         }
-        self.dress(file.as_fd(), path, entry)?;
+        self.set_metadata(file.as_fd(), path, entry)?;
         futimens(&file, &times(entry)).map_err(LayerError::at(path))
     }
 
@@ -166,27 +166,27 @@ impl Unpacker {
         let (directory, name) = split(target);
         let source = match self.open_directory(directory) {
             Ok(source) => source,
-            Err(Errno::NOENT) => return self.link_later(path, target),
+            Err(Errno::NOENT) => return self.defer_link(path, target),
             Err(errno) => return Err(LayerError::at(target)(errno)),
         };
         match kind_at(source.as_fd(), name).map_err(LayerError::at(target))? {
-            None | Some(Found::Whiteout) => return self.link_later(path, target),
+            None | Some(Found::Whiteout) => return self.defer_link(path, target),
             Some(Found::Directory) => return Err(plan::refused(path, "a hard link to a directory")),
             Some(Found::Other) => {}
         }
-        self.place(path, |directory, own| linkat(&source, name, directory, own, AtFlags::empty()))
+        self.create(path, |directory, own| linkat(&source, name, directory, own, AtFlags::empty()))
     }
 
-    fn link_later(&mut self, path: &[u8], target: &[u8]) -> Result<()> {
+    fn defer_link(&mut self, path: &[u8], target: &[u8]) -> Result<()> {
         self.links_below.push((path.to_vec(), target.to_vec()));
         Ok(())
     }
 
     fn node(&mut self, path: &[u8], kind: FileType, device: u64) -> Result<()> {
-        self.place(path, |directory, name| mknodat(directory, name, kind, Mode::from(0o600), device))
+        self.create(path, |directory, name| mknodat(directory, name, kind, Mode::from(0o600), device))
     }
 
-    /// A layer's own content wins over its whiteouts, whichever comes first.
+    /// The content of a layer takes precedence over its whiteouts, in any order.
     fn whiteout(&mut self, path: &[u8]) -> Result<()> {
         let (directory, name) = split(path);
         let directory = self.parent(directory)?;
@@ -207,18 +207,18 @@ impl Unpacker {
         self.open_at(path)
     }
 
-    /// Makes something new in a directory; what has its name already makes room.
-    pub(super) fn place<T>(
+    /// Creates something in a directory; replaces anything else with its name.
+    pub(super) fn create<T>(
         &mut self,
         path: &[u8],
-        make: impl Fn(BorrowedFd<'_>, &[u8]) -> rustix::io::Result<T>,
+        create: impl Fn(BorrowedFd<'_>, &[u8]) -> rustix::io::Result<T>,
     ) -> Result<T> {
         let (directory, name) = split(path);
-        match make(self.parent(directory)?, name) {
+        match create(self.parent(directory)?, name) {
             Err(Errno::EXIST) => self.remove(path)?,
-            made => return made.map_err(LayerError::at(path)),
+            created => return created.map_err(LayerError::at(path)),
         }
-        make(self.parent(directory)?, name).map_err(LayerError::at(path))
+        create(self.parent(directory)?, name).map_err(LayerError::at(path))
     }
 
     fn remove(&mut self, path: &[u8]) -> Result<()> {
@@ -229,15 +229,15 @@ impl Unpacker {
         }
         let whole = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&directory));
         let whole = Path::new(&whole).join(std::ffi::OsStr::new(as_os(name)));
-        std::fs::remove_dir_all(whole).map_err(|source| LayerError::Io { path: shown(path), source })?;
-        // What was open in it, or remembered of it, is gone.
+        std::fs::remove_dir_all(whole).map_err(|source| LayerError::Io { path: display_path(path), source })?;
+        // The cached state of the directory is invalid now.
         self.last = None;
-        self.forget(path);
+        self.forget_directory(path);
         Ok(())
     }
 
-    /// Drops what is remembered of a directory and of those in it, which are neighbours in the order of bytes.
-    fn forget(&mut self, path: &[u8]) {
+    /// Drops the cached state of a directory and its subdirectories, which are adjacent in byte order.
+    fn forget_directory(&mut self, path: &[u8]) {
         self.times.remove(path);
         self.implied.remove(path);
         let inside = [path, b"/"].concat()..[path, b"0"].concat();
@@ -249,18 +249,18 @@ impl Unpacker {
         }
     }
 
-    /// The open directory of that path, made with all above it where it is missing.
+    /// Opens a directory; creates it with its parents if it is missing.
     pub(super) fn parent(&mut self, path: &[u8]) -> Result<BorrowedFd<'_>> {
         if self.last.as_ref().is_none_or(|(last, _)| last != path) {
             let opened = match self.open_directory(path) {
                 Err(Errno::NOTDIR) => {
-                    self.reopen_hidden(path)?;
+                    self.recreate_removed_directory(path)?;
                     self.open_directory(path)
                 }
                 opened => opened,
             };
             let directory = match opened {
-                Err(Errno::NOENT) => self.make_directories(path, 0)?,
+                Err(Errno::NOENT) => self.create_directories(path, 0)?,
                 opened => opened.map_err(LayerError::at(path))?,
             };
             self.last = Some((path.to_vec(), directory));
@@ -271,34 +271,34 @@ impl Unpacker {
         }
     }
 
-    /// A layer may hide a directory and then speak of something in it: then the directory is there again, and only its own.
-    fn reopen_hidden(&mut self, path: &[u8]) -> Result<()> {
+    /// A layer may remove a directory and then add something in it: the directory is created again, and is opaque.
+    fn recreate_removed_directory(&mut self, path: &[u8]) -> Result<()> {
         let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
         for end in slashes.chain([path.len()]) {
             let (above, name) = split(&path[..end]);
             let directory = self.open_at(above)?;
             if kind_at(directory.as_fd(), name).map_err(LayerError::at(path))? == Some(Found::Whiteout) {
-                return self.make_directory(&path[..end]);
+                return self.create_directory(&path[..end]);
             }
         }
         Ok(())
     }
 
-    fn make_directories(&mut self, path: &[u8], links: u32) -> Result<OwnedFd> {
-        if links > MOST_LINKS {
+    fn create_directories(&mut self, path: &[u8], links: u32) -> Result<OwnedFd> {
+        if links > MAX_LINKS {
             return Err(LayerError::at(path)(Errno::LOOP));
         }
         let (above, name) = split(path);
         let directory = match self.open_directory(above) {
-            Err(Errno::NOENT) => self.make_directories(above, links)?,
+            Err(Errno::NOENT) => self.create_directories(above, links)?,
             opened => opened.map_err(LayerError::at(above))?,
         };
         match mkdirat(&directory, name, Mode::from(0o755)) {
             Ok(()) => drop(self.implied.insert(path.to_vec())),
-            // A link to a directory that only a layer below has, so that here it leads nowhere yet.
+            // A symlink to a directory that exists only in a layer below: it is dangling here.
             Err(Errno::EXIST) => {
                 let target = readlinkat(&directory, name, Vec::new()).map_err(LayerError::at(path))?;
-                return self.make_directories(&follow(above, target.as_bytes()), links + 1);
+                return self.create_directories(&follow(above, target.as_bytes()), links + 1);
             }
             Err(errno) => return Err(LayerError::at(path)(errno)),
         }
@@ -315,8 +315,8 @@ impl Unpacker {
         self.open_directory(path).map_err(LayerError::at(path))
     }
 
-    /// Owner, mode and attributes, in this order: a new owner takes the special bits and the capabilities away.
-    pub(super) fn dress(&mut self, file: BorrowedFd<'_>, path: &[u8], entry: &Entry) -> Result<()> {
+    /// Sets owner, mode and attributes, in this order: a change of owner clears the special bits and capabilities.
+    pub(super) fn set_metadata(&mut self, file: BorrowedFd<'_>, path: &[u8], entry: &Entry) -> Result<()> {
         let at = LayerError::at(path);
         fchown(file, Some(Uid::from_raw(entry.uid)), Some(Gid::from_raw(entry.gid))).map_err(&at)?;
         fchmod(file, Mode::from(entry.mode)).map_err(&at)?;
@@ -328,8 +328,8 @@ impl Unpacker {
         Ok(())
     }
 
-    /// The same for what cannot be opened.
-    fn dress_node(&mut self, path: &[u8], entry: &Entry) -> Result<()> {
+    /// The same for files that cannot be opened.
+    fn set_node_metadata(&mut self, path: &[u8], entry: &Entry) -> Result<()> {
         let at = LayerError::at(path);
         let (directory, name) = split(path);
         let directory = rustix::io::fcntl_dupfd_cloexec(self.parent(directory)?, 3).map_err(&at)?;
@@ -348,14 +348,14 @@ impl Unpacker {
         utimensat(&directory, name, &times(entry), AtFlags::SYMLINK_NOFOLLOW).map_err(&at)
     }
 
-    /// `trusted` ones are the machine's own, and overlayfs would take its marks for ours.
+    /// `trusted` attributes belong to the machine, and overlayfs would interpret its own attributes.
     fn is_allowed(&mut self, name: &[u8]) -> bool {
         let allowed = !name.starts_with(b"trusted.") && !name.starts_with(b"user.overlay.");
         self.skipped_xattrs += u64::from(!allowed);
         allowed
     }
 
-    /// Sets the directories' times: the deepest first, though none changes another's any more.
+    /// Sets the times of directories.
     pub(super) fn finish(&mut self) -> Result<()> {
         self.last = None;
         for (path, times) in std::mem::take(&mut self.times).iter().rev() {
@@ -366,7 +366,7 @@ impl Unpacker {
     }
 }
 
-/// File systems and kernels differ in what they can keep; an attribute they know nothing of is not missed.
+/// Ignores attributes that the file system or kernel does not support.
 fn supported(set: rustix::io::Result<()>) -> rustix::io::Result<()> {
     match set {
         Err(Errno::NOTSUP) => Ok(()),
@@ -393,7 +393,7 @@ pub(super) fn kind_at(directory: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Res
     }))
 }
 
-/// Where a link in `directory` leads to, as a normal path below the root.
+/// The target of a symlink in `directory`, as a normalized path below the root.
 pub fn follow(directory: &[u8], target: &[u8]) -> Vec<u8> {
     let start: &[u8] = if target.starts_with(b"/") { b"" } else { directory };
     let mut parts: Vec<&[u8]> = Vec::new();

@@ -1,4 +1,4 @@
-//! Compressed streams, told by their first bytes: what a registry calls a layer need not be true.
+//! Decompression. The format is detected from the first bytes, because the media type of a layer may be wrong.
 
 use std::io::{self, BufRead, Read};
 
@@ -7,7 +7,7 @@ use ruzstd::decoding::StreamingDecoder;
 
 const GZIP: &[u8] = &[0x1f, 0x8b];
 const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
-/// A skippable frame, with which some writers begin.
+/// The magic number of a skippable frame, with which some writers begin.
 const ZSTD_SKIPPABLE: &[u8] = &[0x2a, 0x4d, 0x18];
 
 pub enum Decoder<R: BufRead> {
@@ -40,9 +40,9 @@ impl<R: BufRead> Read for Decoder<R> {
     }
 }
 
-/// All frames of a stream: the decoder itself stops after one.
+/// Decodes all frames of a stream: the decoder stops after one.
 pub struct Zstd<R: BufRead> {
-    /// Here between frames, in `frame` within one.
+    /// Some between frames; within a frame, `frame` owns it.
     inner: Option<R>,
     frame: Option<StreamingDecoder<R, ruzstd::decoding::FrameDecoder>>,
 }
@@ -65,7 +65,7 @@ impl<R: BufRead> Read for Zstd<R> {
 }
 
 impl<R: BufRead> Zstd<R> {
-    /// Begins the next frame that holds something; false at the end of the stream.
+    /// Starts the next data frame; false at the end of the stream.
     fn next_frame(&mut self) -> io::Result<bool> {
         let Some(mut inner) = self.inner.take() else { return Ok(false) };
         loop {
@@ -100,12 +100,12 @@ fn skip_frame(inner: &mut impl BufRead) -> io::Result<()> {
 #[error("more than {0} bytes")]
 struct OverLimit(u64);
 
-/// The limit that an error is about, if it is about one.
+/// The exceeded limit, if the error is about one.
 pub fn limit_of(error: &io::Error) -> Option<u64> {
     error.get_ref()?.downcast_ref::<OverLimit>().map(|over| over.0)
 }
 
-/// Ends in an error where the stream is longer than allowed.
+/// Fails if the stream is longer than the limit.
 pub struct Limited<R> {
     inner: R,
     limit: u64,
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn every_form_is_read() {
+    fn decodes_every_format() {
         let data: Vec<u8> = (0..300_000_u32).flat_map(|n| (n / 7).to_le_bytes()).collect();
         let (head, tail) = data.split_at(1000);
         let skippable = [&[0x53, 0x2a, 0x4d, 0x18, 3, 0, 0, 0, 1, 2, 3], &zstd(&data)[..]].concat();
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_an_error() {
+    fn reports_damaged_streams() {
         let data = vec![7; 100_000];
         for (name, bytes) in [("gzip", gzip(&data)), ("zstd", zstd(&data))] {
             assert!(decode(&bytes[..bytes.len() - 6]).is_err(), "{name}");
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_is_told() {
+    fn reports_the_limit() {
         let mut limited = Limited::new(&[0; 100][..], 99);
         let error = io::copy(&mut limited, &mut io::sink()).unwrap_err();
         assert_eq!(limit_of(&error), Some(99));

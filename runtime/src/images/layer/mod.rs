@@ -1,12 +1,12 @@
-//! Layers: from a blob to a directory that overlayfs can stack.
+//! Layers: unpacked from a blob into a directory for overlayfs.
 //!
-//! [`plan`] decides from each entry, [`apply`] carries it out below one open directory, and [`settle`] gives a layer
-//! what it takes from those below it.
+//! [`plan`] turns each entry into an operation, [`apply`] applies it below one open directory, and [`complete`] adds what
+//! depends on the layers below.
 
 pub mod apply;
+pub mod complete;
 pub mod compress;
 pub mod plan;
-pub mod settle;
 pub mod tar;
 #[cfg(test)]
 mod tar_tests;
@@ -30,17 +30,17 @@ use tar::TarError;
 pub enum LayerError {
     #[error("{path}: {why}")]
     Refused { path: String, why: &'static str },
-    #[error("it has more than {limit} {what}")]
+    #[error("more than {limit} {what}")]
     Limit { what: &'static str, limit: u64 },
     #[error(transparent)]
     Tar(#[from] TarError),
-    #[error("its content should be {expected} and is {found}")]
+    #[error("expected digest {expected}, found {found}")]
     Content { expected: Digest, found: Digest },
-    #[error("the disk is full")]
+    #[error("no space left on device")]
     DiskFull,
     #[error("{path}")]
     Io { path: String, source: io::Error },
-    #[error("the work was given up before its end")]
+    #[error("cancelled")]
     Cancelled,
 }
 
@@ -48,22 +48,26 @@ impl LayerError {
     pub fn at(path: &[u8]) -> impl Fn(rustix::io::Errno) -> LayerError + '_ {
         move |errno| {
             let source = io::Error::from(errno);
-            if is_full(&source) { LayerError::DiskFull } else { LayerError::Io { path: plan::shown(path), source } }
+            if is_full(&source) {
+                LayerError::DiskFull
+            } else {
+                LayerError::Io { path: plan::display_path(path), source }
+            }
         }
     }
 }
 
-/// What a layer may cost. Every number is a limit that an honest image does not come near.
+/// Limits of a layer, which no legitimate image comes near.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// The bytes of one layer's files.
+    /// The total size of a layer's files.
     pub bytes: u64,
-    /// The entries of one layer.
+    /// The number of entries.
     pub entries: u64,
-    /// How many times its blob a layer may unpack to, once it is larger than `free_bytes`.
+    /// The maximum ratio of unpacked size to blob size, above `free_bytes`.
     pub ratio: u64,
     pub free_bytes: u64,
-    /// Whether layers may hold devices.
+    /// Whether layers may contain devices.
     pub devices: bool,
 }
 
@@ -74,7 +78,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The most that a blob of this size may decompress to.
+    /// The maximum size that a blob of this size may decompress to.
     pub fn stream(&self, blob: u64) -> u64 {
         let headers = self.entries.saturating_mul(4 * tar::BLOCK as u64);
         let whole = self.bytes.saturating_add(headers);
@@ -82,7 +86,7 @@ impl Limits {
     }
 }
 
-/// Set by whoever does not want the result any more.
+/// A flag that cancels unpacking.
 #[derive(Clone, Default)]
 pub struct Cancel(Arc<AtomicBool>);
 
@@ -96,7 +100,7 @@ impl Cancel {
     }
 }
 
-/// Unpacks a verified blob into an empty directory, and compares its content with what the image says of it.
+/// Unpacks a verified blob into an empty directory, and verifies the digest of the uncompressed content.
 pub fn unpack(
     blob: &Path,
     into: &Path,
@@ -119,7 +123,7 @@ pub fn unpack(
     }
 }
 
-/// The stream's own limit comes up through readers that know of nothing but I/O.
+/// The limit of the stream is reported through readers that only know I/O errors.
 fn over_limit(error: LayerError) -> LayerError {
     match error {
         LayerError::Tar(TarError::Io(error)) => match compress::limit_of(&error) {
@@ -130,7 +134,7 @@ fn over_limit(error: LayerError) -> LayerError {
     }
 }
 
-/// What one layer takes on disk.
+/// The disk usage of a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub struct Usage {
     pub bytes: u64,
@@ -144,7 +148,7 @@ impl std::ops::AddAssign for Usage {
     }
 }
 
-/// Where a layer's content is, within its directory.
+/// The directory of a layer's content.
 pub fn content(layer: &Path) -> PathBuf {
     layer.join("fs")
 }

@@ -1,17 +1,18 @@
-//! What an entry of a layer asks for, as a value. Pure: every path that comes out is relative, without `.`, `..`,
-//! empty parts or names with a meaning, so that whoever carries it out has only symbolic links to mind.
+//! Turns an entry of a layer into an operation. Pure: every resulting path is relative and has no `.`, `..`, empty
+//! components or reserved names, so that applying it only has to deal with symlinks.
 
 use super::LayerError;
 use super::tar::{Entry, Kind};
 
-/// Longer paths cannot be opened by their name in one call.
-const MOST_PATH: usize = 4000;
-const MOST_NAME: usize = 255;
+/// Longer paths cannot be opened in one system call.
+const MAX_PATH: usize = 4000;
+const MAX_NAME: usize = 255;
 const WHITEOUT: &[u8] = b".wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
-/// What aufs kept for itself in the directories that old layers were made of.
+/// The prefix of aufs's own files in old layers.
 const AUFS: &[u8] = b".wh..wh.";
 
+/// An operation of a layer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Op {
     Directory(Vec<u8>),
@@ -31,17 +32,17 @@ pub enum Op {
         minor: u32,
     },
     Fifo(Vec<u8>),
-    /// The name does not exist in the layers below.
+    /// Removes the name that exists in the layers below.
     Whiteout(Vec<u8>),
-    /// Nothing of this directory shows from the layers below.
+    /// Hides everything of this directory in the layers below.
     Opaque(Vec<u8>),
-    /// Means nothing to anybody any more.
+    /// An obsolete entry.
     Skip,
 }
 
-/// The operation of one entry, or why it is refused.
+/// The operation of an entry, or why the entry is refused.
 pub fn plan(entry: &Entry, devices: bool) -> Result<Op, LayerError> {
-    let path = normal(&entry.path).map_err(|why| refused(&entry.path, why))?;
+    let path = normalize(&entry.path).map_err(|why| refused(&entry.path, why))?;
     if let Some(op) = whiteout(&path).map_err(|why| refused(&entry.path, why))? {
         return Ok(op);
     }
@@ -49,18 +50,18 @@ pub fn plan(entry: &Entry, devices: bool) -> Result<Op, LayerError> {
         return Err(refused(&entry.path, "the root can only be a directory"));
     }
     let device = |block| match (devices, block, entry.major, entry.minor) {
-        (false, ..) => Err(refused(&entry.path, "devices are not allowed in images here")),
-        // To overlayfs this is a whiteout, and no scanner of layers would see it as one.
-        (_, false, 0, 0) => Err(refused(&entry.path, "a device of this number is no device")),
+        (false, ..) => Err(refused(&entry.path, "devices are not allowed in images")),
+        // overlayfs would interpret it as a whiteout, but layer scanners would not.
+        (_, false, 0, 0) => Err(refused(&entry.path, "a character device with the number 0:0")),
         (_, _, major, minor) => Ok(Op::Device { path: path.clone(), block, major, minor }),
     };
     match entry.kind {
         Kind::Directory => Ok(Op::Directory(path)),
         Kind::File => Ok(Op::File(path)),
-        Kind::Symlink if entry.target.is_empty() || entry.target.len() > MOST_PATH => {
-            Err(refused(&entry.path, "the symbolic link's target is empty or too long"))
+        Kind::Symlink if entry.target.is_empty() || entry.target.len() > MAX_PATH => {
+            Err(refused(&entry.path, "the target of the symlink is empty or too long"))
         }
-        Kind::Symlink if entry.target.contains(&0) => Err(refused(&entry.path, "the target holds a zero byte")),
+        Kind::Symlink if entry.target.contains(&0) => Err(refused(&entry.path, "the target contains a zero byte")),
         Kind::Symlink => Ok(Op::Symlink { path, target: entry.target.clone() }),
         Kind::Hardlink => hardlink(entry, path),
         Kind::CharDevice => device(false),
@@ -70,11 +71,11 @@ pub fn plan(entry: &Entry, devices: bool) -> Result<Op, LayerError> {
 }
 
 pub fn refused(path: &[u8], why: &'static str) -> LayerError {
-    LayerError::Refused { path: shown(path), why }
+    LayerError::Refused { path: display_path(path), why }
 }
 
-/// For messages: short, and with nothing that would upset a terminal.
-pub fn shown(path: &[u8]) -> String {
+/// A path for messages: shortened, and without control characters.
+pub fn display_path(path: &[u8]) -> String {
     let text = String::from_utf8_lossy(path);
     let mut short: String = text.chars().take(200).flat_map(char::escape_default).collect();
     if text.chars().nth(200).is_some() {
@@ -84,25 +85,25 @@ pub fn shown(path: &[u8]) -> String {
 }
 
 fn hardlink(entry: &Entry, path: Vec<u8>) -> Result<Op, LayerError> {
-    let target = normal(&entry.target).map_err(|why| refused(&entry.target, why))?;
+    let target = normalize(&entry.target).map_err(|why| refused(&entry.target, why))?;
     if target.is_empty() || target == path {
         return Err(refused(&entry.path, "a hard link to itself or to the root"));
     }
     if target.split(|byte| *byte == b'/').any(|part| part.starts_with(WHITEOUT)) {
-        return Err(refused(&entry.path, "a hard link into what aufs kept for itself"));
+        return Err(refused(&entry.path, "a hard link to a whiteout or a file of aufs"));
     }
     Ok(Op::Hardlink { path, target })
 }
 
-/// The path without a leading slash and without what means nothing; refused where it climbs.
-fn normal(path: &[u8]) -> Result<Vec<u8>, &'static str> {
+/// Normalizes a path; refuses `..`.
+fn normalize(path: &[u8]) -> Result<Vec<u8>, &'static str> {
     let mut normal = Vec::with_capacity(path.len());
     for part in path.split(|byte| *byte == b'/') {
         match part {
             b"" | b"." => continue,
-            b".." => return Err("the path climbs out of its directory"),
-            part if part.len() > MOST_NAME => return Err("a name is longer than 255 bytes"),
-            part if part.contains(&0) => return Err("the path holds a zero byte"),
+            b".." => return Err("the path contains `..`"),
+            part if part.len() > MAX_NAME => return Err("a name is longer than 255 bytes"),
+            part if part.contains(&0) => return Err("the path contains a zero byte"),
             part => {
                 if !normal.is_empty() {
                     normal.push(b'/');
@@ -111,7 +112,7 @@ fn normal(path: &[u8]) -> Result<Vec<u8>, &'static str> {
             }
         }
     }
-    if normal.len() > MOST_PATH { Err("the path is too long") } else { Ok(normal) }
+    if normal.len() > MAX_PATH { Err("the path is too long") } else { Ok(normal) }
 }
 
 fn whiteout(path: &[u8]) -> Result<Option<Op>, &'static str> {
@@ -121,17 +122,17 @@ fn whiteout(path: &[u8]) -> Result<Option<Op>, &'static str> {
         return Ok(Some(Op::Skip));
     }
     if parts.next_back().is_some() && parts.any(|part| part.starts_with(WHITEOUT)) {
-        return Err("a whiteout is no directory");
+        return Err("a whiteout is used as a directory");
     }
     match name.strip_prefix(WHITEOUT) {
         None => Ok(None),
         Some(_) if name == OPAQUE => Ok(Some(Op::Opaque(directory.to_vec()))),
-        Some(b"" | b"." | b"..") => Err("a whiteout of no name"),
+        Some(b"" | b"." | b"..") => Err("a whiteout without a name"),
         Some(hidden) => Ok(Some(Op::Whiteout(join(directory, hidden)))),
     }
 }
 
-/// A normal path's directory and name.
+/// The directory and the name of a normalized path.
 pub fn split(path: &[u8]) -> (&[u8], &[u8]) {
     match path.iter().rposition(|byte| *byte == b'/') {
         Some(slash) => (&path[..slash], &path[slash + 1..]),
@@ -151,7 +152,7 @@ mod tests {
         String::from_utf8_lossy(path).into_owned()
     }
 
-    /// An operation in one line.
+    /// An operation as one line of text.
     fn line(entry: &Entry, devices: bool) -> String {
         match plan(entry, devices) {
             Ok(Op::Directory(path)) => format!("dir {}", text(&path)),
@@ -177,10 +178,10 @@ mod tests {
             ("./a//./b", "file a/b"),
             ("", "root can only be"),
             ("/", "root can only be"),
-            ("../a", "climbs"),
-            ("a/../../b", "climbs"),
-            ("a/..", "climbs"),
-            ("..", "climbs"),
+            ("../a", "`..`"),
+            ("a/../../b", "`..`"),
+            ("a/..", "`..`"),
+            ("..", "`..`"),
             ("a/...", "file a/..."),
             ("a\0b", "zero byte"),
             (&long, "longer than 255"),
@@ -188,15 +189,15 @@ mod tests {
             (".wh.a", "hide a"),
             ("x/y/.wh.a", "hide x/y/a"),
             ("/.wh.a", "hide a"),
-            (".wh.", "no name"),
-            (".wh..", "no name"),
-            (".wh...", "no name"),
-            ("x/.wh...", "no name"),
-            (".wh.a/b", "no directory"),
-            ("x/.wh.a/.wh.b", "no directory"),
+            (".wh.", "without a name"),
+            (".wh..", "without a name"),
+            (".wh...", "without a name"),
+            ("x/.wh...", "without a name"),
+            (".wh.a/b", "used as a directory"),
+            ("x/.wh.a/.wh.b", "used as a directory"),
             (".wh..wh..opq", "opaque \"\""),
             ("x/.wh..wh..opq", "opaque \"x\""),
-            ("x/.wh..wh..opq/y", "no directory"),
+            ("x/.wh..wh..opq/y", "used as a directory"),
             (".wh..wh.plnk/1.2", "skip"),
             (".wh..wh.aufs", "skip"),
             ("x/.wh..wh.orph", "skip"),
@@ -212,13 +213,13 @@ mod tests {
         let entry = |kind, path: &str, target: &str| Entry { target: target.into(), ..Entry::new(path, kind, 0o644) };
         let node = |kind, major, minor| Entry { major, minor, ..Entry::new("dev/x", kind, 0o644) };
         let cases: &[(Entry, bool, &str)] = &[
-            // Where a symbolic link points to is the container's matter.
+            // The target of a symlink is not restricted; it is resolved in the container.
             (entry(Kind::Symlink, "a", "/etc/passwd"), true, "symlink a -> /etc/passwd"),
             (entry(Kind::Symlink, "a", "../../x"), true, "symlink a -> ../../x"),
             (entry(Kind::Symlink, "a", ""), true, "empty"),
             (entry(Kind::Hardlink, "a", "/b/c"), true, "link a = b/c"),
-            (entry(Kind::Hardlink, "a", "../../etc/shadow"), true, "climbs"),
-            (entry(Kind::Hardlink, "a", "b/../../c"), true, "climbs"),
+            (entry(Kind::Hardlink, "a", "../../etc/shadow"), true, "`..`"),
+            (entry(Kind::Hardlink, "a", "b/../../c"), true, "`..`"),
             (entry(Kind::Hardlink, "a", "./a"), true, "to itself"),
             (entry(Kind::Hardlink, "a", "/"), true, "to itself or to the root"),
             (entry(Kind::Hardlink, "a", ".wh..wh.plnk/1"), true, "aufs"),
@@ -227,7 +228,7 @@ mod tests {
             (node(Kind::CharDevice, 1, 3), true, "device dev/x false 1:3"),
             (node(Kind::BlockDevice, 8, 0), true, "device dev/x true 8:0"),
             (node(Kind::CharDevice, 1, 3), false, "not allowed"),
-            (node(Kind::CharDevice, 0, 0), true, "no device"),
+            (node(Kind::CharDevice, 0, 0), true, "0:0"),
         ];
         for (entry, devices, expected) in cases {
             let found = line(entry, *devices);
@@ -236,8 +237,8 @@ mod tests {
     }
 
     #[test]
-    fn messages_show_no_control_characters() {
-        assert_eq!(shown(b"a\x1b[2Jb"), "a\\u{1b}[2Jb");
-        assert!(shown("x".repeat(5000).as_bytes()).chars().count() < 300);
+    fn messages_contain_no_control_characters() {
+        assert_eq!(display_path(b"a\x1b[2Jb"), "a\\u{1b}[2Jb");
+        assert!(display_path("x".repeat(5000).as_bytes()).chars().count() < 300);
     }
 }

@@ -1,14 +1,14 @@
-//! Reads tar streams of the POSIX, GNU and old forms; [`super::tar_writer`] writes POSIX ones.
+//! Reads tar streams of the POSIX, GNU and old formats. [`super::tar_writer`] writes POSIX streams.
 //!
-//! It knows nothing of layers or directories: names and numbers come out as they stand in the stream.
+//! It knows nothing of layers or directories: names and numbers are returned as they are in the stream.
 
 use std::io::{self, Read};
 
 pub use super::tar_writer::Writer;
 
 pub const BLOCK: usize = 512;
-/// Extended headers and long names longer than this are refused.
-const MOST_EXTENSION: u64 = 1 << 20;
+/// The size limit of extended headers and long names.
+const MAX_EXTENSION: u64 = 1 << 20;
 
 #[derive(Debug, thiserror::Error)]
 pub enum TarError {
@@ -16,10 +16,11 @@ pub enum TarError {
     Damaged(&'static str),
     #[error("the archive has {0}, which is not supported")]
     Unsupported(&'static str),
-    #[error("the archive cannot be read")]
+    #[error("failed to read the archive")]
     Io(#[from] io::Error),
 }
 
+/// The type of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     File,
@@ -31,16 +32,17 @@ pub enum Kind {
     Fifo,
 }
 
+/// An entry of an archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     pub path: Vec<u8>,
-    /// Where a link points to.
+    /// The target of a link.
     pub target: Vec<u8>,
     pub kind: Kind,
     pub mode: u32,
     pub uid: u32,
     pub gid: u32,
-    /// The bytes that follow; none for anything but a file.
+    /// The size of the data that follows; only files have data.
     pub size: u64,
     pub seconds: i64,
     pub nanoseconds: u32,
@@ -68,7 +70,7 @@ impl Entry {
     }
 }
 
-/// What an extended header says of the entry that follows.
+/// An extended header, which applies to the next entry.
 #[derive(Default)]
 struct Extension {
     path: Option<Vec<u8>>,
@@ -80,12 +82,13 @@ struct Extension {
     xattrs: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
+/// Reads the entries of an archive.
 pub struct Reader<R> {
     inner: R,
-    /// What of the current entry's data, and of its padding, is still in the stream.
+    /// The remaining data of the current entry, and its padding.
     left: u64,
     padding: u64,
-    /// Where in the stream the next byte is.
+    /// The position in the stream.
     offset: u64,
 }
 
@@ -98,12 +101,12 @@ impl<R: Read> Reader<R> {
         self.inner
     }
 
-    /// Where the current entry's data begins, right after [`Reader::next`].
+    /// The position of the current entry's data, after [`Reader::next_entry`].
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// The next entry, over what is left of the one before; none at the end of the archive.
+    /// The next entry; skips the remaining data of the previous one. None at the end of the archive.
     pub fn next_entry(&mut self) -> Result<Option<Entry>, TarError> {
         let mut extension = Extension::default();
         loop {
@@ -113,7 +116,7 @@ impl<R: Read> Reader<R> {
             match header[156] {
                 b'x' => pax(&self.extension(size)?, &mut extension)?,
                 b'g' => {
-                    // Says something of all entries; nobody who makes layers uses it for more than a remark.
+                    // A global header. Tools that create layers only use it for comments.
                     self.extension(size)?;
                 }
                 b'L' => extension.path = Some(until_nul(&self.extension(size)?).to_vec()),
@@ -123,7 +126,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Reads of the current entry's data; nothing more at its end.
+    /// Reads data of the current entry; 0 at its end.
     pub fn read_data(&mut self, buffer: &mut [u8]) -> Result<usize, TarError> {
         let most = usize::try_from(self.left).unwrap_or(usize::MAX).min(buffer.len());
         if most == 0 {
@@ -131,14 +134,14 @@ impl<R: Read> Reader<R> {
         }
         let read = self.inner.read(&mut buffer[..most])?;
         if read == 0 {
-            return Err(TarError::Damaged("it ends within a file"));
+            return Err(TarError::Damaged("unexpected end of a file"));
         }
         self.left -= read as u64;
         self.offset += read as u64;
         Ok(read)
     }
 
-    /// Reads on to the very end of the stream, which may lie behind the archive's.
+    /// Reads to the end of the stream, which may be after the end of the archive.
     pub fn drain(&mut self) -> Result<(), TarError> {
         io::copy(&mut self.inner, &mut io::sink())?;
         Ok(())
@@ -148,9 +151,9 @@ impl<R: Read> Reader<R> {
         let rest = self.left + self.padding;
         let skipped = io::copy(&mut (&mut self.inner).take(rest), &mut io::sink())?;
         self.offset += skipped;
-        // The padding of the last entry is often left out.
+        // The padding of the last entry is often missing.
         if skipped < self.left {
-            return Err(TarError::Damaged("it ends within a file"));
+            return Err(TarError::Damaged("unexpected end of a file"));
         }
         (self.left, self.padding) = (0, 0);
         Ok(())
@@ -162,7 +165,7 @@ impl<R: Read> Reader<R> {
         while filled < BLOCK {
             match self.inner.read(&mut block[filled..])? {
                 0 if filled == 0 => return Ok(None),
-                0 => return Err(TarError::Damaged("it ends within a header")),
+                0 => return Err(TarError::Damaged("unexpected end of a header")),
                 read => filled += read,
             }
         }
@@ -175,13 +178,13 @@ impl<R: Read> Reader<R> {
     }
 
     fn extension(&mut self, size: u64) -> Result<Vec<u8>, TarError> {
-        if size > MOST_EXTENSION {
-            return Err(TarError::Damaged("an extended header is longer than a mebibyte"));
+        if size > MAX_EXTENSION {
+            return Err(TarError::Damaged("an extended header is larger than 1 MiB"));
         }
         let mut data = Vec::new();
         (&mut self.inner).take(size).read_to_end(&mut data)?;
         if (data.len() as u64) < size {
-            return Err(TarError::Damaged("it ends within an extended header"));
+            return Err(TarError::Damaged("unexpected end of an extended header"));
         }
         self.offset += size;
         self.padding = padding(size);
@@ -191,7 +194,7 @@ impl<R: Read> Reader<R> {
     fn entry(&mut self, header: &[u8; BLOCK], extension: Extension) -> Result<Entry, TarError> {
         let path = extension.path.unwrap_or_else(|| name(header));
         let kind = match header[156] {
-            // The oldest form has no kind for directories but the slash at the end.
+            // The oldest format marks directories only by a trailing slash.
             0 | b'0' | b'7' if path.ends_with(b"/") => Kind::Directory,
             0 | b'0' | b'7' => Kind::File,
             b'1' => Kind::Hardlink,
@@ -205,7 +208,7 @@ impl<R: Read> Reader<R> {
         };
         let stated = extension.size.map_or_else(|| number(&header[124..136]), Ok)?;
         let size = if kind == Kind::File { stated } else { 0 };
-        // Others may state a size as well; only directories of old archives mean one that has no data.
+        // Old archives state a size for directories, although no data follows.
         self.left = if matches!(kind, Kind::File) { stated } else { 0 };
         self.padding = padding(self.left);
         let device = matches!(kind, Kind::CharDevice | Kind::BlockDevice);
@@ -242,7 +245,7 @@ fn until_nul(bytes: &[u8]) -> &[u8] {
 fn name(header: &[u8; BLOCK]) -> Vec<u8> {
     let name = until_nul(&header[..100]);
     let prefix = until_nul(&header[345..500]);
-    // GNU's form has other things where POSIX has the prefix.
+    // The GNU format uses the field of the POSIX prefix for other data.
     if &header[257..263] != b"ustar\0" || prefix.is_empty() {
         return name.to_vec();
     }
@@ -251,10 +254,10 @@ fn name(header: &[u8; BLOCK]) -> Vec<u8> {
 
 fn check_sum(block: &[u8; BLOCK]) -> Result<(), TarError> {
     let stated = number(&block[148..156])?;
-    if stated == sum(block) { Ok(()) } else { Err(TarError::Damaged("a header's checksum is wrong")) }
+    if stated == sum(block) { Ok(()) } else { Err(TarError::Damaged("wrong header checksum")) }
 }
 
-/// The sum of all bytes, with blanks where the sum itself stands.
+/// The sum of all bytes, with blanks in the checksum field.
 pub(super) fn sum(block: &[u8; BLOCK]) -> u64 {
     let all = |range: std::ops::Range<usize>| block[range].iter().map(|byte| u64::from(*byte)).sum::<u64>();
     all(0..148) + 8 * u64::from(b' ') + all(156..BLOCK)
@@ -264,9 +267,9 @@ fn narrow(field: &[u8]) -> Result<u32, TarError> {
     u32::try_from(number(field)?).map_err(|_| TarError::Damaged("a number is too large"))
 }
 
-/// Octal digits, or binary where the first bit says so.
+/// Octal digits, or binary if the first bit is set.
 fn number(field: &[u8]) -> Result<u64, TarError> {
-    let bad = TarError::Damaged("a number of a header cannot be read");
+    let bad = TarError::Damaged("invalid number in a header");
     if field[0] & 0x80 != 0 {
         let mut value = u64::from(field[0] & 0x7f);
         for byte in &field[1..] {
@@ -278,13 +281,13 @@ fn number(field: &[u8]) -> Result<u64, TarError> {
     if text.is_empty() {
         return Ok(0);
     }
-    let text = std::str::from_utf8(text).map_err(|_| TarError::Damaged("a number of a header cannot be read"))?;
+    let text = std::str::from_utf8(text).map_err(|_| TarError::Damaged("invalid number in a header"))?;
     u64::from_str_radix(text, 8).map_err(|_| bad)
 }
 
-/// Records of the form `LENGTH KEY=VALUE\n`, where the length counts itself.
+/// Records of the form `LENGTH KEY=VALUE\n`, where the length includes itself.
 fn pax(mut data: &[u8], into: &mut Extension) -> Result<(), TarError> {
-    const BAD: TarError = TarError::Damaged("an extended header cannot be read");
+    const BAD: TarError = TarError::Damaged("invalid extended header");
     while !data.is_empty() {
         let blank = data.iter().position(|byte| *byte == b' ').ok_or(BAD)?;
         let length: usize = text(&data[..blank])?.parse().map_err(|_| BAD)?;
@@ -300,7 +303,7 @@ fn pax(mut data: &[u8], into: &mut Extension) -> Result<(), TarError> {
 }
 
 fn pax_record(key: &[u8], value: &[u8], into: &mut Extension) -> Result<(), TarError> {
-    const BAD: TarError = TarError::Damaged("a number of an extended header cannot be read");
+    const BAD: TarError = TarError::Damaged("invalid number in an extended header");
     match key {
         b"path" => into.path = Some(value.to_vec()),
         b"linkpath" => into.target = Some(value.to_vec()),
@@ -319,10 +322,10 @@ fn pax_record(key: &[u8], value: &[u8], into: &mut Extension) -> Result<(), TarE
 }
 
 fn text(bytes: &[u8]) -> Result<&str, TarError> {
-    std::str::from_utf8(bytes).map_err(|_| TarError::Damaged("an extended header cannot be read"))
+    std::str::from_utf8(bytes).map_err(|_| TarError::Damaged("invalid extended header"))
 }
 
-/// Seconds with a fraction, perhaps before 1970.
+/// Seconds with a fraction, possibly before 1970.
 fn time(text: &str) -> Option<(i64, u32)> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let seconds: i64 = whole.parse().ok()?;

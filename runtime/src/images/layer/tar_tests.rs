@@ -26,7 +26,7 @@ fn read_all(bytes: &[u8]) -> Result<Vec<(Entry, Vec<u8>)>, TarError> {
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn entries_survive_a_round_trip() {
     let file = |path: &str, size| Entry { size, ..Entry::new(path, Kind::File, 0o4755) };
     let entries: Vec<(Entry, &[u8])> = vec![
         (Entry::new("bin/", Kind::Directory, 0o755), b""),
@@ -46,7 +46,7 @@ fn what_is_written_is_read() {
 }
 
 #[test]
-fn damage_is_told() {
+fn reports_damage() {
     let whole = written(&[(Entry { size: 600, ..Entry::new("a", Kind::File, 0o644) }, &[1; 600])]);
     let mut flipped = whole.clone();
     flipped[0] = b'b';
@@ -57,8 +57,8 @@ fn damage_is_told() {
     bad_number[124..128].copy_from_slice(b"9999");
     fix_sum(&mut bad_number);
     let cases: &[(&str, &[u8], &str)] = &[
-        ("cut in a header", &whole[..100], "within a header"),
-        ("cut in a file", &whole[..700], "within a file"),
+        ("cut in a header", &whole[..100], "end of a header"),
+        ("cut in a file", &whole[..700], "end of a file"),
         ("a changed byte", &flipped, "checksum"),
         ("sparse", &sparse, "sparse"),
         ("a number", &bad_number, "number"),
@@ -88,7 +88,7 @@ fn extended(records: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn extended_headers() {
+fn reads_extended_headers() {
     type Check = fn(&Entry) -> bool;
     let read: &[(&[u8], Check)] = &[
         (b"10 path=x\n", |entry| entry.path == b"x"),
@@ -117,7 +117,7 @@ fn extended_headers() {
 }
 
 #[test]
-fn debians_tar_is_understood() {
+fn reads_archives_of_gnu_tar() {
     let outer = tempfile::tempdir().unwrap();
     let directory = tempfile::tempdir_in(outer.path()).unwrap();
     let deep = directory.path().join("d".repeat(90)).join("e".repeat(90));
@@ -131,7 +131,7 @@ fn debians_tar_is_understood() {
             command.args(args).arg(&archive).arg("-C").arg(directory.path());
             command
         };
-        // The old forms cannot hold the long names, and tar leaves them out.
+        // The old formats cannot represent the long names, and tar omits them.
         tar(&["--format", format, "--quoting-style=literal", "-cf"]).arg(".").output().unwrap();
         let listed = tar(&["-tf"]).output().unwrap();
         let read = read_all(&std::fs::read(&archive).unwrap()).unwrap();

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use super::tar::{BLOCK, Entry, Kind, padding, sum};
 
-/// Writes entries; equal entries are equal bytes.
+/// Writes entries reproducibly.
 pub struct Writer<W> {
     inner: W,
     padding: u64,
@@ -15,6 +15,7 @@ impl<W: Write> Writer<W> {
         Writer { inner, padding: 0 }
     }
 
+    /// Writes a header. The caller then writes the data of the entry through [`Writer::data`].
     /// Writes a header; the caller writes as many bytes as the entry's size says, through [`Writer::data`].
     pub fn entry(&mut self, entry: &Entry) -> io::Result<()> {
         self.pad()?;
@@ -93,7 +94,7 @@ fn put(field: &mut [u8], bytes: &[u8]) {
     field[..most].copy_from_slice(&bytes[..most]);
 }
 
-/// Octal where it fits, binary where it does not.
+/// Octal if it fits, otherwise binary.
 fn octal(field: &mut [u8], value: u64) {
     let digits = field.len() - 1;
     let text = format!("{value:0digits$o}");
@@ -106,7 +107,7 @@ fn octal(field: &mut [u8], value: u64) {
     field[0] |= 0x80;
 }
 
-/// What does not fit into a plain header.
+/// The extended header for what does not fit into a plain header.
 fn extended(entry: &Entry) -> Vec<u8> {
     let mut data = Vec::new();
     if entry.path.len() > 100 {

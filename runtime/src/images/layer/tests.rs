@@ -1,4 +1,4 @@
-//! These make devices and owners, and need root.
+//! These tests create devices and change owners, so they need root.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
@@ -39,7 +39,7 @@ fn tar(items: &[Item]) -> Vec<u8> {
     writer.finish().unwrap()
 }
 
-/// A directory with the layer in `layer/`, and something beside it that must not be touched.
+/// A directory with the layer in `layer/`, and a file next to it that must not be touched.
 struct Place {
     directory: tempfile::TempDir,
 }
@@ -67,7 +67,7 @@ impl Place {
     ) -> Result<Usage, LayerError> {
         let path = self.directory.path().join("blob");
         fs::write(&path, blob).unwrap();
-        unpack(&path, &self.layer(), diff_id, limits, &Cancel::default())?.settle(below)
+        unpack(&path, &self.layer(), diff_id, limits, &Cancel::default())?.complete(below)
     }
 
     fn unpack(&self, items: &[Item], below: &[PathBuf]) -> Result<Usage, LayerError> {
@@ -85,7 +85,7 @@ impl Place {
     }
 }
 
-/// A tree in lines: kind, mode, owner, path and what it holds.
+/// A directory tree as lines of text: type, mode, owner, path and content.
 fn show(root: &Path) -> Vec<String> {
     let mut lines = Vec::new();
     walk(root, Path::new(""), &mut lines);
@@ -124,7 +124,7 @@ fn is_opaque(path: &Path) -> bool {
 }
 
 #[test]
-fn what_layers_say() {
+fn unpacks_layers() {
     let owned = (Entry { uid: 1000, gid: 2000, ..file("owned", "x").0 }, b"x".to_vec());
     let setuid = (Entry { mode: 0o4755, uid: 33, ..file("su", "x").0 }, b"x".to_vec());
     let null = (Entry { major: 1, minor: 3, ..Entry::new("null", Kind::CharDevice, 0o666) }, Vec::new());
@@ -181,10 +181,10 @@ fn what_layers_say() {
 #[test]
 fn hostile_layers_stay_inside() {
     let zero = (Entry::new("d", Kind::CharDevice, 0o666), Vec::new());
-    // Either it is refused for this reason, or it is carried out inside.
+    // Either it is refused for this reason, or it is applied inside.
     let cases: &[(&str, &[Item], Option<&str>)] = &[
-        ("climbing", &[file("../outside/secret", "x")], Some("climbs")),
-        ("climbing later", &[file("a/../../outside/secret", "x")], Some("climbs")),
+        ("climbing", &[file("../outside/secret", "x")], Some("`..`")),
+        ("climbing later", &[file("a/../../outside/secret", "x")], Some("`..`")),
         ("an absolute path", &[file("/outside/secret", "x")], None),
         ("a link up", &[soft("a", "../outside"), file("a/secret", "x")], None),
         ("a link up, replaced", &[soft("a", "../outside/secret"), file("a", "x")], None),
@@ -196,18 +196,18 @@ fn hostile_layers_stay_inside() {
             &[soft("a", "../outside/secret"), (Entry::new("a", Kind::File, 0o777), vec![])],
             None,
         ),
-        ("a hard link up", &[hard("a", "../outside/secret"), file("a", "x")], Some("climbs")),
+        ("a hard link up", &[hard("a", "../outside/secret"), file("a", "x")], Some("`..`")),
         ("a hard link through a link", &[soft("l", "../outside"), hard("a", "l/secret")], Some("does not exist")),
         ("a hard link to a link", &[soft("l", "../outside/secret"), hard("a", "l"), file("a", "x")], None),
         ("a hard link to nothing", &[hard("a", "b")], Some("does not exist")),
         ("a hard link to a directory", &[directory("d", 0o755), hard("a", "d")], Some("to a directory")),
-        ("a whiteout upwards", &[file("../outside/.wh.secret", "")], Some("climbs")),
-        ("a whiteout of the parent", &[file("a/.wh...", "")], Some("no name")),
+        ("a whiteout upwards", &[file("../outside/.wh.secret", "")], Some("`..`")),
+        ("a whiteout of the parent", &[file("a/.wh...", "")], Some("without a name")),
         ("a whiteout through a link", &[soft("a", "../outside"), file("a/.wh.secret", "")], None),
         ("opaque through a link", &[soft("a", "../outside"), file("a/.wh..wh..opq", "")], None),
         ("removal through a link", &[soft("a", "../outside"), file("a", "x"), directory("a", 0o755)], None),
         ("a file below a file", &[file("a", "1"), file("a/b", "2")], Some("a")),
-        ("a disguised whiteout", &[zero], Some("no device")),
+        ("a disguised whiteout", &[zero], Some("0:0")),
         ("the root as a link", &[soft("/", "x")], Some("root")),
     ];
     for (name, items, expected) in cases {
@@ -223,8 +223,8 @@ fn hostile_layers_stay_inside() {
 }
 
 #[test]
-fn a_link_planted_beforehand_is_not_followed() {
-    // Even a link to an absolute place outside is resolved within the layer.
+fn does_not_follow_an_existing_link() {
+    // Even a symlink to an absolute path outside is resolved within the layer.
     let place = Place::new();
     let outside = place.directory.path().join("outside");
     place.unpack(&[soft("a", outside.to_str().unwrap()), file("a/secret", "x")], &[]).unwrap();
@@ -234,7 +234,7 @@ fn a_link_planted_beforehand_is_not_followed() {
 }
 
 #[test]
-fn limits_hold() {
+fn enforces_limits() {
     let gzip = |data: &[u8]| {
         let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
         std::io::Write::write_all(&mut encoder, data).unwrap();
@@ -257,7 +257,7 @@ fn limits_hold() {
     let large = Limits { bytes: 1 << 20, ..Limits::default() };
     let error = Place::new().unpack_bytes(&zeros, &Digest::of(&zeros), &large, &[]).unwrap_err();
     assert!(matches!(error, LayerError::Limit { what: "bytes in files", .. }), "{error}");
-    // A size that is stated and never comes is refused before anything is written for it.
+    // A stated size that exceeds the limit is refused before anything is written.
     let mut lie = Entry::new("lie", Kind::File, 0o644);
     lie.size = u64::MAX / 2;
     let lie = tar(&[(lie, Vec::new())]);
@@ -266,12 +266,12 @@ fn limits_hold() {
 }
 
 #[test]
-fn content_is_compared() {
+fn verifies_the_content() {
     let place = Place::new();
     let blob = tar(&[file("a", "1")]);
     let error = place.unpack_bytes(&blob, &Digest::of(b"other"), &Limits::default(), &[]).unwrap_err();
     assert!(matches!(error, LayerError::Content { .. }), "{error}");
-    // What stands behind the archive's end is part of it.
+    // Data after the end of the archive is part of the content.
     let more = [&blob[..], b"more"].concat();
     assert!(Place::new().unpack_bytes(&more, &Digest::of(&more), &Limits::default(), &[]).is_ok());
     assert!(Place::new().unpack_bytes(&more, &Digest::of(&blob), &Limits::default(), &[]).is_err());
@@ -303,7 +303,7 @@ fn attributes() {
     assert_eq!(fs::metadata(place.layer().join("d")).unwrap().mtime(), 999, "a file made in it does not show");
 }
 
-/// A stack of directories as lower layers are, the nearest first.
+/// A stack of lower layers, top first.
 fn below(place: &Place) -> Vec<PathBuf> {
     let make = |name: &str| {
         let path = place.directory.path().join(name);
@@ -327,7 +327,7 @@ fn below(place: &Place) -> Vec<PathBuf> {
 }
 
 #[test]
-fn directories_passed_through_look_as_below() {
+fn directories_without_an_entry_get_the_metadata_below() {
     let place = Place::new();
     let below = below(&place);
     let items = [file("etc/new", ""), file("var/new", ""), file("gone/new", ""), file("other/new", "")];
@@ -339,7 +339,7 @@ fn directories_passed_through_look_as_below() {
 }
 
 #[test]
-fn hard_links_to_files_below() {
+fn links_to_files_in_layers_below() {
     let cases = [
         ("etc/file", true),
         ("var/file", true),
@@ -362,7 +362,7 @@ fn hard_links_to_files_below() {
 }
 
 #[test]
-fn work_that_nobody_wants_ends() {
+fn stops_when_cancelled() {
     let place = Place::new();
     let blob = tar(&[file("a", "1")]);
     let path = place.directory.path().join("blob");

@@ -1,18 +1,18 @@
-//! Credentials, and what a registry asks for. Nothing here sends anything.
+//! Credentials, and authentication challenges of registries. Nothing here does I/O.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-/// What a user has to show, for one registry.
+/// A user's credentials for one registry.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Credentials {
     pub username: String,
     pub password: String,
     /// Exchanged for bearer tokens.
     pub identity_token: String,
-    /// Shown as it is.
+    /// A bearer token that is sent as it is.
     pub registry_token: String,
-    /// The registry that they are for; any, if empty.
+    /// The registry that they are for; any registry if empty.
     pub server_address: String,
 }
 
@@ -27,13 +27,13 @@ impl Credentials {
         Credentials { username: username.to_owned(), password: password.to_owned(), ..Credentials::default() }
     }
 
-    /// Name and password in the form that Docker keeps in its files.
+    /// Adds name and password in Docker's encoding.
     pub fn with_encoded(self, auth: &str) -> Result<Credentials, &'static str> {
         if auth.is_empty() {
             return Ok(self);
         }
         let bytes = STANDARD.decode(auth.trim()).map_err(|_| "auth is not base64")?;
-        let text = String::from_utf8(bytes).map_err(|_| "auth is not text")?;
+        let text = String::from_utf8(bytes).map_err(|_| "auth is not UTF-8")?;
         let (username, password) = text.split_once(':').ok_or("auth has no colon")?;
         let password = password.trim_end_matches('\0').to_owned();
         Ok(Credentials { username: username.to_owned(), password, ..self })
@@ -57,14 +57,14 @@ impl Credentials {
     }
 }
 
-/// What a registry wants to see.
+/// An authentication challenge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Challenge {
     Basic,
     Bearer { realm: String, service: String, scope: String },
 }
 
-/// Reads `WWW-Authenticate` headers; a bearer token is preferred, since it shows a password to fewer.
+/// Parses `WWW-Authenticate` headers. Bearer is preferred, since the password is sent less often.
 pub fn challenge<'a>(headers: impl IntoIterator<Item = &'a str>) -> Option<Challenge> {
     let mut best = None;
     for header in headers {
@@ -93,7 +93,7 @@ fn bearer(rest: &str) -> Option<Challenge> {
     Some(Challenge::Bearer { realm: realm?, service, scope })
 }
 
-/// `key="value", key=value`: values in quotes may hold commas and escaped quotes.
+/// Parses `key="value", key=value`. Quoted values may contain commas and escaped quotes.
 fn parameters(text: &str) -> Vec<(String, String)> {
     let mut all = Vec::new();
     let mut rest = text;
@@ -125,7 +125,7 @@ fn unquote(text: &str) -> (String, &str) {
     (value, "")
 }
 
-/// For a query or a form.
+/// Percent-encodes a text for a query or a form.
 pub fn encode(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn challenges_are_read() {
+    fn parses_challenges() {
         let bearer = |realm: &str, service: &str, scope: &str| {
             Some(Challenge::Bearer { realm: realm.into(), service: service.into(), scope: scope.into() })
         };
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_belong_to_a_registry() {
+    fn credentials_are_for_one_registry() {
         let cases = [
             ("", "any.example", true),
             ("https://index.docker.io/v1/", "docker.io", true),
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn encoded_credentials() {
+    fn decodes_credentials() {
         let read = |auth: &str| Credentials::default().with_encoded(auth);
         let good = read("dXNlcjpwYTpzcw==").unwrap();
         assert_eq!((good.username.as_str(), good.password.as_str()), ("user", "pa:ss"));
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn queries_are_encoded() {
+    fn encodes_queries() {
         assert_eq!(encode("repository:a/b:pull x"), "repository%3Aa%2Fb%3Apull%20x");
     }
 }

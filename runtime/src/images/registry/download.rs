@@ -1,4 +1,4 @@
-//! Brings a blob to disk: verified while it streams, and taken up where it broke off.
+//! Downloads a blob to disk. It is verified while it streams, and continued after an interruption.
 
 use std::fs::File;
 use std::io::Write;
@@ -16,13 +16,13 @@ use super::super::error::{Error, Result};
 use super::super::manifest::Descriptor;
 use super::super::store::{Store, Temp, check};
 use super::http::Reply;
-use super::{Ask, Client, Endpoint, is_overloaded, successful, unreachable, wrong};
+use super::{Client, Endpoint, RegistryRequest, is_overloaded, registry_error, successful, unreachable};
 
-/// Attempts at one place that bring nothing, before the next is asked.
-const MOST_FAILURES: u32 = 5;
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// The number of attempts without progress before the next host is tried.
+const MAX_FAILURES: u32 = 5;
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
 
-/// What is to be brought, and who hears how far it is.
+/// A download, and the callback for its progress.
 pub struct Download<'a> {
     pub client: &'a Client,
     pub store: &'a Arc<Store>,
@@ -30,15 +30,15 @@ pub struct Download<'a> {
     pub report: &'a (dyn Fn(u64) + Send + Sync),
 }
 
-/// Brings the blob to its place in the store.
+/// Downloads the blob into the store.
 pub async fn download(what: &Download<'_>) -> Result<()> {
     let mut sink = Sink::start(what.store.clone(), what.blob)?;
     let mut failure = None;
-    let able = what.client.hosts.iter().filter(|endpoint| endpoint.host.pull);
-    for endpoint in able {
+    let eligible = what.client.hosts.iter().filter(|endpoint| endpoint.host.pull);
+    for endpoint in eligible {
         match from(what, endpoint, &mut sink).await {
             Ok(()) => match sink.finish(what.store, what.blob).await {
-                // This place lies; the next may not.
+                // This host sent wrong content; another may not.
                 Err(error @ Error::Digest { .. }) => {
                     failure = Some(error);
                     sink = Sink::start(what.store.clone(), what.blob)?;
@@ -49,71 +49,71 @@ pub async fn download(what: &Download<'_>) -> Result<()> {
             Err(error) => failure = Some(error),
         }
     }
-    sink.abandon().await;
-    Err(failure.unwrap_or_else(|| what.client.nobody()))
+    sink.discard().await;
+    Err(failure.unwrap_or_else(|| what.client.no_host()))
 }
 
-/// Brings all of it from one place, however often the connection breaks, as long as there is progress.
+/// Downloads the blob from one host, with retries as long as there is progress.
 async fn from(what: &Download<'_>, endpoint: &Endpoint, sink: &mut Sink) -> Result<()> {
     let mut failures = 0;
     loop {
         let before = sink.offset;
-        let (error, asked_pause) = match attempt(what, endpoint, sink).await {
+        let (error, requested_delay) = match attempt(what, endpoint, sink).await {
             Ok(()) => return Ok(()),
             Err(Fail::Final(error)) => return Err(error),
-            Err(Fail::Passing(error, pause)) => (error, pause),
+            Err(Fail::Transient(error, pause)) => (error, pause),
         };
         failures = if sink.offset > before { 0 } else { failures + 1 };
-        if failures >= MOST_FAILURES {
+        if failures >= MAX_FAILURES {
             return Err(error);
         }
-        tracing::debug!(blob = %what.blob.digest, at = sink.offset, error = error.chain(), "trying again");
-        let usual = what.client.pool.timeouts().retry * 2_u32.pow(failures);
-        tokio::time::sleep(asked_pause.unwrap_or(usual).min(LONGEST_PAUSE)).await;
+        tracing::debug!(blob = %what.blob.digest, at = sink.offset, error = error.chain(), "download failed, retrying");
+        let default_delay = what.client.pool.timeouts().retry * 2_u32.pow(failures);
+        tokio::time::sleep(requested_delay.unwrap_or(default_delay).min(MAX_RETRY_DELAY)).await;
     }
 }
 
 enum Fail {
-    /// Asking again may help, perhaps after a pause that the registry wants.
-    Passing(Error, Option<Duration>),
+    /// A retry may help, possibly after a delay that the registry requests.
+    Transient(Error, Option<Duration>),
     Final(Error),
 }
 
 impl From<Error> for Fail {
     fn from(error: Error) -> Fail {
         match error {
-            Error::Unreachable { .. } => Fail::Passing(error, None),
+            Error::Unreachable { .. } => Fail::Transient(error, None),
             error => Fail::Final(error),
         }
     }
 }
 
-/// One request, from where the last one broke off.
+/// One request, from where the last one was interrupted.
 async fn attempt(what: &Download<'_>, endpoint: &Endpoint, sink: &mut Sink) -> Result<(), Fail> {
     let path = format!("blobs/{}", what.blob.digest);
-    let mut ask = Ask::get(&path);
+    let mut request = RegistryRequest::get(&path);
     if sink.offset > 0 {
         let range = format!("bytes={}-", sink.offset);
-        ask.headers.insert(RANGE, HeaderValue::from_str(&range).map_err(|_| Error::Cancelled)?);
+        request.headers.insert(RANGE, HeaderValue::from_str(&range).map_err(|_| Error::Cancelled)?);
     }
-    let reply = what.client.ask(endpoint, &ask).await?;
+    let reply = what.client.request(endpoint, &request).await?;
     if is_overloaded(reply.status) {
         let pause = reply.header(&RETRY_AFTER).and_then(|text| text.parse().ok()).map(Duration::from_secs);
         return match successful(endpoint, what.blob.digest.as_str(), reply).await {
             Ok(_) => Ok(()),
-            Err(error) => Err(Fail::Passing(error, pause)),
+            Err(error) => Err(Fail::Transient(error, pause)),
         };
     }
     if reply.status == StatusCode::RANGE_NOT_SATISFIABLE {
         sink.restart().await?;
-        let error = Error::Unreachable { host: endpoint.name(), why: "cannot continue".to_owned() };
-        return Err(Fail::Passing(error, None));
+        let error = Error::Unreachable { host: endpoint.name(), why: "failed to continue the download".to_owned() };
+        return Err(Fail::Transient(error, None));
     }
     let reply = successful(endpoint, &format!("blob {}", what.blob.digest), reply).await?;
     match begin(sink.offset, what.blob.size, &reply) {
         Begin::Continue => {}
-        Begin::Anew => sink.restart().await?,
-        Begin::Wrong(why) => return Err(Fail::Final(wrong(endpoint, why))),
+        Begin::StartOver => sink.restart().await?,
+        Begin::Wrong(why) => return Err(Fail::Final(registry_error(endpoint, why))),
     }
     stream(what, endpoint, sink, reply).await
 }
@@ -121,23 +121,23 @@ async fn attempt(what: &Download<'_>, endpoint: &Endpoint, sink: &mut Sink) -> R
 #[derive(Debug, PartialEq, Eq)]
 enum Begin {
     Continue,
-    Anew,
+    StartOver,
     Wrong(String),
 }
 
-/// Whether an answer goes on where we are, or from the start.
+/// Whether a response continues at our offset, or starts over.
 fn begin(offset: u64, size: u64, reply: &Reply) -> Begin {
     let length = reply.header(&CONTENT_LENGTH).and_then(|text| text.parse().ok());
-    judge(offset, size, reply.status, length, reply.header(&CONTENT_RANGE))
+    judge_range(offset, size, reply.status, length, reply.header(&CONTENT_RANGE))
 }
 
-fn judge(offset: u64, size: u64, status: StatusCode, length: Option<u64>, range: Option<&str>) -> Begin {
+fn judge_range(offset: u64, size: u64, status: StatusCode, length: Option<u64>, range: Option<&str>) -> Begin {
     let start = if status == StatusCode::PARTIAL_CONTENT {
         let first = range.and_then(|range| range.strip_prefix("bytes ")).and_then(|range| range.split('-').next());
         match first.and_then(|first| first.parse::<u64>().ok()) {
             Some(start) if start == offset => start,
             Some(0) => 0,
-            _ => return Begin::Wrong("sends another part than was asked for".to_owned()),
+            _ => return Begin::Wrong("sent another range than requested".to_owned()),
         }
     } else {
         0
@@ -147,7 +147,7 @@ fn judge(offset: u64, size: u64, status: StatusCode, length: Option<u64>, range:
             Begin::Wrong(format!("has {} bytes of a blob of {size}", start.saturating_add(length)))
         }
         _ if start == offset => Begin::Continue,
-        _ => Begin::Anew,
+        _ => Begin::StartOver,
     }
 }
 
@@ -157,7 +157,10 @@ async fn stream(what: &Download<'_>, endpoint: &Endpoint, sink: &mut Sink, mut r
         match reply.chunk().await.map_err(|error| unreachable(endpoint, &error))? {
             Some(chunk) => {
                 if sink.offset + chunk.len() as u64 > size {
-                    return Err(Fail::Final(wrong(endpoint, format!("sends more than the {size} bytes of the blob"))));
+                    return Err(Fail::Final(registry_error(
+                        endpoint,
+                        format!("sent more than the {size} bytes of the blob"),
+                    )));
                 }
                 sink.write(chunk).await?;
                 (what.report)(sink.offset);
@@ -165,7 +168,7 @@ async fn stream(what: &Download<'_>, endpoint: &Endpoint, sink: &mut Sink, mut r
             None if sink.offset == size => return Ok(()),
             None => {
                 let why = format!("ended at {} of {size} bytes", sink.offset);
-                return Err(Fail::Passing(Error::Unreachable { host: endpoint.name(), why }, None));
+                return Err(Fail::Transient(Error::Unreachable { host: endpoint.name(), why }, None));
             }
         }
     }
@@ -176,7 +179,7 @@ enum Piece {
     Restart,
 }
 
-/// Hashes and writes on a thread of its own, beside the network.
+/// Hashes and writes on another thread, concurrently with the network.
 struct Sink {
     pieces: mpsc::Sender<Piece>,
     worker: JoinHandle<Result<(Temp, Digest)>>,
@@ -205,7 +208,7 @@ impl Sink {
         self.send(Piece::Restart).await
     }
 
-    /// The worker only stops listening when it has failed.
+    /// The worker only closes the channel after a failure.
     async fn send(&mut self, piece: Piece) -> Result<()> {
         if self.pieces.send(piece).await.is_ok() {
             return Ok(());
@@ -216,8 +219,8 @@ impl Sink {
         }
     }
 
-    /// Ends, and leaves nothing on disk.
-    async fn abandon(self) {
+    /// Stops, and leaves nothing on disk.
+    async fn discard(self) {
         drop(self.pieces);
         let _ = self.worker.await;
     }
@@ -253,24 +256,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_to_a_question_for_the_rest() {
+    fn handles_responses_to_range_requests() {
         let (whole, part) = (StatusCode::OK, StatusCode::PARTIAL_CONTENT);
         type Case = (u64, StatusCode, Option<u64>, Option<&'static str>, Result<Begin, &'static str>);
         let cases: &[Case] = &[
             (0, whole, Some(10), None, Ok(Begin::Continue)),
             (0, whole, None, None, Ok(Begin::Continue)),
             (0, whole, Some(9), None, Err("has 9 bytes")),
-            (4, whole, Some(10), None, Ok(Begin::Anew)),
+            (4, whole, Some(10), None, Ok(Begin::StartOver)),
             (4, part, Some(6), Some("bytes 4-9/10"), Ok(Begin::Continue)),
-            (4, part, Some(10), Some("bytes 0-9/10"), Ok(Begin::Anew)),
-            (4, part, Some(7), Some("bytes 3-9/10"), Err("another part")),
-            (4, part, Some(6), None, Err("another part")),
+            (4, part, Some(10), Some("bytes 0-9/10"), Ok(Begin::StartOver)),
+            (4, part, Some(7), Some("bytes 3-9/10"), Err("another range")),
+            (4, part, Some(6), None, Err("another range")),
             (4, part, Some(5), Some("bytes 4-8/9"), Err("has 9 bytes")),
             (4, part, Some(u64::MAX), Some("bytes 4-8/9"), Err("has 18446744073709551615")),
-            (0, part, Some(6), Some("bytes 4-9/10"), Err("another part")),
+            (0, part, Some(6), Some("bytes 4-9/10"), Err("another range")),
         ];
         for (offset, status, length, range, expected) in cases {
-            let found = judge(*offset, 10, *status, *length, *range);
+            let found = judge_range(*offset, 10, *status, *length, *range);
             match (&found, expected) {
                 (Begin::Wrong(why), Err(expected)) => assert!(why.contains(expected), "{why}"),
                 (found, Ok(expected)) => assert_eq!(found, expected, "{offset} {status} {range:?}"),

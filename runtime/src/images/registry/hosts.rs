@@ -1,6 +1,6 @@
-//! Where a registry is found: its own address, and the mirrors that an administrator put before it.
+//! The hosts of a registry: its own address, and the mirrors that an administrator has configured.
 //!
-//! The form is containerd's: a directory a registry, with a `hosts.toml` or with certificates alone.
+//! The format is containerd's: one directory per registry, with a `hosts.toml` or only with certificates.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,29 +11,29 @@ use serde::Deserialize;
 use super::super::error::{Error, Result};
 use super::http::Target;
 
-/// The directories that are looked through, the first that knows a registry wins.
+/// The default configuration directories; the first one that has a registry wins.
 pub const DEFAULT_DIRECTORIES: &[&str] = &["/etc/tiphys/certs.d", "/etc/containerd/certs.d", "/etc/docker/certs.d"];
 
-/// One place to ask.
+/// A host to request images from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Host {
     pub target: Target,
-    /// What comes before `/NAME/manifests/…`.
+    /// The path before `/NAME/manifests/…`.
     pub path: String,
     pub resolve: bool,
     pub pull: bool,
-    /// Whether it is the registry itself: only that one is shown a user's credentials.
+    /// Whether it is the registry itself: credentials are only sent to that one.
     pub origin: bool,
-    /// Whether it may speak plain HTTP as well as TLS: nobody has said which.
-    pub either: bool,
-    pub authorities: Vec<PathBuf>,
-    /// Certificate and key.
+    /// Whether it may use plain HTTP or TLS, because neither is configured.
+    pub detect_protocol: bool,
+    pub ca_files: Vec<PathBuf>,
+    /// The paths of certificate and key.
     pub identity: Option<(PathBuf, PathBuf)>,
     pub skip_verify: bool,
     pub headers: Vec<(String, String)>,
 }
 
-/// The places to ask for a registry's images, in order; the registry itself is the last.
+/// The hosts of a registry's images, in the order in which they are tried; the registry itself is the last.
 pub fn hosts(registry: &str, directories: &[PathBuf]) -> Result<Vec<Host>> {
     for directory in directories {
         for name in directory_names(registry) {
@@ -50,7 +50,7 @@ pub fn hosts(registry: &str, directories: &[PathBuf]) -> Result<Vec<Host>> {
     Ok(vec![origin(registry)?])
 }
 
-/// A colon cannot be in a directory's name everywhere, and `_default` is for all that have none.
+/// A directory name cannot contain a colon everywhere. `_default` is for all registries without a directory.
 fn directory_names(registry: &str) -> Vec<String> {
     let mut names = vec![registry.to_owned()];
     if let Some((host, port)) = registry.rsplit_once(':') {
@@ -60,16 +60,16 @@ fn directory_names(registry: &str) -> Vec<String> {
     names
 }
 
-/// The registry's own address. Only on this machine is plain HTTP taken without being told.
+/// The registry's own address. Without configuration, plain HTTP is only used on this machine.
 fn origin(registry: &str) -> Result<Host> {
     let address = if registry == "docker.io" { "registry-1.docker.io" } else { registry };
     let parse = |scheme| Target::parse(&format!("{scheme}://{address}"));
-    let target = parse("https")
-        .map_err(|_| Error::Registry { host: registry.to_owned(), why: "is not an address".to_owned() })?;
+    let target =
+        parse("https").map_err(|_| Error::Registry { host: registry.to_owned(), why: "invalid address".to_owned() })?;
     let local = is_loopback(&target.host);
     let target = if local && target.port == 80 { parse("http").unwrap_or(target) } else { target };
-    let either = local && target.tls;
-    Ok(Host { either, ..Host::of(target, "/v2") })
+    let detect_protocol = local && target.tls;
+    Ok(Host { detect_protocol, ..Host::of(target, "/v2") })
 }
 
 pub fn is_loopback(host: &str) -> bool {
@@ -85,8 +85,8 @@ impl Host {
             resolve: true,
             pull: true,
             origin: true,
-            either: false,
-            authorities: Vec::new(),
+            detect_protocol: false,
+            ca_files: Vec::new(),
             identity: None,
             skip_verify: false,
             headers: Vec::new(),
@@ -94,16 +94,16 @@ impl Host {
     }
 }
 
-/// As Docker has it: every `.crt` is an authority, a `.cert` and a `.key` of one name are what the client shows.
+/// As in Docker: every `.crt` is a CA, a `.cert` and a `.key` with the same name are the client certificate.
 fn with_certificates(host: Host, directory: &Path) -> Host {
     let Ok(read) = std::fs::read_dir(directory) else { return host };
     let mut files: Vec<PathBuf> = read.filter_map(|entry| Some(entry.ok()?.path())).collect();
     files.sort();
     let ends = |path: &&PathBuf, end: &str| path.extension().is_some_and(|extension| extension == end);
-    let authorities = files.iter().filter(|path| ends(path, "crt")).cloned().collect();
+    let ca_files = files.iter().filter(|path| ends(path, "crt")).cloned().collect();
     let identity =
         files.iter().filter(|path| ends(path, "cert")).map(|cert| (cert.clone(), cert.with_extension("key")));
-    Host { authorities, identity: identity.into_iter().find(|(_, key)| key.exists()), ..host }
+    Host { ca_files, identity: identity.into_iter().find(|(_, key)| key.exists()), ..host }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -151,7 +151,7 @@ enum Client {
     Both(String),
 }
 
-/// The file's own fields are the registry's entry; what stands under `host` comes before it, in the file's order.
+/// The top-level fields are the registry's own entry. The `host` tables come before it, in the order of the file.
 #[derive(Debug, Deserialize)]
 struct File {
     server: Option<String>,
@@ -178,16 +178,16 @@ fn read(registry: &str, text: &str, directory: &Path) -> Result<Vec<Host>, Strin
         None => {
             let own = origin(registry).map_err(|error| error.to_string())?;
             let scheme = if own.target.tls { "https" } else { "http" };
-            let either = own.either;
+            let detect_protocol = own.detect_protocol;
             let url = format!("{scheme}://{}", own.target.authority());
-            Host { either, ..host(&url, entry, directory, registry)? }
+            Host { detect_protocol, ..host(&url, entry, directory, registry)? }
         }
     };
     hosts.push(Host { origin: true, ..own });
     Ok(hosts)
 }
 
-/// The names of the `host` tables as they stand in the file: a parsed table has forgotten.
+/// The names of the `host` tables in the order of the file, which the parsed table does not keep.
 fn order(text: &str) -> Vec<String> {
     let names = text.lines().filter_map(|line| {
         let name = line.trim().strip_prefix("[host.")?.trim_start_matches(['"', '\'']);
@@ -197,14 +197,14 @@ fn order(text: &str) -> Vec<String> {
 }
 
 fn host(url: &str, entry: Entry, directory: &Path, registry: &str) -> Result<Host, String> {
-    // containerd takes a host without a scheme as HTTPS.
+    // As in containerd, a host without a scheme uses HTTPS.
     let url = if url.contains("://") { url.to_owned() } else { format!("https://{url}") };
     let (target, path) = Target::with_path(&url).map_err(|why| why.to_string())?;
     let path = path.trim_end_matches('/');
     let path = if entry.override_path || path.ends_with("/v2") { path.to_owned() } else { format!("{path}/v2") };
     let capabilities = entry.capabilities.unwrap_or_else(|| vec!["pull".to_owned(), "resolve".to_owned()]);
     if let Some(unknown) = capabilities.iter().find(|one| !matches!(one.as_str(), "pull" | "resolve" | "push")) {
-        return Err(format!("capabilities: {unknown:?} is none of pull, resolve and push"));
+        return Err(format!("capabilities: {unknown:?} is not one of pull, resolve and push"));
     }
     let has = |name: &str| capabilities.iter().any(|one| one == name);
     let identity = match entry.client {
@@ -219,7 +219,7 @@ fn host(url: &str, entry: Entry, directory: &Path, registry: &str) -> Result<Hos
         resolve: has("resolve"),
         pull: has("pull"),
         origin,
-        authorities: entry.ca.all().into_iter().map(|file| directory.join(file)).collect(),
+        ca_files: entry.ca.all().into_iter().map(|file| directory.join(file)).collect(),
         identity,
         skip_verify: entry.skip_verify,
         headers: entry.header.into_iter().flat_map(header).collect(),
@@ -247,13 +247,13 @@ mod tests {
             line.push(' ');
             line.push_str(mark);
         }
-        host.authorities.iter().for_each(|path| line.push_str(&format!(" {}", path.display())));
+        host.ca_files.iter().for_each(|path| line.push_str(&format!(" {}", path.display())));
         host.headers.iter().for_each(|(name, value)| line.push_str(&format!(" {name}:{value}")));
         line
     }
 
     #[test]
-    fn files_are_read_in_their_order() {
+    fn keeps_the_order_of_the_file() {
         let cases: &[(&str, &str, &[&str])] = &[
             ("docker.io", "", &["https://registry-1.docker.io/v2 origin resolve pull"]),
             (
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn errors_name_the_field() {
         let cases: &[(&str, &str)] = &[
             ("server = 5", "server"),
             ("servr = \"x\"", "servr"),
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_http_is_for_this_machine() {
+    fn uses_plain_http_only_for_this_machine() {
         let cases = [
             ("localhost:5000", true, true),
             ("127.0.0.1:5000", true, true),
@@ -308,9 +308,9 @@ mod tests {
             ("localhost.example.com", true, false),
             ("127.example.com", true, false),
         ];
-        for (registry, tls, either) in cases {
+        for (registry, tls, detect_protocol) in cases {
             let host = origin(registry).unwrap();
-            assert_eq!((host.target.tls, host.either), (tls, either), "{registry}");
+            assert_eq!((host.target.tls, host.detect_protocol), (tls, detect_protocol), "{registry}");
         }
     }
 }

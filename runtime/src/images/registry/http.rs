@@ -1,5 +1,4 @@
-//! HTTP as a registry's client needs it: connections that are kept for the next request, deadlines, no redirects
-//! and no credentials of its own accord.
+//! The HTTP client for registries: with a connection pool and timeouts, without automatic redirects and credentials.
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,11 +23,11 @@ use super::proxy::{Proxies, Proxy, tunnel};
 
 pub type Body = BoxBody<Bytes, std::io::Error>;
 
-/// Where a connection goes to.
+/// The destination of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     pub tls: bool,
-    /// As in an address: a v6 address has its brackets.
+    /// As in a URL: an IPv6 address has brackets.
     pub host: String,
     pub port: u16,
 }
@@ -38,9 +37,9 @@ impl Target {
         Target::with_path(url).map(|(target, _)| target)
     }
 
-    /// The address's target, and its path with its query.
+    /// The destination of a URL, and its path with its query.
     pub fn with_path(url: &str) -> Result<(Target, String), &'static str> {
-        let uri: http::Uri = url.parse().map_err(|_| "is not an address")?;
+        let uri: http::Uri = url.parse().map_err(|_| "is not a URL")?;
         let tls = match uri.scheme_str() {
             Some("https") => true,
             Some("http") => false,
@@ -48,14 +47,14 @@ impl Target {
         };
         let authority = uri.authority().ok_or("has no host")?;
         if authority.as_str().contains('@') {
-            return Err("holds a user's name, which belongs into credentials");
+            return Err("contains a user name, which belongs in credentials");
         }
         let port = authority.port_u16().unwrap_or(if tls { 443 } else { 80 });
         let path = uri.path_and_query().map_or("/", |path| path.as_str());
         Ok((Target { tls, host: authority.host().to_ascii_lowercase(), port }, path.to_owned()))
     }
 
-    /// Host and port, the port only where it is not the usual one.
+    /// Host and port; without the port if it is the default.
     pub fn authority(&self) -> String {
         let usual = if self.tls { 443 } else { 80 };
         if self.port == usual { self.host.clone() } else { format!("{}:{}", self.host, self.port) }
@@ -76,45 +75,41 @@ impl fmt::Display for Target {
 pub enum HttpError {
     #[error("{0}")]
     Connect(String),
-    #[error("it does not speak TLS")]
+    #[error("the server does not use TLS")]
     NotTls,
     #[error("TLS: {0}")]
     Tls(String),
     #[error("{0}")]
     Broken(String),
-    #[error("no answer for {0} seconds")]
-    Silent(u64),
+    #[error("no response for {0} seconds")]
+    Timeout(u64),
 }
 
 impl HttpError {
-    /// Whether asking again may help.
-    pub fn is_passing(&self) -> bool {
+    /// Whether a retry may help.
+    pub fn is_transient(&self) -> bool {
         !matches!(self, HttpError::Tls(_) | HttpError::NotTls)
     }
 }
 
-/// How long a registry may take.
+/// Timeouts of requests to a registry.
 #[derive(Debug, Clone)]
 pub struct Timeouts {
     pub connect: Duration,
-    /// For the head of an answer, and between two pieces of its body.
-    pub silence: Duration,
-    /// Before a request is tried again; twice as long each time.
+    /// For the head of a response, and between two chunks of its body.
+    pub idle: Duration,
+    /// The delay before a retry, doubled each time.
     pub retry: Duration,
 }
 
 impl Default for Timeouts {
     fn default() -> Timeouts {
-        Timeouts {
-            connect: Duration::from_secs(30),
-            silence: Duration::from_secs(60),
-            retry: Duration::from_millis(500),
-        }
+        Timeouts { connect: Duration::from_secs(30), idle: Duration::from_secs(60), retry: Duration::from_millis(500) }
     }
 }
 
-/// Idle connections; as many are kept as downloads run at once.
-const MOST_IDLE: usize = 8;
+/// The maximum number of idle connections, enough for the concurrent downloads.
+const MAX_IDLE: usize = 8;
 
 type Idle = Arc<Mutex<Vec<(Target, SendRequest<Body>)>>>;
 
@@ -125,15 +120,15 @@ pub struct Pool {
     proxies: Proxies,
 }
 
-/// An answer whose body has not been read.
+/// A response whose body has not been read.
 pub struct Reply {
     pub status: StatusCode,
     pub headers: HeaderMap,
     body: Incoming,
-    /// Given back to the pool at the body's end.
+    /// Returned to the pool at the end of the body.
     connection: Option<(Target, SendRequest<Body>)>,
     idle: Idle,
-    silence: Duration,
+    idle_timeout: Duration,
 }
 
 impl Pool {
@@ -157,10 +152,10 @@ impl Pool {
         let mut request = Request::new(body.unwrap_or_else(|| whole(Bytes::new())));
         *request.method_mut() = method;
         let proxy = self.proxies.of(target);
-        // A proxy that is not asked for a tunnel is told the whole address.
+        // Without a tunnel, a proxy needs the absolute URL.
         let whole_path = proxy.filter(|_| !target.tls).map(|_| format!("{target}{path}"));
         let path = whole_path.as_deref().unwrap_or(path);
-        *request.uri_mut() = path.parse().map_err(|_| HttpError::Broken(format!("{path:?} is no path")))?;
+        *request.uri_mut() = path.parse().map_err(|_| HttpError::Broken(format!("invalid path {path:?}")))?;
         *request.headers_mut() = headers.clone();
         let host = HeaderValue::from_str(&target.authority()).map_err(|error| HttpError::Broken(error.to_string()))?;
         request.headers_mut().insert(HOST, host);
@@ -172,16 +167,16 @@ impl Pool {
             request.headers_mut().insert(PROXY_AUTHORIZATION, value);
         }
         let mut sender = self.connection(target, tls).await?;
-        let answer = timeout(self.timeouts.silence, sender.send_request(request)).await;
-        let answer = answer.map_err(|_| HttpError::Silent(self.timeouts.silence.as_secs()))?;
-        let (parts, body) = answer.map_err(|error| HttpError::Broken(error.to_string()))?.into_parts();
+        let response = timeout(self.timeouts.idle, sender.send_request(request)).await;
+        let response = response.map_err(|_| HttpError::Timeout(self.timeouts.idle.as_secs()))?;
+        let (parts, body) = response.map_err(|error| HttpError::Broken(error.to_string()))?.into_parts();
         Ok(Reply {
             status: parts.status,
             headers: parts.headers,
             body,
             connection: Some((target.clone(), sender)),
             idle: self.idle.clone(),
-            silence: self.timeouts.silence,
+            idle_timeout: self.timeouts.idle,
         })
     }
 
@@ -213,26 +208,26 @@ async fn connect(
     tls: &Arc<ClientConfig>,
     proxy: Option<&Proxy>,
 ) -> Result<SendRequest<Body>, HttpError> {
-    let mut stream = reach(proxy.map_or(target, |proxy| &proxy.target)).await?;
+    let mut stream = connect_tcp(proxy.map_or(target, |proxy| &proxy.target)).await?;
     if !target.tls {
-        return speak(stream).await;
+        return http_handshake(stream).await;
     }
     if let Some(proxy) = proxy {
         tunnel(&mut stream, proxy, target).await?;
     }
     let name = ServerName::try_from(bare(&target.host)).map_err(|error| HttpError::Tls(error.to_string()))?;
     match TlsConnector::from(tls.clone()).connect(name, stream).await {
-        Ok(stream) => speak(stream).await,
+        Ok(stream) => http_handshake(stream).await,
         Err(error) => Err(tls_error(&error)),
     }
 }
 
-/// A host as resolvers and certificates have it: a v6 address without its brackets.
+/// A host for name resolution and certificates: an IPv6 address without brackets.
 fn bare(host: &str) -> String {
     host.trim_start_matches('[').trim_end_matches(']').to_owned()
 }
 
-async fn reach(target: &Target) -> Result<TcpStream, HttpError> {
+async fn connect_tcp(target: &Target) -> Result<TcpStream, HttpError> {
     let stream = TcpStream::connect((bare(&target.host), target.port)).await;
     let stream = stream.map_err(|error| HttpError::Connect(error.to_string()))?;
     let _ = stream.set_nodelay(true);
@@ -247,13 +242,13 @@ fn tls_error(error: &std::io::Error) -> HttpError {
     }
 }
 
-async fn speak<S>(stream: S) -> Result<SendRequest<Body>, HttpError>
+async fn http_handshake<S>(stream: S) -> Result<SendRequest<Body>, HttpError>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let (sender, connection) =
         handshake(TokioIo::new(stream)).await.map_err(|error| HttpError::Broken(error.to_string()))?;
-    // Ends with the connection, of which the sender and the body tell what went wrong.
+    // The task ends with the connection. Errors are reported by the sender and the body.
     tokio::spawn(connection);
     Ok(sender)
 }
@@ -263,13 +258,13 @@ impl Reply {
         self.headers.get(name)?.to_str().ok()
     }
 
-    /// The next piece of the body; none at its end.
+    /// The next chunk of the body; None at its end.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, HttpError> {
         loop {
-            let frame = timeout(self.silence, self.body.frame()).await;
-            match frame.map_err(|_| HttpError::Silent(self.silence.as_secs()))? {
+            let frame = timeout(self.idle_timeout, self.body.frame()).await;
+            match frame.map_err(|_| HttpError::Timeout(self.idle_timeout.as_secs()))? {
                 None => {
-                    self.give_back();
+                    self.return_to_pool();
                     return Ok(None);
                 }
                 Some(Err(error)) => return Err(HttpError::Broken(error.to_string())),
@@ -282,7 +277,7 @@ impl Reply {
         }
     }
 
-    /// The whole body, none if it is longer than that.
+    /// The whole body; None if it is longer than the limit.
     pub async fn bytes(mut self, most: u64) -> Result<Option<Vec<u8>>, HttpError> {
         let mut bytes = Vec::new();
         while let Some(chunk) = self.chunk().await? {
@@ -294,15 +289,14 @@ impl Reply {
         Ok(Some(bytes))
     }
 
-    /// Reads a short rest, so that the connection can be used again.
+    /// Reads a short remaining body, so that the connection can be reused.
     pub async fn discard(self) {
         let _ = self.bytes(64 << 10).await;
     }
 
-    fn give_back(&mut self) {
-        let Some(connection) = self.connection.take() else { return };
-        let mut idle = self.idle.lock();
-        if idle.len() < MOST_IDLE {
+    fn return_to_pool(&mut self) {
+        let (Some(connection), Ok(mut idle)) = (self.connection.take(), self.idle.lock()) else { return };
+        if idle.len() < MAX_IDLE {
             idle.push(connection);
         }
     }

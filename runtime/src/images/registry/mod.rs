@@ -1,7 +1,7 @@
-//! A client of registries, for one repository and one credential.
+//! A registry client for one repository and one credential.
 //!
-//! A credential is shown to the registry itself and to whom it names for tokens, and only when it asks; never to a
-//! mirror, and never to where it redirects to.
+//! Credentials are only sent to the registry itself and to its token server, and only after a challenge: never to a
+//! mirror, and never to the target of a redirect.
 
 pub mod auth;
 mod download;
@@ -24,7 +24,7 @@ use stdx::sync::Mutex;
 
 use super::digest::Digest;
 use super::error::{Error, Result};
-use super::manifest::{DOCKER_LIST, DOCKER_MANIFEST, MOST_BYTES, OCI_INDEX, OCI_MANIFEST};
+use super::manifest::{DOCKER_LIST, DOCKER_MANIFEST, MAX_BYTES, OCI_INDEX, OCI_MANIFEST};
 use super::reference::{Reference, Version};
 use super::store::check;
 use auth::{Credentials, challenge, encode};
@@ -35,19 +35,19 @@ use proxy::Proxies;
 pub use download::{Download, download};
 
 const CONTENT_DIGEST: HeaderName = HeaderName::from_static("docker-content-digest");
-const MOST_REDIRECTS: usize = 10;
+const MAX_REDIRECTS: usize = 10;
 
 pub struct Client {
     registry: String,
     repository: String,
     hosts: Vec<Endpoint>,
     credentials: Option<Credentials>,
-    /// What a client may do with the token that it asks for.
+    /// The actions of the requested token.
     actions: &'static str,
     pool: Pool,
 }
 
-/// What an endpoint speaks: what its address says, plain HTTP, or one of them, plain HTTP to be tried first.
+/// The protocol of an endpoint: as configured, plain HTTP, or still unknown, in which case plain HTTP is tried first.
 const AS_CONFIGURED: u8 = 0;
 const PLAIN: u8 = 1;
 const UNKNOWN: u8 = 2;
@@ -55,11 +55,11 @@ const UNKNOWN: u8 = 2;
 struct Endpoint {
     host: Host,
     tls: Arc<ClientConfig>,
-    /// For where it redirects to: the same authorities, but no certificate of ours is shown.
+    /// For redirects: the same CAs, but without the client certificate.
     other_tls: Arc<ClientConfig>,
-    /// What it speaks, where that had to be found out.
-    speech: AtomicU8,
-    /// The answer to its last challenge.
+    /// The protocol, if it had to be detected.
+    protocol: AtomicU8,
+    /// The response to the last challenge.
     authorization: Mutex<Option<HeaderValue>>,
 }
 
@@ -70,12 +70,12 @@ impl Endpoint {
             Some(_) => tls::config(&Host { identity: None, ..host.clone() })?,
             None => tls.clone(),
         };
-        let speech = AtomicU8::new(if host.either { UNKNOWN } else { AS_CONFIGURED });
-        Ok(Endpoint { host, tls, other_tls, speech, authorization: Mutex::default() })
+        let protocol = AtomicU8::new(if host.detect_protocol { UNKNOWN } else { AS_CONFIGURED });
+        Ok(Endpoint { host, tls, other_tls, protocol, authorization: Mutex::default() })
     }
 
     fn target(&self) -> Target {
-        match self.speech.load(Ordering::Relaxed) {
+        match self.protocol.load(Ordering::Relaxed) {
             AS_CONFIGURED => self.host.target.clone(),
             _ => self.host.target.plain(),
         }
@@ -86,21 +86,21 @@ impl Endpoint {
     }
 }
 
-/// Why somebody without a credential is refused.
-const ASKS: &str = "it asks for a name and a password";
+/// Why a request without credentials is denied.
+const CREDENTIALS_REQUIRED: &str = "credentials are required";
 
-/// What is asked of a registry.
-struct Ask<'a> {
+/// A request to a registry.
+struct RegistryRequest<'a> {
     method: Method,
-    /// What follows the repository's name.
+    /// The path after the repository's name.
     path: &'a str,
     headers: HeaderMap,
     body: Option<&'a (dyn Fn() -> Body + Send + Sync)>,
 }
 
-impl Ask<'_> {
-    fn get(path: &str) -> Ask<'_> {
-        Ask { method: Method::GET, path, headers: HeaderMap::new(), body: None }
+impl RegistryRequest<'_> {
+    fn get(path: &str) -> RegistryRequest<'_> {
+        RegistryRequest { method: Method::GET, path, headers: HeaderMap::new(), body: None }
     }
 }
 
@@ -124,30 +124,30 @@ impl Client {
         })
     }
 
-    /// A manifest or a list, with its digest; from the first place that has it.
+    /// A manifest or an index, with its digest, from the first host that has it.
     pub async fn manifest(&self, version: &Version) -> Result<(Digest, Vec<u8>)> {
         let mut failure = None;
         for endpoint in &self.hosts {
-            let able = match version {
+            let eligible = match version {
                 Version::Tag(_) => endpoint.host.resolve,
                 Version::Digest(_) => endpoint.host.pull,
             };
-            if !able {
+            if !eligible {
                 continue;
             }
             match self.manifest_from(endpoint, version).await {
                 Ok(found) => return Ok(found),
                 Err(error) => {
-                    tracing::debug!(host = endpoint.name(), error = error.chain(), "has no manifest for us");
+                    tracing::debug!(host = endpoint.name(), error = error.chain(), "failed to get the manifest");
                     failure = Some(error);
                 }
             }
         }
-        Err(failure.unwrap_or_else(|| self.nobody()))
+        Err(failure.unwrap_or_else(|| self.no_host()))
     }
 
-    fn nobody(&self) -> Error {
-        Error::Registry { host: self.registry.clone(), why: "no host is configured to be asked for this".to_owned() }
+    fn no_host(&self) -> Error {
+        Error::Registry { host: self.registry.clone(), why: "no host is configured for this request".to_owned() }
     }
 
     async fn manifest_from(&self, endpoint: &Endpoint, version: &Version) -> Result<(Digest, Vec<u8>)> {
@@ -156,17 +156,18 @@ impl Client {
             Version::Digest(digest) => digest.as_str(),
         };
         let path = format!("manifests/{version_text}");
-        let mut ask = Ask::get(&path);
+        let mut request = RegistryRequest::get(&path);
         for accepted in [OCI_INDEX, DOCKER_LIST, OCI_MANIFEST, DOCKER_MANIFEST] {
-            ask.headers.append(ACCEPT, HeaderValue::from_static(accepted));
+            request.headers.append(ACCEPT, HeaderValue::from_static(accepted));
         }
-        let reply = self.ask_patiently(endpoint, &ask).await?;
+        let reply = self.request_with_retries(endpoint, &request).await?;
         let mark = if matches!(version, Version::Tag(_)) { ':' } else { '@' };
         let what = format!("{}/{}{mark}{version_text}", self.registry, self.repository);
         let reply = successful(endpoint, &what, reply).await?;
         let stated = reply.header(&CONTENT_DIGEST).and_then(|text| Digest::parse(text).ok());
-        let bytes = reply.bytes(MOST_BYTES).await.map_err(|error| unreachable(endpoint, &error))?;
-        let bytes = bytes.ok_or_else(|| wrong(endpoint, format!("its manifest is longer than {MOST_BYTES} bytes")))?;
+        let bytes = reply.bytes(MAX_BYTES).await.map_err(|error| unreachable(endpoint, &error))?;
+        let bytes =
+            bytes.ok_or_else(|| registry_error(endpoint, format!("the manifest is larger than {MAX_BYTES} bytes")))?;
         let expected = match version {
             Version::Digest(digest) => Some(digest),
             Version::Tag(_) => stated.as_ref(),
@@ -180,11 +181,11 @@ impl Client {
         Ok((found, bytes))
     }
 
-    /// Asks again a few times where it may help.
-    async fn ask_patiently(&self, endpoint: &Endpoint, ask: &Ask<'_>) -> Result<Reply> {
+    /// Sends a request with a few retries.
+    async fn request_with_retries(&self, endpoint: &Endpoint, request: &RegistryRequest<'_>) -> Result<Reply> {
         let mut pause = self.pool.timeouts().retry;
         for _ in 0..3 {
-            match self.ask(endpoint, ask).await {
+            match self.request(endpoint, request).await {
                 Ok(reply) if !is_overloaded(reply.status) => return Ok(reply),
                 Ok(reply) => reply.discard().await,
                 Err(Error::Unreachable { .. }) => {}
@@ -193,38 +194,41 @@ impl Client {
             tokio::time::sleep(pause).await;
             pause *= 2;
         }
-        self.ask(endpoint, ask).await
+        self.request(endpoint, request).await
     }
 
-    /// One question, with the credential if it is asked for, and over redirects.
-    async fn ask(&self, endpoint: &Endpoint, ask: &Ask<'_>) -> Result<Reply> {
-        // A mirror of many registries has to know which one is meant.
+    /// Sends a request, authenticates after a challenge, and follows redirects.
+    async fn request(&self, endpoint: &Endpoint, request: &RegistryRequest<'_>) -> Result<Reply> {
+        // A mirror of several registries needs to know the registry.
         let namespace = if endpoint.host.origin { String::new() } else { format!("?ns={}", encode(&self.registry)) };
-        let path = format!("{}/{}/{}{namespace}", endpoint.host.path, self.repository, ask.path);
-        let reply = self.send(endpoint, ask, &path).await?;
+        let path = format!("{}/{}/{}{namespace}", endpoint.host.path, self.repository, request.path);
+        let reply = self.send(endpoint, request, &path).await?;
         if reply.status != StatusCode::UNAUTHORIZED {
-            return self.follow(endpoint, ask, &path, reply).await;
+            return self.follow(endpoint, request, &path, reply).await;
         }
         let values = reply.headers.get_all(WWW_AUTHENTICATE);
         let wanted = challenge(values.iter().filter_map(|value| value.to_str().ok()));
         reply.discard().await;
-        let answer = self.answer(endpoint, wanted).await?;
-        *endpoint.authorization.lock() = Some(answer);
-        let reply = self.send(endpoint, ask, &path).await?;
-        if reply.status == StatusCode::UNAUTHORIZED {
-            let why = if self.credentials.is_some() { "the name, password or token is wrong" } else { ASKS };
-            return Err(denied(endpoint, &self.repository, &format!("{why} ({})", said(reply).await)));
+        let header = self.authorize(endpoint, wanted).await?;
+        if let Ok(mut authorization) = endpoint.authorization.lock() {
+            *authorization = Some(header);
         }
-        self.follow(endpoint, ask, &path, reply).await
+        let reply = self.send(endpoint, request, &path).await?;
+        if reply.status == StatusCode::UNAUTHORIZED {
+            let why =
+                if self.credentials.is_some() { "invalid user name, password or token" } else { CREDENTIALS_REQUIRED };
+            return Err(denied(endpoint, &self.repository, &format!("{why} ({})", error_message(reply).await)));
+        }
+        self.follow(endpoint, request, &path, reply).await
     }
 
-    /// Sends to the endpoint itself, with what it may see.
-    async fn send(&self, endpoint: &Endpoint, ask: &Ask<'_>, path: &str) -> Result<Reply> {
-        let mut headers = ask.headers.clone();
+    /// Sends a request to the endpoint itself, with its headers and authorization.
+    async fn send(&self, endpoint: &Endpoint, request: &RegistryRequest<'_>, path: &str) -> Result<Reply> {
+        let mut headers = request.headers.clone();
         for (name, value) in &endpoint.host.headers {
             let pair = (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_str(value));
             let (Ok(name), Ok(value)) = pair else {
-                return Err(wrong(endpoint, format!("the configured header {name:?} is no header")));
+                return Err(registry_error(endpoint, format!("the configured header {name:?} is invalid")));
             };
             headers.append(name, value);
         }
@@ -233,23 +237,23 @@ impl Client {
             headers.insert(AUTHORIZATION, authorization);
         }
         let send = || async {
-            let body = ask.body.map(|body| body());
-            self.pool.send(&endpoint.target(), &endpoint.tls, ask.method.clone(), path, &headers, body).await
+            let body = request.body.map(|body| body());
+            self.pool.send(&endpoint.target(), &endpoint.tls, request.method.clone(), path, &headers, body).await
         };
         let sent = send().await;
-        let sent = match endpoint.speech.load(Ordering::Relaxed) {
+        let sent = match endpoint.protocol.load(Ordering::Relaxed) {
             UNKNOWN if !is_plain(&sent) => {
-                endpoint.speech.store(AS_CONFIGURED, Ordering::Relaxed);
+                endpoint.protocol.store(AS_CONFIGURED, Ordering::Relaxed);
                 match send().await {
                     Err(HttpError::NotTls) => {
-                        endpoint.speech.store(PLAIN, Ordering::Relaxed);
+                        endpoint.protocol.store(PLAIN, Ordering::Relaxed);
                         sent
                     }
                     other => other,
                 }
             }
             UNKNOWN => {
-                endpoint.speech.store(PLAIN, Ordering::Relaxed);
+                endpoint.protocol.store(PLAIN, Ordering::Relaxed);
                 sent
             }
             _ => sent,
@@ -257,30 +261,37 @@ impl Client {
         sent.map_err(|error| unreachable(endpoint, &error))
     }
 
-    /// Goes where a registry points to, as a stranger: most keep their blobs at somebody else's.
-    async fn follow(&self, endpoint: &Endpoint, ask: &Ask<'_>, path: &str, mut reply: Reply) -> Result<Reply> {
+    /// Follows redirects without credentials: many registries keep their blobs elsewhere.
+    async fn follow(
+        &self,
+        endpoint: &Endpoint,
+        request: &RegistryRequest<'_>,
+        path: &str,
+        mut reply: Reply,
+    ) -> Result<Reply> {
         let (own, mut path) = (endpoint.target(), path.to_owned());
         let mut target = own.clone();
-        for _ in 0..MOST_REDIRECTS {
-            let Some(location) = redirect(&reply).filter(|_| ask.method == Method::GET) else { return Ok(reply) };
-            let next = resolve(&target, &path, &location).map_err(|why| wrong(endpoint, why))?;
+        for _ in 0..MAX_REDIRECTS {
+            let Some(location) = redirect(&reply).filter(|_| request.method == Method::GET) else { return Ok(reply) };
+            let next = resolve(&target, &path, &location).map_err(|why| registry_error(endpoint, why))?;
             if target.tls && !next.0.tls {
-                return Err(wrong(endpoint, format!("redirects from TLS to {}", next.0)));
+                return Err(registry_error(endpoint, format!("redirected from TLS to {}", next.0)));
             }
             reply.discard().await;
             (target, path) = next;
             reply = if target == own {
-                self.send(endpoint, ask, &path).await?
+                self.send(endpoint, request, &path).await?
             } else {
-                let sent = self.pool.send(&target, &endpoint.other_tls, Method::GET, &path, &ask.headers, None).await;
+                let sent =
+                    self.pool.send(&target, &endpoint.other_tls, Method::GET, &path, &request.headers, None).await;
                 sent.map_err(|error| Error::Unreachable { host: target.authority(), why: error.to_string() })?
             };
         }
-        Err(wrong(endpoint, format!("redirects more than {MOST_REDIRECTS} times")))
+        Err(registry_error(endpoint, format!("redirected more than {MAX_REDIRECTS} times")))
     }
 }
 
-/// Whether a first answer is one of plain HTTP: a server that wants TLS breaks off, or says that it is a bad request.
+/// Whether the first response came over plain HTTP: a TLS server closes the connection, or responds 400.
 fn is_plain(sent: &Result<Reply, HttpError>) -> bool {
     match sent {
         Ok(reply) => reply.status != StatusCode::BAD_REQUEST,
@@ -294,7 +305,7 @@ fn redirect(reply: &Reply) -> Option<String> {
     redirects.then(|| reply.header(&LOCATION).map(str::to_owned)).flatten()
 }
 
-/// A location may be a whole address, or relative to where it was found.
+/// Resolves a location, which may be absolute or relative.
 fn resolve(from: &Target, path: &str, location: &str) -> Result<(Target, String), String> {
     let whole = if location.contains("://") {
         location.to_owned()
@@ -307,7 +318,7 @@ fn resolve(from: &Target, path: &str, location: &str) -> Result<(Target, String)
             path.split('?').next().unwrap_or_default().rsplit_once('/').map_or("", |(directory, _)| directory);
         format!("{from}{directory}/{location}")
     };
-    Target::with_path(&whole).map_err(|why| format!("its redirect {location:?} {why}"))
+    Target::with_path(&whole).map_err(|why| format!("the redirect to {location:?} {why}"))
 }
 
 fn is_overloaded(status: StatusCode) -> bool {
@@ -319,17 +330,17 @@ async fn successful(endpoint: &Endpoint, what: &str, reply: Reply) -> Result<Rep
     if status.is_success() {
         return Ok(reply);
     }
-    let said = said(reply).await;
+    let message = error_message(reply).await;
     Err(match status {
         StatusCode::NOT_FOUND => Error::Missing { host: endpoint.name(), what: what.to_owned() },
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => denied(endpoint, what, &said),
-        _ if is_overloaded(status) => Error::Unreachable { host: endpoint.name(), why: said },
-        _ => wrong(endpoint, said),
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => denied(endpoint, what, &message),
+        _ if is_overloaded(status) => Error::Unreachable { host: endpoint.name(), why: message },
+        _ => registry_error(endpoint, message),
     })
 }
 
-/// What a registry says of its refusal: the status, and the first message of its errors.
-async fn said(reply: Reply) -> String {
+/// The message of an error response: the status, and the first error of the body.
+async fn error_message(reply: Reply) -> String {
     #[derive(Deserialize)]
     struct Errors {
         errors: Vec<One>,
@@ -354,14 +365,14 @@ fn denied(endpoint: &Endpoint, what: &str, why: &str) -> Error {
     Error::Denied { host: endpoint.name(), what: what.to_owned(), why: why.to_owned() }
 }
 
-fn wrong(endpoint: &Endpoint, why: String) -> Error {
+fn registry_error(endpoint: &Endpoint, why: String) -> Error {
     Error::Registry { host: endpoint.name(), why }
 }
 
 fn unreachable(endpoint: &Endpoint, error: &HttpError) -> Error {
-    match error.is_passing() {
+    match error.is_transient() {
         true => Error::Unreachable { host: endpoint.name(), why: error.to_string() },
-        false => wrong(endpoint, error.to_string()),
+        false => registry_error(endpoint, error.to_string()),
     }
 }
 
@@ -370,7 +381,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn locations_are_resolved() {
+    fn resolves_locations() {
         let from = Target::parse("https://r.example:5000").unwrap();
         let cases = [
             ("https://cdn.example/x?sig=1", Ok("https://cdn.example/x?sig=1")),

@@ -1,4 +1,4 @@
-//! Proxies, as the environment names them: `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY`, in either case.
+//! Proxies of the environment: `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY`, in upper or lower case.
 
 use std::net::IpAddr;
 
@@ -9,9 +9,9 @@ use tokio::net::TcpStream;
 
 use super::http::{HttpError, Target};
 
-const MOST_HEAD: usize = 16 << 10;
+const MAX_HEAD: usize = 16 << 10;
 
-/// Through whom registries are asked.
+/// The proxies for registries.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Proxies {
     http: Option<Proxy>,
@@ -33,16 +33,16 @@ impl std::fmt::Debug for Proxy {
 }
 
 impl Proxies {
-    /// What the process was started with.
-    pub fn of_environment() -> Proxies {
+    /// The proxies of the process's environment.
+    pub fn from_environment() -> Proxies {
         let get = |name: &str| std::env::var(name).or_else(|_| std::env::var(name.to_ascii_lowercase())).ok();
         Proxies::read(get).unwrap_or_else(|why| {
-            tracing::warn!(why, "proxies of the environment are not used");
+            tracing::warn!(why, "ignoring invalid proxies of the environment");
             Proxies::default()
         })
     }
 
-    /// Reads variables of these names.
+    /// Reads the variables.
     pub fn read(get: impl Fn(&str) -> Option<String>) -> Result<Proxies, String> {
         let proxy = |name: &str| match get(name).filter(|text| !text.is_empty()) {
             Some(text) => parse(&text).map(Some).map_err(|why| format!("{name}: {why}")),
@@ -53,7 +53,7 @@ impl Proxies {
         Ok(Proxies { http: proxy("HTTP_PROXY")?, https: proxy("HTTPS_PROXY")?, except: except.collect() })
     }
 
-    /// The proxy for an address; none for this machine itself, and for those that are excepted.
+    /// The proxy for a destination; None for loopback and for exceptions.
     pub fn of(&self, target: &Target) -> Option<&Proxy> {
         let proxy = if target.tls { self.https.as_ref() } else { self.http.as_ref() };
         let direct = super::hosts::is_loopback(&target.host) || self.except.iter().any(|one| matches(one, target));
@@ -67,13 +67,13 @@ fn parse(text: &str) -> Result<Proxy, String> {
     let (user, address) = rest.rsplit_once('@').map_or((None, rest), |(user, address)| (Some(user), address));
     let target = Target::parse(&format!("{scheme}://{address}")).map_err(str::to_owned)?;
     if target.tls {
-        return Err("is a proxy that is itself behind TLS, which is not supported".to_owned());
+        return Err("a proxy over TLS is not supported".to_owned());
     }
     let authorization = user.map(|user| format!("Basic {}", STANDARD.encode(user)));
     Ok(Proxy { target, authorization })
 }
 
-/// A name stands for itself and all below it, with a dot before it only for those; addresses may be networks.
+/// A name matches itself and its subdomains, with a leading dot only subdomains. Addresses may be CIDRs.
 fn matches(pattern: &str, target: &Target) -> bool {
     let host = target.host.trim_start_matches('[').trim_end_matches(']');
     let pattern = match pattern.rsplit_once(':') {
@@ -104,21 +104,21 @@ fn in_network(network: &str, length: &str, address: IpAddr) -> bool {
     width == other && length <= width && network & mask == address & mask
 }
 
-/// Asks a proxy for a way to somewhere else.
+/// Requests a tunnel from a proxy.
 pub async fn tunnel(stream: &mut TcpStream, proxy: &Proxy, target: &Target) -> Result<(), HttpError> {
-    let place = format!("{}:{}", target.host, target.port);
-    let mut request = format!("CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n");
+    let address = format!("{}:{}", target.host, target.port);
+    let mut request = format!("CONNECT {address} HTTP/1.1\r\nHost: {address}\r\n");
     if let Some(authorization) = &proxy.authorization {
         request.push_str(&format!("Proxy-Authorization: {authorization}\r\n"));
     }
     request.push_str("\r\n");
     let failed = |error: std::io::Error| HttpError::Connect(format!("proxy {}: {error}", proxy.target));
     stream.write_all(request.as_bytes()).await.map_err(failed)?;
-    // One byte at a time: what follows the head belongs to the other end.
+    // One byte at a time, because the bytes after the head belong to the tunnel.
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
-        if head.len() > MOST_HEAD {
-            return Err(HttpError::Connect(format!("proxy {} does not come to an end", proxy.target)));
+        if head.len() > MAX_HEAD {
+            return Err(HttpError::Connect(format!("proxy {}: the response header is too long", proxy.target)));
         }
         head.push(stream.read_u8().await.map_err(failed)?);
     }
@@ -126,7 +126,7 @@ pub async fn tunnel(stream: &mut TcpStream, proxy: &Proxy, target: &Target) -> R
     let first = text.lines().next().unwrap_or_default();
     match first.split(' ').nth(1) {
         Some(status) if status.starts_with('2') => Ok(()),
-        _ => Err(HttpError::Connect(format!("proxy {} says {first:?}", proxy.target))),
+        _ => Err(HttpError::Connect(format!("proxy {} responded {first:?}", proxy.target))),
     }
 }
 
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_asked_through_a_proxy() {
+    fn chooses_the_proxy() {
         let except = "intern.example, .below.example,10.0.0.0/8,host.example:5000,fd00::/8,*.star.example";
         let proxies = proxies("http://plain:3128", "user:pw@secure", except).unwrap();
         let cases = [
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn errors_name_the_variable() {
         assert!(proxies("ftp://x", "", "").unwrap_err().starts_with("HTTP_PROXY: "));
         assert!(proxies("", "https://x", "").unwrap_err().starts_with("HTTPS_PROXY: "));
         let nobody = proxies("", "", "*").unwrap();

@@ -1,4 +1,4 @@
-//! Sends an image to a registry: for tests, and for whoever measures pulls.
+//! Pushes an image to a registry, for tests and benchmarks.
 
 use std::fs::File;
 use std::io::Read;
@@ -18,12 +18,12 @@ use super::super::store::Store;
 use super::auth::{Credentials, encode};
 use super::http::{Body, Target, Timeouts, whole};
 use super::proxy::Proxies;
-use super::{Ask, Client, Endpoint, Reference, redirect, resolve, successful, wrong};
+use super::{Client, Endpoint, Reference, RegistryRequest, redirect, registry_error, resolve, successful};
 
 const CHUNK: usize = 256 << 10;
 
 impl Client {
-    /// A client that may write, to the registry itself.
+    /// A client for pushes to the registry itself.
     pub fn for_push(
         reference: &Reference,
         credentials: Option<Credentials>,
@@ -38,23 +38,26 @@ impl Client {
     }
 
     fn origin(&self) -> Result<&Endpoint> {
-        self.hosts.last().ok_or_else(|| self.nobody())
+        self.hosts.last().ok_or_else(|| self.no_host())
     }
 
-    /// Sends a blob of the store, unless the registry has it.
+    /// Pushes a blob of the store, unless the registry has it.
     pub async fn push_blob(&self, store: &Store, blob: &Descriptor) -> Result<()> {
         let endpoint = self.origin()?;
         let path = format!("blobs/{}", blob.digest);
-        let head = self.ask(endpoint, &Ask { method: Method::HEAD, ..Ask::get(&path) }).await?;
+        let head =
+            self.request(endpoint, &RegistryRequest { method: Method::HEAD, ..RegistryRequest::get(&path) }).await?;
         if head.status.is_success() {
             return Ok(());
         }
-        let start = Ask { method: Method::POST, ..Ask::get("blobs/uploads/") };
-        let reply = successful(endpoint, "an upload", self.ask(endpoint, &start).await?).await?;
+        let start = RegistryRequest { method: Method::POST, ..RegistryRequest::get("blobs/uploads/") };
+        let reply = successful(endpoint, "an upload", self.request(endpoint, &start).await?).await?;
         let location = reply.header(&LOCATION).map(str::to_owned);
         reply.discard().await;
-        let location = location.ok_or_else(|| wrong(endpoint, "names no place for an upload".to_owned()))?;
-        let (target, path) = resolve(&endpoint.target(), "/", &location).map_err(|why| wrong(endpoint, why))?;
+        let location =
+            location.ok_or_else(|| registry_error(endpoint, "sent no location for the upload".to_owned()))?;
+        let (target, path) =
+            resolve(&endpoint.target(), "/", &location).map_err(|why| registry_error(endpoint, why))?;
         let joint = if path.contains('?') { '&' } else { '?' };
         let path = format!("{path}{joint}digest={}", encode(blob.digest.as_str()));
         self.upload(endpoint, &target, &path, store, blob).await
@@ -69,17 +72,17 @@ impl Client {
         blob: &Descriptor,
     ) -> Result<()> {
         if *target != endpoint.target() {
-            return Err(wrong(endpoint, format!("wants the upload at {target}")));
+            return Err(registry_error(endpoint, format!("sent an upload location at {target}")));
         }
         let file = store.blob(&blob.digest);
         let open = || -> Body { FileBody::open(&file, blob.size).boxed() };
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
         headers.insert(CONTENT_LENGTH, HeaderValue::from(blob.size));
-        let ask = Ask { method: Method::PUT, path: "", headers, body: Some(&open) };
-        let reply = self.send(endpoint, &ask, path).await?;
+        let request = RegistryRequest { method: Method::PUT, path: "", headers, body: Some(&open) };
+        let reply = self.send(endpoint, &request, path).await?;
         if redirect(&reply).is_some() {
-            return Err(wrong(endpoint, "redirects an upload".to_owned()));
+            return Err(registry_error(endpoint, "redirected an upload".to_owned()));
         }
         successful(endpoint, "the upload", reply).await?.discard().await;
         Ok(())
@@ -90,19 +93,20 @@ impl Client {
         let path = format!("manifests/{version}");
         let bytes = Bytes::copy_from_slice(bytes);
         let body = move || whole(bytes.clone());
-        let mut ask = Ask { method: Method::PUT, body: Some(&body), ..Ask::get(&path) };
-        let kind = HeaderValue::from_str(media_type).map_err(|_| wrong(endpoint, "no media type".to_owned()))?;
-        ask.headers.insert(CONTENT_TYPE, kind);
-        let reply = self.ask(endpoint, &ask).await?;
+        let mut request = RegistryRequest { method: Method::PUT, body: Some(&body), ..RegistryRequest::get(&path) };
+        let kind =
+            HeaderValue::from_str(media_type).map_err(|_| registry_error(endpoint, "invalid media type".to_owned()))?;
+        request.headers.insert(CONTENT_TYPE, kind);
+        let reply = self.request(endpoint, &request).await?;
         if reply.status == StatusCode::UNAUTHORIZED {
-            return Err(super::denied(endpoint, version, "the credentials do not do"));
+            return Err(super::denied(endpoint, version, "invalid credentials"));
         }
         successful(endpoint, version, reply).await?.discard().await;
         Ok(())
     }
 }
 
-/// A file as a body, read piece by piece: what is sent is on a local disk and mostly in memory.
+/// A file as a body, read in chunks. Blocking reads are acceptable for a local file.
 struct FileBody {
     file: Result<File, Option<std::io::Error>>,
     left: u64,
@@ -141,7 +145,7 @@ impl http_body::Body for FileBody {
 }
 
 impl super::super::Images {
-    /// Sends an image that is here to the registry of a reference.
+    /// Pushes an image of the store to the registry of a reference.
     pub async fn push(&self, image: &str, reference: &str, auth: Option<Credentials>) -> Result<()> {
         let reference = Reference::parse(reference)?;
         let inner = &self.inner;
@@ -152,8 +156,8 @@ impl super::super::Images {
         let options = &inner.options;
         let (timeouts, proxies) = (options.timeouts.clone(), options.proxies.clone());
         let client = Client::for_push(&reference, auth, &options.hosts, timeouts, proxies)?;
-        let bytes = inner.store.read_blob(&record.manifest.digest, super::MOST_BYTES)?;
-        let config = inner.store.read_blob(id, super::MOST_BYTES)?;
+        let bytes = inner.store.read_blob(&record.manifest.digest, super::MAX_BYTES)?;
+        let config = inner.store.read_blob(id, super::MAX_BYTES)?;
         client.push_blob(&inner.store, &Descriptor::new("", id.clone(), config.len() as u64)).await?;
         for layer in &record.layers {
             client.push_blob(&inner.store, layer).await?;

@@ -1,4 +1,4 @@
-//! Whom a registry's client trusts.
+//! The TLS configuration of registry clients.
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -12,7 +12,7 @@ use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme
 use super::super::error::{Error, Result};
 use super::hosts::Host;
 
-/// Where the machine's authorities are, on the distributions that there are.
+/// The CA bundles of common distributions.
 const SYSTEM_BUNDLES: &[&str] =
     &["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
 
@@ -21,10 +21,10 @@ fn provider() -> Arc<CryptoProvider> {
     PROVIDER.get_or_init(|| Arc::new(aws_lc_rs::default_provider())).clone()
 }
 
-/// The machine's authorities, and those that the configuration names for this host.
+/// Trusts the machine's CAs and those that are configured for this host.
 pub fn config(host: &Host) -> Result<Arc<ClientConfig>> {
     let mut roots = system_roots().clone();
-    for path in &host.authorities {
+    for path in &host.ca_files {
         for certificate in certificates(path)? {
             roots.add(certificate).map_err(|error| bad(path, &error))?;
         }
@@ -42,10 +42,10 @@ pub fn config(host: &Host) -> Result<Arc<ClientConfig>> {
 
 type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
-fn build(roots: RootCertStore, identity: Option<Identity>, anybody: bool) -> Result<ClientConfig, rustls::Error> {
+fn build(roots: RootCertStore, identity: Option<Identity>, skip_verify: bool) -> Result<ClientConfig, rustls::Error> {
     let builder = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
-    let builder = match anybody {
-        true => builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody)),
+    let builder = match skip_verify {
+        true => builder.dangerous().with_custom_certificate_verifier(Arc::new(AcceptAnyCertificate)),
         false => builder.with_root_certificates(roots),
     };
     let mut config = match identity {
@@ -59,7 +59,7 @@ fn build(roots: RootCertStore, identity: Option<Identity>, anybody: bool) -> Res
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
     let read = CertificateDer::pem_file_iter(path).map_err(|error| bad(path, &error))?;
     let all: Vec<_> = read.collect::<Result<_, _>>().map_err(|error| bad(path, &error))?;
-    if all.is_empty() { Err(bad(path, &"there is no certificate in it")) } else { Ok(all) }
+    if all.is_empty() { Err(bad(path, &"contains no certificate")) } else { Ok(all) }
 }
 
 fn bad(path: &Path, why: &dyn std::fmt::Display) -> Error {
@@ -78,11 +78,11 @@ fn system_roots() -> &'static RootCertStore {
     })
 }
 
-/// Where an administrator wrote `skip_verify`: any certificate will do, but the handshake must be its owner's.
+/// For `skip_verify`: accepts any certificate, but verifies that the server has its key.
 #[derive(Debug)]
-struct Anybody;
+struct AcceptAnyCertificate;
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for AcceptAnyCertificate {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

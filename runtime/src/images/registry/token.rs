@@ -1,4 +1,4 @@
-//! What a client shows to a registry that asks: a password, or a token that somebody gives for one.
+//! Authentication at a registry: with a password, or with a token from its token server.
 
 use ::http::Method;
 use ::http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
@@ -8,23 +8,25 @@ use serde::Deserialize;
 use super::super::error::{Error, Result};
 use super::auth::{Challenge, Credentials, encode};
 use super::http::{Target, whole};
-use super::{ASKS, Client, Endpoint, denied, unreachable, wrong};
+use super::{CREDENTIALS_REQUIRED, Client, Endpoint, denied, registry_error, unreachable};
 
-const MOST_TOKEN: u64 = 1 << 20;
+const MAX_TOKEN: u64 = 1 << 20;
 
 impl Client {
-    /// What to show to a registry that has asked.
-    pub(super) async fn answer(&self, endpoint: &Endpoint, wanted: Option<Challenge>) -> Result<HeaderValue> {
+    /// The authorization header for a challenge.
+    pub(super) async fn authorize(&self, endpoint: &Endpoint, wanted: Option<Challenge>) -> Result<HeaderValue> {
         let credentials = self.credentials.as_ref().filter(|_| endpoint.host.origin);
         let denied = |why: &str| denied(endpoint, &self.repository, why);
         let text = match wanted {
-            None => return Err(denied("it asks for a credential of an unknown kind")),
-            Some(Challenge::Basic) => credentials.and_then(Credentials::basic_header).ok_or_else(|| denied(ASKS))?,
+            None => return Err(denied("unknown authentication scheme")),
+            Some(Challenge::Basic) => {
+                credentials.and_then(Credentials::basic_header).ok_or_else(|| denied(CREDENTIALS_REQUIRED))?
+            }
             Some(Challenge::Bearer { realm, service, scope }) => {
                 format!("Bearer {}", self.token(endpoint, credentials, &realm, &service, &scope).await?)
             }
         };
-        let mut value = HeaderValue::from_str(&text).map_err(|_| denied("the token is no text for a header"))?;
+        let mut value = HeaderValue::from_str(&text).map_err(|_| denied("the token is not a valid header value"))?;
         value.set_sensitive(true);
         Ok(value)
     }
@@ -41,10 +43,10 @@ impl Client {
             return Ok(token.clone());
         }
         let (target, path) =
-            Target::with_path(realm).map_err(|why| wrong(endpoint, format!("realm {realm:?} {why}")))?;
+            Target::with_path(realm).map_err(|why| registry_error(endpoint, format!("realm {realm:?} {why}")))?;
         let own = endpoint.target();
         if own.tls && !target.tls {
-            return Err(wrong(endpoint, format!("wants credentials to go to {target}, without TLS")));
+            return Err(registry_error(endpoint, format!("requested to send credentials to {target} without TLS")));
         }
         let scope = if scope.is_empty() {
             format!("repository:{}:{}", self.repository, self.actions)
@@ -56,11 +58,11 @@ impl Client {
         let sent = self.pool.send(&target, tls, method, &path, &headers, body.map(whole)).await;
         let reply = sent.map_err(|error| Error::Unreachable { host: target.authority(), why: error.to_string() })?;
         if !reply.status.is_success() {
-            return Err(denied(endpoint, &self.repository, &format!("{target} gives no token: {}", reply.status)));
+            return Err(denied(endpoint, &self.repository, &format!("{target} issued no token: {}", reply.status)));
         }
-        let bytes = reply.bytes(MOST_TOKEN).await.map_err(|error| unreachable(endpoint, &error))?;
+        let bytes = reply.bytes(MAX_TOKEN).await.map_err(|error| unreachable(endpoint, &error))?;
         let token = bytes.and_then(|bytes| serde_json::from_slice::<Token>(&bytes).ok()).and_then(Token::text);
-        token.ok_or_else(|| wrong(endpoint, format!("{target} answers with no token")))
+        token.ok_or_else(|| registry_error(endpoint, format!("{target} sent no token")))
     }
 }
 
@@ -78,7 +80,7 @@ impl Token {
 
 type TokenRequest = (Method, String, HeaderMap, Option<Bytes>);
 
-/// An identity token is exchanged by a form, a password by a query that carries it as basic authentication.
+/// An identity token is exchanged with a form, a password with a query and basic authentication.
 fn token_request(path: &str, credentials: Option<&Credentials>, service: &str, scope: &str) -> TokenRequest {
     let mut headers = HeaderMap::new();
     let query = format!("service={}&scope={}", encode(service), encode(scope));
@@ -101,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_are_asked_for_as_the_credential_wants() {
+    fn token_requests_depend_on_the_credentials() {
         let (method, path, headers, body) = token_request("/token?x=1", None, "s", "repository:a:pull");
         assert_eq!((method, path.as_str()), (Method::GET, "/token?x=1&service=s&scope=repository%3Aa%3Apull"));
         assert!(headers.is_empty() && body.is_none());

@@ -1,6 +1,6 @@
-//! Exec, attach and port-forward over HTTP: a client asks the CRI for an address, and comes to it once.
+//! The streaming server for exec, attach and port-forward: a client requests a URL over CRI, and connects to it once.
 //!
-//! What happens in a session does not know how it is carried: that is the business of the crate `streaming`.
+//! The sessions do not know the transport, which is implemented by the crate `streaming`.
 
 mod sessions;
 
@@ -25,11 +25,11 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::error::{Result, refused};
 use crate::service::{Service, new_id};
 
-/// An address that nobody came to is forgotten.
+/// A URL that is not used in this time expires.
 const LIFETIME: Duration = Duration::from_secs(60);
-const MOST_SESSIONS: usize = 1000;
+const MAX_SESSIONS: usize = 1000;
 
-/// What an address was given out for.
+/// The request that a URL was issued for.
 pub enum Session {
     Exec(cri::ExecRequest),
     Attach(cri::AttachRequest),
@@ -46,83 +46,89 @@ impl Session {
     }
 }
 
-type Waiting = Arc<Mutex<BTreeMap<String, (Session, Instant)>>>;
+type PendingSessions = Arc<Mutex<BTreeMap<String, (Session, Instant)>>>;
 
-/// The server, and who is expected at it.
+/// The streaming server, and the sessions that it expects.
 pub struct Streaming {
     address: SocketAddr,
     listener: Mutex<Option<TcpListener>>,
-    waiting: Waiting,
+    pending: PendingSessions,
 }
 
 impl Streaming {
     pub async fn start(address: SocketAddr) -> io::Result<Streaming> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
-        Ok(Streaming { address, listener: Mutex::new(Some(listener)), waiting: Waiting::default() })
+        Ok(Streaming { address, listener: Mutex::new(Some(listener)), pending: PendingSessions::default() })
     }
 
-    /// An address for one use: whoever knows it is let in.
+    /// Issues a URL for one use. Knowing the URL is the only authorization.
     pub fn url(&self, session: Session) -> Result<String> {
         let token = new_id()?;
         let url = format!("http://{}/{}/{token}", self.address, session.name());
-        let mut waiting = self.waiting.lock();
-        waiting.retain(|_, (_, since)| since.elapsed() < LIFETIME);
-        if waiting.len() >= MOST_SESSIONS {
-            return refused("too many streaming sessions are waiting");
+        let mut pending = lock(&self.pending);
+        pending.retain(|_, (_, since)| since.elapsed() < LIFETIME);
+        if pending.len() >= MAX_SESSIONS {
+            return refused("too many pending streaming sessions");
         }
-        waiting.insert(token, (session, Instant::now()));
+        pending.insert(token, (session, Instant::now()));
         Ok(url)
     }
 
-    /// Begins to serve; the service ends with the process.
+    /// Starts serving. The server runs until the process exits.
     pub fn serve(&self, service: Service) {
-        let Some(listener) = self.listener.lock().take() else { return };
-        tokio::spawn(accept(listener, service, self.waiting.clone()));
+        let Some(listener) = lock(&self.listener).take() else { return };
+        tokio::spawn(accept(listener, service, self.pending.clone()));
     }
 }
 
-async fn accept(listener: TcpListener, service: Service, waiting: Waiting) {
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+async fn accept(listener: TcpListener, service: Service, pending: PendingSessions) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
                 let _ = stream.set_nodelay(true);
-                tokio::spawn(connection(stream, service.clone(), waiting.clone()));
+                tokio::spawn(connection(stream, service.clone(), pending.clone()));
             }
             Err(error) => {
-                tracing::warn!(%error, "a streaming connection was not accepted");
+                tracing::warn!(%error, "failed to accept a streaming connection");
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }
     }
 }
 
-async fn connection(stream: TcpStream, service: Service, waiting: Waiting) {
-    let answer = service_fn(move |request| {
-        let answer = answer(request, &service, &waiting);
-        async move { Ok::<_, Infallible>(answer) }
+async fn connection(stream: TcpStream, service: Service, pending: PendingSessions) {
+    let handler = service_fn(move |request| {
+        let response = respond(request, &service, &pending);
+        async move { Ok::<_, Infallible>(response) }
     });
-    let served =
-        hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), answer).with_upgrades().await;
+    let served = hyper::server::conn::http1::Builder::new()
+        .serve_connection(TokioIo::new(stream), handler)
+        .with_upgrades()
+        .await;
     if let Err(error) = served {
-        tracing::debug!(%error, "a streaming connection ended");
+        tracing::debug!(%error, "streaming connection failed");
     }
 }
 
-fn answer(request: Request<Incoming>, service: &Service, waiting: &Waiting) -> Response<Full<Bytes>> {
-    match take(waiting, request.uri().path()) {
-        Some(session) => sessions::answer(request, session, service.clone()),
+fn respond(request: Request<Incoming>, service: &Service, pending: &PendingSessions) -> Response<Full<Bytes>> {
+    match take(pending, request.uri().path()) {
+        Some(session) => sessions::start(request, session, service.clone()),
         None => {
-            let mut response = Response::new(Full::from("no session waits at this address\n"));
+            let mut response = Response::new(Full::from("unknown or expired streaming URL\n"));
             *response.status_mut() = StatusCode::NOT_FOUND;
             response
         }
     }
 }
 
-/// The session behind a path, which nobody else can have from now on.
-fn take(waiting: &Waiting, path: &str) -> Option<Session> {
+/// Takes the session of a path. No other client can use it from then on.
+fn take(pending: &PendingSessions, path: &str) -> Option<Session> {
     let (name, token) = path.strip_prefix('/')?.split_once('/')?;
-    let (session, since) = waiting.lock().remove(token)?;
+    let (session, since) = lock(pending).remove(token)?;
     (session.name() == name && since.elapsed() < LIFETIME).then_some(session)
 }

@@ -1,4 +1,4 @@
-//! What happens in a session: bytes between a client and a process, or a port of a pod.
+//! Streaming sessions: copy data between a client and a process, or a port of a pod.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -22,29 +22,29 @@ use tokio::task::JoinSet;
 use super::Session;
 use crate::error::{Context, Result, refused};
 use crate::service::{ExecStreams, Service};
-use crate::shim::protocol::{Attached, Call};
+use crate::shim::protocol::{AttachedStream, Call};
 
 const CHUNK: usize = 32 << 10;
-/// After a command's end, others that hold its streams are waited for no longer.
+/// How long to wait for output after a command has exited, since other processes may hold its streams open.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Upgrades the connection, and runs the session on it.
-pub fn answer(request: Request<Incoming>, session: Session, service: Service) -> Response<Full<Bytes>> {
+pub fn start(request: Request<Incoming>, session: Session, service: Service) -> Response<Full<Bytes>> {
     let timeouts = Timeouts::default();
     match session {
-        Session::Exec(asked) => {
-            let options = options(asked.stdin, asked.stdout, asked.stderr, asked.tty);
-            let run = move |streams| async move { ended(exec(&service, asked, streams).await) };
+        Session::Exec(requested) => {
+            let options = options(requested.stdin, requested.stdout, requested.stderr, requested.tty);
+            let run = move |streams| async move { ending(exec(&service, requested, streams).await) };
             remote_command(request, Verb::Exec, options, timeouts, run)
         }
-        Session::Attach(asked) => {
-            let options = options(asked.stdin, asked.stdout, asked.stderr, asked.tty);
-            let run = move |streams| async move { ended(attach(&service, asked, streams).await) };
+        Session::Attach(requested) => {
+            let options = options(requested.stdin, requested.stdout, requested.stderr, requested.tty);
+            let run = move |streams| async move { ending(attach(&service, requested, streams).await) };
             remote_command(request, Verb::Attach, options, timeouts, run)
         }
-        Session::PortForward(asked) => {
-            let request = with_ports(request, &asked);
-            let sandbox: Arc<str> = asked.pod_sandbox_id.into();
+        Session::PortForward(requested) => {
+            let request = with_ports(request, &requested);
+            let sandbox: Arc<str> = requested.pod_sandbox_id.into();
             port_forward(request, timeouts, move |port, connection| {
                 forward(service.clone(), sandbox.clone(), port, connection)
             })
@@ -52,18 +52,18 @@ pub fn answer(request: Request<Incoming>, session: Session, service: Service) ->
     }
 }
 
-/// A terminal has one output.
+/// A terminal has only one output stream.
 fn options(stdin: bool, stdout: bool, stderr: bool, tty: bool) -> Options {
     Options { stdin, stdout, stderr: stderr && !tty, tty }
 }
 
-fn ended(result: Result<Ending>) -> Ending {
+fn ending(result: Result<Ending>) -> Ending {
     result.unwrap_or_else(|error| Ending::Failed(error.to_string()))
 }
 
-/// The ports were told to the runtime, not to this address: a client of channels finds them here all the same.
-fn with_ports(mut request: Request<Incoming>, asked: &PortForwardRequest) -> Request<Incoming> {
-    let ports: Vec<String> = asked.port.iter().map(|port| format!("port={port}")).collect();
+/// The client passed the ports in the CRI request. The port-forward protocol over WebSocket expects them in the URL.
+fn with_ports(mut request: Request<Incoming>, requested: &PortForwardRequest) -> Request<Incoming> {
+    let ports: Vec<String> = requested.port.iter().map(|port| format!("port={port}")).collect();
     if request.uri().query().is_none()
         && !ports.is_empty()
         && let Ok(uri) = format!("{}?{}", request.uri().path(), ports.join("&")).parse::<Uri>()
@@ -73,7 +73,7 @@ fn with_ports(mut request: Request<Incoming>, asked: &PortForwardRequest) -> Req
     request
 }
 
-/// A descriptor that is read and written without blocking: a pipe's end, or a terminal.
+/// A descriptor for asynchronous reads and writes: an end of a pipe, or a terminal.
 struct Stream(AsyncFd<OwnedFd>);
 
 impl Stream {
@@ -104,8 +104,8 @@ impl Stream {
     }
 }
 
-/// Carries an output to the client until it ends.
-async fn pump(from: Arc<Stream>, mut to: Writer) {
+/// Copies output to the client until it ends.
+async fn copy_output(from: Arc<Stream>, mut to: Writer) {
     let mut buffer = vec![0; CHUNK];
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
         if to.write_all(&buffer[..length]).await.is_err() {
@@ -115,9 +115,9 @@ async fn pump(from: Arc<Stream>, mut to: Writer) {
     let _ = to.shutdown().await;
 }
 
-/// Carries input to a process until the client ends it; the process then reads an end of file, or, from a terminal,
-/// what a terminal says at its end.
-async fn feed(from: Option<Reader>, to: Option<Arc<Stream>>, is_terminal: bool) {
+/// Copies input to a process until the client ends it. The process then reads end of file, or, from a terminal, the
+/// end-of-file character.
+async fn copy_input(from: Option<Reader>, to: Option<Arc<Stream>>, is_terminal: bool) {
     let (Some(mut from), Some(to)) = (from, to) else { return };
     let mut buffer = vec![0; CHUNK];
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
@@ -138,48 +138,48 @@ async fn resize(terminal: Arc<Stream>, mut sizes: Resize) {
 }
 
 fn pair() -> Result<(OwnedFd, OwnedFd)> {
-    pipe_with(PipeFlags::CLOEXEC).at("making a pipe")
+    pipe_with(PipeFlags::CLOEXEC).at("creating a pipe")
 }
 
 async fn exec(service: &Service, request: ExecRequest, streams: Streams) -> Result<Ending> {
     let container = service.container_by_id(&request.container_id)?;
     let Streams { stdin, stdout, stderr, resize: sizes, mut gone } = streams;
-    // Outputs are waited for at the end; input is not.
+    // The session waits for the outputs at the end, but not for the inputs.
     let (mut outputs, mut inputs) = (JoinSet::new(), JoinSet::new());
     let mut running;
     if request.tty {
         running = service.execute(&container, request.cmd, None).await?;
         let Some(terminal) = running.terminal.take() else { return refused("the command has no terminal") };
         let terminal = Stream::new(terminal)?;
-        inputs.spawn(feed(stdin, Some(terminal.clone()), true));
+        inputs.spawn(copy_input(stdin, Some(terminal.clone()), true));
         inputs.spawn(resize(terminal.clone(), sizes));
-        stdout.map(|stdout| outputs.spawn(pump(terminal, stdout)));
+        stdout.map(|stdout| outputs.spawn(copy_output(terminal, stdout)));
     } else {
         let ((input, to_stdin), (from_stdout, output), (from_stderr, error)) = (pair()?, pair()?, pair()?);
-        let given = ExecStreams { stdin: input, stdout: output, stderr: error };
-        running = service.execute(&container, request.cmd, Some(given)).await?;
+        let exec_streams = ExecStreams { stdin: input, stdout: output, stderr: error };
+        running = service.execute(&container, request.cmd, Some(exec_streams)).await?;
         let to_stdin = if stdin.is_some() { Some(Stream::new(to_stdin)?) } else { None };
-        inputs.spawn(feed(stdin, to_stdin, false));
+        inputs.spawn(copy_input(stdin, to_stdin, false));
         for (from, to) in [(from_stdout, stdout), (from_stderr, stderr)] {
             if let Some(to) = to {
-                outputs.spawn(pump(Stream::new(from)?, to));
+                outputs.spawn(copy_output(Stream::new(from)?, to));
             }
         }
     }
     let code = tokio::select! {
         biased;
         code = &mut running.exit => code,
-        // The client is gone: nobody is left to run it for.
+        // The client has disconnected.
         () = gone.wait() => {
             running.kill().await;
-            return refused("the client is gone");
+            return refused("the client has disconnected");
         }
     };
     let _ = tokio::time::timeout(DRAIN_TIMEOUT, async { while outputs.join_next().await.is_some() {} }).await;
     match code {
         Ok(0) => Ok(Ending::Success),
         Ok(code) => Ok(Ending::ExitCode { code, message: format!("command terminated with exit code {code}") }),
-        Err(_) => refused("the container's shim ended before the command"),
+        Err(_) => refused("the pod's shim exited before the command"),
     }
 }
 
@@ -187,24 +187,24 @@ async fn attach(service: &Service, request: AttachRequest, streams: Streams) -> 
     let container = service.container_by_id(&request.container_id)?;
     let shim = service.running_shim(&container)?;
     let Streams { stdin, stdout, stderr, resize: mut sizes, mut gone } = streams;
-    let (mut asked, mut theirs) = (Vec::new(), Vec::new());
+    let (mut requested, mut theirs) = (Vec::new(), Vec::new());
     let (mut outputs, mut inputs) = (JoinSet::new(), JoinSet::new());
     if stdin.is_some() {
         let (read, write) = pair()?;
-        asked.push(Attached::Stdin);
+        requested.push(AttachedStream::Stdin);
         theirs.push(read);
-        inputs.spawn(feed(stdin, Some(Stream::new(write)?), false));
+        inputs.spawn(copy_input(stdin, Some(Stream::new(write)?), false));
     }
-    for (stream, to) in [(Attached::Stdout, stdout), (Attached::Stderr, stderr)] {
+    for (stream, to) in [(AttachedStream::Stdout, stdout), (AttachedStream::Stderr, stderr)] {
         if let Some(to) = to {
             let (read, write) = pair()?;
-            asked.push(stream);
+            requested.push(stream);
             theirs.push(write);
-            outputs.spawn(pump(Stream::new(read)?, to));
+            outputs.spawn(copy_output(Stream::new(read)?, to));
         }
     }
     let files: Vec<_> = theirs.iter().map(|fd| fd.as_fd()).collect();
-    shim.call(Call::Attach { container: container.id.clone(), streams: asked }, &files).await?;
+    shim.call(Call::Attach { container: container.id.clone(), streams: requested }, &files).await?;
     drop(files);
     drop(theirs);
     let id = container.id.clone();
@@ -224,7 +224,7 @@ async fn attach(service: &Service, request: AttachRequest, streams: Streams) -> 
 /// How long a client may still send to a program that has closed its end.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// One connection to a port, until the program in the pod is done: clients wait for its end before they close theirs.
+/// Forwards one connection until the program in the pod closes it: clients wait for that before they close theirs.
 async fn forward(
     service: Service,
     sandbox: Arc<str>,
@@ -233,10 +233,10 @@ async fn forward(
 ) -> std::result::Result<(), String> {
     let failed = |error: &dyn std::fmt::Display| format!("error forwarding port {port} to pod {sandbox}: {error}");
     let mut stream = service.connect_to_pod(&sandbox, i32::from(port)).await.map_err(|error| failed(&error))?;
-    carry(connection, &mut stream).await.map_err(|error| failed(&error))
+    copy_both(connection, &mut stream).await.map_err(|error| failed(&error))
 }
 
-async fn carry(connection: Connection, stream: &mut TcpStream) -> io::Result<()> {
+async fn copy_both(connection: Connection, stream: &mut TcpStream) -> io::Result<()> {
     let (mut from_pod, mut to_pod) = stream.split();
     let (mut from_client, mut to_client) = tokio::io::split(connection);
     let mut up = std::pin::pin!(async {
@@ -253,12 +253,12 @@ async fn carry(connection: Connection, stream: &mut TcpStream) -> io::Result<()>
             let _ = tokio::time::timeout(LINGER, up).await;
             done
         }
-        // A client that has said everything still waits for the answer.
+        // The client has sent everything, but still waits for the response.
         done = &mut up => done.and(down.await),
     }
 }
 
-/// Makes a socket of the pod's network a stream to one of its ports.
+/// Connects a socket of the pod's network namespace to one of the pod's ports.
 pub async fn connect(socket: OwnedFd, port: u16, ipv6: bool) -> io::Result<TcpStream> {
     let socket = tokio::net::TcpSocket::from_std_stream(std::net::TcpStream::from(socket));
     let loopback: std::net::IpAddr =

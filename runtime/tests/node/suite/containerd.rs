@@ -1,4 +1,4 @@
-//! Debian's containerd for one test: its data, its network and its mounts are nobody else's.
+//! Debian's containerd for one test, with its own data, network and mounts.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -17,9 +17,9 @@ pub async fn start() -> Suite {
     let directory = node.directory.path();
     fs::write(directory.join("net.d/10-suite.conflist"), network(directory)).unwrap();
     fs::write(directory.join("config.toml"), config(directory, &registry.name(PAUSE))).unwrap();
-    let log = fs::File::create(node.path("agent.log")).unwrap();
-    // Its mounts are seen by itself and its children alone, and end with them.
-    let agent = Command::new("unshare")
+    let log = fs::File::create(node.path("daemon.log")).unwrap();
+    // Its mounts are only visible to itself and its children, and are removed with them.
+    let daemon = Command::new("unshare")
         .args(["--mount", "containerd", "--config"])
         .arg(node.path("config.toml"))
         .stdin(Stdio::null())
@@ -27,17 +27,17 @@ pub async fn start() -> Suite {
         .stderr(log)
         .spawn()
         .expect("Debian's containerd is installed");
-    node.agent = Some(agent);
-    node.answers().await;
+    node.daemon = Some(daemon);
+    node.wait_ready().await;
     let suite = Suite { node, registry };
-    // Sandboxes are made from an image, for which nobody gives a password later.
+    // Sandboxes need an image, which has to be pulled with a password in advance.
     for image in [suite.registry.name(PAUSE), suite.image()] {
         suite.pull(&image, password("secret")).await.unwrap_or_else(|e| panic!("{e}\n{}", suite.node.log()));
     }
     suite
 }
 
-/// Nothing of it is left when this returns.
+/// Removes everything of it.
 pub async fn end(suite: Suite) {
     let node = Arc::new(suite.node);
     let list = node.runtime.list_pod_sandbox(ListPodSandboxRequest::default()).await.unwrap();
@@ -48,7 +48,7 @@ pub async fn end(suite: Suite) {
     }
     going.join_all().await;
     let mut node = Arc::into_inner(node).expect("all are removed");
-    node.kill_agent();
+    node.kill_runtime();
     wait_for("containerd's processes to end", || node.processes().is_empty());
-    assert_eq!(node.remove_groups(), Vec::<String>::new(), "cgroups are left");
+    assert_eq!(node.remove_cgroups(), Vec::<String>::new(), "cgroups are left");
 }

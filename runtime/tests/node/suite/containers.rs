@@ -1,4 +1,4 @@
-//! The calls about containers, but for their streams.
+//! Calls about containers, except for their streams.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ cases! {
     "ReopenContainerLog: lines have a time, a stream and a tag" => log_format, "stdout F out, stderr F err, stdout P part of 16384, stdout F rest, stdout P without an end";
 }
 
-fn told(status: &ContainerStatus) -> String {
+fn describe(status: &ContainerStatus) -> String {
     format!("{:?} {} {}", status.state(), status.exit_code, status.reason)
 }
 
@@ -137,7 +137,7 @@ async fn no_program(suite: Arc<Suite>) -> String {
     let config = ContainerConfig { command: vec!["/none".into()], ..suite.container("main", "") };
     let id = suite.create(&pod, config).await;
     let started = suite.node.start_container(&id).await;
-    format!("{}, {}", code(&started), told(&suite.node.status(&id).await))
+    format!("{}, {}", code(&started), describe(&suite.node.status(&id).await))
 }
 
 async fn start_late(suite: Arc<Suite>) -> String {
@@ -159,7 +159,7 @@ async fn stopped(suite: &Suite, name: &str, command: &str, timeout: i64) -> Stri
     let (_, id) = suite.running(name, command).await;
     let log = log_of(suite, &id).await;
     until("it to be up", || text(Path::new(&log)).contains("up")).await;
-    format!("{}, {}", stop(suite, &id, timeout).await, told(&suite.node.status(&id).await))
+    format!("{}, {}", stop(suite, &id, timeout).await, describe(&suite.node.status(&id).await))
 }
 
 async fn stop_polite(suite: Arc<Suite>) -> String {
@@ -223,7 +223,7 @@ async fn codes(suite: Arc<Suite>) -> String {
     for (name, command) in
         [("good", "exit 0"), ("bad", "exit 7"), ("killed", "kill -KILL $$"), ("ended", "sleep 9 & kill $!; wait $!")]
     {
-        // The first process of a namespace is not killed by its own signals.
+        // The init process of a PID namespace is not killed by its own signals.
         let command = format!("sh -c '{command}'");
         let id = suite.run(&pod, suite.container(name, &format!("{command}; exit $?"))).await;
         let status = suite.node.wait_exit(&id).await;
@@ -353,7 +353,7 @@ async fn update(suite: &Suite, id: &str, resources: LinuxContainerResources) -> 
     code(&suite.node.runtime.update_container_resources(request).await)
 }
 
-/// The memory's limit of a container in MiB, and its shares of the processors, as the kernel has them.
+/// The memory limit of a container in MiB, and its CPU shares, from the kernel.
 async fn limits(suite: &Suite, id: &str) -> (i64, String) {
     let read = "cat /sys/fs/cgroup/memory/memory.limit_in_bytes /sys/fs/cgroup/cpu/cpu.shares";
     let (_, output) = suite.node.exec(id, read).await;
@@ -430,7 +430,7 @@ async fn log_format(suite: Arc<Suite>) -> String {
     let whole = std::fs::read_to_string(&log).unwrap();
     let line = |line: &str| {
         let (time, rest) = line.split_once(' ').unwrap();
-        // Parts of a second, without zeros at their end, and an offset from UTC.
+        // With fractional seconds, without trailing zeros, and an offset from UTC.
         let is_time = time.len() > 21 && time.as_bytes()[10] == b'T' && time.as_bytes()[19] == b'.';
         let rest = rest.replace(&"x".repeat(16384), "part of 16384");
         if is_time { rest } else { format!("{time:?} is no time: {rest}") }

@@ -1,4 +1,4 @@
-//! Where containerd 1.6 says something else, and why that is no reason to do as it does.
+//! The cases in which containerd 1.6 behaves differently, and why this runtime does not follow it.
 
 pub struct Difference {
     pub case: &'static str,
@@ -10,16 +10,16 @@ pub fn of(case: &str) -> Option<&'static Difference> {
     DIFFERENCES.iter().find(|difference| difference.case == case)
 }
 
-/// Whether containerd's answer is one that it gives when it loses a race with itself. Ours has to be right each time.
+/// Whether this is a result of a race in containerd. This runtime must be right every time.
 pub fn is_race(case: &str, said: &str) -> bool {
     RACES.contains(&(case, said))
 }
 
-/// It learns from the kernel and from the end of the process apart, and may have the second alone on a busy machine.
+/// It receives the OOM event and the exit separately, and may miss the first on a busy machine.
 const RACES: &[(&str, &str)] = &[("ContainerStatus: killed for its memory", "137 Error")];
 
-/// Of calls and fields that came after it.
-const LATER: &str = "the protocol has it since later than containerd 1.6";
+/// For calls and fields that are newer.
+const LATER: &str = "CRI has it only since a later version than containerd 1.6";
 
 pub const DIFFERENCES: &[Difference] = &[
     Difference {

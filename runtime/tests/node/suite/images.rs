@@ -1,4 +1,4 @@
-//! The calls about images.
+//! Calls about images.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -168,7 +168,7 @@ async fn remove(suite: &Suite, name: &str) -> String {
     code(&suite.node.images.remove_image(RemoveImageRequest { image: named(name) }).await)
 }
 
-/// Not the image of the other cases: an id takes all its names with it.
+/// A separate image: removing an image by its ID removes all its names.
 async fn removed(suite: Arc<Suite>) -> String {
     let name = suite.registry.name("lone/remove:1");
     suite.pull(&name, password("secret")).await.unwrap();
@@ -198,7 +198,7 @@ async fn filesystem(suite: Arc<Suite>) -> String {
     let uses = |info: &ImageFsInfoResponse| {
         info.image_filesystems.iter().filter_map(|fs| fs.used_bytes.as_ref()).any(|bytes| bytes.value > 0)
     };
-    // containerd looks every ten seconds.
+    // containerd updates it every ten seconds.
     let deadline = Instant::now() + Duration::from_secs(25);
     while !uses(&info) && Instant::now() < deadline {
         tokio::time::sleep(Duration::from_millis(100)).await;

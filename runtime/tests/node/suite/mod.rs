@@ -1,7 +1,7 @@
-//! One suite of what a client of the CRI sees, run against this runtime and against Debian's containerd with runc.
+//! A conformance suite of CRI, run against this runtime and against Debian's containerd with runc.
 //!
-//! A case does something and says in a short text what came of it. This runtime must say what the table has;
-//! containerd must say the same, unless the list of differences has another text and the reason for it.
+//! A case does something and describes the result in a short text. This runtime must give the text of the table;
+//! containerd must give the same text, unless the list of differences has another one and the reason for it.
 
 mod containerd;
 mod containers;
@@ -31,10 +31,10 @@ use differences::DIFFERENCES;
 type Run = fn(Arc<Suite>) -> Pin<Box<dyn Future<Output = String> + Send>>;
 
 struct Case {
-    /// The call, a colon, and what of it.
+    /// The call, a colon, and the case.
     name: &'static str,
     run: Run,
-    /// What this runtime says.
+    /// The expected result.
     says: &'static str,
 }
 
@@ -49,7 +49,7 @@ use cases;
 
 const TABLES: [&[Case]; 5] = [sandboxes::CASES, containers::CASES, streams::CASES, images::CASES, others::CASES];
 
-/// So many cases go on at once.
+/// The number of cases that run concurrently.
 const AT_ONCE: usize = 6;
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -59,7 +59,7 @@ pub struct Suite {
     pub registry: Registry,
 }
 
-/// A sandbox that runs.
+/// A running sandbox.
 pub struct Pod {
     pub id: String,
     pub config: PodSandboxConfig,
@@ -80,7 +80,7 @@ impl Suite {
         ContainerConfig { image, ..container(name, command) }
     }
 
-    /// A pod in the host's network: most cases do not need one of their own.
+    /// A pod in the host's network, which is enough for most cases.
     pub async fn pod(&self, name: &str) -> Pod {
         self.pod_with(name, |_| {}).await
     }
@@ -120,7 +120,7 @@ impl Suite {
     }
 }
 
-/// Such a pod has the host's name: containerd wants to hear of no other.
+/// Such a pod has the host's hostname: containerd does not accept another one.
 fn is_host_network(config: &PodSandboxConfig) -> bool {
     let security = config.linux.as_ref().and_then(|linux| linux.security_context.as_ref());
     let options = security.and_then(|security| security.namespace_options.as_ref());
@@ -131,12 +131,12 @@ pub fn password(password: &str) -> Option<AuthConfig> {
     Some(AuthConfig { username: "user".into(), password: password.into(), ..Default::default() })
 }
 
-/// The gRPC code of an answer, or `ok`.
+/// The gRPC code of a response, or `ok`.
 pub fn code<T>(answer: &Result<T, Status>) -> String {
     answer.as_ref().map_or_else(|status| format!("{:?}", status.code()), |_| "ok".into())
 }
 
-/// Waits until something holds that another process brings about.
+/// Waits until a condition holds that another process causes.
 pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let waiting = async {
         while !holds() {
@@ -146,7 +146,7 @@ pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     tokio::time::timeout(DEADLINE, waiting).await.unwrap_or_else(|_| panic!("waited in vain for {what}"));
 }
 
-/// A registry with the image of the cases, and one that keeps containerd's sandboxes alive.
+/// A registry with the image of the cases, and with the pause image of containerd.
 async fn publish() -> Registry {
     let registry = Registry::start().await;
     let directory = tempfile::tempdir().unwrap();
@@ -162,7 +162,7 @@ async fn publish() -> Registry {
     for name in ["test/busybox:1", "own/digest:1"] {
         images.push(&id, &registry.name(name), user()).await.unwrap();
     }
-    // An image goes with all its names, so those that are removed are others.
+    // Removing an image removes all its names, so the cases that remove images use other images.
     for (label, names) in [("one", &["lone/remove:1"][..]), ("two", &["lone/names:a", "lone/names:b"])] {
         let config = Config { env: vec![format!("LABEL={label}")], ..Default::default() };
         let id = images.build("maker.local/lone:1", vec![layer()], config, &Silent).await.unwrap();
@@ -179,7 +179,7 @@ async fn publish() -> Registry {
 
 const PAUSE: &str = "test/pause:1";
 
-/// Everything that was said, by the names of the cases.
+/// The results of all cases, by their names.
 async fn said(suite: &Arc<Suite>) -> BTreeMap<&'static str, String> {
     let (mut going, mut said) = (JoinSet::new(), BTreeMap::new());
     let mut cases = TABLES.into_iter().flatten();
@@ -203,7 +203,7 @@ async fn said(suite: &Arc<Suite>) -> BTreeMap<&'static str, String> {
     }
 }
 
-/// What was said and what should have been, where they differ.
+/// The results that differ from the expected ones.
 fn wrong(said: &BTreeMap<&str, String>, expected: impl Fn(&Case) -> &'static str) -> Vec<String> {
     let cases = TABLES.into_iter().flatten().filter_map(|case| Some((case, said.get(case.name)?)));
     let wrong = cases.filter(|(case, said)| *said != expected(case));
@@ -211,10 +211,10 @@ fn wrong(said: &BTreeMap<&str, String>, expected: impl Fn(&Case) -> &'static str
 }
 
 #[tokio::test]
-async fn this_runtime_says_what_the_table_has() {
+async fn this_runtime_matches_the_table() {
     let mut node = Node::unstarted();
     let registry = publish().await;
-    node.start_agent(&[]).await;
+    node.start_runtime(&[]).await;
     others::set_pod_cidr(&node, "10.213.80.0/24").await.unwrap();
     let suite = Arc::new(Suite { node, registry });
     suite.pull(&suite.image(), password("secret")).await.unwrap();
@@ -226,7 +226,7 @@ async fn this_runtime_says_what_the_table_has() {
 }
 
 #[tokio::test]
-async fn containerd_says_the_same_but_for_the_list() {
+async fn containerd_matches_except_for_the_list() {
     let suite = Arc::new(containerd::start().await);
     let said = said(&suite).await;
     let said = said.into_iter().filter(|(case, said)| !differences::is_race(case, said)).collect();
@@ -236,7 +236,7 @@ async fn containerd_says_the_same_but_for_the_list() {
 }
 
 #[test]
-fn the_list_of_differences_is_of_differences() {
+fn every_listed_difference_differs() {
     let says: BTreeMap<_, _> = TABLES.into_iter().flatten().map(|case| (case.name, case.says)).collect();
     for difference in DIFFERENCES {
         let ours = says.get(difference.case).unwrap_or_else(|| panic!("there is no case {:?}", difference.case));

@@ -1,4 +1,4 @@
-//! The runtime itself, what it measures, and what it tells unasked.
+//! Calls about the runtime itself, statistics, and events.
 
 use std::sync::Arc;
 
@@ -188,7 +188,7 @@ async fn events(suite: Arc<Suite>) -> String {
     while let Some(event) = events.next().await {
         let event = event.unwrap();
         let kind = event.container_event_type();
-        // Other cases' events come as well.
+        // Events of other cases arrive too.
         if event.container_id == pod.id {
             seen.push(format!("pod {kind:?}"));
         } else if event.container_id == id {

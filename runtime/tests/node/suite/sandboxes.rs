@@ -1,4 +1,4 @@
-//! The calls about sandboxes.
+//! Calls about sandboxes.
 
 use std::sync::Arc;
 

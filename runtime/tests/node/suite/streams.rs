@@ -1,4 +1,4 @@
-//! Exec, attach and port-forward, with the streams behind their addresses.
+//! Exec, attach and port-forward, with the streams behind their URLs.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use super::sandboxes::networked;
 use super::{Pod, Suite, cases, code, until};
 use crate::harness::{options, secured, text};
-use crate::wire::{command, drain, read_until, talk, upgrade};
+use crate::stream_client::{command, drain, read_until, talk, upgrade};
 
 const UNKNOWN: &str = "0123456789abcdef";
 const SPDY: &str = "v4.channel.k8s.io";
@@ -116,14 +116,14 @@ fn exec_request(id: &str, command: &str) -> ExecRequest {
     ExecRequest { container_id: id.into(), cmd, tty: false, stdin: true, stdout: true, stderr: true }
 }
 
-/// A command in a container, by its address.
+/// An exec in a container, over its URL.
 async fn exec(suite: &Suite, request: ExecRequest, carrier: Carrier) -> Remote {
     let options = Options { stdin: request.stdin, stdout: request.stdout, stderr: request.stderr, tty: request.tty };
     let url = suite.node.runtime.exec(request).await.unwrap().url;
     command(&url, carrier, SPDY, options).await
 }
 
-fn told(ending: Result<Ending, std::io::ErrorKind>) -> String {
+fn describe(ending: Result<Ending, std::io::ErrorKind>) -> String {
     match ending {
         Ok(Ending::Success) => "Success".into(),
         Ok(Ending::ExitCode { code, .. }) => format!("code {code}"),
@@ -136,24 +136,24 @@ async fn exec_spdy(suite: Arc<Suite>) -> String {
     let (_, id) = suite.running("exec-spdy", "sleep 1000").await;
     let remote = exec(&suite, exec_request(&id, "cat; echo err >&2; exit 6"), Carrier::Spdy).await;
     let (out, err, ending) = talk(remote, b"typed").await;
-    format!("{out}, {}, {}", err.trim(), told(ending))
+    format!("{out}, {}, {}", err.trim(), describe(ending))
 }
 
 async fn exec_websocket(suite: Arc<Suite>) -> String {
     let (_, id) = suite.running("exec-websocket", "sleep 1000").await;
     let request = ExecRequest { stdin: false, ..exec_request(&id, "echo out; echo err >&2; exit 6") };
     let (out, err, ending) = talk(exec(&suite, request, Carrier::WebSocket).await, b"").await;
-    format!("{}, {}, {}", out.trim(), err.trim(), told(ending))
+    format!("{}, {}, {}", out.trim(), err.trim(), describe(ending))
 }
 
 async fn exec_half_closed(suite: Arc<Suite>) -> String {
     let (_, id) = suite.running("exec-input", "sleep 1000").await;
     let remote = exec(&suite, exec_request(&id, "wc -c"), Carrier::Spdy).await;
     let (out, _, ending) = talk(remote, b"12345").await;
-    format!("{} bytes, {}", out.trim(), told(ending))
+    format!("{} bytes, {}", out.trim(), describe(ending))
 }
 
-/// Tells a terminal's size until a shell in it has seen it, then ends the shell.
+/// Sends a terminal's size until a shell in it has seen it, then exits the shell.
 async fn resized(mut remote: Remote, end: &[u8]) -> String {
     let (mut stdin, mut stdout) = (remote.stdin.take().unwrap(), remote.stdout.take().unwrap());
     let mut terminal = remote.resize.take().unwrap();
@@ -162,7 +162,7 @@ async fn resized(mut remote: Remote, end: &[u8]) -> String {
     read_until(&mut stdout, "\n33 91").await;
     stdin.write_all(end).await.unwrap();
     let (_, ending) = tokio::join!(drain(Some(stdout)), remote.ending);
-    told(ending.map_err(|error| error.kind()))
+    describe(ending.map_err(|error| error.kind()))
 }
 
 async fn exec_terminal(suite: Arc<Suite>) -> String {
@@ -215,7 +215,7 @@ async fn attach(suite: &Suite, id: &str, tty: bool) -> Remote {
     command(&url, Carrier::Spdy, SPDY, Options { stdin: true, stdout: true, stderr: !tty, tty }).await
 }
 
-/// A container that reads what is typed.
+/// A container that reads its input.
 async fn reader(suite: &Suite, name: &str, script: &str, once: bool, tty: bool) -> (Pod, String) {
     let pod = suite.pod(name).await;
     let mut config = suite.container("main", script);
@@ -225,7 +225,7 @@ async fn reader(suite: &Suite, name: &str, script: &str, once: bool, tty: bool) 
 }
 
 async fn attach_streams(suite: Arc<Suite>) -> String {
-    // containerd loses what is said right before the end, so that the end has a word of its own.
+    // containerd loses output right before the exit, so the exit has its own input.
     let script = "while read line; do [ $line = bye ] && exit 0; echo said $line; done; exit 1";
     let (_, id) = reader(&suite, "attach", script, false, false).await;
     let remote = attach(&suite, &id, false).await;
@@ -239,7 +239,7 @@ async fn attach_streams(suite: Arc<Suite>) -> String {
     drop((stdin, resize));
     let exit = suite.node.wait_exit(&id).await.exit_code;
     let said = format!("{}{out}", String::from_utf8_lossy(&said));
-    format!("{}, {}, exit {exit}", said.trim(), told(ending.map_err(|error| error.kind())))
+    format!("{}, {}, exit {exit}", said.trim(), describe(ending.map_err(|error| error.kind())))
 }
 
 async fn attach_terminal(suite: Arc<Suite>) -> String {
@@ -265,7 +265,7 @@ async fn attach_unknown(suite: Arc<Suite>) -> String {
     code(&suite.node.runtime.attach(attach_request(UNKNOWN, false)).await)
 }
 
-/// A pod that sends back what comes to its port 8080.
+/// A pod with an echo server on its port 8080.
 async fn echo(suite: &Suite, name: &str) -> (Pod, String) {
     let pod = networked(suite, name, |_| {}).await;
     let mut config = suite.container("main", "exec nc -ll -p 8080 -e cat");

@@ -1,4 +1,4 @@
-//! Removes blobs and layers that neither an image nor a snapshot needs.
+//! Garbage collection: removes blobs and layers that neither an image nor a snapshot needs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,14 +6,14 @@ use super::Images;
 use super::digest::Digest;
 use super::error::Result;
 
-/// The layers that stacks need: their tops, and all below.
+/// The layers of these stacks: their tops, and everything below.
 fn needed(tops: impl IntoIterator<Item = String>, parents: &BTreeMap<String, Option<String>>) -> BTreeSet<String> {
     let mut needed = BTreeSet::new();
     for top in tops {
         let mut next = Some(top);
         while let Some(layer) = next {
             next = parents.get(&layer).cloned().flatten();
-            // What is below a layer that was seen has been seen.
+            // The layers below a known layer are known too.
             if !needed.insert(layer) {
                 break;
             }
@@ -23,10 +23,10 @@ fn needed(tops: impl IntoIterator<Item = String>, parents: &BTreeMap<String, Opt
 }
 
 impl Images {
-    /// Does nothing while something is pulled or prepared: what that needs may not be named anywhere yet.
-    pub(super) fn collect(&self) -> Result<()> {
+    /// Does nothing while a pull or a prepare is in progress, since the index may not reference what it needs yet.
+    pub(super) fn collect_garbage(&self) -> Result<()> {
         let store = &self.inner.store;
-        let mut gone = Vec::new();
+        let mut removed = Vec::new();
         if let Some(_idle) = store.idle()? {
             let index = &self.known()?.index;
             let layers = store.layers()?;
@@ -39,13 +39,13 @@ impl Images {
             let needed = needed(tops, &parents.collect());
             for (path, _) in layers {
                 if path.file_name().and_then(|name| name.to_str()).is_some_and(|name| !needed.contains(name)) {
-                    gone.extend(store.take(&path)?);
+                    removed.extend(store.take(&path)?);
                 }
             }
-            gone.extend(self.take_blobs()?);
+            removed.extend(self.take_blobs()?);
         }
-        // The places are free; deleting what was in them needs nobody to wait.
-        drop(gone);
+        // Deleting the contents needs no lock.
+        drop(removed);
         Ok(())
     }
 
@@ -58,16 +58,16 @@ impl Images {
                 needed.remove(&layer.digest);
             }
         }
-        let mut gone = Vec::new();
+        let mut removed = Vec::new();
         for algorithm in ["sha256", "sha512"] {
             for hex in self.inner.store.names(&format!("blobs/{algorithm}"))? {
                 let Ok(digest) = Digest::parse(&format!("{algorithm}:{hex}")) else { continue };
                 if !needed.contains(&digest) {
-                    gone.extend(self.inner.store.take(&self.inner.store.blob(&digest))?);
+                    removed.extend(self.inner.store.take(&self.inner.store.blob(&digest))?);
                 }
             }
         }
-        Ok(gone)
+        Ok(removed)
     }
 }
 
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stacks_need_all_below_them() {
+    fn a_stack_needs_all_layers_below() {
         let layers = [("a", None), ("b", Some("a")), ("c", Some("b")), ("d", Some("a")), ("e", None)];
         let parents: BTreeMap<String, Option<String>> =
             layers.iter().map(|(name, parent)| ((*name).to_owned(), parent.map(str::to_owned))).collect();

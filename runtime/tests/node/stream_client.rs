@@ -1,4 +1,4 @@
-//! A client of the addresses that Exec, Attach and PortForward give out.
+//! A client of the URLs that Exec, Attach and PortForward return.
 
 use std::io;
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub const DEADLINE: Duration = Duration::from_secs(30);
 
 pub type Upgraded = TokioIo<hyper::upgrade::Upgraded>;
 
-/// Goes to an address and changes the protocol; the status and the reason if that is refused.
+/// Connects to a URL and upgrades the protocol. Returns the status and the reason if that is refused.
 pub async fn upgrade(url: &str, carrier: Carrier, protocols: &[&str]) -> Result<(String, Upgraded), String> {
     let rest = url.strip_prefix("http://").ok_or(format!("{url:?} is no address"))?;
     let (host, path) = rest.split_once('/').ok_or(format!("{url:?} has no path"))?;
@@ -40,7 +40,7 @@ pub async fn command(url: &str, carrier: Carrier, protocol: &str, options: Optio
     connect(io, carrier, &agreed, options).await.unwrap()
 }
 
-/// Sends an input, ends it, and takes whatever comes: output, error output and the ending.
+/// Sends input and closes it, and returns output, error output and the result.
 pub async fn talk(remote: Remote, input: &[u8]) -> (String, String, Result<Ending, io::ErrorKind>) {
     let Remote { stdin, stdout, stderr, resize, ending } = remote;
     let feed = async {
@@ -63,7 +63,7 @@ pub async fn drain(stream: Option<streaming::Reader>) -> String {
     String::from_utf8_lossy(&data).into_owned()
 }
 
-/// Reads until a text is there.
+/// Reads until a text appears.
 pub async fn read_until(stream: &mut streaming::Reader, text: &str) -> String {
     let mut seen = String::new();
     let mut buffer = [0; 4096];

@@ -1,4 +1,4 @@
-//! Messages between the agent, the zygote and the shims: one JSON text a packet, with open files beside it.
+//! Messages between the runtime, the zygote and the shims: one JSON document per packet, with file descriptors.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -11,17 +11,17 @@ use rustix::net::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// A longer message is refused by the kernel's own limit on a packet; this one is below it.
-pub const LONGEST: usize = 160 << 10;
-/// Standard streams, and one to spare.
-const MOST_FILES: usize = 4;
+/// The limit of a message, below the kernel's limit of a packet.
+pub const MAX_MESSAGE_BYTES: usize = 160 << 10;
+/// The standard streams, and one more.
+const MAX_FILES: usize = 4;
 
 pub fn send(socket: impl AsFd, message: &impl Serialize, files: &[BorrowedFd]) -> io::Result<()> {
     let text = serde_json::to_vec(message)?;
-    if text.len() > LONGEST {
+    if text.len() > MAX_MESSAGE_BYTES {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "the message to the shim is too long"));
     }
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FILES))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FILES))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !files.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(files)) {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "too many files in one message"));
@@ -30,7 +30,7 @@ pub fn send(socket: impl AsFd, message: &impl Serialize, files: &[BorrowedFd]) -
     Ok(())
 }
 
-/// The next message, or none when the other side is gone.
+/// Receives the next message; None if the peer has closed the socket.
 pub fn receive<T: DeserializeOwned>(socket: impl AsFd) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
     let mut peek = [0u8; 1];
     let flags = RecvFlags::PEEK | RecvFlags::TRUNC;
@@ -38,8 +38,8 @@ pub fn receive<T: DeserializeOwned>(socket: impl AsFd) -> io::Result<Option<(T, 
     if length == 0 {
         return Ok(None);
     }
-    let mut text = vec![0u8; length.min(LONGEST)];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FILES))];
+    let mut text = vec![0u8; length.min(MAX_MESSAGE_BYTES)];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FILES))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut slices = [io::IoSliceMut::new(&mut text)];
     let got = recvmsg(socket, &mut slices, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
