@@ -34,7 +34,7 @@ async fn imports_what_was_exported() {
         assert_eq!(other.unfinished(), 0);
     }
     let error = store.images.export(&[id], Output::Directory(directory)).await.unwrap_err();
-    assert!(error.to_string().contains("something in it"), "{error}");
+    assert!(error.to_string().contains("not empty"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
