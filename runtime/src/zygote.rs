@@ -88,7 +88,7 @@ impl Zygote {
     }
 
     fn current(&self) -> MutexGuard<'_, ZygoteProcess> {
-        self.current.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.current.lock()
     }
 }
 

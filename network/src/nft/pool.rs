@@ -15,10 +15,10 @@ pub struct Pool(Mutex<Vec<Nft>>);
 
 impl Pool {
     pub fn with<T>(&self, work: impl FnOnce(&mut Nft) -> Result<T, Error>) -> Result<T, Error> {
-        let sockets = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let sockets = self.0.lock().pop();
         let mut nft = sockets.map_or_else(Nft::open, Ok)?;
         let outcome = work(&mut nft);
-        let mut sockets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sockets = self.0.lock();
         if sockets.len() < CAPACITY {
             sockets.push(nft);
         }

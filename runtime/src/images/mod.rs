@@ -226,9 +226,7 @@ impl Images {
         }
         let index = read_index(&path)?;
         let known = Arc::new(CachedIndex { stamp, images: index.all(), index });
-        if let Ok(mut place) = self.inner.known.write() {
-            *place = known.clone();
-        }
+        *self.inner.known.write() = known.clone();
         Ok(known)
     }
 

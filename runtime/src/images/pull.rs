@@ -26,7 +26,7 @@ pub struct InFlight(Mutex<HashMap<Digest, Weak<AsyncMutex<()>>>>);
 
 impl InFlight {
     fn of(&self, digest: &Digest) -> Arc<AsyncMutex<()>> {
-        let Ok(mut in_flight) = self.0.lock() else { return Arc::default() };
+        let mut in_flight = self.0.lock();
         in_flight.retain(|_, transfer| transfer.strong_count() > 0);
         if let Some(transfer) = in_flight.get(digest).and_then(Weak::upgrade) {
             return transfer;

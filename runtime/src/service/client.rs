@@ -32,10 +32,6 @@ struct Shared {
     execs: Mutex<BTreeMap<String, oneshot::Sender<i32>>>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
-
 /// The path of a socket may be too long for an address; the path through its open directory is short.
 fn address(directory: &Path) -> Result<(OwnedFd, SocketAddrUnix)> {
     let fd = rustix::fs::open(directory, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
@@ -79,7 +75,7 @@ impl ShimClient {
     pub async fn call_with_files(&self, call: Call, files: &[BorrowedFd<'_>]) -> Result<(Reply, Vec<OwnedFd>)> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (sender, receiver) = oneshot::channel();
-        lock(&self.shared.pending).insert(id, sender);
+        self.shared.pending.lock().insert(id, sender);
         self.send(&Request { id, call }, files).await.at("sending a request to the shim")?;
         match receiver.await {
             Ok((Reply::Failed(reason), _)) => refused(reason),
@@ -131,12 +127,12 @@ async fn read(shared: Arc<Shared>, events: mpsc::UnboundedSender<Event>) {
         };
         match received {
             Ok(Some((Message::Reply { id, reply }, files))) => {
-                if let Some(sender) = lock(&shared.pending).remove(&id) {
+                if let Some(sender) = shared.pending.lock().remove(&id) {
                     let _ = sender.send((reply, files));
                 }
             }
             Ok(Some((Message::Event(Event::ExecExit { exec, code }), _))) => {
-                if let Some(sender) = lock(&shared.execs).remove(&exec) {
+                if let Some(sender) = shared.execs.lock().remove(&exec) {
                     let _ = sender.send(code);
                 }
             }
@@ -151,6 +147,6 @@ async fn read(shared: Arc<Shared>, events: mpsc::UnboundedSender<Event>) {
         }
     }
     // Dropping the senders wakes all pending callers.
-    lock(&shared.pending).clear();
-    lock(&shared.execs).clear();
+    shared.pending.lock().clear();
+    shared.execs.lock().clear();
 }

@@ -156,7 +156,7 @@ impl Service {
                 let bounding = plan::capabilities(&context, &self.0.host)?.bounding;
                 let path = self.0.options.state.join(format!("seccomp-{bounding:x}"));
                 // An existing file may be of an earlier version, which allowed other system calls.
-                if !lock(&self.0.filters).insert(bounding) && path.exists() {
+                if !self.0.filters.lock().insert(bounding) && path.exists() {
                     return Ok(Some(path));
                 }
                 (path, seccomp::default_profile(bounding))

@@ -79,11 +79,11 @@ pub(crate) struct Inner {
     sandboxes: Table<Sandbox>,
     containers: Table<Container>,
     /// Names in use, so that a repeated request does not create a second pod.
-    names: std::sync::Mutex<BTreeMap<String, String>>,
+    names: stdx::sync::Mutex<BTreeMap<String, String>>,
     events: broadcast::Sender<ContainerEventResponse>,
     streaming: Streaming,
     /// The default seccomp filters that this process has written, by capabilities.
-    filters: std::sync::Mutex<BTreeSet<u64>>,
+    filters: stdx::sync::Mutex<BTreeSet<u64>>,
     /// Logs ignored SELinux options once.
     selinux_ignored: std::sync::Once,
     /// The exclusive lock of the state directory.

@@ -87,7 +87,7 @@ impl Service {
             }
             _ => {
                 tracing::warn!(sandbox = sandbox.id, "the pod's shim has exited");
-                super::state::lock(&sandbox.record).pause = 0;
+                sandbox.record.lock().pause = 0;
                 self.stop_processes(sandbox).await;
                 None
             }

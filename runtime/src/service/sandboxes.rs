@@ -99,7 +99,7 @@ impl Service {
         let (shim, events) = ShimClient::open(&sandbox.directory)?;
         let shim = Arc::new(shim);
         shim.call(Call::Watch, &[]).await?;
-        *lock(&sandbox.shim) = Some(shim.clone());
+        *sandbox.shim.lock() = Some(shim.clone());
         tokio::spawn(follow_events(self.clone(), sandbox.clone(), events));
         Ok(shim)
     }
@@ -121,8 +121,8 @@ impl Service {
         }
         fault::point("sandbox-stopping");
         self.tear_down(sandbox).await?;
-        lock(&sandbox.record).stage = Stage::Stopped as i32;
-        lock(&sandbox.record).pause = 0;
+        sandbox.record.lock().stage = Stage::Stopped as i32;
+        sandbox.record.lock().pause = 0;
         records::write(&sandbox.directory, &sandbox.record())?;
         self.publish(&sandbox.id, sandbox, ContainerEventType::Stopped);
         Ok(())
@@ -239,7 +239,7 @@ impl Service {
     /// The pause process has exited. The sandbox is not ready any more, and the client has to be notified, since nothing
     /// else of the pod may change.
     fn on_pause_exit(&self, sandbox: &Arc<Sandbox>) {
-        lock(&sandbox.record).pause = 0;
+        sandbox.record.lock().pause = 0;
         if sandbox.stage() != Stage::Ready || sandbox.changing.try_lock().is_err() {
             // It is being created or stopped by a task that handles this.
             return;
@@ -259,7 +259,7 @@ impl Service {
         }
         tracing::warn!(sandbox = sandbox.id, "the pod's shim has exited");
         self.kill_cgroups(sandbox);
-        lock(&sandbox.record).pause = 0;
+        sandbox.record.lock().pause = 0;
         for container in self.containers_of(&sandbox.id) {
             if container.is_running() {
                 self.read_exit(&container);

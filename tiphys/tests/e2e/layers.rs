@@ -18,9 +18,7 @@ const NOT_YET_LAYERED: &[&str] = &[
     "fakenode",
     "kinds",
     "kubelet",
-    "network",
     "openapi",
-    "runtime",
     "scheduler",
 ];
 

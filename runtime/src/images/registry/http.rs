@@ -295,7 +295,8 @@ impl Reply {
     }
 
     fn return_to_pool(&mut self) {
-        let (Some(connection), Ok(mut idle)) = (self.connection.take(), self.idle.lock()) else { return };
+        let Some(connection) = self.connection.take() else { return };
+        let mut idle = self.idle.lock();
         if idle.len() < MAX_IDLE {
             idle.push(connection);
         }

@@ -210,9 +210,7 @@ impl Client {
         let wanted = challenge(values.iter().filter_map(|value| value.to_str().ok()));
         reply.discard().await;
         let header = self.authorize(endpoint, wanted).await?;
-        if let Ok(mut authorization) = endpoint.authorization.lock() {
-            *authorization = Some(header);
-        }
+        *endpoint.authorization.lock() = Some(header);
         let reply = self.send(endpoint, request, &path).await?;
         if reply.status == StatusCode::UNAUTHORIZED {
             let why =

@@ -66,7 +66,7 @@ impl Streaming {
     pub fn url(&self, session: Session) -> Result<String> {
         let token = new_id()?;
         let url = format!("http://{}/{}/{token}", self.address, session.name());
-        let mut pending = lock(&self.pending);
+        let mut pending = self.pending.lock();
         pending.retain(|_, (_, since)| since.elapsed() < LIFETIME);
         if pending.len() >= MAX_SESSIONS {
             return refused("too many pending streaming sessions");
@@ -77,13 +77,9 @@ impl Streaming {
 
     /// Starts serving. The server runs until the process exits.
     pub fn serve(&self, service: Service) {
-        let Some(listener) = lock(&self.listener).take() else { return };
+        let Some(listener) = self.listener.lock().take() else { return };
         tokio::spawn(accept(listener, service, self.pending.clone()));
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 async fn accept(listener: TcpListener, service: Service, pending: PendingSessions) {
@@ -129,6 +125,6 @@ fn respond(request: Request<Incoming>, service: &Service, pending: &PendingSessi
 /// Takes the session of a path. No other client can use it from then on.
 fn take(pending: &PendingSessions, path: &str) -> Option<Session> {
     let (name, token) = path.strip_prefix('/')?.split_once('/')?;
-    let (session, since) = lock(pending).remove(token)?;
+    let (session, since) = pending.lock().remove(token)?;
     (session.name() == name && since.elapsed() < LIFETIME).then_some(session)
 }
