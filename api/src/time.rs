@@ -6,13 +6,7 @@ use std::fmt::Write;
 
 use crate::tree::Str;
 
-/// A point in time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub struct Timestamp {
-    /// Since the Unix epoch.
-    pub seconds: i64,
-    pub nanos: u32,
-}
+pub use stdx::clock::Timestamp;
 
 /// The canonical text of a Time.
 pub fn canonical(text: &str) -> Result<Str, String> {

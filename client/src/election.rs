@@ -9,7 +9,8 @@ use api::time::{Timestamp, format_micros};
 use api::{Tree, tree};
 use tokio::time::Instant;
 
-use crate::{Client, Clock, Fence, Metrics, Random, Recorder, Resource, Result};
+use crate::{Client, Fence, Metrics, Random, Recorder, Resource, Result};
+use stdx::clock::Clock;
 
 const LEASES: Resource = Resource::new("coordination.k8s.io", "v1", "leases");
 /// Spreads the attempts of waiting candidates.

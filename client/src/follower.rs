@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use api::tree::Str;
 use api::{Tree, json};
+use stdx::backoff::Backoff;
 
 use crate::ordered as watch;
 use crate::{Client, Error, Event, Random, Resource, Result, Watch};
@@ -59,15 +60,14 @@ impl Follower {
     /// never leaves an object partially reported.
     async fn follow(&self, generation: u64) {
         let mut state = State::Listing;
-        let mut pause = FIRST_PAUSE;
+        let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         loop {
             match self.step(&mut state, generation).await {
-                Ok(()) => pause = FIRST_PAUSE,
+                Ok(()) => backoff.reset(),
                 Err(error) if error.is_expired() => state = State::Listing,
                 Err(error) => {
                     tracing::debug!(resource = self.resource.plural, %error, "watch failed, retrying");
-                    tokio::time::sleep(self.random.jitter(pause, 1.0)).await;
-                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    tokio::time::sleep(self.random.jitter(backoff.next_pause(), 1.0)).await;
                 }
             }
         }

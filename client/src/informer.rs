@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use api::selector::{FieldSelector, Selector};
 use api::{Str, json};
+use stdx::backoff::pause_after;
 use stdx::sync::RwLock;
 use tokio::time::Instant;
 
@@ -104,9 +105,8 @@ impl Pauses {
         if error.is_expired() && !std::mem::replace(&mut self.expired, true) {
             return None;
         }
-        let pause = FIRST_PAUSE.saturating_mul(1 << self.failures.min(10)).min(LONGEST_PAUSE);
         self.failures += 1;
-        Some(pause)
+        Some(pause_after(self.failures, FIRST_PAUSE, LONGEST_PAUSE))
     }
 }
 

@@ -1,7 +1,6 @@
 //! An API client: requests, informers, work queues, events and leader election. It does not know whether the server
 //! is in the same process or behind HTTPS, nor how the server works.
 
-mod clock;
 pub mod election;
 mod error;
 mod fence;
@@ -26,7 +25,6 @@ mod transport;
 mod watch;
 pub mod writes;
 
-pub use clock::{Clock, RuntimeClock, SystemClock};
 pub use error::{Error, Result};
 pub use fence::Fence;
 pub use follower::{Follower, Listener};
@@ -41,6 +39,6 @@ pub use recorder::{Events, Note, Recorder};
 pub use requests::{Client, DeleteOptions, Patch, Propagation};
 pub use resource::Resource;
 pub use store::{Change, Key, Store};
-pub use throttle::{Pace, Throttled};
+pub use throttle::Throttled;
 pub use transport::{Body, DiscardBody, ObjectFrames, ResponseFuture, Transport};
 pub use watch::{Event, Watch};

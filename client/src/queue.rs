@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
+use stdx::backoff::pause_after;
 use stdx::sync::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -252,8 +253,8 @@ impl Core {
     fn fail(&mut self, key: Key, now: Instant) {
         let failures = self.failures.entry(key.clone()).or_default();
         let longest = self.longest_pause.unwrap_or(LONGEST_PAUSE);
-        let pause = FIRST_PAUSE.saturating_mul(1u32.checked_shl(*failures).unwrap_or(u32::MAX)).min(longest);
-        *failures = (*failures + 1).min(31);
+        *failures = failures.saturating_add(1);
+        let pause = pause_after(*failures, FIRST_PAUSE, longest);
         let time = (now + pause).max(self.turn(now));
         self.add_at(key, time);
     }

@@ -5,7 +5,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Client, Clock, Informer, Informers, Metrics, Queue, Random, Recorder, Result, Selection};
+use client::{Client, Informer, Informers, Metrics, Queue, Random, Recorder, Result, Selection};
+use stdx::clock::Clock;
 use stdx::sync::{Mutex, MutexGuard};
 
 use crate::options::Options;

@@ -1,19 +1,16 @@
 //! Runs the controllers: their queues, their workers, and the order in which they stop.
 
-use std::panic::AssertUnwindSafe;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
 
-use client::{
-    Client, Clock, Error, Events, Informer, Informers, Key, Metrics, Queue, Random, Result, WorkResult, writes,
-};
+use client::{Client, Error, Events, Informer, Informers, Key, Metrics, Queue, Random, Result, WorkResult, writes};
+use stdx::clock::Clock;
+use stdx::panic::catch_unwind;
 use stdx::sync::Mutex;
 use tokio::task::JoinHandle;
 
 use crate::barrier::Barrier;
 use crate::choice;
-use crate::framework::{Context, Descriptor, Outcome, Reconcile, ReconcileFuture, Setup};
+use crate::framework::{Context, Descriptor, Outcome, Reconcile, Setup};
 use crate::list::{CONTROLLERS, OF_SERVER};
 use crate::options::Options;
 use crate::support::metadata_monitor::MetadataMonitor;
@@ -202,7 +199,7 @@ impl Worker {
 
     /// A panic fails only its key; other keys are not affected.
     async fn contained(&self, key: &str) -> Result<Outcome> {
-        Contained(self.reconcile.reconcile(key)).await.unwrap_or_else(|panic| {
+        catch_unwind(self.reconcile.reconcile(key)).await.unwrap_or_else(|panic| {
             self.metrics.panic(self.name);
             Err(Error::Failed(format!("reconcile panicked: {panic}")))
         })
@@ -232,27 +229,6 @@ impl Worker {
             }
         }
     }
-}
-
-/// The result of a reconcile, or the text of its panic.
-struct Contained<'a>(ReconcileFuture<'a>);
-
-impl Future for Contained<'_> {
-    type Output = std::result::Result<Result<Outcome>, String>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<Self::Output> {
-        // State that the panic left inconsistent is owned by the reconcile future, which is not polled again.
-        let polled = std::panic::catch_unwind(AssertUnwindSafe(|| self.0.as_mut().poll(cx)));
-        match polled {
-            Ok(polled) => polled.map(Ok),
-            Err(panic) => Poll::Ready(Err(text_of(&*panic).to_string())),
-        }
-    }
-}
-
-fn text_of(panic: &(dyn std::any::Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a text")
 }
 
 #[cfg(test)]

@@ -11,7 +11,8 @@ mod work;
 
 use std::sync::Arc;
 
-use client::{Client, Clock, Informers, Key, Queue, Random, Resource, Selection, Store, index};
+use client::{Client, Informers, Key, Queue, Random, Resource, Selection, Store, index};
+use stdx::clock::Clock;
 use tokio::task::JoinHandle;
 
 use fleet::Fleet;

@@ -6,7 +6,9 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use api::Tree;
-use client::{Change, Client, Clock, Events, Informers, Metrics, Random, Resource, Selection};
+use client::{Change, Client, Events, Informers, Metrics, Random, Resource, Selection};
+use stdx::backoff::Backoff;
+use stdx::clock::Clock;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -421,13 +423,12 @@ async fn clean_up_unknown(workers: Arc<Workers>, agent: Arc<Agent>, mut all_know
 
 /// All that the runtime has. It is asked until it answers: what is left of pods is looked for only once.
 async fn list_sandboxes(agent: &Agent) -> Vec<cri::PodSandbox> {
-    let mut pause = FIRST_PAUSE;
+    let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
     loop {
         match agent.runtime.service.list_pod_sandbox(cri::ListPodSandboxRequest { filter: None }).await {
             Ok(listed) => return listed.items,
             Err(status) => tracing::warn!(error = status.message(), "the runtime does not say which pods it has"),
         }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        tokio::time::sleep(backoff.next_pause()).await;
     }
 }

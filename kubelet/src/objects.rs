@@ -8,6 +8,7 @@ use std::time::Duration;
 use api::{Tree, json};
 use bytes::Bytes;
 use client::{Client, Error, Event, Random, Resource, Watch, ordered};
+use stdx::backoff::Backoff;
 use stdx::sync::{Mutex, MutexGuard};
 use tokio::task::JoinHandle;
 
@@ -222,16 +223,19 @@ enum Step {
 
 impl Follower {
     async fn run(self) {
-        let (mut step, mut pause) = (Step::Listing, FIRST_PAUSE);
+        let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+        let mut step = Step::Listing;
         while !matches!(step, Step::Done) {
             match self.go(&step).await {
-                Ok(next) => (step, pause) = (next, FIRST_PAUSE),
+                Ok(next) => {
+                    step = next;
+                    backoff.reset();
+                }
                 Err(error) if error.is_expired() => step = Step::Listing,
                 Err(error) => {
                     tracing::debug!(resource = self.reference.resource.plural, name = self.reference.name, %error, "it is followed again");
                     self.failed(error.message());
-                    tokio::time::sleep(self.shared.random.jitter(pause, 0.5)).await;
-                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    tokio::time::sleep(self.shared.random.jitter(backoff.next_pause(), 0.5)).await;
                 }
             }
         }

@@ -11,7 +11,6 @@ use tokio::sync::watch;
 use crate::audit;
 use crate::authentication::{Authentication, Authenticator};
 use crate::authorization;
-use crate::common::clock;
 use crate::fairness::{self, Fairness};
 use crate::metrics::Metrics;
 use crate::outbound::kubelets;
@@ -20,6 +19,7 @@ use crate::request::{accept, cors, limits};
 use crate::routes::Routes;
 use crate::storage::cache::Caches;
 use crate::storage::{Storage, encryption};
+use stdx::clock::SharedClock;
 
 /// What the server is told at its start.
 #[derive(Debug, Clone)]
@@ -48,7 +48,7 @@ pub struct Config {
     pub limits: limits::Limits,
     pub audit: Option<Arc<audit::Audit>>,
     pub encryption: Option<Arc<encryption::Encryption>>,
-    pub clock: clock::WallClock,
+    pub clock: SharedClock,
     /// None where the server has nothing to show to the agents of nodes: any of them is taken, as upstream's.
     pub kubelets: Option<Arc<kubelets::Kubelets>>,
     pub accepts: accept::Accepts,
@@ -73,7 +73,7 @@ impl Default for Config {
             limits: limits::Limits::default(),
             audit: None,
             encryption: None,
-            clock: clock::WallClock::default(),
+            clock: SharedClock::default(),
             kubelets: None,
             accepts: accept::Accepts::default(),
         }
@@ -167,7 +167,7 @@ impl Server {
 
     /// Seconds since the Unix epoch.
     pub fn now(&self) -> i64 {
-        self.config.clock.seconds()
+        self.config.clock.now().seconds
     }
 
     /// All objects of a storage path from the cache, or those of one namespace, in the order of their keys.

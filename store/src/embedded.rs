@@ -25,12 +25,12 @@ use std::time::Duration;
 use stdx::sync::Mutex;
 use tokio::sync::oneshot;
 
-use crate::clock::{Clock, SystemClock};
 use crate::disk::{Disk, RealDisk};
 use crate::entries::Entries;
 use crate::feed::Feed;
 use crate::history::HistoryLimits;
 use crate::{BoxFuture, Committed, Entry, Error, Page, Range, Result, Revision, Sink, Store, Watch, Write};
+use stdx::clock::{Clock, SystemClock};
 
 pub use format::Record;
 pub use load::{check_and_copy, history};
@@ -195,7 +195,7 @@ impl Embedded {
 
 fn spawn(writer: writer::Writer, clock: &Arc<dyn Clock>) -> Result<JoinHandle<()>> {
     let queue = writer.queue.clone();
-    clock.on_turn(Arc::new(move || queue.nudge()));
+    clock.on_advance(Arc::new(move || queue.nudge()));
     let thread = std::thread::Builder::new().name("store-writer".to_owned());
     let thread = thread.spawn(move || writer.run());
     thread.map_err(|source| Error::Io { what: "cannot start the store thread".to_owned(), source })

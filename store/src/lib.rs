@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-pub mod clock;
 pub mod disk;
 pub mod embedded;
 mod entries;

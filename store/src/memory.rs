@@ -6,10 +6,10 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::clock::{Clock, RuntimeClock};
 use crate::disk::{Disk, DiskFile};
 use crate::embedded::{self, Config, Drive, Embedded};
 use crate::{Result, Sink};
+use stdx::clock::{Clock, RuntimeClock};
 
 /// Entries expire in the time of the runtime, also where a test has paused it.
 pub fn open(sink: Arc<dyn Sink>) -> Result<Embedded> {

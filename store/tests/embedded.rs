@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use store::clock::ManualClock;
+use stdx::clock::ManualClock;
 use store::disk::MemoryDisk;
 use store::embedded::{self, Config};
 use store::{Error, Expect, HistoryLimits, Notice, Range, Store, Write};

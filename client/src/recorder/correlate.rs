@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use api::time::{Timestamp, format_micros, format_seconds};
 use api::{Tree, tree};
+use stdx::token_bucket::TokenBucket;
 
 use super::{Acted, Event};
 
@@ -35,16 +36,11 @@ pub struct Write {
 
 #[derive(Default)]
 pub struct Correlator {
-    buckets: Remembered<Bucket>,
+    buckets: Remembered<TokenBucket<Timestamp>>,
     similar: Remembered<Similar>,
     counted: Remembered<Counted>,
     /// Names are derived from the time, which may stand still.
     last_name: i128,
-}
-
-struct Bucket {
-    tokens: f64,
-    at: Timestamp,
 }
 
 struct Similar {
@@ -95,15 +91,7 @@ impl Correlator {
     }
 
     fn may_speak(&mut self, object: &str, now: Timestamp) -> bool {
-        let bucket = self.buckets.entry(object, || Bucket { tokens: BURST, at: now });
-        let passed = (nanos(now) - nanos(bucket.at)).max(0) as f64 / 1e9;
-        bucket.tokens = (bucket.tokens + passed / REFILL_SECONDS).min(BURST);
-        bucket.at = now;
-        if bucket.tokens < 1.0 {
-            return false;
-        }
-        bucket.tokens -= 1.0;
-        true
+        self.buckets.entry(object, || TokenBucket::new(1.0 / REFILL_SECONDS, BURST, now)).try_take(now)
     }
 
     fn name(&mut self, event: &Event) -> String {

@@ -10,8 +10,9 @@ use api::{Tree, tree};
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 
-use crate::{Client, Clock, Metrics, Patch, Resource};
+use crate::{Client, Metrics, Patch, Resource};
 use correlate::{Correlator, Write};
+use stdx::clock::Clock;
 
 const EVENTS: Resource = Resource::core("events");
 const ACTED_EVENTS: Resource = Resource::new("events.k8s.io", "v1", "events");

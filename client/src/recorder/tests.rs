@@ -5,7 +5,8 @@ use http::{Method, Request, Response};
 use http_body_util::Full;
 
 use super::*;
-use crate::{Body, ResponseFuture, SystemClock, Transport};
+use crate::{Body, ResponseFuture, Transport};
+use stdx::clock::SystemClock;
 
 /// Takes a while for each request, and records the times of requests and responses.
 #[derive(Default)]

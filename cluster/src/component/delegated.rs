@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{Tree, tree};
-use client::{Client, Clock, Resource};
+use client::{Client, Resource};
 use http::header;
 use kinds::User;
 use server::authentication::request_header::Names;
 use server::authentication::{Authorities, RequestHeader};
 use server::http::component::Question;
+use stdx::clock::Clock;
 use stdx::sync::Mutex;
 use tokio::time::Instant;
 

@@ -13,8 +13,9 @@ use std::sync::Arc;
 
 use api::Tree;
 use client::election::{Election, Lock};
-use client::{Client, Clock, Events, Fence, Metrics, Random, SystemClock};
+use client::{Client, Events, Fence, Metrics, Random};
 use server::http::component::{Question, Reply};
+use stdx::clock::{Clock, SystemClock};
 use store::BoxFuture;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;

@@ -4,12 +4,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use client::SystemClock;
 use http::Method;
 use server::authentication::{Authorities, RequestHeader};
 use server::http::component::{self, Handler, Question, Reply, Replying};
 use server::routes::health::Slis;
 use server::tls::{self, Serving};
+use stdx::clock::SystemClock;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 

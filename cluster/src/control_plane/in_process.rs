@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use api::Map;
 use bytes::Bytes;
-use client::{Body, Client, Clock, DiscardBody, ObjectFrames, Random, ResponseFuture, SystemClock, Transport};
+use client::{Body, Client, DiscardBody, ObjectFrames, Random, ResponseFuture, Transport};
 use http::{Method, Request, Response};
 use scheduler::config::Configuration;
 use server::Server;
 use server::filters::local;
 use server::request::in_process;
+use stdx::clock::{Clock, SystemClock};
 
 /// Carries requests as one user.
 struct InProcess {

@@ -285,13 +285,13 @@ fn start_fake_nodes(server: &Arc<Server>, count: u32) -> Result<fakenode::Runnin
 /// The fake nodes as the server sees them: it answers what their kubelets would be asked.
 struct FakeNodes {
     count: u32,
-    clock: server::common::clock::WallClock,
+    clock: stdx::clock::SharedClock,
 }
 
 impl server::outbound::local_nodes::LocalNodes for FakeNodes {
     fn log(&self, pod: &api::Tree, container: &str, query: &api::query::Query) -> Option<Result<String, String>> {
         let number = fakenode::number(pod.str("spec.nodeName"))?;
-        (number < self.count).then(|| fakenode::log(pod, container, query, self.clock.seconds()))
+        (number < self.count).then(|| fakenode::log(pod, container, query, self.clock.now().seconds))
     }
 }
 

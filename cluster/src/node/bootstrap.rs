@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use api::{Tree, list, tree};
 use client::{Client, Random};
 use server::outbound::callout::kubeconfig;
+use stdx::backoff::Backoff;
 use tokio::sync::watch;
 
 use super::request::{self, Kept, Wanted};
@@ -49,7 +50,7 @@ fn checked(file: &Path) -> std::result::Result<(), String> {
 
 /// Whoever is refused will be refused again; everything else may pass.
 async fn first(client: &Client, wanted: &Wanted) -> Result<Pair> {
-    let mut pause = FIRST_PAUSE;
+    let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
     loop {
         match client.get_path("/version", "").await {
             Ok(_) => return request::ask(client, wanted).await,
@@ -58,8 +59,7 @@ async fn first(client: &Client, wanted: &Wanted) -> Result<Pair> {
             }
             Err(error) => tracing::warn!(%error, "the API server does not answer; it is tried again"),
         }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        tokio::time::sleep(backoff.next_pause()).await;
     }
 }
 

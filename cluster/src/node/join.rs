@@ -14,6 +14,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use server::outbound::callout::Url;
 use server::tls;
+use stdx::backoff::Backoff;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::container_runtime::{BuiltinRuntime, RuntimeChoice};
@@ -161,7 +162,8 @@ pub async fn discover(server: &str, token: &str, wanted: &str) -> Result<String>
     }
     super::token::checked(token)?;
     let client = stranger(server)?;
-    let (mut pause, mut unsigned_since) = (FIRST_PAUSE, None);
+    let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+    let mut unsigned_since = None;
     loop {
         match client.get(MAPS, "kube-public", "cluster-info").await {
             Ok(info) => match trusted(&info, token, wanted)? {
@@ -176,8 +178,7 @@ pub async fn discover(server: &str, token: &str, wanted: &str) -> Result<String>
             }
             Err(error) => tracing::warn!(%error, server, "no answer; it is tried again"),
         }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        tokio::time::sleep(backoff.next_pause()).await;
     }
 }
 

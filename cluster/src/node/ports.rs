@@ -6,13 +6,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use api::{Tree, tree};
-use client::{Client, SystemClock};
+use client::Client;
 use http::Request;
 use kubelet::Config;
 use kubelet::server::{KubeletServer, access};
 use server::authentication::Authorities;
 use server::http::component::{self, Answer, Handler, Question, Reply, Replying};
 use server::tls::{self, Serving};
+use stdx::clock::SystemClock;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use api::{Tree, base64, list, tree};
 use client::{Client, Resource};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, SanType};
+use stdx::backoff::Backoff;
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
 use crate::error::{Error, Result};
@@ -82,7 +83,7 @@ pub async fn ask(client: &Client, wanted: &Wanted) -> Result<Pair> {
 }
 
 async fn signature(client: &Client, name: &str) -> Result<String> {
-    let mut pause = FIRST_PAUSE;
+    let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
     loop {
         match client.get(REQUESTS, "", name).await {
             Ok(request) => {
@@ -93,8 +94,7 @@ async fn signature(client: &Client, name: &str) -> Result<String> {
             Err(error) if error.is_not_found() => return Err(Error::Answered(format!("{name} is gone"))),
             Err(error) => tracing::debug!(%error, "the request is looked at again"),
         }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        tokio::time::sleep(backoff.next_pause()).await;
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use client::{Client, Clock, Metrics, Random, SystemClock};
+use client::{Client, Metrics, Random};
 use kubelet::Config;
 use kubelet::config::Shutdown;
 use kubelet::node::{self, Node};
@@ -10,6 +10,7 @@ use kubelet::server::{KubeletHost, KubeletServer, Settings as ServerSettings};
 use kubelet::shutdown;
 use kubelet::shutdown::inhibit::{Inhibitor, Places};
 use server::tls::Serving;
+use stdx::clock::{Clock, SystemClock};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use api::time::{Timestamp, format_seconds, parse};
 use api::{Map, Tree, base64, tree};
-use client::{Client, Clock, DeleteOptions, Resource, SystemClock};
+use client::{Client, DeleteOptions, Resource};
+use stdx::clock::{Clock, SystemClock};
 
 use super::join;
 use crate::component::remote::{Remote, find_kubeconfig};

@@ -8,7 +8,8 @@ mod pod;
 use std::sync::Arc;
 
 use api::Tree;
-use client::{Change, Clock, Resource, Result, Selection, Store, index};
+use client::{Change, Resource, Result, Selection, Store, index};
+use stdx::clock::Clock;
 use stdx::sync::Mutex;
 
 use crate::support::family::{self, Parent};

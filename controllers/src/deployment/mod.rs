@@ -10,7 +10,8 @@ mod work;
 use std::sync::Arc;
 
 use api::Tree;
-use client::{Client, Clock, DeleteOptions, Error, Recorder, Resource, Result, Selection, Store, index};
+use client::{Client, DeleteOptions, Error, Recorder, Resource, Result, Selection, Store, index};
+use stdx::clock::Clock;
 
 use crate::support::family::{self, Parent};
 use crate::support::{PODS, owner, pods, unless_going};

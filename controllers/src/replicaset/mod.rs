@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use api::Tree;
 use api::selector::Selector;
-use client::{Clock, Error, Metrics, Resource, Result, Selection, Store, index};
+use client::{Error, Metrics, Resource, Result, Selection, Store, index};
+use stdx::clock::Clock;
 
 use crate::metrics::REPLICASET_AGE_RATIO;
 use crate::support::family::{self, Parent};

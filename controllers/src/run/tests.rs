@@ -1,12 +1,16 @@
+use std::pin::Pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use client::{Body, Resource, ResponseFuture, Selection, SystemClock, Transport};
+use client::{Body, Resource, ResponseFuture, Selection, Transport};
 use http::{Request, Response};
+use stdx::clock::SystemClock;
 use stdx::sync::Mutex;
 use tokio::sync::mpsc;
 
 use super::*;
+use crate::framework::ReconcileFuture;
 
 const PODS: Resource = Resource::core("pods");
 

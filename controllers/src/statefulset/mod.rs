@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use api::Tree;
 use api::time::Timestamp;
-use client::{Client, Clock, DeleteOptions, Error, Recorder, Resource, Result, Selection, Store, index};
+use client::{Client, DeleteOptions, Error, Recorder, Resource, Result, Selection, Store, index};
+use stdx::clock::Clock;
 
 use crate::support::family::{self, Parent};
 use crate::support::{PODS, batch, hash, history, owner, pods, status, unless_going};

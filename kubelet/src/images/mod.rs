@@ -12,8 +12,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{Tree, time};
-use client::{Clock, Pace, Recorder};
+use client::Recorder;
+use stdx::backoff::Backoff;
+use stdx::clock::Clock;
 use stdx::sync::Mutex;
+use stdx::token_bucket::TokenBucket;
 use tokio::sync::Semaphore;
 
 use crate::config::Config;
@@ -44,7 +47,7 @@ pub struct Images {
     /// Where the node's own credentials may be.
     root_dir: PathBuf,
     /// None where pulls are not held back.
-    pace: Option<Mutex<Pace>>,
+    pulls: Option<Mutex<TokenBucket<tokio::time::Instant>>>,
     starts: Arc<Starts>,
 }
 
@@ -87,6 +90,12 @@ impl Wanted<'_> {
     }
 }
 
+/// How often registries may be asked; no limit where the rate is 0.
+fn pull_rate(config: &Config) -> Option<TokenBucket<tokio::time::Instant>> {
+    let (per_second, burst) = (f64::from(config.registry_qps), f64::from(config.registry_burst.max(1)));
+    (config.registry_qps > 0).then(|| TokenBucket::new(per_second, burst, tokio::time::Instant::now()))
+}
+
 impl Images {
     pub fn new(
         runtime: Runtime,
@@ -97,7 +106,6 @@ impl Images {
     ) -> Images {
         let parallel = if config.serialize_image_pulls { Some(1) } else { config.max_parallel_image_pulls };
         let turns = parallel.map(|most| Arc::new(Semaphore::new(usize::try_from(most).unwrap_or(1).max(1))));
-        let pace = Pace::new(f64::from(config.registry_qps), config.registry_burst);
         Images {
             clock: providers.clock.clone(),
             runtime,
@@ -107,7 +115,7 @@ impl Images {
             providers,
             records: Records::open(&config.root_dir, config.image_verification.clone()),
             root_dir: config.root_dir.clone(),
-            pace: (config.registry_qps > 0).then(|| Mutex::new(pace)),
+            pulls: pull_rate(config).map(Mutex::new),
             starts,
         }
     }
@@ -208,12 +216,12 @@ impl Images {
         image: &cri::ImageSpec,
         mut pull: Pin<Box<impl Future<Output = T>>>,
     ) -> T {
-        let (mut pause, mut told) = (FIRST_WORD, None);
+        let mut backoff = Backoff::new(FIRST_WORD, RAREST_WORD);
+        let mut told = None;
         loop {
-            if let Ok(pulled) = tokio::time::timeout(pause, &mut pull).await {
+            if let Ok(pulled) = tokio::time::timeout(backoff.next_pause(), &mut pull).await {
                 return pulled;
             }
-            pause = (pause * 2).min(RAREST_WORD);
             let progress = self.runtime.progress(image.clone()).await.filter(|line| told.as_ref() != Some(line));
             if let Some(line) = progress {
                 let text = format!("Pulling image {:?}: {line}", image.image);
@@ -304,8 +312,8 @@ impl Images {
 
     /// No more in a second than registries are to be asked.
     async fn keep_pace(&self) {
-        let take = |pace: &Mutex<Pace>| pace.lock().take(tokio::time::Instant::now());
-        let wait = self.pace.as_ref().map_or(Duration::ZERO, take);
+        let reserve = |bucket: &Mutex<TokenBucket<_>>| bucket.lock().reserve(tokio::time::Instant::now());
+        let wait = self.pulls.as_ref().map_or(Duration::ZERO, reserve);
         if !wait.is_zero() {
             tokio::time::sleep(wait).await;
         }

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use api::time::{Timestamp, format_micros};
 use api::{Tree, list, tree};
-use client::{Client, Clock, Random, Resource, Result};
+use client::{Client, Random, Resource, Result};
+use stdx::backoff::Backoff;
+use stdx::clock::Clock;
 
 use crate::config::Config;
 
@@ -60,7 +62,7 @@ impl Keeper {
     /// The lease as the server has it now; None where it has to be looked at again.
     async fn renewed(&self, held: Option<Tree>, uid: Option<&str>) -> Option<Tree> {
         let mut held = held;
-        let mut pause = FIRST_PAUSE;
+        let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         for attempt in 1.. {
             match self.renew(held.as_ref(), uid).await {
                 Ok(lease) => return Some(lease),
@@ -71,8 +73,7 @@ impl Keeper {
                 Err(error) => tracing::debug!(%error, "the lease is tried again"),
             }
             held = None;
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            tokio::time::sleep(backoff.next_pause()).await;
         }
         None
     }

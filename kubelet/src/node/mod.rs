@@ -18,8 +18,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{Tree, tree};
-use client::{Client, Clock, Informers, Patch, Random, Recorder, Resource, Result, Selection, revision_of};
+use client::{Client, Informers, Patch, Random, Recorder, Resource, Result, Selection, revision_of};
 use cri::{DynImageService, DynRuntimeService, NetworkConfig, RuntimeConfig, UpdateRuntimeConfigRequest};
+use stdx::backoff::Backoff;
+use stdx::clock::Clock;
 use stdx::sync::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
@@ -220,7 +222,7 @@ impl Node {
 /// Registering.
 impl Node {
     async fn register(&self) {
-        let mut pause = FIRST_PAUSE;
+        let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         loop {
             let (wanted, events) = self.wanted().await;
             self.see(wanted.clone());
@@ -235,8 +237,7 @@ impl Node {
                 }
                 Err(error) => tracing::warn!(%error, "the node could not be registered; it is tried again"),
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            tokio::time::sleep(backoff.next_pause()).await;
         }
     }
 

@@ -4,7 +4,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use api::Tree;
-use client::{Client, Clock, Metrics, Recorder, Store, ordered};
+use client::{Client, Metrics, Recorder, Store, ordered};
+use stdx::clock::Clock;
 use tokio::sync::watch;
 
 use crate::admission::{Admission, Rules};

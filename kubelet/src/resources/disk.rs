@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::Clock;
+use stdx::clock::Clock;
 use stdx::sync::{Mutex, MutexGuard};
 
 use crate::server::{Filesystem, machine};
@@ -169,7 +169,7 @@ fn nanos(duration: Duration) -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use client::RuntimeClock;
+    use stdx::clock::RuntimeClock;
 
     use super::*;
 

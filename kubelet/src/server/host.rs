@@ -4,8 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use api::Tree;
-use client::{Clock, Metrics};
+use client::Metrics;
 use cri::{DynImageService, DynRuntimeService};
+use stdx::clock::Clock;
 
 use super::{Host, Measuring};
 use crate::kubelet::Running;

@@ -20,9 +20,9 @@ use std::time::Duration;
 
 use api::Tree;
 use api::query::Query;
-use client::Clock;
 use cri::{DynImageService, DynRuntimeService};
 use http::{Method, Request, Response, StatusCode, header};
+use stdx::clock::Clock;
 
 pub use body::Body;
 use body::{json, text};

@@ -30,7 +30,9 @@ use std::time::Duration;
 
 use api::Tree;
 use api::quantity::Quantity;
-use client::{Client, Clock, Random, Resource, ordered};
+use client::{Client, Random, Resource, ordered};
+use stdx::backoff::pause_after;
+use stdx::clock::Clock;
 use stdx::sync::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
@@ -421,8 +423,8 @@ impl State {
         } else {
             LONGEST_PAUSE
         };
-        let again = FIRST_PAUSE.saturating_mul(1 << self.failures.min(16)).min(longest);
         self.failures += 1;
+        let again = pause_after(self.failures, FIRST_PAUSE, longest);
         let since = *self.waiting.get_or_insert_with(Instant::now);
         let is_attempt = |failure: &&Failed| !matches!(failure.2.step, Step::Process | Step::WaitForAttach);
         let mut warnings: Vec<Warning> =

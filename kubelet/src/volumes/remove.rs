@@ -4,6 +4,8 @@
 use std::io;
 use std::path::Path;
 
+use stdx::backoff::Backoff;
+
 use super::plan::Failure;
 use super::{FIRST_PAUSE, LONGEST_PAUSE, Volumes, blocking, mountinfo};
 
@@ -29,10 +31,9 @@ impl Volumes {
 
     /// Removes what pods have left that nobody knows any more. It may have to wait for drivers to be there again.
     pub async fn clean_up(&self, is_known: impl Fn(&str) -> bool) {
-        let mut pause = FIRST_PAUSE;
+        let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         while !self.clean_up_once(&is_known).await {
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            tokio::time::sleep(backoff.next_pause()).await;
         }
     }
 

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use api::{Tree, list, tree};
-use client::{Client, Clock, Resource};
+use client::{Client, Resource};
+use stdx::clock::Clock;
 use stdx::sync::Mutex;
 
 use crate::model::pod;

@@ -18,7 +18,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{Str, Tree};
-use client::{Client, Clock};
+use client::Client;
+use stdx::clock::Clock;
 
 use crate::changes::Changes;
 use crate::model::{Node, Pod};

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::Str;
+use stdx::backoff::pause_after;
 use tokio::time::Instant;
 
 use crate::framework::{Plugin, QueuedPod};
@@ -279,12 +280,7 @@ impl Queue {
 
     fn pause(&self, uid: &str) -> Duration {
         let failures = self.entries.get(uid).map_or(0, |entry| entry.waiting.failures);
-        let doubled = 1u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
-        if failures == 0 {
-            Duration::ZERO
-        } else {
-            self.first_back_off.saturating_mul(doubled).min(self.longest_back_off)
-        }
+        if failures == 0 { Duration::ZERO } else { pause_after(failures, self.first_back_off, self.longest_back_off) }
     }
 
     fn activate(&mut self, uid: &str) {

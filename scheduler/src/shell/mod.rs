@@ -12,7 +12,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use api::{Str, Tree, tree};
-use client::{Change, Client, Clock, Events, Informers, Note, Random, Recorder, Resource, Selection, Store};
+use client::{Change, Client, Events, Informers, Note, Random, Recorder, Resource, Selection, Store};
+use stdx::clock::Clock;
 use stdx::sync::{Mutex, MutexGuard};
 use tokio::sync::{Notify, watch};
 use tokio::task::{JoinHandle, JoinSet};

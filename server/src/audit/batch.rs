@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use stdx::token_bucket::TokenBucket;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -45,6 +46,12 @@ impl Batch {
     }
 }
 
+impl Batch {
+    fn throttle(&self) -> Option<TokenBucket<Instant>> {
+        self.throttle.then(|| TokenBucket::new(self.qps, f64::from(self.burst), Instant::now()))
+    }
+}
+
 /// Delivers until the server ends, and then what is left at once.
 pub async fn run(
     batch: Batch,
@@ -53,7 +60,7 @@ pub async fn run(
     mut ending: watch::Receiver<bool>,
     sink: Arc<Sink>,
 ) {
-    let mut bucket = Bucket::new(&batch, Instant::now());
+    let mut throttle = batch.throttle();
     loop {
         let first = tokio::select! {
             biased;
@@ -63,7 +70,7 @@ pub async fn run(
         let Some(first) = first else { return };
         let list = collect(first, &batch, &mut events, &mut ending).await;
         if !*ending.borrow() {
-            sleep(bucket.take(Instant::now())).await;
+            sleep(throttle.as_mut().map_or(Duration::ZERO, |bucket| bucket.reserve(Instant::now()))).await;
         }
         for part in split(list, max_bytes) {
             sink.deliver(&part).await;
@@ -113,33 +120,6 @@ fn split(events: Vec<Vec<u8>>, max_bytes: usize) -> Vec<Vec<Vec<u8>>> {
     parts
 }
 
-/// A bucket of tokens: what was not used is saved up to the burst.
-struct Bucket {
-    throttle: bool,
-    qps: f64,
-    burst: f64,
-    tokens: f64,
-    filled: Instant,
-}
-
-impl Bucket {
-    fn new(batch: &Batch, now: Instant) -> Bucket {
-        let burst = f64::from(batch.burst);
-        Bucket { throttle: batch.throttle, qps: batch.qps, burst, tokens: burst, filled: now }
-    }
-
-    /// Takes a token, perhaps one that is not there yet; how long to wait for it.
-    fn take(&mut self, now: Instant) -> Duration {
-        if !self.throttle {
-            return Duration::ZERO;
-        }
-        let gained = now.saturating_duration_since(self.filled).as_secs_f64() * self.qps;
-        self.tokens = (self.tokens + gained).min(self.burst) - 1.0;
-        self.filled = now;
-        Duration::try_from_secs_f64(-self.tokens / self.qps).unwrap_or_default()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -156,18 +136,17 @@ mod tests {
         assert_eq!(sizes(&[11, 2, 20, 3]), [vec![11], vec![2], vec![20], vec![3]]);
     }
 
-    #[test]
-    fn a_throttle_saves_up_to_its_burst() {
+    #[tokio::test(start_paused = true)]
+    async fn a_throttle_saves_up_to_its_burst() {
         let start = Instant::now();
         let batch = Batch { qps: 10.0, burst: 2, ..Batch::of_webhook() };
-        let mut bucket = Bucket::new(&batch, start);
+        let mut bucket = batch.throttle().expect("webhooks are throttled");
         let at = |millis: u64| start + Duration::from_millis(millis);
         let steps = [(0, 0), (0, 0), (0, 100), (0, 200), (300, 0), (5300, 0), (5300, 0), (5300, 100)];
         for (millis, want) in steps {
-            assert_eq!(bucket.take(at(millis)).as_millis(), want, "{millis}");
+            assert_eq!(bucket.reserve(at(millis)).as_millis(), want, "{millis}");
         }
-        let mut open = Bucket::new(&Batch::of_log(), start);
-        assert!((0..100).all(|_| open.take(start).is_zero()));
+        assert!(Batch::of_log().throttle().is_none());
     }
 
     #[test]

@@ -1,6 +1,5 @@
-//! Small things that every layer uses: clock, identifiers, files. They know nothing of requests.
+//! Small things that every layer uses: identifiers, files. They know nothing of requests.
 
-pub mod clock;
 pub(crate) mod errors;
 pub mod files;
 pub mod identity;

@@ -1,12 +1,11 @@
 //! The life of a request in the server: one list of stages, outermost first. A request enters them in this order, until
 //! one of them refuses or answers it; the response leaves through all of them in the reverse order.
 
-use std::panic::AssertUnwindSafe;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use api::status::Status;
 use http::{HeaderValue, header};
+use stdx::panic::catch_unwind;
 
 use super::{authentication, authorization, compression, deadline, fairness, impersonation};
 use crate::Server;
@@ -172,7 +171,7 @@ pub async fn handle(server: Arc<Server>, mut call: Call) -> Answer {
     // Handlers may take the headers away.
     let accepted = accepted_for_errors(&call);
     let mut panicked = false;
-    let result = CatchUnwind { inner: std::pin::pin!(enter(&server, &mut call)) }.await.unwrap_or_else(|()| {
+    let result = catch_unwind(std::pin::pin!(enter(&server, &mut call))).await.unwrap_or_else(|_| {
         panicked = true;
         Err(panic_status())
     });
@@ -188,7 +187,7 @@ pub async fn handle(server: Arc<Server>, mut call: Call) -> Answer {
         Some(status) if panicked => audit::End::Panicked(status),
         Some(status) => audit::End::Refused(status),
     };
-    let left = CatchUnwind { inner: std::pin::pin!(leave(&server, &mut call, &mut answer, end)) }.await;
+    let left = catch_unwind(std::pin::pin!(leave(&server, &mut call, &mut answer, end))).await;
     if left.is_err() {
         tracing::error!(path = call.path, "response filter panicked");
         answer = status_answer(&panic_status(), accepted);
@@ -267,20 +266,4 @@ fn refuse(status: &Status, call: &Call, accepted: Accepted) -> Answer {
 
 fn panic_status() -> Status {
     Status::new(500, "InternalError", "This request caused apiserver to panic. Look in the logs for details.")
-}
-
-struct CatchUnwind<'a, F> {
-    inner: Pin<&'a mut F>,
-}
-
-impl<F: Future> Future for CatchUnwind<'_, F> {
-    type Output = Result<F::Output, ()>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> std::task::Poll<Self::Output> {
-        let inner = self.inner.as_mut();
-        match std::panic::catch_unwind(AssertUnwindSafe(|| inner.poll(cx))) {
-            Ok(poll) => poll.map(Ok),
-            Err(_) => std::task::Poll::Ready(Err(())),
-        }
-    }
 }

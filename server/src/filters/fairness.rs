@@ -215,7 +215,7 @@ fn about(server: &Server, schema: &Schema, call: &Call) -> dump::About {
     dump::About {
         schema: schema.name.clone(),
         flow: distinguisher(schema, call).to_string(),
-        arrived: api::time::format_micros(server.config.clock.timestamp()).to_string(),
+        arrived: api::time::format_micros(server.config.clock.now()).to_string(),
         details: details.map(str::to_string),
     }
 }

@@ -26,11 +26,11 @@ use tokio::sync::watch;
 
 use crate::authentication::Authenticator;
 use crate::authorization;
-use crate::common::clock::WallClock;
 use crate::outbound::kubelets::Kubelets;
 use crate::outbound::local_nodes::LocalNodes;
 use crate::storage::Storage;
 use crate::storage::encryption::Encryption;
+use stdx::clock::SharedClock;
 
 /// The flags that verbs and subresources use.
 #[derive(Debug, Clone)]
@@ -46,7 +46,7 @@ pub struct Config {
     /// A watch that names no timeout gets between this and twice of it.
     pub min_request_timeout: Duration,
     pub encryption: Option<Arc<Encryption>>,
-    pub clock: WallClock,
+    pub clock: SharedClock,
     pub kubelets: Option<Arc<Kubelets>>,
 }
 
@@ -113,6 +113,6 @@ impl Registry {
 
     /// Seconds since the Unix epoch.
     pub fn now(&self) -> i64 {
-        self.config.clock.seconds()
+        self.config.clock.now().seconds
     }
 }

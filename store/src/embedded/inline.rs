@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use super::queue::Queue;
 use super::writer::Writer;
-use crate::clock::Clock;
+use stdx::clock::Clock;
 
 pub(crate) struct Inline {
     queue: Arc<Queue>,
@@ -24,7 +24,7 @@ impl Inline {
         let queue = writer.queue.clone();
         let inline = Arc::new(Self { queue, writer: Mutex::new(Some(writer)), expiry: Notify::new() });
         let weak = Arc::downgrade(&inline);
-        clock.on_turn(Arc::new(move || nudge(&weak)));
+        clock.on_advance(Arc::new(move || nudge(&weak)));
         // Without a runtime entries expire when the clock is turned, or with the next write.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(expire(inline.clone()));

@@ -96,7 +96,7 @@ impl Writer {
 
     /// A clock that is turned by hand says when it is, and not how long that takes.
     fn until(&self, at: Duration) -> Option<Duration> {
-        if at <= self.config.clock.now() { Some(Duration::ZERO) } else { self.config.clock.sleep_until(at) }
+        if at <= self.config.clock.since_epoch() { Some(Duration::ZERO) } else { self.config.clock.sleep_until(at) }
     }
 
     /// One batch. Gives back the closing request, if that was in the queue.
@@ -124,7 +124,7 @@ impl Writer {
             let _ = reply.send(Err(again(error)));
             return;
         }
-        let now = self.config.clock.now();
+        let now = self.config.clock.since_epoch();
         batch.add(writes, reply, &mut self.builder, now, self.config.max_value_bytes);
     }
 
@@ -133,7 +133,7 @@ impl Writer {
         if waits || self.broken.is_some() || self.expiries.nearest().is_none() {
             return;
         }
-        let now = self.config.clock.now();
+        let now = self.config.clock.since_epoch();
         for key in self.expiries.due(now, EXPIRIES_PER_BATCH) {
             // The head may have changed within this batch: then the expiry is not of this entry.
             let expires = batch.head.entries.get(&key).is_some_and(|entry| entry.expires <= now.as_secs());

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use stdx::backoff::Backoff;
 use tokio::sync::{mpsc, watch};
 use tonic::{Status, Streaming};
 
@@ -51,7 +52,7 @@ impl Pump {
 
     /// A watch that ended is taken up where it stood, for ever.
     async fn pump(&mut self) {
-        let mut pause = FIRST_PAUSE;
+        let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         loop {
             let before = self.revision;
             let end = match self.follow().await {
@@ -59,12 +60,11 @@ impl Pump {
                 End::Lost(reason) => Err(reason),
             };
             if self.revision > before {
-                pause = FIRST_PAUSE;
+                backoff.reset();
             }
             if let Err(reason) = end {
                 tracing::warn!(reason, "etcd watch ended, reopening it");
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(LONGEST_PAUSE);
+                tokio::time::sleep(backoff.next_pause()).await;
             }
         }
     }

@@ -86,9 +86,9 @@ pub fn seeds(usual: u64) -> std::ops::Range<u64> {
 
 impl Simulation {
     async fn start(seed: u64, nodes: u32) -> Simulation {
-        let clock = store::clock::RuntimeClock::starting_at(EPOCH);
+        let clock = stdx::clock::RuntimeClock::starting_at(EPOCH);
         let config = server::Config {
-            clock: server::common::clock::WallClock(Arc::new(clock)),
+            clock: stdx::clock::SharedClock(Arc::new(clock)),
             admission: up::admission().expect("plugins"),
             ..server::Config::default()
         };
@@ -98,7 +98,7 @@ impl Simulation {
         server::bootstrap::run(&server).await.expect("the first objects");
         let (faults, trace) = (Arc::new(Faults::new(seed)), Arc::new(Trace::default()));
         let mut local = Local::new(&server);
-        local.clock = Arc::new(client::RuntimeClock::starting_at(EPOCH));
+        local.clock = Arc::new(stdx::clock::RuntimeClock::starting_at(EPOCH));
         local.seed = seed;
         let traced = trace.clone();
         local.around = Arc::new(move |transport| traced.around(transport));

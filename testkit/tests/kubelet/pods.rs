@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use client::{Events, Metrics, Random, SystemClock};
+use client::{Events, Metrics, Random};
 use kubelet::node::{self, Node};
+use stdx::clock::SystemClock;
 use testkit::Cluster;
 use tokio::task::JoinHandle;
 

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use api::time::Timestamp;
 use api::{Tree, list, tree};
-use client::{Client, Clock, Events, Metrics, Random, RuntimeClock};
+use client::{Client, Events, Metrics, Random};
 use cluster::control_plane::in_process::Local;
 use kubelet::Config;
 use kubelet::config::Allocatable;
 use kubelet::node::{self, Node};
 use kubelet::runtime::Runtime;
+use stdx::clock::{Clock, RuntimeClock};
 use testkit::sim::Simulation;
 use tokio::task::JoinHandle;
 
@@ -61,9 +61,11 @@ impl Set {
 }
 
 impl Clock for Set {
-    fn now(&self) -> Timestamp {
-        let now = self.clock.now();
-        Timestamp { seconds: now.seconds + self.seconds.load(Ordering::Relaxed), ..now }
+    fn since_epoch(&self) -> Duration {
+        let now = self.clock.since_epoch();
+        let jumped = self.seconds.load(Ordering::Relaxed);
+        let by = Duration::from_secs(jumped.unsigned_abs());
+        if jumped < 0 { now - by } else { now + by }
     }
 }
 

@@ -48,7 +48,7 @@ impl Node {
         let tell = move |uid: &str| drop(sender.send(uid.to_string()));
         let objects = Arc::new(Objects::new(client.clone(), 1, tell));
         let allocatable = || tree! { "cpu" => "4", "memory" => "1Gi" };
-        let clock = Arc::new(client::SystemClock);
+        let clock = Arc::new(stdx::clock::SystemClock);
         let host = Host::new(config.clone(), "n1", client, clock, objects.clone(), allocatable);
         Node { directory, objects, volumes: Arc::new(Volumes::new(host)), config, changed }
     }
@@ -357,7 +357,7 @@ async fn a_certificate_is_issued_and_replaced_in_time() {
             let asked = client.until(requests, |_, list| list.list("items").iter().any(|one| is_new(&one))).await;
             let name = asked.list("items").iter().find(is_new).unwrap().str("metadata.name").to_string();
             let at = |minutes: i64| {
-                let now = client::Clock::now(&client::SystemClock).seconds;
+                let now = stdx::clock::Clock::now(&stdx::clock::SystemClock).seconds;
                 api::time::format_seconds(now + minutes * 60)
             };
             let condition = tree! {

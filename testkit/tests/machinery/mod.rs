@@ -9,9 +9,10 @@ use api::{Tree, tree};
 use client::election::{Election, Lock, Timing};
 use client::https::Https;
 use client::{
-    Client, Clock, DeleteOptions, Events, Fence, Informers, Metrics, Patch, Random, Resource, Selection, Store,
-    SystemClock, index, key_of, writes,
+    Client, DeleteOptions, Events, Fence, Informers, Metrics, Patch, Random, Resource, Selection, Store, index, key_of,
+    writes,
 };
+use stdx::clock::{Clock, SystemClock};
 use testkit::{Cluster, Kept};
 
 const MAPS: Resource = Resource::core("configmaps");

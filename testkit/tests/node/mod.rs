@@ -7,11 +7,12 @@ mod serving;
 use std::sync::Arc;
 
 use api::{Tree, tree};
-use client::{Events, Metrics, Random, SystemClock};
+use client::{Events, Metrics, Random};
 use cluster::control_plane::in_process::Local;
 use kubelet::Config;
 use kubelet::config::Taint;
 use kubelet::node::{Environment, Node};
+use stdx::clock::SystemClock;
 use testkit::{Client, Cluster};
 use tokio::task::JoinHandle;
 

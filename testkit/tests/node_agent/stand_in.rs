@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use api::Tree;
-use client::{Clock, SystemClock};
 use cri::Status;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use kubelet::server::Host;
+use stdx::clock::{Clock, SystemClock};
 use stdx::sync::Mutex;
 use streaming::Timeouts;
 use streaming::port_forward::port_forward;

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{Tree, json, time, tree};
-use client::{Client, Clock, Resource};
+use client::{Client, Resource};
+use stdx::clock::Clock;
 use stdx::sync::{Mutex, MutexGuard};
 
 use super::keyring;
@@ -209,7 +210,7 @@ fn read(answer: &Tree, otherwise: Duration) -> Result<(Tree, Duration, usize), S
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
-    use client::SystemClock;
+    use stdx::clock::SystemClock;
 
     use super::*;
 

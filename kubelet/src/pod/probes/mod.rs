@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::Tree;
-use client::{Clock, Metrics, Recorder};
+use client::{Metrics, Recorder};
+use stdx::clock::Clock;
 use stdx::sync::{Mutex, MutexGuard};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;

@@ -10,13 +10,12 @@ mod start;
 mod sync;
 
 use std::collections::BTreeMap;
-use std::panic::AssertUnwindSafe;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use api::Tree;
+use stdx::backoff::Backoff;
+use stdx::panic::catch_unwind;
 use stdx::sync::{Mutex, MutexGuard};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
@@ -265,7 +264,7 @@ struct Run {
 
 impl Run {
     async fn run(mut self) {
-        let mut pause = FIRST_PAUSE;
+        let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         let agent = self.workers.agent.clone();
         loop {
             let wanted = self.wanted.borrow_and_update().clone();
@@ -277,8 +276,8 @@ impl Run {
                 continue;
             }
             let begun = Instant::now();
-            let next = contained(Box::pin(sync::sync(&agent, &wanted, &mut self.memory, &self.wanted))).await;
-            let next = next.unwrap_or_else(|| {
+            let next = catch_unwind(Box::pin(sync::sync(&agent, &wanted, &mut self.memory, &self.wanted))).await;
+            let next = next.unwrap_or_else(|_| {
                 tracing::error!(pod = pod::name(&wanted.pod), "the work on a pod panicked; it is tried again");
                 Next::Failed
             });
@@ -292,13 +291,9 @@ impl Run {
             let wait = match next {
                 Next::Gone => return,
                 Next::Again => Duration::ZERO,
-                Next::Failed => {
-                    let now = pause;
-                    pause = (pause * 2).min(LONGEST_PAUSE);
-                    now
-                }
+                Next::Failed => backoff.next_pause(),
                 Next::Idle(until) => {
-                    pause = FIRST_PAUSE;
+                    backoff.reset();
                     let left = until.map(|until| (until - agent.now()).max(0).unsigned_abs());
                     left.map_or(agent.config.sync_frequency, Duration::from_nanos)
                 }
@@ -327,19 +322,6 @@ fn shorter(one: Option<i64>, other: Option<i64>) -> Option<i64> {
 
 fn same_name(one: &Tree, other: &Tree) -> bool {
     (pod::namespace(one), pod::name(one)) == (pod::namespace(other), pod::name(other))
-}
-
-/// None where it panicked.
-async fn contained<T>(mut work: Pin<Box<impl Future<Output = T>>>) -> Option<T> {
-    std::future::poll_fn(move |context| {
-        let poll = std::panic::catch_unwind(AssertUnwindSafe(|| Pin::new(&mut work).poll(context)));
-        match poll {
-            Ok(Poll::Ready(value)) => Poll::Ready(Some(value)),
-            Ok(Poll::Pending) => Poll::Pending,
-            Err(_) => Poll::Ready(None),
-        }
-    })
-    .await
 }
 
 /// A container of a pod, as events name it.

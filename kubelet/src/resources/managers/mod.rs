@@ -23,7 +23,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use api::Tree;
-use client::{Clock, Metrics};
+use client::Metrics;
+use stdx::clock::Clock;
 use stdx::sync::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 

@@ -10,6 +10,7 @@ use api::Tree;
 use cri::Status;
 use cri::grpc::{Body, BoxFuture, Responding, respond_unary, serve_calls};
 use stdx::sync::Mutex;
+use stdx::token_bucket::TokenBucket;
 use tokio::net::UnixListener;
 use tokio::time::Instant;
 
@@ -51,7 +52,7 @@ pub async fn serve_once(managers: &Arc<Managers>, pods: &Pods, dir: &Path) -> st
     let service = Arc::new(Service {
         managers: managers.clone(),
         pods: pods.clone(),
-        bucket: Mutex::new((BURST, Instant::now())),
+        bucket: Mutex::new(TokenBucket::new(PER_SECOND, BURST, Instant::now())),
     });
     serve_calls(UnixListener::bind(socket)?, Arc::new(move |request| answer(&service, request))).await
 }
@@ -59,8 +60,8 @@ pub async fn serve_once(managers: &Arc<Managers>, pods: &Pods, dir: &Path) -> st
 struct Service {
     managers: Arc<Managers>,
     pods: Pods,
-    /// Calls that may come now, and when that was counted.
-    bucket: Mutex<(f64, Instant)>,
+    /// Limits the calls.
+    bucket: Mutex<TokenBucket<Instant>>,
 }
 
 fn answer(service: &Arc<Service>, request: http::Request<Body>) -> Responding {
@@ -102,19 +103,9 @@ fn too_many() -> Status {
     Status::resource_exhausted("rejected by rate limit")
 }
 
-/// What is left of the bucket after so long; None where a call is one too many.
-fn pour(left: f64, since: Duration) -> Option<f64> {
-    let left = (left + since.as_secs_f64() * PER_SECOND).min(BURST);
-    (left >= 1.0).then_some(left - 1.0)
-}
-
 impl Service {
     fn may_come(&self) -> bool {
-        let mut bucket = self.bucket.lock();
-        let now = Instant::now();
-        let Some(left) = pour(bucket.0, now - bucket.1) else { return false };
-        *bucket = (left, now);
-        true
+        self.bucket.lock().try_take(Instant::now())
     }
 
     fn list(&self) -> ListResponse {
@@ -203,11 +194,12 @@ mod tests {
 
     #[test]
     fn calls_are_limited_as_upstream_limits_them() {
-        let (full, wait) = (BURST, Duration::ZERO);
-        let spent = (0..10).try_fold(full, |left, _| pour(left, wait));
-        assert_eq!(spent, Some(0.0));
-        assert_eq!(pour(0.0, Duration::from_millis(9)), None);
-        assert_eq!(pour(0.0, Duration::from_millis(10)), Some(0.0));
-        assert_eq!(pour(0.0, Duration::from_secs(60)), Some(BURST - 1.0));
+        let start = Instant::now();
+        let mut bucket = TokenBucket::new(PER_SECOND, BURST, start);
+        let mut take = |millis: u64| bucket.try_take(start + Duration::from_millis(millis));
+        assert!((0..10).all(|_| take(0)));
+        assert_eq!([take(9), take(10), take(10)], [false, true, false]);
+        assert!((0..10).all(|_| take(60_000)));
+        assert!(!take(60_000));
     }
 }

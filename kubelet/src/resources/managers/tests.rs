@@ -1,7 +1,7 @@
 //! The whole of it on a made-up machine, with its files.
 
 use api::tree;
-use client::SystemClock;
+use stdx::clock::SystemClock;
 
 use super::*;
 use crate::config::Pinning;

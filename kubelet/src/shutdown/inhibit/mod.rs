@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use stdx::backoff::Backoff;
 use stdx::sync::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -88,13 +89,15 @@ impl Drop for Inhibitor {
 }
 
 async fn follow(places: Places, period: Duration, tell: watch::Sender<bool>, lock: Lock) {
-    let (mut has_held, mut pause) = (false, FIRST_PAUSE);
+    let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+    let mut has_held = false;
     // A machine that goes down takes its bus along, and is not held up once more.
     while !*tell.borrow() {
         match Session::open(&places, period).await {
             Ok(mut session) => {
                 tracing::info!(seconds = period.as_secs(), "the machine waits for pods to end before it goes down");
-                (has_held, pause) = (true, FIRST_PAUSE);
+                has_held = true;
+                backoff.reset();
                 let Err(error) = session.listen(&tell, &lock).await;
                 tracing::warn!(%error, "logind is not heard any more; it is asked again");
             }
@@ -104,8 +107,7 @@ async fn follow(places: Places, period: Duration, tell: watch::Sender<bool>, loc
             }
             Err(error) => tracing::debug!(%error, "logind does not answer"),
         }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        tokio::time::sleep(backoff.next_pause()).await;
     }
 }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use client::Client;
 use client::files::Files;
+use stdx::backoff::Backoff;
 
 use super::wire::{self, Empty, RegistrationStatus};
 use super::{Csi, Driver, node_info};
@@ -118,13 +119,12 @@ impl Known {
 impl Csi {
     /// Follows the directory of sockets for ever.
     pub async fn run(&self, finder: &Finder<'_>) {
-        let mut pause = FIRST_PAUSE;
+        let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         loop {
             if let Err(error) = self.follow(finder).await {
                 tracing::warn!(error, "drivers of volumes cannot be found");
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            tokio::time::sleep(backoff.next_pause()).await;
         }
     }
 
@@ -132,7 +132,9 @@ impl Csi {
         let directory = self.registry();
         make_all(&directory).map_err(|error| error.to_string())?;
         let watch = Files::watch(std::slice::from_ref(&directory)).map_err(|error| error.to_string())?;
-        let (mut known, mut calls, mut pause) = (Known::default(), Calls::default(), FIRST_PAUSE);
+        let (mut known, mut calls) = (Known::default(), Calls::default());
+        let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+        let mut pause = backoff.next_pause();
         loop {
             self.look(finder, &directory, &mut known, &mut calls).await.map_err(|error| error.to_string())?;
             // What failed is tried again; all else waits for the kernel to tell.
@@ -141,12 +143,13 @@ impl Csi {
                 done = calls.next() => known.called(done),
                 () = tokio::time::sleep(pause), if known.is_wrong() => {
                     known.failed.clear();
-                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    pause = backoff.next_pause();
                     continue;
                 }
             }
             if !known.is_wrong() {
-                pause = FIRST_PAUSE;
+                backoff.reset();
+                pause = backoff.next_pause();
             }
         }
     }

@@ -7,6 +7,7 @@ use std::time::Instant;
 use api::Tree;
 use api::status::Status;
 use stdx::sync::Mutex;
+use stdx::token_bucket::TokenBucket;
 
 use super::setup::Source;
 use super::{Attributes, Operation, Settings, join_errors};
@@ -20,12 +21,7 @@ pub struct Limit {
     qps: f64,
     burst: f64,
     cache_size: usize,
-    buckets: Mutex<HashMap<String, Bucket>>,
-}
-
-struct Bucket {
-    tokens: f64,
-    at: Instant,
+    buckets: Mutex<HashMap<String, TokenBucket<Instant>>>,
 }
 
 pub fn configure(settings: &mut Settings, source: &Source<'_>) -> Result<(), String> {
@@ -100,18 +96,11 @@ impl Limit {
     fn accepts(&self, key: &str, now: Instant) -> bool {
         let mut buckets = self.buckets.lock();
         if !buckets.contains_key(key) && buckets.len() >= self.cache_size {
-            let oldest = buckets.iter().min_by_key(|(_, bucket)| bucket.at).map(|(key, _)| key.clone());
+            let oldest = buckets.iter().min_by_key(|(_, bucket)| bucket.last_used()).map(|(key, _)| key.clone());
             oldest.map(|key| buckets.remove(&key));
         }
-        let bucket = buckets.entry(key.to_string()).or_insert(Bucket { tokens: self.burst, at: now });
-        let since = now.saturating_duration_since(bucket.at).as_secs_f64();
-        bucket.tokens = (bucket.tokens + since * self.qps).min(self.burst);
-        bucket.at = now;
-        let accepted = bucket.tokens >= 1.0;
-        if accepted {
-            bucket.tokens -= 1.0;
-        }
-        accepted
+        let full = || TokenBucket::new(self.qps, self.burst, now);
+        buckets.entry(key.to_string()).or_insert_with(full).try_take(now)
     }
 }
 

@@ -20,10 +20,10 @@ use bytes::Bytes;
 use prometheus::Registry;
 use stdx::sync::{Mutex, RwLock};
 
-use crate::common::clock::WallClock;
 use crate::common::reload::{self, Reloads};
 use key::{Broken, Cipher};
 use kms::Kms;
+use stdx::clock::SharedClock;
 
 /// What every sealed value begins with.
 const SEALED: &[u8] = b"k8s:enc:";
@@ -53,7 +53,7 @@ pub struct Encryption {
     /// The hash of the file that was looked at last: it holds keys, and is not kept itself.
     seen: Mutex<String>,
     followed: AtomicBool,
-    reloads: OnceLock<(Reloads, WallClock)>,
+    reloads: OnceLock<(Reloads, SharedClock)>,
 }
 
 /// Keys are nobody's to see.
@@ -90,7 +90,7 @@ impl Encryption {
     }
 
     /// Counts changes of the file from now on, where it is followed.
-    pub fn measure(&self, registry: &Registry, clock: &WallClock) {
+    pub fn measure(&self, registry: &Registry, clock: &SharedClock) {
         if !self.followed.load(Ordering::Relaxed) {
             return;
         }
@@ -115,8 +115,8 @@ impl Encryption {
             Err(error) => tracing::error!(%error, "the encryption configuration is left as it was"),
         }
         match (result, reloads) {
-            (Ok(()), Some((reloads, clock))) => reloads.succeeded(clock.seconds(), &data),
-            (Err(_), Some((reloads, clock))) => reloads.failed(clock.seconds()),
+            (Ok(()), Some((reloads, clock))) => reloads.succeeded(clock.now().seconds, &data),
+            (Err(_), Some((reloads, clock))) => reloads.failed(clock.now().seconds),
             (_, None) => {}
         }
     }

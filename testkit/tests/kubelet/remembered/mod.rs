@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Clock, SystemClock};
 use cri::{ContainerState, PodSandboxState, Status};
 use kubelet::eviction::rank::Layout;
 use kubelet::eviction::senses::{Places, Senses};
 use kubelet::eviction::signal::{Left, Seen, Signal};
+use stdx::clock::{Clock, SystemClock};
 use stdx::sync::{Mutex, MutexGuard};
 use tokio::sync::watch;
 

@@ -11,8 +11,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use api::Tree;
-use client::{Clock, Metrics};
+use client::Metrics;
 use cri::grpc::Channel;
+use stdx::clock::Clock;
 use stdx::sync::{Mutex, MutexGuard};
 use tokio::sync::{Notify, mpsc};
 

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use api::{Tree, tree};
-use client::SystemClock;
 use cri::grpc::{Answering, Answers, BoxFuture, dial, respond_stream, respond_unary, serve_calls};
+use stdx::clock::SystemClock;
 use stdx::sync::Mutex;
 use tokio::net::UnixListener;
 use tokio::sync::watch;
