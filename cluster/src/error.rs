@@ -15,7 +15,7 @@ pub enum Error {
     #[error("the port of {0} is in use: stop what listens there, or {1}")]
     PortInUse(SocketAddr, &'static str),
     #[error(
-        "{} is in use by another process of tiphys (pid {pid}): stop that one, or choose another --data-dir",
+        "{} is in use by another tiphys process (pid {pid}): stop that one, or choose another --data-dir",
         path.display()
     )]
     DataDirInUse { path: PathBuf, pid: String },
@@ -43,17 +43,17 @@ pub enum Error {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    #[error("certificates cannot be made")]
+    #[error("failed to create certificates")]
     Certificate(#[from] rcgen::Error),
-    #[error("TLS cannot be set up")]
+    #[error("failed to set up TLS")]
     Tls(#[from] rustls::Error),
-    #[error("the store does not open")]
+    #[error("failed to open store")]
     Store(#[from] store::Error),
     #[error("this machine cannot be a node: {0}")]
     Agent(String),
-    #[error("the objects that every cluster has cannot be written: {0}")]
+    #[error("failed to create the bootstrap objects: {0}")]
     Bootstrap(String),
-    #[error("the work has ended: {0}")]
+    #[error("stopped: {0}")]
     Ended(String),
     /// The API server does not take the credentials of a kubelet that has no certificate yet.
     #[error("--bootstrap-kubeconfig: {0}")]
@@ -61,7 +61,7 @@ pub enum Error {
     /// What a server has answered, in its own words.
     #[error("{0}")]
     Answered(String),
-    #[error("the runtime does not start")]
+    #[error("failed to start the async runtime")]
     Runtime(#[source] io::Error),
 }
 
@@ -74,9 +74,9 @@ impl Error {
     /// Where a machine cannot run pods, a cluster can be without them.
     pub fn without_agent(self) -> Error {
         match self {
-            Error::Agent(why) if !why.contains("--disable-agent") => {
-                Error::Agent(format!("{why}; with --disable-agent the cluster starts without running pods here"))
-            }
+            Error::Agent(why) if !why.contains("--disable-agent") => Error::Agent(format!(
+                "{why}; with --disable-agent the cluster starts without running pods on this machine"
+            )),
             other => other,
         }
     }

@@ -198,7 +198,7 @@ impl Connection {
 pub fn tls(authority: &Pair, user: Option<&Pair>) -> ClientConfig {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(authority.certificate.as_bytes()) {
-        roots.add(certificate.expect("a certificate")).expect("an authority");
+        roots.add(certificate.expect("a certificate")).expect("a CA bundle");
     }
     let builder = ClientConfig::builder_with_provider(server::tls::provider())
         .with_safe_default_protocol_versions()

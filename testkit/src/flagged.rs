@@ -29,13 +29,13 @@ impl Flagged {
 
     /// Somebody without a certificate.
     pub fn nobody(&self) -> Client {
-        let authority = self.pki.read("ca").expect("an authority").expect("an authority");
+        let authority = self.pki.read("ca").expect("a CA bundle").expect("a CA bundle");
         Client::as_user(self.running.address, &authority, None)
     }
 
     /// The administrator of the data directory.
     pub fn admin(&self) -> Client {
-        let authority = self.pki.read("ca").expect("an authority").expect("an authority");
+        let authority = self.pki.read("ca").expect("a CA bundle").expect("a CA bundle");
         let admin = self.pki.read("admin").expect("a certificate").expect("a certificate");
         Client::as_user(self.running.address, &authority, Some(&admin))
     }

@@ -32,7 +32,7 @@ impl Hook {
     pub async fn start(names: &[&str], handler: impl Fn(&str, &Tree) -> Said + Send + Sync + 'static) -> Hook {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let pki = Pki::open(dir.path().join("pki")).expect("a directory");
-        let authority = pki.authority("ca", "hook").expect("an authority");
+        let authority = pki.authority("ca", "hook").expect("a CA bundle");
         let subject = Subject {
             file: "hook".to_string(),
             authority: "ca",

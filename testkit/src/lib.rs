@@ -109,7 +109,7 @@ impl Cluster {
 
     /// A client with another certificate, or with none.
     pub fn client_as(&self, user: Option<&Pair>) -> Client {
-        let authority = self.pki().read("ca").expect("an authority").expect("an authority");
+        let authority = self.pki().read("ca").expect("a CA bundle").expect("a CA bundle");
         Client::as_user(self.address(), &authority, user)
     }
 

@@ -121,7 +121,7 @@ fn parse_configuration(
 }
 
 fn authorities(pem: Option<&str>, path: Option<&Path>) -> Result<Option<Authorities>> {
-    let path = path.unwrap_or(Path::new("the client authority"));
+    let path = path.unwrap_or(Path::new("the client CA"));
     pem.map(Authorities::new).transpose().map_err(|why| in_file(path, why))
 }
 

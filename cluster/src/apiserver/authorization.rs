@@ -17,7 +17,7 @@ use crate::flags::values::duration;
 pub static FLAGS: &[Flag] = &[
     flag(
         "authorization-config",
-        "a file with an AuthorizationConfiguration, instead of the next flags",
+        "a file with an AuthorizationConfiguration, instead of the other --authorization-* flags",
         |flags, value| {
             flags.authorization.config = Some(value.into());
             Ok(())
@@ -25,28 +25,34 @@ pub static FLAGS: &[Flag] = &[
     ),
     flag(
         "authorization-mode",
-        "who decides, in this order: Node, RBAC, ABAC, Webhook, AlwaysAllow, AlwaysDeny [AlwaysDeny]",
+        "authorization modes, in order: Node, RBAC, ABAC, Webhook, AlwaysAllow, AlwaysDeny [AlwaysDeny]",
         |flags, value| flags.authorization.set_modes(value),
     ),
-    flag("authorization-policy-file", "the policies of the mode ABAC", |flags, value| {
+    flag("authorization-policy-file", "policy file of the ABAC mode", |flags, value| {
         flags.authorization.policy_file = Some(value.into());
         Ok(())
     }),
-    flag("authorization-webhook-cache-authorized-ttl", "how long a yes is kept [5m]", |flags, value| {
+    flag("authorization-webhook-cache-authorized-ttl", "how long allowed decisions are cached [5m]", |flags, value| {
         flags.authorization.authorized_ttl = Some(duration(value)?);
         Ok(())
     }),
-    flag("authorization-webhook-cache-unauthorized-ttl", "how long a no is kept [30s]", |flags, value| {
-        flags.authorization.unauthorized_ttl = Some(duration(value)?);
-        Ok(())
-    }),
-    flag("authorization-webhook-config-file", "the kubeconfig of the mode Webhook", |flags, value| {
+    flag(
+        "authorization-webhook-cache-unauthorized-ttl",
+        "how long denied decisions are cached [30s]",
+        |flags, value| {
+            flags.authorization.unauthorized_ttl = Some(duration(value)?);
+            Ok(())
+        },
+    ),
+    flag("authorization-webhook-config-file", "a kubeconfig of the authorization webhook", |flags, value| {
         flags.authorization.webhook_file = Some(value.into());
         Ok(())
     }),
-    flag("authorization-webhook-version", "the form of its reviews: v1 or v1beta1 [v1beta1]", |flags, value| {
-        flags.authorization.set_webhook_version(value)
-    }),
+    flag(
+        "authorization-webhook-version",
+        "version of SubjectAccessReviews: v1 or v1beta1 [v1beta1]",
+        |flags, value| flags.authorization.set_webhook_version(value),
+    ),
 ];
 
 #[derive(Debug, Default)]
@@ -68,7 +74,7 @@ impl Authorization {
         let modes: Vec<String> = value.split(',').map(str::to_string).collect();
         for (at, mode) in modes.iter().enumerate() {
             if !MODES.contains(&mode.as_str()) {
-                return Err(format!("{mode:?} is not a valid mode; there are {}", MODES.join(", ")));
+                return Err(format!("{mode:?} is not a valid mode; supported: {}", MODES.join(", ")));
             }
             if modes[..at].contains(mode) {
                 return Err(format!("{mode:?} is named twice"));
@@ -82,7 +88,7 @@ impl Authorization {
         self.webhook_version = Some(match value {
             "v1" => webhook::Version::V1,
             "v1beta1" => webhook::Version::V1beta1,
-            _ => return Err(format!("{value:?} is no version of reviews; there are v1 and v1beta1")),
+            _ => return Err(format!("unknown version {value:?}; supported: v1, v1beta1")),
         });
         Ok(())
     }

@@ -100,7 +100,7 @@ impl Default for Flags {
 
 pub type Flag = crate::flags::Flag<Flags>;
 
-const AGGREGATION: &str = "servers behind the API are not reached yet";
+const AGGREGATION: &str = "API aggregation is not supported yet";
 
 /// All parts of the table.
 static PARTS: &[&[Flag]] =
@@ -108,16 +108,16 @@ static PARTS: &[&[Flag]] =
 
 /// Sorted by name, as each part is.
 static FLAGS: &[Flag] = &[
-    flag("admission-control-config-file", "an AdmissionConfiguration: what plugins are told", |flags, value| {
+    flag("admission-control-config-file", "a file with an AdmissionConfiguration for the plugins", |flags, value| {
         flags.admission_control_config_file = Some(value.into());
         Ok(())
     }),
-    flag("advertise-address", "the address at which the cluster's members reach this server", |flags, value| {
+    flag("advertise-address", "the address that this server advertises to members of the cluster", |flags, value| {
         flags.advertise_address = Some(parsed(value)?);
         Ok(())
     }),
     switch("allow-privileged", "only true: privileged containers are always allowed", |_, value| {
-        let refused = "privileged containers cannot be forbidden yet; only true can be given";
+        let refused = "privileged containers cannot be forbidden yet; only true is supported";
         if boolean(value)? { Ok(()) } else { Err(refused.to_string()) }
     }),
     flag("bind-address", "the address to listen on [0.0.0.0]", |flags, value| {
@@ -126,43 +126,39 @@ static FLAGS: &[Flag] = &[
     }),
     flag(
         "cert-dir",
-        "without --tls-cert-file and --data-dir, where a self-signed certificate is kept",
+        "directory of a self-signed certificate, without --tls-cert-file and --data-dir",
         |flags, value| {
             flags.cert_dir = Some(value.into()).filter(|_| !value.is_empty());
             Ok(())
         },
     ),
-    flag("client-ca-file", "certificates signed by these authorities are identities", |flags, value| {
+    flag("client-ca-file", "CA bundle for client certificates", |flags, value| {
         flags.client_ca_file = Some(value.into());
         Ok(())
     }),
-    flag(
-        "data-dir",
-        "where the embedded store, and certificates that no other flag names, are kept",
-        |flags, value| {
-            flags.data_dir = Some(value.into());
-            Ok(())
-        },
-    ),
-    flag("disable-admission-plugins", "plugins to turn off although they are on by default", |flags, value| {
+    flag("data-dir", "directory of the embedded store and of certificates that no other flag names", |flags, value| {
+        flags.data_dir = Some(value.into());
+        Ok(())
+    }),
+    flag("disable-admission-plugins", "admission plugins to disable", |flags, value| {
         flags.disable_admission_plugins.extend(names(value));
         Ok(())
     }),
-    flag("enable-admission-plugins", "plugins to turn on besides the default ones", |flags, value| {
+    flag("enable-admission-plugins", "admission plugins to enable besides the default ones", |flags, value| {
         flags.enable_admission_plugins.extend(names(value));
         Ok(())
     }),
-    switch("enable-priority-and-fairness", "share the server out between flows of requests [true]", |flags, value| {
+    switch("enable-priority-and-fairness", "enable API Priority and Fairness [true]", |flags, value| {
         flags.config.limits.fairness = boolean(value)?;
         Ok(())
     }),
-    flag("encryption-provider-config", "which resources are encrypted in the store, and by what", |flags, value| {
+    flag("encryption-provider-config", "a file with an EncryptionConfiguration", |flags, value| {
         flags.encryption_config = Some(value.into());
         Ok(())
     }),
     switch(
         "encryption-provider-config-automatic-reload",
-        "read that file again when it changes [false]",
+        "reload that file when it changes [false]",
         |flags, value| {
             flags.encryption_reload = boolean(value)?;
             Ok(())
@@ -170,21 +166,21 @@ static FLAGS: &[Flag] = &[
     ),
     flag(
         "endpoint-reconciler-type",
-        "lease, or none to leave the endpoints of kubernetes alone [lease]",
+        "lease, or none to leave the endpoints of the kubernetes service alone [lease]",
         |flags, value| {
             flags.config.publishes_endpoints = match value {
                 "lease" => true,
                 "none" => false,
-                _ => return Err(format!("{value:?} is not there; there are lease and none")),
+                _ => return Err(format!("unknown type {value:?}; supported: lease, none")),
             };
             Ok(())
         },
     ),
-    flag("etcd-cafile", "the authority of etcd's certificates", |flags, value| {
+    flag("etcd-cafile", "CA bundle for etcd's certificates", |flags, value| {
         flags.etcd_ca_file = Some(value.into());
         Ok(())
     }),
-    flag("etcd-certfile", "the certificate shown to etcd", |flags, value| {
+    flag("etcd-certfile", "client certificate for etcd", |flags, value| {
         flags.etcd_cert_file = Some(value.into());
         Ok(())
     }),
@@ -197,11 +193,11 @@ static FLAGS: &[Flag] = &[
         flags.etcd_key_file = Some(value.into());
         Ok(())
     }),
-    flag("etcd-prefix", "put before all keys in etcd [/registry]", |flags, value| {
+    flag("etcd-prefix", "prefix of all keys in etcd [/registry]", |flags, value| {
         flags.etcd_prefix = format!("/{}", value.trim_matches('/'));
         Ok(())
     }),
-    flag("etcd-servers", "keep everything in etcd at these URLs, instead of the embedded store", |flags, value| {
+    flag("etcd-servers", "store objects in etcd at these URLs instead of the embedded store", |flags, value| {
         flags.etcd_servers = value.split(',').map(str::to_string).collect();
         Ok(())
     }),
@@ -209,10 +205,10 @@ static FLAGS: &[Flag] = &[
         flags.config.event_ttl = duration(value)?;
         Ok(())
     }),
-    flag("feature-gates", "only what is so already: gates cannot be turned here", |_, value| {
+    flag("feature-gates", "feature gates; a gate can only be given its built-in value", |_, value| {
         crate::flags::gates::check(super::gates::GATES, value)
     }),
-    flag("goaway-chance", "how likely a request over HTTP/2 ends its connection, up to 0.02 [0]", |flags, value| {
+    flag("goaway-chance", "probability that an HTTP/2 request gets a GOAWAY, up to 0.02 [0]", |flags, value| {
         let chance: f64 = parsed(value)?;
         if !(0.0..=0.02).contains(&chance) {
             return Err("it must be between 0 and 0.02".to_string());
@@ -220,16 +216,20 @@ static FLAGS: &[Flag] = &[
         flags.config.limits.goaway_chance = chance;
         Ok(())
     }),
-    flag("http2-max-streams-per-connection", "requests at once on a connection of HTTP/2 [100]", |flags, value| {
+    flag("http2-max-streams-per-connection", "concurrent requests per HTTP/2 connection [100]", |flags, value| {
         let streams: u32 = parsed(value)?;
         flags.config.limits.http2_max_streams = if streams == 0 { 100 } else { streams };
         Ok(())
     }),
-    flag("kubelet-certificate-authority", "who signs what kubelets show; without it any is taken", |flags, value| {
-        flags.kubelet_certificate_authority = Some(value.into());
-        Ok(())
-    }),
-    flag("kubelet-client-certificate", "what kubelets are shown", |flags, value| {
+    flag(
+        "kubelet-certificate-authority",
+        "CA bundle for kubelet serving certificates; without it they are not verified",
+        |flags, value| {
+            flags.kubelet_certificate_authority = Some(value.into());
+            Ok(())
+        },
+    ),
+    flag("kubelet-client-certificate", "client certificate for kubelets", |flags, value| {
         flags.kubelet_client_certificate = Some(value.into());
         Ok(())
     }),
@@ -239,14 +239,14 @@ static FLAGS: &[Flag] = &[
     }),
     flag(
         "kubelet-preferred-address-types",
-        "by which addresses nodes are reached [Hostname,InternalDNS,InternalIP,ExternalDNS,ExternalIP]",
+        "order of node address types for connections to kubelets [Hostname,InternalDNS,InternalIP,ExternalDNS,ExternalIP]",
         |flags, value| {
             flags.kubelet_preferred_address_types = names(value).collect();
             let unknown = flags.kubelet_preferred_address_types.iter().find(|name| !PREFERRED.contains(&name.as_str()));
-            unknown.map_or(Ok(()), |name| Err(format!("{name:?} is no type of an address")))
+            unknown.map_or(Ok(()), |name| Err(format!("unknown address type {name:?}")))
         },
     ),
-    flag("kubelet-timeout", "how long a connection to a kubelet is tried [5s]", |flags, value| {
+    flag("kubelet-timeout", "timeout for connections to kubelets [5s]", |flags, value| {
         flags.kubelet_timeout = duration(value)?;
         Ok(())
     }),
@@ -254,29 +254,33 @@ static FLAGS: &[Flag] = &[
         flags.log_format = match value {
             "text" => LogFormat::Text,
             "json" => LogFormat::Json,
-            _ => return Err(format!("unknown format {value:?}; there are text and json")),
+            _ => return Err(format!("unknown format {value:?}; supported: text, json")),
         };
         Ok(())
     }),
-    flag("max-mutating-requests-inflight", "writes under way at once; 0 for no limit [200]", |flags, value| {
-        flags.config.limits.max_mutating_requests_inflight = parsed(value)?;
-        Ok(())
-    }),
-    flag("max-requests-inflight", "reads under way at once; 0 for no limit [400]", |flags, value| {
+    flag(
+        "max-mutating-requests-inflight",
+        "maximum concurrent mutating requests; 0 for no limit [200]",
+        |flags, value| {
+            flags.config.limits.max_mutating_requests_inflight = parsed(value)?;
+            Ok(())
+        },
+    ),
+    flag("max-requests-inflight", "maximum concurrent read-only requests; 0 for no limit [400]", |flags, value| {
         flags.config.limits.max_requests_inflight = parsed(value)?;
         Ok(())
     }),
-    flag("min-request-timeout", "seconds that a watch goes on at least [1800]", |flags, value| {
+    flag("min-request-timeout", "minimum duration of a watch, in seconds [1800]", |flags, value| {
         flags.config.limits.min_request_timeout = Duration::from_secs(parsed(value)?);
         Ok(())
     }),
     unfinished("proxy-client-cert-file", AGGREGATION),
     unfinished("proxy-client-key-file", AGGREGATION),
-    flag("request-timeout", "how long a request may take [1m]", |flags, value| {
+    flag("request-timeout", "timeout of a request [1m]", |flags, value| {
         flags.config.limits.request_timeout = duration(value)?;
         if flags.config.limits.request_timeout.is_zero() { Err("it must be more than 0".to_string()) } else { Ok(()) }
     }),
-    flag("runtime-config", "only what is so already: versions of the API cannot be turned here", |_, value| {
+    flag("runtime-config", "API versions; a version can only be given its built-in state", |_, value| {
         super::runtime_config::check(value)
     }),
     flag("secure-port", "the port to listen on [6443]", |flags, value| {
@@ -285,7 +289,7 @@ static FLAGS: &[Flag] = &[
     }),
     flag(
         "service-account-issuer",
-        "who stands in service account tokens; can be repeated, the first signs",
+        "issuer of service account tokens; can be repeated, the first one signs",
         |flags, value| {
             if flags.issuers.iter().any(|known| known == value) {
                 return Err(format!("{value:?} is named twice"));
@@ -297,32 +301,36 @@ static FLAGS: &[Flag] = &[
             Ok(())
         },
     ),
-    flag("service-account-key-file", "keys whose tokens are taken too; can be repeated", |flags, value| {
-        flags.service_account_key_files.extend(value.split(',').map(PathBuf::from));
-        Ok(())
-    }),
-    fixed!(switch, "service-account-lookup", "true", "the account of a token is always looked up"),
+    flag(
+        "service-account-key-file",
+        "public keys that verify service account tokens; can be repeated",
+        |flags, value| {
+            flags.service_account_key_files.extend(value.split(',').map(PathBuf::from));
+            Ok(())
+        },
+    ),
+    fixed!(switch, "service-account-lookup", "true", "the service account of a token is always looked up"),
     flag("service-account-signing-key-file", "the key that signs service account tokens", |flags, value| {
         flags.service_account_signing_key_file = Some(value.into());
         Ok(())
     }),
-    flag("service-cluster-ip-range", "where services get their addresses from [10.96.0.0/16]", |flags, value| {
+    flag("service-cluster-ip-range", "CIDR of service cluster IPs [10.96.0.0/16]", |flags, value| {
         flags.config.service_cidrs = cidrs(value)?;
         Ok(())
     }),
-    flag("service-node-port-range", "where services get their node ports from [30000-32767]", |flags, value| {
+    flag("service-node-port-range", "port range of NodePort services [30000-32767]", |flags, value| {
         flags.config.node_ports = port_range(value)?;
         Ok(())
     }),
     flag(
         "shutdown-delay-duration",
-        "how long to go on serving, not ready, after the signal to end [0s]",
+        "how long to keep serving, not ready, after the termination signal [0s]",
         |flags, value| {
             flags.config.limits.shutdown_delay = duration(value)?;
             Ok(())
         },
     ),
-    flag("storage-media-type", "how objects are stored in etcd: only application/json", |flags, value| {
+    flag("storage-media-type", "encoding of objects in etcd: only application/json", |flags, value| {
         match value {
             "" | "application/json" => flags.stores_protobuf = false,
             "application/vnd.kubernetes.protobuf" => flags.stores_protobuf = true,
@@ -330,7 +338,7 @@ static FLAGS: &[Flag] = &[
         }
         Ok(())
     }),
-    flag("tls-cert-file", "the certificate shown to clients", |flags, value| {
+    flag("tls-cert-file", "serving certificate", |flags, value| {
         flags.tls_cert_file = Some(value.into());
         Ok(())
     }),
@@ -338,7 +346,7 @@ static FLAGS: &[Flag] = &[
         flags.tls_private_key_file = Some(value.into());
         Ok(())
     }),
-    flag("v", "how much is logged: 4 and above adds each refused request [0]", |flags, value| {
+    flag("v", "log verbosity; 4 and above logs each rejected request [0]", |flags, value| {
         flags.log_level = Level::of_verbosity(parsed(value)?);
         Ok(())
     }),

@@ -87,7 +87,10 @@ fn lock_own(flags: &Flags) -> Result<Option<Lock>> {
     let Some(dir) = &flags.data_dir else { return Ok(None) };
     match lock_data_dir(&open_data_dir(dir)?) {
         Err(error @ Error::DataDirInUse { .. }) if !flags.etcd_servers.is_empty() => {
-            tracing::info!(reason = error.describe(), "the kubeconfig is left as it is");
+            tracing::info!(
+                reason = error.describe(),
+                "data directory in use by another server, keeping its kubeconfig"
+            );
             Ok(None)
         }
         locked => locked.map(Some),
@@ -142,7 +145,7 @@ pub(crate) fn watched(flags: &Flags, own: Option<&Own>) -> Vec<PathBuf> {
 pub(crate) fn flags_checked(flags: &Flags, own: bool) -> Result<&Flags> {
     let mut errors = Vec::new();
     if flags.etcd_servers.is_empty() && flags.data_dir.is_none() {
-        errors.push("either --etcd-servers or --data-dir must say where objects are kept".to_string());
+        errors.push("either --etcd-servers or --data-dir is required".to_string());
     }
     if flags.tls_cert_file.is_some() != flags.tls_private_key_file.is_some() {
         errors.push("--tls-cert-file and --tls-private-key-file belong together".to_string());
@@ -154,10 +157,10 @@ pub(crate) fn flags_checked(flags: &Flags, own: bool) -> Result<&Flags> {
         errors.push("--etcd-certfile and --etcd-keyfile belong together".to_string());
     }
     if flags.tls_cert_file.is_none() && !own {
-        errors.push("--tls-cert-file and --tls-private-key-file, or --data-dir, must be given".to_string());
+        errors.push("--tls-cert-file and --tls-private-key-file, or --data-dir, is required".to_string());
     }
     if flags.client_ca_file.is_none() && !own && !flags.authentication.knows_somebody() {
-        errors.push("--client-ca-file, or --data-dir, must be given: nobody could come in".to_string());
+        errors.push("--client-ca-file, or --data-dir, is required: otherwise no client can authenticate".to_string());
     }
     if flags.service_account_signing_key_file.is_none() && !flags.service_account_key_files.is_empty() {
         errors.push("--service-account-key-file needs --service-account-signing-key-file".to_string());

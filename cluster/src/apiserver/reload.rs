@@ -34,10 +34,10 @@ impl Followed {
     pub async fn run(mut self, server: Arc<Server>) {
         let reloads = match Reloads::new(server.metrics.registry(), self.what, &self.data) {
             Ok(reloads) => reloads,
-            Err(error) => return tracing::error!(%error, "the metrics of a configuration file cannot be made"),
+            Err(error) => return tracing::error!(%error, "failed to register reload metrics"),
         };
         let files = Files::watch(std::slice::from_ref(&self.path)).inspect_err(|error| {
-            tracing::warn!(%error, path = %self.path.display(), "changes are not seen before the next start");
+            tracing::warn!(%error, path = %self.path.display(), "failed to watch configuration file; changes take effect at the next start");
         });
         let mut closing = server.closing.subscribe();
         // What has changed between the first reading and the watch counts too.
@@ -64,11 +64,11 @@ impl Followed {
         let path = self.path.display();
         match applied {
             Ok(()) => {
-                tracing::info!(%path, "the {} configuration is read anew", self.what);
+                tracing::info!(%path, "{} configuration reloaded", self.what);
                 reloads.succeeded(server.now(), &self.data);
             }
             Err(error) => {
-                tracing::error!(%path, error = error.describe(), "the {} configuration is left as it was", self.what);
+                tracing::error!(%path, error = error.describe(), "failed to reload {} configuration, keeping the old one", self.what);
                 reloads.failed(server.now());
             }
         }

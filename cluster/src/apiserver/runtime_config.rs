@@ -9,7 +9,7 @@ pub fn check(text: &str) -> Result<(), String> {
         let (key, value) = entry.split_once('=').unwrap_or((entry, "true"));
         let asked = if value.is_empty() { true } else { boolean(value)? };
         let is_so = match key {
-            "api/all" => return Err("api/all cannot be turned: name the versions that are needed".to_string()),
+            "api/all" => return Err("api/all cannot be changed: name the versions instead".to_string()),
             "api/ga" => true,
             "api/beta" => is_stage_served("beta"),
             "api/alpha" => is_stage_served("alpha"),
@@ -17,7 +17,7 @@ pub fn check(text: &str) -> Result<(), String> {
         };
         if asked != is_so {
             let state = if is_so { "served" } else { "not served" };
-            return Err(format!("{key} is {state} here and cannot be turned"));
+            return Err(format!("{key} is {state} here and cannot be changed"));
         }
     }
     Ok(())
@@ -35,7 +35,7 @@ fn is_served(key: &str) -> Result<bool, String> {
         [group, version] => (group, version, ""),
         ["api", "v1", resource] => ("", "v1", resource),
         [group, version, resource] => (group, version, resource),
-        _ => return Err(format!("{key:?} is no GROUP/VERSION or GROUP/VERSION/RESOURCE")),
+        _ => return Err(format!("{key:?} is not of the form GROUP/VERSION or GROUP/VERSION/RESOURCE")),
     };
     let of_group = || kinds::served().iter().filter(|kind| kind.group == group);
     if of_group().next().is_none() {
@@ -54,11 +54,11 @@ mod tests {
             assert_eq!(check(text), Ok(()), "{text}");
         }
         let refused = |text: &str, want: &str| assert_eq!(check(text), Err(want.to_string()), "{text}");
-        refused("api/all=true", "api/all cannot be turned: name the versions that are needed");
-        refused("apps/v1=false", "apps/v1 is served here and cannot be turned");
-        refused("batch/v2alpha1=true", "batch/v2alpha1 is not served here and cannot be turned");
+        refused("api/all=true", "api/all cannot be changed: name the versions instead");
+        refused("apps/v1=false", "apps/v1 is served here and cannot be changed");
+        refused("batch/v2alpha1=true", "batch/v2alpha1 is not served here and cannot be changed");
         refused("nonsense/v1=true", "unknown api groups nonsense");
-        refused("api/ga=false", "api/ga is served here and cannot be turned");
+        refused("api/ga=false", "api/ga is served here and cannot be changed");
         assert!(check("apps/v1=perhaps").is_err());
     }
 }

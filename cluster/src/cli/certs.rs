@@ -58,7 +58,7 @@ pub fn rotate(data_dir: &Path, names: &[String], all: bool) -> Result<Vec<String
 fn open(data_dir: &Path) -> Result<Pki> {
     let dir = data_dir.join("pki");
     if !dir.is_dir() {
-        return Err(Error::Flags(vec![format!("{} is no directory of certificates", dir.display())]));
+        return Err(Error::Flags(vec![format!("{} is not a directory of certificates", dir.display())]));
     }
     Pki::open(dir)
 }

@@ -20,10 +20,10 @@ use why::{About, Question};
 #[derive(Parser)]
 #[command(name = "tiphys", about = "Kubernetes in one binary", version)]
 #[command(after_help = "More commands, each with its own --help:
-  tiphys cri     serves the container runtime to any kubelet
+  tiphys cri     runs the container runtime with a CRI socket for any kubelet
   tiphys images  pulls, lists, imports, exports and removes images
-  tiphys hello   a small server, the whole of the demo image
-  tiphys bench   measures how fast all of it is, against limits of the same run")]
+  tiphys hello   runs the small web server of the demo image
+  tiphys bench   runs benchmarks")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -51,23 +51,23 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         flags: Vec<String>,
     },
-    /// Runs the node agent alone, with upstream's flags
+    /// Runs the kubelet alone, with upstream's flags
     #[command(name = "kubelet", disable_help_flag = true)]
     Kubelet {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         flags: Vec<String>,
     },
-    /// Joins this machine to a cluster as a node, by a token
+    /// Joins this machine to a cluster as a node, with a token
     Agent(node::join::Arguments),
-    /// Makes, lists and deletes the tokens by which machines join
+    /// Creates, lists and deletes tokens for joining machines
     Token(node::token::Arguments),
-    /// Shows a data directory's certificates, or makes new ones
+    /// Shows or rotates the certificates of a data directory
     Certs(CertsArgs),
-    /// Tells why a pod waits for a node, or where one would go
+    /// Explains why a pod is pending, or where a pod would be scheduled
     Why(WhyArgs),
-    /// Removes a data directory and all that its pods left on this machine
+    /// Removes a data directory and everything that its pods left on this machine
     Reset(reset::Arguments),
-    /// Shows the versions of this binary and of Kubernetes
+    /// Shows the version of this binary and of Kubernetes
     Version,
 }
 
@@ -76,7 +76,7 @@ struct WhyArgs {
     /// `pod NAME`
     #[arg(required_unless_present = "manifest", conflicts_with = "manifest", num_args = 1..=2)]
     pod: Vec<String>,
-    /// Where would a pod of this file go? Nothing is bound
+    /// Explain where the pod of this manifest would be scheduled, without creating it
     #[arg(long = "if", value_name = "FILE")]
     manifest: Option<PathBuf>,
     #[arg(long, short, default_value = "default")]
@@ -90,7 +90,7 @@ struct WhyArgs {
 
 #[derive(clap::Args)]
 struct CertsArgs {
-    /// Where the cluster keeps everything
+    /// The data directory of the cluster
     #[arg(long, default_value = "./data", global = true)]
     data_dir: PathBuf,
     #[command(subcommand)]
@@ -99,13 +99,13 @@ struct CertsArgs {
 
 #[derive(Subcommand)]
 enum CertsCommand {
-    /// Shows all of them, with their ends and their names
+    /// Lists the certificates with their expiration and names
     List,
-    /// Makes new ones; a running cluster takes them up. An authority takes all that it has signed along
+    /// Creates new certificates, which a running cluster reloads. Rotating a CA also rotates what it has signed
     Rotate {
         #[arg(required_unless_present = "all")]
         names: Vec<String>,
-        /// All but the authorities, which must be named
+        /// All certificates except the CAs, which must be named
         #[arg(long, conflicts_with = "names")]
         all: bool,
     },
@@ -162,7 +162,7 @@ fn run_reset(args: &reset::Arguments) -> Result<()> {
     }
     let problems = runtime()?.block_on(reset::reset(&data_dir))?;
     if problems.is_empty() {
-        say(&format!("{} and all that its pods left on this machine are gone", data_dir.display()));
+        say(&format!("{} and everything that its pods left on this machine were removed", data_dir.display()));
         return Ok(());
     }
     Err(Error::Flags(problems))
@@ -171,11 +171,11 @@ fn run_reset(args: &reset::Arguments) -> Result<()> {
 /// Asks the user, which needs a terminal.
 fn is_confirmed(data_dir: &Path) -> Result<bool> {
     if !std::io::stdin().is_terminal() {
-        let why = format!("{} would be removed: without a terminal to ask on, --force is needed", data_dir.display());
+        let why = format!("{} would be removed: --force is required without a terminal", data_dir.display());
         return Err(Error::Flags(vec![why]));
     }
     print!(
-        "This removes the cluster of {}, its pods and its volumes for good. Type yes to go on: ",
+        "This removes the cluster of {}, its pods and its volumes for good. Type yes to continue: ",
         data_dir.display()
     );
     let _ = std::io::stdout().flush();
@@ -189,7 +189,7 @@ fn run_certs(args: CertsArgs) -> Result<()> {
         None | Some(CertsCommand::List) => print!("{}", certs::list(&args.data_dir)?),
         Some(CertsCommand::Rotate { names, all }) => {
             for name in certs::rotate(&args.data_dir, &names, all)? {
-                println!("{name} is new");
+                println!("{name} rotated");
             }
         }
     }
@@ -350,7 +350,7 @@ async fn stop_when_told(running: Running) {
     tracing::info!("stopping");
     tokio::select! {
         () = running.stop() => {}
-        () = interrupted() => tracing::warn!("stopped without waiting for open requests"),
+        () = interrupted() => tracing::warn!("stopped without draining open requests"),
     }
 }
 

@@ -14,10 +14,10 @@ use crate::node::container_runtime::{self, BuiltinRuntime, RuntimeChoice};
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// The data directory of the cluster, or of the agent
+    /// The data directory of `tiphys up` or `tiphys agent`
     #[arg(long, default_value = "./data")]
     pub data_dir: PathBuf,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long)]
     pub force: bool,
 }
@@ -47,7 +47,7 @@ const CLASSES: [&str; 3] = ["", "/burstable", "/besteffort"];
 pub fn open(path: &Path) -> Result<(PathBuf, lock::Lock)> {
     let data_dir = fs::canonicalize(path).map_err(Error::file(path))?;
     if !SIGNS.iter().any(|sign| data_dir.join(sign).exists()) {
-        let why = format!("--data-dir: {} is no data directory of tiphys", data_dir.display());
+        let why = format!("--data-dir: {} is not a data directory of tiphys", data_dir.display());
         return Err(Error::Flags(vec![why]));
     }
     let lock = lock::lock_data_dir(&data_dir)?;
@@ -170,7 +170,7 @@ mod tests {
         fs::write(data.join("kubeconfig"), "x").expect("a file");
         fs::write(data.join("notes"), "x").expect("a file");
         let error = open(dir.path()).err().expect("refused").describe();
-        assert!(error.contains("is no data directory"), "{error}");
+        assert!(error.contains("is not a data directory"), "{error}");
 
         let (path, held) = open(&data).expect("a data directory");
         assert!(open(&data).is_err(), "another process uses it");

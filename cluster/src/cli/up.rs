@@ -21,7 +21,7 @@ use crate::up::{self, Up};
 
 #[derive(clap::Args)]
 pub struct UpArguments {
-    /// Where everything is kept
+    /// The data directory of the cluster
     #[arg(long, default_value = "./data")]
     data_dir: PathBuf,
     /// The address to listen on
@@ -29,22 +29,22 @@ pub struct UpArguments {
     bind_address: IpAddr,
     #[arg(long, default_value_t = 6443)]
     port: u16,
-    /// A further name or address of the server's certificate; can be repeated
+    /// An additional name or address of the serving certificate; can be repeated
     #[arg(long = "tls-san", value_delimiter = ',')]
     tls_sans: Vec<String>,
     /// The controllers to run: `*` for all, a name for one, `-name` for all but that one
     #[arg(long, value_delimiter = ',', allow_hyphen_values = true, default_value = up::CONTROLLERS)]
     controllers: Vec<String>,
-    /// Do not run the scheduler: another one assigns pods to nodes
+    /// Do not run the scheduler, for clusters with another one
     #[arg(long)]
     disable_scheduler: bool,
-    /// Nodes that run nothing but behave: pods become ready, Jobs end, deletions are completed
+    /// Add fake nodes that simulate pods: pods become ready, Jobs complete, deletions finish
     #[arg(long, value_name = "N", default_value_t = 0)]
     fake_nodes: u32,
-    /// This machine is no node of the cluster: nothing runs on it
+    /// Do not run the kubelet: this machine does not become a node
     #[arg(long)]
     disable_agent: bool,
-    /// Pods run on when this command is stopped; the next `up` takes them over
+    /// Keep pods running when this command stops; the next `up` takes them over
     #[arg(long)]
     keep_pods: bool,
     #[command(flatten)]
@@ -54,7 +54,7 @@ pub struct UpArguments {
     /// Where to write the kubeconfig [default: DATA_DIR/kubeconfig]
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
-    /// The form of the log, which goes to standard error
+    /// The format of the log on standard error
     #[arg(long, value_enum, default_value_t)]
     log_format: Format,
     #[arg(long, value_enum, default_value_t = Level::Warn)]
@@ -72,9 +72,7 @@ pub fn run(args: UpArguments) -> Result<()> {
         (true, _) => PodsHere::Off { fake_nodes: args.fake_nodes > 0 },
     };
     if args.disable_agent && !args.components.kubelet.is_empty() {
-        return Err(Error::Flags(vec![
-            "--kubelet-arg: --disable-agent leaves no kubelet that could take it".to_string(),
-        ]));
+        return Err(Error::Flags(vec!["--kubelet-arg: there is no kubelet with --disable-agent".to_string()]));
     }
     let listen = SocketAddr::new(args.bind_address, args.port);
     let kubeconfig = args.kubeconfig.unwrap_or_else(|| data_dir.join("kubeconfig"));
@@ -145,11 +143,11 @@ impl Ready<'_> {
         self.pods.commands().iter().for_each(|command| text.push_str(&format!("  {command}\n")));
         if self.pods == PodsHere::NeedRoot {
             text.push_str(
-                "\nThis machine runs no pods, which needs root: start `tiphys up` as root, or with --fake-nodes 1 for\n\
-                 pods that only seem to run\n",
+                "\nRunning pods on this machine needs root: start `tiphys up` as root, or with --fake-nodes 1 to\n\
+                 simulate pods\n",
             );
         }
-        format!("{text}\nctrl-c stops it; everything is kept in {}", self.data_dir.display())
+        format!("{text}\nctrl-c stops it; its data stays in {}", self.data_dir.display())
     }
 }
 
@@ -176,7 +174,7 @@ async fn stop(running: Running, keeps_pods: bool, data_dir: &Path) {
     let report = Report {
         started: &|count| {
             if count > 0 {
-                say(&format!("\nstopping {count} pods; ctrl-c again ends at once"));
+                say(&format!("\nstopping {count} pods; press ctrl-c again to stop immediately"));
             }
         },
         stopped: &say_stopped,
@@ -185,18 +183,18 @@ async fn stop(running: Running, keeps_pods: bool, data_dir: &Path) {
     let left = tokio::select! {
         biased;
         () = interrupted() => {
-            say(&format!("\nstopped at once: pods may run on, until the next `tiphys up` or `{reset}`"));
+            say(&format!("\nstopped immediately: pods may still run until the next `tiphys up` or `{reset}`"));
             return;
         }
         left = running.stop_with(pods) => left,
     };
     left.iter().for_each(|why| say(&format!("  ✗ {why}")));
     match (is_node && keeps_pods, left.is_empty()) {
-        (true, _) => {
-            say(&format!("stopped; its pods run on: the next `tiphys up` takes them over, `{reset}` removes them"))
-        }
+        (true, _) => say(&format!(
+            "stopped; its pods keep running: the next `tiphys up` takes them over, `{reset}` removes them"
+        )),
         (false, true) => say("stopped"),
-        (false, false) => say(&format!("stopped; not all of its pods could be removed: `{reset}` tries it again")),
+        (false, false) => say(&format!("stopped; not all of its pods could be removed: run `{reset}` to retry")),
     }
 }
 

@@ -27,7 +27,7 @@ pub enum Output {
     /// For people
     #[default]
     Text,
-    /// As the scheduler says it
+    /// The scheduler's response as JSON
     Json,
 }
 
@@ -76,11 +76,11 @@ fn pod_of(manifest: &Tree) -> Result<Tree, String> {
     let template = match manifest.str("kind") {
         "Pod" => return Ok(manifest.clone()),
         "CronJob" => manifest.at("spec.jobTemplate.spec.template"),
-        "" => return Err("kind: it is missing".to_string()),
+        "" => return Err("kind: required".to_string()),
         _ => manifest.at("spec.template"),
     };
     if !template.has("spec") {
-        return Err(format!("kind: a {} makes no pods", manifest.str("kind")));
+        return Err(format!("kind: a {} creates no pods", manifest.str("kind")));
     }
     let mut pod = template.clone();
     pod.set("apiVersion", "v1");
@@ -92,13 +92,13 @@ fn pod_of(manifest: &Tree) -> Result<Tree, String> {
 /// A sentence, then a line for each node.
 fn shown(told: &Tree) -> String {
     let mut text = match (told.str("message"), told.str("node")) {
-        ("", node) => format!("it would go to node {node}\n"),
+        ("", node) => format!("the pod would be scheduled to node {node}\n"),
         (message, _) => format!("{message}\n"),
     };
     if told.has("preemption") {
         let victims: Vec<&str> = told.list("preemption.victims").iter().filter_map(Tree::as_str).collect();
         text.push_str(&format!(
-            "it would go to node {} in place of {}\n",
+            "the pod would be scheduled to node {} after preempting {}\n",
             told.str("preemption.node"),
             victims.join(", ")
         ));
@@ -153,7 +153,7 @@ mod tests {
         };
         let pod = pod_of(&deployment).expect("a pod");
         assert_eq!((pod.str("kind"), pod.str("metadata.namespace"), pod.at("spec")), ("Pod", "n", &spec));
-        assert_eq!(pod_of(&tree! { "kind" => "Secret" }), Err("kind: a Secret makes no pods".to_string()));
+        assert_eq!(pod_of(&tree! { "kind" => "Secret" }), Err("kind: a Secret creates no pods".to_string()));
     }
 
     #[test]
@@ -166,6 +166,6 @@ mod tests {
         let want = "0/2 nodes are available\n\nNODE   PLUGIN             REASON\n\
                     a      NodeResourcesFit   Insufficient cpu\nlong   NodeName           no\n";
         assert_eq!(told, want);
-        assert_eq!(shown(&tree! { "node" => "a" }), "it would go to node a\n");
+        assert_eq!(shown(&tree! { "node" => "a" }), "the pod would be scheduled to node a\n");
     }
 }

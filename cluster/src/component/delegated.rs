@@ -111,7 +111,7 @@ impl Lookup {
         let found = match self.client.get(CONFIG_MAPS, "kube-system", "extension-apiserver-authentication").await {
             Ok(map) => Arc::new(read(map.at("data"))),
             Err(error) => {
-                tracing::warn!(%error, "kube-system/extension-apiserver-authentication cannot be read");
+                tracing::warn!(%error, "failed to read kube-system/extension-apiserver-authentication");
                 held.take().map(|(_, found)| found).unwrap_or_default()
             }
         };

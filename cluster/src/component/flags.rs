@@ -110,8 +110,8 @@ pub fn texts(value: &str) -> Result<Vec<String>, String> {
 
 /// A component cannot do anything without it.
 pub const NO_KUBECONFIG: &str =
-    "--kubeconfig FILE is missing: it says where the API server is, and who this component is to it";
-pub const NO_PROFILES: &str = "nothing is profiled";
+    "--kubeconfig FILE is required: it names the API server and this component's credentials";
+pub const NO_PROFILES: &str = "profiling is not supported";
 
 /// The table, for the flags of any component.
 pub struct Table<F>(PhantomData<F>);
@@ -120,114 +120,110 @@ impl<F: HasCommon> Table<F> {
     pub const FLAGS: &'static [Flag<F>] = &[
         file!(
             "authentication-kubeconfig",
-            "the API server that knows tokens shown to this port",
+            "a kubeconfig of the API server that authenticates tokens",
             common().authentication_kubeconfig
         ),
         on_off!(
             "authentication-skip-lookup",
-            "do not ask the API server which authorities it believes [false]",
+            "do not read the CA bundles of the API server [false]",
             common().authentication_skip_lookup
         ),
         fixed!(
             switch,
             "authentication-tolerate-lookup-failure",
             "true",
-            "it is asked when somebody shows a certificate, not at the start"
+            "the CA bundles are read when a client presents a certificate, not at the start"
         ),
         field!(
             "authorization-always-allow-paths",
-            "what everybody may ask for [/healthz,/readyz,/livez]",
+            "paths that need no authorization [/healthz,/readyz,/livez]",
             texts,
             common().always_allow_paths
         ),
         file!(
             "authorization-kubeconfig",
-            "the API server that knows who may ask this port",
+            "a kubeconfig of the API server that authorizes requests",
             common().authorization_kubeconfig
         ),
         field!("bind-address", "the address to listen on [0.0.0.0]", parsed, common().bind_address),
-        file!("cert-dir", "without --tls-cert-file, where a self-signed certificate is kept", common().cert_dir),
-        file!("client-ca-file", "who signs the certificates of those who ask this port", common().client_ca_file),
+        file!("cert-dir", "directory of a self-signed certificate, without --tls-cert-file", common().cert_dir),
+        file!("client-ca-file", "CA bundle for client certificates", common().client_ca_file),
         fixed!(switch, "contention-profiling", "false", NO_PROFILES),
-        field!(
-            "kube-api-burst",
-            "how many requests may come at once where there is a limit [30]",
-            parsed,
-            common().kube_api_burst
-        ),
+        field!("kube-api-burst", "burst of requests, with --kube-api-qps [30]", parsed, common().kube_api_burst),
         flag("kube-api-content-type", "only application/json and upstream's default", |_, value| match value {
             "" | "application/json" | "application/vnd.kubernetes.protobuf" => Ok(()),
             _ => Err(format!("unknown content type {value:?}")),
         }),
         flag(
             "kube-api-qps",
-            "requests a second of each client; a negative one for no limit [none]",
+            "requests per second of each client; negative for no limit [none]",
             |flags: &mut F, value| {
                 flags.common().kube_api_qps = match parsed::<f64>(value)? {
                     number if number < 0.0 => None,
                     number if number > 0.0 && number.is_finite() => Some(number),
-                    _ => return Err("it must not be 0; a negative number is no limit".to_string()),
+                    _ => return Err("it must not be 0; a negative number means no limit".to_string()),
                 };
                 Ok(())
             },
         ),
-        file!("kubeconfig", "the API server, and who we are there", common().kubeconfig),
-        on_off!("leader-elect", "work only while holding the lease [true]", common().leader_elect),
+        file!("kubeconfig", "a kubeconfig of the API server", common().kubeconfig),
+        on_off!("leader-elect", "run only while holding the lease [true]", common().leader_elect),
         field!(
             "leader-elect-lease-duration",
-            "how long others wait for a leader [15s]",
+            "how long other candidates wait before they take over [15s]",
             duration,
             common().timing.lease_duration
         ),
         field!(
             "leader-elect-renew-deadline",
-            "how long a leader tries to stay [10s]",
+            "how long the leader retries to renew its lease [10s]",
             duration,
             common().timing.renew_deadline
         ),
         flag("leader-elect-resource-lock", "only leases", |_, value| match value {
             "leases" => Ok(()),
-            _ => Err("there are only leases".to_string()),
+            _ => Err("only leases are supported".to_string()),
         }),
-        field!("leader-elect-resource-name", "the lease [the component's name]", text, common().lease_name),
-        field!("leader-elect-resource-namespace", "its namespace [kube-system]", text, common().lease_namespace),
-        field!("leader-elect-retry-period", "between two tries [2s]", duration, common().timing.retry_period),
+        field!("leader-elect-resource-name", "name of the lease [the component's name]", text, common().lease_name),
+        field!(
+            "leader-elect-resource-namespace",
+            "namespace of the lease [kube-system]",
+            text,
+            common().lease_namespace
+        ),
+        field!("leader-elect-retry-period", "interval between attempts [2s]", duration, common().timing.retry_period),
         flag("logging-format", "text or json [text]", |flags: &mut F, value| {
             flags.common().log_format = match value {
                 "text" => Format::Text,
                 "json" => Format::Json,
-                _ => return Err(format!("unknown format {value:?}; there are text and json")),
+                _ => return Err(format!("unknown format {value:?}; supported: text, json")),
             };
             Ok(())
         }),
         fixed!(switch, "profiling", "false", NO_PROFILES),
         field!(
             "requestheader-allowed-names",
-            "names of proxies; any where there are none",
+            "common names of accepted proxies [all]",
             texts,
             common().proxy_allowed_names
         ),
-        file!(
-            "requestheader-client-ca-file",
-            "who signs the certificates of proxies that speak for others",
-            common().proxy_ca_file
-        ),
+        file!("requestheader-client-ca-file", "CA bundle for client certificates of proxies", common().proxy_ca_file),
         field!(
             "requestheader-extra-headers-prefix",
-            "what they name further things by [X-Remote-Extra-]",
+            "prefixes of headers with extra user information [X-Remote-Extra-]",
             texts,
             common().proxy_headers.extra_prefixes
         ),
         field!(
             "requestheader-group-headers",
-            "what they name groups by [X-Remote-Group]",
+            "headers for groups [X-Remote-Group]",
             texts,
             common().proxy_headers.groups
         ),
-        field!("requestheader-uid-headers", "what they name uids by [X-Remote-Uid]", texts, common().proxy_headers.uid),
+        field!("requestheader-uid-headers", "headers for the uid [X-Remote-Uid]", texts, common().proxy_headers.uid),
         field!(
             "requestheader-username-headers",
-            "what they name users by [X-Remote-User]",
+            "headers for the user name [X-Remote-User]",
             texts,
             common().proxy_headers.username
         ),
@@ -238,7 +234,7 @@ impl<F: HasCommon> Table<F> {
             common().secure_port
         ),
         file!("tls-cert-file", "the certificate of this port; without it one is self-signed", common().tls_cert_file),
-        file!("tls-private-key-file", "its key", common().tls_private_key_file),
+        file!("tls-private-key-file", "the key of that certificate", common().tls_private_key_file),
         flag("v", "how much is logged [0]", |flags: &mut F, value| {
             flags.common().log_level = Level::of_verbosity(parsed(value)?);
             Ok(())

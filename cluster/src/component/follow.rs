@@ -33,11 +33,15 @@ impl Followed {
         }
         match (self.take)() {
             Ok(()) => {
-                tracing::info!(what = self.what, "it was exchanged");
+                tracing::info!(what = self.what, "file reloaded");
                 self.content = content;
             }
             Err(error) => {
-                tracing::warn!(what = self.what, error = error.describe(), "it could not be taken; the old one stays");
+                tracing::warn!(
+                    what = self.what,
+                    error = error.describe(),
+                    "failed to reload file, keeping the old one"
+                );
             }
         }
     }
@@ -61,7 +65,7 @@ impl Follow {
         let files = match Files::watch(&all) {
             Ok(files) => files,
             Err(error) => {
-                tracing::warn!(%error, "changes of certificate files are not seen before the next start");
+                tracing::warn!(%error, "failed to watch certificate files; changes take effect at the next start");
                 return;
             }
         };

@@ -170,7 +170,7 @@ impl<W: Work> Leads<W> {
         if lost {
             // Somebody else works by now: nothing is finished first.
             self.work.abort();
-            return Err(Error::Ended("the lease is lost".to_string()));
+            return Err(Error::Ended("leader election lost".to_string()));
         }
         self.work.stop().await;
         election.release().await;

@@ -46,7 +46,7 @@ impl Remote {
     pub fn read(agent: &'static str, flag: &str, file: &Path) -> Result<Remote> {
         let remote = read(flag, file)?;
         if !remote.url.tls || !matches!(remote.url.path.as_str(), "" | "/") {
-            let why = format!("{}: the server must be reached by https and have no path", file.display());
+            let why = format!("{}: the server URL must use https and have no path", file.display());
             return Err(bad(flag, why));
         }
         let to = |tls: Arc<ClientConfig>| {
@@ -58,7 +58,7 @@ impl Remote {
             callout::Credentials::None => own,
             callout::Credentials::Bearer(token) => own.with_token(token).map_err(|error| bad(flag, error))?,
             callout::Credentials::BearerFile(path) => own.with_credentials(Arc::new(TokenFile::new(path.clone()))),
-            callout::Credentials::Basic { .. } => return Err(bad(flag, "passwords cannot be used here")),
+            callout::Credentials::Basic { .. } => return Err(bad(flag, "passwords are not supported")),
         };
         let bare = to(Arc::new(without_certificate(remote.client.tls())))?;
         Ok(Remote { own, bare, limit: None, agent })
@@ -112,8 +112,8 @@ pub fn find_kubeconfig(flag: Option<&Path>) -> Result<PathBuf> {
     let known = [Some(PathBuf::from("./data/kubeconfig")), home];
     let found = known.into_iter().flatten().find(|path| path.exists());
     found.ok_or_else(|| {
-        let why = "there is no kubeconfig in $KUBECONFIG, ./data/kubeconfig or ~/.kube/config: give --kubeconfig FILE, \
-                   which is DATA_DIR/kubeconfig of a cluster that `tiphys up` runs";
+        let why = "no kubeconfig found in $KUBECONFIG, ./data/kubeconfig or ~/.kube/config: use --kubeconfig FILE; \
+                   `tiphys up` writes DATA_DIR/kubeconfig";
         Error::Flags(vec![why.to_string()])
     })
 }

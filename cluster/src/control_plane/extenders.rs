@@ -47,12 +47,12 @@ impl ExtenderTransport for Callouts {
     fn post<'a>(&'a self, extender: &'a ExtenderConfig, verb: &'a str, body: Vec<u8>) -> PostFuture<'a> {
         Box::pin(async move {
             let client = self.0.iter().find(|(known, _)| known == extender).map(|(_, client)| client);
-            let client = client.ok_or("nobody knows how to reach it")?;
+            let client = client.ok_or("unknown extender")?;
             let url = Url::parse(&format!("{}/{}", extender.url_prefix, verb.trim_start_matches('/')))?;
             let answer = client.post_json(&url, body, extender.timeout).await.map_err(|error| error.to_string())?;
             match answer.code {
                 200 => Ok(answer.body.to_vec()),
-                code => Err(format!("{verb}: it answered with code {code}")),
+                code => Err(format!("{verb}: unexpected status code {code}")),
             }
         })
     }

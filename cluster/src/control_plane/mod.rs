@@ -137,7 +137,7 @@ impl Running {
             audit.stop().await;
         }
         if let Err(error) = self.server.registry.storage.store.close().await {
-            tracing::error!(%error, "the store could not be closed");
+            tracing::error!(%error, "failed to close store");
         }
         drop(self.lock);
         left
@@ -228,7 +228,10 @@ async fn listen_for_pods(plan: &mut Plan, port: u16) -> Option<(PodAddress, TcpL
             Some(listening)
         }
         Err(error) => {
-            tracing::warn!(error = error.describe(), "pods cannot reach the API server by its endpoint");
+            tracing::warn!(
+                error = error.describe(),
+                "failed to listen on the pod address; pods cannot reach the API server through its Service"
+            );
             plan.config.advertise_address = fallback;
             None
         }

@@ -46,13 +46,14 @@ impl Schedulers {
     }
 
     async fn ask(&self, leader: &Leader, user: &User, what: (Method, String, Vec<u8>)) -> Result<Answer, String> {
-        let proxy = self.proxy.as_ref().ok_or("this server has no certificate to ask the scheduler with")?;
+        let proxy =
+            self.proxy.as_ref().ok_or("this server has no proxy client certificate for requests to the scheduler")?;
         let client = Client::new(&Trust::Certificate(leader.fingerprint.clone()), Some(&proxy()?));
         let client = client.map_err(|error| error.to_string())?;
         let (method, path, body) = what;
         let url = Url::parse(&format!("https://{}{path}", leader.address))?;
         let answer = client.ask(method, &url, &headers(user)?, body, TIMEOUT).await;
-        answer.map_err(|error| format!("the scheduler cannot be asked: {error}"))
+        answer.map_err(|error| format!("request to the scheduler failed: {error}"))
     }
 }
 
@@ -100,15 +101,15 @@ fn encoded(key: &str) -> String {
 fn told(answer: &Answer) -> Result<Tree, String> {
     match answer.code {
         200 => api::json::decode(&answer.body).map_err(|error| error.to_string()),
-        code => Err(format!("the scheduler answered {code}: {}", String::from_utf8_lossy(&answer.body).trim())),
+        code => Err(format!("the scheduler responded with {code}: {}", String::from_utf8_lossy(&answer.body).trim())),
     }
 }
 
 /// Nobody is there who could be asked.
 fn nobody(name: &str) -> String {
     format!(
-        "no scheduler called {name:?} runs, so that nothing gives the pod a node: start one, or change \
-         spec.schedulerName of the pod; that of `tiphys up` is called \"default-scheduler\""
+        "no scheduler named {name:?} is running, so the pod stays pending: start one, or change \
+         spec.schedulerName of the pod; the scheduler of `tiphys up` is \"default-scheduler\""
     )
 }
 

@@ -72,61 +72,65 @@ fn count(value: &str) -> Result<usize, String> {
     }
 }
 
-const CLOUD: &str = "there is no cloud provider";
+const CLOUD: &str = "no cloud provider is built in";
 
 /// All parts of the table, each sorted by name.
 static PARTS: &[&[Flag<Flags>]] = &[Table::<Flags>::FLAGS, FLAGS, work::FLAGS];
 
 static FLAGS: &[Flag<Flags>] = &[
     unfinished("cloud-config", CLOUD),
-    flag("cloud-provider", "only \"\" and external: there is none here", |_, value| match value {
+    flag("cloud-provider", "only \"\" and external: no cloud provider is built in", |_, value| match value {
         "" | "external" => Ok(()),
         _ => Err(CLOUD.to_string()),
     }),
-    file!("cluster-signing-cert-file", "the certificate that signs those that are asked for", signing.certificate),
-    file!("cluster-signing-key-file", "its key", signing.key),
+    file!("cluster-signing-cert-file", "CA certificate that signs certificate signing requests", signing.certificate),
+    file!("cluster-signing-key-file", "the key of that certificate", signing.key),
     file!(
         "cluster-signing-kube-apiserver-client-cert-file",
         "the same for kubernetes.io/kube-apiserver-client",
         kube_apiserver_client.certificate
     ),
-    file!("cluster-signing-kube-apiserver-client-key-file", "its key", kube_apiserver_client.key),
+    file!("cluster-signing-kube-apiserver-client-key-file", "the key of that certificate", kube_apiserver_client.key),
     file!(
         "cluster-signing-kubelet-client-cert-file",
         "the same for kubernetes.io/kube-apiserver-client-kubelet",
         kubelet_client.certificate
     ),
-    file!("cluster-signing-kubelet-client-key-file", "its key", kubelet_client.key),
+    file!("cluster-signing-kubelet-client-key-file", "the key of that certificate", kubelet_client.key),
     file!(
         "cluster-signing-kubelet-serving-cert-file",
         "the same for kubernetes.io/kubelet-serving",
         kubelet_serving.certificate
     ),
-    file!("cluster-signing-kubelet-serving-key-file", "its key", kubelet_serving.key),
+    file!("cluster-signing-kubelet-serving-key-file", "the key of that certificate", kubelet_serving.key),
     file!(
         "cluster-signing-legacy-unknown-cert-file",
         "the same for kubernetes.io/legacy-unknown",
         legacy_unknown.certificate
     ),
-    file!("cluster-signing-legacy-unknown-key-file", "its key", legacy_unknown.key),
-    fixed!(flag, "controller-start-interval", "0s", "all controllers start at once"),
+    file!("cluster-signing-legacy-unknown-key-file", "the key of that certificate", legacy_unknown.key),
+    fixed!(flag, "controller-start-interval", "0s", "all controllers start at the same time"),
     flag(
         "controllers",
-        "* for all, a name for one, -name for all but it; old names too [*]",
+        "controllers to run: * for all, a name for one, -name for all but that one; old names work too [*]",
         |flags: &mut Flags, value| {
             flags.controllers = list(value);
             controllers::check(&flags.controllers)
         },
     ),
-    flag("feature-gates", "only what is so already: gates cannot be turned here", |_, value| {
+    flag("feature-gates", "feature gates; a gate can only be given its built-in value", |_, value| {
         gates::check(GATES, value)
     }),
-    flag("flex-volume-plugin-dir", "only \"\": there are no flex volumes", |_, value| match value {
+    flag("flex-volume-plugin-dir", "only \"\": flex volumes are not supported", |_, value| match value {
         "" => Ok(()),
-        _ => Err("there are no flex volumes".to_string()),
+        _ => Err("flex volumes are not supported".to_string()),
     }),
-    file!("root-ca-file", "what verifies the API server, published in every namespace", root_ca_file),
-    file!("service-account-private-key-file", "the key that signs tokens in secrets", service_account_private_key_file),
+    file!("root-ca-file", "CA bundle of the API server, published in every namespace", root_ca_file),
+    file!(
+        "service-account-private-key-file",
+        "key that signs service account tokens in secrets",
+        service_account_private_key_file
+    ),
     on_off!(
         "use-service-account-credentials",
         "each controller acts as its own service account [false]",

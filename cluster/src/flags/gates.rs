@@ -9,7 +9,7 @@ pub fn check(gates: Gates, text: &str) -> Result<(), String> {
     for entry in text.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
         let (name, value) = entry.split_once('=').ok_or_else(|| format!("missing bool value for {entry}"))?;
         let (name, value) = (name.trim(), value.trim());
-        let asked = boolean(value).map_err(|_| format!("invalid value of {name}={value}, it is true or false"))?;
+        let asked = boolean(value).map_err(|_| format!("invalid value of {name}={value}, expected true or false"))?;
         client::gates::check(gates, name, asked)?;
     }
     Ok(())
@@ -34,7 +34,7 @@ mod tests {
         refused("JobManagedBy=false", "feature gate JobManagedBy is on and cannot be changed");
         refused("AllAlpha=true", "feature gate AllAlpha is off and cannot be changed");
         refused("JobManagedBy", "missing bool value for JobManagedBy");
-        refused("JobManagedBy=x", "invalid value of JobManagedBy=x, it is true or false");
+        refused("JobManagedBy=x", "invalid value of JobManagedBy=x, expected true or false");
         refused("AllBeta=false", "AllBeta cannot be set: set each feature gate by its own name");
         refused("Nonsense=true", "unrecognized feature gate: Nonsense");
     }

@@ -48,7 +48,7 @@ pub fn cidrs(text: &str) -> Result<Vec<(IpAddr, u8)>, String> {
     match ranges.as_slice() {
         [_] => Ok(ranges),
         [first, second] if first.0.is_ipv4() != second.0.is_ipv4() => Ok(ranges),
-        _ => Err(format!("{text:?} must be one range, or one of each family")),
+        _ => Err(format!("{text:?} must be one CIDR, or one per IP family")),
     }
 }
 

@@ -31,8 +31,8 @@ impl HasCommon for Flags {
     }
 }
 
-const FIXED_TLS: &str = "the safe versions and ciphers are spoken, and no others";
-const COUNTED: &str = "all metrics are shown as they are";
+const FIXED_TLS: &str = "only secure versions and ciphers are supported";
+const COUNTED: &str = "metrics cannot be filtered";
 
 /// All parts of the table, each sorted by name.
 static PARTS: &[&[Flag<Flags>]] = &[Table::<Flags>::FLAGS, FLAGS];
@@ -40,27 +40,27 @@ static PARTS: &[&[Flag<Flags>]] = &[Table::<Flags>::FLAGS, FLAGS];
 static FLAGS: &[Flag<Flags>] = &[
     unfinished("allow-metric-labels", COUNTED),
     unfinished("allow-metric-labels-manifest", COUNTED),
-    fixed!(flag, "authentication-token-webhook-cache-ttl", "10s", "answers are kept for ten seconds"),
-    fixed!(flag, "authorization-webhook-cache-authorized-ttl", "10s", "answers are kept for ten seconds"),
-    fixed!(flag, "authorization-webhook-cache-unauthorized-ttl", "10s", "answers are kept for ten seconds"),
+    fixed!(flag, "authentication-token-webhook-cache-ttl", "10s", "responses are cached for ten seconds"),
+    fixed!(flag, "authorization-webhook-cache-authorized-ttl", "10s", "responses are cached for ten seconds"),
+    fixed!(flag, "authorization-webhook-cache-unauthorized-ttl", "10s", "responses are cached for ten seconds"),
     file!("config", "a file with a KubeSchedulerConfiguration", config),
-    fixed!(switch, "disable-http2-serving", "false", "both versions of HTTP are spoken"),
+    fixed!(switch, "disable-http2-serving", "false", "HTTP/1.1 and HTTP/2 are always served"),
     unfinished("disabled-metrics", COUNTED),
-    unfinished("emulated-version", "there is one version alone"),
-    flag("feature-gates", "only what is so already: gates cannot be turned here", |_, value| {
+    unfinished("emulated-version", "only one version is supported"),
+    flag("feature-gates", "feature gates; a gate can only be given its built-in value", |_, value| {
         gates::check(GATES, value)
     }),
-    unfinished("http2-max-streams-per-connection", "it is 100"),
-    unfinished("master", "the kubeconfig names the API server"),
-    unfinished("permit-address-sharing", "the port is for one process"),
-    unfinished("permit-port-sharing", "the port is for one process"),
-    fixed!(flag, "pod-max-in-unschedulable-pods-duration", "5m0s", "it is five minutes"),
-    file!("policy-config-file", "a file with a Policy of old, instead of --config", policy_config_file),
+    unfinished("http2-max-streams-per-connection", "it is fixed at 100"),
+    unfinished("master", "set the API server in the kubeconfig"),
+    unfinished("permit-address-sharing", "ports cannot be shared"),
+    unfinished("permit-port-sharing", "ports cannot be shared"),
+    fixed!(flag, "pod-max-in-unschedulable-pods-duration", "5m0s", "it is fixed at five minutes"),
+    file!("policy-config-file", "a file with a legacy scheduler Policy, instead of --config", policy_config_file),
     unfinished("show-hidden-metrics-for-version", COUNTED),
     unfinished("tls-cipher-suites", FIXED_TLS),
     unfinished("tls-min-version", FIXED_TLS),
-    unfinished("tls-sni-cert-key", "one certificate is shown to everybody"),
-    file!("write-config-to", "write the configuration in effect to this file, and end", write_config_to),
+    unfinished("tls-sni-cert-key", "SNI certificates are not supported"),
+    file!("write-config-to", "write the effective configuration to this file and exit", write_config_to),
 ];
 
 pub fn parse(arguments: &[String]) -> Result<Flags> {

@@ -21,7 +21,7 @@ pub async fn remove(runtime: &Runtime, uids: &BTreeSet<String>) -> Result<(), St
             runtime.stop_sandbox(&sandbox).await?;
             runtime.remove_sandbox(&sandbox).await
         };
-        removed.await.map_err(|status| format!("removing the pod sandbox {sandbox}: {}", status.message()))?;
+        removed.await.map_err(|status| format!("failed to remove pod sandbox {sandbox}: {}", status.message()))?;
     }
     Ok(())
 }

@@ -64,12 +64,12 @@ impl Traces {
     pub fn remove(&self, state: Option<&Path>) -> Vec<String> {
         let mut problems = unmount_below(&self.root_dir);
         if let Err(error) = pod_address::remove() {
-            problems.push(format!("the address for pods: {error}"));
+            problems.push(format!("failed to remove the pod address: {error}"));
         }
         if self.owns_pod_network
             && let Err(error) = network::cni::builtin::remove()
         {
-            problems.push(format!("the pod network: {error}"));
+            problems.push(format!("failed to remove the pod network: {error}"));
         }
         problems.extend(self.remove_cgroups());
         if let Some(state) = state {
@@ -103,7 +103,7 @@ fn unmount_below(dir: &Path) -> Vec<String> {
     let mut problems = Vec::new();
     for path in mounts_below(&table, dir) {
         if let Err(error) = unmount(&path, UnmountFlags::DETACH) {
-            problems.push(format!("unmounting {}: {error}", path.display()));
+            problems.push(format!("failed to unmount {}: {error}", path.display()));
         }
     }
     problems

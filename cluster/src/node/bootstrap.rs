@@ -29,7 +29,9 @@ const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 pub async fn ensure(kubeconfig: &Path, bootstrap: Option<&Path>, dir: &Path, node: &str) -> Result<()> {
     let Err(why) = checked(kubeconfig) else { return Ok(()) };
     let Some(bootstrap) = bootstrap else {
-        return Err(Error::Flags(vec![format!("--kubeconfig: {why}; --bootstrap-kubeconfig could get a new one")]));
+        return Err(Error::Flags(vec![format!(
+            "--kubeconfig: {why}; set --bootstrap-kubeconfig to request a new one"
+        )]));
     };
     let client = Remote::read(super::NAME, "bootstrap-kubeconfig", bootstrap)?.client();
     let pair = first(&client, &Wanted::client(node)).await?;
@@ -43,7 +45,7 @@ fn checked(file: &Path) -> std::result::Result<(), String> {
     let now = SystemTime::now();
     let ended = |path: &&std::path::PathBuf| request::kept(path).is_some_and(|kept| kept.until <= now);
     match kubeconfig::files(file).iter().skip(1).find(ended) {
-        Some(path) => Err(format!("{}: the certificate has ended", path.display())),
+        Some(path) => Err(format!("{}: the certificate has expired", path.display())),
         None => Ok(()),
     }
 }
@@ -57,7 +59,7 @@ async fn first(client: &Client, wanted: &Wanted) -> Result<Pair> {
             Err(error) if matches!(error.code(), Some(401 | 403)) => {
                 return Err(Error::BootstrapRefused(error.to_string()));
             }
-            Err(error) => tracing::warn!(%error, "the API server does not answer; it is tried again"),
+            Err(error) => tracing::warn!(%error, "API server unreachable, retrying"),
         }
         tokio::time::sleep(backoff.next_pause()).await;
     }
@@ -157,15 +159,15 @@ impl Rotated {
         let asked = request::ask(&self.client, wanted).await;
         let kept = asked.and_then(|pair| request::keep(&self.dir, self.base, &pair, SystemTime::now()));
         if let Err(error) = kept {
-            tracing::warn!(error = error.describe(), base = self.base, "no new certificate; it is tried again");
+            tracing::warn!(error = error.describe(), base = self.base, "failed to renew certificate, retrying");
             tokio::time::sleep(RETRY).await;
         }
     }
 
     fn told(&self, result: Result<()>) {
         match result {
-            Ok(()) => tracing::info!(base = self.base, "the certificate was taken up"),
-            Err(error) => tracing::warn!(error = error.describe(), base = self.base, "the certificate is no good"),
+            Ok(()) => tracing::info!(base = self.base, "certificate loaded"),
+            Err(error) => tracing::warn!(error = error.describe(), base = self.base, "failed to load certificate"),
         }
     }
 }
@@ -265,6 +267,6 @@ users: [{name: u, user: {token: secret}}]
     async fn without_any_way_in_the_flags_are_named() {
         let dir = tempfile::tempdir().expect("a directory");
         let error = ensure(&dir.path().join("none"), None, dir.path(), "n").await.expect_err("an error");
-        assert!(error.describe().contains("--bootstrap-kubeconfig could get a new one"), "{}", error.describe());
+        assert!(error.describe().contains("set --bootstrap-kubeconfig to request a new one"), "{}", error.describe());
     }
 }

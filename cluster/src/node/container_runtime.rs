@@ -103,7 +103,7 @@ pub async fn open(choice: RuntimeChoice) -> Result<OpenRuntime> {
         RuntimeChoice::Builtin(embedded) => {
             let options = embedded.options()?;
             let images = Images::open(&options.root.join("images"), Default::default())
-                .map_err(|error| Error::Agent(format!("opening the images: {}", error.chain())))?;
+                .map_err(|error| Error::Agent(format!("failed to open the image store: {}", error.chain())))?;
             let state = options.state.clone();
             let service = Service::open(options, images).await;
             let service = Arc::new(service.map_err(|error| Error::Agent(error.to_string()))?);

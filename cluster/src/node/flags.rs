@@ -62,8 +62,8 @@ static FLAGS: &[Flag<Flags>] = &[
     setting!("authorization-mode", Text, "authorization.mode"),
     setting!("authorization-webhook-cache-authorized-ttl", Text, "authorization.webhook.cacheAuthorizedTTL"),
     setting!("authorization-webhook-cache-unauthorized-ttl", Text, "authorization.webhook.cacheUnauthorizedTTL"),
-    file!("bootstrap-kubeconfig", "by whom the first certificate is asked for", bootstrap_kubeconfig),
-    file!("cert-dir", "where certificates are kept that the agent gets [ROOT_DIR/pki]", cert_dir),
+    file!("bootstrap-kubeconfig", "a kubeconfig for requesting the first client certificate", bootstrap_kubeconfig),
+    file!("cert-dir", "directory of the kubelet's certificates [ROOT_DIR/pki]", cert_dir),
     setting!("cgroup-driver", Text, "cgroupDriver"),
     setting!("cgroup-root", Text, "cgroupRoot"),
     setting!("cgroups-per-qos", Bool, "cgroupsPerQOS"),
@@ -73,23 +73,27 @@ static FLAGS: &[Flag<Flags>] = &[
         flags.external_cloud_provider = match value {
             "" => false,
             "external" => true,
-            other => return Err(format!("{other:?} is no provider; there is external")),
+            other => return Err(format!("unknown cloud provider {other:?}; supported: external")),
         };
         Ok(())
     }),
     setting!("cluster-dns", List, "clusterDNS"),
     setting!("cluster-domain", Text, "clusterDomain"),
     file!("config", "a file with a KubeletConfiguration", config),
-    file!("config-dir", "a directory of files that end in .conf, laid over it in the order of their names", config_dir),
+    file!(
+        "config-dir",
+        "a directory of drop-in files that end in .conf, merged in the order of their names",
+        config_dir
+    ),
     setting!("container-log-max-files", Int, "containerLogMaxFiles"),
     setting!("container-log-max-size", Text, "containerLogMaxSize"),
     flag("container-runtime", "only remote", |_, value| match value {
         "remote" => Ok(()),
-        _ => Err("the runtime is its own, or is reached by --container-runtime-endpoint".to_string()),
+        _ => Err("set --container-runtime-endpoint, or leave it out for the built-in runtime".to_string()),
     }),
     flag(
         "container-runtime-endpoint",
-        "the socket of another runtime [the runtime in the house]",
+        "the socket of a CRI runtime [the built-in runtime]",
         |flags: &mut Flags, value| flags.overlay.set("containerRuntimeEndpoint", Form::Text, value),
     ),
     setting!("contention-profiling", Bool, "enableContentionProfiling"),
@@ -100,8 +104,8 @@ static FLAGS: &[Flag<Flags>] = &[
     setting!("cpu-manager-reconcile-period", Text, "cpuManagerReconcilePeriod"),
     crate::flags::switch(
         "drain-by-proxies",
-        "a pod that is deleted is told to end once the service proxies that confirm have taken it out of rotation, \
-         or half of its grace period has passed [true]",
+        "stop a deleted pod only after the service proxies that confirm have removed it from their endpoints, or \
+         after half of its grace period [true]",
         |flags: &mut Flags, value| {
             flags.ignores_proxies = !crate::flags::values::boolean(value)?;
             Ok(())
@@ -119,7 +123,7 @@ static FLAGS: &[Flag<Flags>] = &[
     setting!("eviction-pressure-transition-period", Text, "evictionPressureTransitionPeriod"),
     setting!("eviction-soft", Thresholds, "evictionSoft"),
     setting!("eviction-soft-grace-period", Map, "evictionSoftGracePeriod"),
-    unfinished("exit-on-lock-contention", "no lock file is held"),
+    unfinished("exit-on-lock-contention", "lock files are not supported"),
     setting!("fail-cgroupv1", Bool, "failCgroupV1"),
     setting!("fail-swap-on", Bool, "failSwapOn"),
     setting!("feature-gates", Gates, "featureGates"),
@@ -132,8 +136,12 @@ static FLAGS: &[Flag<Flags>] = &[
         Ok(())
     }),
     setting!("http-check-frequency", Text, "httpCheckFrequency"),
-    file!("image-credential-provider-bin-dir", "where plugins for credentials are", credential_provider_bin_dir),
-    file!("image-credential-provider-config", "which of them are asked for what", credential_provider_config),
+    file!(
+        "image-credential-provider-bin-dir",
+        "directory of image credential provider plugins",
+        credential_provider_bin_dir
+    ),
+    file!("image-credential-provider-config", "a file with a CredentialProviderConfig", credential_provider_config),
     setting!("image-gc-high-threshold", Int, "imageGCHighThresholdPercent"),
     setting!("image-gc-low-threshold", Int, "imageGCLowThresholdPercent"),
     setting!("image-service-endpoint", Text, "imageServiceEndpoint"),
@@ -143,37 +151,46 @@ static FLAGS: &[Flag<Flags>] = &[
     setting!("kube-api-qps", Int, "kubeAPIQPS"),
     setting!("kube-reserved", Map, "kubeReserved"),
     setting!("kube-reserved-cgroup", Text, "kubeReservedCgroup"),
-    file!("kubeconfig", "the API server, and who we are there", kubeconfig),
+    file!("kubeconfig", "a kubeconfig of the API server", kubeconfig),
     setting!("kubelet-cgroups", Text, "kubeletCgroups"),
     setting!("local-storage-capacity-isolation", Bool, "localStorageCapacityIsolation"),
-    unfinished("lock-file", "no lock file is held"),
+    unfinished("lock-file", "lock files are not supported"),
     setting!("logging-format", Text, "logging.format"),
     setting!("make-iptables-util-chains", Bool, "makeIPTablesUtilChains"),
     setting!("manifest-url", Text, "staticPodURL"),
     setting!("manifest-url-header", Headers, "staticPodURLHeader"),
     setting!("max-open-files", Int, "maxOpenFiles"),
     setting!("max-pods", Int, "maxPods"),
-    flag("maximum-dead-containers", "how many are kept of all; -1 for any number", |flags: &mut Flags, value| {
-        flags.container_gc.most = number_or_any(value)?;
-        Ok(())
-    }),
+    flag(
+        "maximum-dead-containers",
+        "maximum dead containers on the node; -1 for no limit",
+        |flags: &mut Flags, value| {
+            flags.container_gc.most = number_or_any(value)?;
+            Ok(())
+        },
+    ),
     flag(
         "maximum-dead-containers-per-container",
-        "how many are kept of each container; -1 for any number",
+        "maximum dead instances per container; -1 for no limit",
         |flags: &mut Flags, value| {
             flags.container_gc.per_container = number_or_any(value)?;
             Ok(())
         },
     ),
     setting!("memory-manager-policy", Text, "memoryManagerPolicy"),
-    flag("minimum-container-ttl-duration", "so long is a dead container kept at least", |flags: &mut Flags, value| {
-        let nanos = api::time::parse_duration(value).map_err(|_| format!("{value:?} is no duration such as 1m"))?;
-        let nanos = u64::try_from(nanos).map_err(|_| format!("{value:?} must not be negative"))?;
-        flags.container_gc.minimum_age = Duration::from_nanos(nanos);
-        Ok(())
-    }),
+    flag(
+        "minimum-container-ttl-duration",
+        "minimum age of a dead container before it is removed",
+        |flags: &mut Flags, value| {
+            let nanos =
+                api::time::parse_duration(value).map_err(|_| format!("{value:?} is not a duration such as 1m"))?;
+            let nanos = u64::try_from(nanos).map_err(|_| format!("{value:?} must not be negative"))?;
+            flags.container_gc.minimum_age = Duration::from_nanos(nanos);
+            Ok(())
+        },
+    ),
     setting!("minimum-image-ttl-duration", Text, "imageMinimumGCAge"),
-    flag("node-ip", "the node's address, or one of each family", |flags: &mut Flags, value| {
+    flag("node-ip", "the node's IP address, or one per IP family", |flags: &mut Flags, value| {
         flags.node_ips = addresses(value)?;
         Ok(())
     }),
@@ -185,7 +202,7 @@ static FLAGS: &[Flag<Flags>] = &[
     setting!("node-status-update-frequency", Text, "nodeStatusUpdateFrequency"),
     setting!("oom-score-adj", Int, "oomScoreAdj"),
     setting!("pod-cidr", Text, "podCIDR"),
-    flag("pod-infra-container-image", "an image that is never collected", |flags: &mut Flags, value| {
+    flag("pod-infra-container-image", "an image that garbage collection keeps", |flags: &mut Flags, value| {
         flags.pod_infra_image = Some(value.to_string()).filter(|image| !image.is_empty());
         Ok(())
     }),
@@ -198,21 +215,25 @@ static FLAGS: &[Flag<Flags>] = &[
     setting!("qos-reserved", Map, "qosReserved"),
     setting!("read-only-port", Int, "readOnlyPort"),
     setting!("register-node", Bool, "registerNode"),
-    crate::flags::switch("register-schedulable", "pods may come at once [true]", |flags: &mut Flags, value| {
-        flags.is_unschedulable = !crate::flags::values::boolean(value)?;
-        Ok(())
-    }),
+    crate::flags::switch(
+        "register-schedulable",
+        "register the node as schedulable [true]",
+        |flags: &mut Flags, value| {
+            flags.is_unschedulable = !crate::flags::values::boolean(value)?;
+            Ok(())
+        },
+    ),
     setting!("register-with-taints", Taints, "registerWithTaints"),
     setting!("registry-burst", Int, "registryBurst"),
     setting!("registry-qps", Int, "registryPullQPS"),
     setting!("reserved-cpus", Text, "reservedSystemCPUs"),
     setting!("reserved-memory", Memory, "reservedMemory"),
     setting!("resolv-conf", Text, "resolvConf"),
-    file!("root-dir", "pods' directories [/var/lib/kubelet]", root_dir),
+    file!("root-dir", "directory of the kubelet's files [/var/lib/kubelet]", root_dir),
     setting!("rotate-certificates", Bool, "rotateCertificates"),
     setting!("rotate-server-certificates", Bool, "serverTLSBootstrap"),
     setting!("runonce", Bool, "runOnce"),
-    unfinished("runtime-cgroups", "processes of the host are left where they are"),
+    unfinished("runtime-cgroups", "the kubelet does not move host processes"),
     setting!("runtime-request-timeout", Text, "runtimeRequestTimeout"),
     setting!("seccomp-default", Bool, "seccompDefault"),
     setting!("serialize-image-pulls", Bool, "serializeImagePulls"),
@@ -237,19 +258,19 @@ static PARTS: &[&[Flag<Flags>]] = &[FLAGS];
 
 /// None where it is negative.
 fn number_or_any(value: &str) -> std::result::Result<Option<usize>, String> {
-    let number: i64 = value.parse().map_err(|_| format!("{value:?} is no integer"))?;
+    let number: i64 = value.parse().map_err(|_| format!("{value:?} is not an integer"))?;
     Ok(usize::try_from(number).ok())
 }
 
 /// At most one of each family.
 pub fn addresses(value: &str) -> std::result::Result<Vec<IpAddr>, String> {
-    let read = |text: &str| text.parse::<IpAddr>().map_err(|_| format!("{text:?} is no address"));
+    let read = |text: &str| text.parse::<IpAddr>().map_err(|_| format!("{text:?} is not an IP address"));
     let addresses = value.split(',').map(str::trim).filter(|text| !text.is_empty()).map(read);
     let addresses = addresses.collect::<std::result::Result<Vec<IpAddr>, String>>()?;
     match addresses.as_slice() {
         [] | [_] => Ok(addresses),
         [one, other] if one.is_ipv4() != other.is_ipv4() => Ok(addresses),
-        _ => Err(format!("{value:?}: one address is wanted, or one of each family")),
+        _ => Err(format!("{value:?}: expected one address, or one per IP family")),
     }
 }
 

@@ -56,7 +56,7 @@ pub fn prepare(config: &Config) {
 pub fn set_oom_score(config: &Config) {
     let wanted = config.process.oom_score_adj;
     if std::fs::write("/proc/self/oom_score_adj", wanted.to_string()).is_err() {
-        tracing::warn!(wanted, "oomScoreAdj (--oom-score-adj) is not given by the kernel");
+        tracing::warn!(wanted, "failed to set oomScoreAdj (--oom-score-adj)");
     }
 }
 
@@ -71,7 +71,7 @@ pub fn raise_open_files(config: &Config) {
     let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum });
     if raised.is_err() {
         let _ = setrlimit(Resource::Nofile, Rlimit { current: now.maximum, maximum: now.maximum });
-        tracing::warn!(wanted, given = ?now.maximum, "maxOpenFiles (--max-open-files) is not given by the kernel");
+        tracing::warn!(wanted, given = ?now.maximum, "failed to set maxOpenFiles (--max-open-files)");
     }
 }
 

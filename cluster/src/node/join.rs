@@ -39,16 +39,16 @@ pub struct Arguments {
     /// The token to join with; not needed again once the machine has joined
     #[arg(long, default_value = "")]
     token: String,
-    /// The fingerprint of the key of the cluster's authority: `sha256:` and hexadecimal digits
+    /// The hash of the cluster CA's public key: `sha256:` and hexadecimal digits
     #[arg(long, value_name = "HASH", default_value = "")]
     discovery_token_ca_cert_hash: String,
-    /// Where everything of the node is kept
+    /// Directory of the node's data
     #[arg(long, default_value = "/var/lib/tiphys/agent")]
     data_dir: PathBuf,
     /// The node's name [default: the machine's name]
     #[arg(long, default_value = "")]
     node_name: String,
-    /// The node's address, or one of each family [default: that of the way out]
+    /// The node's IP address, or one per IP family [default: that of the default route]
     #[arg(long, default_value = "")]
     node_ip: String,
     /// Labels to register with: `a=b,c=d`
@@ -57,11 +57,11 @@ pub struct Arguments {
     /// Taints to register with: `key=value:NoSchedule`
     #[arg(long, default_value = "")]
     register_with_taints: String,
-    /// The socket of another container runtime, instead of the one in the house
+    /// The socket of a CRI runtime such as containerd, instead of the built-in runtime
     #[arg(long, value_name = "SOCKET", default_value = "")]
     container_runtime_endpoint: String,
-    /// Whether a pod that is deleted is told to end only once the service proxies that confirm have taken it out of
-    /// rotation, or half of its grace period has passed
+    /// Stop a deleted pod only after the service proxies that confirm have removed it from their endpoints, or after
+    /// half of its grace period
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     drain_by_proxies: bool,
     /// A file with a KubeletConfiguration
@@ -85,7 +85,7 @@ pub async fn join(arguments: &Arguments) -> Result<(Flags, Options)> {
         let text = api::yaml::encode(&bootstrap_config(&arguments.server, &pem, &arguments.token));
         write_private(&bootstrap, &String::from_utf8_lossy(&text))?;
     } else if !kubeconfig.exists() {
-        return Err(Error::Flags(vec!["--token: this machine has not joined yet, and needs one".to_string()]));
+        return Err(Error::Flags(vec!["--token: this machine has not joined yet; a token is required".to_string()]));
     }
     let mut flags = flags(arguments, &dir)?;
     flags.kubeconfig = Some(kubeconfig);
@@ -101,9 +101,7 @@ pub async fn join(arguments: &Arguments) -> Result<(Flags, Options)> {
             RuntimeChoice::Builtin(BuiltinRuntime { data_dir: dir, cgroup_root: settings.config.cgroup_root.clone() })
         }
     };
-    tracing::warn!(
-        "pods of this node and of other nodes do not reach each other: nothing routes between the pod ranges of nodes yet"
-    );
+    tracing::warn!("no routes between the pod CIDRs of nodes yet: pods of this node cannot reach pods of other nodes");
     let Settings { config, shown } = settings;
     Ok((flags, Options { config, shown: Some(shown), runtime, is_shared: false, pod_network: None }))
 }
@@ -112,8 +110,8 @@ pub async fn join(arguments: &Arguments) -> Result<(Flags, Options)> {
 pub fn explained(error: Error) -> Error {
     match error {
         Error::BootstrapRefused(why) => Error::Flags(vec![format!(
-            "--token: the API server does not take it ({why}): it may have ended or been deleted; `tiphys token create \
-             --print-join-command` on a machine of the cluster makes another"
+            "--token: the API server rejected it ({why}): it may have expired or been deleted; `tiphys token create \
+             --print-join-command` on a machine of the cluster creates another"
         )]),
         other => other,
     }
@@ -156,8 +154,8 @@ pub fn bootstrap_config(server: &str, authority: &str, token: &str) -> Tree {
 /// the signature that the controllers make with a new token.
 pub async fn discover(server: &str, token: &str, wanted: &str) -> Result<String> {
     if !wanted.starts_with("sha256:") {
-        let why = "a fingerprint such as sha256:… is needed, by which the cluster is known; `token create \
-                   --print-join-command` says it";
+        let why = "a hash such as sha256:… is required to verify the cluster; `tiphys token create \
+                   --print-join-command` prints it";
         return Err(Error::Flags(vec![format!("--discovery-token-ca-cert-hash: {why}")]));
     }
     super::token::checked(token)?;
@@ -171,12 +169,12 @@ pub async fn discover(server: &str, token: &str, wanted: &str) -> Result<String>
                 None if unsigned_since.get_or_insert_with(Instant::now).elapsed() > LONGEST_UNSIGNED => {
                     return Err(Error::Answered(unsigned(token)));
                 }
-                None => tracing::warn!(server, "{}; it is tried again", unsigned(token)),
+                None => tracing::warn!(server, "{}; retrying", unsigned(token)),
             },
             Err(error) if error.code().is_some() => {
                 return Err(Error::Answered(format!("{server}: {error}")));
             }
-            Err(error) => tracing::warn!(%error, server, "no answer; it is tried again"),
+            Err(error) => tracing::warn!(%error, server, "API server unreachable, retrying"),
         }
         tokio::time::sleep(backoff.next_pause()).await;
     }
@@ -184,7 +182,7 @@ pub async fn discover(server: &str, token: &str, wanted: &str) -> Result<String>
 
 fn unsigned(token: &str) -> String {
     let id = token.split_once('.').map_or(token, |(id, _)| id);
-    format!("kube-public/cluster-info is not signed for the token id {id:?}: the token is unknown or has ended")
+    format!("kube-public/cluster-info is not signed for the token id {id:?}: the token is unknown or has expired")
 }
 
 /// A client that believes anybody, for what is public and checked afterwards.
@@ -206,14 +204,14 @@ fn trusted(info: &Tree, token: &str, wanted: &str) -> Result<Option<String>> {
     let (id, secret) = token.split_once('.').unwrap_or((token, ""));
     match controllers::is_signed_cluster_info(info, id, secret) {
         None => return Ok(None),
-        Some(false) => return Err(wrong("its signature does not fit the token: the connection may be intercepted")),
+        Some(false) => return Err(wrong("invalid signature for this token: the connection may be intercepted")),
         Some(true) => {}
     }
-    let config =
-        api::yaml::decode(info.map("data").str("kubeconfig").as_bytes()).map_err(|_| wrong("it is no kubeconfig"))?;
+    let config = api::yaml::decode(info.map("data").str("kubeconfig").as_bytes())
+        .map_err(|_| wrong("it is not a kubeconfig"))?;
     let data = config.list("clusters").first().map_or("", |cluster| cluster.str("cluster.certificate-authority-data"));
-    let pem = base64::decode(data).map_err(|_| wrong("it names no CA"))?;
-    let found = keyed(&String::from_utf8_lossy(&pem)).ok_or_else(|| wrong("its CA cannot be read"))?;
+    let pem = base64::decode(data).map_err(|_| wrong("it contains no CA certificate"))?;
+    let found = keyed(&String::from_utf8_lossy(&pem)).ok_or_else(|| wrong("its CA certificate is invalid"))?;
     let pinned: String =
         found.iter().filter(|(hash, _)| hash.eq_ignore_ascii_case(wanted)).map(|(_, der)| pem_of(der)).collect();
     if !pinned.is_empty() {
@@ -257,12 +255,13 @@ pub fn command(kubeconfig: &Path, public: &Tree, token: &str) -> Result<String> 
     let context = config.list("contexts").iter().find(|one| one.str("name") == config.str("current-context"));
     let name = context.map_or("", |context| context.str("context.cluster"));
     let cluster = config.list("clusters").iter().find(|one| one.str("name") == name).map(|one| one.at("cluster"));
-    let cluster = cluster.ok_or_else(|| wrong("it names no cluster"))?;
+    let cluster = cluster.ok_or_else(|| wrong("the current context names no cluster"))?;
     let pem = match cluster.str("certificate-authority") {
-        "" => base64::decode(cluster.str("certificate-authority-data")).map_err(|_| wrong("it names no CA"))?,
+        "" => base64::decode(cluster.str("certificate-authority-data"))
+            .map_err(|_| wrong("it contains no CA certificate"))?,
         file => std::fs::read(kubeconfig.parent().unwrap_or(Path::new("")).join(file)).map_err(Error::file(file))?,
     };
-    let found = fingerprints(&String::from_utf8_lossy(&pem)).ok_or_else(|| wrong("it names no CA"))?;
+    let found = fingerprints(&String::from_utf8_lossy(&pem)).ok_or_else(|| wrong("it contains no CA certificate"))?;
     let hash = found.first().map_or("", String::as_str);
     let server = reachable_server(cluster.str("server"), public)?;
     Ok(format!("tiphys agent --server {server} --token {token} --discovery-token-ca-cert-hash {hash}\n"))
@@ -274,7 +273,7 @@ fn reachable_server(server: &str, public: &Tree) -> Result<String> {
     let published = config.list("clusters").first().map_or("", |cluster| cluster.str("cluster.server"));
     let found = [server, published].into_iter().find(|url| !url.is_empty() && !is_loopback(url));
     found.map(str::to_string).ok_or_else(|| {
-        let why = "the API server listens on this machine's loopback alone, where no other machine reaches it: start \
+        let why = "the API server listens on the loopback interface only, where other machines cannot reach it: start \
                    `tiphys up` with --bind-address 0.0.0.0, or with an address of this machine";
         Error::Flags(vec![why.to_string()])
     })
@@ -353,10 +352,10 @@ mod tests {
         check(&signed_info(&format!("{theirs}{ours}"), TOKEN), Ok(Some(&ours)));
         check(&info(&ours), Ok(None));
         check(&signed_info(&ours, "fedcba.0123456789abcdef"), Ok(None));
-        check(&signed_info(&ours, "abcdef.fedcba9876543210"), Err("its signature does not fit the token"));
+        check(&signed_info(&ours, "abcdef.fedcba9876543210"), Err("invalid signature for this token"));
         let mut data = signed_info(&ours, TOKEN).map("data").clone();
         data.insert("kubeconfig", info(&theirs).map("data").str("kubeconfig").to_string());
-        check(&tree! { "data" => data }, Err("its signature does not fit the token"));
+        check(&tree! { "data" => data }, Err("invalid signature for this token"));
         check(&tree! {}, Ok(None));
     }
 

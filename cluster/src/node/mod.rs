@@ -106,7 +106,10 @@ pub async fn run(flags: &Flags, options: Options) -> Result<Running> {
         tasks.push(tokio::spawn(Rotated::client(&dir, &node, client.clone(), random).run()));
     }
     let pod_network = options.runtime.lock_pod_network().unwrap_or_else(|error| {
-        tracing::warn!(error = error.describe(), "pods of two nodes may get the same addresses");
+        tracing::warn!(
+            error = error.describe(),
+            "failed to lock the pod network; pods of two nodes may get the same addresses"
+        );
         None
     });
     let mut kubelet = start::start(client, Options { pod_network, ..options }).await?;

@@ -17,20 +17,20 @@ pub struct Arguments {
     /// The name of this machine's node [default: the machine's name]
     #[arg(long)]
     node_name: Option<String>,
-    /// The socket of another container runtime, such as containerd's, instead of the one in the house
+    /// The socket of a CRI runtime such as containerd, instead of the built-in runtime
     #[arg(long, value_name = "SOCKET")]
     container_runtime_endpoint: Option<String>,
-    /// Pods' directories [default: DATA_DIR/kubelet]
+    /// Directory of the kubelet's files: pods, volumes and plugins [default: DATA_DIR/kubelet]
     #[arg(long)]
     root_dir: Option<PathBuf>,
-    /// Logs of containers
+    /// Directory of container logs
     #[arg(long, default_value = "/var/log/pods")]
     pod_logs_dir: PathBuf,
-    /// The cgroup below which all of pods' are
+    /// The cgroup that holds the cgroups of all pods
     #[arg(long, default_value = "/")]
     cgroup_root: String,
-    /// Whether a pod that is deleted is told to end only once the service proxies that confirm have taken it out of
-    /// rotation, or half of its grace period has passed
+    /// Stop a deleted pod only after the service proxies that confirm have removed it from their endpoints, or after
+    /// half of its grace period
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     drain_by_proxies: bool,
     /// A KubeletConfiguration for this machine's node
@@ -40,21 +40,21 @@ pub struct Arguments {
 
 /// What `up` says itself: a file that says it too would not be heard.
 const SAID: [(&str, &str); 12] = [
-    ("authentication.x509.clientCAFile", "the cluster's own authority is believed"),
-    ("cgroupRoot", "--cgroup-root says it"),
-    ("containerRuntimeEndpoint", "--container-runtime-endpoint says it"),
-    ("imageServiceEndpoint", "--container-runtime-endpoint says it"),
+    ("authentication.x509.clientCAFile", "the CA of the cluster is used"),
+    ("cgroupRoot", "set by --cgroup-root"),
+    ("containerRuntimeEndpoint", "set by --container-runtime-endpoint"),
+    ("imageServiceEndpoint", "set by --container-runtime-endpoint"),
     ("kubeAPIBurst", IN_PROCESS),
     ("kubeAPIQPS", IN_PROCESS),
-    ("logging", "--log-format and --log-level say it"),
-    ("podLogsDir", "--pod-logs-dir says it"),
+    ("logging", "set by --log-format and --log-level"),
+    ("podLogsDir", "set by --pod-logs-dir"),
     ("rotateCertificates", IN_PROCESS),
     ("shutdownGracePeriod", WITHOUT_SHUTDOWN),
     ("shutdownGracePeriodByPodPriority", WITHOUT_SHUTDOWN),
     ("shutdownGracePeriodCriticalPods", WITHOUT_SHUTDOWN),
 ];
-const IN_PROCESS: &str = "the agent is in one process with its API server";
-const WITHOUT_SHUTDOWN: &str = "pods end with the machine only where `kubelet` or `agent` runs them";
+const IN_PROCESS: &str = "the kubelet runs in the process of its API server";
+const WITHOUT_SHUTDOWN: &str = "graceful node shutdown works only with `tiphys kubelet` and `tiphys agent`";
 
 /// What a kubelet asks of its machine and of the kernel, only where the file says so: neither the machine nor the
 /// process is the agent's alone.
@@ -196,11 +196,11 @@ mod tests {
         assert!(config.pinning.cpu_static && config.serialize_image_pulls);
         assert_eq!(config.cluster_domain, "cluster.local");
         for (text, want) in [
-            ("cgroupRoot: /x", "cgroupRoot: --cgroup-root says it"),
-            ("kubeAPIQPS: 5", "kubeAPIQPS: the agent is in one process with its API server"),
-            ("logging: {verbosity: 4}", "logging: --log-format and --log-level say it"),
-            ("rotateCertificates: true", "rotateCertificates: the agent is in one process"),
-            ("shutdownGracePeriod: 5s", "shutdownGracePeriod: pods end with the machine only where"),
+            ("cgroupRoot: /x", "cgroupRoot: set by --cgroup-root"),
+            ("kubeAPIQPS: 5", "kubeAPIQPS: the kubelet runs in the process of its API server"),
+            ("logging: {verbosity: 4}", "logging: set by --log-format and --log-level"),
+            ("rotateCertificates: true", "rotateCertificates: the kubelet runs in the process"),
+            ("shutdownGracePeriod: 5s", "shutdownGracePeriod: graceful node shutdown works only with"),
             ("maxPods: many", "kubelet.yaml: maxPods: must be an integer"),
         ] {
             let why = read(text).expect_err("refused");

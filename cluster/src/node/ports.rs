@@ -42,14 +42,14 @@ impl Listeners {
         let at = |address, port| (port > 0).then(|| SocketAddr::new(address, port));
         let secure = match listen(Some(SocketAddr::new(serving.address, config.port))).await {
             Err(Error::PortInUse(at, _)) if is_shared => {
-                tracing::info!(%at, "the agent's port is in use; it takes another, which its node tells");
+                tracing::info!(%at, "kubelet port in use, using another one");
                 listen(Some(SocketAddr::new(serving.address, 0))).await?
             }
             other => other?,
         };
         let health = match listen(at(serving.healthz_address, serving.healthz_port)).await {
             Err(Error::PortInUse(at, _)) if is_shared => {
-                tracing::info!(%at, "the agent's health is not served: the port is in use");
+                tracing::info!(%at, "kubelet healthz port in use, not serving it");
                 None
             }
             other => other?,

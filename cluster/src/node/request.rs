@@ -73,12 +73,14 @@ fn object(wanted: &Wanted, pem: &str) -> Tree {
 /// Asks, and waits until somebody has approved and signed.
 pub async fn ask(client: &Client, wanted: &Wanted) -> Result<Pair> {
     let (key, pem) = request(wanted)?;
-    let answered = |error: client::Error| Error::Answered(format!("a certificate cannot be asked for: {error}"));
+    let answered =
+        |error: client::Error| Error::Answered(format!("failed to create certificate signing request: {error}"));
     let made = client.create(REQUESTS, "", &object(wanted, &pem)).await.map_err(answered)?;
     let name = made.str("metadata.name");
-    tracing::info!(request = name, signer = wanted.signer, "asked for a certificate");
+    tracing::info!(request = name, signer = wanted.signer, "requested certificate");
     let signed = tokio::time::timeout(PATIENCE, signature(client, name)).await;
-    let certificate = signed.map_err(|_| Error::Answered(format!("nobody has approved and signed {name}")))??;
+    let certificate =
+        signed.map_err(|_| Error::Answered(format!("timed out waiting for {name} to be approved and signed")))??;
     Ok(Pair { certificate, key, path: PathBuf::new() })
 }
 
@@ -91,8 +93,8 @@ async fn signature(client: &Client, name: &str) -> Result<String> {
                     return Ok(certificate);
                 }
             }
-            Err(error) if error.is_not_found() => return Err(Error::Answered(format!("{name} is gone"))),
-            Err(error) => tracing::debug!(%error, "the request is looked at again"),
+            Err(error) if error.is_not_found() => return Err(Error::Answered(format!("{name} was deleted"))),
+            Err(error) => tracing::debug!(%error, "failed to read certificate signing request, retrying"),
         }
         tokio::time::sleep(backoff.next_pause()).await;
     }

@@ -31,35 +31,35 @@ pub struct Arguments {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Makes a token, and prints it
+    /// Creates a token and prints it
     Create(Create),
-    /// Lists all of them
+    /// Lists the tokens
     List,
-    /// Deletes tokens, each by itself or by its id
+    /// Deletes tokens, given in full or by id
     Delete {
         #[arg(required = true, value_name = "TOKEN")]
         tokens: Vec<String>,
     },
-    /// Prints a new token that no cluster knows
+    /// Prints a new token without creating it in the cluster
     Generate,
 }
 
 #[derive(clap::Args)]
 struct Create {
-    /// `[a-z0-9]{6}.[a-z0-9]{16}`; a new one unless given
+    /// The token, of the form `[a-z0-9]{6}.[a-z0-9]{16}` [default: a generated one]
     token: Option<String>,
-    /// How long it is good for; 0 for ever
+    /// Lifetime of the token; 0 for no expiration
     #[arg(long, default_value = "24h0m0s")]
     ttl: String,
-    /// What it is for
+    /// What the token may be used for
     #[arg(long, value_delimiter = ',', default_values = ["signing", "authentication"])]
     usages: Vec<String>,
-    /// Groups of those who show it
+    /// Groups that the token authenticates as
     #[arg(long, value_delimiter = ',', default_values = [GROUP])]
     groups: Vec<String>,
     #[arg(long, default_value = "")]
     description: String,
-    /// Prints the whole command by which a machine joins
+    /// Print the command that joins a machine
     #[arg(long)]
     print_join_command: bool,
 }
@@ -139,7 +139,7 @@ fn secret(token: &str, create: &Create, now: Timestamp) -> Result<Tree> {
     }
     for usage in &create.usages {
         if !USAGES.contains(&usage.as_str()) {
-            return Err(wrong("usages", format!("{usage:?}: there are signing and authentication")));
+            return Err(wrong("usages", format!("unknown usage {usage:?}; supported: signing, authentication")));
         }
         set(&format!("usage-bootstrap-{usage}"), "true");
     }

@@ -61,7 +61,7 @@ impl Keeper {
     pub async fn run(mut self, server: Arc<Server>) {
         let mut closing = server.closing.subscribe();
         let files = Files::watch(&self.watched).inspect_err(|error| {
-            tracing::warn!(%error, "changes of certificate files are not seen before the next start");
+            tracing::warn!(%error, "failed to watch certificate files; changes take effect at the next start");
         });
         let mut wait = self.wait();
         loop {
@@ -74,7 +74,7 @@ impl Keeper {
             wait = match self.refresh(&server) {
                 Ok(()) => self.wait(),
                 Err(error) => {
-                    tracing::warn!(error = error.describe(), "certificates could not be taken; the old ones stay");
+                    tracing::warn!(error = error.describe(), "failed to reload certificates, keeping the old ones");
                     RETRY
                 }
             };
@@ -90,7 +90,7 @@ impl Keeper {
         let loaded = (self.load)()?;
         if loaded.serving != self.current.serving {
             self.serving.replace(certificates(&loaded.serving)?, private_key(&loaded.serving)?)?;
-            tracing::info!("the serving certificate was exchanged");
+            tracing::info!("serving certificate reloaded");
         }
         let of_kubelets =
             |credentials: &Credentials| (credentials.kubelet_client.clone(), credentials.kubelet_authority.clone());
@@ -99,7 +99,7 @@ impl Keeper {
         {
             let (trust, identity) = kubelet_access(&loaded)?;
             kubelets.exchange(&trust, identity.as_ref())?;
-            tracing::info!("the certificate for the agents of nodes was exchanged");
+            tracing::info!("kubelet client certificate reloaded");
         }
         let proxies = server.registry.authentication.config.request_header.as_ref().map(|proxies| &proxies.authorities);
         exchange(server.registry.authentication.config.clients.as_ref(), loaded.clients.as_deref())?;
@@ -126,15 +126,15 @@ fn kubelet_access(credentials: &Credentials) -> Result<(Trust, Option<Identity>)
         move |why: String| Error::Pem { path, source: why.into() }
     };
     let authority = credentials.kubelet_authority.as_ref().map(|pem| Trust::pem(pem.as_bytes()));
-    let trust = authority.transpose().map_err(bad("the authority of kubelets"))?.unwrap_or(Trust::Anybody);
+    let trust = authority.transpose().map_err(bad("the CA bundle of kubelets"))?.unwrap_or(Trust::Anybody);
     let client = credentials.kubelet_client.as_ref();
     let identity = client.map(|pair| Identity::pem(pair.certificate.as_bytes(), pair.key.as_bytes()));
-    Ok((trust, identity.transpose().map_err(bad("the certificate for kubelets"))?))
+    Ok((trust, identity.transpose().map_err(bad("the kubelet client certificate"))?))
 }
 
 fn exchange(authorities: Option<&Authorities>, pem: Option<&str>) -> Result<()> {
     let (Some(authorities), Some(pem)) = (authorities, pem) else { return Ok(()) };
-    authorities.replace(pem).map_err(|why| Error::Pem { path: "an authority".into(), source: why.into() })
+    authorities.replace(pem).map_err(|why| Error::Pem { path: "a CA bundle".into(), source: why.into() })
 }
 
 /// Waits for a change, and for what comes right behind it.

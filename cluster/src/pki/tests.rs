@@ -28,7 +28,7 @@ impl Fixture {
 
     /// Authority and leaf, as a start finds or makes them.
     fn pair(&self) -> (Pair, Pair) {
-        let authority = self.pki.authority("ca", "kubernetes").expect("an authority");
+        let authority = self.pki.authority("ca", "kubernetes").expect("a CA bundle");
         let leaf = self.pki.leaf(&authority, &subject()).expect("a leaf");
         (authority, leaf)
     }
@@ -78,7 +78,7 @@ fn a_change_of_authority_or_names_makes_a_new_leaf() {
     other.names.push("c.example".to_string());
     let named = fixture.pki.leaf(&authority, &other).expect("a leaf");
     assert_eq!(described(&named).expect("a leaf").alternative_names(), "a.example,b.example,c.example,10.0.0.1");
-    let next = fixture.pki.new_authority("ca", "kubernetes", &authority.certificate).expect("an authority");
+    let next = fixture.pki.new_authority("ca", "kubernetes", &authority.certificate).expect("a CA bundle");
     assert_eq!(certificates(&next).expect("a bundle").len(), 2);
     let signed = fixture.pki.leaf(&next, &subject()).expect("a leaf");
     assert!(signed.certificate != leaf.certificate);

@@ -179,7 +179,7 @@ pub fn authentication(current: &Credentials, tokens: Tokens, config: &server::Co
 }
 
 fn authorities(pem: &str) -> Result<Authorities> {
-    Authorities::new(pem).map_err(|why| Error::Pem { path: "an authority".into(), source: why.into() })
+    Authorities::new(pem).map_err(|why| Error::Pem { path: "a CA bundle".into(), source: why.into() })
 }
 
 /// What the flags name, and of the data directory what they do not. The administrator's certificate stays good.

@@ -18,7 +18,7 @@ fn named(api_version: &str, kind: &str, name: &str) -> Tree {
 /// Somebody with a certificate of the cluster.
 fn jane(cluster: &Cluster) -> Client {
     let pki = cluster.pki();
-    let authority = pki.read("ca").expect("an authority").expect("an authority");
+    let authority = pki.read("ca").expect("a CA bundle").expect("a CA bundle");
     let subject = Subject {
         file: "jane".to_string(),
         authority: "ca",

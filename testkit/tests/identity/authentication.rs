@@ -54,7 +54,7 @@ fn subject(file: &str, authority: &'static str, common_name: &str, organization:
 }
 
 pub(super) fn certificate(pki: &Pki, authority: &'static str, common_name: &str, organization: &str) -> Pair {
-    let signer = pki.read(authority).expect("an authority").expect("an authority");
+    let signer = pki.read(authority).expect("a CA bundle").expect("a CA bundle");
     pki.issue(&signer, &subject("test", authority, common_name, organization)).expect("a certificate")
 }
 
@@ -126,7 +126,7 @@ async fn certificates_are_judged_by_request() {
 
     let other_dir = tempfile::tempdir().expect("a directory");
     let other = Pki::open(other_dir.path().join("pki")).expect("a directory");
-    other.authority("ca", "kubernetes").expect("an authority");
+    other.authority("ca", "kubernetes").expect("a CA bundle");
     let at = |seconds: i64| {
         let time = SystemTime::UNIX_EPOCH + Duration::from_secs((now() + seconds) as u64);
         let lifetimes = Lifetimes { leaf: Duration::from_secs(3600), ..Lifetimes::default() };
@@ -162,9 +162,9 @@ async fn a_removed_authority_counts_at_once_and_is_told_to_others() {
 
     let other_dir = tempfile::tempdir().expect("a directory");
     let other = Pki::open(other_dir.path().to_path_buf()).expect("a directory");
-    let authority = other.authority("ca", "kubernetes").expect("an authority");
+    let authority = other.authority("ca", "kubernetes").expect("a CA bundle");
     let clients = cluster.server().registry.authentication.config.clients.as_ref().expect("authorities");
-    clients.replace(&authority.certificate).expect("an authority");
+    clients.replace(&authority.certificate).expect("a CA bundle");
     assert_eq!(open.get("/api/v1/nodes").await.code, 401);
     assert!(clients.replace("nonsense").is_err());
 

@@ -25,7 +25,7 @@ pub fn now() -> i64 {
 /// An authority and a server's certificate of it.
 pub fn pair(dir: &std::path::Path) -> (Pair, Pair) {
     let pki = Pki::open(dir.to_path_buf()).expect("a directory");
-    let authority = pki.authority("ca", "provider").expect("an authority");
+    let authority = pki.authority("ca", "provider").expect("a CA bundle");
     let subject = Subject {
         file: "provider".to_string(),
         authority: "ca",
@@ -97,7 +97,7 @@ async fn tokens_of_a_provider_are_verified_with_its_keys() {
     let first = Signer::new("first");
     *provider.keys.lock() = vec![first.jwk()];
 
-    let trust = Trust::pem(authority.certificate.as_bytes()).expect("an authority");
+    let trust = Trust::pem(authority.certificate.as_bytes()).expect("a CA bundle");
     let caller = Caller::new(&trust, None).expect("a client");
     let issuer = Issuer::new(rules(&https.url()), caller).expect("an issuer");
     let mut cluster = Cluster::start_changed(|plan, _| plan.authentication.issuers = one(issuer)).await;
@@ -149,7 +149,7 @@ async fn a_provider_that_nobody_vouches_for_is_not_believed() {
     let answers = provider.clone();
     let https = Https::serve(&serving, move |path, _| answers.answer(path)).await;
     *provider.url.lock() = https.url();
-    let trust = Trust::pem(other.certificate.as_bytes()).expect("an authority");
+    let trust = Trust::pem(other.certificate.as_bytes()).expect("a CA bundle");
     let issuer = Issuer::new(rules(&https.url()), Caller::new(&trust, None).expect("a client")).expect("an issuer");
     let mut cluster = Cluster::start_changed(|plan, _| plan.authentication.issuers = one(issuer)).await;
     let claims = tree! { "iss" => https.url(), "aud" => "cluster", "sub" => "jane", "exp" => now() + 600 };

@@ -24,7 +24,7 @@ async fn certificates_are_renewed_while_the_server_runs() {
     let mut cluster = Cluster::start_changed(|plan, _| {
         plan.serving = serving.clone();
         let authorities = plan.authentication.clients.as_ref().expect("authorities");
-        authorities.replace(current.clients.as_deref().expect("an authority")).expect("an authority");
+        authorities.replace(current.clients.as_deref().expect("a CA bundle")).expect("a CA bundle");
     })
     .await;
     let (authority, admin) = current.admin.clone().expect("an administrator");

@@ -26,7 +26,7 @@ use testkit::{Cluster, client::tls};
 /// A client that is a node.
 pub fn node_client(cluster: &Cluster, name: &str) -> client::Client {
     let pki = cluster.pki();
-    let authority = pki.read("ca").expect("an authority").expect("an authority");
+    let authority = pki.read("ca").expect("a CA bundle").expect("a CA bundle");
     let subject = Subject {
         file: format!("node-{name}"),
         authority: "ca",

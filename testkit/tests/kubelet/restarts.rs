@@ -48,7 +48,7 @@ fn what_has_ended_stays_as_it_was() {
         for name in names {
             admin.delete(PODS, "default", name, Default::default()).await.expect("it is there");
             let is_gone = async |simulation: &Simulation| pod(simulation, name).is_null();
-            simulation.until(&format!("{name} is gone"), MINUTE, is_gone).await;
+            simulation.until(&format!("{name} was deleted"), MINUTE, is_gone).await;
         }
         scene.running.stop().await;
     });

@@ -106,7 +106,7 @@ async fn a_manager_that_lost_its_lease_ends() {
     let stolen = r#"{"spec":{"holderIdentity":"somebody","leaseDurationSeconds":60}}"#;
     assert_eq!(client.patch(LEASE, "merge", stolen).await.code, 200);
     let ended = tokio::time::timeout(testkit::client::DEADLINE, running.ended()).await.expect("in time");
-    assert!(ended.expect_err("an error").describe().contains("the lease is lost"));
+    assert!(ended.expect_err("an error").describe().contains("leader election lost"));
     cluster.stop().await;
 }
 

@@ -25,7 +25,7 @@ fn in_process(cluster: &Cluster) -> Client {
 /// A client with the administrator's certificate.
 fn https(cluster: &Cluster) -> Client {
     let (authority, admin) = (cluster.pki().read("ca"), cluster.pki().read("admin"));
-    let tls = testkit::client::tls(&authority.expect("a file").expect("an authority"), admin.expect("a file").as_ref());
+    let tls = testkit::client::tls(&authority.expect("a file").expect("a CA bundle"), admin.expect("a file").as_ref());
     let address = cluster.address();
     let transport = Https::new(&address.ip().to_string(), address.port(), None, Arc::new(tls)).expect("an address");
     Client::new(Arc::new(transport), "machinery")

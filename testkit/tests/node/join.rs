@@ -36,7 +36,7 @@ async fn make_joinable(cluster: &Cluster, url: &str, authority: &str) {
 async fn a_machine_joins_by_a_token() {
     let cluster = Cluster::start_whole().await;
     let url = format!("https://{}", cluster.address());
-    let authority = cluster.pki().read("ca").expect("an authority").expect("an authority").certificate;
+    let authority = cluster.pki().read("ca").expect("a CA bundle").expect("a CA bundle").certificate;
     make_joinable(&cluster, &url, &authority).await;
 
     let hash = join::fingerprints(&authority).expect("a fingerprint").remove(0);
@@ -45,7 +45,7 @@ async fn a_machine_joins_by_a_token() {
     let refused = join::discover(&url, TOKEN, &other).await.expect_err("refused").describe();
     assert!(refused.contains("this is another cluster"), "{refused}");
     let guessed = join::discover(&url, "abcdef.fedcba9876543210", &hash).await.expect_err("refused").describe();
-    assert!(guessed.contains("its signature does not fit the token"), "{guessed}");
+    assert!(guessed.contains("invalid signature for this token"), "{guessed}");
 
     let dir = tempfile::tempdir().expect("a directory");
     let (kubeconfig, first) = (dir.path().join("kubelet.conf"), dir.path().join("bootstrap.conf"));
@@ -71,7 +71,7 @@ async fn a_machine_joins_by_a_token() {
 async fn a_machine_without_a_good_token_is_told() {
     let cluster = Cluster::start_whole().await;
     let url = format!("https://{}", cluster.address());
-    let authority = cluster.pki().read("ca").expect("an authority").expect("an authority").certificate;
+    let authority = cluster.pki().read("ca").expect("a CA bundle").expect("a CA bundle").certificate;
     let dir = tempfile::tempdir().expect("a directory");
     let first = dir.path().join("bootstrap.conf");
     std::fs::write(&first, api::yaml::encode(&join::bootstrap_config(&url, &authority, TOKEN))).expect("a file");

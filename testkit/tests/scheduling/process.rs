@@ -55,7 +55,7 @@ async fn one_leads_and_the_next_takes_over() {
     let path = create(&client, &pod("c", "1")).await;
     let mut second = second;
     let ended = tokio::time::timeout(testkit::client::DEADLINE, second.ended()).await.expect("in time");
-    assert!(ended.expect_err("an error").describe().contains("the lease is lost"));
+    assert!(ended.expect_err("an error").describe().contains("leader election lost"));
     assert!(!is_bound(200, &client.get(&path).await.tree()), "it had no right to");
     cluster.stop().await;
 }
@@ -118,7 +118,7 @@ async fn the_api_server_asks_the_one_that_leads() {
     let path = create(&client, &pod("p", "2")).await;
     let reply = client.get(&format!("{WHY}/p")).await;
     assert_eq!(reply.code, 503, "{:?}", reply.tree());
-    assert!(reply.tree().str("message").contains("no scheduler called \"default-scheduler\" runs"));
+    assert!(reply.tree().str("message").contains("no scheduler named \"default-scheduler\" is running"));
     let first = scheduler(&cluster, &[]).await;
     client.until(&path, |_, pod| condition(pod, "PodScheduled").is_some()).await;
     let second = scheduler(&cluster, &[]).await;
@@ -158,7 +158,7 @@ async fn a_certificate_that_is_not_announced_is_not_believed() {
         assert_eq!(client.patch(LEASE, "merge", other).await.code, 200);
         let reply = client.get(&format!("{WHY}/p")).await;
         if reply.code == 503 {
-            assert!(reply.tree().str("message").contains("the scheduler cannot be asked"), "{:?}", reply.tree());
+            assert!(reply.tree().str("message").contains("request to the scheduler failed"), "{:?}", reply.tree());
             break;
         }
         assert!(tokio::time::Instant::now() < deadline, "it is believed");

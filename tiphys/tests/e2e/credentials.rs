@@ -48,7 +48,7 @@ async fn certificates_are_listed_and_rotated_while_the_cluster_runs() {
     assert_eq!(shown().await, old);
     assert_eq!(
         tiphys(&["certs", "rotate", "--data-dir", text, "apiserver", "admin"]),
-        "admin is new\napiserver is new\n"
+        "admin rotated\napiserver rotated\n"
     );
     assert_ne!(first_certificate(&serving), old);
     until("the new certificate is shown", async || shown().await == first_certificate(&serving)).await;
@@ -57,7 +57,7 @@ async fn certificates_are_listed_and_rotated_while_the_cluster_runs() {
 
     // An authority goes: what it has signed is new, and clients of the old one are still known.
     let mut open = server.client().await;
-    assert!(tiphys(&["certs", "rotate", "ca", "--data-dir", text]).starts_with("ca is new\nadmin is new\n"));
+    assert!(tiphys(&["certs", "rotate", "ca", "--data-dir", text]).starts_with("ca rotated\nadmin rotated\n"));
     until("a certificate of the new authority is shown", async || shown().await == first_certificate(&serving)).await;
     let (code, _) = server.client().await.call("GET", "/api/v1/nodes", "").await.expect("an answer");
     let (code_of_old, _) = open.call("GET", "/api/v1/nodes", "").await.expect("an answer");
@@ -70,7 +70,7 @@ fn what_cannot_be_rotated_is_named() {
     let output =
         Command::new(BINARY).args(["certs", "--data-dir"]).arg(dir.path()).output().expect("the binary starts");
     let text = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && text.contains("pki is no directory of certificates"), "{text}");
+    assert!(!output.status.success() && text.contains("pki is not a directory of certificates"), "{text}");
 }
 
 /// `kube-apiserver` by itself, with its log in a file.

@@ -149,10 +149,7 @@ fn what_is_in_use_is_named() {
     let data = data.to_str().expect("text");
     let port = server.port.to_string();
     fails(&["up", "--disable-agent", "--data-dir", other, "--port", &port], &["127.0.0.1:", "is in use"]);
-    fails(
-        &["up", "--disable-agent", "--data-dir", data, "--port", "0"],
-        &["is in use by another process of tiphys (pid"],
-    );
+    fails(&["up", "--disable-agent", "--data-dir", data, "--port", "0"], &["is in use by another tiphys process (pid"]);
 }
 
 #[test]

@@ -34,7 +34,7 @@ fn of_two_schedulers_one_leads_until_it_is_killed() {
     let kubectl = world.kubectl("elected");
     create(&kubectl, "early", "", "");
     let told = why(&world, &["pod", "early", "-n", "elected"]);
-    assert!(told.contains("no scheduler called \"default-scheduler\" runs"), "{told}");
+    assert!(told.contains("no scheduler named \"default-scheduler\" is running"), "{told}");
     let first = scheduler(&world, &[]);
     let leader = holder(&kubectl, "");
     let _second = scheduler(&world, &[]);

@@ -109,7 +109,7 @@ fn who_waits_says_why_and_who_is_important_gets_room() {
     std::fs::write(&manifest, kubectl.run("create deployment web --image=web:1 --dry-run=client -o yaml"))
         .expect("a file");
     let told = why(&world, &["--if", manifest.to_str().expect("text"), "-n", "waiting"]);
-    assert_eq!(told, "it would go to node fake-0\n");
+    assert_eq!(told, "the pod would be scheduled to node fake-0\n");
 
     kubectl.run("create priorityclass high --value=1000");
     create(&kubectl, "important", "", &format!(r#","priorityClassName":"high"{}"#, cpu(40)));

@@ -10,13 +10,17 @@ use crate::flags::values::{boolean, duration, parsed};
 macro_rules! delivery {
     ($field:ident, $text:literal) => {
         &[
-            flag(concat!("audit-", $text, "-batch-buffer-size"), "audit events that wait [10000]", |flags, value| {
-                flags.audit.$field.batch.buffer = parsed(value)?;
-                Ok(())
-            }),
+            flag(
+                concat!("audit-", $text, "-batch-buffer-size"),
+                "size of the buffer of audit events [10000]",
+                |flags, value| {
+                    flags.audit.$field.batch.buffer = parsed(value)?;
+                    Ok(())
+                },
+            ),
             flag(
                 concat!("audit-", $text, "-batch-max-size"),
-                "audit events in a batch [log 1, webhook 400]",
+                "maximum audit events per batch [log 1, webhook 400]",
                 |flags, value| {
                     flags.audit.$field.batch.max_size = parsed(value)?;
                     Ok(())
@@ -24,20 +28,16 @@ macro_rules! delivery {
             ),
             flag(
                 concat!("audit-", $text, "-batch-max-wait"),
-                "how long a batch waits for more events [log 0s, webhook 30s]",
+                "maximum wait before a batch is sent [log 0s, webhook 30s]",
                 |flags, value| {
                     flags.audit.$field.batch.max_wait = duration(value)?;
                     Ok(())
                 },
             ),
-            flag(
-                concat!("audit-", $text, "-batch-throttle-burst"),
-                "batches at once after a quiet time [webhook 15]",
-                |flags, value| {
-                    flags.audit.$field.batch.burst = parsed(value)?;
-                    Ok(())
-                },
-            ),
+            flag(concat!("audit-", $text, "-batch-throttle-burst"), "burst of batches [webhook 15]", |flags, value| {
+                flags.audit.$field.batch.burst = parsed(value)?;
+                Ok(())
+            }),
             switch(
                 concat!("audit-", $text, "-batch-throttle-enable"),
                 "whether batches are throttled [webhook]",
@@ -48,7 +48,7 @@ macro_rules! delivery {
             ),
             flag(
                 concat!("audit-", $text, "-batch-throttle-qps"),
-                "batches a second at most [webhook 10]",
+                "maximum batches per second [webhook 10]",
                 |flags, value| {
                     flags.audit.$field.batch.qps = parsed(value)?;
                     Ok(())
@@ -64,7 +64,7 @@ macro_rules! delivery {
             ),
             switch(
                 concat!("audit-", $text, "-truncate-enabled"),
-                "leave bodies out of large events [false]",
+                "omit request and response bodies from large events [false]",
                 |flags, value| {
                     flags.audit.$field.truncate.enabled = boolean(value)?;
                     Ok(())
@@ -72,16 +72,20 @@ macro_rules! delivery {
             ),
             flag(
                 concat!("audit-", $text, "-truncate-max-batch-size"),
-                "bytes of a batch [10485760]",
+                "maximum batch size in bytes [10485760]",
                 |flags, value| {
                     flags.audit.$field.truncate.max_batch = parsed(value)?;
                     Ok(())
                 },
             ),
-            flag(concat!("audit-", $text, "-truncate-max-event-size"), "bytes of an event [102400]", |flags, value| {
-                flags.audit.$field.truncate.max_event = parsed(value)?;
-                Ok(())
-            }),
+            flag(
+                concat!("audit-", $text, "-truncate-max-event-size"),
+                "maximum event size in bytes [102400]",
+                |flags, value| {
+                    flags.audit.$field.truncate.max_event = parsed(value)?;
+                    Ok(())
+                },
+            ),
             flag(concat!("audit-", $text, "-version"), "only audit.k8s.io/v1", |_, value| version(value)),
         ]
     };
@@ -97,36 +101,36 @@ pub static FLAGS: &[Flag] = &[
         flags.audit.format = match value {
             "json" => Format::Json,
             "legacy" => Format::Legacy,
-            _ => return Err(format!("unknown format {value:?}; there are json and legacy")),
+            _ => return Err(format!("unknown format {value:?}; supported: json, legacy")),
         };
         Ok(())
     }),
-    flag("audit-log-maxage", "days that rotated audit logs are kept; 0 for ever [0]", |flags, value| {
+    flag("audit-log-maxage", "days to keep rotated audit logs; 0 for no limit [0]", |flags, value| {
         flags.audit.rotation.max_age_days = parsed(value)?;
         Ok(())
     }),
-    flag("audit-log-maxbackup", "how many rotated audit logs are kept; 0 for all [0]", |flags, value| {
+    flag("audit-log-maxbackup", "number of rotated audit logs to keep; 0 for all [0]", |flags, value| {
         flags.audit.rotation.max_backups = parsed(value)?;
         Ok(())
     }),
-    flag("audit-log-maxsize", "megabytes at which an audit log is rotated; 0 is 100 [0]", |flags, value| {
+    flag("audit-log-maxsize", "megabytes at which the audit log is rotated; 0 means 100 [0]", |flags, value| {
         flags.audit.rotation.max_megabytes = parsed(value)?;
         Ok(())
     }),
-    flag("audit-log-path", "the file that gets audit events; - is standard output", |flags, value| {
+    flag("audit-log-path", "file of the audit log; - for standard output", |flags, value| {
         flags.audit.log_path = Some(value.into());
         Ok(())
     }),
-    flag("audit-policy-file", "which requests are told of, and how much of them", |flags, value| {
+    flag("audit-policy-file", "a file with the audit Policy", |flags, value| {
         flags.audit.policy_file = Some(value.into());
         Ok(())
     }),
     flag("audit-webhook-batch-initial-backoff", "the old name of --audit-webhook-initial-backoff", backoff),
-    flag("audit-webhook-config-file", "a kubeconfig: who gets audit events", |flags, value| {
+    flag("audit-webhook-config-file", "a kubeconfig of the webhook that receives audit events", |flags, value| {
         flags.audit.webhook_config_file = Some(value.into());
         Ok(())
     }),
-    flag("audit-webhook-initial-backoff", "how long to wait before a call is tried again [10s]", backoff),
+    flag("audit-webhook-initial-backoff", "backoff before the first retry [10s]", backoff),
 ];
 
 pub static LOG: &[Flag] = delivery!(log, "log");
@@ -142,10 +146,14 @@ fn mode(value: &str) -> Result<Mode, String> {
         "batch" => Ok(Mode::Batch),
         "blocking" => Ok(Mode::Blocking),
         "blocking-strict" => Ok(Mode::BlockingStrict),
-        _ => Err(format!("unknown mode {value:?}; there are batch, blocking and blocking-strict")),
+        _ => Err(format!("unknown mode {value:?}; supported: batch, blocking, blocking-strict")),
     }
 }
 
 fn version(value: &str) -> Result<(), String> {
-    if value == "audit.k8s.io/v1" { Ok(()) } else { Err(format!("{value:?} is no version; there is audit.k8s.io/v1")) }
+    if value == "audit.k8s.io/v1" {
+        Ok(())
+    } else {
+        Err(format!("unknown version {value:?}; supported: audit.k8s.io/v1"))
+    }
 }

@@ -73,15 +73,11 @@ pub struct Oidc {
 
 /// Sorted by name.
 pub static FLAGS: &[Flag] = &[
-    switch(
-        "anonymous-auth",
-        "answer callers without credentials, as far as they are allowed [true]",
-        |flags, value| {
-            flags.authentication.anonymous = Some(boolean(value)?);
-            Ok(())
-        },
-    ),
-    flag("api-audiences", "whom tokens must be meant for [the service account issuer]", |flags, value| {
+    switch("anonymous-auth", "allow anonymous requests, subject to authorization [true]", |flags, value| {
+        flags.authentication.anonymous = Some(boolean(value)?);
+        Ok(())
+    }),
+    flag("api-audiences", "accepted audiences of tokens [the service account issuer]", |flags, value| {
         flags.authentication.api_audiences = list(value);
         Ok(())
     }),
@@ -89,13 +85,17 @@ pub static FLAGS: &[Flag] = &[
         flags.authentication.config_file = Some(value.into());
         Ok(())
     }),
-    flag("authentication-token-webhook-cache-ttl", "how long the webhook's answers are kept [2m]", |flags, value| {
-        flags.authentication.webhook_cache_ttl = duration(value)?;
-        Ok(())
-    }),
+    flag(
+        "authentication-token-webhook-cache-ttl",
+        "how long responses of the webhook are cached [2m]",
+        |flags, value| {
+            flags.authentication.webhook_cache_ttl = duration(value)?;
+            Ok(())
+        },
+    ),
     flag(
         "authentication-token-webhook-config-file",
-        "a kubeconfig that names the server which reviews tokens",
+        "a kubeconfig of the token authentication webhook",
         |flags, value| {
             flags.authentication.webhook_config_file = Some(value.into());
             Ok(())
@@ -109,20 +109,20 @@ pub static FLAGS: &[Flag] = &[
         flags.authentication.basic_auth_file = Some(value.into());
         Ok(())
     }),
-    flag("cors-allowed-origins", "patterns of origins whose pages may call the server", |flags, value| {
+    flag("cors-allowed-origins", "regular expressions of allowed CORS origins", |flags, value| {
         let patterns: Vec<&str> = value.split(',').collect();
         flags.config.cors = Cors::new(&patterns)?;
         Ok(())
     }),
-    switch("enable-bootstrap-token-auth", "take bootstrap tokens of kube-system [false]", |flags, value| {
+    switch("enable-bootstrap-token-auth", "accept bootstrap tokens of kube-system [false]", |flags, value| {
         flags.authentication.bootstrap_tokens = boolean(value)?;
         Ok(())
     }),
-    flag("oidc-ca-file", "the authority of the provider's certificate [the machine's]", |flags, value| {
+    flag("oidc-ca-file", "CA bundle for the provider's certificate [the system's]", |flags, value| {
         flags.authentication.oidc.ca_file = Some(value.into());
         Ok(())
     }),
-    flag("oidc-client-id", "whom the provider's tokens must be meant for", |flags, value| {
+    flag("oidc-client-id", "client ID that the provider's tokens must be issued for", |flags, value| {
         flags.authentication.oidc.client_id = value.to_string();
         Ok(())
     }),
@@ -130,7 +130,7 @@ pub static FLAGS: &[Flag] = &[
         flags.authentication.oidc.groups_claim = value.to_string();
         Ok(())
     }),
-    flag("oidc-groups-prefix", "put before each group", |flags, value| {
+    flag("oidc-groups-prefix", "prefix of groups", |flags, value| {
         flags.authentication.oidc.groups_prefix = value.to_string();
         Ok(())
     }),
@@ -140,56 +140,57 @@ pub static FLAGS: &[Flag] = &[
     }),
     flag("oidc-required-claim", "a claim and the value that it must have; can be repeated", |flags, value| {
         for pair in value.split(',') {
-            let (claim, value) = pair.split_once('=').ok_or_else(|| format!("{pair:?} is no claim=value"))?;
+            let (claim, value) =
+                pair.split_once('=').ok_or_else(|| format!("{pair:?} is not of the form claim=value"))?;
             flags.authentication.oidc.required_claims.push((claim.to_string(), value.to_string()));
         }
         Ok(())
     }),
-    flag("oidc-signing-algs", "the algorithms that are taken [RS256]", |flags, value| {
+    flag("oidc-signing-algs", "accepted signing algorithms [RS256]", |flags, value| {
         flags.authentication.oidc.signing_algs = list(value);
         Ok(())
     }),
-    flag("oidc-username-claim", "the claim that is the user's name [sub]", |flags, value| {
+    flag("oidc-username-claim", "the claim that holds the user name [sub]", |flags, value| {
         flags.authentication.oidc.username_claim = Some(value.to_string());
         Ok(())
     }),
-    flag(
-        "oidc-username-prefix",
-        "put before the name; - for nothing [ISSUER#, or nothing for email]",
-        |flags, value| {
-            flags.authentication.oidc.username_prefix = Some(value.to_string());
-            Ok(())
-        },
-    ),
-    flag("requestheader-allowed-names", "names of proxies that may speak for others [all]", |flags, value| {
+    flag("oidc-username-prefix", "prefix of user names; - for none [ISSUER#, or none for email]", |flags, value| {
+        flags.authentication.oidc.username_prefix = Some(value.to_string());
+        Ok(())
+    }),
+    flag("requestheader-allowed-names", "common names of accepted proxies [all]", |flags, value| {
         flags.authentication.proxy_allowed_names = list(value);
         Ok(())
     }),
-    flag("requestheader-client-ca-file", "certificates signed by these authorities are proxies'", |flags, value| {
+    flag("requestheader-client-ca-file", "CA bundle for client certificates of proxies", |flags, value| {
         flags.authentication.proxy_ca_file = Some(value.into());
         Ok(())
     }),
-    flag("requestheader-extra-headers-prefix", "how headers with more about the user begin", |flags, value| {
+    flag("requestheader-extra-headers-prefix", "prefixes of headers with extra user information", |flags, value| {
         flags.authentication.proxy_headers.extra_prefixes = list(value);
         Ok(())
     }),
-    flag("requestheader-group-headers", "headers that name groups", |flags, value| {
+    flag("requestheader-group-headers", "headers for groups", |flags, value| {
         flags.authentication.proxy_headers.groups = list(value);
         Ok(())
     }),
-    flag("requestheader-uid-headers", "headers that name the uid", |flags, value| {
+    flag("requestheader-uid-headers", "headers for the uid", |flags, value| {
         flags.authentication.proxy_headers.uid = list(value);
         Ok(())
     }),
-    flag("requestheader-username-headers", "headers that name the user", |flags, value| {
+    flag("requestheader-username-headers", "headers for the user name", |flags, value| {
         flags.authentication.proxy_headers.username = list(value);
         Ok(())
     }),
-    flag("strict-transport-security-directives", "what answers say of HTTPS to browsers", |flags, value| {
-        flags.config.strict_transport_security = Some(strict_transport_security(value)?);
-        Ok(())
-    }),
-    flag("tls-cipher-suites", "suites by Go's names [all that are safe]", |flags, value| {
+    flag(
+        "strict-transport-security-directives",
+        "directives of the Strict-Transport-Security header",
+        |flags, value| {
+            flags.config.strict_transport_security = Some(strict_transport_security(value)?);
+            Ok(())
+        },
+    ),
+    flag("tls-cipher-suites", "cipher suites, by Go's names [all secure ones]", |flags, value| {
         let names: Vec<&str> = value.split(',').map(str::trim).collect();
         flags.authentication.tls.ciphers = Some(tls::cipher_suites(&names)?);
         Ok(())
@@ -198,7 +199,7 @@ pub static FLAGS: &[Flag] = &[
         flags.authentication.tls.only_tls13 = match value {
             "VersionTLS12" => false,
             "VersionTLS13" => true,
-            "VersionTLS10" | "VersionTLS11" => return Err(format!("{value} is not safe and is not spoken")),
+            "VersionTLS10" | "VersionTLS11" => return Err(format!("{value} is insecure and not supported")),
             _ => return Err(format!("unknown version {value:?}")),
         };
         Ok(())
@@ -214,7 +215,9 @@ fn strict_transport_security(value: &str) -> Result<http::HeaderValue, String> {
     for directive in value.split(',') {
         let age = directive.strip_prefix("max-age=").is_some_and(|age| age.parse::<u64>().is_ok());
         if !age && !matches!(directive, "includeSubDomains" | "preload") {
-            return Err(format!("{directive:?} is none of max-age=SECONDS, includeSubDomains, preload"));
+            return Err(format!(
+                "unknown directive {directive:?}; supported: max-age=SECONDS, includeSubDomains, preload"
+            ));
         }
     }
     value.split(',').collect::<Vec<_>>().join("; ").parse().map_err(|_| format!("invalid value {value:?}"))

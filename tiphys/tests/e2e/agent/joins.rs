@@ -58,7 +58,7 @@ fn configuration(cluster: &Cluster, more: &str) -> String {
 /// As kubeadm writes it, with the token as the user.
 fn bootstrap_kubeconfig(cluster: &Cluster) -> String {
     let known = fs::read_to_string(cluster.kubeconfig()).expect("a file");
-    let authority = known.lines().find(|line| line.contains("certificate-authority-data")).expect("an authority");
+    let authority = known.lines().find(|line| line.contains("certificate-authority-data")).expect("a CA bundle");
     format!(
         "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{{name: k, cluster: {{server: 'https://{ADDRESS}:6443', \
          {}}}}}]\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\nusers: [{{name: u, user: {{token: {TOKEN}}}}}]\n",

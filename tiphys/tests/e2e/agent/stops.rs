@@ -175,7 +175,7 @@ fn pods_run_on_where_they_shall_and_are_not_run_twice() {
     make_pod(&Case::of_cluster(&machine));
     first.signal("-TERM");
     let said = first.finish();
-    assert!(said.contains("its pods run on"), "{said}");
+    assert!(said.contains("its pods keep running"), "{said}");
     assert!(!machine.cgroups().is_empty());
 
     // The same directory by another path: the pod is taken over, not made again.
@@ -213,7 +213,7 @@ fn a_second_signal_ends_up_at_once() {
     assert!(line.is_some_and(|line| line.contains("ctrl-c again")));
     up.signal("-INT");
     let said = up.finish();
-    assert!(said.contains("stopped at once"), "{said}");
+    assert!(said.contains("stopped immediately"), "{said}");
     let output = reset(&machine, &["--force"]).output().expect("nsenter is there");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_nothing_is_left(&machine);
