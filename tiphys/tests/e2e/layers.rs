@@ -19,7 +19,6 @@ const NOT_YET_LAYERED: &[&str] = &[
     "kinds",
     "kubelet",
     "openapi",
-    "scheduler",
 ];
 
 #[test]
