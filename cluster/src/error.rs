@@ -1,4 +1,4 @@
-//! Why a cluster does not start. Each text says what to do; the cause is in `source`.
+//! Why a cluster does not start. Each text names what to do; the cause is the `source`.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ pub enum Error {
     /// Flags that cannot be honoured, one text each.
     #[error("{}", .0.join("\n"))]
     Flags(Vec<String>),
-    /// The hint says how another port is chosen.
+    /// The hint names the flag for another port.
     #[error("the port of {0} is in use: stop what listens there, or {1}")]
     PortInUse(SocketAddr, &'static str),
     #[error(
@@ -58,7 +58,7 @@ pub enum Error {
     /// The API server does not take the credentials of a kubelet that has no certificate yet.
     #[error("--bootstrap-kubeconfig: {0}")]
     BootstrapRefused(String),
-    /// What a server has answered, in its own words.
+    /// The response of a server, in its own words.
     #[error("{0}")]
     Answered(String),
     #[error("failed to start the async runtime")]

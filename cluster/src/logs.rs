@@ -36,7 +36,7 @@ impl Level {
 pub fn init(format: Format, level: Level) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level.name()));
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    // A second call, as tests make it, changes nothing.
+    // A second call, as in tests, changes nothing.
     let _ = match format {
         Format::Text => builder.with_ansi(false).try_init(),
         Format::Json => builder.json().flatten_event(true).try_init(),

@@ -1,5 +1,4 @@
-//! The authenticators that the flags of `kube-apiserver` ask for. What is wrong in a file is an error
-//! that names the file, and never what is secret in it.
+//! The authenticators that the flags of `kube-apiserver` configure. An error names the file and never its secrets.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -57,7 +56,7 @@ fn audiences(flags: &Flags) -> Vec<String> {
     if given.is_empty() { issuers(flags).to_vec() } else { given.clone() }
 }
 
-/// Who makes service account tokens.
+/// The issuer of service account tokens.
 fn issuers(flags: &Flags) -> &[String] {
     if flags.issuers.is_empty() { &flags.config.issuers } else { &flags.issuers }
 }
@@ -185,7 +184,7 @@ fn issuer_of_flags(oidc: &Oidc, own_issuers: &[String]) -> Result<Option<Rules>>
     }))
 }
 
-/// Names of a provider are told from others by its URL, where nothing else is said.
+/// User names of a provider are prefixed by its URL, unless a prefix is set.
 fn username_prefix(oidc: &Oidc, claim: &str) -> String {
     match oidc.username_prefix.as_deref() {
         Some("-") => String::new(),

@@ -352,7 +352,7 @@ static FLAGS: &[Flag] = &[
     }),
 ];
 
-/// Reads the flags; everything that is wrong is told at once.
+/// Reads the flags; all errors are reported together.
 pub fn parse(arguments: &[String]) -> Result<Flags> {
     crate::flags::parse(PARTS, arguments)
 }

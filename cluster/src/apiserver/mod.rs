@@ -1,4 +1,4 @@
-//! `kube-apiserver`: the API server alone, told by upstream's flags what to do.
+//! `kube-apiserver`: the API server alone, with upstream's flags.
 
 mod authentication;
 pub mod authorization;
@@ -27,8 +27,7 @@ use crate::pki::kubeconfig::write_kubeconfig;
 use crate::pki::{self, Pair, Pki};
 use flags::Flags;
 
-/// Starts the server. Where `--data-dir` gives it an authority of its own, the administrator's kubeconfig
-/// is written there too.
+/// Starts the server. If `--data-dir` has its own CA, the administrator's kubeconfig is written there too.
 pub async fn run(mut flags: Flags) -> Result<Running> {
     use_cert_dir(&mut flags)?;
     let lock = lock_own(&flags)?;
@@ -49,7 +48,7 @@ pub async fn run(mut flags: Flags) -> Result<Running> {
         if flags.kubelet_client_certificate.is_none() {
             addons::reaches_kubelets(&running.server).await?;
         }
-        // Whoever joins believes this authority, by which our certificate must be signed.
+        // Joining machines trust this CA, which must have signed our certificate.
         if flags.tls_cert_file.is_none() {
             addons::can_be_joined(&running.server, &address::joined_at(*address), &authority.certificate).await?;
         }

@@ -1,5 +1,5 @@
-//! Configuration files that count while the server runs: read again when they change. A file that cannot be
-//! used leaves everything as it was, and is told of in the log and the metrics.
+//! Reloads configuration files while the server runs. An invalid file changes nothing, and is reported in the log and
+//! the metrics.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! `--runtime-config`: which versions of the API are served. None can be turned here: an entry is taken where it says
-//! what is so.
+//! `--runtime-config`: which API versions are served. None can be changed: an entry is accepted only with the built-in
+//! state.
 
 use crate::flags::values::boolean;
 

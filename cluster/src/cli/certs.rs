@@ -29,7 +29,7 @@ pub fn list(data_dir: &Path) -> Result<String> {
     Ok(table(&rows))
 }
 
-/// Makes new certificates; the names of those that were made.
+/// Issues new certificates; returns their names.
 pub fn rotate(data_dir: &Path, names: &[String], all: bool) -> Result<Vec<String>> {
     let pki = open(data_dir)?;
     let entries = entries(&pki)?;
@@ -45,7 +45,7 @@ pub fn rotate(data_dir: &Path, names: &[String], all: bool) -> Result<Vec<String
     }
     for entry in entries.iter().filter(|entry| !is_authority(entry)) {
         let subject = subject(entry);
-        // What a rotated authority has signed follows it.
+        // Everything that a rotated CA has signed is rotated with it.
         if all || named(&entry) || made.iter().any(|file| file == subject.authority) {
             let authority = pki.read(subject.authority)?.unwrap_or_default();
             pki.issue(&authority, &subject)?;
@@ -81,7 +81,7 @@ fn entries(pki: &Pki) -> Result<Vec<Entry>> {
     Ok(entries)
 }
 
-/// The same subject again, as the certificate tells it.
+/// The subject of an existing certificate.
 fn subject(entry: &Entry) -> Subject {
     let description = &entry.description;
     let by_issuer = AUTHORITIES.iter().find(|(_, name)| *name == description.issuer);
@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(made, ["front-proxy-ca", "front-proxy-client"]);
         assert_eq!(rotate(dir.path(), &[], true).expect("a rotation").len(), subjects.len());
         assert!(read("apiserver") != before.1 && read("ca") == before.2);
-        // What was rotated is what a start would have made: it stays.
+        // Rotated certificates are those that a start would issue: they stay.
         let (admin, serving) = (read("admin"), read("apiserver"));
         subjects::ensure(&pki, &subjects).expect("certificates");
         assert!(read("admin") == admin && read("apiserver") == serving);

@@ -149,7 +149,7 @@ fn arguments(mut arguments: Vec<String>) -> Vec<String> {
     arguments
 }
 
-/// Whoever read the output may be gone, as in `up | head`: the cluster stays.
+/// The reader of the output may have exited, as in `up | head`: the cluster continues.
 fn say(text: &str) {
     let _ = writeln!(std::io::stdout(), "{text}");
 }
@@ -283,7 +283,7 @@ fn run_agent(args: &node::join::Arguments) -> Result<()> {
     }))
 }
 
-/// Runs until it is told to stop; what it waits for at its start can be given up.
+/// Runs until a signal; a start that waits can be interrupted.
 async fn run_node(start: impl Future<Output = Result<node::Running>>) -> Result<()> {
     let mut started = tokio::select! {
         biased;
@@ -294,7 +294,7 @@ async fn run_node(start: impl Future<Output = Result<node::Running>>) -> Result<
         biased;
         () = interrupted() => false,
         () = power_fails() => true,
-        // Whoever goes down with its machine stays until it is told to end: it would be started again.
+        // After the pods have stopped, the kubelet waits for its signal: a service manager would restart it.
         () = started.follow_machine() => false,
     };
     if power_failed {
@@ -304,7 +304,7 @@ async fn run_node(start: impl Future<Output = Result<node::Running>>) -> Result<
     Ok(())
 }
 
-/// Whoever shuts the machine down says so by SIGPWR.
+/// Waits for SIGPWR, the signal of a power failure.
 async fn power_fails() {
     use tokio::signal::unix::{SignalKind, signal};
     match signal(SignalKind::from_raw(SIGPWR)) {
@@ -328,7 +328,7 @@ fn asks_for_help(arguments: &[String]) -> bool {
     arguments.iter().any(|argument| matches!(argument.as_str(), "--help" | "-h"))
 }
 
-/// Runs until it is told to stop, or ends by itself.
+/// Runs until a signal, or until it stops by itself.
 fn run_component(start: impl Future<Output = Result<component::Running>>) -> Result<()> {
     runtime()?.block_on(async {
         let mut running = start.await?;

@@ -37,7 +37,7 @@ const ENTRIES: [&str; 12] = [
     "volumes",
     "lock",
 ];
-/// One of them tells a data directory from other directories.
+/// Entries that identify a data directory.
 const SIGNS: [&str; 4] = ["cluster-id", "store", "pki", "node.json"];
 /// What the kubelet keeps in its directory.
 const KUBELET_ENTRIES: [&str; 3] = ["pods", "plugins", "plugins_registry"];

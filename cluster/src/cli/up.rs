@@ -1,4 +1,4 @@
-//! `tiphys up` in the foreground: what it is told, what it shows, and how it ends.
+//! `tiphys up` in the foreground: its arguments, its output, and how it stops.
 
 use std::io::{IsTerminal, Write};
 use std::net::{IpAddr, SocketAddr};
@@ -64,7 +64,7 @@ pub struct UpArguments {
 pub fn run(args: UpArguments) -> Result<()> {
     logs::init(args.log_format, args.log_level);
     let data_dir = open_data_dir(&args.data_dir)?;
-    // Before anything else: a second start on the same directory is told so, whatever else it could not have.
+    // Before anything else: a second start on the same directory gets this error and no other.
     let lock = lock_data_dir(&data_dir)?;
     let pods = match (args.disable_agent, options::can_run_pods()) {
         (false, true) => PodsHere::Run,
@@ -122,7 +122,7 @@ enum PodsHere {
     Off { fake_nodes: bool },
 }
 
-/// What is told once the cluster is ready.
+/// The text that is printed once the cluster is ready.
 struct Ready<'a> {
     took: Duration,
     address: SocketAddr,
@@ -206,7 +206,7 @@ fn say_stopped(stopped: Stopped) {
     }
 }
 
-/// What is being started: on a terminal the step under way is shown, elsewhere each one as it is done.
+/// Progress of the start: a terminal shows the current step, other outputs each step when it is done.
 struct Steps {
     started: Instant,
     current: Mutex<Option<(String, Instant)>>,

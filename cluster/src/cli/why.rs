@@ -1,4 +1,4 @@
-//! `tiphys why`: asks a cluster's scheduler why a pod waits, or where one of a manifest would go.
+//! `tiphys why`: asks a cluster's scheduler why a pod is pending, or where a pod of a manifest would be scheduled.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use client::Client;
 use crate::component::remote::{Remote, find_kubeconfig};
 use crate::error::{Error, Result};
 
-/// What is asked, and how it is shown.
+/// The question and the output format.
 pub struct Question {
     pub kubeconfig: Option<PathBuf>,
     pub namespace: String,
@@ -71,7 +71,7 @@ async fn what_if(client: &Client, question: &Question, file: &Path) -> Result<cl
     Ok(client.post_path(&root(namespace), &pod).await)
 }
 
-/// The pod of a manifest: itself, or what the template of a workload makes.
+/// The pod of a manifest: itself, or the pod template of a workload.
 fn pod_of(manifest: &Tree) -> Result<Tree, String> {
     let template = match manifest.str("kind") {
         "Pod" => return Ok(manifest.clone()),

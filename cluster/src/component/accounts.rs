@@ -1,5 +1,5 @@
-//! The controllers' own identities over HTTPS: each acts with a token of its service account, which is
-//! asked for when it is needed and again before it expires.
+//! The controllers' own identities over HTTPS: each acts with a token of its service account, requested when needed and
+//! renewed before it expires.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 const ACCOUNTS: Resource = Resource::core("serviceaccounts");
 const NAMESPACE: &str = "kube-system";
-/// As long as a token is asked for, and the part of it after which there is another.
+/// The requested lifetime of a token, and the fraction after which it is renewed.
 const LIFETIME: Duration = Duration::from_secs(3600);
 const RENEWAL: f64 = 0.7;
 /// A file is read again after this.
@@ -25,7 +25,7 @@ type Held = Mutex<Option<(HeaderValue, Instant)>>;
 /// A service account of kube-system.
 pub struct Account {
     name: &'static str,
-    /// May ask for tokens, and make accounts.
+    /// May create tokens and service accounts.
     manager: Client,
     held: Held,
 }
@@ -81,7 +81,7 @@ impl Credentials for Account {
         Box::pin(self.token())
     }
 
-    /// The account may have been made anew: the next request asks again.
+    /// The account may have been recreated: the next request gets a new token.
     fn refused(&self) {
         if let Ok(mut held) = self.held.try_lock() {
             *held = None;
@@ -89,7 +89,7 @@ impl Credentials for Account {
     }
 }
 
-/// A token that somebody else puts into a file, and exchanges there.
+/// A token file that another process rotates.
 pub struct TokenFile {
     path: PathBuf,
     held: Held,

@@ -1,5 +1,5 @@
-//! Who may ask a component that is no API server, and what: certificates are judged here, tokens and
-//! rights by the API server, by its reviews.
+//! Delegated authentication and authorization for components: certificates are verified here, tokens and authorization
+//! through the API server's reviews.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,22 +18,22 @@ use tokio::time::Instant;
 
 const TOKEN_REVIEWS: Resource = Resource::new("authentication.k8s.io", "v1", "tokenreviews");
 const ACCESS_REVIEWS: Resource = Resource::new("authorization.k8s.io", "v1", "subjectaccessreviews");
-/// So many answers are kept.
+/// Maximum number of cached responses.
 const MAX_KEPT: usize = 1000;
-/// So long is believed whom the API server believes.
+/// How long the CA bundles of the API server are cached.
 const LOOKED_UP: Duration = Duration::from_secs(60);
 
 pub struct Delegated {
-    /// Asks the API server for what no file says.
+    /// Reads CA bundles from the API server that no flag configures.
     pub lookup: Option<Lookup>,
     pub clients: Option<Authorities>,
     pub proxies: Option<RequestHeader>,
     /// Asks the API server; None where no kubeconfig was given for it.
     pub authentication: Option<Client>,
     pub authorization: Option<Client>,
-    /// Everybody may ask for these paths; one that ends in `/*` means all below.
+    /// Paths that need no authorization; a trailing `/*` matches everything below.
     pub always_allowed: Vec<String>,
-    /// One who shows nothing is somebody too.
+    /// Whether requests without credentials are anonymous instead of rejected.
     pub anonymous: bool,
     pub lifetimes: Lifetimes,
     pub clock: Arc<dyn Clock>,
@@ -41,7 +41,7 @@ pub struct Delegated {
     pub judged: Kept<bool>,
 }
 
-/// For how long the answers of an API server are good.
+/// How long responses of the API server are cached.
 #[derive(Debug, Clone, Copy)]
 pub struct Lifetimes {
     pub token: Duration,
@@ -82,8 +82,8 @@ impl<T: Clone> Kept<T> {
     }
 }
 
-/// Whom the API server believes: it tells so in a ConfigMap. It is asked when somebody shows a certificate, and
-/// again after a while.
+/// The CA bundles of the API server, from its ConfigMap. They are read when a client presents a certificate, and again
+/// after a while.
 pub struct Lookup {
     client: Client,
     held: tokio::sync::Mutex<Option<(Instant, Arc<Found>)>>,
@@ -140,17 +140,17 @@ fn read(data: &Tree) -> Found {
     }
 }
 
-/// Why a question is not answered.
+/// Why a request is rejected.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Refusal {
     Unauthorized,
     Forbidden(String),
-    /// The API server could not be asked.
+    /// The request to the API server failed.
     Failed(String),
 }
 
 impl Delegated {
-    /// `attributes` are those of the resource that is asked about; without them it is the path alone.
+    /// `attributes` are those of the requested resource; without them the path is authorized.
     pub async fn check(&self, question: &mut Question, attributes: Option<Tree>) -> Result<(), Refusal> {
         if self.always_allowed.iter().any(|allowed| covers(allowed, &question.path)) {
             return Ok(());
@@ -217,7 +217,7 @@ impl Delegated {
 
     /// Whether a user may do this, as the API server sees it.
     pub async fn allows(&self, user: &User, about: (&'static str, Tree)) -> Result<bool, Refusal> {
-        // They may do everything everywhere, also where nobody can be asked.
+        // They are allowed everything, even if the API server is unreachable.
         if user.groups.iter().any(|group| group == "system:masters") {
             return Ok(true);
         }

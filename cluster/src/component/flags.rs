@@ -11,19 +11,19 @@ use crate::flags::values::{duration, list, parsed};
 use crate::flags::{Flag, flag};
 use crate::logs::{Format, Level};
 
-/// What every component is told.
+/// The flags that every component has.
 pub struct Common {
     /// Upstream's name of the component: how it names itself, and its lease.
     pub name: &'static str,
     pub kubeconfig: Option<PathBuf>,
     pub authentication_kubeconfig: Option<PathBuf>,
-    /// Whether the API server is not asked which authorities it believes.
+    /// Whether the CA bundles of the API server are not read.
     pub authentication_skip_lookup: bool,
     pub authorization_kubeconfig: Option<PathBuf>,
     pub always_allow_paths: Vec<String>,
     pub bind_address: IpAddr,
     pub secure_port: u16,
-    /// Where a self-signed certificate is kept; without it there is one in memory.
+    /// Directory of a self-signed certificate; without it the certificate is not written.
     pub cert_dir: Option<PathBuf>,
     pub tls_cert_file: Option<PathBuf>,
     pub tls_private_key_file: Option<PathBuf>,

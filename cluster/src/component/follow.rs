@@ -1,5 +1,5 @@
-//! Files that are read again when they change: the certificate of the port, the authorities that it believes, and
-//! who the component is to the API server. What cannot be read changes nothing.
+//! Reloads files when they change: the certificate of the port, its CA bundles, and the credentials for the API server.
+//! A file that cannot be read changes nothing.
 
 use std::path::PathBuf;
 

@@ -1,5 +1,5 @@
-//! What the components beside the API server have in common: flags, a client for the API server, a port for
-//! health and metrics, and an election. Each says what it does as its [`Work`].
+//! What the components besides the API server have in common: flags, a client for the API server, a port for health and
+//! metrics, and leader election. Each implements [`Work`].
 
 mod accounts;
 pub(crate) mod delegated;
@@ -26,15 +26,15 @@ use follow::Follow;
 pub use port::Port;
 use remote::Remote;
 
-/// What a component does, and what its port shows of it.
+/// The work of a component, and what its port serves.
 pub trait Work: Send + Sync + 'static {
-    /// Begins: this process leads, or nobody else is there.
+    /// Starts: this process leads, or there is no election.
     fn start(&self) -> Result<()>;
 
     /// Finishes what it is at, whether or not it has begun.
     fn stop(&self) -> BoxFuture<'_, ()>;
 
-    /// Ends where it is: somebody else works by now.
+    /// Stops immediately: another process leads by now.
     fn abort(&self);
 
     /// The checks of `healthz`, `livez` or `readyz`, each by its name and whether it holds.
@@ -52,12 +52,12 @@ pub trait Work: Send + Sync + 'static {
         None
     }
 
-    /// Whether it answers to a method besides GET and HEAD.
+    /// Whether it handles methods besides GET and HEAD.
     fn takes(&self, _question: &Question) -> bool {
         false
     }
 
-    /// What a leader says of itself in its lease.
+    /// Annotations of the leader's lease.
     fn announces(&self, _port: &Port) -> Vec<(&'static str, String)> {
         Vec::new()
     }

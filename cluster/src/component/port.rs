@@ -1,4 +1,4 @@
-//! The port of a component: how it is, what it counts, and what else it shows.
+//! The port of a component: health, metrics, and further paths of the component.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ impl Port {
         SocketAddr::new(if ip.is_unspecified() { address::advertised(ip) } else { ip }, self.address.port())
     }
 
-    /// The fingerprint of the certificate that it shows now.
+    /// The fingerprint of the current serving certificate.
     pub fn fingerprint(&self) -> String {
         self.serving.fingerprint()
     }
@@ -87,7 +87,7 @@ fn pair(common: &Common, address: IpAddr) -> Result<Pair> {
     }
 }
 
-/// What the port shows, and whom it believes.
+/// The port's certificate, handlers and authentication.
 fn follow_files(common: &Common, serving: Arc<Serving>, shown: &Arc<Shown>, follow: &mut Follow) {
     if let (Some(certificate), Some(key)) = (common.tls_cert_file.clone(), common.tls_private_key_file.clone()) {
         follow.add("tls-cert-file", vec![certificate.clone(), key.clone()], move || {
@@ -123,7 +123,7 @@ fn delegated(common: &Common, follow: &mut Follow) -> Result<Delegated> {
     let authentication = asked("authentication-kubeconfig", &common.authentication_kubeconfig)?;
     let authorization = asked("authorization-kubeconfig", &common.authorization_kubeconfig)?;
     let (clients, proxies) = (clients(common)?, proxies(common)?);
-    // What no file says is known by the API server.
+    // What no flag configures is read from the API server.
     let is_looked_up = !common.authentication_skip_lookup && (clients.is_none() || proxies.is_none());
     Ok(Delegated {
         lookup: authentication.clone().filter(|_| is_looked_up).map(Lookup::new),

@@ -69,8 +69,8 @@ impl Remote {
         Remote { limit, ..self }
     }
 
-    /// Takes other certificates when the kubeconfig, or a file that it names, changes. Where the server is, and
-    /// a token that stands in the kubeconfig itself, are read at the start alone.
+    /// Reloads certificates when the kubeconfig, or a file that it names, changes. The server's URL and an inline token
+    /// are read only at the start.
     pub fn follow(&self, flag: &'static str, file: &Path, follow: &mut Follow) {
         let (remote, kubeconfig) = (self.clone(), file.to_path_buf());
         follow.add(flag, kubeconfig::files(file), move || {

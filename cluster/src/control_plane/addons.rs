@@ -1,4 +1,4 @@
-//! What a cluster has from its first start besides what every API server makes.
+//! Objects that `up` creates in a new cluster besides those of every API server.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ const ROLES: Resource = Resource::new("rbac.authorization.k8s.io", "v1", "cluste
 const SERVING_APPROVER: &str = "tiphys:kubelet-serving-approver";
 const PROVISIONER: &str = "local-path-provisioner";
 
-/// Makes what is missing; what a user has changed stays as it is. Machines that join reach it at `url`, and believe
+/// Creates missing objects; objects that a user has changed stay. Joining machines use `url` and trust the CA
 /// `authority`.
 pub async fn make(server: &Arc<Server>, chosen: &[String], url: &str, authority: &str) -> Result<()> {
     let client = in_process::administrator(server);
@@ -35,12 +35,12 @@ pub async fn make(server: &Arc<Server>, chosen: &[String], url: &str, authority:
     can_be_joined(server, url, authority).await
 }
 
-/// Gives the certificate that this server shows to kubelets its rights there.
+/// Grants the API server's kubelet client certificate access to kubelets.
 pub async fn reaches_kubelets(server: &Arc<Server>) -> Result<()> {
     ensure(&in_process::administrator(server), BINDINGS, "", &kubelet_api_admin()).await
 }
 
-/// What machines need that join at `url` and believe `authority`.
+/// Creates the objects for machines that join at `url` and trust the CA `authority`.
 pub async fn can_be_joined(server: &Arc<Server>, url: &str, authority: &str) -> Result<()> {
     let client = in_process::administrator(server);
     for (resource, namespace, object) in joining::objects(url, authority) {
@@ -71,7 +71,7 @@ async fn ensure(client: &Client, resource: Resource, namespace: &str, object: &T
     }
 }
 
-/// Nodes are asked to erase volumes by annotations of theirs.
+/// The provisioner requests the erasure of volumes with annotations of nodes.
 pub fn provisioner_role() -> Tree {
     let rule = tree! { "apiGroups" => list![""], "resources" => list!["nodes/status"], "verbs" => list!["patch"] };
     tree! {
@@ -114,7 +114,7 @@ fn serving_approver_binding() -> Tree {
     binding(SERVING_APPROVER, SERVING_APPROVER, subject)
 }
 
-/// The API server asks kubelets for logs and the like by a certificate of its own.
+/// The API server reads logs and the like from kubelets with its own client certificate.
 pub fn kubelet_api_admin() -> Tree {
     let subject = tree! { "apiGroup" => "rbac.authorization.k8s.io", "kind" => "User", "name" => KUBELET_CLIENT_USER };
     binding("tiphys:kubelet-api-admin", "system:kubelet-api-admin", subject)

@@ -10,7 +10,7 @@ use server::outbound::callout::{Client, Identity, Trust, Url};
 pub struct Callouts(Vec<(ExtenderConfig, Client)>);
 
 impl Callouts {
-    /// Reads the files that the extenders name; an error says which field is wrong.
+    /// Reads the files that the extenders name; an error names the invalid field.
     pub fn new(extenders: &[ExtenderConfig]) -> Result<Arc<Callouts>, String> {
         let client = |(index, one): (usize, &ExtenderConfig)| {
             let client = client(one).map_err(|why| format!("extenders[{index}].{why}"))?;

@@ -1,4 +1,4 @@
-//! The way of this process's own clients to its own API server.
+//! Clients of this process that call its own API server without a connection.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ enum Writes {
 }
 
 impl InProcess {
-    /// Objects that the client can take as they are kept are handed over so.
+    /// Passes the stored bytes to clients that accept them.
     async fn exchange(&self, mut request: Request<Bytes>) -> client::Result<Response<Body>> {
         if request.extensions_mut().remove::<ObjectFrames>().is_some() {
             request.extensions_mut().insert(in_process::Pieces);
@@ -45,7 +45,7 @@ impl InProcess {
 }
 
 impl InProcess {
-    /// A read is over sooner than a task is made.
+    /// A read takes less time than spawning a task.
     async fn handle(&self, request: Request<Bytes>) -> client::Result<Response<server::request::body::Body>> {
         let (server, user) = (self.server.clone(), self.user.clone());
         if request.method() == Method::GET || self.writes == Writes::Inline {
@@ -67,21 +67,21 @@ pub fn client(server: &Arc<Server>, name: String, groups: &[&str]) -> Client {
     Local::new(server).client(MANAGER, name, groups)
 }
 
-/// For what a cluster makes of itself when it starts.
+/// The client for objects that a cluster creates when it starts.
 pub fn administrator(server: &Arc<Server>) -> Client {
     Local::new(server).client("tiphys", "tiphys".to_string(), &["system:masters"])
 }
 
-/// What stands on the way: nothing, or what a test puts there.
+/// Wraps the transport: the identity, or faults of a test.
 pub type Around = Arc<dyn Fn(Arc<dyn Transport>) -> Arc<dyn Transport> + Send + Sync>;
 
-/// What clients of this process are made with.
+/// Builds clients of this process.
 #[derive(Clone)]
 pub struct Local {
     pub server: Arc<Server>,
     pub around: Around,
     pub clock: Arc<dyn Clock>,
-    /// By which events tell components of one name apart.
+    /// The reporting instance of events.
     pub host: String,
     /// Where all that is left to chance starts from.
     pub seed: u64,
@@ -151,7 +151,7 @@ impl Local {
         }
     }
 
-    /// The scheduler, as it is told.
+    /// The environment of the scheduler.
     pub fn scheduler(&self, configuration: Configuration) -> scheduler::Environment {
         scheduler::Environment {
             client: self.client_with(Writes::Inline, SCHEDULER, "system:kube-scheduler".to_string(), &[]),
@@ -165,7 +165,7 @@ impl Local {
         }
     }
 
-    /// The node agent of this machine, as its node.
+    /// The client of a kubelet, as its node.
     pub fn node(&self, name: &str) -> Client {
         self.client(KUBELET, format!("system:node:{name}"), &["system:nodes"])
     }

@@ -38,32 +38,32 @@ pub struct Plan {
     pub port_hint: &'static str,
     /// Whether pods of this machine reach it at an address of their own; the fallback where that cannot be had.
     pub pod_address: Option<IpAddr>,
-    /// What the server shows to clients.
+    /// The serving certificate.
     pub serving: Arc<Serving>,
     pub tls: tls::Options,
     pub authentication: Authentication,
     pub config: server::Config,
     /// None where controllers run elsewhere.
     pub controllers: Option<Controllers>,
-    /// What the scheduler is told to do; none where it runs elsewhere.
+    /// The scheduler's configuration; None if it runs elsewhere.
     pub scheduler: Option<Configuration>,
-    /// What the server shows to those whom it asks for others; None where it has nothing.
+    /// The proxy client certificate, for requests on behalf of clients.
     pub proxy: Option<ReadIdentity>,
     /// How many nodes there are that run nothing.
     pub fake_nodes: u32,
-    /// What the node agent of this machine is told; none where it runs elsewhere.
+    /// The options of this machine's kubelet; None if it runs elsewhere.
     pub agent: Option<Box<node::options::Options>>,
     /// Of the data directory, held until the end.
     pub lock: Option<Lock>,
 }
 
-/// Which controllers run, by upstream's rule, and what they are told.
+/// The controllers to run, in upstream's syntax, and their options.
 pub struct Controllers {
     pub chosen: Vec<String>,
     pub options: Arc<controllers::Options>,
 }
 
-/// Where objects are kept.
+/// The storage engine.
 pub enum Engine {
     Embedded(PathBuf),
     Etcd(Box<store::etcd::Config>),
@@ -76,7 +76,7 @@ pub struct Running {
     pub server: Arc<Server>,
     pub address: SocketAddr,
     task: JoinHandle<()>,
-    /// Collects what containers use, where an admission plugin wants to know.
+    /// Collects container usage for the InitialResources admission plugin.
     usage: JoinHandle<()>,
     compaction: JoinHandle<()>,
     /// What the server does beside answering.
@@ -87,7 +87,7 @@ pub struct Running {
     agent: Option<node::start::Running>,
     /// Of the data directory, where this process is the one that writes there.
     lock: Option<Lock>,
-    /// It goes with the server.
+    /// Dropped with the server.
     _pod_address: Option<PodAddress>,
 }
 
@@ -149,7 +149,7 @@ impl Running {
     }
 }
 
-/// Starts everything; `progress` hears of each step when it begins. The order:
+/// Starts everything; `progress` is called with the name of each step when it begins. The order:
 pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<Running> {
     // The port first: a second start fails here, before it touches what the first one uses.
     progress("port");
@@ -159,7 +159,7 @@ pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<Running> {
     tls::server_config(plan.serving.clone(), &plan.tls)?;
     let tls = Handshake { serving: plan.serving.clone(), options: plan.tls.clone() };
     let for_pods = listen_for_pods(&mut plan, address.port()).await;
-    // The store before anyone is served: whoever is answered must see everything.
+    // The store before any client is served: responses must show everything.
     progress("store");
     let (chosen, scheduling) = (plan.controllers.take(), plan.scheduler.take());
     plan.config.port = address.port();
@@ -173,7 +173,7 @@ pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<Running> {
     // What is written through the server itself; readiness comes with it.
     let bootstrap = server::bootstrap::run(&server).await;
     bootstrap.map_err(|status| Error::Bootstrap(status.message.clone()))?;
-    // What others left behind is put right before anybody builds on it.
+    // Repairs before controllers rely on the objects.
     let metrics = show_metrics(&server);
     let of_server = controllers::Environment { metrics: metrics.clone(), ..Local::new(&server).of_server() };
     let own = controllers::start_of_server(of_server);
@@ -190,7 +190,7 @@ pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<Running> {
     let local = scheduler.as_ref().map(scheduler::Running::explainer);
     let schedulers = Schedulers { server: Arc::downgrade(&server), local, proxy: plan.proxy };
     let _ = server.routes.scheduler.set(Arc::new(schedulers));
-    // Nodes last: somebody is there who looks after them.
+    // Nodes last: their controllers and the scheduler are running.
     let nodes = (plan.fake_nodes > 0).then(|| start_fake_nodes(&server, plan.fake_nodes)).transpose()?;
     let agent = match plan.agent {
         Some(options) => {
@@ -285,7 +285,7 @@ fn start_fake_nodes(server: &Arc<Server>, count: u32) -> Result<fakenode::Runnin
     Ok(running)
 }
 
-/// The fake nodes as the server sees them: it answers what their kubelets would be asked.
+/// Serves requests to fake nodes in process, since no kubelet listens there.
 struct FakeNodes {
     count: u32,
     clock: stdx::clock::SharedClock,
@@ -332,7 +332,7 @@ pub async fn open(engine: Engine, config: server::Config, auth: Authentication) 
     }
 }
 
-/// Where the engine tells of changes: the caches, behind what decrypts where that is configured.
+/// Receives changes of the engine: the caches, behind decryption if it is configured.
 fn sink(config: &server::Config, caches: &Arc<Caches>, outer_prefix: &str) -> Arc<dyn Sink> {
     match &config.encryption {
         None => caches.clone(),

@@ -1,5 +1,5 @@
-//! Schedulers of other processes, for those who ask the API server why a pod waits. The one that leads says in its
-//! lease where it is reached and by which certificate it is known; whoever asks is named to it as by any proxy.
+//! Explains scheduling decisions through schedulers in other processes. The leader publishes its address and
+//! certificate fingerprint in its lease; the API server authenticates to it as a proxy for the client.
 
 use std::net::SocketAddr;
 use std::sync::Weak;
@@ -21,7 +21,7 @@ use crate::pki::cluster::ReadIdentity;
 const NAMESPACE: &str = "kube-system";
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// All schedulers of a cluster, as far as they can be asked.
+/// All schedulers of a cluster.
 pub struct Schedulers {
     pub server: Weak<Server>,
     /// The one of this process.
@@ -38,7 +38,7 @@ struct Leader {
 }
 
 impl Schedulers {
-    /// The one that leads for pods of this scheduler's name, where it says so.
+    /// The leader for pods with this scheduler name, if it has published its address.
     fn leader(&self, name: &str) -> Option<Leader> {
         let server = self.server.upgrade()?;
         let leases = server.objects("leases", NAMESPACE);
@@ -65,7 +65,7 @@ fn leader_of(lease: &Tree, name: &str) -> Option<Leader> {
     (leads && !leader.fingerprint.is_empty()).then_some(leader)
 }
 
-/// Who asks, as proxies say it.
+/// The headers that name the client.
 fn headers(user: &User) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
     let mut headers = Vec::new();
     let mut add = |name: &str, value: &str| {
@@ -105,7 +105,7 @@ fn told(answer: &Answer) -> Result<Tree, String> {
     }
 }
 
-/// Nobody is there who could be asked.
+/// The error if no scheduler of this name runs.
 fn nobody(name: &str) -> String {
     format!(
         "no scheduler named {name:?} is running, so the pod stays pending: start one, or change \

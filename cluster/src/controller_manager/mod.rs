@@ -1,5 +1,5 @@
-//! `kube-controller-manager`: the controllers alone, told by upstream's flags what to do. They work while
-//! this process holds the lease.
+//! `kube-controller-manager`: the controllers alone, with upstream's flags. They run while this process holds the
+//! lease.
 
 pub mod flags;
 mod gates;
@@ -123,7 +123,7 @@ fn read(path: Option<&PathBuf>) -> Result<String> {
     path.map_or_else(|| Ok(String::new()), |path| fs::read_to_string(path).map_err(Error::file(path)))
 }
 
-/// What controllers without a process of their own are told.
+/// The options of controllers inside of `up`.
 pub fn read_options(flags: &Flags) -> Result<Options> {
     match check(flags) {
         Err(Error::Flags(mut errors)) => {
@@ -138,7 +138,7 @@ pub fn read_options(flags: &Flags) -> Result<Options> {
     options(flags)
 }
 
-/// What the controllers are told: the flags, and the files that they name.
+/// The options of the controllers: the flags, and the files that they name.
 fn options(flags: &Flags) -> Result<Options> {
     let signer = |files: &SigningFiles| -> Result<Option<Signer>> {
         if files.certificate.is_none() {

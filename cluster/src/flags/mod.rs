@@ -16,7 +16,7 @@ pub struct Flag<F: 'static> {
 }
 
 pub enum State<F> {
-    /// Takes a value, or says why it cannot.
+    /// Reads a value; the error says why it is invalid.
     Honoured(fn(&mut F, &str) -> Result<(), String>),
     /// Refused, with what is missing.
     Unfinished(&'static str),
@@ -38,7 +38,7 @@ pub const fn unfinished<F>(name: &'static str, missing: &'static str) -> Flag<F>
     Flag { name, help: "", switch: false, state: State::Unfinished(missing) }
 }
 
-/// A flag whose value is read by a function and kept in a field.
+/// A flag whose value is parsed by a function and stored in a field.
 macro_rules! field {
     ($name:literal, $help:literal, $read:path, $($place:tt)+) => {
         $crate::flags::flag($name, $help, |flags, value| {
@@ -66,7 +66,7 @@ macro_rules! file {
     };
 }
 
-/// A flag that can only say what is so.
+/// A flag that accepts only its built-in value.
 macro_rules! fixed {
     ($sort:ident, $name:literal, $value:literal, $why:expr) => {
         $crate::flags::$sort($name, concat!("only ", $value), |_, value| {
@@ -77,7 +77,7 @@ macro_rules! fixed {
     };
 }
 
-/// Reads `--name=value`, `--name value` and `--switch`. Everything that is wrong is told at once.
+/// Reads `--name=value`, `--name value` and `--switch`. All errors are reported together.
 pub fn parse<F: Default>(parts: &[&'static [Flag<F>]], arguments: &[String]) -> Result<F> {
     parse_noting(parts, arguments).map(|(flags, _)| flags)
 }

@@ -2,9 +2,9 @@
 
 use crate::flags::gates::Gates;
 
-/// The gates that the scheduler of 1.37 looks at, each with the state that it is in here: `docs/compatibility.md` says
-/// which of those that are on upstream are not, and why. Two that are always on since long are among them, since what
-/// was written for an older release may still name them.
+/// The feature gates of the scheduler in 1.37 with their state here. `docs/compatibility.md` lists those that are on
+/// upstream and off here, and why. Two that are locked to on are included, since configurations for older releases may
+/// name them.
 pub static GATES: Gates = &[
     ("AllAlpha", false),
     ("CompositePodGroup", false),

@@ -1,5 +1,5 @@
-//! `kube-scheduler`: the scheduler alone, told by upstream's flags and configuration what to do. It follows all
-//! that happens from its start, and decides while this process holds the lease.
+//! `kube-scheduler`: the scheduler alone, with upstream's flags and configuration. It watches from its start, and
+//! schedules while this process holds the lease.
 
 pub mod flags;
 mod gates;
@@ -24,8 +24,7 @@ use flags::Flags;
 
 pub const NAME: &str = "kube-scheduler";
 
-/// What a leader says in its lease: where it is reached, by which certificate it is known, and whose pods it
-/// places.
+/// Annotations of the leader's lease: its address, its certificate fingerprint, and the scheduler names that it serves.
 pub use server::registry::announce::{ADDRESS, CERTIFICATE, SCHEDULERS};
 
 pub async fn run(flags: Flags) -> Result<Running> {
@@ -33,14 +32,14 @@ pub async fn run(flags: Flags) -> Result<Running> {
     component::run(common, |tools| Scheduling::new(tools, configuration)).await
 }
 
-/// What a scheduler without a process of its own is told.
+/// The configuration of a scheduler inside of `up`.
 pub fn read_configuration(mut flags: Flags) -> Result<Configuration> {
     // It needs no kubeconfig: its client is in this process.
     flags.common.kubeconfig = Some(Default::default());
     settings::read(flags).map(|(_, configuration)| configuration)
 }
 
-/// Writes the configuration that is in effect, where a flag asks for that alone; whether it did.
+/// Writes the effective configuration if --write-config-to is set; whether it did.
 pub fn write_config(flags: &mut Flags) -> Result<bool> {
     let Some(path) = flags.write_config_to.take() else { return Ok(false) };
     let (_, configuration) = settings::read(std::mem::take(flags))?;

@@ -1,4 +1,4 @@
-//! What a scheduler is told by its flags and its file together.
+//! The scheduler's settings from flags and file together.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::flags::Flags;
 use crate::component::flags::Common;
 use crate::error::{Error, Result};
 
-/// A flag that is given counts before the file; what neither says is as upstream has it.
+/// A flag overrides the file; upstream's defaults apply otherwise.
 pub fn read(flags: Flags) -> Result<(Common, Configuration)> {
     let Flags { mut common, config, policy_config_file, .. } = flags;
     let mut configuration = match (&config, &policy_config_file) {
@@ -35,7 +35,7 @@ fn read_file(flag: &str, path: &Path, read: Read) -> Result<Configuration> {
     read(&text).map_err(|errors| Error::Flags(errors.into_iter().map(named).collect()))
 }
 
-/// Brings both to the same; what contradicts itself is told.
+/// Merges both; contradictions are errors.
 fn merge(common: &mut Common, configuration: &mut Configuration) -> Vec<String> {
     let mut errors = Vec::new();
     let connection = &mut configuration.client_connection;

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 
-/// Where machines reach it that join: only whoever listens on all addresses is reached by another.
+/// The URL for joining machines. They reach it only if the server listens on all addresses, or on one of the network.
 pub fn joined_at(address: SocketAddr) -> String {
     let ip = if address.ip().is_unspecified() { advertised(address.ip()) } else { address.ip() };
     format!("https://{}", SocketAddr::new(ip, address.port()))

@@ -12,7 +12,7 @@ pub fn write_durable(path: &Path, text: &str) -> Result<()> {
     replace(path, text, true).map_err(Error::file(path))
 }
 
-/// The same for a file that is made again if it is lost: it does not wait for the disk.
+/// The same without waiting for the disk, for files that can be created again.
 pub fn write_private(path: &Path, text: &str) -> Result<()> {
     replace(path, text, false).map_err(Error::file(path))
 }

@@ -1,5 +1,5 @@
-//! Which cluster a data directory belongs to: an id that is made once and moves with the directory. What runs outside
-//! of the directory is found again by this id, however the path is spelled.
+//! Identifies the cluster of a data directory by an ID that is generated once and moves with the directory. What runs
+//! outside of the directory is found by this ID, regardless of the path.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -18,9 +18,8 @@ pub fn open_data_dir(path: &Path) -> Result<PathBuf> {
     fs::canonicalize(path).map_err(Error::file(path))
 }
 
-/// The id of the cluster in a data directory; it is made where there is none. `states` holds a directory for each
-/// cluster with pods: versions before this one named it by the path of the data directory, and what runs there is
-/// taken over.
+/// The ID of the cluster in a data directory, generated if there is none. `states` holds a directory for each cluster
+/// with pods: earlier versions named it by the path of the data directory, and their pods are taken over.
 pub fn cluster_id(data_dir: &Path, states: &Path) -> Result<String> {
     let path = data_dir.join(FILE);
     match fs::read_to_string(&path) {

@@ -49,7 +49,7 @@ pub fn lock_pod_network(data_dir: &Path, states: &Path) -> Result<Lock> {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Still locked: another process that opened this file sees that it is gone, and makes a new one.
+        // Still locked: another process that has opened this file sees that it was removed, and creates a new one.
         if let Some(path) = &self.removed {
             let _ = fs::remove_file(path);
             let _ = path.parent().map(fs::remove_dir);

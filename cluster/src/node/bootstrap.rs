@@ -1,4 +1,4 @@
-//! The agent's own certificate: asked for with a token when there is none, and again before it ends.
+//! The kubelet's client certificate: requested with a bootstrap token if there is none, and rotated before it expires.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,8 +24,8 @@ const RETRY: Duration = Duration::from_secs(60);
 /// Timers stand still while a machine sleeps, so that a long wait is cut into hours.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
-/// Makes the kubeconfig where there is none that is good: with a certificate that is asked for as the bootstrap
-/// kubeconfig's user. Waits for an API server that is not there yet.
+/// Ensures a valid kubeconfig. If there is none, a certificate is requested as the bootstrap kubeconfig's user. Waits
+/// until the API server is reachable.
 pub async fn ensure(kubeconfig: &Path, bootstrap: Option<&Path>, dir: &Path, node: &str) -> Result<()> {
     let Err(why) = checked(kubeconfig) else { return Ok(()) };
     let Some(bootstrap) = bootstrap else {
@@ -39,7 +39,7 @@ pub async fn ensure(kubeconfig: &Path, bootstrap: Option<&Path>, dir: &Path, nod
     write(kubeconfig, bootstrap, &current)
 }
 
-/// It can be read, and a certificate of its own has not ended.
+/// Whether the kubeconfig is readable and its certificate has not expired.
 fn checked(file: &Path) -> std::result::Result<(), String> {
     kubeconfig::read(file).map_err(|error| error.to_string())?;
     let now = SystemTime::now();
@@ -93,25 +93,25 @@ fn config(bootstrap: &Tree, current: &str) -> Tree {
     }
 }
 
-/// What is wanted now: addresses may have changed. None while they are not known.
+/// The certificate to request now, since addresses may have changed. None while they are unknown.
 type Want = Box<dyn Fn() -> Option<Wanted> + Send + Sync>;
 type Take = Box<dyn Fn(&Pair) -> Result<()> + Send + Sync>;
 
-/// A certificate that is asked for anew before it ends.
+/// A certificate that is renewed before it expires.
 pub struct Rotated {
     pub dir: std::path::PathBuf,
     pub base: &'static str,
     pub client: Client,
     pub random: Arc<Random>,
     pub wanted: Want,
-    /// Whose changes may change what is wanted.
+    /// The node object, whose changes may change the requested names and addresses.
     pub node: Option<watch::Receiver<Option<Arc<Tree>>>>,
     /// Takes up a new one, and the old one at the start.
     pub take: Take,
 }
 
 impl Rotated {
-    /// The client's own, which whoever follows the kubeconfig takes up by itself.
+    /// The rotation of the client certificate. Clients that follow the kubeconfig reload it.
     pub fn client(dir: &Path, node: &str, client: Client, random: Arc<Random>) -> Rotated {
         let node = node.to_string();
         Rotated {
@@ -150,7 +150,7 @@ impl Rotated {
     async fn wait(&mut self, time: Duration) {
         let Some(node) = &mut self.node else { return tokio::time::sleep(time).await };
         if let Ok(Err(_)) = tokio::time::timeout(time, node.changed()).await {
-            // Nobody will tell of a change any more.
+            // The sender was dropped: there will be no more changes.
             self.node = None;
         }
     }
@@ -178,7 +178,7 @@ enum Next {
     Ask(Wanted),
 }
 
-/// One that has ended, is near its end or is not for all that is wanted is asked for anew, once it is known for what.
+/// A certificate that has expired, expires soon, or does not cover the requested names is requested again.
 fn next(known: Option<&Kept>, wanted: Option<Wanted>, part: f64, now: SystemTime) -> Next {
     let Some(wanted) = wanted else { return Next::Wait(LONGEST_WAIT) };
     let left = known.filter(|kept| kept.fits(&wanted)).map(|kept| due(kept.from, kept.until, part));
@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(due(until, from, 0.8), until, "one that makes no sense is due at once");
     }
 
-    /// One for 127.0.0.1 that is kept in a directory.
+    /// A stored certificate for 127.0.0.1.
     fn kept(dir: &Path) -> Kept {
         let pair = crate::pki::self_signed("n", [127, 0, 0, 1].into()).expect("a certificate");
         request::kept(&request::keep(dir, BASE, &pair, SystemTime::now()).expect("kept")).expect("one")
@@ -235,7 +235,7 @@ mod tests {
         let tls = server::tls::any_server_config().expect("TLS");
         let nobody = client::https::Https::new("127.0.0.1", 1, None, Arc::new(tls)).expect("a client");
         let rotated = Rotated {
-            // It fits nobody, and is due at once.
+            // It does not match the stored certificate and is due immediately.
             wanted: Box::new(|| Some(Wanted { names: vec!["other".to_string()], ..Wanted::client("n") })),
             take: Box::new(move |pair| {
                 let _ = send.send(pair.certificate.clone());

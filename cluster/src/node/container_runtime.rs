@@ -11,7 +11,7 @@ use runtime::service::{NetworkOptions, Service};
 use crate::error::{Error, Result};
 use crate::machine::{identity, lock, pods};
 
-/// Who makes the containers.
+/// The runtime that creates the containers.
 pub enum RuntimeChoice {
     Builtin(BuiltinRuntime),
     Socket(PathBuf),
@@ -68,7 +68,7 @@ impl BuiltinRuntime {
     }
 }
 
-/// A runtime that answers.
+/// A runtime that is connected.
 pub struct OpenRuntime {
     pub runtime: Runtime,
     /// The built-in one, and where it keeps what runs.

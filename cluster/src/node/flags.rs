@@ -16,7 +16,7 @@ use crate::flags::{Flag, flag, unfinished};
 #[derive(Default)]
 pub struct Flags {
     pub kubeconfig: Option<PathBuf>,
-    /// By whom the first certificate is asked for.
+    /// For requesting the first certificate.
     pub bootstrap_kubeconfig: Option<PathBuf>,
     /// A KubeletConfiguration, and a directory of more that are laid over it.
     pub config: Option<PathBuf>,

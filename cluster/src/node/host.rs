@@ -1,4 +1,4 @@
-//! What the agent needs of its machine, and what it asks of the kernel for itself.
+//! What the kubelet requires of its machine, and what it sets for its own process.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::error::{Error, Result};
 
-/// Kernel settings that upstream wants, by their files.
+/// Kernel settings that upstream requires, by their files.
 const KERNEL: [(&str, &str); 6] = [
     ("kernel/keys/root_maxbytes", "25000000"),
     ("kernel/keys/root_maxkeys", "1000000"),
@@ -47,7 +47,7 @@ fn differs(root: &Path, name: &str, want: &str) -> Option<String> {
     })
 }
 
-/// Asks for what the agent itself needs; what the kernel does not give is told, and the agent goes on without.
+/// Sets what the kubelet's process needs; failures are logged.
 pub fn prepare(config: &Config) {
     set_oom_score(config);
     raise_open_files(config);
@@ -66,7 +66,7 @@ pub fn raise_open_files(config: &Config) {
     if least(now.current) {
         return;
     }
-    // Beyond the hard limit only whoever may raise that can go.
+    // Raising the hard limit needs a privilege.
     let maximum = now.maximum.map(|limit| limit.max(wanted));
     let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum });
     if raised.is_err() {

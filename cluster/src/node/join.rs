@@ -1,6 +1,6 @@
-//! `tiphys agent`: a machine joins a cluster with nothing but a token and the fingerprint of the cluster's authority.
-//! The authority is fetched from whoever answers, and believed only where its key has that fingerprint, as kubeadm
-//! does it; then the token gets the machine a certificate of its own, by which it comes back.
+//! `tiphys agent`: joins a machine to a cluster with only a token and the hash of the cluster CA's public key. The CA
+//! certificate is read from the API server without verification and trusted only if its key has that hash, like kubeadm
+//! does; then the token gets the machine its own certificate for later starts.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -93,7 +93,7 @@ pub async fn join(arguments: &Arguments) -> Result<(Flags, Options)> {
     let mut settings = super::settings::read(&flags)?;
     settings.config.serving.client_ca_file = Some(authority).filter(|file| file.exists());
     settings.config.certificates.rotate = true;
-    // A cluster that verifies the ports of kubelets signs the certificate; another shows what is made here.
+    // The API server of `up` verifies and signs serving certificates of kubelets; others get a self-signed one.
     settings.config.certificates.server_bootstrap |= settings.config.certificates.tls_cert_file.is_none();
     let runtime = match settings.config.runtime_endpoint.clone() {
         Some(socket) => RuntimeChoice::Socket(socket),
@@ -106,7 +106,7 @@ pub async fn join(arguments: &Arguments) -> Result<(Flags, Options)> {
     Ok((flags, Options { config, shown: Some(shown), runtime, is_shared: false, pod_network: None }))
 }
 
-/// In the words of the flags of `agent`: its users know of no bootstrap kubeconfig.
+/// Rewords an error for users of `tiphys agent`, who have no bootstrap kubeconfig.
 pub fn explained(error: Error) -> Error {
     match error {
         Error::BootstrapRefused(why) => Error::Flags(vec![format!(
@@ -117,7 +117,7 @@ pub fn explained(error: Error) -> Error {
     }
 }
 
-/// What differs from a kubelet's defaults on a machine that is set up by nobody else.
+/// The kubelet's flags, with defaults for a machine that no administrator has prepared.
 fn flags(arguments: &Arguments, dir: &Path) -> Result<Flags> {
     let root = format!("--root-dir={}", dir.join("kubelet").display());
     let drains = format!("--drain-by-proxies={}", arguments.drain_by_proxies);
@@ -150,8 +150,8 @@ pub fn bootstrap_config(server: &str, authority: &str, token: &str) -> Tree {
     }
 }
 
-/// The cluster's CA certificates with the wanted key, in PEM. Waits for an API server that is not there yet, and for
-/// the signature that the controllers make with a new token.
+/// The cluster's CA certificates with the expected key, in PEM. Waits until the API server is reachable, and until the
+/// controllers have signed cluster-info with a new token.
 pub async fn discover(server: &str, token: &str, wanted: &str) -> Result<String> {
     if !wanted.starts_with("sha256:") {
         let why = "a hash such as sha256:… is required to verify the cluster; `tiphys token create \
@@ -185,7 +185,7 @@ fn unsigned(token: &str) -> String {
     format!("kube-public/cluster-info is not signed for the token id {id:?}: the token is unknown or has expired")
 }
 
-/// A client that believes anybody, for what is public and checked afterwards.
+/// A client that does not verify the server, for public data that is verified afterwards.
 fn stranger(server: &str) -> Result<Client> {
     let wrong = |why: &dyn std::fmt::Display| Error::Flags(vec![format!("--server: {server:?}: {why}")]);
     let url = Url::parse(server).map_err(|why| wrong(&why))?;
@@ -197,8 +197,8 @@ fn stranger(server: &str) -> Result<Client> {
     Ok(Client::new(Arc::new(https), super::NAME))
 }
 
-/// The certificates of what a cluster says of itself that have the wanted key, in PEM. The text must be signed with the
-/// token; None where there is no signature of it yet.
+/// The CA certificates of cluster-info that have the expected key, in PEM. cluster-info must be signed with the token;
+/// None if there is no signature yet.
 fn trusted(info: &Tree, token: &str, wanted: &str) -> Result<Option<String>> {
     let wrong = |why: &str| Error::Answered(format!("kube-public/cluster-info: {why}"));
     let (id, secret) = token.split_once('.').unwrap_or((token, ""));
@@ -241,13 +241,12 @@ fn pem_of(certificate: &CertificateDer<'_>) -> String {
     format!("-----BEGIN CERTIFICATE-----\n{}-----END CERTIFICATE-----\n", lines.collect::<String>())
 }
 
-/// The hashes of the keys of CA certificates, as kubeadm makes them.
+/// The hashes of the public keys of CA certificates, as kubeadm computes them.
 pub fn fingerprints(pem: &str) -> Option<Vec<String>> {
     Some(keyed(pem)?.into_iter().map(|(hash, _)| hash).collect())
 }
 
-/// The command by which a machine joins the cluster of a kubeconfig. `public` is what the cluster says of itself to
-/// machines that join.
+/// The command that joins a machine to the cluster of a kubeconfig. `public` is the cluster-info ConfigMap.
 pub fn command(kubeconfig: &Path, public: &Tree, token: &str) -> Result<String> {
     let bytes = std::fs::read(kubeconfig).map_err(Error::file(kubeconfig))?;
     let wrong = |why: &str| Error::Flags(vec![format!("--kubeconfig: {}: {why}", kubeconfig.display())]);
@@ -267,7 +266,7 @@ pub fn command(kubeconfig: &Path, public: &Tree, token: &str) -> Result<String> 
     Ok(format!("tiphys agent --server {server} --token {token} --discovery-token-ca-cert-hash {hash}\n"))
 }
 
-/// Where other machines reach the API server: as this kubeconfig does, or as the cluster says of itself.
+/// The URL at which other machines reach the API server: that of the kubeconfig, or the published one.
 fn reachable_server(server: &str, public: &Tree) -> Result<String> {
     let config = api::yaml::decode(public.map("data").str("kubeconfig").as_bytes()).unwrap_or_default();
     let published = config.list("clusters").first().map_or("", |cluster| cluster.str("cluster.server"));
@@ -312,7 +311,7 @@ mod tests {
 
     const TOKEN: &str = "abcdef.0123456789abcdef";
 
-    /// What a cluster with these CA certificates shows, signed with a token.
+    /// The cluster-info of a cluster with these CA certificates, signed with a token.
     fn signed_info(pem: &str, token: &str) -> Tree {
         let (id, secret) = token.split_once('.').expect("a token");
         let info = info(pem);
@@ -348,7 +347,7 @@ mod tests {
         };
         check(&signed_info(&ours, TOKEN), Ok(Some(&ours)));
         check(&signed_info(&theirs, TOKEN), Err("this is another cluster"));
-        // One certificate that fits does not make the others of its bundle trusted.
+        // One trusted certificate does not make the rest of its bundle trusted.
         check(&signed_info(&format!("{theirs}{ours}"), TOKEN), Ok(Some(&ours)));
         check(&info(&ours), Ok(None));
         check(&signed_info(&ours, "fedcba.0123456789abcdef"), Ok(None));

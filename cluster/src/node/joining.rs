@@ -1,5 +1,5 @@
-//! What a cluster has so that machines can join it, under kubeadm's names: who may ask for certificates, whose
-//! requests are approved, and what everybody may read of the cluster.
+//! Objects that let machines join, with kubeadm's names: who may request certificates, whose requests are approved, and
+//! the public cluster-info.
 
 use api::{Tree, base64, list, tree};
 use client::Resource;
@@ -12,7 +12,7 @@ const ROLE_BINDINGS: Resource = Resource::new("rbac.authorization.k8s.io", "v1",
 const MAPS: Resource = Resource::core("configmaps");
 const PUBLIC: &str = "kube-public";
 const API_GROUP: &str = "rbac.authorization.k8s.io";
-/// What everybody may read of the cluster.
+/// The ConfigMap that anonymous clients may read.
 pub const INFO: &str = "cluster-info";
 const INFO_ROLE: &str = "kubeadm:bootstrap-signer-clusterinfo";
 
@@ -27,7 +27,8 @@ const GRANTS: [(&str, &str, &str); 3] = [
     ),
 ];
 
-/// Each with where it is made. `server` is where machines reach it, and `authority` whom they believe, in PEM.
+/// Each object with its resource and namespace. `server` is the URL for joining machines, `authority` the CA
+/// certificate in PEM.
 pub fn objects(server: &str, authority: &str) -> Vec<(Resource, &'static str, Tree)> {
     let mut objects: Vec<_> = GRANTS.iter().map(|grant| (BINDINGS, "", binding(grant))).collect();
     objects.push((ROLES, PUBLIC, role()));
@@ -75,7 +76,7 @@ fn role_binding() -> Tree {
     }
 }
 
-/// The kubeconfig that everybody may read: where the cluster is, and whom to believe.
+/// The public kubeconfig: the URL of the cluster and its CA certificate.
 pub fn public_kubeconfig(server: &str, authority: &str) -> String {
     let cluster = tree! { "server" => server, "certificate-authority-data" => base64::encode(authority.as_bytes()) };
     let config = tree! {

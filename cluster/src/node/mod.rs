@@ -1,5 +1,5 @@
-//! The node agent as a process of its own: `kubelet` with upstream's flags and configuration, `agent` on a machine
-//! that joins by a token, and the tokens themselves.
+//! The kubelet of this machine: inside of `up`, as `kubelet` with upstream's flags and configuration, and as `agent` on
+//! a machine that joins with a token; also the tokens.
 
 pub mod bootstrap;
 pub mod container_runtime;
@@ -36,7 +36,7 @@ pub const NAME: &str = "kubelet";
 /// Where the built-in runtime of `kubelet` keeps images and containers.
 const DATA_DIR: &str = "/var/lib/tiphys";
 
-/// An agent at work.
+/// A running kubelet process.
 pub struct Running {
     kubelet: start::Running,
     stop: watch::Sender<bool>,
@@ -44,12 +44,12 @@ pub struct Running {
 }
 
 impl Running {
-    /// Ends the pods, since the machine goes down; the agent ends by `stop`.
+    /// Stops the pods because the machine shuts down; `stop` stops the kubelet.
     pub async fn shut_down(&self) {
         self.kubelet.shut_down().await;
     }
 
-    /// Waits until the machine goes down, or after that does not, and does what is to be done then.
+    /// Stops the pods when the machine shuts down, and continues if the shutdown is cancelled.
     pub async fn follow_machine(&mut self) {
         loop {
             match self.kubelet.machine_changed().await {
@@ -59,7 +59,7 @@ impl Running {
         }
     }
 
-    /// Ends the agent; its pods run on.
+    /// Stops the kubelet; its pods keep running.
     pub async fn stop(self) {
         self.stop.send_replace(true);
         self.tasks.iter().for_each(JoinHandle::abort);
@@ -67,7 +67,7 @@ impl Running {
     }
 }
 
-/// What `kubelet` is told, checked; how it logs is said before anything else is done.
+/// The options of `kubelet`, and its log settings, which are applied first.
 pub fn read(flags: &Flags) -> Result<(Options, Format, Level)> {
     let Settings { config, shown } = settings::read(flags)?;
     let format = if config.logs.json { Format::Json } else { Format::Text };
@@ -82,7 +82,7 @@ pub fn read(flags: &Flags) -> Result<(Options, Format, Level)> {
     Ok((Options { config, shown: Some(shown), runtime, is_shared: false, pod_network: None }, format, level))
 }
 
-/// Runs an agent: its certificate first, by which everything else is asked for.
+/// Runs the kubelet. Its client certificate comes first, since every request needs it.
 pub async fn run(flags: &Flags, options: Options) -> Result<Running> {
     let config = &options.config;
     if !rustix::process::geteuid().is_root() {

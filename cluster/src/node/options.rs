@@ -38,7 +38,7 @@ pub struct Arguments {
     kubelet_config: Option<PathBuf>,
 }
 
-/// What `up` says itself: a file that says it too would not be heard.
+/// Fields that flags of `up` set: a file that sets them too is rejected.
 const SAID: [(&str, &str); 12] = [
     ("authentication.x509.clientCAFile", "the CA of the cluster is used"),
     ("cgroupRoot", "set by --cgroup-root"),
@@ -56,8 +56,8 @@ const SAID: [(&str, &str); 12] = [
 const IN_PROCESS: &str = "the kubelet runs in the process of its API server";
 const WITHOUT_SHUTDOWN: &str = "graceful node shutdown works only with `tiphys kubelet` and `tiphys agent`";
 
-/// What a kubelet asks of its machine and of the kernel, only where the file says so: neither the machine nor the
-/// process is the agent's alone.
+/// Checks the machine and configures the process only if the file requests it explicitly: `up` shares both with other
+/// programs.
 fn ask_of_machine(config: &Config, said: &api::Tree, root: &Path) -> Result<()> {
     let mut asked = config.clone();
     asked.swap.fail_on &= said.has("failSwapOn");
@@ -72,8 +72,7 @@ fn ask_of_machine(config: &Config, said: &api::Tree, root: &Path) -> Result<()> 
     Ok(())
 }
 
-/// What the kubelet is told by flags and a file, over what differs from upstream's defaults here. A flag counts before
-/// the file.
+/// The kubelet's settings from flags and a file, over the defaults for shared machines. A flag overrides the file.
 fn settings(file: Option<&Path>, flags: &Flags) -> Result<(Settings, api::Tree)> {
     let said = file.map_or(Ok(api::tree! {}), read).map_err(|why| vec![why]);
     let settings = said.and_then(|said| {
@@ -84,7 +83,7 @@ fn settings(file: Option<&Path>, flags: &Flags) -> Result<(Settings, api::Tree)>
         let flags =
             super::flags::parse(&SHARED_MACHINE.map(str::to_string)).map_err(|error| vec![error.to_string()])?;
         let mut own = flags.overlay.0;
-        // What the file says of a field is all that counts of it.
+        // A field of the file replaces the default as a whole.
         said.as_map().into_iter().flat_map(|map| map.keys()).for_each(|key| drop(own.remove(key)));
         let settings = kubelet::config::read(&api::patch::merge(own, &said), &Default::default())?;
         Ok((settings, said))
@@ -101,8 +100,8 @@ fn read(file: &Path) -> std::result::Result<api::Tree, String> {
     api::yaml::decode(&bytes).map_err(|error| error.to_string())
 }
 
-/// What differs from a kubelet's defaults on a machine that is not its cluster's alone. Its disk is full of other
-/// things: how large a part is left says nothing, and images that nobody uses go only when pods need their place.
+/// Defaults for a machine that is shared with other programs. Its disk may be filled by others, so that percentages are
+/// meaningless, and unused images are removed only when pods need the space.
 pub const SHARED_MACHINE: [&str; 5] = [
     "--cluster-domain=cluster.local",
     "--eviction-hard=memory.available<100Mi,nodefs.available<1Gi,nodefs.inodesFree<1%,imagefs.available<1Gi,\
@@ -112,10 +111,10 @@ pub const SHARED_MACHINE: [&str; 5] = [
     "--serialize-image-pulls=false",
 ];
 
-/// What the agent is told.
+/// How to run the kubelet.
 pub struct Options {
     pub config: Config,
-    /// The KubeletConfiguration that is in effect, as the port shows it; upstream's defaults without one.
+    /// The effective KubeletConfiguration, as `/configz` returns it; upstream's defaults without one.
     pub shown: Option<api::Tree>,
     pub runtime: RuntimeChoice,
     /// Several clusters may be on the machine: a port that is in use is exchanged for another.
@@ -168,7 +167,7 @@ pub fn can_run_pods() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// The name of this machine's node, told or its own.
+/// The name of this machine's node: the given one, or the host name.
 fn node_name(told: Option<String>) -> Result<String> {
     let name = told.unwrap_or_else(server::hostname).to_lowercase();
     let wrong = api::validation::dns1123_subdomain(&name);

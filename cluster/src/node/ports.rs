@@ -1,5 +1,5 @@
-//! The ports of a node's agent: the one of TLS, where everybody is asked who they are, the plain one that only reads,
-//! and the one for health on this machine.
+//! The ports of the kubelet: the TLS port with authentication and authorization, the plain read-only port, and the
+//! healthz port.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -22,18 +22,18 @@ use crate::component::follow::Follow;
 use crate::error::{Error, Result};
 use crate::pki::{self, Pair};
 
-/// Ports that are taken, before anybody is there who answers: what a node says of itself has their numbers.
+/// Ports that are bound before they are served, since the node's status has their numbers.
 #[derive(Default)]
 pub struct Listeners {
     secure: Option<TcpListener>,
-    /// Plain, for everybody who reaches it, and for reading alone.
+    /// Plain HTTP without authentication, for reading only.
     read_only: Option<TcpListener>,
     health: Option<TcpListener>,
 }
 
 impl Listeners {
-    /// Those that the configuration names. Where several clusters may be on a machine, a port that is in use is not
-    /// the end: the agent takes another, and the node says which.
+    /// Binds the configured ports. If several clusters may share the machine, a port that is in use is replaced by
+    /// another one, which the node's status has.
     pub async fn bind(config: &Config, is_shared: bool) -> Result<Listeners> {
         let serving = &config.serving;
         if !serving.enabled {
@@ -87,14 +87,14 @@ async fn listen(at: Option<SocketAddr>) -> Result<Option<TcpListener>> {
     Ok(Some(listener))
 }
 
-/// Who may ask.
+/// Who may access the TLS port.
 pub struct Access {
     pub client_ca_file: Option<PathBuf>,
-    /// One who shows nothing is somebody too.
+    /// Whether requests without credentials are anonymous instead of rejected.
     pub anonymous: bool,
     /// Asks the API server whose a token is; None where tokens are not taken.
     pub authentication: Option<Client>,
-    /// Asks the API server who may do what; None where whoever is known may do everything.
+    /// Authorizes requests through the API server; None if every authenticated client is allowed.
     pub authorization: Option<Client>,
     pub lifetimes: Lifetimes,
 }
@@ -117,7 +117,7 @@ impl Access {
     }
 }
 
-/// What the agent shows: files where the configuration names them, else a certificate that is made here.
+/// The serving certificate: the configured files, or a self-signed one.
 pub fn serving(config: &Config, at: IpAddr) -> Result<Arc<Serving>> {
     let certificates = &config.certificates;
     let pair = match (&certificates.tls_cert_file, &certificates.tls_private_key_file) {
@@ -127,7 +127,7 @@ pub fn serving(config: &Config, at: IpAddr) -> Result<Arc<Serving>> {
     Ok(Arc::new(Serving::new(pki::certificates(&pair)?, pki::private_key(&pair)?)?))
 }
 
-/// Takes the files of the certificate again when they change: they are made anew before they end.
+/// Reloads the certificate files when they change.
 pub fn follow_serving(config: &Config, serving: &Arc<Serving>, follow: &mut Follow) {
     let certificates = &config.certificates;
     let (Some(certificate), Some(key)) = (&certificates.tls_cert_file, &certificates.tls_private_key_file) else {
@@ -140,7 +140,7 @@ pub fn follow_serving(config: &Config, serving: &Arc<Serving>, follow: &mut Foll
     });
 }
 
-/// Serves the ports until `stopped` turns true. Whoever keeps `serving` can exchange what is shown.
+/// Serves the ports until `stopped` turns true. The caller can replace the certificate of `serving`.
 pub fn serve(
     listeners: Listeners,
     serving: Arc<Serving>,
@@ -166,7 +166,7 @@ pub fn serve(
     Ok(())
 }
 
-/// What is answered without asking who it is for.
+/// Paths that are served without authentication.
 const READ_ONLY: &[&str] = &["/healthz", "/pods", "/stats", "/metrics"];
 const HEALTH: &[&str] = &["/healthz"];
 
@@ -267,7 +267,7 @@ impl Handler for Secure {
     }
 }
 
-/// The question as the agent knows it; what it shows of who asks stays here.
+/// The request for the kubelet's handlers, without the client's credentials.
 fn request(question: Question) -> Request<()> {
     let mut request = Request::new(());
     let place = match question.query.as_str() {

@@ -1,4 +1,4 @@
-//! Asks the API server for a certificate: a request, the wait for its signature, and the files that it is kept in.
+//! Requests a certificate from the API server: the CertificateSigningRequest, waiting for its signature, and the files.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ pub const SERVING_SIGNER: &str = "kubernetes.io/kubelet-serving";
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// Upstream gives up then, and asks anew.
+/// Upstream gives up after this time and creates a new request.
 const PATIENCE: Duration = Duration::from_secs(900);
 
 /// Who a node's certificate is for.
@@ -70,7 +70,7 @@ fn object(wanted: &Wanted, pem: &str) -> Tree {
     }
 }
 
-/// Asks, and waits until somebody has approved and signed.
+/// Creates a request and waits until it is approved and signed.
 pub async fn ask(client: &Client, wanted: &Wanted) -> Result<Pair> {
     let (key, pem) = request(wanted)?;
     let answered =
@@ -120,7 +120,7 @@ pub fn current(dir: &Path, base: &str) -> PathBuf {
     dir.join(format!("{base}-current.pem"))
 }
 
-/// Keeps certificate and key in one file, as upstream does, and makes it the current one in one step.
+/// Stores certificate and key in one file, like upstream, and makes it the current one atomically.
 pub fn keep(dir: &Path, base: &str, pair: &Pair, now: SystemTime) -> Result<PathBuf> {
     std::fs::create_dir_all(dir).map_err(Error::file(dir))?;
     let seconds = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
@@ -135,7 +135,7 @@ pub fn keep(dir: &Path, base: &str, pair: &Pair, now: SystemTime) -> Result<Path
     Ok(current)
 }
 
-/// A certificate that was kept, and what it says.
+/// A stored certificate and its validity and names.
 pub struct Kept {
     pub pair: Pair,
     pub from: SystemTime,
@@ -145,7 +145,7 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Whether it is for all names and addresses that are wanted; more do no harm.
+    /// Whether it covers all requested names and addresses.
     pub fn fits(&self, wanted: &Wanted) -> bool {
         wanted.names.iter().all(|name| self.names.contains(name))
             && wanted.addresses.iter().all(|address| self.addresses.contains(address))

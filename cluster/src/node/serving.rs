@@ -1,4 +1,4 @@
-//! The certificate of the agent's port where the API server signs it (`serverTLSBootstrap`).
+//! The serving certificate of the kubelet's port, if the API server signs it (`serverTLSBootstrap`).
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use crate::pki;
 
 const BASE: &str = "kubelet-server";
 
-/// What keeps the certificate good that the port shows. Until one is signed the port shows one that nobody can
-/// verify. `node` is the node's object once there is one.
+/// Keeps the serving certificate valid. Until one is signed, the port has a self-signed one. `node` is the node object
+/// once there is one.
 pub fn rotated(
     config: &Config,
     client: &Client,
@@ -35,7 +35,7 @@ pub fn rotated(
     }
 }
 
-/// By all addresses that the node says it has; None where it says none yet.
+/// The request for all addresses of the node; None while it has none.
 fn wanted(name: &str, node: &Tree) -> Option<Wanted> {
     let (mut names, mut addresses) = (Vec::new(), Vec::new());
     for address in node.list("status.addresses").iter().map(|address| address.str("address")) {

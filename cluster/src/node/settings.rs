@@ -1,11 +1,11 @@
-//! What the agent is told by its flags and its files together.
+//! The kubelet's settings from flags and files together.
 
 use kubelet::config::{self, Settings};
 
 use super::flags::Flags;
 use crate::error::{Error, Result};
 
-/// A flag that is given counts before the files; what neither says is as upstream has it.
+/// A flag overrides the files; upstream's defaults apply otherwise.
 pub fn read(flags: &Flags) -> Result<Settings> {
     let mut settings = config::read_file(flags.config.as_deref(), flags.config_dir.as_deref(), &flags.overlay)
         .map_err(|errors| Error::Flags(errors.into_iter().map(|why| format!("--config: {why}")).collect()))?;
@@ -29,7 +29,7 @@ pub fn read(flags: &Flags) -> Result<Settings> {
     Ok(settings)
 }
 
-/// The name that was asked for, or the machine's own; names of objects have small letters.
+/// The requested name, or the host name, in lower case like all object names.
 pub fn name(asked: &str) -> Result<String> {
     let name = match asked {
         "" => server::hostname().to_lowercase(),

@@ -22,12 +22,12 @@ use crate::error::{Error, Result};
 use crate::machine::traces::Traces;
 use crate::machine::{identity, lock};
 
-/// The agent of this machine at work.
+/// The running kubelet of this machine.
 pub struct Running {
     agent: kubelet::Running,
     object: Arc<Node>,
     shutdown: Shutdown,
-    /// Where pods are waited for when the machine goes down.
+    /// Delays the shutdown of the machine until pods have stopped.
     inhibitor: Option<Inhibitor>,
     /// The node's own object, and its certificate.
     tasks: Vec<JoinHandle<()>>,
@@ -45,7 +45,7 @@ impl Running {
         &self.traces
     }
 
-    /// Ends the pods, since the machine goes down; then it may.
+    /// Stops the pods because the machine shuts down, then lets it shut down.
     pub async fn shut_down(&self) {
         shutdown::run(&self.object, &self.agent, &self.shutdown).await;
         self.inhibitor.iter().for_each(Inhibitor::release);
@@ -56,7 +56,7 @@ impl Running {
         shutdown::call_off(&self.object);
     }
 
-    /// Waits until the machine goes down, or after that does not: whether it does.
+    /// Waits until the machine starts or cancels a shutdown; true if it shuts down.
     pub async fn machine_changed(&mut self) -> bool {
         match &mut self.inhibitor {
             Some(inhibitor) => inhibitor.changed().await,
@@ -64,7 +64,7 @@ impl Running {
         }
     }
 
-    /// Has the machine wait for pods when it goes down, where a time is set for that.
+    /// Delays shutdowns of the machine, if a grace period is configured.
     pub fn inhibit(&mut self) {
         let period = shutdown::whole(&self.shutdown);
         if !period.is_zero() {
@@ -156,7 +156,7 @@ pub async fn start(client: Client, options: Options) -> Result<Running> {
     Ok(Running { agent, object, shutdown, inhibitor: None, tasks, stop, opened, traces, pod_network })
 }
 
-/// Answers on the agent's ports.
+/// Serves the kubelet's ports.
 fn serve_ports(
     listeners: Listeners,
     (config, shown): (&Config, Option<api::Tree>),

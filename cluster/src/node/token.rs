@@ -76,7 +76,7 @@ pub async fn run(arguments: Arguments) -> Result<String> {
         Command::Create(create) => {
             let token = create.token.clone().map_or_else(generate, |token| checked(&token).map(|()| token))?;
             let (secret, client) = (secret(&token, &create, now)?, client()?);
-            // Before the token is made: a command that cannot be printed makes none.
+            // Before the token is created: a failure must not leave one.
             let command = match create.print_join_command {
                 true => {
                     let public = client.get(MAPS, "kube-public", "cluster-info").await.unwrap_or_default();

@@ -15,7 +15,7 @@ use crate::machine::address::reachable;
 /// Reads the certificate of the proxy, which may be another by now.
 pub type ReadIdentity = Arc<dyn Fn() -> Result<Identity, String> + Send + Sync>;
 
-/// The certificates of a data directory, made by itself.
+/// The certificates of a data directory, which the cluster issues itself.
 #[derive(Clone)]
 pub struct Own {
     pub pki: Pki,
@@ -71,7 +71,7 @@ impl Own {
         })
     }
 
-    /// What the server shows to those whom it asks for others.
+    /// The client certificate for requests on behalf of clients.
     pub fn proxy(&self) -> ReadIdentity {
         let pki = self.pki.clone();
         Arc::new(move || {

@@ -1,5 +1,5 @@
-//! What a running server shows and whom it believes, kept in step with the files that say so: they are
-//! read again when they change, and made again before they expire.
+//! Keeps the certificates and CA bundles of a running server up to date: reloads files that change, and renews
+//! certificates before they expire.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -24,16 +24,16 @@ pub struct Credentials {
     /// Authorities in PEM: of clients, and of proxies that speak for them.
     pub clients: Option<String>,
     pub proxies: Option<String>,
-    /// What the agents of nodes are shown, and whose certificates they must have; None is anybody's.
+    /// The client certificate for kubelets, and the CA bundle for theirs; None if they are not verified.
     pub kubelet_client: Option<Pair>,
     pub kubelet_authority: Option<String>,
-    /// The authority and the certificate of the administrator's kubeconfig.
+    /// The CA and the certificate of the administrator's kubeconfig.
     pub admin: Option<(Pair, Pair)>,
-    /// When something of it is to be made again.
+    /// When a certificate is due for renewal.
     pub renewal: Option<SystemTime>,
 }
 
-/// Reads the files; what is due is made again by it.
+/// Reads the files and renews certificates that are due.
 pub type Load = Box<dyn Fn() -> Result<Credentials> + Send + Sync>;
 
 /// Timers stand still while a machine sleeps, so that a long wait is cut into days.

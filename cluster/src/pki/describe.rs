@@ -1,4 +1,4 @@
-//! What a certificate says.
+//! The contents of a certificate.
 
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
@@ -18,7 +18,7 @@ pub struct Description {
     pub addresses: Vec<IpAddr>,
     pub not_after: SystemTime,
     pub is_authority: bool,
-    /// Identifiers of its own key, and of the key that has signed it.
+    /// Key identifiers of the subject and of the issuer.
     own_key: Vec<u8>,
     signed_by: Vec<u8>,
 }
@@ -64,7 +64,7 @@ impl Description {
         }
     }
 
-    /// Whether it is the subject's, by this authority.
+    /// Whether it was issued for the subject by this CA.
     pub fn fits(&self, subject: &Subject, authority: &Description) -> bool {
         self.common_name == subject.common_name
             && self.organization == subject.organization

@@ -25,7 +25,7 @@ pub fn authority(common_name: &str, validity: Validity) -> Result<(String, Strin
     Ok((certificate.pem(), key.serialize_pem()))
 }
 
-/// Another certificate for the key of an authority.
+/// A new certificate for the key of a CA.
 pub fn renewed_authority(pair: &Pair, common_name: &str, validity: Validity) -> Result<String> {
     let key = KeyPair::from_pem(&pair.key)?;
     Ok(authority_params(common_name, validity)?.self_signed(&key)?.pem())

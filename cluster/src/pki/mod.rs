@@ -1,5 +1,5 @@
-//! Certificates of the cluster: made at the first start, kept with safe permissions, and made again
-//! before they expire. A directory holds them under the names that kubeadm uses.
+//! Certificates of the cluster: issued at the first start, stored with safe permissions, and renewed before they
+//! expire. A directory holds them under the names that kubeadm uses.
 
 pub mod cluster;
 pub mod credentials;
@@ -33,14 +33,14 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// A pair that others made.
+    /// Reads an existing pair.
     pub fn read(certificate: &Path, key: &Path) -> Result<Pair> {
         let read = |path: &Path| fs::read_to_string(path).map_err(Error::file(path));
         Ok(Pair { certificate: read(certificate)?, key: read(key)?, path: certificate.to_path_buf() })
     }
 }
 
-/// The files of a self-signed pair in a directory; it is made where it is missing.
+/// The files of a self-signed pair in a directory, created if missing.
 pub fn keep_self_signed(dir: &Path, name: &str, address: std::net::IpAddr) -> Result<(PathBuf, PathBuf)> {
     let (certificate, key) = (dir.join(format!("{name}.crt")), dir.join(format!("{name}.key")));
     if certificate.exists() && key.exists() {
@@ -53,7 +53,7 @@ pub fn keep_self_signed(dir: &Path, name: &str, address: std::net::IpAddr) -> Re
     Ok((certificate, key))
 }
 
-/// A certificate of its own for a port that was given none; clients cannot verify it.
+/// A self-signed certificate for a port without a configured one; clients cannot verify it.
 pub fn self_signed(name: &str, address: std::net::IpAddr) -> Result<Pair> {
     let now = SystemTime::now();
     let validity = (now - Duration::from_secs(3600), now + Duration::from_secs(365 * 86_400));
@@ -118,7 +118,7 @@ fn verification_keys(pem: &[u8]) -> std::result::Result<Vec<Vec<u8>>, rustls::pk
     Ok(keys)
 }
 
-/// How long certificates live. They are made again when a third of it is left.
+/// Validity of certificates. They are renewed when a third of it is left.
 #[derive(Debug, Clone, Copy)]
 pub struct Lifetimes {
     pub authority: Duration,
@@ -185,8 +185,8 @@ impl Pki {
         self.dir.join(format!("{file}.{end}"))
     }
 
-    /// The authority of a name, made where it is missing. Before it expires it gets a new certificate
-    /// for the same key, so that all that it has signed stays good.
+    /// The CA of a name, created if missing. Before it expires it gets a new certificate for the same key, so that
+    /// everything it has signed stays valid.
     pub fn authority(&self, file: &str, common_name: &str) -> Result<Pair> {
         let Some(pair) = self.read(file)? else { return self.new_authority(file, common_name, "") };
         let description = described(&pair)?;
@@ -211,7 +211,7 @@ impl Pki {
         Ok(pair)
     }
 
-    /// The key of service account tokens, made where it is missing.
+    /// The key of service account tokens, created if missing.
     pub fn tokens(&self) -> Result<Tokens> {
         tokens(&self.ensure_signing_key()?, &[])
     }
@@ -232,8 +232,8 @@ impl Pki {
         Ok(path)
     }
 
-    /// A certificate signed by the authority. It is made where it is missing or cannot be read, where it
-    /// is for somebody else or of another authority, and where little of its time is left.
+    /// A certificate signed by the CA. It is issued again if it is missing, unreadable, for another subject, of another
+    /// CA, or about to expire.
     pub fn leaf(&self, authority: &Pair, subject: &Subject) -> Result<Pair> {
         if let Ok(Some(pair)) = self.read(&subject.file)
             && let Ok(description) = described(&pair)
@@ -264,7 +264,7 @@ impl Pki {
         Some(self.renewal(&described(&pair).ok()?))
     }
 
-    /// When a certificate is to be made again.
+    /// When a certificate is due for renewal.
     pub fn renewal(&self, description: &Description) -> SystemTime {
         let lifetime = if description.is_authority { self.lifetimes.authority } else { self.lifetimes.leaf };
         description.not_after - lifetime / 3

@@ -17,11 +17,11 @@ pub const SERVING: &str = "apiserver";
 pub const PROXY_CLIENT: &str = "front-proxy-client";
 /// Shown to the API server by the kubelet of this machine.
 pub const KUBELET_SERVING: &str = "kubelet-server";
-/// Shown to kubelets by the API server; it may do there what a binding says.
+/// The client certificate of the API server for kubelets; a ClusterRoleBinding grants its access.
 pub const KUBELET_CLIENT: &str = "apiserver-kubelet-client";
 pub const KUBELET_CLIENT_USER: &str = "kube-apiserver-kubelet-client";
 
-/// The clients: file, authority, CN and O.
+/// The clients: file, CA, CN and O.
 const CLIENTS: &[(&str, &str, &str, &str)] = &[
     (ADMIN, "ca", "kubernetes-admin", "system:masters"),
     ("controller-manager", "ca", "system:kube-controller-manager", ""),

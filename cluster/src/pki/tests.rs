@@ -4,7 +4,7 @@ use stdx::sync::Mutex;
 
 use super::*;
 
-/// A directory whose clock stands where it is told to.
+/// A directory with a clock that the test sets.
 struct Fixture {
     _dir: tempfile::TempDir,
     pki: Pki,
@@ -26,7 +26,7 @@ impl Fixture {
         *self.time.lock() += DAY * days;
     }
 
-    /// Authority and leaf, as a start finds or makes them.
+    /// CA and leaf, as a start reads or issues them.
     fn pair(&self) -> (Pair, Pair) {
         let authority = self.pki.authority("ca", "kubernetes").expect("a CA bundle");
         let leaf = self.pki.leaf(&authority, &subject()).expect("a leaf");

@@ -99,7 +99,7 @@ impl ComponentArguments {
         Ok(flags)
     }
 
-    /// What the controllers are told by their flags.
+    /// The flags of the controllers.
     pub fn manager(&self) -> Result<controller_manager::flags::Flags> {
         const FLAG: &str = "--controller-manager-arg";
         let common = Table::<controller_manager::flags::Flags>::FLAGS;

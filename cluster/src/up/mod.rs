@@ -1,4 +1,4 @@
-//! `tiphys up`: a whole cluster on this machine, with certificates of its own.
+//! `tiphys up`: a whole cluster on this machine, with its own certificates.
 
 pub mod arguments;
 
@@ -27,10 +27,10 @@ use crate::pki::kubeconfig::write_kubeconfig;
 use crate::pki::subjects::PROXY_CLIENT;
 use crate::{apiserver, controller_manager};
 
-/// All controllers, and those for machines that join, which upstream leaves to whoever sets a cluster up.
+/// All controllers, including those for joining machines, which upstream does not run by default.
 pub const CONTROLLERS: &str = "*,bootstrap-signer-controller,token-cleaner-controller";
 
-/// What `up` is told.
+/// The options of `up`.
 pub struct Up {
     pub data_dir: PathBuf,
     /// Of the data directory.
@@ -41,13 +41,13 @@ pub struct Up {
     pub tls_sans: Vec<String>,
     /// Which controllers run: `*` for all, a name for one, `-name` for all but it.
     pub controllers: Vec<String>,
-    /// What the controllers are told by flags of theirs.
+    /// The flags of the controllers.
     pub manager: controller_manager::flags::Flags,
-    /// What the scheduler is told; none where pods get their nodes elsewhere.
+    /// The scheduler's configuration; None without a scheduler.
     pub scheduler: Option<Configuration>,
     /// How many nodes there are that run nothing but behave.
     pub fake_nodes: u32,
-    /// What the node agent of this machine is told; none where there shall be none.
+    /// The options of this machine's kubelet; None without one.
     pub agent: Option<Box<node_options::Options>>,
     /// The flags of the API server.
     pub apiserver: Flags,
@@ -82,7 +82,7 @@ pub async fn up(mut options: Up, progress: &dyn Fn(&str)) -> Result<Running> {
     let watched = apiserver::watched(flags, Some(&own));
     let plan = Plan {
         port_hint: "choose another one by --port",
-        // One that listens elsewhere too is reached by pods as by everybody.
+        // A server that listens on other addresses is reached by pods there.
         pod_address: (options.agent.is_some() && is_on_loopback).then_some(machine),
         controllers: Some(Controllers { chosen: options.controllers.clone(), options: told }),
         scheduler: options.scheduler,
@@ -122,7 +122,7 @@ fn apiserver_plan(flags: &Flags, own: &Own, current: &Credentials, serving: Arc<
     Ok(plan)
 }
 
-/// What the controllers are told by their flags; what these leave open is as a cluster of ours has it.
+/// The options of the controllers: their flags, then the defaults of `up`.
 fn controller_options(options: &Up, own: &Own, config: &server::Config) -> Result<Arc<controllers::Options>> {
     let (flags, mut told) = (&options.manager, controller_manager::read_options(&options.manager)?);
     let usual = own.controller_options(config)?;
@@ -145,7 +145,7 @@ fn controller_options(options: &Up, own: &Own, config: &server::Config) -> Resul
         told.cluster_cidr = vec![POD_RANGE.to_string()];
     }
     told.balance_by_nodes = usual.balance_by_nodes;
-    // Machines that join by `agent` ask for the certificates of their ports.
+    // Machines that join with `agent` request serving certificates.
     told.approve_kubelet_serving = true;
     told.local_path_directory = volumes(&options.data_dir)?;
     Ok(Arc::new(told))

@@ -1,5 +1,5 @@
-//! Flags that say which requests are told of, and to whom. The log and the webhook have the same flags for
-//! modes, batches and sizes.
+//! Flags of auditing: which requests, and where the events go. The log and the webhook have the same flags for modes,
+//! batches and sizes.
 
 use server::audit::{Format, Mode};
 

@@ -1,4 +1,4 @@
-//! What the controllers are told: each flag is a field of their options.
+//! The flags of the controllers' options.
 
 use super::{Flags, count, ranges};
 use crate::component::flags::text;
