@@ -15,6 +15,8 @@ use stdx::clock::Clock;
 const LEASES: Resource = Resource::new("coordination.k8s.io", "v1", "leases");
 /// Spreads the attempts of waiting candidates.
 const JITTER: f64 = 1.2;
+/// A release conflicts with at most the one renewal that was under way; more attempts bear other writers of the lease.
+const RELEASE_ATTEMPTS: usize = 5;
 
 #[derive(Debug, Clone, Copy)]
 pub struct Timing {
@@ -119,15 +121,31 @@ impl Election {
     /// Releases the lease, so that the next candidate need not wait.
     pub async fn release(&mut self) {
         let Some((mut lease, _)) = self.observed.lease.take() else { return };
-        if lease.str("spec.holderIdentity") != self.lock.identity {
-            return;
-        }
-        lease.child("spec").set("holderIdentity", "");
-        lease.child("spec").set("leaseDurationSeconds", 1);
-        if let Err(error) = self.client.update(LEASES, &self.lock.namespace, &self.lock.name, &lease).await {
-            tracing::warn!(lease = self.lock.name, %error, "failed to release lease");
+        for _ in 0..RELEASE_ATTEMPTS {
+            if lease.str("spec.holderIdentity") != self.lock.identity {
+                return;
+            }
+            lease = match self.write_release(lease).await {
+                Ok(Some(newer)) => newer,
+                Ok(None) => break,
+                Err(error) => {
+                    tracing::warn!(lease = self.lock.name, %error, "failed to release lease");
+                    break;
+                }
+            };
         }
         self.metrics.leads(&self.lock.name, false);
+    }
+
+    /// Returns the lease as it is now if it has changed: a renewal that was cancelled may have been written.
+    async fn write_release(&self, mut lease: Tree) -> Result<Option<Tree>> {
+        let (namespace, name) = (&self.lock.namespace, &self.lock.name);
+        lease.child("spec").set("holderIdentity", "");
+        lease.child("spec").set("leaseDurationSeconds", 1);
+        match self.client.update(LEASES, namespace, name, &lease).await {
+            Err(error) if error.is_conflict() => self.client.get(LEASES, namespace, name).await.map(Some),
+            written => written.map(|_| None),
+        }
     }
 
     async fn renew(&mut self) -> bool {

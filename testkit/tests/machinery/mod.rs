@@ -167,6 +167,22 @@ fn election(cluster: &Cluster, identity: &str) -> Election {
     }
 }
 
+/// A renewal that is cancelled when the leader stops may have been written all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn releases_a_lease_that_was_renewed_unobserved() {
+    let mut cluster = Cluster::start(Kept::Embedded).await;
+    let mut leader = election(&cluster, "leader");
+    in_time("the election", leader.acquire()).await;
+    let client = in_process(&cluster);
+    let mut lease = client.get(LEASES, "kube-system", "test").await.expect("a lease");
+    lease.child("spec").set("renewTime", "2031-01-01T00:00:00.000000Z");
+    client.update(LEASES, "kube-system", "test", &lease).await.expect("renewed");
+    leader.release().await;
+    let lease = client.get(LEASES, "kube-system", "test").await.expect("a lease");
+    assert_eq!(lease.str("spec.holderIdentity"), "");
+    cluster.stop().await;
+}
+
 /// The first leader stands still, the second takes over: what the first writes after that is refused.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_was_paused_cannot_write() {
