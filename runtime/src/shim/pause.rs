@@ -80,6 +80,8 @@ fn flags(spec: &SandboxSpec) -> i32 {
 }
 
 fn run_pause(spec: &SandboxSpec, directory: &Path, cgroups: &Hierarchies, socket: OwnedFd) -> ! {
+    // The sandbox's root has no /proc.
+    let maps = std::fs::File::open("/proc/self/maps");
     match set_up(spec, directory, cgroups, &socket) {
         Ok(warnings) => {
             let _ = ipc::send(&socket, &Report::Ready { warnings }, &[]);
@@ -89,10 +91,26 @@ fn run_pause(spec: &SandboxSpec, directory: &Path, cgroups: &Hierarchies, socket
             sys::exit(1);
         }
     }
-    sys::close_from(0);
-    loop {
-        sys::pause();
-    }
+    let heap = maps.ok().and_then(find_heap).unwrap_or(0..0);
+    sys::pause_without_heap(heap)
+}
+
+/// The mapping that holds what this process has allocated.
+fn find_heap(mut maps: std::fs::File) -> Option<std::ops::Range<usize>> {
+    let mut text = String::new();
+    std::io::Read::read_to_string(&mut maps, &mut text).ok()?;
+    mapping_of(text.as_ptr().addr(), &text)
+}
+
+/// The mapping of `/proc/PID/maps` that holds an address: lines such as `7f00-7f10 rw-p ...`.
+fn mapping_of(address: usize, maps: &str) -> Option<std::ops::Range<usize>> {
+    maps.lines().find_map(|line| {
+        let (start, rest) = line.split_once('-')?;
+        let (end, rest) = rest.split_once(' ')?;
+        let parse = |text: &str| usize::from_str_radix(text, 16).ok();
+        let range = parse(start)?..parse(end)?;
+        (rest.starts_with("rw-p") && range.contains(&address)).then_some(range)
+    })
 }
 
 fn set_up(spec: &SandboxSpec, directory: &Path, cgroups: &Hierarchies, socket: &OwnedFd) -> Result<Vec<String>> {
@@ -177,4 +195,22 @@ fn attach_sysfs_and_devices(below: &dyn Fn(&str) -> String) -> Result<()> {
         mounts::attach_path(&device, &path)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_the_private_mapping_of_an_address() {
+        let maps = "1000-2000 r--p 00000000 00:00 0 /bin/x\n2000-3000 rw-p 00000000 00:00 0\n3000-4000 rw-s 0 0 0\n";
+        let check = |address, want| assert_eq!(mapping_of(address, maps), want, "{address:x}");
+        check(0x1fff, None);
+        check(0x2000, Some(0x2000..0x3000));
+        check(0x2fff, Some(0x2000..0x3000));
+        check(0x3000, None);
+        assert_eq!(mapping_of(0x2000, "no maps"), None);
+        let own = find_heap(std::fs::File::open("/proc/self/maps").unwrap()).unwrap();
+        assert!(!own.is_empty());
+    }
 }
