@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use crate::support::{BINARY, Client};
 
-pub const DEADLINE: Duration = Duration::from_secs(90);
+pub const DEADLINE: Duration = Duration::from_secs(180);
 pub const PODS: &str = "/api/v1/namespaces/default/pods";
 
 /// A network with a way out that leads nowhere, and no directory of the machine's written to. Its first process reaps
@@ -122,7 +122,7 @@ impl World {
         let text = fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
         let is_noise = |line: &str| line.contains("oom_score_adj") || line.contains("GetContainerEvents");
         let lines: Vec<&str> = text.lines().filter(|line| !is_noise(line)).collect();
-        lines[lines.len().saturating_sub(50)..].join("\n")
+        lines[lines.len().saturating_sub(400)..].join("\n")
     }
 
     pub fn cgroup(&self) -> &str {
