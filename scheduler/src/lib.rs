@@ -8,13 +8,11 @@ pub mod cycle;
 pub mod extender;
 pub mod framework;
 mod metrics;
-pub mod model;
 pub mod plugins;
 mod pod_resources;
 #[cfg(test)]
 mod properties;
 pub mod queue;
-pub mod reference;
 mod shell;
 pub mod snapshot;
 mod specs;

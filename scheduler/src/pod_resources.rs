@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use api::Tree;
 
-use crate::model::{Resources, limits, requests};
+use podmodel::{Resources, limits, requests};
 
 /// A metric: name, help, and how it is computed.
 type Metric = (&'static str, &'static str, fn(&Tree) -> Resources);

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::model::{Pod, Spec};
+use podmodel::{Pod, Spec};
 
 /// Below this number, unused specs are not removed.
 const FEW: usize = 1024;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use api::{Tree, tree};
 
 use crate::framework::{Cycle, Plugin, PreFilter, PreScore, Slot, Verdict};
-use crate::model::{Node, Pod};
 use crate::snapshot::{Kind, Objects, Snapshot};
+use podmodel::{Node, Pod};
 
 /// A pod or node under construction.
 #[derive(Debug, Clone)]

@@ -9,8 +9,8 @@ use client::Key;
 
 use crate::cycle::Decision;
 use crate::framework::{Failure, Profile, Refusal};
-use crate::model::Pod;
 use crate::snapshot::Snapshot;
+use podmodel::Pod;
 
 /// The total number of stored results; the oldest pods are dropped first.
 const MOST_VERDICTS: usize = 500_000;

@@ -8,7 +8,7 @@ use api::{Tree, time, tree};
 
 use behaviour::Behaviour;
 use containers::{Life, Restart, TERMINATED, seconds};
-use kubelet::pod::status::conditions::{self, Facts};
+use podmodel::conditions::{self, Facts};
 
 /// Where a pod runs.
 pub struct Host<'a> {

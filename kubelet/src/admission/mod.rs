@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::Tree;
-use scheduler::model::{Effect, Node, Pod, Taint};
+use podmodel::{Effect, Node, Pod, Taint};
 use stdx::sync::Mutex;
 
 use crate::pod::cri_config::resources::{Class, class};

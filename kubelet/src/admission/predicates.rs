@@ -1,6 +1,6 @@
 //! What the scheduler should have seen to, but another may have bound the pod, or the node has changed since.
 
-use scheduler::model::{Effect, HostPort, Resources};
+use podmodel::{Effect, HostPort, Resources};
 
 use super::preempt::Shortage;
 use super::{Case, refused};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use api::Tree;
-use scheduler::model::{Node, Pod};
+use podmodel::{Node, Pod};
 
 use super::{Admission, Case, Rules, Taken, predicates, refused};
 use crate::model::pod;

@@ -4,7 +4,7 @@ use std::cmp::{Ordering, Reverse};
 use std::sync::Arc;
 
 use api::Tree;
-use scheduler::model::requests;
+use podmodel::requests;
 
 use super::signal::{Resource, Signal};
 use crate::model::pod;

@@ -2,7 +2,7 @@
 //! both; a pod may have come here without it.
 
 use api::Tree;
-use scheduler::model::{Labels, NodeSelector};
+use podmodel::{Labels, NodeSelector};
 
 use super::plan::{Failure, Step};
 

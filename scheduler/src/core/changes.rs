@@ -8,8 +8,8 @@ use tokio::time::Instant;
 use super::Core;
 use crate::cycle::in_the_way;
 use crate::framework::{Event, Point, Profile, QueuedPod};
-use crate::model::{Labels, Node, Pod, Spec};
 use crate::snapshot::{Kind, NodeState, Snapshot};
+use podmodel::{Labels, Node, Pod, Spec};
 
 impl Core {
     /// Adds or updates a pod.

@@ -15,11 +15,11 @@ use crate::cycle::{CycleResult, Decider, Decision, Preemption};
 use crate::extender::{Candidates, Extenders};
 use crate::framework::{Cycle, Failure, Permit, Point, Profile, QueuedPod, Refusal, Rejected, WaitingPods};
 use crate::metrics::Metrics;
-use crate::model::{Node, Pod};
 use crate::queue::Queue;
 use crate::snapshot::{NodeId, Objects, Snapshot};
 use crate::specs::Specs;
 use crate::why::Records;
+use podmodel::{Node, Pod};
 
 pub struct Core {
     pub snapshot: Snapshot,

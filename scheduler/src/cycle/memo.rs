@@ -5,8 +5,8 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use crate::framework::{Cycle, Filters, Point, PreemptionCache, Profile, Refusal};
-use crate::model::Spec;
 use crate::snapshot::{NodeId, NodeState};
+use podmodel::Spec;
 
 /// The maximum number of specs; the least recently used one is evicted.
 const MOST_SHAPES: usize = 64;

@@ -17,8 +17,8 @@ use crate::framework::{
     Cycle, Failure, Filters, Plugin, Point, PostFilter, PostFilterInput, PreFilter, PreemptionCache, Profile, Refusal,
     Slot, fits,
 };
-use crate::model::Pod;
 use crate::snapshot::{NodeId, NodeState, Snapshot};
+use podmodel::Pod;
 
 use memo::{Memo, Refused, Shape};
 pub use times::{Evaluations, Times};

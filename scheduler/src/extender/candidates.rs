@@ -7,8 +7,8 @@ use api::{Str, Tree, tree};
 
 use super::wire;
 use crate::framework::Candidate;
-use crate::model::Pod;
 use crate::snapshot::Snapshot;
+use podmodel::Pod;
 
 /// The victims on a node, with all its pods: an extender may choose others.
 #[derive(Debug, Clone)]

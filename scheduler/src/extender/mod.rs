@@ -17,8 +17,8 @@ use crate::config::ExtenderConfig;
 use crate::framework::{
     Candidate, Cycle, Handle, Plugin, PluginFuture, Point, PreFilter, PreScore, Refusal, Slot, Verdict,
 };
-use crate::model::Pod;
 use crate::snapshot::{NodeId, NodeState};
+use podmodel::Pod;
 
 pub use candidates::Candidates;
 use node_results::NodeResults;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use api::{Str, Tree, tree};
 
-use crate::model::Pod;
+use podmodel::Pod;
 
 /// A request with a pod and the remaining nodes.
 pub fn filter_request(pod: &Tree, nodes: &[&(Str, Arc<Tree>)], by_name: bool) -> Vec<u8> {

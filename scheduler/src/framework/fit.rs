@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{Cycle, Filters, Refusal};
-use crate::model::Pod;
 use crate::snapshot::NodeState;
+use podmodel::Pod;
 
 /// Pods of equal or higher priority that are nominated to the node.
 fn rivals(cycle: Cycle, node: &NodeState) -> Vec<Arc<Pod>> {

@@ -22,8 +22,8 @@ use client::Client;
 use stdx::clock::Clock;
 
 use crate::changes::Changes;
-use crate::model::{Node, Pod};
 use crate::snapshot::{Kind, NodeId, NodeState, Objects, Snapshot};
+use podmodel::{Node, Pod};
 
 pub use failure::{Failure, summary};
 pub use fit::fits;
@@ -335,7 +335,7 @@ pub trait Plugin: Send + Sync {
     /// The extension points that it implements.
     fn points(&self) -> &'static [Point];
 
-    /// Whether filter and score depend only on the pod's [`Spec`](crate::model::Spec) and the state of the one node.
+    /// Whether filter and score depend only on the pod's [`Spec`](podmodel::Spec) and the state of the one node.
     /// Then results are reused for equal pods until the node changes. The plugin's state must be derived from the
     /// spec too, or be empty.
     fn is_local(&self) -> bool {

@@ -10,7 +10,7 @@ use stdx::sync::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::model::Pod;
+use podmodel::Pod;
 
 /// The maximum time of a plugin.
 pub const LONGEST_WAIT: Duration = Duration::from_secs(15 * 60);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use api::Str;
 
 use super::{Cycle, POINTS, Plugin, Point, Slot, Verdict};
-use crate::model::Pod;
 use crate::snapshot::NodeState;
+use podmodel::Pod;
 
 /// The maximum number of plugins in a profile: results of equal pods use bit sets.
 pub const MOST_PLUGINS: usize = 64;

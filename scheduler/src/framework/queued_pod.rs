@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use crate::model::Pod;
+use podmodel::Pod;
 
 /// A queued pod.
 #[derive(Debug, Clone)]

@@ -2,8 +2,8 @@
 
 use api::Str;
 
-use crate::model::Spec;
 use crate::snapshot::NodeState;
+use podmodel::Spec;
 
 /// A scored resource and its weight.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use api::{Str, Tree};
 
-use crate::model::{Pod, Selector};
 use crate::snapshot::{Kind, Snapshot};
+use podmodel::{Pod, Selector};
 
 pub struct Budgets(Vec<Budget>);
 

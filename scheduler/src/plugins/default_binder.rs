@@ -4,7 +4,7 @@ use api::tree;
 use client::Resource;
 
 use crate::framework::{Handle, Plugin, PluginFuture, Point};
-use crate::model::Pod;
+use podmodel::Pod;
 
 pub struct DefaultBinder;
 

@@ -8,8 +8,8 @@ use super::budgets::Budgets;
 use crate::framework::{
     Candidate, Filters, Plugin, Point, PostFilter, PostFilterInput, Reason, Refusal, fits, summary,
 };
-use crate::model::Pod;
 use crate::snapshot::NodeState;
+use podmodel::Pod;
 
 const NOT_HELPFUL: &str = "Preemption is not helpful for scheduling";
 const NO_CANDIDATE: &str = "no candidate node for preemption";

@@ -1,7 +1,7 @@
 //! Pods with resource claims stay unschedulable: claims are not allocated yet.
 
 use crate::framework::{Cycle, Event, Plugin, Point, PreFilter, Refusal};
-use crate::model::Pod;
+use podmodel::Pod;
 
 pub struct DynamicResources;
 

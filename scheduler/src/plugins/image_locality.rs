@@ -3,8 +3,8 @@
 use api::Str;
 
 use crate::framework::{Cycle, MAX_SCORE, Plugin, Point, PreScore, Slot};
-use crate::model::Spec;
 use crate::snapshot::{NodeId, NodeState};
+use podmodel::Spec;
 
 const MIB: i64 = 1024 * 1024;
 /// Smaller images do not count.

@@ -7,8 +7,8 @@ use api::{Str, Tree};
 use crate::framework::{
     Cycle, Event, Plugin, Point, PreFilter, PreScore, Refusal, Slot, Verdict, normalize_by_largest,
 };
-use crate::model::{Node, NodeSelector, NodeTerm, Operator, Pod, Spec};
 use crate::snapshot::{NodeId, NodeState};
+use podmodel::{Node, NodeSelector, NodeTerm, Operator, Pod, Spec};
 
 const NO_MATCH: &str = "node(s) didn't match Pod's node affinity/selector";
 const ADDED_NO_MATCH: &str = "node(s) didn't match scheduler-enforced node affinity";
@@ -109,7 +109,7 @@ fn named(selector: &NodeSelector) -> Option<BTreeSet<Str>> {
     for term in &selector.terms {
         let mut lists = term.fields.iter().filter(|one| one.key == "metadata.name" && one.operator == Operator::In);
         let first: BTreeSet<Str> = lists.next()?.values.iter().cloned().collect();
-        let both = |set: BTreeSet<Str>, one: &crate::model::Requirement| {
+        let both = |set: BTreeSet<Str>, one: &podmodel::Requirement| {
             set.into_iter().filter(|name| one.values.contains(name)).collect()
         };
         all.extend(lists.fold(first, both));

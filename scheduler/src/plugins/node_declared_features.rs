@@ -1,8 +1,8 @@
 //! Pods that need a declared feature run on nodes that declare it.
 
 use crate::framework::{Cycle, Event, Plugin, Point, PreFilter, Refusal, Slot, Verdict};
-use crate::model::{Node, Pod};
 use crate::snapshot::NodeState;
+use podmodel::{Node, Pod};
 
 pub struct NodeDeclaredFeatures;
 

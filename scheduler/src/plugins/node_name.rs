@@ -1,8 +1,8 @@
 //! Pods with `spec.nodeName` fit only that node.
 
 use crate::framework::{Cycle, Event, Plugin, Point, PreFilter, Refusal, Slot, Verdict};
-use crate::model::Pod;
 use crate::snapshot::NodeState;
+use podmodel::Pod;
 
 pub struct NodeName;
 

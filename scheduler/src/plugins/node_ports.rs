@@ -1,8 +1,8 @@
 //! Host ports of pods on a node must not conflict.
 
 use crate::framework::{Cycle, Event, Plugin, Point, PreFilter, Refusal, Slot, Verdict};
-use crate::model::Pod;
 use crate::snapshot::NodeState;
+use podmodel::Pod;
 
 pub struct NodePorts;
 

@@ -6,8 +6,8 @@ use api::Str;
 
 use super::allocation::{Allocation, Weighted, weighted_default};
 use crate::framework::{Cycle, Event, MAX_SCORE, Plugin, Point, PreScore, Reason, Refusal, Slot, Verdict};
-use crate::model::{Node, Pod, Resources};
 use crate::snapshot::{NodeId, NodeState};
+use podmodel::{Node, Pod, Resources};
 
 /// The scoring strategy.
 #[derive(Debug, Clone, PartialEq, Eq)]

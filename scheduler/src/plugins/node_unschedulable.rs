@@ -1,8 +1,8 @@
 //! Rejects cordoned nodes unless the pod tolerates that.
 
 use crate::framework::{Cycle, Event, Plugin, Point, Refusal, Slot, Verdict};
-use crate::model::{Effect, Pod, Taint};
 use crate::snapshot::NodeState;
+use podmodel::{Effect, Pod, Taint};
 
 pub struct NodeUnschedulable;
 

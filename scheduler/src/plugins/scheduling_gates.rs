@@ -1,7 +1,7 @@
 //! Keeps pods with scheduling gates out of the queue.
 
 use crate::framework::{Event, Plugin, Point, Refusal, Verdict};
-use crate::model::Pod;
+use podmodel::Pod;
 
 pub struct SchedulingGates;
 

@@ -1,8 +1,8 @@
 //! Rejects nodes with untolerated taints, and scores nodes by PreferNoSchedule taints.
 
 use crate::framework::{Cycle, Event, Plugin, Point, Refusal, Slot, Verdict, normalize_by_largest};
-use crate::model::{Effect, Node, Pod, Spec, Taint};
 use crate::snapshot::{NodeId, NodeState};
+use podmodel::{Effect, Node, Pod, Spec, Taint};
 
 pub struct TaintToleration;
 

@@ -10,10 +10,10 @@ use super::seeds;
 use super::settings::{args, settings};
 use super::world::{put_namespace, snapshot};
 use crate::framework::{Cycle, Plugin, PreFilter, PreScore, Slot};
-use crate::model::{Node, Pod};
 use crate::plugins::list::PLUGINS;
-use crate::reference::{self, Case, Settings, Verdict, World};
 use crate::snapshot::{NodeId, NodeState, Snapshot};
+use oracle::{Case, Settings, Verdict, World};
+use podmodel::{Node, Pod};
 
 #[test]
 fn plugins_match_the_reference() {
@@ -87,7 +87,7 @@ impl Judged<'_> {
         let (case, args) = (Case { world, settings, pod }, args(settings));
         let read = Arc::new(Pod::read(pod));
         for listed in PLUGINS {
-            let Some(wanted) = reference::find(listed.name) else { continue };
+            let Some(wanted) = oracle::find(listed.name) else { continue };
             let plugin = (listed.make)(&args);
             snapshot.update_order();
             plugin.prepare(snapshot, &read);
@@ -119,7 +119,7 @@ impl Judged<'_> {
         let back = back.map(|back| back.str("metadata.uid").to_string());
         let (case, args) = (Case { world: &less, settings, pod }, args(settings));
         for listed in PLUGINS {
-            let Some(filter) = reference::find(listed.name).and_then(|plugin| plugin.filter) else { continue };
+            let Some(filter) = oracle::find(listed.name).and_then(|plugin| plugin.filter) else { continue };
             let plugin = (listed.make)(&args);
             snapshot.update_order();
             plugin.prepare(snapshot, &read);

@@ -3,7 +3,7 @@
 use api::{Tree, list, tree};
 use client::Random;
 
-use crate::reference::World;
+use oracle::World;
 
 pub struct Generator<'a> {
     pub random: &'a Random,

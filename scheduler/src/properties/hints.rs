@@ -12,11 +12,11 @@ use super::generate::{Generator, place};
 use super::seeds;
 use super::world::{Kept, put_namespace, snapshot};
 use crate::framework::{Cycle, Event};
-use crate::model::{Node, Pod};
 use crate::plugins::args::Args;
 use crate::plugins::list::PLUGINS;
-use crate::reference::{Verdict, World};
 use crate::snapshot::{Kind, Snapshot};
+use oracle::{Verdict, World};
+use podmodel::{Node, Pod};
 
 #[test]
 fn hints_are_complete() {

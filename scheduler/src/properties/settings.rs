@@ -7,7 +7,7 @@ use crate::plugins::allocation::Weighted;
 use crate::plugins::args::Args;
 use crate::plugins::node_resources_balanced_allocation::NodeResourcesBalancedAllocation;
 use crate::plugins::node_resources_fit::{NodeResourcesFit, Strategy};
-use crate::reference::{self, Settings};
+use oracle::Settings;
 
 const GPU: &str = "example.com/gpu";
 
@@ -22,9 +22,9 @@ pub fn settings(generator: &Generator<'_>) -> Settings {
         points
     };
     let strategy = match generator.below(3) {
-        0 => reference::Strategy::LeastAllocated,
-        1 => reference::Strategy::MostAllocated,
-        _ => reference::Strategy::RequestedToCapacityRatio(points()),
+        0 => oracle::Strategy::LeastAllocated,
+        1 => oracle::Strategy::MostAllocated,
+        _ => oracle::Strategy::RequestedToCapacityRatio(points()),
     };
     let weighted = |name: &str| (name.to_string(), 1 + generator.below(5) as i64);
     Settings {
@@ -59,9 +59,9 @@ fn default_constraint(generator: &Generator<'_>) -> Tree {
 pub fn args(settings: &Settings) -> Args {
     let scaled = |points: &Vec<(i64, i64)>| points.iter().map(|(at, score)| (*at, score * 10)).collect();
     let strategy = match &settings.strategy {
-        reference::Strategy::LeastAllocated => Strategy::LeastAllocated,
-        reference::Strategy::MostAllocated => Strategy::MostAllocated,
-        reference::Strategy::RequestedToCapacityRatio(points) => Strategy::RequestedToCapacityRatio(scaled(points)),
+        oracle::Strategy::LeastAllocated => Strategy::LeastAllocated,
+        oracle::Strategy::MostAllocated => Strategy::MostAllocated,
+        oracle::Strategy::RequestedToCapacityRatio(points) => Strategy::RequestedToCapacityRatio(scaled(points)),
     };
     let weighted = |name: &str, weight: i64| Weighted { name: Str::new(name), weight };
     let texts = |list: &[String]| list.iter().map(|text| Str::new(text)).collect();

@@ -10,10 +10,10 @@ use super::seeds;
 use super::world::{Kept, snapshot};
 use crate::cycle::{Decider, Decision, Preemption};
 use crate::framework::Point;
-use crate::model::Pod;
 use crate::plugins::list::default_profile;
-use crate::reference::{self, Case, Settings, World};
 use crate::snapshot::{Kind, Snapshot};
+use oracle::{Case, Settings, World};
+use podmodel::Pod;
 
 #[test]
 fn decisions_are_correct_and_deterministic() {
@@ -131,9 +131,9 @@ impl Cluster<'_> {
 
     /// No victim is as important as the pod, and none is needless.
     fn check_preemption(&self, pod: &Tree, node: &str, victims: &[String], context: &str) {
-        let wrong = reference::wrongly_evicted(&self.world, pod, victims);
+        let wrong = oracle::wrongly_evicted(&self.world, pod, victims);
         assert!(wrong.is_empty() && !victims.is_empty(), "{context}: {wrong:?} of {victims:?}");
-        let needless = reference::needless(&self.world, &Settings::default(), pod, node, victims);
+        let needless = oracle::needless(&self.world, &Settings::default(), pod, node, victims);
         assert!(needless.is_empty(), "{context}: {needless:?} of {victims:?} from {node} for {pod:?}");
     }
 
@@ -181,8 +181,8 @@ impl Cluster<'_> {
         let settings = Settings::default();
         let case = self.case(&settings, &Tree::Null);
         let node = self.world.node(node).expect("the node is there");
-        let room = reference::allocatable(node);
-        for (resource, used) in reference::used(&case, node) {
+        let room = oracle::allocatable(node);
+        for (resource, used) in oracle::used(&case, node) {
             let room = room.get(&resource).copied().unwrap_or(0);
             assert!(used <= room, "{context}: {used} of {room} {resource} on {}", node.str("metadata.name"));
         }
@@ -191,14 +191,14 @@ impl Cluster<'_> {
     /// All anti-affinity terms hold, in any order of arrival.
     fn check_distances(&self, context: &str) {
         let settings = Settings::default();
-        let filter = reference::find("InterPodAffinity").and_then(|plugin| plugin.filter).expect("it filters");
+        let filter = oracle::find("InterPodAffinity").and_then(|plugin| plugin.filter).expect("it filters");
         let mut world = self.world.clone();
         world.pods.iter_mut().for_each(|pod| drop(pod.child("spec.affinity").remove("podAffinity")));
         for _ in 0..world.pods.len() {
             let pod = world.pods.remove(0);
             let case = Case { world: &world, settings: &settings, pod: &pod };
             let node = world.node(pod.str("spec.nodeName")).expect("the node is there");
-            assert_eq!(filter(&case, node), reference::Verdict::Fits, "{context}: {pod:?}");
+            assert_eq!(filter(&case, node), oracle::Verdict::Fits, "{context}: {pod:?}");
             world.pods.push(pod);
         }
     }

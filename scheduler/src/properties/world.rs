@@ -6,9 +6,9 @@ use std::sync::Arc;
 use api::Tree;
 use stdx::sync::Mutex;
 
-use crate::model::{Labels, Node, Pod};
-use crate::reference::World;
 use crate::snapshot::{Kind, Objects, Snapshot};
+use oracle::World;
+use podmodel::{Labels, Node, Pod};
 
 /// Objects by kind and key, which a test may change.
 #[derive(Default)]

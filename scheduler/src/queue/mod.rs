@@ -11,7 +11,7 @@ use stdx::backoff::pause_after;
 use tokio::time::Instant;
 
 use crate::framework::{Plugin, QueuedPod};
-use crate::model::Pod;
+use podmodel::Pod;
 
 /// The backoff after a rejection: the initial value, doubled each time, and the maximum.
 pub const FIRST_BACK_OFF: Duration = Duration::from_secs(1);

@@ -10,7 +10,7 @@ use super::{PODS, Shared, reference};
 use crate::core::Placement;
 use crate::framework::{Point, WaitingPod};
 use crate::metrics::Attempt;
-use crate::model::Pod;
+use podmodel::Pod;
 
 /// How often the state of a binding without a clear response is checked, with growing delays.
 const CHECKS: u32 = 5;

@@ -25,9 +25,9 @@ use crate::core::{Core, ExtenderCall, ExtenderQuery, Placement, Step, Unschedula
 use crate::extender::{ExtenderTransport, Extenders};
 use crate::framework::{Handle, Profile, Rejected, WaitingPods};
 use crate::metrics::{Attempt, Gauges, Metrics};
-use crate::model::Pod;
 use crate::pod_resources;
 use crate::why;
+use podmodel::Pod;
 
 const PODS: Resource = Resource::core("pods");
 const NODES: Resource = Resource::core("nodes");

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::{PODS, Shared, reference};
 use crate::core::{NominationChange, Unschedulable};
-use crate::model::Pod;
+use podmodel::Pod;
 
 pub async fn preempt(shared: Arc<Shared>, waits: Unschedulable) {
     let mut result = Ok(());

@@ -10,7 +10,7 @@ use stdx::sync::{Mutex, MutexGuard};
 
 use super::{PODS, Shared};
 use crate::core::NominationChange;
-use crate::model::Pod;
+use podmodel::Pod;
 
 pub const WRITERS: usize = 8;
 

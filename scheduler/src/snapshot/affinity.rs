@@ -8,7 +8,7 @@ use api::Str;
 
 use super::counts::Counts;
 use super::{NodeId, Topology};
-use crate::model::{AffinityTerm, Labels, Pod};
+use podmodel::{AffinityTerm, Labels, Pod};
 
 /// The effect of a term on a pod that it matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use api::Str;
 
-use crate::model::Node;
+use podmodel::Node;
 
 #[derive(Debug, Default)]
 pub struct ImageIndex(HashMap<Str, usize>);

@@ -8,7 +8,7 @@ use api::Str;
 
 use super::counts::Counts;
 use super::{Namespaces, NodeId};
-use crate::model::{AffinityTerm, Labels, Pod, Selector};
+use podmodel::{AffinityTerm, Labels, Pod, Selector};
 
 /// The maximum number of queries; the least recently used one is evicted.
 const MOST_QUESTIONS: usize = 4096;

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use api::{Str, Tree};
 
-use crate::model::{Labels, Pod};
+use podmodel::{Labels, Pod};
 
 pub use affinity::{AffinityIndex, TermEffect, terms_of};
 pub use counts::Counts;

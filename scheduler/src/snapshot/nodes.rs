@@ -6,7 +6,7 @@ use std::sync::Arc;
 use api::Str;
 
 use super::{NodeId, Snapshot};
-use crate::model::{HostPort, Node, Pod, Resources};
+use podmodel::{HostPort, Node, Pod, Resources};
 
 /// A node and the resources its pods use. Copies with pods added or removed are used for simulation.
 #[derive(Debug, Clone)]

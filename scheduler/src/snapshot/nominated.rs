@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{NodeId, Snapshot};
-use crate::model::Pod;
+use podmodel::Pod;
 
 impl Snapshot {
     /// Nominates a pod to a node; a pod has one nomination at a time.

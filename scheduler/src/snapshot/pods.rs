@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{NodeId, Placed, Snapshot};
-use crate::model::Pod;
+use podmodel::Pod;
 
 impl Snapshot {
     /// Adds or updates an assigned pod from the API. Finished pods are removed.

@@ -6,7 +6,7 @@ use api::{Map, Str, Tree};
 use client::key_of;
 
 use super::Kind;
-use crate::model::{Controller, Operator, Pod, Requirement, Selector};
+use podmodel::{Controller, Operator, Pod, Requirement, Selector};
 
 #[derive(Debug, Default)]
 pub struct SelectorIndex {

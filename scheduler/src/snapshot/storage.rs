@@ -6,7 +6,7 @@ use std::sync::Arc;
 use api::{Str, Tree};
 
 use super::{Kind, Objects};
-use crate::model::storage::{Claim, CsiNode, Disk, PersistentVolume, Room, StorageClass};
+use podmodel::storage::{Claim, CsiNode, Disk, PersistentVolume, Room, StorageClass};
 
 /// The kinds stored here.
 const KINDS: [Kind; 7] = [

@@ -1,7 +1,7 @@
 use api::{json, tree};
 
 use super::*;
-use crate::model::Node;
+use podmodel::Node;
 
 fn node(name: &str, zone: &str) -> Node {
     Node::read(

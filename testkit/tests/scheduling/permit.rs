@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use cluster::control_plane::in_process::Local;
+use podmodel::Pod;
 use scheduler::framework::{Event, Permit, Plugin, Point, Refusal, WaitingPods};
-use scheduler::model::Pod;
 use stdx::sync::Mutex;
 
 use super::*;

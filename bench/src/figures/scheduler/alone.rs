@@ -5,9 +5,9 @@ use std::time::Instant;
 
 use api::Tree;
 use client::Random;
+use oracle::{Case, Settings, World};
+use podmodel::{Node, Pod};
 use scheduler::cycle::{Decider, Decision};
-use scheduler::model::{Node, Pod};
-use scheduler::reference::{Case, Settings, World};
 use scheduler::snapshot::{NoObjects, Snapshot};
 
 use super::Size;

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use api::quantity::{Format, Quantity};
 use api::{Tree, tree};
-use scheduler::model;
 
 use super::memory;
 use crate::model::pod;
@@ -105,12 +104,12 @@ pub fn of_container(pod: &Tree, spec: &Tree, limits: Limits) -> cri::LinuxContai
 pub fn of_sandbox(pod: &Tree, limits: Limits) -> (cri::LinuxContainerResources, Option<cri::LinuxContainerResources>) {
     let mut bare = tree! { "spec" => pod.at("spec").clone() };
     bare.child("spec").remove("overhead");
-    let listed = |amounts: model::Resources| {
+    let listed = |amounts: podmodel::Resources| {
         let cpu = Quantity::milli(amounts.milli_cpu, Format::DecimalSI).to_string();
         let memory = Quantity::new(amounts.memory, Format::BinarySI).to_string();
         tree! { "cpu" => cpu, "memory" => memory }
     };
-    let sum = tree! { "requests" => listed(model::requests(&bare)), "limits" => listed(model::limits(&bare)) };
+    let sum = tree! { "requests" => listed(podmodel::requests(&bare)), "limits" => listed(podmodel::limits(&bare)) };
     let overhead = pod.at("spec").get("overhead");
     let overhead = overhead.map(|more| tree! { "requests" => more.clone(), "limits" => more.clone() });
     (cpu_and_memory(&sum, limits), overhead.map(|overhead| cpu_and_memory(&overhead, limits)))

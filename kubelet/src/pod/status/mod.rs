@@ -1,7 +1,6 @@
 //! What the node says of a pod, from what the runtime has of it. Pure: whatever has to be remembered stands in the
 //! pod's status, or is handed in.
 
-pub mod conditions;
 mod containers;
 mod phase;
 #[cfg(test)]
@@ -13,11 +12,11 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use api::{Tree, time, tree};
+use podmodel::conditions::{self, Facts};
 
 use crate::model::pod;
 use crate::model::state::PodState;
 use crate::pod::plan::{self, Verdicts, Wait};
-use conditions::Facts;
 use containers::Containers;
 pub use containers::begins as initial_reason;
 

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use api::{Tree, tree};
 use cgroup::Resources;
-use scheduler::model;
 
 use crate::model::pod;
 use crate::pod::cri_config::resources::{Class, class, milli, page_size, quota, shares};
@@ -43,13 +42,13 @@ fn bare(pod: &Tree) -> Tree {
 }
 
 pub fn share(pod: &Tree) -> Share {
-    let requests = model::requests(&bare(pod));
+    let requests = podmodel::requests(&bare(pod));
     Share { class: class(pod), milli_cpu: requests.milli_cpu, memory: requests.memory }
 }
 
 pub fn of_pod(pod: &Tree, rules: &Rules) -> Resources {
     let bare = bare(pod);
-    let (requests, limits) = (model::requests(&bare), model::limits(&bare));
+    let (requests, limits) = (podmodel::requests(&bare), podmodel::limits(&bare));
     let class = class(pod);
     let is_limited = |name: &str| class == Class::Guaranteed || class == Class::Burstable && all_limit(pod, name);
     let has_own = rules.pins_cpus && wants::any_cpus(pod);
@@ -74,7 +73,7 @@ fn all_limit(pod: &Tree, name: &str) -> bool {
 }
 
 /// Of pages that the pod does not ask for it gets none.
-fn pages(requests: &model::Resources, rules: &Rules) -> BTreeMap<String, u64> {
+fn pages(requests: &podmodel::Resources, rules: &Rules) -> BTreeMap<String, u64> {
     let none = rules.page_sizes.iter().map(|size| (page_size(*size), 0));
     let asked = requests.others.iter().filter_map(|(name, amount)| {
         let size = api::quantity::Quantity::parse(name.strip_prefix("hugepages-")?).ok()?;

@@ -325,8 +325,8 @@ mod tests {
     fn the_larger_counts_while_a_pod_changes() {
         let pod = read("spec: {containers: [{name: a, resources: {requests: {cpu: 1, memory: 4Mi}}}]}");
         let behind = [("a".to_string(), read("requests: {cpu: 2, memory: 1Mi}"))].into();
-        let sum = scheduler::model::requests(&counted(&pod, &behind));
+        let sum = podmodel::requests(&counted(&pod, &behind));
         assert_eq!((sum.milli_cpu, sum.memory), (2000, 4 << 20));
-        assert_eq!(scheduler::model::requests(&counted(&pod, &Amounts::new())).milli_cpu, 1000);
+        assert_eq!(podmodel::requests(&counted(&pod, &Amounts::new())).milli_cpu, 1000);
     }
 }

@@ -3,7 +3,6 @@
 use std::cmp::Reverse;
 
 use api::{Tree, json, tree};
-use scheduler::model;
 
 use super::allocation::{Amounts, resizable, with};
 use crate::model::pod;
@@ -19,8 +18,8 @@ pub fn rank(wanted: &Tree, allocated: &Amounts, since: i64) -> Rank {
 }
 
 /// What the spec alone asks for.
-pub fn requests(pod: &Tree) -> model::Resources {
-    model::requests(&tree! { "spec" => pod.at("spec").clone() })
+pub fn requests(pod: &Tree) -> podmodel::Resources {
+    podmodel::requests(&tree! { "spec" => pod.at("spec").clone() })
 }
 
 /// What an event says of a resize.

@@ -7,8 +7,8 @@ mod tally;
 use std::sync::Arc;
 
 use crate::framework::{Cycle, Event, MAX_SCORE, Plugin, Point, PreFilter, PreScore, Slot, Verdict};
-use crate::model::{AffinityTerm, Labels, Pod};
 use crate::snapshot::{CountQuery, NodeId, NodeState, PodSelector, Snapshot, terms_of};
+use podmodel::{AffinityTerm, Labels, Pod};
 
 use preferred::Preferred;
 use required::Required;

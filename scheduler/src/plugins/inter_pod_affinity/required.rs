@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::framework::{Cycle, Refusal, Verdict};
-use crate::model::{AffinityTerm, Pod};
 use crate::snapshot::{KeyId, NodeId, Snapshot, TermEffect};
+use podmodel::{AffinityTerm, Pod};
 
 use super::tally::{Tally, of_key};
 use super::{query, query_of_all};

@@ -3,8 +3,8 @@
 
 use api::Str;
 
-use crate::model::{Pod, Policy, Selector, SpreadConstraint, WhenUnsatisfiable};
 use crate::snapshot::{CountQuery, PodSelector, Snapshot};
+use podmodel::{Pod, Policy, Selector, SpreadConstraint, WhenUnsatisfiable};
 
 pub const HOSTNAME: &str = "kubernetes.io/hostname";
 const ZONE: &str = "topology.kubernetes.io/zone";

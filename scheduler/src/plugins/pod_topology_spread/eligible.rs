@@ -6,9 +6,9 @@ use std::sync::Arc;
 use stdx::sync::Mutex;
 
 use crate::framework::Cycle;
-use crate::model::{Node, Policy, Spec, SpreadConstraint};
 use crate::plugins::taint_toleration::tolerates;
 use crate::snapshot::{NodeId, Snapshot};
+use podmodel::{Node, Policy, Spec, SpreadConstraint};
 
 /// The maximum number of cached results.
 const MOST: usize = 32;

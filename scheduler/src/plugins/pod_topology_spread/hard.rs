@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::framework::{Cycle, Refusal, Verdict};
-use crate::model::{Pod, SpreadConstraint};
 use crate::snapshot::{Domain, Domains, KeyId, NodeId, NodeState, Snapshot};
+use podmodel::{Pod, SpreadConstraint};
 
 use super::constraints::query;
 use super::eligible::{Eligible, EligibleNodes};

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use api::Tree;
 
 use crate::framework::{Cycle, Event, Plugin, Point, PreFilter, PreScore, Slot, Verdict};
-use crate::model::{Labels, Pod, SpreadConstraint};
 use crate::snapshot::{NodeId, NodeState, Snapshot};
+use podmodel::{Labels, Pod, SpreadConstraint};
 
 use constraints::Defaults;
 use eligible::EligibleNodes;

@@ -1,8 +1,8 @@
 //! Scores of soft constraints.
 
 use crate::framework::{Cycle, MAX_SCORE};
-use crate::model::SpreadConstraint;
 use crate::snapshot::{Domain, Domains, KeyId, NodeId, Snapshot};
+use podmodel::SpreadConstraint;
 
 use super::constraints::{HOSTNAME, query};
 use super::eligible::EligibleNodes;

@@ -11,9 +11,9 @@ use std::time::Duration;
 use stdx::sync::{Mutex, MutexGuard};
 
 use crate::framework::{Cycle, Event, Handle, Plugin, PluginFuture, Point, PreFilter, Refusal, Slot, Verdict};
-use crate::model::Pod;
 use crate::plugins::volumes::{claim_names, is_own_claim};
 use crate::snapshot::{Kind, NodeState};
+use podmodel::Pod;
 
 pub use assumed::Assumed;
 use plan::Claims;

@@ -7,10 +7,10 @@ use api::Str;
 use super::assumed::Assumed;
 use super::refuse;
 use crate::framework::Refusal;
-use crate::model::storage::{BindingMode, Claim, PersistentVolume, StorageClass};
-use crate::model::{Node, Pod, Requirement, Selector, Volume};
 use crate::plugins::volumes::not_found;
 use crate::snapshot::Storage;
+use podmodel::storage::{BindingMode, Claim, PersistentVolume, StorageClass};
+use podmodel::{Node, Pod, Requirement, Selector, Volume};
 
 const FAR: &str = "node(s) didn't match PersistentVolume's node affinity";
 const NO_VOLUME: &str = "node(s) didn't find available persistent volumes to bind";

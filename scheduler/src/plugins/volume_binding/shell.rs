@@ -8,8 +8,8 @@ use client::{Error, Resource, Result};
 
 use super::plan::Decision;
 use crate::framework::Handle;
-use crate::model::storage::{Claim, PersistentVolume, SELECTED_NODE};
 use crate::snapshot::Kind;
+use podmodel::storage::{Claim, PersistentVolume, SELECTED_NODE};
 
 const VOLUMES: Resource = Resource::core("persistentvolumes");
 const CLAIMS: Resource = Resource::core("persistentvolumeclaims");

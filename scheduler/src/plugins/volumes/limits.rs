@@ -6,9 +6,9 @@ use api::Str;
 
 use super::{claim_names, is_own_claim};
 use crate::framework::{Cycle, Event, Plugin, Point, PreFilter, Refusal, Slot, Verdict};
-use crate::model::storage::{Claim, Disk};
-use crate::model::{Pod, Volume};
 use crate::snapshot::{Kind, NodeState, Storage};
+use podmodel::storage::{Claim, Disk};
+use podmodel::{Pod, Volume};
 
 pub struct NodeVolumeLimits;
 

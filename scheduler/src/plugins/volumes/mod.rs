@@ -7,7 +7,7 @@ pub mod zone;
 use api::{Str, Tree};
 
 use crate::framework::Refusal;
-use crate::model::{Pod, Volume};
+use podmodel::{Pod, Volume};
 
 /// Claims that a pod refers to by name.
 fn named_claims(pod: &Pod) -> impl Iterator<Item = &Str> {

@@ -6,8 +6,8 @@ use api::Str;
 
 use super::{is_own_claim, named_claims, not_found};
 use crate::framework::{Cycle, Event, Plugin, Point, PreFilter, Refusal, Slot, Verdict};
-use crate::model::{Pod, Volume};
 use crate::snapshot::{Kind, NodeState};
+use podmodel::{Pod, Volume};
 
 const NO_DISK: &str = "node(s) had no available disk";
 const CLAIM_IN_USE: &str =

@@ -6,9 +6,9 @@ use api::Str;
 
 use super::{is_own_claim, named_claims, not_found};
 use crate::framework::{Cycle, Event, Plugin, Point, PreFilter, Refusal, Slot, Verdict};
-use crate::model::storage::{BindingMode, Claim, PersistentVolume};
-use crate::model::{Labels, Pod};
 use crate::snapshot::{Kind, NodeState};
+use podmodel::storage::{BindingMode, Claim, PersistentVolume};
+use podmodel::{Labels, Pod};
 
 pub struct VolumeZone;
 

@@ -1,7 +1,9 @@
-//! Pods and nodes as the scheduler sees them: parsed once from the API's objects into plain values that
-//! compare and hash. Nothing here knows of the cluster around an object.
+//! Pods and nodes as plain values: what a pod requests, which nodes it accepts, what a node offers, and the conditions
+//! that a node reports of a pod. Objects are parsed once into values that compare and hash. The scheduler, the kubelet
+//! and fake nodes share them; nothing here knows the cluster around an object, or how objects are transferred.
 
 mod affinity;
+pub mod conditions;
 mod features;
 mod labels;
 mod node;

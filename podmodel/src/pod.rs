@@ -4,13 +4,12 @@ use std::sync::Arc;
 
 use api::time::{self, Timestamp};
 use api::{Str, Tree};
-use client::{Key, key_of};
 
 use super::{Labels, Spec, texts_of};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pod {
-    pub key: Key,
+    pub key: Arc<str>,
     pub uid: Str,
     pub namespace: Str,
     pub name: Str,
@@ -51,7 +50,7 @@ impl Pod {
         let namespace = meta.str("namespace");
         let text = |path: &str| Str::new(pod.str(path));
         Pod {
-            key: key_of(pod),
+            key: key_of(meta),
             uid: text("metadata.uid"),
             namespace: Str::new(namespace),
             name: text("metadata.name"),
@@ -70,6 +69,14 @@ impl Pod {
             controller: controller(meta),
             is_victim: is_victim(pod),
         }
+    }
+}
+
+/// The pod's key in caches and queues: `namespace/name`.
+fn key_of(meta: &Tree) -> Arc<str> {
+    match meta.str("namespace") {
+        "" => Arc::from(meta.str("name")),
+        namespace => Arc::from(format!("{namespace}/{}", meta.str("name"))),
     }
 }
 
