@@ -1,20 +1,12 @@
-//! The calls, a line each. One table makes the trait that a runtime implements, the same with boxed answers for
-//! whoever holds one of several runtimes, the dispatch of the server, the client, and one whose calls end in time.
+//! The calls, a line each. One table generates the trait that a runtime implements, the same trait with boxed
+//! responses for trait objects, the dispatch of the server, the client, and a client whose calls time out.
 
 use std::future::Future;
-use std::pin::Pin;
-
-use tokio_stream::Stream;
-use tonic::transport::Channel;
 
 use crate::Status;
+use crate::grpc::{Answers, Body, BoxFuture, Channel, Responding, call, respond_stream, respond_unary, stream};
 use crate::limited::{Limited, wait};
 use crate::messages::*;
-use crate::remote::{call, stream};
-use crate::serve::{Body, Responding, respond_stream, respond_unary};
-
-pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, Status>> + Send + 'a>>;
-pub type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 macro_rules! services {
     ($($service:ident, $dynamic:ident, $client:ident, $dispatch:ident, $calls:ident, $prefix:literal {

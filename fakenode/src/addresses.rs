@@ -4,10 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-use crate::node;
-
-/// How many pods a node holds.
-pub const PLACES: u32 = 1000;
+use crate::node::{self, MAX_PODS};
 
 #[derive(Default)]
 pub struct Addresses {
@@ -33,15 +30,16 @@ impl Addresses {
             self.give_back(uid);
         }
         let places = self.nodes.entry(node).or_default();
-        let place = (0..PLACES).map(|step| (places.next + step) % PLACES).find(|at| !places.taken.contains_key(at))?;
-        places.next = (place + 1) % PLACES;
+        let place =
+            (0..MAX_PODS).map(|step| (places.next + step) % MAX_PODS).find(|at| !places.taken.contains_key(at))?;
+        places.next = (place + 1) % MAX_PODS;
         self.hold(node, uid, place);
         Some(node::pod_address(node, place))
     }
 
     /// Takes the very address that a pod was seen with, unless it is another's.
     pub fn keep(&mut self, node: u32, uid: &str, address: Ipv4Addr) {
-        let place = node::place_of(node, address).filter(|place| *place < PLACES);
+        let place = node::place_of(node, address).filter(|place| *place < MAX_PODS);
         let Some(place) = place.filter(|_| !self.by_pod.contains_key(uid)) else { return };
         if !self.nodes.entry(node).or_default().taken.contains_key(&place) {
             self.hold(node, uid, place);
@@ -84,9 +82,9 @@ mod tests {
     #[test]
     fn a_node_is_full_some_day() {
         let mut addresses = Addresses::default();
-        let taken = (0..PLACES).filter_map(|pod| addresses.take(5, &pod.to_string())).collect::<Vec<_>>();
+        let taken = (0..MAX_PODS).filter_map(|pod| addresses.take(5, &pod.to_string())).collect::<Vec<_>>();
         let distinct: std::collections::BTreeSet<_> = taken.iter().collect();
-        assert_eq!(distinct.len() as u32, PLACES);
+        assert_eq!(distinct.len() as u32, MAX_PODS);
         assert_eq!(addresses.take(5, "more"), None);
         addresses.give_back("17");
         assert_eq!(addresses.take(5, "more"), Some(taken[17]));

@@ -5,9 +5,9 @@ use std::net::Ipv4Addr;
 use api::time::{self, Timestamp};
 use api::{Tree, list, tree};
 
-use crate::addresses::PLACES;
-
-/// Marks a node as one that runs nothing.
+/// How many pods a node holds.
+pub const MAX_PODS: u32 = 1000;
+/// Marks a node as a fake one.
 pub const LABEL: &str = "tiphys.io/fake-node";
 /// While a node has this annotation it is as if its machine were lost.
 pub const DOWN: &str = "tiphys.io/fake-down";
@@ -116,7 +116,7 @@ fn status(node: u32, seen: Option<&Tree>, now: i64) -> Tree {
     };
     let resources = || {
         tree! {
-            "cpu" => "64", "memory" => "256Gi", "ephemeral-storage" => "1Ti", "pods" => PLACES.to_string(),
+            "cpu" => "64", "memory" => "256Gi", "ephemeral-storage" => "1Ti", "pods" => MAX_PODS.to_string(),
         }
     };
     tree! {
@@ -171,8 +171,8 @@ mod tests {
         assert_eq!(address(0).to_string(), "172.16.0.1");
         assert_eq!(pod_address(0, 0).to_string(), "10.128.0.1");
         assert_eq!(pod_address(1, 0).to_string(), "10.128.4.1");
-        assert!(u32::from(pod_address(0, PLACES - 1)) < u32::from(pod_address(1, 0)));
-        assert!(pod_address(MOST - 1, PLACES - 1) < Ipv4Addr::new(11, 0, 0, 0));
+        assert!(u32::from(pod_address(0, MAX_PODS - 1)) < u32::from(pod_address(1, 0)));
+        assert!(pod_address(MOST - 1, MAX_PODS - 1) < Ipv4Addr::new(11, 0, 0, 0));
         assert_eq!(place_of(3, pod_address(3, 77)), Some(77));
     }
 

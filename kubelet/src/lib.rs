@@ -2,6 +2,7 @@
 //! API and speaks CRI to the container runtime.
 
 pub mod admission;
+mod clock;
 pub mod config;
 pub mod eviction;
 mod gc;
@@ -22,4 +23,4 @@ pub mod sources;
 pub mod volumes;
 
 pub use config::Config;
-pub use kubelet::{Environment, Running, start};
+pub use kubelet::{Environment, Kubelet, start};

@@ -1,7 +1,6 @@
 //! Whether the agent and its runtime are alive: when each was last seen to go on, and what is said where that was
 //! too long ago.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -11,11 +10,7 @@ use stdx::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::metrics;
-use crate::node::Node;
-use crate::pod::context::Agent;
-use crate::pod::worker::Workers;
 
-const BEAT: Duration = Duration::from_secs(10);
 /// The loop may take so long at least.
 const LEAST: Duration = Duration::from_secs(300);
 /// Without events the runtime is looked at each second; with them, seldom.
@@ -39,15 +34,15 @@ impl Mark {
 }
 
 #[derive(Debug, Default)]
-pub struct Pulse {
+pub struct Liveness {
     of_loop: Mark,
     of_runtime: Mark,
     relisted: Mark,
     has_events: AtomicBool,
 }
 
-impl Pulse {
-    fn beats(&self, now: Instant) {
+impl Liveness {
+    pub fn beats(&self, now: Instant) {
         self.of_loop.set(now);
     }
 
@@ -89,42 +84,29 @@ impl Pulse {
     }
 }
 
-/// Shows that the workers can be reached, and tells the node of its runtime, until it is dropped.
-pub async fn beat(agent: Arc<Agent>, workers: Arc<Workers>, node: Arc<Node>) {
-    loop {
-        // Whoever holds them for ever has stopped the loop.
-        workers.pods();
-        agent.pulse.beats(Instant::now());
-        let why = agent.pulse.runtime(Instant::now());
-        let says = |problem: &String| problem.starts_with("PLEG is not healthy");
-        let said = agent.reports.borrow().problems.iter().any(says);
-        if said || why.is_some() {
-            node.tell(|reports| {
-                reports.problems.retain(|problem| !says(problem));
-                reports.problems.extend(why);
-            });
-        }
-        tokio::time::sleep(BEAT).await;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const BEAT: Duration = Duration::from_secs(10);
+
     #[test]
     fn a_silent_runtime_and_a_loop_that_hangs_are_told() {
-        let (pulse, began) = (Pulse::default(), Instant::now());
+        let (liveness, began) = (Liveness::default(), Instant::now());
         let after = |seconds: u64| began + Duration::from_secs(seconds);
-        assert_eq!((pulse.runtime(after(540)), pulse.sync_loop(after(540), BEAT)), (None, Ok(())), "nothing began");
-        pulse.beats(after(60));
-        pulse.runtime_answers(after(60));
-        assert_eq!((pulse.runtime(after(240)), pulse.sync_loop(after(360), BEAT)), (None, Ok(())));
+        assert_eq!(
+            (liveness.runtime(after(540)), liveness.sync_loop(after(540), BEAT)),
+            (None, Ok(())),
+            "nothing began"
+        );
+        liveness.beats(after(60));
+        liveness.runtime_answers(after(60));
+        assert_eq!((liveness.runtime(after(240)), liveness.sync_loop(after(360), BEAT)), (None, Ok(())));
         let why = "PLEG is not healthy: pleg was last seen active 3m30s ago; threshold is 3m0s";
-        assert_eq!(pulse.runtime(after(270)).as_deref(), Some(why));
-        assert!(pulse.sync_loop(after(361), BEAT).is_err());
-        assert_eq!(pulse.sync_loop(after(361), Duration::from_secs(600)), Ok(()));
-        pulse.expects_events(true);
-        assert_eq!(pulse.runtime(after(600)), None);
+        assert_eq!(liveness.runtime(after(270)).as_deref(), Some(why));
+        assert!(liveness.sync_loop(after(361), BEAT).is_err());
+        assert_eq!(liveness.sync_loop(after(361), Duration::from_secs(600)), Ok(()));
+        liveness.expects_events(true);
+        assert_eq!(liveness.runtime(after(600)), None);
     }
 }

@@ -24,7 +24,7 @@ use crate::machine::{identity, lock};
 
 /// The running kubelet of this machine.
 pub struct Running {
-    agent: kubelet::Running,
+    agent: kubelet::Kubelet,
     object: Arc<Node>,
     shutdown: Shutdown,
     /// Delays the shutdown of the machine until pods have stopped.
@@ -161,7 +161,7 @@ fn serve_ports(
     listeners: Listeners,
     (config, shown): (&Config, Option<api::Tree>),
     client: &Client,
-    agent: &kubelet::Running,
+    agent: &kubelet::Kubelet,
     metrics: Metrics,
 ) -> Result<(watch::Sender<bool>, Arc<Serving>)> {
     let defaults = || kubelet::config::read(&api::tree! {}, &Default::default()).map(|settings| settings.shown);

@@ -4,7 +4,7 @@ use api::Tree;
 
 use super::{Case, refused};
 use crate::model::pod;
-use crate::pod::status::Problem;
+use crate::model::problem::Problem;
 
 /// Whether the kernel of this machine confines by profiles.
 pub fn is_enabled() -> bool {

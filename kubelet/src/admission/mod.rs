@@ -16,8 +16,9 @@ use api::Tree;
 use podmodel::{Effect, Node, Pod, Taint};
 use stdx::sync::Mutex;
 
-use crate::pod::cri_config::resources::{Class, class};
-use crate::pod::status::Problem;
+use crate::model::pod::is_critical;
+use crate::model::problem::Problem;
+use crate::model::resources::{Class, class};
 pub use apparmor::is_enabled as has_apparmor;
 use preempt::Room;
 
@@ -140,12 +141,6 @@ impl Admission {
     pub fn release(&self, uid: &str) {
         self.0.lock().remove(uid);
     }
-}
-
-/// The cluster's own pods, which run whatever the node's condition is.
-pub fn is_critical(pod: &Tree) -> bool {
-    const SYSTEM: i64 = 2_000_000_000;
-    crate::model::pod::is_static(pod) || pod.int("spec.priority").is_some_and(|priority| priority >= SYSTEM)
 }
 
 fn refused(reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Result<(), Problem> {

@@ -4,7 +4,7 @@ use podmodel::{Effect, HostPort, Resources};
 
 use super::preempt::Shortage;
 use super::{Case, refused};
-use crate::pod::status::Problem;
+use crate::model::problem::Problem;
 
 type Verdict = Result<(), Problem>;
 

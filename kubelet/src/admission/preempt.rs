@@ -2,8 +2,9 @@
 //! A pod of a better class goes only where all of the worse ones together do not make room.
 
 use super::{Case, Taken};
-use crate::pod::cri_config::resources::Class;
-use crate::pod::status::Problem;
+use crate::model::pod::is_critical;
+use crate::model::problem::Problem;
+use crate::model::resources::Class;
 
 pub const REASON: &str = "Preempting";
 pub const MESSAGE: &str = "Preempted in order to admit critical pod";
@@ -37,7 +38,7 @@ pub struct Room {
 
 /// Nobody goes for a pod that has no right to it, or needs nobody's place.
 pub(super) fn room(case: &Case<'_>, taken: &[&Taken], shortages: &[Shortage]) -> Result<Room, Problem> {
-    let Some(first) = shortages.first().filter(|_| super::is_critical(case.tree)) else { return Ok(Room::default()) };
+    let Some(first) = shortages.first().filter(|_| is_critical(case.tree)) else { return Ok(Room::default()) };
     let missing: Missing = shortages.iter().map(|short| (short.name.clone(), short.amount())).collect();
     let priority = case.tree.int("spec.priority");
     let of = |class: Class| -> Vec<&Taken> {

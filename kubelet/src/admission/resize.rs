@@ -7,9 +7,9 @@ use podmodel::{Node, Pod};
 
 use super::{Admission, Case, Rules, Taken, predicates, refused};
 use crate::model::pod;
-use crate::pod::cri_config::resources::{Class, amount, class, milli};
-use crate::pod::status::Problem;
-use crate::resources::resize::allocation::resizable;
+use crate::model::problem::Problem;
+use crate::model::resources::resizable;
+use crate::model::resources::{Class, amount, class, milli};
 
 pub const INFEASIBLE: &str = "Infeasible";
 const DEFERRED: &str = "Deferred";
@@ -78,7 +78,7 @@ fn changes_swap(change: &Change<'_>) -> bool {
     let moves = |spec: &Tree| {
         let old = pod::container(change.allocated, spec.str("name")).unwrap_or(&Tree::Null);
         request(old) != request(spec)
-            && crate::resources::resize::policy(spec, "memory") != "RestartContainer"
+            && crate::model::resources::resize_policy(spec, "memory") != "RestartContainer"
             && (swaps(spec) || swaps(old))
     };
     class(change.wanted) == Class::Burstable && resizable(change.wanted).any(moves)

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use super::topology;
 use super::{Config, Shutdown};
-use crate::resources::managers::topology;
 
 /// All that is wrong.
 #[derive(Default)]

@@ -5,9 +5,8 @@ use api::Tree;
 
 use super::values::*;
 use super::{Config, gates};
-use crate::admission::sysctls;
-use crate::images::records::Policy;
-use crate::resources::managers::{cpu, topology};
+use super::{ImageVerification, cpu_options, topology};
+use crate::model::sysctls;
 
 pub struct Field {
     pub path: &'static str,
@@ -113,7 +112,7 @@ pub static FIELDS: &[Field] = &[
         Ok(())
     }),
     checked("cpuManagerPolicyOptions", |config, value| {
-        config.pinning.cpu_options = options(value, cpu::Options::read)?;
+        config.pinning.cpu_options = options(value, cpu_options::Options::read)?;
         Ok(())
     }),
     nonzero!("cpuManagerReconcilePeriod", duration, pinning.cpu_reconcile_period),
@@ -153,10 +152,10 @@ pub static FIELDS: &[Field] = &[
     nonzero!("imageMinimumGCAge", duration, image_gc.minimum_age),
     checked("imagePullCredentialsVerificationPolicy", |config, value| {
         config.image_verification = match text(value)?.as_str() {
-            "NeverVerify" => Policy::NeverVerify,
-            "NeverVerifyPreloadedImages" => Policy::NeverVerifyPreloaded,
-            "NeverVerifyAllowlistedImages" => Policy::NeverVerifyListed(Vec::new()),
-            "AlwaysVerify" => Policy::AlwaysVerify,
+            "NeverVerify" => ImageVerification::NeverVerify,
+            "NeverVerifyPreloadedImages" => ImageVerification::NeverVerifyPreloaded,
+            "NeverVerifyAllowlistedImages" => ImageVerification::NeverVerifyListed(Vec::new()),
+            "AlwaysVerify" => ImageVerification::AlwaysVerify,
             other => return Err(format!("unknown policy {other:?}")),
         };
         Ok(())
@@ -244,7 +243,7 @@ pub static FIELDS: &[Field] = &[
     }),
     nonzero!("port", int, port),
     checked("preloadedImagesVerificationAllowlist", |config, value| match &mut config.image_verification {
-        Policy::NeverVerifyListed(entries) => {
+        ImageVerification::NeverVerifyListed(entries) => {
             *entries = texts(value)?;
             Ok(())
         }

@@ -2,14 +2,17 @@
 //! from flags; [`read`] makes one of them all.
 
 mod check;
+pub mod cpu_options;
 mod eviction;
 mod fields;
 mod gates;
+mod image_verification;
 mod overlay;
 mod read;
 mod sections;
 #[cfg(test)]
 mod tests;
+pub mod topology;
 mod values;
 
 use std::collections::BTreeMap;
@@ -19,8 +22,8 @@ use std::time::Duration;
 
 use api::quantity::Quantity;
 
-use crate::images::records::Policy;
 pub use eviction::{Amount, Eviction, SIGNALS, Threshold};
+pub use image_verification::ImageVerification;
 pub use overlay::{Form, Overlay};
 pub use read::{Settings, read, read_file};
 pub use sections::{
@@ -102,7 +105,7 @@ pub struct Config {
     pub registry_qps: u32,
     pub registry_burst: u32,
     /// Who may use an image that is there already.
-    pub image_verification: Policy,
+    pub image_verification: ImageVerification,
     pub credential_provider_config: Option<PathBuf>,
     pub credential_provider_bin_dir: Option<PathBuf>,
     pub image_gc: ImageGc,
@@ -205,7 +208,7 @@ impl Default for Config {
             max_parallel_image_pulls: None,
             registry_qps: 5,
             registry_burst: 10,
-            image_verification: Policy::default(),
+            image_verification: ImageVerification::default(),
             credential_provider_config: None,
             credential_provider_bin_dir: None,
             image_gc: ImageGc::default(),

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::Resources;
+use super::{cpu_options, topology};
 use crate::model::cpuset::CpuSet;
-use crate::resources::managers::{cpu, memory, topology};
 
 /// What is kept from pods.
 #[derive(Debug, Clone)]
@@ -40,13 +40,13 @@ impl Default for Allocatable {
 pub struct Pinning {
     /// Containers that want whole CPUs of Guaranteed pods get their own.
     pub cpu_static: bool,
-    pub cpu_options: cpu::Options,
+    pub cpu_options: cpu_options::Options,
     /// How often the CPUs of containers are looked at although nothing is known to have changed.
     pub cpu_reconcile_period: Duration,
     /// Containers of Guaranteed pods get memory of some NUMA nodes.
     pub memory_static: bool,
     /// Kept from pods, by NUMA node.
-    pub reserved_memory: BTreeMap<u32, memory::Amounts>,
+    pub reserved_memory: BTreeMap<u32, BTreeMap<String, u64>>,
     pub topology: topology::Policy,
     pub scope: topology::Scope,
     pub topology_options: topology::Options,
@@ -56,7 +56,7 @@ impl Default for Pinning {
     fn default() -> Pinning {
         Pinning {
             cpu_static: false,
-            cpu_options: cpu::Options::default(),
+            cpu_options: cpu_options::Options::default(),
             cpu_reconcile_period: Duration::from_secs(10),
             memory_static: false,
             reserved_memory: BTreeMap::new(),

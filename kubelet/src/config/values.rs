@@ -10,8 +10,10 @@ use api::quantity::Quantity;
 
 use super::{CgroupDriver, Resources, Taint};
 use crate::model::cpuset::CpuSet;
-use crate::node::resources::is_huge_pages;
-use crate::resources::managers::memory::Amounts;
+use crate::model::resources::is_huge_pages;
+
+/// Amounts of a NUMA node by resource: `memory`, `hugepages-2Mi`.
+type Amounts = BTreeMap<String, u64>;
 
 type Read<T> = Result<T, String>;
 
@@ -212,5 +214,14 @@ pub fn taint(taint: Taint) -> Read<Taint> {
     match taint.effect.as_str() {
         "NoSchedule" | "PreferNoSchedule" | "NoExecute" => Ok(taint),
         other => Err(format!("invalid taint effect: {other}, unsupported taint effect")),
+    }
+}
+
+/// The value of an option that is on or off.
+pub fn policy_option(name: &str, value: &str) -> Result<bool, String> {
+    match value {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
+        _ => Err(format!("bad value for option {name:?}: {value:?} is neither true nor false")),
     }
 }

@@ -7,7 +7,7 @@ use super::rank::{ContainerUsage, Usage};
 use super::signal::{Resource, Seen};
 use super::threshold::Threshold;
 use crate::model::pod;
-use crate::pod::cri_config::resources::amount;
+use crate::model::resources::amount;
 
 /// `due` are the thresholds that call for it, in their order.
 pub fn message<'a>(

@@ -14,18 +14,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::Tree;
-use client::Metrics;
 use client::metrics::Metric;
+use client::{Metrics, Recorder};
+use stdx::clock::Clock;
 
-use crate::admission::is_critical;
+use crate::clock;
+use crate::config::Config;
 use crate::gc::Collector;
 use crate::model::pod;
+use crate::model::pod::is_critical;
+use crate::model::problem::Problem;
 use crate::node::Node;
-use crate::pod::context::Agent;
-use crate::pod::status::{self, Problem};
+use crate::pod::status;
 use crate::pod::worker::{Ending, Workers};
 use crate::resources::disk::Used;
+use crate::resources::usage::PodFiles;
 use crate::resources::usage::{self, Files, container_name, value};
+use crate::runtime::Runtime;
 use rank::{Candidate, ContainerUsage, Layout, Usage};
 use senses::{Places, Senses};
 use signal::{Condition, Resource, Seen};
@@ -46,7 +51,11 @@ static EVICTIONS: Metric =
 
 /// Who looks after what runs out.
 pub struct Manager {
-    pub agent: Arc<Agent>,
+    pub config: Arc<Config>,
+    pub runtime: Runtime,
+    pub clock: Arc<dyn Clock>,
+    pub recorder: Recorder,
+    pub files: PodFiles,
     pub workers: Arc<Workers>,
     pub node: Arc<Node>,
     pub collector: Arc<Collector>,
@@ -69,7 +78,7 @@ struct Memory {
 
 impl Manager {
     pub async fn run(self) {
-        let config = &self.agent.config;
+        let config = &self.config;
         let mut memory = Memory {
             thresholds: threshold::thresholds(&config.eviction, &config.allocatable),
             progress: Progress::default(),
@@ -91,9 +100,9 @@ impl Manager {
     async fn round(&self, memory: &mut Memory) -> Vec<String> {
         self.place(memory).await;
         let seen = self.look(memory).await;
-        let period = self.agent.config.eviction.pressure_transition_period;
+        let period = self.config.eviction.pressure_transition_period;
         let (verdict, progress) =
-            threshold::judge(&memory.thresholds, &seen, &memory.progress, self.agent.now(), period);
+            threshold::judge(&memory.thresholds, &seen, &memory.progress, clock::unix_nanos(&*self.clock), period);
         memory.progress = progress;
         self.tell(memory, &verdict);
         memory.evicted.retain(|uid| self.workers.knows(uid));
@@ -109,11 +118,11 @@ impl Manager {
 
     /// Where the runtime keeps images: it stays there, but the runtime may not have been there yet.
     async fn place(&self, memory: &mut Memory) {
-        let now = self.agent.clock.now().seconds;
+        let now = self.clock.now().seconds;
         if memory.placed.is_some_and(|last| (0..PLACES_SECONDS).contains(&(now - last))) {
             return;
         }
-        let Ok(answer) = self.agent.runtime.images.image_fs_info(cri::ImageFsInfoRequest {}).await else { return };
+        let Ok(answer) = self.runtime.images.image_fs_info(cri::ImageFsInfoRequest {}).await else { return };
         let path = |of: Vec<cri::FilesystemUsage>| {
             let found = of.into_iter().next().and_then(|usage| usage.fs_id);
             found.map(|id| PathBuf::from(id.mountpoint))
@@ -167,7 +176,7 @@ impl Manager {
         let first = due.first()?;
         let resource = first.signal.resource();
         let text = format!("Attempting to reclaim {}", resource.name());
-        self.agent.recorder.warning(&self.node.reference(), "EvictionThresholdMet", text);
+        self.recorder.warning(&self.node.reference(), "EvictionThresholdMet", text);
         let layout = self.layout(memory).await;
         if self.give_back(memory, first, layout).await {
             return None;
@@ -181,7 +190,7 @@ impl Manager {
             return None;
         }
         let text = message::message(resource, &one.pod, one.usage.as_ref(), &due, seen);
-        let condition = Some(status::disruption(&one.pod, &text, self.agent.clock.now().seconds));
+        let condition = Some(status::disruption(&one.pod, &text, self.clock.now().seconds));
         let grace = self.grace(&one.pod, first);
         self.evict(memory, &one.pod, first.signal.name(), Ending { condition, ..ending(text, grace) });
         Some(uid)
@@ -201,7 +210,7 @@ impl Manager {
 
     /// The pod's own, up to what is allowed, where there is time.
     fn grace(&self, pod: &Tree, threshold: &Threshold) -> i64 {
-        let most = i64::try_from(self.agent.config.eviction.max_pod_grace_period.as_secs()).unwrap_or(i64::MAX);
+        let most = i64::try_from(self.config.eviction.max_pod_grace_period.as_secs()).unwrap_or(i64::MAX);
         match threshold.is_hard() {
             true => AT_ONCE_SECONDS,
             false => pod.int("spec.terminationGracePeriodSeconds").map_or(most, |own| own.min(most)),
@@ -211,7 +220,7 @@ impl Manager {
     fn evict(&self, memory: &mut Memory, pod: &Tree, signal: &str, ending: Ending) {
         let uid = pod::uid(pod);
         tracing::warn!(pod = pod::name(pod), why = ending.problem.message, "a pod has to go");
-        self.agent.recorder.warning(pod, "Evicted", ending.problem.message.as_str());
+        self.recorder.warning(pod, "Evicted", ending.problem.message.as_str());
         self.metrics.count(&EVICTIONS, &[signal]);
         self.workers.end(uid, ending);
         memory.evicted.insert(uid.to_string());
@@ -229,10 +238,10 @@ impl Manager {
         let pods = self.active();
         let needs_disks = matches!(resource, Resource::Storage | Resource::Inodes);
         let mut files = match needs_disks {
-            true => usage::files(&self.agent, pods.iter().map(Arc::as_ref)).await,
+            true => usage::files(&self.files, pods.iter().map(Arc::as_ref)).await,
             false => BTreeMap::new(),
         };
-        let stats = usage::sandboxes(&*self.agent.runtime.service).await.unwrap_or_else(|status| {
+        let stats = usage::sandboxes(&*self.runtime.service).await.unwrap_or_else(|status| {
             tracing::warn!(error = status.message(), "the runtime does not say what its pods use");
             Vec::new()
         });
@@ -253,11 +262,11 @@ impl Manager {
 /// Limits of pods' own.
 impl Manager {
     async fn end_those_beyond_limits(&self, memory: &mut Memory) -> Vec<String> {
-        let config = &self.agent.config;
+        let config = &self.config;
         let Some(period) = config.volume_stats_period.filter(|_| config.local_storage_capacity_isolation) else {
             return Vec::new();
         };
-        let now = self.agent.clock.now().seconds;
+        let now = self.clock.now().seconds;
         let period = i64::try_from(period.as_secs()).unwrap_or(i64::MAX);
         if memory.limited.is_some_and(|last| (0..period).contains(&(now - last))) {
             return Vec::new();
@@ -269,11 +278,11 @@ impl Manager {
             return Vec::new();
         }
         let layout = self.layout(memory).await;
-        let mut files = usage::files(&self.agent, pods.iter().map(Arc::as_ref)).await;
+        let mut files = usage::files(&self.files, pods.iter().map(Arc::as_ref)).await;
         let mut ended = Vec::new();
         for pod in pods.iter().filter(|pod| !is_critical(pod)) {
             let files = files.remove(pod::uid(pod)).unwrap_or_default();
-            let stats = usage::containers(&*self.agent.runtime.service, pod::uid(pod)).await.unwrap_or_default();
+            let stats = usage::containers(&*self.runtime.service, pod::uid(pod)).await.unwrap_or_default();
             let stats = cri::LinuxPodSandboxStats { containers: stats, ..Default::default() };
             let Some(excess) = limits::excess(pod, &of_pod(&stats, &files), layout) else { continue };
             self.evict(memory, pod, excess.signal, ending(excess.message, AT_ONCE_SECONDS));

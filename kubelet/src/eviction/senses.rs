@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::rank::Layout;
 use super::signal::{Left, Seen, Signal};
 use crate::config::{CgroupDriver, Config};
-use crate::server::machine;
+use crate::resources::machine;
 
 /// Where to look.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

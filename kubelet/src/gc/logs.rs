@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::config::Config;
 use crate::logs::files::{self, LogDir};
 use crate::logs::rotation::rotated;
-use crate::pod::context::Agent;
+use crate::runtime::Runtime;
 
 /// Removes a log and what was rotated away of it.
 pub fn remove(log: &Path) {
@@ -28,31 +29,31 @@ pub fn remove_of_pods(dir: &Path, uids: &[String]) {
     }
 }
 
-fn links(agent: &Agent) -> PathBuf {
-    agent.config.pod_logs_dir.parent().unwrap_or(Path::new("/")).join("containers")
+fn links(config: &Config) -> PathBuf {
+    config.pod_logs_dir.parent().unwrap_or(Path::new("/")).join("containers")
 }
 
 /// Removes the link of a container that is gone.
-pub fn remove_link(agent: &Agent, id: &str) {
-    for link in all(&links(agent)).into_iter().filter(|link| id_of(link) == Some(id)) {
+pub fn remove_link(config: &Config, id: &str) {
+    for link in all(&links(config)).into_iter().filter(|link| id_of(link) == Some(id)) {
         let _ = std::fs::remove_file(link);
     }
 }
 
 /// Links that lead nowhere, of containers that do not run. While a log is rotated its link leads nowhere too.
-pub async fn dead_links(agent: &Agent) -> Vec<PathBuf> {
+pub async fn dead_links(config: &Config, runtime: &Runtime) -> Vec<PathBuf> {
     let mut dead = Vec::new();
-    for link in all(&links(agent)).into_iter().filter(|link| leads_nowhere(link)) {
-        if is_of_gone_pod(&link) || has_ended(agent, id_of(&link).unwrap_or_default()).await {
+    for link in all(&links(config)).into_iter().filter(|link| leads_nowhere(link)) {
+        if is_of_gone_pod(&link) || has_ended(runtime, id_of(&link).unwrap_or_default()).await {
             dead.push(link);
         }
     }
     dead
 }
 
-async fn has_ended(agent: &Agent, id: &str) -> bool {
+async fn has_ended(runtime: &Runtime, id: &str) -> bool {
     let request = cri::ContainerStatusRequest { container_id: id.to_string(), verbose: false };
-    let status = agent.runtime.service.container_status(request).await.ok().and_then(|answer| answer.status);
+    let status = runtime.service.container_status(request).await.ok().and_then(|answer| answer.status);
     status.is_some_and(|status| status.state() == cri::ContainerState::Exited)
 }
 

@@ -11,17 +11,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::Tree;
-use client::{Metric, Metrics};
+use client::{Metric, Metrics, Recorder};
+use stdx::clock::Clock;
 use tokio::sync::{Mutex, watch};
 
+use crate::clock;
+use crate::config::Config;
 use crate::config::ImageGc;
 use crate::images::spec;
 use crate::model::pod;
 use crate::model::state::keys;
 use crate::node::Node;
-use crate::pod::context::Agent;
 use crate::pod::worker::{Workers, from_labels};
-use crate::server::machine;
+use crate::resources::machine;
+use crate::runtime::{self, Runtime};
 use containers::{Dead, Sandbox};
 use images::{Image, Records, Spare};
 pub use logs::remove_of_pods as remove_logs;
@@ -35,11 +38,25 @@ static REMOVED_IMAGES: Metric = Metric::counter(
     &["reason"],
 );
 
+/// What the collector calls.
+pub struct Environment {
+    pub config: Arc<Config>,
+    pub runtime: Runtime,
+    pub clock: Arc<dyn Clock>,
+    pub recorder: Recorder,
+    pub metrics: Metrics,
+    pub workers: Arc<Workers>,
+    pub node: Arc<Node>,
+}
+
 pub struct Collector {
-    agent: Arc<Agent>,
+    config: Arc<Config>,
+    runtime: Runtime,
+    clock: Arc<dyn Clock>,
+    recorder: Recorder,
+    metrics: Metrics,
     workers: Arc<Workers>,
     node: Arc<Node>,
-    metrics: Metrics,
     records: Mutex<Records>,
     /// Whether it is known which pods there are.
     all_known: watch::Receiver<bool>,
@@ -56,16 +73,23 @@ struct Failures {
 }
 
 impl Collector {
-    pub fn new(
-        agent: Arc<Agent>,
-        workers: Arc<Workers>,
-        node: Arc<Node>,
-        metrics: Metrics,
-        all_known: watch::Receiver<bool>,
-    ) -> Arc<Collector> {
-        let began = agent.clock.now().seconds;
+    pub fn new(environment: Environment, all_known: watch::Receiver<bool>) -> Arc<Collector> {
+        let Environment { config, runtime, clock, recorder, metrics, workers, node } = environment;
+        let began = clock.now().seconds;
         let (records, failures) = (Mutex::default(), Default::default());
-        Arc::new(Collector { agent, workers, node, metrics, records, all_known, began, failures })
+        Arc::new(Collector {
+            config,
+            runtime,
+            clock,
+            recorder,
+            metrics,
+            workers,
+            node,
+            records,
+            all_known,
+            began,
+            failures,
+        })
     }
 
     /// Collects for ever, once it is known which pods there are.
@@ -85,7 +109,7 @@ impl Collector {
     }
 
     fn warn(&self, reason: &str, message: impl Into<String>) {
-        self.agent.recorder.warning(&self.node.reference(), reason, message);
+        self.recorder.warning(&self.node.reference(), reason, message);
     }
 
     /// Keeps whether it failed, and tells of a failure that was there before.
@@ -111,7 +135,7 @@ impl Collector {
     }
 
     async fn try_images(&self) -> Result<(), String> {
-        let gc = self.agent.config.image_gc;
+        let gc = self.config.image_gc;
         let now = self.look().await?;
         let watched = now - self.began;
         if gc.maximum_age.is_some_and(|most| watched > i64::try_from(most.as_secs()).unwrap_or(i64::MAX)) {
@@ -145,7 +169,7 @@ impl Collector {
     pub async fn unused_images(&self) {
         let removed = async {
             let now = self.look().await?;
-            let gc: ImageGc = self.agent.config.image_gc;
+            let gc: ImageGc = self.config.image_gc;
             let unused = self.records.lock().await.unused(now, &gc);
             self.remove_images(unused, u64::MAX, "space").await
         };
@@ -157,23 +181,23 @@ impl Collector {
     /// Takes note of what is there; the time of it.
     async fn look(&self) -> Result<i64, String> {
         let failed = |status: cri::Status| status.message().to_string();
-        let listed = self.agent.runtime.images.list_images(cri::ListImagesRequest { filter: None });
+        let listed = self.runtime.images.list_images(cri::ListImagesRequest { filter: None });
         let there: Vec<Image> = listed.await.map_err(failed)?.images.into_iter().map(image).collect();
         let used = self.used().await.map_err(failed)?;
-        let now = self.agent.clock.now().seconds;
+        let now = self.clock.now().seconds;
         self.records.lock().await.note(&there, &used, now);
         Ok(now)
     }
 
     /// What containers were made of, also those that have ended, and what pods mount.
-    async fn used(&self) -> crate::runtime::Result<BTreeSet<String>> {
-        let listed = self.agent.runtime.service.list_containers(cri::ListContainersRequest { filter: None }).await?;
+    async fn used(&self) -> runtime::Result<BTreeSet<String>> {
+        let listed = self.runtime.service.list_containers(cri::ListContainersRequest { filter: None }).await?;
         let mut used = BTreeSet::new();
         for container in listed.containers {
             used.extend([container.image_ref, container.image_id]);
             used.extend(container.image.map(|image| image.image));
         }
-        let mut named: BTreeSet<String> = self.agent.config.pod_infra_image.iter().cloned().collect();
+        let mut named: BTreeSet<String> = self.config.pod_infra_image.iter().cloned().collect();
         let mounted = |pod: &Arc<Tree>| -> Vec<String> {
             let images = pod.list("spec.volumes").iter().filter_map(|volume| volume.get("image"));
             images.map(|image| image.str("reference").to_string()).collect()
@@ -181,7 +205,7 @@ impl Collector {
         let pods = self.workers.pods();
         named.extend(pods.iter().filter(|pod| !pod::is_over(pod)).flat_map(mounted));
         for name in named {
-            let found = self.agent.runtime.image(spec(&name)).await?;
+            let found = self.runtime.image(spec(&name)).await?;
             used.extend(found.map(|image| image.id));
         }
         Ok(used)
@@ -189,7 +213,7 @@ impl Collector {
 
     /// Capacity, and what is left, of the disk that images are on.
     async fn disk(&self) -> Result<(u64, u64), String> {
-        let asked = self.agent.runtime.images.image_fs_info(cri::ImageFsInfoRequest {}).await;
+        let asked = self.runtime.images.image_fs_info(cri::ImageFsInfoRequest {}).await;
         let answer = asked.map_err(|status| status.message().to_string())?;
         let first = answer.image_filesystems.into_iter().next().and_then(|usage| usage.fs_id);
         let place = first.map(|id| id.mountpoint).ok_or("the runtime does not say where images are")?;
@@ -206,7 +230,7 @@ impl Collector {
                 break;
             }
             let request = cri::RemoveImageRequest { image: Some(spec(&image.id)) };
-            match self.agent.runtime.images.remove_image(request).await {
+            match self.runtime.images.remove_image(request).await {
                 Ok(_) => {
                     tracing::info!(image = image.id, bytes = image.size, "removed an image that nobody uses");
                     self.metrics.count(&REMOVED_IMAGES, &[reason]);
@@ -236,22 +260,26 @@ impl Collector {
     pub async fn containers(&self, with_ended_pods: bool) {
         let result = self.try_containers(with_ended_pods).await.map_err(|status| status.message().to_string());
         self.outcome("ContainerGCFailed", |failures| &mut failures.containers, result);
-        let links = logs::dead_links(&self.agent).await;
+        let links = logs::dead_links(&self.config, &self.runtime).await;
         for link in links {
             let _ = std::fs::remove_file(link);
         }
     }
 
-    async fn try_containers(&self, with_ended_pods: bool) -> crate::runtime::Result<()> {
-        let service = &self.agent.runtime.service;
+    async fn try_containers(&self, with_ended_pods: bool) -> runtime::Result<()> {
+        let service = &self.runtime.service;
         let sandboxes = service.list_pod_sandbox(cri::ListPodSandboxRequest { filter: None }).await?.items;
         let containers = service.list_containers(cri::ListContainersRequest { filter: None }).await?.containers;
         self.clean_up_unknown(&sandboxes);
         let is_over = |uid: &str| with_ended_pods && self.has_ended(uid);
         let known = |uid: Option<&String>| uid.is_some_and(|uid| self.workers.knows(uid));
         let ended = containers.iter().filter(|one| known(one.labels.get(keys::POD_UID)) && has_ended(one));
-        let going =
-            containers::dead(ended.map(dead).collect(), is_over, &self.agent.config.container_gc, self.agent.now());
+        let going = containers::dead(
+            ended.map(dead).collect(),
+            is_over,
+            &self.config.container_gc,
+            clock::unix_nanos(&*self.clock),
+        );
         for id in &going {
             self.remove_container(id).await?;
         }
@@ -259,7 +287,7 @@ impl Collector {
         let used: BTreeSet<String> = left.map(|one| one.pod_sandbox_id.clone()).collect();
         let own = sandboxes.iter().filter(|one| known(one.labels.get(keys::POD_UID)));
         for id in containers::sandboxes(own.map(sandbox).collect(), &used, is_over) {
-            self.agent.runtime.remove_sandbox(&id).await?;
+            self.runtime.remove_sandbox(&id).await?;
         }
         Ok(())
     }
@@ -287,13 +315,13 @@ impl Collector {
     }
 
     /// A container goes with its log, and with the name that collectors of logs know it by.
-    async fn remove_container(&self, id: &str) -> crate::runtime::Result<()> {
+    async fn remove_container(&self, id: &str) -> runtime::Result<()> {
         let request = cri::ContainerStatusRequest { container_id: id.to_string(), verbose: false };
-        let status = self.agent.runtime.service.container_status(request).await;
-        self.agent.runtime.remove(id).await?;
+        let status = self.runtime.service.container_status(request).await;
+        self.runtime.remove(id).await?;
         let Some(status) = status.ok().and_then(|answer| answer.status) else { return Ok(()) };
         logs::remove(Path::new(&status.log_path));
-        logs::remove_link(&self.agent, id);
+        logs::remove_link(&self.config, id);
         Ok(())
     }
 }

@@ -19,11 +19,11 @@ use stdx::sync::Mutex;
 use stdx::token_bucket::TokenBucket;
 use tokio::sync::Semaphore;
 
+use crate::clock::lasts;
 use crate::config::Config;
 use crate::metrics::Starts;
 use crate::model::pod;
-use crate::pod::plan::backoff::lasts;
-use crate::pod::status::Problem;
+use crate::model::problem::Problem;
 use crate::runtime::Runtime;
 use providers::Providers;
 use records::{Credential, Records};
@@ -86,7 +86,7 @@ pub struct Wanted<'a> {
 impl Wanted<'_> {
     /// As events name it.
     fn subject(&self) -> Tree {
-        crate::pod::worker::subject(self.pod, self.container.str("name"))
+        crate::model::pod::subject(self.pod, self.container.str("name"))
     }
 }
 

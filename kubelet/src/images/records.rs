@@ -9,18 +9,8 @@ use api::{Tree, json, tree};
 use aws_lc_rs::digest;
 use stdx::sync::{Mutex, MutexGuard};
 
+use crate::config::ImageVerification;
 use crate::volumes;
-
-/// Which images are asked for.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Policy {
-    NeverVerify,
-    #[default]
-    NeverVerifyPreloaded,
-    /// Of those that nobody pulled here only the listed ones are free: names, or `NAME/*`.
-    NeverVerifyListed(Vec<String>),
-    AlwaysVerify,
-}
 
 /// Where a credential came from.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -75,7 +65,7 @@ impl Credential {
 
 pub struct Records {
     dir: PathBuf,
-    policy: Policy,
+    policy: ImageVerification,
     /// By the image's own name in the runtime.
     pulled: Mutex<BTreeMap<String, Tree>>,
 }
@@ -84,7 +74,7 @@ const PULLED: &str = "pulled";
 const PULLING: &str = "pulling";
 
 impl Records {
-    pub fn open(root_dir: &Path, policy: Policy) -> Records {
+    pub fn open(root_dir: &Path, policy: ImageVerification) -> Records {
         let dir = root_dir.join("image_manager");
         let entries = std::fs::read_dir(dir.join(PULLED)).into_iter().flatten().filter_map(Result::ok);
         let read = |path: PathBuf| json::decode(&std::fs::read(path).ok()?).ok();
@@ -95,7 +85,7 @@ impl Records {
 
     /// Whether a pod with these credentials may use an image that is there.
     pub fn may_use(&self, image: &str, reference: &str, credentials: &[Credential]) -> bool {
-        if self.policy == Policy::NeverVerify {
+        if self.policy == ImageVerification::NeverVerify {
             return true;
         }
         match self.pulled().get(reference) {
@@ -169,7 +159,7 @@ fn hash(text: &str) -> String {
 }
 
 /// One that nobody pulled here.
-fn is_free(policy: &Policy, image: &str) -> bool {
+fn is_free(policy: &ImageVerification, image: &str) -> bool {
     let name = super::keyring::repository(image);
     let fits = |entry: &String| match entry.strip_suffix("/*") {
         Some(parent) => {
@@ -178,9 +168,9 @@ fn is_free(policy: &Policy, image: &str) -> bool {
         None => name == super::keyring::repository(entry),
     };
     match policy {
-        Policy::NeverVerify | Policy::NeverVerifyPreloaded => true,
-        Policy::NeverVerifyListed(entries) => entries.iter().any(fits),
-        Policy::AlwaysVerify => false,
+        ImageVerification::NeverVerify | ImageVerification::NeverVerifyPreloaded => true,
+        ImageVerification::NeverVerifyListed(entries) => entries.iter().any(fits),
+        ImageVerification::AlwaysVerify => false,
     }
 }
 
@@ -238,7 +228,7 @@ mod tests {
     #[test]
     fn an_image_is_for_those_who_could_pull_it() {
         let dir = tempfile::tempdir().expect("a directory");
-        let records = Records::open(dir.path(), Policy::default());
+        let records = Records::open(dir.path(), ImageVerification::default());
         let image = "r.example/i:1";
         assert!(records.may_use(image, "ref", &[]), "it was there before");
         records.begins(image).expect("written");
@@ -252,7 +242,7 @@ mod tests {
             assert!(!records.may_use("r.example/j:1", "ref", &[secret("s", "1")]), "another image");
         };
         check(&records);
-        let again = Records::open(dir.path(), Policy::default());
+        let again = Records::open(dir.path(), ImageVerification::default());
         check(&again);
         again.ends(image, "ref", Some(&account("x"))).expect("written");
         assert!(again.may_use(image, "ref", &[account("x")]));
@@ -265,11 +255,12 @@ mod tests {
 
     #[test]
     fn policies_say_which_are_asked_for() {
-        let listed = |entries: &[&str]| Policy::NeverVerifyListed(entries.iter().map(ToString::to_string).collect());
+        let listed =
+            |entries: &[&str]| ImageVerification::NeverVerifyListed(entries.iter().map(ToString::to_string).collect());
         let cases = [
-            (Policy::NeverVerify, true),
-            (Policy::NeverVerifyPreloaded, true),
-            (Policy::AlwaysVerify, false),
+            (ImageVerification::NeverVerify, true),
+            (ImageVerification::NeverVerifyPreloaded, true),
+            (ImageVerification::AlwaysVerify, false),
             (listed(&["r.example/x"]), false),
             (listed(&["r.example/a/i"]), true),
             (listed(&["r.example/a/*"]), true),
@@ -279,7 +270,7 @@ mod tests {
             assert_eq!(is_free(&policy, "r.example/a/i:1"), expected, "{policy:?}");
         }
         let dir = tempfile::tempdir().expect("a directory");
-        let records = Records::open(dir.path(), Policy::NeverVerify);
+        let records = Records::open(dir.path(), ImageVerification::NeverVerify);
         records.ends("i", "ref", Some(&secret("s", "1"))).expect("written");
         assert!(records.may_use("i", "ref", &[]), "nobody is asked");
     }

@@ -2,13 +2,13 @@
 
 mod pod_starts;
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
+use api::Tree;
 use client::{Metric, Metrics};
 
 use crate::model::pod;
-use crate::model::state::Stage;
-use crate::pod::worker::Workers;
+use crate::model::state::{PodState, Stage};
 pub use pod_starts::Starts;
 
 const TIMES: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
@@ -77,20 +77,24 @@ static DESIRED_PODS: Metric = Metric::gauge("kubelet_desired_pods", "Pods that s
 static MIRROR_PODS: Metric = Metric::gauge("kubelet_mirror_pods", "Mirrors of static pods.", &[]);
 static NODE_NAME: Metric = Metric::gauge("kubelet_node_name", "The node's name, the count is always 1.", &["node"]);
 
-/// Counts what there is of pods whenever somebody asks.
-pub fn look(metrics: &Metrics, workers: &Arc<Workers>, node: &str) {
+/// Counts pods and containers whenever the metrics are read; `list` says None once the kubelet has stopped, else the
+/// pods and the number of mirror pods.
+pub fn observe_pods(
+    metrics: &Metrics,
+    node: &str,
+    list: impl Fn() -> Option<(Vec<(Arc<Tree>, Arc<PodState>)>, usize)> + Send + Sync + 'static,
+) {
     metrics.record(&NODE_NAME, &[node], 1.0);
-    let workers: Weak<Workers> = Arc::downgrade(workers);
-    let meters = [&RUNNING_PODS, &RUNNING_CONTAINERS, &DESIRED_PODS, &MIRROR_PODS];
-    metrics.on_collect(meters, move |metrics| {
-        if let Some(workers) = workers.upgrade() {
-            count(metrics, &workers);
+    let gauges = [&RUNNING_PODS, &RUNNING_CONTAINERS, &DESIRED_PODS, &MIRROR_PODS];
+    metrics.on_collect(gauges, move |metrics| {
+        if let Some((pods, mirrors)) = list() {
+            count(metrics, &pods);
+            metrics.record(&MIRROR_PODS, &[], mirrors as f64);
         }
     });
 }
 
-fn count(metrics: &Metrics, workers: &Workers) {
-    let pods = workers.all();
+fn count(metrics: &Metrics, pods: &[(Arc<Tree>, Arc<PodState>)]) {
     let running = pods.iter().filter(|(_, state)| state.sandboxes.iter().any(|sandbox| sandbox.is_ready)).count();
     metrics.record(&RUNNING_PODS, &[], running as f64);
     let stages = [
@@ -106,11 +110,10 @@ fn count(metrics: &Metrics, workers: &Workers) {
     let own = pods.iter().filter(|(pod, _)| pod::is_static(pod)).count();
     metrics.record(&DESIRED_PODS, &["true"], own as f64);
     metrics.record(&DESIRED_PODS, &[""], (pods.len() - own) as f64);
-    metrics.record(&MIRROR_PODS, &[], workers.mirrors() as f64);
 }
 
 /// What sort of container one is, as upstream counts them.
-pub fn sort(pod: &api::Tree, name: &str) -> &'static str {
+pub fn sort(pod: &Tree, name: &str) -> &'static str {
     let is_in = |list: &str| pod.list(list).iter().any(|spec| spec.str("name") == name);
     match () {
         () if is_in(pod::LISTS[0]) => "init_container",

@@ -2,8 +2,12 @@
 //! knows nothing of the rest of the crate and does no I/O.
 
 pub mod cpuset;
+pub mod env;
 pub mod expand;
 pub mod fields;
 pub mod last_status;
 pub mod pod;
+pub mod problem;
+pub mod resources;
 pub mod state;
+pub mod sysctls;

@@ -1,6 +1,6 @@
 //! What is often asked of a pod.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use api::Tree;
@@ -95,6 +95,41 @@ pub fn volume<'a>(pod: &'a Tree, name: &str) -> Option<&'a Tree> {
 /// A volume on the node's disk that goes with its pod, and counts for what the pod may use of the disk.
 pub fn is_ephemeral(volume: &Tree) -> bool {
     volume.get("emptyDir").is_some_and(|directory| directory.str("medium").is_empty()) || volume.has("configMap")
+}
+
+/// The cluster's own pods, which run whatever the node's condition is.
+pub fn is_critical(pod: &Tree) -> bool {
+    const SYSTEM: i64 = 2_000_000_000;
+    is_static(pod) || pod.int("spec.priority").is_some_and(|priority| priority >= SYSTEM)
+}
+
+/// `pod_namespace(uid)`, as messages name a pod.
+pub fn named(pod: &Tree) -> String {
+    format!("{}_{}({})", name(pod), namespace(pod), uid(pod))
+}
+
+/// A container of a pod, as events name it.
+pub fn subject(pod: &Tree, container: &str) -> Tree {
+    let mut subject = pod.clone();
+    for list in LISTS {
+        if pod.list(list).iter().any(|spec| spec.str("name") == container) {
+            subject.set("fieldPath", format!("{list}{{{container}}}"));
+        }
+    }
+    subject
+}
+
+/// The directory of a pod's logs.
+pub fn log_dir(root: &Path, pod: &Tree) -> PathBuf {
+    root.join(format!("{}_{}_{}", namespace(pod), name(pod), uid(pod)))
+}
+
+/// Of a pod's directory: what its containers say when they end, by their names.
+pub const MESSAGES: &str = "containers";
+
+/// Where the container's last words are, in the pod's directory.
+pub fn message_file(pod_dir: &Path, name: &str, restarts: i64) -> PathBuf {
+    pod_dir.join(MESSAGES).join(name).join(format!("{restarts}.message"))
 }
 
 #[cfg(test)]

@@ -1,6 +1,9 @@
 //! What the runtime has of a pod: its sandboxes and containers, newest first, as plain values.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use api::Tree;
 
 pub use cri::ContainerState as Stage;
 
@@ -21,6 +24,9 @@ pub mod keys {
     /// The round of all containers that one was made for.
     pub const ROUND: &str = "tiphys.io/round";
 }
+
+/// Lists the pods of the node and what the runtime has of each.
+pub type ListPods = Arc<dyn Fn() -> Vec<(Arc<Tree>, Arc<PodState>)> + Send + Sync>;
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PodState {

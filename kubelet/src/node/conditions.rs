@@ -92,7 +92,7 @@ fn ready(facts: &Facts, missing: Vec<&str>) -> Condition {
         Health::NotReady(why) => problems.push(format!("container runtime not ready: {why}")),
         Health::Ready => {}
     }
-    problems.extend(facts.reports.problems.iter().cloned());
+    problems.extend(facts.reports.runtime_silence.clone());
     match &facts.runtime.network {
         Network::Unknown => problems.push("network state unknown".to_string()),
         Network::NotReady(why) => problems.push(format!("container runtime network not ready: {why}")),

@@ -87,8 +87,8 @@ pub struct Reports {
     pub disk_pressure: bool,
     pub pid_pressure: bool,
     pub shutting_down: bool,
-    /// Why pods cannot be run, in upstream's words; none where they can.
-    pub problems: Vec<String>,
+    /// Why pods cannot be run, in upstream's words, where the runtime has been silent for too long.
+    pub runtime_silence: Option<String>,
     /// None until they are known after a start.
     pub volumes_in_use: Option<Vec<String>>,
     pub devices: Devices,

@@ -12,6 +12,7 @@ mod runtime;
 pub mod status;
 #[cfg(test)]
 mod tests;
+mod view;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,6 +32,7 @@ use facts::{Facts, Health, Image, Machine, Reports, Runtime};
 use runtime::Asked;
 
 pub use status::VERSION;
+pub use view::NodeView;
 
 pub const NODES: Resource = Resource::core("nodes");
 
@@ -150,6 +152,11 @@ impl Node {
             () = keeper.run(uid) => {}
         }
         informers.stop();
+    }
+
+    /// The node for those who only read it.
+    pub fn view(&self) -> NodeView {
+        NodeView::new(self.config.node_name.clone(), self.object(), self.reports())
     }
 
     /// Records an event about the node itself.

@@ -5,6 +5,7 @@ use api::{Map, Tree};
 
 use super::facts::{Devices, Machine};
 use crate::config::{Config, Resources};
+use crate::model::resources::{is_extended, is_huge_pages};
 
 /// What the machine has. What others have written of resources that are not ours stays.
 pub fn capacity(config: &Config, machine: &Machine, devices: &Devices, previous: &Map) -> Resources {
@@ -32,15 +33,6 @@ pub fn capacity(config: &Config, machine: &Machine, devices: &Devices, previous:
 fn kept(previous: &Map) -> impl Iterator<Item = (String, Quantity)> {
     let foreign = previous.iter().filter(|(name, _)| is_extended(name));
     foreign.filter_map(|(name, value)| Some((name.to_string(), Quantity::parse(value.as_str()?).ok()?)))
-}
-
-/// A resource with a domain of its own: a device's, or one that an administrator made up.
-pub fn is_extended(name: &str) -> bool {
-    name.contains('/') && !name.contains("kubernetes.io/") && !name.starts_with("requests.")
-}
-
-pub fn is_huge_pages(name: &str) -> bool {
-    name.starts_with("hugepages-")
 }
 
 fn huge_pages(size: i64) -> String {

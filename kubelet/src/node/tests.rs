@@ -101,7 +101,8 @@ fn a_node_says_why_it_is_not_ready() {
         (|facts| facts.reports.shutting_down = true, "node is shutting down".to_string()),
         (
             |facts| {
-                facts.reports.problems = vec!["PLEG is not healthy: pleg was last seen active 3m0s ago".to_string()]
+                facts.reports.runtime_silence =
+                    Some("PLEG is not healthy: pleg was last seen active 3m0s ago".to_string())
             },
             "PLEG is not healthy: pleg was last seen active 3m0s ago".to_string(),
         ),

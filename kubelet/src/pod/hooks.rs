@@ -5,15 +5,15 @@ use std::time::Duration;
 use api::Tree;
 
 use crate::pod::action::{self, Outcome, Target};
-use crate::pod::context::Agent;
+use crate::runtime::Runtime;
 
 /// A hook has no time of its own: whoever waits for it sets the limit.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
 const AGENT: &str = "kube-lifecycle/1.37";
 
-pub async fn run(agent: &Agent, id: &str, spec: &Tree, hook: &Tree, address: &str) -> Result<(), String> {
-    let target = Target { runtime: &agent.runtime, container_id: id, address, container: spec };
+pub async fn run(runtime: &Runtime, id: &str, spec: &Tree, hook: &Tree, address: &str) -> Result<(), String> {
+    let target = Target { runtime, container_id: id, address, container: spec };
     let outcome = match hook.get("httpGet") {
         // Whatever the answer is: the container was told.
         Some(get) => action::answered(get, &target, AGENT).await.map_or_else(|outcome| outcome, |_| Outcome::Success),

@@ -5,30 +5,42 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use client::Metrics;
+use stdx::clock::Clock;
 use tokio::time::Instant;
 use tokio_stream::StreamExt;
 
-use crate::pod::context::Agent;
-use crate::pod::worker::Workers;
+use super::worker::Workers;
+use crate::liveness::Liveness;
+use crate::runtime::Runtime;
 
 /// Between two looks without events.
 const RELIST: Duration = Duration::from_secs(1);
 /// With events, as a safety net; and before a runtime without them is asked for them again.
 const SLOW_RELIST: Duration = Duration::from_secs(300);
 
+/// Who is asked, and who is told of what changed.
+pub struct Watcher {
+    pub runtime: Runtime,
+    pub workers: Arc<Workers>,
+    pub liveness: Arc<Liveness>,
+    pub metrics: Metrics,
+    pub clock: Arc<dyn Clock>,
+}
+
 /// Wakes the workers of pods of which something has changed, until it is dropped.
-pub async fn follow(agent: Arc<Agent>, workers: Arc<Workers>) {
+pub async fn watch(watcher: Watcher) {
     let mut marks = BTreeMap::new();
     let mut absent_since: Option<Instant> = None;
     loop {
         if absent_since.is_none_or(|since| since.elapsed() >= SLOW_RELIST) {
-            let ended = listen(&agent, &workers, &mut marks).await;
-            agent.pulse.expects_events(ended == Ended::After);
+            let ended = listen(&watcher, &mut marks).await;
+            watcher.liveness.expects_events(ended == Ended::After);
             absent_since = (ended == Ended::Absent).then(Instant::now);
         }
         tokio::time::sleep(RELIST).await;
         // The runtime may have ended: what happened meanwhile is found by looking, and the next may have events.
-        if !relist(&agent, &workers, &mut marks).await {
+        if !relist(&watcher, &mut marks).await {
             absent_since = None;
         }
     }
@@ -46,26 +58,26 @@ enum Ended {
 }
 
 /// Follows the events until they end.
-async fn listen(agent: &Agent, workers: &Arc<Workers>, marks: &mut BTreeMap<String, String>) -> Ended {
-    let mut events = match agent.runtime.service.get_container_events(cri::GetEventsRequest {}).await {
+async fn listen(watcher: &Watcher, marks: &mut BTreeMap<String, String>) -> Ended {
+    let mut events = match watcher.runtime.service.get_container_events(cri::GetEventsRequest {}).await {
         Ok(events) => events,
         Err(status) if status.code() == cri::Code::Unimplemented => return Ended::Absent,
         Err(_) => return Ended::Away,
     };
-    relist(agent, workers, marks).await;
+    relist(watcher, marks).await;
     // From now on it is looked at seldom: nobody shall take that for silence.
-    agent.pulse.expects_events(true);
+    watcher.liveness.expects_events(true);
     let mut heard = false;
     loop {
         let event = tokio::time::timeout(SLOW_RELIST, events.next()).await;
         match event {
-            Err(_) => _ = relist(agent, workers, marks).await,
+            Err(_) => _ = relist(watcher, marks).await,
             Ok(Some(Ok(event))) => {
                 heard = true;
-                agent.pulse.runtime_answers(Instant::now());
+                watcher.liveness.runtime_answers(Instant::now());
                 let metadata = event.pod_sandbox_status.and_then(|status| status.metadata);
                 if let Some(metadata) = metadata {
-                    workers.wake(&metadata.uid);
+                    watcher.workers.wake(&metadata.uid);
                 }
             }
             Ok(Some(Err(status))) if !heard && status.code() == cri::Code::Unimplemented => return Ended::Absent,
@@ -75,16 +87,16 @@ async fn listen(agent: &Agent, workers: &Arc<Workers>, marks: &mut BTreeMap<Stri
 }
 
 /// Whether the runtime answers.
-async fn relist(agent: &Agent, workers: &Arc<Workers>, marks: &mut BTreeMap<String, String>) -> bool {
+async fn relist(watcher: &Watcher, marks: &mut BTreeMap<String, String>) -> bool {
     let begun = Instant::now();
-    let Ok(now) = agent.runtime.marks().await else { return false };
-    agent.pulse.relisted(&agent.metrics, begun, Instant::now(), agent.clock.now().seconds);
+    let Ok(now) = watcher.runtime.marks().await else { return false };
+    watcher.liveness.relisted(&watcher.metrics, begun, Instant::now(), watcher.clock.now().seconds);
     for (uid, mark) in &now {
         if marks.get(uid) != Some(mark) {
-            workers.wake(uid);
+            watcher.workers.wake(uid);
         }
     }
-    marks.keys().filter(|uid| !now.contains_key(*uid)).for_each(|uid| workers.wake(uid));
+    marks.keys().filter(|uid| !now.contains_key(*uid)).for_each(|uid| watcher.workers.wake(uid));
     *marks = now;
     true
 }

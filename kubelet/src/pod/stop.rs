@@ -8,7 +8,7 @@ use api::Tree;
 use tokio::task::JoinSet;
 
 use crate::model::pod;
-use crate::pod::context::Agent;
+use crate::pod::context::PodContext;
 use crate::pod::worker::{GracePeriod, stop_all};
 use crate::runtime::Result;
 
@@ -31,15 +31,15 @@ pub struct Report<'a> {
 }
 
 /// Stops pods beside each other and removes their containers, sandboxes and cgroups.
-pub async fn stop_pods(agent: &Arc<Agent>, pods: Vec<Arc<Tree>>, report: &Report<'_>) {
+pub async fn stop_pods(context: &Arc<PodContext>, pods: Vec<Arc<Tree>>, report: &Report<'_>) {
     let running = pods.iter().filter(|pod| !pod::is_over(pod)).count();
     (report.started)(running);
     let mut tasks = JoinSet::new();
     for pod in pods {
-        let agent = agent.clone();
+        let context = context.clone();
         tasks.spawn(async move {
             let began = Instant::now();
-            let result = stop_pod(&agent, &pod).await.map_err(|status| status.message().to_string());
+            let result = stop_pod(&context, &pod).await.map_err(|status| status.message().to_string());
             (pod, began.elapsed(), result)
         });
     }
@@ -52,19 +52,19 @@ pub async fn stop_pods(agent: &Arc<Agent>, pods: Vec<Arc<Tree>>, report: &Report
     }
 }
 
-async fn stop_pod(agent: &Arc<Agent>, pod: &Arc<Tree>) -> Result<()> {
+async fn stop_pod(context: &Arc<PodContext>, pod: &Arc<Tree>) -> Result<()> {
     for _ in 0..ROUNDS {
-        let state = Arc::new(agent.runtime.pod(pod::uid(pod)).await?);
+        let state = Arc::new(context.runtime.pod(pod::uid(pod)).await?);
         if state.sandboxes.is_empty() && state.containers.is_empty() {
             break;
         }
-        stop_all(agent, pod, &state, &GracePeriod::fixed(None)).await?;
+        stop_all(context, pod, &state, &GracePeriod::fixed(None)).await?;
         for container in &state.containers {
-            agent.runtime.remove(&container.id).await?;
+            context.runtime.remove(&container.id).await?;
         }
         for sandbox in &state.sandboxes {
-            agent.runtime.remove_sandbox(&sandbox.id).await?;
+            context.runtime.remove_sandbox(&sandbox.id).await?;
         }
     }
-    agent.groups.remove(pod).await.map_err(cri::Status::internal)
+    context.groups.remove(pod).await.map_err(cri::Status::internal)
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use stdx::clock::Clock;
 use stdx::sync::{Mutex, MutexGuard};
 
-use crate::server::{Filesystem, machine};
+use crate::resources::machine::{self, Filesystem};
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Used {

@@ -2,6 +2,8 @@
 
 pub mod cgroups;
 pub mod disk;
+pub mod machine;
 pub mod managers;
+mod psi;
 pub mod resize;
 pub mod usage;

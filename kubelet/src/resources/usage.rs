@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use api::Tree;
 use cri::{
@@ -9,11 +10,11 @@ use cri::{
     PodSandboxAttributes, PodSandboxMetadata, PodSandboxStats, Status,
 };
 
+use crate::config::Config;
 use crate::model::pod;
 use crate::model::state::keys;
-use crate::pod::context::Agent;
-use crate::pod::cri_config;
-use crate::resources::disk::{Found, Place, Used};
+use crate::resources::disk::{Disks, Found, Place, Used};
+use crate::volumes::Volumes;
 
 /// What a pod has on disk, beside what its containers write into their own files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -33,12 +34,20 @@ pub struct Volume {
     pub claim: Option<String>,
 }
 
+/// Where the files of pods are, and who measures them.
+#[derive(Clone)]
+pub struct PodFiles {
+    pub config: Arc<Config>,
+    pub disks: Arc<Disks>,
+    pub volumes: Arc<Volumes>,
+}
+
 /// Measures what pods have on disk, by their uids; what is not known in time is missing.
-pub async fn files(agent: &Agent, pods: impl IntoIterator<Item = &Tree>) -> BTreeMap<String, Files> {
-    let of_pod = |pod: &Tree| (pod::uid(pod).to_string(), parts(agent, pod));
+pub async fn files(of: &PodFiles, pods: impl IntoIterator<Item = &Tree>) -> BTreeMap<String, Files> {
+    let of_pod = |pod: &Tree| (pod::uid(pod).to_string(), parts(of, pod));
     let wanted: BTreeMap<String, Vec<(Part, Place)>> = pods.into_iter().map(of_pod).collect();
     let places: Vec<Place> = wanted.values().flatten().map(|(_, place)| place.clone()).collect();
-    let found = agent.disks.of(&places).await;
+    let found = of.disks.of(&places).await;
     wanted.into_iter().map(|(uid, parts)| (uid, together(parts, &found))).collect()
 }
 
@@ -49,15 +58,15 @@ enum Part {
 }
 
 /// What of a pod is measured, and where it is.
-fn parts(agent: &Agent, pod: &Tree) -> Vec<(Part, Place)> {
-    let dir = agent.config.pod_dir(pod::uid(pod));
-    let logs = cri_config::log_dir(&agent.config.pod_logs_dir, pod);
+fn parts(of: &PodFiles, pod: &Tree) -> Vec<(Part, Place)> {
+    let dir = of.config.pod_dir(pod::uid(pod));
+    let logs = pod::log_dir(&of.config.pod_logs_dir, pod);
     let mut parts = Vec::from(own_files(&dir).map(|path| (Part::Own, Place::Tree(path))));
     for spec in pod::containers(pod) {
         let name = spec.str("name");
         parts.push((Part::Log(name.to_string()), Place::Tree(logs.join(name))));
     }
-    for (name, path) in agent.volumes.places(pod::uid(pod)) {
+    for (name, path) in of.volumes.places(pod::uid(pod)) {
         let Some(volume) = pod::volume(pod, &name) else { continue };
         // What is outside of the pod's directory is the machine's.
         if path.starts_with(&dir) {
@@ -70,7 +79,7 @@ fn parts(agent: &Agent, pod: &Tree) -> Vec<(Part, Place)> {
 /// Files of the kubelet's that containers can write to: their hosts file, and what they say when they end. Without a
 /// count of them a container could fill the disk unnoticed.
 fn own_files(pod_dir: &Path) -> [PathBuf; 2] {
-    ["etc-hosts", cri_config::container::MESSAGES].map(|name| pod_dir.join(name))
+    ["etc-hosts", pod::MESSAGES].map(|name| pod_dir.join(name))
 }
 
 /// What the agent has made itself is counted file by file.
@@ -175,7 +184,7 @@ pub fn container_name(stats: &ContainerStats) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pod::cri_config::container::message_file;
+    use crate::model::pod::message_file;
 
     #[test]
     fn files_that_containers_write_through_the_kubelet_are_counted() {

@@ -9,16 +9,20 @@ use cri::{DynImageService, DynRuntimeService};
 use stdx::clock::Clock;
 
 use super::{Host, Measuring};
-use crate::kubelet::Running;
+use crate::kubelet::Kubelet;
+use crate::liveness::Liveness;
 use crate::model::pod;
-use crate::pod::context::Agent;
-use crate::pod::cri_config::resources::class;
+use crate::model::resources::class;
+use crate::pod::context::PodContext;
 use crate::pod::status::writer::{OWN, WHILE_RESIZED};
 use crate::pod::worker::Workers;
 use crate::resources::usage;
+use crate::resources::usage::PodFiles;
 
 pub struct KubeletHost {
-    agent: Arc<Agent>,
+    context: Arc<PodContext>,
+    liveness: Arc<Liveness>,
+    disk_files: PodFiles,
     workers: Arc<Workers>,
     metrics: Metrics,
     configuration: Tree,
@@ -26,12 +30,19 @@ pub struct KubeletHost {
 
 impl KubeletHost {
     /// `configuration` is the KubeletConfiguration in effect.
-    pub fn new(running: &Running, metrics: Metrics, configuration: Tree) -> KubeletHost {
-        KubeletHost { agent: running.agent.clone(), workers: running.workers.clone(), metrics, configuration }
+    pub fn new(running: &Kubelet, metrics: Metrics, configuration: Tree) -> KubeletHost {
+        KubeletHost {
+            context: running.context.clone(),
+            liveness: running.liveness.clone(),
+            disk_files: running.files.clone(),
+            workers: running.workers.clone(),
+            metrics,
+            configuration,
+        }
     }
 
     fn with_status(&self, pod: Arc<Tree>) -> Tree {
-        let status = merged(&pod, &self.agent.statuses.last(&pod));
+        let status = merged(&pod, &self.context.statuses.last(&pod));
         let mut pod = Arc::unwrap_or_clone(pod);
         pod.set("status", status);
         pod
@@ -68,7 +79,7 @@ fn conditions(seen: &[Tree], said: &Tree) -> Tree {
 
 impl Host for KubeletHost {
     fn node_name(&self) -> &str {
-        &self.agent.node
+        &self.context.node.name
     }
 
     fn pods(&self) -> Vec<Tree> {
@@ -81,11 +92,11 @@ impl Host for KubeletHost {
     }
 
     fn runtime(&self) -> Arc<dyn DynRuntimeService> {
-        self.agent.runtime.service.clone()
+        self.context.runtime.service.clone()
     }
 
     fn images(&self) -> Arc<dyn DynImageService> {
-        self.agent.runtime.images.clone()
+        self.context.runtime.images.clone()
     }
 
     fn configuration(&self) -> Tree {
@@ -97,23 +108,23 @@ impl Host for KubeletHost {
     }
 
     fn probe_metrics(&self) -> String {
-        self.agent.probes.metrics.render()
+        self.context.probes.metrics.render()
     }
 
     fn sync_loop(&self) -> Result<(), String> {
-        self.agent.pulse.sync_loop(tokio::time::Instant::now(), self.agent.config.sync_frequency)
+        self.liveness.sync_loop(tokio::time::Instant::now(), self.context.config.sync_frequency)
     }
 
     fn clock(&self) -> Arc<dyn Clock> {
-        self.agent.clock.clone()
+        self.context.clock.clone()
     }
 
     fn root_dir(&self) -> PathBuf {
-        self.agent.config.root_dir.clone()
+        self.context.config.root_dir.clone()
     }
 
     fn files<'a>(&'a self, pods: &'a [Tree]) -> Measuring<'a> {
-        Box::pin(usage::files(&self.agent, pods))
+        Box::pin(usage::files(&self.disk_files, pods))
     }
 }
 

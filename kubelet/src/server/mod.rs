@@ -30,8 +30,6 @@ pub use host::KubeletHost;
 use route::Route;
 
 use crate::resources::usage::Files;
-pub use stats::Filesystem;
-pub(crate) use stats::machine;
 
 /// What the answers are made from.
 pub trait Host: Send + Sync + 'static {

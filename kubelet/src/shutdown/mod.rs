@@ -9,10 +9,11 @@ use std::time::Duration;
 use api::Tree;
 
 use crate::config::Shutdown;
-use crate::kubelet::Running;
+use crate::kubelet::Kubelet;
 use crate::model::pod;
+use crate::model::problem::Problem;
 use crate::node::Node;
-use crate::pod::status::{self, Problem};
+use crate::pod::status;
 use crate::pod::worker::Ending;
 
 /// From here on pods are critical.
@@ -76,7 +77,7 @@ fn ending(pod: &Tree, grace_seconds: i64, now: i64) -> Ending {
 
 /// Ends the pods and says that the node is not ready; returns when they are gone and the API knows it, or their time
 /// is over.
-pub async fn run(node: &Node, running: &Running, shutdown: &Shutdown) {
+pub async fn run(node: &Node, running: &Kubelet, shutdown: &Shutdown) {
     node.record_event("NodeShutdown", "Shutdown manager detected shutdown event");
     node.tell(|reports| reports.shutting_down = true);
     let groups = plan(shutdown, &running.workers.pods());
@@ -99,10 +100,10 @@ pub fn call_off(node: &Node) {
     node.tell(|reports| reports.shutting_down = false);
 }
 
-async fn end(running: &Running, group: &Group) {
+async fn end(running: &Kubelet, group: &Group) {
     let seconds = group.period.as_secs();
     tracing::info!(pods = group.pods.len(), seconds, "ending pods before the machine goes down");
-    let now = running.agent.clock.now().seconds;
+    let now = running.context.clock.now().seconds;
     for (uid, grace) in &group.pods {
         if let Some((pod, _)) = running.workers.find(uid) {
             running.workers.end(uid, ending(&pod, *grace, now));
@@ -115,11 +116,11 @@ async fn end(running: &Running, group: &Group) {
 }
 
 /// Waits until nothing of pods runs and the API knows it.
-async fn is_down(running: &Running, uids: &[String]) {
+async fn is_down(running: &Kubelet, uids: &[String]) {
     for uid in uids {
         running.workers.is_down(uid).await;
     }
-    running.agent.statuses.settled(uids).await;
+    running.context.statuses.settled(uids).await;
 }
 
 #[cfg(test)]

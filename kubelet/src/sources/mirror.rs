@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::Tree;
-use client::{DeleteOptions, Resource};
+use client::{Client, DeleteOptions, Resource, Store};
 use tokio::sync::watch;
 
 use super::manifest;
 use crate::model::pod;
-use crate::pod::context::Agent;
+use crate::node::NodeView;
+use crate::pod::status::writer::Writer;
 use crate::pod::worker::Workers;
 
 const PODS: Resource = Resource::core("pods");
@@ -48,20 +49,29 @@ pub fn plan(statics: &[Arc<Tree>], seen: &[Arc<Tree>], all_known: bool) -> Vec<S
     steps
 }
 
+/// What mirror pods are made with.
+pub struct Mirrors {
+    pub client: Client,
+    pub node: NodeView,
+    /// The pods of this node, as the API has them.
+    pub pods: Arc<Store>,
+    pub statuses: Arc<Writer>,
+}
+
 /// Keeps mirrors in step until it is dropped.
-pub async fn follow(agent: Arc<Agent>, workers: Arc<Workers>, mut all_known: watch::Receiver<bool>) {
+pub async fn follow(mirrors: Mirrors, workers: Arc<Workers>, mut all_known: watch::Receiver<bool>) {
     loop {
         let is_known = *all_known.borrow_and_update();
         let statics: Vec<Arc<Tree>> = workers.pods().into_iter().filter(|own| pod::is_static(own)).collect();
-        let steps = plan(&statics, &agent.pods.all(), is_known);
-        let revision = agent.pods.revision();
+        let steps = plan(&statics, &mirrors.pods.all(), is_known);
+        let revision = mirrors.pods.revision();
         for step in &steps {
-            if let Err(error) = carry_out(&agent, &statics, step).await {
+            if let Err(error) = carry_out(&mirrors, &statics, step).await {
                 tracing::debug!(%error, "a mirror pod could not be brought in step");
             }
         }
         let pause = if steps.is_empty() { CHECK } else { PAUSE };
-        let moved = agent.pods.wait_until(|store| store.revision() > revision);
+        let moved = mirrors.pods.wait_until(|store| store.revision() > revision);
         let _ = tokio::time::timeout(pause, async {
             tokio::select! {
                 biased;
@@ -74,20 +84,20 @@ pub async fn follow(agent: Arc<Agent>, workers: Arc<Workers>, mut all_known: wat
     }
 }
 
-async fn carry_out(agent: &Agent, statics: &[Arc<Tree>], step: &Step) -> client::Result<()> {
+async fn carry_out(mirrors: &Mirrors, statics: &[Arc<Tree>], step: &Step) -> client::Result<()> {
     match step {
         Step::Create(uid) => {
             let own = statics.iter().find(|own| pod::uid(own) == uid);
             // A node that is not registered yet cannot own anything.
-            let node = agent.node_object().filter(|node| !node.str("metadata.uid").is_empty());
+            let node = mirrors.node.object().filter(|node| !node.str("metadata.uid").is_empty());
             let (Some(own), Some(node)) = (own, node) else { return Ok(()) };
-            agent.client.create(PODS, pod::namespace(own), &manifest::mirror(own, &node)).await?;
-            agent.statuses.check(uid);
+            mirrors.client.create(PODS, pod::namespace(own), &manifest::mirror(own, &node)).await?;
+            mirrors.statuses.check(uid);
             Ok(())
         }
         Step::Delete(namespace, name, uid) => {
             let options = DeleteOptions { uid: Some(uid), grace_period_seconds: Some(0), ..DeleteOptions::default() };
-            match agent.client.delete(PODS, namespace, name, options).await {
+            match mirrors.client.delete(PODS, namespace, name, options).await {
                 Err(error) if !error.is_not_found() && !error.is_conflict() => Err(error),
                 _ => Ok(()),
             }

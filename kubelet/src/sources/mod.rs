@@ -8,13 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use api::Tree;
 use client::files::Files;
 use tokio::sync::watch;
 
 use crate::model::pod;
-use crate::pod::context::Agent;
 use crate::pod::worker::Workers;
 
 /// No more is read of a file, or of what a URL answers.
@@ -81,15 +81,15 @@ fn apply(workers: &Arc<Workers>, known: &mut Pods, found: Found) {
 }
 
 /// Static pods by files: a directory of them, or one.
-pub struct Place {
+pub struct FileSource {
     path: PathBuf,
     node: String,
     known: Pods,
 }
 
-impl Place {
-    pub fn new(path: PathBuf, node: &str) -> Place {
-        Place { path, node: node.to_string(), known: Pods::new() }
+impl FileSource {
+    pub fn new(path: PathBuf, node: &str) -> FileSource {
+        FileSource { path, node: node.to_string(), known: Pods::new() }
     }
 
     /// Takes what stands there now; false where that cannot be told.
@@ -108,7 +108,7 @@ impl Place {
     }
 
     /// Follows it until it is dropped; `known_once` becomes true once its pods are known.
-    pub async fn follow(mut self, agent: Arc<Agent>, workers: Arc<Workers>, known_once: watch::Sender<bool>) {
+    pub async fn follow(mut self, period: Duration, workers: Arc<Workers>, known_once: watch::Sender<bool>) {
         loop {
             // Watched before it is read: what comes in between is not missed.
             let files = Files::watch(std::slice::from_ref(&self.path)).ok();
@@ -121,7 +121,7 @@ impl Place {
                     None => std::future::pending().await,
                 }
             };
-            let _ = tokio::time::timeout(agent.config.file_check_frequency, changed).await;
+            let _ = tokio::time::timeout(period, changed).await;
         }
     }
 }

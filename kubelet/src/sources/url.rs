@@ -16,7 +16,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
 
 use super::{Found, MOST, manifest};
-use crate::pod::context::Agent;
+use crate::config::Config;
 use crate::pod::worker::Workers;
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -129,13 +129,13 @@ fn whole(item: &Tree) -> Tree {
 }
 
 /// Follows the URL until it is dropped; `known_once` becomes true once its pods are known.
-pub async fn follow(agent: Arc<Agent>, workers: Arc<Workers>, source: Source, known_once: watch::Sender<bool>) {
+pub async fn follow(config: Arc<Config>, workers: Arc<Workers>, source: Source, known_once: watch::Sender<bool>) {
     let (url, mut seen) = (source.uri.to_string(), None);
     let mut known = super::Pods::new();
     loop {
         match source.fetch().await {
             Ok(bytes) if seen.as_ref() == Some(&bytes) => {}
-            Ok(bytes) => match read(&bytes, &agent.node, &url) {
+            Ok(bytes) => match read(&bytes, &config.node_name, &url) {
                 Ok(pods) => {
                     super::apply(&workers, &mut known, pods);
                     seen = Some(bytes);
@@ -145,7 +145,7 @@ pub async fn follow(agent: Arc<Agent>, workers: Arc<Workers>, source: Source, kn
             },
             Err(why) => tracing::error!(url, why, "static pods cannot be fetched"),
         }
-        tokio::time::sleep(agent.config.http_check_frequency).await;
+        tokio::time::sleep(config.http_check_frequency).await;
     }
 }
 

@@ -11,9 +11,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{Tree, tree};
-use client::{Patch, Resource};
+use client::{Client, Patch, Resource};
 
-use crate::pod::context::Agent;
+use super::Volumes;
+use crate::node::NodeView;
+use crate::runtime::Runtime;
 
 const NODES: Resource = Resource::core("nodes");
 const VOLUMES: Resource = Resource::core("persistentvolumes");
@@ -25,21 +27,31 @@ pub const ERASED: &str = "tiphys.io/volumes-erased";
 /// Before another try.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// Erases what is asked for, until it is dropped.
-pub async fn follow(agent: Arc<Agent>) {
-    let mut object = agent.object.clone();
+/// Who is asked before a directory is erased.
+pub struct Eraser {
+    pub client: Client,
+    pub node: NodeView,
+    pub runtime: Runtime,
+    pub volumes: Arc<Volumes>,
+}
+
+/// Erases the requested directories until it is dropped.
+pub async fn follow(eraser: Eraser) {
+    let mut object = eraser.node.watch();
     loop {
         let node = object.borrow_and_update().clone().unwrap_or_default();
         let asked = directories(&node, TO_ERASE);
         let mut erased = Vec::new();
         for directory in &asked {
-            match erase_volume(&agent, &node, directory).await {
+            match erase_volume(&eraser, &node, directory).await {
                 Ok(()) => erased.push(directory.clone()),
                 Err(error) => tracing::warn!(directory = %directory.display(), %error, "failed to erase a volume"),
             }
         }
         let told = match answer(&node, &erased) {
-            Some(patch) => agent.client.patch(NODES, "", &agent.node, "status", Patch::Merge(&patch)).await.map(drop),
+            Some(patch) => {
+                eraser.client.patch(NODES, "", &eraser.node.name, "status", Patch::Merge(&patch)).await.map(drop)
+            }
             None => Ok(()),
         };
         if let Err(error) = &told {
@@ -85,12 +97,12 @@ enum Error {
     Io(#[from] io::Error),
 }
 
-async fn erase_volume(agent: &Agent, node: &Tree, directory: &Path) -> Result<(), Error> {
+async fn erase_volume(eraser: &Eraser, node: &Tree, directory: &Path) -> Result<(), Error> {
     let name = volume_name(directory).ok_or(Error::NotAVolume)?;
-    let volume = agent.client.get(VOLUMES, "", &name).await;
+    let volume = eraser.client.get(VOLUMES, "", &name).await;
     let volume = volume.map_err(|error| Error::Unknown(name.clone(), error.message().to_string()))?;
     check(&volume, directory, node).map_err(|why| Error::NotToErase(name, why))?;
-    if agent.volumes.uses(directory).await || is_mounted(agent, directory).await? {
+    if eraser.volumes.uses(directory).await || is_mounted(eraser, directory).await? {
         return Err(Error::InUse);
     }
     Ok(erase(directory.to_path_buf()).await?)
@@ -116,9 +128,9 @@ fn check(volume: &Tree, directory: &Path, node: &Tree) -> Result<(), &'static st
 }
 
 /// Whether a container that runs has the directory, or something in it, among its mounts.
-async fn is_mounted(agent: &Agent, directory: &Path) -> Result<bool, Error> {
+async fn is_mounted(eraser: &Eraser, directory: &Path) -> Result<bool, Error> {
     let failed = |status: cri::Status| Error::Runtime(status.message().to_string());
-    let service = &agent.runtime.service;
+    let service = &eraser.runtime.service;
     let state = Some(cri::ContainerStateValue { state: cri::ContainerState::Running.into() });
     let filter = Some(cri::ContainerFilter { state, ..Default::default() });
     let running = service.list_containers(cri::ListContainersRequest { filter }).await.map_err(failed)?;

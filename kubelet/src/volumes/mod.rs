@@ -37,9 +37,9 @@ use stdx::sync::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use crate::Config;
+use crate::model::env::{self, EnvFile};
 use crate::model::pod;
 use crate::objects::Objects;
-use crate::pod::cri_config::env::{self, EnvFile};
 use act::{Made, Place};
 use kinds::Ask;
 use plan::{Backing, Failure, Plan, Step};

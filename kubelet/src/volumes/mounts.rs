@@ -9,9 +9,9 @@ use cri::MountPropagation;
 use super::subpath::Subpath;
 use super::{Mounted, Volume, blocking};
 use crate::Config;
+use crate::model::env::{self, Variable};
 use crate::model::expand::expand;
 use crate::model::pod;
-use crate::pod::cri_config::env::{self, Variable};
 
 /// What is known of a container when its mounts are made.
 #[derive(Default)]

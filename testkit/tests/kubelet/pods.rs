@@ -42,7 +42,7 @@ impl Drop for Directory {
 pub struct Agent {
     pub runtime: Arc<Remembered>,
     pub metrics: Metrics,
-    running: Option<kubelet::Running>,
+    running: Option<kubelet::Kubelet>,
     node: JoinHandle<()>,
     _directory: Directory,
 }

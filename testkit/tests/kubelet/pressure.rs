@@ -121,7 +121,7 @@ fn no_line_is_lost_when_logs_are_rotated() {
     });
 }
 
-async fn read(running: &kubelet::Running, path: &str) -> String {
+async fn read(running: &kubelet::Kubelet, path: &str) -> String {
     let host = Arc::new(KubeletHost::new(running, Metrics::default(), tree! {}));
     let node = KubeletServer::new(host, ServerSettings::default());
     let request = http::Request::get(path).body(()).expect("a request");

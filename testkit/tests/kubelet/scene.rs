@@ -28,7 +28,7 @@ pub const PODS: client::Resource = client::Resource::core("pods");
 /// A node with its agent.
 pub struct Scene {
     pub runtime: Arc<Remembered>,
-    pub running: kubelet::Running,
+    pub running: kubelet::Kubelet,
     pub clock: Arc<Set>,
     pub dir: Directory,
     node: JoinHandle<()>,
@@ -96,7 +96,7 @@ pub async fn start_agent(
     dir: &Path,
     clock: Arc<dyn Clock>,
     change: impl FnOnce(&mut Config),
-) -> (kubelet::Running, JoinHandle<()>) {
+) -> (kubelet::Kubelet, JoinHandle<()>) {
     let mut config = Config {
         node_name: "n1".to_string(),
         hostname: "n1".to_string(),

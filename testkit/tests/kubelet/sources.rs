@@ -20,7 +20,7 @@ struct Scene {
     runtime: Arc<Remembered>,
     dir: Directory,
     clock: Arc<Set>,
-    agent: Option<(kubelet::Running, JoinHandle<()>)>,
+    agent: Option<(kubelet::Kubelet, JoinHandle<()>)>,
 }
 
 impl Scene {

@@ -14,11 +14,8 @@ use crate::support::root;
 const NOT_YET_LAYERED: &[&str] = &[
     "client",
     "controllers",
-    "cri",
     "descriptions",
-    "fakenode",
     "kinds",
-    "kubelet",
     "openapi",
 ];
 

@@ -11,13 +11,13 @@ use std::time::Duration;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use rustix::fs::Mode;
+use stdx::clock::Clock;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+use crate::config::Config;
 use crate::logs::files::{LogDir, name};
-use crate::model::pod;
-use crate::pod::context::Agent;
-use crate::pod::worker::Workers;
+use crate::model::state::{Container, ListPods};
 use crate::runtime::Runtime;
 
 /// How large logs become, and how many are kept of each.
@@ -35,35 +35,34 @@ struct Log {
 }
 
 /// Looks after all logs until it is dropped.
-pub async fn run(agent: Arc<Agent>, workers: Arc<Workers>) {
-    let config = &agent.config;
+pub async fn run(config: Arc<Config>, runtime: Runtime, clock: Arc<dyn Clock>, pods: ListPods) {
     let policy = Policy { most_bytes: config.container_log_max_size, most_files: config.container_log_max_files };
     let turns = usize::try_from(config.container_log_max_workers).unwrap_or(1).max(1);
     loop {
         tokio::time::sleep(config.container_log_monitor_interval).await;
-        round(&agent, logs(&workers), policy, turns).await;
+        round(&runtime, &clock, logs(&pods), policy, turns).await;
     }
 }
 
 /// Whoever has ended writes nothing any more.
-fn logs(workers: &Workers) -> Vec<Log> {
-    let of_pod = |pod: Arc<api::Tree>| {
-        let state = workers.find(pod::uid(&pod)).map(|(_, state)| state).unwrap_or_default();
-        let logs = state.containers.iter().filter(|seen| seen.is_running() && !seen.log_path.is_empty());
-        logs.map(|seen| Log { container: seen.id.clone(), path: (&seen.log_path).into() }).collect::<Vec<_>>()
-    };
-    workers.pods().into_iter().flat_map(of_pod).collect()
+fn logs(pods: &ListPods) -> Vec<Log> {
+    let is_written = |seen: &&Container| seen.is_running() && !seen.log_path.is_empty();
+    let log = |seen: &Container| Log { container: seen.id.clone(), path: (&seen.log_path).into() };
+    pods()
+        .iter()
+        .flat_map(|(_, state)| state.containers.iter().filter(is_written).map(log).collect::<Vec<_>>())
+        .collect()
 }
 
-async fn round(agent: &Arc<Agent>, logs: Vec<Log>, policy: Policy, turns: usize) {
+async fn round(runtime: &Runtime, clock: &Arc<dyn Clock>, logs: Vec<Log>, policy: Policy, turns: usize) {
     let turns = Arc::new(Semaphore::new(turns));
     let mut tasks = JoinSet::new();
     for log in logs.into_iter().filter(|log| is_due(&log.path, policy)) {
-        let (agent, turns) = (agent.clone(), turns.clone());
+        let (runtime, clock, turns) = (runtime.clone(), clock.clone(), turns.clone());
         tasks.spawn(async move {
             let _turn = turns.acquire_owned().await;
-            let now = agent.clock.now().seconds;
-            if let Err(error) = rotate(&agent.runtime, &log, policy, now).await {
+            let now = clock.now().seconds;
+            if let Err(error) = rotate(&runtime, &log, policy, now).await {
                 tracing::warn!(log = %log.path.display(), %error, "a log could not be rotated");
             }
         });

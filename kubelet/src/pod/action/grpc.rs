@@ -6,7 +6,7 @@ use tonic::client::Grpc;
 use tonic::transport::Endpoint;
 use tonic_prost::ProstCodec;
 
-use crate::pod::action::Outcome;
+use super::Outcome;
 
 #[derive(Clone, PartialEq, prost::Message)]
 struct Question {

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use api::{Tree, json};
 
-use super::env::{self, Variable};
 pub use super::security::Given as Security;
 use super::{resources, sandbox, security};
+use crate::model::env::{self, Variable};
 use crate::model::expand::expand;
 use crate::model::pod;
 use crate::model::state::keys;
@@ -100,14 +100,6 @@ fn stop_signal(name: &str) -> i32 {
 pub fn signal_name(number: i32) -> Option<String> {
     let signal = cri::Signal::try_from(number).ok().filter(|signal| *signal != cri::Signal::RuntimeDefault)?;
     Some(format!("{signal:?}").to_ascii_uppercase().replace("PLUS", "+").replace("MINUS", "-"))
-}
-
-/// Of a pod's directory: what its containers say when they end, by their names.
-pub const MESSAGES: &str = "containers";
-
-/// Where the container's last words are, in the pod's directory.
-pub fn message_file(pod_dir: &std::path::Path, name: &str, restarts: i64) -> std::path::PathBuf {
-    pod_dir.join(MESSAGES).join(name).join(format!("{restarts}.message"))
 }
 
 /// The container whose processes an ephemeral one shall see.

@@ -1,16 +1,14 @@
 //! A container's environment: from its own list, from ConfigMaps and Secrets, and from the services of its namespace.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use api::{Tree, base64};
 
 use super::env_file;
+use crate::model::env::{EnvFile, Variable, text};
 use crate::model::expand::expand;
 use crate::model::fields;
 use crate::model::pod;
-
-/// A name, and a value that need not be text: secrets hold any bytes.
-pub type Variable = (String, Vec<u8>);
 
 /// What a variable may refer to.
 pub struct Known<'a> {
@@ -25,19 +23,6 @@ pub struct Known<'a> {
     pub node_name: &'a str,
     /// What limits stand for that are not set.
     pub allocatable: &'a Tree,
-}
-
-/// A file of variables: where it stands on the node, and what it says.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EnvFile {
-    pub path: String,
-    pub text: String,
-}
-
-/// The files that a container's variables refer to: the volume and the path of each.
-pub fn files(spec: &Tree) -> BTreeSet<(&str, &str)> {
-    let references = spec.list("env").iter().filter_map(|variable| variable.at("valueFrom").get("fileKeyRef"));
-    references.map(|reference| (reference.str("volumeName"), reference.str("path"))).collect()
 }
 
 /// The objects that a container's variables refer to: the resource and the name of each.
@@ -96,11 +81,6 @@ impl Variables {
             None => self.0.push((name.to_string(), value)),
         }
     }
-}
-
-/// What others see of a value where they name it.
-pub fn text((_, value): &Variable) -> String {
-    String::from_utf8_lossy(value).into_owned()
 }
 
 fn from_source(source: &Tree, known: &Known<'_>, made: &mut Variables) -> Result<(), String> {

@@ -3,8 +3,9 @@
 
 use api::Tree;
 
-use super::resources::{Class, Limits, amount, class};
-use crate::admission::is_critical;
+use super::resources::Limits;
+use crate::model::pod::is_critical;
+use crate::model::resources::{Class, amount, class};
 
 /// What holds on the node.
 #[derive(Debug, Clone, Copy, Default)]

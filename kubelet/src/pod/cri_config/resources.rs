@@ -1,4 +1,4 @@
-//! What a container may use, and how soon it is sacrificed; and which of the three classes of service a pod is in.
+//! What a container may use, and how soon it is sacrificed.
 
 use std::time::Duration;
 
@@ -7,6 +7,7 @@ use api::{Tree, tree};
 
 use super::memory;
 use crate::model::pod;
+use crate::model::resources::{Class, amount, class, milli, page_size, quota, shares};
 
 /// Of the node and its agent.
 #[derive(Debug, Clone, Copy, Default)]
@@ -18,77 +19,11 @@ pub struct Limits {
     pub rules: memory::Rules,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Class {
-    Guaranteed,
-    Burstable,
-    BestEffort,
-}
-
-impl Class {
-    /// As the API has it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Class::Guaranteed => "Guaranteed",
-            Class::Burstable => "Burstable",
-            Class::BestEffort => "BestEffort",
-        }
-    }
-}
-
-const MIN_SHARES: i64 = 2;
-const MAX_SHARES: i64 = 262_144;
-const MIN_QUOTA: i64 = 1000;
 /// How soon a process is sacrificed, from -1000 to 1000.
 const GUARANTEED: i64 = -997;
 const BEST_EFFORT: i64 = 1000;
 /// From here on a pod belongs to the cluster itself.
 const SYSTEM_PRIORITY: i64 = 2_000_000_000;
-
-/// The class that the API wrote, or what follows from the containers of a static pod.
-pub fn class(pod: &Tree) -> Class {
-    match pod.str("status.qosClass") {
-        "Guaranteed" => Class::Guaranteed,
-        "Burstable" => Class::Burstable,
-        "BestEffort" => Class::BestEffort,
-        _ => derived_class(pod),
-    }
-}
-
-fn derived_class(pod: &Tree) -> Class {
-    let own = pod.at("spec.resources");
-    let of_containers = || pod::LISTS[..2].iter().flat_map(|list| pod.list(list)).map(|spec| spec.at("resources"));
-    let all: Vec<&Tree> = if own.is_null() { of_containers().collect() } else { vec![own] };
-    let amounts = |kind: &str, resources: &Tree| -> Vec<i64> {
-        ["cpu", "memory"].iter().map(|name| milli(resources.at(kind).at(name))).collect()
-    };
-    let nothing = |resources: &&Tree| {
-        ["requests", "limits"].iter().all(|kind| amounts(kind, resources).iter().all(|amount| *amount == 0))
-    };
-    if all.iter().all(nothing) {
-        return Class::BestEffort;
-    }
-    let is_full = |resources: &&Tree| {
-        let limits = amounts("limits", resources);
-        limits.iter().all(|limit| *limit > 0) && limits == amounts("requests", resources)
-    };
-    if all.iter().all(is_full) { Class::Guaranteed } else { Class::Burstable }
-}
-
-pub fn milli(value: &Tree) -> i64 {
-    parse(value).map_or(0, |quantity| quantity.milli_value())
-}
-
-pub fn amount(value: &Tree) -> i64 {
-    parse(value).map_or(0, |quantity| quantity.value())
-}
-
-fn parse(value: &Tree) -> Option<Quantity> {
-    match value.as_int() {
-        Some(whole) => Quantity::parse(&whole.to_string()).ok(),
-        None => Quantity::parse(value.as_str()?).ok(),
-    }
-}
 
 /// What the runtime enforces for a container.
 pub fn of_container(pod: &Tree, spec: &Tree, limits: Limits) -> cri::LinuxContainerResources {
@@ -131,16 +66,6 @@ pub fn cpu_and_memory(resources: &Tree, limits: Limits) -> cri::LinuxContainerRe
     }
 }
 
-/// The weight of so many thousandths of a core.
-pub fn shares(milli: i64) -> i64 {
-    (milli * 1024 / 1000).clamp(MIN_SHARES, MAX_SHARES)
-}
-
-/// The time of each period that so many thousandths of a core are.
-pub fn quota(milli: i64, period: i64) -> i64 {
-    (milli * period / 1000).max(MIN_QUOTA)
-}
-
 fn oom_score(pod: &Tree, spec: &Tree, capacity: i64) -> i64 {
     let is_critical = pod.int("spec.priority").is_some_and(|priority| priority >= SYSTEM_PRIORITY)
         || pod::is_static(pod) && pod::annotation(pod, pod::SOURCE) == "file";
@@ -172,10 +97,4 @@ fn hugepages(resources: &Tree) -> Vec<cri::HugepageLimit> {
         Some(cri::HugepageLimit { page_size: page_size(size), limit: u64::try_from(amount(value)).unwrap_or(0) })
     };
     pages.filter_map(limit).collect()
-}
-
-/// The kernel's files are called after sizes like 2MB.
-pub fn page_size(bytes: i64) -> String {
-    let text = Quantity::new(bytes, Format::BinarySI).to_string();
-    format!("{}B", text.strip_suffix('i').unwrap_or(&text))
 }

@@ -6,9 +6,9 @@ use std::path::Path;
 use api::Tree;
 
 use super::{dns::Resolver, security};
-use crate::admission::sysctls::dotted;
 use crate::model::pod;
 use crate::model::state::keys;
+use crate::model::sysctls::dotted;
 
 /// What is known beside the pod.
 pub struct Given<'a> {
@@ -35,7 +35,7 @@ pub fn config(pod: &Tree, given: Given<'_>) -> cri::PodSandboxConfig {
             attempt: given.attempt,
         }),
         hostname: if on_host { String::new() } else { given.hostname },
-        log_directory: super::log_dir(given.logs, pod).display().to_string(),
+        log_directory: pod::log_dir(given.logs, pod).display().to_string(),
         dns_config: Some(given.resolver.to_cri()),
         port_mappings: if on_host { Vec::new() } else { ports(pod) },
         labels: labels(pod),

@@ -8,8 +8,10 @@ use std::time::Duration;
 use api::{Tree, list, tree, yaml};
 
 use super::dns::{Cluster, Host, Resolver};
-use super::resources::{Class, Limits};
+use super::resources::Limits;
 use super::*;
+use crate::model::env::{EnvFile, text};
+use crate::model::resources::{Class, class};
 
 const LIMITS: Limits = Limits {
     memory: 1 << 30,
@@ -64,7 +66,7 @@ fn the_class_of_a_static_pod_follows_from_its_containers() {
         ),
     ];
     for (text, expected) in cases {
-        assert_eq!(resources::class(&tree! { "spec" => read(text) }), expected, "{text}");
+        assert_eq!(class(&tree! { "spec" => read(text) }), expected, "{text}");
     }
 }
 
@@ -168,7 +170,7 @@ resources: {limits: {cpu: 250m}}
         ("secrets", "s") => Some(&secret),
         _ => None,
     };
-    let file = |text: &str| Ok(env::EnvFile { path: "/k/v/vars".to_string(), text: text.to_string() });
+    let file = |text: &str| Ok(EnvFile { path: "/k/v/vars".to_string(), text: text.to_string() });
     let nowhere = "cannot find the volume \"w\" referenced by FileKeyRef";
     let files = BTreeMap::from([
         (("v", "vars"), file("A='from a file'\n")),
@@ -185,7 +187,7 @@ resources: {limits: {cpu: 250m}}
         allocatable: &Tree::Null,
     };
     let made = env::of(&pod, &spec, &known).expect("variables");
-    let own: Vec<String> = made.iter().take(10).map(|one| format!("{}={}", one.0, env::text(one))).collect();
+    let own: Vec<String> = made.iter().take(10).map(|one| format!("{}={}", one.0, text(one))).collect();
     let expected = [
         "P_k=v",
         "ONE=again",

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::Wait;
+use crate::clock::{lasts, nanos};
 
 const FIRST: Duration = Duration::from_secs(10);
-const SECOND: i64 = 1_000_000_000;
 
 /// Of one pod, by container.
 #[derive(Debug, Clone)]
@@ -49,20 +49,10 @@ impl Backoffs {
     }
 }
 
-/// Whether a pause of this length goes on until then. More than its length is left of it where the clock was set back
-/// meanwhile: nobody waits for the difference.
-pub fn lasts(now: i64, until: i64, length: Duration) -> bool {
-    let left = until.saturating_sub(now);
-    left > 0 && left <= nanos(length).saturating_add(SECOND)
-}
-
-fn nanos(duration: Duration) -> i64 {
-    i64::try_from(duration.as_secs()).unwrap_or(i64::MAX).saturating_mul(SECOND)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::SECOND;
 
     #[test]
     fn a_clock_that_is_set_back_makes_nobody_wait() {

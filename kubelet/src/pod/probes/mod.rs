@@ -264,7 +264,7 @@ impl Probe {
 
     /// The container as events name it.
     fn subject(&self) -> Tree {
-        crate::pod::worker::subject(&self.pod, &self.container)
+        crate::model::pod::subject(&self.pod, &self.container)
     }
 
     fn tell(&self, verdict: bool) {

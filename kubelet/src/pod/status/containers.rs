@@ -2,9 +2,10 @@
 
 use api::{Tree, time, tree};
 
-use super::{Problem, View, counts, is_ready};
+use super::{View, counts, is_ready};
 use crate::model::last_status::{self, Past};
 use crate::model::pod;
+use crate::model::problem::Problem;
 use crate::model::state::{Container, Stage};
 use crate::pod::cri_config::container::signal_name;
 use crate::pod::plan::is_started;

@@ -7,7 +7,6 @@ mod phase;
 mod tests;
 pub mod writer;
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -15,6 +14,7 @@ use api::{Tree, time, tree};
 use podmodel::conditions::{self, Facts};
 
 use crate::model::pod;
+use crate::model::problem::Problem;
 use crate::model::state::PodState;
 use crate::pod::plan::{self, Verdicts, Wait};
 use containers::Containers;
@@ -22,12 +22,6 @@ pub use containers::begins as initial_reason;
 
 /// Why a container is not there, by its name: what a status says of one that waits.
 pub type Problems = BTreeMap<String, Problem>;
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
-    pub reason: Cow<'static, str>,
-    pub message: String,
-}
 
 /// What a status is made from.
 pub struct View<'a> {

@@ -10,23 +10,23 @@ use tokio::task::JoinSet;
 
 use super::grace_period::{self, GracePeriod};
 use super::sync::{self, Memory, Next, Told};
-use super::{Wanted, drain, files, subject};
-use crate::model::pod;
+use super::{Wanted, drain, files};
+use crate::model::pod::{self, subject};
 use crate::model::state::{Container, PodState, keys};
-use crate::pod::context::Agent;
+use crate::pod::context::PodContext;
 use crate::pod::plan::{self, Plan};
 
 const SECOND: i64 = 1_000_000_000;
 
 /// A pod that shall not run any more.
 pub async fn sync(
-    agent: &Arc<Agent>,
+    context: &Arc<PodContext>,
     wanted: &Wanted,
     memory: &mut Memory,
     state: Arc<PodState>,
     told: Told<'_>,
 ) -> Next {
-    let state = match bring_down(agent, wanted, memory, state, told).await {
+    let state = match bring_down(context, wanted, memory, state, told).await {
         Ok(state) => state,
         Err(next) => return next,
     };
@@ -36,27 +36,27 @@ pub async fn sync(
         // It stays as a record; its logs too.
         return Next::Idle(None);
     }
-    if let Err(status) = clean_up(agent, pod, &state).await {
+    if let Err(status) = clean_up(context, pod, &state).await {
         tracing::debug!(pod = pod::name(pod), error = status.message(), "what is left of a pod could not be removed");
         return Next::Failed;
     }
     if wanted.is_removed {
-        agent.statuses.forget(pod::uid(pod));
+        context.statuses.forget(pod::uid(pod));
         return Next::Gone;
     }
-    agent.statuses.gone(pod::uid(pod));
+    context.statuses.gone(pod::uid(pod));
     Next::Idle(None)
 }
 
 /// A pod that has come to its own end.
 pub async fn finish(
-    agent: &Arc<Agent>,
+    context: &Arc<PodContext>,
     wanted: &Wanted,
     memory: &mut Memory,
     state: Arc<PodState>,
     told: Told<'_>,
 ) -> Next {
-    match bring_down(agent, wanted, memory, state, told).await {
+    match bring_down(context, wanted, memory, state, told).await {
         Ok(_) => Next::Idle(None),
         Err(next) => next,
     }
@@ -64,65 +64,65 @@ pub async fn finish(
 
 /// Nothing runs once this is done, and the status says so.
 async fn bring_down(
-    agent: &Arc<Agent>,
+    context: &Arc<PodContext>,
     wanted: &Wanted,
     memory: &mut Memory,
     state: Arc<PodState>,
     told: Told<'_>,
 ) -> Result<Arc<PodState>, Next> {
     let pod = &wanted.pod;
-    agent.probes.end(pod::uid(pod));
+    context.probes.end(pod::uid(pod));
     if !state.is_stopped() {
         // Why it ends, and who of it is ready still, is not kept back until it has ended.
-        say(agent, wanted, memory, &state);
-        let held_seconds = hold(agent, wanted, memory)?;
-        if let Err(status) = stop_when_told(agent, wanted, memory, &state, (told, held_seconds)).await {
+        say(context, wanted, memory, &state);
+        let held_seconds = hold(context, wanted, memory)?;
+        if let Err(status) = stop_when_told(context, wanted, memory, &state, (told, held_seconds)).await {
             let text = format!("error killing pod: {}", status.message());
-            agent.recorder.warning(pod, "FailedKillPod", text);
+            context.recorder.warning(pod, "FailedKillPod", text);
             return Err(Next::Failed);
         }
     }
-    agent.probes.forget(pod);
-    agent.images.forget(pod::uid(pod));
-    let state = sync::look(agent, pod, memory).await.map_err(|_| Next::Failed)?;
+    context.probes.forget(pod);
+    context.images.forget(pod::uid(pod));
+    let state = sync::look(context, pod, memory).await.map_err(|_| Next::Failed)?;
     if !state.is_stopped() {
         return Err(Next::Again);
     }
-    if let Err(why) = agent.volumes.remove(pod::uid(pod)).await {
+    if let Err(why) = context.volumes.remove(pod::uid(pod)).await {
         tracing::warn!(pod = pod::name(pod), error = why, "volumes of a pod that has ended could not be taken away");
         return Err(Next::Failed);
     }
-    agent.objects.forget(pod::uid(pod));
-    agent.admission.release(pod::uid(pod));
-    agent.managers.release(pod::uid(pod));
-    agent.resizes.retry(agent);
+    context.objects.forget(pod::uid(pod));
+    context.admission.release(pod::uid(pod));
+    context.managers.release(pod::uid(pod));
+    context.resizes.retry(&context.resizing);
     if !std::mem::replace(&mut memory.is_stopped, true)
-        && let Err(why) = agent.groups.remove(pod).await
+        && let Err(why) = context.groups.remove(pod).await
     {
         // It goes with the pod at the latest.
         tracing::debug!(pod = pod::name(pod), error = why, "the cgroup of a pod that has ended stays");
     }
     memory.problems.clear();
     if !was_refused(memory, &state) {
-        say(agent, wanted, memory, &state);
+        say(context, wanted, memory, &state);
     }
     memory.is_down.send_replace(true);
     Ok(state)
 }
 
 /// Says what there is of a pod that ends, unless nobody is left to be told.
-fn say(agent: &Agent, wanted: &Wanted, memory: &Memory, state: &PodState) {
+fn say(context: &PodContext, wanted: &Wanted, memory: &Memory, state: &PodState) {
     if !wanted.is_removed {
-        agent.statuses.set(&wanted.pod, sync::make_status(agent, wanted, memory, state, &Plan::default()));
+        context.statuses.set(&wanted.pod, sync::make_status(context, wanted, memory, state, &Plan::default()));
     }
 }
 
 /// Leaves the pod as it is while proxies may send requests to it. For how many seconds it has been.
-fn hold(agent: &Agent, wanted: &Wanted, memory: &mut Memory) -> Result<i64, Next> {
-    if wanted.is_removed || memory.ended.is_some() || !agent.config.drain_by_proxies {
+fn hold(context: &PodContext, wanted: &Wanted, memory: &mut Memory) -> Result<i64, Next> {
+    if wanted.is_removed || memory.ended.is_some() || !context.config.drain_by_proxies {
         return Ok(0);
     }
-    let now = agent.now();
+    let now = context.now();
     // Whoever has seen it alive knows best when it was deleted; an agent that begins goes by what the API says.
     let first_seen = || if memory.is_admitted { now } else { drain::deleted_at(&wanted.pod).unwrap_or(now).min(now) };
     let since = memory.held_since.unwrap_or_else(first_seen);
@@ -142,7 +142,7 @@ fn was_refused(memory: &Memory, state: &PodState) -> bool {
 
 /// Ends all that runs, sooner where somebody asks for it meanwhile. What probes find until then is said.
 async fn stop_when_told(
-    agent: &Arc<Agent>,
+    context: &Arc<PodContext>,
     wanted: &Wanted,
     memory: &Memory,
     state: &Arc<PodState>,
@@ -152,7 +152,7 @@ async fn stop_when_told(
     let asked = grace_period::asked(wanted, ended).map(|asked| (asked - held_seconds).max(i64::from(asked > 0)));
     let (hurry, given) = watch::channel(GracePeriod::now(asked));
     let mut told = told.clone();
-    let mut stopping = Box::pin(stop_all(agent, &wanted.pod, state, &given));
+    let mut stopping = Box::pin(stop_all(context, &wanted.pod, state, &given));
     loop {
         tokio::select! {
             biased;
@@ -161,14 +161,14 @@ async fn stop_when_told(
                 let asked = grace_period::asked(&told.borrow_and_update(), ended);
                 hurry.send_if_modified(|given| given.shorten(asked, grace_period::own(&wanted.pod)));
             }
-            () = memory.wake.notified() => say(agent, wanted, memory, state),
+            () = memory.wake.notified() => say(context, wanted, memory, state),
         }
     }
 }
 
 /// Ends all that runs: the main containers, then those beside them in reverse order, then the sandbox.
 pub async fn stop_all(
-    agent: &Arc<Agent>,
+    context: &Arc<PodContext>,
     pod: &Arc<Tree>,
     state: &Arc<PodState>,
     given: &watch::Receiver<GracePeriod>,
@@ -176,21 +176,21 @@ pub async fn stop_all(
     let beside: Vec<String> = plan::sidecars(pod).map(|spec| spec.str("name").to_string()).collect();
     let (last, first): (Vec<&Container>, Vec<&Container>) =
         state.running().partition(|seen| beside.contains(&seen.name));
-    stop_together(agent, pod, state, first, given).await?;
+    stop_together(context, pod, state, first, given).await?;
     for name in beside.iter().rev() {
         for seen in last.iter().filter(|seen| seen.name == *name) {
             let kill = Kill { message: "", given: given.clone(), is_sudden: false };
-            stop_container(agent, pod, state, seen, kill).await?;
+            stop_container(context, pod, state, seen, kill).await?;
         }
     }
     for sandbox in &state.sandboxes {
-        agent.runtime.stop_sandbox(&sandbox.id).await?;
+        context.runtime.stop_sandbox(&sandbox.id).await?;
     }
     Ok(())
 }
 
 async fn stop_together(
-    agent: &Arc<Agent>,
+    context: &Arc<PodContext>,
     pod: &Arc<Tree>,
     state: &Arc<PodState>,
     containers: Vec<&Container>,
@@ -198,9 +198,9 @@ async fn stop_together(
 ) -> crate::runtime::Result<()> {
     let mut tasks = JoinSet::new();
     for seen in containers {
-        let (agent, pod, state, seen) = (agent.clone(), pod.clone(), state.clone(), seen.clone());
+        let (context, pod, state, seen) = (context.clone(), pod.clone(), state.clone(), seen.clone());
         let kill = Kill { message: "", given: given.clone(), is_sudden: false };
-        tasks.spawn(async move { stop_container(&agent, &pod, &state, &seen, kill).await });
+        tasks.spawn(async move { stop_container(&context, &pod, &state, &seen, kill).await });
     }
     let mut result = Ok(());
     while let Some(ended) = tasks.join_next().await {
@@ -221,7 +221,7 @@ pub struct Kill<'a> {
 
 /// The hook first, then the signal, within one grace period.
 pub async fn stop_container(
-    agent: &Arc<Agent>,
+    context: &Arc<PodContext>,
     pod: &Tree,
     state: &PodState,
     seen: &Container,
@@ -231,20 +231,20 @@ pub async fn stop_container(
         "" => format!("Stopping container {}", seen.name),
         message => message.to_string(),
     };
-    agent.recorder.normal(&subject(pod, &seen.name), "Killing", text);
+    context.recorder.normal(&subject(pod, &seen.name), "Killing", text);
     let of_labels = seen.annotation(keys::GRACE).parse().ok();
     let own = pod.int("spec.terminationGracePeriodSeconds").or(of_labels).unwrap_or(grace_period::DEFAULT_SECONDS);
     let mut given = kill.given;
     let has_time = given.borrow().left(own) > 0;
     if let Some(hook) = pre_stop(pod, seen).filter(|_| has_time && !kill.is_sudden) {
-        let address = address(agent, state, seen);
-        run_hook(agent, pod, (seen, &address), &hook, (&mut given, own)).await;
+        let address = address(context, state, seen);
+        run_hook(context, pod, (seen, &address), &hook, (&mut given, own)).await;
     }
     loop {
         let seconds = given.borrow_and_update().for_signal(own);
         tokio::select! {
             biased;
-            done = agent.runtime.stop(&seen.id, seconds) => return done,
+            done = context.runtime.stop(&seen.id, seconds) => return done,
             // Whoever stops it waits for longer than it has: it is stopped once more.
             () = grace_period::shortened(&mut given) => {}
         }
@@ -260,23 +260,23 @@ fn pre_stop(pod: &Tree, seen: &Container) -> Option<Tree> {
 }
 
 /// Where a container is reached. The runtime knows it of every pod; what the API shows of one may be nothing.
-fn address(agent: &Agent, state: &PodState, seen: &Container) -> String {
+fn address(context: &PodContext, state: &PodState, seen: &Container) -> String {
     match state.sandboxes.iter().find(|sandbox| sandbox.id == seen.sandbox) {
-        Some(sandbox) if sandbox.on_host_network => agent.host_ip(),
+        Some(sandbox) if sandbox.on_host_network => context.node.host_ip(),
         Some(sandbox) => sandbox.addresses.first().cloned().unwrap_or_default(),
         None => String::new(),
     }
 }
 
 async fn run_hook(
-    agent: &Arc<Agent>,
+    context: &Arc<PodContext>,
     pod: &Tree,
     (seen, address): (&Container, &str),
     hook: &Tree,
     (given, own): (&mut watch::Receiver<GracePeriod>, i64),
 ) {
     let spec = pod::container(pod, &seen.name).cloned().unwrap_or_default();
-    let mut work = Box::pin(crate::pod::hooks::run(agent, &seen.id, &spec, hook, address));
+    let mut work = Box::pin(crate::pod::hooks::run(&context.runtime, &seen.id, &spec, hook, address));
     let done = loop {
         let left = Duration::from_secs(given.borrow_and_update().left(own).max(0).unsigned_abs());
         tokio::select! {
@@ -289,30 +289,30 @@ async fn run_hook(
         Ok(Ok(())) => {}
         // What a hook has said may be a secret: it is not for events.
         Ok(Err(_)) => {
-            agent.recorder.warning(&subject(pod, &seen.name), "FailedPreStopHook", "PreStopHook failed");
+            context.recorder.warning(&subject(pod, &seen.name), "FailedPreStopHook", "PreStopHook failed");
         }
         Err(_) => tracing::warn!(pod = pod::name(pod), container = seen.name, "a preStop hook takes too long"),
     }
 }
 
 /// Removes what is left: containers, sandboxes, directories.
-async fn clean_up(agent: &Arc<Agent>, pod: &Tree, state: &PodState) -> crate::runtime::Result<()> {
+async fn clean_up(context: &Arc<PodContext>, pod: &Tree, state: &PodState) -> crate::runtime::Result<()> {
     for seen in &state.containers {
-        agent.runtime.remove(&seen.id).await?;
-        let _ = std::fs::remove_file(files::link_of(agent, pod, &seen.name, &seen.id));
+        context.runtime.remove(&seen.id).await?;
+        let _ = std::fs::remove_file(files::link_of(context, pod, &seen.name, &seen.id));
     }
     for sandbox in &state.sandboxes {
-        agent.runtime.remove_sandbox(&sandbox.id).await?;
+        context.runtime.remove_sandbox(&sandbox.id).await?;
     }
-    let removed = agent.groups.remove(pod).await;
+    let removed = context.groups.remove(pod).await;
     removed.map_err(|why| cri::Status::internal(format!("the pod's cgroup: {why}")))?;
     let uid = pod::uid(pod);
     // Nobody writes into a directory that goes.
-    agent.resizes.forget(uid);
+    context.resizes.forget(uid);
     // Its own directory last: as long as it is there, the agent knows that the rest is its to remove.
-    remove_child(&agent.config.pod_logs_dir, &sync::logs(agent, pod))?;
-    remove_child(&agent.config.root_dir.join("pods"), &agent.config.pod_dir(uid))?;
-    agent.users.release(uid);
+    remove_child(&context.config.pod_logs_dir, &sync::logs(context, pod))?;
+    remove_child(&context.config.root_dir.join("pods"), &context.config.pod_dir(uid))?;
+    context.users.release(uid);
     Ok(())
 }
 

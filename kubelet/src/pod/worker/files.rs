@@ -9,8 +9,8 @@ use super::sync;
 use crate::logs::files;
 use crate::model::pod;
 use crate::model::state::{PodState, Stage, keys};
-use crate::pod::context::Agent;
-use crate::pod::cri_config::{container, hostname};
+use crate::pod::context::PodContext;
+use crate::pod::cri_config::hostname;
 use crate::pod::plan::Start;
 
 /// How much of a container's last words is kept.
@@ -20,17 +20,17 @@ const MOST_LOG: u64 = 2048;
 
 /// What every container gets besides its volumes: its names, and a place for its last words.
 pub fn own_mounts(
-    agent: &Agent,
+    context: &PodContext,
     pod: &Tree,
     spec: &Tree,
     addresses: &[String],
     start: &Start,
 ) -> Result<Vec<cri::Mount>, String> {
-    let dir = agent.config.pod_dir(pod::uid(pod));
+    let dir = context.config.pod_dir(pod::uid(pod));
     let mut mounts = Vec::new();
     let path = spec.str("terminationMessagePath");
     if !path.is_empty() {
-        let file = container::message_file(&dir, &start.name, start.restarts);
+        let file = pod::message_file(&dir, &start.name, start.restarts);
         write_file(&file, b"", 0o666)?;
         mounts.push(bind(&file, path));
     }
@@ -39,7 +39,7 @@ pub fn own_mounts(
         let file = dir.join("etc-hosts");
         let hosts = match pod.bool("spec.hostNetwork") {
             true => hostname::hosts_of_host(pod, &std::fs::read_to_string("/etc/hosts").unwrap_or_default()),
-            false => hostname::hosts(pod, addresses, &agent.config.cluster_domain),
+            false => hostname::hosts(pod, addresses, &context.config.cluster_domain),
         };
         write_file(&file, hosts.as_bytes(), 0o644)?;
         mounts.push(bind(&file, "/etc/hosts"));
@@ -71,9 +71,9 @@ pub fn next_log(directory: &Path) -> i64 {
 }
 
 /// The name by which collectors of logs find a container's.
-pub fn link_log(agent: &Agent, pod: &Tree, name: &str, id: &str, restarts: i64) {
-    let log = sync::logs(agent, pod).join(name).join(format!("{restarts}.log"));
-    let file = link_of(agent, pod, name, id);
+pub fn link_log(context: &PodContext, pod: &Tree, name: &str, id: &str, restarts: i64) {
+    let log = sync::logs(context, pod).join(name).join(format!("{restarts}.log"));
+    let file = link_of(context, pod, name, id);
     let made = file.parent().map(std::fs::create_dir_all).transpose();
     if let Err(error) = made.and_then(|_| std::os::unix::fs::symlink(log, &file)) {
         tracing::debug!(%error, file = %file.display(), "a link to a log could not be made");
@@ -81,16 +81,16 @@ pub fn link_log(agent: &Agent, pod: &Tree, name: &str, id: &str, restarts: i64) 
 }
 
 /// `/var/log/containers/POD_NAMESPACE_CONTAINER-ID.log`
-pub fn link_of(agent: &Agent, pod: &Tree, name: &str, id: &str) -> PathBuf {
-    let dir = agent.config.pod_logs_dir.parent().unwrap_or(Path::new("/")).join("containers");
+pub fn link_of(context: &PodContext, pod: &Tree, name: &str, id: &str) -> PathBuf {
+    let dir = context.config.pod_logs_dir.parent().unwrap_or(Path::new("/")).join("containers");
     dir.join(format!("{}_{}_{name}-{id}.log", pod::name(pod), pod::namespace(pod)))
 }
 
 /// What containers that have ended wanted to say: of a file of theirs, or of their log.
-pub fn read_messages(agent: &Agent, pod: &Tree, state: &mut PodState) {
-    let dir = agent.config.pod_dir(pod::uid(pod));
+pub fn read_messages(context: &PodContext, pod: &Tree, state: &mut PodState) {
+    let dir = context.config.pod_dir(pod::uid(pod));
     for seen in state.containers.iter_mut().filter(|seen| seen.stage == Stage::Exited && seen.message.is_empty()) {
-        let file = container::message_file(&dir, &seen.name, seen.restarts);
+        let file = pod::message_file(&dir, &seen.name, seen.restarts);
         let own = read_start(&file).unwrap_or_default();
         let falls_back = seen.annotation(keys::MESSAGE_POLICY) == "FallbackToLogsOnError" && seen.exit_code != 0;
         seen.message = match own.is_empty() && falls_back {

@@ -72,7 +72,7 @@ mod tests {
     use api::tree;
 
     use super::*;
-    use crate::pod::status::Problem;
+    use crate::model::problem::Problem;
 
     fn ending(grace_seconds: Option<i64>) -> Ending {
         let problem = Problem { reason: "Evicted".into(), message: String::new() };

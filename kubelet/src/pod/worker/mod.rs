@@ -6,6 +6,7 @@ mod end;
 mod files;
 mod grace_period;
 mod needs;
+mod resize;
 mod start;
 mod sync;
 
@@ -23,9 +24,9 @@ use tokio::time::Instant;
 
 use crate::metrics;
 use crate::model::pod;
+use crate::model::problem::Problem;
 use crate::model::state::PodState;
-use crate::pod::context::Agent;
-use crate::pod::status::Problem;
+use crate::pod::context::PodContext;
 pub(crate) use end::stop_all;
 pub(crate) use grace_period::GracePeriod;
 pub use sync::from_labels;
@@ -77,15 +78,15 @@ struct Worker {
 }
 
 pub struct Workers {
-    agent: Arc<Agent>,
+    context: Arc<PodContext>,
     workers: Mutex<BTreeMap<String, Worker>>,
     /// Told when a worker begins or has ended.
     moved: Notify,
 }
 
 impl Workers {
-    pub fn new(agent: Arc<Agent>) -> Arc<Workers> {
-        Arc::new(Workers { agent, workers: Mutex::default(), moved: Notify::new() })
+    pub fn new(context: Arc<PodContext>) -> Arc<Workers> {
+        Arc::new(Workers { context, workers: Mutex::default(), moved: Notify::new() })
     }
 
     /// A pod of this node is there, or has changed.
@@ -172,7 +173,7 @@ impl Workers {
 
     /// How many mirrors of static pods the API shows.
     pub fn mirrors(&self) -> usize {
-        self.agent.pods.all().iter().filter(|pod| pod::is_mirror(pod)).count()
+        self.context.cache.pods.all().iter().filter(|pod| pod::is_mirror(pod)).count()
     }
 
     /// A pod as the node knows it, and what the runtime has of it.
@@ -207,7 +208,7 @@ impl Workers {
             workers: self.clone(),
             wanted: receiver,
             wake: wake.clone(),
-            memory: Memory::new(self.agent.config.crash_loop_max, state.clone(), wake.clone(), down),
+            memory: Memory::new(self.context.config.crash_loop_max, state.clone(), wake.clone(), down),
             is_first: true,
         };
         let workers = self.clone();
@@ -238,7 +239,7 @@ impl Workers {
         let mut workers = self.workers();
         if let Some(ended) = workers.remove(uid) {
             let pod = ended.wanted.borrow().pod.clone();
-            self.agent.starts.forget(uid);
+            self.context.starts.forget(uid);
             let waiting = workers.values().filter(|worker| same_name(&worker.wanted.borrow().pod, &pod));
             waiting.for_each(|worker| worker.wake.notify_one());
             if let Some(pod) = ended.comes_back {
@@ -265,7 +266,7 @@ struct Run {
 impl Run {
     async fn run(mut self) {
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
-        let agent = self.workers.agent.clone();
+        let context = self.workers.context.clone();
         loop {
             let wanted = self.wanted.borrow_and_update().clone();
             if !self.workers.take_turn(&wanted.pod) {
@@ -276,7 +277,7 @@ impl Run {
                 continue;
             }
             let begun = Instant::now();
-            let next = catch_unwind(Box::pin(sync::sync(&agent, &wanted, &mut self.memory, &self.wanted))).await;
+            let next = catch_unwind(Box::pin(sync::sync(&context, &wanted, &mut self.memory, &self.wanted))).await;
             let next = next.unwrap_or_else(|_| {
                 tracing::error!(pod = pod::name(&wanted.pod), "the work on a pod panicked; it is tried again");
                 Next::Failed
@@ -287,15 +288,15 @@ impl Run {
                 (false, false) => "sync",
             };
             self.is_first = false;
-            agent.metrics.record(&metrics::POD_WORK, &[operation], begun.elapsed().as_secs_f64());
+            context.metrics.record(&metrics::POD_WORK, &[operation], begun.elapsed().as_secs_f64());
             let wait = match next {
                 Next::Gone => return,
                 Next::Again => Duration::ZERO,
                 Next::Failed => backoff.next_pause(),
                 Next::Idle(until) => {
                     backoff.reset();
-                    let left = until.map(|until| (until - agent.now()).max(0).unsigned_abs());
-                    left.map_or(agent.config.sync_frequency, Duration::from_nanos)
+                    let left = until.map(|until| (until - context.now()).max(0).unsigned_abs());
+                    left.map_or(context.config.sync_frequency, Duration::from_nanos)
                 }
             };
             // What was told while it ended may have been heard then, and no one wakes it for that again.
@@ -322,15 +323,4 @@ fn shorter(one: Option<i64>, other: Option<i64>) -> Option<i64> {
 
 fn same_name(one: &Tree, other: &Tree) -> bool {
     (pod::namespace(one), pod::name(one)) == (pod::namespace(other), pod::name(other))
-}
-
-/// A container of a pod, as events name it.
-pub fn subject(pod: &Tree, container: &str) -> Tree {
-    let mut subject = pod.clone();
-    for list in pod::LISTS {
-        if pod.list(list).iter().any(|spec| spec.str("name") == container) {
-            subject.set("fieldPath", format!("{list}{{{container}}}"));
-        }
-    }
-    subject
 }

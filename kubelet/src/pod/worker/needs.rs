@@ -8,24 +8,25 @@ use client::Resource;
 
 use super::start::{Failure, Given, unless_ended};
 use crate::images::{self, Wanted};
+use crate::model::env;
 use crate::model::pod;
-use crate::pod::context::Agent;
-use crate::pod::cri_config::{self, env};
-use crate::pod::status::Problem;
+use crate::model::problem::Problem;
+use crate::pod::context::PodContext;
+use crate::pod::cri_config::env as container_env;
 use crate::volumes::Mounted;
 
 /// What the pod may pull its images with; a secret that is missing is not there.
-pub async fn pull_secrets(agent: &Agent, pod: &Tree) -> Vec<Arc<Tree>> {
+pub async fn pull_secrets(context: &PodContext, pod: &Tree) -> Vec<Arc<Tree>> {
     let mut secrets = Vec::new();
     for reference in pod.list("spec.imagePullSecrets") {
         let name = reference.str("name");
-        match agent.objects.get(Resource::core("secrets"), pod::namespace(pod), name).await {
+        match context.objects.get(Resource::core("secrets"), pod::namespace(pod), name).await {
             Ok(Some(secret)) => secrets.push(Arc::new(secret)),
             Ok(None) | Err(_) => {
                 let text = format!(
                     "Unable to retrieve some image pull secrets ({name}); attempting to pull the image may not succeed."
                 );
-                agent.recorder.warning(pod, "FailedToRetrieveImagePullSecret", text);
+                context.recorder.warning(pod, "FailedToRetrieveImagePullSecret", text);
             }
         }
     }
@@ -47,7 +48,7 @@ impl VolumeImages {
 
 /// The images of volumes, pulled like those of containers.
 pub async fn volume_images(
-    agent: &Arc<Agent>,
+    context: &Arc<PodContext>,
     pod: &Tree,
     given: &Given<'_>,
     config: &cri::PodSandboxConfig,
@@ -57,9 +58,9 @@ pub async fn volume_images(
         let Some((reference, policy)) = volume.image() else { continue };
         // It is nobody's but the pod's: events name no container.
         let container = tree! { "name" => "", "image" => reference, "imagePullPolicy" => policy };
-        let secrets = pull_secrets(agent, pod).await;
+        let secrets = pull_secrets(context, pod).await;
         let wanted = Wanted { pod, container: &container, secrets: &secrets, sandbox: Some(config) };
-        let ensured = unless_ended(given.told, agent.images.ensure(&wanted)).await.ok_or(Failure::Ends)?;
+        let ensured = unless_ended(given.told, context.images.ensure(&wanted)).await.ok_or(Failure::Ends)?;
         let image = ensured.map(|image| cri::ImageSpec { image: image.id, ..images::spec(reference) });
         made.0.push((name.clone(), image));
     }
@@ -74,7 +75,7 @@ pub fn check_user(pod: &Tree, spec: &Tree, image: &images::Present) -> Result<()
     if either("runAsNonRoot").as_bool() != Some(true) {
         return Ok(());
     }
-    let named = cri_config::named(pod);
+    let named = pod::named(pod);
     let name = spec.str("name");
     match (either("runAsUser").as_int(), image.uid) {
         (Some(0), _) => {
@@ -121,19 +122,19 @@ fn check_services(pod: &Tree, are_known: bool) -> Result<(), String> {
 
 /// Its environment, from all that it refers to.
 pub async fn variables(
-    agent: &Agent,
+    context: &PodContext,
     pod: &Tree,
     spec: &Tree,
     addresses: &[String],
     mounted: &Mounted,
 ) -> Result<Vec<env::Variable>, String> {
-    check_services(pod, *agent.services_known.borrow())?;
-    let services = agent.services.in_namespace(pod::namespace(pod)).into_iter();
-    let services: Vec<Arc<Tree>> = services.chain(agent.services.get("default/kubernetes")).collect();
-    let host_ips: Vec<String> = agent.host_ips().iter().map(ToString::to_string).collect();
+    check_services(pod, *context.cache.services_known.borrow())?;
+    let services = context.cache.services.in_namespace(pod::namespace(pod)).into_iter();
+    let services: Vec<Arc<Tree>> = services.chain(context.cache.services.get("default/kubernetes")).collect();
+    let host_ips: Vec<String> = context.node.host_ips().iter().map(ToString::to_string).collect();
     let mut objects = Vec::new();
-    for (resource, name) in env::references(spec) {
-        let found = agent.objects.get(Resource::core(resource), pod::namespace(pod), &name).await?;
+    for (resource, name) in container_env::references(spec) {
+        let found = context.objects.get(Resource::core(resource), pod::namespace(pod), &name).await?;
         objects.extend(found.map(|object| (resource, name, object)));
     }
     let object = |resource: &str, name: &str| {
@@ -148,17 +149,17 @@ pub async fn variables(
         };
         files.insert((volume, path), file);
     }
-    let allocatable = agent.allocatable();
-    let known = env::Known {
+    let allocatable = context.node.allocatable();
+    let known = container_env::Known {
         object: &object,
         files: &files,
         services: &services,
         pod_ips: addresses,
         host_ips: &host_ips,
-        node_name: &agent.node,
+        node_name: &context.node.name,
         allocatable: &allocatable,
     };
-    env::of(pod, spec, &known)
+    container_env::of(pod, spec, &known)
 }
 
 #[cfg(test)]

@@ -7,16 +7,17 @@ use api::Tree;
 
 use super::grace_period::{self, GracePeriod};
 use super::sync::{self, Memory, Told};
-use super::{end, files, needs, subject};
+use super::{end, files, needs};
 use crate::images::{self, Wanted};
 use crate::metrics;
-use crate::model::pod;
+use crate::model::pod::{self, subject};
+use crate::model::problem::Problem;
 use crate::model::state::{PodState, Stage, keys};
-use crate::pod::context::Agent;
+use crate::pod::context::PodContext;
 use crate::pod::cri_config::resources::{self, Limits};
-use crate::pod::cri_config::{self, container, dns, hostname, sandbox};
+use crate::pod::cri_config::{container, dns, hostname, sandbox};
 use crate::pod::plan::{Kill, Plan, Start, Why};
-use crate::pod::status::{Problem, initial_reason};
+use crate::pod::status::initial_reason;
 use crate::volumes::{self, Mounted};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +40,7 @@ pub struct Given<'a> {
 
 /// Does what was decided.
 pub async fn carry_out(
-    agent: &Arc<Agent>,
+    context: &Arc<PodContext>,
     pod: &Arc<Tree>,
     memory: &mut Memory,
     given: &Given<'_>,
@@ -48,25 +49,25 @@ pub async fn carry_out(
     let (state, told) = (given.state, given.told);
     if plan.sandbox.is_some() && state.sandbox().is_some() {
         let text = "Pod sandbox changed, it will be killed and re-created.";
-        agent.recorder.normal(pod, "SandboxChanged", text);
+        context.recorder.normal(pod, "SandboxChanged", text);
     }
     if plan.kill_pod {
         let given = GracePeriod::fixed(None);
         let stopped =
-            unless_ended(told, Box::pin(end::stop_all(agent, pod, state, &given))).await.ok_or(Failure::Ends)?;
+            unless_ended(told, Box::pin(end::stop_all(context, pod, state, &given))).await.ok_or(Failure::Ends)?;
         stopped.map_err(|_| Failure::Failed)?;
     }
-    kill(agent, pod, state, &plan.kills, told).await?;
+    kill(context, pod, state, &plan.kills, told).await?;
     let sandbox = match plan.sandbox {
-        Some(attempt) => make_sandbox(agent, pod, memory, (attempt, given.mounted)).await?,
+        Some(attempt) => make_sandbox(context, pod, memory, (attempt, given.mounted)).await?,
         None => state.sandbox().map(|sandbox| sandbox.id.clone()).unwrap_or_default(),
     };
     if plan.starts.is_empty() {
         return Ok(());
     }
-    let addresses = addresses(agent, pod, &sandbox, state).await?;
-    let config = sandbox_config(agent, pod, memory, (0, given.mounted))?;
-    let images = needs::volume_images(agent, pod, given, &config).await?;
+    let addresses = addresses(context, pod, &sandbox, state).await?;
+    let config = sandbox_config(context, pod, memory, (0, given.mounted))?;
+    let images = needs::volume_images(context, pod, given, &config).await?;
     let place = Place { sandbox: &sandbox, config: &config, addresses: &addresses, images: &images, given };
     let mut result = Ok(());
     for start in &plan.starts {
@@ -74,7 +75,7 @@ pub async fn carry_out(
             return Err(Failure::Ends);
         }
         // One that cannot be started does not hold up the others.
-        if let Err(failure) = start_container(agent, pod, memory, &place, start).await {
+        if let Err(failure) = start_container(context, pod, memory, &place, start).await {
             result = Err(failure);
         }
     }
@@ -82,7 +83,13 @@ pub async fn carry_out(
 }
 
 /// Ends single containers, each for its own reason. Where the pod is to end meanwhile, that ends them in its own time.
-pub async fn kill(agent: &Arc<Agent>, pod: &Arc<Tree>, state: &PodState, kills: &[Kill], told: Told<'_>) -> Result<()> {
+pub async fn kill(
+    context: &Arc<PodContext>,
+    pod: &Arc<Tree>,
+    state: &PodState,
+    kills: &[Kill],
+    told: Told<'_>,
+) -> Result<()> {
     for kill in kills {
         let seen = state.containers.iter().find(|seen| seen.id == kill.id);
         let grace = match kill.why {
@@ -97,7 +104,7 @@ pub async fn kill(agent: &Arc<Agent>, pod: &Arc<Tree>, state: &PodState, kills: 
                 given: GracePeriod::fixed(grace),
                 is_sudden: kill.why == Why::Round,
             };
-            let stopped = unless_ended(told, Box::pin(end::stop_container(agent, pod, state, seen, kill)))
+            let stopped = unless_ended(told, Box::pin(end::stop_container(context, pod, state, seen, kill)))
                 .await
                 .ok_or(Failure::Ends)?;
             stopped.map_err(|_| Failure::Failed)?;
@@ -126,66 +133,66 @@ pub async fn unless_ended<T>(told: Told<'_>, work: impl Future<Output = T>) -> O
 }
 
 async fn make_sandbox(
-    agent: &Arc<Agent>,
+    context: &Arc<PodContext>,
     pod: &Arc<Tree>,
     memory: &mut Memory,
     which: (u32, &Mounted),
 ) -> Result<String> {
-    let config = sandbox_config(agent, pod, memory, which)?;
+    let config = sandbox_config(context, pod, memory, which)?;
     let logs = PathBuf::from(&config.log_directory);
     let made = std::fs::create_dir_all(&logs);
     if let Err(error) = made {
-        return Err(failed_sandbox(agent, pod, &format!("{}: {error}", logs.display())));
+        return Err(failed_sandbox(context, pod, &format!("{}: {error}", logs.display())));
     }
-    let request = cri::RunPodSandboxRequest { config: Some(config), runtime_handler: handler(agent, pod)? };
-    agent.metrics.count(&metrics::STARTED_PODS, &[]);
-    match agent.runtime.run_sandbox(request).await {
+    let request = cri::RunPodSandboxRequest { config: Some(config), runtime_handler: handler(context, pod)? };
+    context.metrics.count(&metrics::STARTED_PODS, &[]);
+    match context.runtime.run_sandbox(request).await {
         Ok(answer) => Ok(answer.pod_sandbox_id),
         Err(status) => {
-            agent.metrics.count(&metrics::STARTED_PODS_ERRORS, &[]);
-            Err(failed_sandbox(agent, pod, status.message()))
+            context.metrics.count(&metrics::STARTED_PODS_ERRORS, &[]);
+            Err(failed_sandbox(context, pod, status.message()))
         }
     }
 }
 
-fn failed_sandbox(agent: &Agent, pod: &Tree, why: &str) -> Failure {
+fn failed_sandbox(context: &PodContext, pod: &Tree, why: &str) -> Failure {
     let text = format!("Failed to create pod sandbox: rpc error: {why}");
-    agent.recorder.warning(pod, "FailedCreatePodSandBox", text);
+    context.recorder.warning(pod, "FailedCreatePodSandBox", text);
     Failure::Failed
 }
 
 /// The runtime's name for the pod's class; one that does not exist fails the pod.
-fn handler(agent: &Agent, pod: &Tree) -> Result<String> {
+fn handler(context: &PodContext, pod: &Tree) -> Result<String> {
     let name = pod.str("spec.runtimeClassName");
     if name.is_empty() {
         return Ok(String::new());
     }
-    match agent.classes.get(name) {
+    match context.cache.runtime_classes.get(name) {
         Some(class) => Ok(class.str("handler").to_string()),
-        None => Err(failed_sandbox(agent, pod, &format!("RuntimeClass {name:?} not found"))),
+        None => Err(failed_sandbox(context, pod, &format!("RuntimeClass {name:?} not found"))),
     }
 }
 
 /// Which attempt it is, and what there is of volumes.
 fn sandbox_config(
-    agent: &Agent,
+    context: &PodContext,
     pod: &Tree,
     memory: &mut Memory,
     (attempt, mounted): (u32, &Mounted),
 ) -> Result<cri::PodSandboxConfig> {
-    let config = &agent.config;
+    let config = &context.config;
     let refused = |why: String| {
-        agent.recorder.warning(pod, "FailedCreatePodSandBox", format!("Failed to create pod sandbox: {why}"));
+        context.recorder.warning(pod, "FailedCreatePodSandBox", format!("Failed to create pod sandbox: {why}"));
         Failure::Failed
     };
     let cluster = dns::Cluster { servers: &config.cluster_dns, domain: &config.cluster_domain };
-    let (resolver, warnings) = dns::of(pod, &cluster, &agent.resolver().map_err(refused)?);
+    let (resolver, warnings) = dns::of(pod, &cluster, &context.resolver().map_err(refused)?);
     if !std::mem::replace(&mut memory.warned, true) {
-        warnings.iter().for_each(|warning| tell_of_names(agent, pod, warning));
+        warnings.iter().for_each(|warning| tell_of_names(context, pod, warning));
     }
     let hostname = hostname::for_kernel(pod, &config.cluster_domain).map_err(refused)?;
-    let users = agent.users.of(pod).map_err(|why| failed_sandbox(agent, pod, &why))?;
-    let (resources, overhead) = resources::of_sandbox(pod, agent.limits());
+    let users = context.users.of(pod).map_err(|why| failed_sandbox(context, pod, &why))?;
+    let (resources, overhead) = resources::of_sandbox(pod, context.limits());
     Ok(sandbox::config(
         pod,
         sandbox::Given {
@@ -203,32 +210,32 @@ fn sandbox_config(
 }
 
 /// The pod's owner is told, and of what the node lacks the node's too.
-fn tell_of_names(agent: &Agent, pod: &Tree, warning: &dns::Warning) {
+fn tell_of_names(context: &PodContext, pod: &Tree, warning: &dns::Warning) {
     match warning {
         dns::Warning::NoCluster => {
-            agent.recorder.warning(&agent.reference(), "MissingClusterDNS", dns::NO_CLUSTER);
-            let text = format!("pod: {:?}. {}", cri_config::named(pod), dns::NO_CLUSTER);
-            agent.recorder.warning(pod, "MissingClusterDNS", text);
+            context.recorder.warning(&context.node.reference(), "MissingClusterDNS", dns::NO_CLUSTER);
+            let text = format!("pod: {:?}. {}", pod::named(pod), dns::NO_CLUSTER);
+            context.recorder.warning(pod, "MissingClusterDNS", text);
         }
-        dns::Warning::Forming(text) => agent.recorder.warning(pod, "DNSConfigForming", text.as_str()),
+        dns::Warning::Forming(text) => context.recorder.warning(pod, "DNSConfigForming", text.as_str()),
     }
 }
 
 /// The addresses of a sandbox that may have been made just now.
-async fn addresses(agent: &Agent, pod: &Tree, sandbox: &str, state: &PodState) -> Result<Vec<String>> {
+async fn addresses(context: &PodContext, pod: &Tree, sandbox: &str, state: &PodState) -> Result<Vec<String>> {
     if pod.bool("spec.hostNetwork") {
-        return Ok(agent.host_ips().iter().map(ToString::to_string).collect());
+        return Ok(context.node.host_ips().iter().map(ToString::to_string).collect());
     }
     if let Some(known) = state.sandboxes.iter().find(|known| known.id == sandbox) {
         return Ok(known.addresses.clone());
     }
-    let fresh = agent.runtime.pod(pod::uid(pod)).await.map_err(|_| Failure::Failed)?;
+    let fresh = context.runtime.pod(pod::uid(pod)).await.map_err(|_| Failure::Failed)?;
     let made = fresh.sandboxes.into_iter().find(|made| made.id == sandbox);
     Ok(made.map(|made| made.addresses).unwrap_or_default())
 }
 
 async fn start_container(
-    agent: &Arc<Agent>,
+    context: &Arc<PodContext>,
     pod: &Arc<Tree>,
     memory: &mut Memory,
     place: &Place<'_>,
@@ -236,30 +243,30 @@ async fn start_container(
 ) -> Result<()> {
     let state = place.given.state;
     let Some(spec) = pod::container(pod, &start.name) else { return Ok(()) };
-    let start = &Start { restarts: number(agent, pod, state, start), ..start.clone() };
+    let start = &Start { restarts: number(context, pod, state, start), ..start.clone() };
     let ended = state.container(&start.name).filter(|seen| seen.stage == Stage::Exited);
     let sort = metrics::sort(pod, &start.name);
-    agent.metrics.count(&metrics::STARTED_CONTAINERS, &[sort]);
-    remove_unstarted(agent, state, &start.name).await?;
-    let made = make_container(agent, pod, spec, place, start).await;
+    context.metrics.count(&metrics::STARTED_CONTAINERS, &[sort]);
+    remove_unstarted(context, state, &start.name).await?;
+    let made = make_container(context, pod, spec, place, start).await;
     let started = match made {
-        Ok(id) => run_container(agent, pod, spec, (&id, start.restarts), place).await,
+        Ok(id) => run_container(context, pod, spec, (&id, start.restarts), place).await,
         Err(problem) => Err(problem),
     };
     // What the runtime has forgotten, in a reboot for example, did not crash.
     if start.restarts > 0 && state.container(&start.name).is_some() {
-        let ended_at = ended.map_or(agent.now(), |ended| ended.finished_at);
-        memory.backoffs.started_again(&start.name, ended_at, agent.now());
+        let ended_at = ended.map_or(context.now(), |ended| ended.finished_at);
+        memory.backoffs.started_again(&start.name, ended_at, context.now());
     }
     match started {
         Ok(()) => {
             memory.problems.remove(&start.name);
-            agent.resizes.follows(pod::uid(pod), &start.name);
-            remove_older(agent, state, &start.name).await;
+            context.resizes.follows(pod::uid(pod), &start.name);
+            remove_older(context, state, &start.name).await;
             Ok(())
         }
         Err(problem) => {
-            agent.metrics.count(&metrics::STARTED_CONTAINERS_ERRORS, &[sort, &problem.reason]);
+            context.metrics.count(&metrics::STARTED_CONTAINERS_ERRORS, &[sort, &problem.reason]);
             let waits = is_of_image(&problem.reason);
             memory.problems.insert(start.name.clone(), problem);
             Err(if waits { Failure::Waits } else { Failure::Failed })
@@ -269,11 +276,11 @@ async fn start_container(
 
 /// A static pod has no status here that could tell how often a container was started before the runtime forgot it:
 /// the logs tell it.
-fn number(agent: &Agent, pod: &Tree, state: &PodState, start: &Start) -> i64 {
+fn number(context: &PodContext, pod: &Tree, state: &PodState, start: &Start) -> i64 {
     if !pod::is_static(pod) || state.container(&start.name).is_some() {
         return start.restarts;
     }
-    start.restarts.max(files::next_log(&sync::logs(agent, pod).join(&start.name)))
+    start.restarts.max(files::next_log(&sync::logs(context, pod).join(&start.name)))
 }
 
 /// It is known when an image is tried again.
@@ -282,55 +289,56 @@ fn is_of_image(reason: &str) -> bool {
 }
 
 /// What was made and never started stands in the way of its successor, which has its number.
-async fn remove_unstarted(agent: &Agent, state: &PodState, name: &str) -> Result<()> {
+async fn remove_unstarted(context: &PodContext, state: &PodState, name: &str) -> Result<()> {
     for seen in state.containers.iter().filter(|seen| seen.name == name && seen.stage == Stage::Created) {
-        agent.runtime.remove(&seen.id).await.map_err(|_| Failure::Failed)?;
+        context.runtime.remove(&seen.id).await.map_err(|_| Failure::Failed)?;
     }
     Ok(())
 }
 
 /// Of a container that is started again, only the last one is kept beside the new one.
-async fn remove_older(agent: &Agent, state: &PodState, name: &str) {
+async fn remove_older(context: &PodContext, state: &PodState, name: &str) {
     let older = state.containers.iter().filter(|seen| seen.name == name && !seen.is_running()).skip(1);
     for seen in older {
-        if let Err(status) = agent.runtime.remove(&seen.id).await {
+        if let Err(status) = context.runtime.remove(&seen.id).await {
             tracing::debug!(container = seen.id, error = status.message(), "an old container stays");
         }
     }
 }
 
 async fn make_container(
-    agent: &Arc<Agent>,
+    context: &Arc<PodContext>,
     pod: &Arc<Tree>,
     spec: &Tree,
     place: &Place<'_>,
     start: &Start,
 ) -> std::result::Result<String, Problem> {
-    let (image, images) = pulled(agent, pod, spec, place).await?;
-    let config_error = |message: String| failed(agent, pod, &start.name, "CreateContainerConfigError", message);
+    let (image, images) = pulled(context, pod, spec, place).await?;
+    let config_error = |message: String| failed(context, pod, &start.name, "CreateContainerConfigError", message);
     needs::check_user(pod, spec, &image).map_err(config_error)?;
-    let given = agent.managers.prepare(pod, spec).await.map_err(config_error)?;
-    let own = needs::variables(agent, pod, spec, place.addresses, place.given.mounted).await.map_err(config_error)?;
+    let given = context.managers.prepare(pod, spec).await.map_err(config_error)?;
+    let own = needs::variables(context, pod, spec, place.addresses, place.given.mounted).await.map_err(config_error)?;
     let of_devices = given.env.into_iter().map(|(name, value)| (name, value.into_bytes()));
     // What the pod says itself counts before what its devices bring.
     let variables: Vec<_> = of_devices.chain(own).collect();
-    let users = agent.users.of(pod).map_err(config_error)?;
+    let users = context.users.of(pod).map_err(config_error)?;
     let seen = volumes::Given {
         env: &variables,
         images: &images,
         users: users.as_ref(),
-        recursive_read_only: agent.recursive_read_only,
+        recursive_read_only: context.features.recursive_read_only,
     };
-    let volumes = volumes::mounts(&agent.config, pod, spec, place.given.mounted, &seen).await.map_err(config_error)?;
-    let mut mounts = files::own_mounts(agent, pod, spec, place.addresses, start).map_err(config_error)?;
+    let volumes =
+        volumes::mounts(&context.config, pod, spec, place.given.mounted, &seen).await.map_err(config_error)?;
+    let mut mounts = files::own_mounts(context, pod, spec, place.addresses, start).map_err(config_error)?;
     mounts.extend(volumes);
     mounts.extend(given.mounts);
     let mut devices = volumes::devices(spec, place.given.mounted).map_err(config_error)?;
     devices.extend(given.devices);
-    let limits = agent.limits();
+    let limits = context.limits();
     let target = container::target(spec, pod).and_then(|name| place.given.state.active(name));
     let target = target.map(|seen| seen.id.clone()).unwrap_or_default();
-    let seccomp_root = agent.config.root_dir.join("seccomp").display().to_string();
+    let seccomp_root = context.config.root_dir.join("seccomp").display().to_string();
     let config = container::config(
         pod,
         spec,
@@ -348,25 +356,24 @@ async fn make_container(
                 users: users.as_ref(),
                 volume_groups: &place.given.mounted.groups(pod),
                 seccomp_root: &seccomp_root,
-                seccomp_default: agent.config.seccomp_default,
+                seccomp_default: context.config.seccomp_default,
             },
             cpuset: (given.cpus.clone(), given.memory_nodes),
         },
     );
-    let logs = sync::logs(agent, pod).join(&start.name);
+    let logs = sync::logs(context, pod).join(&start.name);
     std::fs::create_dir_all(&logs).map_err(|error| config_error(format!("{}: {error}", logs.display())))?;
     let request = cri::CreateContainerRequest {
         pod_sandbox_id: place.sandbox.to_string(),
         config: Some(config),
         sandbox_config: Some(place.config.clone()),
     };
-    let answer = agent
-        .runtime
-        .create(request)
-        .await
-        .map_err(|status| failed(agent, pod, &start.name, "CreateContainerError", status.message().to_string()))?;
-    agent.managers.made(&answer.container_id, &given.cpus);
-    agent.recorder.normal(&subject(pod, &start.name), "Created", "Container created");
+    let answer =
+        context.runtime.create(request).await.map_err(|status| {
+            failed(context, pod, &start.name, "CreateContainerError", status.message().to_string())
+        })?;
+    context.managers.made(&answer.container_id, &given.cpus);
+    context.recorder.normal(&subject(pod, &start.name), "Created", "Container created");
     Ok(answer.container_id)
 }
 
@@ -376,18 +383,19 @@ fn round(state: &PodState) -> Option<(String, String)> {
 
 /// The container's image, and those of the volumes that it mounts.
 async fn pulled(
-    agent: &Arc<Agent>,
+    context: &Arc<PodContext>,
     pod: &Arc<Tree>,
     spec: &Tree,
     place: &Place<'_>,
 ) -> std::result::Result<(images::Present, Vec<(String, cri::ImageSpec)>), Problem> {
     let of_volumes = place.images.of(spec).inspect_err(|problem| {
         let text = format!("Error: {}", problem.message);
-        agent.recorder.warning(&subject(pod, spec.str("name")), "Failed", text);
+        context.recorder.warning(&subject(pod, spec.str("name")), "Failed", text);
     })?;
-    let secrets = needs::pull_secrets(agent, pod).await;
+    let secrets = needs::pull_secrets(context, pod).await;
     let wanted = Wanted { pod, container: spec, secrets: &secrets, sandbox: Some(place.config) };
-    let image = unless_ended(place.given.told, agent.images.ensure(&wanted)).await.unwrap_or_else(|| Err(ends(pod)))?;
+    let image =
+        unless_ended(place.given.told, context.images.ensure(&wanted)).await.unwrap_or_else(|| Err(ends(pod)))?;
     Ok((image, of_volumes))
 }
 
@@ -395,44 +403,44 @@ fn ends(pod: &Tree) -> Problem {
     Problem { reason: initial_reason(pod).into(), message: String::new() }
 }
 
-fn failed(agent: &Agent, pod: &Tree, name: &str, reason: &'static str, message: String) -> Problem {
-    agent.recorder.warning(&subject(pod, name), "Failed", format!("Error: {message}"));
+fn failed(context: &PodContext, pod: &Tree, name: &str, reason: &'static str, message: String) -> Problem {
+    context.recorder.warning(&subject(pod, name), "Failed", format!("Error: {message}"));
     Problem { reason: reason.into(), message }
 }
 
 async fn run_container(
-    agent: &Arc<Agent>,
+    context: &Arc<PodContext>,
     pod: &Arc<Tree>,
     spec: &Tree,
     (id, restarts): (&str, i64),
     place: &Place<'_>,
 ) -> std::result::Result<(), Problem> {
     let name = spec.str("name");
-    if let Err(status) = agent.runtime.start(id).await {
-        return Err(failed(agent, pod, name, "RunContainerError", status.message().to_string()));
+    if let Err(status) = context.runtime.start(id).await {
+        return Err(failed(context, pod, name, "RunContainerError", status.message().to_string()));
     }
-    agent.recorder.normal(&subject(pod, name), "Started", "Container started");
-    files::link_log(agent, pod, name, id, restarts);
+    context.recorder.normal(&subject(pod, name), "Started", "Container started");
+    files::link_log(context, pod, name, id, restarts);
     let Some(hook) = spec.at("lifecycle").get("postStart") else { return Ok(()) };
     let address = place.addresses.first().map_or("", String::as_str);
-    match unless_ended(place.given.told, crate::pod::hooks::run(agent, id, spec, hook, address)).await {
+    match unless_ended(place.given.told, crate::pod::hooks::run(&context.runtime, id, spec, hook, address)).await {
         None | Some(Ok(())) => Ok(()),
         Some(Err(why)) => {
             // What a hook has said may be a secret: it is not for events.
-            agent.recorder.warning(&subject(pod, name), "FailedPostStartHook", "PostStartHook failed");
-            unless_ended(place.given.told, Box::pin(stop_unready(agent, pod, id))).await;
+            context.recorder.warning(&subject(pod, name), "FailedPostStartHook", "PostStartHook failed");
+            unless_ended(place.given.told, Box::pin(stop_unready(context, pod, id))).await;
             Err(Problem { reason: "PostStartHookError".into(), message: why })
         }
     }
 }
 
 /// A container whose first hook has failed ends like any other: with its last hook.
-async fn stop_unready(agent: &Arc<Agent>, pod: &Tree, id: &str) {
-    let state = agent.runtime.pod(pod::uid(pod)).await.unwrap_or_default();
+async fn stop_unready(context: &Arc<PodContext>, pod: &Tree, id: &str) {
+    let state = context.runtime.pod(pod::uid(pod)).await.unwrap_or_default();
     let kill = end::Kill { message: "FailedPostStartHook", given: GracePeriod::fixed(None), is_sudden: false };
     let stopped = match state.containers.iter().find(|seen| seen.id == id) {
-        Some(seen) => end::stop_container(agent, pod, &state, seen, kill).await,
-        None => agent.runtime.stop(id, grace_period::own(pod)).await,
+        Some(seen) => end::stop_container(context, pod, &state, seen, kill).await,
+        None => context.runtime.stop(id, grace_period::own(pod)).await,
     };
     if let Err(status) = stopped {
         tracing::warn!(container = id, error = status.message(), "a container whose hook failed is not stopped");

@@ -7,16 +7,15 @@ use api::{Tree, time, tree};
 use stdx::sync::Mutex;
 use tokio::sync::{Notify, watch};
 
-use super::{Ending, Wanted, end, files, start};
+use super::{Ending, Wanted, end, files, resize, start};
 use crate::admission::preempt;
 use crate::metrics;
 use crate::model::pod;
+use crate::model::problem::Problem;
 use crate::model::state::PodState;
-use crate::pod::context::Agent;
-use crate::pod::cri_config;
+use crate::pod::context::PodContext;
 use crate::pod::plan::{self, Backoffs, Plan, Wait};
-use crate::pod::status::{self, Problem, Problems};
-use crate::resources::resize::{self, Outcome};
+use crate::pod::status::{self, Problems};
 use crate::volumes::Mounted;
 
 const SECOND: i64 = 1_000_000_000;
@@ -89,10 +88,10 @@ pub enum Next {
 /// Whether a pod is to end while something is done for it.
 pub type Told<'a> = &'a watch::Receiver<Wanted>;
 
-pub async fn sync(agent: &Arc<Agent>, asked: &Wanted, memory: &mut Memory, told: Told<'_>) -> Next {
+pub async fn sync(context: &Arc<PodContext>, asked: &Wanted, memory: &mut Memory, told: Told<'_>) -> Next {
     // What a pod wants is one thing, what it is given another.
-    let wanted = &mut Wanted { pod: agent.resizes.allocated(&asked.pod), ..asked.clone() };
-    let state = match look(agent, &wanted.pod, memory).await {
+    let wanted = &mut Wanted { pod: context.resizes.allocated(&asked.pod), ..asked.clone() };
+    let state = match look(context, &wanted.pod, memory).await {
         Ok(state) => state,
         Err(status) => {
             tracing::warn!(pod = pod::name(&wanted.pod), error = status.message(), "the runtime does not answer");
@@ -103,33 +102,33 @@ pub async fn sync(agent: &Arc<Agent>, asked: &Wanted, memory: &mut Memory, told:
         memory.ended.get_or_insert_with(|| ending.clone());
     }
     if wanted.ends() || memory.ended.is_some() {
-        return end::sync(agent, wanted, memory, state, told).await;
+        return end::sync(context, wanted, memory, state, told).await;
     }
-    if !memory.is_admitted && !node_is_known(agent, &wanted.pod, told).await {
+    if !memory.is_admitted && !node_is_known(context, &wanted.pod, told).await {
         return Next::Again;
     }
-    if !memory.is_admitted && !admit(agent, wanted, memory, &state).await {
+    if !memory.is_admitted && !admit(context, wanted, memory, &state).await {
         return Next::Again;
     }
-    agent.resizes.take(&wanted.pod);
-    agent.resizes.settle(agent, &asked.pod);
-    wanted.pod = agent.resizes.allocated(&asked.pod);
-    if memory.awaited.iter().any(|uid| agent.admission.holds(uid)) {
-        return Next::Idle(Some(after(agent, LOOK)));
+    context.resizes.take(&wanted.pod);
+    context.resizes.settle(&context.resizing, &asked.pod);
+    wanted.pod = context.resizes.allocated(&asked.pod);
+    if memory.awaited.iter().any(|uid| context.admission.holds(uid)) {
+        return Next::Idle(Some(after(context, LOOK)));
     }
-    if let Some(ending) = overdue(deadline(agent, &wanted.pod), agent.now()) {
-        agent.recorder.normal(&wanted.pod, &ending.problem.reason, ending.problem.message.as_str());
+    if let Some(ending) = overdue(deadline(context, &wanted.pod), context.now()) {
+        context.recorder.normal(&wanted.pod, &ending.problem.reason, ending.problem.message.as_str());
         memory.ended = Some(ending);
         return Next::Again;
     }
-    run(agent, wanted, memory, state, told).await
+    run(context, wanted, memory, state, told).await
 }
 
 /// What the runtime has of the pod now.
-pub async fn look(agent: &Agent, pod: &Tree, memory: &Memory) -> crate::runtime::Result<Arc<PodState>> {
-    let mut state = agent.runtime.pod(pod::uid(pod)).await?;
+pub async fn look(context: &PodContext, pod: &Tree, memory: &Memory) -> crate::runtime::Result<Arc<PodState>> {
+    let mut state = context.runtime.pod(pod::uid(pod)).await?;
     state.round = plan::restart::round(pod, &state);
-    files::read_messages(agent, pod, &mut state);
+    files::read_messages(context, pod, &mut state);
     let state = Arc::new(state);
     *memory.shown.lock() = state.clone();
     Ok(state)
@@ -137,8 +136,8 @@ pub async fn look(agent: &Agent, pod: &Tree, memory: &Memory) -> crate::runtime:
 
 /// Whoever judges a pod has to know the node; false where the pod ends before. What will be registered is enough for
 /// static pods, of which one may be the API server; to all others labels and taints matter, which the API has.
-async fn node_is_known(agent: &Agent, pod: &Tree, told: Told<'_>) -> bool {
-    let (mut object, is_static) = (agent.object.clone(), pod::is_static(pod));
+async fn node_is_known(context: &PodContext, pod: &Tree, told: Told<'_>) -> bool {
+    let (mut object, is_static) = (context.node.watch(), pod::is_static(pod));
     let is_enough =
         |node: &Option<Arc<Tree>>| node.as_ref().is_some_and(|node| is_static || !node.str("metadata.uid").is_empty());
     // Nobody to tell of it any more: then it is judged by what is known.
@@ -147,47 +146,47 @@ async fn node_is_known(agent: &Agent, pod: &Tree, told: Told<'_>) -> bool {
 }
 
 /// A pod that runs already was admitted by whoever started it.
-async fn admit(agent: &Agent, wanted: &Wanted, memory: &mut Memory, state: &PodState) -> bool {
+async fn admit(context: &PodContext, wanted: &Wanted, memory: &mut Memory, state: &PodState) -> bool {
     let pod = &wanted.pod;
     memory.is_admitted = true;
     if !state.sandboxes.is_empty() {
-        agent.admission.take(pod);
-        agent.managers.take(pod);
+        context.admission.take(pod);
+        context.managers.take(pod);
         return true;
     }
-    let problem = match judge(agent, pod).await {
+    let problem = match judge(context, pod).await {
         Ok(room) => {
-            room.victims.iter().for_each(|uid| preempt(agent, uid, &room.signal));
+            room.victims.iter().for_each(|uid| preempt(context, uid, &room.signal));
             memory.awaited = room.victims;
             return true;
         }
         Err(problem) => problem,
     };
-    agent.recorder.warning(pod, &problem.reason, problem.message.as_str());
-    agent.statuses.set(pod, status::rejected(pod, &problem, agent.now() / SECOND));
+    context.recorder.warning(pod, &problem.reason, problem.message.as_str());
+    context.statuses.set(pod, status::rejected(pod, &problem, context.now() / SECOND));
     memory.ended = Some(Ending { problem, grace_seconds: Some(0), condition: None });
     false
 }
 
 /// Ends a pod whose place a critical one gets.
-fn preempt(agent: &Agent, uid: &str, signal: &str) {
+fn preempt(context: &PodContext, uid: &str, signal: &str) {
     let problem = Problem { reason: preempt::REASON.into(), message: preempt::MESSAGE.to_string() };
-    let victim = agent.pods.all().into_iter().find(|pod| pod::uid(pod) == uid);
+    let victim = context.cache.pods.all().into_iter().find(|pod| pod::uid(pod) == uid);
     let condition = victim.map(|victim| {
-        agent.recorder.warning(&victim, preempt::REASON, preempt::MESSAGE);
-        status::disruption(&victim, preempt::CONDITION, agent.now() / SECOND)
+        context.recorder.warning(&victim, preempt::REASON, preempt::MESSAGE);
+        status::disruption(&victim, preempt::CONDITION, context.now() / SECOND)
     });
-    agent.metrics.count(&metrics::PREEMPTIONS, &[signal]);
-    (agent.end)(uid, Ending { problem, grace_seconds: None, condition });
+    context.metrics.count(&metrics::PREEMPTIONS, &[signal]);
+    (context.end)(uid, Ending { problem, grace_seconds: None, condition });
 }
 
 /// The handlers in their order: plugins are asked between those that look at the pod alone and those that look for
 /// room.
-async fn judge(agent: &Agent, pod: &Tree) -> Result<preempt::Room, Problem> {
-    let (node, rules) = (agent.node_object().unwrap_or_default(), agent.rules());
-    agent.admission.look(pod, &node, &rules)?;
-    agent.managers.admit(pod).await?;
-    agent.admission.admit(pod, &node, &rules).inspect_err(|_| agent.managers.release(pod::uid(pod)))
+async fn judge(context: &PodContext, pod: &Tree) -> Result<preempt::Room, Problem> {
+    let (node, rules) = (context.node.object().unwrap_or_default(), context.rules());
+    context.admission.look(pod, &node, &rules)?;
+    context.managers.admit(pod).await?;
+    context.admission.admit(pod, &node, &rules).inspect_err(|_| context.managers.release(pod::uid(pod)))
 }
 
 /// A pod that has had its time.
@@ -203,123 +202,129 @@ fn overdue(deadline: Option<i64>, now: i64) -> Option<Ending> {
 }
 
 /// A static pod has no status of its own: what was said last counts.
-fn deadline(agent: &Agent, pod: &Tree) -> Option<i64> {
+fn deadline(context: &PodContext, pod: &Tree) -> Option<i64> {
     let limit = pod.int("spec.activeDeadlineSeconds")?;
-    let started = time::parse(agent.statuses.last(pod).str("startTime")).ok()?;
+    let started = time::parse(context.statuses.last(pod).str("startTime")).ok()?;
     Some((started.seconds + limit) * SECOND)
 }
 
-async fn run(agent: &Arc<Agent>, wanted: &Wanted, memory: &mut Memory, state: Arc<PodState>, told: Told<'_>) -> Next {
+async fn run(
+    context: &Arc<PodContext>,
+    wanted: &Wanted,
+    memory: &mut Memory,
+    state: Arc<PodState>,
+    told: Told<'_>,
+) -> Next {
     let pod = &wanted.pod;
-    agent.objects.register(pod);
-    agent.probes.follow(pod, &state, &agent.host_ip());
-    let plan = decide(agent, pod, memory, &state);
+    context.objects.register(pod);
+    context.probes.follow(pod, &state, &context.node.host_ip());
+    let plan = decide(context, pod, memory, &state);
     // What was done about a container that runs now is no problem any more.
     memory.problems.retain(|name, _| plan.starts.iter().any(|start| start.name == *name));
-    say(agent, wanted, memory, &state, &plan);
-    tell_of_pauses(agent, pod, memory, &plan);
+    say(context, wanted, memory, &state, &plan);
+    tell_of_pauses(context, pod, memory, &plan);
     if plan.kill_pod && plan.sandbox.is_none() {
         if plan.kills.is_empty() {
-            return end::finish(agent, wanted, memory, state, told).await;
+            return end::finish(context, wanted, memory, state, told).await;
         }
         // Each is told why before the rest goes with its pod.
-        match start::kill(agent, pod, &state, &plan.kills, told).await {
+        match start::kill(context, pod, &state, &plan.kills, told).await {
             Ok(()) => {}
             Err(start::Failure::Ends) => return Next::Again,
             Err(_) => return Next::Failed,
         }
-        let Ok(state) = look(agent, pod, memory).await else { return Next::Failed };
-        return end::finish(agent, wanted, memory, state, told).await;
+        let Ok(state) = look(context, pod, memory).await else { return Next::Failed };
+        return end::finish(context, wanted, memory, state, told).await;
     }
-    if let Err(why) = agent.groups.ensure(pod).await {
-        agent.recorder.warning(
+    if let Err(why) = context.groups.ensure(pod).await {
+        context.recorder.warning(
             pod,
             "FailedCreatePodContainer",
             format!("unable to ensure pod container exists: {why}"),
         );
         return Next::Failed;
     }
-    let resized = resize::carry_out(agent, pod, &state).await;
-    if resized != Outcome::Nothing {
-        say(agent, wanted, memory, &state, &plan);
+    let resized = resize::carry_out(context, pod, &state).await;
+    if resized != resize::Outcome::Nothing {
+        say(context, wanted, memory, &state, &plan);
     }
-    let mut mounted = match volumes(agent, pod, told).await {
+    let mut mounted = match volumes(context, pod, told).await {
         Ok(mounted) => mounted,
         Err(next) => return next,
     };
-    if resized == Outcome::Failed {
+    if resized == resize::Outcome::Failed {
         mounted.again = Some(mounted.again.map_or(RESIZE_PAUSE, |again| again.min(RESIZE_PAUSE)));
     }
     if plan.is_nothing() || plan.starts.is_empty() && plan.kills.is_empty() && plan.sandbox.is_none() {
-        return idle(agent, pod, &plan, mounted.again);
+        return idle(context, pod, &plan, mounted.again);
     }
     let done =
-        start::carry_out(agent, pod, memory, &start::Given { state: &state, mounted: &mounted, told }, &plan).await;
-    let Ok(state) = look(agent, pod, memory).await else { return Next::Failed };
-    agent.probes.follow(pod, &state, &agent.host_ip());
-    let next = decide(agent, pod, memory, &state);
-    say(agent, wanted, memory, &state, &next);
-    tell_of_pauses(agent, pod, memory, &next);
+        start::carry_out(context, pod, memory, &start::Given { state: &state, mounted: &mounted, told }, &plan).await;
+    let Ok(state) = look(context, pod, memory).await else { return Next::Failed };
+    context.probes.follow(pod, &state, &context.node.host_ip());
+    let next = decide(context, pod, memory, &state);
+    say(context, wanted, memory, &state, &next);
+    tell_of_pauses(context, pod, memory, &next);
     match done {
         Ok(()) if next.starts.is_empty() && next.kills.is_empty() && !next.kill_pod => {
-            idle(agent, pod, &next, mounted.again)
+            idle(context, pod, &next, mounted.again)
         }
         Ok(()) | Err(start::Failure::Ends) => Next::Again,
-        Err(start::Failure::Waits) => idle(agent, pod, &next, mounted.again),
+        Err(start::Failure::Waits) => idle(context, pod, &next, mounted.again),
         Err(start::Failure::Failed) => Next::Failed,
     }
 }
 
 /// Containers that wait after a crash, once for each pause.
-fn tell_of_pauses(agent: &Agent, pod: &Tree, memory: &mut Memory, plan: &Plan) {
+fn tell_of_pauses(context: &PodContext, pod: &Tree, memory: &mut Memory, plan: &Plan) {
     for wait in plan.waits.iter().filter(|wait| !memory.pauses.contains(wait)) {
-        let text = format!("Back-off restarting failed container {} in pod {}", wait.name, cri_config::named(pod));
-        agent.recorder.warning(&super::subject(pod, &wait.name), "BackOff", text);
+        let text = format!("Back-off restarting failed container {} in pod {}", wait.name, pod::named(pod));
+        context.recorder.warning(&pod::subject(pod, &wait.name), "BackOff", text);
     }
     memory.pauses.clone_from(&plan.waits);
 }
 
-fn idle(agent: &Agent, pod: &Tree, plan: &Plan, again: Option<Duration>) -> Next {
-    let waits = plan.waits.iter().map(|wait| wait.until).chain(again.map(|pause| after(agent, pause)));
-    Next::Idle(waits.chain(deadline(agent, pod)).chain(agent.images.next_try(pod::uid(pod))).min())
+fn idle(context: &PodContext, pod: &Tree, plan: &Plan, again: Option<Duration>) -> Next {
+    let waits = plan.waits.iter().map(|wait| wait.until).chain(again.map(|pause| after(context, pause)));
+    Next::Idle(waits.chain(deadline(context, pod)).chain(context.images.next_try(pod::uid(pod))).min())
 }
 
-fn after(agent: &Agent, pause: Duration) -> i64 {
-    agent.now().saturating_add(i64::try_from(pause.as_nanos()).unwrap_or(i64::MAX))
+fn after(context: &PodContext, pause: Duration) -> i64 {
+    context.now().saturating_add(i64::try_from(pause.as_nanos()).unwrap_or(i64::MAX))
 }
 
 /// The pod's volumes, brought up to date; or when to try again.
-async fn volumes(agent: &Arc<Agent>, pod: &Tree, told: Told<'_>) -> Result<Mounted, Next> {
-    let prepared = start::unless_ended(told, agent.volumes.prepare(pod)).await.ok_or(Next::Again)?;
+async fn volumes(context: &Arc<PodContext>, pod: &Tree, told: Told<'_>) -> Result<Mounted, Next> {
+    let prepared = start::unless_ended(told, context.volumes.prepare(pod)).await.ok_or(Next::Again)?;
     let (result, warnings) = match prepared {
         Ok(mounted) => (Ok(mounted.clone()), mounted.warnings),
-        Err(problem) => (Err(Next::Idle(Some(after(agent, problem.again)))), problem.warnings),
+        Err(problem) => (Err(Next::Idle(Some(after(context, problem.again)))), problem.warnings),
     };
     for warning in warnings {
-        agent.recorder.warning(pod, warning.reason, warning.message);
+        context.recorder.warning(pod, warning.reason, warning.message);
     }
     result
 }
 
-fn decide(agent: &Agent, pod: &Tree, memory: &Memory, state: &PodState) -> Plan {
-    let verdicts = |id: &str| agent.probes.verdicts(id);
-    let resized = agent.resizes.restarts(pod);
-    let (backoffs, now) = (&memory.backoffs, agent.now());
+fn decide(context: &PodContext, pod: &Tree, memory: &Memory, state: &PodState) -> Plan {
+    let verdicts = |id: &str| context.probes.verdicts(id);
+    let resized = context.resizes.restarts(pod);
+    let (backoffs, now) = (&memory.backoffs, context.now());
     plan::plan(&plan::View { pod, state, verdicts: &verdicts, resized: &resized, backoffs, now })
 }
 
 /// Says what there is of a pod that runs.
-fn say(agent: &Agent, wanted: &Wanted, memory: &Memory, state: &PodState, plan: &Plan) {
-    let status = make_status(agent, wanted, memory, state, plan);
+fn say(context: &PodContext, wanted: &Wanted, memory: &Memory, state: &PodState, plan: &Plan) {
+    let status = make_status(context, wanted, memory, state, plan);
     if status.str("phase") == "Running" {
-        agent.starts.runs(&wanted.pod, state, agent.now());
+        context.starts.runs(&wanted.pod, state, context.now());
     }
-    agent.statuses.set(&wanted.pod, status);
+    context.statuses.set(&wanted.pod, status);
 }
 
-pub fn make_status(agent: &Agent, wanted: &Wanted, memory: &Memory, state: &PodState, plan: &Plan) -> Tree {
-    let pod = with_last_status(agent, &wanted.pod);
-    let verdicts = |id: &str| agent.probes.verdicts(id);
+pub fn make_status(context: &PodContext, wanted: &Wanted, memory: &Memory, state: &PodState, plan: &Plan) -> Tree {
+    let pod = with_last_status(context, &wanted.pod);
+    let verdicts = |id: &str| context.probes.verdicts(id);
     let ended = memory.ended.as_ref().map(|ending| &ending.problem);
     let mut status = status::status(&status::View {
         pod: &pod,
@@ -327,25 +332,25 @@ pub fn make_status(agent: &Agent, wanted: &Wanted, memory: &Memory, state: &PodS
         verdicts: &verdicts,
         waits: &plan.waits,
         problems: &memory.problems,
-        runtime: &agent.runtime_name,
-        host_ips: &agent.host_ips(),
+        runtime: &context.features.name,
+        host_ips: &context.node.host_ips(),
         // Nothing is over as long as something runs.
         is_over: memory.is_stopped || (wanted.ends() || memory.ended.is_some()) && state.is_stopped(),
         ended: ended.filter(|_| memory.is_stopped),
-        now: agent.now() / SECOND,
+        now: context.now() / SECOND,
     });
-    agent.resizes.show(&pod, state, &mut status, agent.now() / SECOND);
+    context.resizes.show(&pod, state, &mut status, context.now() / SECOND);
     let condition = memory.ended.as_ref().and_then(|ending| ending.condition.clone());
     if let Some(condition) = condition {
         status.list_entry("conditions").push(condition);
     }
-    agent.managers.add_health(&pod, &mut status);
+    context.managers.add_health(&pod, &mut status);
     status
 }
 
 /// Times of changes go by what was said last, which the object may not show yet.
-fn with_last_status(agent: &Agent, pod: &Tree) -> Tree {
-    let last = agent.statuses.last(pod);
+fn with_last_status(context: &PodContext, pod: &Tree) -> Tree {
+    let last = context.statuses.last(pod);
     if last.is_null() { pod.clone() } else { status::merged(pod, &last) }
 }
 
@@ -360,6 +365,6 @@ pub fn from_labels(uid: &str, name: &str, namespace: &str) -> Tree {
 }
 
 /// The directory of a pod's logs.
-pub fn logs(agent: &Agent, pod: &Tree) -> std::path::PathBuf {
-    cri_config::log_dir(&agent.config.pod_logs_dir, pod)
+pub fn logs(context: &PodContext, pod: &Tree) -> std::path::PathBuf {
+    pod::log_dir(&context.config.pod_logs_dir, pod)
 }

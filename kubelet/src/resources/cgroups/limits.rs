@@ -6,7 +6,7 @@ use api::{Tree, tree};
 use cgroup::Resources;
 
 use crate::model::pod;
-use crate::pod::cri_config::resources::{Class, class, milli, page_size, quota, shares};
+use crate::model::resources::{Class, class, milli, page_size, quota, shares};
 use crate::resources::managers::wants;
 
 /// What holds for all groups of the node.

@@ -18,9 +18,9 @@ use stdx::sync::{Mutex, MutexGuard};
 
 use crate::config::{CgroupDriver, Config};
 use crate::model::pod;
+use crate::model::resources::{Class, class};
 use crate::node::facts::{Devices, Machine};
 use crate::node::resources;
-use crate::pod::cri_config::resources::{Class, class};
 use limits::{Rules, Share};
 use names::CLASSES;
 

@@ -4,7 +4,7 @@ use api::Tree;
 
 use crate::config::{CgroupDriver, Config};
 use crate::model::pod;
-use crate::pod::cri_config::resources::{Class, class};
+use crate::model::resources::{Class, class};
 
 /// The group of all pods.
 const ALL: &str = "kubepods";

@@ -1,13 +1,15 @@
 //! Kills for want of memory that no pod is told of: the kernel's log says who was killed.
 
 use std::io;
+use std::sync::Arc;
 
+use client::Recorder;
 use rustix::fs::{Mode, OFlags, SeekFrom};
 use tokio::net::unix::pipe::Receiver;
 
 use crate::config::Config;
-use crate::pod::context::Agent;
-use crate::pod::cri_config::resources::Class;
+use crate::model::resources::Class;
+use crate::node::NodeView;
 
 const LOG: &str = "/dev/kmsg";
 /// A record of the log is never longer.
@@ -24,14 +26,21 @@ struct Kill {
     is_of_group: bool,
 }
 
-/// Tells of kills until the agent ends.
-pub async fn follow(agent: &Agent) {
-    if let Err(error) = read(agent).await {
-        tracing::warn!(file = LOG, %error, "kills for want of memory outside of pods are not told of");
+/// Records an event for each kill that concerns the system.
+pub struct OomWatcher {
+    pub config: Arc<Config>,
+    pub node: NodeView,
+    pub recorder: Recorder,
+}
+
+/// Watches the kernel's log until it is dropped.
+pub async fn watch(watcher: OomWatcher) {
+    if let Err(error) = read(&watcher).await {
+        tracing::warn!(file = LOG, %error, "failed to watch the kernel log; OOM kills outside of pods are not reported");
     }
 }
 
-async fn read(agent: &Agent) -> io::Result<()> {
+async fn read(watcher: &OomWatcher) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let log = rustix::fs::open(LOG, flags, Mode::empty())?;
     // What was before has been told of, or never will be.
@@ -42,7 +51,7 @@ async fn read(agent: &Agent) -> io::Result<()> {
     loop {
         log.readable().await?;
         match log.try_read(&mut record) {
-            Ok(length) => tell(agent, &String::from_utf8_lossy(&record[..length])),
+            Ok(length) => record_kill(watcher, &String::from_utf8_lossy(&record[..length])),
             // Another was faster, or the record was written over meanwhile.
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::BrokenPipe) => {}
             Err(error) => return Err(error),
@@ -50,10 +59,10 @@ async fn read(agent: &Agent) -> io::Result<()> {
     }
 }
 
-fn tell(agent: &Agent, record: &str) {
-    if let Some(kill) = parse(record).filter(|kill| concerns_system(kill, &agent.config)) {
+fn record_kill(watcher: &OomWatcher, record: &str) {
+    if let Some(kill) = parse(record).filter(|kill| concerns_system(kill, &watcher.config)) {
         let text = format!("System OOM encountered, victim process: {}, pid: {}", kill.process, kill.pid);
-        agent.recorder.warning(&agent.reference(), "SystemOOM", text);
+        watcher.recorder.warning(&watcher.node.reference(), "SystemOOM", text);
     }
 }
 

@@ -29,14 +29,15 @@ use stdx::sync::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use crate::config::Config;
+use crate::config::topology::{Policy, Scope};
 use crate::model::cpuset::CpuSet;
 use crate::model::pod;
-use crate::pod::status::Problem;
+use crate::model::problem::Problem;
 use devices::Devices;
 pub use given::Given;
 use machine::Machine;
 use numa::{Hint, Hints};
-use topology::{Merger, Policy, Scope};
+use topology::Merger;
 
 /// Why a pod cannot have what it wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -348,14 +349,5 @@ impl Managers {
         let own: usize = held.cpus.given.values().flat_map(BTreeMap::values).map(CpuSet::len).sum();
         self.metrics.record(&metrics::SHARED_POOL, &[], shared as f64 * 1000.0);
         self.metrics.record(&metrics::EXCLUSIVE_CPUS, &[], own as f64);
-    }
-}
-
-/// The value of an option that is on or off.
-fn boolean(name: &str, value: &str) -> Result<bool, String> {
-    match value {
-        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
-        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
-        _ => Err(format!("bad value for option {name:?}: {value:?} is neither true nor false")),
     }
 }

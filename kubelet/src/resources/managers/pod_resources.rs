@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use super::numa::Mask;
 use super::{Managers, metrics, wants};
 use crate::model::pod;
-use crate::pod::worker::Workers;
+use crate::model::state::ListPods;
 use wire::*;
 
 /// Upstream's limits.
@@ -29,10 +29,11 @@ const PAUSE: Duration = Duration::from_secs(5);
 pub type Pods = Arc<dyn Fn() -> Vec<Arc<Tree>> + Send + Sync>;
 
 /// Serves for ever.
-pub async fn serve(managers: Arc<Managers>, workers: Arc<Workers>) {
+pub async fn serve(managers: Arc<Managers>, list: ListPods) {
     let dir = managers.config.root_dir.join("pod-resources");
     let pods: Pods = Arc::new(move || {
-        workers.pods().into_iter().filter(|pod| !pod::is_over(pod) && !pod.list("spec.containers").is_empty()).collect()
+        let runs = |pod: &Arc<Tree>| !pod::is_over(pod) && !pod.list("spec.containers").is_empty();
+        list().into_iter().map(|(pod, _)| pod).filter(runs).collect()
     });
     loop {
         if let Err(error) = serve_once(&managers, &pods, &dir).await {

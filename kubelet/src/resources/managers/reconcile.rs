@@ -1,11 +1,9 @@
 //! Keeps the CPUs of running containers what they should be: those that share get fewer when one gets its own.
 
-use std::sync::Arc;
-
 use super::Managers;
 use crate::model::pod;
-use crate::pod::context::Agent;
-use crate::pod::worker::Workers;
+use crate::model::state::{Container, ListPods};
+use crate::runtime::Runtime;
 
 impl Managers {
     /// The CPUs that a container was made with.
@@ -19,30 +17,29 @@ impl Managers {
     }
 
     /// Whenever something was given or given back, and once in a while.
-    pub async fn reconcile(&self, agent: Arc<Agent>, workers: Arc<Workers>) {
+    pub async fn reconcile(&self, runtime: &Runtime, pods: &ListPods) {
         if self.cpu.is_none() {
             return;
         }
         loop {
-            self.bring_up_to_date(&agent, &workers).await;
+            self.update_cpus(runtime, pods).await;
             let _ = tokio::time::timeout(self.config.pinning.cpu_reconcile_period, self.moved.notified()).await;
         }
     }
 
-    async fn bring_up_to_date(&self, agent: &Agent, workers: &Workers) {
+    async fn update_cpus(&self, runtime: &Runtime, pods: &ListPods) {
         let mut there = std::collections::BTreeSet::new();
-        for known in workers.pods() {
-            let Some((_, state)) = workers.find(pod::uid(&known)) else { continue };
+        for (known, state) in pods() {
             for container in state.running() {
                 there.insert(container.id.clone());
-                self.apply(agent, pod::uid(&known), container).await;
+                self.apply(runtime, pod::uid(&known), container).await;
             }
         }
         // Those that were made a moment ago are not seen yet, and told again at worst.
         self.applied.lock().retain(|id, _| there.contains(id));
     }
 
-    async fn apply(&self, agent: &Agent, uid: &str, container: &crate::model::state::Container) {
+    async fn apply(&self, runtime: &Runtime, uid: &str, container: &Container) {
         let cpus = self.cpus(uid, &container.name).to_string();
         let has = self.applied.lock().get(&container.id).cloned();
         if has.as_ref() == Some(&cpus) {
@@ -54,7 +51,7 @@ impl Managers {
             linux: Some(linux),
             ..Default::default()
         };
-        match agent.runtime.update(request).await {
+        match runtime.update(request).await {
             Ok(_) => {
                 self.applied.lock().insert(container.id.clone(), cpus);
             }

@@ -1,35 +1,36 @@
-//! What goes on beside the pods.
+//! What the managers do beside admitting pods.
 
 use std::sync::Arc;
 
 use tokio::task::JoinHandle;
 
-use super::pod_resources;
+use super::{Managers, pod_resources};
+use crate::model::state::ListPods;
 use crate::node::Node;
 use crate::node::facts::Devices;
-use crate::pod::context::Agent;
-use crate::pod::worker::Workers;
+use crate::runtime::Runtime;
 
 pub fn start(
-    agent: &Arc<Agent>,
+    managers: &Arc<Managers>,
+    runtime: Runtime,
     node: Arc<Node>,
-    workers: &Arc<Workers>,
+    pods: ListPods,
     wake: impl Fn(&str) + Send + Sync + Clone + 'static,
 ) -> [JoinHandle<()>; 3] {
-    let (sharing, known) = (agent.clone(), workers.clone());
+    let (reconciling, known) = (managers.clone(), pods.clone());
     [
-        tokio::spawn(serve_devices(agent.clone(), node, wake)),
-        tokio::spawn(async move { sharing.managers.reconcile(sharing.clone(), known).await }),
-        tokio::spawn(pod_resources::serve(agent.managers.clone(), workers.clone())),
+        tokio::spawn(serve_devices(managers.clone(), node, wake)),
+        tokio::spawn(async move { reconciling.reconcile(&runtime, &known).await }),
+        tokio::spawn(pod_resources::serve(managers.clone(), pods)),
     ]
 }
 
-/// Says in the node's status which devices there are.
-async fn serve_devices(agent: Arc<Agent>, node: Arc<Node>, wake: impl Fn(&str) + Send + Sync + Clone + 'static) {
+/// Reports the devices in the node's status.
+async fn serve_devices(managers: Arc<Managers>, node: Arc<Node>, wake: impl Fn(&str) + Send + Sync + Clone + 'static) {
     let show = move |devices: Devices| {
         if node.reports().borrow().devices != devices {
             node.tell(|reports| reports.devices = devices);
         }
     };
-    agent.managers.devices.clone().run(show, wake).await;
+    managers.devices.clone().run(show, wake).await;
 }

@@ -1,65 +1,8 @@
 //! Brings the hints of all who give something out together to one place, and says whether that is good enough.
 
-use std::collections::BTreeMap;
-
 use super::machine::Machine;
 use super::numa::{Hint, Hints, Mask};
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Policy {
-    #[default]
-    None,
-    BestEffort,
-    Restricted,
-    SingleNumaNode,
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Scope {
-    #[default]
-    Container,
-    Pod,
-}
-
-/// `topologyManagerPolicyOptions`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Options {
-    pub prefer_closest: bool,
-    pub most_nodes: usize,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options { prefer_closest: false, most_nodes: MOST_NODES }
-    }
-}
-
-/// The ways to choose among more are too many.
-const MOST_NODES: usize = 8;
-
-impl Options {
-    pub fn read(said: &BTreeMap<String, String>) -> Result<Options, String> {
-        let mut options = Options::default();
-        for (name, value) in said {
-            match name.as_str() {
-                "prefer-closest-numa-nodes" => options.prefer_closest = super::boolean(name, value)?,
-                "max-allowable-numa-nodes" => {
-                    let most = value.parse().map_err(|_| {
-                        format!("unable to convert policy option to integer {name:?}: {value:?} is no number")
-                    })?;
-                    if most < MOST_NODES {
-                        return Err(format!(
-                            "the minimum value of {name:?} should not be less than {MOST_NODES}, got {most}"
-                        ));
-                    }
-                    options.most_nodes = most;
-                }
-                _ => return Err(format!("unknown Topology Manager Policy option: {name:?}")),
-            }
-        }
-        Ok(options)
-    }
-}
+use crate::config::topology::{Options, Policy};
 
 pub struct Merger<'a> {
     pub policy: Policy,
@@ -172,6 +115,8 @@ fn fewest(list: &[Hint]) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::super::machine::made_up;
     use super::*;
 

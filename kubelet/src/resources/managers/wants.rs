@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use api::Tree;
 
 use crate::model::pod;
-use crate::node::resources::{is_extended, is_huge_pages};
-use crate::pod::cri_config::resources::{Class, amount, class, milli};
+use crate::model::resources::{Class, amount, class, milli};
+use crate::model::resources::{is_extended, is_huge_pages};
 
 /// Those that something is given to: all but the ephemeral ones, in the order in which they start.
 pub fn containers(pod: &Tree) -> impl Iterator<Item = &Tree> {

@@ -8,7 +8,7 @@ use std::path::Path;
 use api::quantity::Quantity;
 use api::{Tree, json, tree};
 
-use crate::model::pod;
+use crate::model::resources::resizable;
 use crate::volumes;
 
 /// Resources of the containers that can be resized, by name; that of the pod as a whole by "".
@@ -32,12 +32,6 @@ pub fn wanted(pod: &Tree) -> Amounts {
     let whole = pod.at("spec").get("resources").map(|resources| (WHOLE.to_string(), resources.clone()));
     let each = resizable(pod).map(|spec| (spec.str("name").to_string(), spec.at("resources").clone()));
     each.chain(whole).collect()
-}
-
-/// Containers that have done their work need no more and no less.
-pub fn resizable(pod: &Tree) -> impl Iterator<Item = &Tree> {
-    let beside = pod.list("spec.initContainers").iter().filter(|spec| pod::is_sidecar(spec));
-    beside.chain(pod.list("spec.containers"))
 }
 
 /// The pod with other amounts.

@@ -2,7 +2,6 @@
 //! containers run with follows what is allocated.
 
 pub mod allocation;
-mod carry_out;
 mod order;
 mod show;
 
@@ -11,17 +10,29 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use api::{Tree, tree};
+use client::Recorder;
+use stdx::clock::Clock;
 use stdx::sync::{Mutex, MutexGuard};
 
+use crate::admission::Admission;
 use crate::admission::resize::{Change, INFEASIBLE};
+use crate::clock;
 use crate::config::Config;
 use crate::model::pod;
-use crate::pod::context::Agent;
-use crate::pod::cri_config::resources::milli;
-use crate::pod::status::Problem;
+use crate::model::problem::Problem;
+use crate::model::resources::{milli, resize_policy};
+use crate::node::NodeView;
 use allocation::{Amounts, Record, WHOLE, differing, wanted, with};
-pub use carry_out::{Outcome, carry_out};
+pub use order::text as event_text;
 pub use show::{IN_PROGRESS, PENDING};
+
+/// What resizes are decided with.
+pub struct Environment {
+    pub admission: Arc<Admission>,
+    pub node: NodeView,
+    pub recorder: Recorder,
+    pub clock: Arc<dyn Clock>,
+}
 
 pub struct Resizes {
     config: Arc<Config>,
@@ -83,7 +94,7 @@ impl Resizes {
     }
 
     /// Looks whether a pod wants something else than it was given, and grants it where there is room.
-    pub fn settle(&self, agent: &Agent, pod: &Arc<Tree>) {
+    pub fn settle(&self, environment: &Environment, pod: &Arc<Tree>) {
         {
             let mut entries = self.entries();
             let Some(entry) = entries.get_mut(pod::uid(pod)) else { return };
@@ -97,24 +108,24 @@ impl Resizes {
                 return;
             }
         }
-        self.retry(agent);
+        self.retry(environment);
     }
 
     /// Looks at all pods that wait for room, in order; whoever fares differently now is looked at.
-    pub fn retry(&self, agent: &Agent) {
+    pub fn retry(&self, environment: &Environment) {
         let mut changed = Vec::new();
         {
             let mut entries = self.entries();
             let waits = |entry: &&Entry| {
                 let is_granted = entry.granted == Some(generation(&entry.pod));
                 // One that has ended gets nothing any more.
-                !is_granted && entry.is_behind(&entry.pod) && agent.admission.holds(pod::uid(&entry.pod))
+                !is_granted && entry.is_behind(&entry.pod) && environment.admission.holds(pod::uid(&entry.pod))
             };
             let mut waiting: Vec<_> = entries.values().filter(waits).map(|entry| (entry.rank(), entry.uid())).collect();
             waiting.sort_unstable();
             for (_, uid) in waiting {
                 if let Some(entry) = entries.get_mut(&uid)
-                    && self.judge(agent, entry)
+                    && self.judge(environment, entry)
                 {
                     changed.push(uid);
                 }
@@ -124,13 +135,13 @@ impl Resizes {
     }
 
     /// Whether something is different than before.
-    fn judge(&self, agent: &Agent, entry: &mut Entry) -> bool {
+    fn judge(&self, environment: &Environment, entry: &mut Entry) -> bool {
         let pod = entry.pod.clone();
-        let node = agent.node_object().unwrap_or_default();
+        let node = environment.node.object().unwrap_or_default();
         let allocated = with(&pod, &entry.record.allocated);
-        let (swap, pinning) = (agent.config.swap, &agent.config.pinning);
+        let (swap, pinning) = (self.config.swap, &self.config.pinning);
         let change = Change {
-            wanted: &bare(&pod),
+            wanted: &spec_only(&pod),
             allocated: &allocated,
             swaps: swap.limited,
             pins_cpu: pinning.cpu_static,
@@ -138,21 +149,21 @@ impl Resizes {
         };
         let mut next = entry.record.clone();
         next.allocate(wanted(&pod));
-        match agent.admission.resize(&change, &counted(&pod, &next.behind), &node) {
+        match environment.admission.resize(&change, &counted(&pod, &next.behind), &node) {
             Ok(()) => {
                 entry.record = next;
                 self.keep(pod::uid(&pod), &entry.record);
                 entry.granted = Some(generation(&pod));
                 entry.pending = None;
                 entry.error.clear();
-                agent.recorder.normal(&pod, "ResizeStarted", order::text("started", &pod, ""));
+                environment.recorder.normal(&pod, "ResizeStarted", order::text("started", &pod, ""));
                 true
             }
             Err(problem) if entry.pending.as_ref().is_some_and(|(known, _)| *known == problem) => false,
             Err(problem) => {
                 let reason = if problem.reason == INFEASIBLE { "ResizeInfeasible" } else { "ResizeDeferred" };
-                agent.recorder.warning(&pod, reason, order::text(&problem.reason, &pod, &problem.message));
-                let since = entry.pending.take().map_or(agent.now(), |(_, since)| since);
+                environment.recorder.warning(&pod, reason, order::text(&problem.reason, &pod, &problem.message));
+                let since = entry.pending.take().map_or(clock::unix_nanos(&*environment.clock), |(_, since)| since);
                 entry.pending = Some((problem, since));
                 true
             }
@@ -160,7 +171,7 @@ impl Resizes {
     }
 
     /// What is to be carried out for a pod.
-    fn record(&self, uid: &str) -> Option<Record> {
+    pub fn record(&self, uid: &str) -> Option<Record> {
         self.entries().get(uid).map(|entry| entry.record.clone())
     }
 
@@ -180,7 +191,7 @@ impl Resizes {
     }
 
     /// All that was granted is carried out.
-    fn finish(&self, uid: &str) {
+    pub fn finish(&self, uid: &str) {
         if let Some(entry) = self.entries().get_mut(uid) {
             entry.error.clear();
             entry.record.is_unfinished = false;
@@ -190,7 +201,7 @@ impl Resizes {
     }
 
     /// Whether the error is a new one.
-    fn fails(&self, uid: &str, why: &str) -> bool {
+    pub fn fails(&self, uid: &str, why: &str) -> bool {
         let mut entries = self.entries();
         entries.get_mut(uid).is_some_and(|entry| std::mem::replace(&mut entry.error, why.to_string()) != why)
     }
@@ -236,7 +247,7 @@ fn generation(pod: &Tree) -> i64 {
 }
 
 /// Without what the status says of resources.
-fn bare(pod: &Tree) -> Tree {
+pub fn spec_only(pod: &Tree) -> Tree {
     tree! {
         "metadata" => pod.at("metadata").clone(),
         "spec" => pod.at("spec").clone(),
@@ -246,7 +257,7 @@ fn bare(pod: &Tree) -> Tree {
 
 /// What a pod takes while it changes: the larger of both.
 fn counted(pod: &Tree, behind: &Amounts) -> Tree {
-    let mut counted = bare(pod);
+    let mut counted = spec_only(pod);
     for (list, statuses) in [("initContainers", "initContainerStatuses"), ("containers", "containerStatuses")] {
         let names = pod.at("spec").list(list).iter().map(|spec| spec.str("name"));
         let old = names.filter_map(|name| Some(tree! { "name" => name, "resources" => behind.get(name)?.clone() }));
@@ -259,19 +270,13 @@ fn counted(pod: &Tree, behind: &Amounts) -> Tree {
     counted
 }
 
-/// What a container says of changes of a resource.
-pub fn policy<'a>(spec: &'a Tree, resource: &str) -> &'a str {
-    let of = spec.list("resizePolicy").iter().find(|policy| policy.str("resourceName") == resource);
-    of.map_or("NotRequired", |policy| policy.str("restartPolicy"))
-}
-
 /// What is asked for of memory is told to nobody who runs, so that it needs no restart.
-fn wants_restart(pod: &Tree, name: &str, old: &Tree) -> bool {
+pub fn wants_restart(pod: &Tree, name: &str, old: &Tree) -> bool {
     let Some(spec) = pod::container(pod, name).filter(|_| name != WHOLE) else { return false };
     let new = spec.at("resources");
     let moves = |path: &str| milli(old.at(path)) != milli(new.at(path));
-    let cpu = (moves("requests.cpu") || moves("limits.cpu")) && policy(spec, "cpu") == "RestartContainer";
-    cpu || moves("limits.memory") && policy(spec, "memory") == "RestartContainer"
+    let cpu = (moves("requests.cpu") || moves("limits.cpu")) && resize_policy(spec, "cpu") == "RestartContainer";
+    cpu || moves("limits.memory") && resize_policy(spec, "memory") == "RestartContainer"
 }
 
 #[cfg(test)]

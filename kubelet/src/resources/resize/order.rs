@@ -4,9 +4,10 @@ use std::cmp::Reverse;
 
 use api::{Tree, json, tree};
 
-use super::allocation::{Amounts, resizable, with};
+use super::allocation::{Amounts, with};
 use crate::model::pod;
-use crate::pod::cri_config::resources::{Class, class};
+use crate::model::resources::resizable;
+use crate::model::resources::{Class, class};
 
 /// Smaller comes first: what frees room, then by priority, class, and how long it has waited.
 pub type Rank = (bool, Reverse<i64>, Class, i64);

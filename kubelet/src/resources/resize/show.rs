@@ -73,8 +73,8 @@ mod tests {
     use api::{json, yaml};
 
     use super::*;
+    use crate::model::problem::Problem;
     use crate::model::state;
-    use crate::pod::status::Problem;
     use crate::resources::resize::allocation::{Record, wanted};
 
     #[test]

@@ -6,7 +6,8 @@ use api::Tree;
 use api::time;
 use cri::{ImageFsInfoRequest, PodSandboxStats};
 
-use super::{Filesystem, PodUsage, Rates, Usage, machine, value};
+use super::{Filesystem, PodUsage, Rates, Usage, value};
+use crate::resources::machine;
 use crate::resources::usage::{self, Files};
 use crate::server::Host;
 

@@ -4,8 +4,6 @@
 mod cadvisor;
 mod exposition;
 mod gather;
-pub mod machine;
-mod pressure;
 mod rates;
 mod resource;
 mod summary;
@@ -18,8 +16,8 @@ pub use summary::page as summary;
 
 use api::time::Timestamp;
 use cri::PodSandboxStats;
-use machine::Machine;
 
+use crate::resources::machine::{Filesystem, Machine};
 use crate::resources::usage::{Files, container_name, value};
 
 /// All that is known at one moment.
@@ -57,16 +55,6 @@ impl PodUsage {
     pub fn containers(&self) -> &[cri::ContainerStats] {
         self.stats.linux.as_ref().map_or(&[], |linux| &linux.containers)
     }
-}
-
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct Filesystem {
-    pub capacity: u64,
-    pub available: u64,
-    pub used: u64,
-    pub inodes: u64,
-    pub inodes_free: u64,
-    pub inodes_used: u64,
 }
 
 #[cfg(test)]

@@ -7,9 +7,9 @@ use cri::{
     PsiStats, SwapUsage,
 };
 
-use super::machine::{Interface, Machine};
 use super::{Filesystem, PodUsage, Usage, container_name, value};
 use crate::resources::disk::{Found, Used};
+use crate::resources::machine::{Interface, Machine};
 use crate::resources::usage::Volume;
 
 /// `brief` is cpu and memory alone.

@@ -2,7 +2,6 @@
 //! who has what is a value, kept by the caller.
 
 mod hints;
-mod options;
 mod take;
 #[cfg(test)]
 mod tests;
@@ -15,9 +14,9 @@ use api::{Tree, tree};
 use super::machine::Machine;
 use super::numa::Mask;
 use super::{Refusal, wants};
+pub use crate::config::cpu_options::Options;
 use crate::model::cpuset::CpuSet;
 use crate::model::pod;
-pub use options::Options;
 use take::{Manner, take};
 
 /// Who has which CPUs: by pod and container.

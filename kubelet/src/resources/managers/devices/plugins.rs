@@ -15,8 +15,8 @@ use tokio_stream::StreamExt;
 use super::inventory::read_device;
 use super::wire::{self, RegisterRequest};
 use super::{Devices, Plugin, metrics};
+use crate::model::resources::is_extended;
 use crate::node::facts;
-use crate::node::resources::is_extended;
 
 /// A plugin that makes itself known.
 pub struct Registration {

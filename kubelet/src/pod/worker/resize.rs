@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use api::Tree;
 
-use super::allocation::{Record, WHOLE};
-use super::{order, wants_restart};
 use crate::model::pod;
+use crate::model::resources::amount;
 use crate::model::state::{Container, PodState};
-use crate::pod::context::Agent;
-use crate::pod::cri_config::resources::{amount, of_container, of_sandbox};
+use crate::pod::context::PodContext;
+use crate::pod::cri_config::resources::{of_container, of_sandbox};
+use crate::resources::resize::allocation::{Record, WHOLE};
+use crate::resources::resize::{event_text, spec_only, wants_restart};
 
 /// What became of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,76 +23,76 @@ pub enum Outcome {
 }
 
 /// What needs a restart is left to whoever starts containers.
-pub async fn carry_out(agent: &Arc<Agent>, pod: &Arc<Tree>, state: &PodState) -> Outcome {
+pub async fn carry_out(context: &Arc<PodContext>, pod: &Arc<Tree>, state: &PodState) -> Outcome {
     let uid = pod::uid(pod);
-    let Some(record) = agent.resizes.record(uid).filter(|record| record.is_unfinished) else {
+    let Some(record) = context.resizes.record(uid).filter(|record| record.is_unfinished) else {
         return Outcome::Nothing;
     };
-    let Err(why) = follow(agent, pod, state, &record).await else { return Outcome::Done };
-    if agent.resizes.fails(uid, &why) {
-        agent.recorder.warning(pod, "ResizeError", order::text("error", pod, &why));
+    let Err(why) = follow(context, pod, state, &record).await else { return Outcome::Done };
+    if context.resizes.fails(uid, &why) {
+        context.recorder.warning(pod, "ResizeError", event_text("error", pod, &why));
     }
     Outcome::Failed
 }
 
-async fn follow(agent: &Arc<Agent>, pod: &Arc<Tree>, state: &PodState, record: &Record) -> Result<(), String> {
+async fn follow(context: &Arc<PodContext>, pod: &Arc<Tree>, state: &PodState, record: &Record) -> Result<(), String> {
     let uid = pod::uid(pod);
-    let limits = agent.groups.limits_of(pod);
+    let limits = context.groups.limits_of(pod);
     let running = |name: &str| state.active(name).filter(|seen| seen.is_running());
-    check_memory(agent, pod, state, record).await?;
-    agent.groups.grow(pod, limits.clone()).await?;
+    check_memory(context, pod, state, record).await?;
+    context.groups.grow(pod, limits.clone()).await?;
     let mut waits = false;
     for (name, old) in record.behind.iter().filter(|(name, _)| *name != WHOLE) {
         match (running(name), pod::container(pod, name)) {
             (Some(_), Some(_)) if wants_restart(pod, name, old) => waits = true,
             (Some(seen), Some(spec)) => {
-                update(agent, pod, spec, seen).await?;
-                agent.resizes.follows(uid, name);
+                update(context, pod, spec, seen).await?;
+                context.resizes.follows(uid, name);
             }
             // It is started with what it was given.
-            _ => agent.resizes.follows(uid, name),
+            _ => context.resizes.follows(uid, name),
         }
     }
     if waits {
         return Ok(());
     }
-    agent.groups.limit(pod, limits).await?;
-    agent.groups.reweigh(pod).await?;
-    tell_sandbox(agent, pod, state).await;
-    agent.resizes.finish(uid);
-    agent.recorder.normal(pod, "ResizeCompleted", order::text("completed", pod, ""));
+    context.groups.limit(pod, limits).await?;
+    context.groups.reweigh(pod).await?;
+    tell_sandbox(context, pod, state).await;
+    context.resizes.finish(uid);
+    context.recorder.normal(pod, "ResizeCompleted", event_text("completed", pod, ""));
     // What it does not take any more may be what others wait for.
-    agent.admission.take(&super::bare(pod));
-    agent.resizes.retry(agent);
+    context.admission.take(&spec_only(pod));
+    context.resizes.retry(&context.resizing);
     Ok(())
 }
 
-async fn update(agent: &Arc<Agent>, pod: &Tree, spec: &Tree, seen: &Container) -> Result<(), String> {
+async fn update(context: &Arc<PodContext>, pod: &Tree, spec: &Tree, seen: &Container) -> Result<(), String> {
     let request = cri::UpdateContainerResourcesRequest {
         container_id: seen.id.clone(),
-        linux: Some(of_container(pod, spec, agent.limits())),
+        linux: Some(of_container(pod, spec, context.limits())),
         ..Default::default()
     };
-    let answer = agent.runtime.update(request).await;
+    let answer = context.runtime.update(request).await;
     answer.map(drop).map_err(|status| format!("failed to resize container {:?}: {}", seen.name, status.message()))
 }
 
 /// Not every runtime wants to know.
-async fn tell_sandbox(agent: &Arc<Agent>, pod: &Tree, state: &PodState) {
+async fn tell_sandbox(context: &Arc<PodContext>, pod: &Tree, state: &PodState) {
     let Some(sandbox) = state.sandbox() else { return };
-    let (resources, overhead) = of_sandbox(pod, agent.limits());
+    let (resources, overhead) = of_sandbox(pod, context.limits());
     let request = cri::UpdatePodSandboxResourcesRequest {
         pod_sandbox_id: sandbox.id.clone(),
         overhead,
         resources: Some(resources),
     };
-    if let Err(status) = agent.runtime.service.update_pod_sandbox_resources(request).await {
+    if let Err(status) = context.runtime.service.update_pod_sandbox_resources(request).await {
         tracing::debug!(pod = pod::name(pod), error = status.message(), "the runtime does not resize sandboxes");
     }
 }
 
 /// A limit below what is in use would end processes instead of shrinking them.
-async fn check_memory(agent: &Arc<Agent>, pod: &Tree, state: &PodState, record: &Record) -> Result<(), String> {
+async fn check_memory(context: &Arc<PodContext>, pod: &Tree, state: &PodState, record: &Record) -> Result<(), String> {
     let mut problems = Vec::new();
     for (name, old) in record.behind.iter().filter(|(name, old)| *name != WHOLE && !wants_restart(pod, name, old)) {
         let Some((seen, spec)) = state.active(name).filter(|seen| seen.is_running()).zip(pod::container(pod, name))
@@ -102,12 +103,12 @@ async fn check_memory(agent: &Arc<Agent>, pod: &Tree, state: &PodState, record: 
         if limit == 0 || before > 0 && before <= limit {
             continue;
         }
-        let used = memory_of(agent, &seen.id).await;
+        let used = memory_of(context, &seen.id).await;
         problems.extend(below(&format!("container {name:?}"), limit, used));
     }
-    let limit = agent.groups.limits_of(pod).memory.filter(|limit| *limit > 0);
-    if let Some(limit) = limit.filter(|limit| agent.groups.shrinks_below(pod, *limit)) {
-        problems.extend(below("pod", limit, agent.groups.memory_of(pod)));
+    let limit = context.groups.limits_of(pod).memory.filter(|limit| *limit > 0);
+    if let Some(limit) = limit.filter(|limit| context.groups.shrinks_below(pod, *limit)) {
+        problems.extend(below("pod", limit, context.groups.memory_of(pod)));
     }
     match problems.is_empty() {
         true => Ok(()),
@@ -121,9 +122,9 @@ fn below(whose: &str, limit: i64, used: Option<i64>) -> Option<String> {
 }
 
 /// Bytes that a container has in use and that cannot be dropped.
-async fn memory_of(agent: &Arc<Agent>, id: &str) -> Option<i64> {
+async fn memory_of(context: &Arc<PodContext>, id: &str) -> Option<i64> {
     let request = cri::ContainerStatsRequest { container_id: id.to_string() };
-    let stats = agent.runtime.service.container_stats(request).await.ok()?.stats?;
+    let stats = context.runtime.service.container_stats(request).await.ok()?.stats?;
     i64::try_from(stats.memory?.working_set_bytes?.value).ok()
 }
 

@@ -1,4 +1,4 @@
-//! The client's end: one connection to a socket, made when it is first needed and again when it broke.
+//! Client: one connection to a socket, opened by the first call and again after it broke.
 
 use std::path::{Path, PathBuf};
 
@@ -10,16 +10,10 @@ use tonic::client::Grpc;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tonic_prost::ProstCodec;
 
-use crate::MAX_MESSAGE;
-use crate::services::{Answers, ImageServiceClient, RuntimeServiceClient};
+use super::Answers;
+use super::MAX_MESSAGE;
 
-/// A runtime by its socket. Nothing is asked of it yet: a runtime that is not there fails the first call.
-pub fn connect(socket: &Path) -> (RuntimeServiceClient, ImageServiceClient) {
-    let channel = dial(socket);
-    (RuntimeServiceClient(channel.clone()), ImageServiceClient(channel))
-}
-
-/// Whoever listens on a socket.
+/// A channel to the server that listens on a socket.
 pub fn dial(socket: &Path) -> Channel {
     // The address is never looked up; HTTP/2 wants one for its authority.
     Endpoint::from_static("http://localhost").connect_with_connector_lazy(Dial(socket.to_owned()))

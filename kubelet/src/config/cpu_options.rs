@@ -28,7 +28,7 @@ impl Options {
         let mut options = Options::default();
         for (name, value) in said {
             let place = options.place(name).ok_or_else(|| format!("unknown CPU Manager Policy option: {name:?}"))?;
-            *place = super::super::boolean(name, value)?;
+            *place = super::values::policy_option(name, value)?;
         }
         for (one, other) in APART {
             if options.is_on(one) && options.is_on(other) {

@@ -1,4 +1,4 @@
-//! The server's end: HTTP/2 on a unix socket, each call dispatched by its path.
+//! Server: HTTP/2 on a unix socket, each call dispatched by its path.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -14,20 +14,11 @@ use tokio::net::{UnixListener, UnixStream};
 use tonic::{Request, Response, Status};
 use tonic_prost::ProstCodec;
 
-use crate::MAX_MESSAGE;
-use crate::services::{Answers, BoxFuture, DynImageService, DynRuntimeService, dispatch_image, dispatch_runtime};
+use super::MAX_MESSAGE;
+use super::{Answers, BoxFuture};
 
 pub type Body = Incoming;
 pub type Responding = Pin<Box<dyn Future<Output = http::Response<tonic::body::Body>> + Send>>;
-
-/// Serves both services until the future is dropped. Connections that stand then end with their tasks' runtime.
-pub async fn serve(
-    listener: UnixListener,
-    runtime: Arc<dyn DynRuntimeService>,
-    images: Arc<dyn DynImageService>,
-) -> std::io::Result<()> {
-    serve_calls(listener, Arc::new(move |request| answer(runtime.clone(), images.clone(), request))).await
-}
 
 /// Who answers a call by its path.
 pub type Answering = Arc<dyn Fn(http::Request<Body>) -> Responding + Send + Sync>;
@@ -57,29 +48,6 @@ async fn connection(stream: UnixStream, answering: Answering) {
         .await;
     if let Err(error) = served {
         tracing::debug!(%error, "a connection ended");
-    }
-}
-
-fn answer(
-    runtime: Arc<dyn DynRuntimeService>,
-    images: Arc<dyn DynImageService>,
-    request: http::Request<Body>,
-) -> Responding {
-    let unknown = |request: http::Request<Body>| -> Responding {
-        let status = Status::unimplemented(unknown(request.uri().path()));
-        Box::pin(async move { status.into_http() })
-    };
-    dispatch_runtime(runtime, request).or_else(|request| dispatch_image(images, request)).unwrap_or_else(unknown)
-}
-
-/// The words of upstream's gRPC server, which clients compare to tell an old runtime from a broken one.
-fn unknown(path: &str) -> String {
-    match path.trim_start_matches('/').split_once('/') {
-        Some((service @ ("runtime.v1.RuntimeService" | "runtime.v1.ImageService"), method)) => {
-            format!("unknown method {method} for service {service}")
-        }
-        Some((service, _)) => format!("unknown service {service}"),
-        None => format!("malformed method name: {path:?}"),
     }
 }
 

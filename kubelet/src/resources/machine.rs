@@ -2,8 +2,17 @@
 
 use std::path::Path;
 
-use super::Filesystem;
-use super::pressure::Pressures;
+use super::psi::Pressures;
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Filesystem {
+    pub capacity: u64,
+    pub available: u64,
+    pub used: u64,
+    pub inodes: u64,
+    pub inodes_free: u64,
+    pub inodes_used: u64,
+}
 
 #[derive(Debug, Default, Clone, PartialEq)]
 pub struct Machine {

@@ -1,0 +1,61 @@
+//! How the topology manager aligns resources to NUMA nodes.
+
+use std::collections::BTreeMap;
+
+use super::values::policy_option;
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Policy {
+    #[default]
+    None,
+    BestEffort,
+    Restricted,
+    SingleNumaNode,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Scope {
+    #[default]
+    Container,
+    Pod,
+}
+
+/// `topologyManagerPolicyOptions`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    pub prefer_closest: bool,
+    pub most_nodes: usize,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { prefer_closest: false, most_nodes: MOST_NODES }
+    }
+}
+
+/// The ways to choose among more are too many.
+const MOST_NODES: usize = 8;
+
+impl Options {
+    pub fn read(said: &BTreeMap<String, String>) -> Result<Options, String> {
+        let mut options = Options::default();
+        for (name, value) in said {
+            match name.as_str() {
+                "prefer-closest-numa-nodes" => options.prefer_closest = policy_option(name, value)?,
+                "max-allowable-numa-nodes" => {
+                    let most = value.parse().map_err(|_| {
+                        format!("unable to convert policy option to integer {name:?}: {value:?} is no number")
+                    })?;
+                    if most < MOST_NODES {
+                        return Err(format!(
+                            "the minimum value of {name:?} should not be less than {MOST_NODES}, got {most}"
+                        ));
+                    }
+                    options.most_nodes = most;
+                }
+                _ => return Err(format!("unknown Topology Manager Policy option: {name:?}")),
+            }
+        }
+        Ok(options)
+    }
+}

@@ -1,0 +1,87 @@
+//! Names of kernel parameters, and which of them belong to a namespace of a pod.
+
+/// Of the namespaces that a pod has of its own, by what their names start with.
+const OF_NETWORK: &str = "net.";
+const OF_IPC: [&str; 3] = ["kernel.shm", "kernel.msg", "fs.mqueue."];
+const LONGEST: usize = 253;
+
+/// A name or a pattern of the node's owner, as names are compared; refused where no pod could have it for itself.
+pub fn pattern(text: &str) -> Result<String, String> {
+    if text.len() > LONGEST || !is_pattern(text) {
+        return Err(format!(
+            "sysctl {text:?} must have at most {LONGEST} characters and be a name, or the beginning of names and a *"
+        ));
+    }
+    let dotted = dotted(text);
+    match dotted.strip_suffix('*') {
+        Some(prefix) if !is_of_network(prefix) && !is_of_ipc(prefix) => {
+            Err(format!("the sysctls {dotted:?} are not known to be namespaced"))
+        }
+        None if !is_of_network(&dotted) && !is_of_ipc(&dotted) => {
+            Err(format!("the sysctl {dotted:?} are not known to be namespaced"))
+        }
+        _ => Ok(dotted),
+    }
+}
+
+/// The kernel's names have slashes where a file's name has dots in it: then dots and slashes change places.
+pub fn dotted(name: &str) -> String {
+    let first = name.find(['.', '/']);
+    if first.is_none_or(|at| name[at..].starts_with('.')) {
+        return name.to_string();
+    }
+    let swap = |letter: char| match letter {
+        '/' => '.',
+        '.' => '/',
+        other => other,
+    };
+    name.chars().map(swap).collect()
+}
+
+/// Parts of small letters, digits, - and _ between dots or slashes; the last may end in a star, or be one.
+fn is_pattern(text: &str) -> bool {
+    let inner = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || "-_".contains(letter);
+    let outer =
+        |letter: Option<char>| letter.is_some_and(|letter| letter.is_ascii_lowercase() || letter.is_ascii_digit());
+    let is_part = |part: &str| part.chars().all(inner) && outer(part.chars().next()) && outer(part.chars().last());
+    let Some(start) = text.strip_suffix('*') else { return text.split(['.', '/']).all(is_part) };
+    let mut parts: Vec<&str> = start.split(['.', '/']).collect();
+    let last = parts.pop().unwrap_or_default();
+    let begins = last.is_empty() || last.chars().all(inner) && outer(last.chars().next());
+    parts.iter().all(|part| is_part(part)) && begins
+}
+
+pub fn is_of_network(name: &str) -> bool {
+    name.starts_with(OF_NETWORK)
+}
+
+pub fn is_of_ipc(name: &str) -> bool {
+    name == "kernel.sem" || OF_IPC.iter().any(|prefix| name.starts_with(prefix))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_a_pod_has_for_itself_can_be_allowed() {
+        let cases = [
+            ("kernel.msgmax", "kernel.msgmax"),
+            ("kernel/sem", "kernel.sem"),
+            ("net/ipv4/conf/eth0.100/forwarding", "net.ipv4.conf.eth0/100.forwarding"),
+            ("net.ipv4.conf.eth0/100.*", "net.ipv4.conf.eth0/100.*"),
+            ("kernel.msg*", "kernel.msg*"),
+            ("net.*", "net.*"),
+            ("kernel.*", "the sysctls \"kernel.*\" are not known to be namespaced"),
+            ("kernel/sem*", "kernel.sem*"),
+            ("vm/swappiness", "the sysctl \"vm.swappiness\" are not known to be namespaced"),
+            ("kernel.semantics", "the sysctl \"kernel.semantics\" are not known to be namespaced"),
+        ];
+        for (text, want) in cases {
+            assert_eq!(pattern(text).unwrap_or_else(|why| why), want, "{text}");
+        }
+        for wrong in ["", "*.a", "net..a", "net.A", "net._a*", "*"] {
+            assert!(pattern(wrong).is_err(), "{wrong}");
+        }
+    }
+}
