@@ -17,50 +17,50 @@ struct Cli {
     command: Command,
 }
 
-/// What all benchmarks are told.
+/// Arguments of all benchmarks.
 #[derive(clap::Args)]
-struct How {
-    /// A line of JSON for each figure
+struct CommonArguments {
+    /// Print a line of JSON for each figure
     #[arg(long)]
     json: bool,
-    /// Shorter rounds and smaller clusters
+    /// Use shorter rounds and smaller clusters
     #[arg(long)]
     quick: bool,
-    /// Where the data of the measured servers goes while it runs
+    /// Directory for temporary data of the measured servers
     #[arg(long, default_value_os_t = std::env::temp_dir())]
     dir: PathBuf,
 }
 
 #[derive(Subcommand)]
 enum Command {
-    /// Measures the API server; exit code 1 says that a figure missed what it must reach
+    /// Measures the API server; the exit code is 1 if a figure misses its required ratio
     Api {
         #[command(flatten)]
-        how: How,
+        how: CommonArguments,
         /// The groups of figures to measure, all by default
         #[arg(value_parser = clap::builder::PossibleValuesParser::new(figures::names()))]
         names: Vec<String>,
     },
-    /// Measures what stands before the store: authorization, audit, and fairness under a flood
-    Gate(How),
-    /// Measures the control loops over a thousand fake nodes
-    Controllers(How),
-    /// Measures the scheduler on five thousand nodes
+    /// Measures authorization, audit, and fairness under a flood of requests
+    Gate(CommonArguments),
+    /// Measures the controllers with a thousand fake nodes
+    Controllers(CommonArguments),
+    /// Measures the scheduler with five thousand nodes
     Scheduler {
         #[command(flatten)]
-        how: How,
-        /// Decisions alone, or pods served by the API; both by default
+        how: CommonArguments,
+        /// Only decisions, or pods created through the API; both by default
         #[arg(value_parser = clap::builder::PossibleValuesParser::new(figures::scheduler::PARTS))]
         parts: Vec<String>,
     },
-    /// Measures the container runtime beside containerd; needs root
-    Runtime(How),
-    /// Measures pods from their creation until they are ready, on our runtime and on containerd; needs root
-    Pods(How),
-    /// A tenant that asks as much as it can
+    /// Measures the container runtime against containerd; needs root
+    Runtime(CommonArguments),
+    /// Measures pods from creation to ready, on the built-in runtime and on containerd; needs root
+    Pods(CommonArguments),
+    /// A tenant that sends as many requests as it can
     #[command(hide = true)]
     Flood { address: SocketAddr, path: String, token: String },
-    /// What the kernel alone needs for a pod, in microseconds
+    /// The time of the bare system calls for a pod, in microseconds
     #[command(hide = true)]
     Floor { image: PathBuf, work: PathBuf, rounds: usize },
     /// The bare server that sets the limits
@@ -106,11 +106,11 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// The same in namespaces of its own, which are entered first.
-fn measure_inside(how: &How, figures: impl AsyncFnOnce(&Plan, &mut Report) -> Result<()>) -> Result<bool> {
+/// The same in its own namespaces, which are entered first.
+fn measure_inside(how: &CommonArguments, figures: impl AsyncFnOnce(&Plan, &mut Report) -> Result<()>) -> Result<bool> {
     let plan = Plan::new(how.quick, how.dir.clone());
     match inside::directory() {
-        // Whoever has sent us here takes the directory away, once nothing is mounted in it any more.
+        // The parent process removes the directory, once nothing is mounted in it any more.
         Some(dir) => measure_as(&Plan { dir, ..plan }, how.json, figures),
         None => runtime()?.block_on(inside::run(&plan.dir)),
     }
@@ -120,8 +120,8 @@ fn runtime() -> Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
 }
 
-/// True if every figure reached what it must.
-fn measure(how: &How, figures: impl AsyncFnOnce(&Plan, &mut Report) -> Result<()>) -> Result<bool> {
+/// True if every figure reached its required ratio.
+fn measure(how: &CommonArguments, figures: impl AsyncFnOnce(&Plan, &mut Report) -> Result<()>) -> Result<bool> {
     let plan = Plan::new(how.quick, how.dir.clone());
     let result = measure_as(&plan, how.json, figures);
     std::fs::remove_dir_all(&plan.dir)?;

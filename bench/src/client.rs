@@ -267,7 +267,7 @@ mod tests {
     use super::content_length;
 
     #[test]
-    fn lengths_are_found_whatever_their_case() {
+    fn finds_content_length_in_any_case() {
         assert_eq!(content_length("HTTP/1.1 200 OK\r\nContent-Length: 12\r\na: b"), Some(12));
         assert_eq!(content_length("HTTP/1.1 200 OK\r\na: b\r\ncontent-length:7"), Some(7));
         assert_eq!(content_length("HTTP/1.1 200 OK\r\na: b"), None);

@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_comes_back_from_its_core() {
+    fn unpins_the_thread() {
         let before = sched_getaffinity(None).expect("an affinity");
         let inside = here(SERVER, || Ok(sched_getaffinity(None)?.count())).expect("a core");
         assert_eq!(inside, 1);

@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_figure_is_judged_by_its_ratio() {
+    fn judges_figures_by_ratio() {
         let cases = [
             (Must::AtLeast(0.5), 50.0, true),
             (Must::AtLeast(0.5), 49.0, false),
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missed_aim_fails_nothing() {
+    fn missed_aims_do_not_fail() {
         let mut report = Report::new(true);
         report.add(&Figure { name: "x", value: 3.0, unit: "ms", limit: 1.0, must: Must::Aim(1.0) });
         assert!(report.finish());

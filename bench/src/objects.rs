@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_go_into_every_hole() {
+    fn fills_every_placeholder() {
         let template = Template::post(&numbered(CONFIG_MAPS, "a"), &config_map("a", 1024));
         let mut out = Vec::new();
         template.write(42, &mut out);
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_are_json_of_their_size() {
+    fn objects_are_json_of_the_documented_size() {
         assert_eq!(config_map("a", 1024).len(), 1024);
         for text in [config_map("a", 1024), pod("a", 0), pod("a", 1500)] {
             api::json::decode(text.as_bytes()).expect("JSON");

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_knows_this_process() {
+    fn reads_the_process_statistics() {
         let pid = std::process::id();
         assert!(private_bytes(pid).expect("smaps_rollup") > 4096);
         cpu(pid).expect("stat");

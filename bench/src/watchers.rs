@@ -81,7 +81,7 @@ mod tests {
     use super::count;
 
     #[test]
-    fn events_are_counted_across_reads() {
+    fn counts_events_across_reads() {
         let cases: [(&str, bool, u64, bool); 4] = [
             ("5\r\n{\"a\":{}}\n\r\n", false, 1, false),
             ("{}\n{}\n", false, 2, false),

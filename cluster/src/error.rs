@@ -50,17 +50,17 @@ pub enum Error {
     #[error("failed to open store")]
     Store(#[from] store::Error),
     #[error("this machine cannot be a node: {0}")]
-    Agent(String),
+    Node(String),
     #[error("failed to create the bootstrap objects: {0}")]
     Bootstrap(String),
     #[error("stopped: {0}")]
     Ended(String),
     /// The API server does not take the credentials of a kubelet that has no certificate yet.
     #[error("--bootstrap-kubeconfig: {0}")]
-    BootstrapRefused(String),
+    BootstrapRejected(String),
     /// The response of a server, in its own words.
     #[error("{0}")]
-    Answered(String),
+    Response(String),
     #[error("failed to start the async runtime")]
     Runtime(#[source] io::Error),
 }
@@ -72,9 +72,9 @@ impl Error {
     }
 
     /// Where a machine cannot run pods, a cluster can be without them.
-    pub fn without_agent(self) -> Error {
+    pub fn suggest_disable_agent(self) -> Error {
         match self {
-            Error::Agent(why) if !why.contains("--disable-agent") => Error::Agent(format!(
+            Error::Node(why) if !why.contains("--disable-agent") => Error::Node(format!(
                 "{why}; with --disable-agent the cluster starts without running pods on this machine"
             )),
             other => other,

@@ -12,7 +12,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use cluster::control_plane::{Controllers, Engine, Plan, Running, start};
-use cluster::pki::cluster::Own;
+use cluster::pki::cluster::ClusterPki;
 use cluster::pki::credentials;
 use cluster::pki::{Pair, Pki};
 use cluster::up;
@@ -24,7 +24,7 @@ pub use hook::{Hook, Said};
 pub use https::Https;
 
 /// Where the server under test keeps its objects.
-pub enum Kept {
+pub enum Storage {
     Embedded,
     Etcd,
 }
@@ -39,16 +39,16 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    pub async fn start(kept: Kept) -> Cluster {
+    pub async fn start(kept: Storage) -> Cluster {
         Cluster::start_with(kept, server::Config::default(), async |_| {}).await
     }
 
     /// Starts with another configuration; `before` may fill an etcd that the server then finds.
-    pub async fn start_with(kept: Kept, config: server::Config, before: impl AsyncFnOnce(&Etcd)) -> Cluster {
+    pub async fn start_with(kept: Storage, config: server::Config, before: impl AsyncFnOnce(&Etcd)) -> Cluster {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let etcd = match kept {
-            Kept::Embedded => None,
-            Kept::Etcd => Some(Etcd::start(&dir.path().join("etcd")).await),
+            Storage::Embedded => None,
+            Storage::Etcd => Some(Etcd::start(&dir.path().join("etcd")).await),
         };
         if let Some(etcd) = &etcd {
             before(etcd).await;
@@ -85,7 +85,7 @@ impl Cluster {
             plan.fake_nodes = nodes;
             plan.scheduler = (nodes > 0).then(scheduler::config::Configuration::default);
             plan.config.admission = up::admission().expect("plugins");
-            let own = Own::new(pki.clone(), IpAddr::from([127, 0, 0, 1]), &plan.config, &[]).expect("names");
+            let own = ClusterPki::new(pki.clone(), IpAddr::from([127, 0, 0, 1]), &plan.config, &[]).expect("names");
             let mut options = own.controller_options(&plan.config).expect("options");
             change(Arc::make_mut(&mut options));
             plan.controllers =
@@ -158,7 +158,7 @@ async fn try_boot(
 ) -> cluster::error::Result<(Running, Client)> {
     let loopback = IpAddr::from([127, 0, 0, 1]);
     let pki = Pki::open(dir.join("pki")).expect("a directory");
-    let own = Own::new(pki, loopback, &config, &[]).expect("names");
+    let own = ClusterPki::new(pki, loopback, &config, &[]).expect("names");
     let current = own.load().expect("certificates");
     let tokens = own.tokens().expect("a key");
     let engine = match etcd {

@@ -24,7 +24,7 @@ mod webhooks;
 mod workloads;
 
 use api::{Tree, list, tree};
-use testkit::{Client, Cluster, Kept};
+use testkit::{Client, Cluster, Storage};
 
 /// Runs each check on both engines, each on a server of its own.
 macro_rules! on_both_engines {
@@ -32,13 +32,13 @@ macro_rules! on_both_engines {
         mod embedded {
             $(#[tokio::test(flavor = "multi_thread")]
             async fn $check() {
-                super::run(testkit::Kept::Embedded, super::$check).await;
+                super::run(testkit::Storage::Embedded, super::$check).await;
             })*
         }
         mod etcd {
             $(#[tokio::test(flavor = "multi_thread")]
             async fn $check() {
-                super::run(testkit::Kept::Etcd, super::$check).await;
+                super::run(testkit::Storage::Etcd, super::$check).await;
             })*
         }
     };
@@ -77,7 +77,7 @@ async fn until(what: &str, is_true: impl AsyncFn() -> bool) {
     tokio::time::timeout(testkit::client::DEADLINE, wait).await.unwrap_or_else(|_| panic!("{what}: not in time"));
 }
 
-async fn run<F>(kept: Kept, check: F)
+async fn run<F>(kept: Storage, check: F)
 where
     F: AsyncFnOnce(&mut Cluster),
 {

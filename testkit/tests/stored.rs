@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use api::{Tree, protobuf, schema, tree};
 use testkit::client::DEADLINE;
-use testkit::{Cluster, Kept};
+use testkit::{Cluster, Storage};
 
 fn object(api_version: &str, kind: &str, name: &str) -> Tree {
     tree! { "apiVersion" => api_version, "kind" => kind, "metadata" => tree! { "name" => name } }
@@ -21,7 +21,7 @@ async fn protobuf_of_another_server_is_read() {
     stored.set("data", tree! { "a" => "1" });
     let bytes = protobuf::encode(&stored, schema::type_of("", "v1", "ConfigMap").expect("in the table"));
     let config = server::Config::default();
-    let mut cluster = Cluster::start_with(Kept::Etcd, config, async |etcd| {
+    let mut cluster = Cluster::start_with(Storage::Etcd, config, async |etcd| {
         etcd.put("/registry/configmaps/default/theirs", &bytes).await;
     })
     .await;
@@ -36,7 +36,7 @@ async fn protobuf_of_another_server_is_read() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_in_etcd_are_upstream_s() {
-    let mut cluster = Cluster::start(Kept::Etcd).await;
+    let mut cluster = Cluster::start(Storage::Etcd).await;
     cluster.client.post("/api/v1/nodes", &object("v1", "Node", "n")).await;
     cluster.client.post("/api/v1/namespaces/default/configmaps", &object("v1", "ConfigMap", "c")).await;
     let etcd = cluster.etcd.as_ref().expect("an etcd");
@@ -52,7 +52,7 @@ async fn keys_in_etcd_are_upstream_s() {
     cluster.stop().await;
 }
 
-async fn events_expire(kept: Kept) {
+async fn events_expire(kept: Storage) {
     let config = server::Config { event_ttl: Duration::from_secs(2), ..server::Config::default() };
     let mut cluster = Cluster::start_with(kept, config, async |_| {}).await;
     let mut event = object("v1", "Event", "e");
@@ -67,10 +67,10 @@ async fn events_expire(kept: Kept) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn events_expire_in_the_embedded_store() {
-    events_expire(Kept::Embedded).await;
+    events_expire(Storage::Embedded).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn events_expire_in_etcd() {
-    events_expire(Kept::Etcd).await;
+    events_expire(Storage::Etcd).await;
 }

@@ -453,7 +453,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn totals_are_summed_over_codes() {
+    fn sums_totals_over_status_codes() {
         let text = "# HELP x\n\
             apiserver_request_total{code=\"201\",group=\"\",resource=\"pods\",subresource=\"\",verb=\"POST\",version=\"v1\"} 3\n\
             apiserver_request_total{code=\"409\",group=\"\",resource=\"pods\",subresource=\"\",verb=\"POST\",version=\"v1\"} 1\n\
@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn the_schedulers_events_are_told_apart() {
+    fn separates_events_of_the_scheduler() {
         let totals = |events: u64| Totals::from([("POST events".to_string(), events), ("POST pods".to_string(), 5)]);
         let spent = between(&totals(10), totals(40), 20);
         assert_eq!(spent, Totals::from([("POST events".to_string(), 10), (SCHEDULED.to_string(), 20)]));
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deployment_is_json() {
+    fn builds_deployments_as_json() {
         api::json::decode(deployment("a", 3, "b", "v1").as_bytes()).expect("JSON");
     }
 }

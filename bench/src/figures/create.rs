@@ -29,7 +29,7 @@ pub async fn run(plan: &Plan, report: &mut Report) -> Result<()> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn the_pod_is_of_its_size() {
+    fn pod_has_the_documented_size() {
         let bytes = super::pod("create", super::SENT_FILLER).len();
         assert!((4_800..5_300).contains(&bytes), "{bytes}");
     }

@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_pauses_and_latencies_are_read_from_samples() {
+    fn computes_rates_pauses_and_latencies() {
         let sample =
             |(sent, answered)| Sample { sent: Duration::from_millis(sent), answered: Duration::from_millis(answered) };
         let samples = Samples([(0, 10), (0, 20), (10, 70), (20, 100)].map(sample).to_vec());

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_allows_everything_knows_every_caller() {
+    fn always_allow_disables_anonymous_requests() {
         let check = |arguments: &[&str], want: Anonymous| {
             let arguments = [&["--token-auth-file=/dev/null"], arguments].concat();
             assert_eq!(built(&arguments).expect("authentication").anonymous, want, "{arguments:?}");
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_go_together_is_named() {
+    fn rejects_conflicting_flags() {
         let cases: [(&[&str], &str); 8] = [
             (
                 &["--oidc-issuer-url=https://kubernetes.default.svc", "--oidc-client-id=b"],
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_in_files_name_file_and_line() {
+    fn errors_name_file_and_line() {
         let dir = tempfile::tempdir().expect("a directory");
         let cases = [
             ("--token-auth-file", "a,b,c\nsecret,x\n", "f: line 2: at least 3 columns are needed"),
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_a_provider_have_its_url_before_them() {
+    fn prefixes_user_names_with_the_issuer_url() {
         let cases =
             [("sub", None, "https://a#"), ("email", None, ""), ("sub", Some("-"), ""), ("sub", Some("x:"), "x:")];
         for (claim, prefix, want) in cases {

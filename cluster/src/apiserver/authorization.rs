@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_belong_to_their_modes() {
+    fn modes_require_their_files() {
         type Change = fn(&mut Authorization);
         let cases: [(&str, Change, &str); 6] = [
             ("RBAC", |_| {}, ""),
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_file_is_named_with_its_line() {
+    fn errors_of_files_name_the_line() {
         let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("policy.jsonl");
         std::fs::write(&file, "# all\n{\"kind\":\"Policy\"}\n").expect("a file");

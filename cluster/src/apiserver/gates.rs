@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_list_is_sorted() {
+    fn list_is_sorted() {
         assert!(GATES.is_sorted());
     }
 }

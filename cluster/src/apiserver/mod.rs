@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 use crate::machine::address;
 use crate::machine::identity::open_data_dir;
 use crate::machine::lock::{Lock, lock_data_dir};
-use crate::pki::cluster::Own;
+use crate::pki::cluster::ClusterPki;
 use crate::pki::credentials::{self, Credentials, Keeper, Load};
 use crate::pki::kubeconfig::write_kubeconfig;
 use crate::pki::{self, Pair, Pki};
@@ -46,11 +46,11 @@ pub async fn run(mut flags: Flags) -> Result<Running> {
     if let (Some((path, address)), Some((authority, admin))) = (&kubeconfig, &current.admin) {
         write_kubeconfig(path, *address, authority, admin)?;
         if flags.kubelet_client_certificate.is_none() {
-            addons::reaches_kubelets(&running.server).await?;
+            addons::grant_kubelet_access(&running.server).await?;
         }
         // Joining machines trust this CA, which must have signed our certificate.
         if flags.tls_cert_file.is_none() {
-            addons::can_be_joined(&running.server, &address::joined_at(*address), &authority.certificate).await?;
+            addons::create_join_objects(&running.server, &address::joined_at(*address), &authority.certificate).await?;
         }
     }
     let keeper = Keeper { watched: watched(&flags, own.as_ref()), load, current, serving, kubeconfig };
@@ -97,24 +97,24 @@ fn lock_own(flags: &Flags) -> Result<Option<Lock>> {
 }
 
 /// Certificates of the data directory, where the flags leave some of them open.
-fn own_certificates(flags: &Flags) -> Result<Option<Own>> {
+fn own_certificates(flags: &Flags) -> Result<Option<ClusterPki>> {
     let complete = flags.tls_cert_file.is_some() && flags.client_ca_file.is_some();
     match &flags.data_dir {
         Some(dir) if !complete => {
-            Own::new(Pki::open(dir.join("pki"))?, flags.bind_address, &config(flags), &[]).map(Some)
+            ClusterPki::new(Pki::open(dir.join("pki"))?, flags.bind_address, &config(flags), &[]).map(Some)
         }
         _ => Ok(None),
     }
 }
 
 /// What the flags name, and of the data directory what they do not.
-pub(crate) fn loader(flags: &Flags, own: Option<Own>) -> Load {
+pub(crate) fn loader(flags: &Flags, own: Option<ClusterPki>) -> Load {
     let serving = flags.tls_cert_file.clone().zip(flags.tls_private_key_file.clone());
     let (clients, proxies) = (flags.client_ca_file.clone(), flags.authentication.proxy_ca_file.clone());
     let kubelets = flags.kubelet_client_certificate.clone().zip(flags.kubelet_client_key.clone());
     let kubelet_authority = flags.kubelet_certificate_authority.clone();
     Box::new(move || {
-        let mut loaded = own.as_ref().map(Own::load).transpose()?.unwrap_or_default();
+        let mut loaded = own.as_ref().map(ClusterPki::load).transpose()?.unwrap_or_default();
         if let Some((certificate, key)) = &serving {
             loaded.serving = Pair::read(certificate, key)?;
         }
@@ -131,7 +131,7 @@ pub(crate) fn loader(flags: &Flags, own: Option<Own>) -> Load {
     })
 }
 
-pub(crate) fn watched(flags: &Flags, own: Option<&Own>) -> Vec<PathBuf> {
+pub(crate) fn watched(flags: &Flags, own: Option<&ClusterPki>) -> Vec<PathBuf> {
     let mut watched = authentication::watched(flags);
     watched.extend(flags.tls_cert_file.iter().chain(&flags.tls_private_key_file).cloned());
     watched.extend(flags.kubelet_client_certificate.iter().chain(&flags.kubelet_client_key).cloned());
@@ -158,7 +158,7 @@ pub(crate) fn flags_checked(flags: &Flags, own: bool) -> Result<&Flags> {
     if flags.tls_cert_file.is_none() && !own {
         errors.push("--tls-cert-file and --tls-private-key-file, or --data-dir, is required".to_string());
     }
-    if flags.client_ca_file.is_none() && !own && !flags.authentication.knows_somebody() {
+    if flags.client_ca_file.is_none() && !own && !flags.authentication.has_authenticators() {
         errors.push("--client-ca-file, or --data-dir, is required: otherwise no client can authenticate".to_string());
     }
     if flags.service_account_signing_key_file.is_none() && !flags.service_account_key_files.is_empty() {
@@ -179,10 +179,15 @@ pub(crate) fn flags_checked(flags: &Flags, own: bool) -> Result<&Flags> {
     if errors.is_empty() { Ok(flags) } else { Err(Error::Flags(errors)) }
 }
 
-pub(crate) fn plan(flags: &Flags, own: Option<&Own>, current: &Credentials, serving: Arc<Serving>) -> Result<Plan> {
+pub(crate) fn plan(
+    flags: &Flags,
+    own: Option<&ClusterPki>,
+    current: &Credentials,
+    serving: Arc<Serving>,
+) -> Result<Plan> {
     let tokens = match (&flags.service_account_signing_key_file, own) {
         (Some(path), _) => Some(pki::tokens(path, &flags.service_account_key_files)?),
-        (None, own) => own.map(Own::tokens).transpose()?,
+        (None, own) => own.map(ClusterPki::tokens).transpose()?,
     };
     let mut config = config(flags);
     config.authorization = flags.authorization.settings()?;
@@ -203,7 +208,7 @@ pub(crate) fn plan(flags: &Flags, own: Option<&Own>, current: &Credentials, serv
     let listen = SocketAddr::new(flags.bind_address, flags.secure_port);
     let tls = flags.authentication.tls.clone();
     let authentication = authentication::build(flags, current, tokens)?;
-    let (controllers, scheduler, proxy) = (None, None, own.map(Own::proxy));
+    let (controllers, scheduler, proxy) = (None, None, own.map(ClusterPki::proxy));
     Ok(Plan {
         engine,
         listen,
@@ -261,7 +266,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_self_signed_certificate_is_kept_in_the_directory_for_it() {
+    fn stores_a_self_signed_certificate_in_cert_dir() {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let certificate = |flags: &mut Flags| {
             use_cert_dir(flags).map(|()| flags.tls_cert_file.clone()).map_err(|error| error.describe())
@@ -280,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_that_need_each_other_are_named() {
+    fn rejects_incomplete_flags() {
         type Change = fn(&mut Flags);
         let cases: [(Change, &str); 6] = [
             (

@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_may_say_what_is_so() {
+    fn accepts_only_the_built_in_state() {
         for text in ["", "api/ga=true", "v1", "api/v1=true", "apps/v1=,batch/v1/jobs=true", "batch/v2alpha1=false"] {
             assert_eq!(check(text), Ok(()), "{text}");
         }

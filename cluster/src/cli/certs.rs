@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use crate::error::{Error, Result};
-use crate::pki::subjects::AUTHORITIES;
+use crate::pki::subjects::CAS;
 use crate::pki::{Description, Pair, Pki, Subject, described};
 
 /// A certificate of the directory.
@@ -33,7 +33,7 @@ pub fn list(data_dir: &Path) -> Result<String> {
 pub fn rotate(data_dir: &Path, names: &[String], all: bool) -> Result<Vec<String>> {
     let pki = open(data_dir)?;
     let entries = entries(&pki)?;
-    let is_authority = |entry: &&Entry| AUTHORITIES.iter().any(|(file, _)| *file == entry.file);
+    let is_authority = |entry: &&Entry| CAS.iter().any(|(file, _)| *file == entry.file);
     if let Some(name) = names.iter().find(|name| !entries.iter().any(|entry| entry.file == **name)) {
         return Err(Error::Flags(vec![format!("there is no certificate {name:?} in {}", pki.dir().display())]));
     }
@@ -84,7 +84,7 @@ fn entries(pki: &Pki) -> Result<Vec<Entry>> {
 /// The subject of an existing certificate.
 fn subject(entry: &Entry) -> Subject {
     let description = &entry.description;
-    let by_issuer = AUTHORITIES.iter().find(|(_, name)| *name == description.issuer);
+    let by_issuer = CAS.iter().find(|(_, name)| *name == description.issuer);
     Subject {
         file: entry.file.clone(),
         authority: by_issuer.map_or("ca", |(file, _)| *file),
@@ -117,7 +117,7 @@ mod tests {
     use crate::pki::subjects;
 
     #[test]
-    fn certificates_are_listed_and_rotated() {
+    fn lists_and_rotates_certificates() {
         let dir = tempfile::tempdir().expect("a directory");
         let pki = Pki::open(dir.path().join("pki")).expect("a directory");
         let subjects = subjects::subjects("n", vec!["a.example".to_string()], vec![IpAddr::from([10, 0, 0, 1])]);
@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(made, ["front-proxy-ca", "front-proxy-client"]);
         assert_eq!(rotate(dir.path(), &[], true).expect("a rotation").len(), subjects.len());
         assert!(read("apiserver") != before.1 && read("ca") == before.2);
-        // Rotated certificates are those that a start would issue: they stay.
+        // CertificateRotation certificates are those that a start would issue: they stay.
         let (admin, serving) = (read("admin"), read("apiserver"));
         subjects::ensure(&pki, &subjects).expect("certificates");
         assert!(read("admin") == admin && read("apiserver") == serving);

@@ -224,7 +224,7 @@ fn run_apiserver(arguments: &[String]) -> Result<()> {
     logs::init(flags.log_format, flags.log_level);
     runtime()?.block_on(async {
         let running = apiserver::run(flags).await?;
-        stop_when_told(running).await;
+        stop_on_signal(running).await;
         Ok(())
     })
 }
@@ -345,7 +345,7 @@ fn runtime() -> Result<tokio::runtime::Runtime> {
 }
 
 /// Waits for ctrl-c or a polite kill, then stops; a second one does not wait for the drain.
-async fn stop_when_told(running: Running) {
+async fn stop_on_signal(running: Running) {
     interrupted().await;
     tracing::info!("stopping");
     tokio::select! {
@@ -375,7 +375,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_component_is_found_by_the_name_of_the_file() {
+    fn finds_the_component_by_file_name() {
         let call = |words: &str| arguments(words.split(' ').map(str::to_string).collect()).join(" ");
         assert_eq!(call("/usr/bin/kube-apiserver --v=2"), "/usr/bin/kube-apiserver kube-apiserver --v=2");
         assert_eq!(call("tiphys up"), "tiphys up");

@@ -1,4 +1,4 @@
-//! `tiphys reset`: removes all traces of a data directory, whatever state its last process left them in.
+//! `tiphys reset`: removes all host_state of a data directory, whatever state its last process left them in.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use cgroup::Hierarchies;
 
 use crate::error::{Error, Result};
-use crate::machine::traces::Traces;
+use crate::machine::host_state::HostState;
 use crate::machine::{lock, pods};
 use crate::node::container_runtime::{self, BuiltinRuntime, RuntimeChoice};
 
@@ -56,8 +56,8 @@ pub fn open(path: &Path) -> Result<(PathBuf, lock::Lock)> {
 
 /// Removes pods, what they left on the machine, and the data directory; the texts say what could not be removed.
 pub async fn reset(data_dir: &Path) -> Result<Vec<String>> {
-    let mut problems = match Traces::read(data_dir)? {
-        Some(traces) => remove_node(data_dir, &traces).await?,
+    let mut problems = match HostState::read(data_dir)? {
+        Some(host_state) => remove_node(data_dir, &host_state).await?,
         None => Vec::new(),
     };
     if problems.is_empty() {
@@ -66,45 +66,45 @@ pub async fn reset(data_dir: &Path) -> Result<Vec<String>> {
     Ok(problems)
 }
 
-async fn remove_node(data_dir: &Path, traces: &Traces) -> Result<Vec<String>> {
+async fn remove_node(data_dir: &Path, host_state: &HostState) -> Result<Vec<String>> {
     if !rustix::process::geteuid().is_root() {
         return Err(Error::Flags(vec!["pods ran from this data directory: removing them needs root".to_string()]));
     }
-    let choice = match &traces.runtime_endpoint {
+    let choice = match &host_state.runtime_endpoint {
         Some(socket) => RuntimeChoice::Socket(socket.clone()),
         None => RuntimeChoice::Builtin(BuiltinRuntime {
             data_dir: data_dir.to_path_buf(),
-            cgroup_root: traces.cgroup_root.clone(),
+            cgroup_root: host_state.cgroup_root.clone(),
         }),
     };
-    let mut traces = traces.clone();
+    let mut host_state = host_state.clone();
     let pod_network = match choice.lock_pod_network() {
         // Another cluster uses the bridge by now.
         Err(Error::PodNetworkInUse { .. }) => {
-            traces.owns_pod_network = false;
+            host_state.owns_pod_network = false;
             None
         }
         locked => locked?,
     };
     let opened = container_runtime::open(choice).await?;
-    let mut uids = names_in(&traces.root_dir.join("pods"));
+    let mut uids = names_in(&host_state.root_dir.join("pods"));
     if opened.builtin.is_some() {
         // All that it has is this cluster's.
-        uids.extend(pods::list(&opened.runtime).await.map_err(Error::Agent)?.into_iter().map(|(_, uid)| uid));
+        uids.extend(pods::list(&opened.runtime).await.map_err(Error::Node)?.into_iter().map(|(_, uid)| uid));
     }
-    pods::remove(&opened.runtime, &uids).await.map_err(Error::Agent)?;
+    pods::remove(&opened.runtime, &uids).await.map_err(Error::Node)?;
     let state = opened.close();
     let removed = tokio::task::spawn_blocking(move || {
-        remove_pod_cgroups(&traces.cgroup_root, &uids);
-        let mut problems = traces.remove(state.as_deref());
-        remove_logs(&traces.pod_logs_dir, &uids);
+        remove_pod_cgroups(&host_state.cgroup_root, &uids);
+        let mut problems = host_state.remove(state.as_deref());
+        remove_logs(&host_state.pod_logs_dir, &uids);
         if problems.is_empty() {
-            problems = remove_entries(&traces.root_dir, &KUBELET_ENTRIES);
+            problems = remove_entries(&host_state.root_dir, &KUBELET_ENTRIES);
         }
         drop(pod_network);
         problems
     });
-    removed.await.map_err(|error| Error::Agent(error.to_string()))
+    removed.await.map_err(|error| Error::Node(error.to_string()))
 }
 
 fn names_in(dir: &Path) -> BTreeSet<String> {
@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn only_what_is_tiphys_own_is_removed() {
+    async fn removes_only_own_files() {
         let dir = tempfile::tempdir().expect("a directory");
         let data = dir.path().join("data");
         fs::create_dir_all(data.join("store")).expect("a directory");
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn logs_of_the_pods_of_a_cluster_are_removed() {
+    fn removes_logs_of_the_the_clusters_pods() {
         let dir = tempfile::tempdir().expect("a directory");
         let (pods, links) = (dir.path().join("pods"), dir.path().join("containers"));
         for (pod, link) in [("default_a_1", "a.log"), ("default_b_2", "b.log")] {

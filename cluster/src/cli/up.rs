@@ -67,9 +67,9 @@ pub fn run(args: UpArguments) -> Result<()> {
     // Before anything else: a second start on the same directory gets this error and no other.
     let lock = lock_data_dir(&data_dir)?;
     let pods = match (args.disable_agent, options::can_run_pods()) {
-        (false, true) => PodsHere::Run,
-        (false, false) => PodsHere::NeedRoot,
-        (true, _) => PodsHere::Off { fake_nodes: args.fake_nodes > 0 },
+        (false, true) => PodSupport::Run,
+        (false, false) => PodSupport::NeedRoot,
+        (true, _) => PodSupport::Off { fake_nodes: args.fake_nodes > 0 },
     };
     if args.disable_agent && !args.components.kubelet.is_empty() {
         return Err(Error::Flags(vec!["--kubelet-arg: there is no kubelet with --disable-agent".to_string()]));
@@ -116,7 +116,7 @@ pub fn run(args: UpArguments) -> Result<()> {
 
 /// Whether pods can be run, and why not.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum PodsHere {
+enum PodSupport {
     Run,
     NeedRoot,
     Off { fake_nodes: bool },
@@ -128,7 +128,7 @@ struct Ready<'a> {
     address: SocketAddr,
     kubeconfig: &'a Path,
     data_dir: &'a Path,
-    pods: PodsHere,
+    pods: PodSupport,
 }
 
 impl Ready<'_> {
@@ -141,7 +141,7 @@ impl Ready<'_> {
         }
         text.push_str(&format!("\n  export KUBECONFIG={}\n", self.kubeconfig.display()));
         self.pods.commands().iter().for_each(|command| text.push_str(&format!("  {command}\n")));
-        if self.pods == PodsHere::NeedRoot {
+        if self.pods == PodSupport::NeedRoot {
             text.push_str(
                 "\nRunning pods on this machine needs root: start `tiphys up` as root, or with --fake-nodes 1 to\n\
                  simulate pods\n",
@@ -151,18 +151,18 @@ impl Ready<'_> {
     }
 }
 
-impl PodsHere {
+impl PodSupport {
     /// Something to see, by what the cluster can do.
     fn commands(self) -> &'static [&'static str] {
         const CREATE: &str = "kubectl create deployment hello --image=tiphys.local/hello";
         match self {
-            PodsHere::Run => &[
+            PodSupport::Run => &[
                 CREATE,
                 "kubectl wait --for=condition=Available deployment/hello",
                 "kubectl port-forward deployment/hello 8080 & sleep 1; curl http://127.0.0.1:8080",
             ],
-            PodsHere::Off { fake_nodes: true } => &[CREATE, "kubectl get pods --output wide"],
-            PodsHere::Off { fake_nodes: false } | PodsHere::NeedRoot => &["kubectl get namespaces"],
+            PodSupport::Off { fake_nodes: true } => &[CREATE, "kubectl get pods --output wide"],
+            PodSupport::Off { fake_nodes: false } | PodSupport::NeedRoot => &["kubectl get namespaces"],
         }
     }
 }
@@ -247,23 +247,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_shown_can_be_done() {
-        let check = |address: &str, pods: PodsHere, want: &[&str], missing: &[&str]| {
+    fn prints_commands_that_work() {
+        let check = |address: &str, pods: PodSupport, want: &[&str], missing: &[&str]| {
             let (kubeconfig, data_dir) = (Path::new("/d/kubeconfig"), Path::new("/d"));
             let address = address.parse().expect("an address");
             let text = Ready { took: Duration::ZERO, address, kubeconfig, data_dir, pods }.text();
             want.iter().for_each(|part| assert!(text.contains(part), "{part}: {text}"));
             missing.iter().for_each(|part| assert!(!text.contains(part), "{part}: {text}"));
         };
-        let off = PodsHere::Off { fake_nodes: false };
+        let off = PodSupport::Off { fake_nodes: false };
         check(
             "127.0.0.1:6443",
-            PodsHere::Run,
+            PodSupport::Run,
             &[" at https://127.0.0.1:6443\n", "deployment hello"],
             &["Other", "root"],
         );
         check("0.0.0.0:6443", off, &[" at https://127.0.0.1:6443\n", "Other machines"], &["https://0.0.0.0", "hello"]);
-        check("10.0.0.1:1", PodsHere::NeedRoot, &["https://10.0.0.1:1", "needs root"], &["Other", "hello"]);
-        check("10.0.0.1:1", PodsHere::Off { fake_nodes: true }, &["deployment hello"], &["port-forward"]);
+        check("10.0.0.1:1", PodSupport::NeedRoot, &["https://10.0.0.1:1", "needs root"], &["Other", "hello"]);
+        check("10.0.0.1:1", PodSupport::Off { fake_nodes: true }, &["deployment hello"], &["port-forward"]);
     }
 }

@@ -48,7 +48,7 @@ pub async fn ask(question: &Question) -> Result<String> {
         About::Pod(name) => client.get_path(&format!("{}/{name}", root(&question.namespace)), "").await,
         About::Manifest(file) => what_if(&client, question, file).await?,
     };
-    let told = told.map_err(|error| Error::Answered(error.message()))?;
+    let told = told.map_err(|error| Error::Response(error.message()))?;
     Ok(match question.output {
         Output::Json => format!("{}\n", String::from_utf8_lossy(&api::json::encode(&told, None))),
         Output::Text => shown(&told),
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_is_named_as_kubectl_names_it() {
+    fn accepts_pod_names_like_kubectl() {
         let name = |words: &str| pod_name(&words.split(' ').map(str::to_string).collect::<Vec<_>>());
         for words in ["pod web", "po web", "pod/web", "web"] {
             assert_eq!(name(words).as_deref(), Some("web"), "{words}");
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pod_of_a_workload_is_that_of_its_template() {
+    fn takes_the_pod_of_a_workload_from_its_template() {
         let spec = tree! { "containers" => list![tree! { "name" => "c" }] };
         let template = tree! { "metadata" => tree! { "labels" => tree! { "a" => "b" } }, "spec" => spec.clone() };
         let deployment = tree! {
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn verdicts_are_a_table() {
+    fn prints_verdicts_as_a_table() {
         let verdict = |node: &str, plugin: &str, reason: &str| {
             tree! { "node" => node, "plugin" => plugin, "reasons" => list![reason] }
         };

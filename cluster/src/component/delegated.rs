@@ -284,7 +284,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_allowed_as_they_are_or_by_their_root() {
+    fn allows_paths_exactly_or_by_prefix() {
         let cases = [
             ("/healthz", "/healthz", true),
             ("/healthz", "/healthz/x", false),
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn answers_are_kept_for_a_while_and_not_too_many() {
+    async fn caches_responses_with_limits() {
         const KEPT: Duration = Duration::from_secs(10);
         let kept = Kept::default();
         let now = Instant::now();

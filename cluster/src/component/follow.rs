@@ -89,7 +89,7 @@ mod tests {
     use crate::error::Error;
 
     #[tokio::test]
-    async fn a_file_is_taken_when_it_has_changed() {
+    async fn reloads_changed_files() {
         let dir = tempfile::tempdir().expect("a directory");
         let (path, beside) = (dir.path().join("a"), dir.path().join("b"));
         std::fs::write(&path, "1").expect("a file");

@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn checks_are_shown_alone_and_together() {
+    fn serves_single_and_combined_checks() {
         let checks = [("leaderElection", true), ("deployment-controller", false)];
         let check = |rest: &str, code: u16, text: &str| {
             let reply = shown(&checks, "readyz", rest, &Slis::default());

@@ -9,7 +9,7 @@ use server::Server;
 use super::in_process;
 use crate::error::{Error, Result};
 use crate::node::join::is_loopback;
-use crate::node::joining;
+use crate::node::join_objects;
 use crate::pki::subjects::KUBELET_CLIENT_USER;
 
 const MAPS: Resource = Resource::core("configmaps");
@@ -22,7 +22,7 @@ const PROVISIONER: &str = "local-path-provisioner";
 
 /// Creates missing objects; objects that a user has changed stay. Joining machines use `url` and trust the CA
 /// `authority`.
-pub async fn make(server: &Arc<Server>, chosen: &[String], url: &str, authority: &str) -> Result<()> {
+pub async fn create(server: &Arc<Server>, chosen: &[String], url: &str, authority: &str) -> Result<()> {
     let client = in_process::administrator(server);
     if controllers::runs(PROVISIONER, chosen) {
         ensure(&client, CLASSES, "", &controllers::default_class()).await?;
@@ -31,19 +31,19 @@ pub async fn make(server: &Arc<Server>, chosen: &[String], url: &str, authority:
     }
     ensure(&client, ROLES, "", &serving_approver_role()).await?;
     ensure(&client, BINDINGS, "", &serving_approver_binding()).await?;
-    reaches_kubelets(server).await?;
-    can_be_joined(server, url, authority).await
+    grant_kubelet_access(server).await?;
+    create_join_objects(server, url, authority).await
 }
 
 /// Grants the API server's kubelet client certificate access to kubelets.
-pub async fn reaches_kubelets(server: &Arc<Server>) -> Result<()> {
+pub async fn grant_kubelet_access(server: &Arc<Server>) -> Result<()> {
     ensure(&in_process::administrator(server), BINDINGS, "", &kubelet_api_admin()).await
 }
 
 /// Creates the objects for machines that join at `url` and trust the CA `authority`.
-pub async fn can_be_joined(server: &Arc<Server>, url: &str, authority: &str) -> Result<()> {
+pub async fn create_join_objects(server: &Arc<Server>, url: &str, authority: &str) -> Result<()> {
     let client = in_process::administrator(server);
-    for (resource, namespace, object) in joining::objects(url, authority) {
+    for (resource, namespace, object) in join_objects::objects(url, authority) {
         ensure(&client, resource, namespace, &object).await?;
     }
     refresh_cluster_info(&client, url, authority).await
@@ -52,8 +52,8 @@ pub async fn can_be_joined(server: &Arc<Server>, url: &str, authority: &str) -> 
 /// What an earlier start published under an address that other machines do not reach, or with another CA, is replaced.
 async fn refresh_cluster_info(client: &Client, url: &str, authority: &str) -> Result<()> {
     let failed = |error: client::Error| Error::Bootstrap(error.to_string());
-    let mut found = client.get(MAPS, PUBLIC, joining::INFO).await.map_err(failed)?;
-    let wanted = joining::public_kubeconfig(url, authority);
+    let mut found = client.get(MAPS, PUBLIC, join_objects::INFO).await.map_err(failed)?;
+    let wanted = join_objects::public_kubeconfig(url, authority);
     let published = api::yaml::decode(found.map("data").str("kubeconfig").as_bytes()).unwrap_or_default();
     let cluster = published.list("clusters").first().map(|one| one.at("cluster").clone()).unwrap_or_default();
     let is_ours = cluster.str("certificate-authority-data") == api::base64::encode(authority.as_bytes());
@@ -61,7 +61,7 @@ async fn refresh_cluster_info(client: &Client, url: &str, authority: &str) -> Re
         return Ok(());
     }
     found.child("data").set("kubeconfig", wanted);
-    client.update(MAPS, PUBLIC, joining::INFO, &found).await.map(drop).map_err(failed)
+    client.update(MAPS, PUBLIC, join_objects::INFO, &found).await.map(drop).map_err(failed)
 }
 
 async fn ensure(client: &Client, resource: Resource, namespace: &str, object: &Tree) -> Result<()> {

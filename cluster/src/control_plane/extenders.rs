@@ -7,16 +7,16 @@ use scheduler::extender::{ExtenderTransport, PostFuture};
 use server::outbound::callout::{Client, Identity, Trust, Url};
 
 /// A client for each extender, by its address.
-pub struct Callouts(Vec<(ExtenderConfig, Client)>);
+pub struct ExtenderClients(Vec<(ExtenderConfig, Client)>);
 
-impl Callouts {
+impl ExtenderClients {
     /// Reads the files that the extenders name; an error names the invalid field.
-    pub fn new(extenders: &[ExtenderConfig]) -> Result<Arc<Callouts>, String> {
+    pub fn new(extenders: &[ExtenderConfig]) -> Result<Arc<ExtenderClients>, String> {
         let client = |(index, one): (usize, &ExtenderConfig)| {
             let client = client(one).map_err(|why| format!("extenders[{index}].{why}"))?;
             Ok((one.clone(), client))
         };
-        Ok(Arc::new(Callouts(extenders.iter().enumerate().map(client).collect::<Result<_, String>>()?)))
+        Ok(Arc::new(ExtenderClients(extenders.iter().enumerate().map(client).collect::<Result<_, String>>()?)))
     }
 }
 
@@ -43,7 +43,7 @@ fn client(extender: &ExtenderConfig) -> Result<Client, String> {
     Ok(client.with_server_name(name))
 }
 
-impl ExtenderTransport for Callouts {
+impl ExtenderTransport for ExtenderClients {
     fn post<'a>(&'a self, extender: &'a ExtenderConfig, verb: &'a str, body: Vec<u8>) -> PostFuture<'a> {
         Box::pin(async move {
             let client = self.0.iter().find(|(known, _)| known == extender).map(|(_, client)| client);

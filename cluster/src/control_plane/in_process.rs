@@ -64,12 +64,12 @@ impl Transport for InProcess {
 
 /// A client of this process that acts as a user.
 pub fn client(server: &Arc<Server>, name: String, groups: &[&str]) -> Client {
-    Local::new(server).client(MANAGER, name, groups)
+    LocalClients::new(server).client(MANAGER, name, groups)
 }
 
 /// The client for objects that a cluster creates when it starts.
 pub fn administrator(server: &Arc<Server>) -> Client {
-    Local::new(server).client("tiphys", "tiphys".to_string(), &["system:masters"])
+    LocalClients::new(server).client("tiphys", "tiphys".to_string(), &["system:masters"])
 }
 
 /// Wraps the transport: the identity, or faults of a test.
@@ -77,7 +77,7 @@ pub type Around = Arc<dyn Fn(Arc<dyn Transport>) -> Arc<dyn Transport> + Send + 
 
 /// Builds clients of this process.
 #[derive(Clone)]
-pub struct Local {
+pub struct LocalClients {
     pub server: Arc<Server>,
     pub around: Around,
     pub clock: Arc<dyn Clock>,
@@ -93,9 +93,9 @@ const SERVER: &str = "kube-apiserver";
 const SCHEDULER: &str = "kube-scheduler";
 const KUBELET: &str = "kubelet";
 
-impl Local {
-    pub fn new(server: &Arc<Server>) -> Local {
-        Local {
+impl LocalClients {
+    pub fn new(server: &Arc<Server>) -> LocalClients {
+        LocalClients {
             server: server.clone(),
             around: Arc::new(|transport| transport),
             clock: Arc::new(SystemClock),
@@ -138,7 +138,7 @@ impl Local {
     }
 
     /// What the server does beside answering, as itself.
-    pub fn of_server(&self) -> controllers::Environment {
+    pub fn api_server_loops(&self) -> controllers::Environment {
         let client = self.client(SERVER, "system:apiserver".to_string(), &["system:masters"]);
         let service_node_ports = self.server.config.node_ports.clone();
         controllers::Environment {

@@ -26,8 +26,8 @@ use crate::machine::lock::Lock;
 use crate::machine::pod_address::{self, PodAddress};
 use crate::node;
 use crate::pki::cluster::ReadIdentity;
-use extenders::Callouts;
-use in_process::Local;
+use extenders::ExtenderClients;
+use in_process::LocalClients;
 use schedulers::Schedulers;
 
 /// Everything that an API server needs, decided before anything is started.
@@ -175,7 +175,8 @@ pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<Running> {
     bootstrap.map_err(|status| Error::Bootstrap(status.message.clone()))?;
     // Repairs before controllers rely on the objects.
     let metrics = show_metrics(&server);
-    let of_server = controllers::Environment { metrics: metrics.clone(), ..Local::new(&server).of_server() };
+    let of_server =
+        controllers::Environment { metrics: metrics.clone(), ..LocalClients::new(&server).api_server_loops() };
     let own = controllers::start_of_server(of_server);
     server.routes.health.set_done(Step::Repair);
     let usage = tokio::spawn(server::registry::usage::collect(server.registry.clone()));
@@ -195,9 +196,9 @@ pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<Running> {
     let agent = match plan.agent {
         Some(options) => {
             progress("node");
-            let client = Local::new(&server).node(&options.config.node_name);
+            let client = LocalClients::new(&server).node(&options.config.node_name);
             let started = Box::pin(node::start::start(client, *options)).await;
-            Some(started.map_err(Error::without_agent)?)
+            Some(started.map_err(Error::suggest_disable_agent)?)
         }
         None => None,
     };
@@ -262,16 +263,16 @@ fn start_controllers(
     chosen: Controllers,
     metrics: client::Metrics,
 ) -> Result<controllers::Running> {
-    let environment = controllers::Environment { metrics, ..Local::new(server).controllers(chosen.options) };
+    let environment = controllers::Environment { metrics, ..LocalClients::new(server).controllers(chosen.options) };
     let refused = |why| Error::Flags(vec![format!("--controllers: {why}")]);
     controllers::start(environment, &chosen.chosen).map_err(refused)
 }
 
 fn start_scheduler(server: &Arc<Server>, configuration: Configuration) -> Result<scheduler::Running> {
     let wrong = |why: String| Error::Flags(vec![why]);
-    let wire = Callouts::new(&configuration.extenders).map_err(wrong)?;
+    let wire = ExtenderClients::new(&configuration.extenders).map_err(wrong)?;
     let environment =
-        scheduler::Environment { extender_transport: Some(wire), ..Local::new(server).scheduler(configuration) };
+        scheduler::Environment { extender_transport: Some(wire), ..LocalClients::new(server).scheduler(configuration) };
     let running = scheduler::start(environment).map_err(wrong)?;
     let explainer = running.explainer();
     server.metrics.show_also(Box::new(move || explainer.metrics()));
@@ -280,7 +281,7 @@ fn start_scheduler(server: &Arc<Server>, configuration: Configuration) -> Result
 
 fn start_fake_nodes(server: &Arc<Server>, count: u32) -> Result<fakenode::Running> {
     let refused = |why| Error::Flags(vec![format!("--fake-nodes: {why}")]);
-    let running = fakenode::start(Local::new(server).fake_nodes(), count).map_err(refused)?;
+    let running = fakenode::start(LocalClients::new(server).fake_nodes(), count).map_err(refused)?;
     let _ = server.registry.local_nodes.set(Box::new(FakeNodes { count, clock: server.config.clock.clone() }));
     Ok(running)
 }

@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_leader_is_one_that_holds_a_lease_for_the_name_and_says_where_it_is() {
+    fn finds_the_leader_by_lease_and_published_address() {
         let lease = |holder: &str, schedulers: &str, address: &str| {
             let mut annotations = tree! {};
             annotations.set(SCHEDULERS, schedulers);
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_asks_is_named_in_full() {
+    fn passes_the_whole_user_in_headers() {
         let extra = tree! { "example.com/Key" => api::list!["v"] };
         let user = User {
             name: "jane".to_string(),

@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flags_that_need_each_other_are_named() {
+    fn rejects_incomplete_flags() {
         type Change = fn(&mut Flags);
         let cases: [(Change, &str); 4] = [
             (|_| {}, "--kubeconfig FILE is missing"),

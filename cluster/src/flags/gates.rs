@@ -26,7 +26,7 @@ mod tests {
     }
 
     #[test]
-    fn gates_may_say_what_is_so() {
+    fn accepts_only_the_built_in_gates() {
         for text in ["", "JobManagedBy=true", "AllAlpha=false, ServiceTrafficDistribution=true,"] {
             assert_eq!(check(text), Ok(()), "{text}");
         }

@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flag_and_its_text_never_run_together() {
+    fn separates_flags_from_their_help() {
         assert_eq!(help_line("v", "text"), format!("  --v{}text\n", " ".repeat(41)));
         for length in 38..60 {
             let line = help_line(&"x".repeat(length), "text");

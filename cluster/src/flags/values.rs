@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_go_s() {
+    fn parses_go_durations() {
         let cases = [("1h0m0s", Some(3_600_000)), ("90m", Some(5_400_000)), ("1.5s", Some(1500)), ("20ms", Some(20))];
         let bad = [("", None), ("5", None), ("h", None), ("1x", None), ("-1h", None)];
         for (text, want) in cases.into_iter().chain(bad) {
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_read() {
+    fn parses_cidrs_and_port_ranges() {
         let show =
             |text| cidrs(text).ok().map(|all| all.iter().map(|(ip, n)| format!("{ip}/{n} ")).collect::<String>());
         assert_eq!(show("10.96.3.1/12").as_deref(), Some("10.96.0.0/12 "));

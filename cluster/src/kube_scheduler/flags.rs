@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_kubeadm_writes_is_honoured() {
+    fn accepts_the_flags_of_kubeadm() {
         let flags = read(KUBEADM).expect("flags");
         assert_eq!(flags.common.kubeconfig, Some("/etc/kubernetes/scheduler.conf".into()));
         assert_eq!((flags.common.secure_port, flags.common.lease_name.as_str()), (10259, "kube-scheduler"));
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_is_refused_by_name() {
+    fn rejects_other_flags_by_name() {
         let cases = [
             ("--no-such-flag=1", "unknown flag: --no-such-flag"),
             ("--controllers=*", "unknown flag: --controllers"),
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_sorted_and_shown() {
+    fn flag_table_is_sorted_and_printed() {
         for part in PARTS {
             let names: Vec<&str> = part.iter().map(|flag| flag.name).collect();
             assert!(names.is_sorted(), "{names:?}");

@@ -18,7 +18,7 @@ use server::routes::why;
 use store::BoxFuture;
 
 use crate::component::{self, Port, Running, Tools, Work};
-use crate::control_plane::extenders::Callouts;
+use crate::control_plane::extenders::ExtenderClients;
 use crate::error::{Error, Result};
 use flags::Flags;
 
@@ -66,7 +66,7 @@ enum State {
 
 impl Scheduling {
     fn new(tools: &Tools, configuration: Configuration) -> Result<Scheduling> {
-        let wire = Callouts::new(&configuration.extenders).map_err(wrong)?;
+        let wire = ExtenderClients::new(&configuration.extenders).map_err(wrong)?;
         let names: Vec<&str> = configuration.profiles.iter().map(|one| one.scheduler_name.as_str()).collect();
         let (shown, schedulers) = (configuration.effective(), names.join(","));
         let (metrics, is_delayed) = (scheduler::Metrics::default(), configuration.delay_cache_until_active);

@@ -98,7 +98,7 @@ mod tests {
     const HEAD: &str = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n";
 
     #[test]
-    fn flags_count_before_the_file() {
+    fn flags_override_the_file() {
         let file = format!(
             "{HEAD}clientConnection: {{kubeconfig: /a, qps: 20}}\n\
              leaderElection: {{leaderElect: false, leaseDuration: 30s, resourceName: mine}}\n"
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_names_its_field() {
+    fn errors_name_the_field() {
         let cases = [
             (format!("{HEAD}parallelism: 0\n"), "config.yaml: parallelism: Invalid value: 0"),
             (format!("{HEAD}profiles: [{{plugins: {{score: {{enabled: [{{name: X}}]}}}}}}]\n"), "name: Unsupported"),

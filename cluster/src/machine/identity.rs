@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_directory_is_one_cluster_however_it_is_spelled() {
+    fn id_is_independent_of_the_path() {
         let dir = tempfile::tempdir().expect("a directory");
         let states = dir.path().join("run");
         let id = |path: &Path| {
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_id_is_refused() {
+    fn rejects_invalid_ids() {
         let dir = tempfile::tempdir().expect("a directory");
         for text in ["", "../../etc/passwd", "0123456789ABCDEF", "0123"] {
             fs::write(dir.path().join(FILE), text).expect("a file");

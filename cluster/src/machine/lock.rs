@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_holder_is_told_who_is_the_first() {
+    fn second_lock_names_the_holder() {
         let dir = tempfile::tempdir().expect("a directory");
         let (data, states) = (dir.path().join("data"), dir.path().join("run"));
         fs::create_dir(&data).expect("a directory");
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_of_a_process_that_was_killed_is_no_lock() {
+    fn ignores_the_lock_of_a_dead_process() {
         let dir = tempfile::tempdir().expect("a directory");
         fs::write(dir.path().join(DATA_FILE), "1\n/elsewhere\n").expect("a file");
         lock_data_dir(dir.path()).expect("a lock");

@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connections_come_from_the_machine_alone() {
+    fn accepts_only_local_connections() {
         let loopback = IpAddr::from([127, 0, 0, 1]);
         assert!(accepts(loopback, ELSEWHERE), "another address is not guarded");
         assert!(accepts(ADDRESS, loopback));

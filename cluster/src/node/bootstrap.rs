@@ -10,7 +10,7 @@ use server::outbound::callout::kubeconfig;
 use stdx::backoff::Backoff;
 use tokio::sync::watch;
 
-use super::request::{self, Kept, Wanted};
+use super::request::{self, CertificateRequest, StoredCertificate};
 use crate::component::remote::Remote;
 use crate::error::{Error, Result};
 use crate::machine::files::write_private;
@@ -34,8 +34,8 @@ pub async fn ensure(kubeconfig: &Path, bootstrap: Option<&Path>, dir: &Path, nod
         )]));
     };
     let client = Remote::read(super::NAME, "bootstrap-kubeconfig", bootstrap)?.client();
-    let pair = first(&client, &Wanted::client(node)).await?;
-    let current = request::keep(dir, BASE, &pair, SystemTime::now())?;
+    let pair = first(&client, &CertificateRequest::client(node)).await?;
+    let current = request::store_certificate(dir, BASE, &pair, SystemTime::now())?;
     write(kubeconfig, bootstrap, &current)
 }
 
@@ -43,7 +43,7 @@ pub async fn ensure(kubeconfig: &Path, bootstrap: Option<&Path>, dir: &Path, nod
 fn checked(file: &Path) -> std::result::Result<(), String> {
     kubeconfig::read(file).map_err(|error| error.to_string())?;
     let now = SystemTime::now();
-    let ended = |path: &&std::path::PathBuf| request::kept(path).is_some_and(|kept| kept.until <= now);
+    let ended = |path: &&std::path::PathBuf| request::read_certificate(path).is_some_and(|kept| kept.until <= now);
     match kubeconfig::files(file).iter().skip(1).find(ended) {
         Some(path) => Err(format!("{}: the certificate has expired", path.display())),
         None => Ok(()),
@@ -51,13 +51,13 @@ fn checked(file: &Path) -> std::result::Result<(), String> {
 }
 
 /// Whoever is refused will be refused again; everything else may pass.
-async fn first(client: &Client, wanted: &Wanted) -> Result<Pair> {
+async fn first(client: &Client, wanted: &CertificateRequest) -> Result<Pair> {
     let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
     loop {
         match client.get_path("/version", "").await {
-            Ok(_) => return request::ask(client, wanted).await,
+            Ok(_) => return request::request_certificate(client, wanted).await,
             Err(error) if matches!(error.code(), Some(401 | 403)) => {
-                return Err(Error::BootstrapRefused(error.to_string()));
+                return Err(Error::BootstrapRejected(error.to_string()));
             }
             Err(error) => tracing::warn!(%error, "API server unreachable, retrying"),
         }
@@ -94,32 +94,32 @@ fn config(bootstrap: &Tree, current: &str) -> Tree {
 }
 
 /// The certificate to request now, since addresses may have changed. None while they are unknown.
-type Want = Box<dyn Fn() -> Option<Wanted> + Send + Sync>;
+type Desired = Box<dyn Fn() -> Option<CertificateRequest> + Send + Sync>;
 type Take = Box<dyn Fn(&Pair) -> Result<()> + Send + Sync>;
 
 /// A certificate that is renewed before it expires.
-pub struct Rotated {
+pub struct CertificateRotation {
     pub dir: std::path::PathBuf,
     pub base: &'static str,
     pub client: Client,
     pub random: Arc<Random>,
-    pub wanted: Want,
+    pub wanted: Desired,
     /// The node object, whose changes may change the requested names and addresses.
     pub node: Option<watch::Receiver<Option<Arc<Tree>>>>,
     /// Takes up a new one, and the old one at the start.
     pub take: Take,
 }
 
-impl Rotated {
+impl CertificateRotation {
     /// The rotation of the client certificate. Clients that follow the kubeconfig reload it.
-    pub fn client(dir: &Path, node: &str, client: Client, random: Arc<Random>) -> Rotated {
+    pub fn client(dir: &Path, node: &str, client: Client, random: Arc<Random>) -> CertificateRotation {
         let node = node.to_string();
-        Rotated {
+        CertificateRotation {
             dir: dir.to_path_buf(),
             base: BASE,
             client,
             random,
-            wanted: Box::new(move || Some(Wanted::client(&node))),
+            wanted: Box::new(move || Some(CertificateRequest::client(&node))),
             node: None,
             take: Box::new(|_| Ok(())),
         }
@@ -134,7 +134,8 @@ impl Rotated {
                 node.mark_unchanged();
             }
             let now = SystemTime::now();
-            let known = request::kept(&request::current(&self.dir, self.base)).filter(|kept| kept.until > now);
+            let known =
+                request::read_certificate(&request::current(&self.dir, self.base)).filter(|kept| kept.until > now);
             if let Some(kept) = known.as_ref().filter(|kept| taken.as_ref() != Some(&kept.pair.certificate)) {
                 self.told((self.take)(&kept.pair));
                 taken = Some(kept.pair.certificate.clone());
@@ -155,9 +156,9 @@ impl Rotated {
         }
     }
 
-    async fn renew(&self, wanted: &Wanted) {
-        let asked = request::ask(&self.client, wanted).await;
-        let kept = asked.and_then(|pair| request::keep(&self.dir, self.base, &pair, SystemTime::now()));
+    async fn renew(&self, wanted: &CertificateRequest) {
+        let asked = request::request_certificate(&self.client, wanted).await;
+        let kept = asked.and_then(|pair| request::store_certificate(&self.dir, self.base, &pair, SystemTime::now()));
         if let Err(error) = kept {
             tracing::warn!(error = error.describe(), base = self.base, "failed to renew certificate, retrying");
             tokio::time::sleep(RETRY).await;
@@ -175,11 +176,11 @@ impl Rotated {
 #[derive(Debug, PartialEq, Eq)]
 enum Next {
     Wait(Duration),
-    Ask(Wanted),
+    Ask(CertificateRequest),
 }
 
 /// A certificate that has expired, expires soon, or does not cover the requested names is requested again.
-fn next(known: Option<&Kept>, wanted: Option<Wanted>, part: f64, now: SystemTime) -> Next {
+fn next(known: Option<&StoredCertificate>, wanted: Option<CertificateRequest>, part: f64, now: SystemTime) -> Next {
     let Some(wanted) = wanted else { return Next::Wait(LONGEST_WAIT) };
     let left = known.filter(|kept| kept.fits(&wanted)).map(|kept| due(kept.from, kept.until, part));
     match left.and_then(|due| due.duration_since(now).ok()).filter(|left| !left.is_zero()) {
@@ -198,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_certificate_is_due_before_it_ends() {
+    fn certificates_are_due_before_they_expire() {
         let from = SystemTime::UNIX_EPOCH;
         let until = from + Duration::from_secs(1000);
         assert_eq!(due(from, until, 0.8), from + Duration::from_secs(800));
@@ -206,16 +207,20 @@ mod tests {
     }
 
     /// A stored certificate for 127.0.0.1.
-    fn kept(dir: &Path) -> Kept {
+    fn kept(dir: &Path) -> StoredCertificate {
         let pair = crate::pki::self_signed("n", [127, 0, 0, 1].into()).expect("a certificate");
-        request::kept(&request::keep(dir, BASE, &pair, SystemTime::now()).expect("kept")).expect("one")
+        request::read_certificate(&request::store_certificate(dir, BASE, &pair, SystemTime::now()).expect("kept"))
+            .expect("one")
     }
 
     #[test]
-    fn what_does_not_fit_is_asked_for_anew() {
+    fn requests_a_new_certificate_for_other_names() {
         let dir = tempfile::tempdir().expect("a directory");
         let kept = kept(dir.path());
-        let wanted = |last: u8| Wanted { addresses: vec![[127, 0, 0, last].into()], ..Wanted::client("n") };
+        let wanted = |last: u8| CertificateRequest {
+            addresses: vec![[127, 0, 0, last].into()],
+            ..CertificateRequest::client("n")
+        };
         let (fitting, other) = (wanted(1), wanted(2));
         let early = kept.from + Duration::from_secs(60);
         assert_eq!(next(Some(&kept), None, 0.8, early), Next::Wait(LONGEST_WAIT), "nobody knows for what");
@@ -228,20 +233,27 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_that_is_near_its_end_is_shown_until_there_is_another() {
+    async fn uses_an_expiring_certificate_until_it_is_renewed() {
         let dir = tempfile::tempdir().expect("a directory");
         let kept = kept(dir.path());
         let (send, mut taken) = tokio::sync::mpsc::unbounded_channel();
         let tls = server::tls::any_server_config().expect("TLS");
         let nobody = client::https::Https::new("127.0.0.1", 1, None, Arc::new(tls)).expect("a client");
-        let rotated = Rotated {
+        let rotated = CertificateRotation {
             // It does not match the stored certificate and is due immediately.
-            wanted: Box::new(|| Some(Wanted { names: vec!["other".to_string()], ..Wanted::client("n") })),
+            wanted: Box::new(|| {
+                Some(CertificateRequest { names: vec!["other".to_string()], ..CertificateRequest::client("n") })
+            }),
             take: Box::new(move |pair| {
                 let _ = send.send(pair.certificate.clone());
                 Ok(())
             }),
-            ..Rotated::client(dir.path(), "n", Client::new(Arc::new(nobody), "test"), Arc::new(Random::seeded(7)))
+            ..CertificateRotation::client(
+                dir.path(),
+                "n",
+                Client::new(Arc::new(nobody), "test"),
+                Arc::new(Random::seeded(7)),
+            )
         };
         let running = tokio::spawn(rotated.run());
         let shown = tokio::time::timeout(Duration::from_secs(10), taken.recv()).await.expect("in time");
@@ -250,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kubeconfig_takes_over_the_cluster() {
+    fn kubeconfig_keeps_the_cluster() {
         let text = "
 current-context: c
 contexts: [{name: d, context: {cluster: x}}, {name: c, context: {cluster: k, user: u}}]
@@ -264,7 +276,7 @@ users: [{name: u, user: {token: secret}}]
     }
 
     #[tokio::test]
-    async fn without_any_way_in_the_flags_are_named() {
+    async fn missing_credentials_name_the_flags() {
         let dir = tempfile::tempdir().expect("a directory");
         let error = ensure(&dir.path().join("none"), None, dir.path(), "n").await.expect_err("an error");
         assert!(error.describe().contains("set --bootstrap-kubeconfig to request a new one"), "{}", error.describe());

@@ -103,10 +103,10 @@ pub async fn open(choice: RuntimeChoice) -> Result<OpenRuntime> {
         RuntimeChoice::Builtin(embedded) => {
             let options = embedded.options()?;
             let images = Images::open(&options.root.join("images"), Default::default())
-                .map_err(|error| Error::Agent(format!("failed to open the image store: {}", error.chain())))?;
+                .map_err(|error| Error::Node(format!("failed to open the image store: {}", error.chain())))?;
             let state = options.state.clone();
             let service = Service::open(options, images).await;
-            let service = Arc::new(service.map_err(|error| Error::Agent(error.to_string()))?);
+            let service = Arc::new(service.map_err(|error| Error::Node(error.to_string()))?);
             let runtime = Runtime { service: service.clone(), images: service.clone() };
             Ok(OpenRuntime { runtime, builtin: Some((service, state)) })
         }

@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_kubeadm_puts_on_it_is_honoured() {
+    fn accepts_the_flags_of_kubeadm() {
         let flags = read(KUBEADM).expect("flags");
         assert_eq!(flags.hostname_override, "n1");
         assert_eq!((flags.node_ips.len(), flags.node_labels.len()), (2, 2));
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_is_refused_by_name() {
+    fn rejects_other_flags_by_name() {
         let cases = [
             ("--no-such-flag=1", "unknown flag: --no-such-flag"),
             ("--network-plugin=cni", "unknown flag: --network-plugin"),
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_sorted_and_shown() {
+    fn flag_table_is_sorted_and_printed() {
         let names: Vec<&str> = FLAGS.iter().map(|flag| flag.name).collect();
         assert!(names.is_sorted(), "{names:?}");
         assert!(help().contains("--bootstrap-kubeconfig"));

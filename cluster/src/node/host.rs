@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_that_does_not_fit_is_refused() {
+    fn rejects_unsuitable_machines() {
         let dir = tempfile::tempdir().expect("a directory");
         let write = |path: &str, text: &str| {
             let path = dir.path().join(path);

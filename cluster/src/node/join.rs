@@ -109,7 +109,7 @@ pub async fn join(arguments: &Arguments) -> Result<(Flags, Options)> {
 /// Rewords an error for users of `tiphys agent`, who have no bootstrap kubeconfig.
 pub fn explained(error: Error) -> Error {
     match error {
-        Error::BootstrapRefused(why) => Error::Flags(vec![format!(
+        Error::BootstrapRejected(why) => Error::Flags(vec![format!(
             "--token: the API server rejected it ({why}): it may have expired or been deleted; `tiphys token create \
              --print-join-command` on a machine of the cluster creates another"
         )]),
@@ -159,7 +159,7 @@ pub async fn discover(server: &str, token: &str, wanted: &str) -> Result<String>
         return Err(Error::Flags(vec![format!("--discovery-token-ca-cert-hash: {why}")]));
     }
     super::token::checked(token)?;
-    let client = stranger(server)?;
+    let client = unverified_client(server)?;
     let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
     let mut unsigned_since = None;
     loop {
@@ -167,12 +167,12 @@ pub async fn discover(server: &str, token: &str, wanted: &str) -> Result<String>
             Ok(info) => match trusted(&info, token, wanted)? {
                 Some(pem) => return Ok(pem),
                 None if unsigned_since.get_or_insert_with(Instant::now).elapsed() > LONGEST_UNSIGNED => {
-                    return Err(Error::Answered(unsigned(token)));
+                    return Err(Error::Response(unsigned(token)));
                 }
                 None => tracing::warn!(server, "{}; retrying", unsigned(token)),
             },
             Err(error) if error.code().is_some() => {
-                return Err(Error::Answered(format!("{server}: {error}")));
+                return Err(Error::Response(format!("{server}: {error}")));
             }
             Err(error) => tracing::warn!(%error, server, "API server unreachable, retrying"),
         }
@@ -186,7 +186,7 @@ fn unsigned(token: &str) -> String {
 }
 
 /// A client that does not verify the server, for public data that is verified afterwards.
-fn stranger(server: &str) -> Result<Client> {
+fn unverified_client(server: &str) -> Result<Client> {
     let wrong = |why: &dyn std::fmt::Display| Error::Flags(vec![format!("--server: {server:?}: {why}")]);
     let url = Url::parse(server).map_err(|why| wrong(&why))?;
     if !url.tls || !matches!(url.path.as_str(), "" | "/") {
@@ -200,7 +200,7 @@ fn stranger(server: &str) -> Result<Client> {
 /// The CA certificates of cluster-info that have the expected key, in PEM. cluster-info must be signed with the token;
 /// None if there is no signature yet.
 fn trusted(info: &Tree, token: &str, wanted: &str) -> Result<Option<String>> {
-    let wrong = |why: &str| Error::Answered(format!("kube-public/cluster-info: {why}"));
+    let wrong = |why: &str| Error::Response(format!("kube-public/cluster-info: {why}"));
     let (id, secret) = token.split_once('.').unwrap_or((token, ""));
     match controllers::is_signed_cluster_info(info, id, secret) {
         None => return Ok(None),
@@ -218,7 +218,7 @@ fn trusted(info: &Tree, token: &str, wanted: &str) -> Result<Option<String>> {
         return Ok(Some(pinned));
     }
     let hashes: Vec<&str> = found.iter().map(|(hash, _)| hash.as_str()).collect();
-    Err(Error::Answered(format!(
+    Err(Error::Response(format!(
         "this is another cluster, or the connection is intercepted: its CA has {}, not {wanted}",
         hashes.join(", ")
     )))
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn whether_proxies_are_waited_for_is_passed_on() {
+    fn passes_drain_by_proxies_on() {
         use clap::{Args, FromArgMatches};
         for (words, waits) in [(&[][..], true), (&["--drain-by-proxies=false"][..], false)] {
             let command = Arguments::augment_args(clap::Command::new("agent"));
@@ -322,15 +322,15 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_token_is_called_so() {
-        let why = explained(Error::BootstrapRefused("401 Unauthorized".to_string())).describe();
+    fn rejected_tokens_are_explained() {
+        let why = explained(Error::BootstrapRejected("401 Unauthorized".to_string())).describe();
         assert!(why.starts_with("--token: ") && why.contains("401") && !why.contains("kubeconfig"), "{why}");
-        let other = explained(Error::Answered("x".to_string())).describe();
+        let other = explained(Error::Response("x".to_string())).describe();
         assert_eq!(other, "x");
     }
 
     #[test]
-    fn only_the_cluster_that_was_meant_is_believed() {
+    fn trusts_only_the_pinned_cluster() {
         let dir = tempfile::tempdir().expect("a directory");
         let pki = Pki::open(dir.path().join("pki")).expect("a directory");
         let (ours, theirs) = (pki.authority("ca", "a").expect("one"), pki.authority("other", "b").expect("one"));
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_leads_to_an_address_that_others_reach() {
+    fn join_command_has_a_reachable_address() {
         let dir = tempfile::tempdir().expect("a directory");
         let pki = Pki::open(dir.path().join("pki")).expect("a directory");
         let ca = pki.authority("ca", "a").expect("a CA").certificate;

@@ -6,7 +6,7 @@ pub mod container_runtime;
 pub mod flags;
 pub mod host;
 pub mod join;
-pub mod joining;
+pub mod join_objects;
 pub mod options;
 pub mod ports;
 pub mod request;
@@ -27,7 +27,7 @@ use crate::component::follow::Follow;
 use crate::component::remote::Remote;
 use crate::error::{Error, Result};
 use crate::logs::{Format, Level};
-use bootstrap::Rotated;
+use bootstrap::CertificateRotation;
 use container_runtime::{BuiltinRuntime, RuntimeChoice};
 use flags::Flags;
 use options::Options;
@@ -103,7 +103,7 @@ pub async fn run(flags: &Flags, options: Options) -> Result<Running> {
     let random = Arc::new(Random::seeded(Random::fresh_seed()));
     let mut tasks = vec![tokio::spawn(follow.run(stopped))];
     if rotates {
-        tasks.push(tokio::spawn(Rotated::client(&dir, &node, client.clone(), random).run()));
+        tasks.push(tokio::spawn(CertificateRotation::client(&dir, &node, client.clone(), random).run()));
     }
     let pod_network = options.runtime.lock_pod_network().unwrap_or_else(|error| {
         tracing::warn!(

@@ -39,7 +39,7 @@ pub struct Arguments {
 }
 
 /// Fields that flags of `up` set: a file that sets them too is rejected.
-const SAID: [(&str, &str); 12] = [
+const SET_BY_FLAGS: [(&str, &str); 12] = [
     ("authentication.x509.clientCAFile", "the CA of the cluster is used"),
     ("cgroupRoot", "set by --cgroup-root"),
     ("containerRuntimeEndpoint", "set by --container-runtime-endpoint"),
@@ -58,7 +58,7 @@ const WITHOUT_SHUTDOWN: &str = "graceful node shutdown works only with `tiphys k
 
 /// Checks the machine and configures the process only if the file requests it explicitly: `up` shares both with other
 /// programs.
-fn ask_of_machine(config: &Config, said: &api::Tree, root: &Path) -> Result<()> {
+fn check_machine(config: &Config, said: &api::Tree, root: &Path) -> Result<()> {
     let mut asked = config.clone();
     asked.swap.fail_on &= said.has("failSwapOn");
     asked.process.fail_cgroup_v1 &= said.has("failCgroupV1");
@@ -77,7 +77,7 @@ fn settings(file: Option<&Path>, flags: &Flags) -> Result<(Settings, api::Tree)>
     let said = file.map_or(Ok(api::tree! {}), read).map_err(|why| vec![why]);
     let settings = said.and_then(|said| {
         let said = api::patch::merge(said, &flags.overlay.0);
-        if let Some((field, why)) = SAID.iter().find(|(field, _)| !said.at(field).is_null()) {
+        if let Some((field, why)) = SET_BY_FLAGS.iter().find(|(field, _)| !said.at(field).is_null()) {
             return Err(vec![format!("{field}: {why}")]);
         }
         let flags =
@@ -130,7 +130,7 @@ impl Options {
             return Ok(None);
         }
         let (settings, said) = settings(arguments.kubelet_config.as_deref(), flags)?;
-        ask_of_machine(&settings.config, &said, Path::new("/"))?;
+        check_machine(&settings.config, &said, Path::new("/"))?;
         let client_ca_file = Some(data_dir.join("pki/ca.crt"));
         let serving = kubelet::config::Serving { client_ca_file, ..settings.config.serving };
         let config = Config {
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_may_say_what_up_does_not() {
+    fn file_sets_what_up_does_not() {
         let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("kubelet.yaml");
         let read = |text: &str| {
@@ -208,14 +208,14 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_is_judged_only_as_a_file_says() {
+    fn checks_the_machine_only_on_request() {
         let machine = tempfile::tempdir().expect("a directory");
         std::fs::create_dir_all(machine.path().join("proc")).expect("a directory");
         std::fs::write(machine.path().join("proc/swaps"), "Filename\n/dev/sda2 partition 1 0 -2\n").expect("a file");
         let mut config = Config::default();
         config.process.fail_cgroup_v1 = true;
         let judge = |said: api::Tree| {
-            ask_of_machine(&config, &said, machine.path()).map_err(|error| error.describe()).err().unwrap_or_default()
+            check_machine(&config, &said, machine.path()).map_err(|error| error.describe()).err().unwrap_or_default()
         };
         assert_eq!(judge(api::tree! {}), "");
         assert!(judge(api::tree! { "failSwapOn" => true }).contains("running with swap on is not supported"));

@@ -289,7 +289,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_port_in_use_is_an_error_unless_the_machine_is_shared() {
+    async fn port_in_use_is_an_error_unless_shared() {
         let taken = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let at = taken.local_addr().expect("an address");
         let mut config = Config { port: at.port(), ..Config::default() };

@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(900);
 
 /// Who a node's certificate is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
+pub struct CertificateRequest {
     pub signer: &'static str,
     pub node: String,
     /// Without names and addresses it is a client's.
@@ -33,9 +33,9 @@ pub struct Wanted {
     pub addresses: Vec<IpAddr>,
 }
 
-impl Wanted {
-    pub fn client(node: &str) -> Wanted {
-        Wanted { signer: CLIENT_SIGNER, node: node.to_string(), names: Vec::new(), addresses: Vec::new() }
+impl CertificateRequest {
+    pub fn client(node: &str) -> CertificateRequest {
+        CertificateRequest { signer: CLIENT_SIGNER, node: node.to_string(), names: Vec::new(), addresses: Vec::new() }
     }
 
     fn purpose(&self) -> &'static str {
@@ -44,7 +44,7 @@ impl Wanted {
 }
 
 /// A new key, and the request for it in PEM.
-fn request(wanted: &Wanted) -> Result<(String, String)> {
+fn request(wanted: &CertificateRequest) -> Result<(String, String)> {
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::new(Vec::new())?;
     params.distinguished_name = DistinguishedName::new();
@@ -57,7 +57,7 @@ fn request(wanted: &Wanted) -> Result<(String, String)> {
     Ok((key.serialize_pem(), params.serialize_request(&key)?.pem()?))
 }
 
-fn object(wanted: &Wanted, pem: &str) -> Tree {
+fn object(wanted: &CertificateRequest, pem: &str) -> Tree {
     tree! {
         "apiVersion" => "certificates.k8s.io/v1",
         "kind" => "CertificateSigningRequest",
@@ -71,16 +71,16 @@ fn object(wanted: &Wanted, pem: &str) -> Tree {
 }
 
 /// Creates a request and waits until it is approved and signed.
-pub async fn ask(client: &Client, wanted: &Wanted) -> Result<Pair> {
+pub async fn request_certificate(client: &Client, wanted: &CertificateRequest) -> Result<Pair> {
     let (key, pem) = request(wanted)?;
     let answered =
-        |error: client::Error| Error::Answered(format!("failed to create certificate signing request: {error}"));
+        |error: client::Error| Error::Response(format!("failed to create certificate signing request: {error}"));
     let made = client.create(REQUESTS, "", &object(wanted, &pem)).await.map_err(answered)?;
     let name = made.str("metadata.name");
     tracing::info!(request = name, signer = wanted.signer, "requested certificate");
     let signed = tokio::time::timeout(PATIENCE, signature(client, name)).await;
     let certificate =
-        signed.map_err(|_| Error::Answered(format!("timed out waiting for {name} to be approved and signed")))??;
+        signed.map_err(|_| Error::Response(format!("timed out waiting for {name} to be approved and signed")))??;
     Ok(Pair { certificate, key, path: PathBuf::new() })
 }
 
@@ -93,7 +93,7 @@ async fn signature(client: &Client, name: &str) -> Result<String> {
                     return Ok(certificate);
                 }
             }
-            Err(error) if error.is_not_found() => return Err(Error::Answered(format!("{name} was deleted"))),
+            Err(error) if error.is_not_found() => return Err(Error::Response(format!("{name} was deleted"))),
             Err(error) => tracing::debug!(%error, "failed to read certificate signing request, retrying"),
         }
         tokio::time::sleep(backoff.next_pause()).await;
@@ -105,13 +105,13 @@ fn outcome(name: &str, request: &Tree) -> Result<Option<String>> {
     let refusal = |condition: &&Tree| matches!(condition.str("type"), "Denied" | "Failed");
     if let Some(refusal) = request.list("status.conditions").iter().find(refusal) {
         let (kind, reason, message) = (refusal.str("type"), refusal.str("reason"), refusal.str("message"));
-        return Err(Error::Answered(format!("{name} is {kind}: {reason}: {message}")));
+        return Err(Error::Response(format!("{name} is {kind}: {reason}: {message}")));
     }
     let certificate = request.str("status.certificate");
     if certificate.is_empty() {
         return Ok(None);
     }
-    let bytes = base64::decode(certificate).map_err(|why| Error::Answered(format!("{name}: {why}")))?;
+    let bytes = base64::decode(certificate).map_err(|why| Error::Response(format!("{name}: {why}")))?;
     Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
 }
 
@@ -121,7 +121,7 @@ pub fn current(dir: &Path, base: &str) -> PathBuf {
 }
 
 /// Stores certificate and key in one file, like upstream, and makes it the current one atomically.
-pub fn keep(dir: &Path, base: &str, pair: &Pair, now: SystemTime) -> Result<PathBuf> {
+pub fn store_certificate(dir: &Path, base: &str, pair: &Pair, now: SystemTime) -> Result<PathBuf> {
     std::fs::create_dir_all(dir).map_err(Error::file(dir))?;
     let seconds = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let time = api::time::format_seconds(i64::try_from(seconds).unwrap_or(i64::MAX));
@@ -136,7 +136,7 @@ pub fn keep(dir: &Path, base: &str, pair: &Pair, now: SystemTime) -> Result<Path
 }
 
 /// A stored certificate and its validity and names.
-pub struct Kept {
+pub struct StoredCertificate {
     pub pair: Pair,
     pub from: SystemTime,
     pub until: SystemTime,
@@ -144,16 +144,16 @@ pub struct Kept {
     addresses: Vec<IpAddr>,
 }
 
-impl Kept {
+impl StoredCertificate {
     /// Whether it covers all requested names and addresses.
-    pub fn fits(&self, wanted: &Wanted) -> bool {
+    pub fn fits(&self, wanted: &CertificateRequest) -> bool {
         wanted.names.iter().all(|name| self.names.contains(name))
             && wanted.addresses.iter().all(|address| self.addresses.contains(address))
     }
 }
 
 /// None where there is none, or none that can be read.
-pub fn kept(file: &Path) -> Option<Kept> {
+pub fn read_certificate(file: &Path) -> Option<StoredCertificate> {
     let pair = Pair::read(file, file).ok()?;
     let leaf = pki::certificates(&pair).ok()?.into_iter().next()?;
     let (_, parsed) = X509Certificate::from_der(&leaf).ok()?;
@@ -168,7 +168,7 @@ pub fn kept(file: &Path) -> Option<Kept> {
             _ => {}
         }
     }
-    Some(Kept { pair, from, until, names, addresses })
+    Some(StoredCertificate { pair, from, until, names, addresses })
 }
 
 fn address(bytes: &[u8]) -> Option<IpAddr> {
@@ -185,8 +185,8 @@ mod tests {
     }
 
     #[test]
-    fn a_request_says_what_signers_want() {
-        let wanted = Wanted {
+    fn request_has_the_usages_of_its_signer() {
+        let wanted = CertificateRequest {
             signer: SERVING_SIGNER,
             node: "n1".to_string(),
             names: vec!["host".to_string()],
@@ -197,18 +197,18 @@ mod tests {
         let object = object(&wanted, &pem);
         let usages: Vec<&str> = object.list("spec.usages").iter().filter_map(Tree::as_str).collect();
         assert_eq!(usages, ["digital signature", "server auth"]);
-        assert_eq!(Wanted::client("n1").purpose(), "client auth");
+        assert_eq!(CertificateRequest::client("n1").purpose(), "client auth");
     }
 
     #[test]
-    fn the_newest_is_the_current_one() {
+    fn newest_certificate_is_current() {
         let dir = tempfile::tempdir().expect("a directory");
         let at = |seconds: u64| UNIX_EPOCH + Duration::from_secs(seconds);
         let (first, second) = (pair("a"), pair("b"));
-        let file = keep(dir.path(), "kubelet-client", &first, at(0)).expect("kept");
-        assert_eq!(kept(&file).expect("one").pair.certificate, first.certificate + &first.key);
-        keep(dir.path(), "kubelet-client", &second, at(60)).expect("kept");
-        let found = kept(&file).expect("one");
+        let file = store_certificate(dir.path(), "kubelet-client", &first, at(0)).expect("kept");
+        assert_eq!(read_certificate(&file).expect("one").pair.certificate, first.certificate + &first.key);
+        store_certificate(dir.path(), "kubelet-client", &second, at(60)).expect("kept");
+        let found = read_certificate(&file).expect("one");
         assert!(found.pair.certificate.starts_with(&second.certificate) && found.from < found.until);
         assert!(dir.path().join("kubelet-client-1970-01-01-00-00-00.pem").exists());
         let mode = std::fs::metadata(&file).expect("a file").permissions();
@@ -216,21 +216,21 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_fits_who_has_no_more_names() {
+    fn covers_subsets_of_its_names() {
         let dir = tempfile::tempdir().expect("a directory");
-        let file = keep(dir.path(), "kubelet-server", &pair("a"), UNIX_EPOCH).expect("kept");
-        let kept = kept(&file).expect("one");
+        let file = store_certificate(dir.path(), "kubelet-server", &pair("a"), UNIX_EPOCH).expect("kept");
+        let kept = read_certificate(&file).expect("one");
         let fits = |names: &[&str], addresses: &[[u8; 4]]| {
             let names = names.iter().map(ToString::to_string).collect();
             let addresses = addresses.iter().map(|address| IpAddr::from(*address)).collect();
-            kept.fits(&Wanted { names, addresses, ..Wanted::client("n") })
+            kept.fits(&CertificateRequest { names, addresses, ..CertificateRequest::client("n") })
         };
         assert!(fits(&[], &[]) && fits(&["localhost"], &[[127, 0, 0, 1]]));
         assert!(!fits(&["host"], &[]) && !fits(&["localhost"], &[[127, 0, 0, 1], [10, 0, 0, 1]]));
     }
 
     #[test]
-    fn a_refusal_is_told() {
+    fn denials_are_errors() {
         let with = |kind: &str| {
             let condition = tree! { "type" => kind, "reason" => "R", "message" => "m" };
             tree! { "status" => tree! { "conditions" => list![condition] } }

@@ -9,8 +9,8 @@ use kubelet::Config;
 use server::tls::Serving;
 use tokio::sync::watch;
 
-use super::bootstrap::Rotated;
-use super::request::{SERVING_SIGNER, Wanted};
+use super::bootstrap::CertificateRotation;
+use super::request::{CertificateRequest, SERVING_SIGNER};
 use crate::pki;
 
 const BASE: &str = "kubelet-server";
@@ -22,9 +22,9 @@ pub fn rotated(
     client: &Client,
     serving: Arc<Serving>,
     node: watch::Receiver<Option<Arc<Tree>>>,
-) -> Rotated {
+) -> CertificateRotation {
     let (name, seen) = (config.node_name.clone(), node.clone());
-    Rotated {
+    CertificateRotation {
         dir: config.certificates.dir.clone().unwrap_or_else(|| config.root_dir.join("pki")),
         base: BASE,
         client: client.clone(),
@@ -36,7 +36,7 @@ pub fn rotated(
 }
 
 /// The request for all addresses of the node; None while it has none.
-fn wanted(name: &str, node: &Tree) -> Option<Wanted> {
+fn wanted(name: &str, node: &Tree) -> Option<CertificateRequest> {
     let (mut names, mut addresses) = (Vec::new(), Vec::new());
     for address in node.list("status.addresses").iter().map(|address| address.str("address")) {
         match address.parse::<IpAddr>() {
@@ -48,7 +48,12 @@ fn wanted(name: &str, node: &Tree) -> Option<Wanted> {
     names.dedup();
     addresses.sort();
     addresses.dedup();
-    (!addresses.is_empty()).then(|| Wanted { signer: SERVING_SIGNER, node: name.to_string(), names, addresses })
+    (!addresses.is_empty()).then(|| CertificateRequest {
+        signer: SERVING_SIGNER,
+        node: name.to_string(),
+        names,
+        addresses,
+    })
 }
 
 #[cfg(test)]
@@ -58,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_certificate_is_for_all_addresses_of_the_node() {
+    fn certificate_covers_all_addresses_of_the_node() {
         assert_eq!(wanted("n", &tree! {}), None);
         let address = |kind: &str, address: &str| tree! { "type" => kind, "address" => address };
         let addresses = list![address("InternalIP", "10.0.0.1"), address("Hostname", "h"), address("InternalDNS", "h")];

@@ -46,7 +46,7 @@ mod tests {
     use super::super::flags;
 
     #[test]
-    fn flags_and_files_make_one_configuration() {
+    fn merges_flags_and_files() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("config.yaml");
         let text = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 7\nport: 1001\n";

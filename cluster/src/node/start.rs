@@ -19,7 +19,7 @@ use super::options::Options;
 use super::ports::{self, Access, Listeners};
 use crate::component::follow::Follow;
 use crate::error::{Error, Result};
-use crate::machine::traces::Traces;
+use crate::machine::host_state::HostState;
 use crate::machine::{identity, lock};
 
 /// The running kubelet of this machine.
@@ -34,15 +34,15 @@ pub struct Running {
     /// Ends the ports.
     stop: watch::Sender<bool>,
     opened: OpenRuntime,
-    traces: Traces,
+    host_state: HostState,
     /// Held until the end: another cluster may use the network then.
     pod_network: Option<lock::Lock>,
 }
 
 impl Running {
     /// What this node leaves on its machine.
-    pub fn traces(&self) -> &Traces {
-        &self.traces
+    pub fn host_state(&self) -> &HostState {
+        &self.host_state
     }
 
     /// Stops the pods because the machine shuts down, then lets it shut down.
@@ -86,8 +86,8 @@ impl Running {
         self.tasks.iter().for_each(JoinHandle::abort);
         self.agent.stop_with_pods(report).await;
         let left = self.opened.remove_pods().await.err();
-        let (traces, state) = (self.traces, self.opened.close());
-        let removed = tokio::task::spawn_blocking(move || traces.remove(state.as_deref())).await;
+        let (host_state, state) = (self.host_state, self.opened.close());
+        let removed = tokio::task::spawn_blocking(move || host_state.remove(state.as_deref())).await;
         drop(self.pod_network);
         left.into_iter().chain(removed.unwrap_or_default()).collect()
     }
@@ -100,7 +100,7 @@ pub async fn start(client: Client, options: Options) -> Result<Running> {
         RuntimeChoice::Builtin(_) => String::new(),
     };
     let mut config = options.config;
-    let traces = Traces {
+    let host_state = HostState {
         root_dir: config.root_dir.clone(),
         pod_logs_dir: config.pod_logs_dir.clone(),
         cgroup_root: config.cgroup_root.clone(),
@@ -111,7 +111,7 @@ pub async fn start(client: Client, options: Options) -> Result<Running> {
         owns_pod_network: options.pod_network.is_some(),
     };
     if let RuntimeChoice::Builtin(embedded) = &options.runtime {
-        traces.write(&identity::open_data_dir(&embedded.data_dir)?)?;
+        host_state.write(&identity::open_data_dir(&embedded.data_dir)?)?;
     }
     let opened = open(options.runtime).await?;
     let mut runtime = opened.runtime.clone();
@@ -145,7 +145,7 @@ pub async fn start(client: Client, options: Options) -> Result<Running> {
         metrics: metrics.clone(),
         seed,
     };
-    let agent = kubelet::start(environment).await.map_err(|why| Error::Agent(format!("{place}{why}")))?;
+    let agent = kubelet::start(environment).await.map_err(|why| Error::Node(format!("{place}{why}")))?;
     let (stop, serving) = serve_ports(listeners, (&config, options.shown), &client, &agent, metrics)?;
     let mut tasks = vec![tokio::spawn(node.run())];
     if config.certificates.server_bootstrap {
@@ -153,7 +153,7 @@ pub async fn start(client: Client, options: Options) -> Result<Running> {
         tasks.push(tokio::spawn(rotated.run()));
     }
     let pod_network = options.pod_network;
-    Ok(Running { agent, object, shutdown, inhibitor: None, tasks, stop, opened, traces, pod_network })
+    Ok(Running { agent, object, shutdown, inhibitor: None, tasks, stop, opened, host_state, pod_network })
 }
 
 /// Serves the kubelet's ports.

@@ -91,7 +91,7 @@ pub async fn run(arguments: Arguments) -> Result<String> {
 }
 
 fn answered(error: client::Error) -> Error {
-    Error::Answered(error.message())
+    Error::Response(error.message())
 }
 
 /// Random letters and digits, from the kernel.
@@ -170,7 +170,7 @@ async fn delete(client: &Client, tokens: &[String]) -> Result<String> {
         }
         let name = format!("bootstrap-token-{id}");
         let gone = client.delete(SECRETS, NAMESPACE, &name, DeleteOptions::default()).await;
-        gone.map_err(|error| Error::Answered(format!("failed to delete bootstrap token {id:?}: {}", error.message())))?;
+        gone.map_err(|error| Error::Response(format!("failed to delete bootstrap token {id:?}: {}", error.message())))?;
         said.push_str(&format!("bootstrap token {id:?} deleted\n"));
     }
     Ok(said)
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_made_by_kubeadms_form() {
+    fn generates_tokens_like_kubeadm() {
         for _ in 0..20 {
             let token = generate().expect("a token");
             assert!(checked(&token).is_ok(), "{token}");
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_is_in_the_secret_and_in_the_list() {
+    fn secret_and_list_have_all_options() {
         let made = secret("abcdef.0123456789abcdef", &create(), NOW).expect("a secret");
         assert_eq!(made.str("metadata.name"), "bootstrap-token-abcdef");
         let forever = Create { ttl: "0".to_string(), usages: vec!["signing".to_string()], ..create() };
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_short() {
+    fn prints_short_durations() {
         let cases = [(-5, "<invalid>"), (5, "5s"), (60, "1m"), (86_399, "23h"), (86_400, "1d"), (40_000_000, "1y")];
         for (seconds, want) in cases {
             assert_eq!(short(seconds), want);

@@ -17,28 +17,28 @@ pub type ReadIdentity = Arc<dyn Fn() -> Result<Identity, String> + Send + Sync>;
 
 /// The certificates of a data directory, which the cluster issues itself.
 #[derive(Clone)]
-pub struct Own {
+pub struct ClusterPki {
     pub pki: Pki,
     subjects: Vec<Subject>,
     /// What else the certificates of kubelets may be signed by, in PEM; None where they are not verified.
     kubelet_authorities: Option<String>,
 }
 
-impl Own {
-    pub fn new(pki: Pki, listen: IpAddr, config: &server::Config, sans: &[String]) -> Result<Own> {
+impl ClusterPki {
+    pub fn new(pki: Pki, listen: IpAddr, config: &server::Config, sans: &[String]) -> Result<ClusterPki> {
         let (names, addresses) = serving_names(listen, config, sans)?;
         let subjects = subjects::subjects(&server::hostname(), names, addresses);
-        Ok(Own { pki, subjects, kubelet_authorities: None })
+        Ok(ClusterPki { pki, subjects, kubelet_authorities: None })
     }
 
     /// The certificates of kubelets must be signed by the CA of their ports.
-    pub fn verifying_kubelets(self) -> Own {
-        Own { kubelet_authorities: Some(String::new()), ..self }
+    pub fn verifying_kubelets(self) -> ClusterPki {
+        ClusterPki { kubelet_authorities: Some(String::new()), ..self }
     }
 
     /// Gives the kubelet of this machine a serving certificate, and its node the address that the certificate is for.
     /// One that its configuration names is verified by itself.
-    pub fn with_kubelet(mut self, config: &mut kubelet::Config, machine: IpAddr) -> Result<Own> {
+    pub fn with_kubelet(mut self, config: &mut kubelet::Config, machine: IpAddr) -> Result<ClusterPki> {
         if config.node_ips.is_empty() {
             config.node_ips = vec![machine];
         }
@@ -58,7 +58,7 @@ impl Own {
     pub fn load(&self) -> Result<Credentials> {
         let made = subjects::ensure(&self.pki, &self.subjects)?;
         let [authority, proxies, kubelets] = made.authorities.as_slice() else { return Ok(Credentials::default()) };
-        let files = subjects::AUTHORITIES.iter().map(|(file, _)| *file);
+        let files = subjects::CAS.iter().map(|(file, _)| *file);
         let files = files.chain(self.subjects.iter().map(|subject| subject.file.as_str()));
         Ok(Credentials {
             serving: made.leaf(SERVING),
@@ -86,7 +86,7 @@ impl Own {
 
     /// What controllers publish and sign with.
     pub fn controller_options(&self, config: &server::Config) -> Result<Arc<controllers::Options>> {
-        let (authority, _) = subjects::AUTHORITIES[0];
+        let (authority, _) = subjects::CAS[0];
         let authority = self.pki.read(authority)?.unwrap_or_default();
         let signer = controllers::Signer { certificate: authority.certificate.clone(), key: authority.key };
         let kubelets = self.pki.read(subjects::KUBELET_SERVING_CA)?.unwrap_or_default();
@@ -154,11 +154,11 @@ mod tests {
     fn own(dir: &Path, listen: [u8; 4], sans: &[&str]) -> Result<Credentials> {
         let sans: Vec<String> = sans.iter().map(ToString::to_string).collect();
         let pki = Pki::open(dir.join("pki"))?;
-        Own::new(pki, IpAddr::from(listen), &server::Config::default(), &sans)?.load()
+        ClusterPki::new(pki, IpAddr::from(listen), &server::Config::default(), &sans)?.load()
     }
 
     #[test]
-    fn certificates_come_back_and_follow_their_addresses() {
+    fn certificates_are_stable_and_follow_addresses() {
         let dir = tempfile::tempdir().expect("a directory");
         let make = |listen: [u8; 4], sans: &[&str]| own(dir.path(), listen, sans).expect("certificates");
         let (first, again) = (make([127, 0, 0, 1], &[]), make([127, 0, 0, 1], &[]));
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_authority_is_named() {
+    fn damaged_ca_is_named() {
         let dir = tempfile::tempdir().expect("a directory");
         own(dir.path(), [127, 0, 0, 1], &[]).expect("certificates");
         std::fs::remove_file(dir.path().join("pki/ca.key")).expect("a file");

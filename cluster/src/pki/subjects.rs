@@ -7,7 +7,7 @@ use crate::pki::{Pair, Pki, Subject};
 
 /// The CAs: of the cluster, of the proxy that speaks for others, and of the ports of kubelets. A node writes the
 /// addresses for which it gets a certificate: clients of the API server must not trust the CA of those.
-pub const AUTHORITIES: &[(&str, &str)] =
+pub const CAS: &[(&str, &str)] =
     &[("ca", "kubernetes"), ("front-proxy-ca", "front-proxy-ca"), (KUBELET_SERVING_CA, "kubelet-serving-ca")];
 
 pub const KUBELET_SERVING_CA: &str = "kubelet-serving-ca";
@@ -64,33 +64,32 @@ pub fn kubelet_serving(node: &str, addresses: &[IpAddr]) -> Subject {
 }
 
 /// What a directory holds, each by the name of its files.
-pub struct Made {
+pub struct IssuedCertificates {
     pub authorities: Vec<Pair>,
     leaves: Vec<(String, Pair)>,
 }
 
-impl Made {
+impl IssuedCertificates {
     pub fn leaf(&self, file: &str) -> Pair {
         self.leaves.iter().find(|(name, _)| name == file).map(|(_, pair)| pair.clone()).unwrap_or_default()
     }
 }
 
 /// Those that are there and good for a while, and new ones for the rest.
-pub fn ensure(pki: &Pki, subjects: &[Subject]) -> Result<Made> {
+pub fn ensure(pki: &Pki, subjects: &[Subject]) -> Result<IssuedCertificates> {
     // Side by side, since each of them waits for the disk when it is new.
     let authorities = std::thread::scope(|scope| {
         let key = scope.spawn(|| pki.tokens().map(drop));
-        let threads: Vec<_> =
-            AUTHORITIES.iter().map(|(file, name)| scope.spawn(|| pki.authority(file, name))).collect();
+        let threads: Vec<_> = CAS.iter().map(|(file, name)| scope.spawn(|| pki.authority(file, name))).collect();
         let made = threads.into_iter().map(joined).collect::<Result<Vec<Pair>>>();
         joined(key).and(made)
     })?;
     let leaf = |subject: &Subject| {
-        let at = AUTHORITIES.iter().position(|(file, _)| *file == subject.authority).unwrap_or(0);
+        let at = CAS.iter().position(|(file, _)| *file == subject.authority).unwrap_or(0);
         Ok((subject.file.clone(), pki.leaf(&authorities[at], subject)?))
     };
     let leaves = subjects.iter().map(leaf).collect::<Result<Vec<_>>>()?;
-    Ok(Made { authorities, leaves })
+    Ok(IssuedCertificates { authorities, leaves })
 }
 
 fn joined<T>(thread: std::thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {

@@ -48,7 +48,7 @@ fn subject() -> Subject {
 }
 
 #[test]
-fn a_leaf_is_made_again_when_a_third_of_its_time_is_left() {
+fn renews_leaves_after_two_thirds_of_their_time() {
     let fixture = Fixture::new();
     let (authority, leaf) = fixture.pair();
     fixture.pass(19);
@@ -61,7 +61,7 @@ fn a_leaf_is_made_again_when_a_third_of_its_time_is_left() {
 }
 
 #[test]
-fn an_authority_gets_a_new_certificate_for_its_key() {
+fn renews_cas_with_the_same_key() {
     let fixture = Fixture::new();
     let (authority, _) = fixture.pair();
     fixture.pass(201);
@@ -71,7 +71,7 @@ fn an_authority_gets_a_new_certificate_for_its_key() {
 }
 
 #[test]
-fn a_change_of_authority_or_names_makes_a_new_leaf() {
+fn reissues_leaves_for_another_ca_or_names() {
     let fixture = Fixture::new();
     let (authority, leaf) = fixture.pair();
     let mut other = subject();
@@ -86,7 +86,7 @@ fn a_change_of_authority_or_names_makes_a_new_leaf() {
 }
 
 #[test]
-fn only_the_owner_reads_them_and_what_is_broken_is_made_again() {
+fn files_are_private_and_repaired() {
     let fixture = Fixture::new();
     let (_, leaf) = fixture.pair();
     for entry in fs::read_dir(fixture.pki.dir()).expect("a directory") {

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn up_has_defaults_that_flags_replace() {
+    fn flags_replace_the_defaults_of_up() {
         let plain = apiserver(&[]).expect("flags");
         assert_eq!(plain.enable_admission_plugins, ["NodeRestriction"]);
         assert!(plain.authentication.bootstrap_tokens && plain.kubelet_preferred_address_types == KUBELET_ADDRESSES);
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flag_is_taken_or_refused_by_its_name() {
+    fn accepts_or_rejects_every_flag() {
         let check = |result: Result<()>, want: &[&str]| {
             let why = result.err().map(|error| error.describe()).unwrap_or_default();
             assert_eq!(why.is_empty(), want.is_empty(), "{why}");

@@ -21,7 +21,7 @@ use crate::machine::lock::Lock;
 use crate::machine::pod_address;
 use crate::node::options as node_options;
 use crate::pki::Pki;
-use crate::pki::cluster::Own;
+use crate::pki::cluster::ClusterPki;
 use crate::pki::credentials::{self, Credentials, Keeper, Load};
 use crate::pki::kubeconfig::write_kubeconfig;
 use crate::pki::subjects::PROXY_CLIENT;
@@ -68,7 +68,7 @@ pub async fn up(mut options: Up, progress: &dyn Fn(&str)) -> Result<Running> {
     let pki = Pki::open(options.data_dir.join("pki"))?;
     let mut sans = options.tls_sans.clone();
     sans.push(pod_address::ADDRESS.to_string());
-    let mut own = Own::new(pki, options.listen.ip(), &config, &sans)?.verifying_kubelets();
+    let mut own = ClusterPki::new(pki, options.listen.ip(), &config, &sans)?.verifying_kubelets();
     if let Some(agent) = &mut options.agent {
         own = own.with_kubelet(&mut agent.config, machine)?;
     }
@@ -93,7 +93,7 @@ pub async fn up(mut options: Up, progress: &dyn Fn(&str)) -> Result<Running> {
     };
     let running = control_plane::start(plan, progress).await?;
     let authority = current.admin.as_ref().map_or("", |(authority, _)| authority.certificate.as_str());
-    addons::make(&running.server, &options.controllers, &address::joined_at(running.address), authority).await?;
+    addons::create(&running.server, &options.controllers, &address::joined_at(running.address), authority).await?;
     progress("kubeconfig");
     if let Some((authority, admin)) = &current.admin {
         write_kubeconfig(&options.kubeconfig, running.address, authority, admin)?;
@@ -107,7 +107,7 @@ pub async fn up(mut options: Up, progress: &dyn Fn(&str)) -> Result<Running> {
 }
 
 /// The API server by its flags; what they leave open is as a cluster of ours has it.
-fn apiserver_plan(flags: &Flags, own: &Own, current: &Credentials, serving: Arc<Serving>) -> Result<Plan> {
+fn apiserver_plan(flags: &Flags, own: &ClusterPki, current: &Credentials, serving: Arc<Serving>) -> Result<Plan> {
     // The cluster's own proxies are known by other names than those of flags.
     let has_proxies = flags.authentication.proxy_ca_file.is_some();
     let of_flags = Credentials { proxies: current.proxies.clone().filter(|_| has_proxies), ..current.clone() };
@@ -123,7 +123,7 @@ fn apiserver_plan(flags: &Flags, own: &Own, current: &Credentials, serving: Arc<
 }
 
 /// The options of the controllers: their flags, then the defaults of `up`.
-fn controller_options(options: &Up, own: &Own, config: &server::Config) -> Result<Arc<controllers::Options>> {
+fn controller_options(options: &Up, own: &ClusterPki, config: &server::Config) -> Result<Arc<controllers::Options>> {
     let (flags, mut told) = (&options.manager, controller_manager::read_options(&options.manager)?);
     let usual = own.controller_options(config)?;
     let or = |text: &mut String, usual: &String| {
@@ -183,7 +183,7 @@ fn authorities(pem: &str) -> Result<Authorities> {
 }
 
 /// What the flags name, and of the data directory what they do not. The administrator's certificate stays good.
-fn loader(own: &Own, flags: &Flags) -> Load {
+fn loader(own: &ClusterPki, flags: &Flags) -> Load {
     let (own, of_flags) = (own.clone(), apiserver::loader(flags, Some(own.clone())));
     let has_clients = flags.client_ca_file.is_some();
     Box::new(move || {

@@ -33,21 +33,21 @@ impl Latency {
         Arc::new(Slow { inner, latency: self.clone() })
     }
 
-    fn take(self: &Arc<Latency>) -> Place {
+    fn take(self: &Arc<Latency>) -> Slot {
         let mut taken = self.taken.lock();
         let millis = (0..PERIOD).find(|millis| !taken.contains(millis)).expect("not so many watches");
         taken.insert(millis);
-        Place { latency: self.clone(), millis }
+        Slot { latency: self.clone(), millis }
     }
 }
 
 /// Given back when it is dropped.
-struct Place {
+struct Slot {
     latency: Arc<Latency>,
     millis: u64,
 }
 
-impl Place {
+impl Slot {
     /// When what has come now may go.
     fn due(&self) -> Instant {
         let now = u64::try_from(self.latency.start.elapsed().as_millis()).unwrap_or(0);
@@ -56,7 +56,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Slot {
     fn drop(&mut self) {
         self.latency.taken.lock().remove(&self.millis);
     }
@@ -91,7 +91,7 @@ type Item = Option<Result<Frame<Bytes>, Error>>;
 /// A stream whose frames come later than they came in.
 struct Delayed {
     inner: Body,
-    place: Place,
+    place: Slot,
     /// What has come, and when it may go.
     waiting: VecDeque<(Instant, Item)>,
     /// For the first of them.

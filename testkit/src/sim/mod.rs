@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use api::Tree;
 use client::{Client, Patch, Resource};
-use cluster::control_plane::in_process::Local;
+use cluster::control_plane::in_process::LocalClients;
 use cluster::control_plane::{self, Engine};
 use cluster::up;
 use server::Server;
@@ -34,7 +34,7 @@ pub struct Simulation {
     pub faults: Arc<Faults>,
     pub trace: Arc<Trace>,
     pub node_count: u32,
-    local: Local,
+    local: LocalClients,
     controllers: Option<controllers::Running>,
     scheduler: Option<scheduler::Running>,
     /// They run until the end.
@@ -97,7 +97,7 @@ impl Simulation {
         let server = server.expect("a server");
         server::bootstrap::run(&server).await.expect("the first objects");
         let (faults, trace) = (Arc::new(Faults::new(seed)), Arc::new(Trace::default()));
-        let mut local = Local::new(&server);
+        let mut local = LocalClients::new(&server);
         local.clock = Arc::new(stdx::clock::RuntimeClock::starting_at(EPOCH));
         local.seed = seed;
         let traced = trace.clone();

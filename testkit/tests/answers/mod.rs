@@ -1,7 +1,7 @@
 //! Answers as clients read them: the order of keys, canonical values, warnings and the texts of errors.
 
 use api::{Tree, list, tree};
-use testkit::{Client, Cluster, Kept};
+use testkit::{Client, Cluster, Storage};
 
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 
@@ -17,8 +17,8 @@ async fn check_refusal(client: &Client, path: &str, body: &Tree, want: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn keys_come_in_the_order_of_go_types() {
-    let cluster = Cluster::start(Kept::Embedded).await;
+async fn fields_are_in_the_order_of_go_types() {
+    let cluster = Cluster::start(Storage::Embedded).await;
     let client = &cluster.client;
     check_start(client, "/api", r#"{"kind":"APIVersions","versions":["v1"],"serverAddressByClientCIDRs":"#).await;
     let binding =
@@ -31,7 +31,7 @@ async fn keys_come_in_the_order_of_go_types() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn base64_is_stored_in_one_form() {
-    let cluster = Cluster::start(Kept::Embedded).await;
+    let cluster = Cluster::start(Storage::Embedded).await;
     let client = &cluster.client;
     let secret = tree! { "metadata" => tree! { "name" => "s" }, "data" => tree! { "a" => "YWJj\nZGVm\n" } };
     assert_eq!(client.post(SECRETS, &secret).await.tree().str("data.a"), "YWJjZGVm");
@@ -54,7 +54,7 @@ fn workload(name: &str, labels: Tree, container: Tree) -> Tree {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn errors_show_what_was_sent_and_name_gos_types() {
-    let cluster = Cluster::start(Kept::Embedded).await;
+    let cluster = Cluster::start(Storage::Embedded).await;
     let client = &cluster.client;
     let apps = "/apis/apps/v1/namespaces/default";
     let unlabelled = workload("d", tree! {}, tree! { "name" => "c", "image" => "i" });
@@ -69,8 +69,8 @@ async fn errors_show_what_was_sent_and_name_gos_types() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn odd_objects_are_answered_with_warnings() {
-    let cluster = Cluster::start(Kept::Embedded).await;
+async fn odd_objects_get_warnings() {
+    let cluster = Cluster::start(Storage::Embedded).await;
     let spec = tree! { "trafficDistribution" => "PreferClose", "ports" => list![tree! { "port" => 80 }] };
     let service = tree! { "metadata" => tree! { "name" => "s" }, "spec" => spec };
     let reply = cluster.client.post("/api/v1/namespaces/default/services", &service).await;

@@ -2,7 +2,7 @@
 //! side doors.
 
 use api::{Tree, list, tree};
-use testkit::{Client, Cluster, Kept, Reply};
+use testkit::{Client, Cluster, Reply, Storage};
 
 use super::{As, MAPS, RBAC, binding, in_default, make, role, user, with_plugin};
 
@@ -22,8 +22,8 @@ fn refused(reply: &Reply, want: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_apply_that_creates_needs_the_right_to_create() {
-    let mut cluster = Cluster::start(Kept::Embedded).await;
+async fn apply_that_creates_needs_create_permission() {
+    let mut cluster = Cluster::start(Storage::Embedded).await;
     let client = &cluster.client;
     make(client, &in_default("roles"), &role("Role", "patcher", &["patch"], "", "configmaps")).await;
     make(client, &in_default("rolebindings"), &binding("RoleBinding", "jane", ("Role", "patcher"), "jane")).await;
@@ -40,8 +40,8 @@ async fn an_apply_that_creates_needs_the_right_to_create() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_put_that_creates_needs_the_right_to_create() {
-    let mut cluster = Cluster::start(Kept::Embedded).await;
+async fn put_that_creates_needs_create_permission() {
+    let mut cluster = Cluster::start(Storage::Embedded).await;
     let client = &cluster.client;
     let leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
     let lease = tree! {
@@ -64,8 +64,8 @@ async fn a_put_that_creates_needs_the_right_to_create() {
 
 /// The same answer whether there is no lease, or one that another component holds.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fence_reveals_nothing_of_a_lease() {
-    let mut cluster = Cluster::start(Kept::Embedded).await;
+async fn fences_reveal_nothing_of_leases() {
+    let mut cluster = Cluster::start(Storage::Embedded).await;
     let client = &cluster.client;
     let lease = tree! {
         "apiVersion" => "coordination.k8s.io/v1", "kind" => "Lease", "metadata" => tree! { "name" => "there" },
@@ -84,7 +84,7 @@ async fn a_fence_reveals_nothing_of_a_lease() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_scoped_object_loses_its_namespace() {
-    let mut cluster = Cluster::start(Kept::Embedded).await;
+    let mut cluster = Cluster::start(Storage::Embedded).await;
     let client = &cluster.client;
     let mut given = role("ClusterRole", "r", &["get"], "", "pods");
     make(client, &format!("{RBAC}/clusterroles"), &given).await;
@@ -178,8 +178,8 @@ async fn a_node_requests_the_audiences_of_its_pods() {
 
 /// The API server would dial the address with its own certificate.
 #[tokio::test(flavor = "multi_thread")]
-async fn only_a_scheduler_announces_where_it_is_reached() {
-    let mut cluster = Cluster::start(Kept::Embedded).await;
+async fn only_schedulers_publish_their_address() {
+    let mut cluster = Cluster::start(Storage::Embedded).await;
     let client = &cluster.client;
     let place = "namespaces/kube-system";
     let leases = format!("/apis/coordination.k8s.io/v1/{place}/leases");

@@ -4,7 +4,7 @@
 mod creating;
 
 use api::{Tree, json, list, tree};
-use testkit::{Client, Cluster, Kept, Reply, Watch};
+use testkit::{Client, Cluster, Reply, Storage, Watch};
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -63,8 +63,8 @@ fn in_default(plural: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_binding_is_in_force_when_its_writer_is_answered() {
-    let mut cluster = Cluster::start(Kept::Embedded).await;
+async fn bindings_take_effect_before_the_response() {
+    let mut cluster = Cluster::start(Storage::Embedded).await;
     let client = &cluster.client;
     let jane = user(client, "jane");
     make(client, &in_default("roles"), &role("Role", "reader", &["get", "list"], "", "configmaps")).await;
@@ -85,8 +85,8 @@ async fn a_binding_is_in_force_when_its_writer_is_answered() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_grants_what_they_lack() {
-    let mut cluster = Cluster::start(Kept::Embedded).await;
+async fn rejects_privilege_escalation() {
+    let mut cluster = Cluster::start(Storage::Embedded).await;
     let client = &cluster.client;
     let ed = user(client, "ed");
     let writer = role("ClusterRole", "writer", &["create", "get", "update"], "rbac.authorization.k8s.io", "*");
@@ -119,8 +119,8 @@ async fn nobody_grants_what_they_lack() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kubelet_reads_what_its_pods_refer_to() {
-    let mut cluster = Cluster::start(Kept::Embedded).await;
+async fn kubelets_read_objects_of_their_pods() {
+    let mut cluster = Cluster::start(Storage::Embedded).await;
     let client = &cluster.client;
     let kubelet = |user| As { client, user, group: "system:nodes" };
     let (n1, n2) = (kubelet("system:node:n1"), kubelet("system:node:n2"));
@@ -146,8 +146,8 @@ async fn a_kubelet_reads_what_its_pods_refer_to() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn reviews_say_what_requests_meet() {
-    let mut cluster = Cluster::start(Kept::Embedded).await;
+async fn reviews_match_authorization() {
+    let mut cluster = Cluster::start(Storage::Embedded).await;
     let client = &cluster.client;
     make(client, &in_default("roles"), &role("Role", "reader", &["get"], "", "configmaps")).await;
     make(client, &in_default("rolebindings"), &binding("RoleBinding", "jane", ("Role", "reader"), "jane")).await;
@@ -198,7 +198,7 @@ async fn reviews_say_what_requests_meet() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn controllers_make_what_the_gate_needs() {
+async fn controllers_create_objects_that_authorization_needs() {
     let mut cluster = Cluster::start_whole().await;
     let client = &cluster.client;
     let named = tree! { "apiVersion" => "v1", "kind" => "Namespace", "metadata" => tree! { "name" => "fresh" } };
@@ -219,7 +219,7 @@ async fn controllers_make_what_the_gate_needs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn gathered_roles_follow() {
+async fn aggregated_roles_follow_their_parts() {
     let mut cluster = Cluster::start_whole().await;
     let client = &cluster.client;
     let bind = binding("RoleBinding", "viewer", ("ClusterRole", "view"), "jane");
@@ -249,8 +249,8 @@ async fn gathered(roles: &mut Watch, resource: &str) {
 
 /// What a later version of the first roles needs is added at the start; what somebody added stays.
 #[tokio::test(flavor = "multi_thread")]
-async fn first_roles_are_mended_at_the_next_start() {
-    let mut cluster = Cluster::start(Kept::Embedded).await;
+async fn bootstrap_roles_are_repaired_at_the_next_start() {
+    let mut cluster = Cluster::start(Storage::Embedded).await;
     let path = format!("{RBAC}/clusterroles/system:discovery");
     let spoiled = r#"{"rules":[{"verbs":["get"],"nonResourceURLs":["/mine"]}]}"#;
     assert_eq!(cluster.client.patch(&path, "merge", spoiled).await.code, 200);
@@ -267,11 +267,11 @@ async fn first_roles_are_mended_at_the_next_start() {
 async fn with_plugin(name: &str) -> Cluster {
     let admission = server::registry::admission::Setup::new(&[name.to_string()], &[], None).expect("a plugin").into();
     let config = server::Config { admission, ..server::Config::default() };
-    Cluster::start_with(Kept::Embedded, config, async |_| {}).await
+    Cluster::start_with(Storage::Embedded, config, async |_| {}).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kubelet_writes_what_is_its_own() {
+async fn kubelets_write_only_their_own_objects() {
     let mut cluster = with_plugin("NodeRestriction").await;
     let client = &cluster.client;
     let n1 = As { client, user: "system:node:n1", group: "system:nodes" };
@@ -313,7 +313,7 @@ async fn a_kubelet_writes_what_is_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kubelet_gets_tokens_for_its_own_pods() {
+async fn kubelets_get_tokens_for_their_own_pods() {
     let mut cluster = with_plugin("NodeRestriction").await;
     let client = &cluster.client;
     let core = "/api/v1/namespaces/default";
@@ -348,8 +348,8 @@ async fn a_kubelet_gets_tokens_for_its_own_pods() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn certificates_are_approved_by_those_who_may() {
-    let mut cluster = Cluster::start(Kept::Embedded).await;
+async fn approval_of_certificates_needs_permission() {
+    let mut cluster = Cluster::start(Storage::Embedded).await;
     let client = &cluster.client;
     let requests = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
     let csr = tree! {
@@ -393,7 +393,7 @@ const REQUEST: &str = concat!(
 );
 
 #[tokio::test(flavor = "multi_thread")]
-async fn owners_are_given_by_those_who_may() {
+async fn setting_owners_needs_permission() {
     let mut cluster = with_plugin("OwnerReferencesPermissionEnforcement").await;
     let client = &cluster.client;
     make(client, &in_default("roles"), &role("Role", "writer", &["create", "get", "update"], "", "configmaps")).await;

@@ -22,7 +22,7 @@ async fn pods_of(client: &Client, job: &str, count: usize) -> Vec<Tree> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_runs_to_its_end_and_is_counted_once() {
+async fn jobs_complete_and_count_pods_once() {
     let mut cluster = whole().await;
     let client = &cluster.client;
     make(client, JOBS, &job("one", "")).await;
@@ -109,7 +109,7 @@ async fn indexes_suspension_and_adoption() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_outlive_neither_their_job_nor_their_finalizer() {
+async fn pods_are_deleted_with_their_job() {
     let mut cluster = whole().await;
     let client = &cluster.client;
     make(client, JOBS, &job("gone", r#""parallelism":2,"completions":2,"#)).await;
@@ -125,7 +125,7 @@ async fn pods_outlive_neither_their_job_nor_their_finalizer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cron_jobs_start_jobs_and_keep_some() {
+async fn cron_jobs_start_jobs_and_keep_the_history() {
     let mut cluster = whole().await;
     let client = &cluster.client;
     // Where the system has no time zones, only that of the world is known.
@@ -158,7 +158,7 @@ async fn cron_jobs_start_jobs_and_keep_some() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_has_its_own_labels_or_its_templates() {
-    let mut cluster = Cluster::start(testkit::Kept::Embedded).await;
+    let mut cluster = Cluster::start(testkit::Storage::Embedded).await;
     let spec = r#"{"template":{"metadata":{"labels":{"x":"y"}},"spec":{"restartPolicy":"Never","containers":[{"name":"c","image":"app:1"}]}}}"#;
     for (meta, count) in [(r#"{"name":"none"}"#, 5), (r#"{"name":"own","labels":{"x":"y"}}"#, 1)] {
         let json = format!(r#"{{"apiVersion":"batch/v1","kind":"Job","metadata":{meta},"spec":{spec}}}"#);

@@ -39,7 +39,7 @@ async fn budgets_follow_their_pods() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_of_a_node_out_of_service_go() {
+async fn pods_of_an_out_of_service_node_are_deleted() {
     let mut cluster = whole().await;
     let client = &cluster.client;
     let taint = r#"{"key":"node.kubernetes.io/out-of-service","value":"x","effect":"NoExecute"}"#;
@@ -54,7 +54,7 @@ async fn pods_of_a_node_out_of_service_go() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn quotas_are_counted_again_when_something_goes() {
+async fn quotas_are_recounted_after_deletions() {
     let mut cluster = whole().await;
     let client = &cluster.client;
     for name in ["a", "b"] {
@@ -122,7 +122,7 @@ async fn devices_are_limited_by_their_class() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn autoscalers_say_that_metrics_are_missing_and_keep_bounds() {
+async fn autoscalers_report_missing_metrics_and_keep_bounds() {
     let mut cluster = whole().await;
     let client = &cluster.client;
     let template = r#"{"metadata":{"labels":{"app":"web"}},"spec":{"containers":[{"name":"c","image":"a"}]}}"#;

@@ -42,7 +42,7 @@ fn phase(want: &'static str) -> impl Fn(u16, &Tree) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_run_end_and_go() {
+async fn pods_run_stop_and_are_deleted() {
     let cluster = Cluster::start_with_nodes(2).await;
     let client = &cluster.client;
     ready(client).await;
@@ -81,7 +81,7 @@ async fn pods_run_end_and_go() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nodes_are_chosen_as_pods_ask_and_fall_silent() {
+async fn nodes_are_selected_and_become_unreachable() {
     let cluster = Cluster::start_with_nodes(2).await;
     let client = &cluster.client;
     ready(client).await;

@@ -4,7 +4,7 @@
 use api::{Tree, list, tree};
 use cluster::pki::Subject;
 use server::authorization::config::Mode;
-use testkit::{Client, Cluster, Hook, Kept, Said};
+use testkit::{Client, Cluster, Hook, Said, Storage};
 
 use crate::until;
 
@@ -57,8 +57,8 @@ async fn let_jane_read(client: &Client) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn paths_mean_what_was_authorized() {
-    let mut cluster = Cluster::start(Kept::Embedded).await;
+async fn handles_the_path_that_was_authorized() {
+    let mut cluster = Cluster::start(Storage::Embedded).await;
     let client = &cluster.client;
     let mut secret = named("v1", "Secret", "s");
     secret.set("stringData", tree! { "k" => "V4lueOfSecret" });
@@ -179,7 +179,7 @@ async fn flood(fairness: bool) {
     config.limits.fairness = fairness;
     config.limits.max_requests_inflight = 1;
     config.limits.max_mutating_requests_inflight = 1;
-    let mut cluster = Cluster::start_with(Kept::Embedded, config, async |_| {}).await;
+    let mut cluster = Cluster::start_with(Storage::Embedded, config, async |_| {}).await;
     if fairness {
         narrow(&cluster.client).await;
     }
@@ -206,7 +206,7 @@ async fn flood(fairness: bool) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_flow_that_asks_for_too_much_is_told_when_to_come_back() {
+async fn overloaded_flows_get_retry_after() {
     flood(true).await;
 }
 

@@ -66,7 +66,7 @@ async fn events_name_the_object_as_its_body_does() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn large_events_lose_their_bodies_and_larger_ones_everything() {
+async fn truncates_large_audit_events() {
     let dir = tempfile::tempdir().expect("a directory");
     let truncate = Truncate { enabled: true, max_event: 4000, max_batch: 100_000 };
     let settings = Settings {
@@ -118,7 +118,7 @@ async fn a_batch_is_written_when_it_is_full_or_the_server_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn events_tell_of_credentials() {
+async fn audit_events_have_the_credential_id() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut cluster = audited(dir.path()).await;
     let client = &cluster.client;
@@ -182,7 +182,7 @@ async fn events_tell_of_credentials() {
 const ROBOT: &str = "system:serviceaccount:default:robot";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_webhook_that_blocks_has_the_event_before_the_client_has_the_answer() {
+async fn blocking_webhooks_get_events_before_the_response() {
     let dir = tempfile::tempdir().expect("a directory");
     let hook = Hook::start(&[], |_, _| Said::Text(200, String::new())).await;
     let settings = Settings {
@@ -204,7 +204,7 @@ async fn a_webhook_that_blocks_has_the_event_before_the_client_has_the_answer() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_strict_webhook_that_refuses_lets_nobody_in() {
+async fn strict_webhooks_that_fail_reject_requests() {
     let dir = tempfile::tempdir().expect("a directory");
     let hook = Hook::start(&[], |_, _| Said::Text(400, String::new())).await;
     for (mode, code) in [(Mode::BlockingStrict, 500), (Mode::Blocking, 200)] {
@@ -241,7 +241,7 @@ fn webhook(name: &str, client_config: Tree, resource: &str) -> Tree {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn events_tell_what_webhooks_did() {
+async fn audit_events_have_webhook_annotations() {
     let dir = tempfile::tempdir().expect("a directory");
     let policy = dir.path().join("own.yaml");
     let text = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- {level: Metadata, resources: [{group: '', resources: [secrets]}]}\n- level: Request\n";

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use api::{Tree, tree};
 use server::storage::encryption::Encryption;
-use testkit::{Cluster, Kept};
+use testkit::{Cluster, Storage};
 
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 const STORED: &str = "/registry/secrets/default/a";
@@ -43,7 +43,7 @@ fn has(bytes: &[u8], text: &str) -> bool {
     bytes.windows(text.len()).any(|part| part == text.as_bytes())
 }
 
-async fn rotation(kept: Kept) {
+async fn rotation(kept: Storage) {
     let dir = tempfile::tempdir().expect("a directory");
     let mut cluster = Cluster::start_with(kept, config(dir.path(), &key("aescbc", "old", 1)), async |_| {}).await;
     let password = api::base64::encode(PASSWORD.as_bytes());
@@ -74,19 +74,19 @@ async fn rotation(kept: Kept) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_rotate_on_the_embedded_store() {
-    rotation(Kept::Embedded).await;
+    rotation(Storage::Embedded).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_rotate_on_etcd() {
-    rotation(Kept::Etcd).await;
+    rotation(Storage::Etcd).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_without_the_keys_does_not_start() {
     let dir = tempfile::tempdir().expect("a directory");
     let sealing = config(dir.path(), &key("secretbox", "a", 1));
-    let mut cluster = Cluster::start_with(Kept::Embedded, sealing, async |_| {}).await;
+    let mut cluster = Cluster::start_with(Storage::Embedded, sealing, async |_| {}).await;
     assert_eq!(cluster.client.post(SECRETS, &secret()).await.code, 201);
     for config in [server::Config::default(), config(dir.path(), &key("secretbox", "b", 2))] {
         let problem = cluster.restart_refused(config).await;

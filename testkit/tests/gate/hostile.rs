@@ -5,7 +5,7 @@ use std::time::Duration;
 use api::{Tree, json, tree};
 use server::request::sources::SourceLimits;
 use testkit::client::DEADLINE;
-use testkit::{Client, Cluster, Kept};
+use testkit::{Client, Cluster, Storage};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -17,7 +17,7 @@ const JSON: &str = "application/json";
 async fn limited(change: impl FnOnce(&mut server::request::limits::Limits)) -> Cluster {
     let mut config = server::Config::default();
     change(&mut config.limits);
-    Cluster::start_with(Kept::Embedded, config, async |_| {}).await
+    Cluster::start_with(Storage::Embedded, config, async |_| {}).await
 }
 
 /// Waits until the server has closed the connection.
@@ -40,7 +40,7 @@ async fn a_client_that_sends_no_request_is_closed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_source_has_so_many_connections_until_it_is_known() {
+async fn limits_connections_of_unauthenticated_sources() {
     let few = SourceLimits { total: 10, per_source: 4 };
     let mut cluster = limited(|limits| limits.unknown_connections = few).await;
     let mut known = Vec::new();

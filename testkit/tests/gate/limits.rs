@@ -2,7 +2,7 @@
 
 use server::audit::{Delivery, Format, Mode, Settings};
 use testkit::client::DEADLINE;
-use testkit::{Cluster, Kept};
+use testkit::{Cluster, Storage};
 
 use super::{audited_with, events};
 use crate::until;
@@ -12,11 +12,11 @@ const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 async fn limited(change: impl FnOnce(&mut server::request::limits::Limits)) -> Cluster {
     let mut config = server::Config::default();
     change(&mut config.limits);
-    Cluster::start_with(Kept::Embedded, config, async |_| {}).await
+    Cluster::start_with(Storage::Embedded, config, async |_| {}).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_is_asked_to_go_after_its_answer() {
+async fn goaway_follows_the_response() {
     let mut cluster = limited(|limits| limits.goaway_chance = 1.0).await;
     let (mut sender, connection) = cluster.client.http2().await;
     let connection = tokio::spawn(connection);
@@ -29,7 +29,7 @@ async fn a_connection_is_asked_to_go_after_its_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_has_so_many_streams_and_no_more() {
+async fn limits_streams_per_connection() {
     let mut cluster = limited(|limits| limits.http2_max_streams = 2).await;
     let (mut sender, connection) = cluster.client.http2().await;
     tokio::spawn(connection);
@@ -52,7 +52,7 @@ async fn a_connection_has_so_many_streams_and_no_more() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_says_that_it_goes_before_it_refuses() {
+async fn not_ready_before_rejecting_requests() {
     let mut cluster = limited(|limits| limits.shutdown_delay = std::time::Duration::from_secs(3600)).await;
     let client = cluster.client.clone();
     assert_eq!(client.get("/readyz").await.code, 200);
@@ -98,7 +98,7 @@ async fn each_check_has_a_path_and_can_be_left_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_strict_log_that_is_full_lets_nobody_in() {
+async fn strict_logs_on_full_disks_reject_requests() {
     let dir = tempfile::tempdir().expect("a directory");
     for (mode, code) in [(Mode::BlockingStrict, 500), (Mode::Blocking, 200)] {
         let delivery = Delivery { mode, ..Delivery::of_log() };
@@ -127,7 +127,7 @@ async fn a_strict_log_that_is_full_lets_nobody_in() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_old_format_is_a_line_of_words() {
+async fn legacy_audit_format_is_one_line() {
     let dir = tempfile::tempdir().expect("a directory");
     let log = dir.path().join("audit.log");
     let legacy = Settings { log_path: Some(log.clone()), format: Format::Legacy, ..Settings::default() };
@@ -149,7 +149,7 @@ async fn the_old_format_is_a_line_of_words() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn refusals_are_told_with_their_reason() {
+async fn rejections_are_audited_with_reason() {
     let dir = tempfile::tempdir().expect("a directory");
     let settings = Settings { log_path: Some(dir.path().join("audit.log")), ..Settings::default() };
     let mut cluster = audited_with(dir.path(), settings).await;
@@ -169,7 +169,7 @@ async fn refusals_are_told_with_their_reason() {
 /// The rest of the list is then read as it is, by the token of the refusal.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_old_page_expires_on_every_engine() {
-    for kept in [Kept::Embedded, Kept::Etcd] {
+    for kept in [Storage::Embedded, Storage::Etcd] {
         let interval = std::time::Duration::from_millis(200);
         let config = server::Config { compaction_interval: interval, ..server::Config::default() };
         let mut cluster = Cluster::start_with(kept, config, async |_| {}).await;

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use api::{Tree, json, tree};
 use server::audit::{Audit, Settings};
-use testkit::{Cluster, Kept};
+use testkit::{Cluster, Storage};
 
 const POLICY: &str = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: RequestResponse\n";
 
@@ -32,7 +32,7 @@ async fn audited_with(dir: &Path, mut settings: Settings) -> Cluster {
     });
     let audit = Audit::open(&settings).expect("good settings").map(Arc::new);
     let config = server::Config { audit, ..server::Config::default() };
-    Cluster::start_with(Kept::Embedded, config, async |_| {}).await
+    Cluster::start_with(Storage::Embedded, config, async |_| {}).await
 }
 
 /// The events of the log, once one of them is as wanted.
@@ -54,7 +54,7 @@ fn is(event: &Tree, stage: &str, verb: &str, resource: &str) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn audit_tells_who_did_what_and_no_secrets() {
+async fn audits_users_and_objects_without_secrets() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut cluster = audited(dir.path()).await;
     let client = &cluster.client;
@@ -111,7 +111,7 @@ async fn audit_tells_who_did_what_and_no_secrets() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watch_is_told_of_at_its_beginning_and_its_end() {
+async fn watches_are_audited_at_start_and_end() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut cluster = audited(dir.path()).await;
     let path = "/api/v1/namespaces/default/configmaps?watch=1";
@@ -124,8 +124,8 @@ async fn a_watch_is_told_of_at_its_beginning_and_its_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn answers_name_the_objects_that_fairness_went_by() {
-    let mut cluster = Cluster::start(Kept::Embedded).await;
+async fn responses_name_flow_schema_and_priority_level() {
+    let mut cluster = Cluster::start(Storage::Embedded).await;
     let schema = cluster.client.get("/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas/exempt").await.tree();
     let reply = cluster.client.get("/api/v1/namespaces/default").await;
     assert_eq!(reply.headers["x-kubernetes-pf-flowschema-uid"], schema.str("metadata.uid"));

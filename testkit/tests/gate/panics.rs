@@ -6,7 +6,7 @@ use api::{Tree, list, tree};
 use server::audit::{Audit, Settings};
 use server::registry::admission::Setup;
 use server::registry::admission::initial_resources::{Question, Usage};
-use testkit::{Cluster, Kept};
+use testkit::{Cluster, Storage};
 
 use super::{POLICY, events};
 
@@ -31,7 +31,7 @@ fn pod() -> Tree {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_panic_is_answered_and_told_of() {
+async fn panics_become_500_and_are_audited() {
     let dir = tempfile::tempdir().expect("a directory");
     std::fs::write(dir.path().join("policy.yaml"), POLICY).expect("a policy");
     let settings = Settings {
@@ -43,7 +43,7 @@ async fn a_panic_is_answered_and_told_of() {
     let setup = Setup::new(&["InitialResources".to_string()], &[], None).expect("plugins");
     let admission = Arc::new(setup.with_usage(Arc::new(Broken)));
     let config = server::Config { audit, admission, ..server::Config::default() };
-    let mut cluster = Cluster::start_with(Kept::Embedded, config, async |_| {}).await;
+    let mut cluster = Cluster::start_with(Storage::Embedded, config, async |_| {}).await;
 
     let reply = cluster.client.post(PODS, &pod()).await;
     assert_eq!((reply.code, reply.tree().str("reason")), (500, "InternalError"));

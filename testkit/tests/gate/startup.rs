@@ -5,7 +5,7 @@ use testkit::Flagged;
 const SECRET: &str = "Tok3nInAFile";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_with_an_error_is_named_with_its_place() {
+async fn invalid_files_are_named_with_position() {
     let dir = tempfile::tempdir().expect("a directory");
     std::fs::write(dir.path().join("good-policy"), super::POLICY).expect("a file");
     let policy = |rest: &str| format!("apiVersion: audit.k8s.io/v1\nkind: Policy\n{rest}");

@@ -51,7 +51,7 @@ async fn webhook() -> (u16, mpsc::UnboundedReceiver<Vec<u8>>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_webhook_gets_events_in_lists_and_may_be_away() {
+async fn audit_webhooks_get_batches_and_may_be_down() {
     let dir = tempfile::tempdir().expect("a directory");
     let (port, mut bodies) = webhook().await;
     let kubeconfig = format!(

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use api::{Tree, base64, list, tree};
 use cluster::pki::{Lifetimes, Pair, Pki, Subject};
 use server::authentication::{Anonymous, PasswordFile, TokenFile};
-use testkit::{Client, Cluster, Kept};
+use testkit::{Client, Cluster, Storage};
 
 use super::jwt::{Signer, claims_of, unsigned};
 use crate::until;
@@ -72,8 +72,8 @@ pub(super) async fn account_token(client: &Client) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn forged_tokens_are_nobody_s() {
-    let mut cluster = Cluster::start(Kept::Embedded).await;
+async fn rejects_forged_tokens() {
+    let mut cluster = Cluster::start(Storage::Embedded).await;
     let token = account_token(&cluster.client).await;
     let nobody = cluster.client_as(None);
     let robot = "system:serviceaccount:default:robot \
@@ -116,8 +116,8 @@ async fn forged_tokens_are_nobody_s() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn certificates_are_judged_by_request() {
-    let mut cluster = Cluster::start(Kept::Embedded).await;
+async fn certificates_are_verified_per_request() {
+    let mut cluster = Cluster::start(Storage::Embedded).await;
     let token = account_token(&cluster.client).await;
     let token = bearer(&token);
     let pki = cluster.pki();
@@ -154,8 +154,8 @@ async fn certificates_are_judged_by_request() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_removed_authority_counts_at_once_and_is_told_to_others() {
-    let mut cluster = Cluster::start(Kept::Embedded).await;
+async fn removed_ca_takes_effect_at_once_and_is_published() {
+    let mut cluster = Cluster::start(Storage::Embedded).await;
     let admin = cluster.pki().read("admin").expect("a pair").expect("a pair");
     let mut open = cluster.client_as(Some(&admin)).connect().await;
     assert_eq!(open.get("/api/v1/nodes").await.code, 200);
@@ -180,8 +180,8 @@ async fn a_removed_authority_counts_at_once_and_is_told_to_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn smuggled_headers_are_of_no_use() {
-    let mut cluster = Cluster::start(Kept::Embedded).await;
+async fn ignores_smuggled_headers() {
+    let mut cluster = Cluster::start(Storage::Embedded).await;
     let pki = cluster.pki();
     let token = bearer(&account_token(&cluster.client).await);
     let nobody = cluster.client_as(None);
@@ -244,8 +244,8 @@ async fn files_and_bootstrap_tokens_name_users() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn callers_without_credentials_see_what_is_public() {
-    let mut minimal = Cluster::start(Kept::Embedded).await;
+async fn anonymous_clients_see_public_paths() {
+    let mut minimal = Cluster::start(Storage::Embedded).await;
     let nobody = minimal.client_as(None);
     for (path, want) in [("/version", 200), ("/livez", 200), ("/readyz", 200), ("/api", 401), ("/metrics", 401)] {
         assert_eq!(nobody.get(path).await.code, want, "{path}");

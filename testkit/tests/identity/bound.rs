@@ -1,7 +1,7 @@
 //! Tokens that are bound to objects: they say so, and die with them.
 
 use api::{Tree, list, tree};
-use testkit::{Client, Cluster, Kept};
+use testkit::{Client, Cluster, Storage};
 
 use super::jwt::claims_of;
 use super::remote::user_of;
@@ -23,8 +23,8 @@ async fn request(client: &Client, kind: &str, name: &str, uid: &str) -> (u16, Tr
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_dies_with_what_it_is_bound_to() {
-    let mut cluster = Cluster::start(Kept::Embedded).await;
+async fn bound_tokens_end_with_their_object() {
+    let mut cluster = Cluster::start(Storage::Embedded).await;
     let (client, nobody) = (&cluster.client, cluster.client_as(None));
     assert_eq!(client.post(&format!("{CORE}/serviceaccounts"), &named("ServiceAccount", "robot")).await.code, 201);
     let mut pod = named("Pod", "p");

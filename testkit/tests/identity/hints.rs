@@ -8,7 +8,7 @@ use rustls::client::ResolvesClientCert;
 use rustls::pki_types::ServerName;
 use rustls::sign::CertifiedKey;
 use stdx::sync::Mutex;
-use testkit::{Cluster, Kept};
+use testkit::{Cluster, Storage};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
@@ -41,8 +41,8 @@ async fn named(cluster: &Cluster) -> Vec<Vec<u8>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_cas_of_clients_are_named_and_other_certificates_pass() {
-    let mut cluster = Cluster::start(Kept::Embedded).await;
+async fn client_ca_hints_are_sent_and_other_certificates_accepted() {
+    let mut cluster = Cluster::start(Storage::Embedded).await;
     let authority = cluster.pki().read("ca").expect("a CA").expect("a CA");
     let mut roots = rustls::RootCertStore::empty();
     roots.add(cluster::pki::certificates(&authority).expect("a CA").remove(0)).expect("a CA");

@@ -81,7 +81,7 @@ async fn the_first_issuer_signs_and_all_are_taken() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn issuers_and_keys_that_cannot_be_used_are_named() {
+async fn rejects_unusable_issuers_and_keys() {
     let dir = tempfile::tempdir().expect("a directory");
     let new = key(dir.path(), "new");
     std::fs::write(dir.path().join("empty.pem"), "no key\n").expect("a file");

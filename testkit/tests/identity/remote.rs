@@ -140,7 +140,7 @@ async fn tokens_of_a_provider_are_verified_with_its_keys() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_provider_that_nobody_vouches_for_is_not_believed() {
+async fn rejects_providers_with_unknown_ca() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_, serving) = pair(dir.path());
     let (other, _) = pair(tempfile::tempdir().expect("a directory").path());

@@ -4,11 +4,11 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use cluster::pki::cluster::Own;
+use cluster::pki::cluster::ClusterPki;
 use cluster::pki::credentials::{self, Keeper};
 use cluster::pki::{Lifetimes, Pki};
 use server::request::cors::Cors;
-use testkit::{Cluster, Kept};
+use testkit::{Cluster, Storage};
 
 use crate::until;
 
@@ -18,7 +18,7 @@ async fn certificates_are_renewed_while_the_server_runs() {
     // They live for three seconds: the timer must make new ones after two.
     let lifetimes = Lifetimes { authority: Duration::from_secs(3600), leaf: Duration::from_secs(3) };
     let pki = Pki::with_clock(dir.path().join("pki"), lifetimes, Arc::new(SystemTime::now)).expect("a directory");
-    let own = Own::new(pki, [127, 0, 0, 1].into(), &server::Config::default(), &[]).expect("names");
+    let own = ClusterPki::new(pki, [127, 0, 0, 1].into(), &server::Config::default(), &[]).expect("names");
     let current = own.load().expect("certificates");
     let serving = credentials::serving(&current).expect("a certificate");
     let mut cluster = Cluster::start_changed(|plan, _| {
@@ -63,7 +63,7 @@ async fn versions_of_tls_can_be_narrowed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn browsers_are_told_what_is_allowed() {
+async fn sends_cors_and_hsts_headers() {
     let mut cluster = Cluster::start_changed(|plan, _| {
         plan.config.cors = Cors::new(&["^https://ui.example$"]).expect("a pattern");
         plan.config.strict_transport_security = Some("max-age=7; preload".parse().expect("a value"));
@@ -82,7 +82,7 @@ async fn browsers_are_told_what_is_allowed() {
     assert_eq!(reply.headers["strict-transport-security"], "max-age=7; preload");
     assert!(reply.headers.contains_key("access-control-allow-origin"));
     cluster.stop().await;
-    let mut plain = Cluster::start(Kept::Embedded).await;
+    let mut plain = Cluster::start(Storage::Embedded).await;
     let reply = plain.client.raw("GET", "/version", &[("origin", "https://ui.example")], Vec::new()).await;
     let said =
         ["access-control-allow-origin", "strict-transport-security"].map(|name| reply.headers.contains_key(name));

@@ -21,7 +21,7 @@ fn heartbeat(simulation: &Simulation) -> String {
 /// Whatever somebody does to the clock: who runs goes on, who waits does not wait for longer, who comes is taken, and the
 /// node does not seem to be away.
 #[test]
-fn a_clock_that_jumps_ends_nobody_and_holds_nobody_up() {
+fn clock_jumps_stop_and_block_no_pod() {
     for (seed, jump) in [(1, DAY), (2, -DAY), (3, 400 * DAY), (4, -400 * DAY)] {
         sim::run(seed, 0, async |simulation| {
             let scene = start(simulation).await;
@@ -57,7 +57,7 @@ fn a_clock_that_jumps_ends_nobody_and_holds_nobody_up() {
 }
 
 #[test]
-fn a_pull_that_takes_long_is_told_of() {
+fn long_pulls_are_reported() {
     sim::run(5, 0, async |simulation| {
         let scene = start(simulation).await;
         {

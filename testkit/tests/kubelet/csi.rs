@@ -11,7 +11,7 @@ use api::{Tree, list, tree};
 use cri::grpc::{Answering, Body, BoxFuture, Responding, respond_unary, serve_calls};
 use kubelet::volumes::csi::{sha256, wire};
 use stdx::sync::Mutex;
-use testkit::{Client, Cluster, Kept};
+use testkit::{Client, Cluster, Storage};
 use tokio::net::UnixListener;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
@@ -193,11 +193,11 @@ async fn attach(client: &Client) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_driver_makes_volumes_and_takes_them_back() {
+async fn csi_driver_mounts_and_unmounts_volumes() {
     if !is_apart("kubelet::csi::a_driver_makes_volumes_and_takes_them_back") {
         return;
     }
-    let mut cluster = Cluster::start(Kept::Embedded).await;
+    let mut cluster = Cluster::start(Storage::Embedded).await;
     let client = &cluster.client;
     fill(client).await;
     let one = pod(client, "one", "persistentVolumeClaim: {claimName: data}").await;
@@ -288,11 +288,11 @@ fn published(node: &Node, pod: &Tree, calls: &[Called]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_begun_is_taken_back_and_nothing_else() {
+async fn unfinished_mounts_are_undone() {
     if !is_apart("kubelet::csi::what_was_begun_is_taken_back_and_nothing_else") {
         return;
     }
-    let mut cluster = Cluster::start(Kept::Embedded).await;
+    let mut cluster = Cluster::start(Storage::Embedded).await;
     let client = &cluster.client;
     fill(client).await;
     let node = Node::start(&cluster);

@@ -57,7 +57,7 @@ async fn slice(client: &Client, service: &str, ends: bool) -> Tree {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_ends_once_proxies_have_confirmed() {
+async fn pods_stop_after_proxies_confirm() {
     let cluster = Cluster::start_whole().await;
     let client = &cluster.client;
     client.until(&format!("{CORE}/serviceaccounts/default"), |code, _| code == 200).await;
@@ -106,7 +106,7 @@ async fn a_pod_ends_once_proxies_have_confirmed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_that_is_told_so_does_not_wait() {
+async fn drain_by_proxies_can_be_disabled() {
     let cluster = Cluster::start_whole().await;
     let client = &cluster.client;
     client.until(&format!("{CORE}/serviceaccounts/default"), |code, _| code == 200).await;

@@ -13,7 +13,7 @@ fn condition<'a>(object: &'a Tree, kind: &str) -> &'a str {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn less_time_than_before_is_what_counts() {
+async fn shorter_grace_periods_override() {
     let cluster = Cluster::start_whole().await;
     let client = &cluster.client;
     client.until(&format!("{CORE}/serviceaccounts/default"), |code, _| code == 200).await;
@@ -44,7 +44,7 @@ async fn less_time_than_before_is_what_counts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn why_a_pod_ends_is_said_before_it_has_ended() {
+async fn reason_is_reported_before_the_pod_has_stopped() {
     let cluster = Cluster::start_whole().await;
     let client = &cluster.client;
     client.until(&format!("{CORE}/serviceaccounts/default"), |code, _| code == 200).await;

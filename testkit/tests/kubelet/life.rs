@@ -32,7 +32,7 @@ pub async fn told(client: &Client, name: &str, reason: &'static str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_critical_pod_gets_its_place() {
+async fn critical_pods_preempt() {
     let cluster = Cluster::start_whole().await;
     let client = &cluster.client;
     let agent = start(&cluster, |config| config.max_pods = 1).await;
@@ -79,7 +79,7 @@ pub async fn serve(texts: tokio::sync::watch::Receiver<String>) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn static_pods_come_by_url_and_one_after_the_other() {
+async fn static_pods_from_a_url_replace_each_other() {
     let cluster = Cluster::start_whole().await;
     let client = &cluster.client;
     let manifest = |container: &str| {
@@ -166,7 +166,7 @@ async fn images_are_pulled_by_what_plugins_and_accounts_say() {
 
 /// What a user may write into a pod says neither where its files are nor that it is one of the node's own.
 #[tokio::test(flavor = "multi_thread")]
-async fn annotations_of_a_pod_are_not_believed() {
+async fn ignores_internal_annotations_of_api_pods() {
     let cluster = Cluster::start_whole().await;
     let client = &cluster.client;
     let dir = tempfile::tempdir().expect("a directory");

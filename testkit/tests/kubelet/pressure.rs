@@ -22,7 +22,7 @@ fn node_has(simulation: &Simulation, condition: &str, taint: &str, holds: bool) 
 }
 
 #[test]
-fn pods_go_when_memory_runs_out_and_the_node_recovers() {
+fn evicts_pods_under_memory_pressure_and_recovers() {
     sim::run(1, 0, async |simulation| {
         let scene = start(simulation).await;
         let admin = simulation.admin.clone();
@@ -67,7 +67,7 @@ fn pods_go_when_memory_runs_out_and_the_node_recovers() {
 }
 
 #[test]
-fn images_go_before_pods_and_pods_when_they_use_more_than_they_may() {
+fn removes_images_first_and_evicts_pods_over_their_limit() {
     sim::run(2, 0, async |simulation| {
         let scene = start(simulation).await;
         let admin = simulation.admin.clone();
@@ -132,7 +132,7 @@ async fn read(running: &kubelet::Kubelet, path: &str) -> String {
 }
 
 #[test]
-fn a_call_that_hangs_holds_nobody_up_for_ever() {
+fn hanging_calls_time_out() {
     sim::run(1, 0, async |simulation| {
         let scene = start(simulation).await;
         let admin = simulation.admin.clone();
@@ -151,7 +151,7 @@ fn a_call_that_hangs_holds_nobody_up_for_ever() {
 }
 
 #[test]
-fn a_node_that_is_not_ready_any_more_looks_as_seldom_as_before() {
+fn not_ready_nodes_do_not_poll_more_often() {
     sim::run(1, 0, async |simulation| {
         let scene = start(simulation).await;
         scene.runtime.state().is_unready = true;

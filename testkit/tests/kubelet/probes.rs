@@ -14,7 +14,7 @@ fn pod(name: &str, probe: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn servers_are_asked_as_pods_say() {
+async fn probes_follow_the_pod_spec() {
     let dir = tempfile::tempdir().expect("a directory");
     let (cluster, etcd) = (Cluster::start_whole().await, Etcd::start(dir.path()).await);
     let client = &cluster.client;
@@ -60,7 +60,7 @@ async fn redirecting() -> u16 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_probe_says_how_long_its_container_has() {
+async fn probes_set_the_grace_period() {
     let cluster = Cluster::start_whole().await;
     let client = &cluster.client;
     let agent = start(&cluster, |_| {}).await;

@@ -19,7 +19,7 @@ fn container(pod: &Tree, name: &str) -> Tree {
 }
 
 #[test]
-fn what_has_ended_stays_as_it_was() {
+fn terminated_status_is_kept() {
     sim::run(4, 0, async |simulation| {
         let scene = start(simulation).await;
         let admin = simulation.admin.clone();
@@ -55,7 +55,7 @@ fn what_has_ended_stays_as_it_was() {
 }
 
 #[test]
-fn what_the_runtime_forgot_is_not_done_twice() {
+fn forgotten_containers_are_not_restarted() {
     sim::run(5, 0, async |simulation| {
         let scene = start(simulation).await;
         let admin = simulation.admin.clone();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use api::{Tree, list, tree};
 use client::{Client, Events, Metrics, Random};
-use cluster::control_plane::in_process::Local;
+use cluster::control_plane::in_process::LocalClients;
 use kubelet::Config;
 use kubelet::config::Allocatable;
 use kubelet::node::{self, Node};
@@ -109,7 +109,7 @@ pub async fn start_agent(
     };
     change(&mut config);
     let config = Arc::new(config);
-    let client = Local::new(&simulation.server).node("n1");
+    let client = LocalClients::new(&simulation.server).node("n1");
     let recorder = Events::start(clock.clone(), Metrics::default()).recorder(client.clone(), "kubelet").on("n1");
     let runtime = Runtime { service: remembered.clone(), images: remembered.clone() };
     let node = Node::new(node::Environment {

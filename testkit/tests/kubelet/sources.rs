@@ -93,7 +93,7 @@ fn a_quiet_node_stays_ready() {
 }
 
 #[test]
-fn a_static_pod_that_comes_back_while_it_ends_begins_anew() {
+fn recreated_static_pods_restart() {
     sim::run(2, 0, async |simulation| {
         let mut scene = Scene::new();
         let (text, file) = (manifest("web", "hostNetwork: false", "stdin: false"), scene.file("web"));
@@ -124,7 +124,7 @@ fn a_static_pod_that_comes_back_while_it_ends_begins_anew() {
 }
 
 #[test]
-fn pods_of_a_url_live_on_while_nobody_tells_of_them() {
+fn pods_of_an_unreachable_url_keep_running() {
     sim::run(3, 0, async |simulation| {
         let mut scene = Scene::new();
         let (answer, texts) = watch::channel(manifest("web", "hostNetwork: false", "stdin: false"));
@@ -153,7 +153,7 @@ fn pods_of_a_url_live_on_while_nobody_tells_of_them() {
 }
 
 #[test]
-fn what_is_left_of_pods_goes_once_the_runtime_answers() {
+fn leftovers_are_removed_when_the_runtime_is_back() {
     sim::run(4, 0, async |simulation| {
         let mut scene = Scene::new();
         let left = scene.dir.path().join("kubelet/pods/left");
@@ -169,7 +169,7 @@ fn what_is_left_of_pods_goes_once_the_runtime_answers() {
 }
 
 #[test]
-fn a_static_pod_ends_at_its_deadline_and_its_hook_is_told() {
+fn static_pods_stop_at_their_deadline() {
     sim::run(5, 0, async |simulation| {
         let mut scene = Scene::new();
         scene.runtime.state().address = Some("127.0.0.1".to_string());

@@ -19,7 +19,7 @@ fn waiting(pod: &Tree, name: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_volume_without_its_image_holds_up_those_who_mount_it() {
+async fn missing_image_volume_blocks_its_containers() {
     let cluster = Cluster::start_whole().await;
     let client = &cluster.client;
     let agent = start(&cluster, |_| {}).await;
@@ -34,7 +34,7 @@ async fn a_volume_without_its_image_holds_up_those_who_mount_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_done_to_a_pod_is_told() {
+async fn records_events_of_a_pod() {
     let cluster = Cluster::start_whole().await;
     let client = &cluster.client;
     let agent = start(&cluster, |_| {}).await;
@@ -60,7 +60,7 @@ async fn what_is_done_to_a_pod_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_of_servers_that_is_configured_has_to_be_there() {
+async fn missing_resolv_conf_is_an_error() {
     let cluster = Cluster::start_whole().await;
     let client = &cluster.client;
     let agent = start(&cluster, |config| config.resolv_conf = "/nowhere/resolv.conf".into()).await;
@@ -72,7 +72,7 @@ async fn a_file_of_servers_that_is_configured_has_to_be_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_more_images_are_pulled_at_a_time_than_may_be() {
+async fn limits_parallel_image_pulls() {
     for (is_serial, most, wanted) in [(true, None, 1), (false, Some(2), 2), (false, None, 4)] {
         let cluster = Cluster::start_whole().await;
         let client = &cluster.client;

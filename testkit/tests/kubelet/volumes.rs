@@ -9,7 +9,7 @@ use std::time::Duration;
 use api::{Tree, tree};
 use kubelet::objects::Objects;
 use kubelet::volumes::{Given, Host, Mounted, Volumes, mounts};
-use testkit::{Client, Cluster, Kept};
+use testkit::{Client, Cluster, Storage};
 use tokio::sync::mpsc;
 
 use super::{is_apart, node_client};
@@ -155,7 +155,7 @@ async fn a_pod_gets_its_volumes_and_leaves_nothing() {
     if !is_apart("kubelet::volumes::a_pod_gets_its_volumes_and_leaves_nothing") {
         return;
     }
-    let mut cluster = Cluster::start(Kept::Embedded).await;
+    let mut cluster = Cluster::start(Storage::Embedded).await;
     let pod = fill(&cluster).await;
     let mut node = Node::start(&cluster);
     let mounted = node.prepare(&pod).await;
@@ -244,8 +244,8 @@ async fn follow_a_change(client: &Client, node: &mut Node, pod: &Tree) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_missing_is_told_and_waited_for() {
-    let mut cluster = Cluster::start(Kept::Embedded).await;
+async fn missing_objects_are_reported_and_awaited() {
+    let mut cluster = Cluster::start(Storage::Embedded).await;
     let client = &cluster.client;
     account_and_node(client).await;
     let pod = "{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {nodeName: n1, automountServiceAccountToken: false, containers: [{name: c, image: i, volumeMounts: [{name: a, mountPath: /a}, {name: b, mountPath: /b}]}], volumes: [{name: a, configMap: {name: later}}, {name: b, persistentVolumeClaim: {claimName: data}}]}}";
@@ -308,8 +308,8 @@ async fn with_claim(client: &Client, name: &str, claim: &str) -> Tree {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_persistent_volume_is_had_by_whom_and_where_it_says() {
-    let mut cluster = Cluster::start(Kept::Embedded).await;
+async fn enforces_access_of_persistent_volumes() {
+    let mut cluster = Cluster::start(Storage::Embedded).await;
     let client = &cluster.client;
     account_and_node(client).await;
     let elsewhere = "nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: zone, operator: In, values: [far]}]}]}},";
@@ -342,7 +342,7 @@ async fn a_certificate_is_issued_and_replaced_in_time() {
     if !is_apart("kubelet::volumes::a_certificate_is_issued_and_replaced_in_time") {
         return;
     }
-    let mut cluster = Cluster::start(Kept::Embedded).await;
+    let mut cluster = Cluster::start(Storage::Embedded).await;
     let client = &cluster.client;
     account_and_node(client).await;
     let pod = "{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {nodeName: n1, serviceAccountName: default, automountServiceAccountToken: false, securityContext: {fsGroup: 2000, fsGroupChangePolicy: OnRootMismatch}, containers: [{name: c, image: i, volumeMounts: [{name: a, mountPath: /a}]}], volumes: [{name: a, projected: {sources: [{podCertificate: {signerName: example.com/s, keyType: ED25519, keyPath: key, certificateChainPath: chain}}]}}]}}";
@@ -387,8 +387,8 @@ async fn a_certificate_is_issued_and_replaced_in_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_signer_is_asked_for_a_certificate() {
-    let mut cluster = Cluster::start(Kept::Embedded).await;
+async fn pod_certificates_are_requested() {
+    let mut cluster = Cluster::start(Storage::Embedded).await;
     let client = &cluster.client;
     account_and_node(client).await;
     let pod = "{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {nodeName: n1, serviceAccountName: default, automountServiceAccountToken: false, containers: [{name: c, image: i, volumeMounts: [{name: a, mountPath: /a}]}], volumes: [{name: a, projected: {sources: [{podCertificate: {signerName: example.com/s, keyType: ED25519, credentialBundlePath: bundle, userAnnotations: {example.com/a: b}}}]}}]}}";

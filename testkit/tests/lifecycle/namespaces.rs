@@ -17,7 +17,7 @@ fn condition(namespace: &Tree, kind: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_namespace_says_what_blocks_it() {
+async fn namespaces_report_what_blocks_deletion() {
     let mut cluster = Cluster::start_whole().await;
     let client = &cluster.client;
     make(client, "bye").await;
@@ -48,7 +48,7 @@ async fn a_namespace_says_what_blocks_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_go_before_what_they_rely_on() {
+async fn pods_are_deleted_before_other_objects() {
     let mut cluster = Cluster::start_whole().await;
     let client = &cluster.client;
     make(client, "bye").await;

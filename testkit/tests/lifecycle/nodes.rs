@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use api::{Tree, list, tree};
 use client::{ResponseFuture, Transport};
-use cluster::control_plane::in_process::Local;
-use testkit::{Client, Cluster, Kept};
+use cluster::control_plane::in_process::LocalClients;
+use testkit::{Client, Cluster, Storage};
 
 use super::{events, until_gone};
 use crate::until;
@@ -55,8 +55,8 @@ impl Transport for Deaf {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_is_not_given_up_because_nobody_heard_its_lease() {
-    let mut cluster = Cluster::start(Kept::Embedded).await;
+async fn missed_lease_events_do_not_fail_a_node() {
+    let mut cluster = Cluster::start(Storage::Embedded).await;
     let client = &cluster.client;
     make_node(client, "a").await;
     let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
@@ -65,7 +65,7 @@ async fn a_node_is_not_given_up_because_nobody_heard_its_lease() {
     assert_eq!(client.post(leases, &lease).await.code, 201);
     let patience = Duration::from_millis(800);
     let options = controllers::Options { node_monitor_grace_period: patience, ..controllers::Options::default() };
-    let deaf = Local { around: Arc::new(|inner| Arc::new(Deaf(inner))), ..Local::new(cluster.server()) };
+    let deaf = LocalClients { around: Arc::new(|inner| Arc::new(Deaf(inner))), ..LocalClients::new(cluster.server()) };
     let running = controllers::start(deaf.controllers(Arc::new(options)), &["node-lifecycle-controller".to_string()]);
     let running = running.expect("the controller starts");
     until("no taint is left", async || taints(client, "a").await.is_empty()).await;
@@ -86,7 +86,7 @@ async fn a_node_is_not_given_up_because_nobody_heard_its_lease() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_silent_node_is_given_up() {
+async fn silent_nodes_become_unknown() {
     let mut cluster = Cluster::start_whole_with(|options| {
         options.node_monitor_grace_period = Duration::from_millis(1500);
     })

@@ -59,7 +59,7 @@ async fn a_secret_holds_a_token_while_its_account_lives() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_joins_can_trust_what_is_public() {
+async fn cluster_info_is_signed_for_tokens() {
     let mut cluster = Cluster::start_whole().await;
     let client = &cluster.client;
     let maps = "/api/v1/namespaces/kube-public/configmaps";

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use api::{Tree, tree};
 use cluster::controller_manager::{self, flags};
 use cluster::pki::Pair;
-use testkit::{Client, Cluster, Kept};
+use testkit::{Client, Cluster, Storage};
 
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-controller-manager";
 
@@ -68,7 +68,7 @@ async fn holder(client: &Client) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn controllers_act_as_their_own_accounts_and_one_manager_leads() {
-    let mut cluster = Cluster::start(Kept::Embedded).await;
+    let mut cluster = Cluster::start(Storage::Embedded).await;
     let client = cluster.client.clone();
     let first = manager(&cluster, &[]).await;
     make_namespace(&client, "one").await;
@@ -98,8 +98,8 @@ async fn controllers_act_as_their_own_accounts_and_one_manager_leads() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_manager_that_lost_its_lease_ends() {
-    let mut cluster = Cluster::start(Kept::Embedded).await;
+async fn manager_exits_when_it_loses_its_lease() {
+    let mut cluster = Cluster::start(Storage::Embedded).await;
     let client = cluster.client.clone();
     let mut running = manager(&cluster, &[]).await;
     crate::until("it leads", async || client.get(LEASE).await.code == 200).await;
@@ -111,8 +111,8 @@ async fn a_manager_that_lost_its_lease_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_files_of_the_port_are_followed() {
-    let mut cluster = Cluster::start(Kept::Embedded).await;
+async fn port_reloads_its_files() {
+    let mut cluster = Cluster::start(Storage::Embedded).await;
     let pki = cluster.pki();
     let pair = |file: &str| -> Pair { pki.read(file).expect("a file").expect("a certificate") };
     let directory = cluster.dir().join("port");
@@ -132,8 +132,8 @@ async fn the_files_of_the_port_are_followed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_port_shows_itself_to_those_who_may() {
-    let mut cluster = Cluster::start(Kept::Embedded).await;
+async fn port_authorizes_requests() {
+    let mut cluster = Cluster::start(Storage::Embedded).await;
     let running = manager(&cluster, &["--leader-elect=false"]).await;
     let address = running.address.expect("a port");
     let pki = cluster.pki();

@@ -13,7 +13,7 @@ use client::{
     writes,
 };
 use stdx::clock::{Clock, SystemClock};
-use testkit::{Cluster, Kept};
+use testkit::{Cluster, Storage};
 
 const MAPS: Resource = Resource::core("configmaps");
 const LEASES: Resource = Resource::new("coordination.k8s.io", "v1", "leases");
@@ -81,7 +81,7 @@ async fn writes_are_seen(client: Client) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn writes_are_seen_in_process() {
-    let mut cluster = Cluster::start(Kept::Embedded).await;
+    let mut cluster = Cluster::start(Storage::Embedded).await;
     let client = in_process(&cluster);
     writes_are_seen(client.clone()).await;
     let (informers, store) = informers(&client);
@@ -100,14 +100,14 @@ async fn writes_are_seen_in_process() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn writes_are_seen_over_https() {
-    let mut cluster = Cluster::start(Kept::Embedded).await;
+    let mut cluster = Cluster::start(Storage::Embedded).await;
     writes_are_seen(https(&cluster)).await;
     cluster.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn many_watches_and_requests_share_few_connections() {
-    let mut cluster = Cluster::start(Kept::Embedded).await;
+    let mut cluster = Cluster::start(Storage::Embedded).await;
     let client = https(&cluster);
     let mut watches = Vec::new();
     for _ in 0..120 {
@@ -127,7 +127,7 @@ async fn many_watches_and_requests_share_few_connections() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn collections_are_deleted_and_subresources_written() {
-    let mut cluster = Cluster::start(Kept::Embedded).await;
+    let mut cluster = Cluster::start(Storage::Embedded).await;
     let client = in_process(&cluster);
     for number in 0..3 {
         client.create(MAPS, "default", &map(&format!("m{number}"), "")).await.expect("created");
@@ -186,7 +186,7 @@ async fn releases_a_lease_that_was_renewed_unobserved() {
 /// The first leader stands still, the second takes over: what the first writes after that is refused.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_was_paused_cannot_write() {
-    let mut cluster = Cluster::start(Kept::Embedded).await;
+    let mut cluster = Cluster::start(Storage::Embedded).await;
     let (mut first, mut second) = (election(&cluster, "first"), election(&cluster, "second"));
     let as_first = in_process(&cluster).fenced(first.fence.clone());
     let as_second = in_process(&cluster).fenced(second.fence.clone());

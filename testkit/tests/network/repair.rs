@@ -1,7 +1,7 @@
 //! Addresses and ports of services that were spoiled, and what the server makes of them without any controllers.
 
 use api::{Tree, list, tree};
-use testkit::{Client, Cluster, Kept};
+use testkit::{Client, Cluster, Storage};
 
 use super::{CORE, gone, make, see, service};
 
@@ -22,8 +22,8 @@ async fn make_service(client: &Client, name: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_address_of_a_service_is_made_again() {
-    let mut cluster = Cluster::start(Kept::Embedded).await;
+async fn service_addresses_are_repaired() {
+    let mut cluster = Cluster::start(Storage::Embedded).await;
     let client = &cluster.client;
     let ip = make_service(client, "web").await;
     let path = format!("{ADDRESSES}/{ip}");
@@ -41,8 +41,8 @@ async fn the_address_of_a_service_is_made_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_address_that_its_service_does_not_have_goes() {
-    let mut cluster = Cluster::start(Kept::Embedded).await;
+async fn leaked_addresses_are_removed() {
+    let mut cluster = Cluster::start(Storage::Embedded).await;
     let client = &cluster.client;
     let ip = make_service(client, "web").await;
     let mut stray = client.get(&format!("{ADDRESSES}/{ip}")).await.tree();
@@ -58,8 +58,8 @@ async fn an_address_that_its_service_does_not_have_goes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ports_outside_a_range_that_was_moved_are_told() {
-    let mut cluster = Cluster::start(Kept::Embedded).await;
+async fn ports_outside_of_the_range_are_reported() {
+    let mut cluster = Cluster::start(Storage::Embedded).await;
     make_service(&cluster.client, "web").await;
     let seen = cluster.client.get(&format!("{CORE}/services/web")).await.tree();
     let port = seen.list("spec.ports")[0].int("nodePort").expect("a node port");

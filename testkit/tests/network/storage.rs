@@ -132,7 +132,7 @@ status:
 ";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_takes_a_volume_and_gives_it_back() {
+async fn claims_bind_and_release_volumes() {
     let mut cluster = start().await;
     let client = &cluster.client;
     let path = format!("{CORE}/persistentvolumeclaims/c");
@@ -208,7 +208,7 @@ async fn a_retained_volume_is_released_and_another_is_not_recycled() {
 async fn start_with_directories() -> Cluster {
     let cluster = Cluster::start_changed(|plan, pki| {
         let loopback = std::net::IpAddr::from([127, 0, 0, 1]);
-        let own = cluster::pki::cluster::Own::new(pki.clone(), loopback, &plan.config, &[]).expect("names");
+        let own = cluster::pki::cluster::ClusterPki::new(pki.clone(), loopback, &plan.config, &[]).expect("names");
         let mut options = own.controller_options(&plan.config).expect("options");
         std::sync::Arc::make_mut(&mut options).local_path_directory = "/var/volumes".to_string();
         plan.controllers = Some(cluster::control_plane::Controllers { chosen: vec!["*".to_string()], options });
@@ -250,7 +250,7 @@ async fn directories_are_made_for_claims_where_their_pod_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_directory_goes_when_its_node_has_erased_it() {
+async fn directories_are_removed_after_erasure() {
     let mut cluster = start_with_directories().await;
     let client = &cluster.client;
     make(client, "/apis/storage.k8s.io/v1/storageclasses", &controllers::default_class()).await;

@@ -5,8 +5,8 @@ use api::{base64, tree};
 use client::Resource;
 use cluster::component::remote::Remote;
 use cluster::control_plane::in_process;
-use cluster::node::request::{self, Wanted};
-use cluster::node::{bootstrap, join, joining};
+use cluster::node::request::{self, CertificateRequest};
+use cluster::node::{bootstrap, join, join_objects};
 use testkit::Cluster;
 
 const TOKEN: &str = "abcdef.0123456789abcdef";
@@ -15,7 +15,7 @@ const NODES: Resource = Resource::core("nodes");
 
 async fn make_joinable(cluster: &Cluster, url: &str, authority: &str) {
     let client = in_process::administrator(cluster.server());
-    for (resource, namespace, object) in joining::objects(url, authority) {
+    for (resource, namespace, object) in join_objects::objects(url, authority) {
         client.create(resource, namespace, &object).await.expect("made");
     }
     let text = |text: &str| base64::encode(text.as_bytes());
@@ -33,7 +33,7 @@ async fn make_joinable(cluster: &Cluster, url: &str, authority: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_machine_joins_by_a_token() {
+async fn machines_join_with_a_token() {
     let cluster = Cluster::start_whole().await;
     let url = format!("https://{}", cluster.address());
     let authority = cluster.pki().read("ca").expect("a CA bundle").expect("a CA bundle").certificate;
@@ -63,12 +63,12 @@ async fn a_machine_joins_by_a_token() {
     assert!(client.create(NODES, "", &foreign).await.expect_err("not its own").is_forbidden());
 
     // A node gets its next certificate by the one that it has.
-    let pair = request::ask(&client, &Wanted::client("n1")).await.expect("another");
+    let pair = request::request_certificate(&client, &CertificateRequest::client("n1")).await.expect("another");
     assert!(pair.certificate.contains("BEGIN CERTIFICATE") && pair.key.contains("PRIVATE KEY"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_machine_without_a_good_token_is_told() {
+async fn invalid_tokens_are_explained() {
     let cluster = Cluster::start_whole().await;
     let url = format!("https://{}", cluster.address());
     let authority = cluster.pki().read("ca").expect("a CA bundle").expect("a CA bundle").certificate;

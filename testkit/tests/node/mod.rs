@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use api::{Tree, tree};
 use client::{Events, Metrics, Random};
-use cluster::control_plane::in_process::Local;
+use cluster::control_plane::in_process::LocalClients;
 use kubelet::Config;
 use kubelet::config::Taint;
 use kubelet::node::{Environment, Node};
@@ -35,7 +35,7 @@ fn config() -> Config {
 }
 
 fn start(cluster: &Cluster, config: Config) -> (Arc<Node>, JoinHandle<()>) {
-    let client = Local::new(cluster.server()).client("kubelet", "system:node:n1".to_string(), &["system:nodes"]);
+    let client = LocalClients::new(cluster.server()).client("kubelet", "system:node:n1".to_string(), &["system:nodes"]);
     let clock = Arc::new(SystemClock);
     let events = Events::start(clock.clone(), Metrics::default());
     let (runtime, images) = cri::connect(std::path::Path::new("/nonexistent/cri.sock"));
@@ -108,7 +108,7 @@ async fn a_node_registers_leases_and_reports() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_is_there_is_taken_over() {
+async fn existing_nodes_are_taken_over() {
     let cluster = Cluster::start_whole().await;
     let client = &cluster.client;
     let labels = tree! { "kubernetes.io/hostname" => "old", "disk" => "slow", "mine" => "x" };

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use api::{Tree, list, tree};
-use cluster::control_plane::in_process::Local;
-use cluster::node::request::{self, Wanted};
+use cluster::control_plane::in_process::LocalClients;
+use cluster::node::request::{self, CertificateRequest};
 use cluster::node::serving;
 use kubelet::Config;
 use server::tls::Serving;
@@ -41,14 +41,15 @@ async fn approve(client: &Client) {
 /// Whether the certificate that is kept is for all of these.
 fn is_for(dir: &Path, addresses: &[&str]) -> bool {
     let addresses: Vec<IpAddr> = addresses.iter().map(|address| address.parse().expect("an address")).collect();
-    let wanted = Wanted { names: vec!["host-1".to_string()], addresses, ..Wanted::client("n1") };
-    request::kept(&request::current(dir, "kubelet-server")).is_some_and(|kept| kept.fits(&wanted))
+    let wanted =
+        CertificateRequest { names: vec!["host-1".to_string()], addresses, ..CertificateRequest::client("n1") };
+    request::read_certificate(&request::current(dir, "kubelet-server")).is_some_and(|kept| kept.fits(&wanted))
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_port_shows_what_the_cluster_signs_for_its_addresses() {
+async fn port_uses_the_certificate_signed_by_the_cluster() {
     let cluster = Cluster::start_whole().await;
-    let acting = Local::new(cluster.server()).client("kubelet", "system:node:n1".to_string(), &["system:nodes"]);
+    let acting = LocalClients::new(cluster.server()).client("kubelet", "system:node:n1".to_string(), &["system:nodes"]);
     let dir = tempfile::tempdir().expect("a directory");
     let mut config = Config { node_name: "n1".to_string(), ..Config::default() };
     config.certificates.dir = Some(dir.path().to_path_buf());

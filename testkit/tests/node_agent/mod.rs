@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use api::{Tree, json, list, tree};
 use bytes::Bytes;
 use cluster::component::follow::Follow;
-use cluster::control_plane::in_process::Local;
+use cluster::control_plane::in_process::LocalClients;
 use cluster::node::ports::{self, Access, Listeners};
 use cluster::pki;
 use http::Request;
@@ -46,7 +46,7 @@ struct Scene {
 }
 
 async fn start(features: &[&str]) -> Scene {
-    let cluster = Cluster::start(testkit::Kept::Embedded).await;
+    let cluster = Cluster::start(testkit::Storage::Embedded).await;
     let dir = tempfile::tempdir().expect("a directory");
     let log = dir.path().join("0.log");
     std::fs::write(&log, format!("{LINE} one\n{LINE} two\n")).expect("a log");
@@ -70,7 +70,8 @@ async fn start(features: &[&str]) -> Scene {
 }
 
 fn agent_config(cluster: &Cluster) -> (Config, client::Client) {
-    let client = Local::new(cluster.server()).client("kubelet", format!("system:node:{NODE}"), &["system:nodes"]);
+    let client =
+        LocalClients::new(cluster.server()).client("kubelet", format!("system:node:{NODE}"), &["system:nodes"]);
     let serving = Serving {
         address: LOOPBACK,
         healthz_port: free_port(),
@@ -257,7 +258,7 @@ async fn commands_run_by_every_protocol_and_both_ways() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_run_is_told() {
+async fn failed_commands_are_reported() {
     let scene = start(&[]).await;
     let client = &scene.cluster.client;
     let plain = client.get(&format!("{POD}/exec?command=ls&stdout=true")).await;
@@ -308,7 +309,7 @@ async fn ports_are_forwarded_over_spdy_and_its_tunnel() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_knows_who_may_ask() {
+async fn kubelet_authorizes_requests() {
     let scene = start(&[]).await;
     let [secure, read_only, health] = scene.ports;
     let secure = secure.expect("a port");
@@ -341,7 +342,7 @@ async fn an_agent_knows_who_may_ask() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_asks_whose_a_token_is_and_what_it_may() {
+async fn kubelet_delegates_authentication_and_authorization() {
     let scene = start(&[]).await;
     let client = &scene.cluster.client;
     let at = scene.ports[0].expect("a port");

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use api::{Tree, list, tree};
 use server::registry::admission::Setup;
 use server::registry::admission::initial_resources::{Question, Usage};
-use testkit::{Client, Cluster, Hook, Kept, Said};
+use testkit::{Client, Cluster, Hook, Said, Storage};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
@@ -33,7 +33,7 @@ fn setup(enable: &[&str], file: Option<&Path>) -> Setup {
 
 async fn start(setup: Setup) -> Cluster {
     let config = server::Config { admission: Arc::new(setup), ..server::Config::default() };
-    let cluster = Cluster::start_with(Kept::Embedded, config, async |_| {}).await;
+    let cluster = Cluster::start_with(Storage::Embedded, config, async |_| {}).await;
     let account = named("v1", "ServiceAccount", "default");
     let made = cluster.client.post("/api/v1/namespaces/default/serviceaccounts", &account).await.code;
     assert!(matches!(made, 201 | 409), "{made}");
@@ -116,7 +116,7 @@ async fn events_are_limited() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn images_are_judged_elsewhere() {
+async fn image_policy_webhook_decides() {
     let hook = Hook::start(&[], |_, review| {
         let bad = review.list("spec.containers").iter().any(|container| container.str("image") == "bad:1");
         let mut review = review.clone();
@@ -153,7 +153,7 @@ impl Usage for Given {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_past_gives_requests() {
+async fn initial_resources_come_from_history() {
     let mut cluster = start(setup(&["InitialResources"], None).with_usage(Arc::new(Given))).await;
     let made = cluster.client.post(PODS, &pod("a")).await.tree();
     let requests = made.list("spec.containers")[0].at("resources.requests").clone();
@@ -280,7 +280,7 @@ async fn objects_without_a_class_get_the_default_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn trust_is_attested_by_those_who_may() {
+async fn trust_bundles_need_attest_permission() {
     let mut cluster = start(setup(&[], None)).await;
     let client = &cluster.client;
     let rbac = "/apis/rbac.authorization.k8s.io/v1";

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ::client::{Error, ResponseFuture, Transport};
 use bytes::Bytes;
-use cluster::control_plane::in_process::Local;
+use cluster::control_plane::in_process::LocalClients;
 use http::Request;
 
 use super::*;
@@ -47,7 +47,7 @@ impl Transport for Broken {
 
 /// Another scheduler of the cluster, and how many bindings it has tried.
 fn scheduler(cluster: &Cluster, way: Way) -> (scheduler::Running, Arc<AtomicUsize>) {
-    let (mut local, bindings) = (Local::new(cluster.server()), Arc::new(AtomicUsize::new(0)));
+    let (mut local, bindings) = (LocalClients::new(cluster.server()), Arc::new(AtomicUsize::new(0)));
     let counted = bindings.clone();
     local.around = Arc::new(move |inner| Arc::new(Broken { inner, way, bindings: counted.clone() }));
     (scheduler::start(local.scheduler(Configuration::default())).expect("a scheduler"), bindings)

@@ -85,7 +85,7 @@ fn rooms(path: &str, body: &[u8]) -> (u16, Vec<u8>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_extender_chooses_where_room_is_made() {
+async fn extenders_choose_preemption_victims() {
     let serving = cluster::pki::self_signed("localhost", IpAddr::from([127, 0, 0, 1])).expect("a certificate");
     let service = Https::serve(&serving, rooms).await;
     let nodes = [("a", "1", "10"), ("b", "1", "10")];

@@ -119,7 +119,7 @@ async fn a_pod_is_bound_and_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_said_again_is_a_series() {
+async fn repeated_events_are_a_series() {
     let cluster = start(&["default-scheduler"], &[("one", "4", "10")]).await;
     let client = &cluster.client;
     let mut near = pod("near", "1");
@@ -140,7 +140,7 @@ async fn what_is_said_again_is_a_series() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_that_fits_nowhere_says_why_and_goes_once_it_can() {
+async fn unschedulable_pods_report_why_and_are_retried() {
     let cluster = start(&["default-scheduler"], &[("one", "1", "10"), ("two", "1", "10")]).await;
     let client = &cluster.client;
     client.patch(&format!("{NODES}/two"), "merge", r#"{"spec":{"unschedulable":true}}"#).await;

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use cluster::control_plane::in_process::Local;
+use cluster::control_plane::in_process::LocalClients;
 use podmodel::Pod;
 use scheduler::framework::{Event, Permit, Plugin, Point, Refusal, WaitingPods};
 use stdx::sync::Mutex;
@@ -53,7 +53,7 @@ impl Plugin for Turnstile {
 fn scheduler(cluster: &Cluster) -> scheduler::Running {
     let profile = scheduler::default_profile().with_plugin(Arc::new(Turnstile::default()), 0);
     let configuration = Configuration { profiles: vec![profile], ..Configuration::default() };
-    scheduler::start(Local::new(cluster.server()).scheduler(configuration)).expect("a scheduler")
+    scheduler::start(LocalClients::new(cluster.server()).scheduler(configuration)).expect("a scheduler")
 }
 
 async fn waiting(running: &scheduler::Running, count: usize) -> Vec<Arc<scheduler::framework::WaitingPod>> {
@@ -63,7 +63,7 @@ async fn waiting(running: &scheduler::Running, count: usize) -> Vec<Arc<schedule
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn those_who_wait_for_each_other_are_bound_together() {
+async fn permit_binds_waiting_pods_together() {
     let cluster = start_as(None, &[("one", "4", "10")]).await;
     let client = &cluster.client;
     let running = scheduler(&cluster);
@@ -82,7 +82,7 @@ async fn those_who_wait_for_each_other_are_bound_together() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_gets_no_leave_says_why_and_gives_the_place_back() {
+async fn rejected_pods_release_their_reservation() {
     let cluster = start_as(None, &[("one", "1", "10")]).await;
     let client = &cluster.client;
     let running = scheduler(&cluster);
@@ -132,7 +132,7 @@ async fn goes_elsewhere(what: &str, change: impl AsyncFnOnce(&Client)) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_goes_between_decision_and_binding_is_left() {
+async fn node_deleted_before_binding_is_dropped() {
     let node = format!("{NODES}/one");
     let patched = async |client: &Client, path: &str, patch: &str| {
         assert_eq!(client.patch(path, "merge", patch).await.code, 200);

@@ -43,7 +43,7 @@ async fn message(client: &Client, path: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn selectors_taints_and_other_pods_say_where() {
+async fn follows_selectors_taints_and_affinity() {
     let cluster = three_zones().await;
     let client = &cluster.client;
     let taint = r#"{"spec":{"taints":[{"key":"own","effect":"NoSchedule"}]}}"#;

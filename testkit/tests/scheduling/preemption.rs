@@ -14,7 +14,7 @@ pub fn of_class(name: &str, cpu: &str, class: &str) -> Tree {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn room_is_made_gracefully_for_who_is_more_important() {
+async fn preempts_with_grace_period() {
     let cluster = start(&["default-scheduler"], &[("one", "2", "10")]).await;
     let client = &cluster.client;
     class(client, "low", 10).await;

@@ -39,7 +39,7 @@ async fn holder(client: &Client) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_leads_and_the_next_takes_over() {
+async fn leader_election_takes_over() {
     let mut cluster = start_as(None, &[("one", "4", "10")]).await;
     let client = cluster.client.clone();
     let first = scheduler(&cluster, &[]).await;
@@ -61,7 +61,7 @@ async fn one_leads_and_the_next_takes_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_port_shows_itself_to_those_who_may() {
+async fn port_authorizes_requests() {
     let mut cluster = start_as(None, &[("one", "1", "10")]).await;
     let client = cluster.client.clone();
     let running = scheduler(&cluster, &[]).await;
@@ -112,7 +112,7 @@ async fn the_port_shows_itself_to_those_who_may() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_api_server_asks_the_one_that_leads() {
+async fn api_server_asks_the_leader() {
     let mut cluster = start_as(None, &[("one", "1", "10")]).await;
     let client = cluster.client.clone();
     let path = create(&client, &pod("p", "2")).await;
@@ -145,7 +145,7 @@ async fn the_api_server_asks_the_one_that_leads() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_certificate_that_is_not_announced_is_not_believed() {
+async fn rejects_unpublished_certificates() {
     let mut cluster = start_as(None, &[("one", "1", "10")]).await;
     let client = cluster.client.clone();
     let running = scheduler(&cluster, &["--leader-elect-retry-period=700ms"]).await;
@@ -168,7 +168,7 @@ async fn a_certificate_that_is_not_announced_is_not_believed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_says_which_profiles_there_are() {
+async fn file_configures_profiles() {
     let mut cluster = start_as(None, &[("one", "4", "10")]).await;
     let client = cluster.client.clone();
     let file = cluster.dir().join("scheduler.yaml");

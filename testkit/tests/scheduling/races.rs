@@ -9,7 +9,7 @@ async fn bound(client: &Client) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_many_who_race_for_one_place_one_gets_it() {
+async fn only_one_of_many_racing_pods_is_bound() {
     let cluster = start(&["default-scheduler"], &[("one", "4", "1")]).await;
     let client = &cluster.client;
     let mut tasks = tokio::task::JoinSet::new();
@@ -36,7 +36,7 @@ async fn of_many_who_race_for_one_place_one_gets_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_that_somebody_else_binds_takes_its_place_and_nobody_binds_it_twice() {
+async fn pods_bound_by_others_are_not_bound_twice() {
     let cluster = start(&["default-scheduler"], &[("one", "1", "10")]).await;
     let client = &cluster.client;
     let mut own = pod("own", "1");

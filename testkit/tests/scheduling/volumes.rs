@@ -74,7 +74,7 @@ async fn a_pod_is_bound_once_its_volume_is_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn those_who_wait_for_volumes_are_in_nobodys_way() {
+async fn pods_waiting_for_volumes_block_no_others() {
     let cluster = start(&["default-scheduler"], &[("one", "4", "1000")]).await;
     let client = &cluster.client;
     make_class(client).await;

@@ -78,7 +78,7 @@ async fn crowd(simulation: &mut Simulation) {
 }
 
 #[test]
-fn a_crowd_never_overfills_a_node_and_nobody_waits_who_fits() {
+fn nodes_are_never_overfilled_and_fitting_pods_are_bound() {
     for seed in seeds(2) {
         run_twice(seed, 3, crowd);
     }

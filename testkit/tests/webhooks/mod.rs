@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::sync::Arc;
 
 use api::{Tree, list, tree};
-use testkit::{Client, Cluster, Hook, Kept, Said};
+use testkit::{Client, Cluster, Hook, Said, Storage};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
@@ -62,7 +62,7 @@ async fn webhooks_change_and_refuse_in_their_order() {
         _ => Hook::reply(review, true, tree! { "warnings" => list!["mind the gap"] }),
     })
     .await;
-    let mut cluster = Cluster::start(Kept::Embedded).await;
+    let mut cluster = Cluster::start(Storage::Embedded).await;
     let client = &cluster.client;
     let again = tree! { "reinvocationPolicy" => "IfNeeded" };
     configure(client, "Mutating", "a", vec![webhook("first", hook.by_url("/first"), again)]).await;
@@ -117,7 +117,7 @@ async fn broken_webhooks_fail_as_their_policy_says() {
         _ => Hook::reply(review, true, tree! {}),
     })
     .await;
-    let mut cluster = Cluster::start(Kept::Embedded).await;
+    let mut cluster = Cluster::start(Storage::Embedded).await;
     let client = &cluster.client;
     let calling = |why: &str| format!("Internal error occurred: failed calling webhook \"w.example.com\": {why}");
     let cases = [
@@ -175,7 +175,7 @@ async fn services_deletions_connections_and_other_versions_are_reached() {
         Hook::reply(review, !refused, tree! { "status" => tree! { "code" => 403, "message" => "kept" } })
     })
     .await;
-    let mut cluster = Cluster::start(Kept::Embedded).await;
+    let mut cluster = Cluster::start(Storage::Embedded).await;
     let client = &cluster.client;
     let service = tree! {
         "apiVersion" => "v1", "kind" => "Service", "metadata" => tree! { "name" => "gate" },
@@ -258,7 +258,7 @@ async fn services_deletions_connections_and_other_versions_are_reached() {
 #[tokio::test(flavor = "multi_thread")]
 async fn selectors_and_conditions_are_honoured_or_refused() {
     let hook = Hook::start(&[], |_, review| Hook::reply(review, false, tree! {})).await;
-    let mut cluster = Cluster::start(Kept::Embedded).await;
+    let mut cluster = Cluster::start(Storage::Embedded).await;
     let client = &cluster.client;
     let labelled = |value: &str| tree! { "matchLabels" => tree! { "gate" => value } };
     let more = tree! { "objectSelector" => labelled("shut"), "namespaceSelector" => tree! {
@@ -299,7 +299,7 @@ async fn with_logins(dir: &std::path::Path, users: &str) -> Cluster {
     std::fs::write(&file, text).expect("a file");
     let admission = Arc::new(server::registry::admission::Setup::new(&[], &[], Some(&file)).expect("a good file"));
     let config = server::Config { admission, ..server::Config::default() };
-    Cluster::start_with(Kept::Embedded, config, async |_| {}).await
+    Cluster::start_with(Storage::Embedded, config, async |_| {}).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -335,7 +335,7 @@ async fn admission_is_measured() {
         _ => Hook::reply(review, true, tree! {}),
     })
     .await;
-    let mut cluster = Cluster::start(Kept::Embedded).await;
+    let mut cluster = Cluster::start(Storage::Embedded).await;
     let client = &cluster.client;
     let passed = tree! { "failurePolicy" => "Ignore" };
     configure(client, "Mutating", "a", vec![webhook("fine", hook.by_url("/"), tree! {})]).await;

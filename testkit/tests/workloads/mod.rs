@@ -328,7 +328,7 @@ async fn a_daemon_set_that_surges_leaves_no_node_without() {
 
 /// The name that a controller would give is somebody else's: it counts the collision and takes another.
 #[tokio::test(flavor = "multi_thread")]
-async fn names_that_are_taken_are_passed_by() {
+async fn skips_names_that_are_taken() {
     let mut cluster = Cluster::start_whole().await;
     let client = cluster.client.clone();
     for (kind, path, children) in [

@@ -65,7 +65,7 @@ async fn certificates_are_listed_and_rotated_while_the_cluster_runs() {
 }
 
 #[test]
-fn what_cannot_be_rotated_is_named() {
+fn unknown_certificates_are_named() {
     let dir = tempfile::tempdir().expect("a directory");
     let output =
         Command::new(BINARY).args(["certs", "--data-dir"]).arg(dir.path()).output().expect("the binary starts");
@@ -135,7 +135,7 @@ impl Apiserver {
 }
 
 #[tokio::test]
-async fn secrets_never_reach_the_log_or_an_answer() {
+async fn secrets_never_reach_logs_or_responses() {
     let files = [("tokens", "T0kenOfJane,jane,7,system:masters\n"), ("passwords", "Passw0rdOfJoe,joe,8\n")];
     let flags = [
         "--v=10",
@@ -211,7 +211,7 @@ fn a_file_with_an_error_is_named_with_its_line() {
 }
 
 #[tokio::test]
-async fn files_that_flags_name_count_as_soon_as_they_change() {
+async fn reloads_files_of_flags() {
     // Another cluster's directory is where the certificates come from.
     let other = Server::start();
     let theirs = other.dir.path().join("data/pki");

@@ -18,7 +18,7 @@ fn dependencies(package: &str) -> Vec<String> {
 }
 
 #[test]
-fn no_crate_knows_what_it_must_not() {
+fn crates_have_no_forbidden_dependencies() {
     let absences: &[(&str, &[&str])] = &[
         ("stdx", &["api", "http", "hyper", "rustls", "serde_json", "tokio"]),
         ("podmodel", &["client", "kinds", "kubelet", "scheduler", "tokio", "http"]),

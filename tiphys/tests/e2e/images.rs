@@ -83,7 +83,7 @@ fn the_demo_image_runs_with_nothing_else() {
 }
 
 #[test]
-fn images_go_out_and_come_back() {
+fn images_are_exported_and_imported() {
     let directory = tempfile::tempdir().expect("a directory");
     let (root, other) = (directory.path().join("store"), directory.path().join("other"));
     let id = text(&images(&root, &["pull", DEMO]));

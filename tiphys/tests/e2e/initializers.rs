@@ -77,7 +77,7 @@ async fn prepare(client: &mut Client) {
 }
 
 #[tokio::test]
-async fn a_sidecar_is_injected_before_anybody_looks() {
+async fn sidecars_are_injected_before_objects_are_visible() {
     let server = start(&["--enable-admission-plugins=Initializers"]);
     let mut client = server.client().await;
     prepare(&mut client).await;
@@ -96,7 +96,7 @@ async fn a_sidecar_is_injected_before_anybody_looks() {
 }
 
 #[tokio::test]
-async fn what_waits_is_seen_only_by_those_who_ask() {
+async fn uninitialized_objects_are_visible_on_request() {
     let server = start(&["--enable-admission-plugins=Initializers"]);
     let mut client = server.client().await;
     prepare(&mut client).await;
@@ -136,7 +136,7 @@ async fn text_of(client: &mut Client, path: &str) -> String {
 
 /// Without the plugin neither the kind nor the field is there.
 #[tokio::test]
-async fn without_the_plugin_nothing_is_there() {
+async fn initializers_are_absent_without_the_plugin() {
     let server = start(&[]);
     let mut client = server.client().await;
     assert_eq!(call(&mut client, "GET", CONFIGURATIONS, "").await.0, 404);

@@ -286,7 +286,7 @@ pub fn binaries() -> BTreeMap<(u32, u32), PathBuf> {
 }
 
 #[test]
-fn every_kubectl_does_its_work() {
+fn every_kubectl_version_works() {
     let server = Server::start();
     let binaries = binaries();
     std::thread::scope(|scope| {

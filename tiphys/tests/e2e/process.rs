@@ -21,7 +21,7 @@ fn fails(arguments: &[&str], want: &[&str]) {
 }
 
 #[test]
-fn the_version_is_told() {
+fn prints_the_version() {
     let output = Command::new(BINARY).arg("version").output().expect("the binary starts");
     assert!(String::from_utf8_lossy(&output.stdout).contains("Kubernetes 1.37"));
     for component in ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet"] {
@@ -103,13 +103,13 @@ async fn components_inside_of_up_are_healthy() {
 }
 
 #[test]
-fn flags_that_cannot_be_honoured_are_refused_by_name() {
+fn rejects_unsupported_flags_by_name() {
     fails(&["kube-apiserver", "--allow-privileged=false", "--nope"], &["--allow-privileged", "--nope"]);
     fails(&["kube-apiserver"], &["--etcd-servers", "--data-dir"]);
 }
 
 #[test]
-fn a_bad_file_is_named_with_its_line() {
+fn errors_of_files_name_the_line() {
     let dir = tempfile::tempdir().expect("a directory");
     let write = |name: &str, text: &str| {
         let path = dir.path().join(name);
@@ -141,7 +141,7 @@ fn the_binary_is_a_component_by_its_name() {
 }
 
 #[test]
-fn what_is_in_use_is_named() {
+fn ports_and_directories_in_use_are_named() {
     let server = Server::start();
     let other = tempfile::tempdir().expect("a directory");
     let other = other.path().to_str().expect("text");

@@ -12,7 +12,7 @@ fn commands() -> Vec<String> {
 }
 
 #[test]
-fn the_readme_s_commands_work() {
+fn readme_commands_work() {
     let commands = commands();
     assert_eq!(commands.first().map(String::as_str), Some("cargo run --release -- up"), "the first command");
     assert_eq!(commands.get(1).map(String::as_str), Some("./test"), "the second command");
@@ -56,13 +56,13 @@ const PAGES: &[&str] = &[
     "CHANGELOG.md",
     "docs/compatibility.md",
     "docs/fake-nodes.md",
-    "docs/adr/0020-the-control-plane-in-simulated-time.md",
+    "docs/adr/0020-control-plane-in-simulated-time.md",
     "docs/howto/add-a-kind.md",
     "docs/howto/add-a-scheduler-plugin.md",
 ];
 
 #[test]
-fn links_between_the_pages_and_to_the_code_lead_somewhere() {
+fn links_of_documents_are_valid() {
     let mut followed = 0;
     for page in PAGES {
         let path = root().join(page);

@@ -35,7 +35,7 @@ pub fn why(world: &World, arguments: &[&str]) -> String {
 }
 
 #[test]
-fn pods_go_where_they_ask_to() {
+fn pods_are_scheduled_where_they_request() {
     let world = World::new();
     let kubectl = world.kubectl("placing");
     kubectl.run("label node fake-1 disk=ssd");
@@ -81,7 +81,7 @@ fn pods_go_where_they_ask_to() {
 }
 
 #[test]
-fn who_waits_says_why_and_who_is_important_gets_room() {
+fn pending_pods_are_explained_and_preemption_works() {
     let world = World::new();
     let kubectl = world.kubectl("waiting");
     kubectl.run("cordon fake-1");

@@ -51,7 +51,7 @@ async fn large_answers_are_compressed_on_request_for_others_than_this_machine() 
 }
 
 #[tokio::test]
-async fn a_watch_goes_over_websocket() {
+async fn watches_work_over_websocket() {
     let server = Server::start();
     let mut socket = server.tls(b"http/1.1").await;
     let head = format!(

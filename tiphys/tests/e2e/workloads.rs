@@ -60,7 +60,7 @@ pub fn until(kubectl: &Kubectl<'_>, arguments: &str, want: &str) {
 }
 
 #[test]
-fn a_rollout_goes_on_back_and_waits() {
+fn rollouts_proceed_roll_back_and_pause() {
     let world = World::new();
     let kubectl = world.kubectl("rollouts");
     kubectl.run("create deployment web --image=web:1 --replicas=4");
@@ -158,7 +158,7 @@ fn a_job_succeeds_or_fails_and_says_so() {
 }
 
 #[test]
-fn a_namespace_that_cannot_go_says_why() {
+fn blocked_namespaces_report_why() {
     let world = World::new();
     let kubectl = world.kubectl("stuck");
     kubectl.run("create configmap held --from-literal=a=1");

@@ -412,7 +412,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_is_of_the_bindings_between_the_first_and_the_last() {
+    fn computes_the_rate_between_first_and_last_binding() {
         let mut bound = Bound::default();
         let began = Instant::now();
         for (seconds, count) in [(1, 100), (2, 30), (3, 20)] {
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_are_put_together() {
+    fn joins_chunks() {
         let (mut raw, mut text) = (b"3\r\nabc\r\n2\r\nd\n\r\n4\r\nef".to_vec(), Vec::new());
         take_chunks(&mut raw, &mut text).expect("chunks");
         assert_eq!((text.as_slice(), raw.as_slice()), (&b"abcd\n"[..], &b"4\r\nef"[..]));
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_is_bound_once_it_has_a_node() {
+    fn pods_with_a_node_are_bound() {
         let line = |name: &str, more: &str| {
             format!(r#"{{"type":"MODIFIED","object":{{"metadata":{{"name":"{name}"}},"spec":{{{more}}}}}}}"#)
         };

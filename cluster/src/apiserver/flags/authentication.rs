@@ -51,7 +51,7 @@ impl Default for Authentication {
 
 impl Authentication {
     /// Whether anyone can say who they are, even without a certificate.
-    pub fn knows_somebody(&self) -> bool {
+    pub fn has_authenticators(&self) -> bool {
         let files = [&self.config_file, &self.webhook_config_file, &self.basic_auth_file, &self.token_auth_file];
         files.iter().any(|file| file.is_some()) || !self.oidc.issuer_url.is_empty()
     }

@@ -42,7 +42,7 @@ fn read(arguments: &[&str]) -> std::result::Result<Flags, Vec<String>> {
 }
 
 #[test]
-fn every_flag_of_kubeadm_is_honoured_or_refused_by_name() {
+fn accepts_or_rejects_every_flag_of_kubeadm() {
     let errors = read(KUBEADM).err().unwrap_or_default();
     for argument in KUBEADM {
         let name = argument.split('=').next().expect("a name");
@@ -54,7 +54,7 @@ fn every_flag_of_kubeadm_is_honoured_or_refused_by_name() {
 }
 
 #[test]
-fn what_is_not_there_is_refused() {
+fn rejects_unsupported_flags() {
     let cases = [
         ("--authorization-mode=Node,Magic", "--authorization-mode cannot be honoured: \"Magic\" is not a valid mode"),
         ("--authorization-mode=RBAC,RBAC", "--authorization-mode cannot be honoured: \"RBAC\" is named twice"),
@@ -93,7 +93,7 @@ fn what_is_not_there_is_refused() {
 }
 
 #[test]
-fn what_is_there_is_honoured() {
+fn accepts_supported_flags() {
     let arguments = [
         "--advertise-address=10.0.0.1",
         "--allow-privileged",
@@ -142,7 +142,7 @@ fn what_is_there_is_honoured() {
 }
 
 #[test]
-fn the_flags_of_both_audit_backends_reach_their_own() {
+fn sets_the_flags_of_each_audit_backend() {
     use server::audit::Mode;
     let common = |name: &str| {
         let flag = |end: &str| format!("--audit-{name}-{end}");
@@ -176,7 +176,7 @@ fn the_flags_of_both_audit_backends_reach_their_own() {
 }
 
 #[test]
-fn the_table_is_sorted_and_each_name_is_there_once() {
+fn flag_table_is_sorted_without_duplicates() {
     assert!(PARTS.iter().all(|part| part.windows(2).all(|pair| pair[0].name < pair[1].name)));
     let mut names: Vec<&str> = PARTS.iter().copied().flatten().map(|flag| flag.name).collect();
     let count = names.len();

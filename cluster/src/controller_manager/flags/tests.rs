@@ -27,7 +27,7 @@ fn read(arguments: &[&str]) -> std::result::Result<Flags, String> {
 }
 
 #[test]
-fn what_kubeadm_writes_is_honoured() {
+fn accepts_the_flags_of_kubeadm() {
     let flags = read(KUBEADM).expect("flags");
     assert!(flags.options.allocate_node_cidrs && flags.common.leader_elect && flags.use_service_account_credentials);
     assert_eq!(flags.options.cluster_cidr, ["10.244.0.0/16"]);
@@ -36,7 +36,7 @@ fn what_kubeadm_writes_is_honoured() {
 }
 
 #[test]
-fn what_upstream_has_by_default_is_taken() {
+fn accepts_upstream_defaults() {
     let flags = read(&[
         "--feature-gates=AllAlpha=false,JobManagedBy=true",
         "--cert-dir=/certs",
@@ -54,7 +54,7 @@ fn what_upstream_has_by_default_is_taken() {
 }
 
 #[test]
-fn the_rest_is_refused_by_name() {
+fn rejects_other_flags_by_name() {
     let cases = [
         ("--no-such-flag=1", "unknown flag: --no-such-flag"),
         ("--controllers=nonsense", "--controllers cannot be honoured: \"nonsense\""),
@@ -75,7 +75,7 @@ fn the_rest_is_refused_by_name() {
 }
 
 #[test]
-fn the_table_is_sorted_and_shown() {
+fn flag_table_is_sorted_and_printed() {
     for part in PARTS {
         let names: Vec<&str> = part.iter().map(|flag| flag.name).collect();
         assert!(names.is_sorted(), "{names:?}");

@@ -194,7 +194,7 @@ fn becomes_ready(all: &Case, name: &str) -> api::Tree {
 }
 
 #[test]
-fn what_is_wrong_with_a_kubelets_file_is_named() {
+fn invalid_kubelet_configurations_are_explained() {
     let dir = tempfile::tempdir().expect("a directory");
     let head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
     for (text, expected) in [

@@ -103,7 +103,7 @@ fn leaves_nothing(all: &Case) {
 }
 
 #[test]
-fn on_the_embedded_runtime() {
+fn on_the_built_in_runtime() {
     suite(Runtime::Embedded);
 }
 
@@ -113,7 +113,7 @@ fn on_containerd() {
 }
 
 #[test]
-fn a_machine_that_cannot_be_a_node_is_told_why() {
+fn unsuitable_machines_are_explained() {
     let dir = tempfile::tempdir().expect("a directory");
     let cases: [(&[&str], &[&str]); 2] = [
         (&["--node-name", "Bad_Name"], &["--node-name", "bad_name", "RFC 1123"]),

@@ -127,7 +127,7 @@ fn reset(machine: &Cluster, flags: &[&str]) -> Command {
 }
 
 #[test]
-fn pods_end_with_up_and_run_again_with_the_next() {
+fn pods_stop_with_up_and_restart_with_the_next() {
     let machine = machine();
     let first = Up::start(&machine, &["--data-dir", "data"]);
     let all = Case::of_cluster(&machine);
@@ -169,7 +169,7 @@ fn pods_end_with_up_and_run_again_with_the_next() {
 }
 
 #[test]
-fn pods_run_on_where_they_shall_and_are_not_run_twice() {
+fn keep_pods_keeps_them_running_once() {
     let machine = machine();
     let first = Up::start(&machine, &["--data-dir", "data", "--keep-pods"]);
     make_pod(&Case::of_cluster(&machine));
@@ -199,7 +199,7 @@ fn pods_run_on_where_they_shall_and_are_not_run_twice() {
 }
 
 #[test]
-fn a_second_signal_ends_up_at_once() {
+fn second_signal_stops_immediately() {
     let machine = machine();
     let up = Up::start(&machine, &["--data-dir", "data"]);
     let all = Case::of_cluster(&machine);

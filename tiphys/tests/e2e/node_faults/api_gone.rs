@@ -7,7 +7,7 @@ use super::world::{PODS, World, condition, size};
 use super::{noting_pod, pod_path, shell_pod, start_kubelet, starts};
 
 #[test]
-fn without_the_api_server_pods_run_on_and_are_cared_for() {
+fn pods_keep_running_without_the_api_server() {
     let world = World::new(1);
     let server = world.start_up(&["--disable-agent"]);
     let _agent = start_kubelet(&world, "");

@@ -41,7 +41,7 @@ fn a_pod_of_a_hundred_containers_runs_and_goes() {
 
 /// As many pods as a node takes, each probed twice a second.
 #[test]
-fn a_full_node_with_a_flood_of_probes_outlives_its_agent() {
+fn full_node_survives_a_restart_of_its_kubelet() {
     let count = size(40, 110);
     let (world, up) = World::up(1, &[]);
     world.create(

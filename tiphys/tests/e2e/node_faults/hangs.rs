@@ -8,7 +8,7 @@ use super::{noting_pod, pod_path, shell_pod};
 
 /// A registry that takes every connection and says nothing.
 #[test]
-fn a_registry_that_hangs_holds_up_its_own_pods_alone() {
+fn hanging_registry_blocks_only_its_pods() {
     let (world, _up) = World::up(1, &[]);
     let silent = TcpListener::bind("192.0.2.10:5000").expect("a port");
     std::thread::spawn(move || {
@@ -40,7 +40,7 @@ fn a_registry_that_hangs_holds_up_its_own_pods_alone() {
 }
 
 #[test]
-fn hooks_that_hang_are_given_their_grace_and_no_more() {
+fn hanging_hooks_end_with_the_grace_period() {
     let (world, _up) = World::up(1, &[]);
     let script = "trap 'exit 0' TERM; /host/busybox sleep 1000000 & wait";
     let forever = r#"exec: {command: [/host/busybox, sleep, "100000"]}"#;

@@ -147,7 +147,7 @@ fn has_its_share(pod: &Tree, resized: &BTreeMap<String, u64>) -> bool {
 }
 
 #[test]
-fn killing_the_agent_restarts_loses_and_doubles_nothing() {
+fn killing_the_kubelet_restarts_loses_and_doubles_nothing() {
     for seed in 0..seeds(1) {
         let (world, mut up) = World::up(seed, &[]);
         let mut churn = Churn::new(world, EMBEDDED);
@@ -162,7 +162,7 @@ fn killing_the_agent_restarts_loses_and_doubles_nothing() {
 
 /// What containers' processes are forked from is not needed by those that run, and is there again for the next.
 #[test]
-fn killing_what_shims_are_forked_from_holds_nobody_up() {
+fn killing_the_zygote_blocks_no_pod() {
     for seed in 0..seeds(1) {
         let (world, up) = World::up(seed, &[]);
         let mut churn = Churn::new(world, EMBEDDED);

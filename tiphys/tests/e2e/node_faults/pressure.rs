@@ -33,7 +33,7 @@ fn container_of(pod: &Tree) -> String {
 }
 
 #[test]
-fn a_node_whose_disk_runs_full_lets_the_greedy_go_and_recovers() {
+fn full_disk_evicts_the_largest_pod_and_recovers() {
     let world = World::new(1);
     world.shell("mkdir -p small && mount -t tmpfs -o size=64m none small");
     std::fs::write(world.path("kubelet.yaml"), CONFIG).expect("a file");

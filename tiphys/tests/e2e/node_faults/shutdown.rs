@@ -18,7 +18,7 @@ fn noting_its_end(world: &World, name: &str, leave: &str, more: &str) -> String 
 }
 
 #[test]
-fn pods_end_in_their_order_before_the_machine_goes_down() {
+fn pods_stop_by_priority_before_shutdown() {
     let world = World::new(1);
     let _server = world.start_up(&["--disable-agent"]);
     fs::create_dir_all(world.path("notes")).expect("a directory");

@@ -17,7 +17,7 @@ use crate::machine::pod_address;
 const FILE: &str = "node.json";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Traces {
+pub struct HostState {
     /// The kubelet's directory, below which volumes are mounted.
     pub root_dir: PathBuf,
     pub pod_logs_dir: PathBuf,
@@ -28,7 +28,7 @@ pub struct Traces {
     pub owns_pod_network: bool,
 }
 
-impl Traces {
+impl HostState {
     pub fn write(&self, data_dir: &Path) -> Result<()> {
         let text = |path: &Path| path.to_string_lossy().into_owned();
         let object = tree! {
@@ -42,7 +42,7 @@ impl Traces {
     }
 
     /// None where no pod ever ran from this data directory.
-    pub fn read(data_dir: &Path) -> Result<Option<Traces>> {
+    pub fn read(data_dir: &Path) -> Result<Option<HostState>> {
         let path = data_dir.join(FILE);
         let bytes = match fs::read(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -50,7 +50,7 @@ impl Traces {
         };
         let object: Tree =
             api::json::decode(&bytes).map_err(|error| Error::Flags(vec![format!("{}: {error}", path.display())]))?;
-        Ok(Some(Traces {
+        Ok(Some(HostState {
             root_dir: object.str("rootDir").into(),
             pod_logs_dir: object.str("podLogsDir").into(),
             cgroup_root: object.str("cgroupRoot").to_string(),
@@ -143,10 +143,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn traces_are_read_as_they_were_written() {
+    fn round_trips_the_host_state() {
         let dir = tempfile::tempdir().expect("a directory");
-        assert_eq!(Traces::read(dir.path()).expect("nothing"), None);
-        let traces = Traces {
+        assert_eq!(HostState::read(dir.path()).expect("nothing"), None);
+        let host_state = HostState {
             root_dir: "/data/kubelet".into(),
             pod_logs_dir: "/var/log/pods".into(),
             cgroup_root: "/".to_string(),
@@ -154,14 +154,14 @@ mod tests {
             owns_pod_network: true,
         };
         for runtime_endpoint in [None, Some("/run/containerd.sock".into())] {
-            let traces = Traces { runtime_endpoint, ..traces.clone() };
-            traces.write(dir.path()).expect("a file");
-            assert_eq!(Traces::read(dir.path()).expect("a file"), Some(traces));
+            let host_state = HostState { runtime_endpoint, ..host_state.clone() };
+            host_state.write(dir.path()).expect("a file");
+            assert_eq!(HostState::read(dir.path()).expect("a file"), Some(host_state));
         }
     }
 
     #[test]
-    fn the_innermost_mounts_come_first() {
+    fn orders_mounts_innermost_first() {
         let table = b"21 1 0:5 / / rw - ext4 a rw\n\
             22 21 0:6 / /data/kubelet/pods/a rw - tmpfs b rw\n\
             23 22 0:7 / /data/kubelet/pods/a/with\\040blank rw - tmpfs c rw\n\
