@@ -27,7 +27,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::Result;
 
-/// More frames than any figure sends: nobody falls behind.
+/// More frames than any figure sends: no watcher falls behind.
 const FRAMES: usize = 1 << 16;
 
 struct Bare {
@@ -75,7 +75,7 @@ async fn answer(bare: Arc<Bare>, request: Request<Incoming>) -> Result<Response<
     Ok(match (method, path.as_str()) {
         (Method::POST, "/echo") => reply(StatusCode::CREATED, Body::Full(Some(body))),
         (Method::POST, _) => {
-            // Nobody listens: that is for the caller to see.
+            // Without a receiver the caller sees the error.
             let _ = bare.frames.send(body);
             reply(StatusCode::CREATED, Body::Full(None))
         }

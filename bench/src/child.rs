@@ -168,7 +168,7 @@ pub fn this_binary() -> Result<Command> {
     Ok(Command::new(std::env::current_exe()?))
 }
 
-/// A port that nobody had a moment ago.
+/// A port that was free a moment ago.
 fn free_port() -> Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }

@@ -1,4 +1,4 @@
-//! Nodes that run nothing but behave: they register, renew their leases, report pods as running and ready,
+//! Fake nodes, which simulate pods: they register, renew their leases, report pods as running and ready,
 //! end those of Jobs and those whose annotations say so, and complete deletions. An ordinary client of the API, one set of
 //! informers for all nodes.
 

@@ -27,7 +27,7 @@ impl Flagged {
         Ok(Flagged { running, pki })
     }
 
-    /// Somebody without a certificate.
+    /// A client without a certificate.
     pub fn nobody(&self) -> Client {
         let authority = self.pki.read("ca").expect("a CA bundle").expect("a CA bundle");
         Client::as_user(self.running.address, &authority, None)

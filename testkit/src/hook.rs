@@ -13,7 +13,7 @@ use crate::https::Https;
 pub enum Said {
     Json(Tree),
     Text(u16, String),
-    /// Nothing, for longer than anybody waits.
+    /// No response, for longer than any client waits.
     Nothing,
 }
 

@@ -36,7 +36,7 @@ impl Https {
         Https::serve_some(serving, move |parts, body| Some(answer(parts.uri.path(), body))).await
     }
 
-    /// The same on every address of the machine; None is no answer, for longer than anybody waits.
+    /// The same on every address of the machine; None is no response, for longer than any client waits.
     pub async fn serve_some(
         serving: &Pair,
         answer: impl Fn(&Parts, &[u8]) -> Option<(u16, Vec<u8>)> + Send + Sync + 'static,

@@ -7,7 +7,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     // A huge page for every few objects makes a small cluster several times as large as it is. Children
-    // inherit this: whoever starts a program of the user's takes it back. A kernel without it is fine too.
+    // inherit this: the runtime resets it before it starts a user's program. A kernel without it is fine too.
     let _ = rustix::thread::disable_transparent_huge_pages(true);
     let mut arguments = std::env::args();
     let program = arguments.next().unwrap_or_default();

@@ -21,7 +21,7 @@ const ROLES: u64 = 500;
 const BINDINGS: usize = 4;
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/default";
 
-/// Tokens of the two tenants; nobody else knows the servers they are for.
+/// Tokens of the two tenants; only these servers know them.
 const FLOODER: &str = "token-of-the-flooder";
 const TENANT: &str = "token-of-the-tenant";
 const USERS: &str = "token-of-the-flooder,flooder,1\ntoken-of-the-tenant,tenant,2\n";
@@ -36,7 +36,7 @@ pub async fn run(plan: &Plan, report: &mut Report) -> Result<()> {
     flood(plan, report).await
 }
 
-/// The same GET by the same token, with all stages, and with everybody allowed and nothing told.
+/// The same GET with the same token: with RBAC and audit, and with AlwaysAllow without audit.
 async fn chain(plan: &Plan, report: &mut Report) -> Result<()> {
     let whole = Server::apiserver(&plan.data("whole"), &whole_chain(&plan.data("whole"))?).await?;
     let least = Server::apiserver(&plan.data("least"), &least_chain(&plan.data("least"))?).await?;
@@ -49,7 +49,7 @@ async fn chain(plan: &Plan, report: &mut Report) -> Result<()> {
     let get = Template::get(&path).with_token(TENANT);
     let mut ours = Side::over(anonymous(&whole, CONNECTIONS).await?, get.clone());
     let mut bares = Side::over(anonymous(&least, CONNECTIONS).await?, get);
-    // What one side adds is little: many short rounds, so that both have some that nobody disturbed.
+    // What one side adds is little: many short rounds, so that both have some undisturbed ones.
     let (value, limit) = compare(&mut ours, &mut bares, plan.rounds * 3, plan.round / 3).await?;
     let name = "GET with RBAC and audit against AlwaysAllow";
     report.add(&Figure { name, value, unit: "1/s", limit, must: Must::AtLeast(0.8) });
@@ -100,7 +100,7 @@ fn binding(name: &str, role: &str, user: &str) -> String {
     )
 }
 
-/// Connections of somebody whose token alone says who they are.
+/// Connections of a client that authenticates with a token.
 async fn anonymous(server: &Server, count: usize) -> Result<Vec<Connection>> {
     let tls = Tls::anonymous()?;
     let mut connections = Vec::with_capacity(count);

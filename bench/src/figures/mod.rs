@@ -28,7 +28,7 @@ use crate::figure::Report;
 /// How long and how much is measured.
 pub struct Plan {
     pub dir: PathBuf,
-    /// Short rounds that take turns: the best one of each side is one that nobody else disturbed.
+    /// Short rounds that take turns: the best one of each side is an undisturbed one.
     pub round: Duration,
     pub rounds: usize,
     /// Objects of the groups about memory and restart.

@@ -15,7 +15,7 @@ const WATCHERS: usize = 1_000;
 const EVENTS_A_SECOND: u64 = 50;
 const WRITERS: usize = 8;
 
-/// A server with its watchers and somebody who makes events.
+/// A server with its watchers and a writer that causes events.
 struct Watched {
     server: Server,
     watchers: Watchers,

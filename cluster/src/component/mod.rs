@@ -168,7 +168,7 @@ impl<W: Work> Leads<W> {
             () = election.renew_until_lost() => true,
         };
         if lost {
-            // Somebody else works by now: nothing is finished first.
+            // Another process leads by now: stop without finishing.
             self.work.abort();
             return Err(Error::Ended("leader election lost".to_string()));
         }

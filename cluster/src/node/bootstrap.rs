@@ -50,7 +50,7 @@ fn checked(file: &Path) -> std::result::Result<(), String> {
     }
 }
 
-/// Whoever is refused will be refused again; everything else may pass.
+/// Rejected credentials are an error; other failures are retried.
 async fn first(client: &Client, wanted: &CertificateRequest) -> Result<Pair> {
     let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
     loop {
@@ -203,7 +203,7 @@ mod tests {
         let from = SystemTime::UNIX_EPOCH;
         let until = from + Duration::from_secs(1000);
         assert_eq!(due(from, until, 0.8), from + Duration::from_secs(800));
-        assert_eq!(due(until, from, 0.8), until, "one that makes no sense is due at once");
+        assert_eq!(due(until, from, 0.8), until, "an invalid period is due at once");
     }
 
     /// A stored certificate for 127.0.0.1.
@@ -223,7 +223,7 @@ mod tests {
         };
         let (fitting, other) = (wanted(1), wanted(2));
         let early = kept.from + Duration::from_secs(60);
-        assert_eq!(next(Some(&kept), None, 0.8, early), Next::Wait(LONGEST_WAIT), "nobody knows for what");
+        assert_eq!(next(Some(&kept), None, 0.8, early), Next::Wait(LONGEST_WAIT), "the addresses are unknown");
         assert_eq!(next(Some(&kept), Some(fitting.clone()), 0.8, early), Next::Wait(LONGEST_WAIT));
         assert_eq!(next(Some(&kept), Some(other.clone()), 0.8, early), Next::Ask(other));
         assert_eq!(next(Some(&kept), Some(fitting.clone()), 0.8, kept.until), Next::Ask(fitting.clone()));

@@ -308,7 +308,7 @@ pub fn parse(arguments: &[String]) -> Result<Flags> {
 }
 
 pub fn help() -> String {
-    crate::flags::help(super::NAME, "The node agent alone, with upstream's flags", PARTS)
+    crate::flags::help(super::NAME, "The kubelet alone, with upstream's flags", PARTS)
 }
 
 #[cfg(test)]

@@ -64,7 +64,7 @@ fn role() -> Tree {
     }
 }
 
-/// Whoever joins has no name yet.
+/// Joining machines are anonymous.
 fn role_binding() -> Tree {
     let anonymous = tree! { "apiGroup" => API_GROUP, "kind" => "User", "name" => "system:anonymous" };
     tree! {

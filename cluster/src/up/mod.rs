@@ -45,7 +45,7 @@ pub struct Up {
     pub manager: controller_manager::flags::Flags,
     /// The scheduler's configuration; None without a scheduler.
     pub scheduler: Option<Configuration>,
-    /// How many nodes there are that run nothing but behave.
+    /// The number of fake nodes.
     pub fake_nodes: u32,
     /// The options of this machine's kubelet; None without one.
     pub agent: Option<Box<node_options::Options>>,

@@ -1,4 +1,4 @@
-//! Parts of the node agent against a real server, as the node that they run on.
+//! Parts of the kubelet against a real server, as the node that they run on.
 
 #![allow(clippy::unwrap_used)]
 

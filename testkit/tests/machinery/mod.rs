@@ -170,7 +170,7 @@ fn election(cluster: &Cluster, identity: &str) -> Election {
 /// A renewal that is cancelled when the leader stops may have been written all the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn releases_a_lease_that_was_renewed_unobserved() {
-    let mut cluster = Cluster::start(Kept::Embedded).await;
+    let mut cluster = Cluster::start(Storage::Embedded).await;
     let mut leader = election(&cluster, "leader");
     in_time("the election", leader.acquire()).await;
     let client = in_process(&cluster);

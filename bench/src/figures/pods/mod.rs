@@ -1,4 +1,4 @@
-//! Pods from their creation until they are ready, on the runtime in the house and, in the same run, by the same agent
+//! Pods from their creation until they are ready, on the built-in runtime and, in the same run, with the same kubelet
 //! on Debian's containerd.
 
 mod side;

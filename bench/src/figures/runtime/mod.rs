@@ -156,7 +156,7 @@ async fn pull(sides: &Sides<'_>, image: &str, rounds: usize, report: &mut Report
     Ok(())
 }
 
-/// All of them at the same time; the first error is everybody's.
+/// All of them at the same time; the first error is returned.
 async fn all<T>(futures: impl Iterator<Item = impl Future<Output = Result<T>>>) -> Result<Vec<T>> {
     let mut waiting: Vec<_> = futures.map(|future| (Box::pin(future), None)).collect();
     std::future::poll_fn(|cx| {

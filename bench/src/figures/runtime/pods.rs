@@ -20,7 +20,7 @@ pub struct Pod {
 /// A pod that runs, and how long it took.
 pub async fn start(daemon: &Daemon, image: &str, logs: &Path, name: &str) -> Result<(Pod, Duration)> {
     let config = sandbox_config(logs, name);
-    // Whoever asks for a log makes its directory.
+    // The client of the CRI creates the directory of logs.
     std::fs::create_dir_all(logs.join(name))?;
     let began = Instant::now();
     let request = cri::RunPodSandboxRequest { config: Some(config.clone()), ..cri::RunPodSandboxRequest::default() };

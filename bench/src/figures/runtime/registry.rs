@@ -101,7 +101,7 @@ fn compiled(dir: &Path) -> Result<Vec<u8>> {
     Ok(std::fs::read(program)?)
 }
 
-/// Bytes that nobody can compress.
+/// Incompressible bytes.
 fn noise(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut bytes = Vec::with_capacity(length);

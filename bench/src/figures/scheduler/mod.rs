@@ -1,5 +1,5 @@
 //! The scheduler: what a decision costs, and how fast pods are bound through the API. The nodes are bare
-//! objects: nobody renews leases or acts on bound pods.
+//! objects: no kubelet renews leases or runs bound pods.
 
 mod alone;
 mod served;

@@ -127,7 +127,7 @@ async fn start(size: &Size, plan: &Plan, name: &str, flags: &[&str]) -> Result<S
             for number in (part..nodes).step_by(16) {
                 let request = Template::post("/api/v1/nodes", &node(number, 0));
                 connection.fetch(request.bytes()).await?;
-                // A new node has a taint until somebody says that it is ready, and nobody is there to say so.
+                // A new node is tainted until its kubelet reports ready, and there is no kubelet.
                 let request = Template::put(&format!("/api/v1/nodes/node-{number}"), node(number, 0).as_bytes());
                 connection.fetch(request.bytes()).await?;
             }

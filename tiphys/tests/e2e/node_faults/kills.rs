@@ -8,7 +8,7 @@ use super::world::{PODS, Process, World, condition, seeds, signal, size};
 use super::{NOTING, UNDEFENDED, pod_path, shell_pod, starts};
 use crate::agent::cluster::{IMAGE, prepare_containerd};
 
-/// The image that the runtime in the house has from the beginning.
+/// The image that the built-in runtime has from the beginning.
 const EMBEDDED: &str = "tiphys.local/hello";
 /// How often somebody is killed in a run.
 const ROUNDS: u64 = 3;
