@@ -4,6 +4,8 @@
 //! `plugins` implements the standard plugins, `cni` runs network configurations for a container runtime, and
 //! `executable` makes the plugins available as binaries. Nothing here knows a pod's lifecycle.
 
+#![warn(unreachable_pub)]
+
 pub mod cidr;
 pub mod cni;
 pub mod executable;
@@ -12,5 +14,5 @@ pub mod netlink;
 pub mod nft;
 pub mod ns;
 pub mod plugins;
-pub mod spec;
-pub mod sysctl;
+pub(crate) mod spec;
+mod sysctl;

@@ -67,27 +67,27 @@ const DEFAULT: [&str; 14] = [
     "AUDIT_WRITE",
 ];
 
-pub const ALL: u64 = (1 << NAMES.len()) - 1;
+pub(crate) const ALL: u64 = (1 << NAMES.len()) - 1;
 
-pub fn default_set() -> u64 {
+pub(crate) fn default_set() -> u64 {
     DEFAULT.iter().filter_map(|name| bit(name)).fold(0, |set, bit| set | bit)
 }
 
 /// The bit of a capability. The name is case-insensitive, with or without `CAP_`.
-pub fn bit(name: &str) -> Option<u64> {
+pub(crate) fn bit(name: &str) -> Option<u64> {
     let upper = name.to_ascii_uppercase();
     let short = upper.strip_prefix("CAP_").unwrap_or(&upper);
     NAMES.iter().position(|n| *n == short).map(|n| 1 << n)
 }
 
 /// The names with `CAP_`, in the order of their numbers.
-pub fn names(set: u64) -> Vec<String> {
+pub(crate) fn names(set: u64) -> Vec<String> {
     let named = NAMES.iter().enumerate();
     named.filter(|(n, _)| set & (1 << n) != 0).map(|(_, name)| format!("CAP_{name}")).collect()
 }
 
 /// Adds and drops capabilities; `ALL` stands for all of them.
-pub fn adjust(start: u64, add: &[String], drop: &[String]) -> Result<u64> {
+pub(crate) fn adjust(start: u64, add: &[String], drop: &[String]) -> Result<u64> {
     let set = |names: &[String]| -> Result<u64> {
         names.iter().try_fold(0, |set, name| match name.to_ascii_uppercase().as_str() {
             "ALL" | "CAP_ALL" => Ok(set | ALL),
@@ -112,7 +112,7 @@ pub fn adjust(start: u64, add: &[String], drop: &[String]) -> Result<u64> {
 }
 
 /// Drops everything that is not in the bounding set. This needs SETPCAP, so it has to come first.
-pub fn limit_bounding(bounding: u64) -> Result<()> {
+pub(crate) fn limit_bounding(bounding: u64) -> Result<()> {
     for number in 0..64u64 {
         let there = sys::prctl(libc::PR_CAPBSET_READ, number, 0, 0, 0);
         match there {
@@ -128,7 +128,7 @@ pub fn limit_bounding(bounding: u64) -> Result<()> {
 }
 
 /// Sets the final sets, after the user was changed. Capabilities that the runtime itself lacks were removed before.
-pub fn apply(capabilities: &Capabilities) -> Result<()> {
+pub(crate) fn apply(capabilities: &Capabilities) -> Result<()> {
     let sets = sys::CapSets {
         effective: capabilities.permitted,
         permitted: capabilities.permitted,

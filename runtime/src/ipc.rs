@@ -12,11 +12,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// The limit of a message, below the kernel's limit of a packet.
-pub const MAX_MESSAGE_BYTES: usize = 160 << 10;
+pub(crate) const MAX_MESSAGE_BYTES: usize = 160 << 10;
 /// The standard streams, and one more.
 const MAX_FILES: usize = 4;
 
-pub fn send(socket: impl AsFd, message: &impl Serialize, files: &[BorrowedFd]) -> io::Result<()> {
+pub(crate) fn send(socket: impl AsFd, message: &impl Serialize, files: &[BorrowedFd]) -> io::Result<()> {
     let text = serde_json::to_vec(message)?;
     if text.len() > MAX_MESSAGE_BYTES {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "the message to the shim is too long"));
@@ -31,7 +31,7 @@ pub fn send(socket: impl AsFd, message: &impl Serialize, files: &[BorrowedFd]) -
 }
 
 /// Receives the next message; None if the peer has closed the socket.
-pub fn receive<T: DeserializeOwned>(socket: impl AsFd) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
+pub(crate) fn receive<T: DeserializeOwned>(socket: impl AsFd) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
     let mut peek = [0u8; 1];
     let flags = RecvFlags::PEEK | RecvFlags::TRUNC;
     let (_, length) = rustix::net::recv(&socket, &mut peek, flags)?;

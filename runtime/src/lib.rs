@@ -2,6 +2,8 @@
 //!
 //! It knows nothing of Kubernetes objects: a kubelet speaks CRI to it, in process or over a socket.
 
+#![warn(unreachable_pub)]
+
 mod capabilities;
 pub mod cli;
 pub mod container;
@@ -10,13 +12,13 @@ pub mod error;
 pub mod hello;
 pub mod images;
 mod ipc;
-pub mod oci;
-pub mod plan;
+mod oci;
+mod plan;
 mod private;
-pub mod seccomp;
+mod seccomp;
 pub mod service;
-pub mod shim;
-pub mod spec;
+mod shim;
+mod spec;
 pub mod sys;
 mod title;
 mod userns;

@@ -11,7 +11,7 @@ use crate::error::{Result, refused};
 use crate::spec::{ContainerSpec, DeviceRule, MountSpec, PidMode, Propagation, Source};
 
 /// What the shim knows about the container when it runs the OCI runtime.
-pub struct ContainerContext<'a> {
+pub(crate) struct ContainerContext<'a> {
     /// Contains `rootfs`, and a directory for each prepared mount.
     pub bundle: &'a Path,
     pub namespaces: &'a Namespaces,
@@ -23,14 +23,14 @@ pub struct ContainerContext<'a> {
 
 /// The files of the namespaces that the container joins; None if it does not join one.
 #[derive(Debug, Default)]
-pub struct Namespaces {
+pub(crate) struct Namespaces {
     pub network: Option<PathBuf>,
     pub uts: Option<PathBuf>,
     pub ipc: Option<PathBuf>,
     pub pid: Option<PathBuf>,
 }
 
-pub fn config(spec: &ContainerSpec, context: &ContainerContext) -> Result<Value> {
+pub(crate) fn config(spec: &ContainerSpec, context: &ContainerContext) -> Result<Value> {
     if spec.process.terminal {
         return refused("a terminal is not supported with a RuntimeClass handler");
     }
@@ -106,7 +106,7 @@ fn namespaces(spec: &ContainerSpec, context: &ContainerContext) -> Vec<Value> {
 }
 
 /// The directory in the bundle of a mount that the shim has prepared.
-pub fn prepared_directory(number: usize) -> String {
+pub(crate) fn prepared_directory(number: usize) -> String {
     format!("mount-{number}")
 }
 

@@ -11,18 +11,18 @@ const FILE: u32 = 0o600;
 const OTHERS: u32 = 0o077;
 
 /// Creates a directory that must not exist yet.
-pub fn create_dir(path: &Path) -> io::Result<()> {
+pub(crate) fn create_dir(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(DIRECTORY).create(path)
 }
 
 /// Creates a directory and its parents, and restricts it if it exists.
-pub fn ensure_dir(path: &Path) -> io::Result<()> {
+pub(crate) fn ensure_dir(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(DIRECTORY).create(path)?;
     restrict(path)
 }
 
 /// Writes a file. Its mode is restricted from the moment it is created.
-pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(FILE).open(path)?;
     // A file of an earlier version may be readable by all users.
     file.set_permissions(Permissions::from_mode(FILE))?;
@@ -30,7 +30,7 @@ pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Removes all permissions of users other than the owner.
-pub fn restrict(path: &Path) -> io::Result<()> {
+pub(crate) fn restrict(path: &Path) -> io::Result<()> {
     let mode = fs::symlink_metadata(path)?.mode();
     if mode & OTHERS == 0 {
         return Ok(());
@@ -40,7 +40,7 @@ pub fn restrict(path: &Path) -> io::Result<()> {
 
 /// Restricts a directory and the regular files and directories directly in it, except for those (`open`) that other
 /// users need.
-pub fn restrict_all(path: &Path, open: &[&str]) -> io::Result<()> {
+pub(crate) fn restrict_all(path: &Path, open: &[&str]) -> io::Result<()> {
     restrict(path)?;
     for entry in fs::read_dir(path)?.flatten() {
         let kind = entry.file_type()?;

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 /// A pod's sandbox: its namespaces, and the pause process that holds them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct SandboxSpec {
+pub(crate) struct SandboxSpec {
     pub id: String,
     /// None with the host's network, whose hostname is used then.
     pub hostname: Option<String>,
@@ -27,14 +27,14 @@ pub struct SandboxSpec {
 
 /// The mapping from IDs of a user namespace to IDs of the host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct IdMaps {
+pub(crate) struct IdMaps {
     pub uids: Vec<IdMap>,
     pub gids: Vec<IdMap>,
 }
 
 /// A range of a mapping.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct IdMap {
+pub(crate) struct IdMap {
     pub container: u32,
     pub host: u32,
     pub length: u32,
@@ -42,7 +42,7 @@ pub struct IdMap {
 
 /// A container: its root file system, its limits and its init process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct ContainerSpec {
+pub(crate) struct ContainerSpec {
     pub id: String,
     pub process: ProcessSpec,
     pub root: RootSpec,
@@ -68,7 +68,7 @@ pub struct ContainerSpec {
 
 /// The PID namespace of a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum PidMode {
+pub(crate) enum PidMode {
     #[default]
     Container,
     Pod,
@@ -80,7 +80,7 @@ pub enum PidMode {
 
 /// A process: the container's init process, or an exec.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct ProcessSpec {
+pub(crate) struct ProcessSpec {
     pub args: Vec<String>,
     pub env: Vec<String>,
     pub cwd: String,
@@ -98,7 +98,7 @@ pub struct ProcessSpec {
 
 /// The user of a process. Names are looked up in the image's files.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct UserSpec {
+pub(crate) struct UserSpec {
     /// `user`, `uid`, `user:group` and so on, as in an image's configuration; empty means root.
     pub name: String,
     pub gid: Option<u32>,
@@ -109,7 +109,7 @@ pub struct UserSpec {
 
 /// Capability sets as bit masks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Capabilities {
+pub(crate) struct Capabilities {
     pub bounding: u64,
     pub permitted: u64,
     pub inheritable: u64,
@@ -118,7 +118,7 @@ pub struct Capabilities {
 
 /// A resource limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Rlimit {
+pub(crate) struct Rlimit {
     pub name: String,
     pub soft: u64,
     pub hard: u64,
@@ -126,7 +126,7 @@ pub struct Rlimit {
 
 /// The root file system: the directories of an overlay, top layer first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RootSpec {
+pub(crate) struct RootSpec {
     pub lower: Vec<PathBuf>,
     pub upper: PathBuf,
     pub work: PathBuf,
@@ -135,7 +135,7 @@ pub struct RootSpec {
 
 /// A mount in a container.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct MountSpec {
+pub(crate) struct MountSpec {
     pub target: String,
     pub source: Source,
     pub readonly: bool,
@@ -148,7 +148,7 @@ pub struct MountSpec {
 
 /// The source of a mount.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Source {
+pub(crate) enum Source {
     Bind(PathBuf),
     /// The files of an image, top layer first, and a path below them.
     Image {
@@ -167,14 +167,14 @@ pub enum Source {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MountOptions {
+pub(crate) struct MountOptions {
     pub nosuid: bool,
     pub nodev: bool,
     pub noexec: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Propagation {
+pub(crate) enum Propagation {
     #[default]
     Private,
     HostToContainer,
@@ -183,7 +183,7 @@ pub enum Propagation {
 
 /// A device node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DeviceSpec {
+pub(crate) struct DeviceSpec {
     pub path: String,
     /// `c`, `b` or `p`.
     pub kind: String,
@@ -196,7 +196,7 @@ pub struct DeviceSpec {
 
 /// A rule of the device cgroup; a later rule overrides an earlier one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DeviceRule {
+pub(crate) struct DeviceRule {
     pub allow: bool,
     /// `a`, `c` or `b`.
     pub kind: String,
@@ -208,7 +208,7 @@ pub struct DeviceRule {
 
 /// A container's cgroup.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CgroupSpec {
+pub(crate) struct CgroupSpec {
     /// The path below the root of each hierarchy, with a leading slash.
     pub path: String,
     pub resources: cgroup::Resources,

@@ -64,22 +64,22 @@ pub fn setns(fd: BorrowedFd, flags: c_int) -> io::Result<()> {
     check(unsafe { libc::setns(fd.as_raw_fd(), flags) }.into()).map(drop)
 }
 
-pub fn unshare(flags: c_int) -> io::Result<()> {
+pub(crate) fn unshare(flags: c_int) -> io::Result<()> {
     // SAFETY: plain integers; no flag that would split this process's memory or files is passed.
     check(unsafe { libc::unshare(flags) }.into()).map(drop)
 }
 
-pub fn prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> io::Result<c_int> {
+pub(crate) fn prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> io::Result<c_int> {
     // SAFETY: only used for options whose arguments are integers.
     check(unsafe { libc::prctl(option, a, b, c, d) }.into()).map(|r| r as c_int)
 }
 
-pub fn set_dumpable(dumpable: bool) -> io::Result<()> {
+pub(crate) fn set_dumpable(dumpable: bool) -> io::Result<()> {
     prctl(libc::PR_SET_DUMPABLE, dumpable.into(), 0, 0, 0).map(drop)
 }
 
 /// Sets the process name that `ps` shows, truncated to 15 bytes.
-pub fn set_name(name: &str) {
+pub(crate) fn set_name(name: &str) {
     let mut bytes = [0u8; 16];
     let length = name.len().min(15);
     bytes[..length].copy_from_slice(&name.as_bytes()[..length]);
@@ -91,7 +91,7 @@ pub fn set_name(name: &str) {
 ///
 /// If the last byte of the arguments is not zero, the kernel shows the memory from `start` up to the first zero byte,
 /// which is how programs set their titles.
-pub fn overwrite_arguments(start: usize, end: usize, title: &[&[u8]]) {
+pub(crate) fn overwrite_arguments(start: usize, end: usize, title: &[&[u8]]) {
     let room = end.saturating_sub(start);
     if room < 2 {
         return;
@@ -122,7 +122,7 @@ struct MountAttr {
 
 /// Attributes of a mount to change.
 #[derive(Default)]
-pub struct Attributes<'a> {
+pub(crate) struct Attributes<'a> {
     pub set: u64,
     pub clear: u64,
     pub propagation: u64,
@@ -130,7 +130,7 @@ pub struct Attributes<'a> {
     pub recursive: bool,
 }
 
-pub fn mount_setattr(mount: BorrowedFd, attributes: &Attributes) -> io::Result<()> {
+pub(crate) fn mount_setattr(mount: BorrowedFd, attributes: &Attributes) -> io::Result<()> {
     let mut args =
         MountAttr { set: attributes.set, clear: attributes.clear, propagation: attributes.propagation, userns: 0 };
     if let Some(fd) = attributes.userns {
@@ -168,7 +168,7 @@ struct CapData {
 
 /// The three capability sets of a thread that one system call sets.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
-pub struct CapSets {
+pub(crate) struct CapSets {
     pub effective: u64,
     pub permitted: u64,
     pub inheritable: u64,
@@ -176,7 +176,7 @@ pub struct CapSets {
 
 const CAPABILITY_VERSION_3: u32 = 0x2008_0522;
 
-pub fn capset(sets: CapSets) -> io::Result<()> {
+pub(crate) fn capset(sets: CapSets) -> io::Result<()> {
     let header = CapHeader { version: CAPABILITY_VERSION_3, pid: 0 };
     let half = |shift: u32| CapData {
         effective: (sets.effective >> shift) as u32,
@@ -188,7 +188,7 @@ pub fn capset(sets: CapSets) -> io::Result<()> {
     check(unsafe { libc::syscall(libc::SYS_capset, &header, data.as_ptr()) }).map(drop)
 }
 
-pub fn capget() -> io::Result<CapSets> {
+pub(crate) fn capget() -> io::Result<CapSets> {
     let header = CapHeader { version: CAPABILITY_VERSION_3, pid: 0 };
     let mut data = [CapData::default(); 2];
     // SAFETY: version 3 writes two data records.
@@ -208,25 +208,25 @@ fn real_id(id: u32) -> io::Result<u32> {
     if id == UNCHANGED { Err(io::Error::from_raw_os_error(libc::EINVAL)) } else { Ok(id) }
 }
 
-pub fn setgroups(groups: &[u32]) -> io::Result<()> {
+pub(crate) fn setgroups(groups: &[u32]) -> io::Result<()> {
     // SAFETY: the pointer and the length are of one slice.
     check(unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) }).map(drop)
 }
 
-pub fn setresgid(gid: u32) -> io::Result<()> {
+pub(crate) fn setresgid(gid: u32) -> io::Result<()> {
     let gid = real_id(gid)?;
     // SAFETY: plain integers.
     check(unsafe { libc::syscall(libc::SYS_setresgid, gid, gid, gid) }).map(drop)
 }
 
-pub fn setresuid(uid: u32) -> io::Result<()> {
+pub(crate) fn setresuid(uid: u32) -> io::Result<()> {
     let uid = real_id(uid)?;
     // SAFETY: plain integers.
     check(unsafe { libc::syscall(libc::SYS_setresuid, uid, uid, uid) }).map(drop)
 }
 
 /// Loads a seccomp program: instructions of eight bytes each, as the kernel's `sock_filter`.
-pub fn seccomp_load(program: &[u8], flags: u32) -> io::Result<()> {
+pub(crate) fn seccomp_load(program: &[u8], flags: u32) -> io::Result<()> {
     const SECCOMP_SET_MODE_FILTER: c_int = 1;
     #[repr(C)]
     struct Program {
@@ -249,7 +249,7 @@ pub fn execve(path: &CString, arguments: &[CString], environment: &[CString]) ->
 }
 
 /// Resets all signal dispositions and the signal mask, which a program must not inherit.
-pub fn reset_signals() {
+pub(crate) fn reset_signals() {
     // SAFETY: the default disposition of any signal is safe; the mask is a plain value.
     unsafe {
         for signal in 1..=libc::SIGRTMAX() {
@@ -262,13 +262,13 @@ pub fn reset_signals() {
 }
 
 /// Lets the kernel reap children. Their exit codes are lost.
-pub fn ignore_children() {
+pub(crate) fn ignore_children() {
     // SAFETY: ignoring a signal installs no handler.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
 }
 
 /// Blocks SIGCHLD, and returns a descriptor that is readable while one is pending.
-pub fn child_signals() -> io::Result<OwnedFd> {
+pub(crate) fn child_signals() -> io::Result<OwnedFd> {
     // SAFETY: the set is initialised before it is used; the descriptor is new and ours.
     unsafe {
         let mut set = std::mem::zeroed();
@@ -281,13 +281,13 @@ pub fn child_signals() -> io::Result<OwnedFd> {
 }
 
 /// A child that exited: its pid and its exit code, which is 128 plus the signal's number for a signal.
-pub struct ExitedChild {
+pub(crate) struct ExitedChild {
     pub pid: i32,
     pub code: i32,
 }
 
 /// Reaps one exited child, if there is one.
-pub fn reap() -> Option<ExitedChild> {
+pub(crate) fn reap() -> Option<ExitedChild> {
     let mut status = 0;
     // SAFETY: the status is a valid pointer.
     let pid = unsafe { libc::waitpid(-1, &mut status, libc::WNOHANG) };
@@ -340,7 +340,7 @@ pub fn pause_without_heap(heap: std::ops::Range<usize>) -> ! {
 }
 
 /// Sets close-on-exec on every descriptor from `first` on.
-pub fn close_on_exec_from(first: RawFd) -> io::Result<()> {
+pub(crate) fn close_on_exec_from(first: RawFd) -> io::Result<()> {
     // SAFETY: plain integers; nothing is closed before the exec.
     let result = unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
     check(result).map(drop)
@@ -349,18 +349,18 @@ pub fn close_on_exec_from(first: RawFd) -> io::Result<()> {
 /// Closes every descriptor from `first` on.
 ///
 /// Only for a process that will not use any of its owned descriptors again, such as pause before it waits.
-pub fn close_from(first: RawFd) {
+pub(crate) fn close_from(first: RawFd) {
     // SAFETY: plain integers; the caller never drops or uses a descriptor afterwards.
     unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) };
 }
 
-pub fn set_controlling_terminal(fd: BorrowedFd) -> io::Result<()> {
+pub(crate) fn set_controlling_terminal(fd: BorrowedFd) -> io::Result<()> {
     // SAFETY: TIOCSCTTY takes an integer.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TIOCSCTTY, 0) }.into()).map(drop)
 }
 
 /// Sets the loopback interface of this thread's network namespace up.
-pub fn loopback_up() -> io::Result<()> {
+pub(crate) fn loopback_up() -> io::Result<()> {
     let socket = rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None)?;
     // SAFETY: an ifreq of zeroes is valid; its name ends in zero; the calls read and write one ifreq.
     unsafe {
@@ -374,7 +374,7 @@ pub fn loopback_up() -> io::Result<()> {
 }
 
 /// Creates a device node below an open directory.
-pub fn mknodat(directory: BorrowedFd, name: &Path, mode: u32, major: u32, minor: u32) -> io::Result<()> {
+pub(crate) fn mknodat(directory: BorrowedFd, name: &Path, mode: u32, major: u32, minor: u32) -> io::Result<()> {
     use std::os::unix::ffi::OsStrExt;
     let name = CString::new(name.as_os_str().as_bytes())?;
     // SAFETY: the name is a C string that outlives the call.
@@ -383,13 +383,13 @@ pub fn mknodat(directory: BorrowedFd, name: &Path, mode: u32, major: u32, minor:
 }
 
 /// Duplicates a descriptor onto 0, 1 or 2.
-pub fn dup_onto(fd: impl AsFd, number: RawFd) -> io::Result<()> {
+pub(crate) fn dup_onto(fd: impl AsFd, number: RawFd) -> io::Result<()> {
     // SAFETY: standard streams belong to no owned descriptor of this process.
     check(unsafe { libc::dup2(fd.as_fd().as_raw_fd(), number) }.into()).map(drop)
 }
 
 /// The `bpf` system call. The attribute is one of the kernel's structs, as bytes.
-pub fn bpf(command: c_int, attribute: &mut [u64]) -> io::Result<c_long> {
+pub(crate) fn bpf(command: c_int, attribute: &mut [u64]) -> io::Result<c_long> {
     // SAFETY: callers fill records whose pointers outlive the call.
     check(unsafe { libc::syscall(libc::SYS_bpf, command, attribute.as_mut_ptr(), std::mem::size_of_val(attribute)) })
 }

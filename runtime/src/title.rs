@@ -5,14 +5,14 @@ use std::sync::OnceLock;
 use crate::sys;
 
 /// The zygote is started with this many extra bytes of arguments, over which its forks write their titles.
-pub const RESERVED_BYTES: usize = 384;
+pub(crate) const RESERVED_BYTES: usize = 384;
 
 /// The addresses of this process's arguments. The zygote finds them once. Its forks have them at the same addresses, and
 /// must not allocate memory to find them again, since every page they write is private memory of every pod.
 static ARGUMENTS: OnceLock<Option<(usize, usize)>> = OnceLock::new();
 
 /// Sets the process name to `KIND`, and the command line to `KIND OF`.
-pub fn set(kind: &str, of: &str) {
+pub(crate) fn set(kind: &str, of: &str) {
     sys::set_name(kind);
     // Without a readable /proc the process keeps its parent's title.
     let range = ARGUMENTS.get_or_init(|| arguments(&std::fs::read_to_string("/proc/self/stat").unwrap_or_default()));

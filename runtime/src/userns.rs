@@ -9,7 +9,7 @@ use crate::spec::{IdMap, IdMaps};
 use crate::sys::{self, Fork};
 
 /// A user namespace with these maps and without processes, for ID-mapped mounts.
-pub fn with_maps(maps: &IdMaps) -> Result<OwnedFd> {
+pub(crate) fn with_maps(maps: &IdMaps) -> Result<OwnedFd> {
     let child = match sys::fork(libc::CLONE_NEWUSER).at("creating a user namespace")? {
         Fork::Child => loop {
             sys::pause();
@@ -22,12 +22,12 @@ pub fn with_maps(maps: &IdMaps) -> Result<OwnedFd> {
     made
 }
 
-pub fn open(pid: i32) -> Result<OwnedFd> {
+pub(crate) fn open(pid: i32) -> Result<OwnedFd> {
     let path = format!("/proc/{pid}/ns/user");
     rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).at("opening a user namespace")
 }
 
-pub fn write_maps(pid: i32, maps: &IdMaps) -> Result<()> {
+pub(crate) fn write_maps(pid: i32, maps: &IdMaps) -> Result<()> {
     for (file, lines) in [("uid_map", &maps.uids), ("gid_map", &maps.gids)] {
         std::fs::write(format!("/proc/{pid}/{file}"), text(lines)).context(|| format!("writing the {file}"))?;
     }
@@ -39,7 +39,7 @@ fn text(maps: &[IdMap]) -> String {
 }
 
 /// Becomes root of the user namespace that this process has joined.
-pub fn become_root() -> Result<()> {
+pub(crate) fn become_root() -> Result<()> {
     sys::setgroups(&[]).at("leaving the host's groups")?;
     sys::setresgid(0).at("becoming the user namespace's root group")?;
     sys::setresuid(0).at("becoming the user namespace's root")

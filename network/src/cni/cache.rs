@@ -160,7 +160,7 @@ fn from_json(json: &Value) -> Option<Entry> {
 mod base64 {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-    pub fn encode(bytes: &[u8]) -> String {
+    pub(super) fn encode(bytes: &[u8]) -> String {
         let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
         for three in bytes.chunks(3) {
             let at = |index: usize| u32::from(three.get(index).copied().unwrap_or(0));
@@ -173,7 +173,7 @@ mod base64 {
         text
     }
 
-    pub fn decode(text: &str) -> Option<Vec<u8>> {
+    pub(super) fn decode(text: &str) -> Option<Vec<u8>> {
         let digits = text.trim_end_matches('=').bytes();
         let digits = digits.map(|byte| DIGITS.iter().position(|digit| *digit == byte)).collect::<Option<Vec<_>>>()?;
         let mut bytes = Vec::new();

@@ -23,7 +23,12 @@ const STDERR_BYTES: u64 = 4 * 1024;
 
 /// Runs a plugin until it exits, or kills its process group after the timeout. Input and output are memory files, so
 /// that a plugin that reads no input, or leaves a child with its output open, cannot block the caller.
-pub fn run(binary: &Path, environment: &[(&str, &str)], input: &Value, timeout: Duration) -> Result<Value, Error> {
+pub(super) fn run(
+    binary: &Path,
+    environment: &[(&str, &str)],
+    input: &Value,
+    timeout: Duration,
+) -> Result<Value, Error> {
     let with_context = |error: io::Error| Error::from(error).within(binary.display());
     let (mut stdin, mut stdout, mut stderr) = (memfd()?, memfd()?, memfd()?);
     stdin.write_all(input.to_string().as_bytes())?;

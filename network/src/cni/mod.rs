@@ -3,7 +3,7 @@
 pub mod builtin;
 pub mod cache;
 pub mod conf;
-pub mod exec;
+mod exec;
 mod facade;
 pub mod invoke;
 pub mod list;

@@ -7,7 +7,7 @@ pub struct Message {
     overflow: bool,
 }
 
-pub const HEADER: usize = 16;
+pub(crate) const HEADER: usize = 16;
 const ATTRIBUTE_HEADER: usize = 4;
 const NESTED: u16 = 0x8000;
 /// Removes the bits for "nested" and "network byte order" from an attribute's type.
@@ -92,7 +92,7 @@ impl Message {
 
 /// Iterates over the attributes of a message or of a nested attribute, as type and payload. Stops at a truncated one.
 #[derive(Clone, Copy)]
-pub struct Attributes<'a>(pub &'a [u8]);
+pub(crate) struct Attributes<'a>(pub &'a [u8]);
 
 impl<'a> Iterator for Attributes<'a> {
     type Item = (u16, &'a [u8]);
@@ -107,16 +107,16 @@ impl<'a> Iterator for Attributes<'a> {
 }
 
 /// The first attribute of this type.
-pub fn attribute(bytes: &[u8], kind: u16) -> Option<&[u8]> {
+pub(crate) fn attribute(bytes: &[u8], kind: u16) -> Option<&[u8]> {
     Attributes(bytes).find(|(found, _)| *found == kind).map(|(_, payload)| payload)
 }
 
-pub fn u32_of(payload: &[u8]) -> Option<u32> {
+pub(crate) fn u32_of(payload: &[u8]) -> Option<u32> {
     payload.get(..4).and_then(|bytes| bytes.try_into().ok()).map(u32::from_ne_bytes)
 }
 
 /// A string up to its zero byte.
-pub fn text(payload: &[u8]) -> String {
+pub(crate) fn text(payload: &[u8]) -> String {
     let end = payload.iter().position(|byte| *byte == 0).unwrap_or(payload.len());
     String::from_utf8_lossy(&payload[..end]).into_owned()
 }

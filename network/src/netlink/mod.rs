@@ -6,10 +6,10 @@
 mod address;
 mod conntrack;
 mod link;
-pub mod message;
+pub(crate) mod message;
 mod neighbour;
 mod route;
-pub mod socket;
+pub(crate) mod socket;
 mod tc;
 
 pub use address::Address;

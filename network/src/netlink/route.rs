@@ -80,7 +80,7 @@ impl Rtnl {
     }
 }
 
-pub fn family(address: IpAddr) -> u8 {
+pub(super) fn family(address: IpAddr) -> u8 {
     (if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 }) as u8
 }
 

@@ -12,13 +12,13 @@ use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, So
 
 use super::message::{HEADER, Message, attribute, text};
 
-pub const REQUEST: u16 = 0x1;
-pub const ACK: u16 = 0x4;
-pub const DUMP: u16 = 0x300;
-pub const CREATE: u16 = 0x400;
-pub const EXCL: u16 = 0x200;
-pub const REPLACE: u16 = 0x100;
-pub const APPEND: u16 = 0x800;
+pub(crate) const REQUEST: u16 = 0x1;
+pub(crate) const ACK: u16 = 0x4;
+pub(crate) const DUMP: u16 = 0x300;
+pub(crate) const CREATE: u16 = 0x400;
+pub(crate) const EXCL: u16 = 0x200;
+pub(crate) const REPLACE: u16 = 0x100;
+pub(crate) const APPEND: u16 = 0x800;
 
 const DUMP_INTERRUPTED: u16 = 0x10;
 const ACK_CAPPED: u16 = 0x100;

@@ -27,7 +27,7 @@ const SET_TABLE: u16 = 1;
 const SET_NAME: u16 = 2;
 const ACCEPT: u32 = 1;
 /// The type of a list's entries.
-pub const LIST_ELEMENT: u16 = 1;
+pub(super) const LIST_ELEMENT: u16 = 1;
 
 /// The hook of a base chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

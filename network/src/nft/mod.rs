@@ -29,19 +29,19 @@ const SUBSYSTEM: u16 = 10;
 
 /// Message types, without the subsystem.
 mod kind {
-    pub const NEW_TABLE: u16 = 0;
-    pub const GET_TABLE: u16 = 1;
-    pub const DELETE_TABLE: u16 = 2;
-    pub const NEW_CHAIN: u16 = 3;
-    pub const GET_CHAIN: u16 = 4;
-    pub const DELETE_CHAIN: u16 = 5;
-    pub const NEW_RULE: u16 = 6;
-    pub const DELETE_RULE: u16 = 8;
-    pub const NEW_SET: u16 = 9;
-    pub const DELETE_SET: u16 = 11;
-    pub const NEW_ELEMENT: u16 = 12;
-    pub const GET_ELEMENT: u16 = 13;
-    pub const DELETE_ELEMENT: u16 = 14;
+    pub(super) const NEW_TABLE: u16 = 0;
+    pub(super) const GET_TABLE: u16 = 1;
+    pub(super) const DELETE_TABLE: u16 = 2;
+    pub(super) const NEW_CHAIN: u16 = 3;
+    pub(super) const GET_CHAIN: u16 = 4;
+    pub(super) const DELETE_CHAIN: u16 = 5;
+    pub(super) const NEW_RULE: u16 = 6;
+    pub(super) const DELETE_RULE: u16 = 8;
+    pub(super) const NEW_SET: u16 = 9;
+    pub(super) const DELETE_SET: u16 = 11;
+    pub(super) const NEW_ELEMENT: u16 = 12;
+    pub(super) const GET_ELEMENT: u16 = 13;
+    pub(super) const DELETE_ELEMENT: u16 = 14;
 }
 
 fn message(kind: u16, flags: u16, family: Family) -> crate::netlink::message::Message {

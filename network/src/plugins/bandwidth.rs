@@ -10,7 +10,7 @@ use crate::spec::names::derived;
 use crate::spec::reader::Reader;
 use crate::spec::result::{AddResult, Interface};
 
-pub const PLUGIN: Plugin = Plugin { name: "bandwidth", accepts, add, del, check, gc: no_op, status: no_op };
+pub(crate) const PLUGIN: Plugin = Plugin { name: "bandwidth", accepts, add, del, check, gc: no_op, status: no_op };
 
 /// The limits, from the pod's point of view.
 #[derive(Debug, Default, PartialEq)]

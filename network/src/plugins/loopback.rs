@@ -11,7 +11,7 @@ use crate::spec::error::Error;
 use crate::spec::reader::Reader;
 use crate::spec::result::{AddResult, Interface, Ip};
 
-pub const PLUGIN: Plugin = Plugin { name: "loopback", accepts, add, del, check, gc: no_op, status: no_op };
+pub(crate) const PLUGIN: Plugin = Plugin { name: "loopback", accepts, add, del, check, gc: no_op, status: no_op };
 
 const NAME: &str = "lo";
 

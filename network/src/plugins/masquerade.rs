@@ -6,7 +6,7 @@ use crate::netlink::Error;
 use crate::nft::Nft;
 
 /// Adds the addresses of an attachment, each with the prefix length of its subnet.
-pub fn add(nft: &mut Nft, addresses: &[IpNet], owner: &str) -> Result<(), Error> {
+pub(super) fn add(nft: &mut Nft, addresses: &[IpNet], owner: &str) -> Result<(), Error> {
     let chain = |address: &IpNet| SubnetChain::Masquerade(address.network());
     let chains: Vec<SubnetChain> = addresses.iter().map(chain).collect();
     let element = |address: &IpNet| {
@@ -17,16 +17,16 @@ pub fn add(nft: &mut Nft, addresses: &[IpNet], owner: &str) -> Result<(), Error>
     if elements.is_empty() { Ok(()) } else { table::add(nft, &chains, &elements) }
 }
 
-pub fn remove(nft: &mut Nft, owner: &str) -> Result<(), Error> {
+pub(super) fn remove(nft: &mut Nft, owner: &str) -> Result<(), Error> {
     table::remove(nft, &MASQUERADE, |element| element.comment == owner)
 }
 
 /// Removes the elements of a network whose owner is not in the list.
-pub fn retain(nft: &mut Nft, network: &str, owners: &[String]) -> Result<(), Error> {
+pub(super) fn retain(nft: &mut Nft, network: &str, owners: &[String]) -> Result<(), Error> {
     let of_network = |comment: &str| comment.split(' ').nth(2) == Some(network);
     table::remove(nft, &MASQUERADE, |element| of_network(&element.comment) && !owners.contains(&element.comment))
 }
 
-pub fn exists(nft: &mut Nft, owner: &str) -> Result<bool, Error> {
+pub(super) fn exists(nft: &mut Nft, owner: &str) -> Result<bool, Error> {
     table::has(nft, &MASQUERADE, owner)
 }

@@ -1,14 +1,14 @@
 //! The built-in plugins, each of them a table of functions. They run in process, or as executables by their names.
 
-pub mod bandwidth;
-pub mod bridge;
-pub mod host_local;
+pub(crate) mod bandwidth;
+pub(crate) mod bridge;
+pub(crate) mod host_local;
 mod ipam;
-pub mod loopback;
+pub(crate) mod loopback;
 mod masquerade;
-pub mod portmap;
+pub(crate) mod portmap;
 mod reaper;
-pub mod table;
+pub(crate) mod table;
 
 pub use reaper::Reaper;
 

@@ -14,7 +14,7 @@ use crate::spec::reader::Reader;
 use crate::spec::result::AddResult;
 use crate::{fault, sysctl};
 
-pub const PLUGIN: Plugin = Plugin { name: "portmap", accepts, add, del, check, gc, status: no_op };
+pub(crate) const PLUGIN: Plugin = Plugin { name: "portmap", accepts, add, del, check, gc, status: no_op };
 
 #[derive(Debug, PartialEq)]
 struct Conf {

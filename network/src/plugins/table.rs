@@ -14,10 +14,10 @@ const TABLE: &str = "tiphys-cni";
 const FAMILY: Family = Family::Inet;
 
 /// The names of the maps. [`SETS`] has their keys and values.
-pub const MASQUERADE: [&str; 2] = ["masquerade4", "masquerade6"];
-pub const HOST_PORTS: [&str; 2] = ["host-ports4", "host-ports6"];
-pub const HOST_ADDRESSES: [&str; 2] = ["host-addresses4", "host-addresses6"];
-pub const HAIRPIN: [&str; 2] = ["hairpin4", "hairpin6"];
+pub(crate) const MASQUERADE: [&str; 2] = ["masquerade4", "masquerade6"];
+pub(crate) const HOST_PORTS: [&str; 2] = ["host-ports4", "host-ports6"];
+pub(crate) const HOST_ADDRESSES: [&str; 2] = ["host-addresses4", "host-addresses6"];
+pub(crate) const HAIRPIN: [&str; 2] = ["hairpin4", "hairpin6"];
 
 /// Each map exists for IPv4 and IPv6, in this order.
 const SETS: [Set<'static>; 8] = {
@@ -38,7 +38,7 @@ const SETS: [Set<'static>; 8] = {
 const TRIES: usize = 16;
 
 /// Deletes the table with all its contents, if it exists.
-pub fn remove_table() -> Result<(), netlink::Error> {
+pub(crate) fn remove_table() -> Result<(), netlink::Error> {
     let mut nft = Nft::open()?;
     if !nft.has_table(FAMILY, TABLE)? {
         return Ok(());
@@ -50,7 +50,7 @@ pub fn remove_table() -> Result<(), netlink::Error> {
 
 /// A chain of a subnet that elements jump to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SubnetChain {
+pub(crate) enum SubnetChain {
     /// Masquerades packets that leave the subnet.
     Masquerade(IpNet),
     /// Masquerades packets from the subnet or from the host's loopback, so that replies return through the host.
@@ -58,7 +58,7 @@ pub enum SubnetChain {
 }
 
 impl SubnetChain {
-    pub fn name(self) -> String {
+    pub(crate) fn name(self) -> String {
         let (what, subnet) = match self {
             SubnetChain::Masquerade(subnet) => ("masquerade", subnet),
             SubnetChain::Hairpin(subnet) => ("hairpin", subnet),
@@ -89,7 +89,7 @@ impl SubnetChain {
 }
 
 /// Adds elements, and the chains that they jump to if they are missing. Elements that exist already are not an error.
-pub fn add(nft: &mut Nft, chains: &[SubnetChain], elements: &[(&str, Element)]) -> Result<(), netlink::Error> {
+pub(crate) fn add(nft: &mut Nft, chains: &[SubnetChain], elements: &[(&str, Element)]) -> Result<(), netlink::Error> {
     let mut pending: Vec<&(&str, Element)> = elements.iter().collect();
     let mut last = None;
     for _ in 0..TRIES {
@@ -138,7 +138,7 @@ fn host_port(key: &[u8]) -> u16 {
 }
 
 /// Removes the elements that match, if there are any.
-pub fn remove(nft: &mut Nft, maps: &[&str], unwanted: impl Fn(&Element) -> bool) -> Result<(), netlink::Error> {
+pub(crate) fn remove(nft: &mut Nft, maps: &[&str], unwanted: impl Fn(&Element) -> bool) -> Result<(), netlink::Error> {
     let mut last = None;
     for _ in 0..TRIES {
         let mut batch = Batch::new(FAMILY, TABLE);
@@ -158,7 +158,7 @@ pub fn remove(nft: &mut Nft, maps: &[&str], unwanted: impl Fn(&Element) -> bool)
 }
 
 /// Whether a map has an element of this owner.
-pub fn has(nft: &mut Nft, maps: &[&str], owner: &str) -> Result<bool, netlink::Error> {
+pub(crate) fn has(nft: &mut Nft, maps: &[&str], owner: &str) -> Result<bool, netlink::Error> {
     for map in maps {
         if nft.elements(FAMILY, TABLE, map)?.iter().any(|element| element.comment == owner) {
             return Ok(true);
@@ -168,7 +168,7 @@ pub fn has(nft: &mut Nft, maps: &[&str], owner: &str) -> Result<bool, netlink::E
 }
 
 /// The first map in which one of these elements is missing or different.
-pub fn missing<'a>(nft: &mut Nft, wanted: &[(&'a str, Element)]) -> Result<Option<&'a str>, netlink::Error> {
+pub(crate) fn missing<'a>(nft: &mut Nft, wanted: &[(&'a str, Element)]) -> Result<Option<&'a str>, netlink::Error> {
     for (map, element) in wanted {
         if !nft.elements(FAMILY, TABLE, map)?.contains(element) {
             return Ok(Some(map));
@@ -178,7 +178,7 @@ pub fn missing<'a>(nft: &mut Nft, wanted: &[(&'a str, Element)]) -> Result<Optio
 }
 
 /// An element whose verdict jumps to a subnet's chain.
-pub fn to_chain(key: Vec<u8>, chain: SubnetChain, owner: &str) -> Element {
+pub(crate) fn to_chain(key: Vec<u8>, chain: SubnetChain, owner: &str) -> Element {
     Element::new(key, Data::Jump(chain.name()), owner)
 }
 

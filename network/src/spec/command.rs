@@ -41,6 +41,6 @@ pub struct Target<'a> {
 }
 
 /// The version that a plugin's configuration is in.
-pub fn version_of(conf: &Value) -> Result<Version, Error> {
+pub(crate) fn version_of(conf: &Value) -> Result<Version, Error> {
     Version::parse(conf["cniVersion"].as_str().unwrap_or_default())
 }

@@ -8,17 +8,15 @@ use serde_json::{Value, json};
 use super::version::Version;
 
 /// Error codes of the specification.
-pub mod code {
-    pub const INCOMPATIBLE_VERSION: u32 = 1;
-    pub const UNSUPPORTED_FIELD: u32 = 2;
-    pub const INVALID_ENVIRONMENT: u32 = 4;
-    pub const IO: u32 = 5;
-    pub const DECODE: u32 = 6;
-    pub const INVALID_CONFIGURATION: u32 = 7;
-    pub const TRY_AGAIN: u32 = 11;
-    pub const NOT_AVAILABLE: u32 = 50;
+pub(crate) mod code {
+    pub(crate) const INCOMPATIBLE_VERSION: u32 = 1;
+    pub(crate) const UNSUPPORTED_FIELD: u32 = 2;
+    pub(crate) const INVALID_ENVIRONMENT: u32 = 4;
+    pub(crate) const IO: u32 = 5;
+    pub(crate) const DECODE: u32 = 6;
+    pub(crate) const INVALID_CONFIGURATION: u32 = 7;
     /// Plugins may define codes from 100 on. Upstream's plugins use this one for all other errors.
-    pub const INTERNAL: u32 = 999;
+    pub(crate) const INTERNAL: u32 = 999;
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,9 +2,9 @@
 //!
 //! Nothing here does I/O, or knows who calls a plugin and which plugins there are.
 
-pub mod command;
-pub mod error;
-pub mod names;
-pub mod reader;
-pub mod result;
-pub mod version;
+pub(crate) mod command;
+pub(crate) mod error;
+pub(crate) mod names;
+pub(crate) mod reader;
+pub(crate) mod result;
+pub(crate) mod version;

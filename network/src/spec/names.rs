@@ -3,7 +3,7 @@
 use super::error::{Error, code};
 
 /// Checks the name of a network or the ID of a container.
-pub fn check_identifier(what: &str, text: &str) -> Result<(), Error> {
+pub(crate) fn check_identifier(what: &str, text: &str) -> Result<(), Error> {
     let first = text.starts_with(|c: char| c.is_ascii_alphanumeric());
     let rest = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte));
     match text {
@@ -14,7 +14,7 @@ pub fn check_identifier(what: &str, text: &str) -> Result<(), Error> {
 }
 
 /// Checks the name of a network interface.
-pub fn check_interface(what: &str, text: &str) -> Result<(), Error> {
+pub(crate) fn check_interface(what: &str, text: &str) -> Result<(), Error> {
     let problem = match text {
         "" => "is missing",
         "." | ".." => "is . or ..",
@@ -26,7 +26,7 @@ pub fn check_interface(what: &str, text: &str) -> Result<(), Error> {
 }
 
 /// A device name that is derived from its attachment, so that the device is found again without stored state.
-pub fn derived(prefix: &str, parts: &[&str]) -> String {
+pub(crate) fn derived(prefix: &str, parts: &[&str]) -> String {
     const NAME: usize = 15;
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     // A separator that no part contains.

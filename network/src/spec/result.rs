@@ -145,7 +145,7 @@ fn read_ip(mut reader: Reader<'_>) -> Result<Ip, Error> {
 }
 
 /// Reads a route of a result or of an IPAM configuration.
-pub fn read_route(mut reader: Reader<'_>) -> Result<Route, Error> {
+pub(crate) fn read_route(mut reader: Reader<'_>) -> Result<Route, Error> {
     let to: Option<IpNet> = reader.parsed("dst", "a network")?;
     let route = Route {
         to: to.ok_or_else(|| reader.invalid("dst", "is missing"))?,
@@ -161,7 +161,7 @@ pub fn read_route(mut reader: Reader<'_>) -> Result<Route, Error> {
 }
 
 /// Reads the `dns` of a result or of a configuration.
-pub fn read_dns(mut reader: Reader<'_>) -> Result<Dns, Error> {
+pub(crate) fn read_dns(mut reader: Reader<'_>) -> Result<Dns, Error> {
     let dns = Dns {
         nameservers: reader.texts("nameservers")?,
         domain: reader.text("domain")?.to_string(),
@@ -218,7 +218,7 @@ fn put_numbers(json: &mut Value, numbers: &[(&str, Option<u32>)]) {
     }
 }
 
-pub fn dns_json(dns: &Dns) -> Value {
+pub(crate) fn dns_json(dns: &Dns) -> Value {
     let mut json = json!({});
     if !dns.domain.is_empty() {
         json["domain"] = dns.domain.as_str().into();

@@ -32,7 +32,7 @@ fn a_failure_at_every_fault_point_leaves_nothing() {
             let before = host.count();
             fault::arm(point);
             let error = cni.add(&everything(&pod)).unwrap_err().to_string();
-            assert!(!fault::disarm(), "nobody came by {point}");
+            assert!(!fault::disarm(), "{point} was not reached");
             assert!(error.ends_with(&format!("fault at {point}")), "{error}");
             assert_eq!(host.count(), before, "{point}");
             // The next attempt succeeds.
@@ -69,7 +69,7 @@ fn del_undoes_a_crash_at_every_fault_point() {
                     }
                 }
             }
-            assert!(died, "nobody came by {point}");
+            assert!(died, "{point} was not reached");
             // There is no cached result. DEL is idempotent.
             for _ in 0..2 {
                 for conf in chain.iter().rev() {

@@ -21,7 +21,7 @@ const LINKS: [(&str, &str); 5] = [
 ];
 
 /// Creates the links and device nodes of a container.
-pub fn create(root: &Root, spec: &ContainerSpec) -> Result<()> {
+pub(crate) fn create(root: &Root, spec: &ContainerSpec) -> Result<()> {
     let dev = root.open("/dev", OFlags::PATH | OFlags::DIRECTORY).at("opening /dev of the container")?;
     for (target, name) in LINKS {
         rustix::fs::symlinkat(target, &dev, name).context(|| format!("linking /dev/{name}"))?;

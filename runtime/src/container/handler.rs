@@ -21,7 +21,7 @@ use crate::sys;
 use crate::{ipc, oci, private};
 
 /// Runs in the forked process and never returns.
-pub fn create_container(spec: &ContainerSpec, program: &Path, bundle: &Path, context: ProcessContext) -> ! {
+pub(crate) fn create_container(spec: &ContainerSpec, program: &Path, bundle: &Path, context: ProcessContext) -> ! {
     let report = context.report;
     match run_handler(spec, program, bundle, &context) {
         Ok(ready) => {

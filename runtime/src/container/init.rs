@@ -21,7 +21,7 @@ use cgroup::Hierarchies;
 
 /// What the new process reports to the shim. After `Prepared` it closes the socket by executing the program.
 #[derive(Debug, Serialize, Deserialize)]
-pub enum Report {
+pub(crate) enum Report {
     /// Everything is prepared, and the program is executed next. With a terminal, its master comes with the message.
     Ready {
         user: User,
@@ -37,14 +37,14 @@ pub enum Report {
 }
 
 /// The standard streams of a process without a terminal.
-pub struct Streams {
+pub(crate) struct Streams {
     pub stdin: Option<OwnedFd>,
     pub stdout: OwnedFd,
     pub stderr: OwnedFd,
 }
 
 /// The surroundings in which a process is created.
-pub struct ProcessContext<'a> {
+pub(crate) struct ProcessContext<'a> {
     pub cgroups: &'a Hierarchies,
     /// The pidfd of the sandbox's pause process for a container's init process, or of the container's init process for an
     /// exec. It is opened before the fork, since the pid has no meaning in the new process's PID namespace.
@@ -57,13 +57,13 @@ pub struct ProcessContext<'a> {
 }
 
 /// Runs in the forked process and never returns.
-pub fn become_container(spec: &ContainerSpec, context: ProcessContext) -> ! {
+pub(crate) fn become_container(spec: &ContainerSpec, context: ProcessContext) -> ! {
     let report = context.report;
     finish(report, start_init(spec, context))
 }
 
 /// Runs in a forked process that joins a container, and never returns.
-pub fn become_exec(spec: &ContainerSpec, process: &ProcessSpec, context: ProcessContext) -> ! {
+pub(crate) fn become_exec(spec: &ContainerSpec, process: &ProcessSpec, context: ProcessContext) -> ! {
     let report = context.report;
     finish(report, start_exec(spec, process, context))
 }
@@ -136,7 +136,7 @@ fn enter_pod(spec: &ContainerSpec, pause: &OwnedFd) -> Result<()> {
 
 /// Opens a namespace of a process. The process must still exist after the open, since otherwise the pid may have been
 /// reused.
-pub fn namespace_of(holder: &OwnedFd, pid: i32, kind: &str) -> Result<OwnedFd> {
+pub(crate) fn namespace_of(holder: &OwnedFd, pid: i32, kind: &str) -> Result<OwnedFd> {
     let path = format!("/proc/{pid}/ns/{kind}");
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let namespace = rustix::fs::open(&path, flags, Mode::empty()).context(|| format!("opening {path}"))?;

@@ -1,10 +1,10 @@
 //! A container's processes, from fork to exec: everything here runs in a child of the shim.
 
-pub mod devices;
-pub mod handler;
+pub(crate) mod devices;
+pub(crate) mod handler;
 pub mod init;
-pub mod mounts;
-pub mod process;
-pub mod rootfs;
-pub mod sandbox_root;
-pub mod user;
+pub(crate) mod mounts;
+pub(crate) mod process;
+pub(crate) mod rootfs;
+pub(crate) mod sandbox_root;
+pub(crate) mod user;

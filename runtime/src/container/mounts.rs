@@ -22,14 +22,14 @@ use crate::userns;
 use cgroup::Hierarchies;
 
 /// Sources that were opened on the host, in the order of the spec's mounts.
-pub struct OpenedMounts {
+pub(crate) struct OpenedMounts {
     pub root: OwnedFd,
     mounts: Vec<MountSource>,
 }
 
 impl OpenedMounts {
     /// The detached mounts, in the order of the spec's mounts.
-    pub fn into_trees(self) -> Vec<Option<OwnedFd>> {
+    pub(crate) fn into_trees(self) -> Vec<Option<OwnedFd>> {
         let tree = |source| if let MountSource::Tree(fd) = source { Some(fd) } else { None };
         self.mounts.into_iter().map(tree).collect()
     }
@@ -44,7 +44,11 @@ enum MountSource {
 }
 
 /// Opens everything that is only visible in the host's mount namespace.
-pub fn open(spec: &ContainerSpec, cgroups: &Hierarchies, pod_userns: Option<BorrowedFd>) -> Result<OpenedMounts> {
+pub(crate) fn open(
+    spec: &ContainerSpec,
+    cgroups: &Hierarchies,
+    pod_userns: Option<BorrowedFd>,
+) -> Result<OpenedMounts> {
     if let Some(maps) = &spec.userns {
         chown_upper(&spec.root, maps)?;
     }
@@ -223,7 +227,7 @@ fn with_kernel_log(fs: &OwnedFd, result: rustix::io::Result<()>) -> std::io::Res
 }
 
 /// A new, detached file system of a type of the kernel.
-pub fn kernel(kind: &str, options: &[(&str, &str)], flags: MountAttrFlags) -> Result<OwnedFd> {
+pub(crate) fn kernel(kind: &str, options: &[(&str, &str)], flags: MountAttrFlags) -> Result<OwnedFd> {
     let what = || format!("mounting {kind}");
     let fs = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC).context(what)?;
     for (key, value) in options {
@@ -235,18 +239,18 @@ pub fn kernel(kind: &str, options: &[(&str, &str)], flags: MountAttrFlags) -> Re
 }
 
 /// Attaches a detached mount at an open target.
-pub fn attach(mount: impl AsFd, target: impl AsFd) -> rustix::io::Result<()> {
+pub(crate) fn attach(mount: impl AsFd, target: impl AsFd) -> rustix::io::Result<()> {
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     move_mount(mount, "", target, "", flags)
 }
 
-pub fn attach_path(mount: impl AsFd, path: &str) -> Result<()> {
+pub(crate) fn attach_path(mount: impl AsFd, path: &str) -> Result<()> {
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
     move_mount(mount, "", CWD, path, flags).context(|| format!("mounting at {path}"))
 }
 
 /// Attaches all mounts below the root, in the spec's order, and creates the devices.
-pub fn assemble(root: &Root, spec: &ContainerSpec, opened: OpenedMounts) -> Result<()> {
+pub(crate) fn assemble(root: &Root, spec: &ContainerSpec, opened: OpenedMounts) -> Result<()> {
     for (mount, source) in spec.mounts.iter().zip(opened.mounts) {
         attach_mount(root, mount, source).map_err(|error| with_target(error, mount))?;
         if mount.target == "/dev" && matches!(mount.source, Source::Kernel { .. }) {
@@ -282,7 +286,7 @@ fn attach_mount(root: &Root, mount: &MountSpec, source: MountSource) -> Result<(
 }
 
 /// The pod's shared memory, from the copy of the sandbox's mount namespace.
-pub fn shm() -> Result<OwnedFd> {
+pub(crate) fn shm() -> Result<OwnedFd> {
     tree(Path::new(sandbox_root::SHM), false)
 }
 
@@ -339,7 +343,7 @@ fn cgroups(root: &Root, mount: &MountSpec, directories: Vec<(String, OwnedFd)>) 
 }
 
 /// Masks paths: a file with the null device, a directory with an empty one.
-pub fn mask(root: &Root, paths: &[String]) -> Result<()> {
+pub(crate) fn mask(root: &Root, paths: &[String]) -> Result<()> {
     for path in paths {
         let fd = match root.open(path, OFlags::PATH) {
             Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => continue,
@@ -363,13 +367,13 @@ fn null(root: &Root) -> Result<OwnedFd> {
     clone_mount(&device).at("opening /dev/null to mask with it")
 }
 
-pub fn clone_mount(fd: impl AsFd) -> rustix::io::Result<OwnedFd> {
+pub(crate) fn clone_mount(fd: impl AsFd) -> rustix::io::Result<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
     open_tree(fd, "", flags)
 }
 
 /// Bind-mounts each path read-only over itself.
-pub fn make_readonly(root: &Root, paths: &[String]) -> Result<()> {
+pub(crate) fn make_readonly(root: &Root, paths: &[String]) -> Result<()> {
     for path in paths {
         let fd = match root.open(path, OFlags::PATH) {
             Err(Errno::NOENT | Errno::NOTDIR) => continue,

@@ -13,14 +13,14 @@ use crate::spec::{ProcessSpec, Rlimit};
 use crate::sys;
 
 /// What was read from the host's files before they become unreachable.
-pub struct Prepared {
+pub(crate) struct Prepared {
     seccomp: Option<Vec<u8>>,
     label: Option<Label>,
     pub warnings: Vec<String>,
 }
 
 /// Reads what only the host has, and sets what only root of the host may set.
-pub fn prepare(process: &ProcessSpec) -> Result<Prepared> {
+pub(crate) fn prepare(process: &ProcessSpec) -> Result<Prepared> {
     let seccomp = match &process.seccomp {
         Some(path) => Some(std::fs::read(path).context(|| format!("reading {}", path.display()))?),
         None => None,
@@ -56,7 +56,7 @@ fn label(process: &ProcessSpec) -> Result<Option<Label>> {
 
 /// Without CAP_SYS_RESOURCE the score cannot be lower than the runtime's own, and stays there. The service logs that
 /// when it starts.
-pub fn set_oom_score(score: i32) -> Result<()> {
+pub(crate) fn set_oom_score(score: i32) -> Result<()> {
     match std::fs::write("/proc/self/oom_score_adj", score.to_string()) {
         Err(error) if error.kind() != std::io::ErrorKind::PermissionDenied => {
             Err(error).context(|| format!("setting oom_score_adj {score}"))
@@ -97,7 +97,7 @@ fn resource(name: &str) -> Option<rustix::process::Resource> {
 }
 
 /// Enters the working directory, and creates it if the image lacks it.
-pub fn enter_directory(root: &Root, cwd: &str) -> Result<()> {
+pub(crate) fn enter_directory(root: &Root, cwd: &str) -> Result<()> {
     let cwd = if cwd.is_empty() { "/" } else { cwd };
     if !cwd.starts_with('/') {
         return refused(format!("the working directory {cwd:?} is not absolute"));
@@ -107,7 +107,7 @@ pub fn enter_directory(root: &Root, cwd: &str) -> Result<()> {
 }
 
 /// Drops all privileges that the program must not have. Only the exec may follow.
-pub fn confine(process: &ProcessSpec, user: &User, prepared: &Prepared) -> Result<()> {
+pub(crate) fn confine(process: &ProcessSpec, user: &User, prepared: &Prepared) -> Result<()> {
     if let Some(Label { file, text }) = &prepared.label {
         std::io::Write::write_all(&mut &*file, text.as_bytes()).context(|| format!("setting the label {text:?}"))?;
     }
@@ -138,7 +138,7 @@ fn load(prepared: &Prepared) -> Result<()> {
 }
 
 /// Executes the program. Returns only if that failed.
-pub fn run(process: &ProcessSpec, user: &User) -> Error {
+pub(crate) fn run(process: &ProcessSpec, user: &User) -> Error {
     match exec(process, user) {
         Ok(never) => match never {},
         Err(error) => Error::Refused(format!("unable to start container process: {error}")),

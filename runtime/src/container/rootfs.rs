@@ -14,38 +14,38 @@ const MAX_LINKS: usize = 40;
 
 /// The type of a mount's target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub(crate) enum Kind {
     Directory,
     File,
 }
 
 /// An open directory that is the root of all lookups.
-pub struct Root {
+pub(crate) struct Root {
     fd: OwnedFd,
 }
 
 impl Root {
-    pub fn new(fd: OwnedFd) -> Root {
+    pub(crate) fn new(fd: OwnedFd) -> Root {
         Root { fd }
     }
 
-    pub fn fd(&self) -> &OwnedFd {
+    pub(crate) fn fd(&self) -> &OwnedFd {
         &self.fd
     }
 
-    pub fn open(&self, path: &str, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    pub(crate) fn open(&self, path: &str, flags: OFlags) -> rustix::io::Result<OwnedFd> {
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
         retry(|| rustix::fs::openat2(&self.fd, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve))
     }
 
     /// As `open`, but refuses symlinks anywhere in the path.
-    pub fn open_no_symlinks(&self, path: &str, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    pub(crate) fn open_no_symlinks(&self, path: &str, flags: OFlags) -> rustix::io::Result<OwnedFd> {
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS;
         retry(|| rustix::fs::openat2(&self.fd, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve))
     }
 
     /// Reads a small text file of the image; empty if it does not exist.
-    pub fn read(&self, path: &str) -> Result<String> {
+    pub(crate) fn read(&self, path: &str) -> Result<String> {
         const MAX_FILE_BYTES: u64 = 4 << 20;
         match self.open(path, OFlags::RDONLY | OFlags::NONBLOCK) {
             Err(Errno::NOENT | Errno::NOTDIR) => Ok(String::new()),
@@ -64,7 +64,7 @@ impl Root {
     }
 
     /// Opens `path`, and creates it with its parents if it is missing.
-    pub fn ensure(&self, path: &str, kind: Kind) -> Result<OwnedFd> {
+    pub(crate) fn ensure(&self, path: &str, kind: Kind) -> Result<OwnedFd> {
         let what = format!("creating {path} in the container");
         let mut links = 0;
         let mut path = normalize(Path::new(path));
@@ -156,7 +156,7 @@ fn normalize(path: &Path) -> PathBuf {
 }
 
 /// Whether a descriptor refers to a directory.
-pub fn kind_of(fd: impl AsFd) -> rustix::io::Result<Kind> {
+pub(crate) fn kind_of(fd: impl AsFd) -> rustix::io::Result<Kind> {
     let stat = rustix::fs::statat(fd, "", AtFlags::EMPTY_PATH)?;
     let directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
     Ok(if directory { Kind::Directory } else { Kind::File })

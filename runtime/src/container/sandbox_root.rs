@@ -1,8 +1,8 @@
 //! Paths in the sandbox's own small root file system, from which the mount namespaces of its containers start.
 
 /// The pod's `/dev/shm`.
-pub const SHM: &str = "/shm";
+pub(crate) const SHM: &str = "/shm";
 /// Where a container's root file system is attached before the pivot.
-pub const ROOT: &str = "/root";
+pub(crate) const ROOT: &str = "/root";
 /// Device nodes that containers bind-mount where they cannot create their own.
-pub const DEVICES: &str = "/devices";
+pub(crate) const DEVICES: &str = "/devices";

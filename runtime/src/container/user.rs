@@ -5,7 +5,7 @@ use crate::spec::UserSpec;
 
 /// The numeric IDs of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct User {
+pub(crate) struct User {
     pub uid: u32,
     pub gid: u32,
     pub groups: Vec<u32>,
@@ -13,13 +13,13 @@ pub struct User {
 }
 
 /// The highest ID a process may run as. `setresuid` interprets 2³²−1 as "unchanged".
-pub const MAX_ID: u32 = i32::MAX as u32;
+pub(crate) const MAX_ID: u32 = i32::MAX as u32;
 
 /// Looks up the user in the image's files. A name must exist there; a number need not.
 ///
 /// A string of digits is always a number and never compared with names: the image's author controls the files, and a
 /// user named `1000` with the ID 0 must not turn `runAsUser: 1000` into root.
-pub fn resolve(spec: &UserSpec, passwd: &str, group: &str) -> Result<User> {
+pub(crate) fn resolve(spec: &UserSpec, passwd: &str, group: &str) -> Result<User> {
     let (name, group_name) = match spec.name.split_once(':') {
         Some((user, group)) => (user, Some(group)),
         None => (spec.name.as_str(), None),
@@ -45,13 +45,13 @@ pub fn resolve(spec: &UserSpec, passwd: &str, group: &str) -> Result<User> {
 }
 
 /// Parses a numeric user or group; None if it is a name.
-pub fn parse_id(text: &str) -> Option<Result<u32>> {
+pub(crate) fn parse_id(text: &str) -> Option<Result<u32>> {
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| text.parse().ok().filter(|id| *id <= MAX_ID).map_or_else(|| too_large(text, "id"), Ok))
 }
 
 /// Refuses an ID that the kernel does not accept.
-pub fn check_id(id: u32, what: &str) -> Result<u32> {
+pub(crate) fn check_id(id: u32, what: &str) -> Result<u32> {
     if id <= MAX_ID { Ok(id) } else { too_large(id, what) }
 }
 

@@ -10,7 +10,7 @@ use crate::error::{Context, Result, refused};
 use crate::spec::DeviceRule;
 
 /// Restricts the processes of a cgroup to the devices that the rules allow.
-pub fn restrict(cgroups: &Hierarchies, path: &str, rules: &[DeviceRule]) -> Result<()> {
+pub(crate) fn restrict(cgroups: &Hierarchies, path: &str, rules: &[DeviceRule]) -> Result<()> {
     let Some(directory) = cgroups.in_v1("devices", path) else {
         let Some(directory) = cgroups.in_v2(path) else {
             return refused("no device cgroup and no cgroup v2 on this machine");

@@ -101,7 +101,7 @@ fn block(rule: &DeviceRule) -> Vec<u64> {
     code
 }
 
-pub fn attach(directory: &Path, rules: &[DeviceRule]) -> Result<()> {
+pub(super) fn attach(directory: &Path, rules: &[DeviceRule]) -> Result<()> {
     let code = program(rules);
     let license = c"Apache-2.0";
     let mut load = [0u64; 16];

@@ -14,7 +14,7 @@ const MAX_BODY: usize = 1 << 20;
 /// How long a connection may be idle.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-pub struct Server {
+pub(super) struct Server {
     name: String,
     environment: Vec<(String, String)>,
     files: PathBuf,
@@ -22,7 +22,7 @@ pub struct Server {
 }
 
 impl Server {
-    pub fn new(options: &Options) -> Arc<Server> {
+    pub(super) fn new(options: &Options) -> Arc<Server> {
         let environment: Vec<(String, String)> = std::env::vars_os()
             .map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()))
             .collect();
@@ -37,7 +37,7 @@ impl Server {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub struct Request {
+pub(super) struct Request {
     pub method: String,
     pub target: String,
     pub headers: Vec<(String, String)>,
@@ -50,7 +50,7 @@ impl Request {
     }
 }
 
-pub struct Response {
+pub(super) struct Response {
     status: &'static str,
     kind: &'static str,
     body: Vec<u8>,
@@ -65,7 +65,7 @@ impl Response {
 }
 
 /// Serves a connection until one side closes it.
-pub async fn connection(mut stream: impl AsyncRead + AsyncWrite + Unpin, server: Arc<Server>) {
+pub(super) async fn connection(mut stream: impl AsyncRead + AsyncWrite + Unpin, server: Arc<Server>) {
     let mut buffer = Vec::new();
     loop {
         let request = match tokio::time::timeout(IDLE_TIMEOUT, receive(&mut stream, &mut buffer)).await {
@@ -130,7 +130,7 @@ async fn more(stream: &mut (impl AsyncRead + Unpin), buffer: &mut Vec<u8>) -> bo
 }
 
 /// Parses the head of a request, and returns it with the length of its body.
-pub fn parse(head: &[u8]) -> Result<(Request, usize), &'static str> {
+pub(super) fn parse(head: &[u8]) -> Result<(Request, usize), &'static str> {
     const BAD: &str = "400 Bad Request";
     let text = std::str::from_utf8(head).map_err(|_| BAD)?;
     let mut lines = text.split("\r\n");
@@ -236,7 +236,7 @@ fn names(directory: &Path) -> std::io::Result<(&'static str, Vec<u8>)> {
 }
 
 /// A path that keep_alive below its root, except for symlinks, which belong to the container.
-pub fn below(root: &Path, inner: &str) -> Option<PathBuf> {
+pub(super) fn below(root: &Path, inner: &str) -> Option<PathBuf> {
     let mut path = root.to_owned();
     for component in Path::new(inner.trim_start_matches('/')).components() {
         match component {

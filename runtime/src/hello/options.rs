@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-pub const HELP: &str = "\
+pub(super) const HELP: &str = "\
 Reports its pod over HTTP: the demo program of Tiphys
 
 Usage: hello [OPTIONS]
@@ -25,7 +25,7 @@ HTTP:
   any /echo         the request's body";
 
 #[derive(Debug, PartialEq)]
-pub enum Mode {
+pub(super) enum Mode {
     Serve(Options),
     Sleep(f64),
     Exit(u8),
@@ -33,7 +33,7 @@ pub enum Mode {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Options {
+pub(super) struct Options {
     pub port: Option<u16>,
     pub files: PathBuf,
     pub tcp_echo: Vec<u16>,
@@ -47,7 +47,7 @@ impl Default for Options {
     }
 }
 
-pub fn read(args: &[String]) -> Result<Mode, String> {
+pub(super) fn read(args: &[String]) -> Result<Mode, String> {
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     match words.as_slice() {
         ["sleep", seconds] => sleep(seconds),

@@ -23,7 +23,7 @@ const PROGRAM: &str = "/tiphys";
 const OWN: &str = "/proc/self/exe";
 
 /// Whether a reference means the demo image.
-pub fn is_demo(text: &str) -> bool {
+pub(super) fn is_demo(text: &str) -> bool {
     text.starts_with(NAME)
         && Reference::parse(text).is_ok_and(|reference| reference.name() == NAME && reference.tag() == Some("latest"))
 }

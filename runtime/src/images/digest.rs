@@ -78,7 +78,7 @@ impl From<Digest> for String {
 }
 
 /// The chain IDs of a stack of layers, lowest first: each identifies a layer together with all layers below.
-pub fn chain(diff_ids: &[Digest]) -> Vec<Digest> {
+pub(super) fn chain(diff_ids: &[Digest]) -> Vec<Digest> {
     let mut chain: Vec<Digest> = Vec::with_capacity(diff_ids.len());
     for diff_id in diff_ids {
         let next = match chain.last() {
@@ -113,22 +113,22 @@ impl Hasher {
     }
 }
 
-pub fn hex(bytes: &[u8]) -> String {
+pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Computes the digest of everything that is read through it.
-pub struct Hashed<R> {
+pub(super) struct Hashed<R> {
     inner: R,
     hasher: Hasher,
 }
 
 impl<R: Read> Hashed<R> {
-    pub fn new(inner: R, hasher: Hasher) -> Hashed<R> {
+    pub(super) fn new(inner: R, hasher: Hasher) -> Hashed<R> {
         Hashed { inner, hasher }
     }
 
-    pub fn finish(self) -> Digest {
+    pub(super) fn finish(self) -> Digest {
         self.hasher.finish()
     }
 }

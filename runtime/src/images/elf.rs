@@ -14,7 +14,7 @@ const MAX_HEADERS: u16 = 256;
 const MAX_DYNAMIC: u64 = 1 << 16;
 
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Elf {
+pub(super) struct Elf {
     /// The dynamic linker; None for a static program.
     pub interpreter: Option<String>,
     /// The soname of a library.
@@ -28,7 +28,7 @@ struct Segment {
     size: u64,
 }
 
-pub fn read(path: &Path) -> io::Result<Elf> {
+pub(super) fn read(path: &Path) -> io::Result<Elf> {
     let file = File::open(path)?;
     let segments = segments(&file)?;
     let find = |kind| segments.iter().find(|segment| segment.kind == kind);
@@ -98,7 +98,7 @@ fn bad(why: &'static str) -> io::Error {
 }
 
 /// The libraries in /proc/PID/maps: files that are mapped as executable.
-pub fn mapped(maps: &str) -> Vec<String> {
+pub(super) fn mapped(maps: &str) -> Vec<String> {
     let mut paths: Vec<String> = maps
         .lines()
         .filter_map(|line| {

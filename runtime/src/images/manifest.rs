@@ -7,24 +7,24 @@ use serde::{Deserialize, Serialize};
 use super::digest::{Digest, chain};
 use super::error::{Error, Result};
 
-pub const OCI_INDEX: &str = "application/vnd.oci.image.index.v1+json";
-pub const OCI_MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
-pub const OCI_CONFIG: &str = "application/vnd.oci.image.config.v1+json";
-pub const OCI_LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
-pub const DOCKER_LIST: &str = "application/vnd.docker.distribution.manifest.list.v2+json";
-pub const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
-pub const DOCKER_CONFIG: &str = "application/vnd.docker.container.image.v1+json";
-pub const DOCKER_LAYER: &str = "application/vnd.docker.image.rootfs.diff.tar";
+pub(super) const OCI_INDEX: &str = "application/vnd.oci.image.index.v1+json";
+pub(super) const OCI_MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+pub(super) const OCI_CONFIG: &str = "application/vnd.oci.image.config.v1+json";
+pub(super) const OCI_LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
+pub(super) const DOCKER_LIST: &str = "application/vnd.docker.distribution.manifest.list.v2+json";
+pub(super) const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
+pub(super) const DOCKER_CONFIG: &str = "application/vnd.docker.container.image.v1+json";
+pub(super) const DOCKER_LAYER: &str = "application/vnd.docker.image.rootfs.diff.tar";
 
 /// The size limit of a manifest.
-pub const MAX_BYTES: u64 = 4 << 20;
+pub(super) const MAX_BYTES: u64 = 4 << 20;
 /// The number of lower directories that overlayfs supports, minus the empty one for images without layers.
-pub const MAX_LAYERS: usize = 499;
+pub(super) const MAX_LAYERS: usize = 499;
 
 /// A reference to content by digest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Descriptor {
+pub(crate) struct Descriptor {
     #[serde(default)]
     pub media_type: String,
     pub digest: Digest,
@@ -36,11 +36,11 @@ pub struct Descriptor {
 }
 
 impl Descriptor {
-    pub fn new(media_type: &str, digest: Digest, size: u64) -> Descriptor {
+    pub(crate) fn new(media_type: &str, digest: Digest, size: u64) -> Descriptor {
         Descriptor { media_type: media_type.to_owned(), digest, size, platform: None, annotations: None }
     }
 
-    pub fn annotation(&self, name: &str) -> Option<&str> {
+    pub(crate) fn annotation(&self, name: &str) -> Option<&str> {
         self.annotations.as_ref()?.get(name).map(String::as_str)
     }
 }
@@ -93,7 +93,7 @@ impl Platform {
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Index {
+pub(super) struct Index {
     pub schema_version: u32,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub media_type: String,
@@ -102,7 +102,7 @@ pub struct Index {
 
 impl Index {
     /// The image of an index that fits the host best.
-    pub fn choose(&self, what: &str, host: &Platform) -> Result<&Descriptor> {
+    pub(super) fn choose(&self, what: &str, host: &Platform) -> Result<&Descriptor> {
         let runs = |descriptor: &&Descriptor| match &descriptor.platform {
             Some(platform) => platform.distance(host),
             // An entry without a platform is for all platforms.
@@ -122,7 +122,7 @@ fn platform_error<'a>(what: &str, host: &Platform, offered: impl Iterator<Item =
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Manifest {
+pub(super) struct Manifest {
     pub schema_version: u32,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub media_type: String,
@@ -149,7 +149,7 @@ impl Manifest {
     }
 
     /// The bytes to transfer: the configuration and the layers.
-    pub fn size(&self) -> u64 {
+    pub(super) fn size(&self) -> u64 {
         self.layers.iter().fold(self.config.size, |sum, layer| sum.saturating_add(layer.size))
     }
 }
@@ -166,13 +166,13 @@ fn is_layer(media_type: &str) -> bool {
         )
 }
 
-pub enum Document {
+pub(super) enum Document {
     Index(Index),
     Manifest(Manifest),
 }
 
 /// Parses a document by its contents; the media type of the response is not trusted.
-pub fn read(what: &str, bytes: &[u8]) -> Result<Document> {
+pub(super) fn read(what: &str, bytes: &[u8]) -> Result<Document> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Shape {
@@ -236,7 +236,7 @@ fn as_keys<S: serde::Serializer>(keys: &[String], to: S) -> Result<S::Ok, S::Err
 
 /// The configuration document. Its digest is the image's ID.
 #[derive(Debug, Clone, Deserialize)]
-pub struct ImageConfig {
+pub(super) struct ImageConfig {
     #[serde(flatten)]
     pub platform: Platform,
     #[serde(default, deserialize_with = "nullable")]
@@ -245,13 +245,13 @@ pub struct ImageConfig {
 }
 
 #[derive(Debug, Clone, Deserialize)]
-pub struct RootFs {
+pub(super) struct RootFs {
     #[serde(default, deserialize_with = "nullable")]
     pub diff_ids: Vec<Digest>,
 }
 
 impl ImageConfig {
-    pub fn read(what: &str, bytes: &[u8], layers: usize, host: &Platform) -> Result<ImageConfig> {
+    pub(super) fn read(what: &str, bytes: &[u8], layers: usize, host: &Platform) -> Result<ImageConfig> {
         let wrong = |why: String| Error::Manifest { what: what.to_owned(), why };
         let image: ImageConfig =
             serde_json::from_slice(bytes).map_err(|error| wrong(format!("invalid configuration: {error}")))?;
@@ -266,7 +266,7 @@ impl ImageConfig {
         Ok(image)
     }
 
-    pub fn chain(&self) -> Vec<Digest> {
+    pub(super) fn chain(&self) -> Vec<Digest> {
         chain(&self.rootfs.diff_ids)
     }
 }

@@ -4,7 +4,7 @@
 //! container's init process mounts in the container's mount namespace.
 
 pub mod archive;
-pub mod build;
+mod build;
 pub mod cli;
 mod demo;
 mod digest;
@@ -12,12 +12,12 @@ mod elf;
 mod error;
 mod gc;
 pub mod layer;
-pub mod manifest;
+mod manifest;
 pub mod progress;
 mod pull;
 mod records;
 mod reference;
-pub mod registry;
+pub(crate) mod registry;
 mod snapshot;
 mod store;
 

@@ -22,7 +22,7 @@ use super::{Credentials, Images, blocking};
 
 /// Downloads in progress, by digest. A second caller waits, and then finds the blob.
 #[derive(Default)]
-pub struct InFlight(Mutex<HashMap<Digest, Weak<AsyncMutex<()>>>>);
+pub(super) struct InFlight(Mutex<HashMap<Digest, Weak<AsyncMutex<()>>>>);
 
 impl InFlight {
     fn of(&self, digest: &Digest) -> Arc<AsyncMutex<()>> {
@@ -38,7 +38,7 @@ impl InFlight {
 }
 
 /// What is known about an image before its layers are downloaded.
-pub struct Plan {
+pub(super) struct Plan {
     pub target: Descriptor,
     pub manifest_descriptor: Descriptor,
     pub manifest: Manifest,
@@ -47,11 +47,11 @@ pub struct Plan {
 }
 
 impl Plan {
-    pub fn id(&self) -> &Digest {
+    pub(super) fn id(&self) -> &Digest {
         &self.manifest.config.digest
     }
 
-    pub fn record(&self) -> Record {
+    pub(super) fn record(&self) -> Record {
         Record {
             target: self.target.clone(),
             manifest: self.manifest_descriptor.clone(),
@@ -66,7 +66,7 @@ impl Plan {
     }
 }
 
-pub async fn pull(
+pub(super) async fn pull(
     images: &Images,
     reference: &Reference,
     auth: Option<Credentials>,
@@ -179,7 +179,12 @@ struct UnpackedLayer {
 }
 
 /// Downloads and commits all layers of an image. Without a client, the blobs have to be in the store already.
-pub async fn layers(images: &Images, client: Option<Arc<Client>>, plan: &Plan, progress: &dyn Progress) -> Result<()> {
+pub(super) async fn layers(
+    images: &Images,
+    client: Option<Arc<Client>>,
+    plan: &Plan,
+    progress: &dyn Progress,
+) -> Result<()> {
     let (events, mut received) = mpsc::channel(64);
     let permits = Arc::new(Semaphore::new(images.inner.options.parallel.max(1)));
     let cancel = CancelOnDrop::default();

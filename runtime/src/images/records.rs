@@ -18,7 +18,7 @@ use super::reference::Reference;
 const SHORT_ID: usize = 3;
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Index {
+pub(super) struct Index {
     #[serde(default)]
     pub images: BTreeMap<Digest, Record>,
     /// Tags and `name@digest`, fully qualified, with the IDs of their images.
@@ -28,7 +28,7 @@ pub struct Index {
 
 /// An image.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Record {
+pub(super) struct Record {
     /// The pulled manifest, or the index that it was resolved from.
     pub target: Descriptor,
     pub manifest: Descriptor,
@@ -46,19 +46,19 @@ pub struct Record {
 
 impl Index {
     /// Adds an image with names. Names that refer to another image are moved.
-    pub fn add(&mut self, id: Digest, mut record: Record, names: impl IntoIterator<Item = String>) {
+    pub(super) fn add(&mut self, id: Digest, mut record: Record, names: impl IntoIterator<Item = String>) {
         record.pinned |= self.images.get(&id).is_some_and(|old| old.pinned);
         self.names.extend(names.into_iter().map(|name| (name, id.clone())));
         self.images.insert(id, record);
     }
 
-    pub fn remove(&mut self, id: &Digest) {
+    pub(super) fn remove(&mut self, id: &Digest) {
         self.images.remove(id);
         self.names.retain(|_, other| other != id);
     }
 
     /// Resolves a name, an ID, or a unique prefix of an ID.
-    pub fn resolve(&self, text: &str) -> Result<Option<&Digest>> {
+    pub(super) fn resolve(&self, text: &str) -> Result<Option<&Digest>> {
         if let Ok(digest) = Digest::parse(text) {
             return Ok(self.images.get_key_value(&digest).map(|(id, _)| id));
         }
@@ -81,7 +81,7 @@ impl Index {
         }
     }
 
-    pub fn image(&self, id: &Digest) -> Option<Image> {
+    pub(super) fn image(&self, id: &Digest) -> Option<Image> {
         let record = self.images.get(id)?;
         let names = self.names.iter().filter(|(_, other)| *other == id).map(|(name, _)| name.clone());
         let (repo_digests, repo_tags) = names.partition(|name| name.contains('@'));
@@ -96,12 +96,12 @@ impl Index {
         })
     }
 
-    pub fn all(&self) -> BTreeMap<Digest, Arc<Image>> {
+    pub(super) fn all(&self) -> BTreeMap<Digest, Arc<Image>> {
         self.images.keys().filter_map(|id| Some((id.clone(), Arc::new(self.image(id)?)))).collect()
     }
 
     /// The blobs that images need.
-    pub fn blobs(&self) -> BTreeSet<Digest> {
+    pub(super) fn blobs(&self) -> BTreeSet<Digest> {
         let of = |(id, record): (&Digest, &Record)| {
             let layers = record.layers.iter().map(|layer| layer.digest.clone());
             let own = [id.clone(), record.manifest.digest.clone(), record.target.digest.clone()];
@@ -111,7 +111,7 @@ impl Index {
     }
 
     /// The images that are not pinned, not in `used`, and without a tag unless `tagged` is set.
-    pub fn unused(&self, used: &BTreeSet<Digest>, tagged: bool) -> Vec<Digest> {
+    pub(super) fn unused(&self, used: &BTreeSet<Digest>, tagged: bool) -> Vec<Digest> {
         let has_tag = |id: &Digest| self.names.iter().any(|(name, other)| other == id && !name.contains('@'));
         let unused =
             |(id, record): &(&Digest, &Record)| !record.pinned && !used.contains(*id) && (tagged || !has_tag(id));

@@ -29,7 +29,7 @@ use super::manifest::Descriptor;
 /// The layer of images that have none: overlayfs needs at least one lower directory.
 const EMPTY: &str = "empty";
 
-pub struct Store {
+pub(crate) struct Store {
     root: PathBuf,
     /// The directory for this process's work in progress, locked until it exits.
     ingest: PathBuf,
@@ -40,7 +40,7 @@ pub struct Store {
 
 /// Metadata of a layer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LayerInfo {
+pub(crate) struct LayerInfo {
     pub diff_id: Digest,
     pub parent: Option<Digest>,
     #[serde(flatten)]
@@ -51,11 +51,11 @@ pub struct LayerInfo {
 }
 
 /// A file lock, released when dropped.
-pub struct Lock(#[allow(dead_code)] File);
+pub(crate) struct Lock(#[allow(dead_code)] File);
 
 impl Store {
     /// Opens a store, creates it if necessary, and removes unfinished work of processes that have exited.
-    pub fn open(root: &Path) -> Result<Store> {
+    pub(crate) fn open(root: &Path) -> Result<Store> {
         for name in ["", "blobs", "blobs/sha256", "blobs/sha512", "layers", "snapshots", "ingest", "layers/empty"] {
             create_directory(&root.join(name), 0o700)?;
         }
@@ -71,38 +71,38 @@ impl Store {
         Ok(store)
     }
 
-    pub fn root(&self) -> &Path {
+    pub(crate) fn root(&self) -> &Path {
         &self.root
     }
 
     /// The lock for changing the index.
-    pub fn lock(&self) -> Result<Lock> {
+    pub(crate) fn lock(&self) -> Result<Lock> {
         lock(&self.root.join("lock"), FlockOperation::LockExclusive)
     }
 
     /// While it is held, there is no garbage collection.
-    pub fn busy(&self) -> Result<Lock> {
+    pub(crate) fn busy(&self) -> Result<Lock> {
         lock(&self.root.join("busy"), FlockOperation::LockShared)
     }
 
     /// The lock for garbage collection; None while any process is busy.
-    pub fn idle(&self) -> Result<Option<Lock>> {
+    pub(crate) fn idle(&self) -> Result<Option<Lock>> {
         match lock(&self.root.join("busy"), FlockOperation::NonBlockingLockExclusive) {
             Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::WouldBlock => Ok(None),
             lock => lock.map(Some),
         }
     }
 
-    pub fn blob(&self, digest: &Digest) -> PathBuf {
+    pub(crate) fn blob(&self, digest: &Digest) -> PathBuf {
         self.root.join("blobs").join(digest.algorithm()).join(digest.hex())
     }
 
-    pub fn has_blob(&self, descriptor: &Descriptor) -> bool {
+    pub(crate) fn has_blob(&self, descriptor: &Descriptor) -> bool {
         fs::metadata(self.blob(&descriptor.digest)).is_ok_and(|meta| meta.len() == descriptor.size)
     }
 
     /// Reads a small blob, and verifies it again.
-    pub fn read_blob(&self, digest: &Digest, most: u64) -> Result<Vec<u8>> {
+    pub(crate) fn read_blob(&self, digest: &Digest, most: u64) -> Result<Vec<u8>> {
         let path = self.blob(digest);
         let mut bytes = Vec::new();
         let file = File::open(&path).map_err(Error::at(&path))?;
@@ -113,7 +113,7 @@ impl Store {
         Ok(bytes)
     }
 
-    pub fn write_blob(&self, bytes: &[u8]) -> Result<Digest> {
+    pub(crate) fn write_blob(&self, bytes: &[u8]) -> Result<Digest> {
         let digest = Digest::of(bytes);
         let (temp, mut file) = self.temp_file()?;
         file.write_all(bytes).map_err(Error::at(temp.path()))?;
@@ -122,24 +122,20 @@ impl Store {
     }
 
     /// Commits a verified file as a blob.
-    pub fn commit_blob(&self, temp: Temp, digest: &Digest) -> Result<()> {
+    pub(crate) fn commit_blob(&self, temp: Temp, digest: &Digest) -> Result<()> {
         temp.rename(&self.blob(digest))
     }
 
-    pub fn layer(&self, chain: &Digest) -> PathBuf {
+    pub(crate) fn layer(&self, chain: &Digest) -> PathBuf {
         self.root.join("layers").join(chain.hex())
     }
 
-    pub fn has_layer(&self, chain: &Digest) -> bool {
+    pub(crate) fn has_layer(&self, chain: &Digest) -> bool {
         self.layer(chain).is_dir()
     }
 
-    pub fn layer_info(&self, chain: &Digest) -> Result<LayerInfo> {
-        read_info(&self.layer(chain))
-    }
-
     /// The content directories of a stack, top first. At least one.
-    pub fn lower(&self, chain: &[Digest]) -> Vec<PathBuf> {
+    pub(crate) fn lower(&self, chain: &[Digest]) -> Vec<PathBuf> {
         if chain.is_empty() {
             return vec![content(&self.root.join("layers").join(EMPTY))];
         }
@@ -147,7 +143,7 @@ impl Store {
     }
 
     /// Commits a complete layer. Another process may have committed the same layer already.
-    pub fn commit_layer(&self, temp: Temp, chain: &Digest, mut info: LayerInfo) -> Result<()> {
+    pub(crate) fn commit_layer(&self, temp: Temp, chain: &Digest, mut info: LayerInfo) -> Result<()> {
         info.boot = Some(self.boot.clone());
         let path = temp.path().join("info");
         fs::write(&path, to_json(&info)).map_err(Error::at(&path))?;
@@ -158,7 +154,7 @@ impl Store {
     }
 
     /// Syncs all unpacked layers, so that they are still trusted after a power failure.
-    pub fn sync(&self) -> Result<()> {
+    pub(crate) fn sync(&self) -> Result<()> {
         let unsynced: Vec<_> = self.layers()?.into_iter().filter(|(_, info)| info.boot.is_some()).collect();
         if unsynced.is_empty() {
             return Ok(());
@@ -178,26 +174,26 @@ impl Store {
     }
 
     /// All layers, with their directories.
-    pub fn layers(&self) -> Result<Vec<(PathBuf, LayerInfo)>> {
+    pub(crate) fn layers(&self) -> Result<Vec<(PathBuf, LayerInfo)>> {
         let directories = entries(&self.root.join("layers"))?;
         let named = directories.into_iter().filter(|path| path.file_name().is_some_and(|name| name != EMPTY));
         Ok(named.filter_map(|path| read_info(&path).ok().map(|info| (path, info))).collect())
     }
 
     /// The names of all entries in a directory of the store.
-    pub fn names(&self, directory: &str) -> Result<Vec<String>> {
+    pub(crate) fn names(&self, directory: &str) -> Result<Vec<String>> {
         let paths = entries(&self.root.join(directory))?;
         Ok(paths.iter().filter_map(|path| path.file_name()?.to_str().map(str::to_owned)).collect())
     }
 
-    pub fn temp_file(&self) -> Result<(Temp, File)> {
+    pub(crate) fn temp_file(&self) -> Result<(Temp, File)> {
         let temp = self.temp();
         let file = File::options().write(true).create_new(true).mode(0o600).open(temp.path());
         let file = file.map_err(Error::at(temp.path()))?;
         Ok((temp, file))
     }
 
-    pub fn temp_directory(&self) -> Result<Temp> {
+    pub(crate) fn temp_directory(&self) -> Result<Temp> {
         let temp = self.temp();
         create_directory(temp.path(), 0o700)?;
         Ok(temp)
@@ -209,7 +205,7 @@ impl Store {
     }
 
     /// Removes something at once. Its content is deleted when the result is dropped.
-    pub fn take(&self, path: &Path) -> Result<Option<Temp>> {
+    pub(crate) fn take(&self, path: &Path) -> Result<Option<Temp>> {
         let temp = self.temp();
         match fs::rename(path, temp.path()) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -234,16 +230,16 @@ impl Store {
 }
 
 /// A file or directory in `ingest`, removed when dropped.
-pub struct Temp {
+pub(crate) struct Temp {
     path: Option<PathBuf>,
 }
 
 impl Temp {
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.path.as_deref().unwrap_or(Path::new(""))
     }
 
-    pub fn rename(mut self, to: &Path) -> Result<()> {
+    pub(crate) fn rename(mut self, to: &Path) -> Result<()> {
         fs::rename(self.path(), to).map_err(Error::at(to))?;
         self.path = None;
         Ok(())
@@ -264,7 +260,7 @@ impl Drop for Store {
     }
 }
 
-pub fn check(what: &str, expected: &Digest, found: Digest) -> Result<()> {
+pub(super) fn check(what: &str, expected: &Digest, found: Digest) -> Result<()> {
     if *expected == found {
         return Ok(());
     }
@@ -272,13 +268,13 @@ pub fn check(what: &str, expected: &Digest, found: Digest) -> Result<()> {
 }
 
 /// Replaces a file atomically.
-pub fn replace(store: &Store, path: &Path, bytes: &[u8]) -> Result<()> {
+pub(super) fn replace(store: &Store, path: &Path, bytes: &[u8]) -> Result<()> {
     let (temp, mut file) = store.temp_file()?;
     file.write_all(bytes).and_then(|()| file.sync_data()).map_err(Error::at(temp.path()))?;
     temp.rename(path)
 }
 
-pub fn to_json(value: &impl Serialize) -> Vec<u8> {
+pub(super) fn to_json(value: &impl Serialize) -> Vec<u8> {
     // Serializing maps with string keys and plain fields cannot fail.
     serde_json::to_vec(value).unwrap_or_default()
 }

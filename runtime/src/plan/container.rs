@@ -14,7 +14,7 @@ const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin
 
 /// What an image's configuration says about its containers.
 #[derive(Clone, Debug, Default)]
-pub struct Defaults {
+pub(crate) struct Defaults {
     pub user: String,
     pub env: Vec<String>,
     pub entrypoint: Vec<String>,
@@ -23,7 +23,7 @@ pub struct Defaults {
 }
 
 /// Everything that determines a container's spec, looked up in advance.
-pub struct ContainerInput<'a> {
+pub(crate) struct ContainerInput<'a> {
     pub id: &'a str,
     pub config: &'a ContainerConfig,
     pub sandbox: &'a PodSandboxConfig,
@@ -41,16 +41,16 @@ pub struct ContainerInput<'a> {
 }
 
 impl ContainerInput<'_> {
-    pub fn context(&self) -> LinuxContainerSecurityContext {
+    pub(crate) fn context(&self) -> LinuxContainerSecurityContext {
         context(self.config)
     }
 }
 
-pub fn context(config: &ContainerConfig) -> LinuxContainerSecurityContext {
+pub(crate) fn context(config: &ContainerConfig) -> LinuxContainerSecurityContext {
     config.linux.as_ref().and_then(|l| l.security_context.clone()).unwrap_or_default()
 }
 
-pub fn container(input: &ContainerInput) -> Result<ContainerSpec> {
+pub(crate) fn container(input: &ContainerInput) -> Result<ContainerSpec> {
     let (config, context) = (input.config, input.context());
     if !config.cdi_devices.is_empty() {
         return refused(format!("CDI device {:?}: CDI is not supported", config.cdi_devices[0].name));
@@ -86,7 +86,7 @@ pub fn container(input: &ContainerInput) -> Result<ContainerSpec> {
     })
 }
 
-pub fn log_path(config: &ContainerConfig, sandbox: &PodSandboxConfig) -> Option<PathBuf> {
+pub(crate) fn log_path(config: &ContainerConfig, sandbox: &PodSandboxConfig) -> Option<PathBuf> {
     let requested = !sandbox.log_directory.is_empty() && !config.log_path.is_empty();
     requested.then(|| PathBuf::from(&sandbox.log_directory).join(&config.log_path))
 }

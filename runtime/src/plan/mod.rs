@@ -4,11 +4,11 @@ mod container;
 mod mounts;
 mod sandbox;
 mod security;
-pub mod signal;
+pub(crate) mod signal;
 
-pub use container::{ContainerInput, Defaults, container, context, log_path};
-pub use sandbox::{DEFAULT_CGROUP_PARENT, sandbox, sandbox_cgroup};
-pub use security::{Seccomp, capabilities, has_selinux_options};
+pub(crate) use container::{ContainerInput, Defaults, container, context, log_path};
+pub(crate) use sandbox::{sandbox, sandbox_cgroup};
+pub(crate) use security::{Seccomp, capabilities, has_selinux_options};
 
 use cri::{LinuxContainerResources, NamespaceMode, NamespaceOption, PodSandboxConfig};
 
@@ -18,7 +18,7 @@ use cgroup::Resources;
 
 /// The capabilities of the machine, detected once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Host {
+pub(crate) struct Host {
     /// The capabilities of the runtime process: a container gets no others.
     pub capabilities: u64,
     pub apparmor: bool,
@@ -59,7 +59,7 @@ pub(crate) fn maps(maps: &[cri::IDMapping]) -> Vec<IdMap> {
 }
 
 /// Zero and empty mean "not set".
-pub fn resources(requested: Option<&LinuxContainerResources>) -> Resources {
+pub(crate) fn resources(requested: Option<&LinuxContainerResources>) -> Resources {
     let Some(requested) = requested else { return Resources::default() };
     let non_zero = |value: i64| (value != 0).then_some(value);
     let text = |value: &str| (!value.is_empty()).then(|| value.to_string());
@@ -78,7 +78,7 @@ pub fn resources(requested: Option<&LinuxContainerResources>) -> Resources {
 }
 
 /// Merges an update of limits: what it does not set stays.
-pub fn merge(now: &mut Resources, change: Resources) {
+pub(crate) fn merge(now: &mut Resources, change: Resources) {
     now.cpu_shares = change.cpu_shares.or(now.cpu_shares);
     now.cpu_quota = change.cpu_quota.or(now.cpu_quota);
     now.cpu_period = change.cpu_period.or(now.cpu_period);
@@ -91,7 +91,7 @@ pub fn merge(now: &mut Resources, change: Resources) {
 }
 
 /// The same for the resources in a container's status.
-pub fn merged(now: LinuxContainerResources, change: LinuxContainerResources) -> LinuxContainerResources {
+pub(crate) fn merged(now: LinuxContainerResources, change: LinuxContainerResources) -> LinuxContainerResources {
     let number = |new: i64, old: i64| if new != 0 { new } else { old };
     let text = |new: String, old: String| if new.is_empty() { old } else { new };
     LinuxContainerResources {

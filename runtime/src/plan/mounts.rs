@@ -28,7 +28,7 @@ fn plain(target: &str, source: Source, options: MountOptions) -> MountSpec {
     }
 }
 
-pub fn mounts(input: &ContainerInput, privileged: bool) -> Result<Vec<MountSpec>> {
+pub(super) fn mounts(input: &ContainerInput, privileged: bool) -> Result<Vec<MountSpec>> {
     let requested = &input.config.mounts;
     let covered = |target: &str| requested.iter().any(|m| m.container_path.trim_end_matches('/') == target);
     let mut list = kernel_mounts(privileged);

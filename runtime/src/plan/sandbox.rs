@@ -10,17 +10,17 @@ use crate::spec::SandboxSpec;
 use cgroup::parent_path;
 
 /// The cgroup parent of pods whose client sets none.
-pub const DEFAULT_CGROUP_PARENT: &str = "/tiphys";
+pub(crate) const DEFAULT_CGROUP_PARENT: &str = "/tiphys";
 const SHM_BYTES: u64 = 64 << 20;
 /// The pause process is one of the last to be killed by the OOM killer, because the pod ends with it.
 const PAUSE_OOM_SCORE: i32 = -998;
 
-pub fn sandbox_cgroup(config: &PodSandboxConfig) -> String {
+pub(crate) fn sandbox_cgroup(config: &PodSandboxConfig) -> String {
     let parent = config.linux.as_ref().map(|l| l.cgroup_parent.as_str()).unwrap_or_default();
     if parent.is_empty() { DEFAULT_CGROUP_PARENT.into() } else { parent_path(parent) }
 }
 
-pub fn sandbox(id: &str, config: &PodSandboxConfig) -> Result<SandboxSpec> {
+pub(crate) fn sandbox(id: &str, config: &PodSandboxConfig) -> Result<SandboxSpec> {
     if config.metadata.is_none() {
         return refused("sandbox config must include metadata");
     }

@@ -9,7 +9,7 @@ use crate::spec::{Capabilities, DeviceRule};
 
 /// The requested seccomp profile.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Seccomp {
+pub(crate) enum Seccomp {
     Unconfined,
     Default,
     /// The path of a profile on the host.
@@ -17,7 +17,7 @@ pub enum Seccomp {
 }
 
 impl Seccomp {
-    pub fn of(context: &LinuxContainerSecurityContext) -> Result<Seccomp> {
+    pub(crate) fn of(context: &LinuxContainerSecurityContext) -> Result<Seccomp> {
         if context.privileged {
             return Ok(Seccomp::Unconfined);
         }
@@ -40,7 +40,7 @@ impl Seccomp {
 }
 
 /// Capabilities that the runtime process lacks are removed: a container never gets more than requested.
-pub fn capabilities(context: &LinuxContainerSecurityContext, host: &Host) -> Result<Capabilities> {
+pub(crate) fn capabilities(context: &LinuxContainerSecurityContext, host: &Host) -> Result<Capabilities> {
     let requested = context.capabilities.clone().unwrap_or_default();
     let bounding = if context.privileged {
         capabilities::ALL
@@ -55,7 +55,7 @@ pub fn capabilities(context: &LinuxContainerSecurityContext, host: &Host) -> Res
 
 /// The AppArmor profile. A requested profile that the kernel does not support is refused, because running without it
 /// would be less secure.
-pub fn apparmor(context: &LinuxContainerSecurityContext, host: &Host) -> Result<Option<String>> {
+pub(super) fn apparmor(context: &LinuxContainerSecurityContext, host: &Host) -> Result<Option<String>> {
     if context.privileged {
         return Ok(None);
     }
@@ -84,13 +84,13 @@ pub fn apparmor(context: &LinuxContainerSecurityContext, host: &Host) -> Result<
 const DEFAULT_APPARMOR: &str = "tiphys-default";
 
 /// Whether a SELinux label is requested.
-pub fn has_selinux_options(context: &LinuxContainerSecurityContext) -> bool {
+pub(crate) fn has_selinux_options(context: &LinuxContainerSecurityContext) -> bool {
     let Some(options) = context.selinux_options.as_ref().filter(|_| !context.privileged) else { return false };
     [&options.user, &options.role, &options.r#type, &options.level].iter().any(|field| !field.is_empty())
 }
 
 /// The SELinux label. On a kernel without SELinux, which does not enforce labels, it is ignored, as in other runtimes.
-pub fn selinux(context: &LinuxContainerSecurityContext, host: &Host) -> Option<String> {
+pub(super) fn selinux(context: &LinuxContainerSecurityContext, host: &Host) -> Option<String> {
     let options = context.selinux_options.as_ref().filter(|_| host.selinux && has_selinux_options(context))?;
     let or = |field: &str, default: &str| if field.is_empty() { default.to_string() } else { field.to_string() };
     let label = [
@@ -103,7 +103,7 @@ pub fn selinux(context: &LinuxContainerSecurityContext, host: &Host) -> Option<S
 }
 
 /// The device rules: nodes of any device may be created, but only some may be opened.
-pub fn device_rules(privileged: bool, own: &[DeviceRule]) -> Vec<DeviceRule> {
+pub(super) fn device_rules(privileged: bool, own: &[DeviceRule]) -> Vec<DeviceRule> {
     let rule = |allow, kind: &str, major, minor, access: &str| DeviceRule {
         allow,
         kind: kind.into(),

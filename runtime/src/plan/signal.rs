@@ -39,7 +39,7 @@ const MIN_REALTIME: i32 = 34;
 const MAX_REALTIME: i32 = 64;
 
 /// `SIGTERM`, `TERM`, `15`, `SIGRTMIN+3`, `RTMAX-1`, ...
-pub fn by_name(name: &str) -> Option<i32> {
+pub(crate) fn by_name(name: &str) -> Option<i32> {
     let upper = name.trim().to_ascii_uppercase();
     if let Ok(number) = upper.parse::<i32>() {
         return (1..=MAX_REALTIME).contains(&number).then_some(number);
@@ -65,7 +65,7 @@ fn realtime(base: i32, rest: &str) -> Option<i32> {
 }
 
 /// Maps the CRI's enum, whose real-time signals follow the others in order.
-pub fn by_cri(signal: cri::Signal) -> Option<i32> {
+pub(crate) fn by_cri(signal: cri::Signal) -> Option<i32> {
     let value = signal as i32;
     match signal {
         cri::Signal::RuntimeDefault => None,
@@ -77,7 +77,7 @@ pub fn by_cri(signal: cri::Signal) -> Option<i32> {
 }
 
 /// The stop signal of a container: the one it requests, its image's, or SIGTERM.
-pub fn stop(requested: cri::Signal, image: &str) -> i32 {
+pub(crate) fn stop(requested: cri::Signal, image: &str) -> i32 {
     by_cri(requested).or_else(|| by_name(image)).unwrap_or(libc::SIGTERM)
 }
 

@@ -53,7 +53,7 @@ struct Syscall<'a> {
 
 /// Compiles a profile into bytes, eight per instruction. Skips names that this architecture does not have, since such a
 /// call cannot be made.
-pub fn compile(profile: &Profile) -> Result<Vec<u8>> {
+pub(crate) fn compile(profile: &Profile) -> Result<Vec<u8>> {
     let mut calls: BTreeMap<u32, Syscall> = BTreeMap::new();
     for rule in &profile.rules {
         for number in rule.names.iter().filter_map(|name| number(name)) {

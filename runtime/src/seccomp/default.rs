@@ -62,7 +62,7 @@ const INT: u64 = 0xffff_ffff;
 
 const NEW_NAMESPACES: u64 = 0x7e02_0000;
 
-pub fn default_profile(bounding: u64) -> Profile {
+pub(crate) fn default_profile(bounding: u64) -> Profile {
     let mut rules = vec![allow(ALLOWED, vec![])];
     // Linux, Linux with the address layout of 32 bits, and the query of the current value.
     for value in [0, 0x0008, 0x2_0000, 0x2_0008, 0xffff_ffff] {

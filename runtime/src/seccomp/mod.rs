@@ -5,6 +5,6 @@ mod default;
 mod numbers;
 mod profile;
 
-pub use compile::compile;
-pub use default::default_profile;
-pub use profile::{Action, Argument, Comparison, Profile, Rule, parse};
+pub(crate) use compile::compile;
+pub(crate) use default::default_profile;
+pub(crate) use profile::parse;

@@ -130,19 +130,19 @@ const ARCHITECTURE_SPECIFIC: &[(&str, u32)] = numbers! {
 const ARCHITECTURE_SPECIFIC: &[(&str, u32)] = numbers! {};
 
 /// None for a system call that this architecture does not have.
-pub fn number(name: &str) -> Option<u32> {
+pub(super) fn number(name: &str) -> Option<u32> {
     let tables = [COMMON, ARCHITECTURE_SPECIFIC, UNIFIED];
     tables.iter().flat_map(|t| t.iter()).find(|(n, _)| *n == name).map(|(_, number)| *number)
 }
 
 /// The kernel's identifier of the architecture in a filter.
 #[cfg(target_arch = "x86_64")]
-pub const ARCHITECTURE: u32 = 0xc000_003e;
+pub(super) const ARCHITECTURE: u32 = 0xc000_003e;
 #[cfg(target_arch = "aarch64")]
 pub const ARCHITECTURE: u32 = 0xc000_00b7;
 
 /// System calls of the x32 ABI have this bit set. Without a check they would be taken for others.
 #[cfg(target_arch = "x86_64")]
-pub const X32_BIT: Option<u32> = Some(0x4000_0000);
+pub(super) const X32_BIT: Option<u32> = Some(0x4000_0000);
 #[cfg(target_arch = "aarch64")]
 pub const X32_BIT: Option<u32> = None;

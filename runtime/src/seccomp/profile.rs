@@ -6,7 +6,7 @@ use crate::error::{Error, Result, refused};
 
 /// What the kernel does with a system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Action {
+pub(crate) enum Action {
     Allow,
     Errno(u16),
     KillThread,
@@ -18,7 +18,7 @@ pub enum Action {
 
 /// How an argument is compared with a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Comparison {
+pub(crate) enum Comparison {
     Equal,
     NotEqual,
     Less,
@@ -31,7 +31,7 @@ pub enum Comparison {
 
 /// A condition on an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Argument {
+pub(crate) struct Argument {
     pub index: u32,
     pub value: u64,
     pub comparison: Comparison,
@@ -39,7 +39,7 @@ pub struct Argument {
 
 /// A rule for some system calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rule {
+pub(crate) struct Rule {
     pub names: Vec<String>,
     pub action: Action,
     /// All conditions have to be met.
@@ -48,13 +48,13 @@ pub struct Rule {
 
 /// A profile: an action for each rule, and one for all other system calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Profile {
+pub(crate) struct Profile {
     pub default: Action,
     pub rules: Vec<Rule>,
 }
 
 /// Parses a profile file. Unsupported settings are refused: the filter must not be weaker than the profile.
-pub fn parse(text: &str) -> Result<Profile> {
+pub(crate) fn parse(text: &str) -> Result<Profile> {
     let file: File = serde_json::from_str(text).map_err(|e| Error::Refused(format!("seccomp profile: {e}")))?;
     if let Some(path) = &file.listener_path {
         return refused(format!("seccomp profile: listenerPath {path:?} is not supported"));

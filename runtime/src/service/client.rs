@@ -19,7 +19,7 @@ use crate::shim::protocol::{Call, Event, Message, Reply, Request, SOCKET_FILE};
 
 type PendingRequests = BTreeMap<u64, oneshot::Sender<(Reply, Vec<OwnedFd>)>>;
 
-pub struct ShimClient {
+pub(crate) struct ShimClient {
     shared: Arc<Shared>,
     next: AtomicU64,
     reader: tokio::task::JoinHandle<()>,
@@ -45,7 +45,7 @@ fn socket(flags: SocketFlags) -> Result<OwnedFd> {
 }
 
 /// The socket that a new shim will serve. Clients may connect before the shim runs.
-pub fn listener(directory: &Path) -> Result<OwnedFd> {
+pub(super) fn listener(directory: &Path) -> Result<OwnedFd> {
     let (_directory, address) = address(directory)?;
     let fd = socket(SocketFlags::NONBLOCK)?;
     bind(&fd, &address).at("binding the shim's socket")?;
@@ -55,7 +55,7 @@ pub fn listener(directory: &Path) -> Result<OwnedFd> {
 
 impl ShimClient {
     /// Connects to a shim. The channel ends when the shim exits.
-    pub fn open(directory: &Path) -> Result<(ShimClient, mpsc::UnboundedReceiver<Event>)> {
+    pub(crate) fn open(directory: &Path) -> Result<(ShimClient, mpsc::UnboundedReceiver<Event>)> {
         let (_directory, address) = address(directory)?;
         let fd = socket(SocketFlags::empty())?;
         connect(&fd, &address).at("connecting to the shim")?;
@@ -68,11 +68,11 @@ impl ShimClient {
         Ok((ShimClient { shared, next: AtomicU64::new(1), reader }, receiver))
     }
 
-    pub async fn call(&self, call: Call, files: &[BorrowedFd<'_>]) -> Result<Reply> {
+    pub(crate) async fn call(&self, call: Call, files: &[BorrowedFd<'_>]) -> Result<Reply> {
         self.call_with_files(call, files).await.map(|(reply, _)| reply)
     }
 
-    pub async fn call_with_files(&self, call: Call, files: &[BorrowedFd<'_>]) -> Result<(Reply, Vec<OwnedFd>)> {
+    pub(crate) async fn call_with_files(&self, call: Call, files: &[BorrowedFd<'_>]) -> Result<(Reply, Vec<OwnedFd>)> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (sender, receiver) = oneshot::channel();
         self.shared.pending.lock().insert(id, sender);
@@ -85,13 +85,13 @@ impl ShimClient {
     }
 
     /// The exit code of an exec. It has to be requested before the exec starts.
-    pub fn exec_exit(&self, exec: &str) -> oneshot::Receiver<i32> {
+    pub(crate) fn exec_exit(&self, exec: &str) -> oneshot::Receiver<i32> {
         let (sender, receiver) = oneshot::channel();
         self.shared.execs.lock().insert(exec.to_string(), sender);
         receiver
     }
 
-    pub fn forget_exec(&self, exec: &str) {
+    pub(crate) fn forget_exec(&self, exec: &str) {
         self.shared.execs.lock().remove(exec);
     }
 
@@ -106,7 +106,7 @@ impl ShimClient {
     }
 
     /// The pid of the shim, from the kernel.
-    pub fn pid(&self) -> Option<i32> {
+    pub(crate) fn pid(&self) -> Option<i32> {
         let peer = rustix::net::sockopt::socket_peercred(self.shared.socket.get_ref()).ok()?;
         Some(peer.pid.as_raw_nonzero().get())
     }

@@ -11,7 +11,7 @@ use super::state::Container;
 use crate::container::user::User;
 use crate::plan;
 
-pub fn state_name(state: ContainerState) -> &'static str {
+pub(super) fn state_name(state: ContainerState) -> &'static str {
     match state {
         ContainerState::Created => "CONTAINER_CREATED",
         ContainerState::Running => "CONTAINER_RUNNING",
@@ -21,12 +21,12 @@ pub fn state_name(state: ContainerState) -> &'static str {
 }
 
 /// A sandbox whose pause process has exited is not ready.
-pub fn sandbox_state(record: &SandboxRecord) -> PodSandboxState {
+pub(super) fn sandbox_state(record: &SandboxRecord) -> PodSandboxState {
     let ready = record.stage() == Stage::Ready && record.pause > 0;
     if ready { PodSandboxState::Ready } else { PodSandboxState::Notready }
 }
 
-pub fn sandbox(record: &SandboxRecord) -> PodSandbox {
+pub(super) fn sandbox(record: &SandboxRecord) -> PodSandbox {
     let config = record.config();
     PodSandbox {
         id: record.id.clone(),
@@ -39,7 +39,7 @@ pub fn sandbox(record: &SandboxRecord) -> PodSandbox {
     }
 }
 
-pub fn sandbox_status(record: &SandboxRecord) -> PodSandboxStatus {
+pub(super) fn sandbox_status(record: &SandboxRecord) -> PodSandboxStatus {
     let config = record.config();
     let network = record.ips.first().map(|ip| PodSandboxNetworkStatus {
         ip: ip.clone(),
@@ -58,7 +58,7 @@ pub fn sandbox_status(record: &SandboxRecord) -> PodSandboxStatus {
     }
 }
 
-pub fn sandbox_attributes(record: &SandboxRecord) -> PodSandboxAttributes {
+pub(super) fn sandbox_attributes(record: &SandboxRecord) -> PodSandboxAttributes {
     let config = record.config();
     PodSandboxAttributes {
         id: record.id.clone(),
@@ -68,7 +68,7 @@ pub fn sandbox_attributes(record: &SandboxRecord) -> PodSandboxAttributes {
     }
 }
 
-pub fn container(container: &Container) -> cri::Container {
+pub(super) fn container(container: &Container) -> cri::Container {
     let record = container.record();
     let config = record.config.unwrap_or_default();
     cri::Container {
@@ -85,7 +85,7 @@ pub fn container(container: &Container) -> cri::Container {
     }
 }
 
-pub fn container_status(container: &Container) -> ContainerStatus {
+pub(super) fn container_status(container: &Container) -> ContainerStatus {
     let (record, status) = (container.record(), container.status());
     let config = record.config.unwrap_or_default();
     let log_path = plan::log_path(&config, &container.sandbox.config());
@@ -122,7 +122,7 @@ fn user(user: &User) -> ContainerUser {
     }
 }
 
-pub fn container_attributes(container: &Container) -> ContainerAttributes {
+pub(super) fn container_attributes(container: &Container) -> ContainerAttributes {
     let record = container.record();
     let config = record.config.unwrap_or_default();
     ContainerAttributes {

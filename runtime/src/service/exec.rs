@@ -23,7 +23,7 @@ const MAX_OUTPUT: usize = 16 << 20;
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A running exec.
-pub struct RunningExec {
+pub(crate) struct RunningExec {
     shim: Arc<ShimClient>,
     exec: String,
     pub exit: oneshot::Receiver<i32>,
@@ -32,7 +32,7 @@ pub struct RunningExec {
 }
 
 impl RunningExec {
-    pub async fn kill(&self) {
+    pub(crate) async fn kill(&self) {
         let target = Target::Exec(self.exec.clone());
         let _ = self.shim.call(Call::Signal { target, signal: libc::SIGKILL }, &[]).await;
     }
@@ -45,7 +45,7 @@ impl Drop for RunningExec {
 }
 
 /// The streams of an exec without a terminal.
-pub struct ExecStreams {
+pub(crate) struct ExecStreams {
     pub stdin: OwnedFd,
     pub stdout: OwnedFd,
     pub stderr: OwnedFd,

@@ -231,7 +231,7 @@ mod tests {
         assert_eq!(value("container_memory_failures_total"), Some(7));
         assert_eq!(value("container_network_receive_bytes_total"), Some(4));
         assert_eq!(value("container_pressure_cpu_waiting_seconds_total"), Some(0));
-        assert_eq!(value("container_pressure_io_waiting_seconds_total"), None, "the kernel does not tell it");
+        assert_eq!(value("container_pressure_io_waiting_seconds_total"), None, "not reported by the kernel");
         assert_eq!(value("container_start_time_seconds"), None, "it has not started");
     }
 }

@@ -90,7 +90,7 @@ pub(crate) struct Inner {
     _lock: File,
 }
 
-/// The number of events that are buffered for a slow client, which is told if it missed some.
+/// The number of events that are buffered for a slow client, which gets an error if it missed some.
 const MAX_EVENTS: usize = 1024;
 
 impl Service {

@@ -36,10 +36,10 @@ impl Default for NetworkOptions {
 const INTERFACE: &str = "eth0";
 
 #[derive(Clone)]
-pub struct Network(Arc<Cni>);
+pub(super) struct Network(Arc<Cni>);
 
 impl Network {
-    pub fn open(options: &Options) -> Result<Network> {
+    pub(super) fn open(options: &Options) -> Result<Network> {
         let cni = Cni::open(CniOptions {
             conf_dir: options.network.conf_dir.clone(),
             bin_dirs: options.network.bin_dirs.clone(),
@@ -51,7 +51,7 @@ impl Network {
     }
 
     /// Why the network is not ready; None if it is.
-    pub async fn not_ready(&self) -> Option<String> {
+    pub(super) async fn not_ready(&self) -> Option<String> {
         let cni = self.0.clone();
         match blocking(move || cni.status()).await {
             Ok(Ok(())) => None,
@@ -61,7 +61,7 @@ impl Network {
     }
 
     /// Sets the pod CIDRs, separated by commas, one of each family.
-    pub async fn set_pod_cidr(&self, text: String) -> Result<()> {
+    pub(super) async fn set_pod_cidr(&self, text: String) -> Result<()> {
         let parse = |cidr: &str| cidr.trim().parse().or_else(|_| refused(format!("pod_cidr {cidr:?} is not a CIDR")));
         let cidrs = text.split(',').filter(|c| !c.trim().is_empty()).map(parse).collect::<Result<Vec<_>>>()?;
         let cni = self.0.clone();
@@ -69,7 +69,7 @@ impl Network {
     }
 
     /// Attaches a sandbox, and returns its addresses.
-    pub async fn add(&self, record: &SandboxRecord) -> Result<Vec<String>> {
+    pub(super) async fn add(&self, record: &SandboxRecord) -> Result<Vec<String>> {
         let (cni, attachment) = (self.0.clone(), attachment(record)?);
         let attached = blocking(move || cni.add(&attachment)).await?.map_err(failed)?;
         if attached.ips.is_empty() {
@@ -79,14 +79,14 @@ impl Network {
     }
 
     /// Detaches all sandboxes except these.
-    pub async fn retain(&self, sandboxes: Vec<String>) -> Result<()> {
+    pub(super) async fn retain(&self, sandboxes: Vec<String>) -> Result<()> {
         let cni = self.0.clone();
         let valid: Vec<_> = sandboxes.into_iter().map(|id| (id, INTERFACE.to_string())).collect();
         blocking(move || cni.gc(&valid)).await?.map_err(failed)
     }
 
     /// Detaches a sandbox. It is idempotent.
-    pub async fn remove(&self, record: &SandboxRecord) -> Result<()> {
+    pub(super) async fn remove(&self, record: &SandboxRecord) -> Result<()> {
         let (cni, attachment) = (self.0.clone(), attachment(record)?);
         blocking(move || cni.del(&attachment)).await?.map_err(failed)
     }

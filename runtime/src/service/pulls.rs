@@ -8,14 +8,14 @@ use crate::images::progress::{Event, Progress, Summary};
 
 /// Pulls by image reference. Finished ones are removed by the next pull.
 #[derive(Default)]
-pub struct Pulls(Mutex<Vec<(String, Weak<Pull>)>>);
+pub(super) struct Pulls(Mutex<Vec<(String, Weak<Pull>)>>);
 
 /// The progress of a pull, which exists as long as the pull.
 #[derive(Default)]
-pub struct Pull(Mutex<Summary>);
+pub(super) struct Pull(Mutex<Summary>);
 
 impl Pulls {
-    pub fn begin(&self, name: &str) -> Arc<Pull> {
+    pub(super) fn begin(&self, name: &str) -> Arc<Pull> {
         let pull = Arc::default();
         let mut all = self.0.lock();
         all.retain(|(_, pull)| pull.strong_count() > 0);
@@ -24,7 +24,7 @@ impl Pulls {
     }
 
     /// The progress of a pull; None while the layers of the image are not known yet.
-    pub fn line(&self, name: &str) -> Option<String> {
+    pub(super) fn line(&self, name: &str) -> Option<String> {
         let all = self.0.lock();
         let mut own = all.iter().filter(|(of, _)| of == name).filter_map(|(_, pull)| pull.upgrade());
         own.find_map(|pull| {

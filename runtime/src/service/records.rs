@@ -9,7 +9,7 @@ use prost::Message;
 use crate::error::{Context, Result};
 use crate::private;
 
-pub const RECORD: &str = "record";
+pub(super) const RECORD: &str = "record";
 
 /// The stage of a sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
@@ -22,7 +22,7 @@ pub enum Stage {
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct SandboxRecord {
+pub(crate) struct SandboxRecord {
     #[prost(string, tag = 1)]
     pub id: String,
     #[prost(message, optional, tag = 2)]
@@ -43,7 +43,7 @@ pub struct SandboxRecord {
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct ContainerRecord {
+pub(crate) struct ContainerRecord {
     #[prost(string, tag = 1)]
     pub id: String,
     #[prost(string, tag = 2)]
@@ -77,13 +77,13 @@ pub struct ContainerRecord {
 }
 
 impl SandboxRecord {
-    pub fn config(&self) -> PodSandboxConfig {
+    pub(crate) fn config(&self) -> PodSandboxConfig {
         self.config.clone().unwrap_or_default()
     }
 }
 
 /// Replaces a file atomically. A reboot ends every pod, so the file is not synced.
-pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
+pub(super) fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     let mut temporary = path.as_os_str().to_os_string();
     temporary.push(".new");
     let temporary = PathBuf::from(temporary);
@@ -91,12 +91,12 @@ pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     written.context(|| format!("writing {}", path.display()))
 }
 
-pub fn write(directory: &Path, record: &impl Message) -> Result<()> {
+pub(super) fn write(directory: &Path, record: &impl Message) -> Result<()> {
     replace(&directory.join(RECORD), &record.encode_to_vec())
 }
 
 /// None if the directory has no complete record: its creation was never confirmed to the client.
-pub fn read<M: Message + Default>(directory: &Path) -> Option<M> {
+pub(super) fn read<M: Message + Default>(directory: &Path) -> Option<M> {
     let bytes = fs::read(directory.join(RECORD)).ok()?;
     M::decode(bytes.as_slice()).ok()
 }

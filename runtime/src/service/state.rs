@@ -13,7 +13,7 @@ use super::records::{ContainerRecord, SandboxRecord, Stage};
 use crate::container::user::User;
 use crate::shim::protocol::Exit;
 
-pub struct Sandbox {
+pub(crate) struct Sandbox {
     pub id: String,
     pub directory: PathBuf,
     pub record: Mutex<SandboxRecord>,
@@ -23,26 +23,26 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    pub fn record(&self) -> SandboxRecord {
+    pub(crate) fn record(&self) -> SandboxRecord {
         self.record.lock().clone()
     }
 
-    pub fn config(&self) -> PodSandboxConfig {
+    pub(crate) fn config(&self) -> PodSandboxConfig {
         self.record.lock().config()
     }
 
-    pub fn stage(&self) -> Stage {
+    pub(crate) fn stage(&self) -> Stage {
         self.record.lock().stage()
     }
 
-    pub fn shim(&self) -> Option<Arc<ShimClient>> {
+    pub(crate) fn shim(&self) -> Option<Arc<ShimClient>> {
         self.shim.lock().clone()
     }
 }
 
 /// The status of a container.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Status {
+pub(crate) struct Status {
     pub state: ContainerState,
     pub pid: i32,
     pub started_at: i64,
@@ -55,7 +55,7 @@ pub struct Status {
 }
 
 impl Status {
-    pub fn created(resources: Option<LinuxContainerResources>) -> Status {
+    pub(crate) fn created(resources: Option<LinuxContainerResources>) -> Status {
         Status {
             state: ContainerState::Created,
             pid: 0,
@@ -69,7 +69,7 @@ impl Status {
         }
     }
 
-    pub fn exited(&self, exit: &Exit) -> Status {
+    pub(crate) fn exited(&self, exit: &Exit) -> Status {
         let reason = match (exit.oom, exit.code) {
             (true, _) => "OOMKilled",
             (false, 0) => "Completed",
@@ -87,7 +87,7 @@ impl Status {
     }
 
     /// The container ran, but its exit was not recorded.
-    pub fn lost(&self, at: i64) -> Status {
+    pub(crate) fn lost(&self, at: i64) -> Status {
         Status {
             state: ContainerState::Exited,
             pid: 0,
@@ -99,7 +99,7 @@ impl Status {
         }
     }
 
-    pub fn failed(&self, at: i64, message: &str) -> Status {
+    pub(crate) fn failed(&self, at: i64, message: &str) -> Status {
         Status {
             state: ContainerState::Exited,
             pid: 0,
@@ -113,7 +113,7 @@ impl Status {
     }
 }
 
-pub struct Container {
+pub(crate) struct Container {
     pub id: String,
     pub directory: PathBuf,
     pub sandbox: Arc<Sandbox>,
@@ -124,21 +124,21 @@ pub struct Container {
 }
 
 impl Container {
-    pub fn record(&self) -> ContainerRecord {
+    pub(crate) fn record(&self) -> ContainerRecord {
         self.record.lock().clone()
     }
 
-    pub fn status(&self) -> Status {
+    pub(crate) fn status(&self) -> Status {
         self.status.borrow().clone()
     }
 
-    pub fn is_running(&self) -> bool {
+    pub(crate) fn is_running(&self) -> bool {
         self.status.borrow().state == ContainerState::Running
     }
 }
 
 /// A table of objects by ID. A unique prefix of an ID is enough to find one.
-pub struct Table<T>(Mutex<BTreeMap<String, Arc<T>>>);
+pub(super) struct Table<T>(Mutex<BTreeMap<String, Arc<T>>>);
 
 impl<T> Default for Table<T> {
     fn default() -> Table<T> {
@@ -147,20 +147,20 @@ impl<T> Default for Table<T> {
 }
 
 impl<T> Table<T> {
-    pub fn insert(&self, id: &str, value: Arc<T>) {
+    pub(super) fn insert(&self, id: &str, value: Arc<T>) {
         self.0.lock().insert(id.to_string(), value);
     }
 
-    pub fn remove(&self, id: &str) {
+    pub(super) fn remove(&self, id: &str) {
         self.0.lock().remove(id);
     }
 
-    pub fn all(&self) -> Vec<Arc<T>> {
+    pub(super) fn all(&self) -> Vec<Arc<T>> {
         self.0.lock().values().cloned().collect()
     }
 
     /// Finds an object by its ID, or by a unique prefix of it.
-    pub fn find(&self, id: &str) -> Option<Arc<T>> {
+    pub(super) fn find(&self, id: &str) -> Option<Arc<T>> {
         let table = self.0.lock();
         if id.is_empty() {
             return None;

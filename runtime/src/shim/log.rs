@@ -10,7 +10,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
 const MAX_LINE_BYTES: usize = 16 << 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stream {
+pub(crate) enum Stream {
     Stdout,
     Stderr,
 }
@@ -26,13 +26,13 @@ impl Stream {
 
 /// The beginning of a line that is not complete yet.
 #[derive(Default)]
-pub struct Lines {
+pub(crate) struct Lines {
     started: Vec<u8>,
 }
 
 impl Lines {
     /// Adds output of the process. Complete lines, and parts of overlong ones, are appended to `out`.
-    pub fn push(&mut self, mut data: &[u8], stream: Stream, now: Timestamp, out: &mut Vec<u8>) {
+    pub(crate) fn push(&mut self, mut data: &[u8], stream: Stream, now: Timestamp, out: &mut Vec<u8>) {
         while !data.is_empty() {
             let room = MAX_LINE_BYTES - self.started.len();
             match data[..data.len().min(room + 1)].iter().position(|b| *b == b'\n') {
@@ -55,7 +55,7 @@ impl Lines {
     }
 
     /// The stream ended. Text without a newline is a partial entry, so that readers do not add one.
-    pub fn end(&mut self, stream: Stream, now: Timestamp, out: &mut Vec<u8>) {
+    pub(crate) fn end(&mut self, stream: Stream, now: Timestamp, out: &mut Vec<u8>) {
         if !self.started.is_empty() {
             entry(stream, now, 'P', &self.started, &[], out);
         }
@@ -73,10 +73,10 @@ fn entry(stream: Stream, now: Timestamp, tag: char, head: &[u8], tail: &[u8], ou
 
 /// A timestamp in nanoseconds since 1970, displayed in the CRI log format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Timestamp(pub i64);
+pub(crate) struct Timestamp(pub i64);
 
 impl Timestamp {
-    pub fn now() -> Timestamp {
+    pub(crate) fn now() -> Timestamp {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
         Timestamp(now.tv_sec * 1_000_000_000 + now.tv_nsec)
     }
@@ -105,23 +105,23 @@ fn civil(days: i64) -> (i64, i64, i64) {
 }
 
 /// The log file. If the disk is full, entries are lost, but the container continues.
-pub struct Log {
+pub(crate) struct Log {
     path: PathBuf,
     file: Option<File>,
 }
 
 impl Log {
-    pub fn open(path: &Path) -> io::Result<Log> {
+    pub(crate) fn open(path: &Path) -> io::Result<Log> {
         Ok(Log { path: path.to_path_buf(), file: Some(append(path)?) })
     }
 
     /// After a rotation: the old file keeps its new name, and a new file is created.
-    pub fn reopen(&mut self) -> io::Result<()> {
+    pub(crate) fn reopen(&mut self) -> io::Result<()> {
         self.file = Some(append(&self.path)?);
         Ok(())
     }
 
-    pub fn write(&mut self, entries: &[u8]) {
+    pub(crate) fn write(&mut self, entries: &[u8]) {
         if let Some(file) = &mut self.file {
             let _ = file.write_all(entries);
         }

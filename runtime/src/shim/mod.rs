@@ -3,9 +3,9 @@
 
 mod children;
 mod events;
-pub mod log;
-pub mod pause;
-pub mod protocol;
+pub(crate) mod log;
+pub(crate) mod pause;
+pub(crate) mod protocol;
 mod stdio;
 
 use std::collections::BTreeMap;
@@ -80,7 +80,7 @@ struct Exec {
 }
 
 /// The `main` of the shim. Returns the exit code.
-pub fn main(directory: &Path, pod: &str, listener: OwnedFd) -> i32 {
+pub(crate) fn main(directory: &Path, pod: &str, listener: OwnedFd) -> i32 {
     match Shim::begin(directory, pod, listener).and_then(|mut shim| shim.serve()) {
         Ok(()) => 0,
         Err(error) => {

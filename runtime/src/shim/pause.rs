@@ -24,7 +24,12 @@ enum Report {
 }
 
 /// Starts the pause process, and returns its pid once the sandbox is set up.
-pub fn start(spec: &SandboxSpec, pod: &str, directory: &Path, cgroups: &Hierarchies) -> Result<(i32, Vec<String>)> {
+pub(crate) fn start(
+    spec: &SandboxSpec,
+    pod: &str,
+    directory: &Path,
+    cgroups: &Hierarchies,
+) -> Result<(i32, Vec<String>)> {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
     let (ours, theirs) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).at("creating a socket")?;

@@ -9,14 +9,14 @@ use crate::spec::{PidMode, ProcessSpec, SandboxSpec};
 
 /// A request to the shim.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Request {
+pub(crate) struct Request {
     pub id: u64,
     pub call: Call,
 }
 
 /// The operation of a request.
 #[derive(Debug, Serialize, Deserialize)]
-pub enum Call {
+pub(crate) enum Call {
     /// The first request: sets up the pod's namespaces.
     Sandbox(Box<SandboxSpec>),
     Start(Start),
@@ -59,7 +59,7 @@ pub enum Call {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Start {
+pub(crate) struct Start {
     pub container: String,
     pub pid: PidMode,
     pub terminal: bool,
@@ -71,7 +71,7 @@ pub struct Start {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Exec {
+pub(crate) struct Exec {
     pub container: String,
     pub exec: String,
     pub args: Vec<String>,
@@ -80,7 +80,7 @@ pub struct Exec {
 
 impl Exec {
     /// The container's own process, with other arguments.
-    pub fn process(&self, container: &ProcessSpec) -> ProcessSpec {
+    pub(crate) fn process(&self, container: &ProcessSpec) -> ProcessSpec {
         let mut process = ProcessSpec { args: self.args.clone(), terminal: self.terminal, ..container.clone() };
         if self.terminal && !process.env.iter().any(|e| e.starts_with("TERM=")) {
             process.env.push("TERM=xterm".into());
@@ -90,26 +90,26 @@ impl Exec {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub enum Target {
+pub(crate) enum Target {
     Container(String),
     Exec(String),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum AttachedStream {
+pub(crate) enum AttachedStream {
     Stdin,
     Stdout,
     Stderr,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub enum Message {
+pub(crate) enum Message {
     Reply { id: u64, reply: Reply },
     Event(Event),
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub enum Reply {
+pub(crate) enum Reply {
     Done,
     Sandbox {
         pid: i32,
@@ -130,7 +130,7 @@ pub enum Reply {
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Event {
+pub(crate) enum Event {
     ContainerExit { container: String, exit: Exit },
     ExecExit { exec: String, code: i32 },
     SandboxExit,
@@ -138,19 +138,19 @@ pub enum Event {
 
 /// The exit of a container, also written to [`EXIT_FILE`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Exit {
+pub(crate) struct Exit {
     pub code: i32,
     pub oom: bool,
     pub started_at: i64,
     pub finished_at: i64,
 }
 
-pub const EXIT_FILE: &str = "exit.json";
-pub const SPEC_FILE: &str = "spec.json";
-pub const SOCKET_FILE: &str = "shim.sock";
+pub(crate) const EXIT_FILE: &str = "exit.json";
+pub(crate) const SPEC_FILE: &str = "spec.json";
+pub(crate) const SOCKET_FILE: &str = "shim.sock";
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct ContainerState {
+pub(crate) struct ContainerState {
     pub container: String,
     pub pid: i32,
     pub started_at: i64,

@@ -8,25 +8,25 @@ use rustix::io::Errno;
 use super::log::{Lines, Log, Stream, Timestamp};
 
 /// How much is read at once. A pipe holds four times this.
-pub const CHUNK: usize = 16 << 10;
+pub(super) const CHUNK: usize = 16 << 10;
 /// How much input is buffered for a container that does not read.
 const MAX_INPUT: usize = 64 << 10;
 
 /// An output stream of the container.
-pub struct Output {
+pub(super) struct Output {
     pub fd: OwnedFd,
     pub stream: Stream,
     lines: Lines,
 }
 
 impl Output {
-    pub fn new(fd: OwnedFd, stream: Stream) -> Output {
+    pub(super) fn new(fd: OwnedFd, stream: Stream) -> Output {
         Output { fd, stream, lines: Lines::default() }
     }
 }
 
 /// A client that is attached to an output stream.
-pub struct Listener {
+pub(super) struct Listener {
     pub fd: OwnedFd,
     pub stream: Stream,
     waiting: VecDeque<u8>,
@@ -34,7 +34,7 @@ pub struct Listener {
 
 /// The outcome of a read or a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Progress {
+pub(super) enum Progress {
     Moved,
     Blocked,
     Ended,
@@ -42,7 +42,7 @@ pub enum Progress {
 
 /// The streams of a container.
 #[derive(Default)]
-pub struct Stdio {
+pub(super) struct Stdio {
     pub outputs: Vec<Output>,
     pub listeners: Vec<Listener>,
     /// The inputs of attached clients.
@@ -56,29 +56,29 @@ pub struct Stdio {
 }
 
 impl Stdio {
-    pub fn new(stdin_once: bool) -> Stdio {
+    pub(super) fn new(stdin_once: bool) -> Stdio {
         Stdio { stdin_once, ..Stdio::default() }
     }
 
-    pub fn listen(&mut self, fd: OwnedFd, stream: Stream) {
+    pub(super) fn listen(&mut self, fd: OwnedFd, stream: Stream) {
         self.listeners.push(Listener { fd, stream, waiting: VecDeque::new() });
     }
 
     /// While a listener is behind, nothing more is read: the container blocks, as with a slow terminal.
-    pub fn stalled(&self) -> bool {
+    pub(super) fn stalled(&self) -> bool {
         self.listeners.iter().any(|l| !l.waiting.is_empty())
     }
 
-    pub fn input_full(&self) -> bool {
+    pub(super) fn input_full(&self) -> bool {
         self.waiting_input.len() >= MAX_INPUT
     }
 
-    pub fn has_waiting_input(&self) -> bool {
+    pub(super) fn has_waiting_input(&self) -> bool {
         !self.waiting_input.is_empty()
     }
 
     /// Moves one chunk of an output. Removes an output that ended.
-    pub fn pump_output(&mut self, index: usize, buffer: &mut [u8], entries: &mut Vec<u8>) -> Progress {
+    pub(super) fn pump_output(&mut self, index: usize, buffer: &mut [u8], entries: &mut Vec<u8>) -> Progress {
         let output = &mut self.outputs[index];
         let progress = match rustix::io::read(&output.fd, &mut *buffer) {
             Ok(0) => Progress::Ended,
@@ -123,7 +123,7 @@ impl Stdio {
 
     /// Writes buffered data to listeners. Drops listeners that have disconnected, and those that have received everything
     /// of a stream that has ended, whose clients wait for the end of file.
-    pub fn flush_listeners(&mut self) {
+    pub(super) fn flush_listeners(&mut self) {
         let outputs = &self.outputs;
         self.listeners.retain_mut(|l| {
             let progress = write_from(&l.fd, &mut l.waiting);
@@ -133,7 +133,7 @@ impl Stdio {
     }
 
     /// Reads input of a client.
-    pub fn pump_input(&mut self, index: usize, buffer: &mut [u8]) -> Progress {
+    pub(super) fn pump_input(&mut self, index: usize, buffer: &mut [u8]) -> Progress {
         match rustix::io::read(&self.inputs[index], &mut *buffer) {
             Ok(0) => {
                 self.inputs.remove(index);
@@ -155,7 +155,7 @@ impl Stdio {
         }
     }
 
-    pub fn flush_input(&mut self) {
+    pub(super) fn flush_input(&mut self) {
         let Some(target) = self.stdin.as_ref().or(self.terminal.as_ref()) else {
             self.waiting_input.clear();
             return;
@@ -168,7 +168,7 @@ impl Stdio {
     }
 
     /// The container exited: reads its remaining output.
-    pub fn drain(&mut self, buffer: &mut [u8], entries: &mut Vec<u8>) {
+    pub(super) fn drain(&mut self, buffer: &mut [u8], entries: &mut Vec<u8>) {
         let mut index = 0;
         while index < self.outputs.len() {
             match self.pump_output(index, buffer, entries) {
@@ -178,7 +178,7 @@ impl Stdio {
         }
     }
 
-    pub fn close_input(&mut self) {
+    pub(super) fn close_input(&mut self) {
         self.inputs.clear();
         self.stdin = None;
         self.waiting_input.clear();

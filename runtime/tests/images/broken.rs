@@ -100,7 +100,7 @@ async fn cleans_up_after_a_cancelled_pull() {
     until("nothing is left", || store.unfinished() == 0).await;
     assert!(store.images.list().is_empty());
     assert!(store.images.prune(true).await.unwrap().is_empty());
-    assert!(store.names("blobs/sha256").is_empty(), "nobody holds the store any more");
+    assert!(store.names("blobs/sha256").is_empty(), "no process uses the store any more");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -126,5 +126,5 @@ async fn two_processes_share_a_store() {
     store.images.prepare("c", &id).unwrap();
     other.remove("x.local/a").await.unwrap();
     assert!(store.images.get("x.local/a").is_none());
-    assert_eq!(store.names("layers").len(), 2, "the other one's container is heeded");
+    assert_eq!(store.names("layers").len(), 2, "the layers of the other process's container are kept");
 }

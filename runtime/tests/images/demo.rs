@@ -11,7 +11,7 @@ use crate::support::Store;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn runs_the_program_from_its_image() {
     let store = Store::new();
-    let image = store.images.get(DEMO_IMAGE).expect("it is made when it is wanted");
+    let image = store.images.get(DEMO_IMAGE).expect("built on first use");
     assert_eq!(image.repo_tags, ["tiphys.local/hello:latest"]);
     assert_eq!(image.config.entrypoint, ["/tiphys", "hello"]);
     assert!(image.pinned);
@@ -22,7 +22,7 @@ async fn runs_the_program_from_its_image() {
 
     let made = fs::metadata(&lower[0]).unwrap().modified().unwrap();
     assert_eq!(store.images.pull("tiphys.local/hello:latest", None, &Silent).await.unwrap(), image.id);
-    assert_eq!(fs::metadata(&lower[0]).unwrap().modified().unwrap(), made, "it is made once");
+    assert_eq!(fs::metadata(&lower[0]).unwrap().modified().unwrap(), made, "built once");
     assert_eq!(store.names("layers").len(), 2);
     assert!(store.images.get("tiphys.local/hello:other").is_none());
 }

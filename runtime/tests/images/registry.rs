@@ -18,7 +18,7 @@ async fn pulls_what_was_pushed() {
     let store = Store::new();
     let heard = Heard::default();
     let pulled = store.images.pull(&name, user(), &heard).await.unwrap();
-    assert_eq!(pulled, id, "the id is the configuration's digest, whoever has the image");
+    assert_eq!(pulled, id, "the id is the configuration's digest, in every store");
     assert_eq!((heard.count("resolved 3"), heard.count("downloaded"), heard.count("unpacked")), (1, 3, 3));
     let image = store.images.get(&name).unwrap();
     assert_eq!(image.repo_tags, std::slice::from_ref(&name));
@@ -79,9 +79,9 @@ async fn a_tag_that_moves() {
     assert!(store.images.prune(false).await.unwrap().is_empty());
     store.images.remove(&ids[0]).await.unwrap();
     assert!(store.images.get(&ids[0]).is_none());
-    assert_eq!(store.names("layers").len(), 1 + 3, "what a container stands on is not collected");
+    assert_eq!(store.names("layers").len(), 1 + 3, "layers of a container are kept");
     store.images.release("running").unwrap();
-    assert_eq!(store.names("layers").len(), 1 + 2, "until it is gone");
+    assert_eq!(store.names("layers").len(), 1 + 2, "until the container is removed");
     store.images.release("running").unwrap();
 
     store.images.pin(&name, true).unwrap();

@@ -99,7 +99,7 @@ async fn uses_every_kind_of_token() {
     let wrong = Credentials { registry_token: "bad".into(), ..Credentials::default() };
     let cases: Vec<(&str, Option<Credentials>, bool)> = vec![
         ("a password", Some(user()), true),
-        ("nobody after that", None, false),
+        ("without credentials", None, false),
         ("an identity token", Some(identity), true),
         ("a registry's token", Some(bare), true),
         ("a wrong one", Some(wrong), false),

@@ -35,7 +35,7 @@ async fn a_numeric_user_is_never_a_name() {
     let id = node.run(&sandbox, config, &pod).await;
     let user = node.status(&id).await.user.and_then(|user| user.linux).unwrap();
     assert_eq!((user.uid, user.gid), (1000, 0));
-    assert_eq!(node.exec(&id, "id -u").await, (0, "1000\n".into()), "an exec is nobody else");
+    assert_eq!(node.exec(&id, "id -u").await, (0, "1000\n".into()), "an exec runs as the same user");
     let mut config = container("group", "id -g; grep ^Groups /proc/self/status");
     config.mounts = mounts.to_vec();
     secured(&mut config).run_as_username = "1000:1000".into();
@@ -125,7 +125,7 @@ async fn reports_a_killed_pause_process_at_once() {
     let pause = process_named(&node, "tiphys: pause");
     rustix::process::kill_process(rustix::process::Pid::from_raw(pause).unwrap(), rustix::process::Signal::KILL)
         .unwrap();
-    let told = async {
+    let sandbox_event = async {
         loop {
             let event = events.next().await.unwrap().unwrap();
             if event.container_id == sandbox {
@@ -133,7 +133,7 @@ async fn reports_a_killed_pause_process_at_once() {
             }
         }
     };
-    let event = tokio::time::timeout(Duration::from_secs(30), told).await.expect("an event of the sandbox");
+    let event = tokio::time::timeout(Duration::from_secs(30), sandbox_event).await.expect("an event of the sandbox");
     assert_eq!(event.container_event_type(), ContainerEventType::Stopped);
     assert_eq!(event.pod_sandbox_status.unwrap().state(), PodSandboxState::Notready);
     let request = PodSandboxStatusRequest { pod_sandbox_id: sandbox.clone(), verbose: false };

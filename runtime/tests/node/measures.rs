@@ -129,14 +129,14 @@ async fn updates_limits_in_the_kernel() {
     assert_eq!(error.code(), Code::NotFound);
     // The client changes the pod's cgroup by itself, and then reports it.
     let before = node.cgroup_file("", "memory", "memory.limit_in_bytes", "memory.max");
-    let tell = |id: &str| UpdatePodSandboxResourcesRequest {
+    let update = |id: &str| UpdatePodSandboxResourcesRequest {
         pod_sandbox_id: id.into(),
         resources: Some(asked.clone()),
         ..Default::default()
     };
-    node.runtime.update_pod_sandbox_resources(tell(&sandbox)).await.unwrap();
+    node.runtime.update_pod_sandbox_resources(update(&sandbox)).await.unwrap();
     assert_eq!(node.cgroup_file("", "memory", "memory.limit_in_bytes", "memory.max"), before);
-    assert_eq!(node.runtime.update_pod_sandbox_resources(tell("none")).await.unwrap_err().code(), Code::NotFound);
+    assert_eq!(node.runtime.update_pod_sandbox_resources(update("none")).await.unwrap_err().code(), Code::NotFound);
     node.end().await;
 }
 

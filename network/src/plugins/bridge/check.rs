@@ -8,7 +8,7 @@ use crate::spec::command::Verb;
 use crate::spec::error::Error;
 use crate::spec::result::{AddResult, Interface};
 
-pub fn check(call: &Call<'_>) -> Result<(), Error> {
+pub(super) fn check(call: &Call<'_>) -> Result<(), Error> {
     let conf = Conf::read(call.conf)?;
     let previous = call.chained()?;
     ipam::delegate(call, Verb::Check)?;

@@ -9,7 +9,7 @@ use crate::spec::reader::Reader;
 use crate::spec::result::{Dns, read_dns};
 
 #[derive(Debug, PartialEq)]
-pub struct Conf {
+pub(super) struct Conf {
     pub bridge: String,
     pub is_gateway: bool,
     pub is_default_gateway: bool,
@@ -25,7 +25,7 @@ pub struct Conf {
 const DEFAULT_BRIDGE: &str = "cni0";
 
 impl Conf {
-    pub fn read(conf: &Value) -> Result<Conf, Error> {
+    pub(super) fn read(conf: &Value) -> Result<Conf, Error> {
         let mut reader = Reader::new(conf, "")?;
         reader.skip(COMMON);
         reader.skip(&["ipam"]);

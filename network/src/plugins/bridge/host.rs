@@ -13,7 +13,7 @@ use crate::spec::result::AddResult;
 use crate::{fault, sysctl};
 
 /// Ensures that the bridge exists, is up, and has the addresses of the gateways.
-pub fn ensure_bridge(rtnl: &mut Rtnl, conf: &Conf, attachment: &AddResult) -> Result<Link, Error> {
+pub(super) fn ensure_bridge(rtnl: &mut Rtnl, conf: &Conf, attachment: &AddResult) -> Result<Link, Error> {
     let mut bridge = match rtnl.link(&conf.bridge)? {
         Some(bridge) => bridge,
         None => create_bridge(rtnl, conf)?,
@@ -93,7 +93,7 @@ fn enable_forwarding(attachment: &AddResult) -> Result<(), Error> {
 }
 
 /// Creates the veth pair, with one end in the pod.
-pub fn add_port(
+pub(super) fn add_port(
     rtnl: &mut Rtnl,
     call: &Call<'_>,
     conf: &Conf,

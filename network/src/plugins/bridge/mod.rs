@@ -20,7 +20,7 @@ use crate::spec::error::Error;
 use crate::spec::names::derived;
 use crate::spec::result::{AddResult, Interface, Route};
 
-pub const PLUGIN: Plugin = Plugin { name: "bridge", accepts, add, del, check: check::check, gc, status };
+pub(crate) const PLUGIN: Plugin = Plugin { name: "bridge", accepts, add, del, check: check::check, gc, status };
 
 fn accepts(conf: &Value) -> Result<(), Error> {
     Conf::read(conf).map(|_| ())

@@ -11,7 +11,7 @@ use crate::spec::error::Error;
 use crate::spec::result::{AddResult, Route};
 use crate::{fault, sysctl};
 
-pub fn configure(netns: &Netns, ifname: &str, attachment: &AddResult) -> Result<Link, Error> {
+pub(super) fn configure(netns: &Netns, ifname: &str, attachment: &AddResult) -> Result<Link, Error> {
     let ipv6 = attachment.ips.iter().any(|ip| !ip.address.is_ipv4());
     let mut rtnl = netns.run(|| {
         if ipv6 {
@@ -37,7 +37,7 @@ pub fn configure(netns: &Netns, ifname: &str, attachment: &AddResult) -> Result<
 }
 
 /// A route without a gateway uses the gateway of the first address of its family.
-pub fn resolve(route: &Route, attachment: &AddResult, device: u32) -> Result<netlink::Route, Error> {
+pub(super) fn resolve(route: &Route, attachment: &AddResult, device: u32) -> Result<netlink::Route, Error> {
     let of_family = |address: &IpNet| address.is_ipv4() == route.to.is_ipv4();
     let default = attachment.ips.iter().filter(|ip| of_family(&ip.address)).find_map(|ip| ip.gateway);
     // A route with link scope has no gateway.

@@ -12,7 +12,7 @@ use crate::spec::reader::Reader;
 use crate::spec::result::{Route, read_route};
 
 #[derive(Debug, PartialEq)]
-pub struct Conf {
+pub(super) struct Conf {
     pub data_dir: PathBuf,
     pub resolv_conf: Option<String>,
     pub routes: Vec<Route>,
@@ -24,7 +24,7 @@ pub struct Conf {
 const DATA_DIR: &str = "/var/lib/cni/networks";
 
 impl Conf {
-    pub fn read(conf: &Value) -> Result<Conf, Error> {
+    pub(super) fn read(conf: &Value) -> Result<Conf, Error> {
         let mut whole = Reader::new(conf, "")?;
         let mut ipam = whole.object("ipam")?.ok_or_else(|| whole.invalid("ipam", "is missing"))?;
         ipam.skip(&["type", "name"]);

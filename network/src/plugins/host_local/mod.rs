@@ -16,7 +16,7 @@ use super::{Call, Plugin};
 use crate::spec::error::{Error, code};
 use crate::spec::result::{AddResult, Dns, Ip};
 
-pub const PLUGIN: Plugin = Plugin { name: "host-local", accepts, add, del, check, gc, status };
+pub(crate) const PLUGIN: Plugin = Plugin { name: "host-local", accepts, add, del, check, gc, status };
 
 fn accepts(conf: &Value) -> Result<(), Error> {
     Conf::read(conf).map(|_| ())

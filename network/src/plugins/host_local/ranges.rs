@@ -8,7 +8,7 @@ use crate::spec::result::Ip;
 
 /// A range of addresses in a subnet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Range {
+pub(super) struct Range {
     pub subnet: IpNet,
     pub start: IpAddr,
     pub end: IpAddr,
@@ -17,13 +17,13 @@ pub struct Range {
 
 /// Ranges of one address family that do not overlap. An attachment gets one address of each set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RangeSet {
+pub(super) struct RangeSet {
     pub ranges: Vec<Range>,
 }
 
 impl Range {
     /// Fills in the defaults. An error names the invalid field.
-    pub fn new(
+    pub(super) fn new(
         subnet: IpNet,
         start: Option<IpAddr>,
         end: Option<IpAddr>,
@@ -55,11 +55,11 @@ impl Range {
         Ok(Range { subnet, start, end, gateway: Some(gateway.unwrap_or(first)) })
     }
 
-    pub fn contains(&self, address: IpAddr) -> bool {
+    pub(super) fn contains(&self, address: IpAddr) -> bool {
         self.subnet.contains(address) && self.start <= address && address <= self.end
     }
 
-    pub fn overlaps(&self, other: &Range) -> bool {
+    pub(super) fn overlaps(&self, other: &Range) -> bool {
         self.subnet.is_ipv4() == other.subnet.is_ipv4() && self.start <= other.end && other.start <= self.end
     }
 }
@@ -71,13 +71,13 @@ fn last(subnet: &IpNet) -> IpAddr {
 }
 
 impl RangeSet {
-    pub fn contains(&self, address: IpAddr) -> bool {
+    pub(super) fn contains(&self, address: IpAddr) -> bool {
         self.ranges.iter().any(|range| range.contains(address))
     }
 
     /// Every address once, starting after the last allocated one, so that a released address is not reused soon. Skips
     /// gateways.
-    pub fn from(&self, last: Option<IpAddr>) -> impl Iterator<Item = IpAddr> + '_ {
+    pub(super) fn from(&self, last: Option<IpAddr>) -> impl Iterator<Item = IpAddr> + '_ {
         let at = last.and_then(|last| self.ranges.iter().position(|range| range.contains(last)).map(|at| (at, last)));
         let (at, last) = at.map_or((0, None), |(at, last)| (at, Some(last)));
         let range = |index: usize| &self.ranges[index % self.ranges.len()];
@@ -90,7 +90,7 @@ impl RangeSet {
     }
 
     /// The address in the form of a result.
-    pub fn ip(&self, address: IpAddr) -> Ip {
+    pub(super) fn ip(&self, address: IpAddr) -> Ip {
         let range = self.ranges.iter().find(|range| range.contains(address));
         let prefix = range.map_or(IpNet::host(address).prefix(), |range| range.subnet.prefix());
         let net = IpNet::new(address, prefix).unwrap_or(IpNet::host(address));

@@ -16,14 +16,14 @@ use crate::fault;
 use crate::spec::error::Error;
 
 /// The leases of a network, locked.
-pub struct Store {
+pub(super) struct Store {
     directory: PathBuf,
     _lock: File,
 }
 
 impl Store {
     /// Waits for the lock.
-    pub fn lock(data_dir: &Path, network: &str) -> Result<Store, Error> {
+    pub(super) fn lock(data_dir: &Path, network: &str) -> Result<Store, Error> {
         let directory = data_dir.join(network);
         let with_context = |error: io::Error| Error::from(error).within(directory.display());
         fs::create_dir_all(&directory).map_err(with_context)?;
@@ -41,12 +41,12 @@ impl Store {
     }
 
     /// None if the network has no leases. Does not create anything.
-    pub fn lock_existing(data_dir: &Path, network: &str) -> Result<Option<Store>, Error> {
+    pub(super) fn lock_existing(data_dir: &Path, network: &str) -> Result<Option<Store>, Error> {
         if data_dir.join(network).is_dir() { Store::lock(data_dir, network).map(Some) } else { Ok(None) }
     }
 
     /// Leases the address to the container. Returns whether it was free.
-    pub fn reserve(&self, set: usize, address: IpAddr, id: &str, ifname: &str) -> Result<bool, Error> {
+    pub(super) fn reserve(&self, set: usize, address: IpAddr, id: &str, ifname: &str) -> Result<bool, Error> {
         let path = self.directory.join(address.to_string());
         let with_context = |error: io::Error| Error::from(error).within(path.display());
         let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
@@ -69,23 +69,23 @@ impl Store {
         written.map(|()| true).map_err(with_context)
     }
 
-    pub fn last_reserved(&self, set: usize) -> Option<IpAddr> {
+    pub(super) fn last_reserved(&self, set: usize) -> Option<IpAddr> {
         fs::read_to_string(self.directory.join(last_name(set))).ok()?.trim().parse().ok()
     }
 
     /// The addresses of an attachment.
-    pub fn owned(&self, id: &str, ifname: &str) -> Result<Vec<IpAddr>, Error> {
+    pub(super) fn owned(&self, id: &str, ifname: &str) -> Result<Vec<IpAddr>, Error> {
         let mine = |lease: &Lease| lease.is_of(id, ifname);
         Ok(self.leases()?.iter().filter(|lease| mine(lease)).map(|lease| lease.address).collect())
     }
 
     /// Releases the leases of an attachment, if it has any.
-    pub fn release(&self, id: &str, ifname: &str) -> Result<(), Error> {
+    pub(super) fn release(&self, id: &str, ifname: &str) -> Result<(), Error> {
         self.remove(|lease| lease.is_of(id, ifname))
     }
 
     /// Releases all leases except those that match. Leases of old versions have no interface.
-    pub fn retain(&self, wanted: impl Fn(&str, &str) -> bool) -> Result<(), Error> {
+    pub(super) fn retain(&self, wanted: impl Fn(&str, &str) -> bool) -> Result<(), Error> {
         self.remove(|lease| !wanted(&lease.id, &lease.ifname))
     }
 

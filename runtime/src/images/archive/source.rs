@@ -19,17 +19,17 @@ const MAX_LINKS: usize = 8;
 
 /// How much of an archive was read, for progress reports.
 #[derive(Clone, Default)]
-pub struct Read(Arc<(AtomicU64, AtomicU64)>);
+pub(super) struct Read(Arc<(AtomicU64, AtomicU64)>);
 
 impl Read {
-    pub fn done(&self) -> u64 {
+    pub(super) fn done(&self) -> u64 {
         // Some files are read in addition to those of the expected size.
         let done = self.0.0.load(Ordering::Relaxed);
         if self.all() == 0 { done } else { done.min(self.all()) }
     }
 
     /// The expected size; 0 if it is unknown.
-    pub fn all(&self) -> u64 {
+    pub(super) fn all(&self) -> u64 {
         self.0.1.load(Ordering::Relaxed)
     }
 
@@ -56,7 +56,7 @@ impl<R: io::Read> io::Read for Counted<R> {
     }
 }
 
-pub struct Source {
+pub(super) struct Source {
     files: Files,
     read: Read,
 }
@@ -71,7 +71,7 @@ enum Files {
     },
 }
 
-pub enum Location {
+pub(super) enum Location {
     At {
         offset: u64,
         size: u64,
@@ -82,7 +82,7 @@ pub enum Location {
 
 impl Source {
     /// Opens a directory or a tar file; `-` is standard input. Compressed archives are unpacked to a temporary file.
-    pub fn open(store: &Store, path: &Path, read: Read) -> Result<Source> {
+    pub(super) fn open(store: &Store, path: &Path, read: Read) -> Result<Source> {
         if path.is_dir() {
             read.expect(size_of_blobs(path));
             return Ok(Source { files: Files::Directory(path.to_owned()), read });
@@ -128,7 +128,7 @@ impl Source {
         Ok(Source { files: Files::Tar { file, entries, temp }, read })
     }
 
-    pub fn has(&self, name: &str) -> bool {
+    pub(super) fn has(&self, name: &str) -> bool {
         match &self.files {
             Files::Directory(directory) => directory.join(name).is_file(),
             Files::Tar { entries, .. } => entries.contains_key(name.as_bytes()),
@@ -136,7 +136,7 @@ impl Source {
     }
 
     /// Reads a file. Its name comes from the archive, and must not lead outside of it.
-    pub fn read(&self, name: &str) -> Result<Box<dyn io::Read + '_>> {
+    pub(super) fn read(&self, name: &str) -> Result<Box<dyn io::Read + '_>> {
         let missing = |why: &str| Error::Archive { what: name.to_owned(), why: why.to_owned() };
         let clean = plan(&Entry::new(name, Kind::File, 0), false).map_err(|error| missing(&error.to_string()))?;
         let Op::File(clean) = clean else { return Err(missing("not the name of a file")) };
@@ -156,7 +156,7 @@ impl Source {
         }
     }
 
-    pub fn read_small(&self, name: &str, most: u64) -> Result<Vec<u8>> {
+    pub(super) fn read_small(&self, name: &str, most: u64) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         let wrong = |why: String| Error::Archive { what: name.to_owned(), why };
         self.read(name)?.take(most + 1).read_to_end(&mut bytes).map_err(|error| wrong(error.to_string()))?;

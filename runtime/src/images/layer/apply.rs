@@ -20,7 +20,7 @@ use super::plan::{self, Op, display_path, plan, split};
 use super::tar::{Entry, Reader};
 use super::{Cancel, LayerError, Limits, Usage};
 
-pub const OPAQUE: &str = "trusted.overlay.opaque";
+pub(crate) const OPAQUE: &str = "trusted.overlay.opaque";
 const BUFFER: usize = 256 << 10;
 /// The kernel's own limit of symlinks in a path.
 const MAX_LINKS: u32 = 40;
@@ -394,7 +394,7 @@ pub(super) fn kind_at(directory: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Res
 }
 
 /// The target of a symlink in `directory`, as a normalized path below the root.
-pub fn follow(directory: &[u8], target: &[u8]) -> Vec<u8> {
+pub(crate) fn follow(directory: &[u8], target: &[u8]) -> Vec<u8> {
     let start: &[u8] = if target.starts_with(b"/") { b"" } else { directory };
     let mut parts: Vec<&[u8]> = Vec::new();
     for part in start.split(|byte| *byte == b'/').chain(target.split(|byte| *byte == b'/')) {

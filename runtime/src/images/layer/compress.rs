@@ -10,14 +10,14 @@ const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 /// The magic number of a skippable frame, with which some writers begin.
 const ZSTD_SKIPPABLE: &[u8] = &[0x2a, 0x4d, 0x18];
 
-pub enum Decoder<R: BufRead> {
+pub(crate) enum Decoder<R: BufRead> {
     Plain(R),
     Gzip(Box<MultiGzDecoder<R>>),
     Zstd(Box<Zstd<R>>),
 }
 
 impl<R: BufRead> Decoder<R> {
-    pub fn new(mut inner: R) -> io::Result<Decoder<R>> {
+    pub(crate) fn new(mut inner: R) -> io::Result<Decoder<R>> {
         let start = inner.fill_buf()?;
         if start.starts_with(GZIP) {
             return Ok(Decoder::Gzip(Box::new(MultiGzDecoder::new(inner))));
@@ -41,7 +41,7 @@ impl<R: BufRead> Read for Decoder<R> {
 }
 
 /// Decodes all frames of a stream: the decoder stops after one.
-pub struct Zstd<R: BufRead> {
+pub(crate) struct Zstd<R: BufRead> {
     /// Some between frames; within a frame, `frame` owns it.
     inner: Option<R>,
     frame: Option<StreamingDecoder<R, ruzstd::decoding::FrameDecoder>>,
@@ -101,19 +101,19 @@ fn skip_frame(inner: &mut impl BufRead) -> io::Result<()> {
 struct OverLimit(u64);
 
 /// The exceeded limit, if the error is about one.
-pub fn limit_of(error: &io::Error) -> Option<u64> {
+pub(crate) fn limit_of(error: &io::Error) -> Option<u64> {
     error.get_ref()?.downcast_ref::<OverLimit>().map(|over| over.0)
 }
 
 /// Fails if the stream is longer than the limit.
-pub struct Limited<R> {
+pub(crate) struct Limited<R> {
     inner: R,
     limit: u64,
     left: u64,
 }
 
 impl<R: Read> Limited<R> {
-    pub fn new(inner: R, limit: u64) -> Limited<R> {
+    pub(crate) fn new(inner: R, limit: u64) -> Limited<R> {
         Limited { inner, limit, left: limit }
     }
 }

@@ -3,10 +3,10 @@
 //! [`plan`] turns each entry into an operation, [`apply`] applies it below one open directory, and [`complete`] adds what
 //! depends on the layers below.
 
-pub mod apply;
-pub mod complete;
-pub mod compress;
-pub mod plan;
+pub(crate) mod apply;
+pub(crate) mod complete;
+pub(crate) mod compress;
+pub(crate) mod plan;
 pub mod tar;
 #[cfg(test)]
 mod tar_tests;

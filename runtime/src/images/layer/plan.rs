@@ -14,7 +14,7 @@ const AUFS: &[u8] = b".wh..wh.";
 
 /// An operation of a layer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Op {
+pub(crate) enum Op {
     Directory(Vec<u8>),
     File(Vec<u8>),
     Symlink {
@@ -41,7 +41,7 @@ pub enum Op {
 }
 
 /// The operation of an entry, or why the entry is refused.
-pub fn plan(entry: &Entry, devices: bool) -> Result<Op, LayerError> {
+pub(crate) fn plan(entry: &Entry, devices: bool) -> Result<Op, LayerError> {
     let path = normalize(&entry.path).map_err(|why| refused(&entry.path, why))?;
     if let Some(op) = whiteout(&path).map_err(|why| refused(&entry.path, why))? {
         return Ok(op);
@@ -70,12 +70,12 @@ pub fn plan(entry: &Entry, devices: bool) -> Result<Op, LayerError> {
     }
 }
 
-pub fn refused(path: &[u8], why: &'static str) -> LayerError {
+pub(crate) fn refused(path: &[u8], why: &'static str) -> LayerError {
     LayerError::Refused { path: display_path(path), why }
 }
 
 /// A path for messages: shortened, and without control characters.
-pub fn display_path(path: &[u8]) -> String {
+pub(crate) fn display_path(path: &[u8]) -> String {
     let text = String::from_utf8_lossy(path);
     let mut short: String = text.chars().take(200).flat_map(char::escape_default).collect();
     if text.chars().nth(200).is_some() {
@@ -133,14 +133,14 @@ fn whiteout(path: &[u8]) -> Result<Option<Op>, &'static str> {
 }
 
 /// The directory and the name of a normalized path.
-pub fn split(path: &[u8]) -> (&[u8], &[u8]) {
+pub(crate) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     match path.iter().rposition(|byte| *byte == b'/') {
         Some(slash) => (&path[..slash], &path[slash + 1..]),
         None => (b"", path),
     }
 }
 
-pub fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
+pub(crate) fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
     if directory.is_empty() { name.to_vec() } else { [directory, b"/", name].concat() }
 }
 

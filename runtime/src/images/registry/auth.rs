@@ -59,13 +59,13 @@ impl Credentials {
 
 /// An authentication challenge.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Challenge {
+pub(crate) enum Challenge {
     Basic,
     Bearer { realm: String, service: String, scope: String },
 }
 
 /// Parses `WWW-Authenticate` headers. Bearer is preferred, since the password is sent less often.
-pub fn challenge<'a>(headers: impl IntoIterator<Item = &'a str>) -> Option<Challenge> {
+pub(crate) fn challenge<'a>(headers: impl IntoIterator<Item = &'a str>) -> Option<Challenge> {
     let mut best = None;
     for header in headers {
         let (scheme, rest) = header.trim().split_once(' ').unwrap_or((header.trim(), ""));
@@ -126,7 +126,7 @@ fn unquote(text: &str) -> (String, &str) {
 }
 
 /// Percent-encodes a text for a query or a form.
-pub fn encode(text: &str) -> String {
+pub(crate) fn encode(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {

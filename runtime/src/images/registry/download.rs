@@ -23,7 +23,7 @@ const MAX_FAILURES: u32 = 5;
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
 
 /// A download, and the callback for its progress.
-pub struct Download<'a> {
+pub(crate) struct Download<'a> {
     pub client: &'a Client,
     pub store: &'a Arc<Store>,
     pub blob: &'a Descriptor,
@@ -31,7 +31,7 @@ pub struct Download<'a> {
 }
 
 /// Downloads the blob into the store.
-pub async fn download(what: &Download<'_>) -> Result<()> {
+pub(crate) async fn download(what: &Download<'_>) -> Result<()> {
     let mut sink = Sink::start(what.store.clone(), what.blob)?;
     let mut failure = None;
     let eligible = what.client.hosts.iter().filter(|endpoint| endpoint.host.pull);

@@ -12,11 +12,12 @@ use super::super::error::{Error, Result};
 use super::http::Target;
 
 /// The default configuration directories; the first one that has a registry wins.
-pub const DEFAULT_DIRECTORIES: &[&str] = &["/etc/tiphys/certs.d", "/etc/containerd/certs.d", "/etc/docker/certs.d"];
+pub(crate) const DEFAULT_DIRECTORIES: &[&str] =
+    &["/etc/tiphys/certs.d", "/etc/containerd/certs.d", "/etc/docker/certs.d"];
 
 /// A host to request images from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Host {
+pub(crate) struct Host {
     pub target: Target,
     /// The path before `/NAME/manifests/…`.
     pub path: String,
@@ -34,7 +35,7 @@ pub struct Host {
 }
 
 /// The hosts of a registry's images, in the order in which they are tried; the registry itself is the last.
-pub fn hosts(registry: &str, directories: &[PathBuf]) -> Result<Vec<Host>> {
+pub(crate) fn hosts(registry: &str, directories: &[PathBuf]) -> Result<Vec<Host>> {
     for directory in directories {
         for name in directory_names(registry) {
             let directory = directory.join(name);
@@ -72,7 +73,7 @@ fn origin(registry: &str) -> Result<Host> {
     Ok(Host { detect_protocol, ..Host::of(target, "/v2") })
 }
 
-pub fn is_loopback(host: &str) -> bool {
+pub(crate) fn is_loopback(host: &str) -> bool {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     host == "localhost" || bare.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }

@@ -21,7 +21,7 @@ use tokio_rustls::TlsConnector;
 
 use super::proxy::{Proxies, Proxy, tunnel};
 
-pub type Body = BoxBody<Bytes, std::io::Error>;
+pub(crate) type Body = BoxBody<Bytes, std::io::Error>;
 
 /// The destination of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,7 +72,7 @@ impl fmt::Display for Target {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum HttpError {
+pub(crate) enum HttpError {
     #[error("{0}")]
     Connect(String),
     #[error("the server does not use TLS")]
@@ -87,7 +87,7 @@ pub enum HttpError {
 
 impl HttpError {
     /// Whether a retry may help.
-    pub fn is_transient(&self) -> bool {
+    pub(crate) fn is_transient(&self) -> bool {
         !matches!(self, HttpError::Tls(_) | HttpError::NotTls)
     }
 }
@@ -114,14 +114,14 @@ const MAX_IDLE: usize = 8;
 type Idle = Arc<Mutex<Vec<(Target, SendRequest<Body>)>>>;
 
 /// The connections of one client. Never shared between credentials.
-pub struct Pool {
+pub(crate) struct Pool {
     idle: Idle,
     timeouts: Timeouts,
     proxies: Proxies,
 }
 
 /// A response whose body has not been read.
-pub struct Reply {
+pub(crate) struct Reply {
     pub status: StatusCode,
     pub headers: HeaderMap,
     body: Incoming,
@@ -132,15 +132,15 @@ pub struct Reply {
 }
 
 impl Pool {
-    pub fn new(timeouts: Timeouts, proxies: Proxies) -> Pool {
+    pub(crate) fn new(timeouts: Timeouts, proxies: Proxies) -> Pool {
         Pool { idle: Arc::default(), timeouts, proxies }
     }
 
-    pub fn timeouts(&self) -> &Timeouts {
+    pub(crate) fn timeouts(&self) -> &Timeouts {
         &self.timeouts
     }
 
-    pub async fn send(
+    pub(crate) async fn send(
         &self,
         target: &Target,
         tls: &Arc<ClientConfig>,
@@ -199,7 +199,7 @@ impl Pool {
     }
 }
 
-pub fn whole(bytes: Bytes) -> Body {
+pub(crate) fn whole(bytes: Bytes) -> Body {
     Full::new(bytes).map_err(|never| match never {}).boxed()
 }
 
@@ -254,12 +254,12 @@ where
 }
 
 impl Reply {
-    pub fn header(&self, name: &HeaderName) -> Option<&str> {
+    pub(crate) fn header(&self, name: &HeaderName) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
     }
 
     /// The next chunk of the body; None at its end.
-    pub async fn chunk(&mut self) -> Result<Option<Bytes>, HttpError> {
+    pub(crate) async fn chunk(&mut self) -> Result<Option<Bytes>, HttpError> {
         loop {
             let frame = timeout(self.idle_timeout, self.body.frame()).await;
             match frame.map_err(|_| HttpError::Timeout(self.idle_timeout.as_secs()))? {
@@ -278,7 +278,7 @@ impl Reply {
     }
 
     /// The whole body; None if it is longer than the limit.
-    pub async fn bytes(mut self, most: u64) -> Result<Option<Vec<u8>>, HttpError> {
+    pub(crate) async fn bytes(mut self, most: u64) -> Result<Option<Vec<u8>>, HttpError> {
         let mut bytes = Vec::new();
         while let Some(chunk) = self.chunk().await? {
             if (bytes.len() + chunk.len()) as u64 > most {
@@ -290,7 +290,7 @@ impl Reply {
     }
 
     /// Reads a short remaining body, so that the connection can be reused.
-    pub async fn discard(self) {
+    pub(crate) async fn discard(self) {
         let _ = self.bytes(64 << 10).await;
     }
 

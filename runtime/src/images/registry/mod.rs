@@ -3,12 +3,12 @@
 //! Credentials are only sent to the registry itself and to its token server, and only after a challenge: never to a
 //! mirror, and never to the target of a redirect.
 
-pub mod auth;
+pub(crate) mod auth;
 mod download;
-pub mod hosts;
-pub mod http;
-pub mod proxy;
-pub mod push;
+pub(crate) mod hosts;
+pub(crate) mod http;
+pub(crate) mod proxy;
+pub(crate) mod push;
 mod tls;
 mod token;
 
@@ -32,12 +32,12 @@ use hosts::Host;
 use http::{Body, HttpError, Pool, Reply, Target, Timeouts};
 use proxy::Proxies;
 
-pub use download::{Download, download};
+pub(crate) use download::{Download, download};
 
 const CONTENT_DIGEST: HeaderName = HeaderName::from_static("docker-content-digest");
 const MAX_REDIRECTS: usize = 10;
 
-pub struct Client {
+pub(crate) struct Client {
     registry: String,
     repository: String,
     hosts: Vec<Endpoint>,
@@ -105,7 +105,7 @@ impl RegistryRequest<'_> {
 }
 
 impl Client {
-    pub fn new(
+    pub(crate) fn new(
         reference: &Reference,
         credentials: Option<Credentials>,
         directories: &[PathBuf],
@@ -125,7 +125,7 @@ impl Client {
     }
 
     /// A manifest or an index, with its digest, from the first host that has it.
-    pub async fn manifest(&self, version: &Version) -> Result<(Digest, Vec<u8>)> {
+    pub(crate) async fn manifest(&self, version: &Version) -> Result<(Digest, Vec<u8>)> {
         let mut failure = None;
         for endpoint in &self.hosts {
             let eligible = match version {

@@ -105,7 +105,7 @@ fn in_network(network: &str, length: &str, address: IpAddr) -> bool {
 }
 
 /// Requests a tunnel from a proxy.
-pub async fn tunnel(stream: &mut TcpStream, proxy: &Proxy, target: &Target) -> Result<(), HttpError> {
+pub(crate) async fn tunnel(stream: &mut TcpStream, proxy: &Proxy, target: &Target) -> Result<(), HttpError> {
     let address = format!("{}:{}", target.host, target.port);
     let mut request = format!("CONNECT {address} HTTP/1.1\r\nHost: {address}\r\n");
     if let Some(authorization) = &proxy.authorization {
@@ -178,7 +178,7 @@ mod tests {
     fn errors_name_the_variable() {
         assert!(proxies("ftp://x", "", "").unwrap_err().starts_with("HTTP_PROXY: "));
         assert!(proxies("", "https://x", "").unwrap_err().starts_with("HTTPS_PROXY: "));
-        let nobody = proxies("", "", "*").unwrap();
-        assert_eq!(nobody.of(&Target::parse("https://x.example").unwrap()), None);
+        let none = proxies("", "", "*").unwrap();
+        assert_eq!(none.of(&Target::parse("https://x.example").unwrap()), None);
     }
 }

@@ -24,7 +24,7 @@ const CHUNK: usize = 256 << 10;
 
 impl Client {
     /// A client for pushes to the registry itself.
-    pub fn for_push(
+    pub(crate) fn for_push(
         reference: &Reference,
         credentials: Option<Credentials>,
         directories: &[PathBuf],
@@ -42,7 +42,7 @@ impl Client {
     }
 
     /// Pushes a blob of the store, unless the registry has it.
-    pub async fn push_blob(&self, store: &Store, blob: &Descriptor) -> Result<()> {
+    pub(crate) async fn push_blob(&self, store: &Store, blob: &Descriptor) -> Result<()> {
         let endpoint = self.origin()?;
         let path = format!("blobs/{}", blob.digest);
         let head =
@@ -88,7 +88,7 @@ impl Client {
         Ok(())
     }
 
-    pub async fn push_manifest(&self, version: &str, media_type: &str, bytes: &[u8]) -> Result<()> {
+    pub(crate) async fn push_manifest(&self, version: &str, media_type: &str, bytes: &[u8]) -> Result<()> {
         let endpoint = self.origin()?;
         let path = format!("manifests/{version}");
         let bytes = Bytes::copy_from_slice(bytes);

@@ -22,7 +22,7 @@ fn provider() -> Arc<CryptoProvider> {
 }
 
 /// Trusts the machine's CAs and those that are configured for this host.
-pub fn config(host: &Host) -> Result<Arc<ClientConfig>> {
+pub(super) fn config(host: &Host) -> Result<Arc<ClientConfig>> {
     let mut roots = system_roots().clone();
     for path in &host.ca_files {
         for certificate in certificates(path)? {

@@ -30,7 +30,7 @@ const LIFETIME: Duration = Duration::from_secs(60);
 const MAX_SESSIONS: usize = 1000;
 
 /// The request that a URL was issued for.
-pub enum Session {
+pub(super) enum Session {
     Exec(cri::ExecRequest),
     Attach(cri::AttachRequest),
     PortForward(cri::PortForwardRequest),
@@ -49,21 +49,21 @@ impl Session {
 type PendingSessions = Arc<Mutex<BTreeMap<String, (Session, Instant)>>>;
 
 /// The streaming server, and the sessions that it expects.
-pub struct Streaming {
+pub(super) struct Streaming {
     address: SocketAddr,
     listener: Mutex<Option<TcpListener>>,
     pending: PendingSessions,
 }
 
 impl Streaming {
-    pub async fn start(address: SocketAddr) -> io::Result<Streaming> {
+    pub(super) async fn start(address: SocketAddr) -> io::Result<Streaming> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
         Ok(Streaming { address, listener: Mutex::new(Some(listener)), pending: PendingSessions::default() })
     }
 
     /// Issues a URL for one use. Knowing the URL is the only authorization.
-    pub fn url(&self, session: Session) -> Result<String> {
+    pub(super) fn url(&self, session: Session) -> Result<String> {
         let token = new_id()?;
         let url = format!("http://{}/{}/{token}", self.address, session.name());
         let mut pending = self.pending.lock();
@@ -76,7 +76,7 @@ impl Streaming {
     }
 
     /// Starts serving. The server runs until the process exits.
-    pub fn serve(&self, service: Service) {
+    pub(super) fn serve(&self, service: Service) {
         let Some(listener) = self.listener.lock().take() else { return };
         tokio::spawn(accept(listener, service, self.pending.clone()));
     }

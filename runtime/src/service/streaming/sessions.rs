@@ -29,7 +29,7 @@ const CHUNK: usize = 32 << 10;
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Upgrades the connection, and runs the session on it.
-pub fn start(request: Request<Incoming>, session: Session, service: Service) -> Response<Full<Bytes>> {
+pub(super) fn start(request: Request<Incoming>, session: Session, service: Service) -> Response<Full<Bytes>> {
     let timeouts = Timeouts::default();
     match session {
         Session::Exec(requested) => {
@@ -259,7 +259,7 @@ async fn copy_both(connection: Connection, stream: &mut TcpStream) -> io::Result
 }
 
 /// Connects a socket of the pod's network namespace to one of the pod's ports.
-pub async fn connect(socket: OwnedFd, port: u16, ipv6: bool) -> io::Result<TcpStream> {
+pub(crate) async fn connect(socket: OwnedFd, port: u16, ipv6: bool) -> io::Result<TcpStream> {
     let socket = tokio::net::TcpSocket::from_std_stream(std::net::TcpStream::from(socket));
     let loopback: std::net::IpAddr =
         if ipv6 { std::net::Ipv6Addr::LOCALHOST.into() } else { std::net::Ipv4Addr::LOCALHOST.into() };

@@ -14,23 +14,23 @@ use super::{Suite, cases, code, password};
 cases! {
     "PullImage: by tag, with a password" => by_tag, "an id, test/busybox:1, test/busybox@sha256";
     "PullImage: by digest" => by_digest, "the same id";
-    "PullImage: with credentials in one word" => encoded, "ok";
+    "PullImage: with encoded credentials" => encoded, "ok";
     "PullImage: a wrong password" => wrong_password, "Unknown";
     "PullImage: without a password" => no_password, "Unknown";
-    "PullImage: a tag that is not there" => no_tag, "NotFound";
-    "PullImage: a registry that is not there" => no_registry, "refused";
-    "PullImage: what is no reference" => no_reference, "refused";
+    "PullImage: a tag that does not exist" => no_tag, "NotFound";
+    "PullImage: a registry that does not exist" => no_registry, "refused";
+    "PullImage: an invalid reference" => no_reference, "refused";
     "PullImage: without a name" => no_name, "refused";
     "ImageStatus: by tag, id and digest" => three_names, "tag 1, id 1, short id 1, digest 1";
-    "ImageStatus: what the image says" => shown, "web, no uid, more than 100000 bytes, not pinned";
-    "ImageStatus: one that is not there" => unknown, "empty";
+    "ImageStatus: reflects the image's config" => shown, "web, no uid, more than 100000 bytes, not pinned";
+    "ImageStatus: unknown ID" => unknown, "empty";
     "ImageStatus: more with verbose" => verbose, "0, some";
     "ListImages: one, all and none" => listed, "one: itself, another: none, all: some";
-    "StreamImages: the list in pieces" => streamed, "1";
+    "StreamImages: streams the list" => streamed, "1";
     "RemoveImage: twice" => removed, "ok, ok, empty";
-    "RemoveImage: one that is not there" => remove_unknown, "ok";
+    "RemoveImage: unknown ID" => remove_unknown, "ok";
     "RemoveImage: an id takes all its names" => remove_by_id, "two names, ok, empty, empty";
-    "ImageFsInfo: where images are, and how much" => filesystem, "images 1 some, containers 1";
+    "ImageFsInfo: mount point and usage" => filesystem, "images 1 some, containers 1";
 }
 
 fn named(name: &str) -> Option<ImageSpec> {

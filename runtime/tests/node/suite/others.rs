@@ -19,28 +19,28 @@ use crate::harness::Node;
 const UNKNOWN: &str = "0123456789abcdef";
 
 cases! {
-    "Version: of the protocol" => version, "0.1.0 v1";
+    "Version: API version" => version, "0.1.0 v1";
     "Status: ready, and the network too" => status, "RuntimeReady true, NetworkReady true";
-    "Status: what it can do" => handlers, "default handler, supplemental groups";
+    "Status: features" => handlers, "default handler, supplemental groups";
     "Status: more with verbose" => verbose, "0, some";
-    "UpdateRuntimeConfig: the pods' network" => pod_cidr, "ok";
-    "UpdateRuntimeConfig: what is no network" => bad_cidr, "Unknown";
-    "RuntimeConfig: who makes cgroups" => driver, "Cgroupfs";
-    "ContainerStats: of one that runs" => container_stats, "main cpu memory layer";
-    "ContainerStats: of one that is not there" => container_stats_unknown, "NotFound";
-    "ListContainerStats: those that run, by pod" => container_list, "main cpu memory layer";
-    "StreamContainerStats: the list in pieces" => container_stream, "1";
+    "UpdateRuntimeConfig: pod CIDR" => pod_cidr, "ok";
+    "UpdateRuntimeConfig: an invalid CIDR" => bad_cidr, "Unknown";
+    "RuntimeConfig: cgroup driver" => driver, "Cgroupfs";
+    "ContainerStats: running" => container_stats, "main cpu memory layer";
+    "ContainerStats: unknown ID" => container_stats_unknown, "NotFound";
+    "ListContainerStats: running ones, by pod" => container_list, "main cpu memory layer";
+    "StreamContainerStats: streams the list" => container_stream, "1";
     "PodSandboxStats: of a pod" => pod_stats, "pod-stats cpu memory network eth0 containers 1";
-    "PodSandboxStats: of one that is not there" => pod_stats_unknown, "NotFound";
+    "PodSandboxStats: unknown ID" => pod_stats_unknown, "NotFound";
     "ListPodSandboxStats: by id" => pod_list, "1";
-    "StreamPodSandboxStats: the list in pieces" => pod_stream, "1";
-    "GetContainerEvents: a container's life" => events, "pod Created, pod Started, Created, Started, Stopped";
-    "ListMetricDescriptors: what is counted" => descriptors, "ok";
-    "ListPodSandboxMetrics: what was counted" => metrics, "ok";
-    "StreamPodSandboxMetrics: the list in pieces" => metric_stream, "ok";
-    "CheckpointContainer: not done" => checkpoint, "Unimplemented";
-    "CheckpointPod: not done" => checkpoint_pod, "Unimplemented";
-    "RestorePod: not done" => restore_pod, "Unimplemented";
+    "StreamPodSandboxStats: streams the list" => pod_stream, "1";
+    "GetContainerEvents: lifecycle of a container" => events, "pod Created, pod Started, Created, Started, Stopped";
+    "ListMetricDescriptors: all metrics" => descriptors, "ok";
+    "ListPodSandboxMetrics: all pods" => metrics, "ok";
+    "StreamPodSandboxMetrics: streams the list" => metric_stream, "ok";
+    "CheckpointContainer: not supported" => checkpoint, "Unimplemented";
+    "CheckpointPod: not supported" => checkpoint_pod, "Unimplemented";
+    "RestorePod: not supported" => restore_pod, "Unimplemented";
 }
 
 async fn version(suite: Arc<Suite>) -> String {

@@ -21,18 +21,18 @@ cases! {
     "RunPodSandbox: another attempt is another pod" => another_attempt, "ok";
     "RunPodSandbox: a handler that is not configured" => unknown_handler, "Unknown";
     "RunPodSandbox: without metadata" => no_metadata, "Unknown";
-    "StopPodSandbox: containers end, twice is fine" => stop_twice, "ok, ok, Notready, Exited 137";
-    "StopPodSandbox: one that is not there" => stop_unknown, "ok";
-    "RemovePodSandbox: one that runs, twice" => remove_twice, "ok, ok, NotFound, containers 0";
-    "RemovePodSandbox: one that is not there" => remove_unknown, "ok";
-    "PodSandboxStatus: what it was made with" => shown, "status Ready default/status-uid/2 a=1 note=two host ipc 0";
-    "PodSandboxStatus: by the beginning of its id" => short_id, "the same";
-    "PodSandboxStatus: one that is not there" => status_unknown, "NotFound";
+    "StopPodSandbox: stops containers, idempotent" => stop_twice, "ok, ok, Notready, Exited 137";
+    "StopPodSandbox: unknown ID" => stop_unknown, "ok";
+    "RemovePodSandbox: a running one, twice" => remove_twice, "ok, ok, NotFound, containers 0";
+    "RemovePodSandbox: unknown ID" => remove_unknown, "ok";
+    "PodSandboxStatus: reflects its config" => shown, "status Ready default/status-uid/2 a=1 note=two host ipc 0";
+    "PodSandboxStatus: by a prefix of its ID" => short_id, "the same";
+    "PodSandboxStatus: unknown ID" => status_unknown, "NotFound";
     "PodSandboxStatus: more with verbose" => verbose, "0, some";
     "ListPodSandbox: by id, label and state" => filtered, "id 1, short id 1, label 2, two labels 1, ready 1, not ready 1, other 0";
-    "StreamPodSandboxes: the list in pieces" => streamed, "1";
-    "UpdatePodSandboxResources: news of a pod" => resources, "ok";
-    "UpdatePodSandboxResources: one that is not there" => resources_unknown, "NotFound";
+    "StreamPodSandboxes: streams the list" => streamed, "1";
+    "UpdatePodSandboxResources: accepts new resources" => resources, "ok";
+    "UpdatePodSandboxResources: unknown ID" => resources_unknown, "NotFound";
 }
 
 fn status_of(id: &str) -> PodSandboxStatusRequest {

@@ -21,33 +21,33 @@ const UNKNOWN: &str = "0123456789abcdef";
 const SPDY: &str = "v4.channel.k8s.io";
 
 cases! {
-    "ExecSync: a code and both outputs" => sync_outputs, "3 out err";
+    "ExecSync: exit code and both outputs" => sync_outputs, "3 out err";
     "ExecSync: as the container's user and in its directory" => sync_user, "33 /tmp yes";
-    "ExecSync: a time that is over" => sync_timeout, "DeadlineExceeded, left 0";
-    "ExecSync: a program that is not there" => sync_no_program, "Unknown";
+    "ExecSync: timeout" => sync_timeout, "DeadlineExceeded, left 0";
+    "ExecSync: a program that does not exist" => sync_no_program, "Unknown";
     "ExecSync: without a command" => sync_empty, "Unknown";
     "ExecSync: much output" => sync_large, "0 1000000";
     "ExecSync: killed by a signal" => sync_killed, "137";
-    "ExecSync: in one that does not run" => sync_not_running, "created Unknown, exited Unknown";
-    "ExecSync: in one that is not there" => sync_unknown, "NotFound";
-    "Exec: streams and a code over SPDY" => exec_spdy, "typed, err, code 6";
-    "Exec: streams and a code over WebSocket" => exec_websocket, "out, err, code 6";
+    "ExecSync: not running" => sync_not_running, "created Unknown, exited Unknown";
+    "ExecSync: unknown ID" => sync_unknown, "NotFound";
+    "Exec: streams and an exit code over SPDY" => exec_spdy, "typed, err, code 6";
+    "Exec: streams and an exit code over WebSocket" => exec_websocket, "out, err, code 6";
     "Exec: input that ends" => exec_half_closed, "5 bytes, Success";
     "Exec: a terminal and its size" => exec_terminal, "33 91, Success";
-    "Exec: an address is good for once" => exec_once, "404";
+    "Exec: a URL can be used once" => exec_once, "404";
     "Exec: a terminal has one output" => exec_both, "InvalidArgument";
     "Exec: without any stream" => exec_no_streams, "InvalidArgument";
-    "Exec: in one that does not run" => exec_exited, "Unknown";
-    "Exec: in one that is not there" => exec_unknown, "NotFound";
+    "Exec: not running" => exec_exited, "Unknown";
+    "Exec: unknown ID" => exec_unknown, "NotFound";
     "Attach: input and output" => attach_streams, "said one, Success, exit 0";
     "Attach: a terminal and its size" => attach_terminal, "33 91, exit 3";
-    "Attach: input once ends with its client" => attach_once, "exit 4, last words";
-    "Attach: to one that does not run" => attach_exited, "Unknown";
-    "Attach: to one that is not there" => attach_unknown, "NotFound";
-    "PortForward: there and back" => forward, "ping";
-    "PortForward: a port that nobody listens on" => forward_refused, "connection refused";
+    "Attach: stdin_once closes with the client" => attach_once, "exit 4, last words";
+    "Attach: not running" => attach_exited, "Unknown";
+    "Attach: unknown ID" => attach_unknown, "NotFound";
+    "PortForward: both directions" => forward, "ping";
+    "PortForward: a closed port" => forward_refused, "connection refused";
     "PortForward: to a pod that was stopped" => forward_stopped, "Unknown";
-    "PortForward: to one that is not there" => forward_unknown, "NotFound";
+    "PortForward: unknown ID" => forward_unknown, "NotFound";
 }
 
 async fn sync_outputs(suite: Arc<Suite>) -> String {
