@@ -23,10 +23,12 @@ impl IpNet {
         IpNet { address, prefix: width(address) }
     }
 
+    /// The prefix length.
     pub fn prefix(&self) -> u8 {
         self.prefix
     }
 
+    /// Whether it is an IPv4 network.
     pub fn is_ipv4(&self) -> bool {
         self.address.is_ipv4()
     }
@@ -42,10 +44,12 @@ impl IpNet {
         from_bits(if self.is_ipv4() { all & u128::from(u32::MAX) } else { all }, self.is_ipv4())
     }
 
+    /// Whether the network contains an address.
     pub fn contains(&self, address: IpAddr) -> bool {
         address.is_ipv4() == self.is_ipv4() && bits(address) & self.mask() == bits(self.address) & self.mask()
     }
 
+    /// Whether the networks have an address in common.
     pub fn overlaps(&self, other: &IpNet) -> bool {
         self.contains(other.network().address) || other.contains(self.network().address)
     }

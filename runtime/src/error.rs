@@ -14,6 +14,7 @@ pub enum Error {
     NotFound(String),
 }
 
+/// The result of an operation of the runtime.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl From<cgroup::Error> for Error {

@@ -59,6 +59,7 @@ pub fn exit(code: i32) -> ! {
     unsafe { libc::_exit(code) }
 }
 
+/// Joins the namespaces of a descriptor.
 pub fn setns(fd: BorrowedFd, flags: c_int) -> io::Result<()> {
     // SAFETY: plain integers.
     check(unsafe { libc::setns(fd.as_raw_fd(), flags) }.into()).map(drop)
@@ -313,6 +314,7 @@ pub fn wait(pid: i32) -> i32 {
     exit_code(status)
 }
 
+/// Sends a signal to a process.
 pub fn kill(pid: i32, signal: i32) -> io::Result<()> {
     // SAFETY: plain integers.
     check(unsafe { libc::kill(pid, signal) }.into()).map(drop)

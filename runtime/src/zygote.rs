@@ -58,6 +58,7 @@ impl Zygote {
         Ok(Zygote { cgroup: cgroup.to_string(), current: Mutex::new(ZygoteProcess::start(cgroup)?) })
     }
 
+    /// The pid of the zygote.
     pub fn pid(&self) -> u32 {
         self.current().child.id()
     }

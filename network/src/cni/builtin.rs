@@ -10,6 +10,7 @@ use crate::netlink::{self, Rtnl};
 use crate::plugins::table;
 use crate::spec::version::Version;
 
+/// The name of the built-in network.
 pub const NAME: &str = "tiphys";
 /// Not the default name of any other plugin.
 pub const BRIDGE: &str = "tiphys0";

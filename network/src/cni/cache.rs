@@ -36,14 +36,17 @@ pub struct Cache {
 }
 
 impl Cache {
+    /// The cache in this directory. Entries that are written belong to `owner`.
     pub fn new(cache_dir: &Path, owner: &str) -> Cache {
         Cache { directory: cache_dir.join("results"), owner: owner.to_string() }
     }
 
+    /// The owner of the entries that are written.
     pub fn owner(&self) -> &str {
         &self.owner
     }
 
+    /// Writes an entry atomically.
     pub fn write(&self, entry: &Entry) -> Result<(), Error> {
         let path = self.path(&entry.network, &entry.container_id, &entry.ifname);
         let with_context = |error: io::Error| Error::from(error).within(path.display());
@@ -63,6 +66,7 @@ impl Cache {
         read(&self.path(network, container_id, ifname))
     }
 
+    /// Deletes an entry, if it exists.
     pub fn delete(&self, network: &str, container_id: &str, ifname: &str) -> Result<(), Error> {
         let path = self.path(network, container_id, ifname);
         match fs::remove_file(&path) {

@@ -15,6 +15,7 @@ use crate::spec::version::Version;
 /// The size limit of a configuration file.
 const FILE_BYTES: u64 = 1024 * 1024;
 
+/// A network configuration list.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NetworkList {
     pub name: String,

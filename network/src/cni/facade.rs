@@ -62,6 +62,7 @@ pub struct PodNetwork {
     pub raw: Value,
 }
 
+/// Attaches sandboxes to the pod network.
 pub struct Cni {
     options: CniOptions,
     invoker: Invoker,

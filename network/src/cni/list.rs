@@ -34,6 +34,7 @@ impl RuntimeConf {
     }
 }
 
+/// Runs configuration lists.
 pub struct Runner<'a> {
     pub invoker: &'a Invoker,
     pub cache: &'a Cache,
@@ -78,6 +79,7 @@ impl Runner<'_> {
         self.cache.delete(&list.name, &runtime.container_id, &runtime.ifname)
     }
 
+    /// Runs CHECK of every plugin, with the cached result.
     pub fn check(&self, list: &NetworkList, runtime: &RuntimeConf) -> Result<(), Error> {
         runtime.check()?;
         if !list.version.has_check() {
@@ -113,6 +115,7 @@ impl Runner<'_> {
         outcome
     }
 
+    /// Runs STATUS of every plugin.
     pub fn status(&self, list: &NetworkList) -> Result<(), Error> {
         if !list.version.has_gc() {
             return Ok(());

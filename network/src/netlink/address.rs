@@ -27,6 +27,7 @@ pub struct Address {
 }
 
 impl Rtnl {
+    /// The addresses of a device.
     pub fn addresses(&mut self, index: u32) -> Result<Vec<Address>, Error> {
         let replies = self.0.dump("list addresses", || Message::new(GETADDR, 0, &ifaddr(0, 0, index)))?;
         // Kernels without strict checking list the addresses of all devices.
@@ -47,6 +48,7 @@ impl Rtnl {
         self.0.request(format!("add the address {net}"), message)
     }
 
+    /// Deletes an address, if the device has it.
     pub fn delete_address(&mut self, index: u32, net: IpNet) -> Result<(), Error> {
         let mut message = Message::new(DELADDR, 0, &ifaddr(family(net), net.prefix(), index));
         put_address(&mut message, net);

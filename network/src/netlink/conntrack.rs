@@ -31,6 +31,7 @@ pub struct Flow {
     pub port: u16,
 }
 
+/// A socket for connection tracking.
 pub struct Conntrack(Socket);
 
 impl Conntrack {

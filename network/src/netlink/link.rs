@@ -10,6 +10,7 @@ use super::socket::{CREATE, EXCL};
 use super::{Error, Reply, Rtnl};
 use crate::ns::Netns;
 
+/// A MAC address.
 pub type Mac = [u8; 6];
 
 const NEWLINK: u16 = 16;
@@ -63,6 +64,7 @@ pub struct Veth<'a> {
 }
 
 impl Rtnl {
+    /// The device with this name.
     pub fn link(&mut self, name: &str) -> Result<Option<Link>, Error> {
         // No device has such a name, and the kernel would report an error.
         if name.is_empty() || name.len() > 15 {
@@ -82,11 +84,13 @@ impl Rtnl {
         }
     }
 
+    /// The device with this index.
     pub fn link_at(&mut self, index: u32) -> Result<Option<Link>, Error> {
         let message = Message::new(GETLINK, 0, &ifinfo(0, index, 0, 0));
         Ok(self.0.get(format!("look for the device {index}"), message)?.and_then(|reply| parse(&reply)))
     }
 
+    /// All devices.
     pub fn links(&mut self) -> Result<Vec<Link>, Error> {
         let replies = self.0.dump("list devices", || Message::new(GETLINK, 0, &ifinfo(0, 0, 0, 0)))?;
         Ok(replies.iter().filter_map(parse).collect())
@@ -121,19 +125,23 @@ impl Rtnl {
         self.0.request(format!("create the veth pair {} and {}", veth.name, veth.peer), message)
     }
 
+    /// Sets a device up.
     pub fn set_up(&mut self, index: u32) -> Result<(), Error> {
         self.0.request("set a device up", Message::new(SETLINK, 0, &ifinfo(0, index, IFF_UP, IFF_UP)))
     }
 
+    /// Sets a device down.
     pub fn set_down(&mut self, index: u32) -> Result<(), Error> {
         self.0.request("set a device down", Message::new(SETLINK, 0, &ifinfo(0, index, 0, IFF_UP)))
     }
 
+    /// Makes a device promiscuous.
     pub fn set_promiscuous(&mut self, index: u32) -> Result<(), Error> {
         let header = ifinfo(0, index, IFF_PROMISC, IFF_PROMISC);
         self.0.request("set a device promiscuous", Message::new(SETLINK, 0, &header))
     }
 
+    /// Sets the MAC address of a device.
     pub fn set_mac(&mut self, index: u32, mac: Mac) -> Result<(), Error> {
         let mut message = Message::new(SETLINK, 0, &ifinfo(0, index, 0, 0));
         message.put(IFLA_ADDRESS, &mac);
@@ -220,10 +228,12 @@ fn parse(reply: &Reply) -> Option<Link> {
     })
 }
 
+/// Formats a MAC address.
 pub fn mac_text(mac: Mac) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 
+/// Parses a MAC address; None if it is invalid.
 pub fn parse_mac(text: &str) -> Option<Mac> {
     let bytes: Option<Vec<u8>> = text
         .split([':', '-'])

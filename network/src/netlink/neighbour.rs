@@ -34,6 +34,7 @@ impl Rtnl {
         self.0.request(format!("set the neighbour {}", neighbour.address), message)
     }
 
+    /// Deletes an entry.
     pub fn delete_neighbour(&mut self, device: u32, address: IpAddr) -> Result<(), Error> {
         let mut message = Message::new(DELNEIGH, 0, &ndmsg(device, address));
         message.put(NDA_DST, &octets(address));

@@ -41,6 +41,7 @@ pub struct Route {
 }
 
 impl Route {
+    /// A route with default options.
     pub fn new(to: IpNet, gateway: Option<IpAddr>, device: u32) -> Route {
         Route { to, gateway, device, mtu: None, advmss: None, priority: None, table: None, scope: None }
     }

@@ -40,14 +40,17 @@ pub struct Error {
 }
 
 impl Error {
+    /// An error of the attempt to do `what`.
     pub fn new(what: impl Into<String>, cause: impl Into<Cause>) -> Error {
         Error { what: what.into(), cause: cause.into() }
     }
 
+    /// The error number.
     pub fn errno(&self) -> Option<i32> {
         self.cause.error.raw_os_error()
     }
 
+    /// Whether the error has this number.
     pub fn is(&self, errno: Errno) -> bool {
         self.errno() == Some(errno.raw_os_error())
     }
@@ -87,6 +90,7 @@ pub struct Reply {
     pub payload: Vec<u8>,
 }
 
+/// A netlink socket.
 #[derive(Debug)]
 pub struct Socket {
     fd: OwnedFd,
@@ -95,6 +99,7 @@ pub struct Socket {
 }
 
 impl Socket {
+    /// Opens a socket in the namespace of the calling thread.
     pub fn open(protocol: Option<Protocol>) -> Result<Socket, Error> {
         Socket::try_open(protocol).map_err(|errno| Error::new("open a netlink socket", errno))
     }
@@ -111,6 +116,7 @@ impl Socket {
         Ok(Socket { fd, sequence: 0, buffer: vec![0; RECEIVE_BYTES] })
     }
 
+    /// The descriptor of the socket.
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }

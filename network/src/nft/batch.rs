@@ -39,12 +39,18 @@ pub struct Hook {
 }
 
 impl Hook {
+    /// Before routing.
     pub const PREROUTING: u32 = 0;
+    /// For this machine.
     pub const INPUT: u32 = 1;
+    /// Forwarded to other machines.
     pub const FORWARD: u32 = 2;
+    /// From this machine.
     pub const OUTPUT: u32 = 3;
+    /// After routing.
     pub const POSTROUTING: u32 = 4;
 
+    /// A hook for network address translation.
     pub const fn nat(number: u32, priority: i32) -> Hook {
         Hook { kind: "nat", number, priority }
     }
@@ -58,6 +64,7 @@ pub struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
+    /// An empty transaction for a table.
     pub fn new(family: Family, table: &'a str) -> Batch<'a> {
         Batch { family, table, messages: Vec::new() }
     }
@@ -69,6 +76,7 @@ impl<'a> Batch<'a> {
         self.messages.push(message);
     }
 
+    /// Deletes the table with all its contents.
     pub fn delete_table(&mut self) {
         let mut message = message(kind::DELETE_TABLE, 0, self.family);
         message.put_text(TABLE_NAME, self.table);
@@ -127,6 +135,7 @@ impl<'a> Batch<'a> {
         self.messages.push(message);
     }
 
+    /// Deletes a set or a map.
     pub fn delete_set(&mut self, name: &str) {
         let mut message = message(kind::DELETE_SET, 0, self.family);
         message.put_text(SET_TABLE, self.table);
@@ -157,6 +166,7 @@ impl<'a> Batch<'a> {
         }
     }
 
+    /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.messages.is_empty()
     }

@@ -53,6 +53,7 @@ fn message(kind: u16, flags: u16, family: Family) -> crate::netlink::message::Me
 pub struct Nft(crate::netlink::Socket);
 
 impl Nft {
+    /// Opens a socket in the namespace of the calling thread.
     pub fn open() -> Result<Nft, crate::netlink::Error> {
         crate::netlink::Socket::open(Some(rustix::net::netlink::NETFILTER)).map(Nft)
     }

@@ -14,6 +14,7 @@ const CAPACITY: usize = 16;
 pub struct Pool(Mutex<Vec<Nft>>);
 
 impl Pool {
+    /// Runs `work` with a socket of the pool.
     pub fn with<T>(&self, work: impl FnOnce(&mut Nft) -> Result<T, Error>) -> Result<T, Error> {
         let sockets = self.0.lock().pop();
         let mut nft = sockets.map_or_else(Nft::open, Ok)?;

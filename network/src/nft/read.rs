@@ -8,12 +8,14 @@ use crate::netlink::Error;
 const HEADER: usize = 4;
 
 impl Nft {
+    /// Whether a table exists.
     pub fn has_table(&mut self, family: Family, table: &str) -> Result<bool, Error> {
         let mut message = message(kind::GET_TABLE, 0, family);
         message.put_text(1, table);
         Ok(self.0.get(format!("look for the table {table}"), message)?.is_some())
     }
 
+    /// Whether a chain exists.
     pub fn has_chain(&mut self, family: Family, table: &str, chain: &str) -> Result<bool, Error> {
         let mut message = message(kind::GET_CHAIN, 0, family);
         message.put_text(1, table);

@@ -83,10 +83,12 @@ pub enum MapOf<'a> {
 }
 
 impl<'a> Set<'a> {
+    /// A map from keys to values.
     pub const fn map(name: &'a str, key: &'a [Kind], values: &'a [Kind]) -> Set<'a> {
         Set { name, key, data: Some(MapOf::Values(values)), interval: false }
     }
 
+    /// A map from keys to verdicts.
     pub const fn verdicts(name: &'a str, key: &'a [Kind]) -> Set<'a> {
         Set { name, key, data: Some(MapOf::Verdict), interval: false }
     }
@@ -114,6 +116,7 @@ pub struct Element {
 }
 
 impl Element {
+    /// An element with a comment.
     pub fn new(key: Vec<u8>, data: Data, comment: &str) -> Element {
         Element { key, data, comment: comment.to_string(), interval_end: false }
     }

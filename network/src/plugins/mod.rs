@@ -29,10 +29,12 @@ use crate::spec::result::AddResult;
 pub const PLUGINS: &[Plugin] =
     &[bridge::PLUGIN, host_local::PLUGIN, loopback::PLUGIN, portmap::PLUGIN, bandwidth::PLUGIN];
 
+/// Finds a built-in plugin by its type.
 pub fn find(name: &str) -> Option<&'static Plugin> {
     PLUGINS.iter().find(|plugin| plugin.name == name)
 }
 
+/// A built-in plugin.
 pub struct Plugin {
     pub name: &'static str,
     /// Checks whether the plugin supports a configuration. For an unsupported field, the error has the code
@@ -46,6 +48,7 @@ pub struct Plugin {
 }
 
 impl Plugin {
+    /// Runs a command. Only ADD has a result.
     pub fn run(&self, verb: Verb, call: &Call<'_>) -> Result<AddResult, Error> {
         (self.accepts)(call.conf)?;
         let act = match verb {
@@ -89,6 +92,7 @@ pub struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
+    /// The name of the network.
     pub fn network(&self) -> &'a str {
         self.conf["name"].as_str().unwrap_or_default()
     }
@@ -105,11 +109,13 @@ impl<'a> Call<'a> {
         Ok(netns)
     }
 
+    /// The result of the previous plugin.
     pub fn previous(&self) -> Result<Option<AddResult>, Error> {
         let previous = self.conf.get("prevResult").filter(|previous| !previous.is_null());
         previous.map(AddResult::from_json).transpose().map_err(|error| error.within("prevResult"))
     }
 
+    /// The result of the previous plugin, which must exist.
     pub fn chained(&self) -> Result<AddResult, Error> {
         self.previous()?
             .ok_or_else(|| Error::configuration("prevResult: is missing; it must be called as a chained plugin"))
@@ -177,6 +183,7 @@ fn args_error(message: String) -> Error {
     Error::new(code::INVALID_ENVIRONMENT, format!("CNI_ARGS: {message}"))
 }
 
+/// The owner of an attachment's elements, as it is stored in their comments.
 pub fn owner(container_id: &str, ifname: &str, network: &str) -> String {
     nft::comment(&format!("{container_id} {ifname} {network}")).to_string()
 }

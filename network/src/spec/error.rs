@@ -19,6 +19,7 @@ pub(crate) mod code {
     pub(crate) const INTERNAL: u32 = 999;
 }
 
+/// An error of a plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     pub code: u32,
@@ -27,18 +28,22 @@ pub struct Error {
 }
 
 impl Error {
+    /// An error without details.
     pub fn new(code: u32, message: impl Into<String>) -> Error {
         Error { code, message: message.into(), details: String::new() }
     }
 
+    /// An error with [`code::INTERNAL`].
     pub fn internal(message: impl Into<String>) -> Error {
         Error::new(code::INTERNAL, message)
     }
 
+    /// An error with [`code::INVALID_CONFIGURATION`].
     pub fn configuration(message: impl Into<String>) -> Error {
         Error::new(code::INVALID_CONFIGURATION, message)
     }
 
+    /// An error with [`code::UNSUPPORTED_FIELD`].
     pub fn unsupported(message: impl Into<String>) -> Error {
         Error::new(code::UNSUPPORTED_FIELD, message)
     }

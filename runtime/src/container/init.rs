@@ -151,6 +151,7 @@ fn has_ended(process: &OwnedFd) -> rustix::io::Result<bool> {
     poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).map(|ready| ready > 0)
 }
 
+/// Opens a pidfd.
 pub fn process_of(pid: i32) -> Result<OwnedFd> {
     let pid = Pid::from_raw(pid).ok_or_else(|| Error::Refused("the process has exited".into()))?;
     pidfd_open(pid, PidfdFlags::empty()).context(|| format!("opening the process {pid}"))

@@ -18,6 +18,7 @@ use super::reference::Reference;
 use super::store::LayerInfo;
 use super::{Image, Images};
 
+/// The reference of the demo image.
 pub const NAME: &str = "tiphys.local/hello";
 const PROGRAM: &str = "/tiphys";
 const OWN: &str = "/proc/self/exe";

@@ -16,6 +16,7 @@ pub struct Digest(String);
 pub struct BadDigest;
 
 impl Digest {
+    /// Parses and validates a digest.
     pub fn parse(text: &str) -> Result<Digest, BadDigest> {
         let (algorithm, hex) = text.split_once(':').ok_or(BadDigest)?;
         let length = match algorithm {
@@ -27,20 +28,24 @@ impl Digest {
         if hex.len() == length && plain { Ok(Digest(text.to_owned())) } else { Err(BadDigest) }
     }
 
+    /// The SHA-256 digest of some bytes.
     pub fn of(bytes: &[u8]) -> Digest {
         let mut hasher = Hasher::sha256();
         hasher.update(bytes);
         hasher.finish()
     }
 
+    /// The digest with its algorithm.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
+    /// The name of the algorithm.
     pub fn algorithm(&self) -> &str {
         self.0.split(':').next().unwrap_or_default()
     }
 
+    /// The hexadecimal digits.
     pub fn hex(&self) -> &str {
         self.0.split(':').nth(1).unwrap_or_default()
     }

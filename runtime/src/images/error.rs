@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 use super::digest::Digest;
 use super::layer::LayerError;
 
+/// The result of an operation of the image store.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+/// An error of the image store.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("invalid image reference {text:?}: {why}")]

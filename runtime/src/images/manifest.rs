@@ -45,6 +45,7 @@ impl Descriptor {
     }
 }
 
+/// The operating system and architecture of an image.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Platform {
     #[serde(default)]

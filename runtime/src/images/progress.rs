@@ -64,6 +64,7 @@ pub struct Summary {
 }
 
 impl Summary {
+    /// Adds an event.
     pub fn add(&mut self, event: Event<'_>) {
         match event {
             Event::Resolved { layers, bytes, .. } => {
@@ -77,10 +78,12 @@ impl Summary {
         }
     }
 
+    /// The bytes that were downloaded or read.
     pub fn bytes_done(&self) -> u64 {
         self.read + self.done.values().sum::<u64>()
     }
 
+    /// The summary as text.
     pub fn line(&self) -> String {
         let (done, all) = (megabytes(self.bytes_done()), megabytes(self.bytes));
         match (self.layers, self.bytes) {
@@ -103,6 +106,7 @@ pub struct ProgressLines {
 }
 
 impl ProgressLines {
+    /// Lines about the image or archive with this name.
     pub fn new(name: &str) -> ProgressLines {
         let terminal = std::io::stderr().is_terminal();
         ProgressLines { name: name.to_owned(), terminal, state: Mutex::new((Summary::default(), None)) }

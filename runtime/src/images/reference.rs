@@ -34,10 +34,12 @@ impl Reference {
         format!("{}/{}", self.registry, self.repository)
     }
 
+    /// The name with another digest.
     pub fn with_digest(&self, digest: &Digest) -> String {
         format!("{}@{digest}", self.name())
     }
 
+    /// The tag, if the reference has one.
     pub fn tag(&self) -> Option<&str> {
         match &self.version {
             Version::Tag(tag) => Some(tag),
@@ -45,6 +47,7 @@ impl Reference {
         }
     }
 
+    /// The digest, if the reference has one.
     pub fn digest(&self) -> Option<&Digest> {
         match &self.version {
             Version::Tag(_) => None,

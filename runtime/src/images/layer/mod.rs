@@ -26,6 +26,7 @@ use apply::Unpacker;
 use compress::Decoder;
 use tar::TarError;
 
+/// Why a layer cannot be unpacked.
 #[derive(Debug, thiserror::Error)]
 pub enum LayerError {
     #[error("{path}: {why}")]
@@ -45,6 +46,7 @@ pub enum LayerError {
 }
 
 impl LayerError {
+    /// Adds the path to a system error, and recognizes a full disk.
     pub fn at(path: &[u8]) -> impl Fn(rustix::io::Errno) -> LayerError + '_ {
         move |errno| {
             let source = io::Error::from(errno);
@@ -91,10 +93,12 @@ impl Limits {
 pub struct Cancel(Arc<AtomicBool>);
 
 impl Cancel {
+    /// Requests to stop.
     pub fn cancel(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
+    /// Fails if a stop was requested.
     pub fn check(&self) -> Result<(), LayerError> {
         if self.0.load(Ordering::Relaxed) { Err(LayerError::Cancelled) } else { Ok(()) }
     }

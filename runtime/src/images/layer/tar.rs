@@ -6,10 +6,12 @@ use std::io::{self, Read};
 
 pub use super::tar_writer::Writer;
 
+/// The block size of the format.
 pub const BLOCK: usize = 512;
 /// The size limit of extended headers and long names.
 const MAX_EXTENSION: u64 = 1 << 20;
 
+/// Why an archive cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum TarError {
     #[error("the archive is damaged: {0}")]
@@ -52,6 +54,7 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// An entry that belongs to root and has no data.
     pub fn new(path: &str, kind: Kind, mode: u32) -> Entry {
         Entry {
             path: path.as_bytes().to_vec(),
@@ -93,10 +96,12 @@ pub struct Reader<R> {
 }
 
 impl<R: Read> Reader<R> {
+    /// Reads an archive from a stream.
     pub fn new(inner: R) -> Reader<R> {
         Reader { inner, left: 0, padding: 0, offset: 0 }
     }
 
+    /// The stream.
     pub fn into_inner(self) -> R {
         self.inner
     }

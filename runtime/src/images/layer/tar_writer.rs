@@ -11,6 +11,7 @@ pub struct Writer<W> {
 }
 
 impl<W: Write> Writer<W> {
+    /// Writes an archive to a stream.
     pub fn new(inner: W) -> Writer<W> {
         Writer { inner, padding: 0 }
     }
@@ -33,10 +34,12 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
+    /// The stream, for the data of the current entry.
     pub fn data(&mut self) -> &mut W {
         &mut self.inner
     }
 
+    /// Writes a file with its data.
     pub fn file(&mut self, path: &str, data: &[u8]) -> io::Result<()> {
         let mut entry = Entry::new(path, Kind::File, 0o644);
         entry.size = data.len() as u64;
@@ -44,6 +47,7 @@ impl<W: Write> Writer<W> {
         self.inner.write_all(data)
     }
 
+    /// Writes the end of the archive, and returns the stream.
     pub fn finish(mut self) -> io::Result<W> {
         self.pad()?;
         self.inner.write_all(&[0; 2 * BLOCK])?;

@@ -23,6 +23,7 @@ impl std::fmt::Debug for Credentials {
 }
 
 impl Credentials {
+    /// A user name and a password.
     pub fn basic(username: &str, password: &str) -> Credentials {
         Credentials { username: username.to_owned(), password: password.to_owned(), ..Credentials::default() }
     }
@@ -39,6 +40,7 @@ impl Credentials {
         Ok(Credentials { username: username.to_owned(), password, ..self })
     }
 
+    /// Whether there is nothing to authenticate with.
     pub fn is_empty(&self) -> bool {
         self.username.is_empty() && self.identity_token.is_empty() && self.registry_token.is_empty()
     }
@@ -51,6 +53,7 @@ impl Credentials {
         host.is_empty() || host == registry || (docker(host) && docker(registry))
     }
 
+    /// The value of a basic authorization header.
     pub fn basic_header(&self) -> Option<String> {
         let pair = format!("{}:{}", self.username, self.password);
         (!self.username.is_empty()).then(|| format!("Basic {}", STANDARD.encode(pair)))
