@@ -1,7 +1,8 @@
-//! What was tried with a cgroup, and why it failed.
+//! Errors of cgroup operations.
 
 use std::io;
 
+/// A failed operation on a cgroup.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("{what}: {source}")]
@@ -10,9 +11,10 @@ pub enum Error {
     Refused(String),
 }
 
+/// The result of an operation on a cgroup.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Says what was tried beside an error of the system.
+/// Adds what was attempted to a system error.
 pub(crate) trait Context<T> {
     fn context(self, what: impl FnOnce() -> String) -> Result<T>;
 }

@@ -1,7 +1,7 @@
-//! Cgroups: version 1 or 2, chosen for each controller as the machine has it.
+//! Cgroups of version 1 or 2, depending on what the machine has for each controller.
 //!
-//! One path stands below the root of every hierarchy that is used. Where cgroup2 is mounted without controllers
-//! beside version 1, the path is made there too: killing a whole tree and pressure figures are its alone.
+//! A path exists below the root of every hierarchy that is used. If cgroup2 is mounted without controllers next to
+//! version 1, the path is created there too, because only version 2 can kill a whole tree and report pressure.
 
 mod error;
 pub mod limits;
@@ -20,15 +20,16 @@ pub use error::{Error, Result};
 use limits::Write;
 pub use resources::Resources;
 
-/// Controllers of version 1 that limits, statistics and devices need; others keep the agent's group.
+/// The v1 controllers for limits, statistics and devices; processes stay in the parent's cgroup of all others.
 const USED: [&str; 7] = ["cpu", "cpuacct", "cpuset", "memory", "devices", "pids", "hugetlb"];
 const DELEGATED: &str = "+cpu +cpuset +memory +pids +io +hugetlb";
 
+/// The mounted cgroup hierarchies of this machine.
 #[derive(Clone, Debug, Default)]
 pub struct Hierarchies {
     v1: Vec<Hierarchy>,
     v2: Option<PathBuf>,
-    /// Those that only other runtimes use; what they leave is removed too.
+    /// Hierarchies that only other runtimes use; what they leave there is removed too.
     others: Vec<PathBuf>,
 }
 
@@ -43,7 +44,7 @@ const NOT_MOUNTED: &str = "no cgroup file system is mounted, so that this machin
                            cgroup2 none /sys/fs/cgroup), or run the control plane alone (tiphys up --disable-agent)";
 
 impl Hierarchies {
-    /// What this machine has mounted.
+    /// Detects the mounted hierarchies.
     pub fn detect() -> Result<Hierarchies> {
         let table = fs::read_to_string("/proc/self/mounts").context(|| "reading the mounts".to_string())?;
         let found = Hierarchies::parse(&table);
@@ -77,6 +78,7 @@ impl Hierarchies {
         }
     }
 
+    /// Whether the machine only has version 2.
     pub fn unified_only(&self) -> bool {
         self.v1.is_empty()
     }
@@ -85,7 +87,7 @@ impl Hierarchies {
         self.v1.iter().find(|h| h.controllers.iter().any(|c| c == name)).map(|h| h.root.as_path())
     }
 
-    /// The path in every hierarchy of version 1, by the hierarchy's name.
+    /// The directories of a path in all v1 hierarchies, with the names of the hierarchies.
     pub fn directories(&self, path: &str) -> Vec<(String, PathBuf)> {
         self.v1.iter().map(|h| (h.controllers.join(","), below(&h.root, path))).collect()
     }
@@ -95,15 +97,15 @@ impl Hierarchies {
         v1.chain(self.v2.as_ref()).map(|root| below(root, path)).collect()
     }
 
-    /// Makes the path everywhere, parents included.
+    /// Creates the cgroup in all hierarchies, with its parents.
     pub fn create(&self, path: &str) -> Result<()> {
         for hierarchy in &self.v1 {
             let cpuset = hierarchy.controllers.iter().any(|c| c == "cpuset");
-            make(&hierarchy.root, path, |directory| if cpuset { inherit_cpuset(directory) } else { Ok(()) })?;
+            create(&hierarchy.root, path, |directory| if cpuset { inherit_cpuset(directory) } else { Ok(()) })?;
         }
         if let Some(root) = &self.v2 {
             let delegate = self.unified_only();
-            make(root, path, |directory| {
+            create(root, path, |directory| {
                 if delegate && let Some(parent) = directory.parent() {
                     delegate_controllers(parent);
                 }
@@ -113,26 +115,26 @@ impl Hierarchies {
         Ok(())
     }
 
-    /// Sets limits. What the machine cannot limit, and need not for security, is told as a warning.
+    /// Sets limits. Limits that the machine lacks, and that do not matter for security, are returned as warnings.
     pub fn update(&self, path: &str, resources: &Resources) -> Result<Vec<String>> {
         let writes = if self.unified_only() { limits::v2(resources) } else { limits::v1(resources)? };
         let (writes, missing): (Vec<_>, Vec<_>) = writes.into_iter().partition(|write| self.has(path, write));
         for write in &writes {
             self.write(path, write)?;
         }
-        let told = missing.iter().flat_map(|write| &write.values);
-        Ok(told
-            .map(|(file, value)| format!("{file} {value} is not set: the machine does not limit large pages"))
+        let warnings = missing.iter().flat_map(|write| &write.values);
+        Ok(warnings
+            .map(|(file, value)| format!("{file} {value} is not set: the machine has no controller for huge pages"))
             .collect())
     }
 
-    /// Clients name a limit for every size of large pages there is, also where no controller counts them.
+    /// Clients set a limit for every size of huge pages, even if there is no controller for them.
     fn has(&self, path: &str, write: &Write) -> bool {
         let there = |(file, _): &(String, String)| self.file(write.controller, path, file).is_some_and(|f| f.exists());
         write.controller != "hugetlb" || write.values.iter().all(there)
     }
 
-    /// Two limits that bind each other are tried in either order: which is right depends on the old values.
+    /// Two limits that constrain each other are tried in both orders: the right one depends on the old values.
     fn write(&self, path: &str, write: &Write) -> Result<()> {
         let Some(root) = self.controller(write.controller).or(self.v2.as_deref().filter(|_| self.unified_only()))
         else {
@@ -151,18 +153,17 @@ impl Hierarchies {
         Ok(())
     }
 
-    /// The path where a controller of version 1 has it.
+    /// The directory of a path in the hierarchy of a v1 controller.
     pub fn in_v1(&self, controller: &str, path: &str) -> Option<PathBuf> {
         self.controller(controller).map(|root| below(root, path))
     }
 
-    /// The path in version 2.
+    /// The directory of a path in version 2.
     pub fn in_v2(&self, path: &str) -> Option<PathBuf> {
         self.v2.as_ref().map(|root| below(root, path))
     }
 
-    /// Where a child is forked into, so that it need not move: version 2's part of the path, which must be there.
-    /// The child itself goes on with `join_v1`.
+    /// The existing v2 cgroup of a path, to fork a child directly into it. The child calls `join_v1` for the others.
     pub fn entry(&self, path: &str) -> Result<Option<OwnedFd>> {
         let Some(root) = &self.v2 else { return Ok(None) };
         let directory = below(root, path);
@@ -171,8 +172,8 @@ impl Hierarchies {
         opened.context(|| format!("opening {}", directory.display())).map(Some)
     }
 
-    /// Moves this process, which must have one thread. A move of a whole process waits until every CPU has passed
-    /// through the scheduler; that of a thread by itself waits for nothing.
+    /// Moves this process, which must be single-threaded, in all v1 hierarchies. Moving a process waits until every CPU has
+    /// passed through the scheduler; moving a single thread does not wait.
     pub fn join_v1(&self, path: &str) -> Result<()> {
         for (_, directory) in self.directories(path) {
             let file = directory.join("tasks");
@@ -181,7 +182,7 @@ impl Hierarchies {
         Ok(())
     }
 
-    /// Moves this process of one thread in every hierarchy.
+    /// Moves this single-threaded process in all hierarchies.
     pub fn join(&self, path: &str) -> Result<()> {
         self.join_v1(path)?;
         let Some(root) = &self.v2 else { return Ok(()) };
@@ -189,7 +190,7 @@ impl Hierarchies {
         fs::write(&file, "0").context(|| format!("entering {}", file.display()))
     }
 
-    /// Kills every process below the path. Whoever waits for them sees them end.
+    /// Kills every process below the path.
     pub fn kill(&self, path: &str) {
         let whole = self.v2.as_ref().map(|root| below(root, path).join("cgroup.kill"));
         if whole.is_some_and(|file| fs::write(file, "1").is_ok()) {
@@ -202,6 +203,7 @@ impl Hierarchies {
         }
     }
 
+    /// The processes below the path.
     pub fn processes(&self, path: &str) -> Vec<i32> {
         let Some(directory) = self.all(path).into_iter().next() else { return Vec::new() };
         let mut pids = Vec::new();
@@ -209,18 +211,18 @@ impl Hierarchies {
         pids
     }
 
-    /// The names of the groups right below the path, in whichever hierarchy.
+    /// The names of the cgroups directly below the path, in any hierarchy.
     pub fn children(&self, path: &str) -> std::collections::BTreeSet<String> {
         let directories = self.all(path).into_iter().flat_map(|directory| children(&directory));
         directories.filter_map(|directory| Some(directory.file_name()?.to_str()?.to_string())).collect()
     }
 
-    /// Whether every hierarchy has the path.
+    /// Whether the cgroup exists in every hierarchy.
     pub fn has_group(&self, path: &str) -> bool {
         self.all(path).iter().all(|directory| directory.is_dir())
     }
 
-    /// Removes the path once its last process, already killed, has left it.
+    /// Removes the cgroup after its last process, which was killed before, has exited.
     pub fn remove_when_empty(&self, path: &str, timeout: std::time::Duration) -> Result<()> {
         let give_up = std::time::Instant::now() + timeout;
         loop {
@@ -228,7 +230,7 @@ impl Hierarchies {
                 Err(error) if std::time::Instant::now() >= give_up => return Err(error),
                 Err(_) => {
                     self.kill(path);
-                    // Version 1 tells nobody when a group empties, so it is looked at again.
+                    // Version 1 has no notification for empty cgroups, so this has to poll.
                     let moment = rustix::time::Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
                     let _ = rustix::event::poll(&mut [], Some(&moment));
                 }
@@ -237,7 +239,7 @@ impl Hierarchies {
         }
     }
 
-    /// Removes the path with all below it; what is not there is fine, what still has processes is an error.
+    /// Removes the cgroup and all below it. It need not exist; it is an error if it has processes.
     pub fn remove(&self, path: &str) -> Result<()> {
         let others = self.others.iter().map(|root| below(root, path));
         self.all(path).into_iter().chain(others).try_for_each(|directory| {
@@ -246,13 +248,13 @@ impl Hierarchies {
     }
 }
 
-/// `path` must not climb out of the hierarchy: it comes from the caller's pod.
+/// `path` must not leave the hierarchy, because it comes from the pod.
 fn below(root: &Path, path: &str) -> PathBuf {
     let parts = path.split('/').filter(|p| !p.is_empty() && *p != "." && *p != "..");
     parts.fold(root.to_path_buf(), |directory, part| directory.join(part))
 }
 
-fn make(root: &Path, path: &str, prepare: impl Fn(&Path) -> Result<()>) -> Result<()> {
+fn create(root: &Path, path: &str, prepare: impl Fn(&Path) -> Result<()>) -> Result<()> {
     let whole = below(root, path);
     let mut directory = root.to_path_buf();
     for part in whole.strip_prefix(root).unwrap_or(&whole) {
@@ -260,13 +262,13 @@ fn make(root: &Path, path: &str, prepare: impl Fn(&Path) -> Result<()>) -> Resul
         match fs::create_dir(&directory) {
             Ok(()) => prepare(&directory)?,
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(error).context(|| format!("making the cgroup {}", directory.display())),
+            Err(error) => return Err(error).context(|| format!("creating the cgroup {}", directory.display())),
         }
     }
     Ok(())
 }
 
-/// A new cpuset of version 1 is empty, and nothing may enter it until it names CPUs and memory.
+/// A new v1 cpuset is empty, and no process can enter it until CPUs and memory nodes are set.
 fn inherit_cpuset(directory: &Path) -> Result<()> {
     let Some(parent) = directory.parent() else { return Ok(()) };
     for file in ["cpuset.cpus", "cpuset.mems"] {
@@ -276,7 +278,7 @@ fn inherit_cpuset(directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What the machine lacks of them is refused one by one, so each is asked for alone.
+/// One by one, because the kernel refuses the whole list if one controller is missing.
 fn delegate_controllers(directory: &Path) {
     for controller in DELEGATED.split(' ') {
         let _ = fs::write(directory.join("cgroup.subtree_control"), controller);
@@ -306,7 +308,7 @@ fn remove_tree(directory: &Path) -> io::Result<()> {
     }
 }
 
-/// The path a CRI client means: a plain one, or a systemd slice whose dashes are levels.
+/// The cgroup path of a CRI client: a plain path, or a systemd slice whose dashes are levels.
 pub fn parent_path(parent: &str) -> String {
     let name = parent.trim_matches('/');
     let Some(stem) = name.strip_suffix(".slice").filter(|_| !name.contains('/')) else {
@@ -321,7 +323,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hierarchies_of_either_version() {
+    fn parses_hierarchies_of_both_versions() {
         let hybrid = "cgroup /c/cpu,cpuacct cgroup rw,cpu,cpuacct 0 0\ncgroup /c/net cgroup rw,net_cls 0 0\n\
             cgroup /c/memory cgroup rw,memory 0 0\ncgroup2 /c/unified cgroup2 rw 0 0\n";
         let found = Hierarchies::parse(hybrid);

@@ -1,14 +1,14 @@
-//! Which files carry which limits, in either version.
+//! The files and values of limits, in both versions.
 
 use crate::Resources;
 use crate::error::{Result, refused};
 
-/// Values of one controller that belong together.
+/// Values of one controller that are written together.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Write {
     pub controller: &'static str,
     pub values: Vec<(String, String)>,
-    /// A kernel built without swap accounting has no such file.
+    /// Whether the files may be missing: a kernel without swap accounting has none for swap.
     pub optional: bool,
 }
 
@@ -21,6 +21,7 @@ fn text<T: ToString>(value: Option<T>) -> Option<String> {
     value.map(|v| v.to_string())
 }
 
+/// The writes for version 1.
 pub fn v1(resources: &Resources) -> Result<Vec<Write>> {
     if let Some(key) = resources.unified.keys().next() {
         return refused(format!("the unified setting {key} needs cgroup v2, which this machine does not use"));
@@ -52,6 +53,7 @@ pub fn v1(resources: &Resources) -> Result<Vec<Write>> {
     Ok([cpu, cpuset, memory, pids].into_iter().flatten().chain(hugepages).collect())
 }
 
+/// The writes for version 2.
 pub fn v2(resources: &Resources) -> Vec<Write> {
     let quota = match (resources.cpu_quota, resources.cpu_period) {
         (None, None) => None,
@@ -85,12 +87,12 @@ fn limited(value: i64) -> String {
     if value > 0 { value.to_string() } else { "max".into() }
 }
 
-/// Shares of 2 to 262144 are weights of 1 to 10000.
+/// Converts CPU shares of 2 to 262144 to a weight of 1 to 10000.
 pub fn weight(shares: u64) -> u64 {
     1 + (shares.clamp(2, 262_144) - 2) * 9_999 / 262_142
 }
 
-/// The smallest shares that have a weight.
+/// The smallest CPU shares with this weight.
 pub fn shares(weight: u64) -> u64 {
     2 + ((weight.clamp(1, 10_000) - 1) * 262_142).div_ceil(9_999)
 }

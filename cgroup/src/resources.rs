@@ -1,10 +1,10 @@
-//! What a cgroup may use.
+//! The limits of a cgroup.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Limits; absent is unlimited or unchanged.
+/// Limits of a cgroup; None means unlimited or unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resources {
     pub cpu_shares: Option<u64>,

@@ -1,4 +1,4 @@
-//! What a cgroup has used.
+//! The resource usage of cgroups.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use super::limits::shares;
 use super::{Hierarchies, Resources, below};
 
+/// The usage of a cgroup.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Usage {
     pub cpu_nanos: u64,
@@ -24,6 +25,7 @@ pub struct Usage {
     pub io_pressure: Option<Pressure>,
 }
 
+/// Pressure stall information.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pressure {
     pub some: PressureLine,
@@ -39,17 +41,17 @@ pub struct PressureLine {
     pub total: u64,
 }
 
-/// A limit above this is the kernel's way to say there is none.
+/// The kernel reports a larger limit if there is none.
 const UNLIMITED: u64 = 1 << 60;
 
 impl Hierarchies {
-    /// How often something below the path was killed for want of memory.
+    /// The number of OOM kills below the path.
     pub fn oom_kills(&self, path: &str) -> u64 {
         let file = if self.unified_only() { "memory.events" } else { "memory.oom_control" };
         self.text("memory", path, file).and_then(|text| table(&text).get("oom_kill").copied()).unwrap_or(0)
     }
 
-    /// The weight, quota and memory of a group as they are; nothing where there is no limit.
+    /// The current CPU shares, CPU quota and memory limit of a cgroup; None without a limit.
     pub fn limits(&self, path: &str) -> Resources {
         let signed = |file: &str| self.text("cpu", path, file).and_then(|text| text.trim().parse::<i64>().ok());
         if !self.unified_only() {
@@ -72,6 +74,7 @@ impl Hierarchies {
         }
     }
 
+    /// The current usage of a cgroup.
     pub fn usage(&self, path: &str) -> Usage {
         let mut usage = if self.unified_only() { self.usage_v2(path) } else { self.usage_v1(path) };
         usage.oom_kills = self.oom_kills(path);
@@ -145,7 +148,7 @@ fn limited(bytes: Option<u64>) -> Option<i64> {
     bytes.filter(|bytes| *bytes < UNLIMITED).and_then(|bytes| i64::try_from(bytes).ok())
 }
 
-/// Lines of a name and a number.
+/// Parses lines of a name and a number.
 fn table(text: &str) -> BTreeMap<String, u64> {
     let pairs = text.lines().filter_map(|line| line.split_once(' '));
     pairs.filter_map(|(key, value)| Some((key.to_string(), value.trim().parse().ok()?))).collect()

@@ -130,6 +130,7 @@ pub(crate) enum Reply {
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[expect(clippy::enum_variant_names, reason = "running shims of earlier versions send these names")]
 pub(crate) enum Event {
     ContainerExit { container: String, exit: Exit },
     ExecExit { exec: String, code: i32 },
