@@ -6,12 +6,12 @@ use std::sync::{Arc, Weak};
 
 use prometheus::core::Collector;
 use prometheus::{
-    Encoder, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
-    Registry, TextEncoder, exponential_buckets,
+    Encoder, GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry, TextEncoder,
+    exponential_buckets,
 };
 use stdx::sync::Mutex;
 
-use crate::Queue;
+use crate::queue::{Queue, QueueMetrics};
 use family::Families;
 pub use family::{Metric, MetricKind};
 
@@ -37,15 +37,6 @@ struct Inner {
     queues: Mutex<Vec<(&'static str, Weak<Queue>)>>,
     families: Families,
     collectors: Mutex<Vec<CollectFn>>,
-}
-
-/// The metrics of one queue.
-pub struct QueueMetrics {
-    pub depth: IntGauge,
-    pub adds: IntCounter,
-    pub waited: Histogram,
-    pub worked: Histogram,
-    pub retries: IntCounter,
 }
 
 impl Default for Metrics {

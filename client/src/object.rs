@@ -9,7 +9,8 @@ use api::{Str, Tree, json};
 use bytes::Bytes;
 use stdx::sync::{Mutex, MutexGuard};
 
-use crate::Key;
+/// `NAMESPACE/NAME`, or `NAME` of a cluster-scoped object.
+pub type Key = Arc<str>;
 
 /// The limit of cached trees in bytes of JSON; a tree takes about three times that.
 const RECENT_BYTES: usize = 8 << 20;

@@ -4,13 +4,13 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
+use prometheus::{Histogram, IntCounter, IntGauge};
 use stdx::backoff::pause_after;
 use stdx::sync::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::Key;
-use crate::metrics::QueueMetrics;
 use crate::ordered as watch;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
@@ -35,6 +35,15 @@ pub enum WorkResult {
     RequeueAfter(Duration),
     /// Requeue with exponential backoff.
     Failed,
+}
+
+/// The metrics of one queue.
+pub struct QueueMetrics {
+    pub depth: IntGauge,
+    pub adds: IntCounter,
+    pub waited: Histogram,
+    pub worked: Histogram,
+    pub retries: IntCounter,
 }
 
 impl Queue {

@@ -10,11 +10,8 @@ use bytes::Bytes;
 use stdx::sync::RwLock;
 
 use crate::index::{self, Index};
-use crate::object::{Object, ObservedObject, TreeCache, TypeMeta};
+use crate::object::{Key, Object, ObservedObject, TreeCache, TypeMeta};
 use crate::ordered as watch;
-
-/// `NAMESPACE/NAME`, or `NAME` of a cluster-scoped object.
-pub type Key = Arc<str>;
 
 /// A change of an object. A deletion is reported once, whether it was observed or found by a list. In a resync old
 /// and new are the same.

@@ -9,8 +9,8 @@ use client::{Client, Informer, Informers, Metrics, Queue, Random, Recorder, Resu
 use stdx::clock::Clock;
 use stdx::sync::{Mutex, MutexGuard};
 
+use crate::metadata_monitor::MetadataMonitor;
 use crate::options::Options;
-use crate::support::metadata_monitor::MetadataMonitor;
 
 /// A row of the list of controllers.
 pub struct Descriptor {

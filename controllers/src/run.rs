@@ -12,8 +12,8 @@ use crate::barrier::Barrier;
 use crate::choice;
 use crate::framework::{Context, Descriptor, Outcome, Reconcile, Setup};
 use crate::list::{CONTROLLERS, OF_SERVER};
+use crate::metadata_monitor::MetadataMonitor;
 use crate::options::Options;
-use crate::support::metadata_monitor::MetadataMonitor;
 
 /// What the controllers need from the process that runs them.
 pub struct Environment {

@@ -1,12 +1,12 @@
 //! The texts of `kubectl explain`, as upstream writes them beside its types.
 
+use crate::row::Row;
+
 /// Texts by type and field. It is some 1.5 MB: make it, use it, drop it.
 pub struct Descriptions {
     /// Sorted by type, then field; the type's own text stands under the field "".
     rows: Vec<Row>,
 }
-
-pub(crate) type Row = (Box<str>, Box<str>, Box<str>);
 
 impl Descriptions {
     /// The text of a field: `of_field("io.k8s.api.core.v1.PodSpec", "containers")`.

@@ -2,6 +2,7 @@
 //! knows nothing else of the project.
 
 mod descriptions;
+mod row;
 #[cfg(feature = "descriptions")]
 mod upstream;
 

@@ -11,7 +11,7 @@ use k8s_openapi::kube_aggregator::pkg::apis::apiregistration;
 use k8s_openapi::schemars::SchemaGenerator;
 use k8s_openapi::serde_json::{Map, Value};
 
-use crate::descriptions::Row;
+use crate::row::Row;
 
 /// Every text of every type that a served kind can reach, in no order.
 pub(crate) fn rows() -> Vec<Row> {

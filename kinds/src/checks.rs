@@ -167,6 +167,19 @@ fn is_link_local_multicast(address: std::net::IpAddr) -> bool {
     }
 }
 
+const MAX_DRIVER_BYTES: usize = 63;
+
+/// The name of a CSI driver: a domain in any case.
+pub fn validate_driver_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
+    if name.is_empty() {
+        return errors.required(path, "");
+    }
+    if name.len() > MAX_DRIVER_BYTES {
+        errors.too_long(path, MAX_DRIVER_BYTES);
+    }
+    errors.invalid_all(path, name, validation::dns1123_subdomain(&name.to_lowercase()));
+}
+
 #[cfg(test)]
 mod tests {
     use api::tree;

@@ -201,17 +201,6 @@ fn no_warnings(_: &Tree, _: Option<&Tree>) -> Vec<String> {
 }
 
 impl Kind {
-    /// Validates a new object, after its name was generated if requested.
-    pub fn validate_create(&self, object: &Tree, errors: &mut Errors) {
-        if !self.metadata_last {
-            crate::meta::validate_object_meta(self, object, errors);
-        }
-        (self.validate)(object, errors);
-        if self.metadata_last && errors.is_empty() {
-            crate::meta::validate_object_meta(self, object, errors);
-        }
-    }
-
     /// A namespaced kind with all verbs and no rules: the base of a definition.
     pub const fn namespaced(
         group: &'static str,

@@ -27,6 +27,7 @@ pub mod meta;
 pub mod names;
 pub mod networking;
 pub mod node;
+pub mod pem;
 pub mod podspec;
 pub mod policy;
 pub mod prepare;

@@ -30,6 +30,19 @@ const OWNER: &[Shown] = &[
 
 const METADATA: Path<'static> = Path::root("metadata");
 
+impl Kind {
+    /// Validates a new object, after its name was generated if requested.
+    pub fn validate_create(&self, object: &Tree, errors: &mut Errors) {
+        if !self.metadata_last {
+            validate_object_meta(self, object, errors);
+        }
+        (self.validate)(object, errors);
+        if self.metadata_last && errors.is_empty() {
+            validate_object_meta(self, object, errors);
+        }
+    }
+}
+
 /// Validates the metadata of an object to be created, after its name was generated if requested.
 pub fn validate_object_meta(kind: &Kind, object: &Tree, errors: &mut Errors) {
     let before = errors.len();

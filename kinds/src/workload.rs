@@ -4,8 +4,8 @@ use api::field::{Errors, Path, Value};
 use api::selector::Selector;
 use api::{Tree, validation};
 
-use crate::checks;
 use crate::kind::{Context, Kind};
+use crate::{cells, checks};
 use crate::{podspec, strategy};
 
 pub const SPEC: Path<'static> = Path::root("spec");
@@ -142,6 +142,32 @@ pub fn container_cells(template: &Tree, selector: String) -> [Tree; 3] {
 /// An integer of the object, as a cell.
 pub fn count_cell(object: &Tree, path: &str) -> Tree {
     Tree::from(object.int(path).unwrap_or(0))
+}
+
+/// The status counts of ReplicaSets and ReplicationControllers.
+pub fn validate_replica_status(status: &Tree, errors: &mut Errors) {
+    let counts = [
+        "replicas",
+        "fullyLabeledReplicas",
+        "readyReplicas",
+        "availableReplicas",
+        "terminatingReplicas",
+        "observedGeneration",
+    ];
+    validate_counts(status, &counts, &counts[1..4], "readyReplicas", errors);
+}
+
+/// The table row of ReplicaSets and ReplicationControllers.
+pub fn row_with_selector(object: &Tree, selector: String, now: i64) -> Vec<Tree> {
+    let mut row = vec![
+        cells::name(object),
+        count_cell(object, "spec.replicas"),
+        count_cell(object, "status.replicas"),
+        count_cell(object, "status.readyReplicas"),
+        cells::age(object, now),
+    ];
+    row.extend(container_cells(object.at("spec.template"), selector));
+    row
 }
 
 #[cfg(test)]

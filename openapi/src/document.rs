@@ -12,11 +12,6 @@ use crate::paths::paths_of;
 use crate::schemas::gvk;
 use crate::{Api, Resource};
 
-/// Every group version that is served, sorted.
-pub(crate) fn group_versions(api: &Api<'_>) -> BTreeSet<(String, String)> {
-    api.resources().iter().map(|resource| (resource.group.to_string(), resource.version.to_string())).collect()
-}
-
 /// Where a document's paths come from.
 pub(crate) enum Source {
     Fixed(&'static str),
@@ -28,7 +23,7 @@ pub(crate) enum Source {
 pub(crate) fn sources(api: &Api<'_>) -> BTreeMap<String, Source> {
     let mut out: BTreeMap<_, _> =
         nonresource::FIXED.iter().map(|name| (name.to_string(), Source::Fixed(name))).collect();
-    for (group, version) in group_versions(api) {
+    for (group, version) in api.group_versions() {
         if !group.is_empty() {
             out.insert(format!("apis/{group}"), Source::Group(group.clone()));
         }

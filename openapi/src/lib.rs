@@ -19,6 +19,8 @@ mod writer;
 pub use etag::etag;
 pub use resource::Resource;
 
+use std::collections::BTreeSet;
+
 use api::Map;
 use kinds::Kind;
 
@@ -70,6 +72,11 @@ pub enum Encoding {
 }
 
 impl Api<'_> {
+    /// Every group version that is served, sorted.
+    fn group_versions(&self) -> BTreeSet<(String, String)> {
+        self.resources().iter().map(|resource| (resource.group.to_string(), resource.version.to_string())).collect()
+    }
+
     /// Every resource, the built-in ones first.
     fn resources(&self) -> Vec<Resource> {
         let extras = self.extras.iter().flat_map(|extra| extra.resources.iter().cloned());

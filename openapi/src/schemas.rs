@@ -98,7 +98,7 @@ impl<'a> Schemas<'a> {
         if !shared {
             return Some(vec![gvk(group, version, kind)]);
         }
-        let all = crate::document::group_versions(&Api { extras: &[], ..*self.api });
+        let all = Api { extras: &[], ..*self.api }.group_versions();
         Some(all.iter().map(|(group, version)| gvk(group, version, kind)).collect())
     }
 }

@@ -3,7 +3,7 @@
 use api::{Tree, json};
 
 use crate::Encoding;
-use crate::proto::{Message, ProtoWriter};
+use crate::proto::{Field, Message, Shape, write_bytes, write_entry};
 
 pub(crate) trait Writer {
     /// Begins an object under a key; `put` and `open` then go into it until `close`.
@@ -53,5 +53,55 @@ impl Writer for JsonWriter {
     fn finish(mut self: Box<Self>) -> Vec<u8> {
         self.out.push(b'}');
         self.out
+    }
+}
+
+struct ProtoWriter {
+    /// The messages that are open, the document first.
+    open: Vec<Open>,
+}
+
+struct Open {
+    message: &'static Message,
+    number: u32,
+    out: Vec<u8>,
+}
+
+impl ProtoWriter {
+    fn new(message: &'static Message) -> ProtoWriter {
+        ProtoWriter { open: vec![Open { message, number: 0, out: Vec::new() }] }
+    }
+}
+
+static NOTHING: Message = Message { fields: &[], extensions: None, named: None };
+
+impl Writer for ProtoWriter {
+    fn open(&mut self, key: &str) {
+        let found = self.open.last().and_then(|open| open.message.field(key));
+        let (number, message) = match found {
+            Some(Field { number, shape: Shape::Message(message), .. }) => (*number, *message),
+            _ => (0, &NOTHING),
+        };
+        self.open.push(Open { message, number, out: Vec::new() });
+    }
+
+    fn put(&mut self, key: &str, value: &Tree) {
+        if let Some(open) = self.open.last_mut() {
+            write_entry(&mut open.out, open.message, key, value);
+        }
+    }
+
+    fn close(&mut self) {
+        let Some(done) = self.open.pop() else { return };
+        if let Some(open) = self.open.last_mut() {
+            write_bytes(&mut open.out, done.number, &done.out);
+        }
+    }
+
+    fn finish(mut self: Box<Self>) -> Vec<u8> {
+        while self.open.len() > 1 {
+            self.close();
+        }
+        self.open.pop().map(|open| open.out).unwrap_or_default()
     }
 }

@@ -16,9 +16,9 @@ use client::{Key, Result};
 use stdx::sync::Mutex;
 use tokio::sync::OnceCell;
 
+use crate::discovery::Served;
 use crate::framework::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
-use crate::support::discovery::Served;
-use crate::support::metadata_monitor::{Listener, MetadataMonitor};
+use crate::metadata_monitor::{Listener, MetadataMonitor};
 use graph::{Description, Graph, Todo};
 use object::{Object, Type, Uid};
 use plan::{Step, Verdict};

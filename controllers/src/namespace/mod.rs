@@ -11,10 +11,10 @@ use api::{Tree, time};
 use client::{DeleteOptions, Error, Key, Propagation, Queue, Resource, Result, Selection, Store};
 use stdx::sync::{Mutex, MutexGuard};
 
+use crate::discovery::Served;
 use crate::framework::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
+use crate::metadata_monitor::{Listener, MetadataMonitor};
 use crate::support::batch;
-use crate::support::discovery::Served;
-use crate::support::metadata_monitor::{Listener, MetadataMonitor};
 use plan::{FINALIZER, Remaining};
 
 const NAMESPACES: Resource = Resource::core("namespaces");

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use api::time::format_seconds;
 use api::{Tree, tree};
 
-use crate::support::discovery::{Discovery, Served};
+use crate::discovery::{Discovery, Served};
 
 pub const FINALIZER: &str = "kubernetes";
 /// How long objects with finalizers get before the next sync.

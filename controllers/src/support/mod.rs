@@ -3,14 +3,12 @@
 pub mod batch;
 pub mod clock;
 pub mod conditions;
-pub mod discovery;
 pub mod family;
 pub mod finalizers;
 pub mod hash;
 pub mod history;
 pub mod keys;
 pub mod kinds;
-pub mod metadata_monitor;
 pub mod networks;
 pub mod node_events;
 pub mod nodes;

@@ -75,35 +75,9 @@ fn validate_update(replica_set: &Tree, old: &Tree, errors: &mut Errors) {
 }
 
 fn validate_status(replica_set: &Tree, _: &Tree, errors: &mut Errors) {
-    validate_replica_status(replica_set.at("status"), errors);
-}
-
-/// Also for ReplicationControllers.
-pub(crate) fn validate_replica_status(status: &Tree, errors: &mut Errors) {
-    let counts = [
-        "replicas",
-        "fullyLabeledReplicas",
-        "readyReplicas",
-        "availableReplicas",
-        "terminatingReplicas",
-        "observedGeneration",
-    ];
-    workload::validate_counts(status, &counts, &counts[1..4], "readyReplicas", errors);
+    workload::validate_replica_status(replica_set.at("status"), errors);
 }
 
 fn row(replica_set: &Tree, now: i64) -> Vec<Tree> {
-    row_with_selector(replica_set, cells::label_selector(replica_set.at("spec.selector")), now)
-}
-
-/// For ReplicationControllers too.
-pub(crate) fn row_with_selector(object: &Tree, selector: String, now: i64) -> Vec<Tree> {
-    let mut row = vec![
-        cells::name(object),
-        workload::count_cell(object, "spec.replicas"),
-        workload::count_cell(object, "status.replicas"),
-        workload::count_cell(object, "status.readyReplicas"),
-        cells::age(object, now),
-    ];
-    row.extend(workload::container_cells(object.at("spec.template"), selector));
-    row
+    workload::row_with_selector(replica_set, cells::label_selector(replica_set.at("spec.selector")), now)
 }

@@ -5,7 +5,6 @@ use std::borrow::Cow;
 use api::field::{Errors, Path, Value};
 use api::{Tree, tree, validation};
 
-use crate::core::persistent_volume_claim;
 use crate::gojson::{self, EMPTY, NULL, Shown, field};
 use crate::kind::{Kind, StatusRules, Subresource, Verb, column};
 use crate::podspec::seen::Seen;
@@ -72,7 +71,7 @@ fn set_defaults(stateful_set: &mut Tree) {
     for claim in spec.list_mut("volumeClaimTemplates") {
         claim.set("apiVersion", "v1");
         claim.set("kind", "PersistentVolumeClaim");
-        persistent_volume_claim::set_spec_defaults(claim.child("spec"));
+        podspec::claim::set_spec_defaults(claim.child("spec"));
         claim.child("status").set_default("phase", "Pending");
     }
 }
@@ -223,7 +222,7 @@ fn validate_retention(policy: &Tree, errors: &mut Errors) {
 fn validate_claims(claims: &[Tree], errors: &mut Errors) {
     let path = SPEC.field("volumeClaimTemplates");
     for (index, claim) in claims.iter().enumerate() {
-        persistent_volume_claim::validate_spec(claim.at("spec"), &path.index(index).field("spec"), errors);
+        podspec::claim::validate_spec(claim.at("spec"), &path.index(index).field("spec"), errors);
     }
 }
 
@@ -272,7 +271,7 @@ fn warnings(stateful_set: &Tree, old: Option<&Tree>) -> Vec<String> {
         let at = path.index(index);
         // Upstream's paths differ between create and update.
         let at = if old.is_some() { at.field("Spec") } else { at };
-        warnings.extend(persistent_volume_claim::spec_warnings(claim.at("spec"), &at));
+        warnings.extend(podspec::claim::spec_warnings(claim.at("spec"), &at));
     }
     if stateful_set.int("spec.revisionHistoryLimit").is_some_and(|limit| limit < 0) {
         let text =

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use api::field::{Errors, Path, Value};
 use api::{Tree, base64, time};
 
-use super::pem;
 use crate::kind::{Context, Kind, StatusRules, Subresource, Verb, column, keep_old, selectable};
+use crate::pem;
 use crate::podspec::seen::Seen;
 use crate::podspec::volume::projected::validate_signer_name;
 use crate::{cells, gojson, names, prepare};

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use api::Tree;
 use api::field::{Errors, Path};
 
-use super::pem;
 use crate::cells;
 use crate::kind::{Kind, column, selectable};
 use crate::meta::validate_immutable;
 use crate::names;
+use crate::pem;
 use crate::podspec::volume::projected::validate_signer_name;
 
 pub static KIND: Kind = Kind {

@@ -2,5 +2,4 @@
 
 pub mod certificate_signing_request;
 pub mod cluster_trust_bundle;
-pub mod pem;
 pub mod pod_certificate_request;

@@ -4,17 +4,16 @@ use api::field::{Errors, Path};
 use api::validation::dns1123_label;
 use api::{Tree, time, tree};
 
-use super::persistent_volume_claim::{
-    CLASS_ANNOTATION, CLASS_WARNING, VOLUME_MODES, access_modes, class, phase, validate_access_modes, validate_class,
-};
+use super::persistent_volume_claim::{CLASS_ANNOTATION, CLASS_WARNING, access_modes, class, phase};
+use crate::checks::validate_driver_name;
 use crate::kind::{Context, Kind, StatusRules, Subresource, Verb, column};
 use crate::meta::validate_immutable;
 use crate::podspec::affinity::validate_node_selector;
+use crate::podspec::claim::{VOLUME_MODES, validate_access_modes, validate_class};
 use crate::podspec::volume::{local, network};
 use crate::podspec::warnings::labels;
 use crate::podspec::{azure_disk, iscsi, rbd, scale_io};
 use crate::resources::{self, read};
-use crate::storage::rules::validate_driver_name;
 use crate::{cells, internal, prepare};
 
 pub static KIND: Kind = Kind {

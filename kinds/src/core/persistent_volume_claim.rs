@@ -1,14 +1,12 @@
 //! PersistentVolumeClaim.
 
 use api::field::{Errors, Path};
-use api::validation::dns1123_subdomain;
 use api::{Tree, tree};
 
 use crate::kind::{Context, Kind, StatusRules, Subresource, Verb, column, keep_old};
 use crate::meta::validate_immutable;
-use crate::podspec::validate_label_selector;
-use crate::podspec::warnings::fraction;
-use crate::resources::{self, read};
+use crate::podspec::claim::{set_spec_defaults, spec_warnings, validate_spec};
+use crate::resources::read;
 use crate::{cells, internal, prepare};
 
 pub static KIND: Kind = Kind {
@@ -37,8 +35,6 @@ pub static KIND: Kind = Kind {
     ..Kind::namespaced("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", "persistentvolumeclaim")
 };
 
-pub(super) const ACCESS_MODES: &[&str] = &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
-pub(super) const VOLUME_MODES: &[&str] = &["Block", "Filesystem"];
 pub(super) const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
 
 pub(super) const CLASS_WARNING: &str = "deprecated since v1.8; use \"storageClassName\" attribute instead";
@@ -46,15 +42,6 @@ pub(super) const CLASS_WARNING: &str = "deprecated since v1.8; use \"storageClas
 fn set_defaults(object: &mut Tree) {
     set_spec_defaults(object.child("spec"));
     object.child("status").set_default("phase", "Pending");
-}
-
-/// The defaults of a claim's spec, in a claim or in a template for claims.
-pub fn set_spec_defaults(spec: &mut Tree) {
-    spec.set_default("volumeMode", "Filesystem");
-    if let Some(requirements) = spec.get_mut("resources") {
-        resources::round_up(requirements, "requests");
-        resources::round_up(requirements, "limits");
-    }
 }
 
 fn prepare_create(object: &mut Tree, _: &Context<'_>) {
@@ -90,30 +77,6 @@ fn is_claim_or_snapshot(source: &Tree) -> bool {
     )
 }
 
-/// Validates the spec of a claim, in a claim or in a template.
-pub fn validate_spec(spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
-    let modes = spec.list("accessModes");
-    if modes.is_empty() {
-        errors.required(&path.field("accessModes"), "at least 1 access mode is required");
-    }
-    validate_label_selector(spec.at("selector"), &path.field("selector"), errors);
-    validate_access_modes(modes, &path.field("accessModes"), errors);
-    validate_size(spec, &path.field("resources"), errors);
-    validate_class(spec.str("storageClassName"), &path.field("storageClassName"), errors);
-    let mode = spec.str("volumeMode");
-    if !mode.is_empty() && !VOLUME_MODES.contains(&mode) {
-        errors.not_supported(&path.field("volumeMode"), mode, VOLUME_MODES);
-    }
-    for field in ["dataSource", "dataSourceRef"].into_iter().filter(|field| spec.has(field)) {
-        validate_source(spec.at(field), &path.field(field), errors);
-    }
-    if spec.has("dataSource") && spec.has("dataSourceRef") && !same_source(spec) {
-        errors.invalid(path, path.field("dataSource").to_string(), "must match dataSourceRef");
-    }
-    let class = spec.str("volumeAttributesClassName");
-    validate_class(class, &path.field("volumeAttributesClassName"), errors);
-}
-
 fn warnings(object: &Tree, _: Option<&Tree>) -> Vec<String> {
     let mut warnings = Vec::new();
     if object.map("metadata.annotations").contains(CLASS_ANNOTATION) {
@@ -121,60 +84,6 @@ fn warnings(object: &Tree, _: Option<&Tree>) -> Vec<String> {
     }
     warnings.extend(spec_warnings(object.at("spec"), &Path::root("spec")));
     warnings
-}
-
-/// Warnings for the spec of a claim, in a claim or in a template for claims.
-pub fn spec_warnings(spec: &Tree, path: &Path<'_>) -> Vec<String> {
-    let mut warnings = Vec::new();
-    let path = path.field("resources");
-    for list in ["requests", "limits"] {
-        fraction(spec.at("resources").at(list), "storage", &path.field(list), &mut warnings);
-    }
-    warnings
-}
-
-/// Known modes; ReadWriteOncePod only alone.
-pub(super) fn validate_access_modes(modes: &[Tree], path: &Path<'_>, errors: &mut Errors) {
-    for mode in modes.iter().filter_map(Tree::as_str).filter(|mode| !ACCESS_MODES.contains(mode)) {
-        errors.not_supported(path, mode, ACCESS_MODES);
-    }
-    let single = |mode: &Tree| mode.as_str() == Some("ReadWriteOncePod");
-    if modes.iter().any(single) && !modes.iter().all(single) {
-        errors.forbidden(path, "may not use ReadWriteOncePod with other access modes");
-    }
-}
-
-fn validate_size(spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
-    match spec.map("resources.requests").get("storage") {
-        None => errors.required(&path.key("storage"), ""),
-        Some(size) => resources::validate_positive(size, &path.key("storage"), errors),
-    }
-}
-
-pub(super) fn validate_class(class: &str, path: &Path<'_>, errors: &mut Errors) {
-    if !class.is_empty() {
-        errors.invalid_all(path, class, dns1123_subdomain(class));
-    }
-}
-
-fn validate_source(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
-    let (group, kind) = (source.str("apiGroup"), source.str("kind"));
-    for field in ["name", "kind"] {
-        if source.str(field).is_empty() {
-            errors.required(&path.field(field), "");
-        }
-    }
-    if group.is_empty() && kind != "PersistentVolumeClaim" {
-        errors.invalid(path, kind, "must be 'PersistentVolumeClaim' when referencing the default apiGroup");
-    }
-    if !group.is_empty() {
-        errors.invalid_all(&path.field("apiGroup"), group, dns1123_subdomain(group));
-    }
-}
-
-fn same_source(spec: &Tree) -> bool {
-    let (source, reference) = (spec.at("dataSource"), spec.at("dataSourceRef"));
-    ["apiGroup", "kind", "name"].iter().all(|field| source.str(field) == reference.str(field))
 }
 
 /// The spec is immutable except for binding, expansion, and setting a class later.

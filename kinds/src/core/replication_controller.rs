@@ -4,7 +4,6 @@ use api::Tree;
 use api::field::Errors;
 use api::selector::Selector;
 
-use crate::apps::replica_set;
 use crate::kind::{Kind, StatusRules, Subresource, Verb, column, selectable};
 use crate::workload::{self, SPEC};
 use crate::{cells, checks, podspec, scale, strategy};
@@ -89,11 +88,11 @@ fn validate(controller: &Tree, errors: &mut Errors) {
 }
 
 fn validate_status(controller: &Tree, _: &Tree, errors: &mut Errors) {
-    replica_set::validate_replica_status(controller.at("status"), errors);
+    workload::validate_replica_status(controller.at("status"), errors);
 }
 
 fn row(controller: &Tree, now: i64) -> Vec<Tree> {
-    replica_set::row_with_selector(controller, cells::labels(controller.map("spec.selector")), now)
+    workload::row_with_selector(controller, cells::labels(controller.map("spec.selector")), now)
 }
 
 #[cfg(test)]

@@ -5,9 +5,9 @@ use api::{Map, Tree, base64, json};
 
 use super::config_map::{MAX_BYTES, decoded_bytes, validate_frozen, validate_keys};
 use crate::cells;
-use crate::certificates::pem;
 use crate::kind::{Context, Kind, column, selectable};
 use crate::meta::validate_immutable;
+use crate::pem;
 
 pub static KIND: Kind = Kind {
     columns: &[

@@ -10,7 +10,6 @@ pub mod labels;
 
 use super::seen::Seen;
 use super::{annotations, for_each_container, resources};
-use crate::core::persistent_volume_claim;
 
 /// More are not useful, and headers are limited.
 const MAX_WARNINGS: usize = 100;
@@ -165,7 +164,7 @@ fn deprecated_sources(volume: &Tree, path: &Path<'_>, out: &mut Vec<String>) {
         }
         if *key == "glusterfs" && volume.has("ephemeral") {
             let at = path.field("ephemeral.volumeClaimTemplate.spec");
-            out.extend(persistent_volume_claim::spec_warnings(volume.at("ephemeral.volumeClaimTemplate.spec"), &at));
+            out.extend(super::claim::spec_warnings(volume.at("ephemeral.volumeClaimTemplate.spec"), &at));
         }
     }
 }

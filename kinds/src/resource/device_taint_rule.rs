@@ -4,9 +4,9 @@ use api::Tree;
 use api::field::{Errors, Path};
 
 use super::rules::{expect_stamp, stamp_taint, validate_label, validate_pool_name, validate_taint};
+use crate::checks::validate_driver_name;
 use crate::conditions::validate_conditions;
 use crate::kind::{Context, Kind, StatusRules, Subresource, Verb, bump_generation, column};
-use crate::storage::rules::validate_driver_name;
 use crate::{cells, prepare};
 
 pub static KIND: Kind = Kind {

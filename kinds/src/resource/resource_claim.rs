@@ -8,11 +8,11 @@ use super::rules::{
     duplicates, itself, validate_binding_conditions, validate_configuration, validate_items, validate_label,
     validate_pool_name, validate_raw, validate_tolerations,
 };
+use crate::checks::validate_driver_name;
 use crate::conditions::validate_conditions;
 use crate::kind::{Kind, StatusRules, Subresource, Verb, column};
 use crate::podspec::affinity::validate_node_selector;
 use crate::podspec::seen::Seen;
-use crate::storage::rules::validate_driver_name;
 use crate::{cells, gojson, prepare};
 
 pub static KIND: Kind = Kind {

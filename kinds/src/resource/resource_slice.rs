@@ -6,10 +6,10 @@ use api::validation::dns1123_subdomain;
 
 use super::device::{self, has_advanced_features};
 use super::rules::{duplicates, stamp_taint, validate_items, validate_label, validate_pool_name};
+use crate::checks::validate_driver_name;
 use crate::kind::{Context, Kind, bump_generation, column, selectable};
 use crate::meta::validate_immutable;
 use crate::podspec::affinity::validate_node_selector;
-use crate::storage::rules::validate_driver_name;
 use crate::{cells, gojson, prepare};
 
 pub static KIND: Kind = Kind {

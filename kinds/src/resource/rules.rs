@@ -6,9 +6,9 @@ use api::field::{Errors, Path};
 use api::json;
 use api::validation::{c_identifier, dns1123_label, dns1123_subdomain, label_value, qualified_name};
 
+use crate::checks::validate_driver_name;
 use crate::kind::Context;
 use crate::podspec::seen::Seen;
-use crate::storage::rules::validate_driver_name;
 
 const MAX_POOL_BYTES: usize = 253;
 const MAX_ID_BYTES: usize = 32;

@@ -6,7 +6,7 @@ use api::Tree;
 use api::field::{Errors, Path};
 use api::validation::qualified_name;
 
-use super::rules::validate_driver_name;
+use crate::checks::validate_driver_name;
 use crate::gojson::{self, EMPTY, NULL, Shown, field, nested};
 use crate::kind::{Kind, StatusRules, Subresource, Verb, column};
 use crate::podspec::seen::Seen;

@@ -4,23 +4,11 @@ use std::collections::HashSet;
 
 use crate::podspec::seen::Seen;
 use api::field::{Errors, Path};
-use api::validation::{dns1123_subdomain, qualified_name};
+use api::validation::qualified_name;
 use api::{Map, Tree, json};
 
-const MAX_DRIVER_BYTES: usize = 63;
 const MAX_PARAMETERS: usize = 512;
 const MAX_PARAMETER_BYTES: usize = 256 << 10;
-
-/// The name of a CSI driver: a domain in any case.
-pub fn validate_driver_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
-    if name.is_empty() {
-        return errors.required(path, "");
-    }
-    if name.len() > MAX_DRIVER_BYTES {
-        errors.too_long(path, MAX_DRIVER_BYTES);
-    }
-    errors.invalid_all(path, name, dns1123_subdomain(&name.to_lowercase()));
-}
 
 pub fn validate_parameters(parameters: &Map, path: &Path<'_>, errors: &mut Errors) {
     if parameters.len() > MAX_PARAMETERS {

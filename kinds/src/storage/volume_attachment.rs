@@ -4,7 +4,7 @@ use api::Tree;
 use api::field::{Errors, Path};
 use api::validation::dns1123_subdomain;
 
-use super::rules::validate_driver_name;
+use crate::checks::validate_driver_name;
 use crate::gojson;
 use crate::kind::{Kind, StatusRules, Subresource, Verb, column};
 use crate::{cells, prepare};

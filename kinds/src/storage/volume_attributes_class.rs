@@ -3,8 +3,9 @@
 use api::Tree;
 use api::field::{Errors, Path};
 
-use super::rules::{validate_driver_name, validate_parameters};
+use super::rules::validate_parameters;
 use crate::cells;
+use crate::checks::validate_driver_name;
 use crate::kind::{Kind, column};
 
 pub static KIND: Kind = Kind {

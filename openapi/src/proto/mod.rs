@@ -9,8 +9,6 @@ mod decode;
 
 use api::{Tree, json};
 
-use crate::writer::Writer;
-
 pub(crate) struct Message {
     pub fields: &'static [Field],
     /// Where keys that begin with `x-` go, each as a NamedAny.
@@ -59,7 +57,7 @@ const fn map_of(shape: Shape) -> Message {
 }
 
 impl Message {
-    fn field(&self, key: &str) -> Option<&'static Field> {
+    pub(crate) fn field(&self, key: &str) -> Option<&'static Field> {
         self.fields.iter().find(|field| field.key == key)
     }
 }
@@ -80,7 +78,7 @@ fn write_key(out: &mut Vec<u8>, number: u32, wire: u32) {
     write_varint(out, u64::from(number << 3 | wire));
 }
 
-fn write_bytes(out: &mut Vec<u8>, number: u32, bytes: &[u8]) {
+pub(crate) fn write_bytes(out: &mut Vec<u8>, number: u32, bytes: &[u8]) {
     write_key(out, number, BYTES);
     write_varint(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
@@ -99,7 +97,7 @@ fn write_message(out: &mut Vec<u8>, message: &Message, tree: &Tree) {
     }
 }
 
-fn write_entry(out: &mut Vec<u8>, message: &Message, key: &str, value: &Tree) {
+pub(crate) fn write_entry(out: &mut Vec<u8>, message: &Message, key: &str, value: &Tree) {
     if let Some(field) = message.field(key) {
         write_value(out, field.number, field.shape, value);
     } else if let (Some(number), true) = (message.extensions, key.starts_with("x-")) {
@@ -168,54 +166,4 @@ fn pick_reference(value: &Tree) -> Option<usize> {
 /// A boolean comes second, all else first.
 fn pick_boolean(value: &Tree) -> Option<usize> {
     Some(usize::from(value.as_bool().is_some()))
-}
-
-pub(crate) struct ProtoWriter {
-    /// The messages that are open, the document first.
-    open: Vec<Open>,
-}
-
-struct Open {
-    message: &'static Message,
-    number: u32,
-    out: Vec<u8>,
-}
-
-impl ProtoWriter {
-    pub(crate) fn new(message: &'static Message) -> ProtoWriter {
-        ProtoWriter { open: vec![Open { message, number: 0, out: Vec::new() }] }
-    }
-}
-
-static NOTHING: Message = Message { fields: &[], extensions: None, named: None };
-
-impl Writer for ProtoWriter {
-    fn open(&mut self, key: &str) {
-        let found = self.open.last().and_then(|open| open.message.field(key));
-        let (number, message) = match found {
-            Some(Field { number, shape: Shape::Message(message), .. }) => (*number, *message),
-            _ => (0, &NOTHING),
-        };
-        self.open.push(Open { message, number, out: Vec::new() });
-    }
-
-    fn put(&mut self, key: &str, value: &Tree) {
-        if let Some(open) = self.open.last_mut() {
-            write_entry(&mut open.out, open.message, key, value);
-        }
-    }
-
-    fn close(&mut self) {
-        let Some(done) = self.open.pop() else { return };
-        if let Some(open) = self.open.last_mut() {
-            write_bytes(&mut open.out, done.number, &done.out);
-        }
-    }
-
-    fn finish(mut self: Box<Self>) -> Vec<u8> {
-        while self.open.len() > 1 {
-            self.close();
-        }
-        self.open.pop().map(|open| open.out).unwrap_or_default()
-    }
 }

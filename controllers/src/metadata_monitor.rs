@@ -14,7 +14,7 @@ use stdx::sync::{Mutex, MutexGuard, RwLock};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use super::discovery::{self, Discovery, Served};
+use crate::discovery::{self, Discovery, Served};
 
 /// Changes of these may change discovery.
 const SOURCES: [Resource; 2] = [
