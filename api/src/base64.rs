@@ -1,16 +1,16 @@
-//! Standard base64 with padding, as `bytes` fields carry it.
+//! Standard base64 with padding, as in `bytes` fields.
 
 use std::borrow::Cow;
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// The bytes of the text, encoded as Go encodes them: without line ends, with no stray bits before the padding.
+/// The canonical encoding: without line ends and without stray bits before the padding, as Go encodes.
 pub fn canonical(text: &str) -> Result<Cow<'_, str>, String> {
     let encoded = encode(&decode(text)?);
     Ok(if encoded == text { Cow::Borrowed(text) } else { Cow::Owned(encoded) })
 }
 
-/// Line ends are skipped, and what is wrong is located, as Go's decoder does.
+/// Line ends are skipped, and errors have positions, like Go's decoder.
 pub fn decode(text: &str) -> Result<Vec<u8>, String> {
     let mut input = Input { bytes: text.as_bytes(), at: 0 };
     let mut out = Vec::with_capacity(text.len() / 4 * 3);
@@ -34,7 +34,7 @@ impl Input<'_> {
         }
     }
 
-    /// The next byte that is no line end, and where it stands.
+    /// The next byte that is not a line end, and its position.
     fn next(&mut self) -> Option<(usize, u8)> {
         self.skip_line_ends();
         let byte = *self.bytes.get(self.at)?;
@@ -43,7 +43,7 @@ impl Input<'_> {
     }
 }
 
-/// True if another quartet may follow.
+/// Returns whether another quartet may follow.
 fn decode_quartet(input: &mut Input<'_>, out: &mut Vec<u8>) -> Result<bool, String> {
     let mut bits = 0u32;
     for place in 0..4 {
@@ -65,7 +65,7 @@ fn decode_quartet(input: &mut Input<'_>, out: &mut Vec<u8>) -> Result<bool, Stri
     Ok(true)
 }
 
-/// After the first `=`, which stood at `place`: perhaps a second, and nothing behind it.
+/// After the first `=` at `place`: an optional second one, and nothing after it.
 fn end_padding(input: &mut Input<'_>, place: usize) -> Result<(), String> {
     if place == 2 {
         match input.next() {
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_round_trip_and_bad_input_is_located() {
+    fn round_trips_and_locates_errors() {
         for bytes in [&b""[..], b"a", b"ab", b"abc", b"abcd", &[0, 255, 128]] {
             assert_eq!(decode(&encode(bytes)).as_deref(), Ok(bytes));
         }
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn the_canonical_form_has_no_line_ends_and_no_stray_bits() {
+    fn canonical_form_is_unique() {
         for (text, want) in
             [("", ""), ("YQ==", "YQ=="), ("YWJj\nZGVm\r\n", "YWJjZGVm"), ("YR==", "YQ=="), ("YQ=\n=", "YQ==")]
         {

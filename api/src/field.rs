@@ -1,5 +1,4 @@
-//! Field errors: what is wrong with an object, each with the path of its field, in upstream's wording.
-//! Paths live on the stack and become text only when something is wrong.
+//! Field errors with upstream's wording and field paths. Paths live on the stack and are only formatted for errors.
 
 use std::fmt::Write;
 
@@ -16,7 +15,7 @@ pub struct Path<'a> {
 
 #[derive(Debug, Clone, Copy)]
 enum Step<'a> {
-    /// The object itself; prints as nothing.
+    /// The object itself; prints as empty.
     Nil,
     Field(&'a str),
     Index(usize),
@@ -33,7 +32,7 @@ impl<'a> Path<'a> {
         Path { parent: None, step: Step::Field(name) }
     }
 
-    /// A child field; `name` may hold dots.
+    /// A child field; `name` may contain dots.
     pub const fn field<'b>(&'b self, name: &'b str) -> Path<'b>
     where
         'a: 'b,
@@ -125,16 +124,16 @@ impl std::fmt::Display for FieldError {
     }
 }
 
-/// The value that an error shows: strings quoted as Go's %q does, the rest as JSON.
+/// A value in an error: strings quoted like Go's %q, others as JSON.
 pub struct Value(String);
 
 impl Value {
-    /// A tree in the order of its type, as upstream's encoding of the struct shows it.
+    /// A tree in the field order of its type, like upstream's encoding of the struct.
     pub fn typed(tree: &Tree, ty: &'static Type) -> Value {
         Value(String::from_utf8_lossy(&json::encode(tree, Some(ty))).into_owned())
     }
 
-    /// Text that is shown as it is.
+    /// Text that is printed unchanged.
     pub fn raw(text: impl Into<String>) -> Value {
         Value(text.into())
     }
@@ -216,10 +215,10 @@ pub fn go_quote(text: &str) -> String {
     out
 }
 
-/// Nobody reads more; an object with an error in each of its million items must not cost more.
+/// More errors are not useful; an object with an error in each of a million items must not cost more.
 const MAX_ERRORS: usize = 1000;
 
-/// All errors of an object, collected in the order in which they were found.
+/// All errors of an object, in the order of validation.
 #[derive(Debug, Default, Clone)]
 pub struct Errors {
     list: Vec<FieldError>,
@@ -271,7 +270,7 @@ impl Errors {
         self.add(Reason::TypeInvalid, path, joined(&format!("Invalid value: {}", value.into().0), detail));
     }
 
-    /// `supported` is shown in the order given; upstream sorts it at most places.
+    /// `supported` is printed in the given order; upstream sorts it in most places.
     pub fn not_supported(&mut self, path: &Path<'_>, value: impl Into<Value>, supported: &[&str]) {
         let quoted: Vec<String> = supported.iter().map(|text| go_quote(text)).collect();
         let detail = if quoted.is_empty() { String::new() } else { format!("supported values: {}", quoted.join(", ")) };
@@ -286,7 +285,7 @@ impl Errors {
         self.add(Reason::Duplicate, path, format!("Duplicate value: {}", value.into().0));
     }
 
-    /// A duplicate by some of its fields only; `detail` says which.
+    /// A duplicate in some fields only; `detail` says which.
     pub fn duplicate_with(&mut self, path: &Path<'_>, value: impl Into<Value>, detail: &str) {
         self.add(Reason::Duplicate, path, joined(&format!("Duplicate value: {}", value.into().0), detail));
     }
@@ -321,7 +320,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_read_as_upstream_writes_them() {
+    fn errors_match_upstream() {
         let mut errors = Errors::new();
         let spec = Path::root("spec");
         let containers = spec.field("containers");

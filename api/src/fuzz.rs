@@ -1,5 +1,5 @@
-//! Harnesses for the decoders: whatever the bytes, no panic, and what was read is written and read
-//! again as the same. `fuzz/` feeds them from a fuzzer; the tests below from mutations of good input.
+//! Fuzzing harnesses of the decoders: no input panics, and decoded values round-trip. `fuzz/` runs them with a
+//! fuzzer; the tests below with mutations of valid input.
 
 use crate::json::Strict;
 use crate::schema::{self, Type};
@@ -9,7 +9,7 @@ use crate::{json, protobuf, typed, yaml};
 /// Takes any bytes; a panic is a defect.
 pub type Target = fn(&[u8]);
 
-/// All of them. A new decoder, such as a patch's, adds its line here and a file in `fuzz/`.
+/// All targets. A new decoder adds a line here and a file in `fuzz/`.
 pub static TARGETS: &[(&str, Target)] = &[
     ("json", fuzz_json),
     ("yaml", fuzz_yaml),
@@ -61,7 +61,7 @@ pub fn fuzz_selector(data: &[u8]) {
     }
 }
 
-/// The first two bytes choose a type of the table.
+/// The first two bytes select a type of the table.
 fn split_type(data: &[u8]) -> Option<(&'static Type, &[u8])> {
     let (choice, rest) = data.split_first_chunk::<2>()?;
     let types = schema::schema().types();
@@ -130,32 +130,32 @@ mod tests {
     }
 
     #[test]
-    fn json_stands() {
+    fn json_survives_mutations() {
         check("json");
     }
 
     #[test]
-    fn yaml_stands() {
+    fn yaml_survives_mutations() {
         check("yaml");
     }
 
     #[test]
-    fn protobuf_stands() {
+    fn protobuf_survives_mutations() {
         check("protobuf");
     }
 
     #[test]
-    fn patches_stand() {
+    fn patches_survive_mutations() {
         check("patch");
     }
 
     #[test]
-    fn selectors_stand() {
+    fn selectors_survive_mutations() {
         check("selector");
     }
 
     #[test]
-    fn noise_stands() {
+    fn survives_random_bytes() {
         let mut random = Random::new(7);
         for _ in 0..2000 {
             let data: Vec<u8> = (0..random.below(200)).map(|_| random.number() as u8).collect();

@@ -1,15 +1,14 @@
-//! Random objects with the shape of their type, for tests: every kind of the table, the same for the
-//! same seed.
+//! Generates random objects of a type for tests, reproducible by seed.
 
 use crate::json::Strict;
 use crate::schema::{Presence, Ty, Type, Wire};
 use crate::tree::{Map, Str, Tree};
 use crate::{base64, time, typed};
 
-/// Deeper, only scalars are made, so that types which contain themselves end.
+/// Deeper levels only get scalars, so that recursive types end.
 const MAX_DEPTH: usize = 9;
 
-/// An object of a type, as a client would send it after one pass through the server's decoder.
+/// An object of a type, as decoded by the server.
 pub fn object(ty: &'static Type, seed: u64) -> Tree {
     let mut random = Random::new(seed);
     let mut tree = random.structure(ty, 0);
@@ -25,12 +24,12 @@ pub fn object(ty: &'static Type, seed: u64) -> Tree {
     tree
 }
 
-/// Some JSON of no particular type; never null.
+/// JSON of no particular type; never null.
 pub fn value(seed: u64) -> Tree {
     Random::new(seed).any(0)
 }
 
-/// A small generator of its own (splitmix64), so that a seed means the same forever.
+/// A small generator (splitmix64), so that seeds are reproducible.
 pub struct Random(u64);
 
 impl Random {
@@ -131,7 +130,7 @@ impl Random {
         map
     }
 
-    /// Plain names most of the time, and whatever troubles encoders the rest.
+    /// Mostly plain names, and sometimes texts that are difficult to encode.
     fn text(&mut self) -> Str {
         const ODD: [&str; 24] = [
             "",
@@ -190,13 +189,13 @@ impl Random {
         (0..self.below(20)).map(|_| self.number() as u8).collect()
     }
 
-    /// Within the years that RFC 3339 can write.
+    /// Within the years that RFC 3339 can represent.
     fn seconds(&mut self) -> i64 {
         self.below(4_000_000_000) as i64 - 1_000_000_000
     }
 }
 
-/// Kind and apiVersion of a nested object are in JSON alone; to make them would be to lose them.
+/// Kind and apiVersion of nested objects only exist in JSON; generated ones would be lost.
 fn is_on_wire(ty: &'static Type, name: &str) -> bool {
     ty.wire().iter().any(|wire| match wire {
         Wire::Field { field, .. } => field.name == name,
@@ -216,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_passes_through_all_three_notations() {
+    fn every_kind_round_trips_in_all_encodings() {
         let kinds = schema().types().iter().filter(|ty| ty.gvk.is_some());
         for ty in kinds {
             for seed in 0..8 {
@@ -242,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn any_value_passes_through_yaml() {
+    fn values_round_trip_through_yaml() {
         for seed in 0..3000 {
             let tree = value(seed);
             let text = yaml::encode(&tree);
@@ -251,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_means_the_same_object() {
+    fn seeds_are_reproducible() {
         let pod = crate::schema::type_of("", "v1", "Pod").expect("Pod");
         assert_eq!(object(pod, 7), object(pod, 7));
         assert_ne!(object(pod, 7), object(pod, 8));

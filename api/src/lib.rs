@@ -1,5 +1,5 @@
-//! The meaning of the wire: the tree, the schema table, JSON, YAML and protobuf, selectors,
-//! quantities, errors, the four patches and managed fields. No I/O, no defaults of kinds.
+//! The data model of the API: the tree, the schema table, JSON, YAML and protobuf, selectors, quantities, errors, the
+//! four patches and managed fields. No I/O, no defaults of kinds.
 
 pub mod apply;
 pub mod base64;

@@ -1,6 +1,5 @@
-//! Quantities: exact decimal and binary-suffixed numbers with upstream's canonical form. A value is
-//! `value * 10^scale` with 38 digits, which covers every sum of exa- and nano-units; numbers that
-//! need more digits are refused when read.
+//! Quantities: exact decimal and binary numbers with upstream's canonical form. A value is `value * 10^scale` with 38
+//! digits, which covers every sum of exa- and nano-units; numbers with more digits are rejected.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -11,9 +10,9 @@ use crate::tree::Str;
 pub const BAD_FORMAT: &str =
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
 
-/// The finest unit that a quantity keeps; anything smaller is rounded up to it.
+/// The precision of a quantity; smaller values are rounded up.
 const NANO: i64 = -9;
-/// Larger powers of ten are no amount of anything, and would make additions meaningless.
+/// Larger exponents are meaningless and would make additions inexact.
 const MAX_EXPONENT: i64 = 1000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +50,7 @@ pub struct Quantity {
     value: i128,
     scale: i32,
     format: Format,
-    /// The text as it was read, where upstream takes it for canonical (`1.500` and `+1` among them).
+    /// The original text if upstream considers it canonical (such as `1.500` and `+1`).
     text: Option<Str>,
 }
 
@@ -64,7 +63,7 @@ pub fn canonical(text: &str) -> Result<Str, String> {
     })
 }
 
-/// Making.
+/// Constructors.
 impl Quantity {
     pub fn new(value: i64, format: Format) -> Quantity {
         Quantity { value: value.into(), scale: 0, format, text: None }
@@ -86,7 +85,7 @@ impl Quantity {
     }
 }
 
-/// Reading.
+/// Accessors.
 impl Quantity {
     pub fn format(&self) -> Format {
         self.format
@@ -100,22 +99,22 @@ impl Quantity {
         self.value < 0
     }
 
-    /// The whole number, if it is one and fits.
+    /// The integer value, if it is exact and fits.
     pub fn as_int(&self) -> Option<i64> {
         self.scaled_exact(0).and_then(|value| i64::try_from(value).ok())
     }
 
-    /// Rounded up to a whole number (away from zero) and held within 64 bits.
+    /// Rounded up to an integer (away from zero) and clamped to 64 bits.
     pub fn value(&self) -> i64 {
         self.scaled(0)
     }
 
-    /// In thousandths, rounded up and held within 64 bits.
+    /// In thousandths, rounded up and clamped to 64 bits.
     pub fn milli_value(&self) -> i64 {
         self.scaled(-3)
     }
 
-    /// In units of `10^scale`, rounded up and held within 64 bits.
+    /// In units of `10^scale`, rounded up and clamped to 64 bits.
     pub fn scaled(&self, scale: i32) -> i64 {
         let value = match pow10(i64::from(self.scale) - i64::from(scale)) {
             Some(power) => self.value.saturating_mul(power),
@@ -141,7 +140,7 @@ impl Quantity {
     }
 }
 
-/// Arithmetic. A zero takes the format of what is added to it, as upstream's does.
+/// Arithmetic. Zero takes the format of the other operand, as in upstream.
 impl AddAssign<&Quantity> for Quantity {
     fn add_assign(&mut self, other: &Quantity) {
         if self.is_zero() {
@@ -244,7 +243,7 @@ fn saturated(value: i128) -> i128 {
     }
 }
 
-/// Divides by `10^power`, away from zero.
+/// Divides by `10^power`, rounding away from zero.
 fn divide_up(value: i128, power: i64) -> i128 {
     match pow10(power) {
         Some(divisor) => value / divisor + (value % divisor).signum(),
@@ -252,10 +251,10 @@ fn divide_up(value: i128, power: i64) -> i128 {
     }
 }
 
-/// A text taken apart: `-1.5Gi`.
+/// A split quantity: `-1.5Gi`.
 struct Parts<'a> {
     negative: bool,
-    /// Without leading zeros; "0" where there is nothing else.
+    /// Without leading zeros; "0" if there is nothing else.
     whole: &'a str,
     fraction: &'a str,
     suffix: &'a str,
@@ -354,7 +353,7 @@ fn binary(text: &str, parts: &Parts<'_>, exponent: u32) -> Result<Quantity, Erro
         let value = (nano / 1_000_000_000).min(CAP);
         return Ok(Quantity { value: signed(value, parts), scale: 0, format, text: None });
     }
-    // Less than one unit is shown in decimal, to avoid confusion.
+    // Values below one unit are printed in decimal, to avoid confusion.
     let format = if nano < 1_000_000_000 { Format::DecimalSI } else { format };
     Ok(Quantity { value: signed(nano, parts), scale: NANO as i32, format, text: None })
 }
@@ -459,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_texts_are_refused_in_upstreams_words() {
+    fn errors_match_upstream_quantities() {
         let cases = [
             ("", Error::Format),
             ("aoeu", Error::Format),

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-/// The query's pairs, decoded, in order.
+/// The decoded parameters in order.
 #[derive(Debug, Clone, Default)]
 pub struct Query {
     pairs: Vec<(String, String)>,
@@ -19,7 +19,7 @@ impl Query {
         Query { pairs: pairs.map(split).collect() }
     }
 
-    /// The first value; "" where there is none.
+    /// The first value; empty if there is none.
     pub fn get(&self, key: &str) -> &str {
         self.pairs.iter().find(|(k, _)| k == key).map_or("", |(_, value)| value)
     }
@@ -32,7 +32,7 @@ impl Query {
         self.pairs.iter().filter(move |(k, _)| k == key).map(|(_, value)| value.as_str())
     }
 
-    /// Upstream's boolean parameters: anything but absent, "false" and "0" is true.
+    /// Upstream's boolean parameters: anything except absent, "false" and "0" is true.
     pub fn flag(&self, key: &str) -> bool {
         self.has(key) && !matches!(self.get(key), "false" | "0")
     }
@@ -62,7 +62,7 @@ pub fn percent_decode(text: &str) -> Cow<'_, str> {
     Cow::Owned(String::from_utf8_lossy(&out).into_owned())
 }
 
-/// A value as it may stand in a query.
+/// Percent-encodes a query value.
 pub fn percent_encode(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn queries_are_decoded() {
+    fn decodes_queries() {
         let query = Query::parse("labelSelector=a%3Db%2Cc&watch=1&dryRun=All&dryRun=x&pretty");
         assert_eq!(query.get("labelSelector"), "a=b,c");
         assert!(query.flag("watch") && query.flag("pretty") && !query.flag("other"));
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_encoded_is_decoded_again() {
+    fn encoding_round_trips() {
         for text in ["", "a-b.c_d~e", "2026-01-02T03:04:05+02:00", "a&b=c d%", "ü"] {
             let query = Query::parse(&format!("x={}", percent_encode(text)));
             assert_eq!(query.get("x"), text);

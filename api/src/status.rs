@@ -1,4 +1,4 @@
-//! The Status object: every error that a client sees, with upstream's code, reason and texts.
+//! The Status object: every error response, with upstream's code, reason and message.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -7,15 +7,15 @@ use crate::field::{Errors, FieldError};
 use crate::tree;
 use crate::tree::Tree;
 
-/// An answer that is not a success.
+/// An error response.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Status {
     pub code: u16,
     pub reason: Cow<'static, str>,
     pub message: String,
-    /// None leaves `details` out.
+    /// None omits `details`.
     pub details: Option<Details>,
-    /// For a page that has expired: where an inconsistent list can go on.
+    /// For an expired page: the token to continue with an inconsistent list.
     pub continue_token: Option<String>,
 }
 
@@ -23,7 +23,7 @@ pub struct Status {
 pub struct Details {
     pub name: String,
     pub group: String,
-    /// The kind for Invalid, the resource elsewhere.
+    /// The kind for Invalid, otherwise the resource.
     pub kind: String,
     pub uid: String,
     pub causes: Vec<Cause>,
@@ -106,7 +106,7 @@ impl Status {
         status
     }
 
-    /// No such path at all.
+    /// The path does not exist.
     pub fn no_resource() -> Status {
         let mut status = Status::new(404, "NotFound", "the server could not find the requested resource");
         status.details = Some(Details::default());
@@ -152,9 +152,9 @@ impl Status {
         Status::new(413, "RequestEntityTooLarge", message)
     }
 
-    /// An object that is wrong in itself, with a cause for each field error.
+    /// An invalid object, with a cause for each field error.
     pub fn invalid(group: &str, kind: &str, name: &str, errors: &Errors) -> Status {
-        // A rule may find the same error twice; it is reported once.
+        // Duplicate errors are reported once.
         let mut seen = HashSet::new();
         let errors: Vec<&FieldError> = errors.iter().filter(|error| seen.insert(error.to_string())).collect();
         let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
@@ -170,7 +170,7 @@ impl Status {
         status
     }
 
-    /// A failure that somebody else has written.
+    /// A Status written by another server.
     pub fn from_tree(tree: &Tree) -> Status {
         let code = tree.int("code").and_then(|code| u16::try_from(code).ok()).unwrap_or(0);
         let mut status = Status::new(code, tree.str("reason").to_string(), tree.str("message"));
@@ -253,7 +253,7 @@ impl From<&crate::field::FieldError> for Cause {
     }
 }
 
-/// The Status of a deletion that is done.
+/// The Status of a completed deletion.
 pub fn deleted(group: &str, resource: &str, name: &str, uid: &str) -> Tree {
     let details = Details {
         name: name.into(),
@@ -274,7 +274,7 @@ mod tests {
     use crate::field::Path;
 
     #[test]
-    fn an_error_that_is_found_twice_is_said_once() {
+    fn duplicate_errors_are_reported_once() {
         let mut errors = Errors::new();
         for _ in 0..2 {
             errors.required(&Path::root("a"), "");
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_object_lists_all_causes() {
+    fn invalid_objects_list_all_causes() {
         let mut errors = Errors::new();
         errors.required(&Path::root("spec"), "");
         errors.required(&Path::root("data"), "x");

@@ -1,6 +1,5 @@
-//! RFC 3339 times as the API writes them: seconds for Time, microseconds for MicroTime, in UTC; and
-//! durations in Go's notation. Refusals carry the words of Go's parser, which clients show. The clock
-//! itself is not read here.
+//! RFC 3339 times as the API writes them: seconds for Time, microseconds for MicroTime, in UTC; and Go durations.
+//! Errors have the messages of Go's parser. The clock is not read here.
 
 use std::fmt::Write;
 
@@ -11,7 +10,7 @@ pub use stdx::clock::Timestamp;
 /// The canonical text of a Time.
 pub fn canonical(text: &str) -> Result<Str, String> {
     let time = parse(text)?;
-    // Twenty bytes that end in Z have no fraction and no offset: they are canonical already.
+    // Twenty bytes ending in Z have no fraction and no offset: they are canonical.
     let canonical = text.len() == "2006-01-02T15:04:05Z".len() && text.ends_with('Z');
     Ok(if canonical { Str::new(text) } else { format_seconds(time.seconds) })
 }
@@ -43,7 +42,7 @@ pub fn format_micros(time: Timestamp) -> Str {
     Str::new(micros(time).as_str())
 }
 
-/// Appends what `format_micros` gives.
+/// Appends the output of `format_micros`.
 pub fn write_micros(out: &mut Vec<u8>, time: Timestamp) {
     out.extend_from_slice(micros(time).as_str().as_bytes());
 }
@@ -56,7 +55,7 @@ fn micros(time: Timestamp) -> Written {
     text
 }
 
-/// A time that is being written, without the heap: every object and every audit event has some.
+/// A time being formatted without allocation, since every object and audit event has some.
 struct Written {
     bytes: [u8; 48],
     length: usize,
@@ -86,7 +85,7 @@ impl Written {
         self.length += 1;
     }
 
-    /// A number with zeros before it.
+    /// A zero-padded number.
     fn digits(&mut self, mut value: u64, width: usize) {
         for place in self.bytes[self.length..self.length + width].iter_mut().rev() {
             *place = b'0' + (value % 10) as u8;
@@ -101,7 +100,7 @@ impl Written {
     }
 }
 
-/// Year, month and day of a count of days since 1970-01-01.
+/// Year, month and day of a number of days since 1970-01-01.
 pub fn civil(days: i64) -> (i64, i64, i64) {
     let shifted = days + 719_468;
     let era = shifted.div_euclid(146_097);
@@ -123,7 +122,7 @@ pub fn days_of(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
 }
 
-/// How many days a month has.
+/// The number of days in a month.
 pub fn days_in(year: i64, month: i64) -> i64 {
     match month {
         4 | 6 | 9 | 11 => 30,
@@ -133,7 +132,7 @@ pub fn days_in(year: i64, month: i64) -> i64 {
     }
 }
 
-/// One piece of a layout, under the name that Go's parser gives it.
+/// One element of a layout, with its name in Go's parser.
 #[derive(Clone, Copy)]
 enum Piece {
     Text(&'static str),
@@ -142,7 +141,7 @@ enum Piece {
     Day,
     Hour,
     Minute,
-    /// A fraction may follow where the layout has none of its own.
+    /// A fraction may follow if the layout has none.
     Second {
         free_fraction: bool,
     },
@@ -211,7 +210,7 @@ struct Clock {
 }
 
 enum Refusal {
-    /// The piece does not fit the text.
+    /// The element does not match the text.
     Bad,
     Range(&'static str),
 }
@@ -253,7 +252,7 @@ fn read_piece<'a>(piece: Piece, text: &'a [u8], clock: &mut Clock) -> Result<&'a
         Micros => return read_micros(text, clock),
         Zone => return read_zone(text, clock),
         Month => (&mut clock.month, true, 1..=12, "month"),
-        // The month's length is known only at the end.
+        // The length of the month is only known at the end.
         Day => (&mut clock.day, true, 0..=99, "day"),
         Hour => (&mut clock.hour, false, 0..=23, "hour"),
         Minute => (&mut clock.minute, true, 0..=59, "minute"),
@@ -270,7 +269,7 @@ fn read_piece<'a>(piece: Piece, text: &'a [u8], clock: &mut Clock) -> Result<&'a
     }
 }
 
-/// Two digits, or one where the layout is not strict about it.
+/// Two digits, or one if the layout is not strict.
 fn read_number(text: &[u8], fixed: bool) -> Option<(i64, &[u8])> {
     match text {
         [a @ b'0'..=b'9', b @ b'0'..=b'9', rest @ ..] => Some((i64::from(a - b'0') * 10 + i64::from(b - b'0'), rest)),
@@ -288,7 +287,7 @@ fn read_year<'a>(text: &'a [u8], clock: &mut Clock) -> Result<&'a [u8], Refusal>
     Ok(rest)
 }
 
-/// Digits beyond nanoseconds are cut off.
+/// Digits beyond nanoseconds are truncated.
 fn read_fraction<'a>(text: &'a [u8], clock: &mut Clock) -> &'a [u8] {
     let [b'.' | b',', digits @ ..] = text else { return text };
     let count = digits.iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -326,7 +325,7 @@ fn read_zone<'a>(text: &'a [u8], clock: &mut Clock) -> Result<&'a [u8], Refusal>
     Ok(rest)
 }
 
-/// Quotes as Go's time package does: every byte outside of printable ASCII in hexadecimal.
+/// Quotes like Go's time package: bytes outside printable ASCII in hexadecimal.
 fn go_quote(text: &str) -> String {
     let mut out = String::from("\"");
     for byte in text.bytes() {
@@ -353,7 +352,7 @@ const UNITS: [(&str, i128); 8] = [
     ("h", 3_600_000_000_000),
 ];
 
-/// Go's notation (`1h2m3.5s`) in nanoseconds.
+/// Parses Go's notation (`1h2m3.5s`) to nanoseconds.
 pub fn parse_duration(text: &str) -> Result<i64, String> {
     let invalid = || format!("time: invalid duration {}", go_quote(text));
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
@@ -386,7 +385,7 @@ pub fn parse_duration(text: &str) -> Result<i64, String> {
     i64::try_from(total).map_err(|_| invalid())
 }
 
-/// A decimal number in billionths; None for no digits, two points or an absurd size.
+/// A decimal number in billionths; None without digits, with two points, or if too large.
 fn decimal_nanos(text: &str) -> Option<i128> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     if (whole.is_empty() && fraction.is_empty()) || whole.len() > 19 || fraction.contains('.') {
@@ -424,7 +423,7 @@ fn fraction(value: u64, divisor: u64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_string()
 }
 
-/// An age with two or three significant figures, as tables show it: `4d3h`.
+/// An age with two or three significant figures, as in tables: `4d3h`.
 pub fn human_duration(seconds: i64) -> String {
     const YEAR: i64 = 365;
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
@@ -478,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn every_day_comes_back() {
+    fn days_round_trip() {
         for day in -800_000..800_000 {
             let (year, month, of_month) = civil(day);
             assert_eq!(days_of(year, month, of_month), day);
@@ -486,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_times_are_refused_in_gos_words() {
+    fn time_errors_match_go() {
         let time = [
             ("yesterday", r#"as "2006-01-02T15:04:05Z07:00": cannot parse "yesterday" as "2006""#),
             ("", r#"as "2006-01-02T15:04:05Z07:00": cannot parse "" as "2006""#),
@@ -537,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    fn ages_have_few_figures() {
+    fn ages_are_abbreviated() {
         let cases = [
             (-2, "<invalid>"),
             (-1, "0s"),

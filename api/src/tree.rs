@@ -1,13 +1,12 @@
-//! The value that travels the request path: a JSON-like tree with small strings and sorted maps.
-//! Defaults, prepare, patch and apply write it; no cache keeps one.
+//! The value in the request path: a JSON-like tree with small strings and sorted maps. Defaults, prepare, patch and
+//! apply modify it; no cache stores it.
 
 use compact_str::CompactString;
 
-/// Up to 24 bytes are held inline, which covers most keys and values of Kubernetes objects.
+/// Up to 24 bytes are stored inline, which covers most keys and values of Kubernetes objects.
 pub type Str = CompactString;
 
-/// How deep a tree may be. Every decoder refuses deeper input, so that recursive walks and drops
-/// cannot overflow the stack.
+/// The maximum depth of a tree. Every decoder rejects deeper input, so that recursion cannot overflow the stack.
 pub const MAX_DEPTH: usize = 256;
 
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -22,13 +21,13 @@ pub enum Tree {
     Map(Map),
 }
 
-/// Entries sorted by key, without duplicates. Schema order is the encoder's business.
+/// Entries sorted by key, without duplicates. The encoder applies the schema order.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Map {
     entries: Vec<(Str, Tree)>,
 }
 
-/// Maps up to this size are searched from the front.
+/// Maps up to this size are searched linearly.
 const LINEAR: usize = 12;
 
 static NULL: Tree = Tree::Null;
@@ -39,7 +38,7 @@ impl Map {
         Map { entries: Vec::new() }
     }
 
-    /// Takes entries in any order; of equal keys the last wins, and `duplicate` hears of each.
+    /// Takes entries in any order; the last of equal keys wins, and `duplicate` is called for each.
     pub fn from_entries(mut entries: Vec<(Str, Tree)>, mut duplicate: impl FnMut(&str)) -> Map {
         if entries.windows(2).all(|pair| pair[0].0 < pair[1].0) {
             return Map { entries };
@@ -61,7 +60,7 @@ impl Map {
     }
 
     pub fn get(&self, key: &str) -> Option<&Tree> {
-        // Few keys are passed by faster than they are compared.
+        // Linear search is faster for few keys.
         if self.entries.len() <= LINEAR {
             let found = self.entries.iter().find(|(k, _)| k.len() == key.len() && k.as_str() == key);
             return found.map(|(_, value)| value);
@@ -92,7 +91,7 @@ impl Map {
         self.find(key).ok().map(|at| self.entries.remove(at).1)
     }
 
-    /// The value under `key`, put there by `make` if it is missing.
+    /// The value under `key`, inserted by `make` if it is missing.
     pub fn get_or_insert(&mut self, key: &str, make: impl FnOnce() -> Tree) -> &mut Tree {
         let at = match self.find(key) {
             Ok(at) => at,
@@ -128,24 +127,24 @@ impl Map {
         self.entries.iter().map(|(key, _)| key.as_str())
     }
 
-    /// The entry at a place in key order.
+    /// The entry at an index in key order.
     pub fn entry_at(&self, at: usize) -> (&str, &Tree) {
         let (key, value) = &self.entries[at];
         (key, value)
     }
 
-    /// The entries themselves, for walks that move them.
+    /// The entries, for moving them.
     pub fn into_entries(self) -> Vec<(Str, Tree)> {
         self.entries
     }
 
-    /// A string value, or "" where it is missing or of another type.
+    /// A string value, or empty if it is missing or of another type.
     pub fn str(&self, key: &str) -> &str {
         self.get(key).and_then(Tree::as_str).unwrap_or("")
     }
 }
 
-/// The parts of a dotted path. They are a few letters each, for which the searcher of `str::split` is slow.
+/// The parts of a dotted path. They are short, for which the searcher of `str::split` is slow.
 fn steps(path: &str) -> impl Iterator<Item = &str> {
     let mut rest = Some(path);
     std::iter::from_fn(move || {
@@ -156,7 +155,7 @@ fn steps(path: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Reading. A missing step gives the null tree, so that reads can be chained.
+/// Reads. A missing step returns the null tree, so that reads can be chained.
 impl Tree {
     pub fn map_new() -> Tree {
         Tree::Map(Map::new())
@@ -255,7 +254,7 @@ impl Tree {
 
 /// Depth.
 impl Tree {
-    /// Whether there is a value more than `levels` levels below this one. Stops at the first such value.
+    /// Whether there is a value more than `levels` levels below. Stops at the first one.
     pub fn exceeds_depth(&self, levels: usize) -> bool {
         let is_deeper = |item: &Tree| levels == 0 || item.exceeds_depth(levels - 1);
         match self {
@@ -266,14 +265,14 @@ impl Tree {
     }
 }
 
-/// Writing.
+/// Writes.
 impl Tree {
-    /// Sets a field; a tree that is no map becomes one.
+    /// Sets a field; a tree that is not a map becomes one.
     pub fn set(&mut self, key: &str, value: impl Into<Tree>) {
         self.make_map().insert(key, value);
     }
 
-    /// Sets a field where it is missing or null.
+    /// Sets a field if it is missing or null.
     pub fn set_default(&mut self, key: &str, value: impl Into<Tree>) {
         if !self.has(key) {
             self.set(key, value);
@@ -284,7 +283,7 @@ impl Tree {
         self.as_map_mut().and_then(|map| map.remove(key))
     }
 
-    /// Removes what a dotted path names; false where it is not there.
+    /// Removes the value at a dotted path; false if it is missing.
     pub fn remove_at(&mut self, path: &str) -> bool {
         match path.rsplit_once('.') {
             Some((parent, key)) => self.at_mut(parent).and_then(|tree| tree.remove(key)).is_some(),
@@ -292,7 +291,7 @@ impl Tree {
         }
     }
 
-    /// The field as a map, made where it is missing or null; follows a dotted path.
+    /// The map at a dotted path, created if missing or null.
     pub fn child(&mut self, path: &str) -> &mut Tree {
         let mut here = self;
         for step in steps(path) {
@@ -304,7 +303,7 @@ impl Tree {
         here
     }
 
-    /// The items at a dotted path, for writing; empty where there is no list.
+    /// The items at a dotted path, mutable; empty if there is no list.
     pub fn list_mut(&mut self, path: &str) -> &mut [Tree] {
         match self.at_mut(path) {
             Some(Tree::List(items)) => items,
@@ -312,7 +311,7 @@ impl Tree {
         }
     }
 
-    /// The list under a field, made where it is missing or null.
+    /// The list under a field, created if missing or null.
     pub fn list_entry(&mut self, key: &str) -> &mut Vec<Tree> {
         let slot = self.make_map().get_or_insert(key, || Tree::List(Vec::new()));
         if !matches!(slot, Tree::List(_)) {
@@ -428,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_followed_and_made() {
+    fn follows_and_creates_paths() {
         let mut tree = tree! { "spec" => tree! { "replicas" => 3 } };
         assert_eq!(tree.int("spec.replicas"), Some(3));
         assert!(tree.at("spec.missing.deeper").is_null());

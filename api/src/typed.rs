@@ -1,6 +1,6 @@
-//! Gives a tree the shape of its type, as upstream's decoding into a Go struct and encoding it again
-//! would: wrong types are refused, unknown fields dropped, zero values left out or put in by the
-//! field's presence, quantities and times brought into canonical form.
+//! Conforms a tree to its type, like upstream's decoding into a Go struct and encoding it again: wrong types are
+//! rejected, unknown fields dropped, zero values omitted or added by the field's presence, quantities and times made
+//! canonical.
 
 use std::borrow::Cow;
 
@@ -9,13 +9,13 @@ use crate::schema::{self, Field, Presence, Ty, Type};
 use crate::tree::{Str, Tree};
 use crate::{base64, quantity, time};
 
-/// A value that does not fit its type, in the words of Go's decoder.
+/// A value that does not match its type, with the message of Go's decoder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Error {
     /// `cannot unmarshal VALUE into Go struct field STRUCT.PATH of type TYPE`; `items` counts the lists and maps
     /// between the innermost field and the value.
     Mismatch { value: String, structure: String, path: Vec<Str>, go_type: String, items: usize },
-    /// A text that its type's own parser refused.
+    /// A text rejected by the parser of its type.
     Text(String),
 }
 
@@ -62,7 +62,7 @@ impl Error {
     }
 }
 
-/// The Go type of the items of a list or a map, so many levels down; None below a name that hides its own.
+/// The Go type of the items of a list or map, `levels` down; None below a name that hides its own.
 fn item_type(go: &'static str, levels: usize) -> Option<&'static str> {
     (0..levels).try_fold(go, |go, _| {
         let item = go.strip_prefix("[]").or_else(|| Some(go.strip_prefix("map[")?.split_once(']')?.1))?;
@@ -70,19 +70,19 @@ fn item_type(go: &'static str, levels: usize) -> Option<&'static str> {
     })
 }
 
-/// Shapes an object that came from outside. Unknown fields are reported with their paths.
+/// Conforms an external object. Unknown fields are reported with their paths.
 pub fn conform(tree: &mut Tree, ty: &'static Type, strict: &mut Strict) -> Result<(), Error> {
     let mut path = String::new();
     conform_struct(tree, ty, &mut Walk { left: MAX_VALUES, strict, path: &mut path })
 }
 
-/// Puts in what must always be there; for trees that our own code has changed.
+/// Adds fields that must always be present, for trees changed by our own code.
 pub fn fill(tree: &mut Tree, ty: &'static Type) {
     let Some(map) = tree.as_map_mut() else { return };
     for (key, value) in map.iter_mut() {
         if let Some(field) = ty.field(key) {
             fill_value(value, field.ty);
-            // An empty list does not survive upstream's storage: it comes back as none.
+            // Upstream's storage does not preserve an empty list: it becomes null.
             if field.presence == Presence::Always
                 && matches!(field.ty, Ty::List(_) | Ty::Map(_))
                 && is_zero(value, field.ty)
@@ -107,12 +107,12 @@ fn fill_value(value: &mut Tree, ty: Ty) {
     }
 }
 
-/// More values than this are no object but an attack: each may grow to hundreds of bytes when its zero
-/// values are put in. A body of the largest size with ordinary values has a tenth of them.
+/// The maximum number of values: each may grow to hundreds of bytes when its zero values are added. A body of the
+/// largest size with ordinary values has a tenth of them.
 const MAX_VALUES: usize = 400_000;
 
 struct Walk<'a> {
-    /// Values that may still come.
+    /// The remaining number of values.
     left: usize,
     strict: &'a mut Strict,
     path: &'a mut String,
@@ -155,7 +155,7 @@ fn push_key(path: &mut String, key: &str) -> usize {
     length
 }
 
-/// True if the field stays.
+/// Returns whether the field is kept.
 fn conform_field(value: &mut Tree, field: &Field, walk: &mut Walk<'_>) -> Result<bool, Error> {
     if value.is_null() {
         return Ok(false);
@@ -211,7 +211,7 @@ fn conform_value(value: &mut Tree, ty: Ty, walk: &mut Walk<'_>) -> Result<(), Er
     }
 }
 
-/// A schema, or a list of them. Upstream's own decoder for these is never strict.
+/// A schema, or a list of schemas. Upstream's decoder for these is never strict.
 fn conform_schema(value: &mut Tree) -> Result<(), Error> {
     let Some(ty) = schema::type_named("apiextensions/v1", "JSONSchemaProps") else { return Ok(()) };
     let mut walk = Walk { left: MAX_VALUES, strict: &mut Strict::default(), path: &mut String::new() };
@@ -230,7 +230,7 @@ fn canonical(text: &mut Str, make: fn(&str) -> Result<Str, String>) -> Result<()
     Ok(())
 }
 
-/// Bytes are stored in the one form that Go encodes them in.
+/// Bytes are stored in Go's encoding.
 fn conform_bytes(text: &mut Str) -> Result<(), Error> {
     if let Cow::Owned(canonical) = base64::canonical(text).map_err(Error::Text)? {
         *text = Str::from(canonical);
@@ -248,7 +248,7 @@ fn conform_list(items: &mut [Tree], item: Ty, walk: &mut Walk<'_>) -> Result<(),
     Ok(())
 }
 
-/// A null item is the zero of its type.
+/// A null item is the zero value of its type.
 fn conform_item(value: &mut Tree, item: Ty, walk: &mut Walk<'_>) -> Result<(), Error> {
     if value.is_null() {
         *value = zero(item);
@@ -312,7 +312,7 @@ fn mismatch(value: &Tree, ty: &Ty) -> Error {
         Tree::List(_) => "array".to_string(),
         Tree::Map(_) => "object".to_string(),
     };
-    // These have decoders of their own, which read a plain value first.
+    // These have their own decoders, which read a plain value first.
     let go_type = match ty {
         Ty::Time | Ty::MicroTime => "string".to_string(),
         Ty::IntOrString => "int32".to_string(),
@@ -321,7 +321,7 @@ fn mismatch(value: &Tree, ty: &Ty) -> Error {
     Error::Mismatch { value, structure: String::new(), path: Vec::new(), go_type, items: 0 }
 }
 
-/// The name that Go's decoder gives a type: `[]v1.Container`.
+/// The Go name of a type: `[]v1.Container`.
 fn go_type(ty: &Ty) -> String {
     match ty {
         Ty::String => "string".to_string(),
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn zero_values_follow_the_presence_of_their_field() {
+    fn zero_values_follow_field_presence() {
         let cases = [
             (
                 "Pod",
@@ -380,14 +380,14 @@ mod tests {
     }
 
     #[test]
-    fn an_object_of_a_million_values_is_refused() {
+    fn refuses_objects_with_a_million_values() {
         let text = format!("{{\"spec\":{{\"containers\":[{}{{}}]}}}}", "{},".repeat(500_000));
         let error = conformed("Pod", &text).expect_err("too many");
         assert_eq!(error, Error::Text("the object has too many values".to_string()));
     }
 
     #[test]
-    fn wrong_types_are_named_as_go_names_them() {
+    fn type_errors_match_go() {
         let cases = [
             (
                 "Pod",

@@ -6,7 +6,7 @@ use api::field::Value;
 use api::json;
 
 /// A field of a struct.
-pub struct Shown {
+pub struct GoField {
     /// Its name in the object.
     key: &'static str,
     /// The printed name.
@@ -14,28 +14,28 @@ pub struct Shown {
     /// The text printed if it is missing; empty omits it.
     missing: &'static str,
     /// The fields of a nested struct; empty for a plain value.
-    inner: &'static [Shown],
+    inner: &'static [GoField],
 }
 
 pub const EMPTY: &str = "\"\"";
 pub const NULL: &str = "null";
 
-pub const fn field(key: &'static str, name: &'static str, missing: &'static str) -> Shown {
-    Shown { key, name, missing, inner: &[] }
+pub const fn field(key: &'static str, name: &'static str, missing: &'static str) -> GoField {
+    GoField { key, name, missing, inner: &[] }
 }
 
 /// A pointer to a struct.
-pub const fn nested(key: &'static str, name: &'static str, inner: &'static [Shown]) -> Shown {
-    Shown { key, name, missing: NULL, inner }
+pub const fn nested(key: &'static str, name: &'static str, inner: &'static [GoField]) -> GoField {
+    GoField { key, name, missing: NULL, inner }
 }
 
 /// One struct.
-pub fn value(object: &Tree, fields: &[Shown]) -> Value {
+pub fn value(object: &Tree, fields: &[GoField]) -> Value {
     Value::raw(text(object, fields))
 }
 
 /// A list of structs.
-pub fn list(objects: &[Tree], fields: &[Shown]) -> Value {
+pub fn list(objects: &[Tree], fields: &[GoField]) -> Value {
     let texts: Vec<String> = objects.iter().map(|object| text(object, fields)).collect();
     Value::raw(format!("[{}]", texts.join(",")))
 }
@@ -45,7 +45,7 @@ pub fn null() -> Value {
     Value::raw(NULL)
 }
 
-pub fn text(object: &Tree, fields: &[Shown]) -> String {
+pub fn text(object: &Tree, fields: &[GoField]) -> String {
     let mut parts = Vec::with_capacity(fields.len());
     for field in fields {
         match object.get(field.key).filter(|value| !value.is_null()) {
@@ -71,8 +71,8 @@ mod tests {
 
     #[test]
     fn structs_keep_their_order() {
-        const INNER: &[Shown] = &[field("z", "Zed", NULL), field("a", "Alpha", EMPTY)];
-        const OUTER: &[Shown] = &[field("modes", "Modes", NULL), nested("in", "In", INNER), field("x", "x", "")];
+        const INNER: &[GoField] = &[field("z", "Zed", NULL), field("a", "Alpha", EMPTY)];
+        const OUTER: &[GoField] = &[field("modes", "Modes", NULL), nested("in", "In", INNER), field("x", "x", "")];
         let object = tree! { "modes" => list!["m"], "in" => tree! { "a" => "b" } };
         assert_eq!(text(&object, OUTER), r#"{"Modes":["m"],"In":{"Zed":null,"Alpha":"b"}}"#);
     }

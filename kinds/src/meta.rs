@@ -7,7 +7,7 @@ use api::field::{Errors, Path, go_quote};
 use api::validation::{dns1123_label, label_value, qualified_name};
 use api::{Map, Tree};
 
-use crate::gojson::{self, EMPTY, Shown, field};
+use crate::gojson::{self, EMPTY, GoField, field};
 use crate::{Kind, names};
 
 const MAX_ANNOTATION_BYTES: usize = 256 << 10;
@@ -19,7 +19,7 @@ const STANDARD_FINALIZERS: &[&str] = &["kubernetes", "orphan", "foregroundDeleti
 const FREE_FINALIZERS: &[&str] = &["admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io"];
 
 /// OwnerReference as errors print it.
-const OWNER: &[Shown] = &[
+const OWNER: &[GoField] = &[
     field("apiVersion", "apiVersion", EMPTY),
     field("kind", "kind", EMPTY),
     field("name", "name", EMPTY),

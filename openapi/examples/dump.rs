@@ -1,5 +1,5 @@
-//! Writes every document into a directory and says how large it is and how long it took:
-//! `cargo run --release -p openapi --example dump -- DIRECTORY`.
+//! Writes every document to a directory and prints its size and generation time: `cargo run --release -p openapi
+//! --example dump -- DIRECTORY`.
 
 use std::path::Path;
 use std::time::Instant;

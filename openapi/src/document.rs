@@ -1,4 +1,4 @@
-//! What both versions' documents share: which paths there are and which schemas they need.
+//! Shared by both versions: the paths of a document, and the schemas they need.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,19 +7,19 @@ use api::{Tree, list, tree};
 use crate::names::prefix;
 use crate::nonresource;
 use crate::operation::{Content, Operation, Path};
-use crate::parameters::{Parameter, Place};
+use crate::parameters::{Location, Parameter};
 use crate::paths::paths_of;
 use crate::schemas::gvk;
 use crate::{Api, Resource};
 
-/// Where a document's paths come from.
+/// The source of a document's paths.
 pub(crate) enum Source {
     Fixed(&'static str),
     Group(String),
     GroupVersion(String, String),
 }
 
-/// Every document of the v3 index by its name: `api/v1`, `apis/apps`, `version`.
+/// Every document of the v3 index by name: `api/v1`, `apis/apps`, `version`.
 pub(crate) fn sources(api: &Api<'_>) -> BTreeMap<String, Source> {
     let mut out: BTreeMap<_, _> =
         nonresource::FIXED.iter().map(|name| (name.to_string(), Source::Fixed(name))).collect();
@@ -49,7 +49,7 @@ pub(crate) fn paths(api: &Api<'_>, source: &Source) -> Vec<Path> {
     out
 }
 
-/// The schemas that these paths name.
+/// The schemas that these paths refer to.
 pub(crate) fn roots(paths: &[Path]) -> BTreeSet<String> {
     paths.iter().flat_map(|path| &path.operations).flat_map(schemas_of).collect()
 }
@@ -67,7 +67,7 @@ pub(crate) fn info(api: &Api<'_>) -> Tree {
     tree! { "title" => "Kubernetes", "version" => api.version }
 }
 
-/// How a client names itself.
+/// The authentication scheme.
 pub(crate) fn security_scheme() -> Tree {
     tree! {
         "BearerToken" => tree! {
@@ -83,7 +83,7 @@ pub(crate) fn security() -> Tree {
     list![tree! { "BearerToken" => list![] }]
 }
 
-/// What an operation says in both versions.
+/// The part of an operation that both versions share.
 pub(crate) fn operation_head(operation: &Operation) -> Tree {
     let mut out = tree! {
         "description" => &*operation.description,
@@ -99,14 +99,14 @@ pub(crate) fn operation_head(operation: &Operation) -> Tree {
     out
 }
 
-/// What a parameter says in both versions, besides its type.
+/// The part of a parameter that both versions share, without its type.
 pub(crate) fn parameter_head(parameter: &Parameter) -> Tree {
     let mut out = tree! {
         "description" => &*parameter.description,
         "in" => parameter.place.name(),
         "name" => parameter.name,
     };
-    if parameter.place == Place::Path {
+    if parameter.place == Location::Path {
         out.set("required", true);
     }
     out

@@ -1,6 +1,6 @@
-//! The OpenAPI documents that clients read: v3 a document a group version, v2 one for all, each as JSON
-//! and as protobuf. Everything here is a pure function of the schema table, the kinds and what the caller
-//! adds; nothing is kept, for the server keeps the compressed bytes alone.
+//! The OpenAPI documents: v3 with one document per group version, v2 with one for all, each as JSON and protobuf.
+//! Everything is a pure function of the schema table, the kinds and the caller's additions; nothing is cached, since
+//! the server stores the compressed bytes.
 
 mod document;
 mod etag;
@@ -27,24 +27,23 @@ use kinds::Kind;
 /// What the documents describe.
 #[derive(Clone, Copy)]
 pub struct Api<'a> {
-    /// `v1.37.0`, as `/version` says it.
+    /// The version of `/version`, such as `v1.37.0`.
     pub version: &'a str,
     pub kinds: &'a [&'static Kind],
     pub texts: &'a dyn Texts,
-    /// Custom resources and whatever else is served besides the kinds.
+    /// Custom resources and other served resources besides the kinds.
     pub extras: &'a [Extra],
 }
 
-/// Resources that are not in the schema table, with the schemas they bring along.
+/// Resources that are not in the schema table, with their schemas.
 #[derive(Clone, Default)]
 pub struct Extra {
     pub resources: Vec<Resource>,
-    /// Schemas by name, in the form of OpenAPI v3 with references to `#/components/schemas/`; v2 is
-    /// derived from them.
+    /// Schemas by name, in OpenAPI v3 form with references to `#/components/schemas/`; v2 is derived from them.
     pub schemas: Map,
 }
 
-/// Where descriptions come from. Names are OpenAPI's: `io.k8s.api.core.v1.PodSpec`.
+/// The source of descriptions. Names are OpenAPI's: `io.k8s.api.core.v1.PodSpec`.
 pub trait Texts {
     fn of_type(&self, ty: &str) -> Option<&str>;
     fn of_field(&self, ty: &str, field: &str) -> Option<&str>;
@@ -63,7 +62,7 @@ impl Texts for NoTexts {
     }
 }
 
-/// How a document is written.
+/// The encoding of a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoding {
     Json,
@@ -77,7 +76,7 @@ impl Api<'_> {
         self.resources().iter().map(|resource| (resource.group.to_string(), resource.version.to_string())).collect()
     }
 
-    /// Every resource, the built-in ones first.
+    /// Every resource, built-in ones first.
     fn resources(&self) -> Vec<Resource> {
         let extras = self.extras.iter().flat_map(|extra| extra.resources.iter().cloned());
         self.kinds.iter().map(|kind| Resource::of(kind)).chain(extras).collect()

@@ -20,7 +20,7 @@ pub(crate) fn group_tag(group: &str) -> String {
     chars.next().map(|first| first.to_ascii_lowercase()).into_iter().chain(chars).collect()
 }
 
-/// `api/v1` or `apis/apps/v1`: the document's name in the v3 index and the paths' beginning.
+/// `api/v1` or `apis/apps/v1`: the document's name in the v3 index and the prefix of its paths.
 pub(crate) fn prefix(group: &str, version: &str) -> String {
     if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
 }
@@ -30,7 +30,7 @@ pub(crate) fn capitalized(word: &str) -> String {
     chars.next().map(|first| first.to_ascii_uppercase()).into_iter().chain(chars).collect()
 }
 
-/// `a Pod`, `an Event`, and for a plural `Endpoints` alone.
+/// `a Pod`, `an Event`, and without an article for a plural such as `Endpoints`.
 pub(crate) fn with_article(noun: &str) -> String {
     let plural = noun.ends_with('s') && !noun.ends_with("ss");
     let vowel = noun.starts_with(['A', 'E', 'I', 'O', 'U', 'a', 'e', 'i', 'o', 'u']);
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_become_words() {
+    fn converts_groups_to_words() {
         let check = |group: &str, words: &str, tag: &str| {
             assert_eq!(group_words(group), words);
             assert_eq!(super::tag(group, "v1"), tag);
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn nouns_take_their_article() {
+    fn adds_articles() {
         assert_eq!(with_article("Pod"), "a Pod");
         assert_eq!(with_article("Event"), "an Event");
         assert_eq!(with_article("Endpoints"), "Endpoints");

@@ -1,14 +1,14 @@
-//! Paths that belong to no resource: discovery, the version and the token issuer's documents.
+//! Paths without a resource: discovery, the version and the token issuer's documents.
 
 use crate::names::{group_tag, group_words, prefix, tag};
 use crate::operation::{Content, JSON, OBJECT, Operation, Path};
 
-/// The documents of the v3 index that no group version has.
+/// Documents of the v3 index without a group version.
 pub(crate) const FIXED: &[&str] = &[".well-known/openid-configuration", "api", "apis", "openid/v1/jwks", "version"];
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 
-/// The one path of a fixed document.
+/// The path of a fixed document.
 pub(crate) fn fixed(name: &str) -> Option<Path> {
     let operation = match name {
         "api" => discovery("getCoreAPIVersions", "get available API versions", "core", "APIVersions"),

@@ -1,4 +1,4 @@
-//! Paths and operations before they take the form of v2 or v3.
+//! Paths and operations, independent of v2 and v3.
 
 use std::borrow::Cow;
 
@@ -14,19 +14,19 @@ pub(crate) struct Path {
 
 #[derive(Default)]
 pub(crate) struct Operation {
-    /// `get`, as a key of the path item.
+    /// The key in the path item, such as `get`.
     pub method: &'static str,
     pub id: String,
     pub description: Cow<'static, str>,
     pub tag: String,
-    /// `x-kubernetes-action`; "" where there is none.
+    /// `x-kubernetes-action`; empty if there is none.
     pub action: &'static str,
     pub gvk: Option<Gvk>,
     pub parameters: Vec<Parameter>,
     pub body: Option<Body>,
-    /// Media types that are sent and, for requests without a body, named as accepted by v2.
+    /// Response media types; v2 also lists them as accepted for requests without a body.
     pub produces: &'static [&'static str],
-    /// Status code and what comes with it.
+    /// Status code and content.
     pub responses: Vec<(&'static str, Content)>,
 }
 
@@ -48,9 +48,9 @@ pub(crate) enum Content {
     Text,
 }
 
-/// What the server reads and writes for every object.
+/// Media types of objects.
 pub(crate) const OBJECT: &[&str] = &["application/json", "application/vnd.kubernetes.protobuf", "application/yaml"];
-/// A list may also be watched.
+/// Media types of lists, which can also be watched.
 pub(crate) const STREAM: &[&str] = &[
     "application/json",
     "application/json;stream=watch",
@@ -68,7 +68,7 @@ pub(crate) const PATCHES: &[&str] = &[
 ];
 pub(crate) const PATCHES_OF_CUSTOM: &[&str] =
     &["application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json"];
-/// A log is text, though errors come as objects.
+/// Media types of logs: text, with errors as objects.
 pub(crate) const LOG: &[&str] =
     &["application/json", "application/vnd.kubernetes.protobuf", "application/yaml", "text/plain"];
 
@@ -82,7 +82,7 @@ pub(crate) fn status_text(code: &str) -> &'static str {
 }
 
 impl Path {
-    /// The parameters that every operation of this path has: they are said once, beside the operations.
+    /// Parameters shared by all operations of this path, which are listed once.
     pub(crate) fn common_parameters(&self) -> Vec<&Parameter> {
         let Some((first, rest)) = self.operations.split_first() else { return Vec::new() };
         let everywhere = |p: &&Parameter| rest.iter().all(|operation| operation.parameters.contains(p));

@@ -5,33 +5,33 @@ use std::borrow::Cow;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Parameter {
     pub name: &'static str,
-    pub place: Place,
+    pub place: Location,
     /// `string`, `boolean` or `integer`.
     pub ty: &'static str,
     pub description: Cow<'static, str>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Location {
     Path,
     Query,
 }
 
-impl Place {
+impl Location {
     pub fn name(self) -> &'static str {
         match self {
-            Place::Path => "path",
-            Place::Query => "query",
+            Location::Path => "path",
+            Location::Query => "query",
         }
     }
 }
 
 const fn query(name: &'static str, ty: &'static str, description: &'static str) -> Parameter {
-    Parameter { name, place: Place::Query, ty, description: Cow::Borrowed(description) }
+    Parameter { name, place: Location::Query, ty, description: Cow::Borrowed(description) }
 }
 
 const fn path(name: &'static str, description: &'static str) -> Parameter {
-    Parameter { name, place: Place::Path, ty: "string", description: Cow::Borrowed(description) }
+    Parameter { name, place: Location::Path, ty: "string", description: Cow::Borrowed(description) }
 }
 
 /// `name of the Pod`
@@ -101,7 +101,7 @@ pub(crate) const DELETE: &[Parameter] = &[
 const RESOURCE_VERSION: &str = "The moment that the answer must show: none is the newest, 0 whatever is at hand, any other not \
     older than that; a watch begins behind it.";
 
-/// What chooses objects of a collection, for lists and for deletecollection.
+/// Selectors of a collection, for list and deletecollection.
 pub(crate) const SELECT: &[Parameter] = &[
     query(
         "continue",
@@ -129,7 +129,7 @@ pub(crate) const SELECT: &[Parameter] = &[
     query("timeoutSeconds", "integer", "Seconds after which the request ends, whether or not anything has happened."),
 ];
 
-/// What a list has besides.
+/// Additional parameters of lists.
 pub(crate) const WATCH: &[Parameter] = &[
     query(
         "allowWatchBookmarks",
@@ -139,7 +139,7 @@ pub(crate) const WATCH: &[Parameter] = &[
     query("watch", "boolean", "Follows changes as events instead of listing; resourceVersion says from where."),
 ];
 
-/// Of the subresources that connect, by name.
+/// Parameters of connect subresources, by name.
 pub(crate) fn of_connect(subresource: &str) -> &'static [Parameter] {
     match subresource {
         "attach" => ATTACH,

@@ -1,4 +1,4 @@
-//! A resource's paths and operations, with upstream's identifiers and words.
+//! The paths and operations of a resource, with upstream's identifiers and descriptions.
 
 use std::borrow::Cow;
 
@@ -28,7 +28,7 @@ struct Maker<'a> {
     resource: &'a Resource,
 }
 
-/// Whole resources.
+/// Whole collections.
 impl Maker<'_> {
     fn collection(&self) -> Path {
         let mut operations = Vec::new();
@@ -96,15 +96,15 @@ impl Maker<'_> {
     }
 }
 
-/// What a path below an object is about: the object itself or a part of it.
+/// The object of a path: the resource itself or a subresource.
 struct Part {
-    /// The subresource, "" for the whole.
+    /// The subresource; empty for the resource itself.
     name: &'static str,
     gvk: Gvk,
     schema: String,
 }
 
-/// One object, or a part of it.
+/// Single objects and subresources.
 impl Maker<'_> {
     fn whole(&self) -> Part {
         let Resource { group, version, kind, .. } = self.resource;
@@ -249,7 +249,7 @@ impl Maker<'_> {
         let operations = methods.iter().map(operation).collect();
         let mut operations = self.scoped(operations, Some(&part.gvk.2));
         for operation in &mut operations {
-            // Here the answer is not ours to print.
+            // The response is proxied, so it cannot be pretty-printed.
             operation.parameters.retain(|parameter| *parameter != params::PRETTY);
             if !suffix.is_empty() {
                 operation.parameters.push(params::PATH_TO_RESOURCE);
@@ -267,7 +267,7 @@ const DEPRECATED_LIST: &str = "deprecated: use the 'watch' parameter with a list
 const DEPRECATED_OBJECT: &str = "deprecated: use the 'watch' parameter with a list operation instead, filtered to a \
     single item with the 'fieldSelector' parameter.";
 
-/// The old paths below `/watch/`.
+/// The deprecated paths below `/watch/`.
 impl Maker<'_> {
     fn watches(&self) -> Vec<Path> {
         if !self.resource.has(Verb::Watch) {
@@ -308,7 +308,7 @@ impl Maker<'_> {
     }
 }
 
-/// Names and what all operations share.
+/// Names and shared parts of operations.
 impl Maker<'_> {
     fn prefix(&self) -> String {
         prefix(&self.resource.group, &self.resource.version)
@@ -340,7 +340,7 @@ impl Maker<'_> {
         }
     }
 
-    /// Adds the parameters of the path itself.
+    /// Adds the parameters of the path.
     fn scoped(&self, mut operations: Vec<Operation>, named: Option<&str>) -> Vec<Operation> {
         let mut own: Vec<Parameter> = named.map(params::name_of).into_iter().collect();
         if self.resource.namespaced {

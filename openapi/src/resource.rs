@@ -1,5 +1,5 @@
-//! A resource as the documents see it: names, verbs and the names of its schemas. A kind gives one, and
-//! so may a custom resource.
+//! A resource as documents describe it: names, verbs and schema names. Derived from a kind, or provided for a custom
+//! resource.
 
 use api::Str;
 use api::schema::type_of;
@@ -18,9 +18,9 @@ pub struct Resource {
     pub schema: String,
     /// `io.k8s.api.core.v1.PodList`
     pub list_schema: String,
-    /// A DELETE answers with the object rather than with a Status.
+    /// Whether DELETE returns the object rather than a Status.
     pub returns_deleted: bool,
-    /// Takes strategic merge patches; custom resources do not.
+    /// Whether strategic merge patches are supported; not for custom resources.
     pub strategic_merge: bool,
 }
 

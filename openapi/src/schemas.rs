@@ -1,4 +1,4 @@
-//! Schemas of types, in the form of OpenAPI v3; v2 derives its own from them.
+//! Schemas of types in OpenAPI v3 form; v2 is derived from them.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,17 +12,17 @@ const GVK: &str = "x-kubernetes-group-version-kind";
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 const POD: &str = "io.k8s.api.core.v1.Pod";
 
-/// Everything that a `$ref` may name.
+/// Everything that a `$ref` may refer to.
 pub(crate) struct Schemas<'a> {
     types: HashMap<String, &'static Type>,
     pub api: &'a Api<'a>,
 }
 
-/// What stands behind a name.
+/// The definition of a name.
 #[derive(Clone, Copy)]
 pub(crate) enum Definition<'a> {
     Type(&'static Type),
-    /// A type with a form of its own: a Time is a string.
+    /// A type with a special form: a Time is a string.
     Scalar(&'static str),
     Extra(&'a Tree),
 }
@@ -43,7 +43,7 @@ impl<'a> Schemas<'a> {
         self.api.extras.iter().find_map(|extra| extra.schemas.get(name)).map(Definition::Extra)
     }
 
-    /// The named schemas and all that they refer to, by name. A name without a schema is left out.
+    /// The named schemas and everything they refer to, by name. Names without a schema are skipped.
     pub fn reach(&self, roots: impl IntoIterator<Item = String>) -> BTreeMap<String, Definition<'a>> {
         let mut found = BTreeMap::new();
         let mut open: Vec<String> = roots.into_iter().collect();
@@ -92,8 +92,8 @@ impl<'a> Schemas<'a> {
 
     fn gvks(&self, ty: &Type) -> Option<Vec<Tree>> {
         let Gvk { group, version, kind } = ty.gvk.as_ref()?;
-        // Every built-in group version has these two; custom ones are left out, so that a new one
-        // changes no other document.
+        // Every built-in group version has these two; custom ones are excluded, so that a new one changes no other
+        // document.
         let shared = ty.openapi_package == META && matches!(ty.name, "DeleteOptions" | "WatchEvent");
         if !shared {
             return Some(vec![gvk(group, version, kind)]);
@@ -129,7 +129,7 @@ fn property(field: &Field, texts: &Described<'_>) -> Tree {
     wrapped(described(out, texts.of_field(field.name).as_deref()))
 }
 
-/// The values of a list or a map are those of its items.
+/// The values of a list or map are those of its items.
 fn set_values(out: &mut Tree, field: &Field) {
     if field.values.is_empty() {
         return;
@@ -142,7 +142,7 @@ fn set_values(out: &mut Tree, field: &Field) {
     }
 }
 
-/// A reference may have no siblings, so it goes into an `allOf` beside them.
+/// A reference must not have siblings, so it is wrapped in an `allOf`.
 fn wrapped(mut schema: Tree) -> Tree {
     if schema.as_map().is_some_and(|map| map.len() > 1)
         && let Some(reference) = schema.remove("$ref")
@@ -152,7 +152,7 @@ fn wrapped(mut schema: Tree) -> Tree {
     schema
 }
 
-/// A struct that is held by value has the default `{}`.
+/// A struct held by value has the default `{}`.
 fn schema_of(ty: &Ty, by_value: bool) -> Tree {
     match ty {
         Ty::String => tree! { "type" => "string" },
@@ -174,7 +174,7 @@ fn schema_of(ty: &Ty, by_value: bool) -> Tree {
     }
 }
 
-/// The items of a list or a map are always held by value.
+/// The items of a list or map are always held by value.
 fn element(ty: &Ty) -> Tree {
     let mut out = schema_of(ty, true);
     let zero = match ty {
@@ -189,7 +189,7 @@ fn element(ty: &Ty) -> Tree {
     wrapped(out)
 }
 
-/// The table says every default but the empty string of a field that is always there.
+/// The table has every default except the empty string of required fields.
 fn default_of(field: &Field) -> Option<Tree> {
     match (field.default, field.ty) {
         (Some(text), _) => json::decode(text.as_bytes()).ok(),
@@ -319,7 +319,7 @@ fn scalar(name: &str) -> Tree {
 const LIST_METADATA: &str = "Standard list metadata. More info: \
     https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds";
 
-/// The texts of a type. Lists have none of their own, so theirs are made.
+/// The descriptions of a type. Lists have no upstream description, so it is generated.
 struct Described<'a> {
     texts: &'a dyn Texts,
     name: &'a str,
@@ -345,7 +345,7 @@ impl Described<'_> {
         self.texts.of_field(self.name, field).map(str::to_string).or_else(|| self.made(made))
     }
 
-    /// A document without texts has none of the made ones either.
+    /// A document without descriptions has no generated ones either.
     fn made(&self, make: impl Fn() -> Option<String>) -> Option<String> {
         self.texts.of_type(POD).and_then(|_| make())
     }

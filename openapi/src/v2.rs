@@ -1,4 +1,4 @@
-//! OpenAPI v2 (Swagger): one document for everything that is served.
+//! OpenAPI v2 (Swagger): one document for everything.
 
 use std::collections::BTreeMap;
 
@@ -6,22 +6,21 @@ use api::{Map, Tree, list, tree};
 
 use crate::document;
 use crate::operation::{Body, Content, Operation, Path, status_text};
-use crate::parameters::{Parameter, Place};
+use crate::parameters::{Location, Parameter};
 use crate::schemas::{REFERENCE, Schemas};
 use crate::writer::{Writer, writer};
 use crate::{Api, Encoding, etag, proto};
 
-/// Media types by which clients ask for the protobuf form, the older name first. Some clients ask for
-/// nothing else.
+/// Media types that request the protobuf form, the older name first. Some clients request nothing else.
 pub const PROTOBUF_NAMES: &[&str] = &["application/com.github.proto-openapi.spec.v2@v1.0+protobuf", PROTOBUF];
 
-/// The Content-Type of the protobuf form, whichever name was asked for: the `@` of the older one is not
-/// allowed in a header, and Go's parser refuses it.
+/// The Content-Type of the protobuf form for both names: the `@` of the older one is not allowed in a header, and
+/// Go's parser rejects it.
 pub const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
 const DEFINITIONS: &str = "#/definitions/";
 
-/// What GET /openapi/v2 answers.
+/// The response of GET /openapi/v2.
 pub fn document(api: &Api<'_>, encoding: Encoding) -> Vec<u8> {
     let mut out = writer(encoding, &proto::v2::DOCUMENT);
     let mut paths: Vec<Path> =
@@ -59,8 +58,8 @@ fn write_paths(paths: &[Path], out: &mut dyn Writer) {
     out.close();
 }
 
-/// Parameters that many operations have are said once. Those by which clients learn what the server can
-/// do stay where they are looked for.
+/// Parameters shared by many operations are defined once. Parameters that clients use for feature detection stay
+/// inline.
 #[derive(Default)]
 struct Shared {
     parameters: BTreeMap<String, Tree>,
@@ -68,7 +67,7 @@ struct Shared {
 
 impl Shared {
     fn parameter(&mut self, parameter: &Parameter) -> Tree {
-        let by_kind = parameter.place == Place::Path && parameter.name == "name";
+        let by_kind = parameter.place == Location::Path && parameter.name == "name";
         if by_kind || matches!(parameter.name, "dryRun" | "fieldValidation") {
             return parameter_of(parameter);
         }
@@ -143,15 +142,14 @@ fn reference(name: &str) -> Tree {
     tree! { "$ref" => format!("{DEFINITIONS}{name}") }
 }
 
-/// A v3 schema in v2's words: references stand by themselves, there are no alternatives, and, as upstream
-/// has it, no defaults.
+/// A v3 schema converted to v2: bare references, no alternatives, and, as in upstream, no defaults.
 fn lowered(schema: Tree) -> Tree {
     let Tree::Map(map) = schema else { return schema };
     let mut out = Map::new();
     for (key, value) in map.into_entries() {
         match key.as_str() {
             "default" | "anyOf" | "not" | "nullable" => {}
-            // Quantities and IntOrStrings: a string is what both may be.
+            // Quantities and IntOrStrings become strings.
             "oneOf" => drop(out.insert("type", "string")),
             "$ref" => drop(out.insert("$ref", lowered_reference(&value))),
             "allOf" => join_references(value, &mut out),
@@ -174,7 +172,7 @@ fn lowered_reference(value: &Tree) -> Tree {
     Tree::from(text.replacen(REFERENCE, DEFINITIONS, 1))
 }
 
-/// An `allOf` around one reference was only made for v3; of any other there is nothing v2 could say.
+/// An `allOf` with one reference only exists for v3; others cannot be expressed in v2.
 fn join_references(value: Tree, out: &mut Map) {
     if let Some([only]) = value.as_list()
         && let Some(reference) = only.get("$ref")

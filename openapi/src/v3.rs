@@ -1,4 +1,4 @@
-//! OpenAPI v3: an index and a document a group version.
+//! OpenAPI v3: an index and one document per group version.
 
 use api::{Map, Tree, tree};
 
@@ -9,15 +9,14 @@ use crate::schemas::{Schemas, reference};
 use crate::writer::{Writer, writer};
 use crate::{Api, Encoding, NoTexts, etag, proto};
 
-/// Media types by which clients ask for the protobuf form, the older name first. Some clients ask for
-/// nothing else.
+/// Media types that request the protobuf form, the older name first. Some clients request nothing else.
 pub const PROTOBUF_NAMES: &[&str] = &["application/com.github.proto-openapi.spec.v3@v1.0+protobuf", PROTOBUF];
 
-/// The Content-Type of the protobuf form, whichever name was asked for: the `@` of the older one is not
-/// allowed in a header, and Go's parser refuses it.
+/// The Content-Type of the protobuf form for both names: the `@` of the older one is not allowed in a header, and
+/// Go's parser rejects it.
 pub const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf";
 
-/// What GET /openapi/v3 answers: each document with a URL that changes with its content.
+/// The response of GET /openapi/v3: each document with a URL that changes with its content.
 pub fn index(api: &Api<'_>) -> Tree {
     let api = without_texts(api);
     let schemas = Schemas::new(&api);
@@ -28,8 +27,8 @@ pub fn index(api: &Api<'_>) -> Tree {
     index_of(hashes)
 }
 
-/// The index of documents whose hashes are known. Extras change no other document's hash, so a server
-/// that keeps the built-in ones needs to make but the new.
+/// The index from known hashes. Extras do not change the hashes of other documents, so a server that caches those
+/// only computes the new ones.
 pub fn index_of(hashes: impl IntoIterator<Item = (String, String)>) -> Tree {
     let mut paths = Map::new();
     for (name, hash) in hashes {
@@ -49,7 +48,7 @@ pub fn hash(api: &Api<'_>, name: &str) -> Option<String> {
     document(&without_texts(api), name, Encoding::Json).map(|bytes| etag(&bytes))
 }
 
-/// Descriptions belong to the binary as its version does, so they need not be made for a hash.
+/// Descriptions are fixed with the binary version, so hashes need not include them.
 fn without_texts<'a>(api: &Api<'a>) -> Api<'a> {
     Api { texts: &NoTexts, ..*api }
 }

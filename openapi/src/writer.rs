@@ -1,4 +1,4 @@
-//! Documents are written part by part, so that only one path or schema at a time is a tree.
+//! Writes documents incrementally, so that only one path or schema at a time is a tree.
 
 use api::{Tree, json};
 
@@ -6,14 +6,14 @@ use crate::Encoding;
 use crate::proto::{Field, Message, Shape, write_bytes, write_entry};
 
 pub(crate) trait Writer {
-    /// Begins an object under a key; `put` and `open` then go into it until `close`.
+    /// Starts an object under a key; `put` and `open` add to it until `close`.
     fn open(&mut self, key: &str);
     fn put(&mut self, key: &str, value: &Tree);
     fn close(&mut self);
     fn finish(self: Box<Self>) -> Vec<u8>;
 }
 
-/// A writer for an encoding; `message` is the protobuf form of the document.
+/// The writer of an encoding; `message` is the protobuf form of the document.
 pub(crate) fn writer(encoding: Encoding, message: &'static Message) -> Box<dyn Writer> {
     match encoding {
         Encoding::Json => Box::new(JsonWriter { out: vec![b'{'] }),

@@ -1,4 +1,4 @@
-//! The documents as a client reads them.
+//! The documents from a client's point of view.
 
 use std::collections::HashSet;
 
@@ -114,7 +114,7 @@ fn operation_ids_are_unique() {
 }
 
 #[test]
-fn the_index_names_every_document() {
+fn index_lists_every_document() {
     let index = v3::index(&API);
     for name in [
         ".well-known/openid-configuration",
@@ -142,7 +142,7 @@ fn named<'a>(parameters: &'a [Tree], name: &str) -> &'a Tree {
 }
 
 #[test]
-fn kubectl_learns_what_a_patch_takes() {
+fn patch_schemas_support_kubectl() {
     let path = "/apis/apps/v1/namespaces/{namespace}/deployments/{name}";
     let (v2, v3) = (v2_of(&API), v3_of(&API, "apis/apps/v1"));
     for patch in [find_patch(&v2, path), find_patch(&v3, path)] {
@@ -166,9 +166,9 @@ fn kubectl_learns_what_a_patch_takes() {
     );
 }
 
-/// Upstream's own words for these fields.
+/// Upstream's texts of these fields.
 #[test]
-fn excerpts_are_upstreams() {
+fn descriptions_match_upstream() {
     let texts = UpstreamTexts(descriptions::descriptions());
     let api = Api { texts: &texts, ..API };
     let document = v3_of(&api, "api/v1");
@@ -201,7 +201,7 @@ fn excerpts_are_upstreams() {
 }
 
 #[test]
-fn every_served_type_has_a_text() {
+fn every_type_has_a_description() {
     let texts = UpstreamTexts(descriptions::descriptions());
     let document = v2_of(&Api { texts: &texts, ..API });
     for (name, definition) in document.map("definitions").iter() {
@@ -210,7 +210,7 @@ fn every_served_type_has_a_text() {
 }
 
 #[test]
-fn extras_join_the_documents() {
+fn extras_are_included() {
     let schema = "com.example.stable.v1.CronTab".to_string();
     let crontab = Resource {
         group: "stable.example.com".into(),
@@ -251,7 +251,7 @@ fn extras_join_the_documents() {
 }
 
 #[test]
-fn fields_list_their_values() {
+fn enums_are_listed() {
     let (v2, v3) = (v2_of(&API), v3_of(&API, "api/v1"));
     let check = |ty: &str, field: &str, place: &str, want: &[&str]| {
         for schemas in [v2.map("definitions"), v3.map("components.schemas")] {
@@ -272,7 +272,7 @@ fn fields_list_their_values() {
 }
 
 #[test]
-fn operations_say_what_they_do() {
+fn operations_have_descriptions() {
     let v2 = v2_of(&API);
     let check = |path: &str, method: &str, want: &str| {
         let operation = v2.map("paths").get(path).expect(path).at(method).clone();

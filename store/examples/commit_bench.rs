@@ -1,6 +1,6 @@
-//! What the embedded engine does on this machine's disk: durable writes a second with 64 writers, the
-//! time of a lone write, and loading 50,000 records of 4.6 KB against only reading and copying them.
-//! `cargo run --release -p store --example commit_bench [DIR]`
+//! Measures the embedded engine on this machine's disk: durable writes per second with 64 writers, the latency of a
+//! single write, and loading 50,000 records of 4.6 KB compared with only reading and copying them. `cargo run
+//! --release -p store --example commit_bench [DIR]`
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! The door to the file system. Everything the embedded engine keeps goes through `Disk`, so that a
-//! test can lose, tear and refuse writes. Blocking by design: the writer has a thread of its own.
+//! The file system abstraction of the embedded engine, so that tests can lose, tear and refuse writes. Blocking by
+//! design: the writer has its own thread.
 
 mod memory;
 mod real;
@@ -10,36 +10,36 @@ use std::path::Path;
 pub use memory::MemoryDisk;
 pub use real::RealDisk;
 
-/// A file system. A name made, changed or removed is durable only after `sync_dir` of its directory.
+/// A file system. Creating, changing or removing a name is durable only after `sync_dir` of its directory.
 pub trait Disk: Send + Sync + 'static {
     fn create_dir(&self, dir: &Path) -> io::Result<()>;
-    /// The names of the files in a directory, in no order.
+    /// The names of the files in a directory, unordered.
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
-    /// A new and empty file; one that is there is emptied.
+    /// Creates an empty file, truncating an existing one.
     fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
     fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     fn remove(&self, path: &Path) -> io::Result<()>;
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
-    /// Takes the lock of a directory through this file until the guard is dropped; an error of kind
-    /// `WouldBlock` if another holder is alive.
+    /// Locks a directory through this file until the guard is dropped; fails with `WouldBlock` if another process
+    /// holds the lock.
     fn lock(&self, path: &Path) -> io::Result<Box<dyn Send + Sync>>;
 }
 
-/// A file. What was written is durable only after `sync_data`, which includes the file's length.
+/// A file. Writes are durable only after `sync_data`, which includes the file's length.
 pub trait DiskFile: Send + Sync {
     fn size(&self) -> io::Result<u64>;
     /// Reads up to `buffer.len()` bytes; 0 only at the end of the file.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
-    /// Writes all bytes or fails; after a failure any part of them may be there.
+    /// Writes all bytes or fails; after a failure any part may be written.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
-    /// Makes room: the file is at least `size` long and what is new in it reads as zeros.
+    /// Preallocates: the file is at least `size` long, and new bytes read as zeros.
     fn allocate(&self, size: u64) -> io::Result<()>;
     fn truncate(&self, size: u64) -> io::Result<()>;
     fn sync_data(&self) -> io::Result<()>;
 }
 
-/// Reads exactly `length` bytes, or what is there before the end of the file.
+/// Reads `length` bytes, or fewer at the end of the file.
 pub(crate) fn read_up_to(file: &dyn DiskFile, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
     let mut done = 0;
     while done < buffer.len() {

@@ -1,5 +1,5 @@
-//! The engine of our own: every read comes from memory, every write goes to an append log, and all
-//! that waits at once is made durable with one sync.
+//! The embedded engine: every read is served from memory, every write goes to an append-only log, and all pending
+//! writes are made durable with one sync.
 
 mod batch;
 mod compaction;
@@ -36,38 +36,38 @@ pub use format::Record;
 pub use load::{check_and_copy, history};
 pub(crate) use plan::{holds, refuse_duplicates};
 
-/// Ends the process, with the reason. Tests put something else in its place.
+/// Terminates the process with a reason. Replaced in tests.
 pub type Fatal = Arc<dyn Fn(&str) + Send + Sync>;
 
 #[derive(Clone)]
 pub struct Config {
     pub dir: PathBuf,
-    /// A log file is ended at this size.
+    /// The maximum size of a log segment.
     pub segment_bytes: u64,
-    /// Space is taken from the file system in such steps.
+    /// The allocation step of log segments.
     pub allocate_bytes: u64,
     /// A log below this size is never compacted.
     pub compact_bytes: u64,
     pub history: HistoryLimits,
-    /// A relaxed write is on disk after this time.
+    /// The maximum delay of a relaxed write before it is on disk.
     pub relaxed_delay: Duration,
-    /// Revisions that relaxed writes may use before the disk has to know of more.
+    /// The number of revisions that relaxed writes may use before another reservation must be on disk.
     pub reserve: u64,
     pub max_value_bytes: usize,
-    /// A watch without events reports its progress after this time.
+    /// The progress interval of a watch without events.
     pub progress_interval: Duration,
     pub clock: Arc<dyn Clock>,
     pub fatal: Fatal,
-    /// Who does the writer's work.
-    pub drive: Drive,
+    /// How the writer runs.
+    pub writer_mode: WriterMode,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Drive {
-    /// A thread of its own, as a disk needs it.
+pub enum WriterMode {
+    /// On its own thread, for real disks.
     Thread,
-    /// The callers themselves, before their call returns: nothing happens behind a simulated clock,
-    /// and a run can be repeated. For disks that never wait.
+    /// In the calling threads, before each call returns: nothing happens behind a simulated clock, and runs are
+    /// reproducible. For disks that never block.
     Inline,
 }
 
@@ -85,30 +85,30 @@ impl Config {
             progress_interval: Duration::from_secs(5),
             clock: Arc::new(SystemClock),
             fatal: Arc::new(abort),
-            drive: Drive::Thread,
+            writer_mode: WriterMode::Thread,
         }
     }
 }
 
 fn abort(reason: &str) {
     tracing::error!("{reason}");
-    // The log may not reach anyone any more; standard error does.
+    // The log may no longer be written; standard error is.
     eprintln!("{reason}");
     std::process::abort();
 }
 
-/// Opens the store in `config.dir`, or makes one there. Blocks while it reads the log.
+/// Opens the store in `config.dir`, creating it if needed. Blocks while it reads the log.
 pub fn open(config: Config, disk: Arc<dyn Disk>, sink: Arc<dyn Sink>) -> Result<Embedded> {
     Embedded::open(config, disk, sink)
 }
 
-/// Opens the store in a directory of this machine.
+/// Opens the store in a directory of the local file system.
 pub fn open_dir(dir: impl Into<PathBuf>, sink: Arc<dyn Sink>) -> Result<Embedded> {
     Embedded::open(Config::new(dir), Arc::new(RealDisk), sink)
 }
 
-/// Makes a data directory from a snapshot; it must not hold a store. Returns the revision that the
-/// store will start with, which is far above every revision handed out after the snapshot.
+/// Creates a data directory from a snapshot; it must not contain a store. Returns the initial revision, which is far
+/// above every revision after the snapshot.
 pub fn restore(snapshot: &Path, dir: &Path) -> Result<Revision> {
     state::restore(snapshot, dir, &RealDisk)
 }
@@ -118,7 +118,7 @@ pub struct Embedded {
     queue: Arc<queue::Queue>,
     feed: Arc<Feed>,
     written: Arc<AtomicU64>,
-    /// One of the two is there.
+    /// One of the two is set.
     thread: Mutex<Option<JoinHandle<()>>>,
     inline: Option<Arc<inline::Inline>>,
 }
@@ -148,7 +148,7 @@ impl Embedded {
         let feed = Feed::new(entries.clone(), revision, history, config.progress_interval);
         let written = log.written.clone();
         let clock = config.clock.clone();
-        let drive = config.drive;
+        let writer_mode = config.writer_mode;
         let writer = writer::Writer {
             queue: queue.clone(),
             feed: feed.clone(),
@@ -168,9 +168,9 @@ impl Embedded {
             config,
         };
         let mut store = Self { queue, feed, written, thread: Mutex::default(), inline: None };
-        match drive {
-            Drive::Inline => store.inline = Some(inline::Inline::start(writer, &clock)),
-            Drive::Thread => store.thread = Mutex::new(Some(spawn(writer, &clock)?)),
+        match writer_mode {
+            WriterMode::Inline => store.inline = Some(inline::Inline::start(writer, &clock)),
+            WriterMode::Thread => store.thread = Mutex::new(Some(spawn(writer, &clock)?)),
         }
         Ok(store)
     }
@@ -183,7 +183,7 @@ impl Embedded {
         Ok(())
     }
 
-    /// Everything that readers see now, with no copy.
+    /// The current entries and revision, without copying.
     pub fn state(&self) -> (Entries, Revision) {
         self.feed.state()
     }
@@ -203,10 +203,10 @@ fn spawn(writer: writer::Writer, clock: &Arc<dyn Clock>) -> Result<JoinHandle<()
 
 impl Drop for Embedded {
     fn drop(&mut self) {
-        // Closed already is as good.
+        // It may be closed already.
         let _ = self.push(queue::Request::Close(None));
         let thread = self.thread.lock().take();
-        // The writer itself may drop the last reference, through its sink: it cannot wait for itself.
+        // The writer itself may drop the last reference through its sink: it cannot join itself.
         if let Some(thread) = thread.filter(|thread| thread.thread().id() != std::thread::current().id()) {
             let _ = thread.join();
         }

@@ -1,5 +1,5 @@
-//! The current entry of every key: a persistent ordered set, so that a copy costs nothing and a
-//! reader keeps one revision without a lock.
+//! The current entry of every key: a persistent ordered set, so that copies are free and a reader keeps one revision
+//! without a lock.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::Entry;
 
-/// Cheap to clone: copies share everything until one of them is changed.
+/// Cheap to clone: copies share all nodes until one is changed.
 #[derive(Clone, Default)]
 pub struct Entries(imbl::OrdSet<ByKey>);
 
@@ -25,7 +25,7 @@ impl Entries {
         self.0.get(key).map(|found| &found.0)
     }
 
-    /// Puts the entry in the place of the one with its key, which is given back.
+    /// Replaces the entry with the same key, and returns the old one.
     pub fn insert(&mut self, entry: Arc<Entry>) -> Option<Arc<Entry>> {
         self.0.insert(ByKey(entry)).map(|old| old.0)
     }
@@ -34,7 +34,7 @@ impl Entries {
         self.0.remove(key).map(|old| old.0)
     }
 
-    /// All entries, in the order of their keys.
+    /// All entries, sorted by key.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Entry>> {
         self.0.iter().map(|found| &found.0)
     }
@@ -43,7 +43,7 @@ impl Entries {
     pub fn range(&self, start: &str, end: &str) -> impl Iterator<Item = &Arc<Entry>> {
         let upper = match end {
             "" => Bound::Unbounded,
-            // A backwards range would panic in the tree: it is empty instead.
+            // A reversed range would panic in the tree: it is empty instead.
             end => Bound::Excluded(end.max(start)),
         };
         let lower = Bound::Included(start);
@@ -53,13 +53,12 @@ impl Entries {
     }
 }
 
-/// Whether a key lies in `[start, end)`; an empty end is no end.
+/// Whether a key is in `[start, end)`; an empty end means no end.
 pub(crate) fn contains(start: &str, end: &str, key: &str) -> bool {
     start <= key && (end.is_empty() || key < end)
 }
 
-/// An entry that is ordered by its key, which is thus kept once. Copying a node of the tree is then
-/// counting references, with no allocation.
+/// An entry ordered by its key, which is stored once. Copying a tree node only increments reference counts.
 #[derive(Clone)]
 struct ByKey(Arc<Entry>);
 

@@ -1,4 +1,4 @@
-//! What can go wrong in a store. The cause is in `source`, not in the message.
+//! Errors of stores. The cause is in `source`, not in the message.
 
 use std::sync::Arc;
 
@@ -6,19 +6,19 @@ use crate::{Entry, Revision};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// An expectation does not hold; `write` is its place in the transaction.
+    /// An expectation does not hold; `write` is its index in the transaction.
     #[error("the entry has changed")]
     Conflict { write: usize, current: Option<Arc<Entry>> },
-    /// What the writer asked to hold besides the writes does not; nothing was written.
+    /// A precondition besides the writes does not hold; nothing was written.
     #[error("{0}")]
     Refused(String),
-    /// The revision asked for is older than the history that is kept.
+    /// The requested revision is older than the history.
     #[error("revision {asked} has been compacted; the oldest is {oldest}")]
     Compacted { asked: Revision, oldest: Revision },
-    /// The revision asked for has not happened yet.
+    /// The requested revision does not exist yet.
     #[error("revision {asked} is in the future; the newest is {newest}")]
     Future { asked: Revision, newest: Revision },
-    /// The watcher did not keep up and was dropped.
+    /// The watcher was too slow and was dropped.
     #[error("the watcher is too slow")]
     Lagging,
     #[error("the value is too large: {size} bytes, at most {limit}")]
@@ -35,7 +35,7 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
-    /// The remote store cannot be reached or refused the call.
+    /// The remote store is unreachable or rejected the call.
     #[error("the store is unavailable: {0}")]
     Unavailable(String),
     #[error("the store is closed")]

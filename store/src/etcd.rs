@@ -1,5 +1,5 @@
-//! The engine on etcd v3, in upstream's layout. One watch over everything feeds the sink; reads are
-//! quorum reads; a write is answered after the sink has seen its revision.
+//! The etcd v3 engine, with upstream's key layout. One watch over everything feeds the sink; reads are quorum reads;
+//! a write is acknowledged after the sink has its revision.
 
 mod client;
 mod compactor;
@@ -23,23 +23,23 @@ use client::{Client, failed, is_compacted};
 use keys::{END, Keys};
 use leases::Leases;
 
-/// Keys of one page of a range without a limit: the answer is put together here.
+/// The page size of ranges without a limit, which are assembled here.
 const PAGE: usize = 5000;
-/// etcd's own default limit of a request.
+/// etcd's default request size limit.
 const MAX_REQUEST: usize = 3 << 19;
 
 #[derive(Debug, Clone)]
 pub struct Config {
     /// `http://` or `https://` with host and port.
     pub endpoints: Vec<String>,
-    /// Put before every key, `/registry` for upstream's layout; the store's own keys are without it.
+    /// The prefix of every key, `/registry` for upstream's layout; the store's keys do not contain it.
     pub prefix: String,
     pub ca_file: Option<PathBuf>,
     pub cert_file: Option<PathBuf>,
     pub key_file: Option<PathBuf>,
-    /// For a single call, and for a write or a read to be seen by the watch.
+    /// For a single call, and for the watch to reach a write or read.
     pub timeout: Duration,
-    /// None leaves compaction to others.
+    /// None disables compaction by this process.
     pub compact_interval: Option<Duration>,
     pub history: HistoryLimits,
     pub progress_interval: Duration,
@@ -61,7 +61,7 @@ impl Config {
     }
 }
 
-/// Reads everything under the prefix and follows it from there. Its tasks run on the current runtime.
+/// Reads everything under the prefix and watches from there. Its tasks run on the current runtime.
 pub async fn connect(config: Config, sink: Arc<dyn Sink>) -> Result<Etcd> {
     let client = Client::new(&config)?;
     let keys = Arc::new(Keys { prefix: config.prefix.clone() });
@@ -88,7 +88,7 @@ pub async fn connect(config: Config, sink: Arc<dyn Sink>) -> Result<Etcd> {
     Ok(Etcd { client, keys, leases, feed, closed, timeout: config.timeout })
 }
 
-/// A store on etcd. Dropping it ends its tasks.
+/// A store on etcd. Dropping it stops its tasks.
 pub struct Etcd {
     client: Client,
     keys: Arc<Keys>,
@@ -110,7 +110,7 @@ impl Etcd {
         if self.feed.is_closed() { Err(Error::Closed) } else { Ok(()) }
     }
 
-    /// Until the sink has seen this revision.
+    /// Waits until the sink has this revision.
     async fn published(&self, revision: Revision) -> Result<()> {
         match tokio::time::timeout(self.timeout, self.feed.reached(revision)).await {
             Ok(reached) => reached,
@@ -118,7 +118,7 @@ impl Etcd {
         }
     }
 
-    /// The newest revision by a linearizable read of a key that need not exist.
+    /// The newest revision, from a linearizable read of any key.
     async fn newest(&self) -> Result<Revision> {
         let request = proto::RangeRequest { key: self.keys.full("\0"), keys_only: true, ..Default::default() };
         let response = self.client.range(request).await.map_err(|status| failed(&status))?;
@@ -216,7 +216,7 @@ impl Etcd {
         self.feed.compact(revision)
     }
 
-    /// etcd's own snapshot, with its own checksum; `etcdctl snapshot restore` reads it.
+    /// etcd's own snapshot format with checksum, which `etcdctl snapshot restore` reads.
     async fn save(&self, path: &Path) -> Result<Revision> {
         self.check_open()?;
         let revision = self.newest().await?;
@@ -230,13 +230,13 @@ impl Etcd {
         Ok(revision)
     }
 
-    /// The version of the etcd that answers.
+    /// The version of the connected etcd.
     pub async fn version(&self) -> Result<String> {
         Ok(self.client.status().await.map_err(|status| failed(&status))?.version)
     }
 }
 
-/// etcd refuses a large request in its own words, or gRPC does before it.
+/// Large requests are rejected by etcd or by gRPC, with different messages.
 fn too_large(status: &Status, size: usize) -> Error {
     let says_so = status.message().contains("too large") || status.message().contains("larger than max");
     match status.code() {

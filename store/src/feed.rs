@@ -1,5 +1,5 @@
-//! What readers see: the entries of one revision, the newest events behind it, and the watchers that
-//! wait for more. Both engines publish here, and only what is safe to show.
+//! What readers see: the entries of one revision, the newest events, and the waiting watchers. Both engines publish
+//! here, only after writes are safe to show.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::entries::Entries;
 use crate::history::{History, HistoryLimits};
 use crate::{BoxFuture, Entry, Error, Event, Notice, Page, Range, Result, Revision, Watch};
 
-/// At most so many events are given to a watcher at once.
+/// The maximum number of events in one notice.
 const EVENTS_PER_NOTICE: usize = 1000;
 
 pub(crate) struct Feed {
@@ -26,7 +26,7 @@ struct View {
     entries: Entries,
     revision: Revision,
     history: History,
-    /// Up to here history was forgotten by request, and not because a watcher is slow.
+    /// History up to here was compacted by request, rather than dropped because of its limits.
     compacted: Revision,
     closed: bool,
 }
@@ -56,10 +56,9 @@ impl Feed {
         (view.entries.clone(), view.revision)
     }
 
-    /// Shows a new state with the events that led to it. Watchers are woken by `wake`, after the
-    /// writers have been answered.
+    /// Publishes a new state with its events. Watchers are woken by `wake`, after the writers were acknowledged.
     pub fn publish(&self, entries: Entries, revision: Revision, events: &[Event]) {
-        // What only the old state held is freed after the lock is given back.
+        // The old state is dropped after the lock is released.
         let _old = {
             let mut view = self.hold();
             events.iter().for_each(|event| view.history.push(event.clone()));
@@ -73,7 +72,7 @@ impl Feed {
         self.newest.send_replace(revision);
     }
 
-    /// Starts history anew behind a gap that no event describes.
+    /// Restarts the history after a gap without events.
     pub fn restart_history(&self, limits: HistoryLimits, floor: Revision) {
         self.hold().history = History::new(limits, floor);
     }
@@ -97,7 +96,7 @@ impl Feed {
         self.hold().closed
     }
 
-    /// Waits until watchers have been woken for this revision: only then the sink has seen it too.
+    /// Waits until watchers were woken for this revision, which implies that the sink has it.
     pub async fn reached(&self, revision: Revision) -> Result<()> {
         let mut newest = self.newest.subscribe();
         loop {
@@ -154,14 +153,13 @@ impl Feed {
         }))
     }
 
-    /// A panic while the view is held cannot leave it half-changed in a way that matters: the
-    /// publisher that panics ends the process.
+    /// A panic while the view is held cannot leave it inconsistent: a panicking publisher ends the process.
     fn hold(&self) -> MutexGuard<'_, View> {
         self.view.lock()
     }
 }
 
-/// Two runs in the order of their keys as one; no key is in both.
+/// Merges two sorted runs with disjoint keys.
 fn merge(left: impl Iterator<Item = Arc<Entry>>, right: impl Iterator<Item = Arc<Entry>>) -> Vec<Arc<Entry>> {
     let mut all: Vec<_> = left.chain(right).collect();
     all.sort_by(|a, b| a.key.cmp(&b.key));
@@ -174,17 +172,16 @@ fn page(mut entries: impl Iterator<Item = Arc<Entry>>, limit: usize, revision: R
     Page { entries: taken, revision, remaining: entries.count() as u64 }
 }
 
-/// A cursor into the shared history: a watcher that sleeps costs nothing.
+/// A cursor into the shared history: a sleeping watcher costs nothing.
 struct FeedWatch {
     feed: Arc<Feed>,
     newest: watch::Receiver<Revision>,
     prefix: String,
-    /// Every event up to here has been given to the watcher, or is none of its.
+    /// Every event up to here was delivered or does not match.
     cursor: Revision,
-    /// The newest revision that the watcher has been told of; none at the start, so that it learns
-    /// at once when it has caught up.
+    /// The newest reported revision; None initially, so that the watcher learns at once when it has caught up.
     reported: Option<Revision>,
-    /// When a revision without an event for this watcher is to be reported.
+    /// When a revision without matching events must be reported.
     due: Option<Instant>,
 }
 
@@ -220,7 +217,7 @@ impl FeedWatch {
         let mut events = Vec::new();
         let mut cursor = view.revision;
         for event in view.history.after(asked).filter(|event| event.key.starts_with(&self.prefix)) {
-            // The events of one revision stay together: the cursor cannot stand between them.
+            // Events of one revision stay together: the cursor cannot be between them.
             if events.len() >= EVENTS_PER_NOTICE && event.revision > last_revision(&events) {
                 cursor = last_revision(&events);
                 break;
@@ -234,8 +231,8 @@ impl FeedWatch {
         Ok(events)
     }
 
-    /// Waits for something new. A revision that brought the watcher no event is reported after a
-    /// while, and at once after the start; with nothing to report no timer runs.
+    /// Waits for news. A revision without matching events is reported after a while, and at once after the start;
+    /// with nothing to report no timer runs.
     async fn wait(&mut self) -> Result<Option<Notice>> {
         let Some(reported) = self.reported else {
             return Ok(Some(self.progress()));
@@ -271,7 +268,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_revision_is_reached_when_all_have_seen_it() {
+    async fn revisions_are_reached_after_publishing() {
         let limits = HistoryLimits::default();
         let feed = Feed::new(Entries::default(), 1, History::new(limits, 1), Duration::from_secs(1));
         let soon = |revision| tokio::time::timeout(Duration::from_millis(1), feed.reached(revision));

@@ -1,5 +1,5 @@
-//! The newest events, bounded in number and bytes: what a watch starts from, and what a read of an
-//! older revision is undone with.
+//! The newest events, bounded in number and bytes: watches start from them, and reads of older revisions are
+//! reconstructed with them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::entries::contains;
 use crate::{Entry, Event, Revision};
 
-/// Counted for an event besides the bytes of the entry that only history still holds.
+/// The overhead of an event besides the entry that only the history holds.
 const EVENT_BYTES: usize = 192;
 
 #[derive(Debug, Clone, Copy)]
@@ -24,7 +24,7 @@ impl Default for HistoryLimits {
 
 pub(crate) struct History {
     limits: HistoryLimits,
-    /// In ascending order of revision. Every event above `floor` is here.
+    /// Sorted by revision. Contains every event above `floor`.
     events: VecDeque<Event>,
     bytes: usize,
     floor: Revision,
@@ -48,7 +48,7 @@ impl History {
         }
     }
 
-    /// Forgets everything up to and including this revision.
+    /// Drops everything up to and including this revision.
     pub fn compact(&mut self, revision: Revision) {
         while self.events.front().is_some_and(|event| event.revision <= revision) {
             self.forget_oldest();
@@ -61,13 +61,13 @@ impl History {
         self.events.range(self.events.partition_point(|event| event.revision <= revision)..)
     }
 
-    /// What the keys of a range that have changed since were at a revision.
+    /// The entries at a revision of the keys in a range that have changed since.
     pub fn undo(&self, revision: Revision, start: &str, end: &str) -> BTreeMap<Box<str>, Option<Arc<Entry>>> {
         let changed = self.after(revision).filter(|event| contains(start, end, &event.key));
         changed.rev().map(|event| (event.key.clone(), event.previous.clone())).collect()
     }
 
-    /// A revision is forgotten whole: half of one would be a history with a gap.
+    /// Revisions are dropped as a whole: a partial one would be a gap in the history.
     fn forget_oldest(&mut self) {
         let Some(oldest) = self.events.front().map(|event| event.revision) else {
             return;
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn is_bounded_and_never_keeps_half_a_revision() {
+    fn is_bounded_and_drops_whole_revisions() {
         let many = HistoryLimits { events: 3, bytes: 1 << 20 };
         check(many, &[1, 2], 0, &[1, 2]);
         check(many, &[1, 2, 3, 4], 1, &[2, 3, 4]);
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn compaction_moves_the_floor_even_where_nothing_is_kept() {
+    fn compaction_always_moves_the_floor() {
         let mut history = History::new(HistoryLimits::default(), 3);
         history.push(event(5, 1));
         history.compact(4);

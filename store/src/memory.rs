@@ -1,28 +1,27 @@
-//! A store that forgets everything at its end, for tests: the embedded engine on a disk that keeps
-//! nothing, so that there is one path to trust. It has no thread of its own: a test with simulated
-//! time runs the same way each time.
+//! A non-persistent store for tests: the embedded engine on a disk that stores nothing, so that there is one code
+//! path. It has no thread: tests with simulated time are reproducible.
 
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::disk::{Disk, DiskFile};
-use crate::embedded::{self, Config, Drive, Embedded};
+use crate::embedded::{self, Config, Embedded, WriterMode};
 use crate::{Result, Sink};
 use stdx::clock::{Clock, RuntimeClock};
 
-/// Entries expire in the time of the runtime, also where a test has paused it.
+/// Entries expire in the runtime's time, also if a test has paused it.
 pub fn open(sink: Arc<dyn Sink>) -> Result<Embedded> {
     open_at(Arc::new(RuntimeClock::default()), sink)
 }
 
 pub fn open_at(clock: Arc<dyn Clock>, sink: Arc<dyn Sink>) -> Result<Embedded> {
-    // There are no files to take garbage out of.
-    let config = Config { clock, drive: Drive::Inline, compact_bytes: u64::MAX, ..Config::new("/memory") };
+    // There are no files to compact.
+    let config = Config { clock, writer_mode: WriterMode::Inline, compact_bytes: u64::MAX, ..Config::new("/memory") };
     embedded::open(config, Arc::new(Nowhere), sink)
 }
 
-/// Takes everything and keeps nothing.
+/// Accepts all writes and stores nothing.
 struct Nowhere;
 
 impl Disk for Nowhere {

@@ -1,4 +1,4 @@
-//! What every engine must do, run on each of them.
+//! The behavior that every engine must have, tested on each.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -327,7 +327,7 @@ async fn a_closed_store_says_so(fixture: Fixture) {
 }
 
 async fn large_values(fixture: Fixture) {
-    // etcd's own limit of a request is 1.5 MiB; a list of several is beyond gRPC's default of 4 MiB.
+    // etcd's request limit is 1.5 MiB; a list of several exceeds gRPC's default of 4 MiB.
     let value = "x".repeat(1 << 20);
     for number in 0..6 {
         fixture.put(&format!("/large/{number}"), &value).await;
@@ -360,10 +360,9 @@ async fn one_key_has_one_winner(fixture: Fixture) {
     assert_eq!(winners, 1);
 }
 
-/// Beside the first writes of a store in memory its expiries are looked at: a write that comes at that
-/// moment must not be forgotten.
+/// During the first writes of a store in memory its expiries are checked: a concurrent write must not be lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_write_is_left_to_one_that_only_looks() {
+async fn concurrent_writes_are_not_lost() {
     for _ in 0..3000 {
         let store = store::memory::open(support::Recorder::new()).unwrap();
         within("the write", store::Store::commit(&store, vec![put("/a", "1", Expect::Absent)])).await.unwrap();

@@ -1,5 +1,5 @@
-//! The power goes while 64 writers write. Whatever was acknowledged is there afterwards, no batch is
-//! half there, and no revision goes back or comes twice. `TIPHYS_SEEDS=5000` runs more seeds.
+//! Power failures while 64 writers write. Every acknowledged write survives, no batch is partial, and no revision
+//! decreases or repeats. `TIPHYS_SEEDS=5000` runs more seeds.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -17,36 +17,36 @@ use support::{Recorder, delete, put};
 const WRITERS: u64 = 64;
 const LIVES: u64 = 3;
 
-/// What one write did to a key, as far as its writer knows.
+/// A write of a key, as far as its writer knows.
 #[derive(Debug, Clone)]
 struct Step {
     /// None for a deletion.
     value: Option<String>,
-    /// None if no answer came.
+    /// None if there was no response.
     revision: Option<Revision>,
     durable: bool,
 }
 
-/// All that the writers know, over all lives.
+/// What the writers know, over all lives.
 #[derive(Default)]
 struct Model {
-    /// For each key its writes in order. Only one writer writes a key.
+    /// The writes of each key in order. Each key has one writer.
     keys: BTreeMap<String, Vec<Step>>,
-    /// The newest revision that anyone was told.
+    /// The newest acknowledged revision.
     newest: Revision,
-    /// Someone was told something since the last start.
+    /// Something was acknowledged since the last start.
     acknowledged: bool,
 }
 
 fn config() -> Config {
     Config {
-        // Small, so that files are ended and compacted all the time.
+        // Small, so that files are rotated and compacted all the time.
         segment_bytes: 16 << 10,
         allocate_bytes: 4 << 10,
         compact_bytes: 24 << 10,
         reserve: 20,
         relaxed_delay: std::time::Duration::from_millis(1),
-        // The power going looks like a failed sync.
+        // A power failure looks like a failed sync.
         fatal: Arc::new(|_| {}),
         ..Config::new("/data")
     }
@@ -59,7 +59,7 @@ fn run_seed(seed: u64, syncs: bool) -> Result<(), String> {
     let mut random = Random::new(seed ^ 0xabcd);
     let model = Arc::new(Mutex::new(Model::default()));
     for life in 0..LIVES {
-        // Also into the start, and into the middle of a compaction.
+        // Also during the start and during a compaction.
         disk.cut_power_after(random.below(if life == 0 { 300 } else { 120 }));
         let opened = embedded::open(config(), Arc::new(disk.clone()), Recorder::new());
         if let Ok(store) = opened {
@@ -138,14 +138,13 @@ async fn commit(store: &Embedded, model: &Mutex<Model>, writes: Vec<Write>) -> b
     true
 }
 
-/// What is there after the start must be what someone could have been told, and becomes what all
-/// are told from now on.
+/// The state after a start must be consistent with what was acknowledged, and becomes the new baseline.
 async fn check(store: &Embedded, model: &mut Model) -> Result<(), String> {
     let revision = store.revision().await.map_err(|error| error.to_string())?;
     if revision < model.newest {
         return Err(format!("the revision went back from {} to {revision}", model.newest));
     }
-    // A life in which nobody was told anything may end as the one before did: closed.
+    // A life without acknowledgements may end like the previous one: closed.
     if model.acknowledged && store.compacted() != revision {
         return Err(format!("history from {} on is offered after a crash", store.compacted()));
     }
@@ -177,7 +176,7 @@ async fn check(store: &Embedded, model: &mut Model) -> Result<(), String> {
     Ok(())
 }
 
-/// The value as its writer gave it, without the revision.
+/// The value without the revision.
 fn emptied(value: &[u8]) -> String {
     let text = std::str::from_utf8(value).unwrap();
     let rest = text.strip_prefix(r#"{"rv":""#).unwrap();
@@ -208,7 +207,7 @@ fn seeds(usual: u64) -> u64 {
     std::env::var("TIPHYS_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(usual)
 }
 
-/// Runs seeds on all cores and gives back the first that failed.
+/// Runs seeds on all cores and returns the first failure.
 fn first_failure(seeds: u64, syncs: bool) -> Option<(u64, String)> {
     let next = AtomicU64::new(0);
     let failure = Mutex::new(None);
@@ -231,14 +230,14 @@ fn first_failure(seeds: u64, syncs: bool) -> Option<(u64, String)> {
 }
 
 #[test]
-fn what_was_acknowledged_survives() {
+fn acknowledged_writes_survive() {
     if let Some((seed, what)) = first_failure(seeds(300), true) {
         panic!("seed {seed}: {what}");
     }
 }
 
-/// The checker is worth something: without syncs it finds losses soon.
+/// The checker is effective: without syncs it soon finds losses.
 #[test]
-fn without_syncs_the_checker_finds_a_loss() {
+fn checker_finds_losses_without_syncs() {
     assert!(first_failure(200, false).is_some(), "syncs were taken out and nobody noticed");
 }

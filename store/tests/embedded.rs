@@ -1,4 +1,4 @@
-//! What only the embedded engine has: a log that is read again, expiries, snapshots, compaction.
+//! Features of the embedded engine only: reopening the log, expiries, snapshots, compaction.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -16,7 +16,7 @@ use store::{Error, Expect, HistoryLimits, Notice, Range, Store, Write};
 use support::{Recorder, collect, delete, everything, open_memory, open_real, put, relaxed, until, within};
 
 #[tokio::test]
-async fn a_closed_store_goes_on_where_it_was() {
+async fn reopened_stores_continue() {
     let disk = MemoryDisk::default();
     let store = open_memory(&disk, Config::new("/d")).unwrap();
     let mut revisions = Vec::new();
@@ -43,7 +43,7 @@ async fn a_closed_store_goes_on_where_it_was() {
 }
 
 #[tokio::test]
-async fn entries_expire_by_the_clock_and_once() {
+async fn entries_expire_once() {
     let clock = ManualClock::at(Duration::from_secs(1000));
     let disk = MemoryDisk::default();
     let config = Config { clock: clock.clone(), ..Config::new("/d") };
@@ -90,7 +90,7 @@ async fn history_is_bounded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_without_events_reports_progress_in_time() {
+async fn idle_watches_report_progress() {
     let store = open_memory(&MemoryDisk::default(), Config::new("/d")).unwrap();
     let mut watch = store.watch("/mine", store.revision().await.unwrap()).unwrap();
     assert!(matches!(watch.next().await, Ok(Notice::Progress(_))), "at once at the start");
@@ -101,7 +101,7 @@ async fn a_watch_without_events_reports_progress_in_time() {
 }
 
 #[tokio::test]
-async fn a_snapshot_is_restored_above_every_revision() {
+async fn restored_stores_start_above_every_revision() {
     let dir = tempfile::tempdir().unwrap();
     let (snapshot, restored) = (dir.path().join("snapshot"), dir.path().join("restored"));
     let store = open_real(&dir.path().join("first"), Recorder::new());
@@ -124,7 +124,7 @@ async fn a_snapshot_is_restored_above_every_revision() {
 }
 
 #[tokio::test]
-async fn a_damaged_snapshot_is_not_restored() {
+async fn refuses_damaged_snapshots() {
     let dir = tempfile::tempdir().unwrap();
     let snapshot = dir.path().join("snapshot");
     let store = open_memory(&MemoryDisk::default(), Config::new("/d")).unwrap();
@@ -144,7 +144,7 @@ async fn a_damaged_snapshot_is_not_restored() {
 }
 
 #[tokio::test]
-async fn garbage_is_compacted_away_and_causes_are_kept() {
+async fn compaction_removes_garbage() {
     let dir = tempfile::tempdir().unwrap();
     let config = Config {
         segment_bytes: 256 << 10,
@@ -177,7 +177,7 @@ async fn garbage_is_compacted_away_and_causes_are_kept() {
 }
 
 #[tokio::test]
-async fn relaxed_writes_cost_the_disk_little() {
+async fn relaxed_writes_are_batched() {
     let store = open_memory(&MemoryDisk::default(), Config::new("/d")).unwrap();
     store.commit(vec![relaxed(put("/lease", "0", Expect::Absent))]).await.unwrap();
     let before = store.bytes_written();
@@ -187,9 +187,9 @@ async fn relaxed_writes_cost_the_disk_little() {
     assert_eq!(store.bytes_written(), before, "a relaxed write waits for the next batch");
 }
 
-/// An hour of a store in memory takes no time, and runs on the test's own thread alone.
+/// An hour of a store in memory takes no time, and runs on the test's thread only.
 #[tokio::test(start_paused = true)]
-async fn a_store_in_memory_follows_simulated_time() {
+async fn memory_store_follows_simulated_time() {
     let sink = Recorder::new();
     let store = store::memory::open(sink.clone()).unwrap();
     let start = tokio::time::Instant::now();
@@ -211,20 +211,19 @@ async fn a_store_in_memory_follows_simulated_time() {
     }
 }
 
-/// The task that lets entries expire holds the writer for a moment: a write that comes just then is its
-/// to carry out.
+/// The expiry task holds the writer for a moment: it must execute a concurrent write.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_first_write_in_memory_is_not_left_behind() {
+async fn first_write_in_memory_is_not_lost() {
     for _ in 0..2000 {
         let store = store::memory::open(Recorder::new()).unwrap();
         within("the first write", store.commit(vec![put("/a", "1", Expect::Absent)])).await.unwrap();
     }
 }
 
-/// Kills a real process again and again and reads what it said it had written. The process is this
-/// program, called with a directory in its environment.
+/// Repeatedly kills a real process and checks what it acknowledged. The process is this program, called with a
+/// directory in its environment.
 #[tokio::test]
-async fn kill_leaves_what_was_acknowledged() {
+async fn acknowledged_writes_survive_kill() {
     if let Ok(dir) = std::env::var(VICTIM) {
         return write_forever(dir.as_ref());
     }
@@ -244,10 +243,10 @@ async fn kill_leaves_what_was_acknowledged() {
 
 const VICTIM: &str = "STORE_TEST_WRITE_FOREVER";
 
-/// Lets the process write so much, kills it and gives back all that it acknowledged.
+/// Lets the process write `count` times, kills it and returns what it acknowledged.
 fn kill_after(dir: &Path, count: usize) -> Vec<(String, u64)> {
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "kill_leaves_what_was_acknowledged", "--nocapture"])
+        .args(["--exact", "acknowledged_writes_survive_kill", "--nocapture"])
         .env(VICTIM, dir)
         .stdout(Stdio::piped())
         .spawn()
@@ -278,7 +277,7 @@ fn write_forever(dir: &Path) {
                     let key = format!("/{}/{writer}/{number}", std::process::id());
                     let write = put(&key, &"x".repeat(500), Expect::Absent);
                     let revision = runtime.block_on(store.commit(vec![write])).unwrap()[0].revision;
-                    // One call: the reader must not see half a line that is true by chance.
+                    // One call: the reader must not see a partial line that is valid by chance.
                     std::io::stdout().write_all(format!("written {key} {revision}\n").as_bytes()).unwrap();
                 }
             });

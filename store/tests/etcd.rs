@@ -1,4 +1,4 @@
-//! What only the etcd engine has: others who write, a server that goes away, TLS, leases.
+//! Features of the etcd engine only: other writers, an unavailable server, TLS, leases.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -12,7 +12,7 @@ use support::etcd::Server;
 use support::{Recorder, everything, put, until, within};
 
 #[tokio::test]
-async fn the_layout_is_upstreams() {
+async fn layout_matches_upstream() {
     let server = Server::start();
     let sink = Recorder::new();
     let store = server.connect(server.config("/registry"), sink.clone()).await;
@@ -26,7 +26,7 @@ async fn the_layout_is_upstreams() {
 }
 
 #[tokio::test]
-async fn writes_beside_the_prefix_move_the_revision_and_nothing_else() {
+async fn writes_outside_the_prefix_only_move_the_revision() {
     let server = Server::start();
     let sink = Recorder::new();
     let store = server.connect(server.config("/registry"), sink.clone()).await;
@@ -42,7 +42,7 @@ async fn writes_beside_the_prefix_move_the_revision_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn two_servers_see_each_other_at_once() {
+async fn two_servers_see_each_others_writes() {
     let server = Server::start();
     let (first_sink, second_sink) = (Recorder::new(), Recorder::new());
     let first = server.connect(server.config("/registry"), first_sink.clone()).await;
@@ -57,7 +57,7 @@ async fn two_servers_see_each_other_at_once() {
 }
 
 #[tokio::test]
-async fn a_restart_of_etcd_loses_no_event() {
+async fn etcd_restarts_lose_no_event() {
     let mut server = Server::start();
     let sink = Recorder::new();
     let store = server.connect(server.config("/registry"), sink.clone()).await;
@@ -66,7 +66,7 @@ async fn a_restart_of_etcd_loses_no_event() {
         expected.push(store.commit(vec![put("/a", &number.to_string(), Expect::Anything)]).await.unwrap()[0].revision);
         server.kill();
         server.run();
-        // The write of another that our watch could not see when it was made.
+        // A write of another client that our watch could not receive when it was made.
         until("etcd's start", || std::net::TcpStream::connect(server.endpoint().trim_start_matches("http://")).is_ok());
         server.etcdctl(&["put", "/registry/b", &number.to_string()]);
         expected.push(expected.last().unwrap() + 1);
@@ -76,7 +76,7 @@ async fn a_restart_of_etcd_loses_no_event() {
 }
 
 #[tokio::test]
-async fn compacted_events_are_made_up_for_by_a_full_read() {
+async fn resyncs_after_compaction() {
     let mut server = Server::start();
     let sink = Recorder::new();
     let store = server.connect(server.config("/registry"), sink.clone()).await;
@@ -85,7 +85,7 @@ async fn compacted_events_are_made_up_for_by_a_full_read() {
     }
     let before = store.revision().await.unwrap();
     let mut watch = store.watch("/", before).unwrap();
-    // Unreachable for the store, but not for us.
+    // Unreachable for the store, but not for the test.
     server.kill();
     let port = server.move_to_another_port();
     server.run();
@@ -132,7 +132,7 @@ async fn leases_are_shared() {
 }
 
 #[tokio::test]
-async fn compaction_follows_upstreams_key() {
+async fn compaction_uses_upstreams_key() {
     let server = Server::start();
     let config =
         store::etcd::Config { compact_interval: Some(Duration::from_millis(20)), ..server.config("/registry") };
@@ -152,7 +152,7 @@ async fn compaction_follows_upstreams_key() {
 }
 
 #[tokio::test]
-async fn a_snapshot_is_etcds_own() {
+async fn snapshots_have_etcds_format() {
     let server = Server::start();
     let store = server.connect(server.config("/registry"), Recorder::new()).await;
     let revision = store.commit(vec![put("/a", "1", Expect::Absent)]).await.unwrap()[0].revision;
@@ -163,7 +163,7 @@ async fn a_snapshot_is_etcds_own() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_reached_is_said() {
+async fn reports_unreachable_etcd() {
     let config = store::etcd::Config {
         timeout: Duration::from_millis(300),
         ..store::etcd::Config::new(vec!["http://127.0.0.1:1".to_owned()])
@@ -203,7 +203,7 @@ async fn tls_with_a_client_certificate() {
     assert!(matches!(refused, Err(Error::Unavailable(_))), "a client without a certificate got in");
 }
 
-/// An authority with a server and a client.
+/// A CA with a server and a client certificate.
 struct Certificates([(&'static str, String); 5]);
 
 impl Certificates {
@@ -216,7 +216,7 @@ impl Certificates {
         let issuer = rcgen::Issuer::new(ca, ca_key);
         let mut server = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
         let mut client = rcgen::CertificateParams::new(vec!["client".to_owned()]).unwrap();
-        // etcd is a client of itself, with its server's certificate.
+        // etcd is its own client, with its server certificate.
         let usages = [rcgen::ExtendedKeyUsagePurpose::ServerAuth, rcgen::ExtendedKeyUsagePurpose::ClientAuth];
         server.extended_key_usages = usages.to_vec();
         client.extended_key_usages = usages[1..].to_vec();

@@ -1,4 +1,4 @@
-//! What the embedded engine does when the disk is full, fails or is damaged.
+//! The embedded engine with a full, failing or damaged disk.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -37,7 +37,7 @@ fn log_file(disk: &SimDisk, place: usize) -> PathBuf {
 }
 
 #[tokio::test]
-async fn a_full_disk_is_said_and_nothing_is_lost() {
+async fn full_disk_is_reported_without_loss() {
     let disk = SimDisk::new(1);
     let store = open(&disk, small()).unwrap();
     write(&store, put("/before", "1", Expect::Absent)).await.unwrap();
@@ -66,7 +66,7 @@ async fn a_full_disk_is_said_and_nothing_is_lost() {
 }
 
 #[tokio::test]
-async fn a_failed_write_is_said_and_the_next_goes_on() {
+async fn failed_writes_are_reported_and_the_next_succeeds() {
     let disk = SimDisk::new(2);
     let store = open(&disk, small()).unwrap();
     let first = write(&store, put("/a", "1", Expect::Absent)).await.unwrap();
@@ -84,7 +84,7 @@ async fn a_failed_write_is_said_and_the_next_goes_on() {
 }
 
 #[tokio::test]
-async fn a_failed_sync_ends_it() {
+async fn failed_sync_is_fatal() {
     for fault in [Fault::Sync, Fault::SyncDir] {
         let disk = SimDisk::new(3);
         let reasons = Arc::new(Mutex::new(Vec::new()));
@@ -124,11 +124,11 @@ async fn three_batches(disk: &SimDisk, close: bool) {
     disk.reboot();
 }
 
-/// Batches are one sector each, behind the sector of the header.
+/// Batches are one sector each, after the header sector.
 const FIRST_BATCH: usize = 512;
 
 #[tokio::test]
-async fn damage_is_named_and_not_served() {
+async fn damage_is_reported() {
     for (place, close, offset, what) in [
         (20, true, 0, "header checksum mismatch"),
         (FIRST_BATCH + 100, true, 512, "the checksum of a batch does not match"),
@@ -148,7 +148,7 @@ async fn damage_is_named_and_not_served() {
 }
 
 #[tokio::test]
-async fn only_a_torn_end_is_cut() {
+async fn only_a_torn_end_is_truncated() {
     let disk = SimDisk::new(5);
     three_batches(&disk, false).await;
     disk.edit(&log_file(&disk, 0), |content| content[FIRST_BATCH + 1024 + 60] ^= 1);
@@ -160,7 +160,7 @@ async fn only_a_torn_end_is_cut() {
 }
 
 #[tokio::test]
-async fn a_missing_file_is_named() {
+async fn missing_files_are_reported() {
     let disk = SimDisk::new(6);
     let store = open(&disk, small()).unwrap();
     for number in 0..40 {
@@ -173,13 +173,13 @@ async fn a_missing_file_is_named() {
     disk.remove(&second).unwrap();
     let Err(Error::Damaged { file, .. }) = open(&disk, small()) else { panic!("a log was missing") };
     assert_eq!(Path::new(&file), third);
-    // A log that ends too early is found as well.
+    // A log that ends too early is detected as well.
     disk.create(&second).unwrap().write_at(&bytes[..bytes.len() - 1536], 0).unwrap();
     let Err(Error::Damaged { .. }) = open(&disk, small()) else { panic!("a log was cut") };
 }
 
 #[tokio::test]
-async fn the_version_is_there_and_another_is_refused() {
+async fn refuses_other_versions() {
     let disk = SimDisk::new(7);
     three_batches(&disk, true).await;
     let version = Path::new("/data/VERSION");
@@ -193,7 +193,7 @@ async fn the_version_is_there_and_another_is_refused() {
 }
 
 #[tokio::test]
-async fn a_directory_has_one_user() {
+async fn directories_are_locked() {
     let dir = tempfile::tempdir().unwrap();
     let store = embedded::open_dir(dir.path(), Recorder::new()).unwrap();
     let second = embedded::open_dir(dir.path(), Recorder::new()).err().expect("it is in use");
@@ -203,7 +203,7 @@ async fn a_directory_has_one_user() {
 }
 
 #[tokio::test]
-async fn nothing_to_do_is_nothing_written() {
+async fn idle_stores_write_nothing() {
     let disk = SimDisk::new(8);
     drop(open(&disk, small()).unwrap());
     let operations = disk.operations();
@@ -214,7 +214,7 @@ async fn nothing_to_do_is_nothing_written() {
 }
 
 #[tokio::test]
-async fn relaxed_writes_reach_the_disk_by_themselves() {
+async fn relaxed_writes_are_flushed() {
     let disk = SimDisk::new(9);
     let store = open(&disk, Config { relaxed_delay: Duration::from_millis(5), ..small() }).unwrap();
     write(&store, relaxed(put("/first", "1", Expect::Absent))).await.unwrap();
@@ -222,7 +222,7 @@ async fn relaxed_writes_reach_the_disk_by_themselves() {
     write(&store, relaxed(put("/second", "1", Expect::Absent))).await.unwrap();
     until("the flush", || disk.operations() > reserved);
     disk.cut_power_after(0);
-    // The flush is one write and one sync; it may have been between them.
+    // The flush is one write and one sync; it may be between them.
     drop(store);
     disk.reboot();
     let store = open(&disk, small()).unwrap();
@@ -230,7 +230,7 @@ async fn relaxed_writes_reach_the_disk_by_themselves() {
 }
 
 #[tokio::test]
-async fn a_lost_relaxed_write_leaves_no_trace_in_revisions() {
+async fn lost_relaxed_writes_do_not_reuse_revisions() {
     let disk = SimDisk::new(10);
     let config = Config { relaxed_delay: Duration::from_secs(3600), ..small() };
     let store = open(&disk, config.clone()).unwrap();
@@ -248,7 +248,7 @@ async fn a_lost_relaxed_write_leaves_no_trace_in_revisions() {
 }
 
 #[tokio::test]
-async fn closing_writes_what_is_relaxed() {
+async fn close_flushes_relaxed_writes() {
     let disk = SimDisk::new(11);
     let config = Config { relaxed_delay: Duration::from_secs(3600), ..small() };
     let store = open(&disk, config.clone()).unwrap();
@@ -263,7 +263,7 @@ async fn closing_writes_what_is_relaxed() {
 }
 
 #[test]
-fn a_failed_compaction_harms_nothing_and_a_later_one_works() {
+fn failed_compactions_are_retried() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let disk = SimDisk::new(12);
     let config = Config { compact_bytes: 32 << 10, ..small() };
@@ -282,7 +282,7 @@ fn a_failed_compaction_harms_nothing_and_a_later_one_works() {
 }
 
 #[tokio::test]
-async fn a_directory_that_cannot_be_made_is_named() {
+async fn reports_directory_errors() {
     let error = embedded::open_dir("/proc/nothing", Recorder::new()).err().expect("no directory there");
     assert_eq!(error.to_string(), "cannot create /proc/nothing");
 }

@@ -1,4 +1,4 @@
-//! Under faults, all that clients are told fits into one order.
+//! With faults, everything that clients observe is linearizable.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -43,12 +43,12 @@ async fn etcd_that_is_killed() {
     let sink = Recorder::new();
     let config = store::etcd::Config { timeout: Duration::from_secs(10), ..server.config("/registry") };
     let store = Arc::new(server.connect(config, sink.clone()).await);
-    // Another server of the same etcd, and someone who writes beside the prefix.
+    // Another server of the same etcd, and a client that writes outside the prefix.
     let other = server.connect(server.config("/other"), Recorder::new()).await;
     let faults = async {
         for number in 0..3 {
             let aside = support::put(&format!("/{number}"), "1", store::Expect::Anything);
-            // Once it answers this, it has answered others as well.
+            // Once it responds to this, it has responded to others as well.
             history::until_ok(|| store::Store::commit(&other, vec![aside.clone()])).await;
             server.kill();
             server.run();

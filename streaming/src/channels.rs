@@ -1,4 +1,4 @@
-//! Channels over WebSocket: the first byte of a message says which it belongs to. Used for commands and for ports.
+//! Channels over WebSocket: the first byte of a message is its channel. Used for remote commands and port forwarding.
 
 use std::io::{Error, ErrorKind, Result};
 
@@ -10,9 +10,9 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream
 use crate::BUFFER;
 use crate::websocket::{Event, Opcode, Receiver, Sender};
 
-/// A message of this channel names another that is closed (protocol v5).
+/// A message of this channel closes another channel (protocol v5).
 pub const CLOSE: u8 = 255;
-/// A message in base64 is decoded as a whole.
+/// The maximum size of a base64 message, which is decoded as a whole.
 const MAX_ENCODED: usize = 4 * 1024 * 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub enum Codec {
     Base64,
 }
 
-/// Both ends of a pipe: what a channel brings is written to one and read at the other.
+/// A pipe: what is written at one end is read at the other.
 pub fn pipe() -> (DuplexStream, DuplexStream) {
     tokio::io::duplex(2 * BUFFER)
 }
@@ -33,7 +33,7 @@ pub async fn send<W: AsyncWrite + Unpin>(sender: &Sender<W>, codec: Codec, chann
     }
 }
 
-/// Sends what can be read as messages of a channel, until the end of it.
+/// Sends everything that is read as messages of a channel, until the end.
 pub async fn pump<R, W>(mut reader: R, sender: &Sender<W>, codec: Codec, channel: u8) -> Result<()>
 where
     R: AsyncRead + Unpin,
@@ -48,17 +48,17 @@ where
     }
 }
 
-/// Where the messages of a connection go: a sink a channel, none where a channel is not read.
+/// Distributes the messages of a connection: a sink for each channel, None for channels that are not read.
 pub struct Demux {
     pub codec: Codec,
-    /// Whether messages of the channel [`CLOSE`] are obeyed.
+    /// Whether [`CLOSE`] messages are supported.
     pub half_close: bool,
     pub sinks: Vec<Option<DuplexStream>>,
 }
 
 impl Demux {
-    /// Hands out what comes until the other end closes. A sink that nobody reads from any more is given up; one that
-    /// is full holds up the rest.
+    /// Distributes messages until the other end closes. A sink without a reader is dropped; a full one blocks the
+    /// others.
     pub async fn run<R, W>(mut self, receiver: &mut Receiver<R, W>) -> Result<()>
     where
         R: AsyncRead + Unpin,

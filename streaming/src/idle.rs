@@ -1,4 +1,4 @@
-//! A connection that ends by itself when nothing passes for a while.
+//! A connection with an idle timeout.
 
 use std::io::{ErrorKind, Result};
 use std::pin::Pin;
@@ -20,7 +20,7 @@ impl<IO> Idle<IO> {
         Self { io, period, last: Instant::now(), sleep: Box::pin(tokio::time::sleep(period)) }
     }
 
-    /// Whoever waits to read is told when the time is up; bytes written in the meantime count too.
+    /// The reader gets the timeout; written bytes reset it too.
     fn poll_idle(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
         while self.sleep.as_mut().poll(context).is_ready() {
             let due = self.last + self.period;
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn it_ends_after_the_period_but_not_while_bytes_pass() {
+    async fn times_out_only_when_idle() {
         let (near, mut far) = tokio::io::duplex(64);
         let mut near = Idle::new(near, Duration::from_secs(10));
         let begin = Instant::now();

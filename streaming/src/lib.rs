@@ -1,6 +1,5 @@
-//! The protocols by which Kubernetes carries a command's streams and forwarded ports over one upgraded HTTP
-//! connection: both ends of each, over WebSocket and SPDY. It knows bytes, channels and exit codes; not pods, not
-//! containers, not who may do what.
+//! The protocols for the streams of remote commands and port forwarding over one upgraded HTTP connection: both ends
+//! of each, over WebSocket and SPDY. It knows bytes, channels and exit codes, but neither pods nor authorization.
 
 mod channels;
 mod idle;
@@ -13,27 +12,27 @@ mod upgrade;
 pub mod websocket;
 
 pub use tunnel::tunnel;
-pub use upgrade::{Carrier, Refusal, agreed, ask};
+pub use upgrade::{Carrier, Refusal, agreed, request_upgrade};
 
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// An end of a connection that can be moved about.
+/// A connection that can be moved to another task.
 pub trait Connection: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Connection for T {}
 
 pub type Reader = Box<dyn AsyncRead + Send + Unpin>;
 pub type Writer = Box<dyn AsyncWrite + Send + Unpin>;
 
-/// How long an end waits for the other.
+/// Timeouts of a streaming connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Timeouts {
-    /// Until the streams that were asked for are there.
+    /// Until the requested streams are created.
     pub creation: Duration,
-    /// Without a byte either way.
+    /// Without a byte in either direction.
     pub idle: Duration,
-    /// Until the other end has read all and closes.
+    /// Until the other end has read everything and closes.
     pub finish: Duration,
 }
 
@@ -44,5 +43,5 @@ impl Default for Timeouts {
     }
 }
 
-/// What a copy or a pipe holds.
+/// The size of copy and pipe buffers.
 const BUFFER: usize = 32 * 1024;

@@ -1,5 +1,5 @@
-//! Between a client and the server that has the streams: the connection is passed on as it is, or what the server
-//! behind does not speak is put into SPDY.
+//! Relays a client's connection to the server with the streams: unchanged, or translated to SPDY if the server does
+//! not support its protocol.
 
 use bytes::Bytes;
 use http::uri::PathAndQuery;
@@ -15,66 +15,66 @@ use tokio::task::JoinSet;
 use crate::port_forward::{self, TUNNEL, TUNNEL_PREFERRED};
 use crate::remote_command::{self, Ending, Options, Remote, Streams, Verb, remote_command};
 use crate::websocket::{Role, byte_stream};
-use crate::{Carrier, Connection, Timeouts, agreed, ask, tunnel, upgrade};
+use crate::{Carrier, Connection, Timeouts, agreed, request_upgrade, tunnel, upgrade};
 
-/// What a client asks for.
+/// The client's request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Asked {
+pub enum StreamRequest {
     Command(Verb, Options),
     Forward,
 }
 
-/// How its connection is passed on.
+/// How the connection is relayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
-    /// Both ends speak the same.
+pub enum RelayMode {
+    /// Both ends use the same protocol.
     Through,
-    /// Channels of a WebSocket become streams of SPDY.
+    /// WebSocket channels are translated to SPDY streams.
     Translated(Verb, Options),
-    /// SPDY is taken out of the WebSocket that carries it.
+    /// SPDY is unwrapped from the WebSocket that tunnels it.
     Unwrapped,
 }
 
-impl Way {
-    /// To a server that knows SPDY and the older protocols over WebSocket.
-    pub fn of(headers: &HeaderMap, asked: Asked) -> Way {
+impl RelayMode {
+    /// For a server that supports SPDY and the older WebSocket protocols.
+    pub fn of(headers: &HeaderMap, request_kind: StreamRequest) -> RelayMode {
         if !upgrade::is_websocket(headers) {
-            return Way::Through;
+            return RelayMode::Through;
         }
         let names = |wanted: &str| upgrade::websocket_protocols(headers).iter().any(|name| name == wanted);
-        match asked {
-            Asked::Command(verb, options) if names("v5.channel.k8s.io") => Way::Translated(verb, options),
-            Asked::Forward if names(TUNNEL) => Way::Unwrapped,
-            _ => Way::Through,
+        match request_kind {
+            StreamRequest::Command(verb, options) if names("v5.channel.k8s.io") => RelayMode::Translated(verb, options),
+            StreamRequest::Forward if names(TUNNEL) => RelayMode::Unwrapped,
+            _ => RelayMode::Through,
         }
     }
 }
 
-/// Whether a request asks for an upgrade at all.
+/// Whether a request asks for an upgrade.
 pub fn is_upgrade(headers: &HeaderMap) -> bool {
     upgrade::has_token(headers, http::header::CONNECTION.as_str(), "upgrade")
         && headers.contains_key(http::header::UPGRADE)
 }
 
-/// What a client is answered.
+/// The response to the client.
 #[derive(Debug)]
 pub enum Relayed {
-    /// By this end, which passes on what comes after it.
+    /// From this relay, which forwards the connection afterwards.
     Here(Response<Full<Bytes>>),
-    /// By the server behind, which did not upgrade.
+    /// From the backend, which did not upgrade.
     Behind(Response<Incoming>),
 }
 
-/// What goes on of the headers: an upgrade and nothing else. Who asks was a matter of this end.
+/// The forwarded headers: those of the upgrade. Authentication is handled by the relay.
 const PASSED: &[&str] = &["connection", "upgrade", "x-stream-protocol-version", "origin", "user-agent"];
 const PASSED_PREFIX: &str = "sec-websocket-";
-/// What is read of the text that comes with a refusal.
+/// The maximum size of an error text.
 const MAX_REFUSAL: usize = 64 << 10;
 
-/// Passes a request on to `place` of the server behind. `send` brings a request there; why it could not is the error.
+/// Relays a request to `place` of the backend. `send` sends a request there.
 pub async fn relay<B, F, Fut>(
     mut request: Request<B>,
-    way: Way,
+    mode: RelayMode,
     place: PathAndQuery,
     timeouts: Timeouts,
     send: F,
@@ -83,8 +83,8 @@ where
     F: FnOnce(Request<Full<Bytes>>) -> Fut + Send + 'static,
     Fut: Future<Output = Result<Response<Incoming>, String>> + Send + 'static,
 {
-    match way {
-        Way::Through => {
+    match mode {
+        RelayMode::Through => {
             let client = hyper::upgrade::on(&mut request);
             let mut onward = onward(request.method().clone(), place);
             *onward.headers_mut() = passed(request.headers());
@@ -94,7 +94,7 @@ where
             }
             Ok(Relayed::Here(join(client, response, timeouts)))
         }
-        Way::Translated(verb, options) => {
+        RelayMode::Translated(verb, options) => {
             let run = move |streams| async move {
                 let behind = command(place, options, send).await;
                 match behind {
@@ -104,19 +104,19 @@ where
             };
             Ok(Relayed::Here(remote_command(request, verb, options, timeouts, run)))
         }
-        Way::Unwrapped => {
+        RelayMode::Unwrapped => {
             let upgrading = match upgrade::websocket(&mut request, TUNNEL_PREFERRED) {
                 Ok(upgrading) => upgrading,
                 Err(refusal) => return Ok(Relayed::Here(refusal.response())),
             };
             let mut onward = onward(Method::POST, place);
-            ask(&mut onward, Carrier::Spdy, port_forward::SPDY_PREFERRED);
-            let asked = onward.headers().clone();
+            request_upgrade(&mut onward, Carrier::Spdy, port_forward::SPDY_PREFERRED);
+            let request_kind = onward.headers().clone();
             let mut response = send(onward).await?;
             if response.status() != StatusCode::SWITCHING_PROTOCOLS {
                 return Ok(Relayed::Behind(response));
             }
-            agreed(&asked, &response, Carrier::Spdy)?;
+            agreed(&request_kind, &response, Carrier::Spdy)?;
             let behind = hyper::upgrade::on(&mut response);
             tokio::spawn(pass(upgrading.connection, behind, timeouts, |io| byte_stream(io, Role::Server)));
             Ok(Relayed::Here(upgrading.response))
@@ -124,7 +124,7 @@ where
     }
 }
 
-/// Sends a request over a fresh connection, which may then be upgraded.
+/// Sends a request over a new connection, which may then be upgraded.
 pub async fn send<IO, B>(io: IO, request: Request<B>) -> hyper::Result<Response<Incoming>>
 where
     IO: Connection,
@@ -156,7 +156,7 @@ fn passed(headers: &HeaderMap) -> HeaderMap {
     passed
 }
 
-/// Both sides have agreed: bytes pass as they come.
+/// Both sides have agreed on a protocol: bytes are copied unchanged.
 fn join(client: OnUpgrade, mut response: Response<Incoming>, timeouts: Timeouts) -> Response<Full<Bytes>> {
     let behind = hyper::upgrade::on(&mut response);
     tokio::spawn(pass(client, behind, timeouts, |io| io));
@@ -178,26 +178,26 @@ async fn pass<IO: Connection>(
     }
 }
 
-/// Asks the server behind to run the command, over SPDY.
+/// Starts the command on the backend over SPDY.
 async fn command<F, Fut>(place: PathAndQuery, options: Options, send: F) -> Result<Remote, String>
 where
     F: FnOnce(Request<Full<Bytes>>) -> Fut,
     Fut: Future<Output = Result<Response<Incoming>, String>>,
 {
     let mut onward = onward(Method::POST, place);
-    ask(&mut onward, Carrier::Spdy, remote_command::SPDY_PREFERRED);
-    let asked = onward.headers().clone();
+    request_upgrade(&mut onward, Carrier::Spdy, remote_command::SPDY_PREFERRED);
+    let request_kind = onward.headers().clone();
     let mut response = send(onward).await?;
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
         return Err(format!("unable to upgrade connection: {}", refusal(response).await));
     }
-    let protocol = agreed(&asked, &response, Carrier::Spdy)?;
+    let protocol = agreed(&request_kind, &response, Carrier::Spdy)?;
     let upgraded = hyper::upgrade::on(&mut response).await.map_err(|error| error.to_string())?;
     let connected = remote_command::connect(TokioIo::new(upgraded), Carrier::Spdy, &protocol, options).await;
     connected.map_err(|error| error.to_string())
 }
 
-/// The words of a refusal: those of a Status, or the text as it is.
+/// The message of an error response: from its Status, or the text.
 async fn refusal(response: Response<Incoming>) -> String {
     let body = Limited::new(response.into_body(), MAX_REFUSAL).collect().await;
     let body = body.map(|body| body.to_bytes()).unwrap_or_default();
@@ -206,17 +206,17 @@ async fn refusal(response: Response<Incoming>) -> String {
     message.map_or_else(|| String::from_utf8_lossy(&body).trim_end().to_string(), str::to_string)
 }
 
-/// Carries a command's streams until it has ended, or the client is gone.
+/// Copies the streams of a command until it has ended or the client disconnects.
 async fn carry(streams: Streams, remote: Remote) -> Ending {
     let Streams { stdin, stdout, stderr, resize: mut sizes, mut gone } = streams;
-    // Ended with this function: nobody waits for input.
+    // Aborted with this function: no one waits for input.
     let mut inputs = JoinSet::new();
     if let (Some(mut from), Some(mut to)) = (stdin, remote.stdin) {
         inputs.spawn(async move {
             if tokio::io::copy(&mut from, &mut to).await.is_ok() {
                 let _ = to.shutdown().await;
             }
-            // Whoever drops its end of a stream resets it, and the command may not have read all.
+            // Dropping a stream resets it, and the command may not have read everything.
             std::future::pending::<()>().await;
         });
     }
@@ -250,7 +250,7 @@ async fn carry(streams: Streams, remote: Remote) -> Ending {
     }
 }
 
-/// An ending in the words of the one who told it.
+/// An ending with its original message.
 fn relayed(ending: std::io::Result<Ending>) -> Ending {
     match ending {
         Ok(Ending::ExitCode { code, message }) => {
@@ -278,30 +278,30 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_not_known_behind_is_translated() {
+    fn translates_only_unsupported_protocols() {
         let options = Options { stdout: true, ..Options::default() };
-        let command = Asked::Command(Verb::Exec, options);
+        let command = StreamRequest::Command(Verb::Exec, options);
         let websocket = |protocol| {
             headers(&[("connection", "Upgrade"), ("upgrade", "websocket"), ("sec-websocket-protocol", protocol)])
         };
         let spdy = headers(&[("connection", "Upgrade"), ("upgrade", "SPDY/3.1")]);
         let cases = [
-            (websocket("v5.channel.k8s.io"), command, Way::Translated(Verb::Exec, options)),
-            (websocket("v4.channel.k8s.io, v5.channel.k8s.io"), command, Way::Translated(Verb::Exec, options)),
-            (websocket("v4.channel.k8s.io"), command, Way::Through),
-            (websocket("v5.channel.k8s.io"), Asked::Forward, Way::Through),
-            (websocket(TUNNEL), Asked::Forward, Way::Unwrapped),
-            (websocket("v4.channel.k8s.io"), Asked::Forward, Way::Through),
-            (spdy.clone(), command, Way::Through),
-            (spdy, Asked::Forward, Way::Through),
+            (websocket("v5.channel.k8s.io"), command, RelayMode::Translated(Verb::Exec, options)),
+            (websocket("v4.channel.k8s.io, v5.channel.k8s.io"), command, RelayMode::Translated(Verb::Exec, options)),
+            (websocket("v4.channel.k8s.io"), command, RelayMode::Through),
+            (websocket("v5.channel.k8s.io"), StreamRequest::Forward, RelayMode::Through),
+            (websocket(TUNNEL), StreamRequest::Forward, RelayMode::Unwrapped),
+            (websocket("v4.channel.k8s.io"), StreamRequest::Forward, RelayMode::Through),
+            (spdy.clone(), command, RelayMode::Through),
+            (spdy, StreamRequest::Forward, RelayMode::Through),
         ];
-        for (headers, asked, want) in cases {
-            assert_eq!(Way::of(&headers, asked), want, "{headers:?} {asked:?}");
+        for (headers, request_kind, want) in cases {
+            assert_eq!(RelayMode::of(&headers, request_kind), want, "{headers:?} {request_kind:?}");
         }
     }
 
     #[test]
-    fn who_asks_is_not_passed_on() {
+    fn does_not_forward_credentials() {
         let all = headers(&[
             ("authorization", "Bearer secret"),
             ("cookie", "a=b"),
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ending_keeps_its_words() {
+    fn endings_keep_their_message() {
         let exit = |message: &str| Ending::ExitCode { code: 3, message: message.to_string() };
         let cases = [
             (Ending::Success, Ending::Success),

@@ -1,4 +1,4 @@
-//! Two connections joined, for one that stands between and need not understand what passes.
+//! Joins two connections, for a proxy that need not understand the content.
 
 use std::io::Result;
 use std::time::Duration;
@@ -6,10 +6,10 @@ use std::time::Duration;
 use crate::Connection;
 use crate::idle::Idle;
 
-/// Copies both ways until both directions have ended, or nothing passes for a while. Answers with the bytes that
-/// went from `near` to `far` and back.
+/// Copies in both directions until both have ended, or the connection is idle for too long. Returns the number of
+/// bytes in each direction.
 pub async fn tunnel<A: Connection, B: Connection>(near: A, mut far: B, idle: Duration) -> Result<(u64, u64)> {
-    // All bytes pass here, in one direction or the other.
+    // All bytes pass through this end.
     let mut near = Idle::new(near, idle);
     tokio::io::copy_bidirectional_with_sizes(&mut near, &mut far, crate::BUFFER, crate::BUFFER).await
 }
@@ -21,7 +21,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_end_closes_one_direction_and_still_reads_the_other() {
+    async fn supports_half_close() {
         let (mut client, near) = tokio::io::duplex(64);
         let (far, mut server) = tokio::io::duplex(64);
         let tunnel = tokio::spawn(tunnel(near, far, Duration::from_secs(60)));
@@ -39,7 +39,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_ends_when_nothing_passes() {
+    async fn ends_when_idle() {
         let (_client, near) = tokio::io::duplex(64);
         let (far, _server) = tokio::io::duplex(64);
         let error = tunnel(near, far, Duration::from_secs(60)).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! The HTTP part: which protocol a request asks to change to, the answer to it, and the same from the client's side.
+//! The HTTP upgrade: protocol negotiation on the server and on the client.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -22,7 +22,7 @@ const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 pub struct Refusal {
     pub status: StatusCode,
     pub message: String,
-    /// For a client that speaks none of them.
+    /// The supported protocols, for a client that supports none of them.
     pub accepted: &'static [&'static str],
 }
 
@@ -44,25 +44,25 @@ impl Refusal {
     }
 }
 
-/// A request that will be upgraded: the answer to give, and the connection that is there once it was given.
+/// An upgrade in progress: the response to send, and the connection that follows it.
 pub struct Upgrading {
-    /// The protocol agreed on, without the name of what it is carried by; empty where the client named none.
+    /// The negotiated protocol without its transport; empty if the client named none.
     pub protocol: &'static str,
     pub response: Response<Full<Bytes>>,
     pub connection: OnUpgrade,
 }
 
-/// Whether a request asks for WebSocket; all others are taken to want SPDY.
+/// Whether a request asks for WebSocket; others are assumed to use SPDY.
 pub fn is_websocket(headers: &HeaderMap) -> bool {
     has_token(headers, UPGRADE.as_str(), "websocket") && has_token(headers, CONNECTION.as_str(), "upgrade")
 }
 
-/// The subprotocols that a WebSocket request names, first choice first.
+/// The subprotocols of a WebSocket request, in order of preference.
 pub fn websocket_protocols(headers: &HeaderMap) -> Vec<String> {
     tokens(headers, WEBSOCKET_PROTOCOL)
 }
 
-/// Agrees on a WebSocket subprotocol: the client's first that is in the list. A client that names none gets none.
+/// Negotiates a WebSocket subprotocol: the client's first that is supported. A client that names none gets none.
 pub fn websocket<B>(request: &mut Request<B>, accepted: &'static [&'static str]) -> Result<Upgrading, Refusal> {
     let headers = request.headers();
     if headers.get(WEBSOCKET_VERSION).is_none_or(|version| version.as_bytes() != b"13") {
@@ -91,7 +91,7 @@ pub fn websocket<B>(request: &mut Request<B>, accepted: &'static [&'static str])
     Ok(Upgrading { protocol, response, connection: hyper::upgrade::on(request) })
 }
 
-/// Agrees on a protocol over SPDY, which the client has to name.
+/// Negotiates a protocol over SPDY, which the client must name.
 pub fn spdy<B>(request: &mut Request<B>, accepted: &'static [&'static str]) -> Result<Upgrading, Refusal> {
     let headers = request.headers();
     let asked = tokens(headers, STREAM_PROTOCOL);
@@ -142,20 +142,20 @@ fn accept_key(key: &str) -> String {
     STANDARD.encode(digest(&SHA1_FOR_LEGACY_USE_ONLY, format!("{key}{GUID}").as_bytes()).as_ref())
 }
 
-/// What is put here is base64, or names of protocols: it is always a header's value.
+/// The value is base64 or a protocol name, which are valid header values.
 fn value(text: &str) -> HeaderValue {
     HeaderValue::from_str(text).unwrap_or_else(|_| HeaderValue::from_static(""))
 }
 
-/// What carries the streams between a client and a server.
+/// The transport of the streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Carrier {
     WebSocket,
     Spdy,
 }
 
-/// Adds to a request what asks for an upgrade to one of the protocols, the first choice first.
-pub fn ask<B>(request: &mut Request<B>, carrier: Carrier, protocols: &[&str]) {
+/// Adds upgrade headers for one of the protocols, in order of preference.
+pub fn request_upgrade<B>(request: &mut Request<B>, carrier: Carrier, protocols: &[&str]) {
     let headers = request.headers_mut();
     headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
     match carrier {
@@ -175,7 +175,7 @@ pub fn ask<B>(request: &mut Request<B>, carrier: Carrier, protocols: &[&str]) {
     }
 }
 
-/// Which protocol the server agreed to; an error if it did not upgrade at all, or to something else.
+/// The protocol that the server selected; an error if it did not upgrade correctly.
 pub fn agreed<B>(asked: &HeaderMap, response: &Response<B>, carrier: Carrier) -> Result<String, String> {
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
         return Err(format!("unable to upgrade connection: {}", response.status()));
@@ -217,12 +217,12 @@ mod tests {
     }
 
     #[test]
-    fn the_key_is_answered_as_the_standard_says() {
+    fn computes_sec_websocket_accept() {
         assert_eq!(accept_key("dGhlIHNhbXBsZSBub25jZQ=="), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
     }
 
     #[test]
-    fn spdy_is_refused_in_the_known_words() {
+    fn spdy_errors_match_upstream() {
         let upgrade = [("Connection", "Upgrade"), ("Upgrade", "SPDY/3.1")];
         let check = |headers: &[(&str, &str)], status: u16, message: &str| {
             let refusal = spdy(&mut request(headers), ACCEPTED).err().unwrap();
@@ -246,10 +246,10 @@ mod tests {
     }
 
     #[test]
-    fn both_ends_agree_on_the_clients_first_choice() {
+    fn negotiates_the_clients_first_choice() {
         for carrier in [Carrier::WebSocket, Carrier::Spdy] {
             let mut request = request(&[]);
-            ask(&mut request, carrier, &["v9", "v4.channel.k8s.io", "v5.channel.k8s.io"]);
+            request_upgrade(&mut request, carrier, &["v9", "v4.channel.k8s.io", "v5.channel.k8s.io"]);
             let asked = request.headers().clone();
             let upgrading = match carrier {
                 Carrier::WebSocket => websocket(&mut request, ACCEPTED),
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_websocket_request_needs_its_version_and_key() {
+    fn websocket_requires_version_and_key() {
         let check = |headers: &[(&str, &str)], status: u16| {
             assert_eq!(
                 websocket(&mut request(headers), ACCEPTED).err().map(|refusal| refusal.status.as_u16()),

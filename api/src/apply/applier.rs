@@ -1,5 +1,5 @@
-//! Apply: merges an object into the live one, prunes what its manager no longer sets, and refuses to
-//! take fields of others unless forced.
+//! Apply: merges an object into the live one, prunes fields that its manager no longer sets, and reports conflicts
+//! unless forced.
 
 use super::conflict::Conflicts;
 use super::last_applied;
@@ -14,10 +14,10 @@ use crate::schema::{Ty, Type};
 use crate::tree::Tree;
 use crate::typed;
 
-/// Owner of the fields of an object that is applied for the first time without managed fields.
+/// The owner of the fields of an object that is first applied without managed fields.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
-/// Why an apply was refused, by the answer it gets.
+/// Why an apply was rejected, by response.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ApplyError {
     /// 400
@@ -39,8 +39,8 @@ impl std::fmt::Display for ApplyError {
 
 impl std::error::Error for ApplyError {}
 
-/// The new object, with its managed fields. `applied` is the decoded patch, neither conformed nor
-/// defaulted; the result must be conformed and defaulted. `live` is none if the apply creates.
+/// The new object with its managed fields. `applied` is the decoded patch, neither conformed nor defaulted; the
+/// result must be conformed and defaulted. `live` is None if the apply creates.
 pub fn apply(live: Option<&Tree>, applied: &Tree, force: bool, request: &Request<'_>) -> Result<Tree, ApplyError> {
     let ty = request.ty().ok_or_else(|| ApplyError::BadRequest(invalid_type(applied)))?;
     check(applied, ty, request)?;
@@ -142,7 +142,7 @@ impl Applying<'_> {
         managed.managers.retain(|manager| self.request.versions.ty(&manager.api_version).is_some());
     }
 
-    /// Puts the manager's new entry last and returns the one it had.
+    /// Appends the manager's new entry and returns the previous one.
     fn exchange(&self, managed: &mut Managed) -> Option<Manager> {
         let mut fields = to_field_set(self.applied, self.ty);
         if let Some(reset) = self.request.reset {
@@ -154,7 +154,7 @@ impl Applying<'_> {
         last
     }
 
-    /// The entry's time moves only if the object changed; a first apply that changes nothing has none.
+    /// The entry's time is updated only if the object changed; a first apply without changes has none.
     fn finish(&self, managed: &mut Managed, own: &Manager, last: Option<Manager>, changed: bool) {
         if let Some(at) = managed.position(own) {
             let entry = &mut managed.managers[at];
@@ -167,7 +167,7 @@ impl Applying<'_> {
         managed.drop_empty();
     }
 
-    /// Removes what the manager applied last time and no longer does, unless another manager has it.
+    /// Removes what the manager applied last time and no longer does, unless another manager owns it.
     fn prune(&self, merged: Tree, managed: &Managed, last: &Manager) -> Tree {
         let (own_version, versions) = (self.request.api_version, self.request.versions);
         let in_last = match versions.convert(&merged, own_version, &last.api_version) {
@@ -178,7 +178,7 @@ impl Applying<'_> {
         let named_last = with_named_fields(&last.fields, ty);
         let pruned = remove_items(&in_last, &named_last, ty);
         let pruned = self.add_back_owned(&in_last, pruned, managed, &last.api_version);
-        // Only what the manager itself owned goes.
+        // Only fields owned by the manager are removed.
         let gone = named_difference(&in_last, &pruned, ty).intersection(&named_last);
         let pruned = remove_items(&in_last, &gone, ty);
         versions.convert(&pruned, &last.api_version, own_version).unwrap_or(merged)

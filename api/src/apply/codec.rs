@@ -49,7 +49,7 @@ fn key_text(fields: &[(Str, Tree)]) -> Str {
     text
 }
 
-/// Strings that need no escape, which nearly all keys are, are written as they are.
+/// Strings without escapes, as almost all keys, are written unchanged.
 fn push_string(text: &mut Str, value: &str) {
     if value.bytes().any(|byte| byte < 0x20 || byte == b'"' || byte == b'\\') {
         let mut out = Vec::new();
@@ -75,8 +75,7 @@ fn value_text(value: &Tree) -> Str {
     text
 }
 
-/// FieldsV1 as a set. Elements of a kind that is not known are dropped, as a later version may have
-/// made them.
+/// FieldsV1 as a set. Unknown element types are dropped, as a later version may have added them.
 pub fn decode(fields: &Tree) -> Result<FieldSet, String> {
     match fields {
         Tree::Null => Ok(FieldSet::new()),

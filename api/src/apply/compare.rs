@@ -1,4 +1,4 @@
-//! What one object has that another has not, as sets of paths.
+//! The differences of two objects, as sets of paths.
 
 use super::set::{Element, FieldSet};
 use super::shape::{Shape, Typed, item_element};
@@ -17,7 +17,7 @@ impl Comparison {
         self.added.is_empty() && self.modified.is_empty() && self.removed.is_empty()
     }
 
-    /// Without the given paths and all below them.
+    /// Without the given paths and everything below them.
     pub fn exclude(self, reset: &FieldSet) -> Comparison {
         Comparison {
             added: self.added.recursive_difference(reset),
@@ -30,7 +30,7 @@ impl Comparison {
         if own.is_none() && below.is_same() {
             return;
         }
-        // Most elements land in one set: the last one takes the element itself.
+        // Most elements are added to one set: the last one takes the element itself.
         if !below.removed.is_empty() || own == Some(Change::Removed) {
             self.removed.push(element.clone(), own == Some(Change::Removed), below.removed);
         }
@@ -48,7 +48,7 @@ enum Change {
     Removed,
 }
 
-/// Compares two objects of a type. A field that is there with null is there.
+/// Compares two objects of a type. A field with null is present.
 pub fn compare(old: &Tree, new: &Tree, ty: &'static Type) -> Comparison {
     node(Some(old), Some(new), Typed::root(ty), 0).1
 }
@@ -76,7 +76,7 @@ fn node(old: Option<&Tree>, new: Option<&Tree>, typed: Typed, depth: usize) -> N
     }
 }
 
-/// Every path below a value that only one side has. Creates are made of these.
+/// Every path below a value that only one side has, as in creates.
 fn whole(value: &Tree, typed: Typed, depth: usize) -> FieldSet {
     match (typed.shape(), value) {
         _ if depth > MAX_DEPTH => FieldSet::new(),
@@ -196,7 +196,7 @@ fn list(old: Option<&Tree>, new: Option<&Tree>, keys: &'static [&'static str], i
 
 type Item<'a> = (Element, &'a Tree);
 
-/// The items by element. An item without an element is nobody's.
+/// The items by element. An item without an element has no owner.
 fn sorted<'a>(items: &'a [Tree], keys: &'static [&'static str], item: Typed) -> Vec<Item<'a>> {
     let mut sorted: Vec<Item<'a>> = Vec::with_capacity(items.len());
     sorted.extend(items.iter().filter_map(|value| Some((item_element(value, keys, item).ok()?, value))));
@@ -212,7 +212,7 @@ fn first<'a>(old: &'a [Item<'_>], new: &'a [Item<'_>]) -> Option<&'a Element> {
     }
 }
 
-/// Cuts the items with this element from the front.
+/// Takes the items with this element from the front.
 fn run<'a, 'b>(rest: &mut &'b [Item<'a>], element: &Element) -> &'b [Item<'a>] {
     let length = rest.iter().take_while(|(next, _)| next.order(element).is_eq()).count();
     let (run, behind) = rest.split_at(length);
@@ -220,7 +220,7 @@ fn run<'a, 'b>(rest: &mut &'b [Item<'a>], element: &Element) -> &'b [Item<'a>] {
     run
 }
 
-/// Items that repeat a key are judged together, as one leaf.
+/// Items with duplicate keys are compared together, as one leaf.
 fn repeated(old: &[Item<'_>], new: &[Item<'_>]) -> Option<Change> {
     match (old.is_empty(), new.is_empty()) {
         (true, _) => Some(Change::Added),

@@ -1,9 +1,9 @@
-//! What an apply that is not forced may not take.
+//! Conflicts of an apply without force.
 
 use super::managers::{Manager, identity};
 use super::set::{Element, FieldSet, path_text};
 
-/// One manager and the fields of it that the apply would change.
+/// A manager and its fields that the apply would change.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Conflict {
     pub manager: Manager,
@@ -28,7 +28,7 @@ impl Conflicts {
         self.conflicts.is_empty()
     }
 
-    /// Without the fields that may be taken.
+    /// Without the fields that may be taken over.
     pub(super) fn without(mut self, allowed: &FieldSet) -> Conflicts {
         for conflict in &mut self.conflicts {
             conflict.fields = conflict.fields.difference(allowed);

@@ -1,5 +1,5 @@
-//! The way from client-side apply to server-side apply: the annotation that `kubectl apply` keeps
-//! says which fields kubectl may take without a conflict.
+//! Migration from client-side to server-side apply: the annotation of `kubectl apply` determines which fields kubectl
+//! may take over without a conflict.
 
 use super::compare::compare;
 use super::set::FieldSet;
@@ -16,8 +16,8 @@ pub(super) fn is_kubectl(request: &Request<'_>) -> bool {
     request.manager == "kubectl"
 }
 
-/// The fields of the last client-side apply that still have their values. None without a readable
-/// annotation of the same version.
+/// The fields of the last client-side apply that still have their values. None without a valid annotation of the same
+/// version.
 pub(super) fn allowed(live: &Tree, ty: &'static Type, api_version: &str) -> Option<FieldSet> {
     let text = live.map("metadata.annotations").get(ANNOTATION)?.as_str()?;
     let last = json::decode(text.as_bytes()).ok()?;
@@ -29,7 +29,7 @@ pub(super) fn allowed(live: &Tree, ty: &'static Type, api_version: &str) -> Opti
     Some(fields.difference(&changed.modified).difference(&changed.added).difference(&changed.removed))
 }
 
-/// Keeps the annotation, where there is one, in step with what was applied.
+/// Updates the annotation, if there is one, with what was applied.
 pub(super) fn refresh(object: &mut Tree, applied: &Tree) {
     let Some(slot) = object.at_mut("metadata.annotations").and_then(|annotations| annotations.get_mut(ANNOTATION))
     else {

@@ -1,12 +1,12 @@
-//! `metadata.managedFields`: who owns which fields, by which operation, since when.
+//! `metadata.managedFields`: the manager, operation and time of each field.
 
 use super::codec;
 use super::set::FieldSet;
 use crate::tree::{Map, Str, Tree};
 
-/// Entries of updates beyond this many are joined, oldest first.
+/// Update entries beyond this number are merged, oldest first.
 const MAX_UPDATE_MANAGERS: usize = 10;
-/// Who owns what joined entries owned.
+/// The manager of merged entries.
 const ANCIENT: &str = "ancient-changes";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,7 +28,7 @@ impl Operation {
 pub struct Manager {
     pub name: Str,
     pub operation: Operation,
-    /// The version in which `fields` are named.
+    /// The version of the names in `fields`.
     pub api_version: Str,
     pub subresource: Str,
     pub time: Option<Str>,
@@ -36,7 +36,7 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// An applier is the same in every version; an updater is one a version.
+    /// An apply manager is the same in every version; an update manager is one per version.
     pub fn is_same(&self, other: &Manager) -> bool {
         self.operation == other.operation
             && self.name == other.name
@@ -84,7 +84,7 @@ pub struct Managed {
 }
 
 impl Managed {
-    /// Reads the entries; the first that cannot be read is the error.
+    /// Decodes the entries; the first invalid one is the error.
     pub fn decode(entries: &[Tree]) -> Result<Managed, String> {
         let mut managed = Managed::default();
         for (index, entry) in entries.iter().enumerate() {
@@ -95,8 +95,7 @@ impl Managed {
         Ok(managed)
     }
 
-    /// The entries in their order: appliers first, then by time, name, version and subresource. Null
-    /// if there are none.
+    /// The sorted entries: apply managers first, then by time, name, version and subresource. Null if there are none.
     pub fn encode(mut self) -> Tree {
         if self.managers.is_empty() {
             return Tree::Null;
@@ -123,7 +122,7 @@ impl Managed {
         self.managers.iter().position(|manager| manager.is_same(like))
     }
 
-    /// Joins the oldest updaters of a version until no more than ten are left.
+    /// Merges the oldest update managers of a version until at most ten are left.
     pub(super) fn cap(&mut self) {
         let count = self.managers.iter().filter(|manager| manager.operation == Operation::Update).count();
         if count <= MAX_UPDATE_MANAGERS {
@@ -141,7 +140,7 @@ impl Managed {
         }
     }
 
-    /// Puts an entry to those kept; true if it was joined with an older one of its version.
+    /// Adds an entry; returns whether it was merged with an older one of its version.
     fn join(&mut self, manager: Manager, over: usize) -> bool {
         let older = self.managers.iter_mut().find(|kept| {
             over > 0
@@ -165,7 +164,7 @@ impl Managed {
     }
 }
 
-/// The key by which upstream tells entries apart, and sorts them in messages.
+/// The key that identifies entries in upstream, and sorts them in messages.
 pub(super) fn identity(manager: &Manager) -> String {
     let version = if manager.operation == Operation::Apply { "" } else { manager.api_version.as_str() };
     format!("{:?}\u{0}{}\u{0}{version}\u{0}{}", manager.name, manager.operation.text(), manager.subresource)
@@ -198,8 +197,7 @@ fn decode_entry(entry: &Tree, index: usize) -> Result<Manager, String> {
     })
 }
 
-/// True if the entries say that the caller wants managed fields gone: an empty list, or one entry
-/// with nothing in it.
+/// Whether the entries request a reset of managed fields: an empty list, or one empty entry.
 pub(super) fn is_reset(entries: &Tree) -> bool {
     match entries.as_list() {
         Some([]) => true,
@@ -211,7 +209,7 @@ pub(super) fn is_reset(entries: &Tree) -> bool {
     }
 }
 
-/// The fields of `metadata` and the type that no manager owns.
+/// Fields of `metadata` and the type that are not owned by managers.
 pub(super) static STRIPPED: std::sync::LazyLock<FieldSet> = std::sync::LazyLock::new(|| {
     FieldSet::of(&[
         "apiVersion",

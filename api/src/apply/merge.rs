@@ -6,8 +6,8 @@ use super::shape::{Shape, Typed, item_element};
 use crate::schema::Type;
 use crate::tree::{MAX_DEPTH, Map, Str, Tree};
 
-/// The live object with everything that the applied one says. List items keep the applied order
-/// among each other; live items that were not applied keep their place between them.
+/// The live object with the values of the applied one. Applied list items keep their order; live items that were not
+/// applied keep their position between them.
 pub fn merge(live: &Tree, applied: &Tree, ty: &'static Type) -> Tree {
     node(Some(live), Some(applied), Typed::root(ty), 0).unwrap_or_else(Tree::map_new)
 }
@@ -75,7 +75,7 @@ fn list(
     (!out.is_empty()).then_some(Tree::List(out))
 }
 
-/// A list with the elements of its items, and the places of the items in the elements' order.
+/// A list with the elements of its items, and the item indexes sorted by element.
 struct Index<'a> {
     items: Vec<(Element, &'a Tree)>,
     sorted: Vec<usize>,
@@ -100,9 +100,9 @@ impl<'a> Index<'a> {
 
 type Pair<'a> = (Option<&'a Tree>, Option<&'a Tree>);
 
-/// The pairs to merge. Walks both lists at once: what only the live list has stands where it stood
-/// before the next shared item; shared items follow the applied order. A live item that repeats a
-/// key is kept unless the key is applied, which then stands for all of them.
+/// The pairs to merge. Walks both lists at once: items only in the live list stay before the next shared item; shared
+/// items follow the applied order. A live item with a duplicate key is kept unless the key is applied, which then
+/// replaces all of them.
 fn in_order<'a>(live: &Index<'a>, applied: &Index<'a>) -> Vec<Pair<'a>> {
     let mut out = Vec::with_capacity(live.items.len() + applied.items.len());
     let mut shared = applied.items.iter().filter(|(element, _)| live.find(element).is_some()).peekable();

@@ -1,16 +1,16 @@
-//! An object without the fields of a set, or with them alone.
+//! An object without the fields of a set, or with only those.
 
 use super::set::{Element, Entry, FieldSet};
 use super::shape::{Shape, Typed, item_element};
 use crate::schema::Type;
 use crate::tree::{MAX_DEPTH, Map, Str, Tree};
 
-/// The object without the set's fields. What becomes empty is null.
+/// The object without the set's fields. Empty values become null.
 pub fn remove_items(tree: &Tree, set: &FieldSet, ty: &'static Type) -> Tree {
     Walk { extract: false }.node(tree, set, Typed::root(ty), 0)
 }
 
-/// The set's fields of an object, with the keys of the list items among them.
+/// The set's fields of an object, with the keys of list items.
 pub fn extract_items(tree: &Tree, set: &FieldSet, ty: &'static Type) -> Tree {
     Walk { extract: true }.node(tree, set, Typed::root(ty), 0)
 }

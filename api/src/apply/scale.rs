@@ -7,7 +7,7 @@ use crate::tree::{Str, Tree};
 const SCALE_VERSION: &str = "autoscaling/v1";
 const SCALE_REPLICAS: &str = "spec.replicas";
 
-/// Where the replicas stand in a version of the parent: `("apps/v1", "spec.replicas")`.
+/// The path of the replicas in a version of the parent: `("apps/v1", "spec.replicas")`.
 pub type ReplicasPath<'a> = (&'a str, &'a str);
 
 fn path_of(text: &str) -> Vec<Element> {
@@ -18,7 +18,7 @@ fn find(paths: &[ReplicasPath<'_>], api_version: &str) -> Option<Vec<Element>> {
     paths.iter().find(|(version, _)| *version == api_version).map(|(_, path)| path_of(path))
 }
 
-/// The `managedFields` of the scale that is read or written for a parent with these entries.
+/// The `managedFields` of the scale for a parent with these entries.
 pub fn scale_from_parent(parent: &[Tree], paths: &[ReplicasPath<'_>]) -> Result<Tree, String> {
     let mut managed = Managed::decode(parent)?;
     managed.managers.retain(|manager| find(paths, &manager.api_version).is_some_and(|path| manager.fields.has(&path)));
@@ -29,8 +29,8 @@ pub fn scale_from_parent(parent: &[Tree], paths: &[ReplicasPath<'_>]) -> Result<
     Ok(managed.encode())
 }
 
-/// The parent's `managedFields` after its scale was written and got these entries. A new entry has no
-/// time, as upstream gives it none.
+/// The parent's `managedFields` after its scale was written with these entries. A new entry has no time, as in
+/// upstream.
 pub fn parent_from_scale(
     parent: &[Tree],
     scale: &[Tree],

@@ -1,20 +1,20 @@
-//! A set of field paths as a trie: which fields a manager owns. Entries are kept sorted in the order
-//! of upstream's path elements, so that every set operation is one merge of two sorted vectors.
+//! A set of field paths as a trie: the fields of a manager. Entries are sorted in the order of upstream's path
+//! elements, so that set operations are merges of sorted vectors.
 
 use std::cmp::Ordering;
 
 use crate::tree::{Str, Tree};
 
-/// One step of a path.
+/// One path element.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Element {
     /// A field of a struct or an entry of a map.
     Field(Str),
-    /// The item of a list that has these key fields, sorted by name.
+    /// The list item with these key fields, sorted by name.
     Key(Box<[(Str, Tree)]>),
-    /// The item of a set with this value.
+    /// The set item with this value.
     Value(Box<Tree>),
-    /// An item by its place.
+    /// An item by index.
     Index(i64),
 }
 
@@ -43,7 +43,7 @@ impl Element {
     }
 }
 
-/// The text of a path step in messages: `.spec`, `[name="a"]`, `[="x"]`, `[3]`.
+/// The text of a path element in messages: `.spec`, `[name="a"]`, `[="x"]`, `[3]`.
 impl std::fmt::Display for Element {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -110,8 +110,7 @@ fn value_rank(value: &Tree) -> u8 {
     }
 }
 
-/// An element, whether the path that ends in it is in the set, and the paths below it.
-/// An entry is never empty: it is a member or has children.
+/// An element, whether its path is in the set, and the paths below it. Never empty: it is a member or has children.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
     pub element: Element,
@@ -125,7 +124,7 @@ pub struct FieldSet {
     entries: Vec<Entry>,
 }
 
-/// What the entries of two sets become where they meet, or where only one has them.
+/// The entries of two sets, or of one.
 enum Pick<'a> {
     Left(&'a Entry),
     Right(&'a Entry),
@@ -157,7 +156,7 @@ impl FieldSet {
         FieldSet { entries: Vec::with_capacity(capacity) }
     }
 
-    /// Adds an entry behind all others; the caller sees to the order, or calls `sort` at the end.
+    /// Appends an entry; the caller ensures the order, or calls `sort` at the end.
     pub(super) fn push(&mut self, element: Element, member: bool, children: FieldSet) {
         if member || !children.is_empty() {
             self.entries.push(Entry { element, member, children });
@@ -241,7 +240,7 @@ impl FieldSet {
         })
     }
 
-    /// The paths that are in this set alone.
+    /// The paths only in this set.
     pub fn difference(&self, other: &FieldSet) -> FieldSet {
         self.zip(other, |pick| match pick {
             Pick::Left(entry) => Some((entry.member, entry.children.clone())),
@@ -250,7 +249,7 @@ impl FieldSet {
         })
     }
 
-    /// `difference` in place, for the common case that little or nothing goes.
+    /// `difference` in place, for the common case of few removals.
     pub fn subtract(&mut self, other: &FieldSet) {
         let mut others = other.entries.iter().peekable();
         self.entries.retain_mut(|entry| {
@@ -263,7 +262,7 @@ impl FieldSet {
         });
     }
 
-    /// `union` of two sets that are not needed any more.
+    /// `union` of two owned sets.
     pub fn joined(self, other: FieldSet) -> FieldSet {
         match (self.is_empty(), other.is_empty()) {
             (_, true) => self,
@@ -272,7 +271,7 @@ impl FieldSet {
         }
     }
 
-    /// Like `difference`, but a member of the other set takes all below it along.
+    /// Like `difference`, but members of the other set also remove everything below them.
     pub fn recursive_difference(&self, other: &FieldSet) -> FieldSet {
         self.zip(other, |pick| match pick {
             Pick::Left(entry) => Some((entry.member, entry.children.clone())),
@@ -282,7 +281,7 @@ impl FieldSet {
         })
     }
 
-    /// The members that have no member below them.
+    /// The members without members below them.
     pub fn leaves(&self) -> FieldSet {
         let mut out = FieldSet::with_capacity(self.entries.len());
         for entry in &self.entries {
@@ -292,7 +291,7 @@ impl FieldSet {
         out
     }
 
-    /// True if the two sets have a path in common.
+    /// Whether the two sets have a path in common.
     pub fn intersects(&self, other: &FieldSet) -> bool {
         let (mut a, mut b) = (self.entries.iter().peekable(), other.entries.iter().peekable());
         while let (Some(left), Some(right)) = (a.peek(), b.peek()) {
@@ -311,7 +310,7 @@ impl FieldSet {
         false
     }
 
-    /// Calls `each` with every path, members of a level before what is below them.
+    /// Calls `each` with every path, members of a level before the levels below.
     pub fn each_path(&self, mut each: impl FnMut(&[Element])) {
         self.walk(&mut Vec::new(), &mut each);
     }

@@ -1,11 +1,11 @@
-//! How apply sees a value of a type: as one leaf, as fields, or as items told apart by keys or value.
+//! How apply treats a value of a type: as a leaf, as fields, or as items identified by keys or value.
 
 use super::set::Element;
 use crate::json;
 use crate::schema::{Field, Presence, Topology, Ty, Type};
 use crate::tree::{Str, Tree};
 
-/// A type together with what its field says of it.
+/// A type with the attributes of its field.
 #[derive(Clone, Copy)]
 pub(super) struct Typed {
     pub ty: Ty,
@@ -13,11 +13,11 @@ pub(super) struct Typed {
 }
 
 pub(super) enum Shape {
-    /// A scalar, or a list or map that has one owner as a whole.
+    /// A scalar, or a list or map with a single owner.
     Leaf,
     Struct(&'static Type),
     Map(Typed),
-    /// A list whose items are told apart by key fields; none for a set of scalars.
+    /// A list whose items are identified by key fields; empty for a set of scalars.
     List(&'static [&'static str], Typed),
 }
 
@@ -49,7 +49,7 @@ impl Typed {
     }
 }
 
-/// A list item's path element, or why it has none.
+/// The path element of a list item, or why it has none.
 pub(super) fn item_element(item: &Tree, keys: &'static [&'static str], typed: Typed) -> Result<Element, String> {
     if keys.is_empty() {
         return set_element(item);
@@ -82,8 +82,7 @@ fn set_element(item: &Tree) -> Result<Element, String> {
     }
 }
 
-/// A key that is missing has its schema's default: the protocol of a port is TCP. A string that is
-/// always there has the empty one.
+/// A missing key has its schema default: the protocol of a port is TCP. A required string defaults to empty.
 fn key_default(key: &str, typed: Typed) -> Option<Tree> {
     let Ty::Struct(ty) = typed.ty else { return None };
     let field = ty.field(key)?;

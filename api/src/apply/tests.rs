@@ -1,4 +1,4 @@
-//! Flows of writes, each with the managed fields that upstream gives for it.
+//! Sequences of writes with the managed fields of upstream.
 
 use super::*;
 use crate::json;
@@ -34,7 +34,7 @@ impl Flow {
     fn shaped(&self, object: &str) -> Tree {
         let mut new = tree(object);
         keep_reset(&mut new);
-        // The flows tell times apart by names that are no times.
+        // The tests use names instead of times.
         let managed = new.child("metadata").remove("managedFields").unwrap_or_default();
         crate::typed::conform(&mut new, self.ty, &mut json::Strict::default()).expect("the type fits");
         if !managed.is_null() {
@@ -85,7 +85,7 @@ impl Flow {
         let applied = tree(&object.replacen('{', &head, 1).replace(",}", "}"));
         let versions = self.versions();
         let mut new = apply(self.live.as_ref(), &applied, force, &self.request(manager, &versions, None))?;
-        // The flows tell times apart by names that are no times.
+        // The tests use names instead of times.
         let managed = new.child("metadata").remove("managedFields").unwrap_or_default();
         crate::typed::conform(&mut new, self.ty, &mut json::Strict::default()).expect("the type fits");
         if !managed.is_null() {
@@ -127,7 +127,7 @@ impl Flow {
 }
 
 #[test]
-fn a_create_owns_what_it_sets() {
+fn create_owns_its_fields() {
     Flow::new("v1", "ConfigMap")
         .write("creator", r#"{"metadata":{"name":"a","labels":{"l":"1"}},"data":{"a":"1"}}"#)
         .check(&[r#"creator Update t01 {"f:data":{".":{},"f:a":{}},"f:metadata":{"f:labels":{".":{},"f:l":{}}}}"#]);
@@ -148,12 +148,12 @@ fn a_create_owns_what_it_sets() {
 }
 
 #[test]
-fn an_update_takes_what_it_changes_and_frees_what_it_removes() {
+fn update_takes_changed_and_releases_removed_fields() {
     Flow::new("v1", "ConfigMap")
         .write("one", r#"{"data":{"a":"1","b":"1","c":"1"}}"#)
         .write("two", r#"{"data":{"a":"2","b":"1"}}"#)
         .check(&[r#"one Update t01 {"f:data":{".":{},"f:b":{}}}"#, r#"two Update t02 {"f:data":{"f:a":{}}}"#])
-        // A write of the same manager joins its entry; one that changes nothing leaves the time.
+        // A write of the same manager is merged into its entry; without changes the time is kept.
         .write("one", r#"{"data":{"a":"2","b":"1","d":"1"}}"#)
         .write("one", r#"{"data":{"a":"2","b":"1","d":"1"}}"#)
         .check(&[r#"two Update t02 {"f:data":{"f:a":{}}}"#, r#"one Update t03 {"f:data":{".":{},"f:b":{},"f:d":{}}}"#])
@@ -162,7 +162,7 @@ fn an_update_takes_what_it_changes_and_frees_what_it_removes() {
 }
 
 #[test]
-fn managed_fields_are_reset_kept_or_edited() {
+fn managed_fields_can_be_reset_or_edited() {
     let mut flow = Flow::new("v1", "ConfigMap");
     flow.write("one", r#"{"data":{"a":"1"}}"#).write("two", r#"{"metadata":{"managedFields":[{}]},"data":{"a":"1"}}"#);
     flow.check(&[]).write("two", r#"{"data":{"a":"2"}}"#).check(&[]);
@@ -178,7 +178,7 @@ fn managed_fields_are_reset_kept_or_edited() {
 }
 
 #[test]
-fn a_subresource_has_its_own_entry_and_leaves_what_it_does_not_write() {
+fn subresources_have_their_own_entry() {
     let spec = FieldSet::of(&["spec"]);
     Flow::new("apps/v1", "Deployment")
         .write_reset("one", r#"{"spec":{"replicas":1},"status":{"replicas":3}}"#, Some(&FieldSet::of(&["status"])))
@@ -190,7 +190,7 @@ fn a_subresource_has_its_own_entry_and_leaves_what_it_does_not_write() {
 }
 
 #[test]
-fn the_oldest_of_many_updaters_are_joined() {
+fn merges_the_oldest_update_managers() {
     let mut flow = Flow::new("v1", "ConfigMap");
     let mut data = String::new();
     for name in 'a'..='l' {
@@ -205,11 +205,11 @@ fn the_oldest_of_many_updaters_are_joined() {
 }
 
 #[test]
-fn appliers_own_share_and_take_fields() {
+fn apply_managers_share_and_take_fields() {
     Flow::new("v1", "ConfigMap")
         .apply("one", r#"{"data":{"a":"1","b":"2"}}"#)
         .check(&[r#"one Apply t01 {"f:data":{"f:a":{},"f:b":{}}}"#])
-        // The same again changes nothing, the time least of all.
+        // Repeating it changes nothing, including the time.
         .apply("one", r#"{"data":{"a":"1","b":"2"}}"#)
         .check(&[r#"one Apply t01 {"f:data":{"f:a":{},"f:b":{}}}"#])
         .apply("one", r#"{"data":{"a":"9"}}"#)
@@ -219,7 +219,7 @@ fn appliers_own_share_and_take_fields() {
         .refused("two", r#"{"data":{"a":"x"}}"#, r#"Apply failed with 1 conflict: conflict with "one": .data.a"#)
         .apply("two!", r#"{"data":{"a":"x"}}"#)
         .check(&[r#"two Apply t06 {"f:data":{"f:a":{}}}"#])
-        // An equal value is shared; an apply that changes nothing gives its entry no time.
+        // An equal value is shared; an apply without changes has no time.
         .apply("one", r#"{"data":{"a":"x"}}"#)
         .check(&[r#"one Apply  {"f:data":{"f:a":{}}}"#, r#"two Apply t06 {"f:data":{"f:a":{}}}"#])
         .apply("one", r#"{"data":{}}"#)
@@ -231,7 +231,7 @@ fn appliers_own_share_and_take_fields() {
 }
 
 #[test]
-fn appliers_and_updaters_meet() {
+fn apply_and_update_managers_interact() {
     Flow::new("v1", "ConfigMap")
         .apply("applier", r#"{"data":{"a":"1","b":"1"}}"#)
         .write("editor", r#"{"data":{"a":"2","b":"1"}}"#)
@@ -252,7 +252,7 @@ fn appliers_and_updaters_meet() {
 }
 
 #[test]
-fn an_object_without_managed_fields_had_an_owner_before_its_first_apply() {
+fn first_apply_keeps_previous_owners() {
     let mut flow = Flow::new("v1", "ConfigMap");
     flow.live = Some(flow.shaped(r#"{"data":{"a":"1","z":"2"}}"#));
     flow.refused(
@@ -295,12 +295,12 @@ fn list_maps_sets_and_atomic_values() {
         .has("metadata.finalizers", r#"["a","b","c"]"#)
         .apply("two", r#"{"metadata":{"finalizers":[]}}"#)
         .has("metadata.finalizers", r#"["a"]"#)
-        // The object stayed as it was when one dropped b, so the time did, too.
+        // The object did not change when one dropped b, so the time is kept.
         .check(&[r#"one Apply t01 {"f:metadata":{"f:finalizers":{"v:\"a\"":{}}}}"#]);
 }
 
 #[test]
-fn merged_lists_follow_the_applied_order() {
+fn merged_lists_keep_the_applied_order() {
     let cases = [
         ("a,b,c", "c,a", "b,c,a"),
         ("a,b,c", "b,x", "a,b,c,x"),
@@ -321,7 +321,7 @@ fn merged_lists_follow_the_applied_order() {
 }
 
 #[test]
-fn applied_objects_must_fit() {
+fn applied_objects_are_validated() {
     let cases = [
         (r#"{"data":{"n":1}}"#, ".data.n: expected string, got &value.valueUnstructured{Value:1}"),
         (r#"{"nope":{"n":1}}"#, ".nope: field not declared in schema"),
@@ -345,7 +345,7 @@ fn applied_objects_must_fit() {
 }
 
 #[test]
-fn kubectl_takes_what_its_client_side_apply_set() {
+fn kubectl_takes_over_client_side_fields() {
     let last = r#"{\"apiVersion\":\"v1\",\"data\":{\"a\":\"1\"}}"#;
     let annotations =
         format!(r#""metadata":{{"annotations":{{"kubectl.kubernetes.io/last-applied-configuration":"{last}"}}}}"#);
@@ -361,7 +361,7 @@ fn kubectl_takes_what_its_client_side_apply_set() {
 }
 
 #[test]
-fn the_scale_takes_the_replicas_from_its_parent() {
+fn scale_shares_replicas_with_its_parent() {
     let mut flow = Flow::new("apps/v1", "Deployment");
     flow.apply("one", r#"{"spec":{"replicas":2,"minReadySeconds":3}}"#);
     let parent = flow.live.clone().expect("an object");
@@ -401,7 +401,7 @@ fn random_set(seed: &mut u64, depth: usize) -> FieldSet {
 }
 
 #[test]
-fn sets_obey_their_laws() {
+fn set_operations_are_consistent() {
     let mut seed = 1;
     for _ in 0..2_000 {
         let (a, b) = (random_set(&mut seed, 4), random_set(&mut seed, 4));
@@ -421,7 +421,7 @@ fn sets_obey_their_laws() {
 }
 
 #[test]
-fn removed_and_extracted_fields_make_the_whole() {
+fn remove_and_extract_are_complementary() {
     let object = tree(r#"{"data":{"a":"1","b":"2"},"metadata":{"finalizers":["x","y"],"labels":{"l":"1"}}}"#);
     let ty = ty("v1", "ConfigMap");
     let set =

@@ -1,12 +1,12 @@
-//! The paths that an applied object claims.
+//! The paths claimed by an applied object.
 
 use super::set::{Element, FieldSet};
 use super::shape::{Shape, Typed, item_element};
 use crate::schema::Type;
 use crate::tree::{MAX_DEPTH, Map, Str, Tree};
 
-/// Every leaf of an object: scalars, atomic values, items, entries of maps, nulls and empty maps. A
-/// struct with fields is no leaf, an empty list claims nothing.
+/// Every leaf of an object: scalars, atomic values, items, map entries, nulls and empty maps. A struct with fields is
+/// not a leaf, and an empty list claims nothing.
 pub fn to_field_set(tree: &Tree, ty: &'static Type) -> FieldSet {
     node(tree, Typed::root(ty), 0).1
 }
@@ -68,8 +68,8 @@ fn list(items: &[Tree], keys: &'static [&'static str], item: Typed, depth: usize
     out
 }
 
-/// Adds the named fields on the way to a member as members, so that removing the last of what is
-/// below a struct field can remove the field itself.
+/// Adds struct fields on the path to a member as members, so that removing the last value below a field can remove
+/// the field itself.
 pub(super) fn with_named_fields(set: &FieldSet, ty: &'static Type) -> FieldSet {
     named(set, Some(Typed::root(ty)), 0)
 }

@@ -1,4 +1,4 @@
-//! Ownership after a write that is no apply: what it changed now belongs to its manager.
+//! Ownership after a write other than apply: changed fields belong to its manager.
 
 use super::compare::{Comparison, compare};
 use super::managers::{Managed, Manager, Operation, STRIPPED, is_reset};
@@ -7,9 +7,9 @@ use crate::schema::{Ty, Type};
 use crate::tree::{Str, Tree};
 use crate::typed;
 
-/// The versions in which a kind is served. Managers name their fields in the version they wrote.
+/// The served versions of a kind. Managers name their fields in the version they used.
 pub trait Versions {
-    /// The kind's type in a version; none where the version is not served, whose managers are dropped.
+    /// The kind's type in a version; None if it is not served, whose managers are dropped.
     fn ty(&self, api_version: &str) -> Option<&'static Type>;
 
     /// The object in another version.
@@ -32,16 +32,16 @@ impl Versions for SameVersion {
     }
 }
 
-/// Who writes, and how.
+/// The write and its manager.
 pub struct Request<'a> {
-    /// `fieldManager`, or the first word of the user agent.
+    /// `fieldManager`, or the prefix of the user agent.
     pub manager: &'a str,
     /// The version of the request's object: `apps/v1`.
     pub api_version: &'a str,
-    /// `status`, `scale`, or "" for the object itself.
+    /// `status`, `scale`, or empty for the object itself.
     pub subresource: &'a str,
     pub now: Str,
-    /// What this endpoint does not write: `status` on the object itself, `spec` on its status.
+    /// Fields that this endpoint does not write: `status` on the object itself, `spec` on its status.
     pub reset: Option<&'a FieldSet>,
     pub versions: &'a dyn Versions,
 }
@@ -63,13 +63,12 @@ impl Request<'_> {
     }
 }
 
-/// Writes `metadata.managedFields` of a new object. `live` is none for a create. An empty list of
-/// managed fields in `new`, or one empty entry, drops them all; no list, or one that cannot be read,
-/// stands for the live ones.
+/// Updates `metadata.managedFields` of a new object. `live` is None for a create. An empty list of managed fields in
+/// `new`, or one empty entry, drops them all; no list or an invalid one keeps the live ones.
 pub fn update(live: Option<&Tree>, new: &mut Tree, request: &Request<'_>) {
     let managed = managed_of(live, new, request);
     take_managed(new);
-    // An object whose managed fields were dropped is not tracked until it is applied again.
+    // An object without managed fields is not tracked until it is applied again.
     if managed.is_empty() && live.is_some() {
         return;
     }
@@ -81,8 +80,8 @@ pub fn update(live: Option<&Tree>, new: &mut Tree, request: &Request<'_>) {
     put_managed(new, managed);
 }
 
-/// Keeps an empty list of managed fields, which means a reset, from being lost when the object is
-/// conformed: call it on the decoded or patched object before that.
+/// Preserves an empty list of managed fields, which means a reset, when the object is conformed: call it on the
+/// decoded or patched object before.
 pub fn keep_reset(tree: &mut Tree) {
     if let Some(Tree::List(entries)) = tree.at_mut("metadata.managedFields")
         && entries.is_empty()
@@ -117,7 +116,7 @@ pub(super) fn put_managed(tree: &mut Tree, managed: Managed) {
     }
 }
 
-/// The managers after an update; the manager's time moves only if the update took fields.
+/// The managers after an update; the manager's time is updated only if it took fields.
 pub(super) fn update_managed(
     live: &Tree,
     new: &Tree,
@@ -155,7 +154,7 @@ pub(super) fn compared(live: &Tree, new: &Tree, ty: &'static Type, request: &Req
     }
 }
 
-/// What a write changed, as the managers of each version see it.
+/// The changes of a write in each manager's version.
 pub(super) struct Changes<'a> {
     live: &'a Tree,
     new: &'a Tree,
@@ -168,9 +167,8 @@ impl<'a> Changes<'a> {
         Changes { live, new, comparison, request }
     }
 
-    /// Takes changed and removed fields from all managers but one; those of versions that are no
-    /// longer served are dropped. Returns what was taken by change, which is what an apply conflicts
-    /// with.
+    /// Takes changed and removed fields from all managers except one; managers of unserved versions are dropped.
+    /// Returns the changed fields, which an apply conflicts with.
     pub fn take_from(&self, managed: &mut Managed, but: Option<&Manager>) -> Vec<(Manager, FieldSet)> {
         let mut conflicts = Vec::new();
         let mut other_versions: Vec<(Str, Comparison)> = Vec::new();
@@ -218,7 +216,7 @@ impl<'a> Changes<'a> {
     }
 }
 
-/// Where the objects differ in nothing but the times of managed fields, the new one gets the old.
+/// If the objects only differ in the times of managed fields, the old times are kept.
 pub fn keep_timestamps(live: &Tree, new: &mut Tree) {
     let old_entries = live.list("metadata.managedFields");
     let new_entries = new.list("metadata.managedFields");

@@ -1,5 +1,5 @@
-//! Whether an applied object fits its type. An applied object may leave out anything, but what it
-//! says must be declared, of the right type, and without items that repeat a key.
+//! Validates an applied object against its type. It may omit anything, but its fields must be declared, of the right
+//! type, and without duplicate keys.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use super::shape::{Typed, item_element};
 use crate::schema::{Topology, Ty, Type};
 use crate::tree::{MAX_DEPTH, Map, Tree};
 
-/// All problems, as one message in upstream's form.
+/// All problems as one message in upstream's format.
 pub(super) fn validate(tree: &Tree, ty: &'static Type) -> Result<(), String> {
     let mut problems = Vec::new();
     Walk { problems: &mut problems, path: String::new() }.node(tree, Typed::root(ty), 0);
@@ -19,7 +19,7 @@ pub(super) fn validate(tree: &Tree, ty: &'static Type) -> Result<(), String> {
     }
 }
 
-/// Enough to tell what is wrong; the rest would repeat it.
+/// More would be repetitive.
 const MAX_PROBLEMS: usize = 100;
 
 struct Walk<'a> {
@@ -126,7 +126,7 @@ impl Walk<'_> {
     }
 }
 
-/// Upstream prints the value with its Go type around it.
+/// Upstream prints the value with its Go type.
 fn value_text(tree: &Tree) -> String {
     format!("&value.valueUnstructured{{Value:{}}}", go_syntax(tree))
 }

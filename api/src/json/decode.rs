@@ -1,4 +1,4 @@
-//! Reading: strings, numbers and nesting as Go takes them, unknown and duplicate fields in document order.
+//! JSON decoding: strings, numbers and nesting as in Go, unknown and duplicate fields in document order.
 
 mod scalars;
 
@@ -6,12 +6,12 @@ use super::{Error, Strict};
 use crate::schema::{Ty, Type};
 use crate::tree::{MAX_DEPTH, Map, Str, Tree};
 
-/// Any JSON, duplicates resolved in silence (the last wins).
+/// Any JSON; the last of duplicate keys wins silently.
 pub fn decode(bytes: &[u8]) -> Result<Tree, Error> {
     decode_at(bytes, 0)
 }
 
-/// An object for those who only read: who owns which of its fields, often half of it, is not built.
+/// An object for readers: managed fields, often half of it, are skipped.
 pub fn decode_unmanaged(bytes: &[u8]) -> Result<Tree, Error> {
     Decoder { unmanaged: true, ..Decoder::new(bytes, None)? }.document(None, 0)
 }
@@ -21,26 +21,26 @@ pub fn decode_as(bytes: &[u8], ty: Option<&'static Type>, strict: &mut Strict) -
     Decoder::new(bytes, Some(strict))?.document(ty, 0)
 }
 
-/// A document that stands `depth` levels deep in another.
+/// A document nested `depth` levels deep in another.
 pub(crate) fn decode_at(bytes: &[u8], depth: usize) -> Result<Tree, Error> {
     Decoder::new(bytes, None)?.document(None, depth)
 }
 
-/// Decodes only what the dotted paths name, and skips the rest without building it.
+/// Decodes only the dotted paths, and skips the rest.
 pub fn decode_only(bytes: &[u8], paths: &[&str]) -> Result<Tree, Error> {
     let mut decoder = Decoder::new(bytes, None)?;
     decoder.skip_space();
     decoder.some_of(paths, 0)
 }
 
-/// Type and metadata of an object, without who owns which field.
+/// Type and metadata of an object, without managed fields.
 pub fn decode_metadata(bytes: &[u8]) -> Result<Tree, Error> {
     let mut decoder = Decoder { unmanaged: true, ..Decoder::new(bytes, None)? };
     decoder.skip_space();
     decoder.some_of(&["apiVersion", "kind", "metadata"], 0)
 }
 
-/// One step on the way to the value being read, kept to name it in a report.
+/// One path element of the current value, for reports.
 enum Step {
     Key(Str),
     Index(usize),
@@ -50,10 +50,10 @@ pub(super) struct Decoder<'a> {
     bytes: &'a [u8],
     text: &'a str,
     at: usize,
-    /// Kept only where somebody hears of it.
+    /// Only tracked if problems are reported.
     path: Vec<Step>,
     strict: Option<&'a mut Strict>,
-    /// Leaves `metadata.managedFields` out.
+    /// Skips `metadata.managedFields`.
     unmanaged: bool,
     in_metadata: bool,
 }
@@ -78,7 +78,7 @@ impl<'a> Decoder<'a> {
         self.at
     }
 
-    /// Goes into a map or a list.
+    /// Enters a map or list.
     pub(super) fn open(&mut self, bracket: u8) -> Result<(), Error> {
         self.skip_space();
         if self.bytes.get(self.at) != Some(&bracket) {
@@ -88,7 +88,7 @@ impl<'a> Decoder<'a> {
         Ok(())
     }
 
-    /// The next key of a map, where the decoder then stands before its value; None at the end.
+    /// The next key of a map; the decoder is then before its value. None at the end.
     pub(super) fn next_key(&mut self) -> Result<Option<Str>, Error> {
         self.skip_space();
         if self.bytes.get(self.at) == Some(&b',') {
@@ -113,7 +113,7 @@ impl<'a> Decoder<'a> {
         Ok(Some(key))
     }
 
-    /// Whether another item of a list follows, before which the decoder then stands.
+    /// Whether another list item follows; the decoder is then before it.
     pub(super) fn has_item(&mut self) -> Result<bool, Error> {
         self.skip_space();
         match self.bytes.get(self.at) {
@@ -208,7 +208,7 @@ impl<'a> Decoder<'a> {
         Ok(Tree::Map(Map::from_entries(entries, |_| {})))
     }
 
-    /// An entry of which nothing is told: types are known only where problems are heard of.
+    /// An entry without reports: types are only tracked if problems are reported.
     fn plain_entry(&mut self, key: Str, depth: usize, entries: &mut Vec<(Str, Tree)>) -> Result<(), Error> {
         if depth == 0 {
             self.in_metadata = key == "metadata";
@@ -224,7 +224,7 @@ impl<'a> Decoder<'a> {
     fn entry(&mut self, key: Str, ty: Option<Ty>, depth: usize, entries: &mut Vec<(Str, Tree)>) -> Result<(), Error> {
         let known = known(ty, &key);
         self.path.push(Step::Key(key));
-        // Few keys are compared one by one; large maps (data of a ConfigMap) are left to the sort.
+        // Few keys are compared linearly; large maps (such as ConfigMap data) are left to the sort.
         let key = match self.path.last() {
             Some(Step::Key(key)) => key.clone(),
             _ => Str::default(),
@@ -246,7 +246,7 @@ impl<'a> Decoder<'a> {
         Ok(())
     }
 
-    /// A map of which only the entries on the way to `paths` are built.
+    /// A map with only the entries on `paths`.
     fn some_of(&mut self, paths: &[&str], depth: usize) -> Result<Tree, Error> {
         if paths.iter().any(|path| path.is_empty()) || self.bytes.get(self.at) != Some(&b'{') {
             return self.value(None, depth);
@@ -375,7 +375,7 @@ impl<'a> Decoder<'a> {
     }
 }
 
-/// What is left of a dotted path below a key, if the path leads there.
+/// The rest of a dotted path below a key, if it starts with the key.
 fn below<'a>(path: &'a str, key: &str) -> Option<&'a str> {
     let rest = path.strip_prefix(key)?;
     if rest.is_empty() { Some(rest) } else { rest.strip_prefix('.') }
@@ -386,7 +386,7 @@ enum Known {
     No,
 }
 
-/// What the schema says of a key. Where no struct is expected, anything goes.
+/// What the schema knows of a key. Without a struct anything is allowed.
 fn known(ty: Option<Ty>, key: &str) -> Known {
     match ty {
         Some(Ty::Struct(ty)) => match ty.field(key) {

@@ -1,4 +1,4 @@
-//! Writing, in canonical order: the schema's for structs, sorted keys for maps.
+//! JSON encoding in canonical order: the schema's for structs, sorted keys for maps.
 
 use crate::schema::{Ty, Type};
 use crate::tree::{Map, Tree};
@@ -10,7 +10,7 @@ pub fn encode(tree: &Tree, ty: Option<&'static Type>) -> Vec<u8> {
     out
 }
 
-/// JSON for people: two spaces a level, as upstream's pretty printer writes it.
+/// Indented JSON like upstream's pretty printer.
 pub fn encode_pretty(tree: &Tree, ty: Option<&'static Type>) -> Vec<u8> {
     let compact = encode(tree, ty);
     let mut out = Vec::with_capacity(compact.len() * 2);
@@ -55,8 +55,8 @@ fn new_line(out: &mut Vec<u8>, level: usize) {
     out.resize(out.len() + 2 * level, b' ');
 }
 
-/// The JSON of a patched object as upstream shows it in errors: maps that the patch touched have their
-/// keys sorted, the rest is in the order of its type.
+/// The JSON of a patched object as upstream prints it in errors: maps changed by the patch have sorted keys, the rest
+/// is in the order of its type.
 pub fn encode_changed(tree: &Tree, old: &Tree, ty: Option<&'static Type>) -> Vec<u8> {
     let mut out = Vec::with_capacity(512);
     write_changed(&mut out, tree, old, ty.map(Ty::Struct));
@@ -82,7 +82,7 @@ fn write_changed(out: &mut Vec<u8>, tree: &Tree, old: &Tree, ty: Option<Ty>) {
     out.push(b'}');
 }
 
-/// Like `encode`, with `metadata.resourceVersion` left empty: the offset says where it belongs.
+/// Like `encode` with an empty `metadata.resourceVersion`; returns its offset.
 pub fn encode_with_hole(tree: &Tree, ty: Option<&'static Type>) -> (Vec<u8>, usize) {
     let mut out = Vec::with_capacity(1024);
     let mut hole = None;
@@ -131,7 +131,7 @@ fn write_map(out: &mut Vec<u8>, map: &Map, ty: Option<Ty>) {
     out.push(b'}');
 }
 
-/// Calls `each` for the known fields in the schema's order, then for the others.
+/// Calls `each` for known fields in schema order, then for others.
 fn in_schema_order(map: &Map, ty: &'static Type, mut each: impl FnMut(&str, &Tree, Option<Ty>)) {
     let mut places: Vec<(usize, usize)> = Vec::with_capacity(map.len());
     for (at, (key, _)) in map.iter().enumerate() {
@@ -157,7 +157,7 @@ fn write_key(out: &mut Vec<u8>, first: &mut bool, key: &str) {
     out.push(b':');
 }
 
-/// The top level of an object, with a hole in its metadata.
+/// The top level of an object, with a placeholder in its metadata.
 fn write_object(out: &mut Vec<u8>, tree: &Tree, ty: Option<&'static Type>, hole: &mut Option<usize>) {
     let Some(map) = tree.as_map() else { return encode_into(out, tree, None) };
     let mut first = true;
@@ -207,7 +207,7 @@ fn write_float(out: &mut Vec<u8>, value: f64) {
     }
 }
 
-/// How many of the first bytes are written as they are, eight looked at in one step.
+/// The number of leading bytes that need no escape, checked eight at a time.
 fn plain_prefix(bytes: &[u8]) -> usize {
     let (words, rest) = bytes.as_chunks::<8>();
     for (at, word) in words.iter().enumerate() {
@@ -220,8 +220,7 @@ fn plain_prefix(bytes: &[u8]) -> usize {
     words.len() * 8 + plain.count()
 }
 
-/// The high bit of each byte that needs an escape. Beyond the lowest one it may say too much, since a
-/// subtraction borrows upwards.
+/// The high bit of each byte that needs an escape. Above the lowest one it may be wrong, since subtraction borrows.
 fn escaped_bytes(word: u64) -> u64 {
     const ONES: u64 = 0x0101_0101_0101_0101;
     let below = |word: u64, bound: u8| word.wrapping_sub(ONES * u64::from(bound)) & !word;
@@ -258,7 +257,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn escapes_are_found_at_every_place() {
+    fn finds_escapes_at_every_position() {
         for length in 0..20 {
             for at in 0..length {
                 for byte in 0..0x80_u8 {

@@ -1,5 +1,5 @@
-//! JSON to and from the tree. The decoder knows the schema just enough to drop unknown fields and to
-//! report them, and duplicates, in the order of the document; types are judged by `typed`.
+//! JSON to and from the tree. The decoder uses the schema to drop and report unknown fields, and reports duplicates,
+//! in document order; `typed` checks types.
 
 mod decode;
 mod encode;
@@ -10,13 +10,13 @@ pub use decode::{decode, decode_as, decode_metadata, decode_only, decode_unmanag
 pub use encode::{encode, encode_changed, encode_into, encode_pretty, encode_with_hole, write_string};
 pub use raw::{decode_around, items};
 
-/// A document that is no JSON. The texts are Go's, which clients show.
+/// Invalid JSON. The messages are Go's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Error {
     UnexpectedEnd,
-    /// The offending character and where it stood: `looking for beginning of value`.
+    /// The unexpected character and its context: `looking for beginning of value`.
     Invalid(char, &'static str),
-    /// Inside `true`, `false` or `null`: what stood there, the word, and the letter that it needs.
+    /// Inside `true`, `false` or `null`: the character, the word, and the expected letter.
     Literal(char, &'static str, char),
     TooDeep,
     NotUtf8,
@@ -52,7 +52,7 @@ fn quoted_char(c: char) -> String {
     }
 }
 
-/// What strict decoding objects to, in document order: `unknown field "spec.replicaz"`.
+/// Problems of strict decoding in document order: `unknown field "spec.replicaz"`.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Strict {
     pub problems: Vec<String>,
@@ -67,7 +67,7 @@ impl Strict {
         self.push(format!("duplicate field {path:?}"));
     }
 
-    /// Upstream stops counting at one hundred.
+    /// Upstream stops at one hundred.
     pub fn push(&mut self, problem: String) {
         if self.problems.len() < 100 && !self.problems.contains(&problem) {
             self.problems.push(problem);
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_documents_are_named_as_go_names_them() {
+    fn json_errors_match_go() {
         let cases = [
             ("", "unexpected end of JSON input"),
             ("hello", "invalid character 'h' looking for beginning of value"),
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_and_duplicate_fields_come_in_document_order() {
+    fn reports_fields_in_document_order() {
         let mut strict = Strict::default();
         let text = r#"{"metadata":{"name":"a","foo":1,"name":"b"},"spec":{"containers":[{"imagee":"x"}],"zzz":1}}"#;
         let tree = decode_as(text.as_bytes(), type_of("", "v1", "Pod"), &mut strict).expect("valid JSON");
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_asked_paths_are_built() {
+    fn decodes_only_the_requested_paths() {
         let text = r#"{"a":{"x":[1,{"y":"]}\\\""}],"b":{"c":1,"d":2}},"e":"f","g":null}"#;
         let tree = decode_only(text.as_bytes(), &["a.b.c", "e"]).expect("valid JSON");
         assert_eq!(String::from_utf8_lossy(&encode(&tree, None)), r#"{"a":{"b":{"c":1}},"e":"f"}"#);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_need_not_know_who_owns_which_field() {
+    fn managed_fields_can_be_skipped() {
         let text = r#"{"kind":"A","metadata":{"name":"n", "managedFields" : [{"x":"]}"}],"uid":"u"},"spec":{"managedFields":[1]}}"#;
         let lean = r#"{"kind":"A","metadata":{"name":"n","uid":"u"},"spec":{"managedFields":[1]}}"#;
         let read = |text: &str| decode(text.as_bytes()).expect("valid JSON");
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hole_is_inside_the_metadata() {
+    fn placeholder_is_in_the_metadata() {
         let tree = crate::tree! { "kind" => "Pod", "apiVersion" => "v1", "metadata" => crate::tree! { "name" => "a", "resourceVersion" => "7" } };
         let (bytes, hole) = encode_with_hole(&tree, type_of("", "v1", "Pod"));
         let text = String::from_utf8(bytes).expect("UTF-8");

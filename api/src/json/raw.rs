@@ -1,5 +1,4 @@
-//! Reading a document around one value that is left as it is: a list around its items, an event around
-//! its object. Whoever keeps the bytes of objects needs no tree of them.
+//! Decodes a document around one value that is kept as bytes: a list around its items, an event around its object.
 
 use std::ops::Range;
 
@@ -7,7 +6,7 @@ use super::Error;
 use super::decode::Decoder;
 use crate::tree::{Map, Str, Tree};
 
-/// The document without the value under `key`, and where that value stands in it.
+/// The document without the value under `key`, and the position of that value.
 pub fn decode_around(bytes: &[u8], key: &str) -> Result<(Tree, Option<Range<usize>>), Error> {
     let mut decoder = Decoder::new(bytes, None)?;
     let mut found = None;
@@ -25,7 +24,7 @@ pub fn decode_around(bytes: &[u8], key: &str) -> Result<(Tree, Option<Range<usiz
     Ok((Tree::Map(Map::from_entries(entries, |_| {})), found))
 }
 
-/// Where the items of a list stand in it.
+/// The positions of the items of a list.
 pub fn items(bytes: &[u8]) -> Result<Vec<Range<usize>>, Error> {
     let mut decoder = Decoder::new(bytes, None)?;
     let mut items = Vec::new();
@@ -43,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn items_are_found_where_they_stand() {
+    fn finds_item_positions() {
         let text = r#"{"kind":"PodList","items":[ {"a":"]}"} , {"b":[1,{}]},3 ],"metadata":{"continue":"x"}} "#;
         let (head, at) = decode_around(text.as_bytes(), "items").expect("a list");
         assert_eq!((head.str("kind"), head.str("metadata.continue")), ("PodList", "x"));
@@ -56,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_document_is_refused() {
+    fn refuses_incomplete_documents() {
         for text in ["", "{", r#"{"items":[1"#, r#"{"a":1"#, "[1]"] {
             assert!(decode_around(text.as_bytes(), "items").is_err(), "{text}");
         }

@@ -1,11 +1,11 @@
-//! What upstream's converter says of a strategically merged object whose values do not fit their types. It goes from
-//! the map to the Go struct without JSON in between, in words of its own.
+//! Errors of upstream's converter for a strategically merged object whose values do not match their types. It
+//! converts maps to Go structs without JSON, with its own messages.
 
 use super::go;
 use crate::schema::{Ty, Type};
 use crate::tree::Tree;
 
-/// The first value that does not fit; None where each fits, or where its type's own parser refuses it.
+/// The first value that does not match; None if all do, or if its type's parser rejects it.
 pub fn unconvertible(tree: &Tree, ty: &'static Type) -> Option<String> {
     of_value(tree, Ty::Struct(ty))
 }
@@ -37,7 +37,7 @@ fn is_integer(value: &Tree) -> bool {
     }
 }
 
-/// Go can convert integers to strings and floats to integers, and upstream refuses both by name.
+/// Go can convert integers to strings and floats to integers; upstream rejects both.
 fn of_scalar(value: &Tree, go_type: &str, fits: bool) -> Option<String> {
     let is_convertible = match value {
         Tree::Int(_) => go_type == "string",
@@ -66,7 +66,7 @@ mod tests {
     use crate::schema::type_of;
 
     #[test]
-    fn values_that_do_not_fit_are_named_as_the_converter_names_them() {
+    fn conversion_errors_match_upstream() {
         let check = |object: &str, want: Option<&str>| {
             let tree = crate::json::decode(object.as_bytes()).expect("JSON");
             let ty = type_of("apps", "v1", "Deployment").expect("a type");

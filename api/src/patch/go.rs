@@ -1,4 +1,4 @@
-//! Values as Go prints them with %v, which some of upstream's messages do.
+//! Values as Go prints them with %v, as in some of upstream's messages.
 
 use crate::tree::Tree;
 

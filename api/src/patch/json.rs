@@ -1,13 +1,13 @@
-//! JSON patch, RFC 6902, with the liberties of upstream's implementation: `replace` of a missing key
-//! adds it, what stands before the first slash of a path is not looked at.
+//! JSON patch (RFC 6902) with the deviations of upstream's implementation: `replace` of a missing key adds it, and
+//! text before the first slash of a path is ignored.
 
 use super::{Error, go, too_deep};
 use crate::json::{self, Strict};
 use crate::tree::{Map, Str, Tree};
 
-/// How many operations one patch may have.
+/// The maximum number of operations in a patch.
 const MAX_OPERATIONS: usize = 10_000;
-/// How many bytes all copies of one patch may make.
+/// The maximum total size of copies in a patch.
 const MAX_COPIED_BYTES: usize = 3 * 1024 * 1024;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -18,7 +18,7 @@ pub struct Operation {
     pub value: Tree,
 }
 
-/// Reads a patch. Duplicate and unknown fields of an operation are reported, not refused.
+/// Decodes a patch. Duplicate and unknown fields of an operation are reported, not rejected.
 pub fn decode(bytes: &[u8], strict: &mut Strict) -> Result<Vec<Operation>, Error> {
     let mut found = Strict::default();
     let tree = json::decode_as(bytes, None, &mut found).map_err(|error| bad(&error.to_string()))?;
@@ -77,7 +77,7 @@ fn text_of(value: Tree, name: &str) -> Result<Option<Str>, Error> {
     }
 }
 
-/// The object after all operations; none are kept if one fails.
+/// The object after all operations; nothing changes if one fails.
 pub fn apply(mut object: Tree, operations: &[Operation]) -> Result<Tree, Error> {
     let mut copied = 0;
     for operation in operations {
@@ -113,10 +113,10 @@ fn apply_one(object: &mut Tree, operation: &Operation, copied: &mut usize) -> Re
     }
 }
 
-/// An object without the values that these operations name: what is left is untouched by them.
+/// An object without the values of these operations: the rest is unchanged by them.
 pub fn without_touched(mut object: Tree, operations: &[Operation]) -> Tree {
     for path in operations.iter().filter_map(|operation| operation.path.as_ref()) {
-        // A path that leads nowhere has touched nothing.
+        // A path without a value changes nothing.
         let _ = remove(&mut object, path);
     }
     object
@@ -126,7 +126,7 @@ fn unescape(part: &str) -> String {
     if part.contains('~') { part.replace("~1", "/").replace("~0", "~") } else { part.to_string() }
 }
 
-/// The parts of a path below the root, and the last of them.
+/// The parts of a path below the root, and the last one.
 fn parts(path: &str) -> Result<(Vec<String>, String), String> {
     let mut parts: Vec<String> = path.split('/').skip(1).map(unescape).collect();
     let last = parts.pop().ok_or_else(|| missing(path))?;
@@ -153,7 +153,7 @@ fn child_mut<'a>(tree: &'a mut Tree, part: &str) -> Option<&'a mut Tree> {
     }
 }
 
-/// The map or list in which the last part of a path is looked up.
+/// The map or list of the last part of a path.
 fn container<'a>(object: &'a mut Tree, path: &str) -> Result<(&'a mut Tree, String, usize), String> {
     let (above, last) = parts(path)?;
     let mut here = object;
@@ -166,7 +166,7 @@ fn container<'a>(object: &'a mut Tree, path: &str) -> Result<(&'a mut Tree, Stri
     }
 }
 
-/// The value at a path; none where a map has no such key.
+/// The value at a path; None if a map has no such key.
 fn get<'a>(object: &'a Tree, path: &str) -> Result<Option<&'a Tree>, String> {
     let (above, last) = parts(path)?;
     let mut here = object;
@@ -180,7 +180,7 @@ fn get<'a>(object: &'a Tree, path: &str) -> Result<Option<&'a Tree>, String> {
     }
 }
 
-/// An index of a list; one below zero counts from the end.
+/// A list index; negative ones count from the end.
 fn index(text: &str, length: usize) -> Result<usize, String> {
     let invalid = || format!("Unable to access invalid index: {text}");
     let index: i64 = text.parse().map_err(|_| format!("value was not a proper array index: '{text}'"))?;
@@ -228,7 +228,7 @@ fn remove(object: &mut Tree, path: &str) -> Result<Tree, String> {
     }
 }
 
-/// A key that is missing equals null.
+/// A missing key equals null.
 fn test(object: &Tree, path: &str, value: &Tree) -> Result<(), String> {
     match get(object, path)?.unwrap_or(&Tree::Null) == value {
         true => Ok(()),

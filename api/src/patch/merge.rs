@@ -3,13 +3,13 @@
 use super::into_map;
 use crate::tree::{Map, Str, Tree};
 
-/// The object with the patch merged in: null removes, maps merge, all else replaces.
+/// Merges the patch: null removes, maps merge, anything else replaces.
 pub fn merge(original: Tree, patch: &Tree) -> Tree {
     let Tree::Map(patch) = patch else { return patch.clone() };
     Tree::Map(merge_map(into_map(original), patch))
 }
 
-/// One walk over both sorted maps, so that a patch of many keys stays cheap.
+/// One pass over both sorted maps, so that a patch of many keys is cheap.
 fn merge_map(original: Map, patch: &Map) -> Map {
     let mut out = Vec::with_capacity(original.len() + patch.len());
     let mut patches = patch.iter().peekable();

@@ -1,5 +1,5 @@
-//! The three patches that are no apply: JSON patch, merge patch and strategic merge patch. All work
-//! on trees; the result may hold fields that the type does not know, which `typed::conform` judges.
+//! JSON patch, merge patch and strategic merge patch. All operate on trees; the result may have unknown fields, which
+//! `typed::conform` handles.
 
 mod convert;
 mod go;
@@ -16,16 +16,16 @@ pub use go::print as printed;
 pub use merge::merge;
 pub use strategic::strategic;
 
-/// Why a patch could not be applied, by the answer it gets.
+/// Why a patch could not be applied, by response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Error {
     /// 400 with this message.
     BadRequest(String),
     /// 413 with this message.
     TooLarge(String),
-    /// 422; upstream shows a general message, the text is for the log.
+    /// 422; upstream returns a general message, the text is for the log.
     Unprocessable(String),
-    /// 500 with this message: upstream's answer to a patch that does not fit the object.
+    /// 500 with this message: upstream's response to a patch that does not match the object.
     Internal(String),
 }
 
@@ -41,7 +41,7 @@ impl std::fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Reads the body of a merge patch or of a strategic merge patch, which must be an object.
+/// Decodes a merge patch or strategic merge patch, which must be an object.
 pub fn decode_object(bytes: &[u8], strict: &mut Strict) -> Result<Tree, Error> {
     let tree =
         crate::json::decode_as(bytes, None, strict).map_err(|_| Error::BadRequest("invalid JSON patch".to_string()))?;
@@ -54,13 +54,13 @@ pub fn decode_object(bytes: &[u8], strict: &mut Strict) -> Result<Tree, Error> {
     }
 }
 
-/// Whether a value under a path of this length would make a tree too deep.
+/// Whether a value below a path of this length would make the tree too deep.
 fn too_deep(value: &Tree, above: usize) -> bool {
     above > MAX_DEPTH || value.exceeds_depth(MAX_DEPTH - above)
 }
 
-/// Entry point of the robustness tests: the first byte picks the patch, the rest is split by a zero
-/// byte into object and patch. Nothing may panic, and no result may be too deep.
+/// Entry point of the robustness tests: the first byte selects the patch type, the rest is split by a zero byte into
+/// object and patch. Nothing may panic, and no result may be too deep.
 pub fn fuzz_patch(data: &[u8]) {
     let Some((pick, rest)) = data.split_first() else { return };
     let Some(at) = rest.iter().position(|byte| *byte == 0) else { return };

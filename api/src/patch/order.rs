@@ -1,4 +1,4 @@
-//! The order of merged lists: patched items in the patch's order, the others where they stood.
+//! The order of merged lists: patched items in the patch's order, others at their position.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crate::apply::order_values;
 use crate::tree::Tree;
 
-/// A merge key's value, or a scalar item, as the key of a map.
+/// A merge key value, or a scalar item, as a map key.
 #[derive(Clone, Copy)]
 pub(super) struct Id<'a>(pub &'a Tree);
 
@@ -32,7 +32,7 @@ impl Eq for Id<'_> {}
 
 static NULL: Tree = Tree::Null;
 
-/// What tells an item from others: its merge key, or itself where there is none.
+/// What identifies an item: its merge key, or itself if there is none.
 pub(super) fn id_of<'a>(item: &'a Tree, merge_key: Option<&str>) -> Id<'a> {
     match merge_key {
         None => Id(item),
@@ -40,7 +40,7 @@ pub(super) fn id_of<'a>(item: &'a Tree, merge_key: Option<&str>) -> Id<'a> {
     }
 }
 
-/// The first place of each item.
+/// The first index of each item.
 pub(super) fn places<'a>(items: &'a [Tree], merge_key: Option<&str>) -> BTreeMap<Id<'a>, usize> {
     let mut places = BTreeMap::new();
     for (at, item) in items.iter().enumerate() {
@@ -49,8 +49,8 @@ pub(super) fn places<'a>(items: &'a [Tree], merge_key: Option<&str>) -> BTreeMap
     places
 }
 
-/// Orders the items of a merged list by the patch's order, with those that the patch does not name
-/// before the first patched item that stood behind them on the server.
+/// Sorts the items of a merged list by the patch's order; items that the patch does not name precede the first
+/// patched item that followed them on the server.
 pub(super) fn arrange(
     merged: Vec<Tree>,
     patch_order: &[Tree],

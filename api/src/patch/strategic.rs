@@ -1,5 +1,4 @@
-//! Strategic merge patch: a merge patch that knows, from the schema, which lists merge by which key,
-//! and directives that say the rest.
+//! Strategic merge patch: a merge patch with list merge keys from the schema, and directives.
 
 use std::collections::BTreeSet;
 
@@ -49,8 +48,7 @@ fn merge_map(original: Map, patch_tree: &Tree, ty: Option<Ty>) -> Result<Map, Er
     Ok(target.finish())
 }
 
-/// A map under change. Keys are added and removed at the end, all at once: one by one they would
-/// cost the square of their number.
+/// A map being merged. Keys are added and removed together at the end: one by one the cost would be quadratic.
 #[derive(Default)]
 struct Target<'a> {
     map: Map,
@@ -101,7 +99,7 @@ fn list_name<'a>(key: &'a str, prefix: &str, what: &str) -> Result<&'a str, Erro
     }
 }
 
-/// Drops all keys that `$retainKeys` does not name; the patch may set no others.
+/// Drops all keys that `$retainKeys` does not name; the patch must not set others.
 fn retain_keys(mut original: Map, patch: &Map) -> Result<Map, Error> {
     let Some(keys) = patch.get(RETAIN_KEYS) else { return Ok(original) };
     let bad = || Error::BadRequest("invalid patch format of retainKeys".to_string());
@@ -116,7 +114,7 @@ fn retain_keys(mut original: Map, patch: &Map) -> Result<Map, Error> {
     Ok(original)
 }
 
-/// What the schema says of a key below a type.
+/// The schema of a key below a type.
 fn lookup(ty: Option<Ty>, key: &str) -> Result<(Option<Ty>, Strategy), Error> {
     let not_found =
         |name: &str| Error::Internal(format!("unable to find api field in struct {name} for the json field {key:?}"));
@@ -164,8 +162,7 @@ fn merge_field<'a>(target: &mut Target<'a>, key: &'a str, value: &Tree, ty: Opti
     Ok(())
 }
 
-/// A value that meets nothing of its kind is taken as it is, without nulls, and without the maps that
-/// have a directive.
+/// A value without a counterpart is taken unchanged, without nulls, and without maps that have a directive.
 fn without_directives(value: &Tree) -> Option<Tree> {
     match value {
         Tree::Map(map) if map.contains(DIRECTIVE) => None,
@@ -199,7 +196,7 @@ fn delete_from<'a>(target: &mut Target<'a>, key: &'a str, value: &Tree, ty: Opti
     Ok(())
 }
 
-/// Merges a list that has its order in the patch, and arranges it so.
+/// Merges a list with `$setElementOrder`, and sorts it.
 fn merge_ordered(target: &mut Target<'_>, patch: &Map, field: &str, order: &Tree, ty: Option<Ty>) -> Result<(), Error> {
     let order = order.as_list().ok_or_else(|| not_a_list(order))?;
     let (ty, strategy) = lookup(ty, field)?;
@@ -223,8 +220,8 @@ fn merge_ordered(target: &mut Target<'_>, patch: &Map, field: &str, order: &Tree
     }
     let (deleted, kept): (Vec<Tree>, Vec<Tree>) = merged.into_iter().partition(is_delete);
     let mut arranged = arrange(kept, order, &server, strategy.merge_key);
-    // A list that the server does not have keeps what was to be deleted from it, as upstream does; the
-    // directive then falls as an unknown field.
+    // A list that the server does not have keeps the items to delete, as in upstream; the directive is then dropped
+    // as an unknown field.
     arranged.extend(deleted);
     target.set(field, Tree::List(arranged));
     Ok(())
@@ -238,7 +235,7 @@ fn is_delete(item: &Tree) -> bool {
     item.get(DIRECTIVE).and_then(Tree::as_str) == Some("delete")
 }
 
-/// The items of the patch must come in the order that the patch sets.
+/// The items of the patch must be in the order that the patch sets.
 fn check_order(patch: &[Tree], order: &[Tree], merge_key: Option<&str>) -> Result<(), Error> {
     if patch.is_empty() || order.is_empty() {
         return Ok(());
@@ -306,7 +303,7 @@ enum Kind {
     Map,
 }
 
-/// What the items of the lists are, which must all be of one type.
+/// The type of the items of the lists, which must be the same.
 fn element_kind(lists: &[&[Tree]]) -> Result<Kind, Error> {
     let mut items = lists.iter().flat_map(|list| list.iter());
     let Some(first) = items.next() else {
@@ -341,7 +338,7 @@ fn merge_maps(original: Vec<Tree>, patch: &[Tree], key: &str, item: Option<Ty>) 
             Some(at) => {
                 let slot = &mut merged[at];
                 *slot = Tree::Map(merge_map(into_map(slot.take()), value, item)?);
-                // A merge that took the key away is refused below; until then the slot has no key.
+                // A merge that removed the key is rejected below; until then the slot has no key.
             }
             None => {
                 found.insert(id_of(value, Some(key)), merged.len());
@@ -360,7 +357,7 @@ struct Special {
     patch: Vec<Tree>,
 }
 
-/// Carries out the items of a patch that have a directive, and leaves the others.
+/// Executes the items with a directive, and returns the others.
 fn special_items(mut original: Vec<Tree>, patch: &[Tree], key: &str) -> Result<Special, Error> {
     let mut rest = Vec::with_capacity(patch.len());
     let mut deleted: Vec<Tree> = Vec::new();

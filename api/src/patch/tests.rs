@@ -1,4 +1,4 @@
-//! Tables of patches with their results, and laws that hold for any.
+//! Tables of patches with their results, and general properties.
 
 use super::*;
 use crate::schema::{Type, type_of};
@@ -29,7 +29,7 @@ fn json_patch_operations() {
         (r#"[{"op":"remove","path":"/a/b"}]"#, r#"{"a":{"m~n":3,"x/y":2},"l":[1,2,3]}"#),
         (r#"[{"op":"replace","path":"/a/x~1y","value":9}]"#, r#"{"a":{"b":1,"m~n":3,"x/y":9},"l":[1,2,3]}"#),
         (r#"[{"op":"replace","path":"/a/m~0n","value":9}]"#, r#"{"a":{"b":1,"m~n":9,"x/y":2},"l":[1,2,3]}"#),
-        // A missing key is added by replace, too.
+        // `replace` also adds a missing key.
         (r#"[{"op":"replace","path":"/z","value":0}]"#, r#"{"a":{"b":1,"m~n":3,"x/y":2},"l":[1,2,3],"z":0}"#),
         (r#"[{"op":"move","from":"/l/0","path":"/l/2"}]"#, r#"{"a":{"b":1,"m~n":3,"x/y":2},"l":[2,3,1]}"#),
         (r#"[{"op":"copy","from":"/l/0","path":"/l/-"}]"#, r#"{"a":{"b":1,"m~n":3,"x/y":2},"l":[1,2,3,1]}"#),
@@ -38,7 +38,7 @@ fn json_patch_operations() {
         (r#"[{"op":"remove","path":"/l/-1"}]"#, r#"{"a":{"b":1,"m~n":3,"x/y":2},"l":[1,2]}"#),
         (r#"[{"op":"test","path":"/l","value":[1,2,3]},{"op":"remove","path":"/a"}]"#, r#"{"l":[1,2,3]}"#),
         (r#"[{"op":"test","path":"/none","value":null}]"#, object_sorted()),
-        // What stands before the first slash is not looked at; a missing value is null.
+        // Text before the first slash is ignored; a missing value is null.
         (r#"[{"op":"add","path":"x/q"}]"#, r#"{"a":{"b":1,"m~n":3,"x/y":2},"l":[1,2,3],"q":null}"#),
         ("[]", object_sorted()),
     ];
@@ -52,7 +52,7 @@ fn object_sorted() -> &'static str {
 }
 
 #[test]
-fn json_patches_that_do_not_apply() {
+fn reports_failing_json_patches() {
     let rejected = [
         r#"[{"op":"test","path":"/a","value":2}]"#,
         r#"[{"op":"remove","path":"/z"}]"#,
@@ -93,7 +93,7 @@ fn json_patches_are_limited() {
     let many = format!("[{}]", vec![r#"{"op":"test","path":"/x","value":null}"#; 10_001].join(","));
     let message = "Request entity too large: The allowed maximum operations in a JSON patch is 10000, got 10001";
     assert_eq!(json_patch("{}", &many), Err(Error::TooLarge(message.to_string())));
-    // Each copy adds to the depth, or doubles the size.
+    // Each copy increases the depth, or doubles the size.
     let deeper = format!("[{}]", vec![r#"{"op":"copy","from":"/a","path":"/a/x"}"#; 300].join(","));
     assert!(matches!(json_patch(r#"{"a":{"b":{}}}"#, &deeper), Err(Error::Unprocessable(_))));
     let larger = format!("[{}]", vec![r#"{"op":"copy","from":"/a","path":"/a/-"}"#; 40].join(","));
@@ -101,7 +101,7 @@ fn json_patches_are_limited() {
 }
 
 #[test]
-fn duplicate_and_unknown_fields_of_operations_are_reported() {
+fn reports_duplicate_and_unknown_operation_fields() {
     let mut strict = Strict::default();
     let patch = br#"[{"op":"replace","op":"add","path":"/a","value":1,"x":1}]"#;
     json::decode(patch, &mut strict).expect("a patch");
@@ -146,7 +146,7 @@ fn strategic_patches_merge_lists_by_key() {
             r#"{"containers":[{"name":"c","image":"2","args":["y"]}]}"#,
             r#"{"containers":[{"args":["y"],"image":"2","name":"c","ports":[{"containerPort":80},{"containerPort":81}]},{"name":"d"}]}"#,
         ),
-        // A new item stands first, a new item behind a known one behind it.
+        // A new item comes first; a new item after a known one follows it.
         (
             r#"{"containers":[{"name":"e"}]}"#,
             r#"{"containers":[{"name":"e"},{"args":["x"],"image":"1","name":"c","ports":[{"containerPort":80},{"containerPort":81}]},{"name":"d"}]}"#,
@@ -183,10 +183,10 @@ fn strategic_patches_merge_maps_and_keep_keys() {
             r#"{"nodeSelector":{"b":"2"}}"#,
         ),
         (r#"{"nodeSelector":{"a":"1"}}"#, r#"{"nodeSelector":{"$patch":"delete"}}"#, r#"{"nodeSelector":{}}"#),
-        // Where there is nothing to merge with, a map with a directive falls, as do nulls.
+        // Without a counterpart a map with a directive is dropped, as are nulls.
         ("{}", r#"{"nodeSelector":{"$patch":"replace","b":"2"}}"#, "{}"),
         ("{}", r#"{"nodeSelector":{"a":null,"b":"2"}}"#, r#"{"nodeSelector":{"b":"2"}}"#),
-        // Volumes keep the keys that are named.
+        // Volumes keep the retained keys.
         (
             r#"{"volumes":[{"name":"v","emptyDir":{}}]}"#,
             r#"{"volumes":[{"name":"v","$retainKeys":["name","hostPath"],"emptyDir":null,"hostPath":{"path":"/x"}}]}"#,
@@ -217,7 +217,7 @@ fn strategic_patches_merge_lists_of_scalars() {
 }
 
 #[test]
-fn strategic_patches_that_do_not_fit() {
+fn reports_invalid_strategic_patches() {
     let spec = r#"{"containers":[{"name":"only","image":"o"}],"nodeSelector":{"a":"1"},"volumes":[{"name":"v"}]}"#;
     let internal = [
         (r#"{"containers":[{"image":"z"}]}"#, "map: map[image:z] does not contain declared merge key: name"),
@@ -249,7 +249,7 @@ fn strategic_patches_that_do_not_fit() {
     }
 }
 
-/// A small generator of random numbers, the same in every run.
+/// A small deterministic generator.
 struct Random(u64);
 
 impl Random {
@@ -307,7 +307,7 @@ fn no_patch_panics() {
 }
 
 #[test]
-fn a_merge_patch_of_an_object_with_itself_changes_nothing() {
+fn merging_an_object_with_itself_changes_nothing() {
     let mut random = Random(7);
     for _ in 0..2_000 {
         let object = merge(Tree::map_new(), &random.tree(5));

@@ -1,5 +1,4 @@
-//! Message to tree. Unknown fields are skipped, since a newer peer may send them; what a field's
-//! presence does to zero values is left to `typed`.
+//! Message to tree. Unknown fields are skipped, since a newer peer may send them; `typed` handles zero values.
 
 use super::wire::{Reader, Value};
 use super::{Envelope, Error, PREFIX, json_schema};
@@ -41,8 +40,8 @@ pub(super) fn message(bytes: &[u8], ty: &'static Type, depth: usize) -> Result<T
     Ok(fields.finish())
 }
 
-/// The fields of a message as they come in. Lists and maps grow entry by entry, and the maps are
-/// sorted once at the end, so that no order of entries is slow.
+/// The fields of a message. Lists and maps are collected entry by entry, and maps are sorted once at the end, so that
+/// no order of entries is slow.
 #[derive(Default)]
 struct Fields {
     singles: Vec<(&'static str, Tree)>,
@@ -92,7 +91,7 @@ impl Fields {
     }
 }
 
-/// The place of a field, made where it is missing. The one used last is looked at first.
+/// The slot of a field, created if missing. The last used one is checked first.
 fn slot<'a, T: Default>(slots: &'a mut Vec<(&'static str, T)>, name: &'static str) -> &'a mut T {
     let at = match slots.iter().rposition(|(known, _)| *known == name) {
         Some(at) => at,
@@ -127,7 +126,7 @@ fn read_value(value: Value<'_>, ty: Ty, name: &'static str, depth: usize) -> Res
     }
 }
 
-/// JSON has no infinities; upstream would fail to encode them, we read none.
+/// JSON has no infinities; upstream would fail to encode them, so they are dropped.
 fn read_double(bits: u64) -> Tree {
     let value = f64::from_bits(bits);
     if value.is_finite() { Tree::Float(value) } else { Tree::Null }
@@ -173,7 +172,7 @@ fn wrapped_list(bytes: &[u8], item: Ty, name: &'static str, depth: usize) -> Res
     Ok(items)
 }
 
-/// An empty message is the time that was never set.
+/// An empty message is an unset time.
 fn read_time(bytes: &[u8]) -> Result<Option<Timestamp>, Error> {
     let mut time = None;
     let mut reader = Reader::new(bytes);
@@ -188,7 +187,7 @@ fn read_time(bytes: &[u8]) -> Result<Option<Timestamp>, Error> {
     Ok(time)
 }
 
-/// The years 0 to 9999, which RFC 3339 can write.
+/// The years 0 to 9999, which RFC 3339 can represent.
 const MIN_SECONDS: i64 = -62_167_219_200;
 const MAX_SECONDS: i64 = 253_402_300_799;
 
@@ -217,7 +216,7 @@ fn read_int_or_string(bytes: &[u8]) -> Result<Tree, Error> {
     Ok(if kind == 0 { Tree::Int(i64::from(int as i32)) } else { Tree::Str(text) })
 }
 
-/// An embedded object: JSON, or an envelope of its own.
+/// An embedded object: JSON, or its own envelope.
 fn read_raw(bytes: &[u8], depth: usize) -> Result<Tree, Error> {
     let mut raw: &[u8] = b"";
     let mut reader = Reader::new(bytes);
@@ -235,7 +234,7 @@ fn read_raw(bytes: &[u8], depth: usize) -> Result<Tree, Error> {
     }
 }
 
-/// The three wrappers around a schema: with a list of schemas, a boolean, or a list of names.
+/// The three wrappers of a schema: with a list of schemas, a boolean, or a list of names.
 fn read_schema_or(bytes: &[u8], ty: Ty, depth: usize) -> Result<Tree, Error> {
     let (mut schema, mut list, mut allows) = (None, Vec::new(), false);
     let mut reader = Reader::new(bytes);

@@ -1,5 +1,4 @@
-//! Tree to message. The tree is taken to have its type's shape; a value of another type is written
-//! as the zero of its field.
+//! Tree to message. The tree must conform to its type; a value of another type is written as zero.
 
 use super::wire::{write_bytes, write_double, write_int, write_message};
 use super::{PREFIX, json_schema};
@@ -42,7 +41,7 @@ fn encode_struct(out: &mut Vec<u8>, map: &Map, ty: &'static Type) {
     }
 }
 
-/// What Go holds by value is on the wire even when it was never set.
+/// Values held by value in Go are written even if unset.
 fn is_written_when_absent(field: &Field) -> bool {
     matches!(field.presence, Presence::OmitEmpty | Presence::Always)
 }
@@ -103,14 +102,14 @@ fn encode_entry(out: &mut Vec<u8>, number: u32, key: &str, value: &Tree, ty: Ty)
     });
 }
 
-/// A list that is a message of its own, as lists inside of maps must be.
+/// A list in its own message, as required for lists in maps.
 fn encode_wrapped(out: &mut Vec<u8>, number: u32, items: &[Tree], ty: Ty) {
     let Ty::List(item) = ty else { return };
     write_message(out, number, |out| items.iter().for_each(|value| encode_item(out, 1, value, *item)));
 }
 
 fn encode_time(out: &mut Vec<u8>, number: u32, text: &str) {
-    // A time that cannot be read is none; the tree was shaped before.
+    // An invalid time is unset; the tree was conformed before.
     let time = time::parse(text).ok();
     write_message(out, number, |out| {
         if let Some(time) = time {

@@ -1,6 +1,6 @@
-//! Protobuf to and from the tree, driven by the schema table, byte for byte as upstream writes it:
-//! fields in ascending order, zero scalars and empty structs written out, maps sorted. An object
-//! travels in an envelope that names its kind; nested objects carry no kind of their own.
+//! Protobuf to and from the tree, driven by the schema table, byte for byte as upstream: fields in ascending order,
+//! zero scalars and empty structs written, maps sorted. An object is in an envelope with its kind; nested objects
+//! have no kind.
 
 mod decode;
 mod encode;
@@ -14,10 +14,10 @@ use crate::{json, typed};
 
 pub use encode::encode_message;
 
-/// What every enveloped object starts with.
+/// The prefix of every enveloped object.
 pub const PREFIX: &[u8; 4] = b"k8s\0";
 
-/// A message that cannot be read, in the words of Go's decoder where clients see them.
+/// An invalid message, with Go's error messages where clients see them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Error {
     NoPrefix,
@@ -31,7 +31,7 @@ pub enum Error {
     },
     TooDeep,
     NotUtf8,
-    /// An object inside of this one is no JSON.
+    /// A nested object is not valid JSON.
     Json(json::Error),
     UnknownKind {
         api_version: Str,
@@ -66,7 +66,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// An opened envelope: what the object is, and its message.
+/// A decoded envelope: the type of the object, and its message.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Envelope<'a> {
     pub api_version: Str,
@@ -77,20 +77,20 @@ pub struct Envelope<'a> {
 }
 
 impl Envelope<'_> {
-    /// The type that the envelope names.
+    /// The type named by the envelope.
     pub fn ty(&self) -> Option<&'static Type> {
         let (group, version) = self.api_version.split_once('/').unwrap_or(("", &self.api_version));
         schema::type_of(group, version, &self.kind).or_else(|| of_any_group(&self.kind))
     }
 }
 
-/// Options are registered in every group, and mean the same in each.
+/// Options are registered in every group with the same meaning.
 fn of_any_group(kind: &str) -> Option<&'static Type> {
     let known = matches!(kind, "DeleteOptions" | "CreateOptions" | "UpdateOptions" | "PatchOptions" | "WatchEvent");
     if known { schema::type_named("meta/v1", kind) } else { None }
 }
 
-/// Reads the envelope alone.
+/// Decodes only the envelope.
 pub fn open(bytes: &[u8]) -> Result<Envelope<'_>, Error> {
     match bytes.strip_prefix(PREFIX) {
         None => Err(Error::NoPrefix),
@@ -99,8 +99,7 @@ pub fn open(bytes: &[u8]) -> Result<Envelope<'_>, Error> {
     }
 }
 
-/// An enveloped object, given the shape of its type. `default` stands in where the envelope names
-/// no kind.
+/// A conformed enveloped object. `default` is used if the envelope has no kind.
 pub fn decode(bytes: &[u8], default: Option<&'static Type>) -> Result<Tree, Error> {
     let envelope = open(bytes)?;
     decode_envelope(&envelope, default, 0)
@@ -120,7 +119,7 @@ fn decode_envelope(envelope: &Envelope<'_>, default: Option<&'static Type>, dept
     shape(tree, ty)
 }
 
-/// A bare message of a known type, given its shape.
+/// A conformed message of a known type.
 pub fn decode_message(bytes: &[u8], ty: &'static Type) -> Result<Tree, Error> {
     shape(decode::message(bytes, ty, 0)?, ty)
 }
@@ -130,7 +129,7 @@ fn shape(mut tree: Tree, ty: &'static Type) -> Result<Tree, Error> {
     Ok(tree)
 }
 
-/// An object in its envelope. Where the tree does not name its kind, the type does.
+/// An object in its envelope. If the tree has no kind, that of the type is used.
 pub fn encode(tree: &Tree, ty: &'static Type) -> Vec<u8> {
     let mut out = Vec::with_capacity(512);
     let (mut api_version, mut kind) = (Str::new(tree.str("apiVersion")), Str::new(tree.str("kind")));
@@ -150,7 +149,7 @@ pub fn wrap(api_version: &str, kind: &str, message: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A frame of a watch: its length in four bytes, then an event with an enveloped object inside.
+/// A watch frame: its length in four bytes, then an event with an enveloped object.
 pub fn watch_frame(event: &str, object: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(object.len() + event.len() + 24);
     out.extend_from_slice(&[0; 4]);
@@ -161,7 +160,7 @@ pub fn watch_frame(event: &str, object: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The type inside of the wrappers that a JSON schema uses for its loose fields.
+/// The type in the wrappers of loose JSON schema fields.
 fn json_schema() -> Ty {
     match schema::type_named("apiextensions/v1", "JSONSchemaProps") {
         Some(ty) => Ty::Struct(ty),
@@ -185,7 +184,7 @@ mod tests {
     const CONFIG_MAP_JSON: &str = r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"frompb2","namespace":"defaults","uid":"eac0f957-7ee7-4cf6-a5a0-8cb5fc24ff68","resourceVersion":"416","creationTimestamp":"2026-11-15T21:04:29Z","managedFields":[{"manager":"transcript","operation":"Update","apiVersion":"v1","time":"2026-11-15T21:04:29Z","fieldsType":"FieldsV1","fieldsV1":{"f:data":{".":{},"f:a":{}}}}]},"data":{"a":"1"}}"#;
 
     #[test]
-    fn upstreams_bytes_are_read_and_written() {
+    fn round_trips_upstream_bytes() {
         for (kind, bytes, text) in [("Status", STATUS, STATUS_JSON), ("ConfigMap", CONFIG_MAP, CONFIG_MAP_JSON)] {
             let bytes = crate::base64::decode(bytes).expect("base64");
             assert_eq!(decode(&bytes, None), Ok(tree(text)), "{kind}");
@@ -194,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn special_values_travel() {
+    fn round_trips_special_values() {
         let text = r#"{"kind":"Service","apiVersion":"v1","metadata":{},"spec":{"ports":[{"port":80,"targetPort":"web"},{"port":81,"targetPort":8080}]},"status":{"loadBalancer":{}}}"#;
         let bytes = encode(&tree(text), type_of("", "v1", "Service").expect("Service"));
         assert_eq!(decode(&bytes, None), Ok(tree(text)));
@@ -204,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn watch_frames_hold_an_enveloped_object() {
+    fn watch_frames_contain_an_enveloped_object() {
         let object = wrap("v1", "ConfigMap", &[]);
         let frame = watch_frame("ADDED", &object);
         assert_eq!(frame[..4], u32::to_be_bytes(frame.len() as u32 - 4));
@@ -237,12 +236,12 @@ mod tests {
     #[test]
     fn unknown_fields_are_skipped_and_depth_is_limited() {
         let config_map = type_of("", "v1", "ConfigMap").expect("ConfigMap");
-        // A varint, eight bytes, four bytes, a string and a group with a varint inside.
+        // A varint, eight bytes, four bytes, a string and a group with a varint.
         let unknown = b"\xa0\x06\x01\xa1\x0612345678\xa5\x061234\xa2\x06\x01x\xa3\x06\x08\x01\xa4\x06";
         assert_eq!(decode_message(unknown, config_map), Ok(tree(r#"{"metadata":{}}"#)));
         let mut deep = Vec::new();
         for _ in 0..1000 {
-            // `not` of a schema, inside of itself.
+            // `not` of a schema, nested in itself.
             let inner = std::mem::take(&mut deep);
             wire::write_bytes(&mut deep, 28, &inner);
         }

@@ -1,4 +1,4 @@
-//! The notation itself: varints, tags and lengths.
+//! The wire format: varints, tags and lengths.
 
 use super::Error;
 
@@ -21,7 +21,7 @@ pub fn write_tag(out: &mut Vec<u8>, number: u32, wire_type: u8) {
     write_varint(out, u64::from(number) << 3 | u64::from(wire_type));
 }
 
-/// Negative numbers take ten bytes, as they do upstream.
+/// Negative numbers take ten bytes, as in upstream.
 pub fn write_int(out: &mut Vec<u8>, number: u32, value: i64) {
     write_tag(out, number, VARINT);
     write_varint(out, value as u64);
@@ -38,8 +38,8 @@ pub fn write_bytes(out: &mut Vec<u8>, number: u32, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// A message inside of another. One byte is left for its length, and room is made once it shows
-/// that more is needed, so that nothing is measured beforehand.
+/// A nested message. One byte is reserved for its length, and more is inserted if needed, so that nothing is measured
+/// in advance.
 pub fn write_message(out: &mut Vec<u8>, number: u32, body: impl FnOnce(&mut Vec<u8>)) {
     write_tag(out, number, BYTES);
     let start = out.len();
@@ -55,12 +55,12 @@ pub fn write_message(out: &mut Vec<u8>, number: u32, body: impl FnOnce(&mut Vec<
     out.splice(start..start + 1, prefix);
 }
 
-/// Walks the fields of a message.
+/// Iterates over the fields of a message.
 pub struct Reader<'a> {
     bytes: &'a [u8],
 }
 
-/// A field's content; its kind on the wire is kept to refuse what does not fit.
+/// A field's value; its wire type is kept to reject mismatches.
 #[derive(Clone, Copy)]
 pub enum Value<'a> {
     Varint(u64),
@@ -87,7 +87,7 @@ impl<'a> Reader<'a> {
         Reader { bytes }
     }
 
-    /// The next field's number and value; groups, which no type uses, are passed over.
+    /// The next field's number and value; groups, which no type uses, are skipped.
     pub fn next(&mut self) -> Result<Option<(u32, Value<'a>)>, Error> {
         if self.bytes.is_empty() {
             return Ok(None);
@@ -139,7 +139,7 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    /// Counts the groups inside instead of recursing into them.
+    /// Counts nested groups instead of recursing.
     fn skip_group(&mut self) -> Result<(), Error> {
         let mut open = 1;
         while open > 0 {

@@ -1,5 +1,5 @@
-//! Initializers are of old Kubernetes: the field `metadata.initializers` and the kind that configures them
-//! are in the table only where the process was told so before the table was read.
+//! Initializers of old Kubernetes: the field `metadata.initializers` and its configuration kind are in the table only
+//! if enabled before the table was first read.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -10,18 +10,18 @@ const PRESENT: u8 = 3;
 
 static STATE: AtomicU8 = AtomicU8::new(UNREAD);
 
-/// Puts them into the table; false where the table has been read without them.
+/// Adds them to the table; false if the table was already read.
 pub fn add() -> bool {
     let added = STATE.compare_exchange(UNREAD, WANTED, Ordering::AcqRel, Ordering::Acquire);
     added.is_ok() || matches!(added, Err(WANTED | PRESENT))
 }
 
-/// Whether they are there.
+/// Whether they are enabled.
 pub fn are_on() -> bool {
     STATE.load(Ordering::Relaxed) == PRESENT || STATE.load(Ordering::Relaxed) == WANTED
 }
 
-/// The table is being read: whether with them. From here on that stays.
+/// The table is being read: returns whether they are enabled, which is then final.
 pub(super) fn read() -> bool {
     let absent = STATE.compare_exchange(UNREAD, ABSENT, Ordering::AcqRel, Ordering::Acquire);
     if absent.is_err() {
@@ -33,7 +33,7 @@ pub(super) fn read() -> bool {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn without_being_asked_for_they_are_absent() {
+    fn absent_by_default() {
         let meta = super::super::type_named("meta/v1", "ObjectMeta").expect("in the table");
         assert!(meta.field("initializers").is_none());
         assert!(

@@ -1,16 +1,16 @@
-//! The one schema table: every field of every API type, with its JSON name, protobuf number, type,
-//! presence, list type and keys, patch strategy and default. The rows stand in `tables/`, a file a
-//! package; nothing else in the project knows a merge key or a field number.
+//! The schema table: every field of every API type with JSON name, protobuf number, type, presence, list type and
+//! keys, patch strategy and default. The rows are in `tables/`, one file per package; nothing else in the project
+//! knows merge keys or field numbers.
 
+mod field_index;
 pub mod initializers;
 mod parse;
-mod places;
 
-use self::places::Places;
+use self::field_index::FieldIndex;
 use std::collections::HashMap;
 use std::sync::{LazyLock, OnceLock};
 
-/// What a value is.
+/// The type of a value.
 #[derive(Debug, Clone, Copy)]
 pub enum Ty {
     String,
@@ -26,7 +26,7 @@ pub enum Ty {
     IntOrString,
     /// An embedded object of any kind (RawExtension).
     Raw,
-    /// FieldsV1: managed fields' own notation.
+    /// FieldsV1: the format of managed fields.
     Fields,
     /// Any JSON value.
     Json,
@@ -41,25 +41,25 @@ pub enum Ty {
 /// When a field appears in JSON: the rule of upstream's Go type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Presence {
-    /// Left out when it has its zero value.
+    /// Omitted with its zero value.
     OmitEmpty,
-    /// Left out when it is not set; a zero that was set stays.
+    /// Omitted if unset; an explicit zero is kept.
     Pointer,
-    /// Always there, with its zero value (null for lists, maps, times and raw values) if not set.
+    /// Always present, with its zero value (null for lists, maps, times and raw values) if unset.
     Always,
-    /// Always there, null if not set.
+    /// Always present, null if unset.
     Nullable,
 }
 
-/// How apply (server-side) treats a list or a map.
+/// How server-side apply treats a list or map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Topology {
-    /// Not said: lists are atomic, maps and structs granular.
+    /// Unspecified: lists are atomic, maps and structs granular.
     Unset,
     Atomic,
     Granular,
     Set,
-    /// A list whose items are told apart by these fields.
+    /// A list whose items are identified by these fields.
     Map(&'static [&'static str]),
 }
 
@@ -83,22 +83,22 @@ pub struct Field {
     pub strategy: Strategy,
     /// OpenAPI's default, as JSON text.
     pub default: Option<&'static str>,
-    /// The name of the field's Go type, where it is not the one that `ty` stands for: `v1.RestartPolicy`.
+    /// The name of the field's Go type if it differs from that of `ty`: `v1.RestartPolicy`.
     pub go: Option<&'static str>,
-    /// The values that the field, or each of its items, may have; none where upstream lists none.
+    /// The allowed values of the field or its items; empty if upstream lists none.
     pub values: &'static [&'static str],
 }
 
-/// One field on the protobuf wire.
+/// A field in the protobuf encoding.
 #[derive(Debug)]
 pub enum Wire {
     Field {
         number: u32,
         field: &'static Field,
-        /// A list that is a message with `items` of its own.
+        /// A list in its own message with `items`.
         wrapped: bool,
     },
-    /// Inlined in JSON, a message of its own here.
+    /// Inlined in JSON, a separate message here.
     Inline { number: u32, ty: &'static Type },
 }
 
@@ -130,11 +130,11 @@ pub struct Type {
     pub name: &'static str,
     /// `core/v1`
     pub package: &'static str,
-    /// `io.k8s.api.core.v1`, as OpenAPI names the package.
+    /// The OpenAPI package name, such as `io.k8s.api.core.v1`.
     pub openapi_package: &'static str,
     pub gvk: Option<Gvk>,
     pub topology: Topology,
-    /// Exists on the protobuf wire alone.
+    /// Only exists in the protobuf encoding.
     pub inline: bool,
     body: OnceLock<Body>,
 }
@@ -142,22 +142,22 @@ pub struct Type {
 #[derive(Debug, Default)]
 struct Body {
     fields: Vec<&'static Field>,
-    /// For each field, the Go structs between the type and the field that JSON does not show.
+    /// For each field, the embedded Go structs that JSON does not show.
     embedded: Vec<&'static [&'static str]>,
-    by_name: Places,
+    by_name: FieldIndex,
     wire: Vec<Wire>,
     unions: Vec<Union>,
 }
 
 static EMPTY_BODY: Body =
-    Body { fields: Vec::new(), embedded: Vec::new(), by_name: Places::new(), wire: Vec::new(), unions: Vec::new() };
+    Body { fields: Vec::new(), embedded: Vec::new(), by_name: FieldIndex::new(), wire: Vec::new(), unions: Vec::new() };
 
 impl Type {
     fn body(&self) -> &Body {
         self.body.get().unwrap_or(&EMPTY_BODY)
     }
 
-    /// JSON fields in canonical order, those of inlined types included.
+    /// JSON fields in canonical order, including those of inlined types.
     pub fn fields(&self) -> &[&'static Field] {
         &self.body().fields
     }
@@ -166,18 +166,18 @@ impl Type {
         self.field_index(name).map(|at| self.body().fields[at])
     }
 
-    /// The field's place in `fields`.
+    /// The field's index in `fields`.
     pub fn field_index(&self, name: &str) -> Option<usize> {
         let body = self.body();
         body.by_name.find(name, &body.fields)
     }
 
-    /// The Go structs that hold a field without showing in JSON: `["VolumeSource"]` for a volume's `hostPath`.
+    /// The embedded Go structs of a field: `["VolumeSource"]` for a volume's `hostPath`.
     pub fn embedded(&self, name: &str) -> &'static [&'static str] {
         self.field_index(name).map_or(&[], |at| self.body().embedded[at])
     }
 
-    /// Fields on the protobuf wire, by ascending number.
+    /// Protobuf fields, by ascending number.
     pub fn wire(&self) -> &[Wire] {
         &self.body().wire
     }
@@ -206,7 +206,7 @@ impl Schema {
 
 static SCHEMA: LazyLock<Schema> = LazyLock::new(parse::builtin);
 
-/// The table, read from its rows at the first call.
+/// The table, parsed from its rows at the first call.
 pub fn schema() -> &'static Schema {
     &SCHEMA
 }
@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_stand_in_the_order_of_their_go_types() {
+    fn fields_are_in_the_order_of_their_go_types() {
         let check = |package: &str, name: &str, want: &[&str]| {
             let ty = type_named(package, name).expect(name);
             let names: Vec<&str> = ty.fields().iter().map(|field| field.name).collect();

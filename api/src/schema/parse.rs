@@ -1,10 +1,10 @@
-//! Reads the rows of `tables/` into the schema. The rows are part of the binary, so a bad row is a
-//! defect of the build and stops the first test.
+//! Parses the rows of `tables/` into the schema. The rows are part of the binary, so an invalid row is a build defect
+//! and fails the first test.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
-use super::{Body, Field, Gvk, Places, Presence, Schema, Strategy, Topology, Ty, Type, Union, Wire};
+use super::{Body, Field, FieldIndex, Gvk, Presence, Schema, Strategy, Topology, Ty, Type, Union, Wire};
 
 macro_rules! tables {
     ($($name:literal),* $(,)?) => { &[$(include_str!(concat!("tables/", $name, ".txt"))),*] };
@@ -53,7 +53,7 @@ static TABLES: &[&str] = tables![
     "storagemigration-v1beta1",
 ];
 
-/// What old Kubernetes had and the present one has not; read only where it was asked for.
+/// Types of old Kubernetes that the current one lacks; only parsed if enabled.
 static INITIALIZERS: &str = include_str!("tables/initializers.txt");
 
 /// A type's rows before its references are resolved.
@@ -75,7 +75,7 @@ pub(super) fn builtin() -> Schema {
     for draft in &drafts {
         fill(draft, &by_name, &mut by_row);
     }
-    // Inlined types first have bodies of their own; then their fields join those of the outer type.
+    // Inlined types first get their own bodies; then their fields are added to the outer type.
     for draft in &drafts {
         let body = body_of(draft.ty, &by_row);
         draft.ty.body.set(body).expect("each type is drafted once");
@@ -255,7 +255,7 @@ fn body_of(ty: &Type, rows: &Rows) -> Body {
         }
     }
     body.wire.sort_by_key(Wire::number);
-    body.by_name = Places::of(&body.fields);
+    body.by_name = FieldIndex::of(&body.fields);
     body
 }
 

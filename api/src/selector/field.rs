@@ -1,11 +1,11 @@
-//! Field selectors: which fields a kind can be selected by is for the caller to say.
+//! Field selectors; the caller decides which fields a kind supports.
 
 use std::fmt;
 
 use super::{Error, join};
 use crate::tree::Str;
 
-/// `status.phase!=Running`: one field and the value that it must or must not have.
+/// `status.phase!=Running`: a field and the value that it must or must not have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldTerm {
     pub field: Str,
@@ -13,7 +13,7 @@ pub struct FieldTerm {
     pub equal: bool,
 }
 
-/// All terms must hold. Which fields a kind knows is for the caller to say.
+/// All terms must match. The caller decides which fields a kind supports.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FieldSelector {
     terms: Vec<FieldTerm>,
@@ -35,7 +35,7 @@ impl FieldSelector {
         parts.map(|part| read_term(text, part)).collect::<Result<_, _>>().map(|terms| FieldSelector { terms })
     }
 
-    /// The same selector over fields of other names.
+    /// The same selector with renamed fields.
     pub fn rename(self, name: impl Fn(&str) -> String) -> FieldSelector {
         let rename = |term: FieldTerm| FieldTerm { field: Str::from(name(&term.field)), ..term };
         FieldSelector { terms: self.terms.into_iter().map(rename).collect() }
@@ -49,7 +49,7 @@ impl FieldSelector {
         self.terms.is_empty()
     }
 
-    /// A field that the object does not have is empty.
+    /// A missing field is empty.
     pub fn matches<'a>(&self, fields: impl Iterator<Item = (&'a str, &'a str)> + Clone) -> bool {
         self.matches_with(|field| fields.clone().find(|(name, _)| *name == field).map_or("", |(_, value)| value))
     }
@@ -58,7 +58,7 @@ impl FieldSelector {
         self.terms.iter().all(|term| (field(&term.field) == term.value) == term.equal)
     }
 
-    /// The one value that a field must have.
+    /// The only value that a field may have.
     pub fn exact(&self, field: &str) -> Option<&str> {
         self.terms.iter().find(|term| term.equal && term.field == field).map(|term| term.value.as_str())
     }
@@ -82,7 +82,7 @@ pub fn escape(value: &str) -> String {
     value.replace('\\', r"\\").replace(',', r"\,").replace('=', r"\=")
 }
 
-/// Cuts at commas that no backslash stands before.
+/// Splits at unescaped commas.
 fn split_terms(text: &str) -> Vec<&str> {
     let mut escaped = false;
     let cut = |c: char| {

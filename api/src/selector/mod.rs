@@ -1,5 +1,4 @@
-//! Label and field selectors: read once, then matched against many objects. Refusals carry
-//! upstream's words, which clients show.
+//! Label and field selectors: parsed once, then matched against many objects. Errors have upstream's messages.
 
 mod field;
 
@@ -10,7 +9,7 @@ use crate::validation;
 
 pub use field::{FieldSelector, FieldTerm, escape};
 
-/// A selector that cannot be understood.
+/// An invalid selector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error(String);
 
@@ -88,7 +87,7 @@ impl Requirement {
         self.values.iter().map(Str::as_str)
     }
 
-    /// Judges the label's value, or its absence.
+    /// Whether the label's value, or its absence, matches.
     pub fn matches(&self, value: Option<&str>) -> bool {
         let has = |value: &str| self.values.iter().any(|wanted| wanted == value);
         match self.operator {
@@ -146,7 +145,7 @@ impl fmt::Display for Requirement {
     }
 }
 
-/// All requirements must hold; none select everything.
+/// All requirements must match; without any everything does.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Selector {
     /// Sorted by key.
@@ -168,7 +167,7 @@ impl Selector {
         Parser { tokens: tokens(text), at: 0 }.selector().map(Selector::of)
     }
 
-    /// A LabelSelector object: absent it selects nothing, empty everything.
+    /// A LabelSelector object: missing selects nothing, empty everything.
     pub fn from_object(object: &Tree) -> Result<Selector, Error> {
         if object.is_null() {
             return Ok(Selector::nothing());
@@ -183,7 +182,7 @@ impl Selector {
         Ok(Selector::of(requirements))
     }
 
-    /// A plain map of labels, as a Service's selector is: each must be there.
+    /// A plain map of labels, as in a Service: all must match.
     pub fn from_labels(labels: &Map) -> Selector {
         let requirement = |(key, value): (&str, &Tree)| Requirement {
             key: Str::new(key),
@@ -224,7 +223,7 @@ impl Selector {
         !self.nothing && self.requirements.iter().all(|requirement| requirement.matches(label(&requirement.key)))
     }
 
-    /// The one value that a label must have, if there is just one; an index can answer then.
+    /// The only value that a label may have, if there is one; allows index lookups.
     pub fn exact(&self, key: &str) -> Option<&str> {
         let requirement = self.requirements.iter().find(|requirement| requirement.key == key)?;
         match (requirement.operator, &requirement.values[..]) {
@@ -260,7 +259,7 @@ fn expression_of(expression: &Tree) -> Result<Requirement, Error> {
     Requirement::new(expression.str("key"), operator, values)
 }
 
-/// A word, or one of the signs `= == != ! > < ( ) ,`; the end is empty.
+/// A word, or one of the operators `= == != ! > < ( ) ,`; empty at the end.
 fn tokens(text: &str) -> Vec<&str> {
     let mut tokens = Vec::new();
     let mut rest = text.trim_start_matches(is_space);
@@ -368,7 +367,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// `(a,b)`; an empty place stands for the empty value.
+    /// `(a,b)`; an empty position is the empty value.
     fn values(&mut self) -> Result<Vec<Str>, Error> {
         match self.next() {
             "(" => {}
@@ -447,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_label_selectors_are_refused_in_upstreams_words() {
+    fn selector_errors_match_upstream() {
         let long = "x".repeat(64);
         let cases = [
             ("=x", "found '=', expected: !, identifier, or 'end of string'"),

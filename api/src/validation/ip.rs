@@ -1,5 +1,5 @@
-//! Addresses and networks. Older fields take leading zeros and IPv4 addresses in IPv6 dress, which
-//! only draw warnings; newer ones take the canonical form alone.
+//! IP addresses and networks. Older fields accept leading zeros and IPv4-mapped IPv6 addresses with warnings; newer
+//! ones only the canonical form.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -8,12 +8,12 @@ use super::Messages;
 const BAD_IP: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
 const BAD_CIDR: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
 
-/// An address in any form that older fields take; IPv4 in IPv6 dress becomes IPv4.
+/// An address in any form that older fields accept; IPv4-mapped IPv6 becomes IPv4.
 pub fn parse_ip(text: &str) -> Option<IpAddr> {
     parse_address(text).map(|address| address.to_canonical())
 }
 
-/// An address and the length of its prefix, counted in the address's own family.
+/// An address and its prefix length, in the address's own family.
 pub fn parse_cidr(text: &str) -> Option<(IpAddr, u8)> {
     let (address, length) = split_cidr(text)?;
     match (address, address.to_canonical()) {
@@ -65,12 +65,12 @@ fn is_mapped(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some())
 }
 
-/// No leading zeros: what every other parser takes too.
+/// Without leading zeros, as every other parser accepts.
 fn is_standard(text: &str) -> bool {
     text.parse::<IpAddr>().is_ok()
 }
 
-/// The rule of newer fields: the canonical form alone.
+/// The rule of newer fields: only the canonical form.
 pub fn ip(value: &str) -> Messages {
     let messages = ip_legacy(value, true);
     match parse_ip(value) {
@@ -85,7 +85,7 @@ fn not_canonical(canonical: &str) -> String {
     format!("must be in canonical form ({canonical:?})")
 }
 
-/// The rule of older fields; `strict` refuses what would otherwise draw a warning.
+/// The rule of older fields; `strict` rejects what otherwise gets a warning.
 pub fn ip_legacy(value: &str, strict: bool) -> Messages {
     let Some(address) = parse_address(value) else { return vec![BAD_IP.to_string()] };
     let mut messages = Messages::new();
@@ -111,7 +111,7 @@ pub fn ipv6(value: &str) -> Messages {
     }
 }
 
-/// What to tell a client that used an odd form of an address which an older field takes.
+/// The warning for a non-canonical address in an older field.
 pub fn ip_warning(path: &str, value: &str) -> Option<String> {
     let address = parse_address(value)?;
     if !is_standard(value) || is_mapped(address) {
@@ -134,7 +134,7 @@ pub fn cidr(value: &str) -> Messages {
     }
 }
 
-/// The rule of older fields; `strict` refuses what would otherwise draw a warning.
+/// The rule of older fields; `strict` rejects what otherwise gets a warning.
 pub fn cidr_legacy(value: &str, strict: bool) -> Messages {
     let Some((address, length)) = split_cidr(value) else { return vec![BAD_CIDR.to_string()] };
     let message = match () {
@@ -165,7 +165,7 @@ fn network_text(value: &str) -> Option<String> {
     Some(format!("{}/{length}", masked(address, length)))
 }
 
-/// What to tell a client that used an odd form of a network which an older field takes.
+/// The warnings for a non-canonical network in an older field.
 pub fn cidr_warnings(path: &str, value: &str) -> Messages {
     let (Some((address, length)), Some(network)) = (parse_cidr(value), network_text(value)) else {
         return Messages::new();
@@ -189,7 +189,7 @@ pub fn cidr_warnings(path: &str, value: &str) -> Messages {
     warnings
 }
 
-/// An interface's address with the length of its network: `192.168.1.5/24`.
+/// An interface address with its prefix length: `192.168.1.5/24`.
 pub fn interface_address(value: &str) -> Messages {
     let Some((address, length)) = parse_cidr(value) else { return vec![BAD_CIDR.to_string()] };
     let canonical = format!("{address}/{length}");

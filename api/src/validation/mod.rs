@@ -1,5 +1,5 @@
-//! What names, labels, keys and addresses must look like. Each function returns the complaints in
-//! upstream's words, none for a good value; the caller says which field they are about.
+//! Formats of names, labels, keys and addresses. Each function returns upstream's messages, empty for a valid value;
+//! the caller adds the field path.
 
 mod ip;
 
@@ -9,7 +9,7 @@ pub use ip::{
     cidr, cidr_legacy, cidr_warnings, interface_address, ip, ip_legacy, ip_warning, ipv4, ipv6, parse_cidr, parse_ip,
 };
 
-/// The complaints about a value.
+/// The messages about a value.
 pub type Messages = Vec<String>;
 
 const LABEL: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
@@ -22,7 +22,7 @@ const NAME_PART_EXAMPLES: &[&str] = &["MyName", "my.name", "123-abc"];
 pub const LABEL_MAX: usize = 63;
 pub const SUBDOMAIN_MAX: usize = 253;
 
-/// A lower-case label of DNS (RFC 1123): `my-name`.
+/// A lowercase DNS label (RFC 1123): `my-name`.
 pub fn dns1123_label(value: &str) -> Messages {
     let mut messages = too_long(value, LABEL_MAX);
     if !is_dns_label(value) {
@@ -39,7 +39,7 @@ pub fn dns1123_label(value: &str) -> Messages {
     messages
 }
 
-/// Labels of DNS separated by dots: `example.com`.
+/// DNS labels separated by dots: `example.com`.
 pub fn dns1123_subdomain(value: &str) -> Messages {
     let mut messages = too_long(value, SUBDOMAIN_MAX);
     messages.extend(subdomain_form(value));
@@ -56,7 +56,7 @@ fn subdomain_form(value: &str) -> Option<String> {
     })
 }
 
-/// A subdomain whose labels may begin with an underscore and contain some.
+/// A subdomain whose labels may contain underscores.
 pub fn dns1123_subdomain_with_underscore(value: &str) -> Messages {
     let mut messages = too_long(value, SUBDOMAIN_MAX);
     let label = |label: &str| {
@@ -73,7 +73,7 @@ pub fn dns1123_subdomain_with_underscore(value: &str) -> Messages {
     messages
 }
 
-/// A label that starts with a letter (RFC 1035), as names of services are.
+/// A label that starts with a letter (RFC 1035), as service names.
 pub fn dns1035_label(value: &str) -> Messages {
     let mut messages = too_long(value, LABEL_MAX);
     if !is_dns_label(value) || !value.starts_with(|c: char| c.is_ascii_lowercase()) {
@@ -99,7 +99,7 @@ pub fn wildcard_dns1123_subdomain(value: &str) -> Messages {
     messages
 }
 
-/// A label's key, and every other name with an optional domain: `example.com/MyName`.
+/// A label key, or another name with an optional domain: `example.com/MyName`.
 pub fn qualified_name(value: &str) -> Messages {
     let mut messages = Messages::new();
     let (prefix, name) = match value.split_once('/') {
@@ -150,7 +150,7 @@ pub fn label_value(value: &str) -> Messages {
     messages
 }
 
-/// `acme.io/foo`; the value that each complaint is about comes with it.
+/// `acme.io/foo`; each message has the value it is about.
 pub fn domain_prefixed_path(value: &str) -> Vec<(String, String)> {
     let Some((host, path)) = value.split_once('/').filter(|(host, path)| !host.is_empty() && !path.is_empty()) else {
         return vec![(value.to_string(), "must be a domain-prefixed path (such as \"acme.io/foo\")".to_string())];
@@ -163,7 +163,7 @@ pub fn domain_prefixed_path(value: &str) -> Vec<(String, String)> {
     complaints
 }
 
-/// A qualified name that must have its domain, as keys of fields that once were free text.
+/// A qualified name with a required domain, for keys that were once free text.
 pub fn domain_prefixed_key(value: &str) -> Messages {
     let messages = qualified_name(value);
     if messages.is_empty() && !value.contains('/') {
@@ -172,7 +172,7 @@ pub fn domain_prefixed_key(value: &str) -> Messages {
     messages
 }
 
-/// What `generateName` is checked as: the dash that random letters will follow counts as a letter.
+/// `generateName` for validation: a trailing dash counts as a letter, since random letters follow.
 pub fn mask_trailing_dash(prefix: &str) -> Cow<'_, str> {
     match prefix.strip_suffix('-') {
         Some(rest) if !rest.is_empty() => Cow::Owned(format!("{}a", &rest[..rest.len() - last_length(rest)])),
@@ -184,7 +184,7 @@ fn last_length(text: &str) -> usize {
     text.chars().next_back().map_or(0, char::len_utf8)
 }
 
-/// A domain of at least three segments; no complaint about an empty name, which is a missing one.
+/// A domain of at least three segments; no message for an empty name.
 pub fn fully_qualified_name(value: &str) -> Messages {
     let messages = dns1123_subdomain(value);
     if !messages.is_empty() {
@@ -210,7 +210,7 @@ pub fn c_identifier(value: &str) -> Messages {
     }
 }
 
-/// The names that a container's environment accepts: printable ASCII without `=`.
+/// Environment variable names: printable ASCII without `=`.
 pub fn env_var_name(value: &str) -> Messages {
     let mut messages = Messages::new();
     if value.is_empty() {
@@ -223,7 +223,7 @@ pub fn env_var_name(value: &str) -> Messages {
     messages
 }
 
-/// The older, narrower rule, which the keys of `envFrom` once had to follow.
+/// The former, stricter rule for the keys of `envFrom`.
 pub fn strict_env_var_name(value: &str) -> Messages {
     let other = |byte: u8| byte.is_ascii_alphabetic() || matches!(byte, b'-' | b'.' | b'_');
     let mut messages = Messages::new();
@@ -321,7 +321,7 @@ pub fn http_header_name(value: &str) -> Messages {
     )]
 }
 
-/// A name that can stand in a URL path.
+/// A name that is valid in a URL path.
 pub fn path_segment_name(value: &str) -> Messages {
     match value {
         "." | ".." => vec![format!("may not be '{value}'")],
@@ -329,13 +329,13 @@ pub fn path_segment_name(value: &str) -> Messages {
     }
 }
 
-/// The beginning of such a name (`generateName`).
+/// The prefix of such a name (`generateName`).
 pub fn path_segment_prefix(value: &str) -> Messages {
     let found = ['/', '%'].into_iter().filter(|c| value.contains(*c));
     found.map(|c| format!("may not contain '{c}'")).collect()
 }
 
-/// `C:\a`, `\\server\share`, `c:/a`: a path that is absolute on Windows.
+/// `C:\a`, `\\server\share`, `c:/a`: an absolute Windows path.
 pub fn is_windows_path(value: &str) -> bool {
     match value.as_bytes() {
         [letter, b':', b'\\' | b'/', ..] => letter.is_ascii_alphabetic(),
@@ -344,7 +344,7 @@ pub fn is_windows_path(value: &str) -> bool {
     }
 }
 
-/// `must be no more than 63 characters`, where upstream says it so.
+/// `must be no more than 63 characters`, in upstream's wording.
 pub fn too_long(value: &str, max: usize) -> Messages {
     if value.len() > max { vec![format!("must be no more than {max} characters")] } else { Messages::new() }
 }
@@ -353,7 +353,7 @@ fn too_many_bytes(value: &str, max: usize) -> Option<String> {
     (value.len() > max).then(|| format!("must be no more than {max} bytes"))
 }
 
-/// A complaint about a form: the rule, examples, the expression.
+/// A message about a format: the rule, examples, the expression.
 pub fn regex(rule: &str, expression: &str, examples: &[&str]) -> String {
     if examples.is_empty() {
         return format!("{rule} (regex used for validation is '{expression}')");
@@ -366,7 +366,7 @@ fn is_lower_alphanumeric(byte: u8) -> bool {
     byte.is_ascii_lowercase() || byte.is_ascii_digit()
 }
 
-/// Good characters throughout, and no other than an `end` first and last.
+/// Valid characters throughout, with an `end` character first and last.
 fn is_framed(value: &str, end: fn(u8) -> bool, other: fn(u8) -> bool) -> bool {
     match value.as_bytes() {
         [] => false,

@@ -1,4 +1,4 @@
-//! The parser's events to a tree. What an alias stands for is copied, within a budget.
+//! Converts the parser's events to a tree. Aliases are copied, within a budget.
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
@@ -10,11 +10,11 @@ use super::resolve;
 use crate::base64;
 use crate::tree::{MAX_DEPTH, Map, Str, Tree};
 
-/// How much aliases and anchors may copy, in nodes; a long string counts as several.
+/// The maximum number of copied nodes; a long string counts as several.
 const COPY_BUDGET: usize = 1 << 18;
 const MAX_DUPLICATES: usize = 100;
 
-/// The first document and the duplicate keys in it.
+/// The first document and its duplicate keys.
 pub fn document(text: &str) -> Result<(Tree, Vec<String>), Error> {
     let options = granit_parser::options! {
         flow_nesting_limit: MAX_DEPTH,
@@ -34,7 +34,7 @@ pub fn document(text: &str) -> Result<(Tree, Vec<String>), Error> {
 struct Decoder<'a> {
     parser: Parser<'a, StrInput<'a>>,
     text: &'a str,
-    /// What each anchor stands for, once its node is complete.
+    /// The value of each anchor, once its node is complete.
     anchors: HashMap<usize, Tree>,
     budget: usize,
     duplicates: Vec<String>,
@@ -59,8 +59,8 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// A block scalar whose last line ends with the text has no line end there. The parser adds one, as YAML 1.2
-    /// says; upstream's does not.
+    /// A block scalar at the end of the text has no trailing line end. The parser adds one, as YAML 1.2 specifies;
+    /// upstream's does not.
     fn without_added_line_end(&self, mut event: Event<'a>, span: &Span) -> Event<'a> {
         if let Event::Scalar(text, ScalarStyle::Literal | ScalarStyle::Folded, ..) = &mut event
             && span.end.byte_offset() == Some(self.text.len())
@@ -91,7 +91,7 @@ impl<'a> Decoder<'a> {
         Ok(tree)
     }
 
-    /// The limit holds for the tree as it unfolds: chained anchors would make it as deep as they like.
+    /// The depth limit applies to the expanded tree: chained anchors could make it arbitrarily deep.
     fn alias(&mut self, id: usize, depth: usize) -> Result<Tree, Error> {
         let tree = self.anchors.remove(&id).ok_or(Error::Recursive)?;
         if tree.exceeds_depth(MAX_DEPTH.saturating_sub(depth)) {
@@ -145,13 +145,13 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Scanner's errors name the line on which they are; upstream leaves the first line unnamed.
+    /// Scanner errors have a line; upstream omits the first line.
     fn syntax(&self, error: &ScanError) -> Error {
         if *error.kind() == ErrorKind::RecursionLimitExceeded {
             return Error::TooDeep;
         }
         let line = error.marker().line();
-        // What is still open at the end is found on the line behind the last, which then has a number.
+        // Unclosed nodes are found on the line after the last, which then has a number.
         let named = line > 1 || matches!(error.kind(), ErrorKind::UnclosedFlowCollection { .. });
         Error::Syntax { line: named.then_some(line), problem: self.problem(error) }
     }
@@ -192,8 +192,8 @@ impl<'a> Decoder<'a> {
     }
 }
 
-/// The line on which upstream sees a value start: that of its anchor or tag, of the `|` or `>` of a block scalar
-/// (these stand beside the key), else that of its first character.
+/// The line where upstream sees a value start: that of its anchor or tag, of the `|` or `>` of a block scalar (next
+/// to the key), otherwise that of its first character.
 fn value_line(value: &Event<'_>, span: &Span, key: &Span) -> usize {
     let beside_key = match value {
         Event::Scalar(text, style, anchor, tag) => {
@@ -210,7 +210,7 @@ fn value_line(value: &Event<'_>, span: &Span, key: &Span) -> usize {
 fn merge_into(entries: &mut Vec<(Str, Tree)>, value: Tree) {
     match value {
         Tree::Map(map) => entries.extend(map.into_entries()),
-        // Of several maps the first has the last word.
+        // The first of several maps takes precedence.
         Tree::List(maps) => maps.into_iter().rev().for_each(|map| merge_into(entries, map)),
         _ => {}
     }
@@ -244,7 +244,7 @@ fn binary(text: &str) -> Result<Tree, Error> {
     String::from_utf8(bytes).map(Tree::from).map_err(|_| Error::BadBinary)
 }
 
-/// JSON's keys are strings; numbers and booleans become them.
+/// JSON keys are strings; numbers and booleans are converted.
 fn key_text(key: Tree) -> Result<Str, Error> {
     Ok(match key {
         Tree::Str(text) => text,
@@ -256,7 +256,7 @@ fn key_text(key: Tree) -> Result<Str, Error> {
     })
 }
 
-/// A key as Go's `%#v` shows it.
+/// A key as printed by Go's `%#v`.
 fn show(key: &Tree) -> Cow<'static, str> {
     match key {
         Tree::Str(text) => Cow::Owned(format!("{text:?}")),

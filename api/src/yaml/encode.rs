@@ -1,5 +1,5 @@
-//! Tree to YAML in the form of upstream's library: keys in its natural order, lists on the level of
-//! their key, lines broken at spaces beyond the eightieth column, texts of several lines as literals.
+//! Tree to YAML in the format of upstream's library: natural key order, lists at the indentation of their key, lines
+//! broken at spaces beyond column 80, multi-line texts as literals.
 
 use std::cmp::Ordering;
 use std::fmt::Write;
@@ -60,7 +60,7 @@ impl Writer {
         self.indent(indent);
     }
 
-    /// `started`: the first entry continues a line that a dash or a colon began.
+    /// `started`: the first entry continues a line that a dash or colon began.
     fn map(&mut self, map: &Map, indent: usize, mut started: bool) {
         let mut entries: Vec<(&str, &Tree)> = map.iter().collect();
         entries.sort_by(|a, b| natural_order(a.0, b.0));
@@ -83,7 +83,7 @@ impl Writer {
         }
     }
 
-    /// What follows a key: a collection on its own lines, a scalar on the same.
+    /// The value of a key: a collection on its own lines, a scalar on the same.
     fn value(&mut self, value: &Tree, indent: usize) {
         match value {
             Tree::Map(map) if !map.is_empty() => {
@@ -112,7 +112,7 @@ impl Writer {
         }
     }
 
-    /// What follows a dash: even a collection begins on the same line.
+    /// The value after a dash: even a collection begins on the same line.
     fn compact(&mut self, value: &Tree, indent: usize) {
         self.put(" ");
         match value {
@@ -271,12 +271,12 @@ enum Style {
     Literal,
 }
 
-/// A text that, written plain, would come back as itself.
+/// Whether a plain text is read back as itself.
 fn reads_as_text(text: &str) -> bool {
     resolve::plain(text) == Plain::Text && !resolve::is_base60(text)
 }
 
-/// Which styles can hold a text.
+/// The styles that can represent a text.
 struct Form {
     plain: bool,
     single: bool,
@@ -301,7 +301,7 @@ impl Form {
     }
 }
 
-/// A character or a place that means something else to a reader of plain text.
+/// A character or position with a special meaning in plain text.
 fn has_indicator(text: &str) -> bool {
     if text.starts_with("---") || text.starts_with("...") {
         return true;
@@ -324,7 +324,7 @@ fn has_indicator(text: &str) -> bool {
     false
 }
 
-/// Upstream's library takes nothing outside of the basic plane for printable, nor a tab.
+/// Upstream's library considers characters outside the basic plane and tabs as not printable.
 fn needs_escape(c: char) -> bool {
     match c {
         '"' | '\\' | '\u{feff}' | '\u{2028}' | '\u{2029}' => true,
@@ -338,7 +338,7 @@ fn is_simple_key(key: &str) -> bool {
     key.len() <= MAX_SIMPLE_KEY && !key.contains('\n')
 }
 
-/// Shortest digits, with an exponent where Go's `%g` has one.
+/// Shortest digits, with an exponent as in Go's `%g`.
 fn float_text(value: f64) -> String {
     if value.fract() == 0.0 && value.abs() < 1e15 {
         return (value as i64).to_string();
@@ -354,7 +354,7 @@ fn float_text(value: f64) -> String {
     }
 }
 
-/// Numbers inside of keys count as numbers, and letters come after everything else.
+/// Numbers in keys are compared as numbers, and letters come last.
 fn natural_order(a: &str, b: &str) -> Ordering {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let Some(at) = a.iter().zip(&b).position(|(x, y)| x != y) else { return a.len().cmp(&b.len()) };
@@ -384,7 +384,7 @@ mod tests {
     use crate::{list, tree};
 
     #[test]
-    fn the_form_is_upstreams() {
+    fn format_matches_upstream() {
         let object = tree! {
             "kind" => "ConfigMap",
             "data" => tree! { "false" => "1", "multi" => "a\nb\n", "n" => "5", "empty" => "", "date" => "2024-01-02T03:04:05Z" },
@@ -446,7 +446,7 @@ odd:
     }
 
     #[test]
-    fn long_texts_break_at_spaces_and_long_keys_get_a_mark() {
+    fn breaks_long_texts_and_marks_long_keys() {
         let words = "word ".repeat(30);
         for text in [words.trim_end().to_string(), format!("{words}: x"), format!("{words}\t x"), words.clone()] {
             let key = "k".repeat(200);

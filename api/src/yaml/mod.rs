@@ -1,6 +1,5 @@
-//! YAML to and from the tree, with the meaning that upstream's library gives it: YAML 1.1 words for
-//! booleans, octal numbers, keys of any scalar type made strings, and on the way out sorted keys,
-//! compact lists and quotes wherever a text would read as something else.
+//! YAML to and from the tree, with the semantics of upstream's library: YAML 1.1 booleans, octal numbers, scalar keys
+//! converted to strings; sorted keys, compact lists and quoting on output.
 
 mod decode;
 mod encode;
@@ -14,17 +13,17 @@ use crate::tree::Tree;
 
 pub use encode::encode;
 
-/// A document that is no YAML, in the words of upstream's parser.
+/// Invalid YAML, with the messages of upstream's parser.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Error {
-    /// What is wrong, and the line where the parser names one.
+    /// The problem, and its line if the parser reports one.
     Syntax {
         line: Option<usize>,
         problem: String,
     },
     NotUtf8,
     TooDeep,
-    /// Aliases that would unfold to far more than the document.
+    /// Aliases that would expand to far more than the document.
     TooManyAliases,
     /// An anchor's value refers to itself.
     Recursive,
@@ -52,14 +51,13 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Any YAML, duplicates resolved in silence (the last wins).
+/// Any YAML; the last of duplicate keys wins silently.
 pub fn decode(bytes: &[u8]) -> Result<Tree, Error> {
     decode_as(bytes, None, &mut Strict::default())
 }
 
-/// The first document, of a known type. Duplicate keys are reported together, under the lines on
-/// which they stand; unknown fields are dropped and reported in the order of their names, since
-/// upstream turns the document into JSON before it looks at them.
+/// The first document, of a known type. Duplicate keys are reported together with their lines; unknown fields are
+/// dropped and reported sorted by name, since upstream converts the document to JSON first.
 pub fn decode_as(bytes: &[u8], ty: Option<&'static Type>, strict: &mut Strict) -> Result<Tree, Error> {
     let text = std::str::from_utf8(bytes).map_err(|_| Error::NotUtf8)?;
     let (mut tree, duplicates) = decode::document(text)?;
@@ -74,7 +72,7 @@ pub fn decode_as(bytes: &[u8], ty: Option<&'static Type>, strict: &mut Strict) -
 
 const DUPLICATES: &str = "yaml: unmarshal errors:";
 
-/// A problem that strict decoding found, one line each: for warnings, which upstream sends apart.
+/// A strict decoding problem, one line each: for warnings, which upstream sends separately.
 pub fn problem_lines(problem: &str) -> Vec<&str> {
     match problem.strip_prefix(DUPLICATES) {
         Some(lines) => lines.lines().map(str::trim).filter(|line| !line.is_empty()).collect(),
@@ -165,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_documents_are_named_as_upstream_names_them() {
+    fn yaml_errors_match_upstream() {
         let cases = [
             ("a: b: c", "yaml: mapping values are not allowed in this context"),
             ("a: 1\nb: c: d", "yaml: line 2: mapping values are not allowed in this context"),
@@ -210,7 +208,7 @@ mod tests {
         assert_eq!(decode(chained_anchors(32, 250, "- ? *a\n  : b\n").as_bytes()), Err(Error::TooDeep));
     }
 
-    /// A list of anchors, each of them so many brackets around the one before, and an end that refers to the last.
+    /// A list of anchors, each with so many brackets around the previous one, and an end that refers to the last.
     fn chained_anchors(count: usize, levels: usize, end: &str) -> String {
         let nested = |inner: &str| format!("{}{inner}{}", "[".repeat(levels), "]".repeat(levels));
         let mut text = format!("- &a0 {}\n", nested(""));
@@ -221,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn duplicates_and_unknown_fields_are_reported_in_upstreams_form() {
+    fn reports_duplicates_and_unknown_fields_like_upstream() {
         let text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: dupy}\ndata:\n  a: \"1\"\n  a: \"2\"\nbogus: 1\n";
         let mut strict = Strict::default();
         let tree = decode_as(text.as_bytes(), type_of("", "v1", "ConfigMap"), &mut strict).expect("valid YAML");

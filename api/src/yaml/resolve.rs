@@ -1,4 +1,4 @@
-//! What a plain scalar means. The encoder asks the same question, to know what must be quoted.
+//! The meaning of a plain scalar, also used by the encoder to decide about quoting.
 
 use crate::tree::{Str, Tree};
 
@@ -8,9 +8,9 @@ pub enum Plain {
     Bool(bool),
     Int(i64),
     Float(f64),
-    /// `<<`: the entries of another map belong here.
+    /// `<<`: merges the entries of another map.
     Merge,
-    /// A string that looks like a point in time, and is quoted when written.
+    /// A string that looks like a timestamp, and is quoted on output.
     Timestamp,
     Text,
 }
@@ -42,7 +42,7 @@ fn number(text: &str) -> Option<Plain> {
     is_float(&digits).then(|| digits.parse().ok().map(Plain::Float)).flatten()
 }
 
-/// Decimal, `0x`, `0b`, and octal as `0o17` or `017`; up to what an unsigned 64-bit number holds.
+/// Decimal, `0x`, `0b`, and octal as `0o17` or `017`; up to unsigned 64 bits.
 fn integer(text: &str) -> Option<i128> {
     let (negative, digits) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -91,7 +91,7 @@ pub fn is_timestamp(text: &str) -> bool {
     date && is_clock(clock) && if spaced { zone.is_empty() } else { is_zone(zone) }
 }
 
-/// The rest after a date, and whether the date is one.
+/// The rest after a date, and whether the date is valid.
 fn split_date(text: &str) -> Option<(bool, &str)> {
     let end = text.find(['T', 't', ' ']).unwrap_or(text.len());
     let (date, rest) = text.split_at(end);
@@ -128,7 +128,7 @@ fn in_range(text: &str, max: u8) -> bool {
     matches!(text.len(), 1..=2) && all_digits(text) && text.parse::<u8>().is_ok_and(|number| number <= max)
 }
 
-/// `1:20`, which YAML 1.1 reads as a number of base sixty, though upstream does not.
+/// `1:20`, a base-60 number in YAML 1.1, which upstream does not read as such.
 pub fn is_base60(text: &str) -> bool {
     let text = text.strip_prefix(['-', '+']).unwrap_or(text);
     let (text, fraction) = text.split_once('.').unwrap_or((text, ""));

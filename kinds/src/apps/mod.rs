@@ -6,7 +6,7 @@ pub mod deployment;
 pub mod replica_set;
 pub mod stateful_set;
 
-use crate::gojson::{EMPTY, NULL, Shown, field};
+use crate::gojson::{EMPTY, GoField, NULL, field};
 
 /// An update strategy as upstream's errors print it.
-const STRATEGY: &[Shown] = &[field("type", "Type", EMPTY), field("rollingUpdate", "RollingUpdate", NULL)];
+const STRATEGY: &[GoField] = &[field("type", "Type", EMPTY), field("rollingUpdate", "RollingUpdate", NULL)];

@@ -5,14 +5,14 @@ use std::borrow::Cow;
 use api::field::{Errors, Path, Value};
 use api::{Tree, tree, validation};
 
-use crate::gojson::{self, EMPTY, NULL, Shown, field};
+use crate::gojson::{self, EMPTY, GoField, NULL, field};
 use crate::kind::{Kind, StatusRules, Subresource, Verb, column};
 use crate::podspec::seen::Seen;
 use crate::workload::{self, SPEC};
 use crate::{cells, checks, internal, meta, podspec, scale, strategy};
 
-const ROLLING: &[Shown] = &[field("partition", "Partition", "0"), field("maxUnavailable", "MaxUnavailable", NULL)];
-const CLAIM_STATUS: &[Shown] = &[
+const ROLLING: &[GoField] = &[field("partition", "Partition", "0"), field("maxUnavailable", "MaxUnavailable", NULL)];
+const CLAIM_STATUS: &[GoField] = &[
     field("phase", "Phase", EMPTY),
     field("accessModes", "AccessModes", NULL),
     field("capacity", "Capacity", NULL),

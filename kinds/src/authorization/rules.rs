@@ -4,9 +4,9 @@
 use api::field::{Errors, Path};
 use api::{Tree, tree};
 
-use crate::gojson::{self, EMPTY, Shown, field};
+use crate::gojson::{self, EMPTY, GoField, field};
 
-const NON_RESOURCE: &[Shown] = &[field("path", "Path", EMPTY), field("verb", "Verb", EMPTY)];
+const NON_RESOURCE: &[GoField] = &[field("path", "Path", EMPTY), field("verb", "Verb", EMPTY)];
 
 pub fn validate_attributes(object: &Tree, errors: &mut Errors) {
     let spec = object.at("spec");

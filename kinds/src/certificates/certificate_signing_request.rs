@@ -30,11 +30,11 @@ pub static KIND: Kind = Kind {
     prepare_create,
     prepare_update,
     validate,
-    validate_update: |object, old, errors| validate_any_update(object, old, Way::Main, errors),
+    validate_update: |object, old, errors| validate_any_update(object, old, Endpoint::Main, errors),
     reset: &["spec", "status"],
     status: Some(StatusRules {
         prepare: prepare_status,
-        validate: |object, old, errors| validate_any_update(object, old, Way::Status, errors),
+        validate: |object, old, errors| validate_any_update(object, old, Endpoint::Status, errors),
         reset: &["spec"],
     }),
     cells,
@@ -50,7 +50,7 @@ pub static KIND: Kind = Kind {
 /// The rules of the approval subresource, which only writes conditions.
 pub static APPROVAL: StatusRules = StatusRules {
     prepare: prepare_approval,
-    validate: |object, old, errors| validate_any_update(object, old, Way::Approval, errors),
+    validate: |object, old, errors| validate_any_update(object, old, Endpoint::Approval, errors),
     reset: &["spec", "status.certificate"],
 };
 
@@ -86,7 +86,7 @@ const CERTIFICATE: Path<'static> = Path::root("status.certificate");
 
 /// The endpoint of an update.
 #[derive(Clone, Copy, PartialEq)]
-enum Way {
+enum Endpoint {
     Main,
     Status,
     Approval,
@@ -285,18 +285,18 @@ fn check_certificate(encoded: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn validate_any_update(object: &Tree, old: &Tree, way: Way, errors: &mut Errors) {
+fn validate_any_update(object: &Tree, old: &Tree, endpoint: Endpoint, errors: &mut Errors) {
     validate_with(object, Some(old), errors);
     for ty in ["Approved", "Denied", "Failed"] {
         if conditions(object, ty).len() < conditions(old, ty).len() {
             errors.forbidden(&CONDITIONS, &format!("updates may not remove a condition of type \"{ty}\""));
         }
     }
-    if way != Way::Approval {
+    if endpoint != Endpoint::Approval {
         validate_no_approval(object, old, errors);
     }
     let (new, stored) = (object.str("status.certificate"), old.str("status.certificate"));
-    if new != stored && way != Way::Status {
+    if new != stored && endpoint != Endpoint::Status {
         errors.forbidden(&CERTIFICATE, "updates may not set certificate content");
     } else if new != stored && !stored.is_empty() {
         errors.forbidden(&CERTIFICATE, "updates may not modify existing certificate content");
@@ -361,26 +361,26 @@ mod tests {
         tree! { "type" => "Approved", "status" => "True" }
     }
 
-    fn check(new: Tree, old: Tree, way: Way, want: &[&str]) {
+    fn check(new: Tree, old: Tree, endpoint: Endpoint, want: &[&str]) {
         let mut errors = Errors::new();
-        validate_any_update(&new, &old, way, &mut errors);
+        validate_any_update(&new, &old, endpoint, &mut errors);
         assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), want);
     }
 
     #[test]
     fn approvals_are_set_once_by_the_subresource() {
         let (with, without) = (|| request(list![approved()]), || request(list![]));
-        check(with(), without(), Way::Approval, &[]);
+        check(with(), without(), Endpoint::Approval, &[]);
         check(
             with(),
             without(),
-            Way::Status,
+            Endpoint::Status,
             &["status.conditions: Forbidden: updates may not add a condition of type \"Approved\""],
         );
         check(
             without(),
             with(),
-            Way::Approval,
+            Endpoint::Approval,
             &["status.conditions: Forbidden: updates may not remove a condition of type \"Approved\""],
         );
     }
@@ -392,7 +392,7 @@ mod tests {
         check(
             new,
             request(list![]),
-            Way::Status,
+            Endpoint::Status,
             &[
                 "status.certificate: Invalid value: \"<certificate data>\": must contain at least one CERTIFICATE PEM block",
             ],

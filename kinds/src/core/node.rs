@@ -4,7 +4,7 @@ use api::field::{Errors, Path};
 use api::validation::{cidr_legacy, cidr_warnings, label_value, parse_cidr, qualified_name};
 use api::{Tree, list};
 
-use crate::gojson::{self, EMPTY, NULL, Shown, field};
+use crate::gojson::{self, EMPTY, GoField, NULL, field};
 use crate::kind::{Context, Kind, StatusRules, Subresource, Verb, column, selectable};
 use crate::podspec::seen::Seen;
 use crate::{cells, prepare, resources};
@@ -45,13 +45,13 @@ pub static KIND: Kind = Kind {
     ..Kind::cluster("", "v1", "Node", "nodes", "node")
 };
 
-const TAINT: &[Shown] = &[
+const TAINT: &[GoField] = &[
     field("key", "Key", EMPTY),
     field("value", "Value", EMPTY),
     field("effect", "Effect", EMPTY),
     field("timeAdded", "TimeAdded", NULL),
 ];
-const ADDRESS: &[Shown] = &[field("type", "Type", EMPTY), field("address", "Address", EMPTY)];
+const ADDRESS: &[GoField] = &[field("type", "Type", EMPTY), field("address", "Address", EMPTY)];
 /// Upstream's error path for taints, although they are in the spec.
 const TAINTS: Path<'static> = Path::root("metadata.taints");
 const POD_CIDRS: Path<'static> = Path::root("spec.podCIDRs");

@@ -5,10 +5,10 @@ use api::validation::dns1123_subdomain;
 use api::{Tree, validation};
 
 use crate::cells;
-use crate::gojson::{self, EMPTY, Shown, field};
+use crate::gojson::{self, EMPTY, GoField, field};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
-const ROLE_REF: &[Shown] =
+const ROLE_REF: &[GoField] =
     &[field("apiGroup", "APIGroup", EMPTY), field("kind", "Kind", EMPTY), field("name", "Name", EMPTY)];
 
 /// A namespaced role cannot have non-resource URLs.

@@ -7,7 +7,7 @@ use api::field::{Errors, Path};
 use api::validation::qualified_name;
 
 use crate::checks::validate_driver_name;
-use crate::gojson::{self, EMPTY, NULL, Shown, field, nested};
+use crate::gojson::{self, EMPTY, GoField, NULL, field, nested};
 use crate::kind::{Kind, StatusRules, Subresource, Verb, column};
 use crate::podspec::seen::Seen;
 use crate::{cells, prepare};
@@ -35,7 +35,7 @@ pub static KIND: Kind = Kind {
 };
 
 const MAX_NODE_ID_BYTES: usize = 256;
-const DRIVER: &[Shown] = &[
+const DRIVER: &[GoField] = &[
     field("name", "Name", EMPTY),
     field("nodeID", "NodeID", EMPTY),
     field("topologyKeys", "TopologyKeys", NULL),

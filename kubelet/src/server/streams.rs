@@ -11,7 +11,7 @@ use cri::{
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Request, StatusCode, Uri, header};
 use streaming::Timeouts;
-use streaming::relay::{self, Asked, Relayed, Way, is_upgrade, relay};
+use streaming::relay::{self, RelayMode, Relayed, StreamRequest, is_upgrade, relay};
 use streaming::remote_command::{Options, Verb};
 use tokio::net::TcpStream;
 
@@ -57,7 +57,7 @@ impl Streams<'_> {
                 runtime.attach(asked).await.map(|answer| answer.url)
             }
         };
-        self.pass(request, Asked::Command(verb, options), url.map_err(refused)?).await
+        self.pass(request, StreamRequest::Command(verb, options), url.map_err(refused)?).await
     }
 
     pub async fn port_forward(&self, request: Request<()>, place: Place<'_>, query: &Query) -> Answer {
@@ -72,7 +72,7 @@ impl Streams<'_> {
         }
         let pod_sandbox_id = self.sandbox(&uid).await?;
         let url = self.host.runtime().port_forward(PortForwardRequest { pod_sandbox_id, port }).await;
-        self.pass(request, Asked::Forward, url.map_err(refused)?.url).await
+        self.pass(request, StreamRequest::Forward, url.map_err(refused)?.url).await
     }
 
     /// The old way to run a command: no streams, all of the output at its end.
@@ -134,12 +134,12 @@ impl Streams<'_> {
         newest.map(|sandbox| sandbox.id).ok_or_else(missing)
     }
 
-    async fn pass(&self, request: Request<()>, asked: Asked, url: String) -> Result<Answer> {
+    async fn pass(&self, request: Request<()>, asked: StreamRequest, url: String) -> Result<Answer> {
         if !is_upgrade(request.headers()) {
             return Err(bad_request("Upgrade request required".to_string()));
         }
         let (authority, place) = split(&url).map_err(failed)?;
-        let way = Way::of(request.headers(), asked);
+        let way = RelayMode::of(request.headers(), asked);
         let timeouts = Timeouts { idle: self.idle, ..Timeouts::default() };
         let relayed = relay(request, way, place, timeouts, move |onward| send(authority, onward)).await;
         match relayed.map_err(|why| failed(format!("error dialing backend: {why}\n")))? {

@@ -1,4 +1,4 @@
-//! Reads the protobuf form back by the same tables, so that it can be held against the JSON form.
+//! Decodes the protobuf form with the same tables, to compare it with the JSON form.
 
 #![allow(clippy::unwrap_used, reason = "tests alone use it")]
 
@@ -126,7 +126,7 @@ fn read_choice(choice: &Choice, bytes: &[u8]) -> Tree {
     read_value(*shape, value)
 }
 
-/// Defaults that are objects are not in v3's message. A property may be named `default` too: it stays.
+/// Object defaults are not in v3's message. A property may also be named `default`: it is kept.
 fn without_object_defaults(tree: Tree, are_properties: bool) -> Tree {
     match tree {
         Tree::Map(map) => {
@@ -147,7 +147,7 @@ fn without_object_defaults(tree: Tree, are_properties: bool) -> Tree {
 const API: Api<'static> = Api { version: "v1.37.0", kinds: kinds::ALL, texts: &NoTexts, extras: &[] };
 
 #[test]
-fn v2_says_the_same_in_both_encodings() {
+fn v2_encodings_are_equivalent() {
     let read = read_message(&v2::DOCUMENT, &crate::v2::document(&API, Encoding::Protobuf));
     let said = json::decode(&crate::v2::document(&API, Encoding::Json)).unwrap();
     assert!(read == said, "the encodings differ");
@@ -155,7 +155,7 @@ fn v2_says_the_same_in_both_encodings() {
 }
 
 #[test]
-fn v3_says_the_same_in_both_encodings() {
+fn v3_encodings_are_equivalent() {
     for name in crate::v3::index(&API).map("paths").keys() {
         let read = read_message(&v3::DOCUMENT, &crate::v3::document(&API, name, Encoding::Protobuf).unwrap());
         let said = json::decode(&crate::v3::document(&API, name, Encoding::Json).unwrap()).unwrap();
@@ -164,7 +164,7 @@ fn v3_says_the_same_in_both_encodings() {
 }
 
 #[test]
-fn a_schema_reads_back() {
+fn schemas_round_trip() {
     let schema = tree! { "type" => "string", "maxLength" => 63, "x-kubernetes-validations" => api::list![] };
     let document = tree! { "definitions" => tree! { "A" => schema } };
     let mut bytes = Vec::new();

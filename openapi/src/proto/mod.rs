@@ -1,5 +1,5 @@
-//! Documents as gnostic's protobuf messages. The messages are tables (`v2`, `v3`) that say under which
-//! number a JSON key travels and in what shape; one encoder serves both.
+//! Documents as gnostic's protobuf messages. Messages are tables (`v2`, `v3`) with the field number and type of each
+//! JSON key; one encoder serves both.
 
 pub(crate) mod v2;
 pub(crate) mod v3;
@@ -11,9 +11,9 @@ use api::{Tree, json};
 
 pub(crate) struct Message {
     pub fields: &'static [Field],
-    /// Where keys that begin with `x-` go, each as a NamedAny.
+    /// The field of keys with the prefix `x-`, each as a NamedAny.
     pub extensions: Option<u32>,
-    /// Where all other keys go, each as a message of name and value: the message is a map.
+    /// The field of all other keys, each as a message of name and value: the message is a map.
     pub named: Option<(u32, Shape)>,
 }
 
@@ -30,14 +30,14 @@ pub(crate) enum Shape {
     /// A double.
     Number,
     Int,
-    /// An Any, whose content is YAML; JSON is YAML too.
+    /// An Any with YAML content; JSON is valid YAML.
     Any,
     Message(&'static Message),
-    /// One field an item.
+    /// One field per item.
     List(&'static Shape),
-    /// A message whose field 1 holds this.
+    /// A message with this as field 1.
     Wrapped(&'static Shape),
-    /// A message that is a oneof; a value that no option fits is left out.
+    /// A oneof message; a value that matches no option is omitted.
     Choice(&'static Choice),
 }
 
@@ -84,7 +84,7 @@ pub(crate) fn write_bytes(out: &mut Vec<u8>, number: u32, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// A field that is a message, written by `fill`.
+/// A nested message, written by `fill`.
 fn write_nested(out: &mut Vec<u8>, number: u32, fill: impl FnOnce(&mut Vec<u8>)) {
     let mut inner = Vec::new();
     fill(&mut inner);
@@ -158,12 +158,12 @@ fn number_of(value: &Tree) -> f64 {
     }
 }
 
-/// A reference comes second, all else first.
+/// References are the second option.
 fn pick_reference(value: &Tree) -> Option<usize> {
     Some(usize::from(value.has("$ref")))
 }
 
-/// A boolean comes second, all else first.
+/// Booleans are the second option.
 fn pick_boolean(value: &Tree) -> Option<usize> {
     Some(usize::from(value.as_bool().is_some()))
 }

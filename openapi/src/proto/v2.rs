@@ -174,7 +174,7 @@ static ADDITIONAL_PROPERTIES: Choice = Choice { options: &[(1, One(&SCHEMA)), (2
 
 static SECURITY_REQUIREMENT: Message = map_of(Wrapped(&List(&Text)));
 static SECURITY_DEFINITIONS: Message = map_of(OneOf(&SECURITY_ITEM));
-/// Tokens are the one scheme that the documents name.
+/// The documents only use API key authentication.
 static SECURITY_ITEM: Choice = Choice { options: &[(2, One(&API_KEY))], pick: |_| Some(0) };
 static API_KEY: Message = Message {
     fields: &[field(1, "type", Text), field(2, "name", Text), field(3, "in", Text), field(4, "description", Text)],

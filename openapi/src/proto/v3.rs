@@ -151,7 +151,7 @@ static PROPERTIES: Message = map_of(OneOf(&SCHEMA_OR_REFERENCE));
 static ADDITIONAL_PROPERTIES: Choice =
     Choice { options: &[(1, OneOf(&SCHEMA_OR_REFERENCE)), (2, Flag)], pick: pick_boolean };
 
-/// Defaults that are lists or objects have no place in the message.
+/// List and object defaults cannot be represented.
 static DEFAULT_TYPE: Choice = Choice { options: &[(1, Number), (2, Flag), (3, Text)], pick: pick_default };
 
 fn pick_default(value: &Tree) -> Option<usize> {

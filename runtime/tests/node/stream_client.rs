@@ -8,7 +8,7 @@ use http::Request;
 use http_body_util::Empty;
 use hyper_util::rt::TokioIo;
 use streaming::remote_command::{Ending, Options, Remote, connect};
-use streaming::{Carrier, agreed, ask};
+use streaming::{Carrier, agreed, request_upgrade};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -27,7 +27,7 @@ pub async fn upgrade(url: &str, carrier: Carrier, protocols: &[&str]) -> Result<
     let method = if carrier == Carrier::Spdy { "POST" } else { "GET" };
     let request = Request::builder().method(method).uri(format!("/{path}")).header("host", host);
     let mut request = request.body(Empty::<Bytes>::new()).unwrap();
-    ask(&mut request, carrier, protocols);
+    request_upgrade(&mut request, carrier, protocols);
     let asked = request.headers().clone();
     let response = sender.send_request(request).await.map_err(failed)?;
     let status = response.status().as_u16();

@@ -1,5 +1,4 @@
-//! A file system in memory, for the memory engine. Clones share the files, so that a store can be
-//! opened again.
+//! An in-memory file system. Clones share the files, so that a store can be reopened.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -18,7 +17,7 @@ pub struct MemoryDisk {
     locks: Arc<Mutex<BTreeSet<PathBuf>>>,
 }
 
-/// A panic elsewhere leaves the bytes as they are; there is nothing half-done to protect.
+/// A panic elsewhere leaves the bytes intact; there is no invariant to protect.
 fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock()
 }
@@ -105,7 +104,7 @@ impl DiskFile for MemoryFile {
         Ok(())
     }
 
-    /// Memory needs no room made before: it grows as it is written.
+    /// Memory grows on write and needs no preallocation.
     fn allocate(&self, _size: u64) -> io::Result<()> {
         Ok(())
     }

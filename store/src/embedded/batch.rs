@@ -1,4 +1,4 @@
-//! The writes that go to disk together: judged one after the other, answered together.
+//! The writes of one batch: checked one after the other, acknowledged together.
 
 use super::format::{Builder, Mark};
 use super::plan::{self, Head};
@@ -6,18 +6,18 @@ use super::queue::Reply;
 use crate::{Committed, Durability, Error, Event, Op, Result, Write};
 use std::time::Duration;
 
-/// Who waits, and for what.
+/// A caller, and its result.
 type Answer = (Reply<Vec<Committed>>, Result<Vec<Committed>>);
 
 pub(crate) struct Batch {
-    /// The head with every write of the batch.
+    /// The head including every write of the batch.
     pub head: Head,
     pub events: Vec<Event>,
-    /// Someone waits for the disk.
+    /// A caller waits for the disk.
     pub durable: bool,
-    /// Someone was promised that the disk follows soon.
+    /// A caller was promised that the disk follows soon.
     pub relaxed: bool,
-    /// Where the builder stood before.
+    /// The builder's position before the batch.
     mark: Mark,
     answers: Vec<Answer>,
 }
@@ -41,8 +41,7 @@ impl Batch {
         self.answers.push((reply, answer));
     }
 
-    /// An expiry that is lost in a crash happens again: nobody has to wait for the disk, and the disk
-    /// need not even be woken for it.
+    /// An expiry that is lost in a crash is repeated: it need not wait for the disk, nor trigger a write.
     pub fn expire(&mut self, key: String, builder: &mut Builder, now: Duration) {
         if let Some(event) = plan::apply(&mut self.head, key, Op::Delete, None, now) {
             builder.push_delete(event.revision, &event.key, &[]);
@@ -67,12 +66,12 @@ impl Batch {
     }
 
     pub fn answer(self) {
-        // A caller that has gone away does not want the answer.
+        // The caller may have been dropped.
         self.answers.into_iter().for_each(|(reply, answer)| drop(reply.send(answer)));
     }
 
-    /// Takes every write back. Whoever was refused is told the failure as well: the entry that stood
-    /// in the way may have been one of this batch.
+    /// Reverts every write. Rejected callers get the failure as well: the conflicting entry may have been one of this
+    /// batch.
     pub fn fail(self, error: &Error, builder: &mut Builder) {
         builder.rewind(self.mark);
         for (reply, _) in self.answers {
@@ -81,7 +80,7 @@ impl Batch {
     }
 }
 
-/// The same error for one more caller.
+/// A copy of the error for another caller.
 pub(crate) fn again(error: &Error) -> Error {
     let copy = |source: &std::io::Error| match source.raw_os_error() {
         Some(code) => std::io::Error::from_raw_os_error(code),

@@ -1,5 +1,4 @@
-//! Taking garbage out of the log: a state file is written beside the running writer and takes the
-//! place of the logs before it.
+//! Log compaction: a state file is written concurrently with the writer and replaces the logs before it.
 
 use std::io;
 use std::sync::Arc;
@@ -16,13 +15,13 @@ use crate::entries::Entries;
 use crate::{Result, Revision};
 
 pub(crate) struct Outcome {
-    /// The bytes of the state file.
+    /// The size of the state file.
     pub result: Result<u64>,
-    /// The bytes that it stands for.
+    /// The size of the replaced files.
     pub replaced: u64,
 }
 
-/// A compaction that is being made. Dropping it cancels it and waits for its end.
+/// A running compaction. Dropping it cancels it and waits for its end.
 pub(crate) struct Running {
     cancel: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -32,7 +31,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.cancel.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // A panic there has been reported already, and harms only the file it was writing.
+            // A panic there was reported already, and only affects the file being written.
             let _ = thread.join();
         }
     }
@@ -47,7 +46,7 @@ struct Job {
     cancel: Arc<AtomicBool>,
 }
 
-/// Starts one. The log must have been written up to its head, which `entries` is.
+/// Starts a compaction. The log must be written up to its head, which is `entries`.
 pub(crate) fn start(log: &mut Log, entries: Entries, compacted: Revision, queue: Arc<Queue>) -> Result<Running> {
     let replaced = log.bytes();
     let Position { sequence, chain, revision, reserved } = log.rotate()?;
@@ -63,7 +62,7 @@ pub(crate) fn start(log: &mut Log, entries: Entries, compacted: Revision, queue:
     };
     let run = move || {
         let outcome = Outcome { result: job.run(), replaced };
-        // A closed queue means that nobody wants to know.
+        // The queue may be closed.
         let _ = queue.push(Request::Compacted(outcome));
     };
     let thread = std::thread::Builder::new().name("store-compact".to_owned()).spawn(run);
@@ -84,7 +83,7 @@ impl Job {
         Ok(size)
     }
 
-    /// Only now, that the state file has its name for good, may the files go that it stands for.
+    /// The replaced files are removed only after the state file has its final name durably.
     fn remove_replaced(&self) -> Result<()> {
         let sequence = self.header.sequence;
         let listing = files::list(&*self.disk, &self.dir)?;

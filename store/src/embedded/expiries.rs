@@ -1,5 +1,5 @@
-//! Which entries expire when. Exact: an entry that is overwritten or deleted leaves the list, so it
-//! is never longer than there are entries with a time.
+//! The expiration times of entries. Exact: overwritten and deleted entries are removed, so it is never longer than
+//! the number of entries with a TTL.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -30,7 +30,7 @@ impl Expiries {
         self.0.first_key_value().map(|(&(expires, _), _)| Duration::from_secs(expires))
     }
 
-    /// The keys whose time has come, at most `limit`.
+    /// The expired keys, at most `limit`.
     pub fn due(&self, now: Duration, limit: usize) -> Vec<String> {
         let due = self.0.range(..(now.as_secs() + 1, 0)).take(limit);
         due.map(|(_, key)| key.to_string()).collect()
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn follows_what_is_written() {
+    fn follows_writes() {
         let mut expiries = Expiries::default();
         let (first, second) = (entry("a", 1, 10), entry("a", 2, 20));
         let put = |entry: &Arc<Entry>, previous| Event {

@@ -1,4 +1,4 @@
-//! The names in a data directory, its lock and its version.
+//! File names in a data directory, its lock and its version.
 
 use std::hash::{BuildHasher, Hasher};
 use std::io;
@@ -20,14 +20,14 @@ pub(crate) fn state_path(dir: &Path, sequence: u64) -> PathBuf {
     dir.join(format!("state-{sequence:016x}"))
 }
 
-/// What a crash may leave half-written under this name is removed at the next start.
+/// Incomplete files with this name are removed at the next start.
 pub(crate) fn temporary(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(TEMPORARY);
     name.into()
 }
 
-/// The files of a data directory, each kind in the order of its sequence.
+/// The files of a data directory, each type sorted by sequence.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Listing {
     pub logs: Vec<u64>,
@@ -70,7 +70,7 @@ pub(crate) fn lock(disk: &dyn Disk, dir: &Path) -> Result<Box<dyn Send + Sync>> 
     })
 }
 
-/// The identity of the store in this directory; a directory without one gets it.
+/// The id of the store in this directory, created if missing.
 pub(crate) fn identity(disk: &dyn Disk, dir: &Path, listing: &Listing) -> Result<u64> {
     let path = dir.join(VERSION_FILE);
     if listing.has_version {
@@ -89,7 +89,7 @@ pub(crate) fn new_identity() -> u64 {
     std::hash::RandomState::new().build_hasher().finish()
 }
 
-/// The file is text, so that a person who finds it knows what the directory is.
+/// The file is text, so that a person can identify the directory.
 pub(crate) fn write_version(disk: &dyn Disk, dir: &Path, id: u64) -> Result<()> {
     let path = dir.join(VERSION_FILE);
     let text = format!("tiphys-store {}\nid {id:016x}\n", format::VERSION);
@@ -127,7 +127,7 @@ pub(crate) fn damaged(path: &Path, offset: u64, what: &str) -> Error {
     Error::Damaged { file: path.display().to_string(), offset, what: what.to_owned() }
 }
 
-/// An error of the disk, with what was attempted; a lack of space is its own kind.
+/// A disk error with the attempted action; lack of space is a separate error.
 pub(crate) fn failed(what: &str, path: &Path, error: io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::Full(error),
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_is_read_or_refused_by_name() {
+    fn reads_and_checks_the_version() {
         check("tiphys-store 1\nid 00000000000000ff\n", Ok(255));
         check("tiphys-store 2\nid 1\n", Err("/d/VERSION has data format 2; this version reads format 1"));
         check("hello", Err("/d/VERSION is damaged at offset 0: not a store version file"));
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn only_our_own_names_count() {
+    fn ignores_foreign_names() {
         assert_eq!(sequence("log-00000000000000ff", "log-"), Some(255));
         assert_eq!(sequence("log-ff", "log-"), None);
         assert_eq!(sequence("log-00000000000000ff.tmp", "log-"), None);

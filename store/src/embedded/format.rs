@@ -1,15 +1,15 @@
-//! The bytes of the log. A file is a header sector and batches; a batch is one checksummed unit that
-//! starts on a sector of its own, so that a torn write never touches a batch that was acknowledged.
-//! Numbers are little-endian. This module does no I/O.
+//! The binary format of the log. A file is a header sector and batches; a batch is one checksummed unit that starts
+//! at a sector boundary, so that a torn write never affects an acknowledged batch. Numbers are little-endian. No I/O
+//! here.
 
 use crate::{Entry, Revision};
 
-/// The version of everything in a data directory. Another one is refused.
+/// The version of the data directory format. Others are rejected.
 pub(crate) const VERSION: u32 = 1;
-/// What a disk writes as one; batches start on such a boundary.
+/// The atomic write unit of a disk; batches start at this boundary.
 pub(crate) const SECTOR: usize = 512;
 pub(crate) const BATCH_HEADER: usize = 48;
-/// More than any batch the writer makes; a larger length is damage.
+/// Larger than any batch of the writer; a larger length is damage.
 pub(crate) const MAX_BATCH: usize = 256 << 20;
 
 const FILE_MAGIC: [u8; 8] = *b"TIPHYSST";
@@ -21,22 +21,22 @@ const RECORD_HEADER: usize = 37;
 pub(crate) enum FileKind {
     /// Batches as they were committed.
     Log = 1,
-    /// The entries of one revision, which stand for every log file up to `sequence`.
+    /// The entries of one revision, which replace every log file up to `sequence`.
     State = 2,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FileHeader {
     pub kind: FileKind,
-    /// Random, the same in all files of a store and mixed into every checksum: neither a file of
-    /// another store nor bytes that a client put into a value pass for ours.
+    /// Random, equal in all files of a store and included in every checksum: neither a file of another store nor
+    /// bytes in a client's value are mistaken for ours.
     pub id: u64,
     pub sequence: u64,
-    /// The newest revision before the batches of a log file; that of the entries of a state file.
+    /// The newest revision before the batches of a log file, or of the entries of a state file.
     pub revision: Revision,
     pub reserved: Revision,
     pub compacted: Revision,
-    /// The checksum of the last batch before this file: a file that is missing or cut shows.
+    /// The checksum of the last batch before this file, which detects missing or truncated files.
     pub chain: u32,
 }
 
@@ -84,11 +84,11 @@ impl FileHeader {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BatchKind {
-    /// Writes in order, with contiguous revisions; none if it only reserves revisions.
+    /// Writes in order, with contiguous revisions; empty if it only reserves revisions.
     Writes = 1,
-    /// Entries of a state file, in the order of their keys.
+    /// Entries of a state file, sorted by key.
     Entries = 2,
-    /// The end of a state file; `count` is the number of all its entries.
+    /// The end of a state file; `count` is the number of its entries.
     End = 3,
     /// The store was closed after everything before this; the payload is the compacted revision.
     Close = 4,
@@ -97,15 +97,15 @@ pub(crate) enum BatchKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BatchHeader {
     pub crc: u32,
-    /// Of the records; the batch fills whole sectors.
+    /// The length of the records; the batch fills whole sectors.
     pub payload: usize,
     pub kind: BatchKind,
     pub count: u32,
-    /// The checksum of the batch before.
+    /// The checksum of the previous batch.
     pub chain: u32,
     pub first: Revision,
     pub last: Revision,
-    /// Revisions up to here may have been shown to someone.
+    /// Revisions up to here may have been shown to clients.
     pub reserved: Revision,
 }
 
@@ -139,29 +139,29 @@ impl BatchHeader {
         (BATCH_HEADER + self.payload).next_multiple_of(SECTOR)
     }
 
-    /// Whether the checksum is that of the batch, which starts with its header.
+    /// Whether the checksum matches the batch, which starts with its header.
     pub fn matches(&self, batch: &[u8], id: u64) -> bool {
         batch.get(8..BATCH_HEADER + self.payload).is_some_and(|bytes| checksum(bytes, id) == self.crc)
     }
 }
 
-/// A batch that is being made: records are appended, then it is sealed, once.
+/// Builds a batch: records are appended, then it is sealed once.
 pub(crate) struct Builder {
-    /// A place for the header, the records, and after `seal` the padding.
+    /// Space for the header, the records, and after `seal` the padding.
     bytes: Vec<u8>,
-    /// Where the records end.
+    /// The end of the records.
     end: usize,
     count: u32,
 }
 
-/// What `Builder::rewind` goes back to.
+/// A position for `Builder::rewind`.
 #[derive(Clone, Copy)]
 pub(crate) struct Mark {
     end: usize,
     count: u32,
 }
 
-/// What a batch says about its place in the log.
+/// The position of a batch in the log.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Seal {
     pub kind: BatchKind,
@@ -199,7 +199,7 @@ impl Builder {
         self.count
     }
 
-    /// The bytes of the records so far.
+    /// The length of the records.
     pub fn len(&self) -> usize {
         self.end - BATCH_HEADER
     }
@@ -227,7 +227,7 @@ impl Builder {
         for length in [key.len(), value.len(), cause.len()] {
             put_u32(out, length as u32);
         }
-        // A later version may need a place that this one ignores.
+        // Reserved for later versions.
         put_u64(out, 0);
         out.extend_from_slice(key.as_bytes());
         out.extend_from_slice(value);
@@ -267,7 +267,7 @@ enum Tag {
     Delete = 2,
 }
 
-/// One record of a log or a state, borrowed from the file's bytes.
+/// One record of a log or state file, borrowed from the file's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record<'a> {
     pub revision: Revision,
@@ -276,12 +276,12 @@ pub struct Record<'a> {
     pub value: Option<&'a [u8]>,
     /// In seconds since the Unix epoch; 0 for never.
     pub expires: u64,
-    /// What caused the write; empty if nobody said, or if compaction has dropped it.
+    /// The cause of the write; empty if there is none or compaction has dropped it.
     pub cause: &'a [u8],
 }
 
-/// The records of a batch whose checksum matched. `None` in place of one ends it: the bytes are not
-/// what any version of this program wrote.
+/// The records of a batch with a valid checksum. `None` instead of a record ends the iteration: no version of this
+/// program wrote the bytes.
 pub(crate) struct Records<'a>(pub &'a [u8]);
 
 impl<'a> Iterator for Records<'a> {
@@ -319,7 +319,7 @@ impl<'a> Records<'a> {
     }
 }
 
-/// The bytes that an entry takes in a state file.
+/// The size of an entry in a state file.
 pub(crate) fn record_size(entry: &Entry) -> u64 {
     (RECORD_HEADER + entry.key.len() + entry.value.len()) as u64
 }
@@ -336,7 +336,7 @@ fn put_u64(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(&number.to_le_bytes());
 }
 
-/// Numbers off the front of a slice; zeros once it has ended, which no caller lets happen.
+/// Reads numbers from the front of a slice; zeros at the end, which callers prevent.
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_reads_back() {
+    fn batches_round_trip() {
         let mut builder = sample();
         let (bytes, crc) = builder.seal(seal());
         let header = BatchHeader::decode(bytes).expect("a header");
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_bit_shows() {
+    fn detects_every_flipped_bit() {
         let mut builder = sample();
         let length = BATCH_HEADER + builder.len();
         let (bytes, _) = builder.seal(seal());
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_header_reads_back_and_refuses_damage() {
+    fn file_headers_round_trip() {
         let header =
             FileHeader { kind: FileKind::State, id: 1, sequence: 2, revision: 3, reserved: 4, compacted: 5, chain: 6 };
         let bytes = header.encode();
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn records_refuse_what_is_cut() {
+    fn refuses_truncated_records() {
         let builder = sample();
         let whole = &builder.bytes[BATCH_HEADER..];
         for length in 1..whole.len() {

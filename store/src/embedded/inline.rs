@@ -1,5 +1,5 @@
-//! The writer without a thread: whoever brings a request does the writer's work before it goes on.
-//! With a simulated clock nothing then happens that the test did not ask for.
+//! The writer without a thread: each caller does the writer's work before it continues. With a simulated clock
+//! nothing happens that the test did not request.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -15,7 +15,7 @@ pub(crate) struct Inline {
     queue: Arc<Queue>,
     /// None once it is closed.
     writer: Mutex<Option<Writer>>,
-    /// The nearest expiry has changed.
+    /// The next expiry has changed.
     expiry: Notify,
 }
 
@@ -25,15 +25,15 @@ impl Inline {
         let inline = Arc::new(Self { queue, writer: Mutex::new(Some(writer)), expiry: Notify::new() });
         let weak = Arc::downgrade(&inline);
         clock.on_advance(Arc::new(move || nudge(&weak)));
-        // Without a runtime entries expire when the clock is turned, or with the next write.
+        // Without a runtime entries expire when the clock is advanced, or with the next write.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(expire(inline.clone()));
         }
         inline
     }
 
-    /// Works until nothing waits. One that finds another at work leaves its request to it: that one
-    /// looks again after it has let go.
+    /// Works until nothing is pending. A caller that finds another one at work leaves its request to it, which checks
+    /// again after unlocking.
     pub fn drive(&self) {
         loop {
             let Some(mut slot) = self.writer.try_lock() else {
@@ -62,7 +62,7 @@ impl Inline {
         let slot = self.writer.lock();
         let next = slot.as_ref().map(Writer::next_expiry);
         drop(slot);
-        // Whoever found the writer in our hands has left its request to us.
+        // Requests may have been left to us while we held the writer.
         if next.is_some() && self.queue.has_work() {
             self.drive();
         }
@@ -77,7 +77,7 @@ fn nudge(inline: &Weak<Inline>) {
     }
 }
 
-/// Lets entries expire in the runtime's own time, until the store is closed.
+/// Expires entries in the runtime's time until the store is closed.
 async fn expire(inline: Arc<Inline>) {
     while let Some(next) = inline.next_expiry() {
         let changed = inline.expiry.notified();

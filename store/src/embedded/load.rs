@@ -1,4 +1,4 @@
-//! Opening a data directory: the files become entries, history and the place where the log goes on.
+//! Opens a data directory: reads the files into entries, history and the end of the log.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::{Entry, Event, Result, Revision};
 pub(crate) struct Loaded {
     pub entries: Entries,
     pub history: History,
-    /// What readers see first.
+    /// The initial revision for readers.
     pub revision: Revision,
     pub end: End,
 }
@@ -32,7 +32,7 @@ pub(crate) fn load(disk: &dyn Disk, dir: &Path, id: u64, listing: &Listing, limi
     })?;
     let revision = start_revision(&end);
     if end.clean {
-        // What is reserved from here on has to be written again before it is used.
+        // New reservations must be written before they are used.
         end.reserved = revision;
         history.compact(end.base.max(end.compacted));
     } else {
@@ -41,8 +41,8 @@ pub(crate) fn load(disk: &dyn Disk, dir: &Path, id: u64, listing: &Listing, limi
     Ok(Loaded { entries, history, revision, end })
 }
 
-/// A relaxed write that was shown and lost had a revision of the reserved block: a store that was
-/// not closed starts behind it, so that no revision ever means two things.
+/// A relaxed write that was visible and lost had a reserved revision: a store that was not closed starts after the
+/// reservation, so that no revision has two meanings.
 fn start_revision(end: &End) -> Revision {
     match end.reserved > end.revision && !end.clean {
         true => end.reserved + 1,
@@ -62,13 +62,13 @@ fn apply(entries: &mut Entries, record: &Record<'_>) -> Event {
     }
 }
 
-/// The value is copied into memory of exactly its size: the buffer it is read from is reused.
+/// The value is copied to memory of its exact size: the read buffer is reused.
 pub(crate) fn entry(record: &Record<'_>) -> Entry {
     let value = Bytes::copy_from_slice(record.value.unwrap_or_default());
     Entry { key: record.key.into(), value, revision: record.revision, expires: record.expires }
 }
 
-/// Removes what a crash left: a torn end, files that a state file stands for, half-written ones.
+/// Removes the remains of a crash: a torn end, replaced files, incomplete files.
 pub(crate) fn tidy(disk: &dyn Disk, dir: &Path, listing: &Listing, end: &End) -> Result<()> {
     if let Some(Tail { sequence, end, size }) = end.tail
         && end < size
@@ -86,7 +86,7 @@ pub(crate) fn tidy(disk: &dyn Disk, dir: &Path, listing: &Listing, end: &End) ->
     paths.try_for_each(|path| remove(disk, &path))
 }
 
-/// What is gone already, as a temporary file that was used again, is as good as removed.
+/// A file may already be gone, such as a reused temporary file.
 fn remove(disk: &dyn Disk, path: &Path) -> Result<()> {
     match disk.remove(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(files::failed("remove", path, error)),
@@ -94,16 +94,16 @@ fn remove(disk: &dyn Disk, path: &Path) -> Result<()> {
     }
 }
 
-/// Reads, checks and copies each record of a directory, and does nothing else: what no load can be
-/// faster than. Returns the number of records and the bytes of their values.
+/// Only reads, checks and copies each record of a directory: the lower bound of a load. Returns the number of records
+/// and the bytes of their values.
 pub fn check_and_copy(dir: &Path) -> Result<(u64, u64)> {
     let mut copies: Vec<Box<[u8]>> = Vec::new();
     history(dir, &mut |record| copies.push(record.value.unwrap_or_default().into()))?;
     Ok((copies.len() as u64, copies.iter().map(|copy| copy.len() as u64).sum()))
 }
 
-/// Shows every record that is on disk, oldest first: the entries of the state file, then the writes
-/// since, each with its cause. Takes no lock: meant for a store that nobody has open.
+/// Visits every record on disk, oldest first: the entries of the state file, then later writes with their causes.
+/// Takes no lock: for stores that are not open.
 pub fn history(dir: &Path, visit: &mut dyn FnMut(Record<'_>)) -> Result<()> {
     let listing = files::list(&RealDisk, dir)?;
     if !listing.has_version {

@@ -1,5 +1,4 @@
-//! The end of the log: batches are appended to the newest file and synced, one at a time. Knows
-//! nothing of what the records mean.
+//! The end of the log: batches are appended to the newest file and synced, one at a time. Does not interpret records.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,9 +12,9 @@ use crate::{Error, Result, Revision};
 
 /// Why a batch was not written.
 pub(crate) enum Failure {
-    /// Nothing of it will be read again; the next batch takes its place.
+    /// It will not be read; the next batch takes its place.
     Refused(Error),
-    /// Nobody knows what is on the disk: no write may follow.
+    /// The state of the disk is unknown: no write may follow.
     Fatal(Error),
 }
 
@@ -27,30 +26,30 @@ pub(crate) struct Log {
     segment_bytes: u64,
     allocate_bytes: u64,
     current: Option<Segment>,
-    /// Something was written since the store was opened, so that its end has to be written too.
+    /// Something was written since the store was opened, so that its close must be written too.
     dirty: bool,
-    /// Of the newest file that ever got a name.
+    /// The highest sequence ever used.
     sequence: u64,
     chain: u32,
     /// The newest revision on disk.
     revision: Revision,
-    /// No revision above this may be shown before a batch that says so is on disk.
+    /// No higher revision may be visible before a batch that reserves it is on disk.
     reserved: Revision,
-    /// Bytes of all batches on disk, live or not.
+    /// The size of all batches on disk, live or not.
     bytes: u64,
 }
 
 struct Segment {
     file: Box<dyn DiskFile>,
     path: PathBuf,
-    /// Where the next batch goes.
+    /// The position of the next batch.
     end: u64,
     allocated: u64,
     /// The name may not be durable yet.
     fresh: bool,
 }
 
-/// Where a state file has to say it stands.
+/// The position that a state file records.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Position {
     pub sequence: u64,
@@ -86,13 +85,13 @@ impl Log {
         self.bytes
     }
 
-    /// Makes the batch durable. Its revisions end at `last`, and up to `reserved` may be shown then.
+    /// Makes the batch durable. Its revisions end at `last`; revisions up to `reserved` may then be visible.
     pub fn commit(&mut self, builder: &mut Builder, last: Revision, reserved: Revision) -> Result<(), Failure> {
         let first = last + 1 - Revision::from(builder.count());
         self.append(builder, BatchKind::Writes, first, last, reserved)
     }
 
-    /// Says that nothing is missing, and gives back the rest of what was reserved.
+    /// Records that nothing is missing, and releases unused reservations.
     pub fn close(&mut self, compacted: Revision, revision: Revision) -> Result<(), Failure> {
         if !self.dirty {
             return Ok(());
@@ -124,7 +123,7 @@ impl Log {
         Ok(())
     }
 
-    /// Opens the next file where there is none or the current one is full.
+    /// Opens the next file if there is none or the current one is full.
     fn make_room(&mut self, size: u64) -> Result<()> {
         if self.current.as_ref().is_some_and(|current| current.end + size > self.segment_bytes) {
             self.cut()?;
@@ -161,7 +160,7 @@ impl Log {
             let file = self.disk.create(&path)?;
             file.allocate(self.allocate_bytes)?;
             file.write_at(&header.encode(), 0)?;
-            // Before the first batch: a batch behind a bad header is then damage, and no torn start.
+            // Before the first batch: a batch after an invalid header is then damage, not a torn start.
             file.sync_data()?;
             Ok(file)
         };
@@ -173,8 +172,8 @@ impl Log {
         Ok(())
     }
 
-    /// After a failed sync the kernel may have dropped the pages and forgotten the failure: a second
-    /// sync would succeed and mean nothing.
+    /// After a failed sync the kernel may have dropped the pages and the error: a second sync would succeed and mean
+    /// nothing.
     fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         let Some(current) = &mut self.current else {
             return Err(Failure::Refused(Error::Closed));
@@ -191,7 +190,7 @@ impl Log {
         Ok(())
     }
 
-    /// Gives back what was allocated and not used, together with what a refused write left there.
+    /// Releases unused allocated space, including what a failed write left there.
     fn cut(&mut self) -> Result<()> {
         let Some(current) = &mut self.current else {
             return Ok(());
@@ -201,14 +200,14 @@ impl Log {
         cut.map_err(|error| files::failed("truncate", &current.path, error))
     }
 
-    /// Ends the current file, so that a state file can stand for everything up to here.
+    /// Closes the current file, so that a state file can replace everything up to here.
     pub fn rotate(&mut self) -> Result<Position> {
         self.cut()?;
         self.current = None;
         Ok(Position { sequence: self.sequence, chain: self.chain, revision: self.revision, reserved: self.reserved })
     }
 
-    /// The state file has taken the place of older files.
+    /// The state file has replaced older files.
     pub fn compacted(&mut self, before: u64, after: u64) {
         self.bytes = self.bytes.saturating_sub(before) + after;
     }

@@ -1,5 +1,4 @@
-//! Judging writes against the head. Pure: a transaction becomes events and a new head, or an error
-//! and nothing.
+//! Checks writes against the head. Pure: a transaction becomes events and a new head, or an error.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write as _};
@@ -11,14 +10,14 @@ use bytes::Bytes;
 use crate::entries::Entries;
 use crate::{Committed, Entry, Error, Event, Expect, Op, Result, Revision, Template, Write};
 
-/// The state after every write that was accepted, on disk or not.
+/// The state after every accepted write, on disk or not.
 #[derive(Clone)]
 pub(crate) struct Head {
     pub entries: Entries,
     pub revision: Revision,
 }
 
-/// Checks everything that could refuse the transaction, before any of it is applied.
+/// Checks all preconditions before any write is applied.
 pub(crate) fn check(head: &Head, writes: &[Write], max_value_bytes: usize) -> Result<()> {
     refuse_duplicates(writes)?;
     for (place, write) in writes.iter().enumerate() {
@@ -37,8 +36,7 @@ pub(crate) fn check(head: &Head, writes: &[Write], max_value_bytes: usize) -> Re
     Ok(())
 }
 
-/// etcd refuses two writes of one key in a transaction; so that code that works on one engine works
-/// on the other, all do.
+/// etcd rejects two writes of one key in a transaction; all engines do, so that code behaves the same on each.
 pub(crate) fn refuse_duplicates(writes: &[Write]) -> Result<()> {
     let mut keys = BTreeSet::new();
     match writes.len() > 1 && !writes.iter().all(|write| keys.insert(write.key.as_str())) {
@@ -58,7 +56,7 @@ pub(crate) fn holds(expect: Expect, current: Option<Revision>) -> bool {
     }
 }
 
-/// Makes one write that `check` has accepted. No event if there is nothing to delete or to write.
+/// Applies one write that `check` has accepted. No event if nothing changes.
 pub(crate) fn apply(head: &mut Head, key: String, op: Op, ttl: Option<Duration>, now: Duration) -> Option<Event> {
     let revision = head.revision + 1;
     let event = match op {
@@ -79,12 +77,12 @@ pub(crate) fn apply(head: &mut Head, key: String, op: Op, ttl: Option<Duration>,
     Some(event)
 }
 
-/// The first whole second at which the time has passed.
+/// The first whole second after the expiration.
 fn expiry(at: Duration) -> u64 {
     at.as_secs() + u64::from(at.subsec_nanos() > 0)
 }
 
-/// What the writer is told of the write.
+/// The result for the writer.
 pub(crate) fn committed(head: &Head, event: Option<&Event>) -> Committed {
     match event {
         Some(event) => {
@@ -94,7 +92,7 @@ pub(crate) fn committed(head: &Head, event: Option<&Event>) -> Committed {
     }
 }
 
-/// The value with its revision, in memory of exactly its size.
+/// The value with its revision, in memory of its exact size.
 pub(crate) fn fill(template: &Template, revision: Revision) -> Bytes {
     let Some(hole) = template.hole else {
         return Bytes::copy_from_slice(&template.bytes);
@@ -123,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn the_revision_goes_into_the_hole() {
+    fn fills_the_revision() {
         check_fill(r#"{"rv":""}"#, Some(7), 42, r#"{"rv":"42"}"#);
         check_fill("ab", Some(0), 7, "7ab");
         check_fill("ab", Some(2), u64::MAX, "ab18446744073709551615");
@@ -147,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expiry_is_never_early() {
+    fn expiry_is_never_early() {
         assert_eq!(expiry(Duration::from_millis(1000)), 1);
         assert_eq!(expiry(Duration::from_millis(1001)), 2);
     }

@@ -1,5 +1,4 @@
-//! What callers hand to the writer. The writer takes all that waits at once: that is the group
-//! commit.
+//! The request queue of the writer. The writer takes all pending requests at once, which is the group commit.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,7 +9,7 @@ use tokio::sync::oneshot;
 use super::compaction::Outcome;
 use crate::{Committed, Error, Result, Write};
 
-/// Each waiting request is a caller that waits, so this is reached only by a flood.
+/// Each pending request is a waiting caller, so this limit is reached only by a flood.
 const MAX_WAITING: usize = 100_000;
 
 pub(crate) type Reply<T> = oneshot::Sender<Result<T>>;
@@ -30,9 +29,9 @@ pub(crate) struct Queue {
 #[derive(Default)]
 struct Waiting {
     requests: VecDeque<Request>,
-    /// Nothing is taken any more.
+    /// No requests are accepted any more.
     closed: bool,
-    /// Someone wants the writer to look at the clock.
+    /// The writer must check the clock.
     nudged: bool,
 }
 
@@ -57,8 +56,8 @@ impl Queue {
         self.wake.notify_one();
     }
 
-    /// Moves everything that waits into `into`. Sleeps until there is something, somebody nudges or
-    /// the time is over; without a time for as long as it takes.
+    /// Moves all pending requests to `into`. Sleeps until there is a request, a nudge or the timeout; without a
+    /// timeout indefinitely.
     pub fn take(&self, into: &mut VecDeque<Request>, sleep: Option<Duration>) {
         let idle = |waiting: &mut Waiting| waiting.requests.is_empty() && !waiting.nudged;
         let waiting = self.hold();
@@ -70,13 +69,13 @@ impl Queue {
         into.append(&mut waiting.requests);
     }
 
-    /// Whether a writer without a thread has something to do.
+    /// Whether a writer without a thread has work.
     pub fn has_work(&self) -> bool {
         let waiting = self.hold();
         !waiting.requests.is_empty() || waiting.nudged
     }
 
-    /// The writer is gone: whoever waits is told by the dropped reply.
+    /// The writer has ended: waiting callers see the dropped reply.
     pub fn abandon(&self) {
         let requests = {
             let mut waiting = self.hold();

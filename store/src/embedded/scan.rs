@@ -1,5 +1,5 @@
-//! Reading the files of a data directory, oldest first. Every batch is checked before anyone sees
-//! it. Only the end of the last log may be torn; damage anywhere else is named and ends the read.
+//! Reads the files of a data directory, oldest first. Every batch is checked before it is used. Only the end of the
+//! last log may be torn; damage anywhere else is reported and ends the read.
 
 use std::path::{Path, PathBuf};
 
@@ -8,29 +8,29 @@ use super::format::{BATCH_HEADER, BatchHeader, BatchKind, FileHeader, FileKind, 
 use crate::disk::{self, Disk, DiskFile};
 use crate::{Result, Revision};
 
-/// Read at once; a larger batch makes the buffer grow to its size.
+/// The read size; the buffer grows for larger batches.
 const CHUNK: usize = 4 << 20;
 
-/// That of an empty store: 0 is "before everything", and no list may show it.
+/// The revision of an empty store: 0 is before every write, and no list may have it.
 const FIRST_REVISION: Revision = 1;
 
-/// Where the log ends, and what the next batch has to continue.
+/// The end of the log, and what the next batch must continue.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct End {
-    /// Of the newest file; the next log has the one after.
+    /// Of the newest file; the next log has the following one.
     pub sequence: u64,
     pub chain: u32,
     /// The newest revision on disk.
     pub revision: Revision,
     pub reserved: Revision,
     pub compacted: Revision,
-    /// The store was closed; nothing that anyone was shown is missing.
+    /// The store was closed; nothing that was visible is missing.
     pub clean: bool,
     /// The revision of the state file: older events are not on disk.
     pub base: Revision,
-    /// Bytes of all batches.
+    /// The size of all batches.
     pub bytes: u64,
-    /// The last log, where it ends, and how long the file is; what is behind the end is to be cut.
+    /// The last log, its end, and the file size; anything after the end is truncated.
     pub tail: Option<Tail>,
 }
 
@@ -41,10 +41,10 @@ pub(crate) struct Tail {
     pub size: u64,
 }
 
-/// Sees each record, and whether it is an entry of a state or a write of a log.
+/// Receives each record, and whether it is from a state or a log file.
 pub(crate) type Visit<'a> = dyn FnMut(FileKind, Record<'_>) + 'a;
 
-/// Reads everything that stands in a directory and shows each record, in order. Changes nothing.
+/// Reads a directory and visits each record in order. Changes nothing.
 pub(crate) fn scan(disk: &dyn Disk, dir: &Path, listing: &Listing, id: u64, visit: &mut Visit<'_>) -> Result<End> {
     let mut end = End { revision: FIRST_REVISION, base: FIRST_REVISION, ..End::default() };
     if let Some(&sequence) = listing.states.last() {
@@ -63,8 +63,7 @@ pub(crate) fn scan(disk: &dyn Disk, dir: &Path, listing: &Listing, id: u64, visi
     Ok(end)
 }
 
-/// A crash can leave a last log without a header, or with a torn one. It has no batch then, since
-/// the header is synced before the first.
+/// A crash can leave a last log without a valid header. It has no batches then, since the header is synced first.
 fn used_logs<'a>(disk: &dyn Disk, dir: &Path, logs: &'a [u64], id: u64) -> Result<&'a [u64]> {
     let Some((&last, before)) = logs.split_last() else {
         return Ok(logs);
@@ -77,7 +76,7 @@ fn used_logs<'a>(disk: &dyn Disk, dir: &Path, logs: &'a [u64], id: u64) -> Resul
     Ok(before)
 }
 
-/// Reads a state file, or a snapshot, whose identity is its own.
+/// Reads a state file, or a snapshot, which has its own id.
 pub(crate) fn scan_state(disk: &dyn Disk, path: &Path, id: Option<u64>, visit: &mut Visit<'_>) -> Result<End> {
     let mut reader = Reader::open(disk, path.to_owned())?;
     let header = reader.expect_header(FileKind::State, id)?;
@@ -143,24 +142,24 @@ fn follow(reader: &mut Reader, batch: &BatchHeader, end: &mut End, visit: &mut V
     }
     end.chain = batch.crc;
     end.clean = batch.kind == BatchKind::Close;
-    // What was reserved and not used when the store was closed was shown to nobody.
+    // Unused reservations of a closed store were never visible.
     end.reserved = if end.clean { batch.reserved } else { end.reserved.max(batch.reserved) };
     Ok(())
 }
 
 enum Next {
-    /// Its checksum matches; the reader stands behind it.
+    /// Its checksum matches; the reader is after it.
     Batch(BatchHeader),
-    /// There is no whole batch here.
+    /// There is no complete batch here.
     Nothing,
 }
 
-/// Reads a file front to back in large pieces.
+/// Reads a file sequentially in large chunks.
 struct Reader {
     file: Box<dyn DiskFile>,
     path: PathBuf,
     size: u64,
-    /// Where the next batch starts.
+    /// The position of the next batch.
     offset: u64,
     /// Bytes of the file from `start` on.
     buffer: Vec<u8>,
@@ -213,7 +212,7 @@ impl Reader {
         Ok(header.matches(self.fill(offset, length)?, id).then_some(header))
     }
 
-    /// The records of the batch that was read last.
+    /// The records of the last batch.
     fn visit(&mut self, batch: &BatchHeader, visit: &mut Visit<'_>) -> Result<u64> {
         let start = self.offset - batch.size() as u64;
         let kind = if batch.kind == BatchKind::Writes { FileKind::Log } else { FileKind::State };
@@ -232,14 +231,14 @@ impl Reader {
         }
     }
 
-    /// The reader stands behind the batch, whose bytes are still in the buffer.
+    /// The reader is after the batch, whose bytes are still in the buffer.
     fn payload(&self, batch: &BatchHeader) -> &[u8] {
         let start = (self.offset - batch.size() as u64 - self.start) as usize + BATCH_HEADER;
         self.buffer.get(start..start + batch.payload).unwrap_or_default()
     }
 
-    /// Judges what is behind the last whole batch. A batch that was being written when the machine
-    /// stopped was the last one ever written: if another stands behind it, it is damage.
+    /// Checks what follows the last complete batch. A batch that was being written in a crash was the last one: if
+    /// another follows, it is damage.
     fn check_rest(&mut self, id: u64, last: bool) -> Result<()> {
         let wrong = if last { self.finds_batch(self.offset, id)? } else { !self.rest_is_zero()? };
         if wrong {
@@ -271,8 +270,8 @@ impl Reader {
         Ok(true)
     }
 
-    /// The bytes at an offset, fewer at the end of the file. The buffer moves only forwards, except
-    /// to search a torn end.
+    /// The bytes at an offset, fewer at the end of the file. The buffer only moves forward, except to search a torn
+    /// end.
     fn fill(&mut self, offset: u64, length: usize) -> Result<&[u8]> {
         let held = offset >= self.start && offset + length as u64 <= self.start + self.buffer.len() as u64;
         if !held {

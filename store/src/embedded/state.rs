@@ -1,5 +1,5 @@
-//! State files: the entries of one revision, written at one go. Compaction writes one in place of
-//! old logs, a snapshot is one, and a restore starts from one.
+//! State files: the entries of one revision. Compaction writes one to replace old logs, a snapshot is one, and a
+//! restore starts from one.
 
 use std::io;
 use std::path::Path;
@@ -14,13 +14,13 @@ use crate::entries::Entries;
 use crate::{Entry, Result, Revision};
 
 const BATCH_BYTES: usize = 1 << 20;
-/// Synced in steps, so that the writer's own small syncs do not wait behind all of it.
+/// Synced in steps, so that the writer's small syncs are not delayed by all of it.
 const SYNC_BYTES: u64 = 8 << 20;
-/// How far a restored store starts above its snapshot. Revisions that were handed out after the
-/// snapshot was made must not be handed out again for other writes.
+/// How far a restored store starts above its snapshot. Revisions that were used after the snapshot must not be
+/// reused.
 const RESTORE_GAP: Revision = 1_000_000_000;
 
-/// Writes the entries under a temporary name, then gives the file its own. Returns its size.
+/// Writes the entries to a temporary file, then renames it. Returns its size.
 pub(crate) fn write(
     disk: &dyn Disk,
     path: &Path,
@@ -33,7 +33,7 @@ pub(crate) fn write(
     let size = match result {
         Ok(size) => size,
         Err(error) => {
-            // The space is needed by others; what cannot be removed now is removed at the next start.
+            // The space is needed; if it cannot be removed now, it is at the next start.
             let _ = disk.remove(&temporary);
             return Err(error);
         }
@@ -93,8 +93,7 @@ impl Output<'_> {
     }
 }
 
-/// Makes a data directory from a snapshot. The directory must not hold a store. Returns the revision
-/// that the store starts with.
+/// Creates a data directory from a snapshot. The directory must not contain a store. Returns the initial revision.
 pub fn restore(snapshot: &Path, dir: &Path, disk: &dyn Disk) -> Result<Revision> {
     let mut entries = Entries::default();
     let mut insert = |_, record: Record<'_>| drop(entries.insert(Arc::new(super::load::entry(&record))));
@@ -110,7 +109,7 @@ pub fn restore(snapshot: &Path, dir: &Path, disk: &dyn Disk) -> Result<Revision>
     Ok(revision)
 }
 
-/// The version comes last: a restore that was interrupted leaves nothing that would open.
+/// The version is written last: an interrupted restore leaves nothing that would open.
 fn write_restored(disk: &dyn Disk, dir: &Path, entries: &Entries, revision: Revision) -> Result<()> {
     let id = files::new_identity();
     let header = FileHeader {
@@ -128,8 +127,7 @@ fn write_restored(disk: &dyn Disk, dir: &Path, entries: &Entries, revision: Revi
     files::write_version(disk, dir, id)
 }
 
-/// Writes a snapshot. Its path is the caller's and not the store's: it goes to the machine's own
-/// disk, also from a store in memory.
+/// Writes a snapshot to the local file system, also from a store in memory.
 pub(crate) fn snapshot(path: &Path, entries: &Entries, revision: Revision) -> Result<Revision> {
     let header = FileHeader {
         kind: FileKind::State,

@@ -1,5 +1,5 @@
-//! The one writer. It takes what waits, judges it, makes it durable in one batch, shows it, answers,
-//! and sleeps until there is more: with nothing to do it neither wakes nor writes.
+//! The writer. It takes pending requests, checks them, makes them durable in one batch, publishes and acknowledges
+//! them, and sleeps until there are more: when idle it neither wakes nor writes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use super::queue::{Queue, Reply, Request};
 use crate::feed::Feed;
 use crate::{Error, Event, Result, Sink};
 
-/// A batch is closed at this size; what waits goes into the next.
+/// The maximum batch size; further requests go into the next.
 const BATCH_BYTES: usize = 16 << 20;
-/// Relaxed writes that are not on disk yet.
+/// The maximum size of relaxed writes that are not on disk yet.
 const RELAXED_BYTES: usize = 4 << 20;
 const EXPIRIES_PER_BATCH: usize = 1000;
-/// Nobody waits for what is tried again then.
+/// The retry interval of relaxed writes, for which no caller waits.
 const RETRY: Duration = Duration::from_secs(1);
 
 pub(crate) struct Writer {
@@ -31,21 +31,20 @@ pub(crate) struct Writer {
     pub sink: Arc<dyn Sink>,
     pub log: Log,
     pub head: Head,
-    /// Records that are not on disk. Between two steps they are all relaxed, and have been shown.
+    /// Records that are not on disk. Between two steps they are all relaxed, and visible.
     pub builder: Builder,
     pub expiries: Expiries,
-    /// Bytes of the records that a state file would have now.
+    /// The size of the records in a state file written now.
     pub live_bytes: u64,
     pub waiting: VecDeque<Request>,
-    /// When relaxed writes have to be on disk.
+    /// When relaxed writes must be on disk.
     pub flush_at: Option<Instant>,
-    /// The last batch was refused, so that nothing is shown before the disk has it, until when the
-    /// writer does not try by itself.
+    /// The last batch failed, so that nothing is visible before it is on disk; the time of the next own attempt.
     pub refused: Option<Instant>,
     /// A sync has failed: nothing is written any more.
     pub broken: Option<Error>,
     pub compaction: Option<Running>,
-    /// A log below this size is not compacted; grows after an attempt that failed.
+    /// A log below this size is not compacted; increased after a failed attempt.
     pub compact_above: u64,
     /// Held until the last byte is written.
     pub lock: Box<dyn Send + Sync>,
@@ -63,7 +62,7 @@ impl Writer {
         }
     }
 
-    /// Everything that can be done without waiting, for a writer that has no thread.
+    /// Everything that can be done without waiting, for a writer without a thread.
     pub fn turn(&mut self) -> Option<Option<Reply<()>>> {
         self.queue.take(&mut self.waiting, Some(Duration::ZERO));
         loop {
@@ -76,12 +75,12 @@ impl Writer {
         }
     }
 
-    /// How long until the next entry expires; `None` if none does, or if the clock will say.
+    /// The time until the next expiry; `None` if there is none, or if the clock will notify.
     pub fn next_expiry(&self) -> Option<Duration> {
         self.expiries.nearest().and_then(|at| self.until(at))
     }
 
-    /// Until when there is nothing to do; `None` if only a request can change that.
+    /// How long there is nothing to do; `None` until the next request.
     fn sleep(&self) -> Option<Duration> {
         if !self.waiting.is_empty() {
             return Some(Duration::ZERO);
@@ -94,12 +93,12 @@ impl Writer {
         Some(nearest.max(retry.unwrap_or_default()))
     }
 
-    /// A clock that is turned by hand says when it is, and not how long that takes.
+    /// A manual clock notifies, and does not know the duration.
     fn until(&self, at: Duration) -> Option<Duration> {
         if at <= self.config.clock.since_epoch() { Some(Duration::ZERO) } else { self.config.clock.sleep_until(at) }
     }
 
-    /// One batch. Gives back the closing request, if that was in the queue.
+    /// One batch. Returns the close request, if there was one.
     fn step(&mut self) -> Option<Option<Reply<()>>> {
         let mut batch = Batch::new(&self.head, &self.builder);
         let mut close = None;
@@ -143,8 +142,7 @@ impl Writer {
         }
     }
 
-    /// Durable first, then visible, then answered, then awake: whoever holds an answer reads it
-    /// everywhere.
+    /// Durable first, then visible, then acknowledged, then watchers: an acknowledged write can be read everywhere.
     fn settle(&mut self, batch: Batch) {
         if self.needs_disk(&batch)
             && let Err(error) = self.write(&batch)
@@ -177,7 +175,7 @@ impl Writer {
 
     fn write(&mut self, batch: &Batch) -> Result<()> {
         let last = batch.head.revision;
-        // Only what is shown before it is on disk needs a reserve.
+        // Only writes that are visible before they are on disk need a reservation.
         let reserve = if batch.durable { 0 } else { self.config.reserve };
         match self.log.commit(&mut self.builder, last, last + reserve) {
             Ok(()) => {
@@ -194,7 +192,7 @@ impl Writer {
         }
     }
 
-    /// What is on the disk is not known any more: only a start can read it.
+    /// The state of the disk is unknown: only a restart can read it.
     fn end(&mut self, error: Error) -> Error {
         (self.config.fatal)(&format!("store failed, cannot continue: {}", with_source(&error)));
         self.flush_at = None;
@@ -233,7 +231,7 @@ impl Writer {
         }
     }
 
-    /// The old files are whole and stay; the next attempt waits until there is more to gain.
+    /// The old files are intact and kept; the next attempt waits until there is more to gain.
     fn delay_compaction(&mut self, error: &Error) {
         tracing::warn!(error = error as &dyn std::error::Error, "failed to compact log");
         self.compact_above = self.log.bytes() + self.config.compact_bytes;
@@ -244,7 +242,7 @@ impl Writer {
         let result = self.flush_and_end();
         self.feed.close();
         self.queue.abandon();
-        // Whoever is answered may open the directory again.
+        // The caller may reopen the directory.
         drop(self.lock);
         if let Some(reply) = reply {
             let _ = reply.send(result);
@@ -274,7 +272,7 @@ fn with_source(error: &Error) -> String {
     }
 }
 
-/// A writer that panics leaves a head nobody knows: the process ends, as after a failed sync.
+/// A panicking writer leaves an unknown head: the process ends, as after a failed sync.
 struct Guard {
     queue: Arc<Queue>,
     feed: Arc<Feed>,

@@ -1,4 +1,4 @@
-//! Calls to etcd, each with a deadline, and its errors in the store's words.
+//! Calls to etcd with deadlines, and the conversion of its errors.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use super::Config;
 use super::proto;
 use crate::{Error, Result, Revision};
 
-/// gRPC's own default of 4 MiB is less than a list of a few large objects.
+/// gRPC's default of 4 MiB is less than a list of a few large objects.
 const MAX_MESSAGE: usize = 1 << 30;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// A peer that is gone without a word is noticed after these two; upstream's values.
+/// Detects a dead peer; upstream's values.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_millis(50);
@@ -40,7 +40,7 @@ impl Client {
         Ok(Self { channel, timeout: config.timeout })
     }
 
-    /// Sent once: after an error it may have been carried out or not.
+    /// Sent once: after an error it may or may not have been executed.
     pub async fn txn(&self, request: proto::TxnRequest) -> Result<proto::TxnResponse, Status> {
         self.unary("/etcdserverpb.KV/Txn", request).await
     }
@@ -70,7 +70,7 @@ impl Client {
         Ok(grpc.server_streaming(request, path, ProstCodec::default()).await?.into_inner())
     }
 
-    /// The request's stream stays open as long as the sender lives: etcd ends the watch with it.
+    /// The request stream stays open as long as the sender exists: etcd ends the watch with it.
     pub async fn watch(
         &self,
         requests: tokio::sync::mpsc::Receiver<proto::WatchRequest>,
@@ -104,7 +104,7 @@ impl Client {
         }
     }
 
-    /// A call that may be made twice is made again while etcd cannot be reached, up to the deadline.
+    /// Retries an idempotent call while etcd is unreachable, up to the deadline.
     async fn retried<Q, A>(&self, path: &'static str, request: Q) -> Result<A, Status>
     where
         Q: prost::Message + Clone + Send + Sync + 'static,
@@ -160,7 +160,7 @@ fn unusable(address: &str, error: &dyn std::error::Error) -> Error {
     Error::Unavailable(format!("{address}: {}", cause(error)))
 }
 
-/// The innermost reason: tonic's own text is only "transport error".
+/// The innermost cause: tonic's own text is only "transport error".
 fn cause(error: &dyn std::error::Error) -> String {
     let mut inner = error;
     while let Some(source) = inner.source() {
@@ -169,7 +169,7 @@ fn cause(error: &dyn std::error::Error) -> String {
     inner.to_string()
 }
 
-/// The call did not get through, or a member without a leader answered.
+/// The call did not get through, or a member has no leader.
 fn is_lost(status: &Status) -> bool {
     matches!(status.code(), Code::Unavailable | Code::Unknown | Code::Cancelled)
         && !status.message().contains("too many requests")
@@ -179,7 +179,7 @@ pub(crate) fn is_compacted(status: &Status) -> bool {
     status.code() == Code::OutOfRange && status.message().contains("compacted")
 }
 
-/// An error that is not of one write or read in particular.
+/// An error that does not concern one write or read.
 pub(crate) fn failed(status: &Status) -> Error {
     let text = match std::error::Error::source(status) {
         Some(source) => format!("{}: {}", status.message(), cause(source)),
@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn etcds_errors_are_told_apart() {
+    fn distinguishes_etcd_errors() {
         let compacted = Status::out_of_range("etcdserver: mvcc: required revision has been compacted");
         assert!(is_compacted(&compacted) && !is_lost(&compacted));
         let full = Status::resource_exhausted("etcdserver: mvcc: database space exceeded");

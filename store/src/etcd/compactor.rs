@@ -1,5 +1,5 @@
-//! Compaction by upstream's rule, so that several servers of one etcd agree: whoever first moves
-//! `compact_rev_key` forward compacts to the revision that it saw an interval ago.
+//! Compaction by upstream's rule, so that several servers of one etcd agree: the first to update `compact_rev_key`
+//! compacts to the revision it saw an interval ago.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub(crate) struct Compactor {
     pub interval: Duration,
 }
 
-/// What was seen at the last turn.
+/// The state at the last turn.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Seen {
     version: i64,
@@ -51,7 +51,7 @@ impl Compactor {
                 Err(status) if !is_compacted(&status) => return Err(status),
                 _ => {}
             }
-            // What our history holds beyond that serves nobody who could not also ask etcd.
+            // Our history beyond that is not needed, since etcd has the same limit.
             let _ = self.feed.compact(revision);
         }
         Ok(now)
@@ -75,7 +75,7 @@ fn request(seen: Seen) -> TxnRequest {
     }
 }
 
-/// What to remember, and what to compact to, if it is ours to do.
+/// The state to keep, and the revision to compact to, if it is our turn.
 fn decide(seen: Seen, response: &proto::TxnResponse) -> (Seen, Option<Revision>) {
     let revision = response.header.as_ref().map_or(0, |header| header.revision);
     if response.succeeded {
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn one_server_compacts_to_what_it_saw_before() {
+    fn one_server_compacts_to_the_previous_revision() {
         let start = Seen::default();
         let (first, compact) = decide(start, &answer(true, 100, 0));
         assert_eq!((first, compact), (Seen { version: 1, revision: 100 }, None));

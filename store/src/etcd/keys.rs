@@ -1,4 +1,4 @@
-//! Keys and values between the store and etcd, where all keys have a prefix.
+//! Conversion of keys and values between the store and etcd, where all keys have a prefix.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use super::leases::Leases;
 use super::proto::{EVENT_DELETE, Event as Change, KeyValue};
 use crate::{Entry, Event};
 
-/// etcd's sign for "to the end of all keys", and for the first key of all.
+/// etcd's marker for the end of all keys, and for the first key.
 pub(crate) const END: &[u8] = b"\0";
 
 pub(crate) struct Keys {
@@ -18,12 +18,12 @@ impl Keys {
         [self.prefix.as_bytes(), key.as_bytes()].concat()
     }
 
-    /// The end of a range of ours: never behind the last key with the prefix.
+    /// The end of a range: never after the last key with the prefix.
     pub fn end(&self, end: &str) -> Vec<u8> {
         if end.is_empty() { behind(self.prefix.as_bytes()) } else { self.full(end) }
     }
 
-    /// The store's key; none if it is not ours or no text.
+    /// The store's key; None if it has another prefix or is not UTF-8.
     fn ours<'a>(&self, key: &'a [u8]) -> Option<&'a str> {
         std::str::from_utf8(key).ok()?.strip_prefix(self.prefix.as_str())
     }
@@ -43,7 +43,7 @@ impl Keys {
     }
 }
 
-/// The first key behind all that begin with the prefix.
+/// The first key after all keys with the prefix.
 fn behind(prefix: &[u8]) -> Vec<u8> {
     let mut end = prefix.to_vec();
     while let Some(last) = end.pop() {
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_prefix_ends_where_the_next_begins() {
+    fn prefix_range_end() {
         for (prefix, expected) in [(&b"/registry"[..], &b"/registrz"[..]), (b"", END), (b"a\xff", b"b"), (b"\xff", END)]
         {
             assert_eq!(behind(prefix), expected);
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn only_keys_with_the_prefix_are_ours() {
+    fn ignores_keys_without_the_prefix() {
         let keys = Keys { prefix: "/registry".to_owned() };
         assert_eq!(keys.ours(b"/registry/pods/a"), Some("/pods/a"));
         assert_eq!(keys.ours(b"compact_rev_key"), None);

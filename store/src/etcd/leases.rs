@@ -1,5 +1,5 @@
-//! etcd expires a key with its lease. Keys of one lifetime that are written close together share
-//! one, as upstream does: a lease a key would be a second write for each event.
+//! etcd expires a key with its lease. Keys with the same TTL that are written at about the same time share one, as
+//! upstream does: a lease per key would be a second write for each event.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -20,22 +20,22 @@ pub(crate) struct Leases {
 
 #[derive(Default)]
 struct State {
-    /// By lifetime in seconds.
+    /// By TTL in seconds.
     current: BTreeMap<u64, Lease>,
-    /// When our own leases end, by their id; those of others we cannot know.
+    /// The expiration of our own leases by id; those of other servers are unknown.
     expires: BTreeMap<i64, u64>,
 }
 
 #[derive(Clone, Copy)]
 struct Lease {
     id: i64,
-    /// Not for new keys after this second: they would live too short.
+    /// Not used for new keys after this second, since their TTL would be too short.
     until: u64,
     keys: u32,
 }
 
 impl Leases {
-    /// A lease that ends no earlier than `ttl` from now, and little later.
+    /// A lease that expires at or shortly after `ttl` from now.
     pub async fn lease(&self, client: &Client, ttl: Duration) -> Result<i64> {
         let seconds = ttl.as_secs().max(1) + u64::from(ttl.subsec_nanos() > 0 && ttl.as_secs() > 0);
         let now = now();
@@ -51,7 +51,7 @@ impl Leases {
         Ok(granted.id)
     }
 
-    /// When a key with this lease expires; 0 for never, or for a time that only another server knows.
+    /// When a key with this lease expires; 0 for never, or if only another server knows.
     pub fn expires(&self, lease: i64) -> u64 {
         if lease == 0 { 0 } else { self.hold().expires.get(&lease).copied().unwrap_or(0) }
     }
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lease_is_shared_for_a_while_and_not_by_too_many() {
+    fn leases_are_shared_within_limits() {
         let mut state = State::default();
         state.current.insert(3600, Lease { id: 7, until: 100, keys: MAX_KEYS - 2 });
         assert_eq!(state.reuse(60, 50), None, "another lifetime");

@@ -1,5 +1,5 @@
-//! The part of etcd's v3 protocol that a store needs, by its published field numbers. Written by
-//! hand, so that no build needs protoc.
+//! The part of etcd's v3 protocol that a store needs, with its published field numbers. Written by hand, so that no
+//! build needs protoc.
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ResponseHeader {

@@ -1,6 +1,6 @@
-//! The one watch. It runs over all keys of etcd, so that every revision has an event, also when
-//! others write beside our prefix: a revision is known to be complete because it was itself seen,
-//! never because of a report of progress, which old versions of etcd send too early.
+//! The watch. It covers all keys of etcd, so that every revision has an event, even if other clients write outside
+//! our prefix: a revision is complete because it was observed, never because of a progress report, which old versions
+//! of etcd send too early.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::{Event, HistoryLimits, Result, Revision, Sink};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// Keys of one page of a full read.
+/// The page size of a full read.
 const PAGE: i64 = 2000;
 
 pub(crate) struct Pump {
@@ -29,14 +29,14 @@ pub(crate) struct Pump {
     pub feed: Arc<Feed>,
     pub sink: Arc<dyn Sink>,
     pub limits: HistoryLimits,
-    /// What the sink has been shown, up to `revision`.
+    /// What was published to the sink, up to `revision`.
     pub entries: Entries,
     pub revision: Revision,
 }
 
 /// Why a watch ended.
 enum End {
-    /// Events that we have not seen are gone.
+    /// Events that were not received are compacted.
     Compacted,
     Lost(String),
 }
@@ -50,7 +50,7 @@ impl Pump {
         }
     }
 
-    /// A watch that ended is taken up where it stood, for ever.
+    /// Restarts an ended watch where it stopped, forever.
     async fn pump(&mut self) {
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         loop {
@@ -104,7 +104,7 @@ impl Pump {
         };
         let (sender, receiver) = mpsc::channel(1);
         let request = proto::WatchRequest { create_request: Some(create) };
-        // Room for one is there: the channel is new.
+        // The channel is new and has room for one.
         let _ = sender.try_send(request);
         Ok((sender, self.client.watch(receiver).await?))
     }
@@ -132,14 +132,14 @@ impl Pump {
         self.feed.wake();
     }
 
-    /// Events are lost for good: reads everything, and shows what differs from what was shown.
+    /// Events are lost: reads everything, and publishes the differences.
     async fn resync(&mut self) -> Result<(), String> {
         let listed = list(&self.client, &self.keys, &self.leases).await;
         let (entries, revision) = listed.map_err(|error| error.to_string())?;
         let events = difference(&self.entries, &entries, revision);
         (self.entries, self.revision) = (entries, revision);
         self.feed.restart_history(self.limits, revision);
-        // Watchers have to start anew: what lies between is in no history.
+        // Watchers must restart: the events in between are in no history.
         self.show(&[], &events);
         Ok(())
     }
@@ -149,8 +149,7 @@ fn lost(status: &Status) -> End {
     if is_compacted(status) { End::Compacted } else { End::Lost(failed(status).to_string()) }
 }
 
-/// The puts have the revisions they were made with; when a key was deleted nobody knows any more, so
-/// its deletion has the revision of the read.
+/// Puts have their revisions; the time of deletions is unknown, so they have the revision of the read.
 fn difference(before: &Entries, after: &Entries, revision: Revision) -> Vec<Event> {
     let put = after.iter().filter_map(|entry| {
         let previous = before.get(&entry.key).cloned();
@@ -170,12 +169,12 @@ fn difference(before: &Entries, after: &Entries, revision: Revision) -> Vec<Even
     events
 }
 
-/// Every entry under the prefix, of one revision.
+/// Every entry under the prefix at one revision.
 pub(crate) async fn list(client: &Client, keys: &Keys, leases: &Leases) -> Result<(Entries, Revision)> {
     let mut entries = Entries::default();
     let mut revision = 0;
     let mut start = keys.full("");
-    // An empty key would mean something else to etcd.
+    // An empty key has another meaning for etcd.
     if start.is_empty() {
         start = END.to_vec();
     }
@@ -215,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn the_difference_is_what_was_missed_in_order() {
+    fn difference_has_the_missed_events_in_order() {
         let before = entries(&[("changed", 2), ("deleted", 3), ("same", 1)]);
         let after = entries(&[("changed", 9), ("new", 7), ("same", 1)]);
         let events = difference(&before, &after, 10);

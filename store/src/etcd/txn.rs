@@ -1,4 +1,4 @@
-//! Transactions in etcd's form, and what its answers mean.
+//! Transactions in etcd's format, and their results.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use super::proto::{self, Compare, Request, RequestOp, Response, Target, TxnReque
 use crate::embedded::holds;
 use crate::{Committed, Entry, Error, Expect, Op, Result, Revision, Write};
 
-/// `leases` has the lease of each write, 0 for none. If an expectation does not hold, every key is
-/// read in the same moment, so that the answer can say which and what is there.
+/// `leases` has the lease of each write, 0 for none. If an expectation does not hold, every key is read in the same
+/// transaction, so that the conflict can be reported.
 pub(crate) fn request(keys: &Keys, writes: &[Write], leases: &[i64]) -> TxnRequest {
     TxnRequest {
         compare: writes.iter().filter_map(|write| compare(keys, write)).collect(),
@@ -22,7 +22,7 @@ fn compare(keys: &Keys, write: &Write) -> Option<Compare> {
     let revision = match write.expect {
         Expect::Anything => return None,
         Expect::Absent => 0,
-        // No entry has revision 0, but to etcd it means that there is none.
+        // No entry has revision 0, but for etcd it means that the key does not exist.
         Expect::Revision(0) => i64::MAX,
         Expect::Revision(revision) => revision as i64,
     };
@@ -37,7 +37,7 @@ fn compare(keys: &Keys, write: &Write) -> Option<Compare> {
 fn operation(keys: &Keys, write: &Write, lease: i64) -> RequestOp {
     let key = keys.full(&write.key);
     let request = match &write.op {
-        // The hole stays empty, as upstream leaves it: the revision is etcd's to say.
+        // The placeholder stays empty, as in upstream: etcd provides the revision.
         Op::Put(template) => {
             Request::Put(proto::PutRequest { key, value: template.bytes.clone(), lease, prev_kv: true })
         }
@@ -52,7 +52,7 @@ fn read(keys: &Keys, key: &str) -> RequestOp {
     RequestOp { request: Some(Request::Range(range)) }
 }
 
-/// What each write did.
+/// The result of each write.
 pub(crate) fn committed(
     keys: &Keys,
     writes: Vec<Write>,

@@ -1,4 +1,4 @@
-//! A real etcd, from Debian's package, on free ports of the loopback and with data of its own.
+//! A real etcd from Debian's package, on free loopback ports with its own data.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ impl Server {
         Self::start_with("http", |_| Vec::new())
     }
 
-    /// `arguments` makes further ones from the directory of the server.
+    /// `arguments` returns additional arguments for the server's directory.
     pub fn start_with(scheme: &'static str, arguments: impl FnOnce(&Path) -> Vec<String>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let arguments = arguments(dir.path());
@@ -57,7 +57,7 @@ impl Server {
         format!("{}://127.0.0.1:{}", self.scheme, self.client_port)
     }
 
-    /// Where nobody looks for it. Returns the port it had.
+    /// Changes to an unknown port. Returns the previous one.
     pub fn move_to_another_port(&mut self) -> u16 {
         std::mem::replace(&mut self.client_port, free_ports().0)
     }
@@ -66,7 +66,7 @@ impl Server {
         self.client_port = port;
     }
 
-    /// As if the power went, for etcd.
+    /// Like a power failure.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().expect("etcd can be killed");
@@ -94,7 +94,7 @@ impl Server {
         }
     }
 
-    /// Runs etcdctl, the client of etcd's own makers.
+    /// Runs etcdctl.
     pub fn etcdctl(&self, arguments: &[&str]) -> String {
         let mut command = Command::new("etcdctl");
         command.env("ETCDCTL_API", "3").args(["--endpoints", &self.endpoint()]).args(arguments);

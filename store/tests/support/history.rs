@@ -1,5 +1,5 @@
-//! A checker of histories. Clients write by compare-and-swap, list and watch while faults happen;
-//! afterwards all that they were told has to fit into one order: that of the sink.
+//! A history checker. Clients write by compare-and-swap, list and watch during faults; afterwards all their
+//! observations must be consistent with the order of the sink.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ const KEYS: u64 = 6;
 const WRITERS: u64 = 8;
 const WATCHERS: usize = 4;
 
-/// What the clients were told.
+/// The observations of the clients.
 #[derive(Default)]
 struct Told {
-    /// Key and revision of every write that was acknowledged.
+    /// Key and revision of every acknowledged write.
     writes: Mutex<Vec<(String, Revision)>>,
     /// Every list, with its revision.
     lists: Mutex<Vec<(Revision, Vec<Arc<Entry>>)>>,
-    /// Every watch: the revision it began after, and what it saw.
+    /// Every watch: its start revision and its events.
     watches: Mutex<Vec<(Revision, Vec<Event>)>>,
     /// The newest acknowledged revision: a read that starts now must not be older.
     newest: AtomicU64,
@@ -35,7 +35,7 @@ impl Told {
     }
 }
 
-/// Lets clients work while `faults` runs, and checks. Each writer ends after `rounds` successes.
+/// Runs clients during `faults`, and checks. Each writer ends after `rounds` successes.
 pub async fn exercise(store: Arc<dyn Store>, sink: Arc<Recorder>, rounds: u64, faults: impl Future<Output = ()>) {
     let told = Arc::new(Told::default());
     let (before, start) = store.load().await.unwrap();
@@ -58,7 +58,7 @@ pub async fn exercise(store: Arc<dyn Store>, sink: Arc<Recorder>, rounds: u64, f
     check(&before, start, &sink.events(), &told);
 }
 
-/// Tries again while a fault lasts.
+/// Retries during a fault.
 pub async fn until_ok<T, F: Future<Output = store::Result<T>>>(mut call: impl FnMut() -> F) -> T {
     loop {
         match call().await {
@@ -97,7 +97,7 @@ async fn write(store: Arc<dyn Store>, told: Arc<Told>, writer: u64, rounds: u64)
                 Err(Error::Conflict { current, .. }) => {
                     assert!(current.map(|entry| entry.revision) > revision, "a conflict with what was read");
                 }
-                // It may have happened all the same: then the next turn reads it.
+                // It may have been executed nevertheless: then the next turn reads it.
                 Err(Error::Unavailable(_) | Error::Io { .. } | Error::Full(_)) => {
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
@@ -107,7 +107,7 @@ async fn write(store: Arc<dyn Store>, told: Arc<Told>, writer: u64, rounds: u64)
     }
 }
 
-/// Lists, watches from there for a while, and begins again.
+/// Lists, watches from there for a while, and starts again.
 async fn list_and_watch(store: Arc<dyn Store>, told: Arc<Told>, done: tokio::sync::watch::Receiver<bool>) {
     while !*done.borrow() {
         let floor = told.newest.load(Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! What the tests of the store share: a sink that remembers, waiting with a deadline, engines.
+//! Shared by the store's tests: a recording sink, waiting with a deadline, engines.
 #![allow(dead_code)] // Each test binary uses its own part.
 
 pub mod etcd;
@@ -17,7 +17,7 @@ use tokio::sync::watch;
 /// Nothing here takes long; a test that waits this long has failed.
 pub const DEADLINE: Duration = Duration::from_secs(20);
 
-/// A sink that remembers every event.
+/// A sink that records every event.
 pub struct Recorder {
     events: Mutex<Vec<Event>>,
     newest: watch::Sender<Revision>,
@@ -36,7 +36,7 @@ impl Recorder {
         *self.newest.borrow()
     }
 
-    /// Waits until an event has been seen.
+    /// Waits until an event was published.
     pub async fn wait(&self, what: &str, found: impl Fn(&Event) -> bool) -> Event {
         let mut newest = self.newest.subscribe();
         let search = async {
@@ -68,7 +68,7 @@ pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     }
 }
 
-/// For threads that are not tasks: looks again and again until it holds.
+/// For threads that are not tasks: polls until it holds.
 #[allow(clippy::disallowed_methods, reason = "there is no runtime on this thread")]
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let start = std::time::Instant::now();
@@ -78,7 +78,7 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// A value with a hole in it: `{"rv":"","value":...}`.
+/// A value with a placeholder: `{"rv":"","value":...}`.
 pub fn template(value: &str) -> Template {
     Template { bytes: format!(r#"{{"rv":"","value":"{value}"}}"#).into_bytes(), hole: Some(7) }
 }
@@ -109,7 +109,7 @@ pub fn prefix_range(prefix: &str) -> Range {
     Range { start: prefix.to_owned(), end: String::from_utf8(end).unwrap(), ..Range::default() }
 }
 
-/// The next events of a watch; reports of progress are passed over.
+/// The next events of a watch, skipping progress.
 pub async fn next_events(watch: &mut Box<dyn Watch>) -> Vec<Event> {
     loop {
         if let Notice::Events(events) = within("an event", watch.next()).await.expect("the watch goes on") {
@@ -118,7 +118,7 @@ pub async fn next_events(watch: &mut Box<dyn Watch>) -> Vec<Event> {
     }
 }
 
-/// Watches until this many events have come.
+/// Watches until this many events were received.
 pub async fn collect(watch: &mut Box<dyn Watch>, count: usize) -> Vec<Event> {
     let mut events = Vec::new();
     while events.len() < count {
@@ -131,19 +131,19 @@ pub fn config(dir: impl Into<std::path::PathBuf>) -> Config {
     Config::new(dir)
 }
 
-/// An engine under test, with all that has to live as long.
+/// An engine under test, with everything that must live as long.
 pub struct Fixture {
     pub store: Arc<dyn Store>,
     pub sink: Arc<Recorder>,
-    /// Whether the engine fills the hole of a template.
+    /// Whether the engine fills the placeholder.
     pub fills: bool,
-    /// Whether each write of a transaction has a revision of its own.
+    /// Whether each write of a transaction has its own revision.
     pub splits: bool,
     _keep: Box<dyn std::any::Any>,
 }
 
 impl Fixture {
-    /// What a value put with `template` reads back as.
+    /// What a value written with `template` reads as.
     pub fn value(&self, value: &str, revision: Revision) -> String {
         let rv = if self.fills { revision.to_string() } else { String::new() };
         format!(r#"{{"rv":"{rv}","value":"{value}"}}"#)

@@ -1,5 +1,5 @@
-//! A disk that can lose its power. What was not synced is then kept, dropped or torn, sector by
-//! sector, name by name, as a seed says. It can also be full, and fail.
+//! A disk with power failures. Unsynced data is then kept, dropped or torn, by sector and name, according to a seed.
+//! It can also be full, and fail.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -11,7 +11,7 @@ use store::disk::{Disk, DiskFile};
 
 const SECTOR: usize = 512;
 
-/// Small and good enough; the same seed gives the same numbers.
+/// A small deterministic generator.
 pub struct Random(u64);
 
 impl Random {
@@ -42,11 +42,11 @@ struct World {
     names: BTreeMap<PathBuf, usize>,
     durable_names: BTreeMap<PathBuf, usize>,
     locks: BTreeSet<PathBuf>,
-    /// Counts the times that the power came back: what was opened before is dead.
+    /// The number of power cycles: files opened before are invalid.
     life: u64,
-    /// Operations until the power goes; none while it stays.
+    /// Operations until the power failure; None for no failure.
     power: Option<u64>,
-    /// Whether a sync does anything.
+    /// Whether a sync has an effect.
     syncs: bool,
     /// Bytes that can still be allocated.
     free: u64,
@@ -54,7 +54,7 @@ struct World {
     pub operations: u64,
 }
 
-/// What fails so many times.
+/// What fails, and how often.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
     Write,
@@ -92,7 +92,7 @@ impl SimDisk {
         self
     }
 
-    /// The power goes with the operation after so many.
+    /// The power fails after so many operations.
     pub fn cut_power_after(&self, operations: u64) {
         self.hold().power = Some(operations);
     }
@@ -109,7 +109,7 @@ impl SimDisk {
         self.hold().operations
     }
 
-    /// The power goes, if it has not yet, and comes back: only what the disk has is there.
+    /// Power cycle: only what is on the disk remains.
     pub fn reboot(&self) {
         let mut world = self.hold();
         world.lose();
@@ -117,7 +117,7 @@ impl SimDisk {
         world.power = None;
     }
 
-    /// The files as they are, for damage by hand.
+    /// The files, for damaging them in tests.
     pub fn names(&self) -> Vec<PathBuf> {
         self.hold().names.keys().cloned().collect()
     }
@@ -141,7 +141,7 @@ impl SimDisk {
 }
 
 impl World {
-    /// Every change goes through here, and so does the end of the power.
+    /// Every change goes through here, as does the power failure.
     fn operate(&mut self, life: u64) -> io::Result<()> {
         if self.life != life || self.power == Some(0) {
             return Err(io::Error::other("the power is off"));
@@ -195,7 +195,7 @@ impl Inode {
     }
 }
 
-/// Mostly a sector is there or not; some are half there, and a few are neither.
+/// Usually a sector is written or not; some are partial, and a few are garbage.
 fn tear(old: &mut [u8], new: &[u8], random: &mut Random) {
     match random.below(10) {
         0..4 => {}
@@ -333,7 +333,7 @@ impl DiskFile for SimFile {
             let (start, end) = (offset as usize, offset as usize + bytes.len());
             grow(world, inode, end)?;
             let failed = world.fault(Fault::Write);
-            // A write that fails has written something all the same.
+            // A failed write may have written something.
             let end = if failed.is_err() { start + bytes.len() / 2 } else { end };
             inode.content[start..end].copy_from_slice(&bytes[..end - start]);
             inode.dirty.extend(start / SECTOR..end.div_ceil(SECTOR));

@@ -1,4 +1,4 @@
-//! The client's end over SPDY, plain or carried in WebSocket.
+//! The port forwarding client over SPDY, plain or tunneled in WebSocket.
 
 use std::io::Result;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,7 +9,7 @@ use crate::spdy::{Limits, Role, Session, Stream};
 use crate::upgrade::Carrier;
 use crate::websocket::{Role as WebSocketRole, byte_stream};
 
-/// The protocols to ask for by either carrier.
+/// The protocols to request for each transport.
 pub const SPDY_PREFERRED: &[&str] = super::SPDY_PROTOCOLS;
 pub const TUNNEL_PREFERRED: &[&str] = super::TUNNEL_PROTOCOLS;
 const MAX_MESSAGE: u64 = 64 * 1024;
@@ -37,7 +37,8 @@ impl Forwarder {
         Self { session, next: AtomicU32::new(0) }
     }
 
-    /// Opens a connection to a port. The error's stream goes first: servers pair old clients' streams by that.
+    /// Opens a connection to a port. The error stream is opened first, since servers pair the streams of old clients
+    /// in that order.
     pub async fn connect(&self, port: u16) -> Result<Forwarded> {
         let request = self.next.fetch_add(1, Ordering::Relaxed).to_string();
         let headers = |kind: &str| {
@@ -50,14 +51,14 @@ impl Forwarder {
         Ok(Forwarded { data, error })
     }
 
-    /// Resolves when the connection is gone.
+    /// Resolves when the connection has ended.
     pub async fn over(&self) {
         let _ = self.session.over().wait_for(|over| *over).await;
     }
 }
 
 impl Forwarded {
-    /// The streams of a connection: its data, and what went wrong once it has ended.
+    /// The streams of a connection: its data, and its error once it has ended.
     pub fn split(self) -> (Stream, impl Future<Output = std::result::Result<(), String>> + Send) {
         let Self { data, error } = self;
         let outcome = async move {

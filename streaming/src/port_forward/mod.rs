@@ -1,4 +1,4 @@
-//! Forwarding ports: any number of connections to ports of one target, over one connection of the client's.
+//! Port forwarding: any number of connections to ports of one target, over one client connection.
 
 mod client;
 mod over_spdy;
@@ -16,20 +16,20 @@ use crate::websocket::{Role, byte_stream};
 use crate::{Refusal, Timeouts, upgrade};
 
 const SPDY_PROTOCOLS: &[&str] = &["portforward.k8s.io"];
-/// SPDY itself carried in WebSocket messages.
+/// SPDY tunneled in WebSocket messages.
 pub(crate) const TUNNEL: &str = "SPDY/3.1+portforward.k8s.io";
 const TUNNEL_PROTOCOLS: &[&str] = &[TUNNEL];
 const WEBSOCKET_PROTOCOLS: &[&str] = &["v4.channel.k8s.io", "v4.base64.channel.k8s.io"];
-/// Each takes two channels of the 255 that a byte can name.
+/// Each takes two of the 255 channels.
 const MAX_PORTS: usize = 127;
 
-/// A connection of the client's to a port.
+/// A client's connection to a port.
 pub trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 pub type Connection = Box<dyn Duplex>;
 
-/// Answers a request to forward ports. `forward` is called, in a task of its own, for each connection to a port and
-/// carries its bytes until both ends are done; an error goes to the client's error stream as it is.
+/// Serves a port forwarding request. `forward` is called in its own task for each connection to a port and copies its
+/// bytes until both ends are done; an error is sent to the client's error stream.
 pub fn port_forward<B, F, Fut>(mut request: Request<B>, timeouts: Timeouts, forward: F) -> Response<Full<Bytes>>
 where
     F: Fn(u16, Connection) -> Fut + Send + Sync + Clone + 'static,
@@ -63,12 +63,12 @@ where
     upgrading.response
 }
 
-/// The three ways to forward ports.
+/// The three transports.
 #[derive(Debug, PartialEq, Eq)]
 enum Via {
     Spdy,
     Tunnel,
-    /// All connections are named before, one a port.
+    /// All connections are known in advance, one per port.
     Channels(Vec<u16>),
 }
 
@@ -84,7 +84,7 @@ impl Via {
     }
 }
 
-/// The ports that a query names, `port=80&port=443` or `port=80,443`.
+/// The ports in a query, `port=80&port=443` or `port=80,443`.
 fn ports(query: &str) -> Result<Vec<u16>, String> {
     let values = query.split('&').filter_map(|pair| pair.strip_prefix("port="));
     let values: Vec<String> = values.map(|value| value.replace("%2C", ",").replace("%2c", ",")).collect();
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ports_are_read_from_the_query() {
+    fn parses_ports_from_the_query() {
         let check = |query: &str, expected: Result<&[u16], &str>| {
             assert_eq!(ports(query), expected.map(<[u16]>::to_vec).map_err(str::to_string), "{query}");
         };

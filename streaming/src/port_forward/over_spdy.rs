@@ -1,5 +1,5 @@
-//! The server's end over SPDY: each connection is a pair of streams, one for data and one for an error, that name
-//! the same request.
+//! The port forwarding server over SPDY: each connection is a pair of streams for data and errors with the same
+//! request id.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::Timeouts;
 use crate::idle::Idle;
 use crate::spdy::{Headers, Limits, Role, Session, Stream, header};
 
-/// What is there of a pair.
+/// An incomplete pair.
 struct Half {
     data: Option<Stream>,
     error: Option<Stream>,
@@ -39,12 +39,12 @@ where
                     connections.spawn(carry(data, error, forward.clone()));
                 }
             }
-            // Ended ones are taken out as they end, so that a long session does not gather them.
+            // Finished connections are removed, so that they do not accumulate in a long session.
             Some(_) = connections.join_next() => {}
             () = sleep_until(due) => expire(&mut halves).await,
         }
     }
-    // The client is gone: connections see it at their next byte, or when the session is dropped.
+    // The client has disconnected: connections notice it at their next byte, or when the session is dropped.
     drop(session);
     while connections.join_next().await.is_some() {}
 }
@@ -65,7 +65,7 @@ fn check(headers: &Headers) -> Result<(), String> {
     }
 }
 
-/// Old clients name no request; theirs are two streams in a row, the error's first.
+/// Old clients have no request ids; their pairs are consecutive streams, the error stream first.
 fn request_id(stream: &Stream) -> String {
     match stream.header("requestid") {
         Some(id) if !id.is_empty() => id.to_string(),
@@ -74,7 +74,7 @@ fn request_id(stream: &Stream) -> String {
     }
 }
 
-/// Adds a stream to its pair; a whole pair is taken out.
+/// Adds a stream to its pair; a complete pair is returned.
 async fn pair(halves: &mut BTreeMap<String, Half>, stream: Stream, patience: Duration) -> Option<(Stream, Stream)> {
     let id = request_id(&stream);
     let half =
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_have_to_say_port_and_type() {
+    fn streams_need_port_and_type() {
         let check = |pairs: &[(&str, &str)], expected: Result<(), &str>| {
             assert_eq!(check(&headers(pairs)), expected.map_err(str::to_string));
         };
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn old_clients_without_request_ids_are_paired_by_their_streams() {
+    async fn pairs_streams_without_request_ids() {
         let client = client(|port, _| std::future::ready(Err(format!("no {port}"))));
         for port in ["80", "81"] {
             let error = client.open(headers(&[("port", port), ("streamtype", "error")])).await.unwrap();
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn half_a_pair_is_told_that_the_other_did_not_come() {
+    async fn incomplete_pairs_time_out() {
         let client = client(|_, _| std::future::ready(Ok(())));
         let pairs = [("port", "80"), ("streamtype", "error"), ("requestid", "7")];
         let error = client.open(headers(&pairs)).await.unwrap();
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_second_stream_of_a_kind_is_an_error() {
+    async fn refuses_duplicate_streams() {
         let client = client(|_, _| std::future::ready(Ok(())));
         let pairs = [("port", "80"), ("streamtype", "error"), ("requestid", "7")];
         let mut error = client.open(headers(&pairs)).await.unwrap();

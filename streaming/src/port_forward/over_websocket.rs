@@ -1,5 +1,5 @@
-//! The server's end over WebSocket channels: two a port, one for data and one for an error. The port stands first in
-//! each, little end first.
+//! The port forwarding server over WebSocket channels: two per port for data and errors. Each starts with the port in
+//! little-endian.
 
 use tokio::task::JoinSet;
 
@@ -27,7 +27,7 @@ where
                 return;
             }
         }
-        // What comes in and what goes out are pipes of their own, so that either can end alone.
+        // Separate pipes for both directions, so that each can end alone.
         let (near, far) = pipe();
         let (incoming, sink) = pipe();
         sinks.extend([Some(sink), None]);

@@ -1,4 +1,4 @@
-//! The client's end, over either.
+//! The remote command client over either transport.
 
 use std::io::{Error, ErrorKind, Result};
 use std::pin::Pin;
@@ -15,13 +15,13 @@ use crate::upgrade::Carrier;
 use crate::websocket::{CLOSE_NORMAL, Role, split};
 use crate::{Connection, Reader, Writer};
 
-/// The protocols to ask for, the first choice first.
+/// The protocols to request, in order of preference.
 pub const WEBSOCKET_PREFERRED: &[&str] = &["v5.channel.k8s.io"];
 pub const SPDY_PREFERRED: &[&str] = super::SPDY_PROTOCOLS;
-/// An error stream that says more than this is not believed.
+/// The maximum size of an error stream.
 const MAX_REPORT: u64 = 1024 * 1024;
 
-/// A command that runs elsewhere. Its outputs have to be read for it to come to its end.
+/// A remote command. Its outputs must be read for it to complete.
 pub struct Remote {
     pub stdin: Option<Writer>,
     pub stdout: Option<Reader>,
@@ -30,7 +30,7 @@ pub struct Remote {
     pub ending: Pin<Box<dyn Future<Output = Result<Ending>> + Send>>,
 }
 
-/// Tells the other end how large the terminal is.
+/// Sends the terminal size.
 pub struct Terminal(Writer);
 
 impl Terminal {
@@ -39,7 +39,7 @@ impl Terminal {
     }
 }
 
-/// Speaks the protocol that was agreed on over a connection that was upgraded.
+/// Starts the negotiated protocol on an upgraded connection.
 pub async fn connect<IO: Connection>(io: IO, carrier: Carrier, protocol: &str, options: Options) -> Result<Remote> {
     let protocol = Protocol::named(protocol);
     match carrier {
@@ -57,7 +57,7 @@ async fn over_spdy<IO: Connection>(io: IO, protocol: Protocol, options: Options)
     }
     let missing = || Error::new(ErrorKind::NotConnected, "no error stream");
     let error = streams.remove("error").ok_or_else(missing)?;
-    // Whatever is still read keeps the session: a server may say how it ended before the last of the output.
+    // Streams that are still read keep the session alive: a server may report the ending before the last output.
     let session = Arc::new(session);
     let until_reset = |stream| UntilReset { stream, _session: session.clone() };
     let mut reader = |name| streams.remove(name).map(|stream| Box::new(until_reset(stream)) as Reader);
@@ -68,7 +68,7 @@ async fn over_spdy<IO: Connection>(io: IO, protocol: Protocol, options: Options)
     Ok(Remote { stdin, stdout, stderr, resize, ending })
 }
 
-/// Some servers end their streams by a reset once all is sent.
+/// Some servers end their streams with a reset after all data.
 struct UntilReset {
     stream: Stream,
     _session: Arc<Session>,
@@ -90,7 +90,7 @@ impl AsyncRead for UntilReset {
 async fn read_ending(error: impl AsyncRead + Unpin, version: u8) -> Result<Ending> {
     let mut report = Vec::new();
     let read = error.take(MAX_REPORT).read_to_end(&mut report).await;
-    // Some servers hang up once they have said it, with the stream still open.
+    // Some servers disconnect after the report with the stream still open.
     if report.is_empty() {
         read?;
     }

@@ -1,5 +1,4 @@
-//! Running a command, or attaching to one: its standard streams, the terminal's size and how it ended, over one
-//! connection.
+//! Remote commands and attach: standard streams, terminal size and exit status over one connection.
 
 mod client;
 mod over_spdy;
@@ -30,7 +29,7 @@ const WEBSOCKET_PROTOCOLS: &[&str] =
     &["v5.channel.k8s.io", "v4.channel.k8s.io", "v4.base64.channel.k8s.io", "channel.k8s.io", "base64.channel.k8s.io"];
 const SPDY_PROTOCOLS: &[&str] = &["v4.channel.k8s.io", "v3.channel.k8s.io", "v2.channel.k8s.io", "channel.k8s.io"];
 
-/// What a protocol can do follows from its name.
+/// The features of a protocol, by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Protocol {
     version: u8,
@@ -45,7 +44,7 @@ impl Protocol {
     }
 }
 
-/// Which streams a request asks for.
+/// The requested streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Options {
     pub stdin: bool,
@@ -55,8 +54,8 @@ pub struct Options {
 }
 
 impl Options {
-    /// Reads a query in the API's words (stdin, stdout, stderr, tty) or the kubelet's (input, output, error, tty).
-    /// A terminal has no standard error of its own.
+    /// Parses a query with the API's parameters (stdin, stdout, stderr, tty) or the kubelet's (input, output, error,
+    /// tty). A terminal has no separate standard error.
     pub fn from_query(query: &str) -> Result<Self, String> {
         let asked = |names: [&str; 2]| {
             let mut pairs = query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
@@ -82,30 +81,29 @@ impl Options {
     }
 }
 
-/// What a command is given. Those that were not asked for are not there.
+/// The streams of a command. Streams that were not requested are None.
 pub struct Streams {
     pub stdin: Option<Reader>,
     pub stdout: Option<Writer>,
     pub stderr: Option<Writer>,
     pub resize: Resize,
-    /// Whether the client is gone, for those who neither read nor write.
-    pub gone: Gone,
+    /// Whether the client has disconnected, for commands that neither read nor write.
+    pub gone: Disconnected,
 }
 
-/// Tells when the connection to the client has ended.
+/// Notifies when the client's connection has ended.
 #[derive(Clone)]
-pub struct Gone(watch::Receiver<bool>);
+pub struct Disconnected(watch::Receiver<bool>);
 
-impl Gone {
+impl Disconnected {
     pub async fn wait(&mut self) {
-        // An error means that the connection's task is no more.
+        // An error means that the connection's task has ended.
         let _ = self.0.wait_for(|gone| *gone).await;
     }
 }
 
-/// Answers a request to run a command or attach to one. If it can be upgraded, `run` is called in a task of its own
-/// once the streams are there; what it returns is reported when it has let go of all it was given, and the
-/// connection is closed.
+/// Serves a request to run a command or to attach. After the upgrade `run` is called in its own task once the streams
+/// exist; its result is reported when it has dropped all streams, and the connection is closed.
 pub fn remote_command<B, F, Fut>(
     mut request: Request<B>,
     verb: Verb,
@@ -146,7 +144,7 @@ where
     upgrading.response
 }
 
-/// What one connection was agreed to be.
+/// The negotiated parameters of a connection.
 #[derive(Clone, Copy)]
 struct Serving {
     protocol: Protocol,
@@ -160,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_are_read_in_both_spellings() {
+    fn parses_both_query_forms() {
         let check = |query: &str, expected: &str| {
             let options = Options::from_query(query).map(|options| {
                 let flags = [(options.stdin, 'i'), (options.stdout, 'o'), (options.stderr, 'e'), (options.tty, 't')];
@@ -177,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_protocol_is_its_name() {
+    fn protocols_are_identified_by_name() {
         let check = |name, version, codec| assert_eq!(Protocol::named(name), Protocol { version, codec });
         check("", 1, Codec::Raw);
         check("channel.k8s.io", 1, Codec::Raw);

@@ -1,15 +1,15 @@
-//! The server's end over SPDY: the client opens a stream for each it asked for, and says which in a header.
+//! The remote command server over SPDY: the client opens a stream for each requested one, with its type in a header.
 
 use std::collections::BTreeMap;
 
 use tokio::io::AsyncWriteExt;
 
-use super::{Ending, Gone, Options, Resize, Serving, Streams};
+use super::{Disconnected, Ending, Options, Resize, Serving, Streams};
 use crate::idle::Idle;
 use crate::spdy::{Limits, Role, Session, Stream};
 use crate::{Connection, Reader, Writer};
 
-/// More than the five that there are, so that a client may err without ending the session.
+/// More than the five possible, so that a client's error does not end the session.
 const MAX_STREAMS: usize = 16;
 
 pub(super) async fn serve<IO, F, Fut>(io: IO, serving: Serving, run: F)
@@ -36,10 +36,10 @@ where
         stdout: streams.remove("stdout").map(|stream| Box::new(stream) as Writer),
         stderr: streams.remove("stderr").map(|stream| Box::new(stream) as Writer),
         resize,
-        gone: Gone(session.over()),
+        gone: Disconnected(session.over()),
     };
     let ending = run(given).await;
-    // Some clients leave as soon as they are told how it ended.
+    // Some clients disconnect as soon as they know the result.
     session.flushed().await;
     if let Some(mut error) = error {
         let _ = error.write_all(&ending.report(verb, protocol.version)).await;
@@ -58,7 +58,7 @@ pub(super) fn expected(options: Options, version: u8) -> Vec<&'static str> {
     asked.into_iter().filter(|(_, asked)| *asked).map(|(name, _)| name).collect()
 }
 
-/// Waits for all that is expected; none if the session ends before. What is not expected, or comes twice, is let go.
+/// Waits for all expected streams; None if the session ends first. Unexpected and duplicate streams are dropped.
 async fn collect(session: &Session, expected: &[&'static str]) -> Option<BTreeMap<&'static str, Stream>> {
     let mut streams = BTreeMap::new();
     while streams.len() < expected.len() {
@@ -83,7 +83,7 @@ mod tests {
     use crate::Timeouts;
 
     #[test]
-    fn the_streams_to_wait_for_follow_from_options_and_version() {
+    fn expected_streams_depend_on_options_and_version() {
         let all = Options { stdin: true, stdout: true, stderr: true, tty: true };
         assert_eq!(expected(all, 4), ["error", "stdin", "stdout", "stderr", "resize"]);
         assert_eq!(expected(all, 2), ["error", "stdin", "stdout", "stderr"]);
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_opens_too_few_streams_is_given_up() {
+    async fn missing_streams_time_out() {
         let (near, far) = tokio::io::duplex(4096);
         let options = Options { stdin: true, stdout: true, ..Options::default() };
         let protocol = Protocol::named("v4.channel.k8s.io");

@@ -1,9 +1,9 @@
-//! The server's end over WebSocket: a channel a stream.
+//! The remote command server over WebSocket: one channel per stream.
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::{ERROR, Ending, Gone, RESIZE, Resize, STDERR, STDIN, STDOUT, Serving, Streams};
+use super::{Disconnected, ERROR, Ending, RESIZE, Resize, STDERR, STDIN, STDOUT, Serving, Streams};
 use crate::channels::{Demux, pipe, pump, send};
 use crate::idle::Idle;
 use crate::websocket::{CLOSE_NORMAL, Role, split};
@@ -26,7 +26,7 @@ where
     } else {
         ERROR
     };
-    // Clients wait for this to know that the connection stands.
+    // Clients wait for this message to know that the connection is established.
     if send(&sender, protocol.codec, lowest, &[]).await.is_err() {
         return;
     }
@@ -60,13 +60,13 @@ where
         gone.send_replace(true);
     });
 
-    let ending = run(Streams { stdin, stdout, stderr, resize, gone: Gone(is_gone) }).await;
+    let ending = run(Streams { stdin, stdout, stderr, resize, gone: Disconnected(is_gone) }).await;
     while pumps.join_next().await.is_some() {}
     let report = ending.report(serving.verb, protocol.version);
     if !report.is_empty() {
         let _ = send(&sender, protocol.codec, ERROR, &report).await;
     }
     let _ = sender.close(CLOSE_NORMAL, "").await;
-    // A socket that is closed while the client still sends would lose what the client has not read yet.
+    // Closing the socket while the client still sends would lose data that it has not read yet.
     let _ = tokio::time::timeout(timeouts.finish, receiving.join_next()).await;
 }

@@ -1,10 +1,10 @@
-//! The size of a terminal: JSON objects one after another on their own stream.
+//! Terminal sizes: consecutive JSON objects on their own stream.
 
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::watch;
 
-/// More than this without a whole object is not a size.
+/// The maximum size of an incomplete object.
 const MAX: usize = 4 * 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -19,23 +19,23 @@ impl Size {
     }
 }
 
-/// The sizes as they change. Only the newest is kept: nobody needs those in between.
+/// The latest terminal size; intermediate ones are skipped.
 pub struct Resize(watch::Receiver<Size>);
 
 impl Resize {
-    /// Sizes that are read from a stream, in a task of their own.
+    /// Reads sizes from a stream in its own task.
     pub(super) fn read(stream: impl AsyncRead + Send + Unpin + 'static) -> Self {
         let (sender, receiver) = watch::channel(Size::default());
         tokio::spawn(follow(stream, sender));
         Self(receiver)
     }
 
-    /// For one that never changes.
+    /// For a size that never changes.
     pub(super) fn never() -> Self {
         Self(watch::channel(Size::default()).1)
     }
 
-    /// The next size; none when there will be no more.
+    /// The next size; None when there are no more.
     pub async fn next(&mut self) -> Option<Size> {
         self.0.changed().await.ok()?;
         Some(*self.0.borrow_and_update())
@@ -60,7 +60,7 @@ async fn follow(mut stream: impl AsyncRead + Unpin, sender: watch::Sender<Size>)
     }
 }
 
-/// The last whole size and the bytes that were understood; none if what is there is no JSON.
+/// The last complete size and the number of parsed bytes; None if it is not JSON.
 fn parse(buffer: &[u8]) -> Option<(Option<Size>, usize)> {
     let mut values = serde_json::Deserializer::from_slice(buffer).into_iter::<Value>();
     let mut newest = None;
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_whole_size_counts() {
+    fn returns_the_latest_complete_size() {
         let check = |text: &str, expected: Option<(Option<(u16, u16)>, usize)>| {
             let parsed = parse(text.as_bytes());
             let parsed = parsed.map(|(size, used)| (size.map(|size| (size.width, size.height)), used));
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn sizes_arrive_as_they_change() {
+    async fn receives_size_changes() {
         use tokio::io::AsyncWriteExt;
         let (mut far, near) = tokio::io::duplex(64);
         let mut resize = Resize::read(near);

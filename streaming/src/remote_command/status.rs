@@ -1,8 +1,8 @@
-//! How a command ended, as the error stream says it.
+//! The exit status of a command, as the error stream reports it.
 
 use serde_json::{Value, json};
 
-/// What was asked for; it only differs in the words of an error.
+/// The request type, which only affects error messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb {
     Exec,
@@ -12,19 +12,19 @@ pub enum Verb {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ending {
     Success,
-    /// The command ran and ended with a code other than 0. The text says so in the runtime's words.
+    /// The command ended with a nonzero code. The message is the runtime's.
     ExitCode {
         code: i32,
         message: String,
     },
-    /// It could not be run, or not to its end.
+    /// The command could not be run or completed.
     Failed(String),
-    /// The same in words that need no more around them.
+    /// Like `Failed`, with a message that needs no prefix.
     Internal(String),
 }
 
 impl Ending {
-    /// The bytes of the error stream; before version 4 plain text, and none for a success.
+    /// The content of the error stream; before version 4 plain text, and empty on success.
     pub fn report(&self, verb: Verb, version: u8) -> Vec<u8> {
         let status = self.status(verb);
         if version >= 4 {
@@ -51,7 +51,7 @@ impl Ending {
         }
     }
 
-    /// Reads what an error stream said.
+    /// Parses the error stream.
     pub fn parse(report: &[u8], version: u8) -> Self {
         if version < 4 {
             return if report.is_empty() { Self::Success } else { Self::Failed(text(report)) };
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn endings_are_reported_in_the_known_words() {
+    fn reports_match_upstream() {
         let check = |ending: &Ending, verb, version, expected: &str| {
             let report = String::from_utf8(ending.report(verb, version)).unwrap();
             assert_eq!(report, expected);
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_are_read_back() {
+    fn reports_round_trip() {
         let check = |report: &[u8], version, ending| assert_eq!(Ending::parse(report, version), ending);
         let exit = Ending::ExitCode { code: 7, message: "x".into() };
         let read = Ending::ExitCode { code: 7, message: "command terminated with non-zero exit code: x".into() };

@@ -1,4 +1,4 @@
-//! One stream as its session sees it.
+//! A stream from the session's point of view.
 
 use std::task::Waker;
 
@@ -8,7 +8,7 @@ use bytes::BytesMut;
 pub enum Inbound {
     Open,
     Finished,
-    /// Reset by either end, or nobody reads any more.
+    /// Reset by either end, or no longer read.
     Gone,
 }
 
@@ -18,14 +18,14 @@ pub struct Entry {
     /// Read by the owner but not yet granted to the other end again.
     pub consumed: u32,
     pub waiting: BytesMut,
-    /// The owner writes no more.
+    /// The owner has finished writing.
     pub finish: bool,
     pub finish_sent: bool,
-    /// What the other end lets us send; below zero where it was sent before the other end spoke of windows.
+    /// The send window; negative if data was sent before the other end started flow control.
     pub window: i64,
     pub replied: bool,
     pub reset: bool,
-    /// Somebody holds the stream.
+    /// The stream has an owner.
     pub held: bool,
     pub reader: Option<Waker>,
     pub writer: Option<Waker>,
@@ -53,7 +53,7 @@ impl Entry {
         self.reader.take().into_iter().chain(self.writer.take()).for_each(Waker::wake);
     }
 
-    /// Nothing more can come of it.
+    /// The stream is complete.
     pub fn over(&self) -> bool {
         !self.held && (self.reset || (self.finish_sent && self.inbound == Inbound::Finished))
     }

@@ -1,5 +1,4 @@
-//! The frames of SPDY/3.1 as they stand on the wire, with nothing of what they mean. Data comes out of the decoder
-//! in the pieces in which it arrived, so that a large frame needs no large buffer.
+//! SPDY/3.1 frames. Data is decoded in the pieces in which it arrives, so that a large frame needs no large buffer.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
@@ -8,7 +7,7 @@ use super::headers::{Compressor, Decompressor, Headers};
 const VERSION: u16 = 3;
 pub const FLAG_FIN: u8 = 1;
 pub const FLAG_UNIDIRECTIONAL: u8 = 2;
-/// Control frames carry a few short headers here; DATA is not bound by this.
+/// The maximum size of control frames, which have a few short headers; not for DATA.
 pub const MAX_CONTROL: usize = 64 * 1024;
 pub const SETTING_INITIAL_WINDOW: u32 = 7;
 
@@ -25,7 +24,7 @@ pub enum Frame {
     Data { id: u32, data: Bytes, fin: bool },
 }
 
-/// Why a status is sent in RST_STREAM.
+/// Status codes of RST_STREAM.
 pub mod status {
     pub const PROTOCOL_ERROR: u32 = 1;
     pub const INVALID_STREAM: u32 = 2;
@@ -46,7 +45,7 @@ pub enum Error {
     ZeroStream(&'static str),
     Compression,
     HeaderBlock(&'static str),
-    /// A window grew past what 31 bits can say.
+    /// A window exceeded 31 bits.
     Window(u32),
 }
 
@@ -67,7 +66,7 @@ impl std::fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// A data frame of which a part is still to come.
+/// A data frame that is not complete yet.
 struct Partial {
     id: u32,
     fin: bool,
@@ -81,7 +80,7 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Takes the next frame, or piece of one, off the front of what was read; none if more bytes are needed.
+    /// Decodes the next frame or piece from the front of the buffer; None if more bytes are needed.
     pub fn decode(&mut self, buffer: &mut BytesMut) -> Result<Option<Frame>, Error> {
         if let Some(partial) = self.partial.take() {
             return Ok(self.data(partial, buffer));
@@ -214,7 +213,7 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// Appends a frame. The order of calls is the order on the wire: header blocks share one compression context.
+    /// Appends a frame. Frames must be encoded in send order, since header blocks share a compression context.
     pub fn encode(&mut self, frame: &Frame, out: &mut BytesMut) -> Result<(), Error> {
         match frame {
             Frame::SynStream { id, headers, fin, unidirectional } => {
@@ -284,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_survive_the_wire_in_one_context_whatever_the_pieces() {
+    fn frames_round_trip_in_any_pieces() {
         let frames = vec![
             Frame::Settings(vec![(SETTING_INITIAL_WINDOW, 1 << 18)]),
             Frame::SynStream { id: 1, headers: headers(&[("streamtype", "error")]), fin: false, unidirectional: false },
@@ -316,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn large_data_comes_in_pieces_and_ends_with_the_last() {
+    fn large_data_arrives_in_pieces() {
         let mut wire = BytesMut::new();
         let data = Bytes::from(vec![7; 100]);
         Encoder::default().encode(&Frame::Data { id: 1, data, fin: true }, &mut wire).unwrap();
@@ -334,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_is_named() {
+    fn reports_malformed_frames() {
         let check = |wire: &[u8], error: Error| {
             assert_eq!(Decoder::default().decode(&mut BytesMut::from(wire)), Err(error), "{wire:?}");
         };

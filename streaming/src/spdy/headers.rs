@@ -1,18 +1,18 @@
-//! Header blocks: names and values with their lengths, deflated in one context for each direction of a session that
-//! starts from a dictionary both ends know.
+//! Header blocks: length-prefixed names and values, compressed in one context for each direction of a session with
+//! SPDY's dictionary.
 
 use bytes::{Buf, BufMut, Bytes};
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 
 use super::frame::Error;
 
-/// What a block may hold when it is inflated: a few hundred bytes could otherwise become megabytes.
+/// The maximum uncompressed size: a few hundred bytes could otherwise expand to megabytes.
 const MAX_BLOCK: usize = 64 * 1024;
 const MAX_COUNT: usize = 256;
 
 pub type Headers = Vec<(String, String)>;
 
-/// The value of a header, by its name in any case.
+/// The value of a header, case-insensitively.
 pub fn header<'a>(headers: &'a Headers, name: &str) -> Option<&'a str> {
     headers.iter().find(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
 }
@@ -102,7 +102,7 @@ fn dictionary() -> Vec<u8> {
     out
 }
 
-/// Made at the first header block.
+/// Created with the first header block.
 #[derive(Default)]
 pub struct Compressor(Option<Compress>);
 
@@ -138,14 +138,14 @@ fn deflate(compress: &mut Compress, mut input: &[u8]) -> Result<Vec<u8>, Error> 
         let before = compress.total_in();
         compress.compress_vec(input, &mut out, FlushCompress::Sync).map_err(|_| Error::Compression)?;
         input = &input[(compress.total_in() - before) as usize..];
-        // Room that is left over means that the flush is out.
+        // Unused capacity means that the flush is complete.
         if input.is_empty() && out.len() < out.capacity() {
             return Ok(out);
         }
     }
 }
 
-/// Made at the first header block.
+/// Created with the first header block.
 #[derive(Default)]
 pub struct Decompressor(Option<Decompress>);
 
@@ -221,13 +221,13 @@ mod tests {
     }
 
     #[test]
-    fn the_dictionary_is_the_one_of_spdy_3() {
+    fn dictionary_matches_spdy_3() {
         assert_eq!(dictionary().len(), 1423);
         assert_eq!(adler32(&dictionary()), 0xe3c6_a7c2);
     }
 
     #[test]
-    fn a_context_spans_blocks_and_blocks_shrink() {
+    fn context_spans_blocks() {
         let headers: Headers = vec![("streamtype".into(), "data".into()), ("port".into(), "8080".into())];
         let (mut compressor, mut decompressor) = (Compressor::default(), Decompressor::default());
         let first = compressor.write(&headers).unwrap();
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn long_blocks_pass_and_bombs_do_not() {
+    fn refuses_decompression_bombs() {
         let noise: String =
             (0..20_000u32).map(|n| char::from(33 + (n.wrapping_mul(2_654_435_761) >> 25) as u8 % 90)).collect();
         let headers = vec![("noise".to_string(), noise)];
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_that_lie_are_refused() {
+    fn refuses_invalid_lengths() {
         let check =
             |block: &'static [u8], what| assert_eq!(parse(Bytes::from_static(block)), Err(Error::HeaderBlock(what)));
         check(&[], "too short");

@@ -1,4 +1,4 @@
-//! The shell of a session: a task that reads, a task that writes, and the state between them.
+//! A session: a reading task, a writing task, and the shared state.
 
 use std::io::{Error, ErrorKind, Result};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::state::{Check, Limits, Role, State};
 use super::stream::Stream;
 
 const READ: usize = 32 * 1024;
-/// Frames are gathered up to about this size before they are written.
+/// The approximate size of a write.
 const GATHER: usize = 64 * 1024;
 
 pub(super) struct Shared {
@@ -26,7 +26,7 @@ pub(super) struct Shared {
     /// A buffer may have room again.
     pub room: Notify,
     arrivals: Notify,
-    /// Something was taken to be sent.
+    /// Something was sent.
     sent: Notify,
 }
 
@@ -44,7 +44,7 @@ impl Shared {
     }
 }
 
-/// A connection that carries streams. Dropping it cuts them all off; [`Session::close`] ends it in order.
+/// A connection with streams. Dropping it aborts them all; [`Session::close`] ends it gracefully.
 pub struct Session {
     shared: Arc<Shared>,
     reading: JoinHandle<()>,
@@ -71,7 +71,7 @@ impl Session {
         Self { shared, reading, writing, over }
     }
 
-    /// The next stream that the other end opens; none when the session is over.
+    /// The next stream opened by the other end; None when the session is over.
     pub async fn accept(&self) -> Option<Stream> {
         loop {
             {
@@ -88,7 +88,7 @@ impl Session {
         }
     }
 
-    /// Opens a stream and waits until the other end has taken it.
+    /// Opens a stream and waits until the other end has accepted it.
     pub async fn open(&self, headers: Headers) -> Result<Stream> {
         let id = self.shared.lock().open(headers.clone());
         let id = id.ok_or_else(|| Error::new(ErrorKind::NotConnected, "the session is closed for new streams"))?;
@@ -98,20 +98,20 @@ impl Session {
         Ok(stream)
     }
 
-    /// Waits until all is sent that was written to streams that were let go.
+    /// Waits until all data of dropped streams is sent.
     pub async fn flushed(&self) {
         while self.shared.lock().has_unsent() {
             self.shared.sent.notified().await;
         }
     }
 
-    /// Resolves when the connection is gone.
+    /// Resolves when the connection has ended.
     pub fn over(&self) -> watch::Receiver<bool> {
         self.over.clone()
     }
 
-    /// Sends what waits, says goodbye, and reads on until the other end is done: bytes that come to a closed socket
-    /// would make the kernel throw away what we have sent. Streams that are still held are cut off.
+    /// Sends pending data and GOAWAY, and reads until the other end closes: bytes arriving at a closed socket would
+    /// make the kernel discard what we have sent. Open streams are aborted.
     pub async fn close(mut self, patience: Duration) {
         self.shared.lock().closing = true;
         self.shared.outgoing.notify_one();
@@ -131,7 +131,7 @@ impl Drop for Session {
     }
 }
 
-/// So long is read on a connection that takes nothing any more.
+/// How long a connection that cannot be written is still read.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 async fn read<IO: AsyncRead>(shared: Arc<Shared>, mut io: ReadHalf<IO>, over: watch::Sender<bool>) {
@@ -158,7 +158,7 @@ async fn receive<IO: AsyncRead>(shared: &Shared, io: &mut ReadHalf<IO>) -> Resul
             if !state.arrived.is_empty() {
                 shared.arrivals.notify_one();
             }
-            // What the other end resets need not be sent any more.
+            // Data of a reset stream need not be sent any more.
             shared.sent.notify_one();
         }
         buffer.reserve(READ);
@@ -180,7 +180,7 @@ fn invalid(error: super::Error) -> Error {
 
 async fn write<IO: AsyncWrite>(shared: Arc<Shared>, mut io: WriteHalf<IO>, mut over: watch::Receiver<bool>) {
     if let Err(error) = send(&shared, &mut io).await {
-        // The other end hung up, and what it said before may still be on its way to whoever reads.
+        // The other end disconnected, and its last data may still be unread.
         let _ = tokio::time::timeout(LAST_WORDS, over.wait_for(|over| *over)).await;
         shared.end(&error.to_string());
     }
@@ -207,7 +207,7 @@ async fn send<IO: AsyncWrite>(shared: &Shared, io: &mut WriteHalf<IO>) -> Result
     }
 }
 
-/// Fills the buffer with frames; true if there will be no more.
+/// Fills the buffer with frames; returns true if there are no more.
 fn gather(shared: &Shared, encoder: &mut Encoder, buffer: &mut BytesMut) -> std::result::Result<bool, super::Error> {
     let mut state = shared.lock();
     while buffer.len() < GATHER {

@@ -1,5 +1,5 @@
-//! What a session knows: its streams, what waits to be sent and what was received. Frames go in, frames come out;
-//! no I/O and no time.
+//! The state of a session: its streams, pending output and received data. Frames go in, frames come out; no I/O and
+//! no time.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::task::Waker;
@@ -12,9 +12,9 @@ use super::headers::Headers;
 
 const DEFAULT_WINDOW: i64 = 64 * 1024;
 const MAX_WINDOW: i64 = 0x7fff_ffff;
-/// Data goes out in pieces of this size, so that streams take turns.
+/// The maximum size of data frames, so that streams take turns.
 const MAX_PIECE: usize = 32 * 1024;
-/// Replies that wait; past it nothing more is read.
+/// The maximum number of pending replies; above it nothing is read.
 const MAX_REPLIES: usize = 256;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,9 +25,9 @@ pub enum Role {
 
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Streams at one time; more are refused.
+    /// The maximum number of streams; others are refused.
     pub streams: usize,
-    /// Bytes that a stream holds for its reader, and bytes it holds from its writer.
+    /// The buffer size of a stream in each direction.
     pub buffer: usize,
 }
 
@@ -37,7 +37,7 @@ impl Default for Limits {
     }
 }
 
-/// Judges the headers of a stream that the other end opens; one that it refuses is reset.
+/// Checks the headers of a stream opened by the other end; a rejected one is reset.
 pub type Check = fn(&Headers) -> Result<(), String>;
 
 pub struct State {
@@ -48,18 +48,18 @@ pub struct State {
     next_id: u32,
     last_seen: u32,
     replies: VecDeque<Frame>,
-    /// Streams that may have something to send, and the one whose turn it was.
+    /// Streams that may have data to send, and the last one served.
     ready: BTreeSet<u32>,
     turn: u32,
     pub arrived: VecDeque<(u32, Headers)>,
     initial_window: i64,
     session_window: i64,
     session_consumed: u32,
-    /// The other end has spoken of windows, of streams and of the session.
+    /// The other end uses flow control, for streams and for the session.
     paced: bool,
     session_paced: bool,
     going_away: bool,
-    /// The session is to end once all is sent.
+    /// The session ends once everything is sent.
     pub closing: bool,
     goodbye_sent: bool,
     pub ended: Option<String>,
@@ -68,7 +68,7 @@ pub struct State {
 impl State {
     pub fn new(role: Role, limits: Limits, check: Check) -> Self {
         let window = limits.buffer as u32;
-        // Said first, so that an end that knows windows keeps to ours and grants its own.
+        // Sent first, so that an end with flow control respects our window and grants its own.
         let replies = VecDeque::from([
             Frame::Settings(vec![(SETTING_INITIAL_WINDOW, window)]),
             Frame::WindowUpdate { id: 0, delta: SESSION_WINDOW - DEFAULT_WINDOW as u32 },
@@ -96,7 +96,7 @@ impl State {
         }
     }
 
-    /// Opens a stream of our own; none if there may be no more.
+    /// Opens a stream; None if the limit is reached.
     pub fn open(&mut self, headers: Headers) -> Option<u32> {
         if self.ended.is_some() || self.closing || self.going_away || self.streams.len() >= self.limits.streams {
             return None;
@@ -108,7 +108,7 @@ impl State {
         Some(id)
     }
 
-    /// Whether a frame may be taken in: for data, whether its stream has room.
+    /// Whether a frame can be processed: for data, whether its stream has room.
     pub fn has_room(&self, frame: &Frame) -> bool {
         if self.ended.is_some() {
             return true;
@@ -227,7 +227,7 @@ impl State {
         self.ready.extend(self.streams.keys().copied());
     }
 
-    /// A ping of theirs has a number of theirs; ours are answers.
+    /// Pings with the other end's parity are requests; ours are replies.
     fn ping(&mut self, id: u32) {
         if (id % 2 == 1) == (self.role == Role::Server) {
             self.replies.push_back(Frame::Ping(id));
@@ -242,7 +242,7 @@ impl State {
                 entry.received.extend_from_slice(data);
                 entry.reader.take().into_iter().for_each(Waker::wake);
             }
-            // Nobody reads, but the other end may wait for room before it goes on.
+            // Not read by anyone, but the other end may wait for its window.
             Inbound::Gone | Inbound::Finished => self.consume(id, data.len()),
         }
         if fin {
@@ -250,7 +250,7 @@ impl State {
         }
     }
 
-    /// Data that crossed our reset is no news; data for a stream that never was is answered.
+    /// Data that crossed our reset is ignored; data for a stream that never existed is answered with a reset.
     fn unknown(&mut self, id: u32) {
         let theirs = (id % 2 == 1) == (self.role == Role::Server);
         let known = if theirs { id <= self.last_seen } else { id < self.next_id };
@@ -269,7 +269,7 @@ impl State {
         self.forget(id);
     }
 
-    /// The owner has read so much.
+    /// The owner has read so many bytes.
     pub fn consume(&mut self, id: u32, count: usize) {
         if let Some(entry) = self.streams.get_mut(&id) {
             entry.consumed = entry.consumed.saturating_add(count as u32);
@@ -279,7 +279,7 @@ impl State {
         }
     }
 
-    /// The owner has written, or will write no more.
+    /// The owner has written, or has finished writing.
     pub fn written(&mut self, id: u32) {
         self.ready.insert(id);
     }
@@ -296,7 +296,7 @@ impl State {
         self.forget(id);
     }
 
-    /// The owner lets go: what it wrote is still sent, what comes is thrown away.
+    /// The owner drops the stream: written data is still sent, received data is discarded.
     pub fn release(&mut self, id: u32) {
         let Some(entry) = self.streams.get_mut(&id) else { return };
         entry.held = false;
@@ -318,13 +318,13 @@ impl State {
         }
     }
 
-    /// Whether it is worth asking for the next frame.
+    /// Whether there may be a frame to send.
     pub fn may_send(&self) -> bool {
         let grant = self.session_paced && self.session_consumed >= SESSION_WINDOW / 2;
         grant || !self.replies.is_empty() || !self.ready.is_empty()
     }
 
-    /// The next frame to send, if there is one: answers first, then the streams in turn.
+    /// The next frame to send: replies first, then the streams in turn.
     pub fn next_frame(&mut self) -> Option<Frame> {
         if let Some(frame) = self.replies.pop_front() {
             return Some(frame);
@@ -347,7 +347,7 @@ impl State {
         self.goodbye()
     }
 
-    /// All is sent and nobody here reads: the other end need not go on.
+    /// Everything is sent and the stream is not read: the other end need not continue.
     fn is_deserted(&self, id: u32) -> bool {
         let deserted = |entry: &Entry| !entry.held && entry.finish_sent && entry.inbound == Inbound::Gone;
         self.streams.get(&id).is_some_and(deserted)
@@ -394,7 +394,7 @@ impl State {
         Some(Frame::GoAway { last: self.last_seen, status: 0 })
     }
 
-    /// Whether a stream whose owner writes no more has yet to be sent to its end.
+    /// Whether a finished stream still has unsent data.
     pub fn has_unsent(&self) -> bool {
         self.streams.values().any(|entry| !entry.reset && entry.finish && !entry.finish_sent)
     }
@@ -403,7 +403,7 @@ impl State {
         self.goodbye_sent && self.replies.is_empty()
     }
 
-    /// Everything stops, for the reason given.
+    /// Ends the session with a reason.
     pub fn end(&mut self, reason: &str) {
         if self.ended.is_none() {
             self.ended = Some(reason.to_string());
@@ -421,7 +421,7 @@ impl State {
     }
 }
 
-/// What all streams of a session together may have on the way.
+/// The flow control window of the session.
 const SESSION_WINDOW: u32 = 16 * 1024 * 1024;
 
 #[cfg(test)]

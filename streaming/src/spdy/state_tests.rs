@@ -28,7 +28,7 @@ fn write(state: &mut State, id: u32, size: usize) {
 }
 
 #[test]
-fn streams_are_taken_refused_and_reset_by_their_numbers() {
+fn accepts_and_refuses_streams_by_id() {
     let reset = |id, status| Frame::RstStream { id, status };
     let check = |before: &[u32], id, answer| {
         let mut state = server();
@@ -46,7 +46,7 @@ fn streams_are_taken_refused_and_reset_by_their_numbers() {
 }
 
 #[test]
-fn a_stream_that_the_check_refuses_is_cancelled() {
+fn rejected_streams_are_cancelled() {
     let mut state = State::new(Role::Server, Limits::default(), |_| Err("no".into()));
     drain(&mut state);
     state.receive(syn(1)).unwrap();
@@ -55,7 +55,7 @@ fn a_stream_that_the_check_refuses_is_cancelled() {
 }
 
 #[test]
-fn pings_of_the_other_end_are_answered_and_answers_are_not() {
+fn answers_pings_once() {
     let mut state = server();
     state.receive(Frame::Ping(1)).unwrap();
     state.receive(Frame::Ping(2)).unwrap();
@@ -63,7 +63,7 @@ fn pings_of_the_other_end_are_answered_and_answers_are_not() {
 }
 
 #[test]
-fn windows_bind_once_the_other_end_speaks_of_them() {
+fn windows_apply_once_the_peer_uses_them() {
     let mut state = server();
     state.receive(syn(1)).unwrap();
     drain(&mut state);
@@ -86,7 +86,7 @@ fn windows_bind_once_the_other_end_speaks_of_them() {
 }
 
 #[test]
-fn what_was_read_is_granted_again_by_halves() {
+fn grants_windows_by_halves() {
     let mut state = server();
     state.receive(syn(1)).unwrap();
     state.receive(Frame::Settings(vec![(SETTING_INITIAL_WINDOW, 65_536)])).unwrap();
@@ -100,7 +100,7 @@ fn what_was_read_is_granted_again_by_halves() {
 }
 
 #[test]
-fn streams_take_turns_and_end_on_their_own() {
+fn streams_take_turns() {
     let mut state = server();
     state.receive(syn(1)).unwrap();
     state.receive(syn(3)).unwrap();
@@ -121,7 +121,7 @@ fn streams_take_turns_and_end_on_their_own() {
 }
 
 #[test]
-fn one_that_is_let_go_sends_what_was_written_and_takes_what_comes() {
+fn dropped_streams_are_flushed() {
     let mut state = server();
     state.receive(syn(1)).unwrap();
     drain(&mut state);
@@ -134,7 +134,7 @@ fn one_that_is_let_go_sends_what_was_written_and_takes_what_comes() {
 }
 
 #[test]
-fn goodbye_comes_after_all_that_was_written() {
+fn goaway_follows_all_data() {
     let mut state = server();
     state.receive(syn(1)).unwrap();
     drain(&mut state);
@@ -147,7 +147,7 @@ fn goodbye_comes_after_all_that_was_written() {
 }
 
 #[test]
-fn data_for_a_stream_that_never_was_is_answered_and_late_data_is_not() {
+fn resets_unknown_streams_but_not_late_data() {
     let mut state = server();
     state.receive(syn(1)).unwrap();
     state.reset(1);

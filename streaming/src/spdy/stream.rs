@@ -1,4 +1,4 @@
-//! One stream in the hands of its owner.
+//! A stream held by its owner.
 
 use std::io::{Error, ErrorKind, Result};
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use super::entry::Inbound;
 use super::headers::{Headers, header};
 use super::session::Shared;
 
-/// Dropping it finishes what was written; [`Stream::reset`] tells the other end that it was cut off.
+/// Dropping it flushes written data; [`Stream::reset`] aborts it.
 pub struct Stream {
     pub(super) shared: Arc<Shared>,
     pub(super) id: u32,
@@ -33,13 +33,13 @@ impl Stream {
         self.shared.outgoing.notify_one();
     }
 
-    /// Waits until the other end has taken the stream.
+    /// Waits until the other end has accepted the stream.
     pub(super) async fn taken(&self) -> Result<()> {
         std::future::poll_fn(|context| {
             let mut state = self.shared.lock();
             let ended = state.ended.clone();
             let Some(entry) = state.streams.get_mut(&self.id) else { return Poll::Ready(Err(gone(ended))) };
-            // One that was taken and soon over may have all to read already.
+            // A stream that was accepted and ended quickly may already have all its data.
             if entry.replied {
                 return Poll::Ready(Ok(()));
             }

@@ -1,4 +1,4 @@
-//! A plain stream of bytes carried in binary messages, whose borders mean nothing.
+//! A byte stream in binary messages, whose boundaries have no meaning.
 
 use std::io::{Error, ErrorKind, Result};
 
@@ -7,7 +7,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream
 use super::{CLOSE_NORMAL, Event, Kind, Receiver, Role, Sender, split};
 use crate::{BUFFER, Connection};
 
-/// A WebSocket connection as a stream of bytes. There is no half-close in it: either end's close ends both ways.
+/// A WebSocket connection as a byte stream. There is no half-close: either end's close ends both directions.
 pub fn byte_stream<IO: Connection>(io: IO, role: Role) -> DuplexStream {
     let (near, far) = tokio::io::duplex(2 * BUFFER);
     let (read, write) = tokio::io::split(io);
@@ -19,7 +19,7 @@ pub fn byte_stream<IO: Connection>(io: IO, role: Role) -> DuplexStream {
             tracing::debug!(?result, "WebSocket byte stream ended");
         };
         let outgoing = outgoing(reader, sender);
-        // When our end is done the other's close is awaited; when theirs is, nothing more can be sent.
+        // When our end is done, the other's close is awaited; after their close nothing can be sent.
         tokio::pin!(incoming);
         tokio::select! {
             biased;

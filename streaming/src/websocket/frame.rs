@@ -1,9 +1,9 @@
-//! The frames of RFC 6455. Payloads come out in the pieces in which they arrived, so that a large message needs no
-//! large buffer.
+//! RFC 6455 frames. Payloads are decoded in the pieces in which they arrive, so that a large message needs no large
+//! buffer.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
-/// Control frames are that short by the standard.
+/// The maximum payload of control frames in the standard.
 const MAX_CONTROL: usize = 125;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub enum Kind {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// A piece of a message; `first` and `last` say where it stands.
+    /// A piece of a message; `first` and `last` mark its boundaries.
     Data {
         kind: Kind,
         data: Bytes,
@@ -63,11 +63,11 @@ impl std::fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// A data frame of which a part is still to come.
+/// A data frame that is not complete yet.
 struct Partial {
     left: u64,
     mask: [u8; 4],
-    /// Where in the mask the next byte stands.
+    /// The position in the mask of the next byte.
     phase: usize,
     last: bool,
 }
@@ -75,7 +75,7 @@ struct Partial {
 pub struct Decoder {
     role: Role,
     partial: Option<Partial>,
-    /// The message that is under way, and whether nothing of it was handed out yet.
+    /// The message in progress, and whether none of it was returned yet.
     message: Option<(Kind, bool)>,
 }
 
@@ -92,7 +92,7 @@ impl Decoder {
         Self { role, partial: None, message: None }
     }
 
-    /// Takes the next event off the front of what was read; none if more bytes are needed.
+    /// Decodes the next event from the front of the buffer; None if more bytes are needed.
     pub fn decode(&mut self, buffer: &mut BytesMut) -> Result<Option<Event>, Error> {
         if let Some(partial) = self.partial.take() {
             return Ok(self.piece(partial, buffer));
@@ -267,7 +267,7 @@ mod tests {
         Ok(events)
     }
 
-    /// Joins the pieces of messages again.
+    /// Joins the pieces of messages.
     fn messages(events: &[Event]) -> Vec<Vec<u8>> {
         let mut out: Vec<Vec<u8>> = Vec::new();
         for event in events {
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_of_every_length_survive_both_ways_in_any_pieces() {
+    fn messages_round_trip_in_any_pieces() {
         for (role, mask) in [(Role::Server, Some([1, 2, 3, 4])), (Role::Client, None)] {
             for length in [0, 1, 125, 126, 127, 65_535, 65_536, 100_000] {
                 let message: Vec<u8> = (0..length).map(|n| n as u8).collect();
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_in_fragments_with_a_ping_between_is_one_message() {
+    fn pings_can_interrupt_fragmented_messages() {
         let wire = [0x02, 1, b'a', 0x89, 0, 0x00, 1, b'b', 0x80, 1, b'c', 0x82, 1, b'd'];
         let events = events(Role::Client, &wire, 3).unwrap();
         assert_eq!(messages(&events), [b"abc".to_vec(), b"d".to_vec()]);
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_is_named() {
+    fn reports_malformed_frames() {
         let check = |role, wire: &[u8], error| assert_eq!(events(role, wire, wire.len()), Err(error), "{wire:?}");
         check(Role::Client, &[0xc2, 0], Error::Reserved);
         check(Role::Client, &[0x83, 0], Error::Opcode(3));
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_close_says_its_code_and_a_long_reason_is_cut() {
+    fn close_has_code_and_truncated_reason() {
         let mut wire = BytesMut::new();
         encode(Opcode::Close, &[&close_payload(1011, &"ä".repeat(100))], None, &mut wire);
         let events = events(Role::Client, &wire, wire.len()).unwrap();

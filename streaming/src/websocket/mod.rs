@@ -1,4 +1,4 @@
-//! WebSocket after its handshake: frames, and the two halves of a connection. Nothing of Kubernetes' channels.
+//! WebSocket after the handshake: frames, and the two halves of a connection. Independent of Kubernetes' channels.
 
 mod bytes;
 mod frame;
@@ -16,7 +16,7 @@ pub use frame::{Decoder, Event, Kind, Opcode, Role, close_payload, encode};
 pub const CLOSE_NORMAL: u16 = 1000;
 pub const CLOSE_PROTOCOL_ERROR: u16 = 1002;
 
-/// The half that reads; it answers pings by the other.
+/// The reading half; it answers pings through the sender.
 pub struct Receiver<R, W> {
     io: R,
     decoder: Decoder,
@@ -24,7 +24,7 @@ pub struct Receiver<R, W> {
     sender: Sender<W>,
 }
 
-/// The half that writes, whole messages at a time; clones write to the same connection.
+/// The writing half, for whole messages; clones write to the same connection.
 pub struct Sender<W> {
     half: Arc<Mutex<Half<W>>>,
     role: Role,
@@ -32,7 +32,7 @@ pub struct Sender<W> {
 
 struct Half<W> {
     io: W,
-    /// After a close nothing may follow.
+    /// Nothing may follow a close.
     closed: bool,
 }
 
@@ -49,15 +49,15 @@ pub fn split<R, W>(read: R, write: W, role: Role) -> (Receiver<R, W>, Sender<W>)
 }
 
 impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Receiver<R, W> {
-    /// The next piece of a message, or the close; none where the connection just ends. A frame that breaks the
-    /// rules is an error, and the other end is told.
+    /// The next piece of a message, or the close; None if the connection just ends. An invalid frame is an error,
+    /// which is reported to the other end.
     pub async fn next(&mut self) -> Result<Option<Event>> {
         loop {
             match self.decoder.decode(&mut self.buffer) {
                 Ok(Some(Event::Ping(data))) => self.sender.send(Opcode::Pong, &[&data]).await?,
                 Ok(Some(Event::Pong(_))) => {}
                 Ok(Some(Event::Close { code, reason })) => {
-                    // A close is answered by one, unless ours went first.
+                    // A close is answered, unless ours was first.
                     let _ = self.sender.close(code.unwrap_or(CLOSE_NORMAL), "").await;
                     return Ok(Some(Event::Close { code, reason }));
                 }
@@ -91,14 +91,14 @@ impl<W: AsyncWrite + Unpin> Sender<W> {
         half.io.flush().await
     }
 
-    /// Says that no more will come, and closes our direction.
+    /// Sends a close and shuts down our direction.
     pub async fn close(&self, code: u16, reason: &str) -> Result<()> {
         self.send(Opcode::Close, &[&close_payload(code, reason)]).await?;
         self.half.lock().await.io.shutdown().await
     }
 }
 
-/// Masks only keep caches between the ends from being misled: without randomness a fixed one is still a mask.
+/// Masks only protect intermediate caches: without randomness a fixed one suffices.
 pub(crate) fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0x5a; N];
     let _ = getrandom::fill(&mut bytes);
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_ping_and_a_close_are_answered_once_and_nothing_follows() {
+    async fn answers_ping_and_close_once() {
         let (near, far) = tokio::io::duplex(1024);
         let (read, write) = tokio::io::split(near);
         let (mut server, sending) = split(read, write, Role::Server);
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_that_breaks_the_rules_is_told_so() {
+    async fn reports_protocol_errors() {
         let (near, mut far) = tokio::io::duplex(1024);
         let (read, write) = tokio::io::split(near);
         let (mut server, _) = split(read, write, Role::Server);

@@ -1,4 +1,4 @@
-//! Commands with the crate's own client, by every protocol.
+//! Remote commands with the crate's own client, for every protocol.
 
 use std::sync::atomic::Ordering;
 
@@ -27,7 +27,7 @@ async fn read(stream: Option<streaming::Reader>) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn output_error_and_ending_arrive_by_every_protocol() {
+async fn every_protocol_carries_output_and_status() {
     let port = start().await;
     for (carrier, protocol) in ALL {
         let query = "stdout=true&stderr=true&command=sh&command=-c&command=echo+out;echo+err%3E%262;exit+7";
@@ -45,7 +45,7 @@ async fn output_error_and_ending_arrive_by_every_protocol() {
 }
 
 #[tokio::test]
-async fn megabytes_pass_through_and_the_end_of_input_is_seen() {
+async fn carries_megabytes_and_end_of_input() {
     let port = start().await;
     for (carrier, protocol) in [(WebSocket, "v5.channel.k8s.io"), (Spdy, "v4.channel.k8s.io")] {
         let remote = exec(port, carrier, protocol, "stdin=true&stdout=true&command=cat").await;
@@ -62,7 +62,7 @@ async fn megabytes_pass_through_and_the_end_of_input_is_seen() {
 }
 
 #[tokio::test]
-async fn a_command_that_leaves_its_input_unread_still_reports() {
+async fn unread_input_does_not_block_the_status() {
     let port = start().await;
     for (carrier, protocol) in [(WebSocket, "v5.channel.k8s.io"), (Spdy, "v4.channel.k8s.io")] {
         let remote = exec(port, carrier, protocol, "stdin=true&stdout=true&command=echo&command=hi").await;
@@ -76,7 +76,7 @@ async fn a_command_that_leaves_its_input_unread_still_reports() {
 }
 
 #[tokio::test]
-async fn the_size_of_a_terminal_is_told() {
+async fn carries_terminal_sizes() {
     let port = start().await;
     for (carrier, protocol) in
         [(WebSocket, "v5.channel.k8s.io"), (WebSocket, "v4.base64.channel.k8s.io"), (Spdy, "v3.channel.k8s.io")]
@@ -89,7 +89,7 @@ async fn the_size_of_a_terminal_is_told() {
 }
 
 #[tokio::test]
-async fn a_command_that_cannot_run_says_why() {
+async fn reports_commands_that_cannot_run() {
     let port = start().await;
     let remote = exec(port, WebSocket, "v5.channel.k8s.io", "stdout=true&command=/does/not/exist").await;
     let (_, ending) = within(async { tokio::join!(read(remote.stdout), remote.ending) }).await;
@@ -101,7 +101,7 @@ async fn a_command_that_cannot_run_says_why() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_is_noticed_by_one_that_neither_reads_nor_writes() {
+async fn idle_commands_notice_disconnects() {
     let port = start().await;
     for (number, (carrier, protocol)) in
         [(WebSocket, "v5.channel.k8s.io"), (Spdy, "v4.channel.k8s.io")].iter().enumerate()

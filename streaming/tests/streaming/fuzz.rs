@@ -1,4 +1,4 @@
-//! Bytes that nobody meant: sessions end with an error, or go on, but neither panic nor hang.
+//! Invalid input: sessions end with an error or continue, but neither panic nor hang.
 
 use streaming::spdy::{Limits, Role, Session};
 use streaming::websocket::{self, Opcode};
@@ -25,7 +25,7 @@ impl Random {
     }
 }
 
-/// What a client really sends: streams with headers, data, ends and a goodbye.
+/// What a client sends: streams with headers, data, ends and GOAWAY.
 async fn recorded() -> Vec<u8> {
     let (near, middle) = tokio::io::duplex(1 << 16);
     let (far, server_end) = tokio::io::duplex(1 << 16);
@@ -49,7 +49,7 @@ async fn recorded() -> Vec<u8> {
     wire
 }
 
-/// Passes bytes on both ways and keeps those of the client.
+/// Forwards bytes in both directions and records those of the client.
 async fn record(client: DuplexStream, server: DuplexStream) -> Vec<u8> {
     let (mut from_client, mut to_client) = tokio::io::split(client);
     let (mut from_server, mut to_server) = tokio::io::split(server);
@@ -84,7 +84,7 @@ fn mutated(random: &mut Random, wire: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Feeds a server and sees that it ends with its connection.
+/// Feeds a server and checks that it ends with its connection.
 async fn feed_spdy(wire: &[u8]) {
     let (near, far) = tokio::io::duplex(1 << 16);
     let session = Session::new(near, Role::Server, Limits::default(), |_| Ok(()));
@@ -107,7 +107,7 @@ async fn feed_spdy(wire: &[u8]) {
 }
 
 #[tokio::test]
-async fn spdy_survives_noise_and_broken_sessions() {
+async fn spdy_survives_invalid_input() {
     let wire = recorded().await;
     let mut random = Random(0x5eed_0001);
     for _ in 0..1500 {
@@ -124,7 +124,7 @@ async fn spdy_survives_noise_and_broken_sessions() {
 }
 
 #[tokio::test]
-async fn websocket_survives_noise_and_broken_messages() {
+async fn websocket_survives_invalid_input() {
     let mut random = Random(0x5eed_0002);
     let mut wire = bytes::BytesMut::new();
     for (opcode, payload) in [

@@ -1,5 +1,5 @@
-//! Every kubectl on the machine against the crate's servers: the older ones speak SPDY, the newer WebSocket and SPDY
-//! inside WebSocket.
+//! Every installed kubectl against the crate's servers: older ones use SPDY, newer ones WebSocket and SPDY tunneled
+//! in WebSocket.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ fn version_of(binary: &Path) -> Option<(u32, u32)> {
     Some((number("major")?, number("minor")?))
 }
 
-/// Debian's old one has to be there; those beside the one on the path are taken too.
+/// Debian's old version must be installed; others next to the one on the path are used too.
 fn binaries() -> BTreeMap<(u32, u32), PathBuf> {
     let tools = std::env::var_os("TIPHYS_TEST_TOOLS").map(PathBuf::from);
     let tools = tools.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/test-tools"));
@@ -57,7 +57,7 @@ impl Kubectl {
         let input = input.to_vec();
         let feeding = tokio::spawn(async move { stdin.write_all(&input).await });
         let output = within(child.wait_with_output()).await.unwrap();
-        // One that needs no input may end before it was taken.
+        // A command that needs no input may end before reading it.
         let _ = feeding.await.unwrap();
         output
     }
@@ -72,7 +72,7 @@ impl Kubectl {
     }
 
     /// Each command reads its input to the end before it writes. Several kubectl versions listen before they have
-    /// created their streams and drop what arrives until then; input is sent only after the streams exist.
+    /// created their streams and drop earlier data; input is sent only after the streams exist.
     async fn exec(&self) {
         let output = self.run(&["exec", "-i", "web", "--", "cat"], b"hi\n").await;
         self.assert(&output, 0, "hi\n", "");
@@ -85,7 +85,7 @@ impl Kubectl {
         assert!(said.contains("error executing command in container: No such file"), "{:?}: {said}", self.binary);
     }
 
-    /// Ten megabytes in and out again, as a copy of a file would be.
+    /// Ten megabytes in both directions, like copying a file.
     async fn copy(&self) {
         let sent: Vec<u8> = (0..10_000_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
         let output = self.run(&["exec", "-i", "web", "--", "cat"], &sent).await;
@@ -120,7 +120,7 @@ impl Kubectl {
         child.kill().await.unwrap();
     }
 
-    /// A terminal of the tests' making: `script` gives kubectl one.
+    /// A terminal for kubectl, created by `script`.
     async fn terminal(&self) {
         let line =
             format!("stty rows 43 cols 132; {} --server={} exec -it web -- size", self.binary.display(), self.server);
@@ -134,7 +134,7 @@ impl Kubectl {
 
     fn assert(&self, output: &Output, code: i32, stdout: &str, stderr: &str) {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        // The same versions complain about the empty message that opens a connection.
+        // The same versions complain about the empty first message.
         let is_greeting = |line: &&str| line.contains("Unknown stream id 1, discarding message");
         let errors: String = text(&output.stderr).split_inclusive('\n').filter(|line| !is_greeting(line)).collect();
         let seen = (output.status.code(), text(&output.stdout), errors);
@@ -143,7 +143,7 @@ impl Kubectl {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_kubectl_runs_attaches_and_forwards() {
+async fn works_with_every_kubectl() {
     let seen = Seen::default();
     let server = format!("http://127.0.0.1:{}", start_noting(seen.clone()).await);
     let binaries = binaries();
@@ -161,7 +161,7 @@ async fn every_kubectl_runs_attaches_and_forwards() {
     let spoke = |what: &str| assert!(seen.contains(what), "{what} is not in {seen:?}");
     ["exec", "attach"].iter().for_each(|verb| spoke(&format!("{verb} SPDY/3.1 v4.channel.k8s.io")));
     spoke("portforward SPDY/3.1 portforward.k8s.io");
-    // Since then they speak WebSocket first.
+    // Newer versions prefer WebSocket.
     if newest >= (1, 31) {
         spoke("exec websocket v5.channel.k8s.io");
         spoke("attach websocket v5.channel.k8s.io");

@@ -1,4 +1,4 @@
-//! Forwarded ports with the crate's own client.
+//! Port forwarding with the crate's own client.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::server::{start, upgrade, within};
 
 const PATH: &str = "/api/v1/namespaces/default/pods/web/portforward";
 
-/// Answers with what it got, but only once the client has said all: a half-close has to pass.
+/// Echoes its input after the client has finished: requires half-close.
 pub async fn echo() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -35,7 +35,7 @@ async fn forwarder(port: u16, carrier: Carrier) -> Forwarder {
 }
 
 #[tokio::test]
-async fn many_connections_at_once_each_end_on_their_own() {
+async fn connections_end_independently() {
     let (port, target) = (start().await, echo().await);
     for carrier in [Spdy, WebSocket] {
         let forwarder = Arc::new(forwarder(port, carrier).await);
@@ -59,7 +59,7 @@ async fn many_connections_at_once_each_end_on_their_own() {
 }
 
 #[tokio::test]
-async fn a_port_that_nobody_listens_on_is_an_error_of_that_connection_alone() {
+async fn closed_ports_fail_only_their_connection() {
     let (port, target) = (start().await, echo().await);
     let forwarder = forwarder(port, Spdy).await;
     let (data, outcome) = within(forwarder.connect(1)).await.unwrap().split();
@@ -75,14 +75,14 @@ async fn a_port_that_nobody_listens_on_is_an_error_of_that_connection_alone() {
 }
 
 #[tokio::test]
-async fn a_stream_with_a_bad_port_is_refused() {
+async fn refuses_invalid_ports() {
     let port = start().await;
     let forwarder = forwarder(port, Spdy).await;
     assert!(within(forwarder.connect(0)).await.is_err());
 }
 
 #[tokio::test]
-async fn channels_of_a_websocket_begin_with_their_port() {
+async fn websocket_channels_start_with_their_port() {
     use streaming::websocket::{Event, Opcode, Role, split};
     let (port, target) = (start().await, echo().await);
     let (_, io) = upgrade(port, WebSocket, &format!("{PATH}?port={target},1"), &["v4.channel.k8s.io"]).await;

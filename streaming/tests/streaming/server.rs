@@ -1,5 +1,5 @@
-//! A small API: one pod, discovery, and its exec, attach and portforward through the crate. A command is a real
-//! process; a forwarded port is one of this machine.
+//! A small API: one pod, discovery, and its exec, attach and portforward. A command is a real process; a forwarded
+//! port is a local one.
 
 use std::collections::BTreeSet;
 use std::process::Stdio;
@@ -15,25 +15,25 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use stdx::sync::Mutex;
 use streaming::remote_command::{Ending, Options, Remote, Streams, Verb, connect, remote_command};
-use streaming::{Carrier, Timeouts, agreed, ask};
+use streaming::{Carrier, Timeouts, agreed, request_upgrade};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
 
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Nothing in these tests may take as long as that.
+/// The maximum duration of anything in these tests.
 pub async fn within<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(DEADLINE, future).await.expect("done in time")
 }
 
-/// How many clients have left one that waited for it.
+/// The number of clients that disconnected from a waiting command.
 pub static LEFT: AtomicUsize = AtomicUsize::new(0);
 
-/// What was asked for, as the path's end and the protocol.
+/// The requests: last path element and protocol.
 pub type Seen = Arc<Mutex<BTreeSet<String>>>;
 
-/// Starts the API on a port of its own and answers with it.
+/// Starts the API on a free port and returns it.
 pub async fn start() -> u16 {
     start_noting(Seen::default()).await
 }
@@ -185,7 +185,7 @@ async fn copy<R: tokio::io::AsyncRead + Unpin>(from: Option<R>, to: Option<strea
     }
 }
 
-/// Says the terminal's size as soon as it is known.
+/// Prints the terminal's size when it is known.
 async fn say_size(mut streams: Streams) -> Ending {
     let Some(size) = streams.resize.next().await else { return Ending::Failed("no size".to_string()) };
     let text = format!("{}x{}\r\n", size.width, size.height);
@@ -193,7 +193,7 @@ async fn say_size(mut streams: Streams) -> Ending {
     Ending::Success
 }
 
-/// Asks the API for an upgrade with the crate's own client.
+/// Requests an upgrade with the crate's own client.
 pub async fn upgrade(
     port: u16,
     carrier: Carrier,
@@ -206,7 +206,7 @@ pub async fn upgrade(
     let method = if carrier == Carrier::Spdy { "POST" } else { "GET" };
     let request = Request::builder().method(method).uri(path).header("host", "test");
     let mut request = request.body(Empty::<Bytes>::new()).unwrap();
-    ask(&mut request, carrier, protocols);
+    request_upgrade(&mut request, carrier, protocols);
     let asked = request.headers().clone();
     let response = sender.send_request(request).await.unwrap();
     let protocol = agreed(&asked, &response, carrier).unwrap();

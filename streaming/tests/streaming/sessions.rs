@@ -1,4 +1,4 @@
-//! Two sessions against each other, with nothing of Kubernetes between them.
+//! Two sessions against each other, without Kubernetes protocols.
 
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -19,13 +19,13 @@ async fn open(from: &Session, to: &Session) -> (Stream, Stream) {
     (opened, within(to.accept()).await.unwrap())
 }
 
-/// What a stream takes, half of it on its way and the rest never sent while nobody reads.
+/// More data than a stream's window, of which half is never sent while it is not read.
 fn more_than_a_window() -> Vec<u8> {
     vec![0; Limits::default().buffer * 3 / 2]
 }
 
 #[tokio::test]
-async fn a_stream_that_nobody_reads_holds_up_no_other() {
+async fn unread_streams_do_not_block_others() {
     let (client, server) = pair(Limits::default());
     let (mut stuck, _unread) = open(&client, &server).await;
     let (mut moving, mut read) = open(&client, &server).await;

@@ -22,7 +22,7 @@ use kubelet::config::Serving;
 use kubelet::server::{KubeletServer, Settings};
 use streaming::port_forward::{self, Forwarder};
 use streaming::remote_command::{self, Ending, Options, Remote};
-use streaming::{Carrier, agreed, ask};
+use streaming::{Carrier, agreed, request_upgrade};
 use testkit::{Client, Cluster};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::watch;
@@ -136,7 +136,7 @@ impl Scene {
             *request.method_mut() = http::Method::POST;
         }
         request.headers_mut().insert("host", http::HeaderValue::from_static("tiphys"));
-        ask(&mut request, carrier, protocols);
+        request_upgrade(&mut request, carrier, protocols);
         let asked = request.headers().clone();
         let stream = self.cluster.client.dial().await;
         let mut response = streaming::relay::send(stream, request).await.expect("an answer");

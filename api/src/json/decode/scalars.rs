@@ -1,4 +1,4 @@
-//! Strings with their escapes, and numbers.
+//! Strings with escapes, and numbers.
 
 use super::{Decoder, Error};
 use crate::tree::{Str, Tree};
@@ -19,14 +19,14 @@ impl Decoder<'_> {
         }
     }
 
-    /// A string that never ends: the first control character is blamed, else the end.
+    /// An unterminated string: the error is the first control character, or the end.
     fn string_end(&mut self, end: usize, start: usize) -> Error {
         self.no_controls(start, end).err().unwrap_or(Error::UnexpectedEnd)
     }
 
     fn no_controls(&mut self, start: usize, end: usize) -> Result<(), Error> {
         let bytes = &self.bytes[start..end];
-        // Looked at without a branch for each byte; only a bad one is searched for.
+        // Checked without a branch per byte; only an invalid one is located.
         if bytes.iter().fold(true, |fine, byte| fine & (*byte >= 0x20)) {
             return Ok(());
         }

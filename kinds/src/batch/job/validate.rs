@@ -7,7 +7,7 @@ use api::{Tree, tree, validation};
 use super::policies::{validate_failure_policy, validate_success_policy};
 use super::prepare::{CONTROLLER_UID, JOB_NAME, LEGACY_CONTROLLER_UID, LEGACY_JOB_NAME};
 use super::{KIND, is_true};
-use crate::gojson::{NULL, Shown, field};
+use crate::gojson::{GoField, NULL, field};
 use crate::workload::{self, SPEC};
 use crate::{checks, gojson, internal, podspec};
 
@@ -176,7 +176,7 @@ fn validate_indexed(spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-const SUCCESS_RULE: &[Shown] =
+const SUCCESS_RULE: &[GoField] =
     &[field("succeededIndexes", "SucceededIndexes", NULL), field("succeededCount", "SucceededCount", NULL)];
 
 fn success_policy_value(policy: &Tree) -> Value {
@@ -291,12 +291,12 @@ fn failure_policy_value(policy: &Tree) -> Value {
     if policy.is_null() {
         return gojson::null();
     }
-    const CODES: &[Shown] = &[
+    const CODES: &[GoField] = &[
         field("containerName", "ContainerName", NULL),
         field("operator", "Operator", gojson::EMPTY),
         field("values", "Values", NULL),
     ];
-    const PATTERN: &[Shown] = &[field("type", "Type", gojson::EMPTY), field("status", "Status", gojson::EMPTY)];
+    const PATTERN: &[GoField] = &[field("type", "Type", gojson::EMPTY), field("status", "Status", gojson::EMPTY)];
     let rule = |rule: &Tree| {
         let codes = rule.at("onExitCodes");
         let codes = if codes.is_null() { NULL.to_string() } else { gojson::text(codes, CODES) };

@@ -9,7 +9,7 @@ use api::query::{Query, percent_encode};
 use api::status::Status;
 use bytes::Bytes;
 use http_body_util::BodyExt;
-use streaming::relay::Asked;
+use streaming::relay::StreamRequest;
 use streaming::remote_command::{Options, Verb};
 
 use super::node;
@@ -141,7 +141,7 @@ pub async fn run(registry: &Registry, resource: &Arc<Resource>, call: &mut Call)
     let streams = streams.into_iter().filter(|(_, on)| *on).map(|(key, _)| (key, "1".to_string()));
     let command = query.all("command").filter(|_| verb == Verb::Exec).map(|word| ("command", word.to_string()));
     let place = format!("{}{}", place(&call.info.subresource, &pod, &container), encoded(streams.chain(command)));
-    node::stream(call, agent, Asked::Command(verb, options), &place).await
+    node::stream(call, agent, StreamRequest::Command(verb, options), &place).await
 }
 
 pub async fn port_forward(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
@@ -151,7 +151,7 @@ pub async fn port_forward(registry: &Registry, resource: &Arc<Resource>, call: &
     let ports = call.query.all("ports").flat_map(|ports| ports.split(','));
     let ports = encoded(ports.map(|port| ("port", port.to_string())));
     let place = format!("{}{ports}", place("portForward", &pod, ""));
-    node::stream(call, agent, Asked::Forward, &place).await
+    node::stream(call, agent, StreamRequest::Forward, &place).await
 }
 
 /// A WebSocket begins with a GET; what it does is no less than what a POST does.

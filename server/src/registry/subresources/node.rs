@@ -7,7 +7,7 @@ use http::{HeaderValue, Request, StatusCode, header};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use streaming::Timeouts;
-use streaming::relay::{Asked, Relayed, Way, is_upgrade, relay};
+use streaming::relay::{RelayMode, Relayed, StreamRequest, is_upgrade, relay};
 
 use super::proxy::forward::{self, streamed};
 use super::proxy::target::Target;
@@ -102,7 +102,7 @@ fn judged(code: StatusCode, text: &str, name: &str) -> Status {
 }
 
 /// Passes a connection on, in a protocol that the agent knows.
-pub async fn stream(call: &mut Call, agent: Agent, asked: Asked, place: &str) -> Result<Answer, Status> {
+pub async fn stream(call: &mut Call, agent: Agent, asked: StreamRequest, place: &str) -> Result<Answer, Status> {
     let (Some(upgrade), true) = (call.upgrade.take(), is_upgrade(&call.headers)) else {
         return Err(Status::bad_request("Upgrade request required"));
     };
@@ -111,7 +111,7 @@ pub async fn stream(call: &mut Call, agent: Agent, asked: Asked, place: &str) ->
     *request.method_mut() = call.method.clone();
     *request.headers_mut() = call.headers.clone();
     request.extensions_mut().insert(upgrade);
-    let way = if agent.takes_websockets { Way::Through } else { Way::of(&call.headers, asked) };
+    let way = if agent.takes_websockets { RelayMode::Through } else { RelayMode::of(&call.headers, asked) };
     let (target, host) = (agent.target.clone(), host(&agent.target)?);
     let relayed = relay(request, way, place, Timeouts::default(), move |mut onward| async move {
         onward.headers_mut().insert(header::HOST, host);

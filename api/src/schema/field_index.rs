@@ -1,21 +1,21 @@
-//! Finds a type's field by its name: every walk of every object asks for each of its keys.
+//! Finds a type's field by name: every traversal of an object looks up each of its keys.
 
 use super::Field;
 
-/// A table of places in a type's fields, twice as large as there are fields. Names of one type differ
-/// enough in length and a few letters that one comparison nearly always settles it.
+/// A hash table of field indexes, twice as large as the number of fields. Names of one type differ enough in length
+/// and a few letters that one comparison almost always suffices.
 #[derive(Debug, Default)]
-pub(super) struct Places {
-    /// A place plus one; 0 is free. The length is a power of two, or 0.
+pub(super) struct FieldIndex {
+    /// An index plus one; 0 is free. The length is a power of two, or 0.
     table: Vec<u16>,
 }
 
-impl Places {
-    pub const fn new() -> Places {
-        Places { table: Vec::new() }
+impl FieldIndex {
+    pub const fn new() -> FieldIndex {
+        FieldIndex { table: Vec::new() }
     }
 
-    pub fn of(fields: &[&'static Field]) -> Places {
+    pub fn of(fields: &[&'static Field]) -> FieldIndex {
         let mut table = vec![0; (fields.len() * 2).next_power_of_two()];
         for (place, field) in fields.iter().enumerate() {
             let mut slot = hash(field.name);
@@ -25,13 +25,13 @@ impl Places {
             let length = table.len();
             table[slot & (length - 1)] = place as u16 + 1;
         }
-        Places { table }
+        FieldIndex { table }
     }
 
     pub fn find(&self, name: &str, fields: &[&'static Field]) -> Option<usize> {
         let mask = self.table.len().checked_sub(1)?;
         let mut slot = hash(name);
-        // Half of the table is free: the walk ends.
+        // Half of the table is free: the loop ends.
         while let Some(place) = usize::from(self.table[slot & mask]).checked_sub(1) {
             if fields[place].name == name {
                 return Some(place);
