@@ -36,7 +36,7 @@ pub async fn run(queue: Arc<Queue>, work: Arc<dyn Work>, informers: Arc<Informer
             Ok(None) => WorkResult::Done,
             Ok(Some(pause)) => WorkResult::RequeueAfter(pause),
             Err(error) => {
-                tracing::debug!(key = &*key, %error, "it is tried again");
+                tracing::debug!(key = &*key, %error, "sync failed, requeueing");
                 WorkResult::Failed
             }
         };

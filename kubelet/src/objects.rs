@@ -233,7 +233,7 @@ impl Follower {
                 }
                 Err(error) if error.is_expired() => step = Step::Listing,
                 Err(error) => {
-                    tracing::debug!(resource = self.reference.resource.plural, name = self.reference.name, %error, "it is followed again");
+                    tracing::debug!(resource = self.reference.resource.plural, name = self.reference.name, %error, "watch ended, restarting");
                     self.failed(error.message());
                     tokio::time::sleep(self.shared.random.jitter(backoff.next_pause(), 0.5)).await;
                 }

@@ -47,7 +47,7 @@ async fn connection(stream: UnixStream, answering: Answering) {
         .serve_connection(TokioIo::new(stream), service)
         .await;
     if let Err(error) = served {
-        tracing::debug!(%error, "a connection ended");
+        tracing::debug!(%error, "connection closed");
     }
 }
 

@@ -164,7 +164,7 @@ impl Manager {
             }
         };
         if tokio::time::timeout(CLEANUP, gone).await.is_err() {
-            tracing::warn!(?uids, "pods that had to go have not gone yet");
+            tracing::warn!(?uids, "evicted pods are still terminating");
         }
     }
 }
@@ -219,7 +219,7 @@ impl Manager {
 
     fn evict(&self, memory: &mut Memory, pod: &Tree, signal: &str, ending: Ending) {
         let uid = pod::uid(pod);
-        tracing::warn!(pod = pod::name(pod), why = ending.problem.message, "a pod has to go");
+        tracing::warn!(pod = pod::name(pod), why = ending.problem.message, "evicting pod");
         self.recorder.warning(pod, "Evicted", ending.problem.message.as_str());
         self.metrics.count(&EVICTIONS, &[signal]);
         self.workers.end(uid, ending);
@@ -242,7 +242,7 @@ impl Manager {
             false => BTreeMap::new(),
         };
         let stats = usage::sandboxes(&*self.runtime.service).await.unwrap_or_else(|status| {
-            tracing::warn!(error = status.message(), "the runtime does not say what its pods use");
+            tracing::warn!(error = status.message(), "failed to get pod statistics from the runtime");
             Vec::new()
         });
         let mut known: BTreeMap<String, cri::LinuxPodSandboxStats> = BTreeMap::new();

@@ -24,7 +24,7 @@ pub fn remove_of_pods(dir: &Path, uids: &[String]) {
         if uid.is_some_and(|uid| uids.iter().any(|other| other == uid))
             && let Err(error) = std::fs::remove_dir_all(entry.path())
         {
-            tracing::warn!(%error, directory = %entry.path().display(), "logs of a pod that is gone could not be removed");
+            tracing::warn!(%error, directory = %entry.path().display(), "failed to remove logs of deleted pod");
         }
     }
 }

@@ -118,7 +118,7 @@ impl Collector {
         let before = std::mem::replace(of(&mut failures), result.is_err());
         drop(failures);
         if let Err(why) = result {
-            tracing::warn!(why, reason, "what nobody needs could not be taken away");
+            tracing::warn!(why, reason, "garbage collection failed");
             if before {
                 self.warn(reason, why);
             }
@@ -174,7 +174,7 @@ impl Collector {
             self.remove_images(unused, u64::MAX, "space").await
         };
         if let Err(why) = removed.await {
-            tracing::warn!(why, "images that nobody uses could not all be removed");
+            tracing::warn!(why, "failed to remove all unused images");
         }
     }
 
@@ -232,7 +232,7 @@ impl Collector {
             let request = cri::RemoveImageRequest { image: Some(spec(&image.id)) };
             match self.runtime.images.remove_image(request).await {
                 Ok(_) => {
-                    tracing::info!(image = image.id, bytes = image.size, "removed an image that nobody uses");
+                    tracing::info!(image = image.id, bytes = image.size, "removed unused image");
                     self.metrics.count(&REMOVED_IMAGES, &[reason]);
                     freed += image.size;
                 }

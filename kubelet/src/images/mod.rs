@@ -299,7 +299,7 @@ impl Images {
     /// What cannot be written down costs another pull, later.
     fn noted(&self, written: Result<(), String>) {
         if let Err(why) = written {
-            tracing::warn!(why, "who may use an image could not be written down");
+            tracing::warn!(why, "failed to write image pull record");
         }
     }
 

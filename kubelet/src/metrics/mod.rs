@@ -1,4 +1,4 @@
-//! What the agent counts, under upstream's names.
+//! The kubelet's metrics, with upstream's names and help texts.
 
 mod pod_starts;
 
@@ -19,63 +19,86 @@ const STARTS: &[f64] = &[
 
 pub static POD_START: Metric = Metric::histogram_of(
     "kubelet_pod_start_duration_seconds",
-    "From the first sight of a pod to its running.",
+    "Duration in seconds from kubelet seeing a pod for the first time to the pod starting to run",
     &[],
     STARTS,
 );
 pub static POD_START_SLI: Metric = Metric::histogram_of(
     "kubelet_pod_start_sli_duration_seconds",
-    "From a pod's creation to its running as a watch shows it, without pulls of images and init containers.",
+    "Duration in seconds to start a pod, excluding time to pull images and run init containers, measured from pod \
+     creation timestamp to when all its containers are reported as started and observed via watch",
     &[],
     STARTS,
 );
 pub static POD_START_TOTAL: Metric = Metric::histogram_of(
     "kubelet_pod_start_total_duration_seconds",
-    "From a pod's creation to its running as a watch shows it.",
+    "Duration in seconds to start a pod since creation, including time to pull images and run init containers, measured \
+     from pod creation timestamp to when all its containers are reported as started and observed via watch",
     &[],
     STARTS,
 );
 pub static POD_WORK: Metric = Metric::histogram_of(
     "kubelet_pod_worker_duration_seconds",
-    "How long one look at a pod and what followed took.",
+    "Duration in seconds to sync a single pod. Broken down by operation type: create, update, or sync",
     &["operation_type"],
     TIMES,
 );
-pub static STARTED_PODS: Metric = Metric::counter("kubelet_started_pods_total", "Sandboxes that were begun.", &[]);
+pub static STARTED_PODS: Metric =
+    Metric::counter("kubelet_started_pods_total", "Cumulative number of pods started", &[]);
 pub static STARTED_PODS_ERRORS: Metric =
-    Metric::counter("kubelet_started_pods_errors_total", "Sandboxes that could not be made.", &[]);
+    Metric::counter("kubelet_started_pods_errors_total", "Cumulative number of errors when starting pods", &[]);
 pub static STARTED_CONTAINERS: Metric =
-    Metric::counter("kubelet_started_containers_total", "Containers that were begun.", &["container_type"]);
+    Metric::counter("kubelet_started_containers_total", "Cumulative number of containers started", &["container_type"]);
 pub static STARTED_CONTAINERS_ERRORS: Metric = Metric::counter(
     "kubelet_started_containers_errors_total",
-    "Containers that could not be started.",
+    "Cumulative number of errors when starting containers",
     &["container_type", "code"],
 );
-pub static PREEMPTIONS: Metric =
-    Metric::counter("kubelet_preemptions", "Pods that made room for critical ones.", &["preemption_signal"]);
-pub static RELIST: Metric =
-    Metric::histogram_of("kubelet_pleg_relist_duration_seconds", "How long a look at all pods took.", &[], TIMES);
-pub static RELIST_INTERVAL: Metric =
-    Metric::histogram_of("kubelet_pleg_relist_interval_seconds", "The time between two looks at all pods.", &[], TIMES);
+pub static PREEMPTIONS: Metric = Metric::counter(
+    "kubelet_preemptions",
+    "Cumulative number of pod preemptions by preemption resource",
+    &["preemption_signal"],
+);
+pub static RELIST: Metric = Metric::histogram_of(
+    "kubelet_pleg_relist_duration_seconds",
+    "Duration in seconds for relisting pods in PLEG.",
+    &[],
+    TIMES,
+);
+pub static RELIST_INTERVAL: Metric = Metric::histogram_of(
+    "kubelet_pleg_relist_interval_seconds",
+    "Interval in seconds between relisting in PLEG.",
+    &[],
+    TIMES,
+);
 pub static RELIST_LAST: Metric =
-    Metric::gauge("kubelet_pleg_last_seen_seconds", "When the runtime was last seen to answer.", &[]);
+    Metric::gauge("kubelet_pleg_last_seen_seconds", "Timestamp in seconds when PLEG was last seen active.", &[]);
 pub static PROBES: Metric = Metric::counter(
     "prober_probe_total",
-    "Answers to probes.",
+    "Cumulative number of a liveness, readiness or startup probe for a container by result.",
     &["probe_type", "result", "container", "pod", "namespace", "pod_uid"],
 );
 pub static PROBE_TIME: Metric = Metric::histogram_of(
     "prober_probe_duration_seconds",
-    "How long probes took.",
+    "Duration in seconds for a probe response.",
     &["probe_type", "container", "pod", "namespace"],
     TIMES,
 );
-static RUNNING_PODS: Metric = Metric::gauge("kubelet_running_pods", "Pods that have a sandbox that runs.", &[]);
+static RUNNING_PODS: Metric =
+    Metric::gauge("kubelet_running_pods", "Number of pods that have a running pod sandbox", &[]);
 static RUNNING_CONTAINERS: Metric =
-    Metric::gauge("kubelet_running_containers", "Containers by their state.", &["container_state"]);
-static DESIRED_PODS: Metric = Metric::gauge("kubelet_desired_pods", "Pods that shall run here.", &["static"]);
-static MIRROR_PODS: Metric = Metric::gauge("kubelet_mirror_pods", "Mirrors of static pods.", &[]);
-static NODE_NAME: Metric = Metric::gauge("kubelet_node_name", "The node's name, the count is always 1.", &["node"]);
+    Metric::gauge("kubelet_running_containers", "Number of containers currently running", &["container_state"]);
+static DESIRED_PODS: Metric = Metric::gauge(
+    "kubelet_desired_pods",
+    "The number of pods the kubelet is being instructed to run. static is true if the pod is not from the apiserver.",
+    &["static"],
+);
+static MIRROR_PODS: Metric = Metric::gauge(
+    "kubelet_mirror_pods",
+    "The number of mirror pods the kubelet will try to create (one per admitted static pod)",
+    &[],
+);
+static NODE_NAME: Metric = Metric::gauge("kubelet_node_name", "The node's name. The count is always 1.", &["node"]);
 
 /// Counts pods and containers whenever the metrics are read; `list` says None once the kubelet has stopped, else the
 /// pods and the number of mirror pods.

@@ -67,10 +67,10 @@ impl Keeper {
             match self.renew(held.as_ref(), uid).await {
                 Ok(lease) => return Some(lease),
                 Err(error) if held.is_some() && attempt >= TRIES => {
-                    tracing::warn!(%error, "the lease could not be renewed");
+                    tracing::warn!(%error, "failed to renew lease");
                     return None;
                 }
-                Err(error) => tracing::debug!(%error, "the lease is tried again"),
+                Err(error) => tracing::debug!(%error, "failed to renew lease, retrying"),
             }
             held = None;
             tokio::time::sleep(backoff.next_pause()).await;

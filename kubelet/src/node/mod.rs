@@ -242,7 +242,7 @@ impl Node {
                     }
                     return;
                 }
-                Err(error) => tracing::warn!(%error, "the node could not be registered; it is tried again"),
+                Err(error) => tracing::warn!(%error, "failed to register node, retrying"),
             }
             tokio::time::sleep(backoff.next_pause()).await;
         }
@@ -286,8 +286,8 @@ impl Node {
         for attempt in 1..=TRIES {
             match self.try_report(&facts).await {
                 Ok(()) => return,
-                Err(error) if attempt == TRIES => tracing::warn!(%error, "the node's status could not be written"),
-                Err(error) => tracing::debug!(%error, "the node's status is tried again"),
+                Err(error) if attempt == TRIES => tracing::warn!(%error, "failed to update node status"),
+                Err(error) => tracing::debug!(%error, "failed to update node status, retrying"),
             }
         }
     }
@@ -341,7 +341,7 @@ impl Node {
         let runtime_config = Some(RuntimeConfig { network_config: Some(network) });
         match self.asked.take(UpdateRuntimeConfigRequest { runtime_config }).await {
             Some(()) => self.progress().pod_cidr = range,
-            None => tracing::warn!(range, "the runtime does not take the pod CIDR"),
+            None => tracing::warn!(range, "failed to pass the pod CIDR to the runtime"),
         }
     }
 
@@ -391,7 +391,7 @@ impl Node {
         });
         let found = found.await.unwrap_or_else(|error| Err(error.to_string()));
         if let Err(why) = &found {
-            tracing::warn!(why, "the node has no address");
+            tracing::warn!(why, "node has no address");
         }
         self.progress().addresses = Some((now, found.clone()));
         found

@@ -44,7 +44,7 @@ impl Asked {
         match tokio::time::timeout(self.timeout, call).await {
             Ok(Ok(answer)) => Some(answer),
             Ok(Err(status)) => {
-                tracing::debug!(error = status.message(), "the runtime does not answer");
+                tracing::debug!(error = status.message(), "failed to call the container runtime");
                 None
             }
             Err(_) => None,

@@ -90,7 +90,7 @@ pub async fn run(node: &Node, running: &Kubelet, shutdown: &Shutdown) {
         node.is_told().await;
     };
     if tokio::time::timeout(LAST_WORDS, said).await.is_err() {
-        tracing::warn!("the API does not know of all that ended before the machine goes down");
+        tracing::warn!("not all pod statuses were written before the shutdown");
     }
 }
 
@@ -102,7 +102,7 @@ pub fn call_off(node: &Node) {
 
 async fn end(running: &Kubelet, group: &Group) {
     let seconds = group.period.as_secs();
-    tracing::info!(pods = group.pods.len(), seconds, "ending pods before the machine goes down");
+    tracing::info!(pods = group.pods.len(), seconds, "stopping pods before system shutdown");
     let now = running.context.clock.now().seconds;
     for (uid, grace) in &group.pods {
         if let Some((pod, _)) = running.workers.find(uid) {
@@ -111,7 +111,7 @@ async fn end(running: &Kubelet, group: &Group) {
     }
     let uids: Vec<String> = group.pods.iter().map(|(uid, _)| uid.clone()).collect();
     if tokio::time::timeout(group.period, is_down(running, &uids)).await.is_err() {
-        tracing::warn!("pods did not end in time");
+        tracing::warn!("pods did not terminate within the shutdown grace period");
     }
 }
 

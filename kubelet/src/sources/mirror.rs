@@ -67,7 +67,7 @@ pub async fn follow(mirrors: Mirrors, workers: Arc<Workers>, mut all_known: watc
         let revision = mirrors.pods.revision();
         for step in &steps {
             if let Err(error) = carry_out(&mirrors, &statics, step).await {
-                tracing::debug!(%error, "a mirror pod could not be brought in step");
+                tracing::debug!(%error, "failed to sync mirror pod");
             }
         }
         let pause = if steps.is_empty() { CHECK } else { PAUSE };

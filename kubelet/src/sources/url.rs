@@ -141,9 +141,9 @@ pub async fn follow(config: Arc<Config>, workers: Arc<Workers>, source: Source, 
                     seen = Some(bytes);
                     known_once.send_replace(true);
                 }
-                Err(why) => tracing::error!(url, why, "static pods cannot be read"),
+                Err(why) => tracing::error!(url, why, "failed to read static pods"),
             },
-            Err(why) => tracing::error!(url, why, "static pods cannot be fetched"),
+            Err(why) => tracing::error!(url, why, "failed to fetch static pods"),
         }
         tokio::time::sleep(config.http_check_frequency).await;
     }

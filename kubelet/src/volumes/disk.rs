@@ -77,7 +77,7 @@ impl Disk {
             return Err(format!("cannot mount unformatted disk {device} as we are manipulating it in read-only mode"));
         }
         let kind = if self.kind.is_empty() { DEFAULT } else { &self.kind };
-        tracing::info!(device, kind, "a device without a file system gets one");
+        tracing::info!(device, kind, "formatting device without file system");
         make_command(kind, device).run().map_err(|why| format!("format of disk {device:?} failed: {why}"))?;
         Ok(kind.to_string())
     }

@@ -45,7 +45,7 @@ pub async fn follow(eraser: Eraser) {
         for directory in &asked {
             match erase_volume(&eraser, &node, directory).await {
                 Ok(()) => erased.push(directory.clone()),
-                Err(error) => tracing::warn!(directory = %directory.display(), %error, "failed to erase a volume"),
+                Err(error) => tracing::warn!(directory = %directory.display(), %error, "failed to erase volume"),
             }
         }
         let told = match answer(&node, &erased) {
@@ -55,7 +55,7 @@ pub async fn follow(eraser: Eraser) {
             None => Ok(()),
         };
         if let Err(error) = &told {
-            tracing::debug!(%error, "what was erased could not be told");
+            tracing::debug!(%error, "failed to report erased volumes");
         }
         let changed = object.changed();
         if told.is_err() || erased.len() < asked.len() {

@@ -158,7 +158,7 @@ impl Volume {
         let read = blocking(move || subpath::read(&volume, &below, MOST_VARIABLES).map_err(Failure::from)).await;
         let text = read.and_then(|bytes| String::from_utf8(bytes).map_err(|error| Failure::from(error.to_string())));
         text.map(|text| EnvFile { path: shown, text }).map_err(|failure| {
-            tracing::warn!(volume = self.name, path, error = failure.why, "a file of variables cannot be read");
+            tracing::warn!(volume = self.name, path, error = failure.why, "failed to read environment file");
             "couldn't parse env file".to_string()
         })
     }

@@ -39,13 +39,13 @@ impl Volumes {
 
     async fn clean_up_once(&self, is_known: &impl Fn(&str) -> bool) -> bool {
         let found = self.reconstruct().unwrap_or_else(|error| {
-            tracing::warn!(%error, "the directories of pods cannot be read");
+            tracing::warn!(%error, "failed to read pod directories");
             Vec::new()
         });
         let mut all = true;
         for uid in found.iter().filter(|uid| !is_known(uid)) {
             if let Err(error) = self.remove(uid).await {
-                tracing::warn!(uid, error, "what a pod has left could not be taken away");
+                tracing::warn!(uid, error, "failed to remove leftovers of pod");
                 all = false;
             }
         }

@@ -84,7 +84,7 @@ impl Providers {
             let _turn = turn.lock().await;
             match self.ask(provider, pod, image).await {
                 Ok((auths, source)) => found.extend(keyring::of_auths(&auths, image, &source)),
-                Err(why) => tracing::error!(provider = provider.name, image, why, "a credential provider failed"),
+                Err(why) => tracing::error!(provider = provider.name, image, why, "credential provider failed"),
             }
         }
         found

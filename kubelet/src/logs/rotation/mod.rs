@@ -63,7 +63,7 @@ async fn round(runtime: &Runtime, clock: &Arc<dyn Clock>, logs: Vec<Log>, policy
             let _turn = turns.acquire_owned().await;
             let now = clock.now().seconds;
             if let Err(error) = rotate(&runtime, &log, policy, now).await {
-                tracing::warn!(log = %log.path.display(), %error, "a log could not be rotated");
+                tracing::warn!(log = %log.path.display(), %error, "failed to rotate log");
             }
         });
     }

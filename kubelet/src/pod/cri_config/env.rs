@@ -158,7 +158,7 @@ fn file_ref(pod: &Tree, reference: &Tree, known: &Known<'_>) -> Result<Option<St
     let file = known.files.get(&(volume, path)).ok_or("couldn't parse env file")?.clone()?;
     let value = env_file::value(&file.text, key).map_err(|why| {
         // What a file has in it may be a secret: events say no more than that it is wrong.
-        tracing::warn!(pod = pod::name(pod), volume, path, why, "a file of variables cannot be read");
+        tracing::warn!(pod = pod::name(pod), volume, path, why, "failed to read environment file");
         "couldn't parse env file".to_string()
     })?;
     match value.filter(|value| !value.is_empty()) {

@@ -165,7 +165,7 @@ impl Writer {
             let ended = match self.write(&key).await {
                 Ok(()) => WorkResult::Done,
                 Err(error) => {
-                    tracing::debug!(uid = &*key, %error, "a status could not be written");
+                    tracing::debug!(uid = &*key, %error, "failed to update pod status");
                     WorkResult::Failed
                 }
             };

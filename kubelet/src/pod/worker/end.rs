@@ -37,7 +37,7 @@ pub async fn sync(
         return Next::Idle(None);
     }
     if let Err(status) = clean_up(context, pod, &state).await {
-        tracing::debug!(pod = pod::name(pod), error = status.message(), "what is left of a pod could not be removed");
+        tracing::debug!(pod = pod::name(pod), error = status.message(), "failed to clean up pod");
         return Next::Failed;
     }
     if wanted.is_removed {
@@ -89,7 +89,7 @@ async fn bring_down(
         return Err(Next::Again);
     }
     if let Err(why) = context.volumes.remove(pod::uid(pod)).await {
-        tracing::warn!(pod = pod::name(pod), error = why, "volumes of a pod that has ended could not be taken away");
+        tracing::warn!(pod = pod::name(pod), error = why, "failed to remove volumes of terminated pod");
         return Err(Next::Failed);
     }
     context.objects.forget(pod::uid(pod));
@@ -100,7 +100,7 @@ async fn bring_down(
         && let Err(why) = context.groups.remove(pod).await
     {
         // It goes with the pod at the latest.
-        tracing::debug!(pod = pod::name(pod), error = why, "the cgroup of a pod that has ended stays");
+        tracing::debug!(pod = pod::name(pod), error = why, "failed to remove cgroup of terminated pod");
     }
     memory.problems.clear();
     if !was_refused(memory, &state) {
@@ -291,7 +291,11 @@ async fn run_hook(
         Ok(Err(_)) => {
             context.recorder.warning(&subject(pod, &seen.name), "FailedPreStopHook", "PreStopHook failed");
         }
-        Err(_) => tracing::warn!(pod = pod::name(pod), container = seen.name, "a preStop hook takes too long"),
+        Err(_) => tracing::warn!(
+            pod = pod::name(pod),
+            container = seen.name,
+            "preStop hook did not complete within the grace period"
+        ),
     }
 }
 

@@ -76,7 +76,7 @@ pub fn link_log(context: &PodContext, pod: &Tree, name: &str, id: &str, restarts
     let file = link_of(context, pod, name, id);
     let made = file.parent().map(std::fs::create_dir_all).transpose();
     if let Err(error) = made.and_then(|_| std::os::unix::fs::symlink(log, &file)) {
-        tracing::debug!(%error, file = %file.display(), "a link to a log could not be made");
+        tracing::debug!(%error, file = %file.display(), "failed to create log symlink");
     }
 }
 

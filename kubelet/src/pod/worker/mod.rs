@@ -279,7 +279,7 @@ impl Run {
             let begun = Instant::now();
             let next = catch_unwind(Box::pin(sync::sync(&context, &wanted, &mut self.memory, &self.wanted))).await;
             let next = next.unwrap_or_else(|_| {
-                tracing::error!(pod = pod::name(&wanted.pod), "the work on a pod panicked; it is tried again");
+                tracing::error!(pod = pod::name(&wanted.pod), "pod sync panicked, retrying");
                 Next::Failed
             });
             let operation = match (wanted.ends(), self.is_first) {
@@ -311,7 +311,7 @@ impl Run {
 fn may_be_called(pod: &Tree) -> bool {
     let is_plain = pod::has_plain_names(pod);
     if !is_plain {
-        tracing::error!(name = pod::name(pod), uid = pod::uid(pod), "a pod is left alone: its names are no names");
+        tracing::error!(name = pod::name(pod), uid = pod::uid(pod), "ignoring pod with invalid name, namespace or uid");
     }
     is_plain
 }

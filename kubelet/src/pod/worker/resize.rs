@@ -87,7 +87,7 @@ async fn tell_sandbox(context: &Arc<PodContext>, pod: &Tree, state: &PodState) {
         resources: Some(resources),
     };
     if let Err(status) = context.runtime.service.update_pod_sandbox_resources(request).await {
-        tracing::debug!(pod = pod::name(pod), error = status.message(), "the runtime does not resize sandboxes");
+        tracing::debug!(pod = pod::name(pod), error = status.message(), "failed to update sandbox resources");
     }
 }
 

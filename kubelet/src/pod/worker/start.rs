@@ -301,7 +301,7 @@ async fn remove_older(context: &PodContext, state: &PodState, name: &str) {
     let older = state.containers.iter().filter(|seen| seen.name == name && !seen.is_running()).skip(1);
     for seen in older {
         if let Err(status) = context.runtime.remove(&seen.id).await {
-            tracing::debug!(container = seen.id, error = status.message(), "an old container stays");
+            tracing::debug!(container = seen.id, error = status.message(), "failed to remove old container");
         }
     }
 }
@@ -443,6 +443,10 @@ async fn stop_unready(context: &Arc<PodContext>, pod: &Tree, id: &str) {
         None => context.runtime.stop(id, grace_period::own(pod)).await,
     };
     if let Err(status) = stopped {
-        tracing::warn!(container = id, error = status.message(), "a container whose hook failed is not stopped");
+        tracing::warn!(
+            container = id,
+            error = status.message(),
+            "failed to stop container after its postStart hook failed"
+        );
     }
 }

@@ -94,7 +94,11 @@ pub async fn sync(context: &Arc<PodContext>, asked: &Wanted, memory: &mut Memory
     let state = match look(context, &wanted.pod, memory).await {
         Ok(state) => state,
         Err(status) => {
-            tracing::warn!(pod = pod::name(&wanted.pod), error = status.message(), "the runtime does not answer");
+            tracing::warn!(
+                pod = pod::name(&wanted.pod),
+                error = status.message(),
+                "failed to call the container runtime"
+            );
             return Next::Failed;
         }
     };

@@ -251,7 +251,7 @@ impl Groups {
             resources = Resources { hugepages: resources.hugepages, ..Resources::default() };
         }
         let warnings = hierarchies.update(&path, &resources).map_err(|error| error.to_string())?;
-        warnings.iter().for_each(|warning| tracing::debug!(path, warning, "a cgroup is not limited"));
+        warnings.iter().for_each(|warning| tracing::debug!(path, warning, "failed to set cgroup limits"));
         Ok(())
     }
 
@@ -288,7 +288,7 @@ fn check(config: &Config, unified: bool) -> Result<(), String> {
         ("memoryReservationPolicy TieredReservation", config.reserves_memory),
     ];
     for (field, _) in version_2.iter().filter(|(_, is_set)| *is_set && config.cgroups_per_qos && !unified) {
-        tracing::warn!(field, "it holds for cgroups of version 2, which this machine does not have");
+        tracing::warn!(field, "setting has no effect: it needs cgroup v2");
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What is counted of what is given out, under upstream's names.
+//! Metrics of the resource managers, with upstream's names and help texts.
 
 use client::Metric;
 

@@ -246,7 +246,12 @@ impl Managers {
         for spec in wants::containers(pod) {
             if let Err(refusal) = self.allocate(pod, spec, Hint::default()) {
                 let (name, why) = (spec.str("name"), refusal.problem().message);
-                tracing::warn!(pod = pod::name(pod), container = name, why, "a pod runs without what it asked for");
+                tracing::warn!(
+                    pod = pod::name(pod),
+                    container = name,
+                    why,
+                    "failed to restore exclusive resources of running pod"
+                );
             }
         }
         let is_same = *self.held() == before;
@@ -258,7 +263,7 @@ impl Managers {
     fn after_change(&self) {
         let held = self.held();
         if let Err(error) = self.save(&held) {
-            tracing::warn!(error, "who has which cores and memory could not be written down");
+            tracing::warn!(error, "failed to write CPU and memory checkpoint");
         }
         self.measure(&held);
         self.moved.notify_one();

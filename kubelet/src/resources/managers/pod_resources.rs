@@ -37,7 +37,7 @@ pub async fn serve(managers: Arc<Managers>, list: ListPods) {
     });
     loop {
         if let Err(error) = serve_once(&managers, &pods, &dir).await {
-            tracing::warn!(%error, dir = %dir.display(), "nobody can ask what pods have");
+            tracing::warn!(%error, dir = %dir.display(), "failed to serve the pod resources API");
         }
         tokio::time::sleep(PAUSE).await;
     }

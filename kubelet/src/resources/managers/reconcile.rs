@@ -60,7 +60,7 @@ impl Managers {
                     container = container.id,
                     cpus,
                     error = status.message(),
-                    "a container keeps other CPUs than it should have"
+                    "failed to update CPU set of container"
                 );
             }
         }

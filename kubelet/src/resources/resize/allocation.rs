@@ -122,7 +122,7 @@ impl Record {
         match json::decode(&bytes) {
             Ok(tree) => Some(Record::from_tree(&tree)),
             Err(error) => {
-                tracing::warn!(file = %file.display(), %error, "what was allocated to a pod cannot be read");
+                tracing::warn!(file = %file.display(), %error, "failed to read allocated resources of pod");
                 None
             }
         }

@@ -210,7 +210,7 @@ impl Resizes {
     fn keep(&self, uid: &str, record: &Record) {
         let file = self.file(uid);
         if let Err(error) = record.write(&file) {
-            tracing::warn!(file = %file.display(), %error, "what is allocated to a pod could not be written down");
+            tracing::warn!(file = %file.display(), %error, "failed to write allocated resources of pod");
         }
     }
 

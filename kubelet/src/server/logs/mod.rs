@@ -57,7 +57,7 @@ pub async fn answer(host: &dyn Host, place: Place<'_>, query: &Query) -> Answer 
             let (sender, pieces) = mpsc::channel(WAITING);
             tokio::spawn(async move {
                 if let Err(error) = log.send(options, &sender).await {
-                    tracing::warn!(%error, "a container's log could not be read to its end");
+                    tracing::warn!(%error, "failed to read container log");
                 }
             });
             answered(StatusCode::OK, "text/plain", stream(pieces))

@@ -15,7 +15,7 @@ pub async fn gather(host: &dyn Host, rates: &Rates) -> Usage {
     let sandboxes = usage::sandboxes(&*host.runtime()).await;
     let failed = sandboxes.is_err();
     if let Err(error) = &sandboxes {
-        tracing::warn!(%error, "the runtime does not say what its pods use");
+        tracing::warn!(%error, "failed to get pod statistics from the runtime");
     }
     let known = host.pods();
     let mut files = host.files(&known).await;

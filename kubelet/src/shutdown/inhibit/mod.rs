@@ -95,17 +95,17 @@ async fn follow(places: Places, period: Duration, tell: watch::Sender<bool>, loc
     while !*tell.borrow() {
         match Session::open(&places, period).await {
             Ok(mut session) => {
-                tracing::info!(seconds = period.as_secs(), "the machine waits for pods to end before it goes down");
+                tracing::info!(seconds = period.as_secs(), "inhibitor lock taken: system shutdown waits for pods");
                 has_held = true;
                 backoff.reset();
                 let Err(error) = session.listen(&tell, &lock).await;
-                tracing::warn!(%error, "logind is not heard any more; it is asked again");
+                tracing::warn!(%error, "lost connection to logind, reconnecting");
             }
             Err(error) if !has_held => {
-                tracing::warn!(%error, "nobody holds the machine up when it goes down; SIGPWR says that it does");
+                tracing::warn!(%error, "no inhibitor lock: system shutdown does not wait for pods; send SIGPWR to start a graceful shutdown");
                 return;
             }
-            Err(error) => tracing::debug!(%error, "logind does not answer"),
+            Err(error) => tracing::debug!(%error, "failed to call logind"),
         }
         tokio::time::sleep(backoff.next_pause()).await;
     }
@@ -245,7 +245,7 @@ async fn lengthen(bus: &mut Bus, places: &Places, period: Duration) {
         Err(Error::Other("it is configured otherwise"))
     };
     if let Err(error) = done.await {
-        tracing::warn!(%error, seconds = period.as_secs(), "logind waits for less time than pods may take to end");
+        tracing::warn!(%error, seconds = period.as_secs(), "logind's InhibitDelayMaxSec is shorter than the shutdown grace period");
     }
 }
 

@@ -94,7 +94,7 @@ impl Known {
         match result {
             Ok(driver) => self.enter(socket, seen, driver),
             Err(error) => {
-                tracing::warn!(socket = %socket.display(), error, "a driver could not be registered");
+                tracing::warn!(socket = %socket.display(), error, "failed to register CSI driver");
                 self.failed.insert(socket);
             }
         }
@@ -122,7 +122,7 @@ impl Csi {
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         loop {
             if let Err(error) = self.follow(finder).await {
-                tracing::warn!(error, "drivers of volumes cannot be found");
+                tracing::warn!(error, "failed to watch the plugin registration directory");
             }
             tokio::time::sleep(backoff.next_pause()).await;
         }
@@ -191,7 +191,7 @@ impl Csi {
             },
             DEVICES => (finder.devices)(&info.name, &endpoint, &info.supported_versions),
             kind => {
-                tracing::info!(socket = %socket.display(), kind, "a plugin of another kind is left to others");
+                tracing::info!(socket = %socket.display(), kind, "ignoring plugin of unknown type");
                 return Ok(None);
             }
         };
@@ -227,7 +227,7 @@ impl Csi {
         self.drop_driver(name);
         let _alone = self.showing.lock().await;
         if let Err(error) = node_info::uninstall(finder.client, finder.node, name).await {
-            tracing::warn!(driver = name, error, "a driver that is gone is still shown");
+            tracing::warn!(driver = name, error, "failed to remove CSI driver from the node");
         }
     }
 }

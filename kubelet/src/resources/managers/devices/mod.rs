@@ -221,7 +221,7 @@ impl Devices {
 
     fn save_quietly(&self, state: &State) {
         if let Err(error) = self.save(state) {
-            tracing::warn!(error, "who has which devices could not be written down");
+            tracing::warn!(error, "failed to write device checkpoint");
         }
     }
 

@@ -76,7 +76,7 @@ impl Devices {
                 Err(error) => Err(error),
             };
             if let Err(error) = served {
-                tracing::warn!(%error, dir = %self.dir.display(), "device plugins cannot register");
+                tracing::warn!(%error, dir = %self.dir.display(), "failed to serve device plugin registration");
             }
             tokio::time::sleep(PAUSE).await;
         }
@@ -111,11 +111,11 @@ impl Devices {
         };
         let number = match options {
             Ok(options) => self.install(&resource, Plugin { channel: channel.clone(), options, number: 0 }),
-            Err(error) => return tracing::warn!(resource, error, "a device plugin does not say its options"),
+            Err(error) => return tracing::warn!(resource, error, "failed to get device plugin options"),
         };
-        tracing::info!(resource, socket = %socket.display(), "a device plugin has registered");
+        tracing::info!(resource, socket = %socket.display(), "device plugin registered");
         let why = self.listen_to(&resource, number, &channel, &wake).await;
-        tracing::info!(resource, why, "a device plugin is gone");
+        tracing::info!(resource, why, "device plugin disconnected");
         let mut state = self.state();
         if state.plugins.get(&resource).is_some_and(|plugin| plugin.number == number) {
             state.plugins.remove(&resource);
