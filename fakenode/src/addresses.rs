@@ -10,11 +10,11 @@ use crate::node::{self, MAX_PODS};
 pub struct Addresses {
     /// By the uid of the pod: the node and the place on it.
     by_pod: BTreeMap<String, (u32, u32)>,
-    nodes: BTreeMap<u32, Places>,
+    nodes: BTreeMap<u32, Slots>,
 }
 
 #[derive(Default)]
-struct Places {
+struct Slots {
     taken: BTreeMap<u32, String>,
     /// Where the next search begins.
     next: u32,

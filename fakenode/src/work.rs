@@ -96,7 +96,7 @@ impl Nodes {
         Nodes { shared, due: Mutex::default() }
     }
 
-    async fn bring(&self, key: &Key) -> Result<Next> {
+    async fn sync(&self, key: &Key) -> Result<Next> {
         let shared = &self.shared;
         let Some(number) = node::number(key).filter(|number| *number < shared.count) else { return Ok(None) };
         let (seen, due) = (shared.nodes.get(key), self.due(number));
@@ -142,7 +142,7 @@ impl Nodes {
 
 impl Work for Nodes {
     fn work<'a>(&'a self, key: &'a Key) -> Working<'a> {
-        Box::pin(self.bring(key))
+        Box::pin(self.sync(key))
     }
 }
 
@@ -157,7 +157,7 @@ fn settle(result: Result<Tree>) -> Result<()> {
 pub struct Pods(pub Arc<Shared>);
 
 impl Pods {
-    async fn bring(&self, key: &Key) -> Result<Next> {
+    async fn sync(&self, key: &Key) -> Result<Next> {
         let shared = &self.0;
         let Some(pod) = shared.pods.get(key) else { return Ok(None) };
         let number = node::number(pod.str("spec.nodeName")).filter(|number| *number < shared.count);
@@ -189,6 +189,6 @@ impl Pods {
 
 impl Work for Pods {
     fn work<'a>(&'a self, key: &'a Key) -> Working<'a> {
-        Box::pin(self.bring(key))
+        Box::pin(self.sync(key))
     }
 }

@@ -8,7 +8,7 @@ use kubelet::config::Shutdown;
 use kubelet::node::{self, Node};
 use kubelet::server::{KubeletHost, KubeletServer, Settings as ServerSettings};
 use kubelet::shutdown;
-use kubelet::shutdown::inhibit::{Inhibitor, Places};
+use kubelet::shutdown::inhibit::{Inhibitor, Paths};
 use server::tls::Serving;
 use stdx::clock::{Clock, SystemClock};
 use tokio::sync::watch;
@@ -68,7 +68,7 @@ impl Running {
     pub fn inhibit(&mut self) {
         let period = shutdown::whole(&self.shutdown);
         if !period.is_zero() {
-            self.inhibitor = Some(Inhibitor::start(Places::of_machine(), period));
+            self.inhibitor = Some(Inhibitor::start(Paths::of_machine(), period));
         }
     }
 
@@ -135,7 +135,7 @@ pub async fn start(client: Client, options: Options) -> Result<Running> {
         random: Arc::new(Random::seeded(seed)),
     });
     let (object, shutdown) = (node.clone(), config.shutdown.clone());
-    node.tell(|reports| reports.declared_features.push(server::outbound::kubelets::WEBSOCKETS.to_string()));
+    node.update_reports(|reports| reports.declared_features.push(server::outbound::kubelets::WEBSOCKETS.to_string()));
     let environment = kubelet::Environment {
         client: client.clone(),
         runtime,

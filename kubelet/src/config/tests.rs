@@ -136,7 +136,7 @@ fn what_is_wrong_names_its_field() {
         ),
         ("tracing: {endpoint: x}", "tracing: nothing is traced"),
         ("featureGates: {Nonsense: true}", "featureGates: unrecognized feature gate: Nonsense"),
-        ("featureGates: {TopologyManager: false}", "TopologyManager is on here"),
+        ("featureGates: {TopologyManager: false}", "TopologyManager is on and cannot be changed"),
         ("imageGCLowThresholdPercent: 90", "imageGCLowThresholdPercent (--image-gc-low-threshold) 90 must be less"),
         ("enforceNodeAllocatable: [kube-reserved]", "kubeReservedCgroup (--kube-reserved-cgroup) must be specified"),
         (

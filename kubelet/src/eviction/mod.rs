@@ -32,7 +32,7 @@ use crate::resources::usage::PodFiles;
 use crate::resources::usage::{self, Files, container_name, value};
 use crate::runtime::Runtime;
 use rank::{Candidate, ContainerUsage, Layout, Usage};
-use senses::{Places, Senses};
+use senses::{Paths, Senses};
 use signal::{Condition, Resource, Seen};
 use threshold::{Progress, Threshold, Verdict};
 
@@ -64,11 +64,11 @@ pub struct Manager {
 }
 
 /// What is remembered from look to look.
-struct Memory {
+struct History {
     thresholds: Vec<Threshold>,
     progress: Progress,
     told: BTreeSet<Condition>,
-    places: Places,
+    places: Paths,
     /// Seconds; when the runtime was asked for them, and when pods were held against their limits.
     placed: Option<i64>,
     limited: Option<i64>,
@@ -79,17 +79,17 @@ struct Memory {
 impl Manager {
     pub async fn run(self) {
         let config = &self.config;
-        let mut memory = Memory {
+        let mut history = History {
             thresholds: threshold::thresholds(&config.eviction, &config.allocatable),
             progress: Progress::default(),
             told: BTreeSet::new(),
-            places: Places::of(config),
+            places: Paths::of(config),
             placed: None,
             limited: None,
             evicted: BTreeSet::new(),
         };
         loop {
-            match self.round(&mut memory).await {
+            match self.round(&mut history).await {
                 gone if gone.is_empty() => tokio::time::sleep(PERIOD).await,
                 gone => self.wait_for(&gone).await,
             }
@@ -97,29 +97,29 @@ impl Manager {
     }
 
     /// One look, and what follows from it: the pods that have to go.
-    async fn round(&self, memory: &mut Memory) -> Vec<String> {
-        self.place(memory).await;
-        let seen = self.look(memory).await;
+    async fn round(&self, history: &mut History) -> Vec<String> {
+        self.place(history).await;
+        let seen = self.look(history).await;
         let period = self.config.eviction.pressure_transition_period;
         let (verdict, progress) =
-            threshold::judge(&memory.thresholds, &seen, &memory.progress, clock::unix_nanos(&*self.clock), period);
-        memory.progress = progress;
-        self.tell(memory, &verdict);
-        memory.evicted.retain(|uid| self.workers.knows(uid));
-        let over = self.end_those_beyond_limits(memory).await;
+            threshold::judge(&history.thresholds, &seen, &history.progress, clock::unix_nanos(&*self.clock), period);
+        history.progress = progress;
+        self.tell(history, &verdict);
+        history.evicted.retain(|uid| self.workers.knows(uid));
+        let over = self.end_those_beyond_limits(history).await;
         if !over.is_empty() {
             return over;
         }
         match verdict.due.first() {
-            Some(_) => self.win_back(memory, &verdict, &seen).await.into_iter().collect(),
+            Some(_) => self.win_back(history, &verdict, &seen).await.into_iter().collect(),
             None => Vec::new(),
         }
     }
 
     /// Where the runtime keeps images: it stays there, but the runtime may not have been there yet.
-    async fn place(&self, memory: &mut Memory) {
+    async fn place(&self, history: &mut History) {
         let now = self.clock.now().seconds;
-        if memory.placed.is_some_and(|last| (0..PLACES_SECONDS).contains(&(now - last))) {
+        if history.placed.is_some_and(|last| (0..PLACES_SECONDS).contains(&(now - last))) {
             return;
         }
         let Ok(answer) = self.runtime.images.image_fs_info(cri::ImageFsInfoRequest {}).await else { return };
@@ -127,29 +127,29 @@ impl Manager {
             let found = of.into_iter().next().and_then(|usage| usage.fs_id);
             found.map(|id| PathBuf::from(id.mountpoint))
         };
-        memory.places.images = path(answer.image_filesystems);
-        memory.places.containers = path(answer.container_filesystems).or_else(|| memory.places.images.clone());
-        memory.placed = Some(now);
+        history.places.images = path(answer.image_filesystems);
+        history.places.containers = path(answer.container_filesystems).or_else(|| history.places.images.clone());
+        history.placed = Some(now);
     }
 
     /// A disk that hangs must not hang anything else.
-    async fn look(&self, memory: &Memory) -> Seen {
-        let (senses, places) = (self.senses.clone(), memory.places.clone());
+    async fn look(&self, history: &History) -> Seen {
+        let (senses, places) = (self.senses.clone(), history.places.clone());
         tokio::task::spawn_blocking(move || senses.look(&places)).await.unwrap_or_default()
     }
 
-    async fn layout(&self, memory: &Memory) -> Layout {
-        let (senses, places) = (self.senses.clone(), memory.places.clone());
+    async fn layout(&self, history: &History) -> Layout {
+        let (senses, places) = (self.senses.clone(), history.places.clone());
         tokio::task::spawn_blocking(move || senses.layout(&places)).await.unwrap_or(Layout::One)
     }
 
-    fn tell(&self, memory: &mut Memory, verdict: &Verdict) {
-        if memory.told == verdict.conditions {
+    fn tell(&self, history: &mut History, verdict: &Verdict) {
+        if history.told == verdict.conditions {
             return;
         }
-        memory.told = verdict.conditions.clone();
+        history.told = verdict.conditions.clone();
         let holds = |condition| verdict.conditions.contains(&condition);
-        self.node.tell(|reports| {
+        self.node.update_reports(|reports| {
             reports.memory_pressure = holds(Condition::Memory);
             reports.disk_pressure = holds(Condition::Disk);
             reports.pid_pressure = holds(Condition::Pid);
@@ -171,14 +171,14 @@ impl Manager {
 
 /// Winning something back.
 impl Manager {
-    async fn win_back(&self, memory: &mut Memory, verdict: &Verdict, seen: &Seen) -> Option<String> {
-        let due: Vec<Threshold> = verdict.due.iter().map(|at| memory.thresholds[*at].clone()).collect();
+    async fn win_back(&self, history: &mut History, verdict: &Verdict, seen: &Seen) -> Option<String> {
+        let due: Vec<Threshold> = verdict.due.iter().map(|at| history.thresholds[*at].clone()).collect();
         let first = due.first()?;
         let resource = first.signal.resource();
         let text = format!("Attempting to reclaim {}", resource.name());
         self.recorder.warning(&self.node.reference(), "EvictionThresholdMet", text);
-        let layout = self.layout(memory).await;
-        if self.give_back(memory, first, layout).await {
+        let layout = self.layout(history).await;
+        if self.give_back(history, first, layout).await {
             return None;
         }
         let mut candidates = self.candidates(resource).await;
@@ -186,18 +186,18 @@ impl Manager {
         let one = candidates.iter().find(|one| !is_critical(&one.pod))?;
         let uid = pod::uid(&one.pod).to_string();
         // It is on its way already: nobody else has to go for it.
-        if memory.evicted.contains(&uid) {
+        if history.evicted.contains(&uid) {
             return None;
         }
         let text = message::message(resource, &one.pod, one.usage.as_ref(), &due, seen);
         let condition = Some(status::disruption(&one.pod, &text, self.clock.now().seconds));
         let grace = self.grace(&one.pod, first);
-        self.evict(memory, &one.pod, first.signal.name(), Ending { condition, ..ending(text, grace) });
+        self.evict(history, &one.pod, first.signal.name(), Ending { condition, ..ending(text, grace) });
         Some(uid)
     }
 
     /// What the node itself can do without; whether that was enough.
-    async fn give_back(&self, memory: &Memory, threshold: &Threshold, layout: Layout) -> bool {
+    async fn give_back(&self, history: &History, threshold: &Threshold, layout: Layout) -> bool {
         let (containers, images) = layout.reclaims(threshold.signal);
         if containers {
             self.collector.containers(true).await;
@@ -205,7 +205,7 @@ impl Manager {
         if images {
             self.collector.unused_images().await;
         }
-        (containers || images) && threshold::is_relieved(&memory.thresholds, &self.look(memory).await)
+        (containers || images) && threshold::is_relieved(&history.thresholds, &self.look(history).await)
     }
 
     /// The pod's own, up to what is allowed, where there is time.
@@ -217,13 +217,13 @@ impl Manager {
         }
     }
 
-    fn evict(&self, memory: &mut Memory, pod: &Tree, signal: &str, ending: Ending) {
+    fn evict(&self, history: &mut History, pod: &Tree, signal: &str, ending: Ending) {
         let uid = pod::uid(pod);
         tracing::warn!(pod = pod::name(pod), why = ending.problem.message, "evicting pod");
         self.recorder.warning(pod, "Evicted", ending.problem.message.as_str());
         self.metrics.count(&EVICTIONS, &[signal]);
         self.workers.end(uid, ending);
-        memory.evicted.insert(uid.to_string());
+        history.evicted.insert(uid.to_string());
     }
 
     /// Pods of which something runs.
@@ -261,23 +261,23 @@ impl Manager {
 
 /// Limits of pods' own.
 impl Manager {
-    async fn end_those_beyond_limits(&self, memory: &mut Memory) -> Vec<String> {
+    async fn end_those_beyond_limits(&self, history: &mut History) -> Vec<String> {
         let config = &self.config;
         let Some(period) = config.volume_stats_period.filter(|_| config.local_storage_capacity_isolation) else {
             return Vec::new();
         };
         let now = self.clock.now().seconds;
         let period = i64::try_from(period.as_secs()).unwrap_or(i64::MAX);
-        if memory.limited.is_some_and(|last| (0..period).contains(&(now - last))) {
+        if history.limited.is_some_and(|last| (0..period).contains(&(now - last))) {
             return Vec::new();
         }
-        memory.limited = Some(now);
-        let is_limited = |pod: &Arc<Tree>| limits::is_limited(pod) && !memory.evicted.contains(pod::uid(pod));
+        history.limited = Some(now);
+        let is_limited = |pod: &Arc<Tree>| limits::is_limited(pod) && !history.evicted.contains(pod::uid(pod));
         let pods: Vec<Arc<Tree>> = self.active().into_iter().filter(is_limited).collect();
         if pods.is_empty() {
             return Vec::new();
         }
-        let layout = self.layout(memory).await;
+        let layout = self.layout(history).await;
         let mut files = usage::files(&self.files, pods.iter().map(Arc::as_ref)).await;
         let mut ended = Vec::new();
         for pod in pods.iter().filter(|pod| !is_critical(pod)) {
@@ -285,7 +285,7 @@ impl Manager {
             let stats = usage::containers(&*self.runtime.service, pod::uid(pod)).await.unwrap_or_default();
             let stats = cri::LinuxPodSandboxStats { containers: stats, ..Default::default() };
             let Some(excess) = limits::excess(pod, &of_pod(&stats, &files), layout) else { continue };
-            self.evict(memory, pod, excess.signal, ending(excess.message, AT_ONCE_SECONDS));
+            self.evict(history, pod, excess.signal, ending(excess.message, AT_ONCE_SECONDS));
             ended.push(pod::uid(pod).to_string());
         }
         ended

@@ -10,7 +10,7 @@ use crate::resources::machine;
 
 /// Where to look.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Places {
+pub struct Paths {
     /// Pods' directories.
     pub node: PathBuf,
     /// Where the runtime keeps images, and what containers write; None while it has not said so.
@@ -20,21 +20,21 @@ pub struct Places {
     pub group: String,
 }
 
-impl Places {
-    pub fn of(config: &Config) -> Places {
+impl Paths {
+    pub fn of(config: &Config) -> Paths {
         let group = match config.cgroup_driver {
             CgroupDriver::Cgroupfs => format!("{}/kubepods", config.cgroup_root.trim_end_matches('/')),
             CgroupDriver::Systemd => "/kubepods.slice".to_string(),
         };
-        Places { node: config.root_dir.clone(), group, ..Places::default() }
+        Paths { node: config.root_dir.clone(), group, ..Paths::default() }
     }
 }
 
 /// The machine, or what a test takes for it.
 pub trait Senses: Send + Sync + 'static {
-    fn look(&self, places: &Places) -> Seen;
+    fn look(&self, places: &Paths) -> Seen;
 
-    fn layout(&self, places: &Places) -> Layout;
+    fn layout(&self, places: &Paths) -> Layout;
 }
 
 /// The machine itself, its kernel's files below a directory.
@@ -47,7 +47,7 @@ impl Default for System {
 }
 
 impl Senses for System {
-    fn look(&self, places: &Places) -> Seen {
+    fn look(&self, places: &Paths) -> Seen {
         let mut seen = Seen::new();
         let text = |path: &str| std::fs::read_to_string(self.0.join(path)).unwrap_or_default();
         let memory = machine::memory(&text("proc/meminfo"), "");
@@ -77,7 +77,7 @@ impl Senses for System {
         seen
     }
 
-    fn layout(&self, places: &Places) -> Layout {
+    fn layout(&self, places: &Paths) -> Layout {
         let device = |path: &Path| std::fs::metadata(path).map(|meta| meta.dev()).ok();
         layout(
             device(&places.node),
@@ -141,7 +141,7 @@ mod tests {
     fn look(files: &[(&str, &str)]) -> Seen {
         let dir = tempfile::tempdir().expect("a directory");
         write(dir.path(), files);
-        let places = Places { node: "/nonexistent".into(), group: "/kubepods".to_string(), ..Places::default() };
+        let places = Paths { node: "/nonexistent".into(), group: "/kubepods".to_string(), ..Paths::default() };
         System(dir.path().to_path_buf()).look(&places)
     }
 
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn this_machine_s_disk_is_seen() {
-        let places = Places { node: "/".into(), images: Some("/".into()), ..Places::default() };
+        let places = Paths { node: "/".into(), images: Some("/".into()), ..Paths::default() };
         let seen = System::default().look(&places);
         assert!(seen.get(&Signal::NodeFs).is_some_and(|left| left.capacity > 0), "{seen:?}");
         assert_eq!(

@@ -70,7 +70,7 @@ pub struct Progress {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Verdict {
     pub conditions: BTreeSet<Condition>,
-    /// Places of thresholds that call for something, in the order in which they are seen to.
+    /// Paths of thresholds that call for something, in the order in which they are seen to.
     pub due: Vec<usize>,
 }
 

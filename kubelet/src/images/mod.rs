@@ -75,7 +75,7 @@ struct Pulled {
 }
 
 /// What is needed of an image: by whom, and what they may use for it.
-pub struct Wanted<'a> {
+pub struct ImageRequest<'a> {
     pub pod: &'a Tree,
     pub container: &'a Tree,
     /// Of the pod, in order.
@@ -83,7 +83,7 @@ pub struct Wanted<'a> {
     pub sandbox: Option<&'a cri::PodSandboxConfig>,
 }
 
-impl Wanted<'_> {
+impl ImageRequest<'_> {
     /// As events name it.
     fn subject(&self) -> Tree {
         crate::model::pod::subject(self.pod, self.container.str("name"))
@@ -121,7 +121,7 @@ impl Images {
     }
 
     /// The image of a container, pulled where its policy says so.
-    pub async fn ensure(&self, wanted: &Wanted<'_>) -> Result<Present, Problem> {
+    pub async fn ensure(&self, wanted: &ImageRequest<'_>) -> Result<Present, Problem> {
         let result = self.find(wanted).await;
         if let Err(problem) = &result {
             self.recorder.warning(&wanted.subject(), "Failed", format!("Error: {}", problem.reason));
@@ -129,7 +129,7 @@ impl Images {
         result
     }
 
-    async fn find(&self, wanted: &Wanted<'_>) -> Result<Present, Problem> {
+    async fn find(&self, wanted: &ImageRequest<'_>) -> Result<Present, Problem> {
         let name = wanted.container.str("image");
         if let Err(why) = name::check(name) {
             let why = format!("couldn't parse image reference {name:?}: {why}");
@@ -164,21 +164,21 @@ impl Images {
     }
 
     /// Plugins are asked only where it is not clear without them.
-    async fn may_use(&self, wanted: &Wanted<'_>, name: &str, reference: &str) -> bool {
+    async fn may_use(&self, wanted: &ImageRequest<'_>, name: &str, reference: &str) -> bool {
         let of_secrets = keyring::find(wanted.secrets, name);
         self.records.may_use(name, reference, &of_secrets)
             || self.records.may_use(name, reference, &self.credentials(wanted, name).await)
     }
 
     /// All that the pod could pull an image by, in the order in which it is tried.
-    async fn credentials(&self, wanted: &Wanted<'_>, name: &str) -> Vec<Credential> {
+    async fn credentials(&self, wanted: &ImageRequest<'_>, name: &str) -> Vec<Credential> {
         let mut found = keyring::find(wanted.secrets, name);
         found.extend(self.providers.find(wanted.pod, name).await);
         found.extend(keyring::of_node(&self.root_dir, name));
         found
     }
 
-    async fn pull(&self, wanted: &Wanted<'_>, name: &str, spec: cri::ImageSpec) -> Result<Present, Problem> {
+    async fn pull(&self, wanted: &ImageRequest<'_>, name: &str, spec: cri::ImageSpec) -> Result<Present, Problem> {
         let key = format!("{}_{name}", pod::uid(wanted.pod));
         if let Some(pause) = self.pause(&key) {
             let text = format!("Back-off pulling image {name:?}");
@@ -212,7 +212,7 @@ impl Images {
     /// Waits for a pull, and says how far it is where it has got further.
     async fn tell_of<T>(
         &self,
-        wanted: &Wanted<'_>,
+        wanted: &ImageRequest<'_>,
         image: &cri::ImageSpec,
         mut pull: Pin<Box<impl Future<Output = T>>>,
     ) -> T {
@@ -232,7 +232,7 @@ impl Images {
     }
 
     /// With each credential that fits, and without where none does.
-    async fn pull_by_any(&self, wanted: &Wanted<'_>, image: cri::ImageSpec) -> Result<Pulled, cri::Status> {
+    async fn pull_by_any(&self, wanted: &ImageRequest<'_>, image: cri::ImageSpec) -> Result<Pulled, cri::Status> {
         let found = self.credentials(wanted, &image.image).await;
         let mut credentials = found.into_iter().map(Some).collect::<Vec<_>>();
         if credentials.is_empty() {
@@ -253,7 +253,7 @@ impl Images {
 
     async fn pulled(
         &self,
-        wanted: &Wanted<'_>,
+        wanted: &ImageRequest<'_>,
         name: &str,
         pulled: Pulled,
         spec: cri::ImageSpec,
@@ -279,7 +279,7 @@ impl Images {
         Ok(image.map_or(Present { id, uid: None, username: String::new() }, present))
     }
 
-    fn failed(&self, wanted: &Wanted<'_>, name: &str, key: String, status: &cri::Status) -> Problem {
+    fn failed(&self, wanted: &ImageRequest<'_>, name: &str, key: String, status: &cri::Status) -> Problem {
         let why = status.message();
         let subject = wanted.subject();
         self.recorder.warning(&subject, "Failed", format!("Failed to pull image {name:?}: {why}"));

@@ -102,7 +102,7 @@ pub async fn start_on(environment: Environment, senses: Arc<dyn senses::Senses>)
     observe(&context, &workers);
     watch_pods(&context, &workers, &informers);
     informers.start();
-    node.tell(|reports| reports.declared_features.push(restart::FEATURE.to_string()));
+    node.update_reports(|reports| reports.declared_features.push(restart::FEATURE.to_string()));
     let disks = Disks::new(context.clock.clone(), context.config.volume_stats_period);
     let files = PodFiles { config: context.config.clone(), disks, volumes: context.volumes.clone() };
     let liveness = Arc::new(Liveness::default());

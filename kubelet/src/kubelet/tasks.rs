@@ -38,7 +38,7 @@ pub async fn report_volumes(context: Arc<PodContext>, node: Arc<Node>) {
     let mut used = context.volumes.in_use();
     loop {
         let now = used.borrow_and_update().iter().cloned().collect();
-        node.tell(|reports| reports.volumes_in_use = Some(now));
+        node.update_reports(|reports| reports.volumes_in_use = Some(now));
         if used.changed().await.is_err() {
             return;
         }
@@ -53,7 +53,7 @@ pub async fn report_liveness(liveness: Arc<Liveness>, workers: Arc<Workers>, nod
         liveness.beats(Instant::now());
         let problem = liveness.runtime(Instant::now());
         if node.reports().borrow().runtime_silence != problem {
-            node.tell(|reports| reports.runtime_silence = problem);
+            node.update_reports(|reports| reports.runtime_silence = problem);
         }
         tokio::time::sleep(LIVENESS_PERIOD).await;
     }

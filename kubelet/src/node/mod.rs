@@ -109,7 +109,7 @@ impl Node {
     }
 
     /// Tells the node's status of something; it is looked at at once.
-    pub fn tell(&self, change: impl FnOnce(&mut Reports)) {
+    pub fn update_reports(&self, change: impl FnOnce(&mut Reports)) {
         self.reports.send_modify(change);
     }
 

@@ -57,7 +57,7 @@ fn of(meta: &std::fs::Metadata) -> Used {
 
 /// Something on a disk.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
+pub enum Location {
     /// A directory, or a file, whose contents are counted.
     Tree(PathBuf),
     /// A file system of its own, which counts itself.
@@ -71,12 +71,12 @@ pub struct Found {
     pub whole: Filesystem,
 }
 
-fn find(place: &Place) -> Found {
-    let (Place::Tree(path) | Place::Mount(path)) = place;
+fn find(place: &Location) -> Found {
+    let (Location::Tree(path) | Location::Mount(path)) = place;
     let whole = machine::filesystem(path).unwrap_or_default();
     let used = match place {
-        Place::Tree(path) => measure(path),
-        Place::Mount(_) => Used { bytes: whole.used, inodes: whole.inodes_used },
+        Location::Tree(path) => measure(path),
+        Location::Mount(_) => Used { bytes: whole.used, inodes: whole.inodes_used },
     };
     Found { used, whole }
 }
@@ -90,7 +90,7 @@ pub struct Disks {
     clock: Arc<dyn Clock>,
     /// None where directories are not measured at all.
     period: Option<Duration>,
-    known: Mutex<BTreeMap<Place, Known>>,
+    known: Mutex<BTreeMap<Location, Known>>,
     /// One looks at a time.
     turn: tokio::sync::Mutex<()>,
 }
@@ -109,16 +109,16 @@ impl Disks {
     }
 
     /// What is known of places, none of it older than a period; what is not known in time is missing.
-    pub async fn of(self: &Arc<Disks>, places: &[Place]) -> BTreeMap<Place, Found> {
+    pub async fn of(self: &Arc<Disks>, places: &[Location]) -> BTreeMap<Location, Found> {
         let Some(period) = self.period else { return BTreeMap::new() };
         let now = self.now();
-        let stale: Vec<Place> = {
+        let stale: Vec<Location> = {
             let mut known = self.known();
             for place in places {
                 known.entry(place.clone()).or_default().asked = now;
             }
             known.retain(|_, one| now - one.asked <= nanos(period * KEPT_PERIODS));
-            let is_stale = |place: &&Place| known.get(*place).is_none_or(|one| one.is_stale(now, period));
+            let is_stale = |place: &&Location| known.get(*place).is_none_or(|one| one.is_stale(now, period));
             places.iter().filter(is_stale).cloned().collect()
         };
         if !stale.is_empty() {
@@ -130,7 +130,7 @@ impl Disks {
         places.iter().filter_map(|place| Some((place.clone(), known.get(place)?.found?))).collect()
     }
 
-    async fn look(&self, places: Vec<Place>, period: Duration) {
+    async fn look(&self, places: Vec<Location>, period: Duration) {
         let _turn = self.turn.lock().await;
         for place in places {
             let now = self.now();
@@ -152,7 +152,7 @@ impl Disks {
         now.seconds * 1_000_000_000 + i64::from(now.nanos)
     }
 
-    fn known(&self) -> MutexGuard<'_, BTreeMap<Place, Known>> {
+    fn known(&self) -> MutexGuard<'_, BTreeMap<Location, Known>> {
         self.known.lock()
     }
 }
@@ -195,7 +195,7 @@ mod tests {
         let path = dir.path().join("a");
         let clock = Arc::new(RuntimeClock::starting_at(Duration::from_secs(1000)));
         let disks = Disks::new(clock.clone(), Some(Duration::from_secs(60)));
-        let asked = [Place::Tree(path.clone())];
+        let asked = [Location::Tree(path.clone())];
         let bytes = async || disks.of(&asked).await.values().next().map(|found| found.used.bytes);
         assert_eq!(bytes().await, Some(0));
         std::fs::write(&path, vec![1; 9000]).expect("a file");

@@ -13,7 +13,7 @@ use cri::{
 use crate::config::Config;
 use crate::model::pod;
 use crate::model::state::keys;
-use crate::resources::disk::{Disks, Found, Place, Used};
+use crate::resources::disk::{Disks, Found, Location, Used};
 use crate::volumes::Volumes;
 
 /// What a pod has on disk, beside what its containers write into their own files.
@@ -45,8 +45,8 @@ pub struct PodFiles {
 /// Measures what pods have on disk, by their uids; what is not known in time is missing.
 pub async fn files(of: &PodFiles, pods: impl IntoIterator<Item = &Tree>) -> BTreeMap<String, Files> {
     let of_pod = |pod: &Tree| (pod::uid(pod).to_string(), parts(of, pod));
-    let wanted: BTreeMap<String, Vec<(Part, Place)>> = pods.into_iter().map(of_pod).collect();
-    let places: Vec<Place> = wanted.values().flatten().map(|(_, place)| place.clone()).collect();
+    let wanted: BTreeMap<String, Vec<(Part, Location)>> = pods.into_iter().map(of_pod).collect();
+    let places: Vec<Location> = wanted.values().flatten().map(|(_, place)| place.clone()).collect();
     let found = of.disks.of(&places).await;
     wanted.into_iter().map(|(uid, parts)| (uid, together(parts, &found))).collect()
 }
@@ -58,13 +58,13 @@ enum Part {
 }
 
 /// What of a pod is measured, and where it is.
-fn parts(of: &PodFiles, pod: &Tree) -> Vec<(Part, Place)> {
+fn parts(of: &PodFiles, pod: &Tree) -> Vec<(Part, Location)> {
     let dir = of.config.pod_dir(pod::uid(pod));
     let logs = pod::log_dir(&of.config.pod_logs_dir, pod);
-    let mut parts = Vec::from(own_files(&dir).map(|path| (Part::Own, Place::Tree(path))));
+    let mut parts = Vec::from(own_files(&dir).map(|path| (Part::Own, Location::Tree(path))));
     for spec in pod::containers(pod) {
         let name = spec.str("name");
-        parts.push((Part::Log(name.to_string()), Place::Tree(logs.join(name))));
+        parts.push((Part::Log(name.to_string()), Location::Tree(logs.join(name))));
     }
     for (name, path) in of.volumes.places(pod::uid(pod)) {
         let Some(volume) = pod::volume(pod, &name) else { continue };
@@ -83,9 +83,9 @@ fn own_files(pod_dir: &Path) -> [PathBuf; 2] {
 }
 
 /// What the agent has made itself is counted file by file.
-fn place(volume: &Tree, path: PathBuf) -> Place {
+fn place(volume: &Tree, path: PathBuf) -> Location {
     const OWN: [&str; 5] = ["emptyDir", "configMap", "secret", "downwardAPI", "projected"];
-    if OWN.iter().any(|kind| volume.has(kind)) { Place::Tree(path) } else { Place::Mount(path) }
+    if OWN.iter().any(|kind| volume.has(kind)) { Location::Tree(path) } else { Location::Mount(path) }
 }
 
 fn claim(pod: &Tree, volume: &Tree) -> Option<String> {
@@ -95,7 +95,7 @@ fn claim(pod: &Tree, volume: &Tree) -> Option<String> {
     volume.get("persistentVolumeClaim").map(|claim| claim.str("claimName").to_string())
 }
 
-fn together(parts: Vec<(Part, Place)>, found: &BTreeMap<Place, Found>) -> Files {
+fn together(parts: Vec<(Part, Location)>, found: &BTreeMap<Location, Found>) -> Files {
     let mut files = Files::default();
     for (part, place) in parts {
         let Some(found) = found.get(&place).copied() else { continue };
@@ -192,7 +192,7 @@ mod tests {
         let counted = own_files(pod_dir);
         assert!(counted.iter().any(|path| message_file(pod_dir, "c", 3).starts_with(path)));
         assert!(counted.contains(&pod_dir.join("etc-hosts")));
-        let place = |path: &PathBuf| Place::Tree(path.clone());
+        let place = |path: &PathBuf| Location::Tree(path.clone());
         let found = |bytes: u64| Found { used: Used { bytes, ..Used::default() }, ..Found::default() };
         let measured = counted.iter().map(place).zip([found(5), found(7)]).collect();
         let files = together(counted.iter().map(|path| (Part::Own, place(path))).collect(), &measured);

@@ -2,7 +2,7 @@
 
 /// A container, or a pod where there is no container to name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place<'a> {
+pub struct ContainerPath<'a> {
     pub namespace: &'a str,
     pub pod: &'a str,
     /// Empty for any.
@@ -24,11 +24,11 @@ pub enum Route<'a> {
     RunningPods,
     /// A file or directory of the machine's logs.
     SystemLogs(&'a str),
-    Logs(Place<'a>),
-    Exec(Place<'a>),
-    Attach(Place<'a>),
-    PortForward(Place<'a>),
-    Run(Place<'a>),
+    Logs(ContainerPath<'a>),
+    Exec(ContainerPath<'a>),
+    Attach(ContainerPath<'a>),
+    PortForward(ContainerPath<'a>),
+    Run(ContainerPath<'a>),
     /// Known, and not there.
     Disabled(&'static str),
     Unknown,
@@ -52,17 +52,23 @@ impl<'a> Route<'a> {
             ["debug", "flags", ..] => Route::Disabled("flags endpoint is disabled.\n"),
             ["debug", ..] => Route::Disabled("profiling endpoint is disabled.\n"),
             ["checkpoint", ..] => Route::Disabled("checkpoint endpoint is disabled.\n"),
-            ["portForward", namespace, pod] => Route::PortForward(Place { namespace, pod, uid: "", container: "" }),
-            ["portForward", namespace, pod, uid] => Route::PortForward(Place { namespace, pod, uid, container: "" }),
-            [verb, namespace, pod, container] => Route::container(verb, Place { namespace, pod, uid: "", container }),
+            ["portForward", namespace, pod] => {
+                Route::PortForward(ContainerPath { namespace, pod, uid: "", container: "" })
+            }
+            ["portForward", namespace, pod, uid] => {
+                Route::PortForward(ContainerPath { namespace, pod, uid, container: "" })
+            }
+            [verb, namespace, pod, container] => {
+                Route::container(verb, ContainerPath { namespace, pod, uid: "", container })
+            }
             [verb, namespace, pod, uid, container] if verb != "containerLogs" => {
-                Route::container(verb, Place { namespace, pod, uid, container })
+                Route::container(verb, ContainerPath { namespace, pod, uid, container })
             }
             _ => Route::Unknown,
         }
     }
 
-    fn container(verb: &str, place: Place<'a>) -> Route<'a> {
+    fn container(verb: &str, place: ContainerPath<'a>) -> Route<'a> {
         match verb {
             "containerLogs" => Route::Logs(place),
             "exec" => Route::Exec(place),
@@ -96,7 +102,7 @@ mod tests {
 
     #[test]
     fn paths_are_read() {
-        let place = |uid, container| Place { namespace: "a", pod: "b", uid, container };
+        let place = |uid, container| ContainerPath { namespace: "a", pod: "b", uid, container };
         let cases = [
             ("/healthz", Route::Health("")),
             ("/healthz/syncloop", Route::Health("syncloop")),

@@ -16,7 +16,7 @@ use streaming::remote_command::{Options, Verb};
 use tokio::net::TcpStream;
 
 use super::body::{behind, text, whole};
-use super::route::Place;
+use super::route::ContainerPath;
 use super::{Answer, Host};
 
 /// Labels by which the agent's containers and sandboxes are found again.
@@ -33,16 +33,22 @@ pub struct Streams<'a> {
 type Result<T> = std::result::Result<T, Answer>;
 
 impl Streams<'_> {
-    pub async fn exec(&self, request: Request<()>, place: Place<'_>, query: &Query) -> Answer {
+    pub async fn exec(&self, request: Request<()>, place: ContainerPath<'_>, query: &Query) -> Answer {
         let command = query.all("command").map(str::to_string).collect();
         self.command(request, place, Verb::Exec, command).await.unwrap_or_else(|refusal| refusal)
     }
 
-    pub async fn attach(&self, request: Request<()>, place: Place<'_>, _: &Query) -> Answer {
+    pub async fn attach(&self, request: Request<()>, place: ContainerPath<'_>, _: &Query) -> Answer {
         self.command(request, place, Verb::Attach, Vec::new()).await.unwrap_or_else(|refusal| refusal)
     }
 
-    async fn command(&self, request: Request<()>, place: Place<'_>, verb: Verb, cmd: Vec<String>) -> Result<Answer> {
+    async fn command(
+        &self,
+        request: Request<()>,
+        place: ContainerPath<'_>,
+        verb: Verb,
+        cmd: Vec<String>,
+    ) -> Result<Answer> {
         let options = Options::from_query(request.uri().query().unwrap_or_default()).map_err(bad_request)?;
         let container_id = self.container(place).await?;
         let Options { stdin, stdout, stderr, tty } = options;
@@ -60,11 +66,11 @@ impl Streams<'_> {
         self.pass(request, StreamRequest::Command(verb, options), url.map_err(refused)?).await
     }
 
-    pub async fn port_forward(&self, request: Request<()>, place: Place<'_>, query: &Query) -> Answer {
+    pub async fn port_forward(&self, request: Request<()>, place: ContainerPath<'_>, query: &Query) -> Answer {
         self.forward(request, place, query).await.unwrap_or_else(|refusal| refusal)
     }
 
-    async fn forward(&self, request: Request<()>, place: Place<'_>, query: &Query) -> Result<Answer> {
+    async fn forward(&self, request: Request<()>, place: ContainerPath<'_>, query: &Query) -> Result<Answer> {
         let port = ports(query).map_err(bad_request)?;
         let uid = self.uid(place)?;
         if !place.uid.is_empty() && place.uid != uid {
@@ -76,7 +82,7 @@ impl Streams<'_> {
     }
 
     /// The old way to run a command: no streams, all of the output at its end.
-    pub async fn run(&self, place: Place<'_>, query: &Query) -> Answer {
+    pub async fn run(&self, place: ContainerPath<'_>, query: &Query) -> Answer {
         let cmd: Vec<String> = query.get("cmd").split(' ').map(str::to_string).collect();
         let container_id = match self.container(place).await {
             Ok(id) => id,
@@ -98,14 +104,14 @@ impl Streams<'_> {
         }
     }
 
-    fn uid(&self, place: Place<'_>) -> Result<String> {
+    fn uid(&self, place: ContainerPath<'_>) -> Result<String> {
         let pod = self.host.pod(place.namespace, place.pod);
         let pod = pod.ok_or_else(|| text(StatusCode::NOT_FOUND, "pod does not exist"))?;
         Ok(crate::model::pod::uid(&pod).to_string())
     }
 
     /// The container that runs under this name.
-    async fn container(&self, place: Place<'_>) -> Result<String> {
+    async fn container(&self, place: ContainerPath<'_>) -> Result<String> {
         let missing = || failed(format!("container not found ({:?})\n", place.container));
         let uid = self.uid(place)?;
         if !place.uid.is_empty() && place.uid != uid {

@@ -79,7 +79,7 @@ fn ending(pod: &Tree, grace_seconds: i64, now: i64) -> Ending {
 /// is over.
 pub async fn run(node: &Node, running: &Kubelet, shutdown: &Shutdown) {
     node.record_event("NodeShutdown", "Shutdown manager detected shutdown event");
-    node.tell(|reports| reports.shutting_down = true);
+    node.update_reports(|reports| reports.shutting_down = true);
     let groups = plan(shutdown, &running.workers.pods());
     let all: Vec<String> = groups.iter().flat_map(|group| &group.pods).map(|(uid, _)| uid.clone()).collect();
     for group in &groups {
@@ -97,7 +97,7 @@ pub async fn run(node: &Node, running: &Kubelet, shutdown: &Shutdown) {
 /// The machine stays up after all: the node takes pods again. Those that have ended stay so.
 pub fn call_off(node: &Node) {
     node.record_event("NodeShutdown", "Shutdown manager detected shutdown cancellation");
-    node.tell(|reports| reports.shutting_down = false);
+    node.update_reports(|reports| reports.shutting_down = false);
 }
 
 async fn end(running: &Kubelet, group: &Group) {

@@ -16,7 +16,7 @@ use super::{Owner, atomic, mountinfo, ownership};
 
 /// Where a volume is made, and for whom.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct Target {
     /// The volume's directory below the pod's.
     pub dir: PathBuf,
     /// A file that says that a directory has been made and given to its owner.
@@ -38,7 +38,7 @@ pub struct Made {
     pub relabel: bool,
 }
 
-pub fn carry_out(plan: Plan, place: &Place) -> Result<Made, Failure> {
+pub fn carry_out(plan: Plan, place: &Target) -> Result<Made, Failure> {
     let here = |read_only, relabel| Made { path: place.dir.clone(), read_only, relabel, ..Made::default() };
     match plan {
         Plan::Directory(backing) => directory(&backing, place).map(|()| here(false, true)),
@@ -68,7 +68,7 @@ pub fn carry_out(plan: Plan, place: &Place) -> Result<Made, Failure> {
     }
 }
 
-fn directory(backing: &Backing, place: &Place) -> Result<(), Failure> {
+fn directory(backing: &Backing, place: &Target) -> Result<(), Failure> {
     let stands = match backing {
         Backing::Disk => place.dir.is_dir(),
         _ => mountinfo::is_mounted(&place.dir)?,
@@ -83,7 +83,7 @@ fn directory(backing: &Backing, place: &Place) -> Result<(), Failure> {
     Ok(fs::write(&place.ready, "")?)
 }
 
-fn write(files: Files, backing: &Backing, place: &Place) -> Result<(), Failure> {
+fn write(files: Files, backing: &Backing, place: &Target) -> Result<(), Failure> {
     let files = files::checked(files)?;
     back(backing, &place.dir)?;
     // The whole volume, whatever its root says: links and the directory itself are the group's too, and what was just
@@ -153,7 +153,7 @@ pub fn close_to_others(path: &Path) -> io::Result<()> {
     fs::set_permissions(path, fs::Permissions::from_mode(mode & !0o007))
 }
 
-fn bind(source: &Path, read_only: bool, options: &[String], place: &Place) -> Result<(), Failure> {
+fn bind(source: &Path, read_only: bool, options: &[String], place: &Target) -> Result<(), Failure> {
     if mountinfo::is_mounted(&place.dir)? {
         return Ok(());
     }
@@ -177,7 +177,7 @@ fn bind(source: &Path, read_only: bool, options: &[String], place: &Place) -> Re
     Ok(ownership::give(&place.dir, &place.owner, read_only)?)
 }
 
-fn mount_disk(disk: &Disk, place: &Place) -> Result<(), Failure> {
+fn mount_disk(disk: &Disk, place: &Target) -> Result<(), Failure> {
     if mountinfo::is_mounted(&place.dir)? {
         return Ok(());
     }
@@ -203,7 +203,7 @@ fn device(path: &Path) -> Result<(), Failure> {
 }
 
 /// What another machine shows is that machine's to give away: it may be of many pods of many nodes.
-fn run(command: &Command, place: &Place) -> Result<(), Failure> {
+fn run(command: &Command, place: &Target) -> Result<(), Failure> {
     if mountinfo::is_mounted(&place.dir)? {
         return Ok(());
     }
@@ -281,8 +281,8 @@ mod tests {
         assert_eq!(error, format!("hostPath type check failed: {} is not a directory", at("file").display()));
     }
 
-    fn place(root: &Path, name: &str) -> Place {
-        Place {
+    fn place(root: &Path, name: &str) -> Target {
+        Target {
             dir: root.join("pods/u/volumes").join(name),
             ready: root.join("pods/u/plugins").join(name).join("ready"),
             owner: Owner { fs_group: Some(77), ..Owner::default() },

@@ -40,12 +40,12 @@ use crate::Config;
 use crate::model::env::{self, EnvFile};
 use crate::model::pod;
 use crate::objects::Objects;
-use act::{Made, Place};
+use act::{Made, Target};
 use kinds::Ask;
 use plan::{Backing, Failure, Plan, Step};
 
 pub use act::{close_to_others, make_all, private_file, write_private};
-pub use mounts::{Given, devices, mounts};
+pub use mounts::{MountInputs, devices, mounts};
 pub use ownership::Owner;
 pub use tokens::Tokens;
 
@@ -372,7 +372,7 @@ impl Volumes {
         }
         let repeats = matches!(plan, Plan::Made { repeats: true, .. }).then(Instant::now);
         let ready = directory.join("plugins").join(kind.directory).join(name).join("ready");
-        let place = Place { dir, ready, owner, now: self.host.clock.now() };
+        let place = Target { dir, ready, owner, now: self.host.clock.now() };
         let busy = state.busy.clone().lock_owned().await;
         let made = blocking(move || {
             let _busy = busy;

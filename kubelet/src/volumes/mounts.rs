@@ -15,7 +15,7 @@ use crate::model::pod;
 
 /// What is known of a container when its mounts are made.
 #[derive(Default)]
-pub struct Given<'a> {
+pub struct MountInputs<'a> {
     /// Its environment: names and values.
     pub env: &'a [Variable],
     /// The images of image volumes as they were pulled, by volume.
@@ -32,7 +32,7 @@ pub async fn mounts(
     pod: &Tree,
     container: &Tree,
     mounted: &Mounted,
-    given: &Given<'_>,
+    given: &MountInputs<'_>,
 ) -> Result<Vec<cri::Mount>, String> {
     let mut made = Vec::new();
     let mut labelled = BTreeSet::new();
@@ -74,7 +74,7 @@ pub fn devices(container: &Tree, mounted: &Mounted) -> Result<Vec<cri::Device>, 
 }
 
 /// A mount but for what `subPath` says.
-fn plain(mount: &Tree, volume: &Volume, given: &Given<'_>) -> Result<cri::Mount, String> {
+fn plain(mount: &Tree, volume: &Volume, given: &MountInputs<'_>) -> Result<cri::Mount, String> {
     let inside = mount.str("mountPath");
     let container_path = if inside.starts_with('/') { inside.to_string() } else { format!("/{inside}") };
     let propagation = propagation(mount.str("mountPropagation"))?;
@@ -93,7 +93,7 @@ fn plain(mount: &Tree, volume: &Volume, given: &Given<'_>) -> Result<cri::Mount,
     })
 }
 
-fn image(name: &str, given: &Given<'_>) -> Result<cri::ImageSpec, String> {
+fn image(name: &str, given: &MountInputs<'_>) -> Result<cri::ImageSpec, String> {
     let pulled = given.images.iter().find(|(volume, _)| volume == name);
     pulled.map(|(_, image)| image.clone()).ok_or_else(|| format!("the image of volume {name:?} is not pulled"))
 }
@@ -212,7 +212,7 @@ mod tests {
         let mounted = mounted(&[("e", directory), ("c", files), ("i", image), ("d", device)]);
         let pulled = cri::ImageSpec { image: "sha256:1".into(), ..cri::ImageSpec::default() };
         let images = [("i".to_string(), pulled.clone())];
-        let given = Given { images: &images, recursive_read_only: true, ..Given::default() };
+        let given = MountInputs { images: &images, recursive_read_only: true, ..MountInputs::default() };
         let container = read(
             r#"
 name: m

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use api::{Tree, tree};
 use kubelet::objects::Objects;
-use kubelet::volumes::{Given, Host, Mounted, Volumes, mounts};
+use kubelet::volumes::{Host, MountInputs, Mounted, Volumes, mounts};
 use testkit::{Client, Cluster, Storage};
 use tokio::sync::mpsc;
 
@@ -202,7 +202,7 @@ fn look_at_all(node: &Node, pod: &Tree) {
 async fn look_at_mounts(node: &Node, pod: &Tree, mounted: &Mounted) {
     let container = &pod.list("spec.containers")[0];
     let env = [("NAME".to_string(), b"made".to_vec())];
-    let given = Given { env: &env, ..Given::default() };
+    let given = MountInputs { env: &env, ..MountInputs::default() };
     for _ in 0..2 {
         let made = mounts(&node.config, pod, container, mounted, &given).await.unwrap();
         let by = |path: &str| PathBuf::from(&made.iter().find(|mount| mount.container_path == path).unwrap().host_path);
@@ -218,7 +218,8 @@ async fn look_at_mounts(node: &Node, pod: &Tree, mounted: &Mounted) {
     let scratch = node.at(pod, "kubernetes.io~empty-dir", "scratch");
     std::os::unix::fs::symlink("/etc", scratch.join("evil")).unwrap();
     let env = [("NAME".to_string(), b"evil".to_vec())];
-    let refused = mounts(&node.config, pod, container, mounted, &Given { env: &env, ..Given::default() }).await;
+    let refused =
+        mounts(&node.config, pod, container, mounted, &MountInputs { env: &env, ..MountInputs::default() }).await;
     assert_eq!(refused.unwrap_err(), "failed to prepare subPath for volumeMount \"scratch\" of container \"c\"");
     assert!(!Path::new("/etc/x").exists());
 }
@@ -328,7 +329,7 @@ async fn enforces_access_of_persistent_volumes() {
     let mounted = node.prepare(&first).await;
     assert_eq!(mounted.groups(&first), [77]);
     let container = &first.list("spec.containers")[0];
-    let seen = mounts(&node.config, &first, container, &mounted, &Given::default()).await.unwrap();
+    let seen = mounts(&node.config, &first, container, &mounted, &MountInputs::default()).await.unwrap();
     assert!(seen[0].readonly, "the claim says so");
     let wanted = "FailedMount MountVolume.SetUp failed for volume \"sole\" : volume uses the ReadWriteOncePod access mode and is already in use by another pod";
     assert_eq!(node.problem(&second).await, [wanted]);

@@ -92,7 +92,7 @@ async fn a_node_registers_leases_and_reports() {
     // It has looked at itself since, and has written nothing: nothing of its own had changed.
     let (version, beat) = (made.str("metadata.resourceVersion"), condition(&made, "Ready").str("lastHeartbeatTime"));
     let mut watch = client.watch(&format!("/api/v1/nodes?watch=true&resourceVersion={version}")).await;
-    node.tell(|reports| reports.disk_pressure = true);
+    node.update_reports(|reports| reports.disk_pressure = true);
     let pressed = loop {
         let event = watch.next().await.expect("more events");
         let seen = event.at("object");

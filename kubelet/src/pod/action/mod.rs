@@ -1,7 +1,7 @@
 //! What hooks and probes do: run a command, ask over HTTP, TCP or gRPC, wait.
 
 mod grpc;
-mod place;
+mod http_target;
 #[cfg(test)]
 mod tests;
 
@@ -21,7 +21,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio_rustls::rustls::{self, ClientConfig, DigitallySignedStruct, SignatureScheme};
 
 use crate::runtime::Runtime;
-use place::Place;
+use http_target::HttpTarget;
 
 /// No more of an answer is looked at, or told.
 const MOST: usize = 10 << 10;
@@ -155,11 +155,11 @@ fn refused(error: &std::io::Error) -> String {
     }
 }
 
-fn url(get: &Tree, target: &Target<'_>) -> Result<Place, String> {
+fn url(get: &Tree, target: &Target<'_>) -> Result<HttpTarget, String> {
     let port = port(get.at("port"), target.container)?;
     let scheme = get.str("scheme").to_ascii_lowercase();
     let scheme = if scheme.is_empty() { "http" } else { &scheme };
-    Ok(Place::new(scheme, format!("{}:{port}", bracketed(host(get, target))), get.str("path")))
+    Ok(HttpTarget::new(scheme, format!("{}:{port}", bracketed(host(get, target))), get.str("path")))
 }
 
 async fn ask_http(get: &Tree, target: &Target<'_>, agent: &str) -> Outcome {
@@ -191,7 +191,7 @@ pub async fn answered(get: &Tree, target: &Target<'_>, agent: &str) -> Result<An
             return Ok(answer);
         }
         // Whoever is named in full is asked by that name.
-        name = name.filter(|_| !place::is_full(location));
+        name = name.filter(|_| !http_target::is_full(location));
         place = next;
     }
     Err(Outcome::Failure(format!("Get \"{}\": stopped after {MOST_REDIRECTS} redirects", place.url())))
@@ -213,7 +213,7 @@ pub struct Answer {
     body: String,
 }
 
-async fn fetch(place: &Place, get: &Tree, name: Option<&str>, agent: &str) -> Result<Answer, String> {
+async fn fetch(place: &HttpTarget, get: &Tree, name: Option<&str>, agent: &str) -> Result<Answer, String> {
     if !matches!(place.scheme.as_str(), "http" | "https") {
         return Err(format!("unsupported protocol scheme {:?}", place.scheme));
     }
@@ -232,7 +232,12 @@ async fn fetch(place: &Place, get: &Tree, name: Option<&str>, agent: &str) -> Re
 
 /// The agent says who it is and takes every answer, unless it was told otherwise; one that is told to say nothing says
 /// nothing.
-fn request(place: &Place, get: &Tree, name: Option<&str>, agent: &str) -> Result<http::Request<Empty<Bytes>>, String> {
+fn request(
+    place: &HttpTarget,
+    get: &Tree,
+    name: Option<&str>,
+    agent: &str,
+) -> Result<http::Request<Empty<Bytes>>, String> {
     let mut request = http::Request::get(&place.path);
     request = request.header(http::header::HOST, name.unwrap_or(&place.authority));
     let named = header(get, "user-agent").unwrap_or(agent);

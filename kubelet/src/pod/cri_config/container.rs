@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use api::{Tree, json};
 
-pub use super::security::Given as Security;
+pub use super::security::Security;
 use super::{resources, sandbox, security};
 use crate::model::env::{self, Variable};
 use crate::model::expand::expand;
@@ -13,7 +13,7 @@ use crate::model::state::keys;
 use crate::pod::plan;
 
 /// What is known beside the pod and the container.
-pub struct Given<'a> {
+pub struct Inputs<'a> {
     pub restarts: i64,
     pub image: cri::ImageSpec,
     pub env: &'a [Variable],
@@ -22,12 +22,12 @@ pub struct Given<'a> {
     pub cdi_devices: Vec<cri::CDIDevice>,
     pub annotations: Vec<(String, String)>,
     pub limits: resources::Limits,
-    pub security: security::Given<'a>,
+    pub security: Security<'a>,
     /// Of the CPU and memory managers.
     pub cpuset: (String, String),
 }
 
-pub fn config(pod: &Tree, spec: &Tree, given: Given<'_>) -> cri::ContainerConfig {
+pub fn config(pod: &Tree, spec: &Tree, given: Inputs<'_>) -> cri::ContainerConfig {
     let known = |name: &str| given.env.iter().rev().find(|(key, _)| key == name).map(env::text);
     let words = |key: &str| -> Vec<String> {
         spec.list(key).iter().filter_map(Tree::as_str).map(|word| expand(word, known)).collect()

@@ -11,7 +11,7 @@ use crate::model::state::keys;
 use crate::model::sysctls::dotted;
 
 /// What is known beside the pod.
-pub struct Given<'a> {
+pub struct Inputs<'a> {
     pub attempt: u32,
     pub logs: &'a Path,
     pub hostname: String,
@@ -25,7 +25,7 @@ pub struct Given<'a> {
     pub volume_groups: &'a [i64],
 }
 
-pub fn config(pod: &Tree, given: Given<'_>) -> cri::PodSandboxConfig {
+pub fn config(pod: &Tree, given: Inputs<'_>) -> cri::PodSandboxConfig {
     let on_host = pod.bool("spec.hostNetwork");
     cri::PodSandboxConfig {
         metadata: Some(cri::PodSandboxMetadata {

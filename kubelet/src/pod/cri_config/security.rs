@@ -31,7 +31,7 @@ pub fn of_sandbox(
 }
 
 /// What is known beside the pod and the container.
-pub struct Given<'a> {
+pub struct Security<'a> {
     /// Of the container whose processes it shall see, where it is an ephemeral one.
     pub target: &'a str,
     pub users: Option<&'a cri::UserNamespace>,
@@ -41,7 +41,7 @@ pub struct Given<'a> {
     pub seccomp_default: bool,
 }
 
-pub fn of_container(pod: &Tree, spec: &Tree, given: &Given<'_>) -> cri::LinuxContainerSecurityContext {
+pub fn of_container(pod: &Tree, spec: &Tree, given: &Security<'_>) -> cri::LinuxContainerSecurityContext {
     let (of_pod, own) = (pod.at("spec.securityContext"), spec.at("securityContext"));
     let either = |key: &str| if own.has(key) { own } else { of_pod };
     let privileged = own.bool("privileged");
@@ -146,7 +146,7 @@ fn capabilities(own: &Tree) -> Option<cri::Capability> {
     })
 }
 
-fn seccomp(context: &Tree, privileged: bool, given: &Given<'_>) -> cri::SecurityProfile {
+fn seccomp(context: &Tree, privileged: bool, given: &Security<'_>) -> cri::SecurityProfile {
     let profile = context.at("seccompProfile");
     let of = |kind: ProfileType, file: String| cri::SecurityProfile { profile_type: kind.into(), localhost_ref: file };
     match profile.str("type") {

@@ -251,7 +251,7 @@ spec:
     let made = container::config(
         &pod,
         spec,
-        container::Given {
+        container::Inputs {
             restarts: 2,
             image: cri::ImageSpec::default(),
             env: &[("X".to_string(), b"run".to_vec())],
@@ -295,7 +295,7 @@ spec:
 ",
     );
     let resolver = Resolver::default();
-    let given = |attempt| sandbox::Given {
+    let given = |attempt| sandbox::Inputs {
         attempt,
         logs: Path::new("/var/log/pods"),
         hostname: "p".to_string(),

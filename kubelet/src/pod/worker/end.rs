@@ -9,8 +9,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::grace_period::{self, GracePeriod};
-use super::sync::{self, Memory, Next, Told};
-use super::{Wanted, drain, files};
+use super::sync::{self, Next, Updates, WorkerState};
+use super::{DesiredPod, drain, files};
 use crate::model::pod::{self, subject};
 use crate::model::state::{Container, PodState, keys};
 use crate::pod::context::PodContext;
@@ -21,12 +21,12 @@ const SECOND: i64 = 1_000_000_000;
 /// A pod that shall not run any more.
 pub async fn sync(
     context: &Arc<PodContext>,
-    wanted: &Wanted,
-    memory: &mut Memory,
+    wanted: &DesiredPod,
+    worker: &mut WorkerState,
     state: Arc<PodState>,
-    told: Told<'_>,
+    told: Updates<'_>,
 ) -> Next {
-    let state = match bring_down(context, wanted, memory, state, told).await {
+    let state = match stop_pod(context, wanted, worker, state, told).await {
         Ok(state) => state,
         Err(next) => return next,
     };
@@ -51,32 +51,32 @@ pub async fn sync(
 /// A pod that has come to its own end.
 pub async fn finish(
     context: &Arc<PodContext>,
-    wanted: &Wanted,
-    memory: &mut Memory,
+    wanted: &DesiredPod,
+    worker: &mut WorkerState,
     state: Arc<PodState>,
-    told: Told<'_>,
+    told: Updates<'_>,
 ) -> Next {
-    match bring_down(context, wanted, memory, state, told).await {
+    match stop_pod(context, wanted, worker, state, told).await {
         Ok(_) => Next::Idle(None),
         Err(next) => next,
     }
 }
 
 /// Nothing runs once this is done, and the status says so.
-async fn bring_down(
+async fn stop_pod(
     context: &Arc<PodContext>,
-    wanted: &Wanted,
-    memory: &mut Memory,
+    wanted: &DesiredPod,
+    worker: &mut WorkerState,
     state: Arc<PodState>,
-    told: Told<'_>,
+    told: Updates<'_>,
 ) -> Result<Arc<PodState>, Next> {
     let pod = &wanted.pod;
     context.probes.end(pod::uid(pod));
     if !state.is_stopped() {
         // Why it ends, and who of it is ready still, is not kept back until it has ended.
-        say(context, wanted, memory, &state);
-        let held_seconds = hold(context, wanted, memory)?;
-        if let Err(status) = stop_when_told(context, wanted, memory, &state, (told, held_seconds)).await {
+        report_status(context, wanted, worker, &state);
+        let held_seconds = hold(context, wanted, worker)?;
+        if let Err(status) = stop_when_told(context, wanted, worker, &state, (told, held_seconds)).await {
             let text = format!("error killing pod: {}", status.message());
             context.recorder.warning(pod, "FailedKillPod", text);
             return Err(Next::Failed);
@@ -84,7 +84,7 @@ async fn bring_down(
     }
     context.probes.forget(pod);
     context.images.forget(pod::uid(pod));
-    let state = sync::look(context, pod, memory).await.map_err(|_| Next::Failed)?;
+    let state = sync::read_state(context, pod, worker).await.map_err(|_| Next::Failed)?;
     if !state.is_stopped() {
         return Err(Next::Again);
     }
@@ -96,59 +96,59 @@ async fn bring_down(
     context.admission.release(pod::uid(pod));
     context.managers.release(pod::uid(pod));
     context.resizes.retry(&context.resizing);
-    if !std::mem::replace(&mut memory.is_stopped, true)
+    if !std::mem::replace(&mut worker.is_stopped, true)
         && let Err(why) = context.groups.remove(pod).await
     {
         // It goes with the pod at the latest.
         tracing::debug!(pod = pod::name(pod), error = why, "failed to remove cgroup of terminated pod");
     }
-    memory.problems.clear();
-    if !was_refused(memory, &state) {
-        say(context, wanted, memory, &state);
+    worker.problems.clear();
+    if !was_refused(worker, &state) {
+        report_status(context, wanted, worker, &state);
     }
-    memory.is_down.send_replace(true);
+    worker.is_down.send_replace(true);
     Ok(state)
 }
 
 /// Says what there is of a pod that ends, unless nobody is left to be told.
-fn say(context: &PodContext, wanted: &Wanted, memory: &Memory, state: &PodState) {
+fn report_status(context: &PodContext, wanted: &DesiredPod, worker: &WorkerState, state: &PodState) {
     if !wanted.is_removed {
-        context.statuses.set(&wanted.pod, sync::make_status(context, wanted, memory, state, &Plan::default()));
+        context.statuses.set(&wanted.pod, sync::build_status(context, wanted, worker, state, &Plan::default()));
     }
 }
 
 /// Leaves the pod as it is while proxies may send requests to it. For how many seconds it has been.
-fn hold(context: &PodContext, wanted: &Wanted, memory: &mut Memory) -> Result<i64, Next> {
-    if wanted.is_removed || memory.ended.is_some() || !context.config.drain_by_proxies {
+fn hold(context: &PodContext, wanted: &DesiredPod, worker: &mut WorkerState) -> Result<i64, Next> {
+    if wanted.is_removed || worker.ended.is_some() || !context.config.drain_by_proxies {
         return Ok(0);
     }
     let now = context.now();
     // Whoever has seen it alive knows best when it was deleted; an agent that begins goes by what the API says.
-    let first_seen = || if memory.is_admitted { now } else { drain::deleted_at(&wanted.pod).unwrap_or(now).min(now) };
-    let since = memory.held_since.unwrap_or_else(first_seen);
+    let first_seen = || if worker.is_admitted { now } else { drain::deleted_at(&wanted.pod).unwrap_or(now).min(now) };
+    let since = worker.held_since.unwrap_or_else(first_seen);
     match drain::held_until(&wanted.pod, since, now) {
         Some(until) => {
-            memory.held_since = Some(since);
+            worker.held_since = Some(since);
             Err(Next::Idle(Some(until)))
         }
-        None => Ok(memory.held_since.map_or(0, |since| (now - since).max(0) / SECOND)),
+        None => Ok(worker.held_since.map_or(0, |since| (now - since).max(0) / SECOND)),
     }
 }
 
 /// One that never ran has had its last word.
-fn was_refused(memory: &Memory, state: &PodState) -> bool {
-    memory.ended.is_some() && state.sandboxes.is_empty() && state.containers.is_empty()
+fn was_refused(worker: &WorkerState, state: &PodState) -> bool {
+    worker.ended.is_some() && state.sandboxes.is_empty() && state.containers.is_empty()
 }
 
 /// Ends all that runs, sooner where somebody asks for it meanwhile. What probes find until then is said.
 async fn stop_when_told(
     context: &Arc<PodContext>,
-    wanted: &Wanted,
-    memory: &Memory,
+    wanted: &DesiredPod,
+    worker: &WorkerState,
     state: &Arc<PodState>,
-    (told, held_seconds): (Told<'_>, i64),
+    (told, held_seconds): (Updates<'_>, i64),
 ) -> crate::runtime::Result<()> {
-    let ended = memory.ended.as_ref();
+    let ended = worker.ended.as_ref();
     let asked = grace_period::asked(wanted, ended).map(|asked| (asked - held_seconds).max(i64::from(asked > 0)));
     let (hurry, given) = watch::channel(GracePeriod::now(asked));
     let mut told = told.clone();
@@ -161,7 +161,7 @@ async fn stop_when_told(
                 let asked = grace_period::asked(&told.borrow_and_update(), ended);
                 hurry.send_if_modified(|given| given.shorten(asked, grace_period::own(&wanted.pod)));
             }
-            () = memory.wake.notified() => say(context, wanted, memory, state),
+            () = worker.wake.notified() => report_status(context, wanted, worker, state),
         }
     }
 }

@@ -4,7 +4,7 @@ use api::Tree;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::{Ending, Wanted};
+use super::{DesiredPod, Ending};
 
 /// So long a pod gets that does not say it.
 pub const DEFAULT_SECONDS: i64 = 30;
@@ -54,7 +54,7 @@ pub async fn shortened(given: &mut watch::Receiver<GracePeriod>) {
 }
 
 /// The shortest that anybody has asked for; None where the pod has its own.
-pub fn asked(wanted: &Wanted, ended: Option<&Ending>) -> Option<i64> {
+pub fn asked(wanted: &DesiredPod, ended: Option<&Ending>) -> Option<i64> {
     let endings = [ended, wanted.ending.as_ref()].into_iter().flatten();
     let of_node = endings.filter_map(|ending| ending.grace_seconds);
     of_node.chain(wanted.pod.int("metadata.deletionGracePeriodSeconds")).min()
@@ -95,7 +95,7 @@ mod tests {
             if let Some(seconds) = deletion {
                 pod.child("metadata").set("deletionGracePeriodSeconds", seconds);
             }
-            let wanted = Wanted { pod: Arc::new(pod), is_removed: false, ending: later.map(ending) };
+            let wanted = DesiredPod { pod: Arc::new(pod), is_removed: false, ending: later.map(ending) };
             assert_eq!(asked(&wanted, known.map(ending).as_ref()), expected, "{deletion:?} {known:?} {later:?}");
         }
     }

@@ -30,7 +30,7 @@ use crate::pod::context::PodContext;
 pub(crate) use end::stop_all;
 pub(crate) use grace_period::GracePeriod;
 pub use sync::from_labels;
-use sync::{Memory, Next};
+use sync::{Next, WorkerState};
 
 /// After a failure, growing.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -48,7 +48,7 @@ pub struct Ending {
 
 /// What is wanted of a pod.
 #[derive(Debug, Clone, Default)]
-struct Wanted {
+struct DesiredPod {
     pod: Arc<Tree>,
     /// Its object is gone, or it was never ours: nothing of it shall be left.
     is_removed: bool,
@@ -56,7 +56,7 @@ struct Wanted {
     ending: Option<Ending>,
 }
 
-impl Wanted {
+impl DesiredPod {
     /// It shall not run any more.
     fn ends(&self) -> bool {
         self.is_removed || self.ending.is_some() || pod::is_deleted(&self.pod) || pod::is_over(&self.pod)
@@ -64,7 +64,7 @@ impl Wanted {
 }
 
 struct Worker {
-    wanted: watch::Sender<Wanted>,
+    wanted: watch::Sender<DesiredPod>,
     wake: Arc<Notify>,
     /// What the runtime had of it when it was last looked at.
     state: Arc<Mutex<Arc<PodState>>>,
@@ -80,7 +80,7 @@ struct Worker {
 pub struct Workers {
     context: Arc<PodContext>,
     workers: Mutex<BTreeMap<String, Worker>>,
-    /// Told when a worker begins or has ended.
+    /// Updates when a worker begins or has ended.
     moved: Notify,
 }
 
@@ -103,7 +103,7 @@ impl Workers {
                 worker.wake.notify_one();
             }
             None => {
-                let worker = self.begin(Wanted { pod, ..Wanted::default() });
+                let worker = self.begin(DesiredPod { pod, ..DesiredPod::default() });
                 workers.insert(uid, worker);
                 self.moved.notify_one();
             }
@@ -126,7 +126,7 @@ impl Workers {
         }
         let mut workers = self.workers();
         let uid = pod::uid(&pod).to_string();
-        workers.entry(uid).or_insert_with(|| self.begin(Wanted { pod, is_removed: true, ending: None }));
+        workers.entry(uid).or_insert_with(|| self.begin(DesiredPod { pod, is_removed: true, ending: None }));
     }
 
     /// The node ends a pod.
@@ -198,7 +198,7 @@ impl Workers {
         self.workers().values().for_each(|worker| worker.task.abort());
     }
 
-    fn begin(self: &Arc<Workers>, wanted: Wanted) -> Worker {
+    fn begin(self: &Arc<Workers>, wanted: DesiredPod) -> Worker {
         let uid = pod::uid(&wanted.pod).to_string();
         let (sender, receiver) = watch::channel(wanted);
         let wake = Arc::new(Notify::new());
@@ -208,7 +208,7 @@ impl Workers {
             workers: self.clone(),
             wanted: receiver,
             wake: wake.clone(),
-            memory: Memory::new(self.context.config.crash_loop_max, state.clone(), wake.clone(), down),
+            memory: WorkerState::new(self.context.config.crash_loop_max, state.clone(), wake.clone(), down),
             is_first: true,
         };
         let workers = self.clone();
@@ -243,7 +243,7 @@ impl Workers {
             let waiting = workers.values().filter(|worker| same_name(&worker.wanted.borrow().pod, &pod));
             waiting.for_each(|worker| worker.wake.notify_one());
             if let Some(pod) = ended.comes_back {
-                workers.insert(uid.to_string(), self.begin(Wanted { pod, ..Wanted::default() }));
+                workers.insert(uid.to_string(), self.begin(DesiredPod { pod, ..DesiredPod::default() }));
             }
         }
         self.moved.notify_one();
@@ -257,9 +257,9 @@ impl Workers {
 /// One worker's loop.
 struct Run {
     workers: Arc<Workers>,
-    wanted: watch::Receiver<Wanted>,
+    wanted: watch::Receiver<DesiredPod>,
     wake: Arc<Notify>,
-    memory: Memory,
+    memory: WorkerState,
     is_first: bool,
 }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use api::{Tree, tree};
 use client::Resource;
 
-use super::start::{Failure, Given, unless_ended};
-use crate::images::{self, Wanted};
+use super::start::{Failure, Inputs, unless_ended};
+use crate::images::{self, ImageRequest};
 use crate::model::env;
 use crate::model::pod;
 use crate::model::problem::Problem;
@@ -50,7 +50,7 @@ impl VolumeImages {
 pub async fn volume_images(
     context: &Arc<PodContext>,
     pod: &Tree,
-    given: &Given<'_>,
+    given: &Inputs<'_>,
     config: &cri::PodSandboxConfig,
 ) -> Result<VolumeImages, Failure> {
     let mut made = VolumeImages::default();
@@ -59,7 +59,7 @@ pub async fn volume_images(
         // It is nobody's but the pod's: events name no container.
         let container = tree! { "name" => "", "image" => reference, "imagePullPolicy" => policy };
         let secrets = pull_secrets(context, pod).await;
-        let wanted = Wanted { pod, container: &container, secrets: &secrets, sandbox: Some(config) };
+        let wanted = ImageRequest { pod, container: &container, secrets: &secrets, sandbox: Some(config) };
         let ensured = unless_ended(given.told, context.images.ensure(&wanted)).await.ok_or(Failure::Ends)?;
         let image = ensured.map(|image| cri::ImageSpec { image: image.id, ..images::spec(reference) });
         made.0.push((name.clone(), image));

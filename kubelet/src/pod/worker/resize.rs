@@ -58,7 +58,7 @@ async fn follow(context: &Arc<PodContext>, pod: &Arc<Tree>, state: &PodState, re
     }
     context.groups.limit(pod, limits).await?;
     context.groups.reweigh(pod).await?;
-    tell_sandbox(context, pod, state).await;
+    update_sandbox(context, pod, state).await;
     context.resizes.finish(uid);
     context.recorder.normal(pod, "ResizeCompleted", event_text("completed", pod, ""));
     // What it does not take any more may be what others wait for.
@@ -78,7 +78,7 @@ async fn update(context: &Arc<PodContext>, pod: &Tree, spec: &Tree, seen: &Conta
 }
 
 /// Not every runtime wants to know.
-async fn tell_sandbox(context: &Arc<PodContext>, pod: &Tree, state: &PodState) {
+async fn update_sandbox(context: &Arc<PodContext>, pod: &Tree, state: &PodState) {
     let Some(sandbox) = state.sandbox() else { return };
     let (resources, overhead) = of_sandbox(pod, context.limits());
     let request = cri::UpdatePodSandboxResourcesRequest {

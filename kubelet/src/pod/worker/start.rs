@@ -6,9 +6,9 @@ use std::sync::Arc;
 use api::Tree;
 
 use super::grace_period::{self, GracePeriod};
-use super::sync::{self, Memory, Told};
+use super::sync::{self, Updates, WorkerState};
 use super::{end, files, needs};
-use crate::images::{self, Wanted};
+use crate::images::{self, ImageRequest};
 use crate::metrics;
 use crate::model::pod::{self, subject};
 use crate::model::problem::Problem;
@@ -32,18 +32,18 @@ pub enum Failure {
 type Result<T> = std::result::Result<T, Failure>;
 
 /// What is there already.
-pub struct Given<'a> {
+pub struct Inputs<'a> {
     pub state: &'a Arc<PodState>,
     pub mounted: &'a Mounted,
-    pub told: Told<'a>,
+    pub told: Updates<'a>,
 }
 
 /// Does what was decided.
 pub async fn carry_out(
     context: &Arc<PodContext>,
     pod: &Arc<Tree>,
-    memory: &mut Memory,
-    given: &Given<'_>,
+    worker: &mut WorkerState,
+    given: &Inputs<'_>,
     plan: &Plan,
 ) -> Result<()> {
     let (state, told) = (given.state, given.told);
@@ -59,23 +59,23 @@ pub async fn carry_out(
     }
     kill(context, pod, state, &plan.kills, told).await?;
     let sandbox = match plan.sandbox {
-        Some(attempt) => make_sandbox(context, pod, memory, (attempt, given.mounted)).await?,
+        Some(attempt) => create_sandbox(context, pod, worker, (attempt, given.mounted)).await?,
         None => state.sandbox().map(|sandbox| sandbox.id.clone()).unwrap_or_default(),
     };
     if plan.starts.is_empty() {
         return Ok(());
     }
     let addresses = addresses(context, pod, &sandbox, state).await?;
-    let config = sandbox_config(context, pod, memory, (0, given.mounted))?;
+    let config = sandbox_config(context, pod, worker, (0, given.mounted))?;
     let images = needs::volume_images(context, pod, given, &config).await?;
-    let place = Place { sandbox: &sandbox, config: &config, addresses: &addresses, images: &images, given };
+    let place = StartContext { sandbox: &sandbox, config: &config, addresses: &addresses, images: &images, given };
     let mut result = Ok(());
     for start in &plan.starts {
         if told.borrow().ends() {
             return Err(Failure::Ends);
         }
         // One that cannot be started does not hold up the others.
-        if let Err(failure) = start_container(context, pod, memory, &place, start).await {
+        if let Err(failure) = start_container(context, pod, worker, &place, start).await {
             result = Err(failure);
         }
     }
@@ -88,7 +88,7 @@ pub async fn kill(
     pod: &Arc<Tree>,
     state: &PodState,
     kills: &[Kill],
-    told: Told<'_>,
+    told: Updates<'_>,
 ) -> Result<()> {
     for kill in kills {
         let seen = state.containers.iter().find(|seen| seen.id == kill.id);
@@ -114,31 +114,31 @@ pub async fn kill(
 }
 
 /// Where containers are started.
-struct Place<'a> {
+struct StartContext<'a> {
     sandbox: &'a str,
     config: &'a cri::PodSandboxConfig,
     addresses: &'a [String],
     images: &'a needs::VolumeImages,
-    given: &'a Given<'a>,
+    given: &'a Inputs<'a>,
 }
 
 /// Waits for something that may take long, unless the pod is to end meanwhile.
-pub async fn unless_ended<T>(told: Told<'_>, work: impl Future<Output = T>) -> Option<T> {
+pub async fn unless_ended<T>(told: Updates<'_>, work: impl Future<Output = T>) -> Option<T> {
     let mut told = told.clone();
     tokio::select! {
         biased;
-        _ = told.wait_for(super::Wanted::ends) => None,
+        _ = told.wait_for(super::DesiredPod::ends) => None,
         done = work => Some(done),
     }
 }
 
-async fn make_sandbox(
+async fn create_sandbox(
     context: &Arc<PodContext>,
     pod: &Arc<Tree>,
-    memory: &mut Memory,
+    worker: &mut WorkerState,
     which: (u32, &Mounted),
 ) -> Result<String> {
-    let config = sandbox_config(context, pod, memory, which)?;
+    let config = sandbox_config(context, pod, worker, which)?;
     let logs = PathBuf::from(&config.log_directory);
     let made = std::fs::create_dir_all(&logs);
     if let Err(error) = made {
@@ -177,7 +177,7 @@ fn handler(context: &PodContext, pod: &Tree) -> Result<String> {
 fn sandbox_config(
     context: &PodContext,
     pod: &Tree,
-    memory: &mut Memory,
+    worker: &mut WorkerState,
     (attempt, mounted): (u32, &Mounted),
 ) -> Result<cri::PodSandboxConfig> {
     let config = &context.config;
@@ -187,15 +187,15 @@ fn sandbox_config(
     };
     let cluster = dns::Cluster { servers: &config.cluster_dns, domain: &config.cluster_domain };
     let (resolver, warnings) = dns::of(pod, &cluster, &context.resolver().map_err(refused)?);
-    if !std::mem::replace(&mut memory.warned, true) {
-        warnings.iter().for_each(|warning| tell_of_names(context, pod, warning));
+    if !std::mem::replace(&mut worker.warned, true) {
+        warnings.iter().for_each(|warning| record_dns_warning(context, pod, warning));
     }
     let hostname = hostname::for_kernel(pod, &config.cluster_domain).map_err(refused)?;
     let users = context.users.of(pod).map_err(|why| failed_sandbox(context, pod, &why))?;
     let (resources, overhead) = resources::of_sandbox(pod, context.limits());
     Ok(sandbox::config(
         pod,
-        sandbox::Given {
+        sandbox::Inputs {
             attempt,
             logs: &config.pod_logs_dir,
             hostname,
@@ -210,7 +210,7 @@ fn sandbox_config(
 }
 
 /// The pod's owner is told, and of what the node lacks the node's too.
-fn tell_of_names(context: &PodContext, pod: &Tree, warning: &dns::Warning) {
+fn record_dns_warning(context: &PodContext, pod: &Tree, warning: &dns::Warning) {
     match warning {
         dns::Warning::NoCluster => {
             context.recorder.warning(&context.node.reference(), "MissingClusterDNS", dns::NO_CLUSTER);
@@ -237,8 +237,8 @@ async fn addresses(context: &PodContext, pod: &Tree, sandbox: &str, state: &PodS
 async fn start_container(
     context: &Arc<PodContext>,
     pod: &Arc<Tree>,
-    memory: &mut Memory,
-    place: &Place<'_>,
+    worker: &mut WorkerState,
+    place: &StartContext<'_>,
     start: &Start,
 ) -> Result<()> {
     let state = place.given.state;
@@ -248,7 +248,7 @@ async fn start_container(
     let sort = metrics::sort(pod, &start.name);
     context.metrics.count(&metrics::STARTED_CONTAINERS, &[sort]);
     remove_unstarted(context, state, &start.name).await?;
-    let made = make_container(context, pod, spec, place, start).await;
+    let made = create_container(context, pod, spec, place, start).await;
     let started = match made {
         Ok(id) => run_container(context, pod, spec, (&id, start.restarts), place).await,
         Err(problem) => Err(problem),
@@ -256,11 +256,11 @@ async fn start_container(
     // What the runtime has forgotten, in a reboot for example, did not crash.
     if start.restarts > 0 && state.container(&start.name).is_some() {
         let ended_at = ended.map_or(context.now(), |ended| ended.finished_at);
-        memory.backoffs.started_again(&start.name, ended_at, context.now());
+        worker.backoffs.started_again(&start.name, ended_at, context.now());
     }
     match started {
         Ok(()) => {
-            memory.problems.remove(&start.name);
+            worker.problems.remove(&start.name);
             context.resizes.follows(pod::uid(pod), &start.name);
             remove_older(context, state, &start.name).await;
             Ok(())
@@ -268,7 +268,7 @@ async fn start_container(
         Err(problem) => {
             context.metrics.count(&metrics::STARTED_CONTAINERS_ERRORS, &[sort, &problem.reason]);
             let waits = is_of_image(&problem.reason);
-            memory.problems.insert(start.name.clone(), problem);
+            worker.problems.insert(start.name.clone(), problem);
             Err(if waits { Failure::Waits } else { Failure::Failed })
         }
     }
@@ -306,11 +306,11 @@ async fn remove_older(context: &PodContext, state: &PodState, name: &str) {
     }
 }
 
-async fn make_container(
+async fn create_container(
     context: &Arc<PodContext>,
     pod: &Arc<Tree>,
     spec: &Tree,
-    place: &Place<'_>,
+    place: &StartContext<'_>,
     start: &Start,
 ) -> std::result::Result<String, Problem> {
     let (image, images) = pulled(context, pod, spec, place).await?;
@@ -322,7 +322,7 @@ async fn make_container(
     // What the pod says itself counts before what its devices bring.
     let variables: Vec<_> = of_devices.chain(own).collect();
     let users = context.users.of(pod).map_err(config_error)?;
-    let seen = volumes::Given {
+    let seen = volumes::MountInputs {
         env: &variables,
         images: &images,
         users: users.as_ref(),
@@ -342,7 +342,7 @@ async fn make_container(
     let config = container::config(
         pod,
         spec,
-        container::Given {
+        container::Inputs {
             restarts: start.restarts,
             image: cri::ImageSpec { image: image.id.clone(), ..images::spec(spec.str("image")) },
             env: &variables,
@@ -386,14 +386,14 @@ async fn pulled(
     context: &Arc<PodContext>,
     pod: &Arc<Tree>,
     spec: &Tree,
-    place: &Place<'_>,
+    place: &StartContext<'_>,
 ) -> std::result::Result<(images::Present, Vec<(String, cri::ImageSpec)>), Problem> {
     let of_volumes = place.images.of(spec).inspect_err(|problem| {
         let text = format!("Error: {}", problem.message);
         context.recorder.warning(&subject(pod, spec.str("name")), "Failed", text);
     })?;
     let secrets = needs::pull_secrets(context, pod).await;
-    let wanted = Wanted { pod, container: spec, secrets: &secrets, sandbox: Some(place.config) };
+    let wanted = ImageRequest { pod, container: spec, secrets: &secrets, sandbox: Some(place.config) };
     let image =
         unless_ended(place.given.told, context.images.ensure(&wanted)).await.unwrap_or_else(|| Err(ends(pod)))?;
     Ok((image, of_volumes))
@@ -413,7 +413,7 @@ async fn run_container(
     pod: &Arc<Tree>,
     spec: &Tree,
     (id, restarts): (&str, i64),
-    place: &Place<'_>,
+    place: &StartContext<'_>,
 ) -> std::result::Result<(), Problem> {
     let name = spec.str("name");
     if let Err(status) = context.runtime.start(id).await {

@@ -7,7 +7,7 @@ use api::{Tree, time, tree};
 use stdx::sync::Mutex;
 use tokio::sync::{Notify, watch};
 
-use super::{Ending, Wanted, end, files, resize, start};
+use super::{DesiredPod, Ending, end, files, resize, start};
 use crate::admission::preempt;
 use crate::metrics;
 use crate::model::pod;
@@ -26,7 +26,7 @@ const LOOK: Duration = Duration::from_millis(100);
 const RESIZE_PAUSE: Duration = Duration::from_secs(5);
 
 /// What a worker remembers of its pod.
-pub struct Memory {
+pub struct WorkerState {
     pub backoffs: Backoffs,
     pub problems: Problems,
     pub is_admitted: bool,
@@ -34,9 +34,9 @@ pub struct Memory {
     pub ended: Option<Ending>,
     /// Nothing runs any more, and nothing is left but what logs need.
     pub is_stopped: bool,
-    /// Told once that is so and its status says it.
+    /// Updates once that is so and its status says it.
     pub is_down: watch::Sender<bool>,
-    /// Told when something of the pod changes while it is worked on.
+    /// Updates when something of the pod changes while it is worked on.
     pub wake: Arc<Notify>,
     pub warned: bool,
     /// When the pod was first seen deleted while proxies might send requests to it.
@@ -48,14 +48,14 @@ pub struct Memory {
     shown: Arc<Mutex<Arc<PodState>>>,
 }
 
-impl Memory {
+impl WorkerState {
     pub fn new(
         longest: Duration,
         shown: Arc<Mutex<Arc<PodState>>>,
         wake: Arc<Notify>,
         is_down: watch::Sender<bool>,
-    ) -> Memory {
-        Memory {
+    ) -> WorkerState {
+        WorkerState {
             backoffs: Backoffs::new(longest),
             problems: Problems::new(),
             is_admitted: false,
@@ -86,12 +86,12 @@ pub enum Next {
 }
 
 /// Whether a pod is to end while something is done for it.
-pub type Told<'a> = &'a watch::Receiver<Wanted>;
+pub type Updates<'a> = &'a watch::Receiver<DesiredPod>;
 
-pub async fn sync(context: &Arc<PodContext>, asked: &Wanted, memory: &mut Memory, told: Told<'_>) -> Next {
+pub async fn sync(context: &Arc<PodContext>, asked: &DesiredPod, worker: &mut WorkerState, told: Updates<'_>) -> Next {
     // What a pod wants is one thing, what it is given another.
-    let wanted = &mut Wanted { pod: context.resizes.allocated(&asked.pod), ..asked.clone() };
-    let state = match look(context, &wanted.pod, memory).await {
+    let wanted = &mut DesiredPod { pod: context.resizes.allocated(&asked.pod), ..asked.clone() };
+    let state = match read_state(context, &wanted.pod, worker).await {
         Ok(state) => state,
         Err(status) => {
             tracing::warn!(
@@ -103,44 +103,48 @@ pub async fn sync(context: &Arc<PodContext>, asked: &Wanted, memory: &mut Memory
         }
     };
     if let Some(ending) = &wanted.ending {
-        memory.ended.get_or_insert_with(|| ending.clone());
+        worker.ended.get_or_insert_with(|| ending.clone());
     }
-    if wanted.ends() || memory.ended.is_some() {
-        return end::sync(context, wanted, memory, state, told).await;
+    if wanted.ends() || worker.ended.is_some() {
+        return end::sync(context, wanted, worker, state, told).await;
     }
-    if !memory.is_admitted && !node_is_known(context, &wanted.pod, told).await {
+    if !worker.is_admitted && !node_is_known(context, &wanted.pod, told).await {
         return Next::Again;
     }
-    if !memory.is_admitted && !admit(context, wanted, memory, &state).await {
+    if !worker.is_admitted && !admit(context, wanted, worker, &state).await {
         return Next::Again;
     }
     context.resizes.take(&wanted.pod);
     context.resizes.settle(&context.resizing, &asked.pod);
     wanted.pod = context.resizes.allocated(&asked.pod);
-    if memory.awaited.iter().any(|uid| context.admission.holds(uid)) {
+    if worker.awaited.iter().any(|uid| context.admission.holds(uid)) {
         return Next::Idle(Some(after(context, LOOK)));
     }
     if let Some(ending) = overdue(deadline(context, &wanted.pod), context.now()) {
         context.recorder.normal(&wanted.pod, &ending.problem.reason, ending.problem.message.as_str());
-        memory.ended = Some(ending);
+        worker.ended = Some(ending);
         return Next::Again;
     }
-    run(context, wanted, memory, state, told).await
+    run(context, wanted, worker, state, told).await
 }
 
 /// What the runtime has of the pod now.
-pub async fn look(context: &PodContext, pod: &Tree, memory: &Memory) -> crate::runtime::Result<Arc<PodState>> {
+pub async fn read_state(
+    context: &PodContext,
+    pod: &Tree,
+    worker: &WorkerState,
+) -> crate::runtime::Result<Arc<PodState>> {
     let mut state = context.runtime.pod(pod::uid(pod)).await?;
     state.round = plan::restart::round(pod, &state);
     files::read_messages(context, pod, &mut state);
     let state = Arc::new(state);
-    *memory.shown.lock() = state.clone();
+    *worker.shown.lock() = state.clone();
     Ok(state)
 }
 
 /// Whoever judges a pod has to know the node; false where the pod ends before. What will be registered is enough for
 /// static pods, of which one may be the API server; to all others labels and taints matter, which the API has.
-async fn node_is_known(context: &PodContext, pod: &Tree, told: Told<'_>) -> bool {
+async fn node_is_known(context: &PodContext, pod: &Tree, told: Updates<'_>) -> bool {
     let (mut object, is_static) = (context.node.watch(), pod::is_static(pod));
     let is_enough =
         |node: &Option<Arc<Tree>>| node.as_ref().is_some_and(|node| is_static || !node.str("metadata.uid").is_empty());
@@ -150,9 +154,9 @@ async fn node_is_known(context: &PodContext, pod: &Tree, told: Told<'_>) -> bool
 }
 
 /// A pod that runs already was admitted by whoever started it.
-async fn admit(context: &PodContext, wanted: &Wanted, memory: &mut Memory, state: &PodState) -> bool {
+async fn admit(context: &PodContext, wanted: &DesiredPod, worker: &mut WorkerState, state: &PodState) -> bool {
     let pod = &wanted.pod;
-    memory.is_admitted = true;
+    worker.is_admitted = true;
     if !state.sandboxes.is_empty() {
         context.admission.take(pod);
         context.managers.take(pod);
@@ -161,14 +165,14 @@ async fn admit(context: &PodContext, wanted: &Wanted, memory: &mut Memory, state
     let problem = match judge(context, pod).await {
         Ok(room) => {
             room.victims.iter().for_each(|uid| preempt(context, uid, &room.signal));
-            memory.awaited = room.victims;
+            worker.awaited = room.victims;
             return true;
         }
         Err(problem) => problem,
     };
     context.recorder.warning(pod, &problem.reason, problem.message.as_str());
     context.statuses.set(pod, status::rejected(pod, &problem, context.now() / SECOND));
-    memory.ended = Some(Ending { problem, grace_seconds: Some(0), condition: None });
+    worker.ended = Some(Ending { problem, grace_seconds: Some(0), condition: None });
     false
 }
 
@@ -214,22 +218,22 @@ fn deadline(context: &PodContext, pod: &Tree) -> Option<i64> {
 
 async fn run(
     context: &Arc<PodContext>,
-    wanted: &Wanted,
-    memory: &mut Memory,
+    wanted: &DesiredPod,
+    worker: &mut WorkerState,
     state: Arc<PodState>,
-    told: Told<'_>,
+    told: Updates<'_>,
 ) -> Next {
     let pod = &wanted.pod;
     context.objects.register(pod);
     context.probes.follow(pod, &state, &context.node.host_ip());
-    let plan = decide(context, pod, memory, &state);
+    let plan = decide(context, pod, worker, &state);
     // What was done about a container that runs now is no problem any more.
-    memory.problems.retain(|name, _| plan.starts.iter().any(|start| start.name == *name));
-    say(context, wanted, memory, &state, &plan);
-    tell_of_pauses(context, pod, memory, &plan);
+    worker.problems.retain(|name, _| plan.starts.iter().any(|start| start.name == *name));
+    report_status(context, wanted, worker, &state, &plan);
+    record_backoffs(context, pod, worker, &plan);
     if plan.kill_pod && plan.sandbox.is_none() {
         if plan.kills.is_empty() {
-            return end::finish(context, wanted, memory, state, told).await;
+            return end::finish(context, wanted, worker, state, told).await;
         }
         // Each is told why before the rest goes with its pod.
         match start::kill(context, pod, &state, &plan.kills, told).await {
@@ -237,8 +241,8 @@ async fn run(
             Err(start::Failure::Ends) => return Next::Again,
             Err(_) => return Next::Failed,
         }
-        let Ok(state) = look(context, pod, memory).await else { return Next::Failed };
-        return end::finish(context, wanted, memory, state, told).await;
+        let Ok(state) = read_state(context, pod, worker).await else { return Next::Failed };
+        return end::finish(context, wanted, worker, state, told).await;
     }
     if let Err(why) = context.groups.ensure(pod).await {
         context.recorder.warning(
@@ -250,7 +254,7 @@ async fn run(
     }
     let resized = resize::carry_out(context, pod, &state).await;
     if resized != resize::Outcome::Nothing {
-        say(context, wanted, memory, &state, &plan);
+        report_status(context, wanted, worker, &state, &plan);
     }
     let mut mounted = match volumes(context, pod, told).await {
         Ok(mounted) => mounted,
@@ -263,12 +267,12 @@ async fn run(
         return idle(context, pod, &plan, mounted.again);
     }
     let done =
-        start::carry_out(context, pod, memory, &start::Given { state: &state, mounted: &mounted, told }, &plan).await;
-    let Ok(state) = look(context, pod, memory).await else { return Next::Failed };
+        start::carry_out(context, pod, worker, &start::Inputs { state: &state, mounted: &mounted, told }, &plan).await;
+    let Ok(state) = read_state(context, pod, worker).await else { return Next::Failed };
     context.probes.follow(pod, &state, &context.node.host_ip());
-    let next = decide(context, pod, memory, &state);
-    say(context, wanted, memory, &state, &next);
-    tell_of_pauses(context, pod, memory, &next);
+    let next = decide(context, pod, worker, &state);
+    report_status(context, wanted, worker, &state, &next);
+    record_backoffs(context, pod, worker, &next);
     match done {
         Ok(()) if next.starts.is_empty() && next.kills.is_empty() && !next.kill_pod => {
             idle(context, pod, &next, mounted.again)
@@ -280,12 +284,12 @@ async fn run(
 }
 
 /// Containers that wait after a crash, once for each pause.
-fn tell_of_pauses(context: &PodContext, pod: &Tree, memory: &mut Memory, plan: &Plan) {
-    for wait in plan.waits.iter().filter(|wait| !memory.pauses.contains(wait)) {
+fn record_backoffs(context: &PodContext, pod: &Tree, worker: &mut WorkerState, plan: &Plan) {
+    for wait in plan.waits.iter().filter(|wait| !worker.pauses.contains(wait)) {
         let text = format!("Back-off restarting failed container {} in pod {}", wait.name, pod::named(pod));
         context.recorder.warning(&pod::subject(pod, &wait.name), "BackOff", text);
     }
-    memory.pauses.clone_from(&plan.waits);
+    worker.pauses.clone_from(&plan.waits);
 }
 
 fn idle(context: &PodContext, pod: &Tree, plan: &Plan, again: Option<Duration>) -> Next {
@@ -298,7 +302,7 @@ fn after(context: &PodContext, pause: Duration) -> i64 {
 }
 
 /// The pod's volumes, brought up to date; or when to try again.
-async fn volumes(context: &Arc<PodContext>, pod: &Tree, told: Told<'_>) -> Result<Mounted, Next> {
+async fn volumes(context: &Arc<PodContext>, pod: &Tree, told: Updates<'_>) -> Result<Mounted, Next> {
     let prepared = start::unless_ended(told, context.volumes.prepare(pod)).await.ok_or(Next::Again)?;
     let (result, warnings) = match prepared {
         Ok(mounted) => (Ok(mounted.clone()), mounted.warnings),
@@ -310,41 +314,47 @@ async fn volumes(context: &Arc<PodContext>, pod: &Tree, told: Told<'_>) -> Resul
     result
 }
 
-fn decide(context: &PodContext, pod: &Tree, memory: &Memory, state: &PodState) -> Plan {
+fn decide(context: &PodContext, pod: &Tree, worker: &WorkerState, state: &PodState) -> Plan {
     let verdicts = |id: &str| context.probes.verdicts(id);
     let resized = context.resizes.restarts(pod);
-    let (backoffs, now) = (&memory.backoffs, context.now());
+    let (backoffs, now) = (&worker.backoffs, context.now());
     plan::plan(&plan::View { pod, state, verdicts: &verdicts, resized: &resized, backoffs, now })
 }
 
 /// Says what there is of a pod that runs.
-fn say(context: &PodContext, wanted: &Wanted, memory: &Memory, state: &PodState, plan: &Plan) {
-    let status = make_status(context, wanted, memory, state, plan);
+fn report_status(context: &PodContext, wanted: &DesiredPod, worker: &WorkerState, state: &PodState, plan: &Plan) {
+    let status = build_status(context, wanted, worker, state, plan);
     if status.str("phase") == "Running" {
         context.starts.runs(&wanted.pod, state, context.now());
     }
     context.statuses.set(&wanted.pod, status);
 }
 
-pub fn make_status(context: &PodContext, wanted: &Wanted, memory: &Memory, state: &PodState, plan: &Plan) -> Tree {
+pub fn build_status(
+    context: &PodContext,
+    wanted: &DesiredPod,
+    worker: &WorkerState,
+    state: &PodState,
+    plan: &Plan,
+) -> Tree {
     let pod = with_last_status(context, &wanted.pod);
     let verdicts = |id: &str| context.probes.verdicts(id);
-    let ended = memory.ended.as_ref().map(|ending| &ending.problem);
+    let ended = worker.ended.as_ref().map(|ending| &ending.problem);
     let mut status = status::status(&status::View {
         pod: &pod,
         state,
         verdicts: &verdicts,
         waits: &plan.waits,
-        problems: &memory.problems,
+        problems: &worker.problems,
         runtime: &context.features.name,
         host_ips: &context.node.host_ips(),
         // Nothing is over as long as something runs.
-        is_over: memory.is_stopped || (wanted.ends() || memory.ended.is_some()) && state.is_stopped(),
-        ended: ended.filter(|_| memory.is_stopped),
+        is_over: worker.is_stopped || (wanted.ends() || worker.ended.is_some()) && state.is_stopped(),
+        ended: ended.filter(|_| worker.is_stopped),
         now: context.now() / SECOND,
     });
     context.resizes.show(&pod, state, &mut status, context.now() / SECOND);
-    let condition = memory.ended.as_ref().and_then(|ending| ending.condition.clone());
+    let condition = worker.ended.as_ref().and_then(|ending| ending.condition.clone());
     if let Some(condition) = condition {
         status.list_entry("conditions").push(condition);
     }

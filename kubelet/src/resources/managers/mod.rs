@@ -1,10 +1,10 @@
 //! What containers get for themselves: CPUs, memory of NUMA nodes, devices. Who gets what is decided when a pod is
 //! taken, kept on disk, and given back when the pod has ended. The policies decide, as pure values; this carries it out.
 
+mod assignment;
 pub mod checkpoint;
 pub mod cpu;
 pub mod devices;
-mod given;
 mod machine;
 pub mod memory;
 mod metrics;
@@ -33,8 +33,8 @@ use crate::config::topology::{Policy, Scope};
 use crate::model::cpuset::CpuSet;
 use crate::model::pod;
 use crate::model::problem::Problem;
+pub use assignment::Assignment;
 use devices::Devices;
-pub use given::Given;
 use machine::Machine;
 use numa::{Hint, Hints};
 use topology::Merger;
@@ -320,14 +320,14 @@ impl Managers {
     }
 
     /// What a container gets that is made now. Its plugins are told of it.
-    pub async fn prepare(&self, pod: &Tree, spec: &Tree) -> Result<Given, String> {
+    pub async fn prepare(&self, pod: &Tree, spec: &Tree) -> Result<Assignment, String> {
         let (uid, name) = (pod::uid(pod), spec.str("name"));
         let nodes = self.held().memory.nodes(uid, name);
-        let mut given = Given {
+        let mut given = Assignment {
             cpus: self.cpus(uid, name).to_string(),
             memory_nodes: nodes.bits().collect::<CpuSet>().to_string(),
             has_cpus: !self.own_cpus(uid, name).is_empty(),
-            ..Given::default()
+            ..Assignment::default()
         };
         self.devices.pre_start(uid, name).await?;
         for share in self.devices.of(uid, name).into_values() {

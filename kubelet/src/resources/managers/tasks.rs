@@ -29,7 +29,7 @@ pub fn start(
 async fn serve_devices(managers: Arc<Managers>, node: Arc<Node>, wake: impl Fn(&str) + Send + Sync + Clone + 'static) {
     let show = move |devices: Devices| {
         if node.reports().borrow().devices != devices {
-            node.tell(|reports| reports.devices = devices);
+            node.update_reports(|reports| reports.devices = devices);
         }
     };
     managers.devices.clone().run(show, wake).await;

@@ -31,15 +31,15 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// Where the bus is, and where logind is configured.
 #[derive(Debug, Clone)]
-pub struct Places {
+pub struct Paths {
     pub bus: String,
     pub drop_ins: PathBuf,
 }
 
-impl Places {
-    pub fn of_machine() -> Places {
+impl Paths {
+    pub fn of_machine() -> Paths {
         let bus = std::env::var("DBUS_SYSTEM_BUS_ADDRESS").unwrap_or_else(|_| bus::SYSTEM.to_string());
-        Places { bus, drop_ins: "/etc/systemd/logind.conf.d".into() }
+        Paths { bus, drop_ins: "/etc/systemd/logind.conf.d".into() }
     }
 }
 
@@ -61,7 +61,7 @@ pub struct Inhibitor {
 
 impl Inhibitor {
     /// Holds the machine up for as long as pods have to end.
-    pub fn start(places: Places, period: Duration) -> Inhibitor {
+    pub fn start(places: Paths, period: Duration) -> Inhibitor {
         let (tell, goes_down) = watch::channel(false);
         let lock = Lock::default();
         let task = tokio::spawn(follow(places, period, tell, lock.clone()));
@@ -88,7 +88,7 @@ impl Drop for Inhibitor {
     }
 }
 
-async fn follow(places: Places, period: Duration, tell: watch::Sender<bool>, lock: Lock) {
+async fn follow(places: Paths, period: Duration, tell: watch::Sender<bool>, lock: Lock) {
     let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
     let mut has_held = false;
     // A machine that goes down takes its bus along, and is not held up once more.
@@ -120,7 +120,7 @@ struct Session {
 }
 
 impl Session {
-    async fn open(places: &Places, period: Duration) -> Result<Session> {
+    async fn open(places: &Paths, period: Duration) -> Result<Session> {
         let mut bus = Bus::connect(&places.bus).await?;
         // Asked first: whoever is asked is started.
         let delay = delay(&mut bus).await?;
@@ -232,7 +232,7 @@ async fn hold(bus: &mut Bus) -> Result<OwnedFd> {
 }
 
 /// Has logind wait for as long as pods may take. Where it does not, less time is better than none.
-async fn lengthen(bus: &mut Bus, places: &Places, period: Duration) {
+async fn lengthen(bus: &mut Bus, places: &Paths, period: Duration) {
     let done = async {
         write_drop_in(places, period)?;
         read_anew(bus).await?;
@@ -249,7 +249,7 @@ async fn lengthen(bus: &mut Bus, places: &Places, period: Duration) {
     }
 }
 
-fn write_drop_in(places: &Places, period: Duration) -> std::io::Result<()> {
+fn write_drop_in(places: &Paths, period: Duration) -> std::io::Result<()> {
     std::fs::create_dir_all(&places.drop_ins)?;
     std::fs::write(places.drop_ins.join(DROP_IN), drop_in(period))
 }

@@ -78,8 +78,8 @@ impl Daemon {
         Daemon { process, dir }
     }
 
-    fn places(&self) -> Places {
-        Places { bus: format!("unix:path={}/bus", self.dir.path().display()), drop_ins: self.dir.path().join("conf.d") }
+    fn places(&self) -> Paths {
+        Paths { bus: format!("unix:path={}/bus", self.dir.path().display()), drop_ins: self.dir.path().join("conf.d") }
     }
 }
 
@@ -98,7 +98,7 @@ struct Logind {
 
 impl Logind {
     /// One that waits for five seconds until it is told otherwise.
-    async fn start(places: &Places) -> Logind {
+    async fn start(places: &Paths) -> Logind {
         let mut bus = Bus::connect(&places.bus).await.expect("a bus");
         for name in [LOGIND, "org.freedesktop.systemd1"] {
             let body = vec![Value::text(name), Value::Uint(4)];
@@ -205,7 +205,7 @@ async fn the_machine_is_held_up_until_its_pods_have_ended() {
 #[tokio::test]
 async fn without_a_bus_or_a_logind_nobody_is_held_up() {
     let daemon = Daemon::start();
-    let nowhere = Places { bus: "unix:path=/nowhere/bus".into(), ..daemon.places() };
+    let nowhere = Paths { bus: "unix:path=/nowhere/bus".into(), ..daemon.places() };
     for places in [nowhere, daemon.places()] {
         let (tell, goes_down) = watch::channel(false);
         follow(places, Duration::from_secs(30), tell, Lock::default()).await;

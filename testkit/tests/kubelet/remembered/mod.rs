@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use cri::{ContainerState, PodSandboxState, Status};
 use kubelet::eviction::rank::Layout;
-use kubelet::eviction::senses::{Places, Senses};
+use kubelet::eviction::senses::{Paths, Senses};
 use kubelet::eviction::signal::{Left, Seen, Signal};
 use stdx::clock::{Clock, SystemClock};
 use stdx::sync::{Mutex, MutexGuard};
@@ -268,7 +268,7 @@ impl cri::ImageService for Remembered {
 
 /// A machine on which nothing runs but what is remembered, and whose disk is never full by itself.
 impl Senses for Remembered {
-    fn look(&self, _: &Places) -> Seen {
+    fn look(&self, _: &Paths) -> Seen {
         let state = self.state();
         let used: u64 = state.sandboxes.values().map(|sandbox| state.used(sandbox)).sum();
         let available = MEMORY.saturating_sub(i64::try_from(used).unwrap_or(i64::MAX));
@@ -279,7 +279,7 @@ impl Senses for Remembered {
         ])
     }
 
-    fn layout(&self, _: &Places) -> Layout {
+    fn layout(&self, _: &Paths) -> Layout {
         Layout::One
     }
 }

@@ -41,12 +41,12 @@ pub struct Share {
 }
 
 /// By pod, container and resource.
-pub type Given = BTreeMap<String, BTreeMap<String, BTreeMap<String, Share>>>;
+pub type Allocations = BTreeMap<String, BTreeMap<String, BTreeMap<String, Share>>>;
 
 #[derive(Debug, Clone, Default)]
 pub struct Inventory {
     pub resources: BTreeMap<String, Resource>,
-    pub given: Given,
+    pub given: Allocations,
 }
 
 pub fn read_device(device: &wire::Device) -> Device {

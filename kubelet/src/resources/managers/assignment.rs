@@ -4,7 +4,7 @@ use super::devices::wire::ContainerAllocateResponse;
 
 /// What a container gets besides what its pod says.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Given {
+pub struct Assignment {
     pub cpus: String,
     pub memory_nodes: String,
     /// Its CPUs are nobody else's: no time on them is rationed.
@@ -16,7 +16,7 @@ pub struct Given {
     pub cdi_devices: Vec<cri::CDIDevice>,
 }
 
-impl Given {
+impl Assignment {
     /// With what a plugin answered.
     pub fn add(&mut self, answer: ContainerAllocateResponse) {
         self.env.extend(answer.envs);

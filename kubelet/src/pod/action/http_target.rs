@@ -3,7 +3,7 @@
 
 /// An address of HTTP, ready to be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct HttpTarget {
     pub scheme: String,
     /// Host and port, as they are written.
     pub authority: String,
@@ -11,19 +11,19 @@ pub struct Place {
     pub path: String,
 }
 
-impl Place {
+impl HttpTarget {
     /// `path` is what somebody has written by hand.
-    pub fn new(scheme: &str, authority: String, path: &str) -> Place {
-        Place { scheme: scheme.to_string(), authority, path: absolute(escaped(path)) }
+    pub fn new(scheme: &str, authority: String, path: &str) -> HttpTarget {
+        HttpTarget { scheme: scheme.to_string(), authority, path: absolute(escaped(path)) }
     }
 
     /// Where a redirect leads from here.
-    pub fn follow(&self, location: &str) -> Place {
+    pub fn follow(&self, location: &str) -> HttpTarget {
         if let Some((scheme, rest)) = location.split_once("://").filter(|(scheme, _)| is_scheme(scheme)) {
-            return Place::at(&scheme.to_ascii_lowercase(), rest);
+            return HttpTarget::at(&scheme.to_ascii_lowercase(), rest);
         }
         if let Some(rest) = location.strip_prefix("//") {
-            return Place::at(&self.scheme, rest);
+            return HttpTarget::at(&self.scheme, rest);
         }
         let target = escaped(location);
         let (path, query) = split(&target);
@@ -36,14 +36,14 @@ impl Place {
                 format!("{}{query}", without_dots(&format!("{}/{path}", own.rsplit_once('/').map_or("", |own| own.0))))
             }
         };
-        Place { path, ..self.clone() }
+        HttpTarget { path, ..self.clone() }
     }
 
-    fn at(scheme: &str, rest: &str) -> Place {
+    fn at(scheme: &str, rest: &str) -> HttpTarget {
         let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
         let (authority, path) = rest.split_at(end);
         let authority = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-        Place::new(scheme, authority.to_string(), path)
+        HttpTarget::new(scheme, authority.to_string(), path)
     }
 
     /// Without the port, which may differ.
@@ -171,7 +171,7 @@ mod tests {
             ("", "/"),
         ];
         for (path, want) in cases {
-            let place = Place::new("http", "10.0.0.1:80".to_string(), path);
+            let place = HttpTarget::new("http", "10.0.0.1:80".to_string(), path);
             assert_eq!(place.path, want, "{path}");
             assert!(place.url().parse::<http::Uri>().is_ok(), "{path}");
         }
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn redirects_lead_on_from_where_they_were_given() {
-        let from = Place::new("http", "10.0.0.1:8080".to_string(), "/a/b?c");
+        let from = HttpTarget::new("http", "10.0.0.1:8080".to_string(), "/a/b?c");
         let cases = [
             ("login", "http://10.0.0.1:8080/a/login"),
             ("../login?x y", "http://10.0.0.1:8080/login?x%20y"),
