@@ -36,12 +36,10 @@ const RULES: &[Rule] = &[
         "the caller, the client",
         &[
             "api",
-            "cgroup",
             "cri",
             "docs",
             "fakenode",
             "kubelet",
-            "runtime",
             "scheduler",
             "server",
             "store",
