@@ -21,7 +21,7 @@ impl Resources {
     pub fn read(list: &Map) -> Resources {
         let mut resources = Resources::default();
         for (name, quantity) in list.iter() {
-            // Numbers are quantities too, where somebody writes them so.
+            // Quantities may also be written as numbers.
             let quantity = match (quantity.as_str(), quantity.as_int()) {
                 (Some(text), _) => Quantity::parse(text).unwrap_or_default(),
                 (None, number) => Quantity::new(number.unwrap_or(0), Default::default()),

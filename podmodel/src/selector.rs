@@ -12,7 +12,7 @@ pub enum Operator {
     DoesNotExist,
     Gt,
     Lt,
-    /// An operator that nobody knows: it matches nothing.
+    /// An unknown operator, which matches nothing.
     Unknown,
 }
 

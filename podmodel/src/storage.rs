@@ -147,7 +147,7 @@ pub struct CsiNode {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Room {
     pub class: Str,
-    /// The largest volume; None where nobody says.
+    /// The largest volume; None if the driver does not report it.
     pub most: Option<i64>,
     pub nodes: Selector,
 }
@@ -241,7 +241,7 @@ impl PersistentVolume {
         })
     }
 
-    /// Whether it belongs to nobody and will do.
+    /// Whether it is available and matches the claim.
     pub fn serves(&self, claim: &Claim) -> bool {
         let modes = &self.offered.access_modes;
         self.claim.is_none()
@@ -267,7 +267,7 @@ impl StorageClass {
         }
     }
 
-    /// Whether somebody makes volumes of it.
+    /// Whether volumes of the class are provisioned.
     pub fn is_made(&self) -> bool {
         !matches!(self.provisioner.as_str(), "" | "kubernetes.io/no-provisioner")
     }

@@ -45,7 +45,7 @@ pub enum TolerationOperator {
     Exists,
     Lt,
     Gt,
-    /// One that nobody knows tolerates nothing.
+    /// An unknown operator tolerates nothing.
     Unknown,
 }
 

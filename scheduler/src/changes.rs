@@ -68,6 +68,6 @@ mod tests {
         changes.changed("a");
         other.changed().await;
         drop(other);
-        assert!(changes.all().is_empty(), "nobody waits any more");
+        assert!(changes.all().is_empty(), "no task waits any more");
     }
 }

@@ -167,6 +167,6 @@ async fn a_panic_fails_only_its_key() {
     let count = |key: &str| runs.lock().iter().filter(|other| *other == key).count();
     queue.add("panic".into());
     queue.add("k".into());
-    wait("it is tried again and again", || count("panic") >= 4).await;
+    wait("repeated retries", || count("panic") >= 4).await;
     assert_eq!(count("k"), 1);
 }

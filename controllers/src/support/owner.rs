@@ -159,7 +159,7 @@ mod tests {
             object("b", "other", "set", false),
             object("c", "web", "", false),
             object("d", "other", "", false),
-            object("e", "web", "somebody", false),
+            object("e", "web", "another", false),
             object("f", "web", "", true),
             object("g", "web", "set", true),
         ];

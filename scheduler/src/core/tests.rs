@@ -115,7 +115,7 @@ async fn events_requeue_only_pods_they_may_help() {
     assert_eq!(world.step(), "one waits for Cleared");
     world.pod(pod("x").on("a"));
     world.core.pod_deleted("x", world.now);
-    assert_eq!(world.step(), "idle", "the node is cordoned, whoever goes from it");
+    assert_eq!(world.step(), "idle", "the node is cordoned, whichever pod is deleted from it");
     world.node(node("a").allocatable("1", "1Gi", "10"));
     assert_eq!(world.step(), "one on a");
 }
@@ -178,7 +178,7 @@ async fn preemption_waits_for_victims() {
     assert_eq!(waits.victims.iter().map(|victim| victim.name.as_str()).collect::<Vec<_>>(), ["low"]);
     assert_eq!(waits.nominated, NominationChange::Set("a".into()));
     world.pod(pod("mid").cpu("1").priority(3));
-    assert_eq!(world.step(), "mid waits for Cleared", "the place is kept, and nobody else is to go for it");
+    assert_eq!(world.step(), "mid waits for Cleared", "the place is kept, and no other pod is preempted for it");
     world.core.pod_deleted("low", world.now);
     world.core.preemption_done("high", waits.refused_by.clone(), world.now);
     assert_eq!(world.step(), "high on a", "what happened meanwhile is not missed");
@@ -200,7 +200,7 @@ async fn nominations_follow_the_api_and_decisions() {
     assert_eq!(kept(&world).as_deref(), Some("b"), "it was decided since");
     world.pod(shown("b"));
     world.pod(shown(""));
-    assert_eq!(kept(&world), None, "somebody has cleared it");
+    assert_eq!(kept(&world), None, "it was cleared");
 }
 
 #[tokio::test]

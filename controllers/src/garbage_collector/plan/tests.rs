@@ -99,7 +99,7 @@ fn looks_up_unobserved_owners() {
     assert_eq!(fetch_owner(&graph, Verdict::Present { waiting: true }), background);
     assert_eq!(fetch_owner(&graph, Verdict::Absent), background);
     graph.note_absent(delete_requested.clone());
-    assert_eq!(plan(&graph, &x.uid, &[]), background, "nobody asks twice");
+    assert_eq!(plan(&graph, &x.uid, &[]), background, "owners are looked up once");
     graph.note_delete_requested(&x.uid, true);
     assert_eq!(plan(&graph, &x.uid, &[]), Step::Nothing, "nor deletes twice");
 }

@@ -58,7 +58,7 @@ fn volumes_are_assigned_once() {
     assert!(take(&plugin, &snapshot, &user_of("p", "one"), "a"));
     assert!(!take(&plugin, &snapshot, &user_of("q", "two"), "a"), "it has been taken");
     assert!(!take(&other_profile, &snapshot, &user_of("q", "two"), "a"), "for all profiles");
-    assert!(take(&plugin, &snapshot, &user_of("p", "one"), "b"), "whoever has it may think again");
+    assert!(take(&plugin, &snapshot, &user_of("p", "one"), "b"), "the claim may be assigned again");
     plugin.unreserve(&user_of("p", "one").pod(), "b");
     assert!(take(&plugin, &snapshot, &user_of("q", "two"), "a"));
 }
