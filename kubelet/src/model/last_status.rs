@@ -1,5 +1,5 @@
-//! What a pod's last status says of containers of which the runtime knows nothing. Runtimes forget: the records of the
-//! one in the house do not outlive a reboot, but the API remembers who was started, how often, and how it ended.
+//! The last reported status of a container that the runtime no longer knows. Containers of the built-in runtime do not
+//! outlive a reboot, but the API remembers which were started, how often, and how they ended.
 
 use api::Tree;
 

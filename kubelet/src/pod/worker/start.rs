@@ -288,7 +288,7 @@ fn is_of_image(reason: &str) -> bool {
     matches!(reason, "ImagePullBackOff" | "ErrImagePull" | "RegistryUnavailable" | "SignatureValidationFailed")
 }
 
-/// What was made and never started stands in the way of its successor, which has its number.
+/// A container that was created and never started blocks its successor, which gets the same number.
 async fn remove_unstarted(context: &PodContext, state: &PodState, name: &str) -> Result<()> {
     for seen in state.containers.iter().filter(|seen| seen.name == name && seen.stage == Stage::Created) {
         context.runtime.remove(&seen.id).await.map_err(|_| Failure::Failed)?;

@@ -30,7 +30,7 @@ pub enum Stream {
 pub enum Refusal {
     /// A value cannot be read.
     Undecodable,
-    /// It can be read and makes no sense.
+    /// It can be parsed, but its value is invalid.
     Invalid,
     Stream(String),
 }
