@@ -169,7 +169,7 @@ mod tests {
     fn rejects_incomplete_flags() {
         type Change = fn(&mut Flags);
         let cases: [(Change, &str); 4] = [
-            (|_| {}, "--kubeconfig FILE is missing"),
+            (|_| {}, "--kubeconfig FILE is required"),
             (
                 |flags| flags.common.timing.lease_duration = std::time::Duration::from_secs(1),
                 "--leader-elect-lease-duration must be",

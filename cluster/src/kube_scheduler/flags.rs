@@ -103,10 +103,10 @@ mod tests {
         let cases = [
             ("--no-such-flag=1", "unknown flag: --no-such-flag"),
             ("--controllers=*", "unknown flag: --controllers"),
-            ("--profiling", "--profiling cannot be honoured: nothing is profiled"),
+            ("--profiling", "--profiling cannot be honoured: profiling is not supported"),
             ("--feature-gates=X=true", "--feature-gates cannot be honoured: unrecognized feature gate: X"),
-            ("--feature-gates=DynamicResourceAllocation=true", "DynamicResourceAllocation is off here"),
-            ("--tls-min-version=VersionTLS12", "--tls-min-version cannot be honoured: the safe versions"),
+            ("--feature-gates=DynamicResourceAllocation=true", "DynamicResourceAllocation is off"),
+            ("--tls-min-version=VersionTLS12", "--tls-min-version cannot be honoured: only secure versions"),
             ("--leader-elect-resource-lock=endpoints", "--leader-elect-resource-lock cannot be honoured"),
         ];
         for (argument, want) in cases {

@@ -125,7 +125,7 @@ mod tests {
             let error = read(&file, &["--kubeconfig=/a"]).err().expect("refused");
             assert!(error.contains(want), "{error}");
         }
-        assert!(read(HEAD, &[]).err().expect("refused").contains("--kubeconfig FILE is missing"));
+        assert!(read(HEAD, &[]).err().expect("refused").contains("--kubeconfig FILE is required"));
         let both = read(HEAD, &["--kubeconfig=/a", "--policy-config-file=/x"]).err().expect("refused");
         assert!(both.contains("exclude each other"), "{both}");
     }

@@ -360,8 +360,8 @@ mod tests {
             ("--node-labels=a b=c", "--node-labels cannot be honoured"),
             ("--register-with-taints=a", "invalid taint spec: a"),
             ("--max-pods=x", "--max-pods cannot be honoured: \"x\" is no integer"),
-            ("--cloud-provider=aws", "\"aws\" is no provider"),
-            ("--lock-file=/x", "--lock-file cannot be honoured: no lock file is held"),
+            ("--cloud-provider=aws", "unknown cloud provider \"aws\""),
+            ("--lock-file=/x", "--lock-file cannot be honoured: lock files are not supported"),
         ];
         for (argument, want) in cases {
             let error = read(&[argument]).err().expect("refused");

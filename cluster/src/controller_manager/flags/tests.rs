@@ -57,16 +57,16 @@ fn accepts_upstream_defaults() {
 fn rejects_other_flags_by_name() {
     let cases = [
         ("--no-such-flag=1", "unknown flag: --no-such-flag"),
-        ("--controllers=nonsense", "--controllers cannot be honoured: \"nonsense\""),
+        ("--controllers=nonsense", "--controllers cannot be honoured: unknown controller \"nonsense\""),
         ("--concurrent-gc-syncs=0", "--concurrent-gc-syncs cannot be honoured: it must be at least 1"),
-        ("--cloud-provider=aws", "--cloud-provider cannot be honoured: there is no cloud provider"),
+        ("--cloud-provider=aws", "--cloud-provider cannot be honoured: no cloud provider is built in"),
         ("--cloud-config=x", "--cloud-config cannot be honoured"),
         ("--feature-gates=X=true", "--feature-gates cannot be honoured: unrecognized feature gate: X"),
-        ("--profiling", "--profiling cannot be honoured: nothing is profiled"),
+        ("--profiling", "--profiling cannot be honoured: profiling is not supported"),
         ("--kube-api-content-type=text/x", "--kube-api-content-type cannot be honoured: unknown content type"),
         ("--kube-api-qps=0", "--kube-api-qps cannot be honoured: it must not be 0"),
         ("--node-monitor-grace-period=5", "--node-monitor-grace-period cannot be honoured: invalid duration"),
-        ("--node-monitor-period=9s", "--node-monitor-period cannot be honoured: nothing is looked at by time"),
+        ("--node-monitor-period=9s", "--node-monitor-period cannot be honoured: controllers do not poll"),
     ];
     for (argument, want) in cases {
         let error = read(&[argument]).err().expect("refused");
