@@ -182,11 +182,62 @@ pub struct Kind {
     pub create_on_update: bool,
     /// Whether a PUT without a resourceVersion is accepted.
     pub unconditional_update: bool,
+    pub lifecycle: Lifecycle,
 
     pub columns: &'static [Column],
     /// The cells of a table row; `now` is in seconds since the Unix epoch.
     pub cells: fn(&Tree, i64) -> Vec<Tree>,
     pub selectable: &'static [Selectable],
+}
+
+/// How objects of a kind are stored and deleted, where that differs between kinds.
+#[derive(Debug, Clone, Copy)]
+pub struct Lifecycle {
+    /// Objects expire `--event-ttl` after their last write.
+    pub expires: bool,
+    /// Whether a write of this object, over the stored one, may be acknowledged before it is on disk.
+    pub is_relaxed: fn(&Tree, Option<&Tree>) -> bool,
+    /// Whether the refusal of this kind applies to the object.
+    pub is_refused: fn(&Tree) -> bool,
+    /// Addresses and ports are allocated in the same commit and written into the object.
+    pub allocates: bool,
+    /// The path of labels that are the client's own if it sends no labels.
+    pub labels_from: Option<&'static str>,
+    /// A deletion returns the object instead of a Status.
+    pub returns_deleted: bool,
+    /// The seconds between the request to delete an object and its end, from the seconds that the client asks for.
+    pub grace_period: Option<fn(&Tree, Option<i64>) -> i64>,
+    /// The object has finalizers in its spec, is marked at the first deletion even without any, and shows no grace period.
+    pub spec_finalizers: bool,
+    /// Changes an object that is marked for deletion.
+    pub mark_deleted: fn(&mut Tree),
+    /// Dependents are orphaned unless the client asks for their deletion.
+    pub orphans_by_default: bool,
+    /// Whether the garbage collector watches the kind, so that objects can have dependents.
+    pub has_dependents: bool,
+    /// The warning of every request to a deprecated kind.
+    pub deprecation: Option<&'static str>,
+}
+
+impl Lifecycle {
+    /// The lifecycle of most kinds.
+    pub const DEFAULT: Lifecycle = Lifecycle {
+        expires: false,
+        is_relaxed: |_, _| false,
+        is_refused: |_| true,
+        allocates: false,
+        labels_from: None,
+        returns_deleted: false,
+        grace_period: None,
+        spec_finalizers: false,
+        mark_deleted: |_| {},
+        orphans_by_default: false,
+        has_dependents: true,
+        deprecation: None,
+    };
+
+    /// Most kinds, with deletions that return the object.
+    pub const RETURNS_DELETED: Lifecycle = Lifecycle { returns_deleted: true, ..Lifecycle::DEFAULT };
 }
 
 const NAME_AND_AGE: &[Column] = &[column("Name", "string", "name", 0), column("Age", "string", "", 0)];
@@ -238,6 +289,7 @@ impl Kind {
             scale: None,
             create_on_update: false,
             unconditional_update: true,
+            lifecycle: Lifecycle::DEFAULT,
             columns: NAME_AND_AGE,
             cells: crate::cells::name_and_age,
             selectable: &[],

@@ -44,7 +44,9 @@ pub mod workload;
 
 use std::sync::LazyLock;
 
-pub use kind::{Column, Context, Conversion, Kind, ScalePaths, Selectable, StatusRules, Subresource, User, Verb};
+pub use kind::{
+    Column, Context, Conversion, Kind, Lifecycle, ScalePaths, Selectable, StatusRules, Subresource, User, Verb,
+};
 
 /// Every built-in kind in discovery order: groups by preference, resources by name.
 pub static ALL: &[&Kind] = &[

@@ -4,7 +4,7 @@ use api::field::{Errors, Path};
 use api::validation::{dns1035_label, dns1123_subdomain, port_number};
 use api::{Tree, time, tree};
 
-use crate::kind::{Context, Kind, StatusRules, Subresource, Verb, column};
+use crate::kind::{Context, Kind, Lifecycle, StatusRules, Subresource, Verb, column};
 use crate::{cells, names, prepare};
 
 pub static KIND: Kind = Kind {
@@ -27,6 +27,7 @@ pub static KIND: Kind = Kind {
     status: Some(StatusRules { prepare: prepare::keep_spec, validate: prepare::any_status, reset: &["spec"] }),
     unconditional_update: false,
     cells,
+    lifecycle: Lifecycle { is_refused: |object| object.at("spec").has("service"), ..Lifecycle::DEFAULT },
     ..Kind::cluster("apiregistration.k8s.io", "v1", "APIService", "apiservices", "apiservice")
 };
 

@@ -4,7 +4,7 @@ use api::Tree;
 use api::field::{Errors, Path};
 
 use crate::cells;
-use crate::kind::{Kind, column};
+use crate::kind::{Kind, Lifecycle, column};
 
 pub static KIND: Kind = Kind {
     columns: &[column("Name", "string", "name", 0), column("Holder", "string", "", 0), column("Age", "string", "", 0)],
@@ -15,8 +15,24 @@ pub static KIND: Kind = Kind {
     create_on_update: true,
     unconditional_update: false,
     cells,
+    lifecycle: Lifecycle {
+        is_relaxed: |object, old| old.is_some_and(|old| is_renewal(object, old)),
+        ..Lifecycle::DEFAULT
+    },
     ..Kind::namespaced("coordination.k8s.io", "v1", "Lease", "leases", "lease")
 };
+
+/// Whether the lease was only renewed.
+fn is_renewal(object: &Tree, old: &Tree) -> bool {
+    let without_time = |tree: &Tree| {
+        let mut tree = tree.clone();
+        tree.remove_at("spec.renewTime");
+        tree.remove_at("metadata.managedFields");
+        tree.remove_at("metadata.resourceVersion");
+        tree
+    };
+    without_time(object) == without_time(old)
+}
 
 /// Coordinated leader election is off by default; its fields are kept only if stored already.
 fn drop_election(object: &mut Tree, old: &Tree) {

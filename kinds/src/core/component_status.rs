@@ -3,7 +3,7 @@
 use api::Tree;
 
 use crate::cells;
-use crate::kind::{Kind, Verb, column};
+use crate::kind::{Kind, Lifecycle, Verb, column};
 
 pub static KIND: Kind = Kind {
     short_names: &["cs"],
@@ -16,6 +16,7 @@ pub static KIND: Kind = Kind {
     ],
     storage: "",
     cells,
+    lifecycle: Lifecycle { deprecation: Some("v1 ComponentStatus is deprecated in v1.19+"), ..Lifecycle::DEFAULT },
     ..Kind::cluster("", "v1", "ComponentStatus", "componentstatuses", "componentstatus")
 };
 

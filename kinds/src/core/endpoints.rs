@@ -5,7 +5,7 @@ use api::{Tree, validation};
 
 use crate::checks::Stored;
 use crate::core::service::validate_protocol;
-use crate::kind::{Kind, column};
+use crate::kind::{Kind, Lifecycle, column};
 use crate::{cells, checks};
 
 pub static KIND: Kind = Kind {
@@ -22,6 +22,10 @@ pub static KIND: Kind = Kind {
         column("Age", "string", "", 0),
     ],
     cells: row,
+    lifecycle: Lifecycle {
+        deprecation: Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"),
+        ..Lifecycle::DEFAULT
+    },
     ..Kind::namespaced("", "v1", "Endpoints", "endpoints", "endpoints")
 };
 

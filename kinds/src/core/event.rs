@@ -4,7 +4,7 @@ use api::field::{Errors, Path};
 use api::validation::qualified_name;
 use api::{Str, Tree};
 
-use crate::kind::{Kind, Selectable, column, scalar_at, selectable};
+use crate::kind::{Kind, Lifecycle, Selectable, column, scalar_at, selectable};
 use crate::{cells, names};
 
 pub static KIND: Kind = Kind {
@@ -41,6 +41,7 @@ pub static KIND: Kind = Kind {
     validate_update: |object, _, errors| validate(object, "reportingComponent", errors),
     create_on_update: true,
     cells,
+    lifecycle: Lifecycle { expires: true, is_relaxed: |_, _| true, has_dependents: false, ..Lifecycle::DEFAULT },
     ..Kind::namespaced("", "v1", "Event", "events", "event")
 };
 

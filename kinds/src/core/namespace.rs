@@ -4,7 +4,7 @@ use api::field::{Errors, Path};
 use api::validation::qualified_name;
 use api::{Tree, tree};
 
-use crate::kind::{Context, Kind, StatusRules, Subresource, Verb, column, keep_old, selectable};
+use crate::kind::{Context, Kind, Lifecycle, StatusRules, Subresource, Verb, column, keep_old, selectable};
 use crate::{cells, meta, names, prepare};
 
 pub static KIND: Kind = Kind {
@@ -25,6 +25,11 @@ pub static KIND: Kind = Kind {
     reset: &["status"],
     status: Some(StatusRules { prepare: prepare::keep_spec, validate: validate_status_update, reset: &["spec"] }),
     cells,
+    lifecycle: Lifecycle {
+        spec_finalizers: true,
+        mark_deleted: |object| object.child("status").set("phase", "Terminating"),
+        ..Lifecycle::RETURNS_DELETED
+    },
     ..Kind::cluster("", "v1", "Namespace", "namespaces", "namespace")
 };
 

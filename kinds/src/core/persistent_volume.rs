@@ -6,7 +6,7 @@ use api::{Tree, time, tree};
 
 use super::persistent_volume_claim::{CLASS_ANNOTATION, CLASS_WARNING, access_modes, class, phase};
 use crate::checks::validate_driver_name;
-use crate::kind::{Context, Kind, StatusRules, Subresource, Verb, column};
+use crate::kind::{Context, Kind, Lifecycle, StatusRules, Subresource, Verb, column};
 use crate::meta::validate_immutable;
 use crate::podspec::affinity::validate_node_selector;
 use crate::podspec::claim::{VOLUME_MODES, validate_access_modes, validate_class};
@@ -41,6 +41,7 @@ pub static KIND: Kind = Kind {
     reset: &["status"],
     status: Some(StatusRules { prepare: prepare_status, validate: prepare::any_status, reset: &["spec"] }),
     cells,
+    lifecycle: Lifecycle::RETURNS_DELETED,
     ..Kind::cluster("", "v1", "PersistentVolume", "persistentvolumes", "persistentvolume")
 };
 

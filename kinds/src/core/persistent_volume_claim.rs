@@ -3,7 +3,7 @@
 use api::field::{Errors, Path};
 use api::{Tree, tree};
 
-use crate::kind::{Context, Kind, StatusRules, Subresource, Verb, column, keep_old};
+use crate::kind::{Context, Kind, Lifecycle, StatusRules, Subresource, Verb, column, keep_old};
 use crate::meta::validate_immutable;
 use crate::podspec::claim::{set_spec_defaults, spec_warnings, validate_spec};
 use crate::resources::read;
@@ -32,6 +32,7 @@ pub static KIND: Kind = Kind {
     reset: &["status"],
     status: Some(StatusRules { prepare: prepare::keep_spec, validate: validate_status_update, reset: &["spec"] }),
     cells,
+    lifecycle: Lifecycle::RETURNS_DELETED,
     ..Kind::namespaced("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", "persistentvolumeclaim")
 };
 

@@ -3,7 +3,7 @@
 use api::Tree;
 use api::field::{Errors, Path};
 
-use crate::kind::{Context, Kind, bump_generation, column};
+use crate::kind::{Context, Kind, Lifecycle, bump_generation, column};
 use crate::{cells, podspec, prepare};
 
 pub static KIND: Kind = Kind {
@@ -23,6 +23,7 @@ pub static KIND: Kind = Kind {
         false => podspec::template_warnings(template.at("template"), &Path::root("template")),
     },
     cells: template_cells,
+    lifecycle: Lifecycle::RETURNS_DELETED,
     ..Kind::namespaced("", "v1", "PodTemplate", "podtemplates", "podtemplate")
 };
 

@@ -4,7 +4,7 @@ use api::Tree;
 use api::field::Errors;
 use api::selector::Selector;
 
-use crate::kind::{Kind, StatusRules, Subresource, Verb, column, selectable};
+use crate::kind::{Kind, Lifecycle, StatusRules, Subresource, Verb, column, selectable};
 use crate::workload::{self, SPEC};
 use crate::{cells, checks, podspec, scale, strategy};
 
@@ -45,6 +45,7 @@ pub static KIND: Kind = Kind {
     ],
     cells: row,
     selectable: &[selectable("status.replicas")],
+    lifecycle: Lifecycle { orphans_by_default: true, ..Lifecycle::DEFAULT },
     ..Kind::namespaced("", "v1", "ReplicationController", "replicationcontrollers", "replicationcontroller")
 };
 

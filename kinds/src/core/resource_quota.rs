@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use api::field::{Errors, Path};
 use api::{Map, Tree};
 
-use crate::kind::{Kind, StatusRules, Subresource, Verb, column};
+use crate::kind::{Kind, Lifecycle, StatusRules, Subresource, Verb, column};
 use crate::{cells, prepare, resources};
 
 pub static KIND: Kind = Kind {
@@ -26,6 +26,7 @@ pub static KIND: Kind = Kind {
     reset: &["status"],
     status: Some(StatusRules { prepare: prepare::keep_spec, validate: validate_status_update, reset: &["spec"] }),
     cells,
+    lifecycle: Lifecycle::RETURNS_DELETED,
     ..Kind::namespaced("", "v1", "ResourceQuota", "resourcequotas", "resourcequota")
 };
 

@@ -2,7 +2,7 @@
 
 use api::{Tree, tree};
 
-use crate::kind::{Kind, Subresource, Verb};
+use crate::kind::{Kind, Lifecycle, Subresource, Verb};
 
 pub static KIND: Kind = Kind {
     short_names: &["sa"],
@@ -14,6 +14,7 @@ pub static KIND: Kind = Kind {
     prepare_create: |object, _| clean_references(object),
     prepare_update: |object, _, _| clean_references(object),
     warnings,
+    lifecycle: Lifecycle::RETURNS_DELETED,
     ..Kind::namespaced("", "v1", "ServiceAccount", "serviceaccounts", "serviceaccount")
 };
 

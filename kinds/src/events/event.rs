@@ -6,7 +6,7 @@ use api::field::{Errors, Path};
 
 use crate::core::event as core_event;
 use crate::gojson;
-use crate::kind::{Conversion, Kind, column, selectable};
+use crate::kind::{Conversion, Kind, Lifecycle, column, selectable};
 use crate::meta::validate_immutable;
 
 pub static KIND: Kind = Kind {
@@ -40,6 +40,7 @@ pub static KIND: Kind = Kind {
     validate_update,
     create_on_update: true,
     cells: |object, now| core_event::cells(&to_storage(object.clone()), now),
+    lifecycle: Lifecycle { expires: true, is_relaxed: |_, _| true, has_dependents: false, ..Lifecycle::DEFAULT },
     ..Kind::namespaced("events.k8s.io", "v1", "Event", "events", "event")
 };
 

@@ -4,7 +4,7 @@ use api::Tree;
 use api::field::{Errors, Path};
 
 use super::rules::{MAX_CONFIGS, validate_configuration, validate_items, validate_selectors};
-use crate::kind::{Kind, bump_generation};
+use crate::kind::{Kind, Lifecycle, bump_generation};
 use crate::{prepare, resources};
 
 pub static KIND: Kind = Kind {
@@ -12,6 +12,7 @@ pub static KIND: Kind = Kind {
     prepare_update: |object, old, _| bump_generation(object, old, &["spec"]),
     validate,
     validate_update: |object, _, errors| validate(object, errors),
+    lifecycle: Lifecycle::RETURNS_DELETED,
     ..Kind::cluster("resource.k8s.io", "v1", "DeviceClass", "deviceclasses", "deviceclass")
 };
 

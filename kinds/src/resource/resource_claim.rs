@@ -10,7 +10,7 @@ use super::rules::{
 };
 use crate::checks::validate_driver_name;
 use crate::conditions::validate_conditions;
-use crate::kind::{Kind, StatusRules, Subresource, Verb, column};
+use crate::kind::{Kind, Lifecycle, StatusRules, Subresource, Verb, column};
 use crate::podspec::affinity::validate_node_selector;
 use crate::podspec::seen::Seen;
 use crate::{cells, gojson, prepare};
@@ -30,6 +30,7 @@ pub static KIND: Kind = Kind {
         reset: &["spec", "metadata"],
     }),
     cells,
+    lifecycle: Lifecycle::RETURNS_DELETED,
     ..Kind::namespaced("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims", "resourceclaim")
 };
 

@@ -5,13 +5,14 @@ use api::field::{Errors, Path};
 
 use super::claim;
 use crate::gojson;
-use crate::kind::Kind;
+use crate::kind::{Kind, Lifecycle};
 use crate::meta::{validate_annotations, validate_labels};
 
 pub static KIND: Kind = Kind {
     set_defaults: |object| claim::set_defaults(object.child("spec.spec")),
     validate,
     validate_update,
+    lifecycle: Lifecycle::RETURNS_DELETED,
     ..Kind::namespaced(
         "resource.k8s.io",
         "v1",

@@ -7,7 +7,7 @@ use api::validation::dns1123_subdomain;
 use super::device::{self, has_advanced_features};
 use super::rules::{duplicates, stamp_taint, validate_items, validate_label, validate_pool_name};
 use crate::checks::validate_driver_name;
-use crate::kind::{Context, Kind, bump_generation, column, selectable};
+use crate::kind::{Context, Kind, Lifecycle, bump_generation, column, selectable};
 use crate::meta::validate_immutable;
 use crate::podspec::affinity::validate_node_selector;
 use crate::{cells, gojson, prepare};
@@ -27,6 +27,7 @@ pub static KIND: Kind = Kind {
     validate_update: |object, old, errors| validate(object, Some(old), errors),
     warnings,
     cells,
+    lifecycle: Lifecycle::RETURNS_DELETED,
     ..Kind::cluster("resource.k8s.io", "v1", "ResourceSlice", "resourceslices", "resourceslice")
 };
 

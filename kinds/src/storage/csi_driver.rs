@@ -4,7 +4,7 @@ use api::field::{Errors, Path};
 use api::{Tree, list};
 
 use crate::cells;
-use crate::kind::{Kind, bump_generation, column};
+use crate::kind::{Kind, Lifecycle, bump_generation, column};
 use crate::meta::validate_immutable;
 use crate::podspec::seen::Seen;
 
@@ -26,6 +26,7 @@ pub static KIND: Kind = Kind {
     warnings,
     unconditional_update: false,
     cells,
+    lifecycle: Lifecycle::RETURNS_DELETED,
     ..Kind::cluster("storage.k8s.io", "v1", "CSIDriver", "csidrivers", "csidriver")
 };
 

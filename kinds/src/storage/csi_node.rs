@@ -8,7 +8,7 @@ use api::validation::qualified_name;
 
 use crate::checks::validate_driver_name;
 use crate::gojson::{self, EMPTY, GoField, NULL, field, nested};
-use crate::kind::{Kind, StatusRules, Subresource, Verb, column};
+use crate::kind::{Kind, Lifecycle, StatusRules, Subresource, Verb, column};
 use crate::podspec::seen::Seen;
 use crate::{cells, prepare};
 
@@ -31,6 +31,7 @@ pub static KIND: Kind = Kind {
     }),
     unconditional_update: false,
     cells,
+    lifecycle: Lifecycle::RETURNS_DELETED,
     ..Kind::cluster("storage.k8s.io", "v1", "CSINode", "csinodes", "csinode")
 };
 

@@ -5,7 +5,7 @@ use api::field::{Errors, Path};
 use api::validation::qualified_name;
 
 use super::rules;
-use crate::kind::{Kind, column};
+use crate::kind::{Kind, Lifecycle, column};
 use crate::podspec::warnings::labels;
 use crate::{cells, gojson};
 
@@ -24,6 +24,7 @@ pub static KIND: Kind = Kind {
     validate_update,
     warnings,
     cells,
+    lifecycle: Lifecycle::RETURNS_DELETED,
     ..Kind::cluster("storage.k8s.io", "v1", "StorageClass", "storageclasses", "storageclass")
 };
 

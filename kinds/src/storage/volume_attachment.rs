@@ -6,7 +6,7 @@ use api::validation::dns1123_subdomain;
 
 use crate::checks::validate_driver_name;
 use crate::gojson;
-use crate::kind::{Kind, StatusRules, Subresource, Verb, column};
+use crate::kind::{Kind, Lifecycle, StatusRules, Subresource, Verb, column};
 use crate::{cells, prepare};
 
 pub static KIND: Kind = Kind {
@@ -31,6 +31,7 @@ pub static KIND: Kind = Kind {
     }),
     unconditional_update: false,
     cells,
+    lifecycle: Lifecycle::RETURNS_DELETED,
     ..Kind::cluster("storage.k8s.io", "v1", "VolumeAttachment", "volumeattachments", "volumeattachment")
 };
 

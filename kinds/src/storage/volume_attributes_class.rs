@@ -6,7 +6,7 @@ use api::field::{Errors, Path};
 use super::rules::validate_parameters;
 use crate::cells;
 use crate::checks::validate_driver_name;
-use crate::kind::{Kind, column};
+use crate::kind::{Kind, Lifecycle, column};
 
 pub static KIND: Kind = Kind {
     short_names: &["vac"],
@@ -18,6 +18,7 @@ pub static KIND: Kind = Kind {
     validate,
     validate_update,
     cells,
+    lifecycle: Lifecycle::RETURNS_DELETED,
     ..Kind::cluster("storage.k8s.io", "v1", "VolumeAttributesClass", "volumeattributesclasses", "volumeattributesclass")
 };
 

@@ -109,7 +109,7 @@ impl<'a> Scope<'a> {
     fn check_refused(&self, object: &Tree) -> Result<(), Status> {
         let kind = self.resource.kind;
         match kind.refused {
-            Some(missing) if hooks::is_refused(kind, object) => {
+            Some(missing) if (kind.lifecycle.is_refused)(object) => {
                 Err(Status::forbidden(kind.group, kind.plural, object.str("metadata.name"), missing))
             }
             _ => Ok(()),
@@ -132,7 +132,7 @@ impl<'a> Scope<'a> {
                 other => return other,
             }
         }
-        Err(Status::internal("no name could be generated"))
+        Err(Status::internal("failed to generate a name"))
     }
 
     async fn create_named(&self, mut object: Tree, warnings: &mut Vec<String>) -> Result<Outcome, Status> {
@@ -184,7 +184,7 @@ impl<'a> Scope<'a> {
         let _turn = resource_quota::turn(self, None).await;
         for _ in 0..MAX_TRIES {
             // What a claim writes into the object must not meet the next try.
-            let mut scratch = hooks::claims_change(kind).then(|| object.clone());
+            let mut scratch = kind.lifecycle.allocates.then(|| object.clone());
             let fresh = scratch.as_mut().unwrap_or(&mut object);
             let claims = hooks::claim_create(self, name, fresh)?;
             if self.dry_run {
@@ -198,7 +198,7 @@ impl<'a> Scope<'a> {
                 Err(error) => return Err(store_status(error)),
             }
         }
-        Err(Status::internal("the object's claims could not be made"))
+        Err(Status::internal("failed to allocate what the object claims"))
     }
 
     pub fn put(&self, name: &str, object: &Tree, expect: Expect) -> StoreWrite {
@@ -217,7 +217,7 @@ impl<'a> Scope<'a> {
             op: Op::Delete,
             expect,
             durability: Durability::Durable,
-            ttl: hooks::ttl(self.registry, self.resource.kind),
+            ttl: self.resource.kind.lifecycle.expires.then_some(self.registry.config.event_ttl),
             cause: self.cause(),
         }
     }

@@ -8,7 +8,7 @@ use kinds::Verb;
 
 use crate::call::{Answer, Call, text};
 use crate::fairness;
-use crate::registry::{hooks, subresources, usage, verbs};
+use crate::registry::{subresources, usage, verbs};
 use crate::routes::Routes;
 use crate::routes::{discovery, health, openapi, why};
 use crate::storage::resource::Resource;
@@ -59,7 +59,7 @@ async fn route_resource(routes: &Routes, call: &mut Call) -> Result<Answer, Stat
     let allowed = allowed_verb(&resource, call);
     // Whoever names a method that no resource has is told only that.
     let told = allowed.as_ref().map_or_else(|status| *status != Status::method_not_allowed(), |_| true);
-    if let Some(warning) = hooks::deprecation(resource.kind).filter(|_| told) {
+    if let Some(warning) = resource.kind.lifecycle.deprecation.filter(|_| told) {
         call.warnings.push(warning.to_string());
         call.annotate("k8s.io/deprecated", "true");
     }

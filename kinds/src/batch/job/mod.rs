@@ -11,7 +11,7 @@ use api::{Str, Tree};
 pub(super) use prepare::set_failure_policy_defaults;
 pub(super) use validate::{spec_warnings, validate_spec};
 
-use crate::kind::{Kind, Selectable, StatusRules, Subresource, Verb, column};
+use crate::kind::{Kind, Lifecycle, Selectable, StatusRules, Subresource, Verb, column};
 use crate::{cells, strategy, workload};
 
 pub static KIND: Kind = Kind {
@@ -37,6 +37,11 @@ pub static KIND: Kind = Kind {
     ],
     cells: row,
     selectable: &[Selectable { name: "status.successful", get: successful }],
+    lifecycle: Lifecycle {
+        orphans_by_default: true,
+        labels_from: Some("spec.template.metadata.labels"),
+        ..Lifecycle::DEFAULT
+    },
     ..Kind::namespaced("batch", "v1", "Job", "jobs", "job")
 };
 

@@ -13,7 +13,7 @@ mod validate;
 
 use api::{Str, Tree};
 
-use crate::kind::{Kind, Selectable, StatusRules, Subresource, Verb, column, selectable};
+use crate::kind::{Kind, Lifecycle, Selectable, StatusRules, Subresource, Verb, column, selectable};
 use crate::podspec;
 
 pub static KIND: Kind = Kind {
@@ -75,8 +75,21 @@ pub static KIND: Kind = Kind {
         reset: &["spec", "metadata.deletionTimestamp", "metadata.ownerReferences"],
     }),
     cells: cells::cells,
+    lifecycle: Lifecycle { grace_period: Some(grace_period), ..Lifecycle::RETURNS_DELETED },
     ..Kind::namespaced("", "v1", "Pod", "pods", "pod")
 };
+
+/// The seconds that a pod gets: those of the client, otherwise its own, and none where nothing runs.
+fn grace_period(pod: &Tree, requested: Option<i64>) -> i64 {
+    let own = pod.int("spec.terminationGracePeriodSeconds").unwrap_or(30);
+    let seconds = requested.unwrap_or(own);
+    let is_finished = matches!(pod.str("status.phase"), "Failed" | "Succeeded");
+    if pod.str("spec.nodeName").is_empty() || is_finished {
+        return 0;
+    }
+    // A negative period means the shortest that is not immediate.
+    if seconds < 0 { 1 } else { seconds }
+}
 
 /// Upstream only warns on create, since pods are rarely updated manually. Warns about non-canonical addresses.
 fn status_warnings(pod: &Tree) -> Vec<String> {

@@ -13,7 +13,7 @@ use api::Tree;
 pub(crate) use cells::load_balancer_addresses;
 pub(crate) use validate::{load_balancer_warnings, validate_ingress_hostname, validate_protocol};
 
-use crate::kind::{Kind, StatusRules, Subresource, Verb, column, selectable};
+use crate::kind::{Kind, Lifecycle, StatusRules, Subresource, Verb, column, selectable};
 use crate::strategy;
 
 pub const EXTERNAL_NAME: &str = "ExternalName";
@@ -60,6 +60,7 @@ pub static KIND: Kind = Kind {
     ],
     cells: cells::cells,
     selectable: &[selectable("spec.clusterIP"), selectable("spec.type")],
+    lifecycle: Lifecycle { allocates: true, ..Lifecycle::RETURNS_DELETED },
     ..Kind::namespaced("", "v1", "Service", "services", "service")
 };
 

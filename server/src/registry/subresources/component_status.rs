@@ -15,9 +15,10 @@ use crate::storage::resource::Resource;
 pub async fn read(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
     let accepted = respond::accepted(call)?;
     let shaping = respond::shaping(call, accepted)?;
-    let deprecated = "v1 ComponentStatus is deprecated in v1.19+".to_string();
-    if !call.warnings.contains(&deprecated) {
-        call.warnings.push(deprecated);
+    if let Some(deprecation) = resource.kind.lifecycle.deprecation.map(str::to_string)
+        && !call.warnings.contains(&deprecation)
+    {
+        call.warnings.push(deprecation);
     }
     let mut components = components(registry).await;
     if call.info.name.is_empty() {

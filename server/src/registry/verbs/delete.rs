@@ -30,7 +30,7 @@ pub async fn delete(registry: &Registry, resource: &Arc<Resource>, call: &mut Ca
     let result = delete_one(&scope, &name, &options, &mut warnings).await?;
     call.warnings.append(&mut warnings);
     match result {
-        Deleted::Gone(object) if !hooks::returns_deleted(resource.kind) => {
+        Deleted::Gone(object) if !resource.kind.lifecycle.returns_deleted => {
             let kind = resource.kind;
             let tree = deleted(kind.group, kind.plural, &name, object.str("metadata.uid"));
             let accepted = Accepted { shape: Shape::Plain, ..respond::accepted(call)? };
@@ -164,7 +164,7 @@ enum Removal {
 /// that.
 async fn remove(scope: &Scope<'_>, name: &str, mut old: Tree, item: &Arc<Item>) -> Result<Removal, Status> {
     let mut revision = item.revision;
-    if hooks::is_graceful(scope.resource.kind) {
+    if scope.resource.kind.lifecycle.grace_period.is_some() {
         if !old.at("metadata").has("deletionTimestamp") {
             mark(scope.resource.kind, &mut old, 0, scope.now);
         }
@@ -183,7 +183,9 @@ async fn remove(scope: &Scope<'_>, name: &str, mut old: Tree, item: &Arc<Item>) 
             old.child("metadata").set("resourceVersion", revision.to_string());
             Ok(Removal::Done(old))
         }
-        Err(store::Error::Conflict { .. }) if hooks::is_graceful(scope.resource.kind) => Ok(Removal::Begun(old)),
+        Err(store::Error::Conflict { .. }) if scope.resource.kind.lifecycle.grace_period.is_some() => {
+            Ok(Removal::Begun(old))
+        }
         Err(store::Error::Conflict { .. }) => Ok(Removal::Lost),
         Err(error) => Err(store_status(error)),
     }
@@ -245,7 +247,7 @@ fn plan(kind: &Kind, old: &Tree, options: &DeleteOptions, now: i64) -> Plan {
 /// A second deletion can only shorten the grace period or change the finalizers.
 fn plan_pending(kind: &Kind, mut object: Tree, old: &Tree, grace: i64, changed: bool, waits: bool, now: i64) -> Plan {
     let left = old.int("metadata.deletionGracePeriodSeconds").unwrap_or(0);
-    if hooks::is_graceful(kind) && grace < left {
+    if kind.lifecycle.grace_period.is_some() && grace < left {
         if grace == 0 && !waits {
             return Plan::Remove;
         }
@@ -267,13 +269,13 @@ fn mark(kind: &Kind, object: &mut Tree, grace: i64, now: i64) {
     let generation = object.int("metadata.generation").unwrap_or(0);
     let meta = object.child("metadata");
     meta.set("deletionTimestamp", deletion_time(now, grace));
-    if !hooks::waits_without_grace(kind) {
+    if !kind.lifecycle.spec_finalizers {
         meta.set("deletionGracePeriodSeconds", grace);
     }
     if generation > 0 {
         meta.set("generation", generation.saturating_add(1));
     }
-    hooks::on_mark(kind, object);
+    (kind.lifecycle.mark_deleted)(object);
 }
 
 /// The end of the year 9999 is the last time that clients can read.
@@ -284,10 +286,7 @@ fn deletion_time(now: i64, grace: i64) -> Str {
 }
 
 fn grace_period(kind: &Kind, old: &Tree, options: &DeleteOptions) -> i64 {
-    if !hooks::is_graceful(kind) {
-        return 0;
-    }
-    hooks::grace_period(old, options.grace_period_seconds)
+    kind.lifecycle.grace_period.map_or(0, |grace_period| grace_period(old, options.grace_period_seconds))
 }
 
 /// Adds or removes the garbage collector's finalizers; true if that changed something.
@@ -297,7 +296,7 @@ fn set_finalizers(kind: &Kind, object: &mut Tree, options: &DeleteOptions) -> bo
     let had = |name: &str| before.iter().any(|finalizer| finalizer == name);
     let orphan = match options.propagation {
         Some(policy) => policy == Propagation::Orphan,
-        None => had("orphan") || (!had("foregroundDeletion") && hooks::orphans_by_default(kind)),
+        None => had("orphan") || (!had("foregroundDeletion") && kind.lifecycle.orphans_by_default),
     };
     let foreground = match options.propagation {
         Some(policy) => policy == Propagation::Foreground,
@@ -305,10 +304,10 @@ fn set_finalizers(kind: &Kind, object: &mut Tree, options: &DeleteOptions) -> bo
     };
     let mut after: Vec<String> =
         before.iter().filter(|name| *name != "orphan" && *name != "foregroundDeletion").cloned().collect();
-    if orphan && hooks::has_dependents(kind) {
+    if orphan && kind.lifecycle.has_dependents {
         after.push("orphan".to_string());
     }
-    if foreground && hooks::has_dependents(kind) {
+    if foreground && kind.lifecycle.has_dependents {
         after.push("foregroundDeletion".to_string());
     }
     if after == before {
