@@ -32,9 +32,9 @@ pub enum TokenUse {
 }
 
 const TOKENS: [(&str, &str); 3] = [
-    ("serviceaccount_stale_tokens_total", "Uses of tokens that should have been renewed."),
-    ("serviceaccount_valid_tokens_total", "Uses of tokens that live longer than they say, in time."),
-    ("serviceaccount_legacy_tokens_total", "Uses of tokens out of secrets."),
+    ("serviceaccount_stale_tokens_total", "Cumulative stale projected service account tokens used"),
+    ("serviceaccount_valid_tokens_total", "Cumulative valid projected service account tokens used"),
+    ("serviceaccount_legacy_tokens_total", "Cumulative legacy service account tokens used"),
 ];
 
 /// Metrics as text.
@@ -60,17 +60,28 @@ impl Metrics {
     pub fn new() -> Metrics {
         let registry = Registry::new();
         let labels = &["verb", "group", "version", "resource", "subresource", "code"];
-        let requests =
-            IntCounterVec::new(Opts::new("apiserver_request_total", "Requests by verb, resource and code."), labels);
-        let options = HistogramOpts::new("apiserver_request_duration_seconds", "How long requests took.")
+        let requests = IntCounterVec::new(
+            Opts::new(
+                "apiserver_request_total",
+                "Counter of apiserver requests broken out for each verb, dry run value, group, version, resource, scope, component, and HTTP response code.",
+            ),
+            labels,
+        );
+        let options = HistogramOpts::new("apiserver_request_duration_seconds", "Response latency distribution in seconds for each verb, dry run value, group, version, resource, subresource, scope and component.")
             .buckets(BUCKETS.to_vec());
         let durations = HistogramVec::new(options, &labels[..5]);
         let inflight = IntGaugeVec::new(
-            Opts::new("apiserver_current_inflight_requests", "Requests under way."),
+            Opts::new(
+                "apiserver_current_inflight_requests",
+                "Maximal number of currently used inflight request limit of this apiserver per request kind in last second.",
+            ),
             &["request_kind"],
         );
         let inflight = inflight.expect("the names are valid");
-        let watchers = IntGauge::new("apiserver_longrunning_requests", "Watches under way.");
+        let watchers = IntGauge::new(
+            "apiserver_longrunning_requests",
+            "Gauge of all active long-running apiserver requests broken out by verb, group, version, resource, scope and component. Not all requests are tracked this way.",
+        );
         let metrics = Metrics {
             requests: requests.expect("the names are valid"),
             durations: durations.expect("the names are valid"),

@@ -213,7 +213,7 @@ impl Backend {
         if let Sink::Log(log) = &*self.sink
             && let Err(error) = log.flush().await
         {
-            tracing::error!(%error, "the end of the audit log could not be written");
+            tracing::error!(%error, "failed to write the end of the audit log");
         }
     }
 

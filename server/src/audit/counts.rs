@@ -15,12 +15,23 @@ pub struct Counts {
 
 impl Counts {
     pub fn new() -> Counts {
-        let events = IntCounter::new("apiserver_audit_event_total", "Audit events.");
-        let lost =
-            IntCounterVec::new(Opts::new("apiserver_audit_error_total", "Audit events that were lost."), &["plugin"]);
-        let rejected =
-            IntCounter::new("apiserver_audit_requests_rejected_total", "Requests refused for want of audit.");
-        let levels = Opts::new("apiserver_audit_level_total", "Requests by the level that the policy says.");
+        let events = IntCounter::new(
+            "apiserver_audit_event_total",
+            "Counter of audit events generated and sent to the audit backend.",
+        );
+        let lost = IntCounterVec::new(
+            Opts::new(
+                "apiserver_audit_error_total",
+                "Counter of audit events that failed to be audited properly. Plugin identifies the plugin affected by the error.",
+            ),
+            &["plugin"],
+        );
+        let rejected = IntCounter::new(
+            "apiserver_audit_requests_rejected_total",
+            "Counter of apiserver requests rejected due to an error in audit logging backend.",
+        );
+        let levels =
+            Opts::new("apiserver_audit_level_total", "Counter of policy levels for audit events (1 per request).");
         let levels = IntCounterVec::new(levels, &["level"]).expect("the name is valid");
         Counts {
             events: events.expect("the name is valid"),

@@ -146,7 +146,7 @@ impl Audit {
             }
         };
         if tokio::time::timeout(LAST_WAIT, all).await.is_err() {
-            tracing::error!("the last audit events could not be delivered in time");
+            tracing::error!("timed out delivering the last audit events");
         }
     }
 
@@ -168,7 +168,7 @@ impl Audit {
         for (at, event) in waiting {
             self.backends[at].insist(event).await.map_err(|error| {
                 self.counts.rejected.inc();
-                tracing::error!(%error, "a request is refused because its audit event could not be written");
+                tracing::error!(%error, "request refused: failed to write its audit event");
                 Status::new(500, "InternalError", "audit failure: the event could not be written")
             })?;
         }
@@ -199,7 +199,7 @@ fn open_log(path: &Path, settings: &Settings, counts: &Arc<Counts>) -> Result<Ba
     let failing = counts.clone();
     let failed = move |error: &io::Error| {
         failing.lost("log", 1);
-        tracing::error!(%error, "the audit log cannot be written");
+        tracing::error!(%error, "failed to write audit log");
     };
     let log = log::Log::start(path, settings.rotation.clone(), LOG_BUFFER, failed)
         .map_err(|error| Error(format!("--audit-log-path {}: {error}", path.display())))?;

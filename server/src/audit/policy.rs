@@ -73,7 +73,7 @@ impl Policy {
 fn stages(file: &File, tree: &Tree, field: &str) -> Result<u8, Error> {
     file.texts(tree, field)?.iter().try_fold(0, |all, name| {
         let known = STAGES.iter().find(|(known, _)| known == name);
-        let (_, stage) = known.ok_or_else(|| file.wrong(field, name, "there is no such stage"))?;
+        let (_, stage) = known.ok_or_else(|| file.wrong(field, name, "unknown stage"))?;
         Ok(all | bit(*stage))
     })
 }
@@ -279,7 +279,7 @@ rules:
         let cases = [
             ("rules: []\n", "p.yaml: rules: a policy needs"),
             ("rules:\n- level: All\n", "p.yaml:4: rules[0].level: All: it must be"),
-            ("rules:\n- level: None\n  user: [a]\n", "p.yaml:5: rules[0]: user: there is no such field"),
+            ("rules:\n- level: None\n  user: [a]\n", "p.yaml:5: rules[0]: user: unknown field"),
             ("omitStages: [Begin]\nrules:\n- level: None\n", "p.yaml:3: omitStages: Begin"),
             ("rules:\n- level: None\n  nonResourceURLs: [x]\n", "rules[0].nonResourceURLs: x: it must"),
             ("rules:\n- level: None\n  namespaces: [a]\n  nonResourceURLs: [/x]\n", "resources or about paths"),

@@ -30,13 +30,13 @@ impl Webhook {
                 Ok(answer) if answer.is_success() => return Ok(()),
                 // Whoever refuses a list for what it is would refuse it again.
                 Ok(answer) if answer.code < 500 && answer.code != 429 => {
-                    tracing::error!(code = answer.code, "the audit webhook refuses events");
+                    tracing::error!(code = answer.code, "audit webhook rejected events");
                     return Err(format!("it answered {}", answer.code));
                 }
                 Ok(answer) => format!("it answered {}", answer.code),
                 Err(error) => error.to_string(),
             };
-            tracing::warn!(attempt, problem, "the audit webhook did not take events");
+            tracing::warn!(attempt, problem, "failed to send events to audit webhook");
         }
         Err(problem)
     }

@@ -129,7 +129,7 @@ impl Reader {
         let authority = self.text(at, issuer, "certificateAuthority");
         rules.certificate_authority = Some(authority).filter(|pem| !pem.is_empty());
         if !self.text(at, issuer, "egressSelectorType").is_empty() {
-            self.error(&format!("{at}.egressSelectorType"), "there are no egress selectors");
+            self.error(&format!("{at}.egressSelectorType"), "egress selectors are not supported");
         }
         self.audiences(at, issuer, rules);
     }

@@ -248,7 +248,7 @@ fn conclude_token(
     mut failures: Failures,
 ) -> Result<(), Status> {
     if found.is_none() {
-        failures.0.push(("bearer", "nobody knows the token".to_string()));
+        failures.0.push(("bearer", "no authenticator accepts the token".to_string()));
     }
     conclude(auth, call, found, &failures)
 }
@@ -268,7 +268,7 @@ fn conclude(auth: &Authenticator, call: &mut Call, found: Option<Identity>, fail
     if call.user.is_some() {
         return Ok(());
     }
-    tracing::debug!(failures = ?failures.0, path = call.path, "not authenticated");
+    tracing::debug!(failures = ?failures.0, path = call.path, "authentication failed");
     Err(Status::unauthorized())
 }
 

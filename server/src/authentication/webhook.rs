@@ -41,7 +41,7 @@ impl Webhook {
         let version = match version {
             "v1" => "v1",
             "v1beta1" => "v1beta1",
-            other => return Err(format!("unknown version {other:?}; there are v1 and v1beta1")),
+            other => return Err(format!("unknown version {other:?}: use v1 or v1beta1")),
         };
         Ok(Webhook { remote, version, cache_ttl, cache: Mutex::default() })
     }
@@ -69,9 +69,9 @@ impl Webhook {
         let answer = self.remote.client.post_json(&self.remote.url, body, TIMEOUT).await;
         let answer = answer.map_err(|error| error.to_string())?;
         if !answer.is_success() {
-            return Err(format!("the webhook answers {}", answer.code));
+            return Err(format!("the webhook responded with {}", answer.code));
         }
-        let answer = json::decode(&answer.body).map_err(|_| "the webhook answers no JSON".to_string())?;
+        let answer = json::decode(&answer.body).map_err(|_| "the webhook's response is not JSON".to_string())?;
         judge(&answer, own, question.audiences)
     }
 }
@@ -90,7 +90,7 @@ pub fn authenticate<'a>(auth: &'a Authenticator, question: Question<'a>) -> Answ
             }
             // What went wrong may be well again for the next request.
             Err(why) => {
-                tracing::warn!(why, "a token could not be reviewed by the webhook");
+                tracing::warn!(why, "token review by webhook failed");
                 Verdict::Refused(why)
             }
         }
@@ -124,7 +124,7 @@ fn review(version: &str, question: Question<'_>) -> Tree {
 fn judge(answer: &Tree, own: &[String], asked: &[String]) -> Result<Option<Identity>, String> {
     let status = answer.at("status");
     if status.as_map().is_none() {
-        return Err("the webhook's answer has no status".to_string());
+        return Err("the webhook's response has no status".to_string());
     }
     let named: Vec<String> = status.list("audiences").iter().filter_map(Tree::as_str).map(str::to_string).collect();
     let audiences = common(asked, if named.is_empty() { own } else { &named });
@@ -137,7 +137,7 @@ fn judge(answer: &Tree, own: &[String], asked: &[String]) -> Result<Option<Ident
     }
     let user = user(status.at("user"));
     if user.name.is_empty() {
-        return Err("the webhook knows the token and names nobody".to_string());
+        return Err("the webhook accepts the token but names no user".to_string());
     }
     Ok(Some(Identity::new(with_authenticated_group(user), audiences)))
 }
@@ -166,11 +166,11 @@ mod tests {
             (r#"{"status":{"authenticated":true,"user":{"username":"u","groups":["g"]}}}"#, Ok("u own")),
             (r#"{"status":{"authenticated":true,"user":{"username":"u"},"audiences":["x"]}}"#, Ok("u x")),
             (r#"{"status":{"authenticated":true,"user":{"username":"u"},"audiences":["y"]}}"#, Ok("nobody")),
-            (r#"{"status":{"authenticated":true}}"#, Err("the webhook knows the token and names nobody")),
+            (r#"{"status":{"authenticated":true}}"#, Err("the webhook accepts the token but names no user")),
             (r#"{"status":{"authenticated":false}}"#, Ok("nobody")),
             (r#"{"status":{"error":"bad"}}"#, Err("the webhook refuses: bad")),
-            (r#"{"kind":"Other"}"#, Err("the webhook's answer has no status")),
-            ("[]", Err("the webhook's answer has no status")),
+            (r#"{"kind":"Other"}"#, Err("the webhook's response has no status")),
+            ("[]", Err("the webhook's response has no status")),
         ];
         for (answer, want) in cases {
             let answer_tree = json::decode(answer.as_bytes()).expect("JSON");

@@ -42,7 +42,7 @@ fn parse_line(line: &str) -> Result<Policy, String> {
         policy.set(key, value)?;
     }
     if policy.user.is_empty() && policy.group.is_empty() {
-        return Err("spec names neither a user nor a group: it would mean nobody".to_string());
+        return Err("spec names neither a user nor a group".to_string());
     }
     Ok(policy)
 }

@@ -65,12 +65,12 @@ impl Webhook {
                     return verdict;
                 }
                 Err(error) if last => return self.failed(error),
-                Err(error) => tracing::debug!(%error, "the authorization webhook is asked again"),
+                Err(error) => tracing::debug!(%error, "retrying authorization webhook"),
             }
             tokio::time::sleep(pause).await;
             pause = pause * 3 / 2;
         }
-        self.failed("it was not asked".to_string())
+        self.failed("it was not called".to_string())
     }
 
     async fn call(&self, question: &[u8]) -> Result<Verdict, String> {
@@ -80,12 +80,13 @@ impl Webhook {
         if !answer.is_success() {
             return Err(format!("the webhook answered {}", answer.code));
         }
-        let review = json::decode(&answer.body).map_err(|error| format!("the webhook's answer is no JSON: {error}"))?;
+        let review =
+            json::decode(&answer.body).map_err(|error| format!("the webhook's response is not JSON: {error}"))?;
         read_answer(&review)
     }
 
     fn failed(&self, error: String) -> Verdict {
-        tracing::warn!(%error, "the authorization webhook failed");
+        tracing::warn!(%error, "authorization webhook failed");
         Verdict { decision: self.settings.on_failure, reason: Reason::None, error: Some(error) }
     }
 

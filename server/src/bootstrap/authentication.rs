@@ -92,7 +92,7 @@ async fn bring_up_to_date(server: &Server) {
     }
     let set = |map: &mut Tree| map.set("data", wanted.clone());
     if let Err(status) = edit(server, ("", "v1", "configmaps", NAMESPACE), NAME, set).await {
-        tracing::warn!(message = %status.message, "{NAMESPACE}/{NAME} could not be brought up to date");
+        tracing::warn!(message = %status.message, "failed to update ConfigMap {NAMESPACE}/{NAME}");
     }
 }
 

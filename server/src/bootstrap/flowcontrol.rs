@@ -67,7 +67,7 @@ pub async fn keep_status(server: Arc<Server>) {
     loop {
         // A schema that is deleted meanwhile is no failure; the next change finds the rest.
         if let Err(status) = change(&server, status_changes(&server)).await {
-            tracing::debug!(%status.message, "a flow schema's status was not written");
+            tracing::debug!(%status.message, "failed to update FlowSchema status");
         }
         if !changes.next().await {
             return;

@@ -68,7 +68,7 @@ fn seconds_left(lease: &Tree, now: i64) -> i64 {
 async fn renew(server: &Server, name: &str, now: i64) {
     let set = |lease: &mut Tree| lease.child("spec").set("renewTime", micro_time(now));
     if let Err(status) = edit(server, ("coordination.k8s.io", "v1", "leases", NAMESPACE), name, set).await {
-        tracing::warn!(message = %status.message, "the server's lease was not renewed");
+        tracing::warn!(message = %status.message, "failed to renew server lease");
     }
 }
 

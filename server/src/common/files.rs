@@ -73,7 +73,7 @@ impl File {
         let Some(map) = tree.as_map() else { return Err(self.wrong(field, "", "it must be an object")) };
         match map.keys().find(|key| !known.contains(key)) {
             None => Ok(()),
-            Some(key) => Err(self.wrong(field, key, "there is no such field")),
+            Some(key) => Err(self.wrong(field, key, "unknown field")),
         }
     }
 
@@ -112,6 +112,6 @@ mod tests {
         assert!(text(parse("a: [1\nb: 2\n")).starts_with("/etc/a.yaml:"), "{}", text(parse("a: [1\nb: 2\n")));
         let file = parse("apiVersion: v1\nkind: Policy\nruels: []\n").expect("a policy");
         let error = file.only(&file.tree, "", &["apiVersion", "kind", "rules"]).expect_err("a field too many");
-        assert_eq!(error.to_string(), "/etc/a.yaml:3: ruels: there is no such field");
+        assert_eq!(error.to_string(), "/etc/a.yaml:3: ruels: unknown field");
     }
 }

@@ -17,10 +17,14 @@ impl Reloads {
     pub fn new(registry: &Registry, what: &str, data: &[u8]) -> prometheus::Result<Reloads> {
         let options = |end: &str, help: String| Opts::new(format!("apiserver_{what}_config_controller_{end}"), help);
         let labels = &["status", "apiserver_id_hash"];
-        let total = options("automatic_reloads_total", format!("Changes of the {what} configuration by result."));
-        let last =
-            options("automatic_reload_last_timestamp_seconds", format!("When the {what} configuration changed."));
-        let info = options("last_config_info", format!("The {what} configuration that is in force, by its hash."));
+        let total = options("automatic_reloads_total", reloads_help(what));
+        let last = options("automatic_reload_last_timestamp_seconds", last_reload_help(what));
+        let info = options(
+            "last_config_info",
+            format!(
+                "Information about the last applied {what} configuration with hash as label, split by apiserver identity."
+            ),
+        );
         let reloads = Reloads {
             total: IntCounterVec::new(total, labels)?,
             last: IntGaugeVec::new(last, labels)?,
@@ -60,6 +64,31 @@ pub fn hash(bytes: &[u8]) -> String {
     let digest = digest::digest(&digest::SHA256, bytes);
     let hex: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
     format!("sha256:{hex}")
+}
+
+/// Upstream's words differ for encryption.
+fn reloads_help(what: &str) -> String {
+    match what {
+        "encryption" => {
+            format!(
+                "Total number of reload successes and failures of {what} configuration split by apiserver identity."
+            )
+        }
+        _ => {
+            format!("Total number of automatic reloads of {what} configuration split by status and apiserver identity.")
+        }
+    }
+}
+
+fn last_reload_help(what: &str) -> String {
+    match what {
+        "encryption" => format!(
+            "Timestamp of the last successful or failed automatic reload of {what} configuration split by apiserver identity."
+        ),
+        _ => format!(
+            "Timestamp of the last automatic reload of {what} configuration split by status and apiserver identity."
+        ),
+    }
 }
 
 #[cfg(test)]

@@ -29,12 +29,36 @@ enum Shown {
 }
 
 const GAUGES: &[(Shown, &str, &str)] = &[
-    (Shown::Nominal, "apiserver_flowcontrol_nominal_limit_seats", "Seats of a level when nothing is lent."),
-    (Shown::Limit, "apiserver_flowcontrol_current_limit_seats", "Seats of a level at present."),
-    (Shown::ExecutingSeats, "apiserver_flowcontrol_current_executing_seats", "Seats in use."),
-    (Shown::Executing, "apiserver_flowcontrol_current_executing_requests", "Requests that hold seats."),
-    (Shown::Waiting, "apiserver_flowcontrol_current_inqueue_requests", "Requests that wait for seats."),
-    (Shown::WaitingSeats, "apiserver_flowcontrol_current_inqueue_seats", "Seats that are waited for."),
+    (
+        Shown::Nominal,
+        "apiserver_flowcontrol_nominal_limit_seats",
+        "Nominal number of execution seats configured for each priority level",
+    ),
+    (
+        Shown::Limit,
+        "apiserver_flowcontrol_current_limit_seats",
+        "current derived number of execution seats available to each priority level",
+    ),
+    (
+        Shown::ExecutingSeats,
+        "apiserver_flowcontrol_current_executing_seats",
+        "Concurrency (number of seats) occupied by the currently executing (initial stage for a WATCH, any stage otherwise) requests in the API Priority and Fairness subsystem",
+    ),
+    (
+        Shown::Executing,
+        "apiserver_flowcontrol_current_executing_requests",
+        "Number of requests in initial (for a WATCH) or any (for a non-WATCH) execution stage in the API Priority and Fairness subsystem",
+    ),
+    (
+        Shown::Waiting,
+        "apiserver_flowcontrol_current_inqueue_requests",
+        "Number of requests currently pending in queues of the API Priority and Fairness subsystem",
+    ),
+    (
+        Shown::WaitingSeats,
+        "apiserver_flowcontrol_current_inqueue_seats",
+        "Number of seats currently pending in queues of the API Priority and Fairness subsystem",
+    ),
 ];
 
 const BUCKETS: &[f64] = &[0.0, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0];
@@ -52,13 +76,21 @@ impl FlowMetrics {
             (*shown, registered(registry, IntGaugeVec::new(Opts::new(*name, *help), &both[..1])))
         };
         FlowMetrics {
-            dispatched: counter("apiserver_flowcontrol_dispatched_requests_total", "Requests that got seats.", both),
+            dispatched: counter(
+                "apiserver_flowcontrol_dispatched_requests_total",
+                "Number of requests executed by API Priority and Fairness subsystem",
+                both,
+            ),
             rejected: counter(
                 "apiserver_flowcontrol_rejected_requests_total",
-                "Requests that got none.",
+                "Number of requests rejected by API Priority and Fairness subsystem",
                 &["priority_level", "flow_schema", "reason"],
             ),
-            waited: histogram("apiserver_flowcontrol_request_wait_duration_seconds", "Time in a queue.", both),
+            waited: histogram(
+                "apiserver_flowcontrol_request_wait_duration_seconds",
+                "Length of time a request spent waiting in its queue",
+                both,
+            ),
             gauges: GAUGES.iter().map(gauge).collect(),
         }
     }

@@ -156,7 +156,7 @@ where
     tokio::select! {
         biased;
         result = served => if let Err(error) = result {
-            tracing::debug!(%error, "the connection ended");
+            tracing::debug!(%error, "connection ended");
         },
         () = until_silent(&arrived, PATIENCE) => {}
     }

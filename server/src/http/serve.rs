@@ -55,7 +55,7 @@ pub async fn serve(server: Arc<Server>, listener: TcpListener, tls: Handshake) {
             }
             Err(error) => {
                 // Out of file descriptors, most likely: the others go on, this one tries again.
-                tracing::warn!(%error, "a connection could not be accepted");
+                tracing::warn!(%error, "failed to accept connection");
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         }
@@ -154,7 +154,7 @@ async fn connection(
         () = until_silent(&arrived, patience) => return,
     };
     if let Err(error) = result {
-        tracing::debug!(%error, %address, "the connection ended");
+        tracing::debug!(%error, %address, "connection ended");
     }
 }
 

@@ -56,7 +56,7 @@ pub async fn wait(scope: &Scope<'_>, outcome: Outcome) -> Result<Outcome, Status
 }
 
 fn lost() -> Status {
-    Status::internal("the object's initialization could not be followed")
+    Status::internal("lost track of the object's initialization")
 }
 
 /// What a change means to the waiting creator; None: it waits on. A failure is told once the object has gone.

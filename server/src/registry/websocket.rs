@@ -38,7 +38,7 @@ pub fn watch(call: &mut Call, watcher: Watcher) -> Result<Answer, Status> {
     tokio::spawn(async move {
         match upgrade.await {
             Ok(upgraded) => send(TokioIo::new(upgraded), watcher, framing).await,
-            Err(error) => tracing::debug!(%error, "the connection was not upgraded"),
+            Err(error) => tracing::debug!(%error, "connection upgrade failed"),
         }
     });
     Ok(switching(accept))
@@ -57,7 +57,7 @@ pub fn stream(call: &mut Call, source: impl Source) -> Result<Answer, Status> {
     tokio::spawn(async move {
         match upgrade.await {
             Ok(upgraded) => greet(TokioIo::new(upgraded), source, framing).await,
-            Err(error) => tracing::debug!(%error, "the connection was not upgraded"),
+            Err(error) => tracing::debug!(%error, "connection upgrade failed"),
         }
     });
     let mut answer = switching(accept);

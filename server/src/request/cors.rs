@@ -20,12 +20,12 @@ impl Cors {
         for pattern in patterns {
             let host = pattern.split_once("//").map(|(_, host)| host);
             if !pattern.starts_with('^') && host.is_none() {
-                return Err(format!("{pattern:?} does not pin the start of the host: begin it with ^ or //"));
+                return Err(format!("{pattern:?} does not anchor the start of the host: begin it with ^ or //"));
             }
             if !host.unwrap_or(pattern).contains(['$', ':']) {
-                return Err(format!("{pattern:?} does not pin the end of the host: end it with $ or (:|$)"));
+                return Err(format!("{pattern:?} does not anchor the end of the host: end it with $ or (:|$)"));
             }
-            all.push(PikeVM::new(pattern).map_err(|_| format!("{pattern:?} is no regular expression"))?);
+            all.push(PikeVM::new(pattern).map_err(|_| format!("{pattern:?} is not a regular expression"))?);
         }
         Ok(Cors(all))
     }

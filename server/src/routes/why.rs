@@ -85,10 +85,10 @@ async fn what_if(routes: &Routes, call: &mut Call, resource: &Arc<Resource>) -> 
 }
 
 fn user(call: &Call) -> Result<Arc<User>, Status> {
-    call.user.clone().ok_or_else(|| Status::internal("nobody asks"))
+    call.user.clone().ok_or_else(|| Status::internal("the request has no user"))
 }
 
 fn scheduler(routes: &Routes) -> Result<&Arc<dyn Explains>, Status> {
-    let missing = || Status::service_unavailable("this server knows no scheduler that it could ask");
+    let missing = || Status::service_unavailable("no scheduler is available to this server");
     routes.scheduler.get().ok_or_else(missing)
 }

@@ -202,7 +202,7 @@ pub fn adopt_foreign(entry: &store::Entry) -> Option<Bytes> {
         json::decode(&entry.value).ok()
     };
     let Some(mut tree) = tree.filter(|tree| tree.has("metadata")) else {
-        tracing::error!(key = %entry.key, "a stored value cannot be read and is left out");
+        tracing::error!(key = %entry.key, "failed to decode stored value, skipping it");
         return None;
     };
     let (group, version) = split_api_version(tree.str("apiVersion"));

@@ -100,7 +100,7 @@ impl Bundle {
             roots.add(certificate.map_err(|error| error.to_string())?).map_err(|error| error.to_string())?;
         }
         if roots.is_empty() {
-            return Err("there is no certificate in it".to_string());
+            return Err("no certificate found".to_string());
         }
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), super::provider())
             .build()
@@ -166,7 +166,7 @@ struct Judged {
 fn user(leaf: &CertificateDer<'_>) -> Result<User, String> {
     let (_, certificate) = X509Certificate::from_der(leaf).map_err(|error| error.to_string())?;
     let subject = certificate.subject();
-    let text = |value: Result<&str, _>| value.map(str::to_string).map_err(|_| "a name that is no text".to_string());
+    let text = |value: Result<&str, _>| value.map(str::to_string).map_err(|_| "the name is not valid text".to_string());
     let names: Vec<String> = subject.iter_common_name().map(|cn| text(cn.as_str())).collect::<Result<_, _>>()?;
     let groups = subject.iter_organization().map(|o| text(o.as_str())).collect::<Result<_, _>>()?;
     let uid = subject.iter_attributes().filter(|attribute| attribute.attr_type().to_id_string() == UID).last();

@@ -180,7 +180,7 @@ async fn secrets_never_reach_logs_or_responses() {
         assert_eq!(line, None, "{word}");
     }
     // The failures are there, by the names of those that failed.
-    assert!(server.log().contains("not authenticated"), "{}", server.log());
+    assert!(server.log().contains("authentication failed"), "{}", server.log());
 }
 
 fn encoded(text: &str) -> String {

@@ -59,7 +59,7 @@ where
     let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(Failure::Http)?;
     tokio::spawn(async move {
         if let Err(error) = connection.await {
-            tracing::debug!(%error, "an outbound connection ended");
+            tracing::debug!(%error, "outbound connection ended");
         }
     });
     Ok(sender)

@@ -76,7 +76,7 @@ impl fmt::Display for Failure {
             Failure::Tls(error) => f.write_str(&tls_text(error)),
             Failure::Http(error) if error.is_incomplete_message() => f.write_str("EOF"),
             Failure::Http(error) => write!(f, "{error}"),
-            Failure::TooLarge(limit) => write!(f, "the answer is larger than {limit} bytes"),
+            Failure::TooLarge(limit) => write!(f, "the response is larger than {limit} bytes"),
             Failure::Header => f.write_str("the URL or the credentials cannot be sent in a header"),
             Failure::TokenFile(path, error) => write!(f, "the token file {path} cannot be read: {error}"),
             Failure::Service(why) => f.write_str(why),

@@ -146,7 +146,7 @@ impl Reader<'_> {
 
     fn entry<'t>(&self, tree: &'t Tree, list: &str, key: &str, name: &str, by: &str) -> Result<Entry<'t>, Error> {
         let at = tree.list(list).iter().position(|entry| entry.str("name") == name);
-        let at = at.ok_or_else(|| self.error(by, format!("there is no {key} {name:?}")))?;
+        let at = at.ok_or_else(|| self.error(by, format!("{key} {name:?} not found")))?;
         Ok(Entry { at: format!("{list}[{at}].{key}"), tree: tree.list(list)[at].at(key) })
     }
 

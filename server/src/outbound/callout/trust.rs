@@ -33,7 +33,7 @@ impl Trust {
     pub fn pem(pem: &[u8]) -> Result<Trust, String> {
         let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
         let all = all.map_err(|error| error.to_string())?;
-        if all.is_empty() { Err("there is no certificate in it".to_string()) } else { Ok(Trust::Authorities(all)) }
+        if all.is_empty() { Err("no certificate found".to_string()) } else { Ok(Trust::Authorities(all)) }
     }
 }
 
@@ -54,7 +54,7 @@ impl Identity {
         let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(chain).collect();
         let chain = chain.map_err(|error| error.to_string())?;
         if chain.is_empty() {
-            return Err("there is no certificate in it".to_string());
+            return Err("no certificate found".to_string());
         }
         let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| format!("the key cannot be read: {error}"))?;
         Ok(Identity { chain, key })

@@ -21,7 +21,7 @@ impl Url {
         let tls = match scheme {
             "https" => true,
             "http" => false,
-            other => return Err(format!("the scheme {other:?} is neither https nor http")),
+            other => return Err(format!("the scheme {other:?} is not supported: use https or http")),
         };
         let at = rest.find(['/', '?', '#']).unwrap_or(rest.len());
         let (authority, path) = rest.split_at(at);

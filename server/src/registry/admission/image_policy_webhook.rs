@@ -33,7 +33,7 @@ pub fn configure(settings: &mut Settings, source: &Source<'_>) -> Result<(), Str
     let named = |why: String| format!("imagePolicy.{why}");
     let file = policy.str("kubeConfigFile");
     if file.is_empty() {
-        return Err(named("kubeConfigFile: it must be given".to_string()));
+        return Err(named("kubeConfigFile: required".to_string()));
     }
     let remote = kubeconfig::read(&source.beside(file)).map_err(|error| named(format!("kubeConfigFile: {error}")))?;
     let time = |key: &str, unit, default, limits| duration(policy, key, unit, default, limits).map_err(named);
@@ -88,7 +88,7 @@ async fn ask(attributes: &Attributes<'_>, policy: &ImagePolicy, pod: &Tree) -> R
     let status = match policy.status(&spec).await {
         Ok(status) => status,
         Err(why) if policy.default_allow => {
-            tracing::warn!(%why, "the image policy webhook failed and is passed over");
+            tracing::warn!(%why, "image policy webhook failed, allowing the pod");
             attributes.annotate(format!("{PREFIX}failed-open"), "true");
             return Ok(());
         }
@@ -176,7 +176,7 @@ impl ImagePolicy {
 fn read(body: &[u8]) -> Result<Tree, String> {
     let review = api::json::decode(body).map_err(|error| error.to_string())?;
     if review.str("kind") != "ImageReview" || !review.has("status") {
-        return Err("the answer is no ImageReview".to_string());
+        return Err("the response is not an ImageReview".to_string());
     }
     Ok(review.at("status").clone())
 }

@@ -84,31 +84,35 @@ impl AdmissionMetrics {
         AdmissionMetrics {
             step: histogram(
                 "step_admission_duration_seconds",
-                "How long a half of admission took.",
+                "Admission sub-step latency histogram in seconds, broken out for each operation and API resource and step type (validate or admit).",
                 PLUGIN_BUCKETS,
                 &named[1..],
             ),
             controller: histogram(
                 "controller_admission_duration_seconds",
-                "How long a plugin took.",
+                "Admission controller latency histogram in seconds, identified by name and broken out for each operation and API resource and type (validate or admit).",
                 PLUGIN_BUCKETS,
                 named,
             ),
             webhook: histogram(
                 "webhook_admission_duration_seconds",
-                "How long a webhook took.",
+                "Admission webhook latency histogram in seconds, identified by name and broken out for each operation and API resource and type (validate or admit).",
                 WEBHOOK_BUCKETS,
                 named,
             ),
             rejections: counter(
                 "webhook_rejection_count",
-                "Requests that a webhook refused or broke.",
+                "Admission webhook rejection count, identified by name and broken out for each admission type (validating or admit) and operation. Additional labels specify an error type (calling_webhook_error or apiserver_internal_error if an error occurred; no_error otherwise) and optionally a non-zero rejection code if the webhook rejects the request with an HTTP status code (honored by the apiserver when the code is greater or equal to 400). Codes greater than 600 are truncated to 600, to keep the metrics cardinality bounded.",
                 &["name", "type", "operation", "error_type", "rejection_code"],
             ),
-            fail_open: counter("webhook_fail_open_count", "Webhooks that were passed over.", &["name", "type"]),
+            fail_open: counter(
+                "webhook_fail_open_count",
+                "Admission webhook fail open count, identified by name and broken out for each admission type (validating or admit).",
+                &["name", "type"],
+            ),
             requests: counter(
                 "webhook_request_total",
-                "Calls of webhooks.",
+                "Admission webhook request total, identified by name and broken out for each admission type (validating or admit) and operation. Additional labels specify whether the request was rejected or not and an HTTP status code. Codes greater than 600 are truncated to 600, to keep the metrics cardinality bounded.",
                 &["name", "type", "operation", "code", "rejected"],
             ),
             steps: Series::default(),

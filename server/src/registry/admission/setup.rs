@@ -192,7 +192,7 @@ fn read(file: &Path, settings: &mut Settings) -> Result<(), String> {
 fn read_plugin(entry: &Tree, source: &Source<'_>, settings: &mut Settings) -> Result<(), String> {
     let name = entry.str("name");
     let plugin = PLUGINS.iter().find(|plugin| plugin.name == name);
-    let plugin = plugin.ok_or_else(|| format!("name: there is no plugin {name:?}"))?;
+    let plugin = plugin.ok_or_else(|| format!("name: unknown plugin {name:?}"))?;
     let configure = plugin.configure.ok_or_else(|| format!("name: {name} has nothing to be configured"))?;
     match (entry.has("configuration"), entry.str("path")) {
         (true, "") => {
@@ -205,7 +205,7 @@ fn read_plugin(entry: &Tree, source: &Source<'_>, settings: &mut Settings) -> Re
             let inner = Source { tree: &tree, dir: path.parent().unwrap_or(Path::new("")) };
             configure(settings, &inner).map_err(|error| format!("path: {}: {error}", path.display()))
         }
-        _ => Err("configuration: exactly one of configuration and path must be given".to_string()),
+        _ => Err("configuration: exactly one of configuration and path is required".to_string()),
     }
 }
 
@@ -263,10 +263,10 @@ mod tests {
                 "[{{name: MutatingAdmissionWebhook, configuration: {{apiVersion: apiserver.config.k8s.io/v1, kind: WebhookAdmissionConfiguration{fields}}}}}]"
             )
         };
-        check(&webhooks(", kubeConfigFile: a.yaml"), "configuration.kubeConfigFile: it must be an absolute path");
+        check(&webhooks(", kubeConfigFile: a.yaml"), "configuration.kubeConfigFile: must be an absolute path");
         check(&webhooks(", kubeConfigFile: /no/such"), "configuration.kubeConfigFile: /no/such: No such file");
         check(&webhooks(", other: 1"), "configuration.other: unknown field");
-        check(&webhooks(""), "configuration.kubeConfigFile: it must be an absolute path");
+        check(&webhooks(""), "configuration.kubeConfigFile: must be an absolute path");
         check("[{name: PodSecurity, other: 1}]", "plugins[0].other: unknown field");
         check("[", "admission.yaml: ");
         std::fs::remove_dir_all(&dir).expect("the directory goes");

@@ -53,7 +53,7 @@ pub async fn create(registry: &Registry, resource: &Arc<Resource>, call: &mut Ca
         .config
         .tokens
         .as_ref()
-        .ok_or_else(|| Status::internal("there is no key to sign tokens with"))?;
+        .ok_or_else(|| Status::internal("no key to sign tokens is configured"))?;
     let id = issue(registry, tokens, &account, &mut request, call.now)?;
     call.annotate("authentication.kubernetes.io/issued-credential-id", format!("JTI={id}"));
     api::typed::fill(&mut request, expected.ty);

@@ -44,7 +44,7 @@ pub async fn collect(registry: Arc<Registry>) {
         for node in registry.storage.objects("minions", "") {
             match summary(&registry, node.str("metadata.name")).await {
                 Ok(summary) => take(&registry, &summary),
-                Err(why) => tracing::debug!(node = node.str("metadata.name"), why, "an agent does not tell its usage"),
+                Err(why) => tracing::debug!(node = node.str("metadata.name"), why, "failed to read usage from kubelet"),
             }
         }
         tokio::time::sleep(PERIOD).await;
@@ -55,7 +55,7 @@ async fn summary(registry: &Registry, name: &str) -> Result<Tree, String> {
     let agent = node::agent(registry, name, "nodes").await.map_err(|status| status.message.to_string())?.target;
     let mut request = Request::new(Full::<Bytes>::default());
     *request.uri_mut() = http::Uri::from_static("/stats/summary?only_cpu_and_memory=true");
-    let host = agent.authority().parse().map_err(|_| "a host that is none".to_string())?;
+    let host = agent.authority().parse().map_err(|_| "invalid host".to_string())?;
     request.headers_mut().insert(header::HOST, host);
     let work = async {
         let response = node::ask(&agent, request).await?;
@@ -65,7 +65,7 @@ async fn summary(registry: &Registry, name: &str) -> Result<Tree, String> {
         let body = Limited::new(response.into_body(), MOST).collect().await.map_err(|error| error.to_string())?;
         json::decode(&body.to_bytes()).map_err(|error| error.to_string())
     };
-    tokio::time::timeout(PATIENCE, work).await.unwrap_or_else(|_| Err("it takes too long".to_string()))
+    tokio::time::timeout(PATIENCE, work).await.unwrap_or_else(|_| Err("the kubelet timed out".to_string()))
 }
 
 fn take(registry: &Registry, summary: &Tree) {

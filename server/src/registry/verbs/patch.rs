@@ -110,7 +110,9 @@ impl Patch {
             Body::Json(operations) => patch::json::apply(old.clone(), operations),
             Body::Merge(tree) => Ok(patch::merge(old.clone(), tree)),
             Body::Strategic(tree) => patch::strategic(old.clone(), tree, ty),
-            Body::Apply(_) => Err(patch::Error::Internal("apply is no patch of the stored object".to_string())),
+            Body::Apply(_) => {
+                Err(patch::Error::Internal("an apply patch is not a patch of the stored object".to_string()))
+            }
         };
         patched.map_err(patch_status)
     }
@@ -127,7 +129,7 @@ fn patch_status(error: patch::Error) -> Status {
         patch::Error::TooLarge(text) => Status::too_large(text),
         patch::Error::Internal(text) => Status::new(500, "", text),
         patch::Error::Unprocessable(text) => {
-            tracing::debug!(%text, "a patch could not be applied");
+            tracing::debug!(%text, "failed to apply patch");
             let mut status =
                 Status::new(422, "Invalid", "the server rejected our request due to an error in our request");
             status.details = Some(Details::default());

@@ -22,12 +22,14 @@ impl Slis {
 
     /// With how all checks are now.
     pub fn text(&self, now: &[(Check, bool)]) -> String {
-        let mut text = head("kubernetes_healthcheck", "Whether a check passes now.", "gauge");
+        let mut text =
+            head("kubernetes_healthcheck", "This metric records the result of a single healthcheck.", "gauge");
         for ((probe, name), passes) in now {
             let passes = u8::from(*passes);
             let _ = writeln!(text, "kubernetes_healthcheck{{name={name:?},type={probe:?}}} {passes}");
         }
-        text += &head("kubernetes_healthchecks_total", "Results of checks that were asked for.", "counter");
+        text +=
+            &head("kubernetes_healthchecks_total", "This metric records the results of all healthcheck.", "counter");
         for ((probe, name), counts) in self.0.lock().iter() {
             for (status, count) in ["error", "success"].iter().zip(counts).filter(|(_, count)| **count > 0) {
                 let labels = format!("name={name:?},status={status:?},type={probe:?}");

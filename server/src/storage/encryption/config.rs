@@ -44,7 +44,7 @@ fn rule(file: &File, one: &Tree, field: &str) -> Result<Rule, Error> {
         return Err(file.wrong(&format!("{field}.resources"), "", "no resource is named"));
     }
     if let Some(unknown) = resources.iter().find(|pattern| !super::names_something(pattern)) {
-        let why = "there is no such resource; RESOURCE, RESOURCE.GROUP, *.GROUP and *.* can be given";
+        let why = "unknown resource; use RESOURCE, RESOURCE.GROUP, *.GROUP or *.*";
         return Err(file.wrong(&format!("{field}.resources"), unknown, why));
     }
     let mut all = Vec::new();

@@ -131,12 +131,13 @@ impl Kms {
 
     /// The value, and the plugin's key that it was written with.
     pub fn open(&self, sealed: &[u8], authenticated: &[u8]) -> Result<(Vec<u8>, String), Broken> {
-        let object = EncryptedObject::decode(sealed).map_err(|_| Broken("the value is no encrypted object".into()))?;
+        let object =
+            EncryptedObject::decode(sealed).map_err(|_| Broken("the value is not an encrypted object".into()))?;
         let source = self.source(&object)?;
         let plain = match object.source_type {
             SOURCE_SEED => key::open_derived(&source, &object.encrypted_data, authenticated)?,
             SOURCE_KEY => key::open(key::Cipher::AesGcm, &source, &object.encrypted_data, authenticated)?,
-            other => return Err(Broken(format!("the value's key is of the unknown type {other}"))),
+            other => return Err(Broken(format!("the value's key has an unknown type: {other}"))),
         };
         Ok((plain, object.key_id))
     }
@@ -206,7 +207,7 @@ impl Kms {
         };
         let answer: DecryptResponse = self.call_and_block("Decrypt", request)?;
         if answer.plaintext.len() < 32 {
-            return Err(Broken("the KMS plugin's answer is too short for a key".to_string()));
+            return Err(Broken("the KMS plugin's response is too short for a key".to_string()));
         }
         let plain = Arc::new(answer.plaintext);
         self.keep(object.encrypted_source.clone(), plain.clone());
@@ -232,7 +233,7 @@ impl Kms {
         let call = unary(&self.socket, method, request.encode_to_vec());
         let answer = match tokio::time::timeout(self.timeout, call).await {
             Ok(answer) => answer,
-            Err(_) => Err("it does not answer in time".to_string()),
+            Err(_) => Err("the KMS plugin timed out".to_string()),
         };
         let failed = |why: String| Broken(format!("the KMS plugin at {}: {method}: {why}", self.socket.display()));
         A::decode(answer.map_err(failed)?).map_err(|error| failed(error.to_string()))
@@ -261,7 +262,7 @@ async fn unary(socket: &Path, method: &str, message: Vec<u8>) -> Result<Bytes, S
     let bytes = body.to_bytes();
     let length = bytes.get(1..5).and_then(|length| length.try_into().ok()).map(u32::from_be_bytes).unwrap_or(0);
     if bytes.len() != length as usize + 5 || bytes[0] != 0 {
-        return Err("the answer is no message".to_string());
+        return Err("the response is not a valid message".to_string());
     }
     Ok(bytes.slice(5..))
 }
@@ -278,7 +279,7 @@ fn check_status(headers: &http::HeaderMap) -> Result<(), String> {
     let value = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("");
     match value("grpc-status") {
         "0" => Ok(()),
-        "" => Err("the answer has no status".to_string()),
+        "" => Err("the response has no status".to_string()),
         code => Err(format!("code {code}: {}", value("grpc-message"))),
     }
 }

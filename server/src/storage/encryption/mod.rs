@@ -97,7 +97,7 @@ impl Encryption {
         let data = std::fs::read(&self.path).unwrap_or_default();
         match Reloads::new(registry, "encryption", &data) {
             Ok(reloads) => drop(self.reloads.set((reloads, clock.clone()))),
-            Err(error) => tracing::error!(%error, "changes of the encryption configuration are not counted"),
+            Err(error) => tracing::error!(%error, "failed to register metrics of encryption configuration reloads"),
         }
     }
 
@@ -111,8 +111,8 @@ impl Encryption {
         }
         let (path, result, reloads) = (self.path.display(), self.reload(), self.reloads.get());
         match &result {
-            Ok(()) => tracing::info!(%path, "the encryption configuration is read anew"),
-            Err(error) => tracing::error!(%error, "the encryption configuration is left as it was"),
+            Ok(()) => tracing::info!(%path, "reloaded encryption configuration"),
+            Err(error) => tracing::error!(%error, "failed to reload encryption configuration, keeping the current one"),
         }
         match (result, reloads) {
             (Ok(()), Some((reloads, clock))) => reloads.succeeded(clock.now().seconds, &data),

@@ -151,7 +151,7 @@ fn opened_event(encryption: &Encryption, event: &Event) -> Event {
     let open = |entry: &Arc<Entry>| match encryption.open(entry.clone()) {
         Ok(entry) => Some(entry),
         Err(problem) => {
-            tracing::error!(problem, "a stored value cannot be decrypted and is left out");
+            tracing::error!(problem, "failed to decrypt stored value, skipping it");
             None
         }
     };

@@ -64,7 +64,7 @@ fn logins(source: &Source<'_>) -> Result<Logins, String> {
     source.only("", source.tree, &["apiVersion", "kind", "kubeConfigFile"])?;
     let file = std::path::Path::new(source.tree.str("kubeConfigFile"));
     if !file.is_absolute() {
-        return Err("kubeConfigFile: it must be an absolute path".to_string());
+        return Err("kubeConfigFile: must be an absolute path".to_string());
     }
     kubeconfig::read_logins(file).map_err(|error| format!("kubeConfigFile: {error}"))
 }
@@ -166,7 +166,7 @@ fn settle(
         Ok(patch) => Ok(patch),
         Err(Failure::Refused(status)) => Err(status),
         Err(Failure::Calling(_, why)) if hook.ignore_failure => {
-            tracing::warn!(webhook = hook.name, %why, "a webhook failed and is passed over");
+            tracing::warn!(webhook = hook.name, %why, "webhook failed, continuing without it");
             notes::failed_open(attributes, hook, index, side);
             Ok(None)
         }

@@ -195,7 +195,7 @@ impl Source for Remote {
                     }
                 }
                 Err(error) => {
-                    tracing::debug!(%error, "the proxied answer broke off");
+                    tracing::debug!(%error, "proxied response ended early");
                     return None;
                 }
             }
@@ -210,7 +210,7 @@ fn switch(mut response: Response<Incoming>, client: hyper::upgrade::OnUpgrade) -
         let (Ok(client), Ok(target)) = (client.await, target.await) else { return };
         let (mut client, mut target) = (TokioIo::new(client), TokioIo::new(target));
         if let Err(error) = tokio::io::copy_bidirectional(&mut client, &mut target).await {
-            tracing::debug!(%error, "the upgraded connection ended");
+            tracing::debug!(%error, "upgraded connection ended");
         }
     });
     let (parts, _) = response.into_parts();

@@ -171,7 +171,7 @@ impl<S: Source> Source for Page<S> {
             }
             let piece = self.piece.split_to(PIECE_BYTES.min(self.piece.len()));
             let Ok(decoded) = self.encoding.decode(&piece).inspect_err(|error| {
-                tracing::debug!(%error, "failed to decode a proxied page");
+                tracing::debug!(%error, "failed to decode proxied page");
             }) else {
                 self.is_done = true;
                 return None;
