@@ -1,4 +1,4 @@
-//! One request on its way through the chain, and the answer it gets.
+//! One request on its way through the filters, and the response it gets.
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
@@ -61,33 +61,33 @@ pub struct Call {
     pub peer: Peer,
     /// Set by authentication; a request of this process has it from the start.
     pub user: Option<Arc<User>>,
-    /// Who acts as `user`, where that is somebody else.
+    /// The user who impersonates `user`, if any.
     pub impersonator: Option<Arc<User>>,
     /// The constrained mode that allowed it; empty for none and for the old one.
     pub impersonation_mode: &'static str,
-    /// The same in all that is said of this call.
+    /// The audit ID, the same in every event and response of this call.
     pub audit_id: HeaderValue,
-    /// Set where the audit policy asks for it.
+    /// Set if the audit policy records this call.
     pub audit: Option<Box<Trail>>,
     /// How long the call may take; None for one without an end of its own.
     pub timeout: Option<Duration>,
-    /// What answers say of the objects that fairness went by.
+    /// The FlowSchema and priority level of the call, named in the headers of its response.
     pub flow: Option<Flow>,
     /// Seats; a watch takes them along until it has begun.
     pub held: Option<Held>,
     /// Of a level that this call's flow crowds.
     pub turns: Option<crate::request::turns::Turns>,
-    /// A watch hands its objects over as they are kept; a request of this process may ask for it.
+    /// A watch hands over objects as they are stored; an in-process request may ask for it.
     pub pieces: bool,
-    /// Nobody reads a good answer; a request of this process may say so.
+    /// The client ignores the body of a successful response; an in-process request may say so.
     pub unread: bool,
     /// Refused for want of a seat, in upstream's own form: how many seconds the client is to stay away.
     pub too_many: Option<u32>,
     /// Texts for Warning headers, in order.
     pub warnings: Vec<String>,
-    /// What authorization said, where the audit log wants to know.
+    /// The decision of the authorizers, for the audit log.
     pub decided: Option<(Decision, Reason)>,
-    /// What stages and plugins want to stand in the audit log.
+    /// Annotations that stages and plugins add to the audit event.
     pub annotations: Annotations,
     /// Counts the call among those in flight.
     pub in_flight: Option<Running>,
@@ -96,7 +96,7 @@ pub struct Call {
     pub now: i64,
 }
 
-/// The first answer of a stage that may have to wait: most calls need no future at all.
+/// The result of a stage, or a future if it has to wait: most calls need no future at all.
 pub enum Step<'a> {
     Done(Result<(), Status>),
     Later(Pin<Box<dyn Future<Output = Result<(), Status>> + Send + 'a>>),
@@ -121,7 +121,7 @@ impl Annotations {
 }
 
 impl Call {
-    /// What a path asks for, before anything is known of who asks.
+    /// A call for a path, before its user is known.
     pub fn new(method: Method, path: String, raw_query: String, peer: Peer, now: i64) -> Call {
         let query = Query::parse(&raw_query);
         Call {
@@ -221,21 +221,21 @@ impl Call {
         }
     }
 
-    /// The same for what repeats parts of a body: only where the policy asks for bodies.
+    /// Adds an annotation that repeats parts of a body, only if the policy records bodies.
     pub fn annotate_request(&self, key: impl Into<Cow<'static, str>>, value: impl FnOnce() -> String) {
         if self.audit.as_ref().is_some_and(|trail| trail.decision.level >= Level::Request) {
             self.annotations.add(key, value());
         }
     }
 
-    /// Who really asks, where they act as somebody else.
+    /// The user who really sends the request, if it impersonates another one.
     pub fn original_user(&self) -> Option<&kinds::User> {
         self.impersonator.as_deref()
     }
 }
 
-/// Takes what is left of a body that is refused, up to a bound: a client that is still writing would
-/// otherwise see a broken connection in place of the answer.
+/// Reads the rest of a refused body, up to a limit: a client that is still writing would otherwise see a broken
+/// connection instead of the response.
 async fn drain(body: &mut Received, mut seen: usize) {
     while seen < MAX_DRAINED_BYTES {
         match body.frame().await {
@@ -251,7 +251,7 @@ fn too_large() -> Status {
 
 pub type Answer = Response<Body>;
 
-/// An answer with a body that is ready.
+/// A response with a complete body.
 pub fn answer(code: u16, content_type: &'static str, body: impl Into<Body>) -> Answer {
     let mut response = Response::new(body.into());
     *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -263,7 +263,7 @@ pub fn text(code: u16, body: &str) -> Answer {
     answer(code, "text/plain; charset=utf-8", body.as_bytes().to_vec())
 }
 
-/// A tree that is no stored object, as JSON.
+/// A tree that is not a stored object, as JSON.
 pub fn json_answer(code: u16, tree: &Tree) -> Answer {
     let mut bytes = json::encode(tree, api::schema::type_of("", "v1", tree.str("kind")));
     bytes.push(b'\n');

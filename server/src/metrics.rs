@@ -17,14 +17,14 @@ pub struct Metrics {
     mutating: IntGauge,
     watchers: IntGauge,
     tokens: [IntCounter; 3],
-    /// What others in this process count, whose names are not ours.
+    /// Metrics of other components in this process.
     also: RwLock<Vec<Shown>>,
 }
 
 /// How a service account's token was used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TokenUse {
-    /// It should have been renewed, and lives on.
+    /// It should have been renewed, and is still accepted.
     Stale,
     Valid,
     /// Out of a secret.

@@ -21,14 +21,14 @@ use crate::storage::cache::Caches;
 use crate::storage::{Storage, encryption};
 use stdx::clock::SharedClock;
 
-/// What the server is told at its start.
+/// The configuration of the server.
 #[derive(Debug, Clone)]
 pub struct Config {
     pub event_ttl: Duration,
     /// `10.96.0.0/16`, and one of the other family for dual stack.
     pub service_cidrs: Vec<(IpAddr, u8)>,
     pub node_ports: std::ops::RangeInclusive<u16>,
-    /// Where clients reach the server: goes into the `kubernetes` service's endpoints.
+    /// The address at which clients reach the server, for the endpoints of the `kubernetes` service.
     pub advertise_address: IpAddr,
     /// Whether the endpoints of the `kubernetes` service are this server's to write.
     pub publishes_endpoints: bool,
@@ -36,20 +36,20 @@ pub struct Config {
     pub storage_prefix: String,
     /// How often the store is compacted to what it was an interval before; zero for never.
     pub compaction_interval: Duration,
-    /// Who stands in service account tokens: the first in those that are made, any in those that are taken.
+    /// The issuers of service account tokens: the first signs, all are accepted.
     pub issuers: Vec<String>,
     pub cors: cors::Cors,
-    /// What answers say of HTTPS to browsers, if anything.
+    /// The Strict-Transport-Security header of responses, if any.
     pub strict_transport_security: Option<http::HeaderValue>,
     /// Who decides what callers may do, in this order.
     pub authorization: Vec<authorization::config::Setting>,
-    /// Which admission plugins are on, and what they were told.
+    /// The enabled admission plugins and their configuration.
     pub admission: Arc<admission::Setup>,
     pub limits: limits::Limits,
     pub audit: Option<Arc<audit::Audit>>,
     pub encryption: Option<Arc<encryption::Encryption>>,
     pub clock: SharedClock,
-    /// None where the server has nothing to show to the agents of nodes: any of them is taken, as upstream's.
+    /// None if the server has no client certificate for kubelets: any kubelet is then accepted, as upstream does.
     pub kubelets: Option<Arc<kubelets::Kubelets>>,
     pub accepts: accept::Accepts,
 }
@@ -176,7 +176,7 @@ impl Server {
     }
 }
 
-/// Watchers sleep until they are woken: once the server closes, all of them are.
+/// Wakes all watchers once the server closes.
 async fn end_watches(mut closing: watch::Receiver<bool>, caches: Arc<Caches>) {
     if closing.wait_for(|closing| *closing).await.is_ok() {
         caches.all().for_each(|(_, cache)| cache.wake_all());

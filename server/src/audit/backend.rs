@@ -1,5 +1,5 @@
-//! Where events go: a log and a webhook, each in its own mode. One path for both; they differ in how a
-//! batch is delivered.
+//! The destinations of events: a log and a webhook, each in its own mode. One path for both; they differ in how a batch
+//! is delivered.
 
 use std::io;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::{Counts, Format};
 pub enum Mode {
     /// Never waits; what does not fit is lost and counted.
     Batch,
-    /// Waits for room, or for the webhook's answer.
+    /// Waits for space, or for the webhook's response.
     Blocking,
     /// Waits until its beginning is written, and is refused where that fails.
     BlockingStrict,

@@ -101,7 +101,7 @@ async fn collect(
     list
 }
 
-/// Parts that are no larger than allowed, unless one event alone is.
+/// Splits events into parts that are no larger than allowed, unless a single event is.
 fn split(events: Vec<Vec<u8>>, max_bytes: usize) -> Vec<Vec<Vec<u8>>> {
     let mut parts: Vec<Vec<Vec<u8>>> = Vec::new();
     let mut size = 0;

@@ -18,7 +18,7 @@ use crate::request::audit::Trail;
 use crate::request::audit::{Level, Stage};
 use crate::request::negotiate::Media;
 
-/// A user agent is kept up to here.
+/// The maximum length of a recorded user agent.
 const MAX_USER_AGENT: usize = 1024;
 
 pub fn timestamp(time: SystemTime) -> api::Str {
@@ -30,16 +30,16 @@ fn since_epoch(time: SystemTime) -> Timestamp {
     Timestamp { seconds: since.as_secs() as i64, nanos: since.subsec_nanos() }
 }
 
-/// What is known of the answer.
+/// The response, as far as it is known.
 #[derive(Default)]
 pub struct Outcome<'a> {
     pub code: u16,
-    /// The Status of a refusal, whose fields stand beside the code.
+    /// The Status of a refusal, whose fields are written beside the code.
     pub status: Option<&'a api::status::Status>,
     pub response: Option<Tree>,
 }
 
-/// Whether the bodies of request and answer are in an event.
+/// Whether the bodies of request and response are in an event.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Bodies {
     Shown,
@@ -47,7 +47,7 @@ pub enum Bodies {
     LeftOut,
 }
 
-/// A head is no longer than this.
+/// The maximum length of a head.
 pub const HEAD_BYTES: usize = 192;
 
 /// The start of an event: what changes between stages. The rest and a bracket follow.
@@ -182,12 +182,12 @@ fn object_ref(out: &mut Vec<u8>, call: &Call, trail: &Trail) {
     out.push(b'}');
 }
 
-/// The path says it, or else the body does.
+/// From the path, or else from the body.
 fn first<'a>(path: &'a str, body: &'a str) -> &'a str {
     if path.is_empty() { body } else { path }
 }
 
-/// What the object in a request's body says of itself.
+/// The identity of the object in a request's body.
 #[derive(Default)]
 struct Given {
     namespace: String,
@@ -199,7 +199,7 @@ struct Given {
 impl Given {
     const PATHS: [&str; 4] = ["metadata.namespace", "metadata.name", "metadata.uid", "metadata.resourceVersion"];
 
-    /// A patch and the options of a deletion are no objects.
+    /// Patches and DeleteOptions are not objects.
     fn of(call: &Call, trail: &Trail) -> Given {
         if !matches!(call.info.verb, "create" | "update") {
             return Given::default();
@@ -287,7 +287,7 @@ fn write_source_ips(out: &mut Vec<u8>, call: &Call) {
     }
 }
 
-/// Whoever stands behind proxies, as they say, then the peer itself.
+/// The client addresses that proxies report, then the peer itself.
 pub fn source_ips(headers: &HeaderMap, peer: std::net::IpAddr) -> Vec<String> {
     let value = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("");
     let said = value("x-forwarded-for").split(',').chain([value("x-real-ip")]);

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use stdx::sync::{Condvar, Mutex, MutexGuard};
 use tokio::sync::{Notify, oneshot};
 
-/// What the flags say; 0 is no bound.
+/// The rotation flags; 0 is no limit.
 #[derive(Debug, Clone, Default)]
 pub struct Rotation {
     pub max_age_days: u64,
@@ -32,8 +32,7 @@ struct Rotated {
     size: u64,
 }
 
-/// What waits for the thread. Lines stand behind each other in one buffer: a line costs neither an allocation
-/// nor, most times, a wake-up.
+/// What waits for the thread. Lines are in one buffer: a line costs neither an allocation nor, usually, a wake-up.
 #[derive(Default)]
 struct Waiting {
     bytes: Vec<u8>,
@@ -52,7 +51,7 @@ pub struct Log {
 }
 
 impl Log {
-    /// Opens the log, and starts the thread that writes to it. `failed` hears of each write that is lost.
+    /// Opens the log, and starts the thread that writes to it. `failed` is called for each lost write.
     pub fn start(
         path: &Path,
         rotation: Rotation,
@@ -70,7 +69,7 @@ impl Log {
         self.waiting.lock()
     }
 
-    /// Adds a line made of these pieces; false where there is no room for it.
+    /// Adds a line made of these pieces; false if there is no space for it.
     pub fn add(&self, pieces: &[&[u8]]) -> bool {
         let mut waiting = self.lock();
         if waiting.closed || waiting.bytes.len() > self.limit {
@@ -135,7 +134,7 @@ impl Log {
             }
             for sender in told {
                 let copy = result.as_ref().map_err(|error| io::Error::new(error.kind(), error.to_string())).copied();
-                // Whoever asked may have gone.
+                // The waiting caller may be gone.
                 let _ = sender.send(copy);
             }
             bytes.clear();
@@ -145,7 +144,7 @@ impl Log {
         }
     }
 
-    /// Waits for lines, and a little longer for more of them, unless somebody waits for the write.
+    /// Waits for lines, and a little longer for more of them, unless a caller waits for the write.
     fn take(&self, bytes: &mut Vec<u8>) -> (Vec<oneshot::Sender<io::Result<()>>>, bool) {
         let wait = |waiting: MutexGuard<'_, Waiting>| {
             let idle = |waiting: &mut Waiting| waiting.bytes.is_empty() && waiting.told.is_empty() && !waiting.closed;

@@ -1,5 +1,5 @@
-//! Audit: who did what, told to a log and a webhook as far as a policy says. A call that the policy is
-//! silent about costs the look at its rules; writing happens on another thread.
+//! Audit: records requests in a log and a webhook, as far as a policy says. A call that the policy does not record
+//! costs only the evaluation of its rules; writing happens on another thread.
 
 mod backend;
 pub mod batch;
@@ -105,7 +105,7 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {}
 
 impl Audit {
-    /// None where nothing is to be told.
+    /// None if nothing is to be recorded.
     pub fn open(settings: &Settings) -> Result<Option<Audit>, Error> {
         let has_backend = settings.log_path.is_some() || settings.webhook_config_file.is_some();
         let Some(policy) = &settings.policy_file else {
@@ -163,7 +163,7 @@ impl Audit {
         }
     }
 
-    /// The beginning of a request: in the strict mode there is no request without its line.
+    /// Writes the first event of a request: in strict mode, a request whose event cannot be written is refused.
     async fn insist(&self, waiting: Vec<(usize, Vec<u8>)>) -> Result<(), Status> {
         for (at, event) in waiting {
             self.backends[at].insist(event).await.map_err(|error| {
@@ -228,7 +228,7 @@ pub fn sign(headers: &mut http::HeaderMap, call: &Call) {
     headers.insert(&AUDIT_ID, call.audit_id.clone());
 }
 
-/// The stage: what the policy says, and the first event.
+/// Applies the policy, and sends the first event.
 pub fn begin<'a>(audit: &'a Audit, call: &'a mut Call) -> Step<'a> {
     let decision = audit.policy.decide(&call.info, call.user.as_deref());
     audit.counts.by_level[decision.level as usize].inc();
@@ -309,7 +309,7 @@ fn begin_unknown(audit: &Audit, call: &mut Call) {
     }
 }
 
-/// Tells of a stream's end when it is dropped with it.
+/// Sends the last event of a stream when it is dropped with the stream.
 struct Last {
     audit: Arc<Audit>,
     level: Level,
@@ -325,7 +325,7 @@ impl Drop for Last {
         if waiting.is_empty() {
             return;
         }
-        // Nobody can wait here: a task does, or the event is lost with the runtime.
+        // A destructor cannot wait: a task does, or the event is lost with the runtime.
         match tokio::runtime::Handle::try_current() {
             Ok(runtime) => {
                 let audit = self.audit.clone();
@@ -336,7 +336,7 @@ impl Drop for Last {
     }
 }
 
-/// The answer as a tree. A list that is made while it is sent is made here instead.
+/// The response as a tree. A list that would be encoded while it is sent is encoded here instead.
 fn response_object(answer: &mut Answer, trail: &Trail) -> Option<Tree> {
     if matches!(answer.body(), Body::List(_))
         && let Body::List(list) = std::mem::replace(answer.body_mut(), Body::empty())

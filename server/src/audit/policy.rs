@@ -1,4 +1,4 @@
-//! The audit policy: which requests are told of, how much, and at which stages. Pure after it is read.
+//! The audit policy: which requests are recorded, at which level, and at which stages. Pure after it is read.
 
 use std::path::Path;
 
@@ -63,7 +63,7 @@ impl Policy {
         Ok(Policy { rules: rules.collect::<Result<_, _>>()? })
     }
 
-    /// The first rule that matches decides; without one nothing is told.
+    /// The first rule that matches decides; without one nothing is recorded.
     pub fn decide(&self, info: &RequestInfo, user: Option<&User>) -> Decision {
         let rule = self.rules.iter().find(|rule| rule.matches(info, user));
         rule.map_or(Decision::default(), |rule| rule.decision(info))
@@ -142,8 +142,8 @@ impl Rule {
         found.reduce(|a, b| a || b)
     }
 
-    /// Bodies that hold credentials are told of only where a rule names their resource: a rule about
-    /// everything must not fill the log with them.
+    /// Bodies that hold credentials are recorded only if a rule names their resource: a rule about everything must not
+    /// fill the log with them.
     fn decision(&self, info: &RequestInfo) -> Decision {
         let mut decision = self.decision;
         if holds_credentials(info) && self.names(info) != Some(true) {
@@ -184,7 +184,7 @@ impl Resources {
     }
 }
 
-/// `pods`, `pods/log`, `pods/*`, `*/scale` and `*`; true where the resource stands there by name.
+/// `pods`, `pods/log`, `pods/*`, `*/scale` and `*`; true if the resource is named explicitly.
 fn resource_matches(pattern: &str, info: &RequestInfo) -> Option<bool> {
     if pattern == "*" {
         return Some(false);
@@ -255,7 +255,7 @@ rules:
             ("ada", "GET", "/apis/apps/v1/namespaces/a/deployments", Level::Request),
             ("ada", "GET", "/apis/batch/v1/namespaces/a/jobs", Level::None),
             ("team", "GET", "/apis/batch/v1/namespaces/prod/jobs", Level::Request),
-            // Only a rule that names them tells of what secrets hold.
+            // Only a rule that names secrets records their content.
             ("ada", "GET", "/api/v1/namespaces/a/secrets/loud", Level::RequestResponse),
             ("ada", "GET", "/api/v1/namespaces/a/secrets/other", Level::Metadata),
             ("team", "GET", "/api/v1/namespaces/prod/secrets", Level::Metadata),

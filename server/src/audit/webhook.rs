@@ -1,4 +1,4 @@
-//! The webhook backend: lists of events to somebody else, who may be slow or away for a while.
+//! The webhook backend: posts lists of events to a server that may be slow or unreachable for a while.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub struct Webhook {
 }
 
 impl Webhook {
-    /// Sends events as one list; the error says why they were not taken.
+    /// Sends events as one list; the error says why they were not accepted.
     pub async fn send(&self, events: &[Vec<u8>]) -> Result<(), String> {
         let body = event_list(events);
         let mut backoff = self.initial_backoff;
@@ -28,7 +28,7 @@ impl Webhook {
             }
             problem = match self.remote.client.post_json(&self.remote.url, body.clone(), TIMEOUT).await {
                 Ok(answer) if answer.is_success() => return Ok(()),
-                // Whoever refuses a list for what it is would refuse it again.
+                // A server that rejects the content of a list would reject it again.
                 Ok(answer) if answer.code < 500 && answer.code != 429 => {
                     tracing::error!(code = answer.code, "audit webhook rejected events");
                     return Err(format!("it answered {}", answer.code));

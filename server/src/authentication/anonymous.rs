@@ -1,4 +1,4 @@
-//! Callers without any credentials, and which paths they may ask for at all.
+//! Requests without credentials, and the paths that they may use.
 
 use std::sync::{Arc, LazyLock};
 
@@ -10,7 +10,7 @@ static USER: LazyLock<Arc<User>> = LazyLock::new(|| {
     Arc::new(User { name: NAME.to_string(), groups: vec![super::UNAUTHENTICATED.to_string()], ..User::default() })
 });
 
-/// Whom the server answers that says nothing of who it is.
+/// Which paths serve requests without credentials.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Anonymous {
     /// Anyone, on every path; the authorizers decide.

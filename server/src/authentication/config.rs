@@ -21,7 +21,7 @@ pub struct Configuration {
     pub anonymous: Option<Anonymous>,
 }
 
-/// Everything that is wrong is told at once, each as `field: why`.
+/// All errors are reported at once, each as `field: why`.
 pub fn read(text: &[u8], own_issuers: &[String]) -> Result<Configuration, Vec<String>> {
     let tree = api::yaml::decode(text).map_err(|error| vec![error.to_string()])?;
     let mut reader = Reader { errors: Vec::new() };

@@ -3,7 +3,7 @@
 use api::{Tree, base64, json};
 use aws_lc_rs::signature::{self, RsaParameters, RsaPublicKeyComponents, UnparsedPublicKey, VerificationAlgorithm};
 
-/// What may be at most in a token; more is nobody's.
+/// The limits of a token's size.
 const MAX_BYTES: usize = 64 << 10;
 
 /// A token that has the form of one; nothing in it is to be believed yet.
@@ -35,7 +35,7 @@ impl Unverified<'_> {
         self.header.str("alg")
     }
 
-    /// One audience may stand alone.
+    /// A single audience may be a string.
     pub fn audiences(&self) -> Vec<&str> {
         match self.claims.get("aud") {
             Some(Tree::List(all)) => all.iter().filter_map(Tree::as_str).collect(),
@@ -52,7 +52,7 @@ pub const ALGORITHMS: &[&str] = &["RS256", "RS384", "RS512", "ES256", "ES384", "
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key {
     pub id: String,
-    /// The one algorithm that the key is for, where it says so.
+    /// The only algorithm of the key, if it names one.
     algorithm: String,
     material: Material,
 }

@@ -1,5 +1,5 @@
-//! Tokens without an end that are kept in secrets: they hold while secret and account do, and are no
-//! others than the secret has.
+//! Tokens without expiry that are stored in secrets: they are valid while secret and account exist, and must equal the
+//! secret's token.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -43,7 +43,7 @@ pub fn judge(auth: &Authenticator, claims: &Tree, question: Question<'_>) -> Ver
     auth.config.for_any_audience(with_authenticated_group(user), question.audiences).noting(notes)
 }
 
-/// Old tokens are to go: whoever looks for those who use them finds them here.
+/// Audit annotations by which the users of legacy tokens can be found.
 fn notes(subject: &str, secret: &str, account: Option<&Tree>) -> Vec<(&'static str, String)> {
     let named = account.is_some_and(|account| account.list("secrets").iter().any(|entry| entry.str("name") == secret));
     let kind = match named {
@@ -73,8 +73,7 @@ fn date(seconds: i64) -> String {
 /// As many are remembered; then some are written once more.
 const MAX_USES: usize = 1000;
 
-/// Which secrets were used on which day: each is labelled once a day, so that somebody can find those that
-/// nobody uses.
+/// Which secrets were used on which day: each is labelled once a day, so that unused ones can be found.
 #[derive(Default)]
 pub struct Uses {
     /// Whether anything waits, so that most requests take no lock.

@@ -1,4 +1,4 @@
-//! Who a caller is: a union of ways to know one, asked in the order of one list.
+//! Authentication: the user of a request, from a union of authenticators in the order of one list.
 
 pub mod anonymous;
 mod basic;
@@ -38,11 +38,11 @@ pub use union::{authenticate, review};
 /// The first that knows the caller wins. What fails on the way is kept for the log, and keeps the caller
 /// from being taken for one without credentials.
 static AUTHENTICATORS: &[Entry] = &[
-    // A proxy's certificate speaks for others: it must not be taken for the proxy's own request.
+    // A proxy's certificate authenticates other users: it must not be taken for the proxy's own request.
     Entry { name: "request-header", ask: Ask::Request(request_header::authenticate) },
     Entry { name: "basic", ask: Ask::Request(basic::authenticate) },
     Entry { name: "x509", ask: Ask::Request(x509::authenticate) },
-    // Tokens: what can be decided here first, what asks others last.
+    // Tokens: authenticators that decide locally first, those that call other servers last.
     Entry { name: "token-file", ask: Ask::Token(token_file::authenticate) },
     Entry { name: "service-account", ask: Ask::Token(token::authenticate) },
     Entry { name: "bootstrap-token", ask: Ask::Token(bootstrap_token::authenticate) },
@@ -58,13 +58,13 @@ pub struct Authentication {
     pub request_header: Option<RequestHeader>,
     pub passwords: Option<PasswordFile>,
     pub token_file: Option<TokenFile>,
-    /// None where no key was given: then there are no service account tokens.
+    /// None without a key: there are no service account tokens then.
     pub tokens: Option<token::Tokens>,
     pub bootstrap_tokens: bool,
     pub issuers: oidc::Issuers,
     pub webhook: Option<webhook::Webhook>,
     pub anonymous: Anonymous,
-    /// Whom a token must be meant for.
+    /// The audiences of the API server, for tokens.
     pub audiences: Vec<String>,
     pub legacy_uses: legacy_token::Uses,
 }

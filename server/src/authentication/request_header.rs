@@ -1,5 +1,5 @@
-//! Users named by a proxy in headers, where the proxy shows its own certificate. The headers of anyone
-//! else are taken away and believed by nobody.
+//! Users named by a proxy in headers, if the proxy shows its own certificate. The headers of any other client are
+//! removed.
 
 use std::sync::Arc;
 
@@ -17,12 +17,12 @@ pub struct RequestHeader {
     pub authorities: Authorities,
     /// Names of proxies; any where there are none.
     pub allowed_names: Vec<String>,
-    /// As they were given: servers behind this one are told of them.
+    /// As configured: published for aggregated servers.
     pub names: Names,
     headers: Headers,
 }
 
-/// Which headers name whom.
+/// The headers that name the user.
 #[derive(Debug, Clone, Default)]
 pub struct Names {
     pub username: Vec<String>,
@@ -66,7 +66,7 @@ impl RequestHeader {
         Ok(RequestHeader { authorities, allowed_names, headers: Headers::new(&names)?, names })
     }
 
-    /// Whom a proxy speaks for, if one does. The headers are gone after this.
+    /// The user that a proxy names, if any. Removes the headers.
     pub fn user(&self, headers: &mut HeaderMap, chain: &ClientChain, now: i64) -> Option<Result<Arc<User>, String>> {
         let user = self.headers.take(headers)?;
         if chain.is_empty() {
@@ -94,7 +94,7 @@ impl Headers {
         })
     }
 
-    /// The user that the headers name, if any. They are gone after this.
+    /// The user that the headers name, if any. Removes them.
     fn take(&self, headers: &mut HeaderMap) -> Option<User> {
         let name = take_first(headers, &self.username);
         let uid = take_first(headers, &self.uid);

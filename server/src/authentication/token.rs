@@ -26,7 +26,7 @@ pub struct Bound {
     pub node: Option<Identity>,
 }
 
-/// Whom a token is for.
+/// The audiences of a token.
 pub struct Subject<'a> {
     pub namespace: &'a str,
     pub name: &'a str,
@@ -34,7 +34,7 @@ pub struct Subject<'a> {
     pub bound: Bound,
     pub audiences: Vec<&'a str>,
     pub seconds: i64,
-    /// When a user of the token is to be told that it is old, in seconds since the Unix epoch.
+    /// When a use of the token counts as stale, in seconds since the Unix epoch.
     pub warn_after: Option<i64>,
 }
 
@@ -125,7 +125,7 @@ impl Tokens {
         Ok(())
     }
 
-    /// The public part of a key, for those who have to trust it.
+    /// The public part of a key.
     pub fn public_der(key: &PrivateKeyDer<'_>) -> Option<Vec<u8>> {
         Key::read(key)?.public_der().ok()
     }
@@ -249,7 +249,7 @@ fn judge(auth: &Authenticator, claims: &Tree, question: Question<'_>) -> Result<
     Ok(Known { notes, ..Known::new(Arc::new(user_of(claims)), audiences) })
 }
 
-/// A token that lives longer for the sake of those who do not renew it says when it should have been renewed.
+/// A token with an extended lifetime contains the time at which it should have been renewed.
 fn stale_note(auth: &Authenticator, claims: &Tree, now: i64) -> Option<(&'static str, String)> {
     let due = claims.get("kubernetes.io")?.int("warnafter").filter(|due| *due != 0)?;
     let late = now - due;
@@ -289,7 +289,7 @@ fn check_objects(auth: &Authenticator, claims: &Tree, now: i64) -> Result<(), Re
         [("serviceaccount", "serviceaccounts"), ("secret", "secrets"), ("pod", "pods"), ("node", "minions")]
     {
         let claim = private.at(key);
-        // A pod's token merely says where the pod is.
+        // A pod's token merely names the pod's node.
         if claim.is_null() || (key == "node" && private.has("pod")) {
             continue;
         }

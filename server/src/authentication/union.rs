@@ -1,5 +1,4 @@
-//! How the authenticators are asked: one after the other, and without a future as long as none of them
-//! has to wait for somebody else.
+//! Runs the authenticators one after the other, without a future as long as none of them has to wait.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,11 +20,11 @@ pub struct Entry {
 pub enum Ask {
     /// By the connection and its headers.
     Request(fn(&Authenticator, &mut Call, &Credentials) -> Verdict),
-    /// By a bearer token; reviews of tokens ask these.
+    /// By a bearer token; TokenReviews use these.
     Token(for<'a> fn(&'a Authenticator, Question<'a>) -> Answered<'a>),
 }
 
-/// A token, whom it should be for, and the time.
+/// A token, its requested audiences, and the time.
 #[derive(Clone, Copy)]
 pub struct Question<'a> {
     pub token: &'a str,
@@ -47,12 +46,12 @@ pub enum Verdict {
     Refused(String),
 }
 
-/// Somebody who was recognised, and which of the asked audiences the token is for.
+/// An authenticated user, and which of the requested audiences the token is for.
 #[derive(Debug, Clone)]
 pub struct Identity {
     pub user: Arc<User>,
     pub audiences: Vec<String>,
-    /// What the audit event of a request says of the credentials.
+    /// Audit annotations about the credentials.
     pub notes: Vec<(&'static str, String)>,
 }
 
@@ -67,7 +66,7 @@ impl Verdict {
         Verdict::Known(Identity::new(user, Vec::new()))
     }
 
-    /// With these notes, where somebody is known.
+    /// With these annotations, if the user is known.
     pub fn noting(mut self, notes: Vec<(&'static str, String)>) -> Verdict {
         if let Verdict::Known(identity) = &mut self {
             identity.notes = notes;
@@ -80,7 +79,7 @@ impl Verdict {
     }
 }
 
-/// What the Authorization header says.
+/// The content of the Authorization header.
 #[derive(Default)]
 pub struct Credentials(String);
 
@@ -119,7 +118,7 @@ impl Failures {
         None
     }
 
-    /// As a review of a token tells it.
+    /// The message in a TokenReview.
     fn message(&self) -> String {
         if self.0.is_empty() {
             return "invalid bearer token".to_string();
@@ -131,7 +130,7 @@ impl Failures {
 
 /// Puts the caller's identity into the call. The credentials do not travel on.
 pub fn authenticate<'a>(auth: &'a Authenticator, call: &'a mut Call) -> Step<'a> {
-    // Only a request of this process is somebody's already.
+    // Only an in-process request has its user already.
     if call.user.is_some() {
         return Step::Done(Ok(()));
     }
@@ -170,7 +169,7 @@ fn bearer(call: &mut Call, credentials: &Credentials, failures: &mut Failures) -
     credentials.of_scheme("bearer").map(str::to_string).or(of_browser)
 }
 
-/// Whom a token belongs to, for a review: asked of the same list.
+/// The user of a token, for a TokenReview, from the same list.
 pub async fn review(auth: &Authenticator, token: &str, audiences: &[String], now: i64) -> Result<Identity, String> {
     let mut failures = Failures::default();
     let question = Question { token, audiences, now };
@@ -192,7 +191,7 @@ fn ask_request(
 
 enum Progress<'a> {
     Done(Option<Identity>),
-    /// The first of `from` has to wait; it can be asked again.
+    /// The first of `from` has to wait; it can be called again.
     Waiting {
         from: &'static [Entry],
         wait: Pin<Box<dyn Future<Output = Verdict> + Send + 'a>>,
@@ -253,7 +252,7 @@ fn conclude_token(
     conclude(auth, call, found, &failures)
 }
 
-/// Whoever shows credentials that are bad is not taken for somebody without any.
+/// A request with invalid credentials is never anonymous.
 fn conclude(auth: &Authenticator, call: &mut Call, found: Option<Identity>, failures: &Failures) -> Result<(), Status> {
     call.user = match found {
         Some(identity) => {

@@ -1,4 +1,4 @@
-//! Tokens that another server judges, by a TokenReview. Its answers are kept for a while.
+//! Tokens that another server authenticates, by a TokenReview. Its responses are cached.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -119,8 +119,8 @@ fn review(version: &str, question: Question<'_>) -> Tree {
     }
 }
 
-/// The identity that an answer speaks of; None where it knows none. An answer without audiences is one
-/// for those of the server.
+/// The identity in a response; None if the token is unknown. A response without audiences is valid for those of the
+/// server.
 fn judge(answer: &Tree, own: &[String], asked: &[String]) -> Result<Option<Identity>, String> {
     let status = answer.at("status");
     if status.as_map().is_none() {

@@ -7,7 +7,7 @@ use super::jwt::url_decode;
 
 const PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
 
-/// The token, if there is one. The subprotocol that carries it goes whatever becomes of it.
+/// The token, if there is one. The subprotocol that carries it is removed in any case.
 pub fn take_token(headers: &mut HeaderMap) -> Result<Option<String>, &'static str> {
     let upgrade = headers.get(header::UPGRADE).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"websocket"));
     let Some(given) = headers.get(header::SEC_WEBSOCKET_PROTOCOL).filter(|_| upgrade) else { return Ok(None) };

@@ -18,9 +18,9 @@ pub struct Attributes<'a> {
     pub resource: &'a str,
     pub subresource: &'a str,
     pub name: Cow<'a, str>,
-    /// Set where no resource is asked for; all of the above but the verb is empty then.
+    /// Set for non-resource requests; everything above except the verb is empty then.
     pub path: Option<&'a str>,
-    /// The terms that every object of the answer fulfils, as far as they could be read.
+    /// The selector terms that every object of the response fulfils, as far as they could be parsed.
     pub fields: FieldSelector,
     pub labels: Vec<Requirement>,
 }
@@ -47,7 +47,7 @@ impl<'a> Attributes<'a> {
         Attributes { version: "", path: Some(path), ..Attributes::resource(user, verb, "", "") }
     }
 
-    /// What a call asks for.
+    /// The attributes of a request.
     pub fn of(user: &'a User, info: &'a RequestInfo, query: &Query) -> Attributes<'a> {
         if !info.is_resource {
             return Attributes::of_path(user, info.verb, &info.path);
@@ -83,7 +83,7 @@ impl<'a> Attributes<'a> {
         }
     }
 
-    /// What the spec of an access review asks for.
+    /// The attributes in the spec of an access review.
     pub fn of_review(user: &'a User, spec: &'a Tree) -> Attributes<'a> {
         let path = spec.at("nonResourceAttributes");
         if !path.is_null() {

@@ -1,5 +1,5 @@
-//! Which authorizers there are, in which order: from the names of modes, or from the file of an
-//! AuthorizationConfiguration. Everything that is wrong with a file is told at once, by field.
+//! The authorizers and their order: from the names of modes, or from an AuthorizationConfiguration file. All errors of
+//! a file are reported at once, by field.
 
 use std::path::Path as File;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// Under which name it is asked for.
+    /// The name of the mode.
     pub fn name(&self) -> &'static str {
         match self {
             Mode::AlwaysAllow => "AlwaysAllow",
@@ -60,7 +60,7 @@ impl From<Mode> for Setting {
     }
 }
 
-/// What a cluster runs with that is told nothing.
+/// The default authorizers of a cluster.
 pub fn node_and_rbac() -> Vec<Setting> {
     vec![Mode::Node.into(), Mode::Rbac.into()]
 }
@@ -203,7 +203,7 @@ impl Reader<'_> {
         found.map(Duration::from_nanos)
     }
 
-    /// Zero where the answers are not to be kept.
+    /// Zero if responses are not cached.
     fn ttl(&mut self, webhook: &Tree, key: &str, seconds: u64, switch: &str, path: &Path<'_>) -> Duration {
         let ttl = self.duration(webhook, key, path).unwrap_or(Duration::from_secs(seconds));
         if webhook.at(switch).as_bool() == Some(false) { Duration::ZERO } else { ttl }

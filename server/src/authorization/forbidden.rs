@@ -30,7 +30,7 @@ fn message(attributes: &Attributes<'_>) -> String {
     format!("User {user:?} cannot {verb} resource {resource:?} in API group {group:?} {place}")
 }
 
-/// What the caller wrote must not become markup where somebody shows the answer in a browser.
+/// Text of the client must not become markup if a browser shows the response.
 fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

@@ -1,6 +1,6 @@
-//! Whether a caller may do what they ask for. The authorizers are asked in the order in which they are
-//! configured: the first that allows or denies has decided; where none has an opinion, it is a no. An
-//! authorizer knows the caches, never the store, and decides from memory where it can.
+//! Authorization: whether a user may do what a request asks for. The authorizers are consulted in their configured
+//! order: the first that allows or denies decides; without any opinion the request is denied. An authorizer reads the
+//! caches, never the store, and decides from memory if it can.
 
 pub mod abac;
 mod always;
@@ -35,7 +35,7 @@ pub use crate::common::users::MASTERS;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
     Allow,
-    /// Nobody else is asked.
+    /// No other authorizer is consulted.
     Deny,
     NoOpinion,
 }
@@ -49,7 +49,7 @@ pub struct Verdict {
     pub error: Option<String>,
 }
 
-/// Made into text only where somebody reads it.
+/// Formatted only if it is read.
 #[derive(Debug, Clone, Default)]
 pub enum Reason {
     #[default]
@@ -101,7 +101,7 @@ impl Verdict {
     }
 }
 
-/// What a rules review is told by one authorizer.
+/// What one authorizer contributes to a rules review.
 #[derive(Debug, Default)]
 pub struct Known {
     pub rules: Vec<Rule>,
@@ -114,7 +114,7 @@ pub type Wait<'a> = Pin<Box<dyn Future<Output = Verdict> + Send + 'a>>;
 
 /// One way to decide. A file each.
 pub trait Authorizer: Send + Sync {
-    /// The verdict, or None where somebody else must be waited for.
+    /// The verdict, or None if it has to wait.
     fn decide(&self, attributes: &Attributes<'_>) -> Option<Verdict>;
 
     /// The verdict, however long it takes.

@@ -1,4 +1,4 @@
-//! The configured authorizers, asked one after the other.
+//! The configured authorizers, consulted one after the other.
 
 use std::sync::{Arc, OnceLock};
 
@@ -30,7 +30,7 @@ impl Union {
         union
     }
 
-    /// Other authorizers from now on; who waits for an old one is answered by it.
+    /// Replaces the authorizers; a request that waits for an old one gets its verdict.
     pub fn replace(&self, settings: &[Setting], caches: &Caches, rbac: &Arc<Rbac>) {
         let member = |setting: &Setting| Member {
             name: setting.name.clone(),
@@ -51,7 +51,7 @@ impl Union {
         }
     }
 
-    /// The verdict, or None where one of the authorizers must wait for somebody.
+    /// The verdict, or None if one of the authorizers has to wait.
     pub fn decide(&self, attributes: &Attributes<'_>) -> Option<Verdict> {
         if is_master(attributes.user) {
             return Some(Verdict::ALLOW);
@@ -105,7 +105,7 @@ pub fn is_master(user: &User) -> bool {
     user.groups.iter().any(|group| group == MASTERS)
 }
 
-/// What those without an opinion said.
+/// The reasons and errors of authorizers without an opinion.
 #[derive(Default)]
 struct Silent {
     reasons: Vec<String>,

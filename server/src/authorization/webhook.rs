@@ -1,4 +1,4 @@
-//! Asks somebody else: a SubjectAccessReview is posted to the webhook, whose answers are kept for a while.
+//! The webhook authorizer: posts a SubjectAccessReview to the webhook, and caches its responses.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -13,15 +13,15 @@ use stdx::sync::Mutex;
 use super::{Attributes, Authorizer, Decision, Known, Reason, Verdict, Wait};
 use crate::outbound::callout::kubeconfig::Remote;
 
-/// How a webhook is asked.
+/// The settings of a webhook.
 #[derive(Clone)]
 pub struct Settings {
     pub remote: Arc<Remote>,
-    /// How long an answer is kept; none at all for zero.
+    /// How long a response is cached; zero turns the cache off.
     pub authorized_ttl: Duration,
     pub unauthorized_ttl: Duration,
     pub timeout: Duration,
-    /// What it means that no answer came.
+    /// The decision if the webhook fails.
     pub on_failure: Decision,
     pub version: Version,
 }
@@ -42,7 +42,7 @@ pub enum Version {
 /// A call that fails is tried this often, each time after a longer pause.
 const TRIES: u32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
-/// Answers that are kept, and the most bytes of a question whose answer is.
+/// The number of cached responses, and the maximum size of a cached request.
 const KEPT: usize = 8192;
 const MAX_KEPT_QUESTION: usize = 10_000;
 
@@ -118,7 +118,7 @@ impl Authorizer for Webhook {
     }
 }
 
-/// Answers by their question, the oldest first to go.
+/// Responses by their request; the oldest is dropped first.
 #[derive(Default)]
 struct Answers {
     kept: HashMap<Vec<u8>, (Verdict, Instant)>,
@@ -159,7 +159,7 @@ fn read_answer(review: &Tree) -> Result<Verdict, String> {
     Ok(Verdict { decision, reason, error: None })
 }
 
-/// The review that is posted; it is also under what the answer is kept.
+/// The review that is posted; it is also the key of the cached response.
 fn question(attributes: &Attributes<'_>, version: Version) -> Vec<u8> {
     let (version, groups) = match version {
         Version::V1 => ("v1", "groups"),
@@ -231,7 +231,7 @@ fn label_requirement(requirement: &Requirement) -> Option<Tree> {
         Operator::NotIn | Operator::NotEquals => "NotIn",
         Operator::Exists => "Exists",
         Operator::DoesNotExist => "DoesNotExist",
-        // A review cannot say these; less is told then, never more.
+        // A review cannot express these; it then contains less, never more.
         Operator::GreaterThan | Operator::LessThan => return None,
     };
     let mut tree = tree! { "key" => requirement.key(), "operator" => operator };
@@ -290,7 +290,7 @@ mod tests {
         assert_eq!((answers.kept.len(), answers.get(&key(0), now).is_some()), (KEPT, false));
     }
 
-    /// A webhook that gives each connection one answer, and how often it was asked.
+    /// A webhook that sends one response per connection, and counts its requests.
     async fn serve(status: &'static str) -> (Arc<Remote>, Arc<std::sync::atomic::AtomicUsize>) {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");

@@ -1,5 +1,5 @@
-//! ConfigMap kube-system/extension-apiserver-authentication: how servers behind this one know the
-//! cluster's clients and its proxy. It follows the authorities while they change.
+//! ConfigMap kube-system/extension-apiserver-authentication: how aggregated servers verify the cluster's clients and
+//! its proxy. It follows the CA bundles while they change.
 
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ fn data(auth: &Authentication) -> Tree {
     data
 }
 
-/// Writes what this start knows, and again whenever an authority changes, until the server drains.
+/// Writes the current CA bundles, and again whenever one changes, until the server drains.
 pub async fn keep(server: Arc<Server>) {
     let mut closing = server.closing.subscribe();
     let mut clients = Changes::of(server.registry.authentication.config.clients.as_ref());
@@ -96,7 +96,7 @@ async fn bring_up_to_date(server: &Server) {
     }
 }
 
-/// Where other servers write to the same store, the authorities that they have told of stay.
+/// If other servers write to the same store, the CA certificates that they have published stay.
 fn merged(mut own: Tree, stored: &Tree, shared: bool) -> Tree {
     for key in ["client-ca-file", "requestheader-client-ca-file"] {
         let there = stored.get(key).and_then(Tree::as_str).unwrap_or("");

@@ -1,4 +1,4 @@
-//! Namespaces, priority classes and the config maps that tell others about the server.
+//! Namespaces, priority classes and the ConfigMaps that publish facts about the server.
 
 use api::{time, tree};
 

@@ -1,4 +1,4 @@
-//! Priority levels and flow schemas, and the condition that says whether a schema's level exists.
+//! Priority levels and flow schemas, and the condition that shows whether a schema's level exists.
 
 use std::sync::Arc;
 
@@ -65,7 +65,7 @@ fn dangling(schema: &Tree, levels: &[&str], now: i64) -> Option<StatusChange> {
 pub async fn keep_status(server: Arc<Server>) {
     let Some(mut changes) = Changes::of(&server.registry.storage.caches, server.closing.subscribe()) else { return };
     loop {
-        // A schema that is deleted meanwhile is no failure; the next change finds the rest.
+        // A schema that was deleted meanwhile is not a failure; the next change finds the rest.
         if let Err(status) = change(&server, status_changes(&server)).await {
             tracing::debug!(%status.message, "failed to update FlowSchema status");
         }

@@ -1,4 +1,4 @@
-//! The server's own Lease, by which others see that it lives.
+//! The server's own Lease, which shows that it is alive.
 
 use std::sync::Arc;
 use std::time::Duration;

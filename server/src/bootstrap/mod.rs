@@ -1,5 +1,5 @@
-//! The objects that every cluster has from its first moment. They are made through the one write path,
-//! all at once, and only where they are missing: a second start on the same data writes nothing.
+//! The objects that every cluster has from the start. They are created through the one write path, concurrently, and
+//! only if they are missing: a second start on the same data writes nothing.
 
 mod authentication;
 mod base;
@@ -29,7 +29,7 @@ use crate::storage::resource::Resource;
 /// The name under which most of it is written.
 const MANAGER: &str = "kube-apiserver";
 
-/// One object: where it belongs, what it is and who is said to have written it.
+/// One object: its resource, its content, and its field manager.
 struct Object {
     group: &'static str,
     version: &'static str,
@@ -47,9 +47,10 @@ struct StatusChange {
     tree: Tree,
 }
 
-/// Makes what is missing, in steps: the first namespace, what has no namespace, what lives in one, what needs an address.
+/// Creates what is missing, in steps: the first namespace, cluster-scoped objects, namespaced objects, objects that
+/// need an address.
 pub async fn run(server: &Arc<Server>) -> Result<(), Status> {
-    // The namespace of the system is the oldest object of a cluster: some tell clusters apart by its uid.
+    // The system namespace is the oldest object of a cluster: some tools identify clusters by its UID.
     let mut namespaces = base::namespaces();
     let rest = namespaces.split_off(1);
     make(server, namespaces).await?;

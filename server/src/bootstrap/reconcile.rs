@@ -1,5 +1,5 @@
-//! Roles and bindings of an older start are brought up to what this version needs: what is missing is
-//! added, what somebody added stays, and an annotation of `false` keeps an object as it is.
+//! Reconciles the default roles and bindings of an earlier start: missing rules and subjects are added, additions of
+//! users stay, and an annotation of `false` leaves an object unchanged.
 
 use std::sync::Arc;
 

@@ -52,7 +52,7 @@ pub fn cidr_status(server: &Server) -> Option<StatusChange> {
 
 pub fn objects(config: &Config) -> Vec<Object> {
     let mut objects = vec![object("", "services", service(config))];
-    // Nobody else reaches a loopback address, so it is no endpoint.
+    // Other machines cannot reach a loopback address, so it is not an endpoint.
     if config.publishes_endpoints && !config.advertise_address.is_loopback() {
         objects.push(object("", "endpoints", endpoints(config)));
         objects.push(object("discovery.k8s.io", "endpointslices", slice(config)));
@@ -116,8 +116,8 @@ fn endpoint(config: &Config) -> Tree {
     }
 }
 
-/// What an earlier start wrote under another address or port is brought up to date. Where others serve
-/// the same store their addresses stay.
+/// Updates the service and its endpoints if an earlier start had another address or port. If other servers share the
+/// store, their addresses stay.
 pub async fn keep_in_step(server: &Arc<Server>) -> Result<(), Status> {
     let config = &server.config;
     let key = format!("{NAMESPACE}/{NAME}");

@@ -1,5 +1,5 @@
-//! Configuration files of upstream's kinds: read, checked for fields that nobody would honour, and errors
-//! that name the file, the line and the field.
+//! Configuration files of upstream's kinds: read and checked for unsupported fields; errors name the file, the line and
+//! the field.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -53,7 +53,7 @@ impl File {
         Ok(file)
     }
 
-    /// An error about a field; `written` is what stands in the file there, by which the line is found.
+    /// An error about a field; `written` is the text of the file at that place, by which the line is found.
     pub fn wrong(&self, field: &str, written: &str, why: impl fmt::Display) -> Error {
         let mut lines = self.text.lines();
         let line = if written.is_empty() { None } else { lines.position(|line| line.contains(written)) };

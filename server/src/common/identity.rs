@@ -11,7 +11,7 @@ pub fn hostname() -> String {
     if usable { name } else { "localhost".to_string() }
 }
 
-/// Who this server is among others.
+/// The identity of this server among the servers of its cluster.
 pub fn server_id() -> String {
     name(&hostname())
 }

@@ -4,8 +4,7 @@ use std::cell::RefCell;
 
 use api::Str;
 
-/// Random bytes that were asked for ahead: every answer has an identity, and a call to the kernel is the
-/// dearest part of it.
+/// Random bytes that were read ahead: every response has an ID, and a system call is its most expensive part.
 struct Pool {
     bytes: [u8; 1024],
     used: usize,
@@ -17,8 +16,8 @@ thread_local! {
     static POOL: RefCell<Pool> = const { RefCell::new(Pool { bytes: [0; 1024], used: 1024, seeded: None }) };
 }
 
-/// From here on all identities that this thread gives out follow from `seed`: a simulation runs the same
-/// way twice. None of them is a secret, yet nobody but a test has a reason to foresee them.
+/// From here on all IDs of this thread follow from `seed`, so that a simulation runs the same way twice. None of them
+/// is a secret, but only a test has a reason to predict them.
 pub fn seed_thread(seed: u64) {
     POOL.with_borrow_mut(|pool| (pool.used, pool.seeded) = (pool.bytes.len(), Some(seed)));
 }
@@ -69,7 +68,7 @@ pub fn uid_bytes() -> [u8; 36] {
     bytes[8] = bytes[8] & 0x3f | 0x80;
     let mut text = [b'-'; 36];
     for (at, byte) in bytes.iter().enumerate() {
-        // A dash stands before the bytes 4, 6, 8 and 10.
+        // A dash precedes the bytes 4, 6, 8 and 10.
         let place = at * 2 + (at / 2).saturating_sub(1).min(4);
         text[place] = DIGITS[usize::from(byte >> 4)];
         text[place + 1] = DIGITS[usize::from(byte & 15)];

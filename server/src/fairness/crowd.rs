@@ -1,17 +1,17 @@
-//! Who crowds a level. A request that needs no more than memory is done in one go and never waits for a
-//! seat, so that somebody with a hundred connections has a hundred turns before anybody else has one. A
-//! flow that makes most of a level's requests steps aside once before each of them, as long as others ask.
+//! Detects the flow that crowds a level. A request that only reads memory runs to its end and never waits for a seat,
+//! so that a client with a hundred connections would get a hundred turns before any other client gets one. A flow that
+//! sends most of a level's requests yields once before each of them, as long as other flows send requests.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 const SLOTS: usize = 64;
-/// What is counted is halved after this many requests: who crowded once is soon forgotten. A flood makes them in a
-/// second; in a shorter time somebody who waits behind it would hardly have asked twice, and be forgotten.
+/// The counts are halved after this many requests, so that a former crowd is soon forgotten. A flood sends them in a
+/// second; with a smaller number a client that waits behind it would hardly have sent two requests, and be forgotten.
 const WINDOW: u32 = 32_768;
-/// Fewer requests than this are nobody's crowd.
+/// With fewer requests than this no flow is a crowd.
 const LEAST: u32 = 64;
 
-/// Recent requests of a level's flows. Two flows may share a slot, and are then told apart by nothing else.
+/// Recent requests of a level's flows. Two flows may share a slot, and then count as one.
 pub struct Crowd {
     slots: [AtomicU32; SLOTS],
     total: AtomicU32,

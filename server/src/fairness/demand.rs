@@ -1,5 +1,5 @@
-//! How many seats a level was asked for over time, and how seats are lent between levels because of it.
-//! Pure; upstream's names and numbers.
+//! The demand for a level's seats over time, and how seats are lent between levels because of it. Pure; upstream's
+//! names and numbers.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! How long those who are refused are asked to stay away: doubled while many of them come back too early,
-//! and less by one second at a time when few are refused. Pure; upstream's numbers.
+//! How long rejected clients are told to wait (Retry-After): doubled while many of them return too early, and reduced
+//! by one second at a time when few are rejected. Pure; upstream's numbers.
 
 use std::collections::VecDeque;
 
@@ -34,7 +34,7 @@ impl Dropped {
         self.retry_after
     }
 
-    /// By the refusals of as many seconds as somebody is asked to wait.
+    /// By the rejections of as many seconds as clients are told to wait.
     fn decide(&mut self, now: i64) {
         let span = i64::from(self.retry_after);
         let recent = self.history.iter().filter(|(past, _)| *past < now && now - past <= span);
@@ -57,7 +57,7 @@ mod tests {
     fn refusals_raise_it_and_quiet_lowers_it() {
         let mut dropped = Dropped::default();
         let mut at = |second: i64, count: usize| (0..count).map(|_| dropped.count(second)).last();
-        // Second, how many are refused in it, and what the last of them is told.
+        // The second, the rejections in it, and the delay of the last one.
         let steps = [
             (1000, 5, 1),
             // The wave of the second before doubles it.

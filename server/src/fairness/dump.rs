@@ -96,7 +96,7 @@ fn levels(plan: &Plan) -> Vec<Vec<String>> {
     let mut rows = vec![header(LEVELS)];
     for priority in sorted(plan) {
         let dispatched = plan.dispatched(&priority.name).to_string();
-        // Requests of an exempt level are counted when they come, and nowhere after that.
+        // Requests of an exempt level are counted on arrival, and nowhere after that.
         let unknown = || NONE.to_string();
         let Some(level) = &priority.level else {
             let name = priority.name.clone();
@@ -166,7 +166,7 @@ fn seat_seconds(value: f64) -> String {
     format!("{value:.8}ss")
 }
 
-/// Cells are followed by a comma and stand below each other; a column is at least eight wide.
+/// Cells are followed by a comma and aligned; a column is at least eight wide.
 fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.first().map_or(0, Vec::len);
     let width = |at: usize| rows.iter().map(|row| row[at].chars().count() + 2).max().unwrap_or(0).max(8);

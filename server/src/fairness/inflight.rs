@@ -26,7 +26,7 @@ impl Drop for Counted {
 }
 
 impl Inflight {
-    /// A place; None inside for those who need none. 0 is no limit.
+    /// Counts a request; None inside for one that is not limited. 0 is no limit.
     pub fn enter(&self, limits: &Limits, info: &RequestInfo, user: Option<&User>) -> Result<Option<Counted>, Full> {
         let reads = matches!(info.verb, "get" | "list" | "watch");
         let (count, most) = if reads {

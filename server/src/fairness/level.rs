@@ -22,7 +22,7 @@ pub struct Bounds {
     pub most: u32,
 }
 
-/// What lives as long as requests do, however often the objects change.
+/// The state that outlives changes of the objects.
 pub struct Level {
     started: Instant,
     state: Mutex<State>,
@@ -38,7 +38,7 @@ struct State {
     tally: Tally,
 }
 
-/// Somebody in a queue.
+/// A request in a queue.
 struct Waiter {
     told: oneshot::Sender<()>,
     about: About,
@@ -51,7 +51,7 @@ pub struct Tally {
     pub rejected: u64,
     /// After their time in a queue.
     pub timed_out: u64,
-    /// Gone away while they waited.
+    /// Cancelled by the client while they waited.
     pub cancelled: u64,
 }
 
@@ -97,7 +97,7 @@ impl Drop for Seat {
     }
 }
 
-/// One that has gone away meanwhile gives its seats back by itself.
+/// A request that was cancelled meanwhile gives its seats back by itself.
 fn wake(woken: Vec<Waiter>) {
     for waiter in woken {
         let _ = waiter.told.send(());
@@ -112,12 +112,12 @@ impl Level {
         Level { started: Instant::now(), state, crowd: Crowd::default(), turns: Turns::default() }
     }
 
-    /// Whether a request of this flow lets others pass before it is looked at.
+    /// Whether a request of this flow yields to others before it is served.
     pub fn steps_aside(&self, flow: u64) -> bool {
         self.crowd.count(flow)
     }
 
-    /// The turns of those who step aside.
+    /// The turns of requests that yield.
     pub fn turns(&self) -> &Turns {
         &self.turns
     }
@@ -143,7 +143,7 @@ impl Level {
         }
     }
 
-    /// `about` is asked for only where the request has to wait.
+    /// `about` is called only if the request has to wait.
     pub fn enter(self: &Arc<Level>, now: Instant, hash: u64, seats: u32, about: impl FnOnce() -> About) -> Entry {
         let mut told = None;
         let verdict = self.hold().queues.arrive(self.since(now), hash, seats, || {
@@ -171,7 +171,7 @@ impl Level {
         self.hold().tally
     }
 
-    /// Shows the queues as they are at one moment.
+    /// Shows the queues at one moment.
     pub fn look<R>(&self, look: impl FnOnce(&[Queue<'_>]) -> R) -> R {
         let state = self.hold();
         let queues = state.queues.look().map(|seen| Queue {
@@ -192,7 +192,7 @@ impl Level {
         self.hold().bounds
     }
 
-    /// What the level asks for after one more period.
+    /// The demand of the level after one more period.
     pub fn claim(&self, now: Instant) -> Claim {
         let mut state = self.hold();
         let summary = state.queues.take_demand(self.since(now));

@@ -107,7 +107,7 @@ impl FlowMetrics {
         self.rejected.with_label_values(&[level, schema, reason]).inc();
     }
 
-    /// How full the levels are is read when somebody asks, and not kept for each request.
+    /// Gauges are set when they are read, and not maintained for each request.
     pub fn show(&self, plan: &Plan) {
         for priority in &plan.levels {
             let Some(level) = &priority.level else { continue };

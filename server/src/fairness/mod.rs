@@ -1,6 +1,6 @@
-//! Priority and fairness: who gets a seat when more is asked for than the server can do at once. Schemas
-//! sort requests into flows and levels; a level shares its seats fairly between its flows, and lends what
-//! it does not use. A request that finds a free seat costs a lock and no future.
+//! Priority and fairness: which requests get a seat when there are more than the server can serve at once. Schemas
+//! assign requests to flows and levels; a level shares its seats fairly between its flows, and lends unused ones. A
+//! request that finds a free seat costs a lock and no future.
 
 mod changes;
 mod crowd;
@@ -36,13 +36,13 @@ use plan::{Plan, Schema};
 
 pub use level::Seat;
 
-/// Seats are lent anew this often, while requests come.
+/// The interval at which seats are lent, while requests arrive.
 pub(crate) const ADJUSTMENT: Duration = Duration::from_secs(10);
 pub struct Fairness {
     pub(crate) plan: ArcSwap<Plan>,
     pub(crate) metrics: FlowMetrics,
     pub(crate) inflight: Inflight,
-    /// Nobody can choose names that share a queue.
+    /// Clients cannot choose names that share a queue.
     salt: u64,
     started: Instant,
     /// Milliseconds since `started`.
@@ -55,7 +55,7 @@ pub enum Held {
     Counted(Counted),
 }
 
-/// Which objects decided about a call; answers name them.
+/// The objects that classified a call; the headers of its response name them.
 #[derive(Clone)]
 pub struct Flow {
     pub schema: Option<HeaderValue>,
@@ -74,7 +74,7 @@ impl Fairness {
         }
     }
 
-    /// Compiles the objects as they are now.
+    /// Compiles the current objects.
     pub fn reload(&self, storage: &Storage, limits: &Limits) {
         let total = limits.max_requests_inflight.saturating_add(limits.max_mutating_requests_inflight);
         let (schemas, levels) =
@@ -83,13 +83,13 @@ impl Fairness {
         self.plan.store(Arc::new(plan));
     }
 
-    /// Brings the gauges up to date before they are read.
+    /// Updates the gauges before they are read.
     pub fn show(&self) {
         self.metrics.show(&self.plan.load());
     }
 
-    /// Lends seats anew once the period is over. Only requests that come or wait are here: an idle server
-    /// does nothing.
+    /// Lends seats again once the period is over. Only arriving or waiting requests call this: an idle server does
+    /// nothing.
     pub(crate) fn adjust(&self, plan: &Plan, now: Instant) {
         let millis = now.saturating_duration_since(self.started).as_millis() as u64;
         let last = self.adjusted.load(Ordering::Relaxed);
@@ -99,7 +99,7 @@ impl Fairness {
         }
     }
 
-    /// When seats are lent anew for the next time.
+    /// When seats are lent the next time.
     pub(crate) fn next_adjustment(&self) -> Instant {
         self.started + Duration::from_millis(self.adjusted.load(Ordering::Relaxed)) + ADJUSTMENT
     }

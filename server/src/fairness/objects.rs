@@ -100,7 +100,7 @@ pub fn objects() -> Vec<Tree> {
     levels.chain(SCHEMAS.iter().map(|schema| object("FlowSchema", schema.name, schema_spec(schema)))).collect()
 }
 
-/// Some of them by name, for the time before they are in the store.
+/// Some of the objects by name, for the time before they are in the store.
 pub fn named(kind: &str, names: &[&str]) -> Vec<Tree> {
     let wanted = |tree: &Tree| tree.str("kind") == kind && names.contains(&tree.str("metadata.name"));
     objects().into_iter().filter(wanted).collect()

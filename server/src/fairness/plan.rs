@@ -30,7 +30,7 @@ pub struct Schema {
     pub metrics: SchemaMetrics,
 }
 
-/// What tells the flows of a schema apart.
+/// What distinguishes the flows of a schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Distinguisher {
     None,
@@ -41,7 +41,7 @@ pub enum Distinguisher {
 pub struct Priority {
     pub name: String,
     pub uid: Option<HeaderValue>,
-    /// None for an exempt level: nobody waits and nothing is counted.
+    /// None for an exempt level: requests never wait and are not counted.
     pub level: Option<Arc<Level>>,
 }
 

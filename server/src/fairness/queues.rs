@@ -1,6 +1,6 @@
-//! Fair queueing of one priority level: pure, with the clock and the flow's hash handed in. Each queue has
-//! a virtual start for its next request; the one that would finish first runs next, so that queues with
-//! work get equal shares of the seats however much each of them asks for.
+//! Fair queueing of one priority level: pure, with the clock and the flow's hash as arguments. Each queue has a virtual
+//! start for its next request; the one that would finish first runs next, so that queues with work get equal shares of
+//! the seats, whatever their demand.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::hand;
 /// What a request is taken to need, in seconds, until it has shown.
 const ESTIMATE: f64 = 0.003;
 
-/// How requests wait; no queues mean that they do not.
+/// How requests wait; without queues they do not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Shape {
     pub queues: usize,
@@ -49,7 +49,7 @@ impl Reason {
     }
 }
 
-/// `T` is how whoever waits is told.
+/// `T` notifies a waiting request.
 #[derive(Debug)]
 pub struct Queues<T> {
     shape: Shape,
@@ -107,13 +107,13 @@ pub struct Load {
     pub waiting_seats: u32,
 }
 
-/// A queue as somebody looks at it.
+/// A queue as it is shown.
 pub struct Seen<'a, T> {
     pub waiting: Vec<(&'a T, u32)>,
     pub running: u32,
     pub running_seats: u32,
     pub next_start: f64,
-    /// Seat-seconds that those who wait are taken to need.
+    /// The estimated seat-seconds of the waiting requests.
     pub work: f64,
 }
 
@@ -138,7 +138,7 @@ impl<T> Queues<T> {
         queues
     }
 
-    /// Takes another shape. Queues that are no more hand their requests to those that stay.
+    /// Changes the shape. Requests of removed queues move to the remaining ones.
     pub fn reshape(&mut self, shape: Shape) {
         self.shape = shape;
         let count = shape.queues.max(1);
@@ -175,7 +175,7 @@ impl<T> Queues<T> {
         })
     }
 
-    /// What was asked for since the last time this was called.
+    /// The demand since the last call.
     pub fn take_demand(&mut self, now: Duration) -> super::demand::Summary {
         self.advance(now);
         self.demand.take(now)
@@ -187,7 +187,7 @@ impl<T> Queues<T> {
         let queue = self.choose(hash);
         let place = Place { queue, id: self.next_id, seats };
         self.next_id += 1;
-        // Nobody waits where there are seats, unless the one at the front needs more of them.
+        // No request waits while there are seats, unless the one at the front needs more of them.
         if self.waiting == 0 && self.fits(seats) {
             self.activate(queue);
             self.start(queue, seats);
@@ -231,7 +231,7 @@ impl<T> Queues<T> {
         self.dispatch()
     }
 
-    /// Virtual time goes as fast as each active queue is served.
+    /// Virtual time advances as fast as each active queue is served.
     fn advance(&mut self, now: Duration) {
         let elapsed = now.saturating_sub(self.now).as_secs_f64();
         self.now = self.now.max(now);

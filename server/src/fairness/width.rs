@@ -1,4 +1,4 @@
-//! How many seats a request takes: a list takes more the more objects it goes through.
+//! The width of a request: a list takes more seats the more objects it reads.
 
 use crate::request::info::{Query, RequestInfo};
 use crate::storage::resource::Resources;

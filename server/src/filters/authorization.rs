@@ -22,7 +22,7 @@ pub fn authorize<'a>(server: &'a Arc<Server>, call: &'a mut Call) -> Step<'a> {
     }
 }
 
-/// Tells the audit log, and refuses what is not allowed.
+/// Records the decision for the audit log, and refuses what is not allowed.
 fn settle(call: &mut Call, user: &User, verdict: Verdict) -> Result<(), Status> {
     if call.audit.is_some() {
         call.decided = Some((verdict.decision, verdict.reason.clone()));

@@ -31,7 +31,7 @@ enum Enter {
     Deadline,
     Now(fn(&Server, &mut Call) -> Result<(), Status>),
     Wait(for<'a> fn(&'a Arc<Server>, &'a mut Call) -> Step<'a>),
-    /// May answer the request itself.
+    /// May send a response itself.
     Reply(fn(&Server, &Call) -> Option<Answer>),
     /// The end of the way in.
     Handle,

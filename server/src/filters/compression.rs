@@ -8,10 +8,10 @@ use crate::call::{Answer, Call};
 use crate::request::body::Body;
 use crate::request::compress::gzip;
 
-/// Smaller answers are not worth it.
+/// Compressing smaller responses is not worthwhile.
 const MIN_BYTES: usize = 128 << 10;
 
-/// Compresses an answer that is whole. The loopback is faster than any compressor.
+/// Compresses a complete response. The loopback is faster than any compressor.
 pub fn compress(_: &Server, call: &mut Call, answer: &mut Answer) {
     let asked = call.header(header::ACCEPT_ENCODING).is_some_and(|accepted| accepted.contains("gzip"));
     if !asked

@@ -17,7 +17,7 @@ pub fn timeout(limits: &Limits, call: &Call) -> Result<Option<Duration>, Status>
     allotted(call.query.get("timeout"), limits.request_timeout).map(Some)
 }
 
-/// A client may ask for less than there is, not for more; nothing and 0 ask for all.
+/// A client may request less time than the limit, not more; nothing and 0 request all of it.
 fn allotted(asked: &str, most: Duration) -> Result<Duration, Status> {
     if asked.is_empty() {
         return Ok(most);

@@ -107,7 +107,7 @@ async fn wait(
     Ok(())
 }
 
-/// Seats that were lent to others come back while somebody waits, also where nobody else asks any more.
+/// Waits for a seat. Lent seats return while a request waits, even if no other request arrives.
 async fn told_or_lent(
     fairness: &Fairness,
     plan: &Plan,
@@ -163,7 +163,7 @@ pub fn too_many_answer(seconds: u32) -> Answer {
 static SCHEMA_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-flowschema-uid");
 static LEVEL_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-prioritylevel-uid");
 
-/// Every answer that fairness has seen says which objects decided.
+/// Adds the UIDs of the schema and the level to the headers.
 pub fn sign(headers: &mut HeaderMap, call: &Call) {
     let Some(flow) = &call.flow else { return };
     if let Some(uid) = &flow.schema {
@@ -188,7 +188,7 @@ pub fn hold_seats(_: &Server, call: &mut Call, answer: &mut Answer) {
     }
 }
 
-/// What tells the flow of a call from others of its schema.
+/// The value that distinguishes the flow of a call from others of its schema.
 fn distinguisher<'a>(schema: &Schema, call: &'a Call) -> &'a str {
     match schema.distinguisher {
         Distinguisher::None => "",
@@ -197,7 +197,7 @@ fn distinguisher<'a>(schema: &Schema, call: &'a Call) -> &'a str {
     }
 }
 
-/// A call that has to wait, for whoever looks at the queues.
+/// The description of a waiting call, for dumps of the queues.
 fn about(server: &Server, schema: &Schema, call: &Call) -> dump::About {
     let info = &call.info;
     let api_version =

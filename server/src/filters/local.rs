@@ -1,5 +1,5 @@
-//! Requests of this very process. They carry their identity with them, which no socket can do, and pass
-//! the same chain as all others.
+//! In-process requests. They carry their user with them, which no socket can do, and pass the same filters as all
+//! others.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The port of a component that is no API server, over TLS or plain: health, metrics, and what else it answers.
+//! The HTTP port of a component other than the API server, with TLS or without: health, metrics, and its own paths.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -32,14 +32,13 @@ pub struct Question {
     /// Empty until [`Question::read`].
     pub body: Bytes,
     incoming: Option<Incoming>,
-    /// For those who speak another protocol on the connection from here on.
+    /// For an upgrade of the connection to another protocol.
     pub upgrade: Option<OnUpgrade>,
     pub chain: Arc<ClientChain>,
 }
 
 impl Question {
-    /// Reads what came along, which is for those who may ask alone. False where there is too much of it, or it
-    /// does not come.
+    /// Reads the body, after the client was authorized. False if it is too large or does not arrive.
     pub async fn read(&mut self) -> bool {
         let Some(incoming) = self.incoming.take() else { return true };
         let whole = http_body_util::Limited::new(incoming, MAX_BODY_BYTES).collect();
@@ -65,7 +64,7 @@ impl Reply {
     }
 }
 
-/// An answer as it goes out: whole, or as it comes.
+/// A response: complete, or streamed.
 pub type Answer = Response<UnsyncBoxBody<Bytes, std::io::Error>>;
 
 impl From<Reply> for Answer {
@@ -85,9 +84,9 @@ pub trait Handler: Send + Sync + 'static {
     fn answer(&self, question: Question) -> Replying<'_>;
 }
 
-/// As many streams as a connection may have; those who ask are few.
+/// The most streams of a connection; clients are few.
 const STREAMS: u32 = 100;
-/// The most that a question may bring.
+/// The maximum size of a request body.
 const MAX_BODY_BYTES: usize = 3 << 20;
 /// As many connections are served at once; one that was upgraded does not count any more. No source takes them all.
 const CONNECTIONS: SourceLimits = SourceLimits { total: 1000, per_source: 400 };
@@ -219,7 +218,7 @@ mod tests {
         let (address, _stop) = start(100).await;
         let mut silent = TcpStream::connect(address).await.expect("a connection");
         assert!(is_closed(&mut silent, PATIENCE * 2).await);
-        // The client preface of HTTP/2 says which version is spoken, and nothing more.
+        // The client preface of HTTP/2 only selects the version.
         let mut preface = TcpStream::connect(address).await.expect("a connection");
         preface.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.expect("a write");
         let whole = tokio::time::timeout(PATIENCE * 2, preface.read_to_end(&mut Vec::new())).await;

@@ -14,11 +14,11 @@ use tokio_rustls::server::TlsStream;
 use super::request_line::RequestLine;
 use crate::request::watched::Watched;
 
-/// A client that takes no byte for this long is gone.
+/// A client that reads no byte for this long is disconnected.
 const STALL: Duration = Duration::from_secs(30);
 
-/// What the kernel may hold for a connection with a watch; it takes twice of what is asked for. An answer
-/// of one piece may have far more, as it ends.
+/// The send buffer of a connection with a watch; the kernel takes twice the requested size. A response of one piece may
+/// use far more, since it ends.
 const WATCH_SEND_BYTES: usize = 32 << 10;
 
 /// What waits, encrypted, until the socket of a watch takes it.

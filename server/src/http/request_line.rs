@@ -1,6 +1,6 @@
-//! The first line of a connection. Go's servers take any character in a URL; hyper refuses a raw `<`, `>` or backtick with
-//! an empty answer. Those of the first request are percent-encoded before hyper sees them. Where later requests begin
-//! is known to hyper alone: they get its answer.
+//! The first line of a connection. Go's servers accept any character in a URL; hyper refuses a raw `<`, `>` or backtick
+//! with an empty response. Those of the first request are percent-encoded before hyper sees them. Only hyper knows
+//! where later requests begin: they get its response.
 
 use std::io;
 use std::pin::Pin;

@@ -23,7 +23,7 @@ use crate::request::sources::{Seat, Sources, until_silent};
 use crate::request::watched::Watched;
 use crate::tls::{self, Serving};
 
-/// Open watches and long answers get this long when the server drains.
+/// Open watches and long responses get this long when the server drains.
 const DRAIN: Duration = Duration::from_secs(10);
 
 /// What the kernel may hold for a client that does not read, half of it; it would take megabytes.
@@ -38,7 +38,7 @@ pub async fn serve(server: Arc<Server>, listener: TcpListener, tls: Handshake) {
     // Connections inherit it. A kernel that refuses keeps its own size.
     let _ = socket2::SockRef::from(&listener).set_send_buffer_size(SEND_BYTES);
     let mut closing = server.closing.subscribe();
-    // Each connection holds a receiver; when all are gone the server is drained.
+    // Each connection holds a receiver; when all are dropped the server is drained.
     let connections = watch::Sender::new(());
     loop {
         let accepted = tokio::select! {
@@ -54,7 +54,7 @@ pub async fn serve(server: Arc<Server>, listener: TcpListener, tls: Handshake) {
                 tokio::spawn(connection(server.clone(), acceptor, stream, seat, guard));
             }
             Err(error) => {
-                // Out of file descriptors, most likely: the others go on, this one tries again.
+                // Out of file descriptors, most likely: open connections go on, and this one is retried.
                 tracing::warn!(%error, "failed to accept connection");
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
@@ -71,7 +71,7 @@ pub struct Handshake {
     pub options: tls::Options,
 }
 
-/// Names the CAs of clients as they are now: they can be replaced while running.
+/// Names the current CAs of clients: they can be replaced while running.
 struct Acceptor {
     tls: Handshake,
     made: Option<(TlsAcceptor, [Option<u64>; 2])>,
@@ -99,7 +99,7 @@ impl Acceptor {
 
 /// Waits until the server drains.
 async fn closed(closing: &mut watch::Receiver<bool>) {
-    // An error means that the server is gone, which is the same.
+    // An error means that the server was dropped, which is the same.
     let _ = closing.wait_for(|closing| *closing).await;
 }
 

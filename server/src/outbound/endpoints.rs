@@ -7,10 +7,10 @@ use api::Tree;
 
 use crate::storage::Storage;
 
-/// A place where a service answers.
+/// An endpoint of a service.
 pub struct Endpoint<'a> {
     pub address: SocketAddr,
-    /// The object that stands behind it, as the slice says: whoever writes slices can name any.
+    /// The target of the endpoint according to the slice: authors of slices can name any object.
     pub target: &'a Tree,
 }
 
@@ -44,7 +44,7 @@ pub fn ready<'a>(slices: &'a [Tree], port: &str) -> Vec<Endpoint<'a>> {
     found
 }
 
-/// Host and port at which a port of a service is asked by the server itself. The words are upstream's.
+/// Host and port at which the server itself calls a port of a service. The error texts are upstream's.
 pub fn for_service(storage: &Storage, namespace: &str, name: &str, port: i64) -> Result<(String, u16), String> {
     let service = storage.object("services/specs", &format!("{namespace}/{name}"));
     let service = service.ok_or_else(|| format!("service {name:?} not found"))?;

@@ -1,4 +1,4 @@
-//! How the agents of nodes are reached: which of a node's addresses, by which certificate, for how long is tried.
+//! Connections to kubelets: which of a node's addresses is used, with which certificate, and the timeout.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,14 +15,14 @@ use stdx::sync::Mutex;
 use crate::outbound::callout::Identity;
 use crate::outbound::callout::trust::{self, Trust};
 
-/// Where an agent listens whose node does not say it.
+/// The port of a kubelet whose node does not report one.
 const PORT: u16 = 10250;
-/// A node whose agent has this takes every protocol as it comes.
+/// A kubelet with this feature accepts every protocol directly.
 pub const WEBSOCKETS: &str = "ExtendWebSocketsToKubelet";
 
 pub struct Kubelets {
     tls: ArcSwap<ClientConfig>,
-    /// For one who says that it does not matter who answers.
+    /// For clients that skip the verification of the kubelet's certificate.
     unverified: ArcSwap<ClientConfig>,
     /// Types of addresses, those to try first in front.
     preferred: Vec<String>,
@@ -41,7 +41,7 @@ pub const PREFERRED: [&str; 5] = ["Hostname", "InternalDNS", "InternalIP", "Exte
 pub const TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Kubelets {
-    /// `identity` is what agents are shown.
+    /// `identity` is the client certificate for kubelets.
     pub fn new(
         trust: &Trust,
         identity: Option<&Identity>,
@@ -65,7 +65,7 @@ impl Kubelets {
         Ok(())
     }
 
-    /// Where the agent of a node is.
+    /// The address of a node's kubelet.
     pub async fn agent(&self, node: &Tree) -> Result<Agent, Status> {
         let host = self.address(node).await?.to_string();
         let port = node.int("status.daemonEndpoints.kubeletEndpoint.Port");
@@ -100,7 +100,7 @@ impl Kubelets {
 const RESOLVED_FOR: Duration = Duration::from_secs(60);
 /// A name that takes longer does not resolve.
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
-/// No more names than this are remembered; then all are asked again.
+/// The maximum number of cached names; then the cache is emptied.
 const MOST_NAMES: usize = 10_000;
 
 /// Knows which names of nodes resolve.
@@ -135,7 +135,7 @@ impl Resolver {
     }
 }
 
-/// The agent of one node.
+/// The kubelet of one node.
 pub struct Agent {
     pub host: String,
     pub port: u16,
@@ -152,7 +152,7 @@ mod tests {
     async fn a_name_that_does_not_resolve_is_not_preferred() {
         let preferred = PREFERRED.map(str::to_string).to_vec();
         let kubelets = Kubelets::new(&Trust::Anybody, None, preferred, TIMEOUT).expect("TLS");
-        // What a resolver would say: no test asks one.
+        // The result of a resolver: no test calls one.
         kubelets.resolver.remember("known", true);
         kubelets.resolver.remember("unknown", false);
         let cases: [(&[(&str, &str)], &str); 3] = [

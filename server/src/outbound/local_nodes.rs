@@ -1,5 +1,5 @@
-//! Nodes that are part of this process, such as the fake ones: nothing listens at their addresses, so that what a
-//! kubelet would be asked is answered here.
+//! Nodes that are part of this process, such as fake nodes: nothing listens at their addresses, so the requests for
+//! their kubelets are served here.
 
 use api::Tree;
 use api::query::Query;
@@ -13,7 +13,7 @@ pub trait LocalNodes: Send + Sync {
     fn log(&self, pod: &Tree, container: &str, query: &Query) -> Option<Result<String, String>>;
 }
 
-/// The answer to a request for a log, where the pod is on a local node.
+/// The response to a request for a log, if the pod is on a local node.
 pub fn log(
     nodes: &dyn LocalNodes,
     pod: &Tree,

@@ -1,5 +1,5 @@
-//! Nobody can give what they do not have: who writes a role must hold all of its rules, who binds one
-//! all of the role's, unless they may `escalate` or `bind` by name.
+//! Prevents privilege escalation: a user who writes a role must hold all of its rules, and one who binds a role all of
+//! the role's rules, unless they may `escalate` or `bind`.
 
 use std::borrow::Cow;
 
@@ -28,7 +28,7 @@ pub async fn check(scope: &Scope<'_>, name: &str, object: &Tree, old: Option<&Tr
     }
 }
 
-/// The garbage collector must be able to finish what others own.
+/// The garbage collector must be able to finish objects of others.
 fn only_owners_change(object: &Tree, old: &Tree) -> bool {
     let bare = |tree: &Tree| {
         let mut tree = tree.clone();

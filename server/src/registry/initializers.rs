@@ -1,5 +1,5 @@
-//! Objects that wait for their initializers: hidden from everybody who does not ask for them, while their
-//! creator waits for the outcome. The names come from the admission plugin of the same name.
+//! Objects that wait for their initializers: hidden from clients that do not ask for them, while their creator waits
+//! for the result. The names come from the admission plugin of the same name.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::request::info::Query;
 use crate::storage::cache::{Change, Read};
 use crate::storage::store_status;
 
-/// How long a creator waits unless it says so.
+/// How long a creator waits by default.
 const WAIT: Duration = Duration::from_secs(30);
 
 /// Whether a reader is shown only what is initialized.
@@ -59,7 +59,8 @@ fn lost() -> Status {
     Status::internal("lost track of the object's initialization")
 }
 
-/// What a change means to the waiting creator; None: it waits on. A failure is told once the object has gone.
+/// The result of a change for the waiting creator; None if it continues to wait. A failure is reported once the object
+/// is deleted.
 fn outcome_of(change: &Change, scope: &Scope<'_>, reported: &mut Option<Status>) -> Option<Result<Outcome, Status>> {
     let kind = scope.resource.stored;
     match (&change.new, &change.old) {
@@ -88,8 +89,8 @@ fn failed(object: &Tree) -> Option<Status> {
     Some(status)
 }
 
-/// An object whose initialization has failed goes. It was stored with the failure first, so that its
-/// creator, who may wait at another server, can read why.
+/// Deletes an object whose initialization has failed. It was stored with the failure first, so that its creator, which
+/// may wait at another server, can read the reason.
 pub async fn remove_failed(scope: &Scope<'_>, name: &str, outcome: &Outcome) -> Result<(), Status> {
     let Outcome::Stored(item) = outcome else { return Ok(()) };
     if !initializers::are_on() || item.is_initialized(scope.resource.stored) {
@@ -100,7 +101,7 @@ pub async fn remove_failed(scope: &Scope<'_>, name: &str, outcome: &Outcome) -> 
         return Ok(());
     }
     match scope.delete_stored(name, &object, item.revision).await {
-        // Somebody else was faster: there is nothing left to do.
+        // Another request was faster: there is nothing left to do.
         Ok(_) | Err(store::Error::Conflict { .. }) => Ok(()),
         Err(error) => Err(store_status(error)),
     }

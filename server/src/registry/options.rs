@@ -116,7 +116,7 @@ impl DeleteOptions {
 }
 
 impl DeleteOptions {
-    /// As plugins that ask others show them.
+    /// As shown to webhooks.
     pub fn to_tree(&self) -> Tree {
         let mut tree = tree! {};
         if let Some(seconds) = self.grace_period_seconds {

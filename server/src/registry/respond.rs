@@ -1,4 +1,4 @@
-//! Objects become answers here: media type, shape, and the stored bytes themselves where they will do.
+//! Responses about objects: media type, shape, and the stored bytes themselves where possible.
 
 use api::schema::Type;
 use api::status::Status;
@@ -12,7 +12,7 @@ use crate::request::body::Body;
 use crate::request::negotiate::{Accepted, Media, Shape};
 use crate::storage::resource::Resource;
 
-/// What this call accepts as an answer about objects.
+/// The media type and shape that this call accepts.
 pub fn accepted(call: &Call) -> Result<Accepted, Status> {
     let mut accepted = crate::request::negotiate::accept(call.header(http::header::ACCEPT), true)?;
     accepted.pretty |= pretty(call);
@@ -35,7 +35,7 @@ pub fn shaping(call: &Call, accepted: Accepted) -> Result<Shaping, Status> {
     Ok(Shaping { shape: accepted.shape, include, now: call.now })
 }
 
-/// The answer about one object.
+/// The response about one object.
 pub fn outcome(call: &Call, resource: &Resource, code: u16, outcome: &Outcome) -> Result<Answer, Status> {
     if is_unread(call) {
         return Ok(answer(code, Media::Json.name(), Body::empty()));
@@ -50,7 +50,7 @@ pub fn outcome(call: &Call, resource: &Resource, code: u16, outcome: &Outcome) -
     tree(call, resource, code, outcome.tree(resource))
 }
 
-/// The audit log may want to know what was answered.
+/// The audit log may record the response.
 fn is_unread(call: &Call) -> bool {
     call.unread && call.audit.is_none()
 }
@@ -60,14 +60,14 @@ fn with_newline(bytes: &Bytes) -> Body {
     Body::from(bytes.clone())
 }
 
-/// The answer about one object of the resource that is at hand as a tree.
+/// The response about one object of the resource, from a tree.
 pub fn tree(call: &Call, resource: &Resource, code: u16, object: Tree) -> Result<Answer, Status> {
     let accepted = accepted(call)?;
     let shaped = shape::object(resource.kind, object, shaping(call, accepted)?)?;
     Ok(encoded(code, &shaped, accepted))
 }
 
-/// A tree that says itself what kind it is.
+/// A tree that contains its kind.
 pub fn encoded(code: u16, tree: &Tree, accepted: Accepted) -> Answer {
     let (group, version) = crate::storage::resource::split_api_version(tree.str("apiVersion"));
     let ty = api::schema::type_of(&group, &version, tree.str("kind"));

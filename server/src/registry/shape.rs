@@ -1,4 +1,4 @@
-//! The shapes in which objects go out: as they are, as a Table, or as their metadata alone.
+//! The shapes of responses: objects as they are, as a Table, or as their metadata alone.
 
 use api::status::Status;
 use api::{Tree, list, tree};
@@ -62,7 +62,7 @@ fn internal_package(kind: &Kind) -> &str {
     if kind.group.is_empty() { "core" } else { kind.group.split('.').next().unwrap_or(kind.group) }
 }
 
-/// The metadata of an object that is no list.
+/// The metadata of an object that is not a list.
 fn partial(mut object: Tree, version: &str) -> Tree {
     let metadata = object.get_mut("metadata").map(Tree::take).unwrap_or_default();
     tree! { "kind" => "PartialObjectMetadata", "apiVersion" => meta_version(version), "metadata" => metadata }

@@ -1,5 +1,5 @@
-//! WebSocket as far as the server needs it: the handshake, and frames from the server to the client.
-//! Watches are sent as one message an event, logs as they come; the client's frames are read only to see it go.
+//! WebSocket as far as the server needs it: the handshake, and frames from the server to the client. Watches are sent
+//! as one message per event, logs as they come; the client's frames are read only to detect its end.
 
 use api::base64;
 use api::status::Status;
@@ -28,7 +28,7 @@ pub fn is_upgrade(call: &Call) -> bool {
     call.upgrade.is_some() && call.header(header::UPGRADE).is_some_and(websocket)
 }
 
-/// Answers the handshake and sends the watch's events once the connection is ours.
+/// Accepts the handshake, and sends the watch's events after the upgrade.
 pub fn watch(call: &mut Call, watcher: Watcher) -> Result<Answer, Status> {
     let key = call.header("sec-websocket-key").ok_or_else(|| Status::bad_request("Sec-WebSocket-Key is missing"))?;
     let accept = accept_key(key);
@@ -44,7 +44,7 @@ pub fn watch(call: &mut Call, watcher: Watcher) -> Result<Answer, Status> {
     Ok(switching(accept))
 }
 
-/// Answers the handshake and sends a stream of bytes in the subprotocol that the client chose.
+/// Accepts the handshake, and sends a stream of bytes in the client's subprotocol.
 pub fn stream(call: &mut Call, source: impl Source) -> Result<Answer, Status> {
     let key = call.header("sec-websocket-key").ok_or_else(|| Status::bad_request("Sec-WebSocket-Key is missing"))?;
     let accept = accept_key(key);

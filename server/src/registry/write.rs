@@ -1,5 +1,5 @@
-//! The one write path: every object that is created, changed or deleted goes through here, whatever
-//! its kind and whoever asks.
+//! The one write path: every object that is created, changed or deleted passes through here, whatever its kind and
+//! user.
 
 mod empties;
 mod meta;
@@ -56,7 +56,7 @@ impl Outcome {
     }
 }
 
-/// How often a write is tried again when somebody else wrote first.
+/// How often a write is retried after a conflict.
 const MAX_TRIES: usize = 64;
 
 impl<'a> Scope<'a> {
@@ -193,7 +193,7 @@ impl<'a> Scope<'a> {
             match self.commit(claims.writes(), self.put(name, fresh, Expect::Absent)).await {
                 Ok(item) => return Ok(Outcome::Stored(item)),
                 Err(store::Error::Conflict { write, .. }) if write == claims.writes().len() => return Err(exists()),
-                // Somebody else took an address or charged a quota: the next try sees it.
+                // Another write took an address or charged a quota: the next attempt sees it.
                 Err(store::Error::Conflict { current, .. }) => self.settle(current).await?,
                 Err(error) => return Err(store_status(error)),
             }
@@ -210,7 +210,7 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// A write to this object's key that says nothing yet.
+    /// A write to this object's key without any content yet.
     pub fn bare(&self, name: &str, expect: Expect) -> StoreWrite {
         StoreWrite {
             key: self.resource.store_key(self.namespace, name),
@@ -239,7 +239,7 @@ impl<'a> Scope<'a> {
         self.call.and_then(|call| call.header(fence::HEADER))
     }
 
-    /// What the log keeps beside the value: who wrote, by what.
+    /// What the log stores beside the value: the user who wrote it.
     fn cause(&self) -> Vec<u8> {
         self.user.name.as_bytes().to_vec()
     }
@@ -253,7 +253,7 @@ impl<'a> Scope<'a> {
             committed.into_iter().next_back().and_then(|committed| committed.entry).ok_or(store::Error::Closed)?;
         let key = entry.key.strip_prefix(self.resource.store_prefix()).unwrap_or(&entry.key);
         let cached = self.resource.cache.as_ref().and_then(|cache| cache.get(key));
-        // Somebody may have written again already: then the entry speaks for itself.
+        // The object may have been written again already: then the entry itself is returned.
         if let Some(item) = cached.filter(|item| item.revision == entry.revision) {
             return Ok(item);
         }
@@ -261,7 +261,7 @@ impl<'a> Scope<'a> {
         Ok(Arc::new(Item::new(key, entry.revision, bytes)))
     }
 
-    /// Managed fields after a write that is no apply.
+    /// Managed fields after a write other than apply.
     pub fn own_fields(&self, live: Option<&Tree>, object: &mut Tree, options: &WriteOptions) {
         let reset = self.resource.reset(self.subresource);
         let versions = crate::registry::versions::Versions { resource: self.resource };
@@ -288,8 +288,8 @@ impl<'a> Scope<'a> {
         Ok(self.resource.read(&item))
     }
 
-    /// Changes the stored object by `change`, which sees it and gives the new one, shaped and
-    /// defaulted. Tried again from the newest state while others write, unless `change` refuses.
+    /// Changes the stored object by `change`, which sees it and returns the new one, shaped and defaulted. Retried from
+    /// the newest state after conflicts, unless `change` refuses.
     pub async fn update<F>(&self, name: &str, warnings: &mut Vec<String>, mut change: F) -> Result<Outcome, Status>
     where
         F: FnMut(&Tree, &Arc<Item>) -> Result<Tree, Status> + Send,
@@ -384,7 +384,7 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// What an older key has encrypted is written anew even if it stays the same.
+    /// A value that was encrypted with an older key is rewritten even if it stays the same.
     fn is_stale(&self, name: &str) -> bool {
         let encryption = self.registry.config.encryption.as_ref();
         encryption.is_some_and(|encryption| encryption.is_stale(&self.resource.store_key(self.namespace, name)))
@@ -398,7 +398,7 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// The last finalizer of an object that is being deleted is gone: so is the object.
+    /// Deletes an object whose last finalizer was removed.
     async fn remove(&self, name: &str, mut object: Tree, item: &Arc<Item>) -> Result<Replaced, Status> {
         object.child("metadata").set("resourceVersion", item.revision.to_string());
         if self.dry_run {
@@ -430,7 +430,7 @@ pub const MODIFIED: &str =
 
 enum Replaced {
     Done(Outcome),
-    /// Somebody else wrote first.
+    /// Another write was first.
     Lost,
 }
 

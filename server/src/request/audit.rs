@@ -48,7 +48,7 @@ impl Stage {
     }
 }
 
-/// What the policy says of one request.
+/// The decision of the policy about one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Decision {
     pub level: Level,
@@ -67,10 +67,10 @@ pub fn bit(stage: Stage) -> u8 {
     1 << stage as u8
 }
 
-/// What is kept of a call that is told of.
+/// What is kept of a recorded call.
 pub struct Trail {
     pub decision: Decision,
     pub received: SystemTime,
-    /// The body, where the policy asks for it or the object's name is in it.
+    /// The body, if the policy records it or the object's name is in it.
     pub request: Option<Bytes>,
 }

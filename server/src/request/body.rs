@@ -1,4 +1,4 @@
-//! The bodies of answers: whole, a list in chunks, or a stream that is written as it comes.
+//! The bodies of responses: complete, a list in chunks, or a stream.
 
 use std::any::Any;
 use std::convert::Infallible;
@@ -26,7 +26,7 @@ pub enum Body {
     Pieces(std::vec::IntoIter<Bytes>),
     /// Another body, sent in turns with others.
     Paced(Box<Paced>),
-    /// Another body, and what is held until its end: seats, or an audit event to be told.
+    /// Another body, and what is held until its end: seats, or the last audit event.
     Held(Box<Held>),
 }
 
@@ -44,7 +44,7 @@ pub struct Paced {
     /// Of the body, and not sent yet.
     piece: Bytes,
     turns: Turns,
-    /// The first piece goes out in the turn that made it.
+    /// The first piece is sent in the turn that produced it.
     turn: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
@@ -102,12 +102,12 @@ impl Body {
         Body::Held(Box::new(Held { body, until_end: Some(until_end) }))
     }
 
-    /// Hands the objects of a list over as they are kept; false where this is no such list.
+    /// Hands over the objects of a list as they are stored; false if this is not such a list.
     pub fn take_apart(&mut self) -> bool {
         match self {
             Body::List(_) => {}
             Body::Held(held) => return held.body.take_apart(),
-            // Nothing is written for this process that others would wait for.
+            // In-process clients have no other requests that would wait for a turn.
             Body::Paced(paced) => {
                 *self = std::mem::replace(&mut paced.body, Body::empty());
                 return self.take_apart();
@@ -186,7 +186,7 @@ impl http_body::Body for Body {
 impl Held {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let frame = http_body::Body::poll_frame(Pin::new(&mut self.body), cx);
-        // A body of known length is not asked again after its last byte.
+        // A body of known length is not polled after its last byte.
         if matches!(frame, Poll::Ready(None)) || self.body.is_end_stream() {
             self.until_end = None;
         }
@@ -248,7 +248,7 @@ impl ListBody {
         Some(chunk.freeze())
     }
 
-    /// The whole list at once, for answers that are compressed or re-encoded.
+    /// The whole list at once, for responses that are compressed or re-encoded.
     pub fn collect(mut self) -> Vec<u8> {
         let mut all = Vec::with_capacity(self.left as usize);
         while let Some(chunk) = self.next_chunk() {
@@ -279,7 +279,7 @@ impl<S: Source> Steps for S {
     }
 }
 
-/// A stream that is polled only while the client takes its bytes: there is no queue.
+/// A stream that is polled only while the client reads: there is no queue.
 pub struct StreamBody {
     step: Option<Step>,
 }

@@ -143,7 +143,7 @@ fn wrong_kind(given_version: &str, given_kind: &str, expected: &Expected) -> Sta
     Status::bad_request(format!("{given_kind} in version {version:?} cannot be handled as a {}: {why}", expected.kind))
 }
 
-/// Whether a tree says that it is of the expected kind; else why it cannot be.
+/// Whether a tree is of the expected kind; otherwise the reason.
 pub fn same_kind(tree: &Tree, expected: &Expected) -> Result<(), String> {
     let (version, kind) = (tree.str("apiVersion"), tree.str("kind"));
     if version == expected.api_version() && kind == expected.kind {
@@ -154,7 +154,7 @@ pub fn same_kind(tree: &Tree, expected: &Expected) -> Result<(), String> {
 
 fn wrong_kind_text(given_version: &str, given_kind: &str, expected: &Expected) -> String {
     let (group, version) = given_version.rsplit_once('/').unwrap_or(("", given_version));
-    // The kinds of `meta.k8s.io` are answers, never objects.
+    // The kinds of `meta.k8s.io` are responses, never objects.
     if group != "meta.k8s.io" && type_of(group, version, given_kind).is_some() {
         let home = |group: &str| {
             if group.is_empty() { "core".to_string() } else { group.split('.').next().unwrap_or(group).to_string() }

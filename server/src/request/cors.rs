@@ -9,7 +9,7 @@ const METHODS: &str = "POST, GET, OPTIONS, PUT, DELETE, PATCH";
 const HEADERS: &str =
     "Content-Type, Content-Length, Accept-Encoding, X-CSRF-Token, Authorization, X-Requested-With, If-Modified-Since";
 
-/// Patterns of origins; none, and the server says nothing about origins.
+/// Patterns of allowed origins; without any, responses have no CORS headers.
 #[derive(Debug, Clone, Default)]
 pub struct Cors(Vec<PikeVM>);
 
@@ -41,7 +41,7 @@ impl Cors {
         self.0.iter().any(|pattern| pattern.is_match(&mut pattern.create_cache(), origin))
     }
 
-    /// The answer to a browser that asks before it calls. Nobody has said who they are then.
+    /// The response to a preflight request, which has no credentials.
     pub fn preflight(&self, method: &Method, headers: &HeaderMap) -> Option<Response<Body>> {
         if *method != Method::OPTIONS {
             return None;

@@ -1,4 +1,4 @@
-//! What a client in this process may ask for beyond HTTP.
+//! Extensions of requests and responses for clients in this process.
 
 /// An extension of a request: the client takes objects as they are stored. The same extension of the response says that
 /// each object is a frame of the body: in a list behind its head, in a watch behind the type of its event. An event

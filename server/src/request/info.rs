@@ -1,4 +1,4 @@
-//! What a request asks for, read from its method and path once, for every later stage.
+//! The resource and verb of a request, read from its method and path once, for every later stage.
 
 use std::borrow::Cow;
 
@@ -37,7 +37,7 @@ impl RequestInfo {
                 info.version = version.to_string();
                 parts = rest;
             }
-            // A question about a pod is allowed to whoever may see it.
+            // An explanation of a pod is authorized as a read of the pod.
             [tiphys, version, why, of @ ..] if tiphys == "tiphys" && version == "v1" && why == "why" => {
                 let ([namespace] | [namespace, _]) = of else { return info };
                 info.version = version.to_string();

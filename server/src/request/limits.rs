@@ -21,9 +21,9 @@ pub struct Limits {
     pub http2_max_streams: u32,
     /// How likely a request over HTTP/2 ends its connection, so that clients spread over servers.
     pub goaway_chance: f64,
-    /// How long the server goes on serving, not ready any more, after it was told to end.
+    /// How long the server continues to serve, not ready any more, when it shuts down.
     pub shutdown_delay: Duration,
-    /// A client that has not finished its handshake, or then its first request, in this time is gone.
+    /// A client that has not finished its handshake, or then its first request, in this time is disconnected.
     pub first_request_timeout: Duration,
     /// The most connections of clients that are not known yet.
     pub unknown_connections: SourceLimits,
@@ -46,7 +46,7 @@ impl Default for Limits {
     }
 }
 
-/// Requests that go on until one side has enough: they have no deadline, and no place is counted for them.
+/// Long-running requests: they have no deadline, and are not limited in number.
 pub fn is_long_running(info: &RequestInfo) -> bool {
     let streams = ["attach", "exec", "proxy", "log", "portforward"];
     info.verb == "watch"

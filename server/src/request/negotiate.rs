@@ -28,7 +28,7 @@ impl Media {
     }
 }
 
-/// The shape that `as=` asks for; the version is that of meta.k8s.io.
+/// The shape that `as=` requests; the version is that of meta.k8s.io.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
     Plain,
@@ -47,7 +47,7 @@ pub struct Accepted {
 impl Accepted {
     pub const JSON: Accepted = Accepted { media: Media::Json, shape: Shape::Plain, pretty: false };
 
-    /// A small number that tells formats apart, for frames that are kept.
+    /// A small number for each format, for cached frames.
     pub fn code(self) -> u32 {
         let shape = match self.shape {
             Shape::Plain => 0,
@@ -118,10 +118,10 @@ pub fn names(accept: &str) -> Vec<&str> {
     clauses(accept).iter().map(|clause| clause.name).collect()
 }
 
-/// Picks what to answer with. `shapes` says whether `as=` means anything here.
+/// Chooses the format of the response. `shapes` is true if `as=` is supported here.
 pub fn accept(header: Option<&str>, shapes: bool) -> Result<Accepted, Status> {
     let header = header.unwrap_or("").trim();
-    // What nearly everyone asks for needs no reading.
+    // The most common header needs no parsing.
     if matches!(header, "" | "*/*" | "application/json") {
         return Ok(Accepted::JSON);
     }
@@ -150,7 +150,7 @@ fn not_acceptable() -> Status {
     status
 }
 
-/// What a body is written in; none said is JSON.
+/// The format of a body; JSON by default.
 pub fn content_type(header: Option<&str>) -> Result<Media, Status> {
     let name = header.unwrap_or("").split(';').next().unwrap_or("").trim();
     match name {

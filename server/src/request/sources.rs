@@ -1,5 +1,5 @@
-//! How many connections a source may hold that have not shown who they are. Each of them costs a file descriptor and
-//! buffers, and nothing but its source is known of it.
+//! Limits the connections of a source that are not authenticated. Each of them costs a file descriptor and buffers, and
+//! nothing but its source is known.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};

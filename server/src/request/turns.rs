@@ -1,6 +1,6 @@
-//! Turns of those who crowd a level. One that has its turn is looked at only after everything that has come in
-//! meanwhile, and as many have one at a time as there are cores: somebody else never waits for a whole crowd.
-//! A turn ends where the work begins, which is done in one go; nobody keeps one while a client or a disk is slow.
+//! Turns of the requests of a crowd. A request that has its turn is served after everything that has arrived meanwhile,
+//! and there are as many turns at a time as cores: other clients never wait for a whole crowd. A turn ends where the
+//! work begins, which runs to its end; no request keeps one while a client or a disk is slow.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -19,14 +19,14 @@ impl Default for Turns {
 }
 
 impl Turns {
-    /// Waits for a turn; whoever waits next has theirs as soon as this is over.
+    /// Waits for a turn; the next one begins as soon as this one ends.
     pub async fn next(&self) {
-        // Nobody closes it.
+        // The semaphore is never closed.
         let _turn = self.0.acquire().await;
         tokio::task::yield_now().await;
     }
 
-    /// The same, for those who are polled.
+    /// The same, as a future to poll.
     pub fn boxed(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         let turns = self.clone();
         Box::pin(async move { turns.next().await })
@@ -39,7 +39,7 @@ mod tests {
 
     use super::*;
 
-    /// What ran, in its order: a crowd of ten, and somebody who comes while its first has its turn.
+    /// The order of execution: a crowd of ten, and another request that arrives during the first turn.
     #[tokio::test]
     async fn somebody_else_passes_a_waiting_crowd() {
         let turns = Turns(Arc::new(Semaphore::new(1)));

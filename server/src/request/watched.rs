@@ -1,4 +1,4 @@
-//! Tells the connection that it carries a watch.
+//! Marks a connection that carries a watch.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -80,7 +80,7 @@ fn resources_of<'a>(
     resources.all().iter().filter(move |resource| resource.kind.group == group && resource.kind.version == version)
 }
 
-/// Answers /api, /apis and what is below them down to a version.
+/// Serves /api, /apis and the paths below them down to a version.
 pub fn route(routes: &Routes, call: &Call) -> Result<Option<Answer>, Status> {
     if call.path.starts_with("//") {
         return Ok(None);
@@ -129,7 +129,7 @@ fn encoded(tree: &Tree, accepted: Accepted) -> Answer {
 }
 
 fn top(call: &Call, documents: &Aggregated, plain: Tree) -> Result<Answer, Status> {
-    // Upstream's list of groups answers every method.
+    // Upstream's list of groups accepts every method.
     if call.path.trim_end_matches('/') == "/api" {
         check_method(call)?;
     }

@@ -1,4 +1,4 @@
-//! Health, readiness, metrics and the version: paths that are no resources.
+//! Health, readiness, metrics and the version: paths that are not resources.
 
 mod checks;
 mod slis;
@@ -29,7 +29,7 @@ pub enum Step {
     Cluster,
     /// The roles and bindings of a new cluster, as they should be.
     Roles,
-    /// What tells others about this server: its authorities, its lease.
+    /// What publishes facts about this server: its CA bundles, its lease.
     Identity,
     /// The `kubernetes` service and its endpoints.
     Service,
@@ -50,7 +50,7 @@ impl Health {
         self.done.load(Ordering::Acquire) & (1 << step as u8) != 0
     }
 
-    /// The server is about to end: nobody new is to be sent here.
+    /// The server is about to shut down, and is not ready for new clients.
     pub fn set_leaving(&self) {
         self.leaving.store(true, Ordering::Release);
     }
@@ -136,7 +136,7 @@ fn architecture() -> &'static str {
     }
 }
 
-/// What is there, for people who ask for the root.
+/// The served paths, for requests of the root.
 fn paths(routes: &Routes) -> Tree {
     let mut paths: Vec<String> = PATHS.iter().map(|path| path.to_string()).collect();
     paths.extend(checks::paths());

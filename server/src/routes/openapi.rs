@@ -24,7 +24,7 @@ pub const VERSION: &str = concat!("v1.37.0+tiphys.", env!("CARGO_PKG_VERSION"));
 /// A year: a URL with a hash never changes its content.
 const IMMUTABLE: &str = "public, immutable, max-age=31536000";
 
-/// What is kept. A document that two ask for at once may be made twice; the second one is dropped.
+/// The cached documents. Two concurrent requests may build a document twice; the second one is dropped.
 #[derive(Default)]
 pub struct Documents {
     kept: Mutex<BTreeMap<(String, bool), Arc<Document>>>,
@@ -49,7 +49,7 @@ impl Texts for Descriptions {
     }
 }
 
-/// Answers /openapi/v2 and what is under /openapi/v3.
+/// Serves /openapi/v2 and the paths below /openapi/v3.
 pub async fn route(routes: &Routes, call: &Call) -> Result<Option<Answer>, Status> {
     match call.path.strip_prefix("/openapi/") {
         Some("v2") => get_v2(routes, call).await.map(Some),
@@ -97,7 +97,7 @@ async fn get_v3(routes: &Routes, call: &Call, name: &str) -> Result<Option<Answe
     Ok(Some(response))
 }
 
-/// Upstream says nothing more than that.
+/// Upstream sends nothing more than that.
 fn not_there() -> Answer {
     let mut answer = answer(404, "text/plain", Body::empty());
     answer.headers_mut().remove(header::CONTENT_TYPE);

@@ -1,4 +1,4 @@
-//! OpenID Connect discovery: how others verify the tokens of service accounts.
+//! OpenID Connect discovery: how other servers verify the tokens of service accounts.
 
 use api::{Tree, list, tree};
 
@@ -6,7 +6,7 @@ use crate::authentication::token::Tokens;
 use crate::call::{Answer, Call, answer};
 use crate::routes::Routes;
 
-/// Answers the two documents; None where no tokens are made, or for another path.
+/// Serves the two documents; None without a signing key, or for another path.
 pub fn route(routes: &Routes, call: &Call) -> Option<Answer> {
     let tokens = routes.registry.authentication.config.tokens.as_ref()?;
     match call.path.as_str() {

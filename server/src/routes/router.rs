@@ -1,4 +1,4 @@
-//! From a call to the function that answers it.
+//! From a call to its handler.
 
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ async fn route_resource(routes: &Routes, call: &mut Call) -> Result<Answer, Stat
         return Box::pin(route_subresource(routes, &resource, call)).await;
     }
     let allowed = allowed_verb(&resource, call);
-    // Whoever names a method that no resource has is told only that.
+    // A request with a method that no resource has gets no other warning.
     let told = allowed.as_ref().map_or_else(|status| *status != Status::method_not_allowed(), |_| true);
     if let Some(warning) = resource.kind.lifecycle.deprecation.filter(|_| told) {
         call.warnings.push(warning.to_string());

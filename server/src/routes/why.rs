@@ -1,6 +1,6 @@
-//! Why a pod waits, as its scheduler tells it: `/tiphys/v1/why/NAMESPACE/POD`, for whoever may get the pod. A
-//! manifest that is posted to `/tiphys/v1/why/NAMESPACE` is told where it would go, by whoever may create it
-//! there; nothing is kept of it. No discovery shows these paths.
+//! Why a pod is pending, according to its scheduler: `/tiphys/v1/why/NAMESPACE/POD`, for users who may get the pod. For
+//! a manifest posted to `/tiphys/v1/why/NAMESPACE` it predicts the node, for users who may create it there; nothing is
+//! stored. Discovery does not show these paths.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::storage::resource::Resource;
 
 pub const ROOT: &str = "/tiphys/v1/why/";
 
-/// Schedulers that can be asked, each for the pods that name it. An error says why one cannot.
+/// Schedulers, each for the pods that name it. An error says why one cannot be reached.
 pub trait Explains: Send + Sync {
     /// Every node's verdict on a pod that waits, by namespace and name; None where it was not tried yet.
     fn why<'a>(
@@ -60,7 +60,7 @@ async fn waits(routes: &Routes, call: &Call, pod: &Tree) -> Result<Tree, Status>
     let asked = (call.info.namespace.as_str(), call.info.name.as_str());
     let told = scheduler(routes)?.why(&*user(call)?, pod.str("spec.schedulerName"), asked).await;
     let told = told.map_err(Status::service_unavailable)?;
-    // A gate, or a scheduler that is not ours: the pod itself says what is known of it.
+    // A scheduling gate, or an external scheduler: the pod's condition has the reason.
     let condition = |condition: &&Tree| condition.str("type") == "PodScheduled";
     let said = pod.list("status.conditions").iter().find(condition).map(|condition| condition.str("message"));
     let said = said.filter(|said| !said.is_empty()).unwrap_or("no scheduler has tried the pod yet");

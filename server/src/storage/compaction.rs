@@ -83,7 +83,7 @@ mod tests {
         }
         let first = page(&server.registry, "").await.expect("a page");
         let token = first.continue_token.clone().expect("there is more");
-        // A revision that is compacted to can still be read: only what is older is gone.
+        // The compacted revision itself can still be read: only older ones are gone.
         create(&server.registry, "b2").await;
         tokio::time::sleep(interval + Duration::from_secs(1)).await;
         let second = page(&server.registry, &token).await.expect("one interval is not enough");

@@ -1,6 +1,6 @@
-//! Fencing: a component that was elected says with each write by which lease and which transition of it,
-//! and the write is made only if that still holds, in the same commit. One that was paused and has lost
-//! its lease meanwhile cannot write any more, however late it finds out.
+//! Fencing: an elected component names with each write its lease and the lease's transition, and the write succeeds
+//! only if both still hold, in the same commit. A component that was paused and has lost its lease meanwhile cannot
+//! write any more, however late it notices.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ pub const HEADER: &str = "tiphys-fence";
 /// As often as a lease may be renewed between a look at it and the commit.
 const MAX_TRIES: usize = 64;
 
-/// The lease that a write goes by.
+/// The lease that a write depends on.
 #[derive(Debug, PartialEq)]
 struct Fence<'a> {
     lease: &'a str,
@@ -52,7 +52,7 @@ pub async fn commit(
                 committed.remove(0);
                 return Ok(committed);
             }
-            // It was renewed, or somebody else has it.
+            // It was renewed, or another component holds it.
             Err(store::Error::Conflict { write: 0, current }) => {
                 lease = current.and_then(|entry| stored(storage, &entry))
             }
@@ -135,7 +135,7 @@ mod tests {
             let absent = fence.check("k", None).expect_err("no lease").to_string();
             match fence.check("k", Some(&lease)) {
                 Ok(write) => assert_eq!((want, write.expect), (true, Expect::Revision(7))),
-                // The refusal tells neither who holds the lease nor whether there is one.
+                // The refusal reveals neither the holder of the lease nor whether it exists.
                 Err(error) => assert_eq!((want, error.to_string()), (false, absent), "{holder} {transitions}"),
             }
         };

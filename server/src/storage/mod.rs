@@ -26,7 +26,7 @@ pub struct Storage {
     pub resources: Resources,
     decoded: Decoded,
     adopt: fn(&store::Entry) -> Option<Bytes>,
-    /// True where other processes write to the store too: reads then ask it first.
+    /// True if other processes write to the store too: reads then ask it first.
     pub is_shared: bool,
 }
 
@@ -68,7 +68,7 @@ impl Storage {
         Some(self.decoded.tree(&self.item(storage, key)?)).filter(|object| is_seen(object))
     }
 
-    /// The same as it is kept, whether it is to be seen or not.
+    /// The same as it is stored, whether it is visible or not.
     pub fn item(&self, storage: &str, key: &str) -> Option<Arc<Item>> {
         self.caches.get(storage)?.get(key)
     }
@@ -79,7 +79,7 @@ impl Storage {
         cache.items_in(namespace).iter().map(|item| item.tree()).filter(is_seen).collect()
     }
 
-    /// The newest state of an object. Our own store publishes before it answers, so the cache is it.
+    /// The newest state of an object. Our own store publishes before it returns, so the cache has it.
     pub(crate) async fn read(
         &self,
         resource: &Resource,
@@ -109,7 +109,7 @@ impl Storage {
         Ok(Some(Arc::new(Item::new(&resource.key(namespace, name), entry.revision, bytes))))
     }
 
-    /// Waits until the caches are as new as the store was when asked.
+    /// Waits until the caches are as new as the store is now.
     pub(crate) async fn catch_up(&self) -> Result<(), Status> {
         if !self.is_shared {
             return Ok(());

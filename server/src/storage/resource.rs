@@ -1,4 +1,4 @@
-//! The resources that are served: a kind, where it is stored, and the cache that answers for it.
+//! The served resources: a kind, its storage path, and its cache.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub struct Resource {
     pub kind: &'static Kind,
     /// The kind in whose form objects are stored; the same kind for all but a few.
     pub stored: &'static Kind,
-    /// None for kinds that are answered and never stored.
+    /// None for kinds that are never stored.
     pub cache: Option<Arc<Cache>>,
     pub api_version: &'static str,
     /// What a write to the object itself, to its status, and to its approval cannot own.
@@ -193,8 +193,8 @@ pub fn adopt_own(entry: &store::Entry) -> Option<Bytes> {
     (!crate::storage::encryption::is_sealed(&entry.value)).then(|| entry.value.clone())
 }
 
-/// A value in etcd: ours has an empty resourceVersion, upstream's none, and may be protobuf. It is
-/// brought into canonical JSON with its revision. What cannot be read is left out and reported.
+/// A value in etcd: ours has an empty resourceVersion, upstream's none, and may be protobuf. It is converted to
+/// canonical JSON with its revision. An unreadable value is skipped and logged.
 pub fn adopt_foreign(entry: &store::Entry) -> Option<Bytes> {
     let tree = if entry.value.starts_with(b"k8s\0") {
         api::protobuf::decode(&entry.value, None).ok()

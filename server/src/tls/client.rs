@@ -1,6 +1,6 @@
-//! Client certificates. The handshake takes any chain; whether it is good is judged here, per request,
-//! so that an expired or foreign certificate is an answer and not a broken connection, and so that a
-//! change of the authorities counts for connections that are open already.
+//! Client certificates. The handshake accepts any chain; it is verified here, per request, so that an expired or
+//! foreign certificate gets a response and not a broken connection, and so that a change of the CA bundle applies to
+//! open connections.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ const UID: &str = "1.3.6.1.4.1.57683.2";
 /// A bad chain is not judged again for this long: its signatures are dear.
 const REFUSED_SECONDS: i64 = 5;
 
-/// The authorities whose certificates count; they can be replaced while running.
+/// The CA bundle of client certificates; it can be replaced while running.
 pub struct Authorities {
     current: ArcSwap<Bundle>,
     changes: watch::Sender<u64>,
@@ -41,7 +41,7 @@ impl Authorities {
         Ok(Authorities { current: ArcSwap::from_pointee(Bundle::read(pem, 0)?), changes: watch::Sender::new(0) })
     }
 
-    /// Takes other authorities. Those that cannot be read change nothing.
+    /// Replaces the bundle. An unreadable one changes nothing.
     pub fn replace(&self, pem: &str) -> Result<(), String> {
         let current = self.current.load();
         if current.pem == pem {
@@ -77,7 +77,7 @@ impl Authorities {
         self.identify(chain, &chain.as_user, now)
     }
 
-    /// The owner of a chain that is good now; `known` remembers the answer.
+    /// The owner of a chain that is valid now; `known` caches the result.
     pub(crate) fn identify(&self, chain: &ClientChain, known: &Known, now: i64) -> Result<Arc<User>, String> {
         let bundle = self.current.load();
         if let Some(judged) = known.0.load().as_ref()
@@ -150,7 +150,7 @@ impl ClientChain {
     }
 }
 
-/// The last judgement of a chain: good for one set of authorities and for a time.
+/// The last verification of a chain: valid for one CA bundle and for a time.
 #[derive(Debug, Default)]
 pub(crate) struct Known(ArcSwapOption<Judged>);
 

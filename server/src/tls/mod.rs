@@ -95,7 +95,7 @@ pub fn server_config_with_hints(
     Ok(Arc::new(config))
 }
 
-/// Suites by Go's names. Those of TLS 1.3 cannot be left out in Go: they stay where none of them is named.
+/// Suites by Go's names. Those of TLS 1.3 cannot be disabled in Go: they stay if none of them is named.
 pub fn cipher_suites(names: &[&str]) -> Result<Vec<SupportedCipherSuite>, String> {
     let mut suites = names.iter().map(|name| cipher(name)).collect::<Result<Vec<_>, _>>()?;
     if !suites.iter().any(|suite| suite.tls13().is_some()) {
@@ -126,7 +126,7 @@ fn cipher(name: &str) -> Result<SupportedCipherSuite, String> {
     })
 }
 
-/// For connections to pods, whose certificates nobody vouches for: as upstream's proxy, it takes any.
+/// For connections to pods, whose certificates have no known CA: any certificate is accepted, as upstream's proxy does.
 pub fn any_server_config() -> Result<ClientConfig, Error> {
     Ok(ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()?

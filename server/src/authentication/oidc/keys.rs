@@ -12,7 +12,7 @@ use crate::outbound::callout::{Client, Url};
 
 /// How long a provider may take for one document.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Tokens with keys that nobody knows must not become requests to the provider, one each.
+/// Tokens with unknown keys must not each cause a request to the provider.
 const PAUSE: Duration = Duration::from_secs(1);
 const MAX_KEYS: usize = 256;
 
@@ -21,7 +21,7 @@ pub struct Keys {
     discovery: Url,
     issuer: String,
     known: ArcSwap<Vec<Key>>,
-    /// When they were fetched; held while they are.
+    /// When they were fetched; locked during a fetch.
     fetched: Mutex<Option<Instant>>,
 }
 
@@ -41,7 +41,7 @@ impl Keys {
         (good || !id.is_empty()).then_some(good)
     }
 
-    /// Fetches the keys, unless that has just been done. Of many that ask at once one does it.
+    /// Fetches the keys, unless that has just been done. Of many concurrent callers one does it.
     pub async fn refresh(&self) -> Result<(), String> {
         let mut fetched = self.fetched.lock().await;
         if fetched.is_some_and(|at| at.elapsed() < PAUSE) {

@@ -23,7 +23,7 @@ pub struct Rules {
     pub url: String,
     /// Where the provider's document is, if not below its URL.
     pub discovery_url: Option<String>,
-    /// The provider's authority in PEM; the machine's where there is none.
+    /// The provider's CA bundle in PEM; the system's if there is none.
     pub certificate_authority: Option<String>,
     pub audiences: Vec<String>,
     pub algorithms: Vec<String>,
@@ -56,7 +56,7 @@ impl Issuer {
         Ok(Issuer { rules, keys })
     }
 
-    /// The keys may have to be fetched: then the answer takes time.
+    /// The keys may have to be fetched, which takes time.
     fn judge<'a>(
         self: Arc<Self>,
         auth: &'a Authenticator,
@@ -104,7 +104,7 @@ pub fn authenticate<'a>(auth: &'a Authenticator, question: Question<'a>) -> Answ
     let Some(issuer) = issuers.iter().find(|issuer| issuer.rules.url == named) else {
         return Answered::Now(Verdict::Unknown);
     };
-    // Before any key is asked for: what is not allowed is not worth a fetch.
+    // Checked before any key is fetched: a token that is not allowed is not worth a fetch.
     if !issuer.rules.algorithms.iter().any(|allowed| allowed == token.algorithm()) {
         return Answered::Now(Verdict::refused("oidc: verify token: the algorithm is not allowed"));
     }
@@ -155,7 +155,7 @@ fn username(claim: &Claim, claims: &Tree) -> Result<String, String> {
     if name.is_empty() { Err("the username claim is empty".to_string()) } else { Ok(format!("{}{name}", claim.prefix)) }
 }
 
-/// One group may stand alone.
+/// A single group may be a string.
 fn groups(claim: &Claim, claims: &Tree) -> Result<Vec<String>, String> {
     let bad = || format!("parse groups claim {:?}: it is neither a text nor a list of texts", claim.name);
     let prefixed = |group: &Tree| group.as_str().map(|group| format!("{}{group}", claim.prefix)).ok_or_else(bad);

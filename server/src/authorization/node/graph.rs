@@ -1,5 +1,5 @@
-//! Which objects lead to which node: through the pods that are bound to it, or because they name it.
-//! Pure: it is fed with changes and asked for ways.
+//! Which objects are related to which node: through the pods that are bound to it, or because they name it. Pure: it is
+//! fed with changes and queried for paths.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::storage::cache::{Derived, Item};
 pub const SOURCES: [&str; 5] =
     ["pods", "persistentvolumes", "volumeattachments", "resourceslices", "podcertificaterequests"];
 
-/// Objects that a node may ask for.
+/// Objects that a node may request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     Pod,
@@ -162,7 +162,7 @@ fn pod_edges(item: &Item) -> Option<Edges> {
         return None;
     }
     let mut objects = vec![(Kind::Pod, item.key.to_string())];
-    // A node makes mirror pods itself: they must not open anything to it.
+    // A node creates mirror pods itself: they must not grant it anything.
     if !pod.map("metadata.annotations").contains("kubernetes.io/config.mirror") {
         let named = references(&pod).into_iter().filter(|(_, name)| !name.is_empty());
         objects.extend(named.map(|(kind, name)| (kind, format!("{}/{name}", item.namespace()))));
@@ -204,7 +204,7 @@ fn container_references(container: &Tree, found: &mut Vec<(Kind, String)>) {
     }
 }
 
-/// Kinds of volumes that name a secret, and where they name it.
+/// Volume types that name a secret, and the path of the name.
 const VOLUME_SECRETS: &[&str] = &[
     "secret.secretName",
     "azureFile.secretName",
@@ -231,7 +231,7 @@ fn volume_references(volume: &Tree, pod: &str, found: &mut Vec<(Kind, String)>) 
     }
 }
 
-/// Claims by name, and those that were made from a template: the status says how they are called.
+/// Claims by name, and those created from a template: the status has their names.
 fn claim_references(pod: &Tree, found: &mut Vec<(Kind, String)>) {
     for claim in pod.list("spec.resourceClaims") {
         found.push((Kind::ResourceClaim, claim.str("resourceClaimName").to_string()));

@@ -27,7 +27,7 @@ impl Node {
     }
 }
 
-/// The node that a user is: None for others, "" for one that does not say which.
+/// The node name of a user: None for other users, "" for a node user without a name.
 pub fn node_name(user: &User) -> Option<&str> {
     let name = user.name.strip_prefix(USER_PREFIX)?;
     user.groups.iter().any(|group| group == NODES).then_some(name)
@@ -64,7 +64,7 @@ fn key(attributes: &Attributes<'_>) -> String {
     }
 }
 
-/// Whether an object has to do with the node that asks.
+/// Whether an object is related to the requesting node.
 type Leads<'a> = &'a dyn Fn(Kind, &Attributes<'_>) -> bool;
 
 fn judge(node: &str, attributes: &Attributes<'_>, leads: Leads<'_>) -> Verdict {

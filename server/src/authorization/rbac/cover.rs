@@ -5,7 +5,7 @@ use api::Str;
 use super::super::Rule;
 use super::super::rules::{has, has_or_all, url_matches};
 
-/// What of the wanted rules the others do not give, in parts.
+/// The parts of the required rules that the other rules do not grant.
 pub fn uncovered(own: &[Rule], wanted: &[Rule]) -> Vec<Rule> {
     wanted.iter().flat_map(break_down).filter(|part| !covers(own, part)).collect()
 }

@@ -1,4 +1,4 @@
-//! Grants by who has them. Pure: it is fed with changes and asked for what a user has.
+//! Grants by subject. Pure: it is fed with changes and queried for the grants of a user.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -109,8 +109,8 @@ fn set_role(roles: &mut HashMap<Arc<str>, Vec<Rule>>, old: Option<&Item>, new: O
 }
 
 impl Index {
-    /// Shows each grant of a user with its role's rules, or why they are not there, until `look` says
-    /// that it has seen enough: first those of the cluster, then those of the namespace.
+    /// Visits each grant of a user with its role's rules, or the reason why they are missing, until `look` returns that
+    /// it has seen enough: first those of the cluster, then those of the namespace.
     pub fn visit<'a>(
         &'a self,
         user: &User,
@@ -179,7 +179,7 @@ fn read_binding(item: &Item) -> Tree {
     json::decode_only(&item.bytes, &["roleRef", "subjects"]).unwrap_or_default()
 }
 
-/// The group or the user that a subject means; None where it means nobody.
+/// The group or the user of a subject; None for an invalid subject.
 fn who(subject: &Tree, namespace: &str) -> Option<(bool, String)> {
     let name = subject.str("name");
     match subject.str("kind") {

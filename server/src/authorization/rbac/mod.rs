@@ -1,5 +1,5 @@
-//! Role based access: who is bound to which role, from the caches. The index follows every change of a
-//! role or binding by what changed, so that a decision looks at the few grants of its caller alone.
+//! Role-based access control: who is bound to which role, from the caches. The index follows every change of a role or
+//! binding incrementally, so that a decision looks only at the few grants of its user.
 
 pub mod cover;
 mod index;

@@ -1,4 +1,4 @@
-//! The queues against a simulated clock: flows that ask as much as they can, and what each of them gets.
+//! The queues against a simulated clock: flows with unlimited demand, and the share of each.
 
 use std::collections::HashMap;
 
@@ -18,7 +18,7 @@ impl Random {
 
 const SHAPE: Shape = Shape { queues: 64, hand_size: 6, queue_length_limit: 50 };
 
-/// One flow: how many requests it keeps under way, how wide they are and how long they take.
+/// One flow: how many requests it keeps in flight, their width and their duration.
 #[derive(Clone, Copy)]
 struct Flow {
     hash: u64,
@@ -34,7 +34,7 @@ struct Running {
     flow: usize,
 }
 
-/// Drives flows that send their next request as soon as one is answered, and checks the seats on the way.
+/// Drives flows that send their next request as soon as one is served, and checks the seats on the way.
 struct Simulation {
     flows: Vec<Flow>,
     queues: Queues<usize>,

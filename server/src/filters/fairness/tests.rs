@@ -1,4 +1,4 @@
-//! The stage on a whole server: who gets a seat, who waits, who is refused, and what answers say.
+//! The stage on a whole server: which requests get a seat, wait, or are refused, and the headers of their responses.
 
 use std::time::Duration;
 
@@ -83,7 +83,7 @@ async fn a_level_without_queues_refuses_at_once() {
     sign(&mut headers, &second);
     assert_eq!(headers["x-kubernetes-pf-flowschema-uid"], "schema-uid");
     assert_eq!(headers["x-kubernetes-pf-prioritylevel-uid"], "level-uid");
-    // Others are not in bob's way, and his seat comes back.
+    // Other users are not affected, and bob's seat is released.
     assert!(matches!(admit(&server, &mut get("ada")), Step::Done(Ok(()))));
     drop(first);
     assert!(admitted(&server, &mut second).await.is_ok());
@@ -185,7 +185,7 @@ async fn streams_other_than_watches_need_no_seat() {
     assert!(admitted(&server, &mut watch).await.is_err());
 }
 
-/// A level that lends all of its seats while nobody wants them.
+/// A level that lends all of its unused seats.
 fn lending(name: &str, shares: i64) -> Tree {
     let queuing = tree! { "queues" => 8, "handSize" => 2, "queueLengthLimit" => 1000 };
     let mut level = level(tree! { "type" => "Queue", "queuing" => queuing });
@@ -197,7 +197,7 @@ fn lending(name: &str, shares: i64) -> Tree {
     level
 }
 
-/// So many requests of a user, each of which takes a second and is followed by another.
+/// Keeps so many requests of a user in flight, each of one second.
 fn flood(server: &Arc<Server>, user: &'static str, count: usize) -> tokio::task::JoinSet<()> {
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..count {

@@ -1,5 +1,5 @@
-//! Callers who act as somebody else. Each part of the other identity must be allowed: first in one of the
-//! constrained modes, in which it is also said for which requests, then in the old and general one.
+//! Impersonation. Each part of the impersonated identity must be allowed: first in one of the constrained modes, which
+//! also name the allowed requests, then in the legacy mode.
 
 mod wanted;
 
@@ -46,7 +46,7 @@ impl Check {
     }
 }
 
-/// Puts the other identity into the call; the headers are gone after this.
+/// Puts the impersonated user into the call, and removes the headers.
 pub fn impersonate<'a>(server: &'a Arc<Server>, call: &'a mut Call) -> Step<'a> {
     let wanted = match Wanted::take(&mut call.headers) {
         Ok(None) => return Step::Done(Ok(())),
@@ -63,7 +63,7 @@ pub fn impersonate<'a>(server: &'a Arc<Server>, call: &'a mut Call) -> Step<'a> 
     }))
 }
 
-/// The identity of the first mode that allows it, and which that was; else what the first one said.
+/// The identity and the name of the first mode that allows it; otherwise the error of the first one.
 async fn allowed(
     server: &Server,
     call: &Call,
@@ -113,7 +113,7 @@ struct Mode {
     applies: fn(&Wanted, &User) -> bool,
 }
 
-/// In the order in which they are tried: what allows least comes first.
+/// In the order in which they are tried: the most restrictive comes first.
 static MODES: &[Mode] = &[
     Mode { name: "associated-node", applies: |wanted, requestor| wanted.is_bare() && is_on_node(requestor, wanted) },
     Mode { name: "arbitrary-node", applies: |wanted, _| wanted.is_bare() && node_name(&wanted.name).is_some() },
@@ -126,7 +126,7 @@ static MODES: &[Mode] = &[
 ];
 
 impl Mode {
-    /// Who the authorizers are told is asking. An agent is the same on all nodes, so that one answer holds.
+    /// The requestor that authorizers see. A kubelet is the same on all nodes, so that one decision holds for all.
     fn requestor<'a>(&self, requestor: &'a User) -> Cow<'a, User> {
         if self.name != "associated-node" {
             return Cow::Borrowed(requestor);
@@ -185,7 +185,7 @@ impl Mode {
             return Check { namespace: namespace.to_string(), ..check };
         }
         match node_name(user).filter(|_| self.is_constrained()) {
-            // An agent acts as the node that it is on, whichever that is.
+            // A kubelet acts as its own node, whichever that is.
             Some(_) if self.name == "associated-node" => self.check(self.names(), "nodes", "*"),
             Some(node) => self.check(self.names(), "nodes", node),
             None => self.check(self.names(), "users", user),
@@ -223,7 +223,7 @@ fn refused_extra(key: &str, values: &[String]) -> Option<String> {
     empty.then(|| "impersonating the empty string value in extra is not allowed".to_string())
 }
 
-/// The identity that was asked for, with the groups that it has by its nature.
+/// The requested identity, with its implicit groups.
 fn actual(mode: &Mode, wanted: &Wanted) -> User {
     let mut groups = wanted.groups.clone();
     if node_name(&wanted.name).is_some() && mode.is_constrained() {

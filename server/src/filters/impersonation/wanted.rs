@@ -1,4 +1,4 @@
-//! Whom the headers of a request ask to act as.
+//! The identity that the headers of a request ask to impersonate.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ pub(super) const UID: &str = "impersonate-uid";
 pub(super) const GROUP: &str = "impersonate-group";
 pub(super) const EXTRA: &str = "impersonate-extra-";
 
-/// Whom the headers ask for, word for word.
+/// The requested identity, verbatim.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Wanted {
     pub name: String,
@@ -23,7 +23,7 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    /// None where the headers ask for nobody.
+    /// None without impersonation headers.
     pub fn take(headers: &mut HeaderMap) -> Result<Option<Wanted>, Status> {
         if !headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {
             return Ok(None);
@@ -64,7 +64,7 @@ impl Wanted {
         self.uid.is_empty() && self.groups.is_empty() && self.extra.is_empty()
     }
 
-    /// As Go shows the value, which is part of upstream's answer.
+    /// As Go formats the value, which is part of upstream's message.
     fn go(&self) -> String {
         let texts = |all: &[String]| {
             let quoted: Vec<String> = all.iter().map(|text| go_quote(text)).collect();

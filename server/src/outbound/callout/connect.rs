@@ -14,7 +14,7 @@ use tokio_rustls::TlsConnector;
 
 use super::error::Failure;
 
-/// Where a connection leads, and whom it must find there.
+/// The address of a connection, and the server name that it must verify.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
     pub tls: bool,
@@ -34,7 +34,7 @@ pub async fn connect(address: &Address, config: &Arc<ClientConfig>) -> Result<Se
     handshake(TlsConnector::from(config.clone()).connect(name, stream).await.map_err(Failure::Tls)?).await
 }
 
-/// Each address of the name is tried; the last failure is told.
+/// Tries each address of the name, and reports the last failure.
 async fn dial(address: &Address) -> Result<TcpStream, Failure> {
     let unknown = || Failure::Lookup { host: address.host.clone() };
     let places = tokio::net::lookup_host((address.host.as_str(), address.port)).await.map_err(|_| unknown())?;

@@ -29,12 +29,12 @@ pub enum Failure {
     TooLarge(usize),
     Header,
     TokenFile(String, io::Error),
-    /// A service without an endpoint that could be asked.
+    /// A service without a ready endpoint.
     Service(String),
 }
 
 impl Error {
-    /// True where the other side did not answer in time.
+    /// True if the other side timed out.
     pub fn is_timeout(&self) -> bool {
         matches!(self.failure, Failure::Deadline)
     }
@@ -58,7 +58,7 @@ impl std::error::Error for Error {
 }
 
 impl Failure {
-    /// True where the connection went before an answer began.
+    /// True if the connection closed before the response began.
     pub fn is_lost_connection(&self) -> bool {
         match self {
             Failure::Http(error) => error.is_canceled() || error.is_closed() || error.is_incomplete_message(),

@@ -1,5 +1,5 @@
-//! Kubeconfig files, as the flags of webhooks name them: where the other side is, whom to trust, and who
-//! we are. Every error names the file and the field; what cannot be honoured is refused.
+//! Kubeconfig files, as the flags of webhooks name them: the server, the CA to trust, and the client's credentials.
+//! Every error names the file and the field; unsupported fields are refused.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use api::Tree;
 
 use super::{Client, Credentials, Identity, Login, Logins, Trust, Url};
 
-/// What a file says: a client, and the URL that it is for.
+/// The content of a file: a client, and the URL that it is for.
 pub struct Remote {
     pub client: Client,
     pub url: Url,

@@ -1,8 +1,8 @@
-//! Who the server is to whom: the users of a kubeconfig, named by the hosts that they are for.
+//! The server's credentials for webhooks: the users of a kubeconfig, named by the hosts that they are for.
 
 use super::{Client, Credentials, Identity, Trust};
 
-/// A certificate, a token or a password, as far as they are given.
+/// A certificate, a token or a password, whichever is configured.
 #[derive(Clone)]
 pub struct Login {
     pub identity: Option<Identity>,
@@ -10,7 +10,7 @@ pub struct Login {
 }
 
 impl Login {
-    /// A client that shows these credentials; nobody's are none.
+    /// A client with these credentials, or without any.
     pub fn client(login: Option<&Login>, trust: &Trust) -> Result<Client, rustls::Error> {
         let client = Client::new(trust, login.and_then(|login| login.identity.as_ref()))?;
         Ok(match login {
@@ -23,7 +23,7 @@ impl Login {
 #[derive(Clone, Default)]
 pub struct Logins {
     pub named: Vec<(String, Login)>,
-    /// The user of the current context: for whoever is not named.
+    /// The user of the current context: for hosts that are not named.
     pub current: Option<String>,
 }
 

@@ -1,6 +1,6 @@
-//! Calls that the server makes to others over HTTPS: webhooks of every sort, and the discovery documents
-//! of token issuers. A [`Client`] knows whom it trusts and who it is; it keeps connections that can be
-//! used again. It follows no redirections, and it reads no more than a bounded answer.
+//! HTTPS calls of the server: webhooks of every sort, and the discovery documents of token issuers. A [`Client`] has
+//! its trusted CAs and its credentials; it keeps connections for reuse. It follows no redirects, and it limits the size
+//! of a response.
 
 mod connect;
 mod error;
@@ -30,18 +30,18 @@ pub use service::Target;
 pub use trust::{Identity, Trust};
 pub use url::Url;
 
-/// The most that an answer may hold.
+/// The maximum size of a response.
 const MAX_ANSWER_BYTES: usize = 3 << 20;
 /// Connections that wait for the next call; more are closed.
 const MAX_IDLE: usize = 8;
 
-/// How a client says who it is, beside its certificate.
+/// The credentials of a client besides its certificate.
 #[derive(Clone, Default)]
 pub enum Credentials {
     #[default]
     None,
     Bearer(String),
-    /// Read again for each call, since tokens in files are exchanged while they are in use.
+    /// Read again for each call, since token files are rotated.
     BearerFile(PathBuf),
     Basic {
         username: String,
@@ -62,7 +62,7 @@ struct Idle {
     sender: SendRequest<Full<Bytes>>,
 }
 
-/// An answer of any code.
+/// A response with any code.
 #[derive(Debug)]
 pub struct Answer {
     pub code: u16,
@@ -85,7 +85,7 @@ impl Client {
         Client { credentials, ..self }
     }
 
-    /// Whom it trusts and which certificate it shows.
+    /// The trusted CAs and the client certificate.
     pub fn tls(&self) -> &Arc<ClientConfig> {
         &self.tls
     }

@@ -1,5 +1,5 @@
-//! Where the webhooks of the API's objects are: `clientConfig` names a URL, or a service of the cluster,
-//! which is asked at one of its ready endpoints and must show the service's own name.
+//! The targets of the API's webhook configurations: `clientConfig` names a URL, or a service of the cluster, which is
+//! called at one of its ready endpoints and must present a certificate with the service's name.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ struct Service {
 }
 
 impl Target {
-    /// Reads a `clientConfig`; the error says what is wrong with it.
+    /// Reads a `clientConfig`; the error says what is invalid.
     pub fn new(config: &Tree, logins: &Logins) -> Result<Target, String> {
         let trust = match config.str("caBundle") {
             "" => Trust::System,
@@ -44,7 +44,7 @@ impl Target {
         Ok(Target { client, url, service })
     }
 
-    /// Sends JSON; the URL tells the other side how long somebody will wait.
+    /// Sends JSON; the URL contains the timeout.
     pub async fn post_json(&self, storage: &Storage, body: Vec<u8>, timeout: Duration) -> Result<Answer, Error> {
         let url = self.url.clone().with_query("timeout", &format!("{}s", timeout.as_secs()));
         let Some(service) = &self.service else { return self.client.post_json(&url, body, timeout).await };

@@ -7,7 +7,7 @@ use tokio::net::TcpListener;
 
 use super::*;
 
-/// Answers each connection's requests with these texts, one after the other, then closes it.
+/// Serves each connection's requests with these texts, one after the other, then closes it.
 async fn serve(answers: Vec<&'static str>) -> (Url, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let url = format!("http://{}/x", listener.local_addr().expect("an address"));

@@ -1,4 +1,4 @@
-//! Whom a client trusts, and the certificate it shows.
+//! The CAs that a client trusts, and the certificate that it presents.
 
 use std::sync::Arc;
 
@@ -12,24 +12,24 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::tls;
 
-/// Where the authorities of the machine are, on the distributions that there are.
+/// The system's CA bundle on the common distributions.
 const SYSTEM_BUNDLES: &[&str] =
     &["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
 
 #[derive(Debug, Clone)]
 pub enum Trust {
-    /// The authorities that the machine trusts.
+    /// The CAs that the system trusts.
     System,
-    /// These authorities and no others.
+    /// These CAs and no others.
     Authorities(Vec<CertificateDer<'static>>),
     /// The one certificate of this fingerprint, whatever name is in it.
     Certificate(String),
-    /// Anybody: only where an operator has asked for it by name.
+    /// Any certificate: only if an operator has configured it explicitly.
     Anybody,
 }
 
 impl Trust {
-    /// The authorities of a PEM bundle; one without any certificate is an error.
+    /// The CAs of a PEM bundle; one without any certificate is an error.
     pub fn pem(pem: &[u8]) -> Result<Trust, String> {
         let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
         let all = all.map_err(|error| error.to_string())?;
@@ -140,12 +140,12 @@ fn system_authorities() -> Vec<CertificateDer<'static>> {
     CertificateDer::pem_slice_iter(&bundle).filter_map(Result::ok).collect()
 }
 
-/// Verifies chains, and takes a server's certificate that is itself among the authorities: a bundle often
-/// holds nothing but the self-signed certificate of the one server it is for.
+/// Verifies chains, and accepts a server certificate that is itself in the bundle: a bundle often holds nothing but the
+/// self-signed certificate of the one server it is for.
 #[derive(Debug)]
 struct Pinned {
     authorities: Vec<CertificateDer<'static>>,
-    /// None where nobody is trusted at all.
+    /// None if no CA is trusted.
     chains: Option<Arc<WebPkiServerVerifier>>,
     any: Arc<dyn ServerCertVerifier>,
 }

@@ -11,7 +11,7 @@ pub struct Url {
     pub port: u16,
     /// Path and query.
     pub path: String,
-    /// What stands between the slashes, as it was written.
+    /// The path, as it was written.
     authority: String,
 }
 
@@ -49,7 +49,7 @@ impl Url {
         self.authority.clone()
     }
 
-    /// The host as it stands before a port.
+    /// The host in the form that precedes a port.
     pub fn host_name(&self) -> String {
         if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() }
     }

@@ -1,5 +1,4 @@
-//! The two ends of the list: a plugin that lets everything pass, and one that lets nothing pass. Both are
-//! there for the sake of those who try out a gate.
+//! AlwaysAdmit and AlwaysDeny, for tests of admission.
 
 use api::Tree;
 use api::status::Status;

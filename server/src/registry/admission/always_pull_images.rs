@@ -31,7 +31,7 @@ pub fn validate(
     if errors.is_empty() { Ok(()) } else { Err(attributes.forbidden(&join_errors(errors))) }
 }
 
-/// An update that brings no new image is left alone.
+/// An update without a new image is left alone.
 fn concerns(attributes: &Attributes<'_>, pod: &Tree, old: Option<&Tree>) -> bool {
     let write = attributes.is("", "Pod", Operation::Create) || attributes.is("", "Pod", Operation::Update);
     write && old.is_none_or(|old| images(pod).iter().any(|image| !images(old).contains(image)))

@@ -1,4 +1,4 @@
-//! The signer of API clients gives nobody `system:masters`.
+//! The signer of API clients grants no one `system:masters`.
 
 use api::Tree;
 use api::status::Status;

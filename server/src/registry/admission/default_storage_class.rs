@@ -23,7 +23,7 @@ pub fn mutate(
     Ok(())
 }
 
-/// An empty name is a name: it asks for no class.
+/// An empty name is a name: it requests no class.
 fn has_class(claim: &Tree) -> bool {
     claim.at("spec").has("storageClassName")
         || claim.map("metadata.annotations").contains("volume.beta.kubernetes.io/storage-class")

@@ -1,4 +1,4 @@
-//! A pod leaves a node that is lost after five minutes, unless it says otherwise.
+//! A pod leaves a lost node after five minutes, unless it has tolerations of its own.
 
 use api::status::Status;
 use api::{Tree, tree};

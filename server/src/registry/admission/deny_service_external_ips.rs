@@ -1,4 +1,4 @@
-//! Services get no external addresses that they do not have already.
+//! Services get no new external addresses.
 
 use api::Tree;
 use api::status::Status;

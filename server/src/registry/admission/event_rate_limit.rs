@@ -12,7 +12,7 @@ use stdx::token_bucket::TokenBucket;
 use super::setup::Source;
 use super::{Attributes, Operation, Settings, join_errors};
 
-/// Buckets that a limit keeps unless it says otherwise.
+/// The default number of a limit's buckets.
 const CACHE_SIZE: usize = 4096;
 const TYPES: &[&str] = &["Server", "Namespace", "User", "SourceAndObject"];
 

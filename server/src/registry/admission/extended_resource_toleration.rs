@@ -1,4 +1,4 @@
-//! A pod that asks for an extended resource tolerates the nodes that are set apart for it.
+//! A pod that requests an extended resource tolerates the nodes that are dedicated to it.
 
 use api::status::Status;
 use api::{Tree, tree};

@@ -1,4 +1,4 @@
-//! ImagePolicyWebhook: somebody else says which images may run. Answers are kept for a while.
+//! ImagePolicyWebhook: a webhook decides which images may run. Its responses are cached.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};

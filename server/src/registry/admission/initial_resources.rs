@@ -1,5 +1,5 @@
-//! InitialResources, of old Kubernetes: a container that asks for nothing gets what containers of the same
-//! image have used, as the agents of nodes tell it.
+//! InitialResources, of old Kubernetes: a container without requests gets what containers of the same image have used,
+//! as kubelets report it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -108,7 +108,7 @@ fn quantity(resource: &str, amount: i64) -> String {
     }
 }
 
-/// The colon of a port stands before a slash, that of a tag after the last one.
+/// The colon of a port precedes a slash, that of a tag follows the last one.
 pub fn without_tag(image: &str) -> &str {
     let name = image.split('@').next().unwrap_or(image);
     name.rsplit_once(':').filter(|(_, tag)| !tag.contains('/')).map_or(name, |(name, _)| name)

@@ -1,6 +1,6 @@
-//! Initializers, of old Kubernetes: a new object waits for those whose rules are about it, one after the
-//! other, and nobody else sees it until the list is empty. Who may `initialize` a resource can change
-//! objects that wait, give a list of their own, or an empty one to pass by.
+//! Initializers, of old Kubernetes: a new object waits for the initializers whose rules match it, one after the other,
+//! and is hidden until the list is empty. A user who may `initialize` a resource can change waiting objects, set a list
+//! of their own, or an empty one to skip all.
 
 use api::field::Errors;
 use api::status::Status;

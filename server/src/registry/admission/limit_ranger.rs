@@ -1,4 +1,4 @@
-//! LimitRanges: what containers get where they ask for nothing, and how much they and claims may have.
+//! LimitRanges: the defaults of containers without requests, and the bounds of containers, pods and claims.
 
 use api::quantity::Quantity;
 use api::status::Status;
@@ -68,7 +68,7 @@ fn limits<'a>(range: &'a Tree, ty: &'a str) -> impl Iterator<Item = &'a Tree> {
     range.list("spec.limits").iter().filter(move |limit| limit.str("type") == ty)
 }
 
-/// Gives containers the range's defaults, and says in an annotation what was set.
+/// Gives containers the range's defaults, and records them in an annotation.
 fn set_pod_defaults(pod: &mut Tree, range: &Tree) {
     let mut requests = Map::new();
     let mut maxima = Map::new();

@@ -39,7 +39,7 @@ impl Half {
 pub enum Outcome {
     Allowed,
     Refused(u16),
-    /// It could not be asked; the second says whether the request goes on without it.
+    /// The call failed; the second is true if the request continues without it.
     Failed(u16, bool),
     /// Its patch could not be used.
     Broken,

@@ -61,7 +61,7 @@ pub enum Operation {
     Create,
     Update,
     Delete,
-    /// A connection to what the object stands for: exec, attach, port forwarding, proxies.
+    /// A connection: exec, attach, port forwarding, proxies.
     Connect,
 }
 
@@ -108,7 +108,7 @@ impl Attributes<'_> {
 pub type Mutate = fn(&Attributes<'_>, &mut Tree, Option<&Tree>, &mut Vec<String>) -> Result<(), Status>;
 pub type Validate = fn(&Attributes<'_>, Option<&Tree>, Option<&Tree>, &mut Vec<String>) -> Result<(), Status>;
 
-/// A plugin that asks somebody else and waits for the answer; None where there is nobody to ask.
+/// A plugin that calls another server and waits for its response; None if there is none to call.
 pub type Asking<'a> = Option<Pin<Box<dyn Future<Output = Result<(), Status>> + Send + 'a>>>;
 /// The object is None for operations that have none.
 pub type MutateLater =
@@ -181,13 +181,13 @@ impl Plugin {
 /// In upstream's order. Names of upstream's that are missing here are refused, see `setup`.
 static PLUGINS: &[Plugin] = &[
     Plugin::off("AlwaysAdmit").validate(always::admit),
-    // Before anybody asks whether the namespace is there.
+    // Before any plugin requires the namespace.
     Plugin::off("NamespaceAutoProvision").mutate_later(namespace_auto_provision::mutate),
     // First: nothing else is worth looking at in a namespace that is missing or going.
     Plugin::new("NamespaceLifecycle").mutate(namespace_lifecycle::mutate).validate(namespace_lifecycle::validate),
     Plugin::off("NamespaceExists").validate(namespace_exists::validate),
     Plugin::off("LimitPodHardAntiAffinityTopology").validate(limit_pod_hard_anti_affinity_topology::validate),
-    // Of old Kubernetes: what the past says comes before a namespace's defaults.
+    // Of old Kubernetes: usage history precedes a namespace's defaults.
     Plugin::off("InitialResources").configure(initial_resources::configure).mutate(initial_resources::mutate),
     // Requests and limits are set before anything counts them.
     Plugin::new("LimitRanger").mutate(limit_ranger::mutate).validate(limit_ranger::validate),
@@ -200,7 +200,7 @@ static PLUGINS: &[Plugin] = &[
         .mutate(node_restriction::mutate)
         .mutate_later(node_restriction::audience::mutate)
         .validate(node_restriction::validate),
-    // A new node is not ready until its kubelet says so.
+    // A new node is not ready until its kubelet reports it.
     Plugin::new("TaintNodesByCondition").mutate(taint_nodes_by_condition::mutate),
     Plugin::off("AlwaysPullImages").mutate(always_pull_images::mutate).validate(always_pull_images::validate),
     Plugin::off("ImagePolicyWebhook")
@@ -235,7 +235,7 @@ static PLUGINS: &[Plugin] = &[
     Plugin::off("DenyServiceExternalIPs").validate(deny_service_external_ips::validate),
     Plugin::new("PodTopologyLabels").mutate(pod_topology_labels::mutate),
     Plugin::new("PodResizeValidator").validate(pod_resize_validator::validate),
-    // Behind all that is built in: they see the object that will be stored.
+    // After all built-in plugins: they see the object that will be stored.
     Plugin::new("MutatingAdmissionWebhook").configure(webhook::configure_mutating).mutate_later(webhook::mutate),
     // Of old Kubernetes: behind all that changes an object at its creation.
     Plugin::off("Initializers").mutate_later(initializers::mutate),

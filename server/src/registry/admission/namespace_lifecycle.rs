@@ -6,7 +6,7 @@ use api::status::{Cause, Status};
 use super::{Attributes, Operation};
 
 pub fn mutate(attributes: &Attributes<'_>, _: &mut Tree, _: Option<&Tree>, _: &mut Vec<String>) -> Result<(), Status> {
-    // Whether somebody may do something can be asked of a namespace that is not there yet.
+    // Access reviews may name a namespace that does not exist yet.
     let review = attributes.is_kind("authorization.k8s.io", "LocalSubjectAccessReview");
     if !attributes.resource.kind.namespaced || attributes.namespace.is_empty() || review {
         return Ok(());

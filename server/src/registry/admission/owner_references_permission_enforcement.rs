@@ -44,7 +44,7 @@ fn newly_blocking<'a>(object: &'a Tree, old: Option<&Tree>) -> Vec<&'a Tree> {
 }
 
 async fn check(attributes: &Attributes<'_>, object: &Tree, old: Option<&Tree>) -> Result<(), Status> {
-    // Whoever makes an object could have left it.
+    // The creator of an object could have created it without the reference.
     if attributes.operation != Operation::Create {
         let kind = attributes.resource.kind;
         let delete = authorization::Attributes {

@@ -1,4 +1,4 @@
-//! A claim grows only where its storage class says that it can.
+//! A claim grows only if its storage class allows it.
 
 use api::Tree;
 use api::status::Status;

@@ -1,5 +1,5 @@
-//! A namespace says on which nodes its pods run: by an annotation, or by the plugin's configuration, which
-//! can also bound what pods may ask for.
+//! A namespace selects the nodes of its pods: by an annotation, or by the plugin's configuration, which can also
+//! restrict the selectors of pods.
 
 use api::selector::Selector;
 use api::status::Status;

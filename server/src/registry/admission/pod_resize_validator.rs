@@ -24,7 +24,7 @@ pub fn validate(
     check(pod, &node).map_err(|(cause, why)| with_cause(attributes.forbidden(&why), cause))
 }
 
-/// Clients tell the two refusals apart by their cause.
+/// Clients distinguish the two refusals by their cause.
 fn with_cause(mut status: Status, cause: &str) -> Status {
     if let Some(details) = &mut status.details {
         details.causes = vec![Cause { reason: cause.to_string(), message: String::new(), field: String::new() }];

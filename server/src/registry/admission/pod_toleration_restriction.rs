@@ -57,7 +57,7 @@ fn concerns(attributes: &Attributes<'_>) -> bool {
     attributes.is("", "Pod", Operation::Create) || attributes.is("", "Pod", Operation::Update)
 }
 
-/// A pod that has asked for memory stays on a node that is short of it.
+/// A pod with a memory request stays on a node with memory pressure.
 fn add(pod: &mut Tree, mut extra: Vec<Tree>) {
     if qos::class(pod.at("spec")) != "BestEffort" {
         let key = "node.kubernetes.io/memory-pressure";
@@ -82,7 +82,7 @@ fn check(attributes: &Attributes<'_>, pod: &Tree) -> Result<(), Status> {
     )))
 }
 
-/// The list in an annotation of the namespace; None where it says nothing.
+/// The list in an annotation of the namespace; None without the annotation.
 fn of_namespace(attributes: &Attributes<'_>, annotation: &str) -> Result<Option<Vec<Tree>>, Status> {
     let namespace = attributes.registry.storage.object("namespaces", attributes.namespace).unwrap_or_default();
     match namespace.map("metadata.annotations").get(annotation).and_then(Tree::as_str) {

@@ -22,7 +22,7 @@ pub fn mutate(
         "binding" if object.str("target.kind") == "Node" => object.str("target.name"),
         _ => return Ok(()),
     };
-    // Each pod has another node: a tree of it would push those out that every write asks for.
+    // Each pod has another node: decoding it in the shared cache would evict the objects that every write needs.
     if let Some(node) = attributes.registry.storage.item("minions", node).filter(|node| node.is_initialized(&NODE)) {
         copy_labels(object, |label| node.label(&NODE, label));
     }

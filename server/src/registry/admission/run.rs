@@ -12,8 +12,8 @@ use super::{Attributes, Operation, Plugin};
 /// How long a request waits for what a controller is about to make.
 const READY_WAIT: Duration = Duration::from_secs(1);
 
-/// The mutating half, a second time where a webhook has changed what earlier plugins had seen. What is
-/// no write of an object is shown only to those who ask others.
+/// The mutating phase, a second time if a webhook has changed what earlier plugins had seen. Requests that write no
+/// object are shown only to webhooks.
 pub async fn mutate(
     attributes: &Attributes<'_>,
     mut object: Option<&mut Tree>,
@@ -94,7 +94,7 @@ impl<'a> StopWatch<'a> {
     }
 }
 
-/// Both halves, for what is answered and never stored.
+/// Both phases, for objects that are never stored.
 pub async fn admit(attributes: &Attributes<'_>, object: &mut Tree, warnings: &mut Vec<String>) -> Result<(), Status> {
     mutate(attributes, Some(object), None, warnings).await?;
     validate(attributes, Some(object), None, warnings).await

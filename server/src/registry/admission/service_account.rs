@@ -13,7 +13,7 @@ const MIRROR: &str = "kubernetes.io/config.mirror";
 const ENFORCE_MOUNTABLE: &str = "kubernetes.io/enforce-mountable-secrets";
 const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const VOLUME_PREFIX: &str = "kube-api-access-";
-/// A little over an hour, so that tokens asked for by a pod can be told from others.
+/// A little over an hour, so that tokens of pods can be recognized.
 const TOKEN_SECONDS: i64 = 3607;
 
 /// A namespace's default account is made by a controller a moment after the namespace.
@@ -81,7 +81,7 @@ fn require(attributes: &Attributes<'_>, name: &str) -> Result<Arc<Tree>, Status>
     })
 }
 
-/// A static pod's image in the API: what it says is the node's business, and may not be changed.
+/// The mirror of a static pod: its content belongs to the node, and may not be changed.
 fn is_mirror(pod: &Tree) -> bool {
     pod.map("metadata.annotations").contains(MIRROR)
 }

@@ -1,5 +1,5 @@
-//! Which plugins are on, and what the admission configuration file tells them. A name that cannot be
-//! honoured is refused with the reason; every error of the file names the file and the field.
+//! The enabled plugins and their configuration from the admission configuration file. Unsupported names are refused
+//! with the reason; every error of the file names the file and the field.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::outbound::callout::Logins;
 
-/// What plugins were told, one field for each that can be told something.
+/// The configuration of plugins, one field for each that can be configured.
 #[derive(Default)]
 pub struct Settings {
     pub estimates: initial_resources::Estimates,
@@ -45,7 +45,7 @@ impl fmt::Debug for Setup {
     }
 }
 
-/// Upstream's plugins that are not here, and what they wait for.
+/// Upstream's plugins that are not implemented, and why.
 const MISSING: &[(&str, &str)] = &[
     ("MutatingAdmissionPolicy", "it needs the CEL engine, which is not built in yet"),
     ("NodeDeclaredFeatureValidator", "nodes do not declare their features yet"),
@@ -54,7 +54,7 @@ const MISSING: &[(&str, &str)] = &[
 ];
 
 impl Setup {
-    /// What the flags say. All that is wrong with them is told at once.
+    /// The admission flags. All errors are reported at once.
     pub fn new(enable: &[String], disable: &[String], file: Option<&Path>) -> Result<Setup, Vec<String>> {
         let mut errors = Vec::new();
         errors.extend(enable.iter().filter_map(|name| unusable(name, "enable-admission-plugins")));
@@ -77,7 +77,7 @@ impl Setup {
             errors.push(format!("--admission-control-config-file: {error}"));
         }
         let on = |name: &str| named(enable, name) && errors.is_empty();
-        // Without being told what to do they would let everything pass.
+        // Without a configuration they would admit everything.
         let untold = [
             ("EventRateLimit", settings.event_limits.is_empty()),
             ("ImagePolicyWebhook", settings.image_policy.is_none()),

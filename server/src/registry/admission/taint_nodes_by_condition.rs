@@ -1,4 +1,4 @@
-//! A new node takes no pods until its kubelet says that it is ready.
+//! A new node accepts no pods until its kubelet reports that it is ready.
 
 use api::status::Status;
 use api::{Tree, tree};

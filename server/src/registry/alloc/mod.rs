@@ -50,8 +50,8 @@ fn family(ipv4: bool) -> &'static str {
     if ipv4 { "IPv4" } else { "IPv6" }
 }
 
-/// Completes a service's families before it is judged, and looks whether what it names can be had.
-/// What is wrong with that is the whole answer, as it is upstream.
+/// Completes a service's IP families before it is validated, and checks whether the named addresses and families are
+/// available. Such an error is reported alone, as upstream does.
 pub fn complete(scope: &Scope<'_>, object: &mut Tree, old: Option<&Tree>) -> Result<(), Status> {
     let old = old.unwrap_or(&Tree::Null);
     let mut errors = Errors::new();
@@ -66,8 +66,8 @@ pub fn complete(scope: &Scope<'_>, object: &mut Tree, old: Option<&Tree>) -> Res
     Ok(())
 }
 
-/// Upstream hands out node ports before it judges: the answer to a port that stands twice names the node port that
-/// both would have. Validation refuses such a service, so that the numbers are shown and not kept.
+/// Upstream allocates node ports before it validates: the error for a duplicate port names the node port that both
+/// would have. Validation refuses such a service, so the numbers are shown and not stored.
 fn show_node_ports(object: &mut Tree, mut claim: Claim<'_>) -> Result<(), Status> {
     while let Some(index) = allocation::missing_node_ports(object).first().copied() {
         let number = match allocation::node_port_of_same_port(object, index) {
@@ -91,7 +91,7 @@ fn refuse(scope: &Scope<'_>, object: &Tree, errors: &Errors) -> Result<(), Statu
     Err(Status::invalid(kind.group, kind.kind, object.str("metadata.name"), errors))
 }
 
-/// Takes what a service names and gives it what it lacks; what the old one no longer needs goes back.
+/// Allocates what a service names or lacks; what the old one no longer needs is released.
 pub fn claim(scope: &Scope<'_>, name: &str, object: &mut Tree, old: Option<&Tree>) -> Result<Claims, Status> {
     let before = old.unwrap_or(&Tree::Null);
     let taken = claim_addresses(scope, object, before)?;
@@ -108,7 +108,7 @@ pub fn claim(scope: &Scope<'_>, name: &str, object: &mut Tree, old: Option<&Tree
     Ok(Claims::new(writes, Some(ports)))
 }
 
-/// What goes with a deleted service.
+/// The writes that release a deleted service's addresses.
 pub fn release(scope: &Scope<'_>, object: &Tree) -> Vec<StoreWrite> {
     let name = object.str("metadata.name");
     let released = allocation::released(object, &Tree::Null);
@@ -157,7 +157,7 @@ fn take_named_addresses(scope: &Scope<'_>, object: &Tree, old: &Tree) -> Result<
     Ok(taken)
 }
 
-/// The addresses as they are now.
+/// The current ranges and addresses.
 struct Pool<'a> {
     registry: &'a Registry,
     ranges: Vec<Range>,
@@ -187,7 +187,7 @@ impl Pool<'_> {
         Ok(address)
     }
 
-    /// A dry run shows the network's address: any other might be gone by the time it is asked for.
+    /// A dry run shows the network's address: any other might be taken by the time it is requested.
     fn take_next(&self, ipv4: bool, dry_run: bool) -> Option<IpAddr> {
         let mut ranges = self.ranges.iter().filter(|range| range.is_ipv4() == ipv4);
         if dry_run {
@@ -239,8 +239,7 @@ fn claim_ports(scope: &Scope<'_>, name: &str, object: &mut Tree, old: &Tree) -> 
     Ok(claim.finish())
 }
 
-/// Named ports, in their order. A number may stand twice where the port is the same and the protocol
-/// is not.
+/// Named ports, in their order. A number may appear twice if the port is the same and the protocol is not.
 fn claim_named_ports(scope: &Scope<'_>, object: &Tree, held: &[i64], claim: &mut Claim<'_>) -> Result<(), Status> {
     // A type without node ports that names one is refused by validation.
     if !matches!(object.str("spec.type"), "NodePort" | "LoadBalancer") {

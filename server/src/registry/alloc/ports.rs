@@ -46,12 +46,12 @@ pub struct Ports {
 
 #[derive(Default)]
 struct State {
-    /// Where the index stands in the cache's history; None before the first look.
+    /// The position of the index in the cache's history; None before the first read.
     cursor: Option<u64>,
     /// Port to the services (`NAMESPACE/NAME`) that hold it. More than one only where the data came
     /// from elsewhere.
     held: HashMap<u16, Vec<Arc<str>>>,
-    /// Ports of writes that are under way, with who asks and how often.
+    /// Ports of writes in flight, with their owner and count.
     reserved: HashMap<u16, (Arc<str>, usize)>,
 }
 
@@ -98,8 +98,8 @@ pub struct Claim<'a> {
 }
 
 impl<'a> Claim<'a> {
-    /// The index, as new as the cache. Both are looked at under one lock: whoever gives a reservation back
-    /// has published first, so that a port is always in the one or in the other.
+    /// The index, as new as the cache. Both are read under one lock: a reservation is released only after its write is
+    /// published, so that a port is always in one or the other.
     fn state(&self) -> MutexGuard<'a, State> {
         let mut state = self.ports.state.lock();
         self.services.into_iter().for_each(|services| state.catch_up(services));
@@ -156,7 +156,7 @@ impl State {
         !self.held.contains_key(&port) && !self.reserved.contains_key(&port)
     }
 
-    /// Two writes to one service may ask for the same port: one of them will lose anyway.
+    /// Two writes to one service may request the same port: one of them will lose anyway.
     fn may_take(&self, port: u16, owner: &str) -> bool {
         let held = self.held.get(&port).is_none_or(|owners| owners.iter().all(|other| &**other == owner));
         held && self.reserved.get(&port).is_none_or(|(other, _)| &**other == owner)

@@ -1,4 +1,4 @@
-//! Service ranges: which addresses they hold, and in which order they are given out. Pure.
+//! Service ranges: their addresses, and the order in which they are allocated. Pure.
 
 use std::net::IpAddr;
 
@@ -9,8 +9,7 @@ pub struct Range {
     network: IpAddr,
     first: u128,
     last: u128,
-    /// How many of the first addresses are kept for those who name one; dynamic ones come after them
-    /// while there are any.
+    /// How many of the first addresses are reserved for services that name one; dynamic allocation uses them last.
     reserved: u128,
 }
 

@@ -18,7 +18,7 @@ use crate::request::codec::Expected;
 use crate::storage::resource::Resource;
 use crate::storage::store_status;
 
-/// How often a binding is tried again when somebody else wrote first.
+/// How often a binding is retried after a conflict.
 const MAX_TRIES: usize = 64;
 
 /// POST pods/NAME/binding, or POST bindings.
@@ -43,7 +43,7 @@ pub async fn create(registry: &Registry, resource: &Arc<Resource>, call: &mut Ca
     success(call, 201)
 }
 
-/// Written as it is: a binding is no update of the pod, and owns no fields.
+/// Written as it is: a binding is not an update of the pod, and owns no fields.
 async fn bind(scope: &Scope<'_>, name: &str, binding: &Tree) -> Result<(), Status> {
     let mut item = scope.current(name).await?;
     for _ in 0..MAX_TRIES {

@@ -55,7 +55,7 @@ async fn health(registry: &Registry, name: &str, port: u16) -> Result<String, St
 /// How long a component may take to say how it is.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Asks a component of this machine for its health, as upstream does: whoever it is, only the word counts.
+/// Probes the health of a component on this machine, as upstream does: its certificate is not verified.
 async fn probe(port: u16) -> Result<String, String> {
     let client = Client::new(&Trust::Anybody, None).map_err(|error| error.to_string())?;
     let url = Url::parse(&format!("https://127.0.0.1:{port}/healthz"))?;

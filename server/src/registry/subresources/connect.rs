@@ -1,5 +1,5 @@
-//! Ways into a running pod: log, exec, attach and port forwarding. What can be judged from the API alone
-//! is judged here; the rest is a matter of the node's agent, to which it is passed on.
+//! Connections to a running pod: log, exec, attach and port forwarding. What the API alone can decide is decided here;
+//! the rest is passed on to the kubelet of the node.
 
 use std::sync::Arc;
 
@@ -56,11 +56,11 @@ impl Source for Whole {
     }
 }
 
-/// What an agent is told of how much of a log is wanted.
+/// The query of a log request to the kubelet.
 const LOG_OPTIONS: &[&str] =
     &["follow", "previous", "timestamps", "sinceSeconds", "sinceTime", "tailLines", "limitBytes"];
 
-/// Where an agent finds a container, or a pod without one.
+/// The kubelet's path of a container, or of a pod without one.
 fn place(verb: &str, pod: &Tree, container: &str) -> String {
     let (namespace, name) = (pod.str("metadata.namespace"), pod.str("metadata.name"));
     let container = if container.is_empty() { String::new() } else { format!("/{container}") };
@@ -99,7 +99,7 @@ pub async fn admit(registry: &Registry, resource: &Arc<Resource>, call: &mut Cal
     Ok(())
 }
 
-/// The options of a connection as an object: what the query says, in the kind of the subresource.
+/// The options of a connection as an object: the query, in the kind of the subresource.
 fn options(resource: &Resource, call: &Call) -> Option<Tree> {
     let (_, version, kind) = resource.kind.subresource(&call.info.subresource)?.gvk?;
     let mut options = api::tree! { "kind" => kind, "apiVersion" => version };
@@ -154,7 +154,7 @@ pub async fn port_forward(registry: &Registry, resource: &Arc<Resource>, call: &
     node::stream(call, agent, StreamRequest::Forward, &place).await
 }
 
-/// A WebSocket begins with a GET; what it does is no less than what a POST does.
+/// A WebSocket begins with a GET, but needs the permission of a POST.
 async fn may_create(registry: &Registry, call: &Call) -> Result<(), Status> {
     let Some(user) = call.user.as_deref().filter(|_| call.info.verb == "get") else { return Ok(()) };
     let attributes =

@@ -21,7 +21,7 @@ use crate::request::codec::{Expected, Validation};
 use crate::storage::resource::Resource;
 use crate::storage::store_status;
 
-/// How often the decision is made anew because the pod changed.
+/// How often the decision is repeated because the pod changed.
 const MAX_TRIES: usize = 20;
 
 pub async fn create(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
@@ -80,7 +80,7 @@ async fn evict(
             options.resource_version = Some(pod.str("metadata.resourceVersion").to_string());
         }
         match mark_and_delete(scope, name, options, warnings).await {
-            // The pod is no longer what the decision was made for.
+            // The pod has changed since the decision.
             Err(status) if status.code == 409 && enforced && attempt < MAX_TRIES => {}
             result => return result,
         }
@@ -124,7 +124,7 @@ async fn spend(scope: &Scope<'_>, pod: &Tree, name: &str) -> Result<(), Status> 
     scope.update(name, &mut Vec::new(), change).await.map(|_| ())
 }
 
-/// Says on the pod why it goes, then deletes it.
+/// Sets a condition on the pod with the reason, then deletes it.
 async fn mark_and_delete(
     scope: &Scope<'_>,
     name: &str,

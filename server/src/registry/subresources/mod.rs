@@ -1,4 +1,4 @@
-//! The parts of resources that are no plain object: scale, binding, eviction, token, proxies and more.
+//! The subresources that are not plain objects: scale, binding, eviction, token, proxies and more.
 
 mod binding;
 pub mod component_status;
@@ -48,7 +48,7 @@ pub async fn handle(registry: &Registry, resource: &Arc<Resource>, call: &mut Ca
     }
 }
 
-/// Kinds that are answered and never stored: reviews, bindings and the health of components.
+/// Kinds that are never stored: reviews, bindings and the health of components.
 pub async fn answer_only(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
     match resource.kind.kind {
         "Binding" => binding::create(registry, resource, call).await,
@@ -80,7 +80,7 @@ pub fn validate(name: &str, _: &Scope<'_>, object: &Tree, old: &Tree, errors: &m
     }
 }
 
-/// The answer of writes that give no object back.
+/// The response of writes that return no object.
 fn success(call: &Call, code: u16) -> Result<Answer, Status> {
     let status = tree! {
         "kind" => "Status",

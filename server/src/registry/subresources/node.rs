@@ -1,4 +1,4 @@
-//! The way to a node's agent: logs as they come, and connections that are passed on to it.
+//! Requests to a node's kubelet: streamed logs, and connections that are passed on.
 
 use api::status::{Details, Status};
 use bytes::Bytes;
@@ -19,13 +19,13 @@ use crate::request::body::Body;
 /// What is read of a refusal's text.
 const MAX_REFUSAL: usize = 50_000;
 
-/// A node's agent.
+/// A node's kubelet.
 pub struct Agent {
     pub target: Target,
     takes_websockets: bool,
 }
 
-/// `resource` is what is said to be missing where the node is.
+/// `resource` is the resource in the NotFound error of a missing node.
 pub async fn agent(registry: &Registry, node: &str, resource: &str) -> Result<Agent, Status> {
     find(registry, node, resource, false).await
 }
@@ -41,7 +41,7 @@ async fn find(registry: &Registry, node: &str, resource: &str, unverified: bool)
     Ok(Agent { target, takes_websockets: agent.takes_websockets })
 }
 
-/// For a server that was told nothing.
+/// For a server without kubelet flags.
 fn anybody() -> Result<Kubelets, Status> {
     let preferred = PREFERRED.map(str::to_string).to_vec();
     Kubelets::new(&crate::outbound::callout::trust::Trust::Anybody, None, preferred, TIMEOUT).map_err(Status::internal)
@@ -64,7 +64,7 @@ pub async fn log(registry: &Registry, node: &str, call: &Call, place: &str) -> R
     Ok(answer)
 }
 
-/// Asks an agent for the server itself.
+/// Sends a request of the server itself to a kubelet.
 pub async fn ask(target: &Target, request: Request<Full<Bytes>>) -> Result<http::Response<Incoming>, String> {
     forward::send(target, request).await
 }
@@ -73,7 +73,7 @@ fn host(target: &Target) -> Result<HeaderValue, Status> {
     HeaderValue::from_str(&target.authority()).map_err(Status::internal)
 }
 
-/// What an agent refused, as a Status.
+/// The error of a kubelet, as a Status.
 async fn refusal(response: http::Response<Incoming>, name: &str) -> Status {
     let code = response.status();
     let body = Limited::new(response.into_body(), MAX_REFUSAL).collect().await;

@@ -1,4 +1,4 @@
-//! Reviews: questions about identity and permission. They are answered and never stored.
+//! Reviews of identity and permission. They are never stored.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ const SPEC: Path<'static> = Path::root("spec");
 const ONE_OF: &str = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
 
 pub async fn create(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
-    // A review has no columns, and nothing but its answer.
+    // A review has no columns, only its status.
     crate::request::negotiate::accept(call.header(http::header::ACCEPT), false)?;
     let options = WriteOptions::parse(call, "CreateOptions", false)?;
     let mut review = verbs::read_object(call, resource, &options).await?;

@@ -1,4 +1,4 @@
-//! serviceaccounts/token: tokens for a service account, bound to a pod, a secret or a node if asked.
+//! serviceaccounts/token: tokens for a service account, optionally bound to a pod, a secret or a node.
 
 use std::sync::Arc;
 
@@ -21,8 +21,8 @@ const KIND: &str = "TokenRequest";
 const DEFAULT_SECONDS: i64 = 3600;
 const MIN_SECONDS: i64 = 600;
 
-/// The time that the kubelet asks for on behalf of pods. Such tokens live longer, so that clients which
-/// do not read them again have time to learn it.
+/// The lifetime that the kubelet requests for pods. Such tokens are extended, so that clients which do not reread them
+/// have time to adapt.
 const POD_SECONDS: i64 = 3607;
 const EXTENDED_SECONDS: i64 = 365 * 24 * 3600;
 
@@ -179,7 +179,7 @@ fn identity(object: &Tree) -> (String, String) {
     (object.str("metadata.name").to_string(), object.str("metadata.uid").to_string())
 }
 
-/// A pod's token says on which node the pod is.
+/// A pod's token contains the node of the pod.
 fn node_of(registry: &Registry, pod: &Tree) -> Option<(String, String)> {
     let name = pod.str("spec.nodeName");
     if name.is_empty() {

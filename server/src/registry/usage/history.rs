@@ -1,5 +1,5 @@
-//! What containers have used, by image and namespace: counts by size and day, so that a month of a cluster takes
-//! little room. It answers InitialResources.
+//! The usage of containers, by image and namespace: counts by size and day, so that a month of a cluster takes little
+//! memory. InitialResources reads it.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::registry::admission::initial_resources::{Question, Usage, without_tag
 
 const DAY: i64 = 86_400;
 const DAYS: i64 = 30;
-/// So many images of namespaces are remembered; the one that was seen longest ago goes first.
+/// The number of remembered images by namespace; the one seen longest ago is dropped first.
 const MOST: usize = 2000;
 /// Each size is by so much larger than the one before.
 const STEP: f64 = 1.05;

@@ -1,5 +1,5 @@
-//! What containers use, collected from the agents of all nodes while InitialResources is on, and shown at
-//! `/tiphys/v1/usage`. Nobody is asked where nobody wants to know.
+//! The usage of containers, collected from the kubelets of all nodes while InitialResources is on, and shown at
+//! `/tiphys/v1/usage`.
 
 pub mod history;
 
@@ -20,7 +20,7 @@ use history::Sample;
 pub const PATH: &str = "/tiphys/v1/usage";
 const PLUGIN: &str = "InitialResources";
 const PERIOD: Duration = Duration::from_secs(60);
-/// How long an agent may take, and how much it may say.
+/// The timeout of a kubelet, and the maximum size of its response.
 const PATIENCE: Duration = Duration::from_secs(10);
 const MOST: usize = 16 << 20;
 
@@ -35,7 +35,7 @@ pub fn route(registry: &Registry, call: &Call) -> Option<Answer> {
     })
 }
 
-/// Asks all agents now and then, until it is dropped; ends at once where nobody wants to know.
+/// Collects the usage of all nodes periodically, until it is dropped; returns at once if the plugin is off.
 pub async fn collect(registry: Arc<Registry>) {
     if !registry.admission.is_on(PLUGIN) {
         return;

@@ -69,7 +69,7 @@ async fn read_options(call: &mut Call) -> Result<DeleteOptions, Status> {
     DeleteOptions::parse(&call.query, Some(&tree))
 }
 
-/// Options are decoded without saying what they should have been.
+/// Options are decoded without naming the expected kind.
 fn plain_message(mut status: Status) -> Status {
     if let Some((_, rest)) = status.message.split_once("(must be of type DeleteOptions): ") {
         status.message = rest.rsplit_once(" (").map_or(rest, |(message, _)| message).to_string();
@@ -84,7 +84,7 @@ pub enum Deleted {
     Later(Outcome),
 }
 
-/// Deletes one object; tried again while others write to it.
+/// Deletes one object; retried after conflicts.
 pub async fn delete_one(
     scope: &Scope<'_>,
     name: &str,
@@ -154,9 +154,9 @@ fn is_gone(resource: &Resource, newest: &Result<Arc<Item>, Status>, last: &Tree)
 /// How far a removal got, with the object as it was last.
 enum Removal {
     Done(Tree),
-    /// It is marked, and somebody wrote after that: perhaps its node, which takes it out too.
+    /// It is marked, and was written after that: perhaps by its node, which deletes it too.
     Begun(Tree),
-    /// Somebody else wrote first.
+    /// Another write was first.
     Lost,
 }
 
@@ -330,7 +330,7 @@ fn job_warning(kind: &Kind, options: &DeleteOptions) -> Option<String> {
 }
 
 impl Scope<'_> {
-    /// Writes an object that is marked for deletion; None if somebody else wrote first.
+    /// Writes an object that is marked for deletion; None after a conflict.
     async fn replace_marked(&self, name: &str, mut object: Tree, item: &Arc<Item>) -> Result<Option<Outcome>, Status> {
         if self.dry_run {
             object.child("metadata").set("resourceVersion", item.revision.to_string());

@@ -76,7 +76,7 @@ fn integer(query: &Query, key: &str) -> Result<Option<i64>, Status> {
     }
 }
 
-/// Upstream's rules on what goes with what.
+/// Upstream's rules for combinations of options.
 fn check(query: &Query, watch: bool, initial: Option<bool>) -> Result<(), Status> {
     let mut errors = Errors::new();
     let path = Path::root("resourceVersionMatch");
@@ -139,7 +139,7 @@ fn check_list(
     }
 }
 
-/// The selectors of a query, with field names brought to those of the stored kind.
+/// The selectors of a query, with the field names of the stored kind.
 pub fn selection(query: &Query, kind: &Kind) -> Result<Selection, Status> {
     let bad = |error: api::selector::Error| Status::bad_request(error.to_string());
     let labels = match query.get("labelSelector") {
@@ -201,7 +201,7 @@ fn stored_field(kind: &Kind, name: &str) -> String {
     }
 }
 
-/// What a continue token says: where to go on, and at which revision (none: at the newest).
+/// The content of a continue token: where to continue, and at which revision (none: at the newest).
 struct Token {
     start: String,
     revision: Option<u64>,
@@ -276,7 +276,7 @@ fn head(resource: &Resource, listed: &Listed) -> Vec<u8> {
     head
 }
 
-/// Reads a page. `name` narrows it to one object, as a watch or deletecollection on a name asks.
+/// Reads a page. `name` narrows it to one object, for a watch or deletecollection of a name.
 pub async fn read(
     registry: &Registry,
     resource: &Resource,

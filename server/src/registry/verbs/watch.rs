@@ -99,7 +99,7 @@ async fn start(
     Ok(watcher)
 }
 
-/// The longest watch: clocks cannot count as far as a client can ask for.
+/// The longest watch: clocks cannot count as far as a client can request.
 const MAX_WATCH_SECONDS: u64 = 365 * 24 * 3600;
 
 /// A watch that names no timeout gets between once and twice of the least, so that not all end at once.
@@ -137,15 +137,15 @@ pub struct Watcher {
     stage: Stage,
     bookmark_at: Option<Instant>,
     deadline: Instant,
-    /// Runs out at the next bookmark or at the deadline; set anew only when it has.
+    /// Fires at the next bookmark or at the deadline; reset only when it has fired.
     timer: Pin<Box<Sleep>>,
     wake: watch::Receiver<u64>,
-    /// Whoever sets it wakes the watchers.
+    /// The sender wakes the watchers.
     closing: watch::Receiver<bool>,
     first_table: bool,
     /// Seats, until what was there at the start is sent.
     held: Option<Held>,
-    /// What is handed over next, where objects are handed over as they are kept.
+    /// The next piece, if objects are handed over as they are stored.
     pieces: Option<VecDeque<Bytes>>,
 }
 
@@ -245,7 +245,7 @@ impl Watcher {
         chunk
     }
 
-    /// Whether others may get the same bytes: what is selected, and a table's columns, are each watcher's own.
+    /// Whether other watchers may get the same bytes: selections and the columns of tables are each watcher's own.
     fn shares(&self) -> bool {
         let own = self.pieces.is_some() || matches!(self.accepted.shape, Shape::Table(_));
         self.selection.everything() && self.name.is_empty() && !own
@@ -255,7 +255,7 @@ impl Watcher {
         match self.cache.read(cursor, CHUNK_BYTES) {
             Read::Empty => None,
             Read::Lost => {
-                // Too slow: the client lists and watches anew.
+                // Too slow: the client has to list and watch again.
                 self.stage = Stage::Ended;
                 None
             }
@@ -290,7 +290,7 @@ impl Watcher {
         Some(change.frame(format, || self.plain_frame(event, item, change.revision)))
     }
 
-    /// Kinds over the same ring differ in version: the resource's address tells them apart.
+    /// Kinds over the same ring differ in version: the resource's address distinguishes them.
     fn encoding(&self) -> u32 {
         let version = if self.resource.serves_stored_bytes() { 0 } else { 64 };
         self.accepted.code() + version
@@ -421,7 +421,7 @@ impl Watcher {
                 return Some(chunk);
             }
             let Stage::Following { cursor } = self.stage else { continue };
-            // What was there at the start is sent: from here on the watch takes nobody's seat.
+            // The initial objects are sent: from here on the watch holds no seat.
             self.held = None;
             if self.bookmark_at.is_some_and(|at| Instant::now() >= at) {
                 let next = Instant::now() + BOOKMARK_INTERVAL;

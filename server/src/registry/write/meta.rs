@@ -23,7 +23,7 @@ pub fn begin_create(object: &mut Tree, scope: &Scope<'_>) -> Result<bool, Status
     Ok(meta.str("name").is_empty() && !meta.str("generateName").is_empty())
 }
 
-/// What a client cannot set on a new object; nobody owns it either.
+/// Fields that a client cannot set on a new object; they have no owner either.
 pub fn wipe_system_fields(object: &mut Tree) {
     let meta = object.child("metadata");
     for key in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
@@ -31,7 +31,7 @@ pub fn wipe_system_fields(object: &mut Tree) {
     }
 }
 
-/// An owner that is named twice is kept once, and the client is told.
+/// A duplicate owner reference is removed, with a warning.
 pub fn dedup_owners(object: &mut Tree, warnings: &mut Vec<String>) {
     let Some(Tree::List(owners)) = object.at_mut("metadata.ownerReferences") else { return };
     let mut twice: Vec<String> = Vec::new();

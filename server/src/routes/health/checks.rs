@@ -13,7 +13,7 @@ struct Check {
 }
 
 enum Test {
-    /// Whoever answers has it behind them: it is done before the port is opened.
+    /// True for any server that responds: it is done before the port is opened.
     Answers,
     Store,
     Done(Step),
@@ -60,7 +60,7 @@ const CHECKS: &[Check] = &[
 ];
 
 impl Check {
-    /// The same for somebody who asks.
+    /// The same, counted for a probe.
     async fn tells(&self, routes: &Routes, probe: &'static str) -> bool {
         let passes = self.passes(routes).await;
         routes.health.slis.saw(probe, self.name, passes);
@@ -108,7 +108,7 @@ pub async fn route(routes: &Routes, call: &Call) -> Option<Answer> {
     })
 }
 
-/// All checks of a probe; each is told of where one asks, or where one fails.
+/// All checks of a probe; each is listed if the client asks for it, or if one fails.
 async fn whole(routes: &Routes, call: &Call, probe: &'static str) -> Answer {
     let mut excluded: Vec<&str> = call.query.all("exclude").filter(|name| !name.is_empty()).collect();
     let (mut lines, mut failed) = (String::new(), false);

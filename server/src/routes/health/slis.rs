@@ -1,5 +1,4 @@
-//! What checks have said, in the form in which service levels are measured: how each is now, and how often it was
-//! asked with what result.
+//! The results of checks as service level indicators: the current result of each, and the counts of past results.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -14,7 +13,7 @@ type Check = (&'static str, &'static str);
 pub struct Slis(Mutex<BTreeMap<Check, [u64; 2]>>);
 
 impl Slis {
-    /// Somebody has asked for a check.
+    /// Counts the result of a check.
     pub fn saw(&self, probe: &'static str, name: &'static str, passes: bool) {
         let mut seen = self.0.lock();
         seen.entry((probe, name)).or_default()[usize::from(passes)] += 1;

@@ -1,5 +1,5 @@
-//! A few objects that every write asks for (its namespace, the service account, the priority classes),
-//! as trees. Bounded, because no cache keeps trees at large.
+//! A few objects that every write needs (its namespace, the service account, the priority classes), as trees. Bounded,
+//! because no cache keeps trees in general.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ const KEPT: usize = 32;
 
 #[derive(Default)]
 pub struct Decoded {
-    /// The latest first. An item is immutable, so that its address tells its revision too.
+    /// The latest first. An item is immutable, so its address identifies its revision too.
     trees: Mutex<VecDeque<(Arc<Item>, Arc<Tree>)>>,
 }
 

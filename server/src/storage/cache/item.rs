@@ -68,7 +68,7 @@ impl Item {
     }
 }
 
-/// Kind and apiVersion stand first: whatever else does is kept.
+/// Kind and apiVersion come first: other leading fields are kept.
 fn list_start(bytes: &[u8]) -> u16 {
     let head = &bytes[..bytes.len().min(512)];
     let at = memchr::memmem::find(head, b"\"metadata\":").unwrap_or(1);

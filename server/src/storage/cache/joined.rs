@@ -1,5 +1,5 @@
-//! Chunks of frames that were joined of late. Watchers of one place and format send the same bytes, which
-//! saves the copy, and the memory where they are slow.
+//! Recently joined chunks of frames. Watchers at the same position and with the same format send the same bytes, which
+//! saves the copy, and memory if they are slow.
 
 use std::collections::VecDeque;
 

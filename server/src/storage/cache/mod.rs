@@ -1,6 +1,6 @@
-//! The watch cache: every stored object of a resource in memory, as bytes, with the changes of late.
-//! It hears each change from the store before the writer is answered, so that whoever holds an answer
-//! reads it here. Lists hold a snapshot; watchers hold a cursor into one ring.
+//! The watch cache: every stored object of a resource in memory, as bytes, with the recent changes. It receives each
+//! change from the store before the writer gets its response, so that a client reads its own writes here. Lists hold a
+//! snapshot; watchers hold a cursor into one ring.
 
 mod decoded;
 mod item;
@@ -45,7 +45,7 @@ pub struct Cache {
     global: Arc<AtomicU64>,
     /// What is older is not read any more.
     compacted: Arc<AtomicU64>,
-    /// The ring's end, for those who only ask whether anything changed.
+    /// The ring's end, for readers that only check for changes.
     end: AtomicU64,
 }
 
@@ -118,7 +118,7 @@ impl Cache {
         held.push(snapshot.clone());
     }
 
-    /// The objects as they were at a revision, or None where that is no longer known.
+    /// The objects at a revision, or None if that is no longer known.
     pub fn snapshot_at(&self, revision: u64) -> Option<Snapshot> {
         if revision < self.compacted.load(Ordering::Acquire) {
             return None;
@@ -155,8 +155,8 @@ impl Cache {
         self.ring.lock().read(cursor, budget)
     }
 
-    /// The chunk of a place and the cursor behind it, joined by `make` where nobody was there yet; nobody
-    /// else joins it meanwhile.
+    /// The chunk at a position and the cursor behind it, joined by `make` if it is not cached; concurrent callers wait
+    /// for it.
     pub fn joined(&self, place: Place<'_>, make: impl FnOnce() -> Option<(Bytes, u64)>) -> Option<(Bytes, u64)> {
         let mut joined = self.joined.lock();
         if let Some(found) = joined.find(place) {
@@ -212,7 +212,7 @@ impl Cache {
         self.wake.send_modify(|_| ());
     }
 
-    /// Wakes the watchers after each publication, for as long as the cache lives.
+    /// Wakes the watchers after each publication, as long as the cache exists.
     pub async fn wake_watchers(self: Arc<Cache>) {
         loop {
             self.dirty.notified().await;
@@ -227,9 +227,9 @@ pub struct Caches {
     by_path: HashMap<String, Arc<Cache>>,
     global: Arc<AtomicU64>,
     compacted: Arc<AtomicU64>,
-    /// What is published before the caches are filled; None once they are.
+    /// Changes that are published before the caches are filled; None once they are.
     early: Mutex<Option<Vec<store::Event>>>,
-    /// Told after every publication, for those who wait for a revision.
+    /// Notified after every publication, for requests that wait for a revision.
     moved: Notify,
     /// Brings a value that another server wrote (etcd) into the form that is served.
     adopt: fn(&store::Entry) -> Option<bytes::Bytes>,
@@ -239,7 +239,7 @@ pub struct Caches {
 pub const HISTORY_BYTES: usize = 16 << 20;
 
 impl Caches {
-    /// `prefix` is the store's, such as `/registry`; `adopt` reads values of a store that others write.
+    /// `prefix` is the store's, such as `/registry`; `adopt` reads values of a shared store.
     pub fn new(
         prefix: &str,
         paths: impl Iterator<Item = String>,
@@ -283,7 +283,7 @@ impl Caches {
     /// Waits until publications have made something true; false once the deadline has passed.
     pub async fn until(&self, deadline: tokio::time::Instant, is_true: impl Fn() -> bool) -> bool {
         loop {
-            // Made before the question is asked: a publication in between is not missed.
+            // Subscribed before the condition is checked: a publication in between is not missed.
             let moved = self.moved.notified();
             if is_true() {
                 return true;

@@ -1,5 +1,5 @@
-//! The changes of late of one resource, in order, bounded by bytes. A change frames itself for the
-//! wire once, whoever asks first; the next watcher sends the same bytes.
+//! The recent changes of one resource, in order, bounded by bytes. A change is framed for the wire once, by the first
+//! watcher; the next one sends the same bytes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub struct Change {
     pub key: Arc<str>,
     pub old: Option<Arc<Item>>,
     pub new: Option<Arc<Item>>,
-    /// Few: a frame for each event type and format that somebody watches.
+    /// Few: a frame for each watched event type and format.
     frames: Mutex<Vec<(Format, Bytes)>>,
 }
 
@@ -46,7 +46,7 @@ impl Change {
     }
 
     fn size(&self) -> usize {
-        // The new object lives in the map as well; the old one lives only here, and so does a frame.
+        // The new object is in the map as well; the old one is only here, and so is a frame.
         let old = self.old.as_ref().map_or(0, |item| item.bytes.len());
         let new = self.new.as_ref().map_or(0, |item| item.bytes.len());
         old + new + 256
@@ -105,7 +105,7 @@ impl Ring {
         }
     }
 
-    /// The cursor of the first change above a revision; None where changes above it are gone.
+    /// The cursor of the first change above a revision; None if such changes were dropped.
     pub fn cursor(&self, after: u64) -> Option<u64> {
         if after < self.floor {
             return None;

@@ -1,5 +1,5 @@
-//! Something that is derived from several caches and kept in step with them: brought up to date by
-//! whoever asks, from the changes since the last time. Nobody sees it older than an answer they hold.
+//! A value that is derived from several caches: updated on access, from the changes since the last time. A client never
+//! sees it older than a response that it has received.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -57,7 +57,7 @@ impl Source {
         self.seen.load(Ordering::Acquire) != self.cache.end()
     }
 
-    /// False where changes that were not seen are gone already.
+    /// False if unseen changes were dropped already.
     fn follow(&self, number: usize, derived: &mut impl Derived) -> bool {
         let seen = self.seen.load(Ordering::Acquire);
         if seen == NEVER {
@@ -126,7 +126,7 @@ mod tests {
         let applied = view.read(|sizes| sizes.loads);
         check([20, 0]);
         assert_eq!(view.read(|sizes| sizes.loads), applied, "nothing changed, nothing is done");
-        // More than the ring keeps: the view takes everything anew.
+        // More than the ring keeps: the view is rebuilt.
         for revision in 5..15 {
             publish(&first, revision, "a", Some(400));
         }

@@ -1,6 +1,5 @@
-//! One key of a provider, and what it makes of a value: upstream's formats, byte for byte. The key of the
-//! store goes in as authenticated data where the cipher has a place for it, so that values cannot change
-//! places.
+//! One key of a provider, and its encryption of a value: upstream's formats, byte for byte. The key of the store is
+//! authenticated data if the cipher supports it, so that values cannot be swapped.
 
 use aws_lc_rs::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::cipher::{
@@ -10,7 +9,7 @@ use aws_lc_rs::hkdf;
 use crypto_secretbox::aead::{Aead, KeyInit};
 use crypto_secretbox::{Nonce as BoxNonce, XSalsa20Poly1305};
 
-/// Why a value was not sealed or opened. It says nothing of the value.
+/// Why a value was not encrypted or decrypted. It reveals nothing of the value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Broken(pub String);
 
@@ -151,7 +150,7 @@ fn open_box(secret: &[u8], sealed: &[u8]) -> Result<Vec<u8>, Broken> {
 
 const INFO_BYTES: usize = 32;
 
-/// KMS v2: each value has a key of its own, derived from the seed and the bytes that stand before it.
+/// KMS v2: each value has a key of its own, derived from the seed and the bytes that precede it.
 pub fn seal_derived(seed: &[u8], plain: &[u8], authenticated: &[u8]) -> Result<Vec<u8>, Broken> {
     let info: [u8; INFO_BYTES] = random()?;
     let sealed = seal_gcm(&derived(seed, &info)?, plain, authenticated)?;

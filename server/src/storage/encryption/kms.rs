@@ -1,5 +1,5 @@
-//! KMS v2: a plugin behind a Unix socket encrypts the seeds from which values' keys are derived. A seed is
-//! asked for once, not for each value; the plugin's key is looked after when something is written.
+//! KMS v2: a plugin behind a Unix socket encrypts the seeds from which values' keys are derived. A seed is requested
+//! once, not for each value; the plugin's key is checked when something is written.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use super::key::{self, Broken};
 const KEY_AGE: Duration = Duration::from_secs(60);
 /// Seeds of other writers that are kept.
 const MAX_SEEDS: usize = 1000;
-/// What upstream allows an answer's parts to have.
+/// Upstream's limits on the parts of a response.
 const MAX_PART_BYTES: usize = 32 << 10;
 
 #[derive(Clone, PartialEq, Message)]
@@ -193,7 +193,7 @@ impl Kms {
         seeds.insert(encrypted, plain);
     }
 
-    /// A seed that is not known is asked for, which others' writes alone make necessary.
+    /// Requests an unknown seed, which is necessary only for values of other servers.
     fn source(&self, object: &EncryptedObject) -> Result<Arc<Vec<u8>>, Broken> {
         let known = self.seeds.lock().get(&object.encrypted_source).cloned();
         if let Some(known) = known {
@@ -240,7 +240,7 @@ impl Kms {
     }
 }
 
-/// One call of gRPC: a framed message each way, and a status behind the answer.
+/// One gRPC call: a framed message each way, and a status behind the response.
 async fn unary(socket: &Path, method: &str, message: Vec<u8>) -> Result<Bytes, String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let stream = UnixStream::connect(socket).await.map_err(|error| text(&error))?;

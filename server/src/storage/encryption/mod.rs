@@ -1,6 +1,6 @@
-//! Encryption at rest, by upstream's EncryptionConfiguration and in upstream's formats: what an API server
-//! of upstream has written is read, and the other way round. The first provider of a resource writes, all
-//! of them read; what an older one wrote is written anew at its next update, even if nothing changes.
+//! Encryption at rest, by upstream's EncryptionConfiguration and in upstream's formats: values of upstream's API server
+//! can be read, and the other way round. The first provider of a resource writes, all of them read; a value of an older
+//! one is rewritten at its next update, even if nothing changes.
 
 mod config;
 mod key;
@@ -45,7 +45,7 @@ type Rules = HashMap<&'static str, Arc<Vec<Provider>>>;
 pub struct Encryption {
     path: PathBuf,
     rules: ArcSwap<Rules>,
-    /// What stands before keys in the engine's own store, where that is more than the server knows.
+    /// The prefix of keys in the engine's own store, if it is longer than the server's.
     outer_prefix: OnceLock<String>,
     storage_prefix: OnceLock<String>,
     /// Who wrote what is stored, of the resources that rules are about.
@@ -56,7 +56,7 @@ pub struct Encryption {
     reloads: OnceLock<(Reloads, SharedClock)>,
 }
 
-/// Keys are nobody's to see.
+/// Keys are never shown.
 impl fmt::Debug for Encryption {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Encryption").field("path", &self.path).finish_non_exhaustive()
@@ -128,7 +128,7 @@ impl Encryption {
         Ok(())
     }
 
-    /// Plugins that stay keep what they know.
+    /// Plugins that stay keep their caches.
     fn plugins(&self) -> HashMap<String, Arc<Kms>> {
         let rules = self.rules.load();
         let all = rules.values().flat_map(|providers| providers.iter());
@@ -224,7 +224,7 @@ impl Encryption {
 }
 
 impl Provider {
-    /// Tells writers apart: provider and key, and the plugin's key.
+    /// Identifies writers: provider and key, and the plugin's key.
     fn mark(&self) -> String {
         match self {
             Provider::Identity => String::new(),
@@ -257,7 +257,7 @@ fn open(
     Err(Broken("no provider of its resource knows what it begins with".to_string()))
 }
 
-/// Our own values have a place for the revision, which is not known when they are sealed.
+/// Our own values have a gap for the revision, which is not known when they are encrypted.
 fn with_revision(plain: Vec<u8>, revision: u64) -> Bytes {
     const HOLE: &[u8] = b"\"metadata\":{\"resourceVersion\":\"";
     let start = &plain[..plain.len().min(1024)];

@@ -1,5 +1,5 @@
-//! Between the server and its store: what goes down is sealed, what comes up is opened. Neither side knows
-//! of the other.
+//! Between the server and its store: values are encrypted on write and decrypted on read. Neither side knows of the
+//! other.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ impl Sealed {
     }
 }
 
-/// What was there before; it may be of a key that is no more.
+/// The previous value; its key may no longer exist.
 fn past(encryption: &Encryption, entry: Arc<Entry>) -> Option<Arc<Entry>> {
     encryption.open_past(entry).ok().map(|(entry, _)| entry)
 }
@@ -146,7 +146,7 @@ fn opened_events(encryption: &Encryption, events: &[Event]) -> Vec<Event> {
     events.iter().map(|event| opened_event(encryption, event)).collect()
 }
 
-/// A new value that cannot be read takes the old one away: nobody shall take that for the newest.
+/// A new value that cannot be read removes the old one from the cache: it must not be taken for the newest.
 fn opened_event(encryption: &Encryption, event: &Event) -> Event {
     let open = |entry: &Arc<Entry>| match encryption.open(entry.clone()) {
         Ok(entry) => Some(entry),

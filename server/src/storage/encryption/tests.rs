@@ -151,7 +151,7 @@ async fn a_plugin_keeps_the_seeds_and_changes_its_key() {
     assert_ne!(sealed, again);
     assert_eq!(plugin.calls(), ["Status", "Encrypt"], "a seed serves many values");
 
-    // Another server asks the plugin for the seed; then the plugin has another key.
+    // Another server requests the seed from the plugin; then the plugin has another key.
     plugin.use_key("key-2");
     let second = ready(&path);
     let opened = second.open(entry(KEY, &sealed)).expect("opened");

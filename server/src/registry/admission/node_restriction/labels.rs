@@ -17,7 +17,7 @@ const KUBELET_LABELS: &[&str] = &[
     "topology.kubernetes.io/zone",
 ];
 
-/// Labels that differ and are not the node's to change: they decide which pods come to it.
+/// Changed labels that the node may not change: they decide which pods it gets.
 pub fn forbidden_labels(new: &Map, old: &Map) -> Vec<String> {
     let changed = |key: &&str| new.get(key) != old.get(key);
     let mut keys: Vec<String> =

@@ -217,7 +217,7 @@ impl Write<'_> {
         })
     }
 
-    /// A token is asked for on behalf of a pod that runs here.
+    /// A token is requested on behalf of a pod that runs here.
     fn token(&self) -> Judged {
         if self.attributes.operation != Operation::Create || self.attributes.subresource != "token" {
             return Ok(());
@@ -297,7 +297,7 @@ impl Write<'_> {
         })
     }
 
-    /// A kubelet asks for certificates of its own name alone.
+    /// A kubelet requests certificates only for its own name.
     fn signing_request(&self) -> Judged {
         if self.attributes.operation != Operation::Create || !self.attributes.subresource.is_empty() {
             return Ok(());

@@ -242,7 +242,7 @@ fn seccomp_annotations(pod: &Pod<'_>) -> Option<Violation> {
     if list.is_empty() { None } else { Violation::new("seccompProfile", detail) }
 }
 
-/// Sysctls that stay inside the pod, with the version from which they are taken.
+/// Sysctls that stay inside the pod, with the version from which they are allowed.
 const SYSCTLS: &[(u32, &str)] = &[
     (0, "kernel.shm_rmid_forced"),
     (0, "net.ipv4.ip_local_port_range"),

@@ -20,7 +20,7 @@ impl<'a> Pod<'a> {
         ["initContainers", "containers", "ephemeralContainers"].into_iter().flat_map(|list| spec.list(list))
     }
 
-    /// The names of the containers for which the question is answered with yes.
+    /// The names of the containers for which the predicate is true.
     pub fn named(&self, mut is_bad: impl FnMut(&Tree) -> bool) -> Vec<&'a str> {
         self.containers().filter(|container| is_bad(container)).map(|container| container.str("name")).collect()
     }
@@ -30,7 +30,7 @@ impl<'a> Pod<'a> {
         self.version >= 25 && self.spec.str("os.name") == "windows"
     }
 
-    /// Root of a user namespace is nobody outside of it.
+    /// Root in a user namespace has no rights outside of it.
     pub fn has_user_namespace(&self) -> bool {
         self.spec.at("hostUsers").as_bool() == Some(false)
     }

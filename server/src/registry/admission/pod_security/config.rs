@@ -1,4 +1,4 @@
-//! PodSecurityConfiguration: what counts for namespaces without labels, and whom nothing binds.
+//! PodSecurityConfiguration: the defaults for namespaces without labels, and the exemptions.
 
 use api::Tree;
 

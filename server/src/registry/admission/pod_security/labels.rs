@@ -41,7 +41,7 @@ impl Policies {
         let audit = Policy::read(labels, "audit", defaults.audit, errors);
         let warn = Policy::read(labels, "warn", defaults.warn, errors);
         let says = |mode: &str| labels.contains(&label(mode));
-        // Who enforces a level wants to hear of it too, unless the labels say otherwise.
+        // A namespace that enforces a level also warns about it, unless its labels say otherwise.
         let warn = if says("warn") || warn.level >= enforce.level { warn } else { Policy { ..enforce } };
         Policies { enforce, audit, warn }
     }

@@ -1,5 +1,5 @@
-//! Pod security: a namespace's labels say which level its pods must keep to (enforce), and of which
-//! violations the writer is told (warn). Templates of pods are never refused, only warned about.
+//! Pod security: a namespace's labels name the level that its pods must meet (enforce), and the violations to warn
+//! about (warn). Pod templates are never refused, only warned about.
 
 mod baseline;
 mod check;
@@ -127,7 +127,7 @@ fn is_significant(pod: &Tree, old: &Tree) -> bool {
     watched(pod) != watched(old) || essence(pod) != essence(old)
 }
 
-/// The labels themselves must be right, and a level that rises says which pods fall short of it.
+/// The labels themselves must be valid, and a raised level warns about the pods that violate it.
 fn validate_namespace(
     attributes: &Attributes<'_>,
     namespace: &Tree,

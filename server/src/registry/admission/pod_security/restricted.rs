@@ -1,4 +1,4 @@
-//! The restricted level: baseline, and what hardening asks for.
+//! The restricted level: baseline plus hardening.
 
 use std::collections::BTreeSet;
 
@@ -110,7 +110,7 @@ fn run_as_non_root(pod: &Pod<'_>) -> Option<Violation> {
     if names.is_empty() { None } else { Violation::new(REASON, detail) }
 }
 
-/// Containers that say nothing of a field of which the pod says nothing either.
+/// Containers that leave a field unset that the pod leaves unset as well.
 fn unset<'a>(pod: &Pod<'a>, field: &str) -> Vec<&'a str> {
     let is_set = |owner: &Tree| !owner.at("securityContext").at(field).is_null();
     if is_set(pod.spec) { Vec::new() } else { pod.named(|container| !is_set(container)) }

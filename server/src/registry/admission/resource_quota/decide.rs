@@ -1,4 +1,4 @@
-//! Whether a write fits into the quotas of its namespace, and what they say after it.
+//! Whether a write fits into the quotas of its namespace, and their usage after it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use kinds::Kind;
 use kinds::quota::{self as usage, Usage, match_object};
 use kinds::resources::read;
 
-/// The quotas that change, by their place in the list, with the usage that they then have.
+/// The quotas that change, by their index, with their new usage.
 pub fn charges(quotas: &[Tree], kind: &Kind, object: &Tree, old: Option<&Tree>) -> Result<Vec<(usize, Tree)>, String> {
     let mut used = usage::of(kind, object);
     let names: BTreeSet<String> = used.keys().cloned().collect();
@@ -38,7 +38,7 @@ fn subtract(used: &mut Usage, old: &Usage) {
     }
 }
 
-/// A quota limits what its status says: what its spec says comes in force when usage has been counted.
+/// A quota limits by its status: its spec takes effect when usage has been counted.
 fn hard(quota: &Tree) -> &Map {
     quota.map("status.hard")
 }

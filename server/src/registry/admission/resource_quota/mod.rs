@@ -100,7 +100,7 @@ impl Turns {
         if let Some(turn) = all.get(namespace) {
             return turn.clone();
         }
-        // Namespaces where nobody waits are forgotten, so that the map stays as small as its use.
+        // Namespaces without waiting writes are forgotten, so that the map stays small.
         all.retain(|_, turn| Arc::strong_count(turn) > 1);
         all.entry(namespace.to_string()).or_default().clone()
     }

@@ -13,7 +13,7 @@ use crate::outbound::callout::Answer;
 use crate::registry::admission::Attributes;
 use crate::registry::admission::metrics::Outcome;
 
-/// What a webhook has said.
+/// The result of a webhook call.
 pub struct Said {
     /// The patch of one that agrees and changes something.
     pub verdict: Result<Option<Vec<u8>>, Failure>,
@@ -34,7 +34,7 @@ impl Said {
 }
 
 pub enum Failure {
-    /// It could not be asked, or its answer is none; the code is what upstream makes of that.
+    /// The call failed, or its response was invalid; the code is upstream's.
     Calling(u16, String),
     Refused(Status),
 }
@@ -89,7 +89,7 @@ async fn ask(
     read.map_err(|why| (503, called(why)))
 }
 
-/// How much of an unexpected answer is repeated.
+/// How much of an unexpected response is quoted.
 const MAX_SHOWN: usize = 1024;
 
 /// In the words of upstream's client.

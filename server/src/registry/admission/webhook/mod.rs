@@ -1,6 +1,6 @@
-//! Webhooks: configurations in the API name servers that are asked about requests. A mutating webhook
-//! answers with a patch, one after the other; validating ones are asked side by side and refuse or not.
-//! A cluster without configurations pays one comparison of revisions.
+//! Webhooks: configurations in the API name servers that are called for requests. Mutating webhooks return patches, one
+//! after the other; validating ones are called concurrently and allow or refuse. A cluster without configurations pays
+//! one comparison of revisions.
 
 mod compiled;
 mod invoke;
@@ -69,8 +69,8 @@ fn logins(source: &Source<'_>) -> Result<Logins, String> {
     kubeconfig::read_logins(file).map_err(|error| format!("kubeConfigFile: {error}"))
 }
 
-/// The webhooks of a side; None where there are none, or where nobody may interfere: what the server
-/// writes of itself, and the configurations, which a broken webhook must not keep from being repaired.
+/// The webhooks of a side; None if there are none, or if none may interfere: for writes of the server itself, and for
+/// the configurations, which a broken webhook must not keep from being repaired.
 fn relevant(attributes: &Attributes<'_>, side: Side) -> Option<Arc<Vec<Hook>>> {
     let hooks = attributes.registry.webhooks.of(attributes.registry, side)?;
     attributes.call?;
@@ -154,7 +154,7 @@ fn note(attributes: &Attributes<'_>, said: &Said, warnings: &mut Vec<String>) {
     }
 }
 
-/// The patch of a webhook that agrees. One that could not be asked counts as its failure policy says.
+/// The patch of a webhook that allows the request. A failed call counts as its failure policy says.
 fn settle(
     attributes: &Attributes<'_>,
     hook: &Hook,

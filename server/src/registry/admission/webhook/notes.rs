@@ -11,13 +11,13 @@ fn key(prefix: &str, attributes: &Attributes<'_>, index: usize) -> String {
     format!("{prefix}round_{round}_index_{index}")
 }
 
-/// Said of every webhook that was asked to change something.
+/// The audit annotation of every called mutating webhook.
 pub fn mutation(attributes: &Attributes<'_>, hook: &Hook, index: usize, mutated: bool) {
     let note = format!("{},\"mutated\":{mutated}}}", start(hook));
     attributes.annotate(key("mutation.webhook.admission.k8s.io/", attributes, index), note);
 }
 
-/// A patch repeats what is in the body: it is told where the policy asks for bodies.
+/// A patch repeats parts of the body: it is recorded only if the policy records bodies.
 pub fn patch(attributes: &Attributes<'_>, hook: &Hook, index: usize, bytes: &[u8]) {
     let Some(call) = attributes.call else { return };
     let operations = json::decode(bytes).unwrap_or_default();
@@ -30,7 +30,7 @@ pub fn patch(attributes: &Attributes<'_>, hook: &Hook, index: usize, bytes: &[u8
     });
 }
 
-/// It could not be asked, and the request goes on without it.
+/// The call failed, and the request continues without it.
 pub fn failed_open(attributes: &Attributes<'_>, hook: &Hook, index: usize, side: Side) {
     let prefix = match side {
         Side::Mutating => "failed-open.mutation.webhook.admission.k8s.io/",
@@ -39,7 +39,7 @@ pub fn failed_open(attributes: &Attributes<'_>, hook: &Hook, index: usize, side:
     attributes.annotate(key(prefix, attributes, index), &hook.name);
 }
 
-/// How a note begins; its fields stand in upstream's order, and names need no escapes.
+/// The start of an annotation; its fields are in upstream's order, and names need no escapes.
 fn start(hook: &Hook) -> String {
     format!("{{\"configuration\":{:?},\"webhook\":{:?}", hook.configuration, hook.name)
 }

@@ -1,4 +1,4 @@
-//! AdmissionReview: the question that a webhook is asked, and what its answer means.
+//! AdmissionReview: the request to a webhook, and the meaning of its response.
 
 use api::status::Status;
 use api::{Tree, tree};
@@ -100,7 +100,7 @@ fn options(attributes: &Attributes<'_>) -> Tree {
     options
 }
 
-/// What a webhook has answered.
+/// The response of a webhook.
 #[derive(Debug, Default, PartialEq)]
 pub struct Reply {
     pub allowed: bool,
@@ -111,7 +111,7 @@ pub struct Reply {
     pub annotations: Vec<(String, String)>,
 }
 
-/// Reads an answer; the error says why it is none.
+/// Parses a response; the error says why it is invalid.
 pub fn read(bytes: &[u8], version: &str, uid: &str, side: Side) -> Result<Reply, String> {
     let review =
         api::json::decode(bytes).map_err(|error| format!("couldn't get version/kind; json parse error: {error}"))?;

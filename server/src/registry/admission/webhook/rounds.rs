@@ -1,5 +1,5 @@
-//! The second round: what webhooks change, plugins and webhooks before them have not seen. The built-in
-//! plugins then run once more, and those webhooks that ask for it.
+//! Reinvocation: plugins and webhooks have not seen the changes of later webhooks. The built-in plugins then run once
+//! more, and the webhooks with reinvocationPolicy IfNeeded.
 
 use stdx::sync::{Mutex, MutexGuard};
 
@@ -55,7 +55,7 @@ impl Rounds {
         }
     }
 
-    /// In the second round nobody is called for the first time.
+    /// In the second round no webhook is called for the first time.
     pub fn may_call(&self, id: &str) -> bool {
         let state = self.state();
         !state.second || state.due.iter().any(|due| due == id)

@@ -1,5 +1,5 @@
-//! An object as a webhook sees it: in the version that the webhook asks for, a scale in place of its
-//! parent. A patch goes the same way back.
+//! An object as a webhook sees it: in the version that the webhook requests, a scale instead of its parent. A patch is
+//! converted back.
 
 use api::json::Strict;
 use api::status::Status;

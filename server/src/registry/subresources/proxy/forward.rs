@@ -42,8 +42,7 @@ const CORS: &[&str] = &[
 trait Connection: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Connection for T {}
 
-/// Sends the call to the target with this path; `prefix` is the part of the client's path that stands
-/// for the target.
+/// Sends the call to the target with this path; `prefix` is the part of the client's path that denotes the target.
 pub async fn forward(call: &mut Call, target: &Target, prefix: &str, path: &str) -> Result<Answer, Status> {
     let upgrade = call.upgrade.take();
     let request = outbound(call, target, path, upgrade.is_some())?;
@@ -142,7 +141,7 @@ fn reason(error: &std::io::Error) -> String {
     }
 }
 
-/// The target's answer as the client gets it: redirections and links inside the target lead through the proxy.
+/// The target's response for the client: redirects and links inside the target lead through the proxy.
 fn inbound(response: Response<Incoming>, place: Place, is_head: bool) -> Answer {
     let (mut parts, body) = response.into_parts();
     drop_hop_headers(&mut parts.headers);
@@ -172,7 +171,7 @@ fn page_encoding(headers: &HeaderMap) -> Option<Encoding> {
     if media == "text/html" { Encoding::named(text(header::CONTENT_ENCODING)) } else { None }
 }
 
-/// An answer whose body is passed on as it comes.
+/// A response whose body is streamed.
 pub fn streamed(response: Response<Incoming>) -> Answer {
     let (mut parts, body) = response.into_parts();
     // The version is that of the client's own connection.
@@ -203,7 +202,7 @@ impl Source for Remote {
     }
 }
 
-/// Both sides have agreed on another protocol: from here on bytes are passed as they come.
+/// Both sides have agreed on another protocol: from here on bytes are passed through.
 fn switch(mut response: Response<Incoming>, client: hyper::upgrade::OnUpgrade) -> Answer {
     let target = hyper::upgrade::on(&mut response);
     tokio::spawn(async move {

@@ -51,7 +51,7 @@ const PIECE_BYTES: usize = 4 << 10;
 pub struct Place {
     /// The client's path up to and with `proxy`.
     pub prefix: String,
-    /// The host of the target, and the one that the client asked for.
+    /// The host of the target, and the one that the client requested.
     pub hosts: [String; 2],
 }
 

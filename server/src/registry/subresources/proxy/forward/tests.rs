@@ -27,8 +27,8 @@ fn headers_of_the_hop_are_dropped() {
     assert_eq!(forwarded_for(&headers, "2.2.2.2"), "1.1.1.1, 2.2.2.2");
 }
 
-/// A target that answers its first connection with these bytes, and then echoes what comes in capitals.
-/// Gives its address and the head of the request that it gets.
+/// A target that sends these bytes to its first connection, and then echoes its input in capitals. Returns its address
+/// and the head of the request that it gets.
 async fn target(answer: &'static str) -> (SocketAddr, tokio::task::JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
     let address = listener.local_addr().expect("an address");
