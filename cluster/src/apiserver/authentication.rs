@@ -7,7 +7,7 @@ use std::sync::Arc;
 use server::authentication::oidc::{Claim, Issuer, Rules};
 use server::authentication::token::Tokens;
 use server::authentication::webhook::Webhook;
-use server::authentication::{self, Anonymous, Authorities, PasswordFile, RequestHeader, TokenFile};
+use server::authentication::{self, Anonymous, CaBundle, PasswordFile, RequestHeader, TokenFile};
 use server::outbound::callout::{Client, Trust, kubeconfig};
 
 use super::flags::Flags;
@@ -119,9 +119,9 @@ fn parse_configuration(
         .map_err(|errors| Error::Flags(errors.iter().map(|why| format!("{}: {why}", path.display())).collect()))
 }
 
-fn authorities(pem: Option<&str>, path: Option<&Path>) -> Result<Option<Authorities>> {
+fn authorities(pem: Option<&str>, path: Option<&Path>) -> Result<Option<CaBundle>> {
     let path = path.unwrap_or(Path::new("the client CA"));
-    pem.map(Authorities::new).transpose().map_err(|why| in_file(path, why))
+    pem.map(CaBundle::new).transpose().map_err(|why| in_file(path, why))
 }
 
 fn request_header(flags: &Flags, current: &Credentials) -> Result<Option<RequestHeader>> {

@@ -10,7 +10,7 @@ use client::{Client, Resource};
 use http::header;
 use kinds::User;
 use server::authentication::request_header::Names;
-use server::authentication::{Authorities, RequestHeader};
+use server::authentication::{CaBundle, RequestHeader};
 use server::http::component::Question;
 use stdx::clock::Clock;
 use stdx::sync::Mutex;
@@ -26,7 +26,7 @@ const LOOKED_UP: Duration = Duration::from_secs(60);
 pub struct Delegated {
     /// Reads CA bundles from the API server that no flag configures.
     pub lookup: Option<Lookup>,
-    pub clients: Option<Authorities>,
+    pub clients: Option<CaBundle>,
     pub proxies: Option<RequestHeader>,
     /// Asks the API server; None where no kubeconfig was given for it.
     pub authentication: Option<Client>,
@@ -91,7 +91,7 @@ pub struct Lookup {
 
 #[derive(Default)]
 pub struct Found {
-    clients: Option<Authorities>,
+    clients: Option<CaBundle>,
     proxies: Option<RequestHeader>,
 }
 
@@ -125,7 +125,7 @@ fn read(data: &Tree) -> Found {
         let list = api::json::decode(data.str(key).as_bytes()).unwrap_or_default();
         texts(&list)
     };
-    let authorities = |key: &str| Authorities::new(data.str(key)).ok();
+    let authorities = |key: &str| CaBundle::new(data.str(key)).ok();
     let headers = Names {
         username: names("requestheader-username-headers"),
         uid: names("requestheader-uid-headers"),

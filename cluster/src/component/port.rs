@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use http::Method;
-use server::authentication::{Authorities, RequestHeader};
+use server::authentication::{CaBundle, RequestHeader};
 use server::http::component::{self, Handler, Question, Reply, Replying};
 use server::routes::health::Slis;
 use server::tls::{self, Serving};
@@ -95,11 +95,11 @@ fn follow_files(common: &Common, serving: Arc<Serving>, shown: &Arc<Shown>, foll
             Ok(serving.replace(pki::certificates(&pair)?, pki::private_key(&pair)?)?)
         });
     }
-    type Of = fn(&Delegated) -> Option<&Authorities>;
+    type Of = fn(&Delegated) -> Option<&CaBundle>;
     let authorities: [(&'static str, &Option<PathBuf>, Of); 2] = [
         ("client-ca-file", &common.client_ca_file, |delegated| delegated.clients.as_ref()),
         ("requestheader-client-ca-file", &common.proxy_ca_file, |delegated| {
-            delegated.proxies.as_ref().map(|proxies| &proxies.authorities)
+            delegated.proxies.as_ref().map(|proxies| &proxies.cas)
         }),
     ];
     for (flag, file, of) in authorities {
@@ -140,12 +140,12 @@ fn delegated(common: &Common, follow: &mut Follow) -> Result<Delegated> {
     })
 }
 
-pub fn authorities(path: &Path) -> Result<Authorities> {
+pub fn authorities(path: &Path) -> Result<CaBundle> {
     let pem = std::fs::read_to_string(path).map_err(Error::file(path))?;
-    Authorities::new(&pem).map_err(|why| Error::Pem { path: path.to_path_buf(), source: why.into() })
+    CaBundle::new(&pem).map_err(|why| Error::Pem { path: path.to_path_buf(), source: why.into() })
 }
 
-fn clients(common: &Common) -> Result<Option<Authorities>> {
+fn clients(common: &Common) -> Result<Option<CaBundle>> {
     common.client_ca_file.as_deref().map(authorities).transpose()
 }
 
@@ -210,7 +210,7 @@ fn shown(checks: &[(&'static str, bool)], probe: &'static str, rest: &str, slis:
     if asked.is_empty() {
         return Reply::text(404, "404 page not found\n");
     }
-    asked.iter().for_each(|(name, is_well)| slis.saw(probe, name, *is_well));
+    asked.iter().for_each(|(name, is_well)| slis.record(probe, name, *is_well));
     if asked.iter().all(|(_, well)| *well) {
         return Reply::text(200, "ok");
     }

@@ -10,7 +10,7 @@ use client::Client;
 use http::Request;
 use kubelet::Config;
 use kubelet::server::{KubeletServer, access};
-use server::authentication::Authorities;
+use server::authentication::CaBundle;
 use server::http::component::{self, Answer, Handler, Question, Reply, Replying};
 use server::tls::{self, Serving};
 use stdx::clock::SystemClock;
@@ -219,7 +219,7 @@ impl Secure {
         let port = self.clone();
         follow.add("client-ca-file", vec![file.clone()], move || {
             let pem = std::fs::read_to_string(&file).map_err(Error::file(&file))?;
-            let Some(authorities): Option<&Authorities> = port.delegated.clients.as_ref() else { return Ok(()) };
+            let Some(authorities): Option<&CaBundle> = port.delegated.clients.as_ref() else { return Ok(()) };
             authorities.replace(&pem).map_err(|why| Error::Pem { path: file.clone(), source: why.into() })
         });
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use server::Server;
-use server::authentication::Authorities;
+use server::authentication::CaBundle;
 use server::outbound::callout::{Identity, Trust};
 use server::outbound::kubelets::Kubelets;
 use server::tls::Serving;
@@ -101,7 +101,7 @@ impl Keeper {
             kubelets.exchange(&trust, identity.as_ref())?;
             tracing::info!("kubelet client certificate reloaded");
         }
-        let proxies = server.registry.authentication.config.request_header.as_ref().map(|proxies| &proxies.authorities);
+        let proxies = server.registry.authentication.config.request_header.as_ref().map(|proxies| &proxies.cas);
         exchange(server.registry.authentication.config.clients.as_ref(), loaded.clients.as_deref())?;
         exchange(proxies, loaded.proxies.as_deref())?;
         if let (Some((path, address)), Some((authority, admin))) = (&self.kubeconfig, &loaded.admin)
@@ -132,7 +132,7 @@ fn kubelet_access(credentials: &Credentials) -> Result<(Trust, Option<Identity>)
     Ok((trust, identity.transpose().map_err(bad("the kubelet client certificate"))?))
 }
 
-fn exchange(authorities: Option<&Authorities>, pem: Option<&str>) -> Result<()> {
+fn exchange(authorities: Option<&CaBundle>, pem: Option<&str>) -> Result<()> {
     let (Some(authorities), Some(pem)) = (authorities, pem) else { return Ok(()) };
     authorities.replace(pem).map_err(|why| Error::Pem { path: "a CA bundle".into(), source: why.into() })
 }

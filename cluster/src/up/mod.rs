@@ -9,7 +9,7 @@ use std::sync::Arc;
 use scheduler::config::Configuration;
 use server::authentication::request_header::Names;
 use server::authentication::token::Tokens;
-use server::authentication::{Anonymous, Authentication, Authorities, RequestHeader};
+use server::authentication::{Anonymous, Authentication, CaBundle, RequestHeader};
 use server::registry::admission::Setup;
 use server::tls::Serving;
 
@@ -178,8 +178,8 @@ pub fn authentication(current: &Credentials, tokens: Tokens, config: &server::Co
     })
 }
 
-fn authorities(pem: &str) -> Result<Authorities> {
-    Authorities::new(pem).map_err(|why| Error::Pem { path: "a CA bundle".into(), source: why.into() })
+fn authorities(pem: &str) -> Result<CaBundle> {
+    CaBundle::new(pem).map_err(|why| Error::Pem { path: "a CA bundle".into(), source: why.into() })
 }
 
 /// What the flags name, and of the data directory what they do not. The administrator's certificate stays good.

@@ -69,7 +69,7 @@ impl Delivery {
 }
 
 /// An event in pieces; what is made of it depends on the backend.
-pub struct Told<'a> {
+pub struct AuditEvent<'a> {
     /// The first of a request.
     pub begins: bool,
     pub head: &'a [u8],
@@ -108,7 +108,7 @@ impl Sink {
     }
 
     /// One event, and whether it has arrived.
-    async fn insist(&self, event: Vec<u8>) -> io::Result<()> {
+    async fn send_strictly(&self, event: Vec<u8>) -> io::Result<()> {
         match self {
             Sink::Log(log) => log.write(&[&event]).await,
             Sink::Webhook(webhook, _) => webhook.send(&[event]).await.map_err(io::Error::other),
@@ -159,7 +159,7 @@ impl Backend {
 
     /// Hands an event over. What comes back has to be waited for, by `finish` or, at the beginning of a
     /// request, by `insist`.
-    pub fn offer(&self, told: &Told<'_>) -> Option<Vec<u8>> {
+    pub fn offer(&self, told: &AuditEvent<'_>) -> Option<Vec<u8>> {
         let line;
         let pieces = match self.format {
             // Such a line has no bodies that could be left out.
@@ -182,7 +182,7 @@ impl Backend {
     }
 
     /// The event, or as much of it as may be shown; None where even that is too large, which is counted.
-    fn fit<'a>(&self, told: &Told<'a>) -> Option<[&'a [u8]; 3]> {
+    fn fit<'a>(&self, told: &AuditEvent<'a>) -> Option<[&'a [u8]; 3]> {
         let whole = |rest: &'a [u8]| [told.head, rest, b"}".as_slice()];
         let size = |rest: &[u8]| told.head.len() + rest.len() + 1;
         if !self.shortens(size(&told.rest.full)) {
@@ -200,9 +200,9 @@ impl Backend {
     }
 
     /// The beginning of a request: in the strict mode it must arrive.
-    pub async fn insist(&self, event: Vec<u8>) -> io::Result<()> {
+    pub async fn send_strictly(&self, event: Vec<u8>) -> io::Result<()> {
         if self.mode == Mode::BlockingStrict {
-            return self.sink.insist(event).await;
+            return self.sink.send_strictly(event).await;
         }
         self.finish(event).await;
         Ok(())

@@ -163,7 +163,7 @@ fn object_ref(out: &mut Vec<u8>, call: &Call, trail: &Trail) {
     if !info.is_resource {
         return;
     }
-    let given = Given::of(call, trail);
+    let given = SentObject::of(call, trail);
     key(out, "objectRef");
     out.extend_from_slice(b"{\"resource\":");
     write_string(out, &info.resource);
@@ -189,31 +189,33 @@ fn first<'a>(path: &'a str, body: &'a str) -> &'a str {
 
 /// The identity of the object in a request's body.
 #[derive(Default)]
-struct Given {
+struct SentObject {
     namespace: String,
     name: String,
     uid: String,
     resource_version: String,
 }
 
-impl Given {
+impl SentObject {
     const PATHS: [&str; 4] = ["metadata.namespace", "metadata.name", "metadata.uid", "metadata.resourceVersion"];
 
     /// Patches and DeleteOptions are not objects.
-    fn of(call: &Call, trail: &Trail) -> Given {
+    fn of(call: &Call, trail: &Trail) -> SentObject {
         if !matches!(call.info.verb, "create" | "update") {
-            return Given::default();
+            return SentObject::default();
         }
-        let Some(bytes) = trail.request.as_ref().filter(|bytes| !bytes.is_empty()) else { return Given::default() };
+        let Some(bytes) = trail.request.as_ref().filter(|bytes| !bytes.is_empty()) else {
+            return SentObject::default();
+        };
         let kind = call.header(http::header::CONTENT_TYPE).unwrap_or("");
         let tree = if kind.contains("protobuf") || kind.contains("yaml") {
             decoded(bytes, kind, false)
         } else {
-            json::decode_only(bytes, &Given::PATHS).ok()
+            json::decode_only(bytes, &SentObject::PATHS).ok()
         };
-        let Some(tree) = tree else { return Given::default() };
-        let [namespace, name, uid, resource_version] = Given::PATHS.map(|path| tree.str(path).to_string());
-        Given { namespace, name, uid, resource_version }
+        let Some(tree) = tree else { return SentObject::default() };
+        let [namespace, name, uid, resource_version] = SentObject::PATHS.map(|path| tree.str(path).to_string());
+        SentObject { namespace, name, uid, resource_version }
     }
 }
 

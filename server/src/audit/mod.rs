@@ -29,7 +29,7 @@ use crate::outbound::callout::kubeconfig;
 use crate::request::audit::{Level, Stage, Trail};
 use crate::request::body::Body;
 use crate::request::limits::is_long_running;
-use backend::{Backend, Rest, Sink, Told};
+use backend::{AuditEvent, Backend, Rest, Sink};
 pub use backend::{Delivery, Mode, Truncate};
 use counts::Counts;
 use event::Outcome;
@@ -151,7 +151,7 @@ impl Audit {
     }
 
     /// Hands one event to the backends without waiting; gives those that must be waited for.
-    fn tell(&self, told: &Told<'_>) -> Vec<(usize, Vec<u8>)> {
+    fn send(&self, told: &AuditEvent<'_>) -> Vec<(usize, Vec<u8>)> {
         self.counts.events.inc();
         let offered = self.backends.iter().enumerate();
         offered.filter_map(|(at, backend)| Some((at, backend.offer(told)?))).collect()
@@ -164,9 +164,9 @@ impl Audit {
     }
 
     /// Writes the first event of a request: in strict mode, a request whose event cannot be written is refused.
-    async fn insist(&self, waiting: Vec<(usize, Vec<u8>)>) -> Result<(), Status> {
+    async fn send_strictly(&self, waiting: Vec<(usize, Vec<u8>)>) -> Result<(), Status> {
         for (at, event) in waiting {
-            self.backends[at].insist(event).await.map_err(|error| {
+            self.backends[at].send_strictly(event).await.map_err(|error| {
                 self.counts.rejected.inc();
                 tracing::error!(%error, "request refused: failed to write its audit event");
                 Status::new(500, "InternalError", "audit failure: the event could not be written")
@@ -238,7 +238,7 @@ pub fn begin<'a>(audit: &'a Audit, call: &'a mut Call) -> Step<'a> {
     let received = SystemTime::now() - call.started.elapsed();
     let trail = Box::new(Trail { decision, received, request: None });
     let stage = Stage::RequestReceived;
-    if !decision.tells(stage) {
+    if !decision.records(stage) {
         call.audit = Some(trail);
         return Step::Done(Ok(()));
     }
@@ -246,11 +246,11 @@ pub fn begin<'a>(audit: &'a Audit, call: &'a mut Call) -> Step<'a> {
     call.audit = Some(trail);
     let head = event::head(decision.level, stage, SystemTime::now());
     let line = || event::legacy(call, stage, SystemTime::now(), None);
-    let waiting = audit.tell(&Told { begins: true, head: &head, rest: &rest, line: &line });
+    let waiting = audit.send(&AuditEvent { begins: true, head: &head, rest: &rest, line: &line });
     if waiting.is_empty() {
         return Step::Done(Ok(()));
     }
-    Step::Later(Box::pin(audit.insist(waiting)))
+    Step::Later(Box::pin(audit.send_strictly(waiting)))
 }
 
 /// How a call ended, for `complete`.
@@ -282,11 +282,11 @@ pub fn complete<'a>(audit: &'a Arc<Audit>, call: &mut Call, answer: &mut Answer,
     let goes_on = status.is_none() && is_long_running(&call.info);
     let now = if goes_on { Stage::ResponseStarted } else { stage };
     let mut waiting = Vec::new();
-    if decision.tells(now) {
+    if decision.records(now) {
         let head = event::head(decision.level, now, SystemTime::now());
-        waiting = audit.tell(&Told { begins: false, head: &head, rest: &rest, line: &|| line(now) });
+        waiting = audit.send(&AuditEvent { begins: false, head: &head, rest: &rest, line: &|| line(now) });
     }
-    if goes_on && decision.tells(Stage::ResponseComplete) {
+    if goes_on && decision.records(Stage::ResponseComplete) {
         let line = if audit.has_lines() { line(Stage::ResponseComplete) } else { Vec::new() };
         let last = Last { audit: audit.clone(), level: decision.level, rest, line };
         let body = std::mem::replace(answer.body_mut(), Body::empty());
@@ -321,7 +321,7 @@ impl Drop for Last {
     fn drop(&mut self) {
         let head = event::head(self.level, Stage::ResponseComplete, SystemTime::now());
         let line = || self.line.clone();
-        let waiting = self.audit.tell(&Told { begins: false, head: &head, rest: &self.rest, line: &line });
+        let waiting = self.audit.send(&AuditEvent { begins: false, head: &head, rest: &self.rest, line: &line });
         if waiting.is_empty() {
             return;
         }

@@ -270,8 +270,8 @@ rules:
         }
         let info = RequestInfo::parse(&Method::GET, "/api/v1/namespaces/a/configmaps/x", &Query::default());
         let decision = policy.decide(&info, None);
-        assert!(!decision.tells(Stage::RequestReceived) && !decision.tells(Stage::ResponseStarted));
-        assert!(decision.tells(Stage::ResponseComplete));
+        assert!(!decision.records(Stage::RequestReceived) && !decision.records(Stage::ResponseStarted));
+        assert!(decision.records(Stage::ResponseComplete));
     }
 
     #[test]

@@ -4,17 +4,17 @@ use api::{Tree, base64, time};
 use aws_lc_rs::constant_time;
 use kinds::User;
 
-use super::{Answered, Authenticator, Question, Verdict};
+use super::{Authenticator, TokenRequest, TokenVerdict, Verdict};
 use crate::common::users::with_authenticated_group;
 
 const GROUP: &str = "system:bootstrappers";
 const MAX_GROUP_BYTES: usize = GROUP.len() + 257;
 
-pub fn authenticate<'a>(auth: &'a Authenticator, question: Question<'a>) -> Answered<'a> {
-    Answered::Now(judge(auth, question))
+pub fn authenticate<'a>(auth: &'a Authenticator, question: TokenRequest<'a>) -> TokenVerdict<'a> {
+    TokenVerdict::Now(judge(auth, question))
 }
 
-fn judge(auth: &Authenticator, question: Question<'_>) -> Verdict {
+fn judge(auth: &Authenticator, question: TokenRequest<'_>) -> Verdict {
     let Some((id, secret)) = split(question.token).filter(|_| auth.config.bootstrap_tokens) else {
         return Verdict::Unknown;
     };

@@ -9,7 +9,7 @@ use aws_lc_rs::constant_time;
 use kinds::User;
 use stdx::sync::Mutex;
 
-use super::{Authenticator, Question, Verdict};
+use super::{Authenticator, TokenRequest, Verdict};
 use crate::common::users::with_authenticated_group;
 use crate::metrics::TokenUse;
 
@@ -19,7 +19,7 @@ const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
 pub(crate) const LAST_USED: &str = "kubernetes.io/legacy-token-last-used";
 const INVALID: &str = "service account token has been invalidated";
 
-pub fn judge(auth: &Authenticator, claims: &Tree, question: Question<'_>) -> Verdict {
+pub fn judge(auth: &Authenticator, claims: &Tree, question: TokenRequest<'_>) -> Verdict {
     let claim = |name: &str| claims.get(&format!("{PREFIX}/{name}")).and_then(Tree::as_str).unwrap_or("");
     let (namespace, account) = (claim("namespace"), claim("service-account.name"));
     let secret = auth.storage.object("secrets", &format!("{namespace}/{}", claim("secret.name")));

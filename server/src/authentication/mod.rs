@@ -26,35 +26,35 @@ use crate::request::info::percent_decode;
 use crate::storage::Storage;
 
 pub use crate::common::users::{AUTHENTICATED, UNAUTHENTICATED};
-pub use crate::tls::client::{Authorities, ClientChain};
+pub use crate::tls::client::{CaBundle, ClientChain};
 pub use anonymous::Anonymous;
 pub use basic::PasswordFile;
 pub use jwt::ALGORITHMS;
 pub use request_header::RequestHeader;
 pub use token_file::TokenFile;
-pub(crate) use union::{Answered, Ask, Credentials, Entry, Question, Verdict};
+pub(crate) use union::{Credentials, Entry, Method, TokenRequest, TokenVerdict, Verdict};
 pub use union::{authenticate, review};
 
 /// The first that knows the caller wins. What fails on the way is kept for the log, and keeps the caller
 /// from being taken for one without credentials.
 static AUTHENTICATORS: &[Entry] = &[
     // A proxy's certificate authenticates other users: it must not be taken for the proxy's own request.
-    Entry { name: "request-header", ask: Ask::Request(request_header::authenticate) },
-    Entry { name: "basic", ask: Ask::Request(basic::authenticate) },
-    Entry { name: "x509", ask: Ask::Request(x509::authenticate) },
+    Entry { name: "request-header", method: Method::Request(request_header::authenticate) },
+    Entry { name: "basic", method: Method::Request(basic::authenticate) },
+    Entry { name: "x509", method: Method::Request(x509::authenticate) },
     // Tokens: authenticators that decide locally first, those that call other servers last.
-    Entry { name: "token-file", ask: Ask::Token(token_file::authenticate) },
-    Entry { name: "service-account", ask: Ask::Token(token::authenticate) },
-    Entry { name: "bootstrap-token", ask: Ask::Token(bootstrap_token::authenticate) },
-    Entry { name: "oidc", ask: Ask::Token(oidc::authenticate) },
-    Entry { name: "webhook", ask: Ask::Token(webhook::authenticate) },
+    Entry { name: "token-file", method: Method::Token(token_file::authenticate) },
+    Entry { name: "service-account", method: Method::Token(token::authenticate) },
+    Entry { name: "bootstrap-token", method: Method::Token(bootstrap_token::authenticate) },
+    Entry { name: "oidc", method: Method::Token(oidc::authenticate) },
+    Entry { name: "webhook", method: Method::Token(webhook::authenticate) },
 ];
 
 /// What the authenticators were given at the start. What is None does not take part.
 #[derive(Default)]
 pub struct Authentication {
     /// Who signs the certificates of clients.
-    pub clients: Option<Authorities>,
+    pub clients: Option<CaBundle>,
     pub request_header: Option<RequestHeader>,
     pub passwords: Option<PasswordFile>,
     pub token_file: Option<TokenFile>,

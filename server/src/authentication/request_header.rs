@@ -10,11 +10,11 @@ use kinds::User;
 use super::{Authenticator, Credentials, Verdict, extra_key};
 use crate::call::Call;
 use crate::common::users::with_authenticated_group;
-use crate::tls::client::{Authorities, ClientChain};
+use crate::tls::client::{CaBundle, ClientChain};
 
 pub struct RequestHeader {
     /// Who signs the certificates of proxies.
-    pub authorities: Authorities,
+    pub cas: CaBundle,
     /// Names of proxies; any where there are none.
     pub allowed_names: Vec<String>,
     /// As configured: published for aggregated servers.
@@ -62,8 +62,8 @@ pub fn authenticate(auth: &Authenticator, call: &mut Call, _: &Credentials) -> V
 }
 
 impl RequestHeader {
-    pub fn new(authorities: Authorities, allowed_names: Vec<String>, names: Names) -> Result<RequestHeader, String> {
-        Ok(RequestHeader { authorities, allowed_names, headers: Headers::new(&names)?, names })
+    pub fn new(cas: CaBundle, allowed_names: Vec<String>, names: Names) -> Result<RequestHeader, String> {
+        Ok(RequestHeader { cas, allowed_names, headers: Headers::new(&names)?, names })
     }
 
     /// The user that a proxy names, if any. Removes the headers.
@@ -72,7 +72,7 @@ impl RequestHeader {
         if chain.is_empty() {
             return None;
         }
-        Some(self.authorities.identify(chain, &chain.as_proxy, now).and_then(|proxy| match self.allows(&proxy.name) {
+        Some(self.cas.identify(chain, &chain.as_proxy, now).and_then(|proxy| match self.allows(&proxy.name) {
             true => Ok(with_authenticated_group(user)),
             false => Err(format!("x509: subject with cn={} is not in the allowed list", proxy.name)),
         }))

@@ -12,7 +12,7 @@ use rustls::pki_types::PrivateKeyDer;
 
 use super::jwt::{self, url_encode};
 use super::union::Identity as Known;
-use super::{Answered, Authenticator, Question, Verdict, legacy_token};
+use super::{Authenticator, TokenRequest, TokenVerdict, Verdict, legacy_token};
 use crate::metrics::TokenUse;
 
 /// A name and a uid.
@@ -230,9 +230,9 @@ fn claims(subject: &Subject<'_>, issuer: &str, now: i64) -> Tree {
 }
 
 /// Judges a token now: its signature, its time, its audiences, and the objects that it is bound to.
-pub fn authenticate<'a>(auth: &'a Authenticator, question: Question<'a>) -> Answered<'a> {
+pub fn authenticate<'a>(auth: &'a Authenticator, question: TokenRequest<'a>) -> TokenVerdict<'a> {
     let claims = auth.config.tokens.as_ref().and_then(|tokens| tokens.verify(question.token));
-    Answered::Now(match claims {
+    TokenVerdict::Now(match claims {
         Some(claims) if auth.issuers.iter().any(|issuer| claims.str("iss") == issuer) => {
             judge(auth, &claims, question).map_or_else(Verdict::Refused, Verdict::Known)
         }
@@ -241,7 +241,7 @@ pub fn authenticate<'a>(auth: &'a Authenticator, question: Question<'a>) -> Answ
     })
 }
 
-fn judge(auth: &Authenticator, claims: &Tree, question: Question<'_>) -> Result<Known, Refusal> {
+fn judge(auth: &Authenticator, claims: &Tree, question: TokenRequest<'_>) -> Result<Known, Refusal> {
     let audiences = check_audiences(claims, question.audiences)?;
     check_time(claims, question.now)?;
     check_objects(auth, claims, question.now)?;

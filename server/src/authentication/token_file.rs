@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kinds::User;
 
-use super::{Answered, Question, Verdict, csv};
+use super::{TokenRequest, TokenVerdict, Verdict, csv};
 use crate::authentication::Authenticator;
 use crate::common::users::with_authenticated_group;
 
@@ -42,10 +42,10 @@ pub(super) fn owner(fields: Vec<String>, what: &str) -> Result<(String, Arc<User
     Ok((secret, with_authenticated_group(User { name, uid, groups, ..User::default() })))
 }
 
-pub fn authenticate<'a>(auth: &'a Authenticator, question: Question<'a>) -> Answered<'a> {
+pub fn authenticate<'a>(auth: &'a Authenticator, question: TokenRequest<'a>) -> TokenVerdict<'a> {
     let found = auth.config.token_file.as_ref().and_then(|file| file.users.get(question.token));
     let verdict = found.map_or(Verdict::Unknown, |user| auth.config.for_any_audience(user.clone(), question.audiences));
-    Answered::Now(verdict)
+    TokenVerdict::Now(verdict)
 }
 
 #[cfg(test)]

@@ -14,25 +14,25 @@ use crate::call::Step;
 /// One way to know a caller.
 pub struct Entry {
     pub name: &'static str,
-    pub ask: Ask,
+    pub method: Method,
 }
 
-pub enum Ask {
+pub enum Method {
     /// By the connection and its headers.
     Request(fn(&Authenticator, &mut Call, &Credentials) -> Verdict),
     /// By a bearer token; TokenReviews use these.
-    Token(for<'a> fn(&'a Authenticator, Question<'a>) -> Answered<'a>),
+    Token(for<'a> fn(&'a Authenticator, TokenRequest<'a>) -> TokenVerdict<'a>),
 }
 
 /// A token, its requested audiences, and the time.
 #[derive(Clone, Copy)]
-pub struct Question<'a> {
+pub struct TokenRequest<'a> {
     pub token: &'a str,
     pub audiences: &'a [String],
     pub now: i64,
 }
 
-pub enum Answered<'a> {
+pub enum TokenVerdict<'a> {
     Now(Verdict),
     Later(Pin<Box<dyn Future<Output = Verdict> + Send + 'a>>),
 }
@@ -139,23 +139,23 @@ pub fn authenticate<'a>(auth: &'a Authenticator, call: &'a mut Call) -> Step<'a>
         Err(status) => return Step::Done(Err(status)),
     };
     let mut failures = Failures::default();
-    if let Some(identity) = ask_request(auth, call, &credentials, &mut failures) {
+    if let Some(identity) = authenticate_request(auth, call, &credentials, &mut failures) {
         call.user = Some(identity.user);
         return Step::Done(Ok(()));
     }
     let Some(token) = bearer(call, &credentials, &mut failures) else {
         return Step::Done(conclude(auth, call, None, &failures));
     };
-    let question = Question { token: &token, audiences: &auth.config.audiences, now: call.now };
-    let left = match ask_tokens(auth, question, AUTHENTICATORS, &mut failures) {
+    let question = TokenRequest { token: &token, audiences: &auth.config.audiences, now: call.now };
+    let left = match authenticate_token(auth, question, AUTHENTICATORS, &mut failures) {
         Progress::Done(found) => {
             return Step::Done(conclude_token(auth, call, found, failures));
         }
         Progress::Waiting { from, .. } => from,
     };
     Step::Later(Box::pin(async move {
-        let question = Question { token: &token, audiences: &auth.config.audiences, now: call.now };
-        let found = await_tokens(auth, question, left, &mut failures).await;
+        let question = TokenRequest { token: &token, audiences: &auth.config.audiences, now: call.now };
+        let found = await_token(auth, question, left, &mut failures).await;
         conclude_token(auth, call, found, failures)
     }))
 }
@@ -172,20 +172,20 @@ fn bearer(call: &mut Call, credentials: &Credentials, failures: &mut Failures) -
 /// The user of a token, for a TokenReview, from the same list.
 pub async fn review(auth: &Authenticator, token: &str, audiences: &[String], now: i64) -> Result<Identity, String> {
     let mut failures = Failures::default();
-    let question = Question { token, audiences, now };
-    let found = await_tokens(auth, question, AUTHENTICATORS, &mut failures).await;
+    let question = TokenRequest { token, audiences, now };
+    let found = await_token(auth, question, AUTHENTICATORS, &mut failures).await;
     found.ok_or_else(|| failures.message())
 }
 
-fn ask_request(
+fn authenticate_request(
     auth: &Authenticator,
     call: &mut Call,
     credentials: &Credentials,
     failures: &mut Failures,
 ) -> Option<Identity> {
-    AUTHENTICATORS.iter().find_map(|way| match way.ask {
-        Ask::Request(ask) => failures.sift(way.name, ask(auth, call, credentials)),
-        Ask::Token(_) => None,
+    AUTHENTICATORS.iter().find_map(|way| match way.method {
+        Method::Request(ask) => failures.sift(way.name, ask(auth, call, credentials)),
+        Method::Token(_) => None,
     })
 }
 
@@ -198,17 +198,17 @@ enum Progress<'a> {
     },
 }
 
-fn ask_tokens<'a>(
+fn authenticate_token<'a>(
     auth: &'a Authenticator,
-    question: Question<'a>,
+    question: TokenRequest<'a>,
     mut left: &'static [Entry],
     failures: &mut Failures,
 ) -> Progress<'a> {
     while let Some((way, rest)) = left.split_first() {
-        if let Ask::Token(ask) = way.ask {
+        if let Method::Token(ask) = way.method {
             match ask(auth, question) {
-                Answered::Later(wait) => return Progress::Waiting { from: left, wait },
-                Answered::Now(verdict) => {
+                TokenVerdict::Later(wait) => return Progress::Waiting { from: left, wait },
+                TokenVerdict::Now(verdict) => {
                     if let Some(identity) = failures.sift(way.name, verdict) {
                         return Progress::Done(Some(identity));
                     }
@@ -220,14 +220,14 @@ fn ask_tokens<'a>(
     Progress::Done(None)
 }
 
-async fn await_tokens(
+async fn await_token(
     auth: &Authenticator,
-    question: Question<'_>,
+    question: TokenRequest<'_>,
     mut left: &'static [Entry],
     failures: &mut Failures,
 ) -> Option<Identity> {
     loop {
-        match ask_tokens(auth, question, left, failures) {
+        match authenticate_token(auth, question, left, failures) {
             Progress::Done(found) => return found,
             Progress::Waiting { from, wait } => {
                 let (way, rest) = from.split_first()?;

@@ -10,7 +10,7 @@ use stdx::sync::Mutex;
 use tokio::time::Instant;
 
 use super::union::Identity;
-use super::{Answered, Question, Verdict, common};
+use super::{TokenRequest, TokenVerdict, Verdict, common};
 use crate::authentication::Authenticator;
 use crate::common::users::with_authenticated_group;
 use crate::outbound::callout::kubeconfig::Remote;
@@ -64,7 +64,7 @@ impl Webhook {
         cache.insert(key, Cached { until: now + self.cache_ttl, identity });
     }
 
-    async fn ask(&self, own: &[String], question: Question<'_>) -> Result<Option<Identity>, String> {
+    async fn post(&self, own: &[String], question: TokenRequest<'_>) -> Result<Option<Identity>, String> {
         let body = json::encode(&review(self.version, question), None);
         let answer = self.remote.client.post_json(&self.remote.url, body, TIMEOUT).await;
         let answer = answer.map_err(|error| error.to_string())?;
@@ -76,14 +76,14 @@ impl Webhook {
     }
 }
 
-pub fn authenticate<'a>(auth: &'a Authenticator, question: Question<'a>) -> Answered<'a> {
-    let Some(webhook) = &auth.config.webhook else { return Answered::Now(Verdict::Unknown) };
+pub fn authenticate<'a>(auth: &'a Authenticator, question: TokenRequest<'a>) -> TokenVerdict<'a> {
+    let Some(webhook) = &auth.config.webhook else { return TokenVerdict::Now(Verdict::Unknown) };
     let key = fingerprint(question);
     if let Some(identity) = webhook.cached(&key) {
-        return Answered::Now(identity.map_or(Verdict::Unknown, Verdict::Known));
+        return TokenVerdict::Now(identity.map_or(Verdict::Unknown, Verdict::Known));
     }
-    Answered::Later(Box::pin(async move {
-        match webhook.ask(&auth.config.audiences, question).await {
+    TokenVerdict::Later(Box::pin(async move {
+        match webhook.post(&auth.config.audiences, question).await {
             Ok(identity) => {
                 webhook.keep(key, identity.clone());
                 identity.map_or(Verdict::Unknown, Verdict::Known)
@@ -97,7 +97,7 @@ pub fn authenticate<'a>(auth: &'a Authenticator, question: Question<'a>) -> Answ
     }))
 }
 
-fn fingerprint(question: Question<'_>) -> Fingerprint {
+fn fingerprint(question: TokenRequest<'_>) -> Fingerprint {
     let mut context = digest::Context::new(&digest::SHA256);
     for part in question.audiences.iter().map(String::as_str).chain([question.token]) {
         context.update(&part.len().to_le_bytes());
@@ -108,7 +108,7 @@ fn fingerprint(question: Question<'_>) -> Fingerprint {
     fingerprint
 }
 
-fn review(version: &str, question: Question<'_>) -> Tree {
+fn review(version: &str, question: TokenRequest<'_>) -> Tree {
     let audiences: Vec<Tree> = question.audiences.iter().map(Tree::from).collect();
     tree! {
         "kind" => "TokenReview",
@@ -187,7 +187,7 @@ mod tests {
     fn a_fingerprint_is_of_token_and_audiences() {
         let of = |token: &str, audiences: &[&str]| {
             let audiences = named(audiences);
-            fingerprint(Question { token, audiences: &audiences, now: 0 })
+            fingerprint(TokenRequest { token, audiences: &audiences, now: 0 })
         };
         assert_eq!(of("t", &["a"]), of("t", &["a"]));
         assert_ne!(of("t", &["a"]), of("t", &["b"]));

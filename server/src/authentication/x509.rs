@@ -5,10 +5,10 @@ use crate::call::Call;
 
 pub fn authenticate(auth: &Authenticator, call: &mut Call, _: &Credentials) -> Verdict {
     let chain = &call.peer.certificates;
-    let Some(authorities) = auth.config.clients.as_ref().filter(|_| !chain.is_empty()) else {
+    let Some(cas) = auth.config.clients.as_ref().filter(|_| !chain.is_empty()) else {
         return Verdict::Unknown;
     };
-    match authorities.owner(chain, call.now) {
+    match cas.owner(chain, call.now) {
         Ok(user) if user.name.is_empty() => Verdict::Unknown,
         Ok(user) => Verdict::known(user),
         Err(why) => Verdict::refused(why),

@@ -6,7 +6,7 @@ use api::{Str, Tree, json};
 use kinds::User;
 
 use super::rules::url_matches;
-use super::{Attributes, Authorizer, Known, Rule, Verdict};
+use super::{Attributes, Authorizer, Rule, UserRules, Verdict};
 
 const API_VERSION: &str = "abac.authorization.kubernetes.io/v1beta1";
 
@@ -121,10 +121,10 @@ impl Authorizer for Abac {
         Some(if allowed { Verdict::ALLOW } else { Verdict::no_opinion("No policy matched.") })
     }
 
-    fn rules(&self, user: &User, namespace: &str) -> Known {
+    fn rules(&self, user: &User, namespace: &str) -> UserRules {
         let fits = |policy: &&Policy| policy.namespace == "*" || policy.namespace == namespace;
         let policies = self.policies.iter().filter(|policy| policy.is_about(user)).filter(fits);
-        Known { rules: policies.flat_map(Policy::rules).collect(), ..Known::default() }
+        UserRules { rules: policies.flat_map(Policy::rules).collect(), ..UserRules::default() }
     }
 }
 

@@ -3,7 +3,7 @@
 use api::Str;
 use kinds::User;
 
-use super::{Attributes, Authorizer, Known, Rule, Verdict};
+use super::{Attributes, Authorizer, Rule, UserRules, Verdict};
 
 pub struct AlwaysAllow;
 
@@ -12,11 +12,11 @@ impl Authorizer for AlwaysAllow {
         Some(Verdict::ALLOW)
     }
 
-    fn rules(&self, _: &User, _: &str) -> Known {
+    fn rules(&self, _: &User, _: &str) -> UserRules {
         let all = || vec![Str::const_new("*")];
         let resources = Rule { verbs: all(), groups: all(), resources: all(), ..Rule::default() };
         let paths = Rule { verbs: all(), urls: all(), ..Rule::default() };
-        Known { rules: vec![resources, paths], ..Known::default() }
+        UserRules { rules: vec![resources, paths], ..UserRules::default() }
     }
 }
 
@@ -27,7 +27,7 @@ impl Authorizer for AlwaysDeny {
         Some(Verdict::no_opinion("Everything is forbidden."))
     }
 
-    fn rules(&self, _: &User, _: &str) -> Known {
-        Known::default()
+    fn rules(&self, _: &User, _: &str) -> UserRules {
+        UserRules::default()
     }
 }

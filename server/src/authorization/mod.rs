@@ -103,7 +103,7 @@ impl Verdict {
 
 /// What one authorizer contributes to a rules review.
 #[derive(Debug, Default)]
-pub struct Known {
+pub struct UserRules {
     pub rules: Vec<Rule>,
     /// True where there may be more than can be listed.
     pub incomplete: bool,
@@ -123,7 +123,7 @@ pub trait Authorizer: Send + Sync {
     }
 
     /// What a user may do in a namespace.
-    fn rules(&self, user: &User, namespace: &str) -> Known;
+    fn rules(&self, user: &User, namespace: &str) -> UserRules;
 }
 
 /// A failure to decide is not the caller's fault, and still a no.

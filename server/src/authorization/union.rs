@@ -7,7 +7,7 @@ use kinds::User;
 
 use super::config::{Mode, Setting};
 use super::rbac::Rbac;
-use super::{Attributes, Authorizer, Decision, Known, MASTERS, Reason, Verdict, abac, always, node, webhook};
+use super::{Attributes, Authorizer, Decision, MASTERS, Reason, UserRules, Verdict, abac, always, node, webhook};
 use crate::storage::cache::Caches;
 
 pub struct Union {
@@ -34,13 +34,13 @@ impl Union {
     pub fn replace(&self, settings: &[Setting], caches: &Caches, rbac: &Arc<Rbac>) {
         let member = |setting: &Setting| Member {
             name: setting.name.clone(),
-            authorizer: self.make(&setting.mode, caches, rbac),
+            authorizer: self.build(&setting.mode, caches, rbac),
         };
         self.members.store(Arc::new(settings.iter().map(member).collect()));
     }
 
     /// The line of each mode.
-    fn make(&self, mode: &Mode, caches: &Caches, rbac: &Arc<Rbac>) -> Arc<dyn Authorizer> {
+    fn build(&self, mode: &Mode, caches: &Caches, rbac: &Arc<Rbac>) -> Arc<dyn Authorizer> {
         match mode {
             Mode::AlwaysAllow => Arc::new(always::AlwaysAllow),
             Mode::AlwaysDeny => Arc::new(always::AlwaysDeny),
@@ -56,7 +56,7 @@ impl Union {
         if is_master(attributes.user) {
             return Some(Verdict::ALLOW);
         }
-        let mut silent = Silent::default();
+        let mut silent = NoOpinions::default();
         for member in self.members.load().iter() {
             let verdict = member.authorizer.decide(attributes)?;
             if verdict.decision != Decision::NoOpinion {
@@ -72,7 +72,7 @@ impl Union {
         if is_master(attributes.user) {
             return Verdict::ALLOW;
         }
-        let mut silent = Silent::default();
+        let mut silent = NoOpinions::default();
         for member in self.members.load_full().iter() {
             let verdict = match member.authorizer.decide(attributes) {
                 Some(verdict) => verdict,
@@ -87,8 +87,8 @@ impl Union {
     }
 
     /// Everything that is known of what a user may do in a namespace.
-    pub fn rules(&self, user: &User, namespace: &str) -> Known {
-        let mut all = Known::default();
+    pub fn rules(&self, user: &User, namespace: &str) -> UserRules {
+        let mut all = UserRules::default();
         let mut errors = Vec::new();
         for member in self.members.load().iter() {
             let known = member.authorizer.rules(user, namespace);
@@ -107,12 +107,12 @@ pub fn is_master(user: &User) -> bool {
 
 /// The reasons and errors of authorizers without an opinion.
 #[derive(Default)]
-struct Silent {
+struct NoOpinions {
     reasons: Vec<String>,
     errors: Vec<String>,
 }
 
-impl Silent {
+impl NoOpinions {
     fn add(&mut self, name: &str, verdict: Verdict) {
         if !verdict.reason.is_empty() {
             self.reasons.push(format!("{name}: {}", verdict.reason));
@@ -148,8 +148,8 @@ mod tests {
             Some(self.0.clone())
         }
 
-        fn rules(&self, _: &User, _: &str) -> Known {
-            Known { incomplete: true, error: Some("e".to_string()), ..Known::default() }
+        fn rules(&self, _: &User, _: &str) -> UserRules {
+            UserRules { incomplete: true, error: Some("e".to_string()), ..UserRules::default() }
         }
     }
 

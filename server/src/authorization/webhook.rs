@@ -10,7 +10,7 @@ use api::{Tree, json, list, tree};
 use kinds::User;
 use stdx::sync::Mutex;
 
-use super::{Attributes, Authorizer, Decision, Known, Reason, Verdict, Wait};
+use super::{Attributes, Authorizer, Decision, Reason, UserRules, Verdict, Wait};
 use crate::outbound::callout::kubeconfig::Remote;
 
 /// The settings of a webhook.
@@ -56,7 +56,7 @@ impl Webhook {
         Webhook { settings, answers: Mutex::default() }
     }
 
-    async fn ask(&self, question: Vec<u8>) -> Verdict {
+    async fn post(&self, question: Vec<u8>) -> Verdict {
         let mut pause = FIRST_PAUSE;
         for last in (0..TRIES).map(|attempt| attempt + 1 == TRIES) {
             match self.call(&question).await {
@@ -109,12 +109,12 @@ impl Authorizer for Webhook {
     }
 
     fn wait<'a>(&'a self, attributes: &'a Attributes<'a>) -> Wait<'a> {
-        Box::pin(self.ask(question(attributes, self.settings.version)))
+        Box::pin(self.post(question(attributes, self.settings.version)))
     }
 
-    fn rules(&self, _: &User, _: &str) -> Known {
+    fn rules(&self, _: &User, _: &str) -> UserRules {
         let error = "webhook authorizer does not support user rule resolution".to_string();
-        Known { incomplete: true, error: Some(error), ..Known::default() }
+        UserRules { incomplete: true, error: Some(error), ..UserRules::default() }
     }
 }
 

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use super::{MANAGER, Object, edit};
 use crate::Server;
-use crate::authentication::{Authentication, Authorities};
+use crate::authentication::{Authentication, CaBundle};
 
 const NAMESPACE: &str = "kube-system";
 const NAME: &str = "extension-apiserver-authentication";
@@ -43,7 +43,7 @@ fn data(auth: &Authentication) -> Tree {
         let names = Tree::List(names.iter().map(Tree::from).collect());
         data.set(key, String::from_utf8_lossy(&api::json::encode(&names, None)).into_owned());
     }
-    data.set("requestheader-client-ca-file", proxies.authorities.pem());
+    data.set("requestheader-client-ca-file", proxies.cas.pem());
     data
 }
 
@@ -52,9 +52,9 @@ pub async fn keep(server: Arc<Server>) {
     let mut closing = server.closing.subscribe();
     let mut clients = Changes::of(server.registry.authentication.config.clients.as_ref());
     let mut proxies =
-        Changes::of(server.registry.authentication.config.request_header.as_ref().map(|proxies| &proxies.authorities));
+        Changes::of(server.registry.authentication.config.request_header.as_ref().map(|proxies| &proxies.cas));
     loop {
-        bring_up_to_date(&server).await;
+        update_config_map(&server).await;
         tokio::select! {
             biased;
             _ = closing.wait_for(|closing| *closing) => return,
@@ -68,8 +68,8 @@ pub async fn keep(server: Arc<Server>) {
 struct Changes(Option<watch::Receiver<u64>>);
 
 impl Changes {
-    fn of(authorities: Option<&Authorities>) -> Changes {
-        Changes(authorities.map(Authorities::changes))
+    fn of(cas: Option<&CaBundle>) -> Changes {
+        Changes(cas.map(CaBundle::changes))
     }
 
     async fn next(&mut self) {
@@ -83,7 +83,7 @@ impl Changes {
     }
 }
 
-async fn bring_up_to_date(server: &Server) {
+async fn update_config_map(server: &Server) {
     let stored = server.registry.storage.object("configmaps", &format!("{NAMESPACE}/{NAME}")).unwrap_or_default();
     let wanted =
         merged(data(&server.registry.authentication.config), stored.at("data"), server.registry.storage.is_shared);

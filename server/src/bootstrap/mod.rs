@@ -53,15 +53,15 @@ pub async fn run(server: &Arc<Server>) -> Result<(), Status> {
     // The system namespace is the oldest object of a cluster: some tools identify clusters by its UID.
     let mut namespaces = base::namespaces();
     let rest = namespaces.split_off(1);
-    make(server, namespaces).await?;
+    create_missing(server, namespaces).await?;
     let mut first = base::priority_classes();
     first.extend(flowcontrol::objects());
     first.extend(groups::api_services(&server.registry.storage.resources));
     first.extend(roles(rbac::policy::cluster_objects()));
     first.push(service::cidr(&server.config));
-    make(server, first).await?;
+    create_missing(server, first).await?;
     for namespace in rest {
-        make(server, vec![namespace]).await?;
+        create_missing(server, vec![namespace]).await?;
     }
     server.routes.health.set_done(Step::Cluster);
     reconcile::run(server, roles(rbac::policy::cluster_objects())).await?;
@@ -72,13 +72,13 @@ pub async fn run(server: &Arc<Server>) -> Result<(), Status> {
     second.push(identity::lease(server.now()));
     let mut changes = flowcontrol::status_changes(server);
     changes.extend(service::cidr_status(server));
-    tokio::try_join!(make(server, second), change(server, changes))?;
+    tokio::try_join!(create_missing(server, second), change(server, changes))?;
     server.routes.health.set_done(Step::Identity);
 
     reconcile::run(server, roles(rbac::policy::namespaced_objects())).await?;
     server.routes.health.set_done(Step::Roles);
-    make(server, service::objects(&server.config)).await?;
-    service::keep_in_step(server).await?;
+    create_missing(server, service::objects(&server.config)).await?;
+    service::sync(server).await?;
     server.routes.health.set_done(Step::Service);
     tokio::spawn(flowcontrol::keep_status(server.clone()));
     tokio::spawn(identity::keep(server.clone()));
@@ -98,14 +98,14 @@ fn roles(objects: Vec<rbac::policy::Object>) -> Vec<Object> {
     objects.into_iter().map(object).collect()
 }
 
-async fn make(server: &Arc<Server>, objects: Vec<Object>) -> Result<(), Status> {
+async fn create_missing(server: &Arc<Server>, objects: Vec<Object>) -> Result<(), Status> {
     let mut tasks = JoinSet::new();
     for object in objects {
         let resource = find(server, object.group, object.version, object.plural)?;
         let key = resource.key(object.tree.str("metadata.namespace"), object.tree.str("metadata.name"));
         if resource.cache()?.get(&key).is_none() {
             let server = server.clone();
-            tasks.spawn(async move { make_one(&server, &resource, object).await });
+            tasks.spawn(async move { create_object(&server, &resource, object).await });
         }
     }
     join(tasks).await
@@ -131,7 +131,7 @@ fn find(server: &Server, group: &str, version: &str, plural: &str) -> Result<Arc
     server.registry.storage.resources.find(group, version, plural).cloned().ok_or_else(Status::no_resource)
 }
 
-async fn make_one(server: &Server, resource: &Resource, object: Object) -> Result<(), Status> {
+async fn create_object(server: &Server, resource: &Resource, object: Object) -> Result<(), Status> {
     let mut tree = object.tree;
     api::typed::conform(&mut tree, resource.ty(), &mut Default::default()).map_err(Status::internal)?;
     resource.set_defaults(&mut tree);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use api::Tree;
 use api::status::Status;
 
-use super::{Object, edit, find, make, scope, system_user};
+use super::{Object, create_missing, edit, find, scope, system_user};
 use crate::Server;
 use crate::authorization::Rule;
 use crate::authorization::rbac::cover::uncovered;
@@ -49,7 +49,7 @@ async fn reconcile(server: &Arc<Server>, object: Object) -> Result<(), Status> {
             let user = system_user();
             let scope = scope(server, &resource, &user, namespace, "");
             delete_one(&scope, name, &DeleteOptions::default(), &mut Vec::new()).await?;
-            make(server, vec![object]).await
+            create_missing(server, vec![object]).await
         }
     }
 }

@@ -118,7 +118,7 @@ fn endpoint(config: &Config) -> Tree {
 
 /// Updates the service and its endpoints if an earlier start had another address or port. If other servers share the
 /// store, their addresses stay.
-pub async fn keep_in_step(server: &Arc<Server>) -> Result<(), Status> {
+pub async fn sync(server: &Arc<Server>) -> Result<(), Status> {
     let config = &server.config;
     let key = format!("{NAMESPACE}/{NAME}");
     let stored = |storage: &str| server.registry.storage.object(storage, &key).unwrap_or_default();

@@ -11,7 +11,7 @@ use super::crowd::Crowd;
 use super::demand::{Claim, smooth};
 use super::dropped::Dropped;
 use super::dump::{About, Queue};
-use super::queues::{Load, Place, Queues, Reason, Shape, Verdict};
+use super::queues::{Load, Queues, Reason, Shape, Ticket, Verdict};
 use crate::request::turns::Turns;
 
 /// A level's seats as its object and its shares give them.
@@ -64,7 +64,7 @@ pub enum Entry {
 /// A request's seats, or its place in a queue; given back when it is dropped.
 pub struct Seat {
     level: Arc<Level>,
-    place: Place,
+    place: Ticket,
     began: Instant,
     timed_out: bool,
 }

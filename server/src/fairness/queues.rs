@@ -21,7 +21,7 @@ pub struct Shape {
 
 /// Where a request runs or waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct Ticket {
     queue: usize,
     id: u64,
     pub seats: u32,
@@ -29,8 +29,8 @@ pub struct Place {
 
 #[derive(Debug, PartialEq, Eq)]
 pub enum Verdict {
-    Run(Place),
-    Wait(Place),
+    Run(Ticket),
+    Wait(Ticket),
     Reject(Reason),
 }
 
@@ -185,7 +185,7 @@ impl<T> Queues<T> {
     pub fn arrive(&mut self, now: Duration, hash: u64, seats: u32, token: impl FnOnce() -> T) -> Verdict {
         self.advance(now);
         let queue = self.choose(hash);
-        let place = Place { queue, id: self.next_id, seats };
+        let place = Ticket { queue, id: self.next_id, seats };
         self.next_id += 1;
         // No request waits while there are seats, unless the one at the front needs more of them.
         if self.waiting == 0 && self.fits(seats) {
@@ -210,7 +210,7 @@ impl<T> Queues<T> {
     }
 
     /// A request is done after `took`, or gives up waiting. Gives those that run now, and whether it gave up.
-    pub fn leave(&mut self, now: Duration, place: Place, took: Duration) -> (Vec<T>, bool) {
+    pub fn leave(&mut self, now: Duration, place: Ticket, took: Duration) -> (Vec<T>, bool) {
         self.advance(now);
         let at = place.queue % self.queues.len();
         let gave_up = self.give_up(at, place.id);

@@ -44,29 +44,29 @@ pub fn admit<'a>(server: &'a Arc<Server>, call: &'a mut Call) -> Step<'a> {
                 turns.next().await;
             }
             match take(server, call, &plan, at, flow) {
-                Taken::Done(result) => result,
-                Taken::Later(seat, told) => wait(server, call, seat, told, (plan, at)).await,
+                Admission::Done(result) => result,
+                Admission::Later(seat, told) => wait(server, call, seat, told, (plan, at)).await,
             }
         }));
     }
     match take(server, call, &plan, at, flow) {
-        Taken::Done(result) => Step::Done(result),
-        Taken::Later(seat, told) => {
+        Admission::Done(result) => Step::Done(result),
+        Admission::Later(seat, told) => {
             let plan = arc_swap::Guard::into_inner(plan);
             Step::Later(Box::pin(wait(server, call, seat, told, (plan, at))))
         }
     }
 }
 
-enum Taken {
+enum Admission {
     Done(Result<(), Status>),
     Later(Seat, oneshot::Receiver<()>),
 }
 
 /// A seat, a place in the queue of a flow, or a refusal.
-fn take(server: &Server, call: &mut Call, plan: &Plan, at: usize, flow: u64) -> Taken {
+fn take(server: &Server, call: &mut Call, plan: &Plan, at: usize, flow: u64) -> Admission {
     let (schema, priority) = plan.at(at);
-    let Some(level) = &priority.level else { return Taken::Done(Ok(())) };
+    let Some(level) = &priority.level else { return Admission::Done(Ok(())) };
     let now = Instant::now();
     server.fairness.adjust(plan, now);
     let seats = width::seats(&server.registry.storage.resources, (&call.info, &call.query), level.bounds().nominal);
@@ -74,13 +74,13 @@ fn take(server: &Server, call: &mut Call, plan: &Plan, at: usize, flow: u64) -> 
         Entry::Run(seat) => {
             schema.metrics.dispatched.inc();
             call.held = Some(Held::Seat(seat));
-            Taken::Done(Ok(()))
+            Admission::Done(Ok(()))
         }
         Entry::Reject(reason) => {
             let seconds = level.refuse(server.now(), true);
-            Taken::Done(Err(reject(server, call, (schema, priority), reason.text(), seconds)))
+            Admission::Done(Err(reject(server, call, (schema, priority), reason.text(), seconds)))
         }
-        Entry::Wait(seat, told) => Taken::Later(seat, told),
+        Entry::Wait(seat, told) => Admission::Later(seat, told),
     }
 }
 
@@ -94,7 +94,7 @@ async fn wait(
     let (schema, priority) = plan.at(at);
     let began = Instant::now();
     let time = call.timeout.unwrap_or(server.config.limits.request_timeout) / PATIENCE;
-    let got = tokio::time::timeout(time, told_or_lent(&server.fairness, &plan, &mut told)).await;
+    let got = tokio::time::timeout(time, wait_for_seat(&server.fairness, &plan, &mut told)).await;
     schema.metrics.waited.observe(began.elapsed().as_secs_f64());
     if !matches!(got, Ok(Ok(()))) {
         seat.give_up();
@@ -108,7 +108,7 @@ async fn wait(
 }
 
 /// Waits for a seat. Lent seats return while a request waits, even if no other request arrives.
-async fn told_or_lent(
+async fn wait_for_seat(
     fairness: &Fairness,
     plan: &Plan,
     told: &mut oneshot::Receiver<()>,

@@ -15,7 +15,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::io::{Secured, Socket};
 use crate::Server;
-use crate::authentication::{Authorities, ClientChain};
+use crate::authentication::{CaBundle, ClientChain};
 use crate::call::{Answer, Call, Peer};
 use crate::filters::chain;
 use crate::request::limits::PATIENCE;
@@ -83,11 +83,11 @@ impl Acceptor {
     }
 
     fn current(&mut self, server: &Server) -> Option<TlsAcceptor> {
-        let proxies = server.registry.authentication.config.request_header.as_ref().map(|proxies| &proxies.authorities);
+        let proxies = server.registry.authentication.config.request_header.as_ref().map(|proxies| &proxies.cas);
         let cas = [server.registry.authentication.config.clients.as_ref(), proxies];
-        let generations = cas.map(|cas| cas.map(Authorities::generation));
+        let generations = cas.map(|cas| cas.map(CaBundle::generation));
         if self.made.as_ref().is_none_or(|(_, made)| *made != generations) {
-            let hints = cas.into_iter().flatten().flat_map(Authorities::subjects).collect();
+            let hints = cas.into_iter().flatten().flat_map(CaBundle::subjects).collect();
             match tls::server_config_with_hints(self.tls.serving.clone(), &self.tls.options, hints) {
                 Ok(config) => self.made = Some((TlsAcceptor::from(config), generations)),
                 Err(error) => tracing::error!(%error, "failed to configure TLS"),

@@ -66,13 +66,13 @@ impl Kubelets {
     }
 
     /// The address of a node's kubelet.
-    pub async fn agent(&self, node: &Tree) -> Result<Agent, Status> {
+    pub async fn kubelet(&self, node: &Tree) -> Result<Kubelet, Status> {
         let host = self.address(node).await?.to_string();
         let port = node.int("status.daemonEndpoints.kubeletEndpoint.Port");
         let port = port.and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0).unwrap_or(PORT);
         let features = node.list("status.declaredFeatures");
         let takes_websockets = features.iter().any(|feature| feature.as_str() == Some(WEBSOCKETS));
-        Ok(Agent { host, port, takes_websockets, tls: self.tls.load_full(), unverified: self.unverified.load_full() })
+        Ok(Kubelet { host, port, takes_websockets, tls: self.tls.load_full(), unverified: self.unverified.load_full() })
     }
 
     async fn address<'a>(&self, node: &'a Tree) -> Result<&'a str, Status> {
@@ -136,7 +136,7 @@ impl Resolver {
 }
 
 /// The kubelet of one node.
-pub struct Agent {
+pub struct Kubelet {
     pub host: String,
     pub port: u16,
     pub takes_websockets: bool,
@@ -164,7 +164,7 @@ mod tests {
             let address = |(kind, address): &(&str, &str)| api::tree! { "type" => *kind, "address" => *address };
             let addresses: Vec<Tree> = addresses.iter().map(address).collect();
             let node = api::tree! { "status" => api::tree! { "addresses" => addresses } };
-            assert_eq!(kubelets.agent(&node).await.ok().map(|agent| agent.host).as_deref(), Some(want));
+            assert_eq!(kubelets.kubelet(&node).await.ok().map(|kubelet| kubelet.host).as_deref(), Some(want));
         }
     }
 
@@ -174,8 +174,8 @@ mod tests {
         let kubelets = Kubelets::new(&Trust::Anybody, None, preferred, TIMEOUT).expect("TLS");
         let found = async |node: &str| {
             let node = api::json::decode(node.as_bytes()).expect("JSON");
-            let agent = kubelets.agent(&node).await.map_err(|status| status.message)?;
-            Ok::<_, String>(format!("{} {} {}", agent.host, agent.port, agent.takes_websockets))
+            let kubelet = kubelets.kubelet(&node).await.map_err(|status| status.message)?;
+            Ok::<_, String>(format!("{} {} {}", kubelet.host, kubelet.port, kubelet.takes_websockets))
         };
         let cases = [
             (

@@ -136,10 +136,10 @@ async fn send(mut io: TokioIo<Upgraded>, mut source: impl Source, framing: Frami
     loop {
         let out = tokio::select! {
             biased;
-            read = io.read(&mut incoming) => match heard(&incoming[..read.unwrap_or(0)]) {
-                Heard::Goodbye => break,
-                Heard::Ping(payload) => Bytes::from(frame(PONG, &payload)),
-                Heard::Nothing => continue,
+            read = io.read(&mut incoming) => match read_client_frame(&incoming[..read.unwrap_or(0)]) {
+                ClientFrame::Goodbye => break,
+                ClientFrame::Ping(payload) => Bytes::from(frame(PONG, &payload)),
+                ClientFrame::Nothing => continue,
             },
             chunk = source.next() => match chunk {
                 Some(chunk) => framing.messages(&chunk),
@@ -156,24 +156,24 @@ async fn send(mut io: TokioIo<Upgraded>, mut source: impl Source, framing: Frami
 
 /// What a client of a watch can say.
 #[derive(Debug, PartialEq, Eq)]
-enum Heard {
+enum ClientFrame {
     Goodbye,
     Ping(Vec<u8>),
     Nothing,
 }
 
 /// Reads a short control frame, which comes masked; nothing read is a goodbye too.
-fn heard(bytes: &[u8]) -> Heard {
+fn read_client_frame(bytes: &[u8]) -> ClientFrame {
     match bytes {
-        [] => Heard::Goodbye,
-        [head, ..] if head & 0x0f == CLOSE => Heard::Goodbye,
+        [] => ClientFrame::Goodbye,
+        [head, ..] if head & 0x0f == CLOSE => ClientFrame::Goodbye,
         [head, length, a, b, c, d, payload @ ..] if head & 0x0f == PING => {
             let mask = [a, b, c, d];
             let length = usize::from(length & 0x7f).min(payload.len());
             let unmasked = payload[..length].iter().enumerate().map(|(at, byte)| byte ^ mask[at % 4]);
-            Heard::Ping(unmasked.collect())
+            ClientFrame::Ping(unmasked.collect())
         }
-        _ => Heard::Nothing,
+        _ => ClientFrame::Nothing,
     }
 }
 
@@ -225,10 +225,10 @@ mod tests {
 
     #[test]
     fn control_frames_are_told_apart() {
-        assert_eq!(heard(&[]), Heard::Goodbye);
-        assert_eq!(heard(&[0x88, 0x80, 0, 0, 0, 0]), Heard::Goodbye);
-        assert_eq!(heard(&[0x89, 0x82, 1, 2, 3, 4, b'h' ^ 1, b'i' ^ 2]), Heard::Ping(b"hi".to_vec()));
-        assert_eq!(heard(&[0x81, 0x80, 0, 0, 0, 0]), Heard::Nothing);
+        assert_eq!(read_client_frame(&[]), ClientFrame::Goodbye);
+        assert_eq!(read_client_frame(&[0x88, 0x80, 0, 0, 0, 0]), ClientFrame::Goodbye);
+        assert_eq!(read_client_frame(&[0x89, 0x82, 1, 2, 3, 4, b'h' ^ 1, b'i' ^ 2]), ClientFrame::Ping(b"hi".to_vec()));
+        assert_eq!(read_client_frame(&[0x81, 0x80, 0, 0, 0, 0]), ClientFrame::Nothing);
     }
 
     #[test]

@@ -58,7 +58,7 @@ pub struct Decision {
 }
 
 impl Decision {
-    pub fn tells(&self, stage: Stage) -> bool {
+    pub fn records(&self, stage: Stage) -> bool {
         self.omitted & bit(stage) == 0
     }
 }

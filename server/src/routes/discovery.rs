@@ -133,22 +133,22 @@ fn top(call: &Call, documents: &Aggregated, plain: Tree) -> Result<Answer, Statu
     if call.path.trim_end_matches('/') == "/api" {
         check_method(call)?;
     }
-    match wanted(call.header(header::ACCEPT).unwrap_or("")) {
-        Wanted::Aggregated(media) => Ok(aggregated_answer(call, documents, media)),
-        Wanted::Plain => plain_any(call, plain),
-        Wanted::Nothing => negotiate::accept(Some("application/json;as=Unknown"), false)
+    match requested(call.header(header::ACCEPT).unwrap_or("")) {
+        Requested::Aggregated(media) => Ok(aggregated_answer(call, documents, media)),
+        Requested::Plain => plain_any(call, plain),
+        Requested::Nothing => negotiate::accept(Some("application/json;as=Unknown"), false)
             .map(|_| crate::routes::router::page_not_found()),
     }
 }
 
-enum Wanted {
+enum Requested {
     Aggregated(Media),
     Plain,
     Nothing,
 }
 
 /// The first clause that can be served.
-fn wanted(accept: &str) -> Wanted {
+fn requested(accept: &str) -> Requested {
     let mut asked = false;
     for clause in accept.split(',').map(str::trim) {
         let name = clause.split(';').next().unwrap_or("").trim();
@@ -157,15 +157,15 @@ fn wanted(accept: &str) -> Wanted {
         asked |= aggregated;
         let served = has("g=apidiscovery.k8s.io") && has("v=v2");
         match name {
-            "application/json" if aggregated && served => return Wanted::Aggregated(Media::Json),
+            "application/json" if aggregated && served => return Requested::Aggregated(Media::Json),
             "application/vnd.kubernetes.protobuf" if aggregated && served => {
-                return Wanted::Aggregated(Media::Protobuf);
+                return Requested::Aggregated(Media::Protobuf);
             }
-            _ if !aggregated => return Wanted::Plain,
+            _ if !aggregated => return Requested::Plain,
             _ => {}
         }
     }
-    if asked { Wanted::Nothing } else { Wanted::Plain }
+    if asked { Requested::Nothing } else { Requested::Plain }
 }
 
 fn aggregated_answer(call: &Call, documents: &Aggregated, media: Media) -> Answer {

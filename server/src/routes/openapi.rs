@@ -169,13 +169,13 @@ async fn find(routes: &Routes, name: &str, encoding: Encoding) -> Result<Option<
         return Ok(Some(document.clone()));
     }
     let name = name.to_string();
-    let made = tokio::task::spawn_blocking(move || make(&name, encoding)).await.map_err(Status::internal)?;
+    let made = tokio::task::spawn_blocking(move || build(&name, encoding)).await.map_err(Status::internal)?;
     let Some(document) = made.map(Arc::new) else { return Ok(None) };
     routes.openapi.kept.lock().insert(key, document.clone());
     Ok(Some(document))
 }
 
-fn make(name: &str, encoding: Encoding) -> Option<Document> {
+fn build(name: &str, encoding: Encoding) -> Option<Document> {
     let texts = Descriptions(descriptions::descriptions());
     let api = Api { version: VERSION, kinds: kinds::served(), texts: &texts, extras: &[] };
     let bytes = if name.is_empty() { v2::document(&api, encoding) } else { v3::document(&api, name, encoding)? };
@@ -187,12 +187,12 @@ async fn hashes(routes: &Routes) -> Result<Arc<BTreeMap<String, String>>, Status
     if let Some(hashes) = &*routes.openapi.hashes.lock() {
         return Ok(hashes.clone());
     }
-    let hashes = Arc::new(tokio::task::spawn_blocking(make_hashes).await.map_err(Status::internal)?);
+    let hashes = Arc::new(tokio::task::spawn_blocking(compute_hashes).await.map_err(Status::internal)?);
     *routes.openapi.hashes.lock() = Some(hashes.clone());
     Ok(hashes)
 }
 
-fn make_hashes() -> BTreeMap<String, String> {
+fn compute_hashes() -> BTreeMap<String, String> {
     let api = Api { version: VERSION, kinds: kinds::served(), texts: &::openapi::NoTexts, extras: &[] };
     let index = v3::index(&api);
     let hash = |url: &str| url.split_once("?hash=").map(|(_, hash)| hash.to_string()).unwrap_or_default();

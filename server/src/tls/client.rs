@@ -25,7 +25,7 @@ const UID: &str = "1.3.6.1.4.1.57683.2";
 const REFUSED_SECONDS: i64 = 5;
 
 /// The CA bundle of client certificates; it can be replaced while running.
-pub struct Authorities {
+pub struct CaBundle {
     current: ArcSwap<Bundle>,
     changes: watch::Sender<u64>,
 }
@@ -36,9 +36,9 @@ struct Bundle {
     verifier: Arc<dyn ClientCertVerifier>,
 }
 
-impl Authorities {
-    pub fn new(pem: &str) -> Result<Authorities, String> {
-        Ok(Authorities { current: ArcSwap::from_pointee(Bundle::read(pem, 0)?), changes: watch::Sender::new(0) })
+impl CaBundle {
+    pub fn new(pem: &str) -> Result<CaBundle, String> {
+        Ok(CaBundle { current: ArcSwap::from_pointee(Bundle::read(pem, 0)?), changes: watch::Sender::new(0) })
     }
 
     /// Replaces the bundle. An unreadable one changes nothing.
@@ -78,7 +78,12 @@ impl Authorities {
     }
 
     /// The owner of a chain that is valid now; `known` caches the result.
-    pub(crate) fn identify(&self, chain: &ClientChain, known: &Known, now: i64) -> Result<Arc<User>, String> {
+    pub(crate) fn identify(
+        &self,
+        chain: &ClientChain,
+        known: &VerificationCache,
+        now: i64,
+    ) -> Result<Arc<User>, String> {
         let bundle = self.current.load();
         if let Some(judged) = known.0.load().as_ref()
             && judged.generation == bundle.generation
@@ -108,11 +113,13 @@ impl Bundle {
         Ok(Bundle { generation, pem: pem.to_string(), verifier })
     }
 
-    fn judge(&self, chain: &[CertificateDer<'static>], now: i64) -> Judged {
+    fn judge(&self, chain: &[CertificateDer<'static>], now: i64) -> Verification {
         let generation = self.generation;
         match self.verify(chain, now) {
-            Ok((user, from, until)) => Judged { generation, from, until, owner: Ok(with_authenticated_group(user)) },
-            Err(why) => Judged { generation, from: now, until: now + REFUSED_SECONDS, owner: Err(why) },
+            Ok((user, from, until)) => {
+                Verification { generation, from, until, owner: Ok(with_authenticated_group(user)) }
+            }
+            Err(why) => Verification { generation, from: now, until: now + REFUSED_SECONDS, owner: Err(why) },
         }
     }
 
@@ -136,8 +143,8 @@ impl Bundle {
 #[derive(Debug, Default)]
 pub struct ClientChain {
     certificates: Vec<CertificateDer<'static>>,
-    pub(crate) as_user: Known,
-    pub(crate) as_proxy: Known,
+    pub(crate) as_user: VerificationCache,
+    pub(crate) as_proxy: VerificationCache,
 }
 
 impl ClientChain {
@@ -152,10 +159,10 @@ impl ClientChain {
 
 /// The last verification of a chain: valid for one CA bundle and for a time.
 #[derive(Debug, Default)]
-pub(crate) struct Known(ArcSwapOption<Judged>);
+pub(crate) struct VerificationCache(ArcSwapOption<Verification>);
 
 #[derive(Debug)]
-struct Judged {
+struct Verification {
     generation: u64,
     from: i64,
     until: i64,

@@ -10,7 +10,7 @@ use arc_swap::ArcSwap;
 use kinds::User;
 
 use super::jwt::{self, Unverified};
-use super::{Answered, Authenticator, Question, Verdict};
+use super::{Authenticator, TokenRequest, TokenVerdict, Verdict};
 use crate::common::users::with_authenticated_group;
 use crate::outbound::callout::{Client, Url};
 
@@ -61,12 +61,12 @@ impl Issuer {
         self: Arc<Self>,
         auth: &'a Authenticator,
         token: Unverified<'a>,
-        question: Question<'a>,
-    ) -> Answered<'a> {
+        question: TokenRequest<'a>,
+    ) -> TokenVerdict<'a> {
         if let Some(verified) = self.keys.verifies(&token) {
-            return Answered::Now(self.conclude(auth, &token, verified, question));
+            return TokenVerdict::Now(self.conclude(auth, &token, verified, question));
         }
-        Answered::Later(Box::pin(async move {
+        TokenVerdict::Later(Box::pin(async move {
             match self.keys.refresh().await {
                 Err(why) => Verdict::refused(format!("oidc: verify token: {why}")),
                 Ok(()) => {
@@ -82,7 +82,7 @@ impl Issuer {
         auth: &Authenticator,
         token: &Unverified<'_>,
         verified: bool,
-        question: Question<'_>,
+        question: TokenRequest<'_>,
     ) -> Verdict {
         if !verified {
             return Verdict::refused("oidc: verify token: failed to verify signature");
@@ -94,19 +94,19 @@ impl Issuer {
     }
 }
 
-pub fn authenticate<'a>(auth: &'a Authenticator, question: Question<'a>) -> Answered<'a> {
+pub fn authenticate<'a>(auth: &'a Authenticator, question: TokenRequest<'a>) -> TokenVerdict<'a> {
     let issuers = auth.config.issuers.load();
     if issuers.is_empty() {
-        return Answered::Now(Verdict::Unknown);
+        return TokenVerdict::Now(Verdict::Unknown);
     }
-    let Some(token) = jwt::split(question.token) else { return Answered::Now(Verdict::Unknown) };
+    let Some(token) = jwt::split(question.token) else { return TokenVerdict::Now(Verdict::Unknown) };
     let named = token.claims.str("iss").to_string();
     let Some(issuer) = issuers.iter().find(|issuer| issuer.rules.url == named) else {
-        return Answered::Now(Verdict::Unknown);
+        return TokenVerdict::Now(Verdict::Unknown);
     };
     // Checked before any key is fetched: a token that is not allowed is not worth a fetch.
     if !issuer.rules.algorithms.iter().any(|allowed| allowed == token.algorithm()) {
-        return Answered::Now(Verdict::refused("oidc: verify token: the algorithm is not allowed"));
+        return TokenVerdict::Now(Verdict::refused("oidc: verify token: the algorithm is not allowed"));
     }
     issuer.clone().judge(auth, token, question)
 }

@@ -30,7 +30,7 @@ pub enum Kind {
 #[derive(Default)]
 pub struct Graph {
     /// Objects that lead to nodes, by kind and key, with the number of ways.
-    nodes: HashMap<Kind, HashMap<Box<str>, Vec<Ways>>>,
+    nodes: HashMap<Kind, HashMap<Box<str>, Vec<Paths>>>,
     /// The claim of each bound volume.
     claims: HashMap<Arc<str>, Box<str>>,
     /// The node that each volume of a node's own files is on.
@@ -39,7 +39,7 @@ pub struct Graph {
     volumes: HashMap<Box<str>, Vec<Arc<str>>>,
 }
 
-struct Ways {
+struct Paths {
     node: Box<str>,
     count: usize,
 }
@@ -92,7 +92,7 @@ impl Graph {
             let ways = self.nodes.entry(kind).or_default().entry(key.into()).or_default();
             match ways.iter_mut().find(|way| *way.node == *edges.node) {
                 Some(way) => way.count += 1,
-                None => ways.push(Ways { node: edges.node.as_str().into(), count: 1 }),
+                None => ways.push(Paths { node: edges.node.as_str().into(), count: 1 }),
             }
         }
     }

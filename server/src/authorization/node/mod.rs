@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use api::Tree;
 use kinds::User;
 
-use super::{Attributes, Authorizer, Known, Rule, Verdict};
+use super::{Attributes, Authorizer, Rule, UserRules, Verdict};
 use crate::storage::cache::{Caches, View};
 use graph::{Graph, Kind};
 
@@ -50,10 +50,10 @@ impl Authorizer for Node {
         })
     }
 
-    fn rules(&self, user: &User, _: &str) -> Known {
+    fn rules(&self, user: &User, _: &str) -> UserRules {
         let is_node = node_name(user).is_some();
         let error = is_node.then(|| "node authorizer does not support user rule resolution".to_string());
-        Known { rules: Vec::new(), incomplete: is_node, error }
+        UserRules { rules: Vec::new(), incomplete: is_node, error }
     }
 }
 

@@ -11,7 +11,7 @@ use api::Tree;
 use kinds::User;
 
 use super::union::aggregate;
-use super::{Attributes, Authorizer, Decision, Known, Reason, Rule, Verdict};
+use super::{Attributes, Authorizer, Decision, Reason, Rule, UserRules, Verdict};
 use crate::storage::cache::{Caches, View};
 use index::Index;
 
@@ -73,9 +73,9 @@ impl Authorizer for Arc<Rbac> {
         })
     }
 
-    fn rules(&self, user: &User, namespace: &str) -> Known {
+    fn rules(&self, user: &User, namespace: &str) -> UserRules {
         let (rules, errors) = self.rules_of(user, namespace);
-        Known { rules, incomplete: false, error: aggregate(errors) }
+        UserRules { rules, incomplete: false, error: aggregate(errors) }
     }
 }
 

@@ -30,7 +30,7 @@ struct Flow {
 struct Running {
     until: u64,
     began: u64,
-    place: Place,
+    place: Ticket,
     flow: usize,
 }
 
@@ -40,7 +40,7 @@ struct Simulation {
     queues: Queues<usize>,
     limit: u32,
     running: Vec<Running>,
-    waiting: HashMap<usize, (usize, Place)>,
+    waiting: HashMap<usize, (usize, Ticket)>,
     rejected: Vec<u64>,
     /// Seat-milliseconds and requests that each flow got.
     served: Vec<u64>,
@@ -109,7 +109,7 @@ impl Simulation {
         true
     }
 
-    fn begin(&mut self, flow: usize, place: Place) {
+    fn begin(&mut self, flow: usize, place: Ticket) {
         self.running.push(Running { until: self.millis + self.flows[flow].millis, began: self.millis, place, flow });
     }
 
@@ -191,7 +191,7 @@ fn seats_are_never_exceeded_and_everyone_is_served() {
 fn those_who_give_up_leave_nothing_behind() {
     let mut simulation = Simulation::new(vec![flow(5, 30, 10)], SHAPE, 2);
     simulation.run(5);
-    let places: Vec<Place> = simulation.waiting.drain().map(|(_, (_, place))| place).collect();
+    let places: Vec<Ticket> = simulation.waiting.drain().map(|(_, (_, place))| place).collect();
     assert!(places.len() > 10);
     for place in places {
         let (woken, gave_up) = simulation.queues.leave(Duration::from_millis(5), place, Duration::ZERO);

@@ -1,7 +1,7 @@
 //! Impersonation. Each part of the impersonated identity must be allowed: first in one of the constrained modes, which
 //! also name the allowed requests, then in the legacy mode.
 
-mod wanted;
+mod requested;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::Server;
 use crate::authentication::{AUTHENTICATED, UNAUTHENTICATED, anonymous};
 use crate::authorization::{Attributes, Reason, forbidden};
 use crate::call::{Call, Step};
-use wanted::Wanted;
+use requested::Requested;
 
 const NODE_KEYS: &str = "authentication.kubernetes.io/associated-node-keys";
 const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
@@ -48,14 +48,14 @@ impl Check {
 
 /// Puts the impersonated user into the call, and removes the headers.
 pub fn impersonate<'a>(server: &'a Arc<Server>, call: &'a mut Call) -> Step<'a> {
-    let wanted = match Wanted::take(&mut call.headers) {
+    let requested = match Requested::take(&mut call.headers) {
         Ok(None) => return Step::Done(Ok(())),
-        Ok(Some(wanted)) => wanted,
+        Ok(Some(requested)) => requested,
         Err(status) => return Step::Done(Err(status)),
     };
     Step::Later(Box::pin(async move {
         let requestor = call.user.clone().ok_or_else(Status::unauthorized)?;
-        let (user, mode) = allowed(server, call, &requestor, &wanted).await?;
+        let (user, mode) = allowed(server, call, &requestor, &requested).await?;
         call.user = Some(Arc::new(user));
         call.impersonation_mode = mode;
         call.impersonator = Some(requestor);
@@ -68,26 +68,32 @@ async fn allowed(
     server: &Server,
     call: &Call,
     requestor: &User,
-    wanted: &Wanted,
+    requested: &Requested,
 ) -> Result<(User, &'static str), Status> {
     let mut first = None;
-    for mode in MODES.iter().filter(|mode| (mode.applies)(wanted, requestor)) {
-        match pass(server, call, requestor, mode, wanted).await {
-            Ok(()) => return Ok((actual(mode, wanted), mode.name)),
+    for mode in MODES.iter().filter(|mode| (mode.applies)(requested, requestor)) {
+        match pass(server, call, requestor, mode, requested).await {
+            Ok(()) => return Ok((actual(mode, requested), mode.name)),
             Err(status) => first = first.or(Some(status)),
         }
     }
     Err(first.unwrap_or_else(|| Status::internal("all impersonation modes failed")))
 }
 
-async fn pass(server: &Server, call: &Call, requestor: &User, mode: &Mode, wanted: &Wanted) -> Result<(), Status> {
+async fn pass(
+    server: &Server,
+    call: &Call,
+    requestor: &User,
+    mode: &Mode,
+    requested: &Requested,
+) -> Result<(), Status> {
     let requestor = &mode.requestor(requestor);
     if mode.is_constrained() {
         let verb = format!("impersonate-on:{}:{}", mode.name, call.info.verb);
         check(server, &Attributes { verb: &verb, ..Attributes::of(requestor, &call.info, &call.query) }).await?;
     }
     let mut checks = Vec::new();
-    let refused = mode.checks(wanted, &mut checks);
+    let refused = mode.checks(requested, &mut checks);
     for asked in &checks {
         check(server, &asked.attributes(requestor)).await?;
     }
@@ -110,17 +116,23 @@ async fn check(server: &Server, attributes: &Attributes<'_>) -> Result<(), Statu
 struct Mode {
     /// What follows `impersonate:`; empty for the old mode.
     name: &'static str,
-    applies: fn(&Wanted, &User) -> bool,
+    applies: fn(&Requested, &User) -> bool,
 }
 
 /// In the order in which they are tried: the most restrictive comes first.
 static MODES: &[Mode] = &[
-    Mode { name: "associated-node", applies: |wanted, requestor| wanted.is_bare() && is_on_node(requestor, wanted) },
-    Mode { name: "arbitrary-node", applies: |wanted, _| wanted.is_bare() && node_name(&wanted.name).is_some() },
-    Mode { name: "serviceaccount", applies: |wanted, _| wanted.is_bare() && account(&wanted.name).is_some() },
+    Mode {
+        name: "associated-node",
+        applies: |requested, requestor| requested.is_bare() && is_on_node(requestor, requested),
+    },
+    Mode {
+        name: "arbitrary-node",
+        applies: |requested, _| requested.is_bare() && node_name(&requested.name).is_some(),
+    },
+    Mode { name: "serviceaccount", applies: |requested, _| requested.is_bare() && account(&requested.name).is_some() },
     Mode {
         name: "user-info",
-        applies: |wanted, _| node_name(&wanted.name).is_none() && account(&wanted.name).is_none(),
+        applies: |requested, _| node_name(&requested.name).is_none() && account(&requested.name).is_none(),
     },
     Mode { name: "", applies: |_, _| true },
 ];
@@ -153,21 +165,23 @@ impl Mode {
     }
 
     /// Adds a check for each part of the identity; returns what this mode never allows.
-    fn checks(&self, wanted: &Wanted, checks: &mut Vec<Check>) -> Option<(Check, String)> {
-        checks.push(self.user_check(&wanted.name));
-        if !wanted.uid.is_empty() {
-            checks.push(self.check(AUTHENTICATION, "uids", &wanted.uid));
+    fn checks(&self, requested: &Requested, checks: &mut Vec<Check>) -> Option<(Check, String)> {
+        checks.push(self.user_check(&requested.name));
+        if !requested.uid.is_empty() {
+            checks.push(self.check(AUTHENTICATION, "uids", &requested.uid));
         }
-        if let Some(refused) = self.refused_group(&wanted.groups) {
+        if let Some(refused) = self.refused_group(&requested.groups) {
             return Some(refused);
         }
-        checks.extend(wanted.groups.iter().map(|group| self.check(self.names(), "groups", group)));
-        if let Some(why) = wanted.extra.iter().find_map(|(key, values)| refused_extra(key, values))
+        checks.extend(requested.groups.iter().map(|group| self.check(self.names(), "groups", group)));
+        if let Some(why) = requested.extra.iter().find_map(|(key, values)| refused_extra(key, values))
             && self.is_constrained()
         {
             return Some((self.check(AUTHENTICATION, "userextras", ""), why));
         }
-        for (key, value) in wanted.extra.iter().flat_map(|(key, values)| values.iter().map(move |value| (key, value))) {
+        for (key, value) in
+            requested.extra.iter().flat_map(|(key, values)| values.iter().map(move |value| (key, value)))
+        {
             let check = self.check(AUTHENTICATION, "userextras", value);
             checks.push(Check { subresource: key.clone(), ..check });
         }
@@ -224,24 +238,24 @@ fn refused_extra(key: &str, values: &[String]) -> Option<String> {
 }
 
 /// The requested identity, with its implicit groups.
-fn actual(mode: &Mode, wanted: &Wanted) -> User {
-    let mut groups = wanted.groups.clone();
-    if node_name(&wanted.name).is_some() && mode.is_constrained() {
+fn actual(mode: &Mode, requested: &Requested) -> User {
+    let mut groups = requested.groups.clone();
+    if node_name(&requested.name).is_some() && mode.is_constrained() {
         groups = vec!["system:nodes".to_string()];
     }
-    if let Some((namespace, _)) = account(&wanted.name).filter(|_| wanted.groups.is_empty()) {
+    if let Some((namespace, _)) = account(&requested.name).filter(|_| requested.groups.is_empty()) {
         groups = vec!["system:serviceaccounts".to_string(), format!("system:serviceaccounts:{namespace}")];
     }
-    let anonymous = wanted.name == anonymous::NAME || groups.iter().any(|group| group == UNAUTHENTICATED);
+    let anonymous = requested.name == anonymous::NAME || groups.iter().any(|group| group == UNAUTHENTICATED);
     let all = if anonymous { UNAUTHENTICATED } else { AUTHENTICATED };
     if !groups.iter().any(|group| group == all) {
         groups.push(all.to_string());
     }
     let mut extra = Map::new();
-    for (key, values) in &wanted.extra {
+    for (key, values) in &requested.extra {
         extra.insert(key.as_str(), Tree::List(values.iter().map(Tree::from).collect()));
     }
-    User { name: wanted.name.clone(), uid: wanted.uid.clone(), groups, extra }
+    User { name: requested.name.clone(), uid: requested.uid.clone(), groups, extra }
 }
 
 /// Namespace and name of a service account's user name.
@@ -257,12 +271,12 @@ fn node_name(user: &str) -> Option<&str> {
 }
 
 /// A service account whose token was made for a pod on the node.
-fn is_on_node(requestor: &User, wanted: &Wanted) -> bool {
+fn is_on_node(requestor: &User, requested: &Requested) -> bool {
     let bound = match requestor.extra.get(NODE_NAME).and_then(Tree::as_list) {
         Some([one]) => one.as_str(),
         _ => None,
     };
-    account(&requestor.name).is_some() && bound.is_some() && bound == node_name(&wanted.name)
+    account(&requestor.name).is_some() && bound.is_some() && bound == node_name(&requested.name)
 }
 
 #[cfg(test)]

@@ -1,25 +1,25 @@
-use super::wanted::{GROUP, UID, USER};
+use super::requested::{GROUP, UID, USER};
 use super::*;
 use api::Map;
 use http::{HeaderMap, HeaderName};
 
 type Given<'a> = &'a [(&'static str, &'a str)];
 
-fn wanted(given: Given<'_>) -> Result<Option<Wanted>, Status> {
+fn requested(given: Given<'_>) -> Result<Option<Requested>, Status> {
     let mut headers = HeaderMap::new();
     for (name, value) in given {
         headers.append(HeaderName::from_static(name), value.parse().expect("a value"));
     }
-    let wanted = Wanted::take(&mut headers);
-    if wanted.as_ref().is_ok_and(Option::is_some) {
+    let requested = Requested::take(&mut headers);
+    if requested.as_ref().is_ok_and(Option::is_some) {
         assert!(headers.keys().all(|name| !name.as_str().starts_with("impersonate-")));
     }
-    wanted
+    requested
 }
 
 #[test]
 fn a_name_must_be_asked_for() {
-    assert_eq!(wanted(&[("accept", "x")]).expect("nothing"), None);
+    assert_eq!(requested(&[("accept", "x")]).expect("nothing"), None);
     let cases: [(Given<'_>, &str); 3] = [
         (&[(GROUP, "devs")], r#"Name:"", UID:"", Groups:[]string{"devs"}, Extra:map[string][]string(nil)}"#),
         (&[(UID, "u")], r#"Name:"", UID:"u", Groups:[]string(nil), Extra:map[string][]string(nil)}"#),
@@ -29,7 +29,7 @@ fn a_name_must_be_asked_for() {
         ),
     ];
     for (given, want) in cases {
-        let status = wanted(given).expect_err("a refusal");
+        let status = requested(given).expect_err("a refusal");
         let text = format!("requested &user.DefaultInfo{{{want} without impersonating a user name");
         assert_eq!((status.code, status.message.as_str()), (400, text.as_str()));
     }
@@ -49,15 +49,15 @@ fn identities_get_the_groups_of_their_nature() {
         (&[(USER, "system:node:a")], "system:nodes system:authenticated"),
     ];
     for (given, want) in cases {
-        let wanted = wanted(given).expect("headers").expect("somebody");
-        assert_eq!(actual(&MODES[1], &wanted).groups.join(" "), want, "{given:?}");
+        let requested = requested(given).expect("headers").expect("somebody");
+        assert_eq!(actual(&MODES[1], &requested).groups.join(" "), want, "{given:?}");
     }
 }
 
 /// The checks of a mode, each as `verb group/resource/subresource namespace name`.
-fn checks(mode: &Mode, wanted: &Wanted) -> Vec<String> {
+fn checks(mode: &Mode, requested: &Requested) -> Vec<String> {
     let mut checks = Vec::new();
-    let refused = mode.checks(wanted, &mut checks);
+    let refused = mode.checks(requested, &mut checks);
     let show = |check: Check| {
         let Check { verb, group, resource, subresource, namespace, name, .. } = check;
         format!("{verb} {group}/{resource}/{subresource} {namespace} {name}")
@@ -68,9 +68,9 @@ fn checks(mode: &Mode, wanted: &Wanted) -> Vec<String> {
 #[test]
 fn every_part_is_checked() {
     let given = [(USER, "jane"), (UID, "7"), (GROUP, "devs"), ("impersonate-extra-acme.com%2fp", "x")];
-    let wanted = wanted(&given).expect("headers").expect("somebody");
+    let requested = requested(&given).expect("headers").expect("somebody");
     assert_eq!(
-        checks(&MODES[4], &wanted),
+        checks(&MODES[4], &requested),
         [
             "impersonate /users/  jane",
             "impersonate authentication.k8s.io/uids/  7",
@@ -78,7 +78,7 @@ fn every_part_is_checked() {
             "impersonate authentication.k8s.io/userextras/acme.com/p  x",
         ]
     );
-    assert_eq!(checks(&MODES[3], &wanted)[2], "impersonate:user-info authentication.k8s.io/groups/  devs");
+    assert_eq!(checks(&MODES[3], &requested)[2], "impersonate:user-info authentication.k8s.io/groups/  devs");
 }
 
 #[test]
@@ -98,18 +98,18 @@ fn modes_apply_to_their_own() {
         (&[(USER, "system:serviceaccount:n:a")], &nobody, "serviceaccount,"),
     ];
     for (given, requestor, want) in cases {
-        let wanted = wanted(given).expect("headers").expect("somebody");
-        let names = MODES.iter().filter(|mode| (mode.applies)(&wanted, requestor)).map(|mode| mode.name);
+        let requested = requested(given).expect("headers").expect("somebody");
+        let names = MODES.iter().filter(|mode| (mode.applies)(&requested, requestor)).map(|mode| mode.name);
         assert_eq!(names.collect::<Vec<_>>().join(","), want, "{given:?}");
     }
 }
 
 #[test]
 fn constrained_modes_refuse_what_was_never_meant() {
-    let masters = wanted(&[(USER, "jane"), (GROUP, "system:masters")]).expect("headers").expect("somebody");
-    let last = |mode: &Mode, wanted: &Wanted| checks(mode, wanted).pop().unwrap_or_default();
+    let masters = requested(&[(USER, "jane"), (GROUP, "system:masters")]).expect("headers").expect("somebody");
+    let last = |mode: &Mode, requested: &Requested| checks(mode, requested).pop().unwrap_or_default();
     assert_eq!(last(&MODES[3], &masters), "impersonating the system:masters group is not allowed");
     assert_eq!(last(&MODES[4], &masters), "impersonate /groups/  system:masters");
-    let extra = wanted(&[(USER, "jane"), ("impersonate-extra-scopes", "view")]).expect("headers").expect("somebody");
+    let extra = requested(&[(USER, "jane"), ("impersonate-extra-scopes", "view")]).expect("headers").expect("somebody");
     assert!(last(&MODES[3], &extra).contains("invalid key in extra"));
 }

@@ -21,7 +21,7 @@ pub enum Trust {
     /// The CAs that the system trusts.
     System,
     /// These CAs and no others.
-    Authorities(Vec<CertificateDer<'static>>),
+    CaBundle(Vec<CertificateDer<'static>>),
     /// The one certificate of this fingerprint, whatever name is in it.
     Certificate(String),
     /// Any certificate: only if an operator has configured it explicitly.
@@ -33,7 +33,7 @@ impl Trust {
     pub fn pem(pem: &[u8]) -> Result<Trust, String> {
         let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
         let all = all.map_err(|error| error.to_string())?;
-        if all.is_empty() { Err("no certificate found".to_string()) } else { Ok(Trust::Authorities(all)) }
+        if all.is_empty() { Err("no certificate found".to_string()) } else { Ok(Trust::CaBundle(all)) }
     }
 }
 
@@ -76,9 +76,9 @@ fn verifier(trust: &Trust) -> Result<Arc<dyn ServerCertVerifier>, Error> {
     match trust {
         Trust::Anybody => Ok(tls::any_server()),
         Trust::Certificate(fingerprint) => {
-            Ok(Arc::new(Known { fingerprint: fingerprint.clone(), any: tls::any_server() }))
+            Ok(Arc::new(FingerprintVerifier { fingerprint: fingerprint.clone(), any: tls::any_server() }))
         }
-        Trust::Authorities(authorities) => Pinned::verifier(authorities.clone()),
+        Trust::CaBundle(cas) => Pinned::verifier(cas.clone()),
         Trust::System => Pinned::verifier(system_authorities()),
     }
 }
@@ -112,12 +112,12 @@ macro_rules! signatures {
 
 /// Takes one certificate, by its fingerprint.
 #[derive(Debug)]
-struct Known {
+struct FingerprintVerifier {
     fingerprint: String,
     any: Arc<dyn ServerCertVerifier>,
 }
 
-impl ServerCertVerifier for Known {
+impl ServerCertVerifier for FingerprintVerifier {
     fn verify_server_cert(
         &self,
         leaf: &CertificateDer<'_>,
@@ -144,18 +144,18 @@ fn system_authorities() -> Vec<CertificateDer<'static>> {
 /// self-signed certificate of the one server it is for.
 #[derive(Debug)]
 struct Pinned {
-    authorities: Vec<CertificateDer<'static>>,
+    cas: Vec<CertificateDer<'static>>,
     /// None if no CA is trusted.
     chains: Option<Arc<WebPkiServerVerifier>>,
     any: Arc<dyn ServerCertVerifier>,
 }
 
 impl Pinned {
-    fn verifier(authorities: Vec<CertificateDer<'static>>) -> Result<Arc<dyn ServerCertVerifier>, Error> {
+    fn verifier(cas: Vec<CertificateDer<'static>>) -> Result<Arc<dyn ServerCertVerifier>, Error> {
         let mut roots = RootCertStore::empty();
         // One that cannot be used as a root may still be the server's own.
-        for authority in &authorities {
-            let _ = roots.add(authority.clone());
+        for ca in &cas {
+            let _ = roots.add(ca.clone());
         }
         let chains = if roots.is_empty() {
             None
@@ -163,7 +163,7 @@ impl Pinned {
             let builder = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), tls::provider());
             Some(builder.build().map_err(|error| Error::General(error.to_string()))?)
         };
-        Ok(Arc::new(Pinned { authorities, chains, any: tls::any_server() }))
+        Ok(Arc::new(Pinned { cas, chains, any: tls::any_server() }))
     }
 
     fn verify_own(&self, leaf: &CertificateDer<'_>, name: &ServerName<'_>, now: UnixTime) -> Result<(), Error> {
@@ -187,7 +187,7 @@ impl ServerCertVerifier for Pinned {
         ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        if self.authorities.iter().any(|own| own.as_ref() == leaf.as_ref()) {
+        if self.cas.iter().any(|own| own.as_ref() == leaf.as_ref()) {
             return self.verify_own(leaf, name, now).map(|()| ServerCertVerified::assertion());
         }
         match &self.chains {

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use api::Tree;
 use api::status::Status;
 
-use super::{Asking, Attributes, Operation};
+use super::{Attributes, Operation, Pending};
 use crate::authorization;
 
 pub fn validate<'a>(
@@ -13,7 +13,7 @@ pub fn validate<'a>(
     _: Option<&'a Tree>,
     old: Option<&'a Tree>,
     _: &'a mut Vec<String>,
-) -> Asking<'a> {
+) -> Pending<'a> {
     if !is_part(attributes, "approval") {
         return None;
     }

@@ -3,14 +3,14 @@
 use api::Tree;
 
 use super::certificate_approval::{check, is_part};
-use super::{Asking, Attributes};
+use super::{Attributes, Pending};
 
 pub fn validate<'a>(
     attributes: &'a Attributes<'_>,
     request: Option<&'a Tree>,
     old: Option<&'a Tree>,
     _: &'a mut Vec<String>,
-) -> Asking<'a> {
+) -> Pending<'a> {
     let (request, old) = (request?, old?);
     let same = |path: &str| request.at(path) == old.at(path);
     if !is_part(attributes, "status") || (same("status.certificate") && same("status.conditions")) {

@@ -3,7 +3,7 @@
 use api::Tree;
 use api::status::Status;
 
-use super::{Asking, Attributes, Operation};
+use super::{Attributes, Operation, Pending};
 use crate::authorization;
 
 pub fn validate<'a>(
@@ -11,7 +11,7 @@ pub fn validate<'a>(
     bundle: Option<&'a Tree>,
     old: Option<&'a Tree>,
     _: &'a mut Vec<String>,
-) -> Asking<'a> {
+) -> Pending<'a> {
     let (group, kind) = ("certificates.k8s.io", "ClusterTrustBundle");
     let write = attributes.is(group, kind, Operation::Create) || attributes.is(group, kind, Operation::Update);
     let bundle = bundle.filter(|_| write)?;

@@ -8,7 +8,7 @@ use api::{Map, Tree, tree};
 use stdx::sync::Mutex;
 
 use super::setup::Source;
-use super::{Asking, Attributes, Operation, Settings};
+use super::{Attributes, Operation, Pending, Settings};
 use crate::outbound::callout::kubeconfig::{self, Remote};
 
 const PREFIX: &str = "imagepolicywebhook.image-policy.k8s.io/";
@@ -76,14 +76,14 @@ pub fn validate<'a>(
     pod: Option<&'a Tree>,
     _: Option<&'a Tree>,
     _: &'a mut Vec<String>,
-) -> Asking<'a> {
+) -> Pending<'a> {
     let write = attributes.is("", "Pod", Operation::Create) || attributes.is("", "Pod", Operation::Update);
     let pod = pod.filter(|_| write)?;
     let policy = attributes.registry.admission.settings.image_policy.as_ref()?;
-    Some(Box::pin(ask(attributes, policy, pod)))
+    Some(Box::pin(call(attributes, policy, pod)))
 }
 
-async fn ask(attributes: &Attributes<'_>, policy: &ImagePolicy, pod: &Tree) -> Result<(), Status> {
+async fn call(attributes: &Attributes<'_>, policy: &ImagePolicy, pod: &Tree) -> Result<(), Status> {
     let spec = spec(pod, attributes.namespace);
     let status = match policy.status(&spec).await {
         Ok(status) => status,

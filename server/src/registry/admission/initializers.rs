@@ -7,7 +7,7 @@ use api::status::Status;
 use api::{Tree, tree};
 use kinds::initializers::{is_pending, normalize, validate, validate_update};
 
-use super::{Asking, Attributes, Operation};
+use super::{Attributes, Operation, Pending};
 use crate::authorization;
 
 const STORAGE: &str = "initializerconfigurations";
@@ -17,7 +17,7 @@ pub fn mutate<'a>(
     object: Option<&'a mut Tree>,
     old: Option<&'a Tree>,
     _: &'a mut Vec<String>,
-) -> Asking<'a> {
+) -> Pending<'a> {
     let object = object.filter(|object| object.has("metadata") && concerns(attributes))?;
     match (attributes.operation, old) {
         (Operation::Create, _) if is_pending(object) => Some(Box::pin(create_given(attributes, object))),

@@ -109,12 +109,12 @@ pub type Mutate = fn(&Attributes<'_>, &mut Tree, Option<&Tree>, &mut Vec<String>
 pub type Validate = fn(&Attributes<'_>, Option<&Tree>, Option<&Tree>, &mut Vec<String>) -> Result<(), Status>;
 
 /// A plugin that calls another server and waits for its response; None if there is none to call.
-pub type Asking<'a> = Option<Pin<Box<dyn Future<Output = Result<(), Status>> + Send + 'a>>>;
+pub type Pending<'a> = Option<Pin<Box<dyn Future<Output = Result<(), Status>> + Send + 'a>>>;
 /// The object is None for operations that have none.
 pub type MutateLater =
-    for<'a> fn(&'a Attributes<'_>, Option<&'a mut Tree>, Option<&'a Tree>, &'a mut Vec<String>) -> Asking<'a>;
+    for<'a> fn(&'a Attributes<'_>, Option<&'a mut Tree>, Option<&'a Tree>, &'a mut Vec<String>) -> Pending<'a>;
 pub type ValidateLater =
-    for<'a> fn(&'a Attributes<'_>, Option<&'a Tree>, Option<&'a Tree>, &'a mut Vec<String>) -> Asking<'a>;
+    for<'a> fn(&'a Attributes<'_>, Option<&'a Tree>, Option<&'a Tree>, &'a mut Vec<String>) -> Pending<'a>;
 
 /// Reads a plugin's part of the admission configuration; an error names the field.
 pub type Configure = fn(&mut Settings, &setup::Source<'_>) -> Result<(), String>;

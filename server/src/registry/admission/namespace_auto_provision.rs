@@ -3,7 +3,7 @@
 use api::status::Status;
 use api::{Tree, tree};
 
-use super::{Asking, Attributes, Operation};
+use super::{Attributes, Operation, Pending};
 use crate::common::users::system_user;
 use crate::registry::options::WriteOptions;
 use crate::registry::write::Scope;
@@ -14,7 +14,7 @@ pub fn mutate<'a>(
     _: Option<&'a mut Tree>,
     _: Option<&'a Tree>,
     _: &'a mut Vec<String>,
-) -> Asking<'a> {
+) -> Pending<'a> {
     let concerns = attributes.operation == Operation::Create
         && !attributes.dry_run
         && attributes.resource.kind.namespaced

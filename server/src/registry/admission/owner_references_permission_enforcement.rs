@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use api::Tree;
 use api::status::Status;
 
-use super::{Asking, Attributes, Operation};
+use super::{Attributes, Operation, Pending};
 use crate::authorization::{self, Verdict};
 use crate::storage::resource::split_api_version;
 
@@ -15,7 +15,7 @@ pub fn validate<'a>(
     object: Option<&'a Tree>,
     old: Option<&'a Tree>,
     _: &'a mut Vec<String>,
-) -> Asking<'a> {
+) -> Pending<'a> {
     let object = object.filter(|object| !is_exempt(attributes) && changes_owners(object, old))?;
     Some(Box::pin(check(attributes, object, old)))
 }

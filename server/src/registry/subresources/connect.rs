@@ -130,7 +130,7 @@ fn options(resource: &Resource, call: &Call) -> Option<Tree> {
 pub async fn run(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
     let pod = pod(registry, resource, call).await?;
     let container = choose_container(&pod, call.query.get("container"))?.to_string();
-    let agent = node::agent(registry, node_name(&pod)?, "pods").await?;
+    let kubelet = node::kubelet(registry, node_name(&pod)?, "pods").await?;
     may_create(registry, call).await?;
     let verb = if call.info.subresource == "exec" { Verb::Exec } else { Verb::Attach };
     let query = &call.query;
@@ -141,17 +141,17 @@ pub async fn run(registry: &Registry, resource: &Arc<Resource>, call: &mut Call)
     let streams = streams.into_iter().filter(|(_, on)| *on).map(|(key, _)| (key, "1".to_string()));
     let command = query.all("command").filter(|_| verb == Verb::Exec).map(|word| ("command", word.to_string()));
     let place = format!("{}{}", place(&call.info.subresource, &pod, &container), encoded(streams.chain(command)));
-    node::stream(call, agent, StreamRequest::Command(verb, options), &place).await
+    node::stream(call, kubelet, StreamRequest::Command(verb, options), &place).await
 }
 
 pub async fn port_forward(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
     let pod = pod(registry, resource, call).await?;
-    let agent = node::agent(registry, node_name(&pod)?, "pods").await?;
+    let kubelet = node::kubelet(registry, node_name(&pod)?, "pods").await?;
     may_create(registry, call).await?;
     let ports = call.query.all("ports").flat_map(|ports| ports.split(','));
     let ports = encoded(ports.map(|port| ("port", port.to_string())));
     let place = format!("{}{ports}", place("portForward", &pod, ""));
-    node::stream(call, agent, StreamRequest::Forward, &place).await
+    node::stream(call, kubelet, StreamRequest::Forward, &place).await
 }
 
 /// A WebSocket begins with a GET, but needs the permission of a POST.

@@ -20,41 +20,41 @@ use crate::request::body::Body;
 const MAX_REFUSAL: usize = 50_000;
 
 /// A node's kubelet.
-pub struct Agent {
+pub struct Kubelet {
     pub target: Target,
     takes_websockets: bool,
 }
 
 /// `resource` is the resource in the NotFound error of a missing node.
-pub async fn agent(registry: &Registry, node: &str, resource: &str) -> Result<Agent, Status> {
+pub async fn kubelet(registry: &Registry, node: &str, resource: &str) -> Result<Kubelet, Status> {
     find(registry, node, resource, false).await
 }
 
-async fn find(registry: &Registry, node: &str, resource: &str, unverified: bool) -> Result<Agent, Status> {
+async fn find(registry: &Registry, node: &str, resource: &str, unverified: bool) -> Result<Kubelet, Status> {
     let object = registry.storage.object("minions", node).ok_or_else(|| Status::not_found("", resource, node))?;
-    let (agent, timeout) = match &registry.config.kubelets {
-        Some(kubelets) => (kubelets.agent(&object).await?, kubelets.timeout),
-        None => (anybody()?.agent(&object).await?, TIMEOUT),
+    let (kubelet, timeout) = match &registry.config.kubelets {
+        Some(kubelets) => (kubelets.kubelet(&object).await?, kubelets.timeout),
+        None => (unverified_kubelets()?.kubelet(&object).await?, TIMEOUT),
     };
-    let tls = if unverified { agent.unverified } else { agent.tls };
-    let target = Target { host: agent.host, port: agent.port, tls: Some(tls), timeout };
-    Ok(Agent { target, takes_websockets: agent.takes_websockets })
+    let tls = if unverified { kubelet.unverified } else { kubelet.tls };
+    let target = Target { host: kubelet.host, port: kubelet.port, tls: Some(tls), timeout };
+    Ok(Kubelet { target, takes_websockets: kubelet.takes_websockets })
 }
 
 /// For a server without kubelet flags.
-fn anybody() -> Result<Kubelets, Status> {
+fn unverified_kubelets() -> Result<Kubelets, Status> {
     let preferred = PREFERRED.map(str::to_string).to_vec();
     Kubelets::new(&crate::outbound::callout::trust::Trust::Anybody, None, preferred, TIMEOUT).map_err(Status::internal)
 }
 
 /// Passes a container's log on.
 pub async fn log(registry: &Registry, node: &str, call: &Call, place: &str) -> Result<Answer, Status> {
-    let agent = find(registry, node, "pods", call.query.flag("insecureSkipTLSVerifyBackend")).await?;
+    let kubelet = find(registry, node, "pods", call.query.flag("insecureSkipTLSVerifyBackend")).await?;
     let mut request = Request::new(Full::<Bytes>::default());
     *request.uri_mut() = place.parse().map_err(Status::internal)?;
-    request.headers_mut().insert(header::HOST, host(&agent.target)?);
-    let failed = |why: String| Status::new(500, "", format!("Get \"{}{place}\": {why}", agent.target.url()));
-    let response = forward::send(&agent.target, request).await.map_err(failed)?;
+    request.headers_mut().insert(header::HOST, host(&kubelet.target)?);
+    let failed = |why: String| Status::new(500, "", format!("Get \"{}{place}\": {why}", kubelet.target.url()));
+    let response = forward::send(&kubelet.target, request).await.map_err(failed)?;
     if !(200..=206).contains(&response.status().as_u16()) {
         return Err(refusal(response, &call.info.name).await);
     }
@@ -65,7 +65,7 @@ pub async fn log(registry: &Registry, node: &str, call: &Call, place: &str) -> R
 }
 
 /// Sends a request of the server itself to a kubelet.
-pub async fn ask(target: &Target, request: Request<Full<Bytes>>) -> Result<http::Response<Incoming>, String> {
+pub async fn send(target: &Target, request: Request<Full<Bytes>>) -> Result<http::Response<Incoming>, String> {
     forward::send(target, request).await
 }
 
@@ -101,8 +101,8 @@ fn judged(code: StatusCode, text: &str, name: &str) -> Status {
     status
 }
 
-/// Passes a connection on, in a protocol that the agent knows.
-pub async fn stream(call: &mut Call, agent: Agent, asked: StreamRequest, place: &str) -> Result<Answer, Status> {
+/// Passes a connection on, in a protocol that the kubelet knows.
+pub async fn stream(call: &mut Call, kubelet: Kubelet, asked: StreamRequest, place: &str) -> Result<Answer, Status> {
     let (Some(upgrade), true) = (call.upgrade.take(), is_upgrade(&call.headers)) else {
         return Err(Status::bad_request("Upgrade request required"));
     };
@@ -111,8 +111,8 @@ pub async fn stream(call: &mut Call, agent: Agent, asked: StreamRequest, place: 
     *request.method_mut() = call.method.clone();
     *request.headers_mut() = call.headers.clone();
     request.extensions_mut().insert(upgrade);
-    let way = if agent.takes_websockets { RelayMode::Through } else { RelayMode::of(&call.headers, asked) };
-    let (target, host) = (agent.target.clone(), host(&agent.target)?);
+    let way = if kubelet.takes_websockets { RelayMode::Through } else { RelayMode::of(&call.headers, asked) };
+    let (target, host) = (kubelet.target.clone(), host(&kubelet.target)?);
     let relayed = relay(request, way, place, Timeouts::default(), move |mut onward| async move {
         onward.headers_mut().insert(header::HOST, host);
         let sent = forward::send(&target, onward).await;

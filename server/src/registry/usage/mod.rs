@@ -43,7 +43,7 @@ pub async fn collect(registry: Arc<Registry>) {
     loop {
         for node in registry.storage.objects("minions", "") {
             match summary(&registry, node.str("metadata.name")).await {
-                Ok(summary) => take(&registry, &summary),
+                Ok(summary) => record_usage(&registry, &summary),
                 Err(why) => tracing::debug!(node = node.str("metadata.name"), why, "failed to read usage from kubelet"),
             }
         }
@@ -52,13 +52,13 @@ pub async fn collect(registry: Arc<Registry>) {
 }
 
 async fn summary(registry: &Registry, name: &str) -> Result<Tree, String> {
-    let agent = node::agent(registry, name, "nodes").await.map_err(|status| status.message.to_string())?.target;
+    let kubelet = node::kubelet(registry, name, "nodes").await.map_err(|status| status.message.to_string())?.target;
     let mut request = Request::new(Full::<Bytes>::default());
     *request.uri_mut() = http::Uri::from_static("/stats/summary?only_cpu_and_memory=true");
-    let host = agent.authority().parse().map_err(|_| "invalid host".to_string())?;
+    let host = kubelet.authority().parse().map_err(|_| "invalid host".to_string())?;
     request.headers_mut().insert(header::HOST, host);
     let work = async {
-        let response = node::ask(&agent, request).await?;
+        let response = node::send(&kubelet, request).await?;
         if response.status() != http::StatusCode::OK {
             return Err(format!("it answers {}", response.status()));
         }
@@ -68,7 +68,7 @@ async fn summary(registry: &Registry, name: &str) -> Result<Tree, String> {
     tokio::time::timeout(PATIENCE, work).await.unwrap_or_else(|_| Err("the kubelet timed out".to_string()))
 }
 
-fn take(registry: &Registry, summary: &Tree) {
+fn record_usage(registry: &Registry, summary: &Tree) {
     let images = |namespace: &str, name: &str| registry.storage.object("pods", &format!("{namespace}/{name}"));
     let samples = samples(summary, images);
     registry.admission.settings.estimates.history.add(&samples, registry.now());

@@ -20,7 +20,7 @@ use crate::registry::{respond, websocket};
 use crate::request::body::{Body, CHUNK_BYTES, Source, StreamBody};
 use crate::request::in_process::{LINE, Pieces};
 use crate::request::negotiate::{Accepted, Media, Shape};
-use crate::storage::cache::{Cache, Change, Format, Item, Place, Read, Selection, Snapshot};
+use crate::storage::cache::{Cache, Change, Format, Item, Position, Read, Selection, Snapshot};
 use crate::storage::resource::{Resource, fill_hole};
 
 /// A bookmark is sent this often.
@@ -235,7 +235,7 @@ impl Watcher {
     fn following_chunk(&mut self, cursor: u64) -> Bytes {
         let found = if self.shares() {
             let (cache, namespace) = (self.cache.clone(), self.namespace.clone());
-            let place = Place { cursor, encoding: self.encoding(), namespace: &namespace };
+            let place = Position { cursor, encoding: self.encoding(), namespace: &namespace };
             cache.joined(place, || self.read_chunk(cursor))
         } else {
             self.read_chunk(cursor)

@@ -61,9 +61,9 @@ const CHECKS: &[Check] = &[
 
 impl Check {
     /// The same, counted for a probe.
-    async fn tells(&self, routes: &Routes, probe: &'static str) -> bool {
+    async fn run(&self, routes: &Routes, probe: &'static str) -> bool {
         let passes = self.passes(routes).await;
-        routes.health.slis.saw(probe, self.name, passes);
+        routes.health.slis.record(probe, self.name, passes);
         passes
     }
 
@@ -101,7 +101,7 @@ pub async fn route(routes: &Routes, call: &Call) -> Option<Answer> {
         return Some(whole(routes, call, probe).await);
     }
     let check = of(probe).find(|check| check.name == name)?;
-    Some(if check.tells(routes, probe).await {
+    Some(if check.run(routes, probe).await {
         text(200, "ok")
     } else {
         text(500, "internal server error: reason withheld\n")
@@ -116,7 +116,7 @@ async fn whole(routes: &Routes, call: &Call, probe: &'static str) -> Answer {
         let line = if excluded.contains(&check.name) {
             excluded.retain(|name| *name != check.name);
             format!("[+]{} excluded: ok\n", check.name)
-        } else if check.tells(routes, probe).await {
+        } else if check.run(routes, probe).await {
             format!("[+]{} ok\n", check.name)
         } else {
             failed = true;

@@ -14,7 +14,7 @@ pub struct Slis(Mutex<BTreeMap<Check, [u64; 2]>>);
 
 impl Slis {
     /// Counts the result of a check.
-    pub fn saw(&self, probe: &'static str, name: &'static str, passes: bool) {
+    pub fn record(&self, probe: &'static str, name: &'static str, passes: bool) {
         let mut seen = self.0.lock();
         seen.entry((probe, name)).or_default()[usize::from(passes)] += 1;
     }
@@ -51,7 +51,7 @@ mod tests {
     fn checks_are_shown_as_they_are_and_counted_as_they_were() {
         let slis = Slis::default();
         for passes in [true, false, true] {
-            slis.saw("livez", "ping", passes);
+            slis.record("livez", "ping", passes);
         }
         let text = slis.text(&[(("livez", "ping"), true), (("readyz", "ping"), false)]);
         let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 /// What a chunk was made for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place<'a> {
+pub struct Position<'a> {
     /// The cursor of the first change.
     pub cursor: u64,
     /// The number of the media type and transformation.
@@ -26,7 +26,7 @@ struct Chunk {
 }
 
 impl Chunk {
-    fn is_for(&self, place: Place<'_>) -> bool {
+    fn is_for(&self, place: Position<'_>) -> bool {
         self.cursor == place.cursor && self.encoding == place.encoding && *self.namespace == *place.namespace
     }
 }
@@ -41,16 +41,16 @@ pub struct Joined {
 
 impl Joined {
     /// The bytes for a place and the cursor behind them.
-    pub fn find(&self, place: Place<'_>) -> Option<(Bytes, u64)> {
+    pub fn find(&self, place: Position<'_>) -> Option<(Bytes, u64)> {
         let chunk = self.chunks.iter().rev().find(|chunk| chunk.is_for(place))?;
         Some((chunk.bytes.clone(), chunk.next))
     }
 
-    pub fn keep(&mut self, place: Place<'_>, bytes: Bytes, next: u64) {
+    pub fn keep(&mut self, place: Position<'_>, bytes: Bytes, next: u64) {
         if self.chunks.len() >= KEPT {
             self.chunks.pop_front();
         }
-        let Place { cursor, encoding, namespace } = place;
+        let Position { cursor, encoding, namespace } = place;
         self.chunks.push_back(Chunk { cursor, encoding, namespace: namespace.into(), bytes, next });
     }
 }
@@ -62,14 +62,16 @@ mod tests {
     #[test]
     fn a_chunk_is_found_by_its_place_until_it_is_old() {
         let mut joined = Joined::default();
-        let place = Place { cursor: 7, encoding: 0, namespace: "a" };
+        let place = Position { cursor: 7, encoding: 0, namespace: "a" };
         joined.keep(place, Bytes::from("x"), 9);
         assert_eq!(joined.find(place), Some((Bytes::from("x"), 9)));
-        for other in [Place { cursor: 8, ..place }, Place { encoding: 1, ..place }, Place { namespace: "b", ..place }] {
+        for other in
+            [Position { cursor: 8, ..place }, Position { encoding: 1, ..place }, Position { namespace: "b", ..place }]
+        {
             assert_eq!(joined.find(other), None);
         }
         for cursor in 0..KEPT as u64 {
-            joined.keep(Place { cursor: 100 + cursor, ..place }, Bytes::new(), 0);
+            joined.keep(Position { cursor: 100 + cursor, ..place }, Bytes::new(), 0);
         }
         assert_eq!(joined.find(place), None);
     }

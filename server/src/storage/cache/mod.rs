@@ -19,7 +19,7 @@ use tokio::sync::{Notify, watch};
 
 pub use decoded::Decoded;
 pub use item::{Item, Selection};
-pub use joined::Place;
+pub use joined::Position;
 pub use ring::{Change, Format, Read, Ring};
 pub use view::{Derived, View};
 
@@ -157,7 +157,7 @@ impl Cache {
 
     /// The chunk at a position and the cursor behind it, joined by `make` if it is not cached; concurrent callers wait
     /// for it.
-    pub fn joined(&self, place: Place<'_>, make: impl FnOnce() -> Option<(Bytes, u64)>) -> Option<(Bytes, u64)> {
+    pub fn joined(&self, place: Position<'_>, make: impl FnOnce() -> Option<(Bytes, u64)>) -> Option<(Bytes, u64)> {
         let mut joined = self.joined.lock();
         if let Some(found) = joined.find(place) {
             return Some(found);

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use api::Tree;
 use api::status::Status;
 
-use super::super::{Asking, Attributes, Operation, join_errors};
+use super::super::{Attributes, Operation, Pending, join_errors};
 use crate::authorization;
 use crate::authorization::node::node_name;
 use crate::registry::Registry;
@@ -29,7 +29,7 @@ pub fn mutate<'a>(
     request: Option<&'a mut Tree>,
     _: Option<&'a Tree>,
     _: &'a mut Vec<String>,
-) -> Asking<'a> {
+) -> Pending<'a> {
     let is_token = attributes.resource.kind.plural == "serviceaccounts" && attributes.subresource == "token";
     let request = request.filter(|_| is_token && attributes.operation == Operation::Create)?;
     node_name(attributes.user)?;

@@ -50,7 +50,7 @@ pub async fn call(attributes: &Attributes<'_>, invocation: &Invocation<'_>, show
         );
         return silent(Failure::Refused(Status::internal(why)));
     }
-    match ask(attributes, invocation, shown, side).await {
+    match send(attributes, invocation, shown, side).await {
         Err((code, why)) => silent(Failure::Calling(code, why)),
         Ok(reply) => said(invocation, reply, began.elapsed()),
     }
@@ -66,7 +66,7 @@ fn said(invocation: &Invocation<'_>, reply: review::Reply, took: Duration) -> Sa
     Said { verdict, warnings: reply.warnings, annotations, took }
 }
 
-async fn ask(
+async fn send(
     attributes: &Attributes<'_>,
     invocation: &Invocation<'_>,
     shown: &Shown,

@@ -17,7 +17,7 @@ use api::status::Status;
 
 use super::metrics::{Half, Outcome};
 use super::setup::Source;
-use super::{Asking, Attributes, Settings};
+use super::{Attributes, Pending, Settings};
 use crate::common::join::{Joined, join_all};
 use crate::outbound::callout::{Logins, kubeconfig};
 pub use compiled::Compiled;
@@ -32,7 +32,7 @@ pub fn mutate<'a>(
     object: Option<&'a mut Tree>,
     old: Option<&'a Tree>,
     warnings: &'a mut Vec<String>,
-) -> Asking<'a> {
+) -> Pending<'a> {
     let hooks = relevant(attributes, Side::Mutating)?;
     Some(Box::pin(mutate_all(attributes, hooks, object, old, warnings)))
 }
@@ -42,7 +42,7 @@ pub fn validate<'a>(
     object: Option<&'a Tree>,
     old: Option<&'a Tree>,
     warnings: &'a mut Vec<String>,
-) -> Asking<'a> {
+) -> Pending<'a> {
     let hooks = relevant(attributes, Side::Validating)?;
     Some(Box::pin(validate_all(attributes, hooks, object, old, warnings)))
 }

@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use super::links::{Encoding, Page, Place};
+use super::links::{Encoding, Location, Page};
 use super::target::Target;
 use crate::call::{Answer, Call};
 use crate::request::body::{Body, Source, StreamBody};
@@ -55,7 +55,7 @@ pub async fn forward(call: &mut Call, target: &Target, prefix: &str, path: &str)
     {
         return Ok(switch(response, client));
     }
-    let place = Place { prefix: prefix.to_string(), hosts: [target.authority(), host] };
+    let place = Location { prefix: prefix.to_string(), hosts: [target.authority(), host] };
     Ok(inbound(response, place, call.method == http::Method::HEAD))
 }
 
@@ -142,7 +142,7 @@ fn reason(error: &std::io::Error) -> String {
 }
 
 /// The target's response for the client: redirects and links inside the target lead through the proxy.
-fn inbound(response: Response<Incoming>, place: Place, is_head: bool) -> Answer {
+fn inbound(response: Response<Incoming>, place: Location, is_head: bool) -> Answer {
     let (mut parts, body) = response.into_parts();
     drop_hop_headers(&mut parts.headers);
     // What other origins may do here is for this server to say.

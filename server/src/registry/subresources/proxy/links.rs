@@ -48,14 +48,14 @@ const PIECE_BYTES: usize = 4 << 10;
 
 /// Where links of a page lead.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct Location {
     /// The client's path up to and with `proxy`.
     pub prefix: String,
     /// The host of the target, and the one that the client requested.
     pub hosts: [String; 2],
 }
 
-impl Place {
+impl Location {
     /// A URL as it leads through the proxy; one of another host, or a relative one, stays as it is.
     pub fn rewrite(&self, url: &str) -> String {
         self.rewritten(url).unwrap_or_else(|| url.to_string())
@@ -152,7 +152,7 @@ pub struct Page<S> {
 }
 
 impl<S> Page<S> {
-    pub fn new(source: S, encoding: Encoding, place: Place) -> Page<S> {
+    pub fn new(source: S, encoding: Encoding, place: Location) -> Page<S> {
         Page { source, encoding, piece: Bytes::new(), links: Links::new(place), is_done: false }
     }
 }
@@ -187,7 +187,7 @@ impl<S: Source> Source for Page<S> {
 
 /// The tags of a page, found while it comes.
 struct Links {
-    place: Place,
+    place: Location,
     pending: Vec<u8>,
     /// The element whose text this is.
     raw_text: Option<&'static str>,
@@ -210,7 +210,7 @@ struct Tag {
 }
 
 impl Links {
-    fn new(place: Place) -> Links {
+    fn new(place: Location) -> Links {
         Links { place, pending: Vec::new(), raw_text: None }
     }
 
@@ -350,8 +350,8 @@ mod tests {
 
     const PREFIX: &str = "/api/v1/namespaces/a/pods/b/proxy";
 
-    fn place() -> Place {
-        Place { prefix: PREFIX.to_string(), hosts: ["10.0.0.1:80".to_string(), "localhost:8001".to_string()] }
+    fn place() -> Location {
+        Location { prefix: PREFIX.to_string(), hosts: ["10.0.0.1:80".to_string(), "localhost:8001".to_string()] }
     }
 
     #[test]

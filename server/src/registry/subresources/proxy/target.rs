@@ -113,12 +113,12 @@ pub fn service(registry: &Registry, namespace: &str, id: &str) -> Result<Target,
 /// The kubelet of a node, or another port of the node's address.
 pub async fn node(registry: &Registry, id: &str) -> Result<Target, Status> {
     let (tls, name, port) = split_id(id).ok_or_else(|| Status::bad_request(format!("invalid node request {id:?}")))?;
-    let agent = crate::registry::subresources::node::agent(registry, name, "nodes").await?;
-    if port.is_empty() || port == agent.target.port.to_string() {
-        return Ok(agent.target);
+    let kubelet = crate::registry::subresources::node::kubelet(registry, name, "nodes").await?;
+    if port.is_empty() || port == kubelet.target.port.to_string() {
+        return Ok(kubelet.target);
     }
     let port: u16 = port.parse().map_err(|_| Status::bad_request(format!("invalid node request {id:?}")))?;
-    let found = tokio::net::lookup_host((agent.target.host.as_str(), port)).await;
+    let found = tokio::net::lookup_host((kubelet.target.host.as_str(), port)).await;
     let addresses: Vec<SocketAddr> = found.map_err(|error| Status::bad_request(error.to_string()))?.collect();
     Target::plain(tls, proxyable_address(&addresses)?)
 }

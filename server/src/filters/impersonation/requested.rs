@@ -15,33 +15,33 @@ pub(super) const EXTRA: &str = "impersonate-extra-";
 
 /// The requested identity, verbatim.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(super) struct Requested {
     pub name: String,
     pub uid: String,
     pub groups: Vec<String>,
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
-impl Wanted {
+impl Requested {
     /// None without impersonation headers.
-    pub fn take(headers: &mut HeaderMap) -> Result<Option<Wanted>, Status> {
+    pub fn take(headers: &mut HeaderMap) -> Result<Option<Requested>, Status> {
         if !headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {
             return Ok(None);
         }
-        let wanted = Wanted::read(headers);
+        let requested = Requested::read(headers);
         let asked = headers.keys().any(|name| name.as_str().starts_with(EXTRA)) || headers.contains_key(GROUP);
-        if wanted.name.is_empty() && (asked || !wanted.uid.is_empty()) {
-            return Err(Status::bad_request(format!("requested {} without impersonating a user name", wanted.go())));
+        if requested.name.is_empty() && (asked || !requested.uid.is_empty()) {
+            return Err(Status::bad_request(format!("requested {} without impersonating a user name", requested.go())));
         }
         let names: Vec<HeaderName> =
             headers.keys().filter(|name| name.as_str().starts_with("impersonate-")).cloned().collect();
         for name in names.iter().filter(|name| is_ours(name.as_str())) {
             headers.remove(name);
         }
-        Ok((!wanted.name.is_empty()).then_some(wanted))
+        Ok((!requested.name.is_empty()).then_some(requested))
     }
 
-    fn read(headers: &HeaderMap) -> Wanted {
+    fn read(headers: &HeaderMap) -> Requested {
         let values = |name: &str| {
             headers.get_all(name).iter().map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
         };
@@ -51,7 +51,7 @@ impl Wanted {
                 extra.entry(extra_key(key)).or_default().extend(values(name.as_str()));
             }
         }
-        Wanted {
+        Requested {
             name: values(USER).next().unwrap_or_default(),
             uid: values(UID).next().unwrap_or_default(),
             groups: values(GROUP).collect(),
