@@ -67,7 +67,7 @@ async fn invalid_files_are_named_with_position() {
         (
             &["--admission-control-config-file=FILE"],
             config("AdmissionConfiguration", "plugins: [{name: Foo, configuration: {}}]"),
-            "file: plugins[0].name: there is no plugin \"Foo\"",
+            "file: plugins[0].name: unknown plugin \"Foo\"",
         ),
         (&["--encryption-provider-config=FILE"], config("EncryptionConfiguration", &key), "file"),
         (&["--client-ca-file=FILE"], "nonsense".to_string(), "file"),

@@ -100,7 +100,7 @@ mod tests {
             ("http://[::1]:80/x", Ok(("::1", 80, "/x"))),
             ("https://a?y=1", Ok(("a", 443, "/?y=1"))),
             ("a", Err("has no scheme")),
-            ("ftp://a", Err("neither https nor http")),
+            ("ftp://a", Err("use https or http")),
             ("https://", Err("names no host")),
             ("https://a:b", Err("names no host and port")),
             ("https://u:p@a", Err("a user or a password")),

@@ -254,7 +254,7 @@ mod tests {
             &format!("[{{name: EventRateLimit, configuration: {limit}}}]"),
             "plugins[0].configuration.limits[0].burst: must be positive",
         );
-        check("[{name: Foo, configuration: {}}]", "plugins[0].name: there is no plugin \"Foo\"");
+        check("[{name: Foo, configuration: {}}]", "plugins[0].name: unknown plugin \"Foo\"");
         check("[{name: LimitRanger, configuration: {}}]", "plugins[0].name: LimitRanger has nothing to be configured");
         check("[{name: PodSecurity}]", "plugins[0].configuration: exactly one of");
         check("[{name: PodSecurity, path: none.yaml}]", "plugins[0].path: ");
