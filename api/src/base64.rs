@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+use ::base64::Engine;
+use ::base64::engine::general_purpose::STANDARD;
 
 /// The canonical encoding: without line ends and without stray bits before the padding, as Go encodes.
 pub fn canonical(text: &str) -> Result<Cow<'_, str>, String> {
@@ -89,18 +90,9 @@ fn digit(byte: u8) -> Option<u8> {
     }
 }
 
+/// Encodes with padding and without line ends.
 pub fn encode(bytes: &[u8]) -> String {
-    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for chunk in bytes.chunks(3) {
-        let bits = u32::from(chunk[0]) << 16
-            | u32::from(*chunk.get(1).unwrap_or(&0)) << 8
-            | u32::from(*chunk.get(2).unwrap_or(&0));
-        for place in 0..4 {
-            let in_use = place <= chunk.len();
-            out.push(if in_use { ALPHABET[(bits >> (18 - 6 * place) & 63) as usize] as char } else { '=' });
-        }
-    }
-    out
+    STANDARD.encode(bytes)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::query::percent_decode;
 use api::selector::{FieldSelector, Selector};
 use api::{Str, json};
 use stdx::backoff::pause_after;
@@ -47,9 +48,9 @@ impl Selection {
         let (namespace, name) = split(&writes.key);
         self.query.split('&').all(|term| match term.split_once('=') {
             Some(("labelSelector", text)) => {
-                Selector::parse(&unescape(text)).is_ok_and(|selector| selector.matches_map(&writes.labels))
+                Selector::parse(&percent_decode(text)).is_ok_and(|selector| selector.matches_map(&writes.labels))
             }
-            Some(("fieldSelector", text)) => FieldSelector::parse(&unescape(text)).is_ok_and(|selector| {
+            Some(("fieldSelector", text)) => FieldSelector::parse(&percent_decode(text)).is_ok_and(|selector| {
                 selector.matches_with(|field| match field {
                     "metadata.name" => name,
                     "metadata.namespace" => namespace,
@@ -59,25 +60,6 @@ impl Selection {
             _ => true,
         })
     }
-}
-
-fn unescape(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let code = after.get(..2).and_then(|code| u8::from_str_radix(std::str::from_utf8(code).ok()?, 16).ok());
-        match (first, code) {
-            (b'%', Some(code)) => {
-                bytes.push(code);
-                rest = &after[2..];
-            }
-            _ => {
-                bytes.push(*first);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 pub type Handler = Box<dyn Fn(&Change) + Send + Sync>;

@@ -1,12 +1,8 @@
 //! The hash in ETags and in URLs of the v3 index.
 
-const OFFSET: u128 = 0x6c62272e07bb014262b821756295c58d;
-const PRIME: u128 = 0x0000000001000000000000000000013B;
-
 /// 128-bit FNV-1a in uppercase hexadecimal. It distinguishes versions of a document; it is not a signature.
 pub fn etag(bytes: &[u8]) -> String {
-    let hash = bytes.iter().fold(OFFSET, |hash, byte| (hash ^ u128::from(*byte)).wrapping_mul(PRIME));
-    format!("{hash:032X}")
+    format!("{:032X}", stdx::fnv::fnv1a_128(bytes.iter().copied()))
 }
 
 #[cfg(test)]

@@ -5,6 +5,8 @@
 
 pub mod backoff;
 pub mod clock;
+pub mod fnv;
+pub mod fs;
 pub mod panic;
 pub mod sync;
 pub mod token_bucket;

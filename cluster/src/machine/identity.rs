@@ -52,9 +52,7 @@ fn random() -> Result<String> {
 
 fn hash(path: &Path) -> String {
     let bytes = path.as_os_str().as_encoded_bytes();
-    let sum = bytes
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3));
+    let sum = stdx::fnv::fnv1a_64(bytes.iter().copied());
     format!("{sum:016x}")
 }
 

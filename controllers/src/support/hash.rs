@@ -1,35 +1,23 @@
 //! Hashes for the names of templates, in upstream's alphabet.
 
 use api::{Tree, json};
+use stdx::fnv::{fnv1_32, fnv1a_32};
 
 /// No vowels, so that no words are formed.
 const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
-const OFFSET: u32 = 0x811c_9dc5;
-const PRIME: u32 = 0x0100_0193;
 
 /// The hash in the name of a ReplicaSet or revision of a pod template: stable, and different for each collision
 /// count. Upstream hashes a dump of Go structures, which cannot be reproduced: templates are compared, never their
 /// hashes.
 pub fn of_template(template: &Tree, collisions: Option<i64>) -> String {
-    let mut hash = json::encode(template, None).iter().fold(OFFSET, fnv_1a);
-    if let Some(collisions) = collisions {
-        hash = collisions.to_le_bytes().iter().fold(hash, fnv_1a);
-    }
-    spelled(hash)
+    let suffix = collisions.map(i64::to_le_bytes);
+    spelled(fnv1a_32(json::encode(template, None).iter().copied().chain(suffix.into_iter().flatten())))
 }
 
 /// The hash in the name of a StatefulSet revision: upstream's value.
 pub fn of_revision(data: &Tree, collisions: i64) -> String {
     let text = as_go_writes(&json::encode(data, None));
-    spelled(text.iter().chain(collisions.to_string().as_bytes()).fold(OFFSET, fnv_1))
-}
-
-fn fnv_1(hash: u32, byte: &u8) -> u32 {
-    hash.wrapping_mul(PRIME) ^ u32::from(*byte)
-}
-
-fn fnv_1a(hash: u32, byte: &u8) -> u32 {
-    (hash ^ u32::from(*byte)).wrapping_mul(PRIME)
+    spelled(fnv1_32(text.into_iter().chain(collisions.to_string().into_bytes())))
 }
 
 fn spelled(hash: u32) -> String {

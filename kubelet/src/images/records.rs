@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use api::{Tree, json, tree};
 use aws_lc_rs::digest;
+use stdx::fs::Replace;
 use stdx::sync::{Mutex, MutexGuard};
 
 use crate::config::ImageVerification;
@@ -137,11 +138,9 @@ impl Records {
     /// Whole or not at all.
     fn write(&self, directory: &str, name: &str, record: &Tree) -> Result<(), String> {
         let file = self.file(directory, name);
-        let draft = file.with_extension("new");
         let write = || {
             volumes::make_all(&self.dir.join(directory))?;
-            volumes::write_private(&draft, &json::encode(record, None))?;
-            std::fs::rename(&draft, &file)
+            Replace::PRIVATE.write(&file, &json::encode(record, None))
         };
         write().map_err(|error: std::io::Error| format!("{}: {error}", file.display()))
     }

@@ -132,7 +132,7 @@ pub fn make_all(dir: &Path) -> io::Result<()> {
 }
 
 /// A new file that only root reads, whatever was there before.
-pub fn private_file(path: &Path) -> io::Result<fs::File> {
+fn private_file(path: &Path) -> io::Result<fs::File> {
     use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
     let file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
     file.set_permissions(fs::Permissions::from_mode(0o600))?;

@@ -44,7 +44,7 @@ use act::{Made, Target};
 use kinds::Ask;
 use plan::{Backing, Failure, Plan, Step};
 
-pub use act::{close_to_others, make_all, private_file, write_private};
+pub use act::{close_to_others, make_all, write_private};
 pub use mounts::{MountInputs, devices, mounts};
 pub use ownership::Owner;
 pub use tokens::Tokens;

@@ -2,10 +2,13 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
+use stdx::fs::Replace;
 
 use crate::spec::error::Error;
 
@@ -51,14 +54,8 @@ impl Cache {
         let path = self.path(&entry.network, &entry.container_id, &entry.ifname);
         let with_context = |error: io::Error| Error::from(error).within(path.display());
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.directory).map_err(with_context)?;
-        // Written to a temporary file and renamed. It is not synced: a reboot removes the network too.
-        let temporary =
-            self.directory.join(format!(".{}", file_name(&entry.network, &entry.container_id, &entry.ifname)));
-        let mut options = fs::OpenOptions::new();
-        let mut file =
-            options.write(true).create(true).truncate(true).mode(0o600).open(&temporary).map_err(with_context)?;
-        io::Write::write_all(&mut file, to_json(entry).to_string().as_bytes()).map_err(with_context)?;
-        fs::rename(&temporary, &path).map_err(with_context)
+        // Not synced: a reboot removes the network too.
+        Replace::PRIVATE.write(&path, to_json(entry).to_string().as_bytes()).map_err(with_context)
     }
 
     /// Returns None if there is no entry, or if it cannot be parsed.
@@ -124,7 +121,7 @@ fn to_json(entry: &Entry) -> Value {
     let mut json = json!({
         "kind": KIND,
         "containerId": entry.container_id,
-        "config": base64::encode(&entry.config),
+        "config": STANDARD.encode(&entry.config),
         "ifName": entry.ifname,
         "networkName": entry.network,
         "result": entry.result,
@@ -151,53 +148,13 @@ fn from_json(json: &Value) -> Option<Entry> {
         container_id: text("containerId")?,
         ifname: text("ifName")?,
         network: text("networkName")?,
-        config: base64::decode(json["config"].as_str()?)?,
+        config: STANDARD.decode(json["config"].as_str()?).ok()?,
         netns: text("netns").unwrap_or_default(),
         args: args.filter_map(pair).collect(),
         capability_args: json["capabilityArgs"].as_object().cloned().unwrap_or_default(),
         result: json["result"].clone(),
         owner: text(OWNER).unwrap_or_default(),
     })
-}
-
-/// Base64, as libcni encodes bytes in JSON.
-mod base64 {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
-    pub(super) fn encode(bytes: &[u8]) -> String {
-        let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-        for three in bytes.chunks(3) {
-            let at = |index: usize| u32::from(three.get(index).copied().unwrap_or(0));
-            let bits = at(0) << 16 | at(1) << 8 | at(2);
-            for index in 0..4 {
-                let digit = DIGITS[(bits >> (18 - 6 * index)) as usize & 63];
-                text.push(if index > three.len() { '=' } else { char::from(digit) });
-            }
-        }
-        text
-    }
-
-    pub(super) fn decode(text: &str) -> Option<Vec<u8>> {
-        let digits = text.trim_end_matches('=').bytes();
-        let digits = digits.map(|byte| DIGITS.iter().position(|digit| *digit == byte)).collect::<Option<Vec<_>>>()?;
-        let mut bytes = Vec::new();
-        for four in digits.chunks(4) {
-            let bits = four.iter().enumerate().fold(0, |bits, (index, digit)| bits | digit << (18 - 6 * index));
-            let three = [(bits >> 16) as u8, (bits >> 8) as u8, bits as u8];
-            bytes.extend_from_slice(three.get(..four.len().checked_sub(1)?)?);
-        }
-        Some(bytes)
-    }
-
-    #[test]
-    fn published_vectors() {
-        for (plain, coded) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")] {
-            assert_eq!(encode(plain.as_bytes()), coded);
-            assert_eq!(decode(coded).unwrap(), plain.as_bytes());
-        }
-        assert_eq!(decode("Z"), Some(vec![]));
-        assert_eq!(decode("Z!=="), None);
-    }
 }
 
 #[cfg(test)]

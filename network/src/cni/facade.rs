@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use stdx::fs::{Durability, Replace};
 use stdx::sync::Mutex;
 
 use super::builtin;
@@ -248,12 +249,12 @@ fn read_cidrs(file: &Path) -> Result<Vec<IpNet>, Error> {
 }
 
 fn write_cidrs(state_dir: &Path, cidrs: &[IpNet]) -> Result<(), Error> {
-    let (file, temporary) = (state_dir.join(CIDR_FILE), state_dir.join(format!(".{CIDR_FILE}")));
+    let file = state_dir.join(CIDR_FILE);
     let with_context = |error: io::Error| Error::from(error).within(file.display());
     fs::create_dir_all(state_dir).map_err(with_context)?;
     let lines: String = cidrs.iter().map(|cidr| format!("{cidr}\n")).collect();
-    fs::write(&temporary, lines).map_err(with_context)?;
-    fs::rename(&temporary, &file).map_err(with_context)
+    let options = Replace { mode: None, durability: Durability::Cached };
+    options.write(&file, lines.as_bytes()).map_err(with_context)
 }
 
 #[cfg(test)]

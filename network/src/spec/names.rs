@@ -28,11 +28,8 @@ pub(crate) fn check_interface(what: &str, text: &str) -> Result<(), Error> {
 /// A device name that is derived from its attachment, so that the device is found again without stored state.
 pub(crate) fn derived(prefix: &str, parts: &[&str]) -> String {
     const NAME: usize = 15;
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    // A separator that no part contains.
-    for byte in parts.iter().flat_map(|part| part.bytes().chain([0])) {
-        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-    }
+    // Parts are separated by a byte that none of them contains.
+    let mut hash = stdx::fnv::fnv1a_64(parts.iter().flat_map(|part| part.bytes().chain([0])));
     // The last bytes hardly influence the upper bits of this hash: fold and spread them.
     hash = (hash ^ (hash >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let digits = format!("{hash:016x}");

@@ -249,21 +249,5 @@ pub(super) fn below(root: &Path, inner: &str) -> Option<PathBuf> {
 }
 
 fn decode(text: &str) -> String {
-    let bytes = text.as_bytes();
-    let mut decoded = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        let escaped = (bytes[at] == b'%').then(|| text.get(at + 1..at + 3)).flatten();
-        match escaped.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
-            Some(byte) => {
-                decoded.push(byte);
-                at += 3;
-            }
-            None => {
-                decoded.push(bytes[at]);
-                at += 1;
-            }
-        }
-    }
-    String::from_utf8_lossy(&decoded).into_owned()
+    percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned()
 }

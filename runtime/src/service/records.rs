@@ -1,13 +1,13 @@
 //! Records that survive a restart of the runtime: one file per sandbox and per container, in the pod's directory.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use cri::{ContainerConfig, PodSandboxConfig};
 use prost::Message;
+use stdx::fs::Replace;
 
 use crate::error::{Context, Result};
-use crate::private;
 
 pub(super) const RECORD: &str = "record";
 
@@ -84,10 +84,7 @@ impl SandboxRecord {
 
 /// Replaces a file atomically. A reboot ends every pod, so the file is not synced.
 pub(super) fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
-    let mut temporary = path.as_os_str().to_os_string();
-    temporary.push(".new");
-    let temporary = PathBuf::from(temporary);
-    let written = private::write(&temporary, bytes).and_then(|()| fs::rename(&temporary, path));
+    let written = Replace::PRIVATE.write(path, bytes);
     written.context(|| format!("writing {}", path.display()))
 }
 

@@ -21,6 +21,7 @@ use cgroup::Hierarchies;
 use log::Stream;
 use protocol::{AttachedStream, Call, ContainerState, Event, Exit, Message, Reply, Request, Target};
 use stdio::Stdio;
+use stdx::fs::Replace;
 
 /// The request that a reply belongs to: the number of the connection, and the ID of the request.
 type RequestId = (u64, u64);
@@ -294,11 +295,8 @@ impl Shim {
     /// Records the exit of a container on disk, for a runtime that starts later.
     fn record(&self, name: &str, exit: &Exit) {
         let directory = self.directory.join(name);
-        let temporary = directory.join("exit.new");
         let text = serde_json::to_vec(exit).unwrap_or_default();
-        if private::write(&temporary, &text).is_ok() {
-            let _ = std::fs::rename(&temporary, directory.join(protocol::EXIT_FILE));
-        }
+        let _ = Replace::PRIVATE.write(&directory.join(protocol::EXIT_FILE), &text);
     }
 }
 

@@ -290,10 +290,7 @@ fn reason_to_end(view: &View<'_>, spec: &Tree, seen: &Container) -> Option<Kill>
 /// Changes with what cannot change in a container that runs.
 pub fn hash(container: &Tree) -> String {
     let parts = [container.str("name"), container.str("image")];
-    let mut sum: u32 = 0x811c_9dc5;
-    for byte in parts.iter().flat_map(|part| part.bytes().chain([0])) {
-        sum = (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193);
-    }
+    let sum = stdx::fnv::fnv1a_32(parts.iter().flat_map(|part| part.bytes().chain([0])));
     format!("{sum:x}")
 }
 

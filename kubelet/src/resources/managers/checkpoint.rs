@@ -1,11 +1,12 @@
 //! What was handed out, kept in a file over restarts: JSON with a checksum, written beside and moved into its place.
 
-use std::io::Write;
 use std::path::Path;
 
 use api::{Tree, json};
+use stdx::fnv::fnv1a_32;
+use stdx::fs::{Durability, Replace};
 
-use crate::volumes::{make_all, private_file};
+use crate::volumes::make_all;
 
 const CHECKSUM: &str = "checksum";
 
@@ -31,21 +32,16 @@ pub fn read(file: &Path) -> Result<Option<Tree>, String> {
 
 pub fn write(file: &Path, mut tree: Tree) -> Result<(), String> {
     tree.set(CHECKSUM, checksum(&tree));
-    let beside = file.with_extension("tmp");
     let write = || {
         file.parent().map(make_all).transpose()?;
-        let mut open = private_file(&beside)?;
-        open.write_all(&json::encode(&tree, None))?;
-        open.sync_all()?;
-        std::fs::rename(&beside, file)
+        Replace::PRIVATE.durable(Durability::All).write(file, &json::encode(&tree, None))
     };
     write().map_err(|error: std::io::Error| format!("{}: {error}", file.display()))
 }
 
 /// FNV-1a of what is written.
 fn checksum(tree: &Tree) -> i64 {
-    let step = |sum: u32, byte: &u8| (sum ^ u32::from(*byte)).wrapping_mul(16_777_619);
-    i64::from(json::encode(tree, None).iter().fold(2_166_136_261, step))
+    i64::from(fnv1a_32(json::encode(tree, None).iter().copied()))
 }
 
 #[cfg(test)]

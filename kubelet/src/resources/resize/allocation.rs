@@ -7,6 +7,7 @@ use std::path::Path;
 
 use api::quantity::Quantity;
 use api::{Tree, json, tree};
+use stdx::fs::Replace;
 
 use crate::model::resources::resizable;
 use crate::volumes;
@@ -131,9 +132,7 @@ impl Record {
     /// Whole or not at all.
     pub fn write(&self, file: &Path) -> io::Result<()> {
         file.parent().map(volumes::make_all).transpose()?;
-        let new = file.with_extension("new");
-        volumes::write_private(&new, &json::encode(&self.to_tree(), None))?;
-        std::fs::rename(new, file)
+        Replace::PRIVATE.write(file, &json::encode(&self.to_tree(), None))
     }
 }
 

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 
 use api::{Tree, json, tree};
 
-use crate::volumes::act::{make_all, write_private};
+use stdx::fs::Replace;
+
+use crate::volumes::act::make_all;
 
 const FILE: &str = "vol_data.json";
 const DIRECTORIES: [(&str, bool); 2] = [("volumes", false), ("volumeDevices", true)];
@@ -49,10 +51,7 @@ impl Record {
             return Ok(());
         }
         make_all(&self.dir)?;
-        // Half a file would say nothing.
-        let next = self.dir.join(format!("{FILE}.tmp"));
-        write_private(&next, text.as_ref())?;
-        fs::rename(next, self.dir.join(FILE))
+        Replace::PRIVATE.write(&self.dir.join(FILE), text.as_ref())
     }
 
     fn read(dir: PathBuf, is_block: bool) -> Option<Record> {

@@ -1,0 +1,113 @@
+//! Replacing a file as a whole: a reader, or a process that starts after a crash, sees the old content or the new one.
+
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// What has to be on the disk before the file gets its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// Nothing: a loss of power may leave an empty file, which the owner writes again.
+    Cached,
+    /// The content.
+    Data,
+    /// The content and all attributes of the file.
+    All,
+}
+
+/// Permissions and durability of a file that is replaced.
+#[derive(Debug, Clone, Copy)]
+pub struct Replace {
+    /// The file's mode; by the process's umask if there is none.
+    pub mode: Option<u32>,
+    /// What is synced.
+    pub durability: Durability,
+}
+
+impl Replace {
+    /// A file that only its owner can read, and that is not synced.
+    pub const PRIVATE: Replace = Replace { mode: Some(0o600), durability: Durability::Cached };
+
+    /// The same with another durability.
+    pub const fn durable(self, durability: Durability) -> Replace {
+        Replace { durability, ..self }
+    }
+
+    /// Writes a hidden file beside `path` and renames it.
+    pub fn write(self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        let temporary = hidden(path)?;
+        let written = self.fill(&temporary, bytes).and_then(|()| std::fs::rename(&temporary, path));
+        if written.is_err() {
+            // The next attempt truncates what is left.
+            let _ = std::fs::remove_file(&temporary);
+        }
+        written
+    }
+
+    fn fill(self, temporary: &Path, bytes: &[u8]) -> io::Result<()> {
+        let mut file = self.open(temporary)?;
+        file.write_all(bytes)?;
+        match self.durability {
+            Durability::Cached => Ok(()),
+            Durability::Data => file.sync_data(),
+            Durability::All => file.sync_all(),
+        }
+    }
+
+    fn open(self, temporary: &Path) -> io::Result<File> {
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true);
+        let Some(mode) = self.mode else { return options.open(temporary) };
+        let file = options.mode(mode).open(temporary)?;
+        // A file that an earlier process left may have another mode.
+        file.set_permissions(Permissions::from_mode(mode))?;
+        Ok(file)
+    }
+}
+
+/// `.name.new` in the same directory, which readers of directories skip.
+fn hidden(path: &Path) -> io::Result<PathBuf> {
+    let name = path.file_name().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+    let mut hidden = OsString::from(".");
+    hidden.push(name);
+    hidden.push(".new");
+    Ok(path.with_file_name(hidden))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        std::fs::metadata(path).expect("a file").permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn replaces_content_and_mode() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("state");
+        for durability in [Durability::Cached, Durability::Data, Durability::All] {
+            std::fs::write(&path, "a much longer content").expect("a file");
+            Replace::PRIVATE.durable(durability).write(&path, b"new").expect("written");
+            assert_eq!(std::fs::read(&path).expect("a file"), b"new");
+            assert_eq!(mode(&path), 0o600);
+        }
+        let left = hidden(&path).expect("a name");
+        std::fs::write(&left, "left by a crash").expect("a file");
+        std::fs::set_permissions(&left, Permissions::from_mode(0o644)).expect("a mode");
+        Replace::PRIVATE.write(&path, b"x").expect("written");
+        assert_eq!((mode(&path), left.exists()), (0o600, false));
+    }
+
+    #[test]
+    fn a_failure_leaves_the_old_file_and_nothing_else() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("state");
+        std::fs::create_dir(&path).expect("a directory in the way");
+        Replace::PRIVATE.write(&path, b"new").expect_err("a directory is not replaced");
+        assert_eq!(std::fs::read_dir(dir.path()).expect("entries").count(), 1);
+        Replace::PRIVATE.write(Path::new("/"), b"new").expect_err("no name");
+    }
+}
