@@ -32,6 +32,9 @@ impl Moment for Timestamp {
     }
 }
 
+/// A token that is filled in parts, 0.9 and 0.1, is whole despite the rounding.
+const TOLERANCE: f64 = 1e-9;
+
 /// Tokens that are added at a fixed rate, up to the burst.
 #[derive(Debug, Clone)]
 pub struct TokenBucket<M> {
@@ -55,9 +58,9 @@ impl<M: Moment> TokenBucket<M> {
     /// Takes a token if there is one.
     pub fn try_take(&mut self, now: M) -> bool {
         self.fill(now);
-        let is_allowed = self.tokens >= 1.0;
+        let is_allowed = self.tokens >= 1.0 - TOLERANCE;
         if is_allowed {
-            self.tokens -= 1.0;
+            self.tokens = (self.tokens - 1.0).max(0.0);
         }
         is_allowed
     }

@@ -194,7 +194,7 @@ async fn attach(client: &Client) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn csi_driver_mounts_and_unmounts_volumes() {
-    if !is_apart("kubelet::csi::a_driver_makes_volumes_and_takes_them_back") {
+    if !is_apart("kubelet::csi::csi_driver_mounts_and_unmounts_volumes") {
         return;
     }
     let mut cluster = Cluster::start(Storage::Embedded).await;
@@ -289,7 +289,7 @@ fn published(node: &Node, pod: &Tree, calls: &[Called]) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unfinished_mounts_are_undone() {
-    if !is_apart("kubelet::csi::what_was_begun_is_taken_back_and_nothing_else") {
+    if !is_apart("kubelet::csi::unfinished_mounts_are_undone") {
         return;
     }
     let mut cluster = Cluster::start(Storage::Embedded).await;

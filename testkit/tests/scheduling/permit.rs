@@ -127,7 +127,7 @@ async fn goes_elsewhere(what: &str, change: impl AsyncFnOnce(&Client)) {
     let bound = client.until(&path, is_bound).await;
     assert_eq!(bound.str("spec.nodeName"), "two", "{what}");
     let said = event(client, "held-1", "FailedScheduling").await;
-    assert!(said.contains("node \"one\" has changed since it was chosen"), "{what}: {said}");
+    assert!(said.contains("node \"one\" has changed since it was selected"), "{what}: {said}");
     running.stop().await;
 }
 

@@ -65,7 +65,7 @@ fn rejects_unsupported_flags() {
         ("--allow-privileged=false", "--allow-privileged cannot be honoured: privileged"),
         ("--tls-min-version=VersionTLS11", "--tls-min-version cannot be honoured: VersionTLS11 is insecure"),
         ("--tls-cipher-suites=TLS_X", "--tls-cipher-suites cannot be honoured: unknown cipher suite \"TLS_X\""),
-        ("--cors-allowed-origins=a", "--cors-allowed-origins cannot be honoured: \"a\" does not pin"),
+        ("--cors-allowed-origins=a", "--cors-allowed-origins cannot be honoured: \"a\" does not anchor"),
         ("--strict-transport-security-directives=x", "--strict-transport-security-directives cannot be honoured: "),
         ("--oidc-required-claim=x", "--oidc-required-claim cannot be honoured: \"x\" is not of the form claim=value"),
         ("--kubelet-timeout=x", "--kubelet-timeout cannot be honoured: "),

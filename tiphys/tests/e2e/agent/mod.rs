@@ -119,7 +119,7 @@ fn unsuitable_machines_are_explained() {
         (&["--node-name", "Bad_Name"], &["--node-name", "bad_name", "RFC 1123"]),
         (
             &["--container-runtime-endpoint", "/none.sock"],
-            &["--container-runtime-endpoint /none.sock", "does not answer"],
+            &["--container-runtime-endpoint /none.sock", "does not respond"],
         ),
     ];
     for (flags, expected) in cases {
