@@ -40,7 +40,7 @@ impl Replace {
         let temporary = hidden(path)?;
         let written = self.fill(&temporary, bytes).and_then(|()| std::fs::rename(&temporary, path));
         if written.is_err() {
-            // The next attempt truncates what is left.
+            // The next attempt removes what is left.
             let _ = std::fs::remove_file(&temporary);
         }
         written
@@ -56,12 +56,18 @@ impl Replace {
         }
     }
 
+    /// Always a new file: one that is there may be a link to another file, or may be open in a process that must not
+    /// read the content.
     fn open(self, temporary: &Path) -> io::Result<File> {
+        match std::fs::remove_file(temporary) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
         let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(true);
+        options.write(true).create_new(true);
         let Some(mode) = self.mode else { return options.open(temporary) };
         let file = options.mode(mode).open(temporary)?;
-        // A file that an earlier process left may have another mode.
+        // The umask may have taken bits away.
         file.set_permissions(Permissions::from_mode(mode))?;
         Ok(file)
     }
@@ -99,6 +105,18 @@ mod tests {
         std::fs::set_permissions(&left, Permissions::from_mode(0o644)).expect("a mode");
         Replace::PRIVATE.write(&path, b"x").expect("written");
         assert_eq!((mode(&path), left.exists()), (0o600, false));
+    }
+
+    #[test]
+    fn follows_no_link_in_the_way() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (path, other) = (dir.path().join("state"), dir.path().join("other"));
+        std::fs::write(&other, "kept").expect("a file");
+        std::os::unix::fs::symlink(&other, hidden(&path).expect("a name")).expect("a link");
+        Replace::PRIVATE.write(&path, b"new").expect("written");
+        assert_eq!(std::fs::read(&other).expect("a file"), b"kept");
+        assert!(!path.is_symlink());
+        assert_eq!(std::fs::read(&path).expect("a file"), b"new");
     }
 
     #[test]
