@@ -25,7 +25,7 @@ pub fn build(flags: &Flags, current: &Credentials, tokens: Option<Tokens>) -> Re
     let mut rules = configuration.issuers;
     rules.extend(issuer_of_flags(&given.oidc, own)?);
     Ok(authentication::Authentication {
-        clients: authorities(current.clients.as_deref(), flags.client_ca_file.as_deref())?,
+        clients: read_ca_bundle(current.clients.as_deref(), flags.client_ca_file.as_deref())?,
         request_header: request_header(flags, current)?,
         passwords: read_file(given.basic_auth_file.as_deref(), PasswordFile::read)?,
         token_file: read_file(given.token_auth_file.as_deref(), TokenFile::read)?,
@@ -119,17 +119,17 @@ fn parse_configuration(
         .map_err(|errors| Error::Flags(errors.iter().map(|why| format!("{}: {why}", path.display())).collect()))
 }
 
-fn authorities(pem: Option<&str>, path: Option<&Path>) -> Result<Option<CaBundle>> {
+fn read_ca_bundle(pem: Option<&str>, path: Option<&Path>) -> Result<Option<CaBundle>> {
     let path = path.unwrap_or(Path::new("the client CA"));
     pem.map(CaBundle::new).transpose().map_err(|why| in_file(path, why))
 }
 
 fn request_header(flags: &Flags, current: &Credentials) -> Result<Option<RequestHeader>> {
     let given = &flags.authentication;
-    let Some(authorities) = authorities(current.proxies.as_deref(), given.proxy_ca_file.as_deref())? else {
+    let Some(ca_bundle) = read_ca_bundle(current.proxies.as_deref(), given.proxy_ca_file.as_deref())? else {
         return Ok(None);
     };
-    let proxies = RequestHeader::new(authorities, given.proxy_allowed_names.clone(), given.proxy_headers.clone());
+    let proxies = RequestHeader::new(ca_bundle, given.proxy_allowed_names.clone(), given.proxy_headers.clone());
     proxies.map(Some).map_err(refused)
 }
 

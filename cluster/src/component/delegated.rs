@@ -125,16 +125,16 @@ fn read(data: &Tree) -> Found {
         let list = api::json::decode(data.str(key).as_bytes()).unwrap_or_default();
         texts(&list)
     };
-    let authorities = |key: &str| CaBundle::new(data.str(key)).ok();
+    let ca_bundle = |key: &str| CaBundle::new(data.str(key)).ok();
     let headers = Names {
         username: names("requestheader-username-headers"),
         uid: names("requestheader-uid-headers"),
         groups: names("requestheader-group-headers"),
         extra_prefixes: names("requestheader-extra-headers-prefix"),
     };
-    let proxies = authorities("requestheader-client-ca-file");
+    let proxies = ca_bundle("requestheader-client-ca-file");
     Found {
-        clients: authorities("client-ca-file"),
+        clients: ca_bundle("client-ca-file"),
         proxies: proxies
             .and_then(|proxies| RequestHeader::new(proxies, names("requestheader-allowed-names"), headers).ok()),
     }

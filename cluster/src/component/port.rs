@@ -96,19 +96,19 @@ fn follow_files(common: &Common, serving: Arc<Serving>, shown: &Arc<Shown>, foll
         });
     }
     type Of = fn(&Delegated) -> Option<&CaBundle>;
-    let authorities: [(&'static str, &Option<PathBuf>, Of); 2] = [
+    let ca_files: [(&'static str, &Option<PathBuf>, Of); 2] = [
         ("client-ca-file", &common.client_ca_file, |delegated| delegated.clients.as_ref()),
         ("requestheader-client-ca-file", &common.proxy_ca_file, |delegated| {
             delegated.proxies.as_ref().map(|proxies| &proxies.cas)
         }),
     ];
-    for (flag, file, of) in authorities {
+    for (flag, file, of) in ca_files {
         let Some(file) = file.clone() else { continue };
         let shown = shown.clone();
         follow.add(flag, vec![file.clone()], move || {
             let pem = std::fs::read_to_string(&file).map_err(Error::file(&file))?;
-            let Some(authorities) = of(&shown.delegated) else { return Ok(()) };
-            authorities.replace(&pem).map_err(|why| Error::Pem { path: file.clone(), source: why.into() })
+            let Some(ca_bundle) = of(&shown.delegated) else { return Ok(()) };
+            ca_bundle.replace(&pem).map_err(|why| Error::Pem { path: file.clone(), source: why.into() })
         });
     }
 }
@@ -140,19 +140,19 @@ fn delegated(common: &Common, follow: &mut Follow) -> Result<Delegated> {
     })
 }
 
-pub fn authorities(path: &Path) -> Result<CaBundle> {
+pub fn read_ca_bundle(path: &Path) -> Result<CaBundle> {
     let pem = std::fs::read_to_string(path).map_err(Error::file(path))?;
     CaBundle::new(&pem).map_err(|why| Error::Pem { path: path.to_path_buf(), source: why.into() })
 }
 
 fn clients(common: &Common) -> Result<Option<CaBundle>> {
-    common.client_ca_file.as_deref().map(authorities).transpose()
+    common.client_ca_file.as_deref().map(read_ca_bundle).transpose()
 }
 
 fn proxies(common: &Common) -> Result<Option<RequestHeader>> {
     let Some(path) = &common.proxy_ca_file else { return Ok(None) };
     let (allowed, names) = (common.proxy_allowed_names.clone(), common.proxy_headers.clone());
-    RequestHeader::new(authorities(path)?, allowed, names).map(Some).map_err(|why| Error::Flags(vec![why]))
+    RequestHeader::new(read_ca_bundle(path)?, allowed, names).map(Some).map_err(|why| Error::Flags(vec![why]))
 }
 
 impl Handler for Shown {

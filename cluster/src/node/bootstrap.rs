@@ -238,7 +238,7 @@ mod tests {
         let kept = kept(dir.path());
         let (send, mut taken) = tokio::sync::mpsc::unbounded_channel();
         let tls = server::tls::any_server_config().expect("TLS");
-        let nobody = client::https::Https::new("127.0.0.1", 1, None, Arc::new(tls)).expect("a client");
+        let unreachable_api = client::https::Https::new("127.0.0.1", 1, None, Arc::new(tls)).expect("a client");
         let rotated = CertificateRotation {
             // It does not match the stored certificate and is due immediately.
             wanted: Box::new(|| {
@@ -251,7 +251,7 @@ mod tests {
             ..CertificateRotation::client(
                 dir.path(),
                 "n",
-                Client::new(Arc::new(nobody), "test"),
+                Client::new(Arc::new(unreachable_api), "test"),
                 Arc::new(Random::seeded(7)),
             )
         };

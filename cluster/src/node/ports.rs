@@ -197,7 +197,7 @@ struct Secure {
 
 impl Secure {
     fn new(access: Access, node: Arc<KubeletServer>) -> Result<Secure> {
-        let clients = access.client_ca_file.as_deref().map(crate::component::port::authorities).transpose()?;
+        let clients = access.client_ca_file.as_deref().map(crate::component::port::read_ca_bundle).transpose()?;
         let delegated = Delegated {
             lookup: None,
             clients,
@@ -219,8 +219,8 @@ impl Secure {
         let port = self.clone();
         follow.add("client-ca-file", vec![file.clone()], move || {
             let pem = std::fs::read_to_string(&file).map_err(Error::file(&file))?;
-            let Some(authorities): Option<&CaBundle> = port.delegated.clients.as_ref() else { return Ok(()) };
-            authorities.replace(&pem).map_err(|why| Error::Pem { path: file.clone(), source: why.into() })
+            let Some(ca_bundle): Option<&CaBundle> = port.delegated.clients.as_ref() else { return Ok(()) };
+            ca_bundle.replace(&pem).map_err(|why| Error::Pem { path: file.clone(), source: why.into() })
         });
     }
 

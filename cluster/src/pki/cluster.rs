@@ -21,19 +21,19 @@ pub struct ClusterPki {
     pub pki: Pki,
     subjects: Vec<Subject>,
     /// What else the certificates of kubelets may be signed by, in PEM; None where they are not verified.
-    kubelet_authorities: Option<String>,
+    kubelet_cas: Option<String>,
 }
 
 impl ClusterPki {
     pub fn new(pki: Pki, listen: IpAddr, config: &server::Config, sans: &[String]) -> Result<ClusterPki> {
         let (names, addresses) = serving_names(listen, config, sans)?;
         let subjects = subjects::subjects(&server::hostname(), names, addresses);
-        Ok(ClusterPki { pki, subjects, kubelet_authorities: None })
+        Ok(ClusterPki { pki, subjects, kubelet_cas: None })
     }
 
     /// The certificates of kubelets must be signed by the CA of their ports.
     pub fn verifying_kubelets(self) -> ClusterPki {
-        ClusterPki { kubelet_authorities: Some(String::new()), ..self }
+        ClusterPki { kubelet_cas: Some(String::new()), ..self }
     }
 
     /// Gives the kubelet of this machine a serving certificate, and its node the address that the certificate is for.
@@ -44,7 +44,7 @@ impl ClusterPki {
         }
         if let Some(file) = &config.certificates.tls_cert_file {
             let pem = std::fs::read_to_string(file).map_err(Error::file(file))?;
-            self.kubelet_authorities = Some(pem);
+            self.kubelet_cas = Some(pem);
             return Ok(self);
         }
         let file = |end: &str| Some(self.pki.dir().join(format!("{KUBELET_SERVING}.{end}")));
@@ -65,7 +65,7 @@ impl ClusterPki {
             clients: Some(authority.certificate.clone()),
             proxies: Some(proxies.certificate.clone()),
             kubelet_client: Some(made.leaf(KUBELET_CLIENT)),
-            kubelet_authority: self.kubelet_authorities.as_ref().map(|more| format!("{}{more}", kubelets.certificate)),
+            kubelet_authority: self.kubelet_cas.as_ref().map(|more| format!("{}{more}", kubelets.certificate)),
             admin: Some((authority.clone(), made.leaf(ADMIN))),
             renewal: files.filter_map(|file| self.pki.renewal_of(file)).min(),
         })

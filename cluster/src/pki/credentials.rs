@@ -132,9 +132,9 @@ fn kubelet_access(credentials: &Credentials) -> Result<(Trust, Option<Identity>)
     Ok((trust, identity.transpose().map_err(bad("the kubelet client certificate"))?))
 }
 
-fn exchange(authorities: Option<&CaBundle>, pem: Option<&str>) -> Result<()> {
-    let (Some(authorities), Some(pem)) = (authorities, pem) else { return Ok(()) };
-    authorities.replace(pem).map_err(|why| Error::Pem { path: "a CA bundle".into(), source: why.into() })
+fn exchange(ca_bundle: Option<&CaBundle>, pem: Option<&str>) -> Result<()> {
+    let (Some(ca_bundle), Some(pem)) = (ca_bundle, pem) else { return Ok(()) };
+    ca_bundle.replace(pem).map_err(|why| Error::Pem { path: "a CA bundle".into(), source: why.into() })
 }
 
 /// Waits for a change, and for what comes right behind it.

@@ -164,8 +164,8 @@ fn volumes(data_dir: &Path) -> Result<String> {
 
 /// Who is known in a cluster that has nothing but its own certificates and tokens.
 pub fn authentication(current: &Credentials, tokens: Tokens, config: &server::Config) -> Result<Authentication> {
-    let read = |pem: &Option<String>| pem.as_deref().map(authorities).transpose();
-    let proxies = |authorities| RequestHeader::new(authorities, vec![PROXY_CLIENT.to_string()], Names::usual());
+    let read = |pem: &Option<String>| pem.as_deref().map(parse_ca_bundle).transpose();
+    let proxies = |ca_bundle| RequestHeader::new(ca_bundle, vec![PROXY_CLIENT.to_string()], Names::usual());
     let bad = |why: String| Error::Flags(vec![why]);
     Ok(Authentication {
         clients: read(&current.clients)?,
@@ -178,7 +178,7 @@ pub fn authentication(current: &Credentials, tokens: Tokens, config: &server::Co
     })
 }
 
-fn authorities(pem: &str) -> Result<CaBundle> {
+fn parse_ca_bundle(pem: &str) -> Result<CaBundle> {
     CaBundle::new(pem).map_err(|why| Error::Pem { path: "a CA bundle".into(), source: why.into() })
 }
 
