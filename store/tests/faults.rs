@@ -12,7 +12,7 @@ use store::disk::Disk;
 use store::embedded::{self, Config, Embedded};
 use store::{Error, Expect, Op, Revision, Store, Template, Write};
 use support::sim::{Fault, SimDisk};
-use support::{Recorder, put, relaxed, until};
+use support::{Recorder, delete, put, relaxed, until};
 
 fn open(disk: &SimDisk, config: Config) -> store::Result<Embedded> {
     embedded::open(config, Arc::new(disk.clone()), Recorder::new())
@@ -245,6 +245,24 @@ async fn lost_relaxed_writes_do_not_reuse_revisions() {
     assert!(revision > lost, "{revision} may have been seen with another state");
     assert!(matches!(store.watch("/", lost), Err(Error::Compacted { .. })));
     assert_eq!(write(&store, put("/new", "1", Expect::Absent)).await.unwrap(), revision + 1);
+}
+
+/// A durable deletion of a key that a relaxed write has deleted already changes nothing, but promises the same.
+#[tokio::test]
+async fn durable_deletions_make_relaxed_ones_durable() {
+    let disk = SimDisk::new(8);
+    let config = Config { relaxed_delay: Duration::from_secs(3600), fatal: Arc::new(|_| {}), ..small() };
+    let store = open(&disk, config.clone()).unwrap();
+    write(&store, put("/key", "1", Expect::Absent)).await.unwrap();
+    // The first relaxed write reserves revisions on disk; the second stays in memory.
+    write(&store, relaxed(put("/other", "1", Expect::Absent))).await.unwrap();
+    write(&store, relaxed(delete("/key", Expect::Anything))).await.unwrap();
+    write(&store, delete("/key", Expect::Anything)).await.unwrap();
+    disk.cut_power_after(0);
+    drop(store);
+    disk.reboot();
+    let store = open(&disk, config).unwrap();
+    assert!(store.get("/key").await.unwrap().is_none(), "the acknowledged deletion is lost");
 }
 
 #[tokio::test]

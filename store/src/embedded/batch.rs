@@ -52,14 +52,16 @@ impl Batch {
     fn write(&mut self, write: Write, builder: &mut Builder, now: Duration) -> Committed {
         let event = plan::apply(&mut self.head, write.key, write.op, write.ttl, now);
         let committed = plan::committed(&self.head, event.as_ref());
+        match write.durability {
+            // Also if nothing changes: the state that makes a deletion unnecessary may be a relaxed write that is
+            // not on disk yet.
+            Durability::Durable => self.durable = true,
+            Durability::Relaxed => self.relaxed |= event.is_some(),
+        }
         let Some(event) = event else { return committed };
         match &event.entry {
             Some(entry) => builder.push_put(entry, &write.cause),
             None => builder.push_delete(event.revision, &event.key, &write.cause),
-        }
-        match write.durability {
-            Durability::Durable => self.durable = true,
-            Durability::Relaxed => self.relaxed = true,
         }
         self.events.push(event);
         committed
