@@ -391,8 +391,19 @@ async fn services_get_addresses(cluster: &mut Cluster) {
     let mut taken = service("b", "ClusterIP");
     taken.child("spec").set("clusterIP", &*address);
     assert_eq!(client.post(services, &taken).await.code, 422);
+    let addresses = "/apis/networking.k8s.io/v1/ipaddresses";
+    let version = client.get(services).await.tree().str("metadata.resourceVersion").to_string();
     client.delete(&format!("{services}/a")).await;
-    assert_eq!(client.get(&format!("/apis/networking.k8s.io/v1/ipaddresses/{address}")).await.code, 404);
+    assert_eq!(client.get(&format!("{addresses}/{address}")).await.code, 404);
+    // The service first: the loop that repairs missing addresses must not see a service without its address.
+    let mut revisions = Vec::new();
+    for resource in [services, addresses] {
+        let mut watch = client.watch(&format!("{resource}?watch=1&resourceVersion={version}")).await;
+        let event = watch.next().await.expect("an event");
+        assert_eq!(event.str("type"), "DELETED");
+        revisions.push(event.str("object.metadata.resourceVersion").parse::<u64>().expect("a number"));
+    }
+    assert!(revisions[0] <= revisions[1], "{revisions:?}");
     assert_eq!(client.post(services, &taken).await.code, 201, "a freed address can be taken");
 }
 

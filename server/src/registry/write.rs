@@ -418,10 +418,12 @@ impl<'a> Scope<'a> {
 
     /// Deletes what is stored, if it is still of this revision, and what the object had claimed.
     pub async fn delete_stored(&self, name: &str, object: &Tree, revision: u64) -> Result<u64, store::Error> {
-        let mut writes = hooks::release(self, object);
-        writes.push(self.bare(name, Expect::Revision(revision)));
+        // The object first: a reader that misses one of its claims must not find the object afterwards, or it would
+        // repair what was released.
+        let mut writes = vec![self.bare(name, Expect::Revision(revision))];
+        writes.extend(hooks::release(self, object));
         let committed = fence::commit(&self.registry.storage, self.fence(), writes).await?;
-        Ok(committed.last().map_or(revision, |committed| committed.revision))
+        Ok(committed.first().map_or(revision, |committed| committed.revision))
     }
 }
 
