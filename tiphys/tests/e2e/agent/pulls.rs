@@ -1,14 +1,21 @@
 //! Images that cannot be had, and those that can with a password.
 
+use std::path::Path;
+use std::process::Command;
+
 use runtime::images::{Config, Images, Silent};
 
 use super::Do;
 use super::case::{Case, container};
 use crate::busybox;
 use crate::debian::{Registry, user};
+use crate::support::BINARY;
 
-pub const CASES: &[(&str, Do)] =
-    &[("images that cannot be had", errors), ("a pull secret opens a registry", with_secret)];
+pub const CASES: &[(&str, Do)] = &[
+    ("images that cannot be had", errors),
+    ("a pull secret opens a registry", with_secret),
+    ("an image imported while the cluster runs", imported),
+];
 
 fn errors(case: &Case) {
     let pod = |name: &str, image: &str, policy: &str| {
@@ -39,15 +46,44 @@ fn errors(case: &Case) {
     case.until_event("odd", "InspectFailed", "Failed to apply default image tag \"Not-A-Name:1\": ");
 }
 
+/// Builds an image that sleeps, in a store of its own.
+fn build(tokio: &tokio::runtime::Runtime, directory: &Path, name: &str) -> (Images, String) {
+    let images = Images::open(directory, Default::default()).expect("images");
+    let config = Config { cmd: ["sleep", "1000"].map(String::from).to_vec(), ..Default::default() };
+    let id = tokio.block_on(images.build(name, vec![busybox::layer()], config, &Silent)).expect("an image");
+    (images, id)
+}
+
+/// `tiphys images` finds the store of the running cluster by itself; containerd has its own commands for its store.
+fn imported(case: &Case) {
+    if case.is_containerd() {
+        return;
+    }
+    let name = "maker.local/imported:1";
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let directory = tempfile::tempdir().expect("a directory");
+    let (store, archive) = (directory.path().join("store"), directory.path().join("image.tar"));
+    build(&tokio, &store, name);
+    let mut export = Command::new(BINARY);
+    let exported = export.args(["images", "export", name, "--root"]).arg(&store).arg("--output").arg(&archive).status();
+    assert!(exported.expect("the binary runs").success());
+    case.pod("imported", &format!("containers: [{{name: main, image: {name:?}, imagePullPolicy: Never}}]"));
+    let reason = || container(&case.pods("imported"), "main").str("state.waiting.reason").to_string();
+    case.until("that it is missing", reason, |seen| seen == "ErrImageNeverPull");
+    let mut import = case.cluster.command("sh");
+    let output = import.args(["-c", "cd / && exec \"$0\" images import \"$1\"", BINARY]).arg(&archive).output();
+    let output = output.expect("nsenter is there");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(String::from_utf8_lossy(&output.stdout).starts_with("sha256:"), "{output:?}");
+    case.until_ready("imported");
+}
+
 fn with_secret(case: &Case) {
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let registry = tokio.block_on(Registry::start());
     let name = registry.name("closed/busybox:1");
     let directory = tempfile::tempdir().expect("a directory");
-    let images = Images::open(directory.path(), Default::default()).expect("images");
-    let config = Config { cmd: ["sleep", "1000"].map(String::from).to_vec(), ..Default::default() };
-    let layers = vec![busybox::layer()];
-    let id = tokio.block_on(images.build("maker.local/closed:1", layers, config, &Silent)).expect("an image");
+    let (images, id) = build(&tokio, directory.path(), "maker.local/closed:1");
     tokio.block_on(images.push(&id, &name, user())).expect("it is pushed");
     let server = format!("--docker-server={}", registry.address);
     let secret =
