@@ -20,11 +20,10 @@ pub enum Error {
     )]
     DataDirInUse { path: PathBuf, pid: String },
     #[error(
-        "the cluster of {} (pid {}) runs its pods on this machine already, and two clusters cannot share its pod \
-         network yet: stop that one, or start this one with --disable-agent",
-        .data_dir, .pid
+        "the range {range} of this cluster is in use by the cluster of {data_dir} (pid {pid}) on this machine: stop that \
+         one, or start this one with --disable-agent"
     )]
-    PodNetworkInUse { pid: String, data_dir: String },
+    RangeInUse { range: String, pid: String, data_dir: String },
     #[error("cannot listen on {address}")]
     Listen {
         address: SocketAddr,

@@ -95,6 +95,7 @@ async fn serve(arguments: Arguments) -> Result<()> {
             bin_dirs: arguments.cni_bin_dirs,
             cache_dir: arguments.cni_cache_dir,
             builtin: !arguments.cni_external_only,
+            names: Default::default(),
         },
         streaming_address: arguments.streaming_address,
     };

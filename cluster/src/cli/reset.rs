@@ -9,7 +9,7 @@ use cgroup::Hierarchies;
 
 use crate::error::{Error, Result};
 use crate::machine::host_state::HostState;
-use crate::machine::{lock, pods};
+use crate::machine::{lock, network, pods};
 use crate::node::container_runtime::{self, BuiltinRuntime, RuntimeChoice};
 
 #[derive(clap::Args)]
@@ -23,13 +23,14 @@ pub struct Arguments {
 }
 
 /// What tiphys keeps in a data directory. Other files there are the user's.
-const ENTRIES: [&str; 12] = [
+const ENTRIES: [&str; 13] = [
     "bootstrap-kubelet.conf",
     "cluster-id",
     "cni",
     "kubeconfig",
     "kubelet",
     "kubelet.conf",
+    "network.json",
     "node.json",
     "pki",
     "runtime",
@@ -75,17 +76,14 @@ async fn remove_node(data_dir: &Path, host_state: &HostState) -> Result<Vec<Stri
         None => RuntimeChoice::Builtin(BuiltinRuntime {
             data_dir: data_dir.to_path_buf(),
             cgroup_root: host_state.cgroup_root.clone(),
+            names: host_state.pod_network.clone().unwrap_or_default(),
         }),
     };
     let mut host_state = host_state.clone();
-    let pod_network = match choice.lock_pod_network() {
-        // Another cluster uses the bridge by now.
-        Err(Error::PodNetworkInUse { .. }) => {
-            host_state.owns_pod_network = false;
-            None
-        }
-        locked => locked?,
-    };
+    // Another cluster may use the names by now.
+    let states = Path::new(container_runtime::STATES);
+    host_state.pod_network =
+        host_state.pod_network.filter(|names| !network::is_claimed_by_other(data_dir, states, names));
     let opened = container_runtime::open(choice).await?;
     let mut uids = names_in(&host_state.root_dir.join("pods"));
     if opened.builtin.is_some() {
@@ -101,7 +99,6 @@ async fn remove_node(data_dir: &Path, host_state: &HostState) -> Result<Vec<Stri
         if problems.is_empty() {
             problems = remove_entries(&host_state.root_dir, &KUBELET_ENTRIES);
         }
-        drop(pod_network);
         problems
     });
     removed.await.map_err(|error| Error::Node(error.to_string()))

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use ::network::cidr::IpNet;
 use kubelet::pod::stop::{Report, Stopped};
 use stdx::sync::Mutex;
 
@@ -15,6 +16,8 @@ use crate::logs::{self, Format, Level};
 use crate::machine::address;
 use crate::machine::identity::open_data_dir;
 use crate::machine::lock::lock_data_dir;
+use crate::machine::network::{self, ClusterNetwork, Requested};
+use crate::node::container_runtime::STATES;
 use crate::node::options;
 use crate::up::arguments::ComponentArguments;
 use crate::up::{self, Up};
@@ -38,6 +41,14 @@ pub struct UpArguments {
     /// Do not run the scheduler, for clusters with another one
     #[arg(long)]
     disable_scheduler: bool,
+    /// The range of pod addresses, or one of each family [default: a free one, 10.42.0.0/16 first; kept in the data
+    /// directory]
+    #[arg(long, value_name = "CIDR", value_delimiter = ',')]
+    cluster_cidr: Vec<IpNet>,
+    /// The range of service addresses, or one of each family [default: a free one, 10.96.0.0/16 first; kept in the
+    /// data directory]
+    #[arg(long, value_name = "CIDR", value_delimiter = ',')]
+    service_cidr: Vec<IpNet>,
     /// Add fake nodes that simulate pods: pods become ready, Jobs complete, deletions finish
     #[arg(long, value_name = "N", default_value_t = 0)]
     fake_nodes: u32,
@@ -74,6 +85,14 @@ pub fn run(args: UpArguments) -> Result<()> {
     if args.disable_agent && !args.components.kubelet.is_empty() {
         return Err(Error::Flags(vec!["--kubelet-arg: there is no kubelet with --disable-agent".to_string()]));
     }
+    let requested = Requested { pod_cidrs: args.cluster_cidr, service_cidrs: args.service_cidr };
+    let (network, claim) = match pods {
+        PodSupport::Run => {
+            let claim = network::claim(&data_dir, Path::new(STATES), &requested)?;
+            (claim.network.clone(), Some(claim))
+        }
+        _ => (network::open(&data_dir, &requested)?, None),
+    };
     let listen = SocketAddr::new(args.bind_address, args.port);
     let kubeconfig = args.kubeconfig.unwrap_or_else(|| data_dir.join("kubeconfig"));
     let options = Up {
@@ -88,9 +107,10 @@ pub fn run(args: UpArguments) -> Result<()> {
         fake_nodes: args.fake_nodes,
         agent: match args.disable_agent {
             true => None,
-            false => options::Options::of(args.agent, &args.components.kubelet()?, &data_dir)?.map(Box::new),
+            false => options::Options::of(args.agent, &args.components.kubelet()?, &data_dir, claim)?.map(Box::new),
         },
         apiserver: args.components.apiserver(&data_dir, listen)?,
+        network: network.clone(),
     };
     let runtime = runtime()?;
     let result = runtime.block_on(async {
@@ -103,6 +123,7 @@ pub fn run(args: UpArguments) -> Result<()> {
             kubeconfig: &kubeconfig,
             data_dir: &data_dir,
             pods,
+            network: &network,
         };
         say(&ready.text());
         interrupted().await;
@@ -129,6 +150,7 @@ struct Ready<'a> {
     kubeconfig: &'a Path,
     data_dir: &'a Path,
     pods: PodSupport,
+    network: &'a ClusterNetwork,
 }
 
 impl Ready<'_> {
@@ -138,6 +160,9 @@ impl Ready<'_> {
         let mut text = format!("\nThe cluster is ready after {} ms at https://{here}\n", self.took.as_millis());
         if ip.is_unspecified() {
             text.push_str(&format!("Other machines reach it at {}\n", address::joined_at(self.address)));
+        }
+        if self.pods == PodSupport::Run {
+            text.push_str(&format!("{}\n", describe_ranges(self.network)));
         }
         text.push_str(&format!("\n  export KUBECONFIG={}\n", self.kubeconfig.display()));
         self.pods.commands().iter().for_each(|command| text.push_str(&format!("  {command}\n")));
@@ -149,6 +174,11 @@ impl Ready<'_> {
         }
         format!("{text}\nctrl-c stops it; its data stays in {}", self.data_dir.display())
     }
+}
+
+fn describe_ranges(network: &ClusterNetwork) -> String {
+    let show = |cidrs: &[IpNet]| cidrs.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    format!("Pods have addresses of {}, services of {}", show(&network.pod_cidrs), show(&network.service_cidrs))
 }
 
 impl PodSupport {
@@ -251,7 +281,8 @@ mod tests {
         let check = |address: &str, pods: PodSupport, want: &[&str], missing: &[&str]| {
             let (kubeconfig, data_dir) = (Path::new("/d/kubeconfig"), Path::new("/d"));
             let address = address.parse().expect("an address");
-            let text = Ready { took: Duration::ZERO, address, kubeconfig, data_dir, pods }.text();
+            let network = &ClusterNetwork::usual();
+            let text = Ready { took: Duration::ZERO, address, kubeconfig, data_dir, pods, network }.text();
             want.iter().for_each(|part| assert!(text.contains(part), "{part}: {text}"));
             missing.iter().for_each(|part| assert!(!text.contains(part), "{part}: {text}"));
         };
@@ -259,7 +290,7 @@ mod tests {
         check(
             "127.0.0.1:6443",
             PodSupport::Run,
-            &[" at https://127.0.0.1:6443\n", "deployment hello"],
+            &[" at https://127.0.0.1:6443\n", "deployment hello", "10.42.0.0/16, services of 10.96.0.0/16\n"],
             &["Other", "root"],
         );
         check("0.0.0.0:6443", off, &[" at https://127.0.0.1:6443\n", "Other machines"], &["https://0.0.0.0", "hello"]);

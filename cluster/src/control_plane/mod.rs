@@ -36,8 +36,8 @@ pub struct Plan {
     pub listen: SocketAddr,
     /// How a user chooses another port.
     pub port_hint: &'static str,
-    /// Whether pods of this machine reach it at an address of their own; the fallback where that cannot be had.
-    pub pod_address: Option<IpAddr>,
+    /// The address at which pods of this machine reach it; None if they use the address of `listen`.
+    pub pod_address: Option<ForPods>,
     /// The serving certificate.
     pub serving: Arc<Serving>,
     pub tls: tls::Options,
@@ -55,6 +55,13 @@ pub struct Plan {
     pub agent: Option<Box<node::options::Options>>,
     /// Of the data directory, held until the end.
     pub lock: Option<Lock>,
+}
+
+/// The address of an API server for the pods of its machine.
+pub struct ForPods {
+    pub address: IpAddr,
+    /// What is advertised if the server cannot listen there.
+    pub fallback: IpAddr,
 }
 
 /// The controllers to run, in upstream's syntax, and their options.
@@ -221,11 +228,12 @@ pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<Running> {
 
 /// Listens at the address for pods and advertises it; the fallback where that fails.
 async fn listen_for_pods(plan: &mut Plan, port: u16) -> Option<(PodAddress, TcpListener)> {
-    let fallback = plan.pod_address?;
-    match PodAddress::listen(port).await {
+    let ForPods { address, fallback } = plan.pod_address.take()?;
+    match PodAddress::listen(SocketAddr::new(address, port)).await {
         Ok(listening) => {
-            plan.config.advertise_address = pod_address::ADDRESS;
-            plan.config.accepts = server::request::accept::Accepts::new(pod_address::accepts);
+            plan.config.advertise_address = address;
+            let accepts = move |local, peer| pod_address::accepts(address, local, peer);
+            plan.config.accepts = server::request::accept::Accepts::new(accepts);
             Some(listening)
         }
         Err(error) => {

@@ -3,11 +3,13 @@
 
 use std::fs;
 use std::io::ErrorKind;
+use std::net::IpAddr;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use api::{Tree, tree};
 use cgroup::Hierarchies;
+use network::cni::builtin::Names;
 use rustix::mount::{UnmountFlags, unmount};
 
 use crate::error::{Error, Result};
@@ -24,8 +26,10 @@ pub struct HostState {
     pub cgroup_root: String,
     /// The socket of another runtime; None for the built-in one.
     pub runtime_endpoint: Option<PathBuf>,
-    /// Whether the bridge and the rules of the built-in pod network are this node's.
-    pub owns_pod_network: bool,
+    /// The names of the built-in pod network; None if this node uses another one.
+    pub pod_network: Option<Names>,
+    /// The address of the API server for pods.
+    pub api_server_address: Option<IpAddr>,
 }
 
 impl HostState {
@@ -36,7 +40,9 @@ impl HostState {
             "podLogsDir" => text(&self.pod_logs_dir),
             "cgroupRoot" => self.cgroup_root.clone(),
             "runtimeEndpoint" => self.runtime_endpoint.as_deref().map(text).unwrap_or_default(),
-            "ownsPodNetwork" => self.owns_pod_network,
+            "bridge" => self.pod_network.as_ref().map(|names| names.bridge.clone()).unwrap_or_default(),
+            "table" => self.pod_network.as_ref().map(|names| names.table.clone()).unwrap_or_default(),
+            "apiServerAddress" => self.api_server_address.map(|ip| ip.to_string()).unwrap_or_default(),
         };
         write_private(&data_dir.join(FILE), &String::from_utf8_lossy(&api::json::encode(&object, None)))
     }
@@ -55,7 +61,8 @@ impl HostState {
             pod_logs_dir: object.str("podLogsDir").into(),
             cgroup_root: object.str("cgroupRoot").to_string(),
             runtime_endpoint: Some(object.str("runtimeEndpoint")).filter(|path| !path.is_empty()).map(PathBuf::from),
-            owns_pod_network: object.bool("ownsPodNetwork"),
+            pod_network: pod_network(&object),
+            api_server_address: object.str("apiServerAddress").parse().ok(),
         }))
     }
 
@@ -63,11 +70,11 @@ impl HostState {
     /// built-in runtime, whose processes have ended.
     pub fn remove(&self, state: Option<&Path>) -> Vec<String> {
         let mut problems = unmount_below(&self.root_dir);
-        if let Err(error) = pod_address::remove() {
+        if let Some(Err(error)) = self.api_server_address.map(pod_address::remove) {
             problems.push(format!("failed to remove the pod address: {error}"));
         }
-        if self.owns_pod_network
-            && let Err(error) = network::cni::builtin::remove()
+        if let Some(names) = &self.pod_network
+            && let Err(error) = network::cni::builtin::remove(names)
         {
             problems.push(format!("failed to remove the pod network: {error}"));
         }
@@ -94,6 +101,14 @@ impl HostState {
         };
         let failed = |path: String| hierarchies.remove(&path).err().map(|error| error.to_string());
         pods.iter().map(|below| format!("{root}{below}")).filter(is_empty).find_map(failed)
+    }
+}
+
+fn pod_network(object: &Tree) -> Option<Names> {
+    match (object.str("bridge"), object.str("table")) {
+        // Earlier versions had one network for all clusters.
+        ("", _) => object.bool("ownsPodNetwork").then(Names::default),
+        (bridge, table) => Some(Names { bridge: bridge.to_string(), table: table.to_string() }),
     }
 }
 
@@ -151,7 +166,8 @@ mod tests {
             pod_logs_dir: "/var/log/pods".into(),
             cgroup_root: "/".to_string(),
             runtime_endpoint: None,
-            owns_pod_network: true,
+            pod_network: Some(Names::default()),
+            api_server_address: Some("10.42.255.254".parse().expect("an address")),
         };
         for runtime_endpoint in [None, Some("/run/containerd.sock".into())] {
             let host_state = HostState { runtime_endpoint, ..host_state.clone() };

@@ -1,4 +1,4 @@
-//! Locks that end with their process: of a data directory, and of the pod network of a network namespace.
+//! Locks that end with their process: of a data directory, and of the claims of pod networks.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -35,15 +35,47 @@ pub fn lock_data_dir(data_dir: &Path) -> Result<Lock> {
     }
 }
 
-/// Locks the built-in pod network of this network namespace: its bridge and its addresses are one cluster's. `states`
-/// is where the machine keeps what a reboot ends.
-pub fn lock_pod_network(data_dir: &Path, states: &Path) -> Result<Lock> {
-    let namespace = fs::metadata("/proc/self/ns/net").map_err(Error::file("/proc/self/ns/net"))?.ino();
-    fs::create_dir_all(states).map_err(Error::file(states))?;
-    let path = states.join(format!("pod-network-{namespace}.lock"));
-    match lock(&path, data_dir)? {
-        Ok(file) => Ok(Lock { _file: file, removed: Some(path) }),
-        Err(Holder { pid, data_dir }) => Err(Error::PodNetworkInUse { pid, data_dir }),
+/// Waits for a lock that is held only for a moment.
+pub fn lock_waiting(path: &Path) -> Result<Lock> {
+    loop {
+        let file = open(path)?;
+        flock(&file, FlockOperation::LockExclusive).map_err(|error| Error::file(path)(error.into()))?;
+        if is_current(path, &file) {
+            return Ok(Lock { _file: file, removed: Some(path.to_path_buf()) });
+        }
+    }
+}
+
+/// Locks the claim of a pod network. `text` describes it, in one line.
+pub fn lock_claim(path: &Path, data_dir: &Path, text: &str) -> Result<Lock> {
+    match lock_with(path, data_dir, text)? {
+        Ok(file) => Ok(Lock { _file: file, removed: Some(path.to_path_buf()) }),
+        Err(Holder { pid, data_dir }) => Err(Error::RangeInUse { range: text.to_string(), pid, data_dir }),
+    }
+}
+
+/// The file of a claim.
+pub struct ClaimFile {
+    pub pid: String,
+    pub data_dir: String,
+    pub text: String,
+    /// Whether its process still runs.
+    pub is_locked: bool,
+}
+
+/// None if there is no claim.
+pub fn read_claim(path: &Path) -> Option<ClaimFile> {
+    let mut file = File::open(path).ok()?;
+    let is_locked = flock(&file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK);
+    let Holder { pid, data_dir } = read_holder(&mut file);
+    let text = fs::read_to_string(path).ok()?.lines().nth(2).unwrap_or_default().to_string();
+    Some(ClaimFile { pid, data_dir, text, is_locked })
+}
+
+impl Lock {
+    /// Releases the lock, but leaves its file.
+    pub fn keep_file(mut self) {
+        self.removed = None;
     }
 }
 
@@ -59,22 +91,33 @@ impl Drop for Lock {
 
 /// The locked file, or its holder.
 fn lock(path: &Path, data_dir: &Path) -> Result<std::result::Result<File, Holder>> {
+    lock_with(path, data_dir, "")
+}
+
+fn lock_with(path: &Path, data_dir: &Path, text: &str) -> Result<std::result::Result<File, Holder>> {
     loop {
-        let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
-        let mut file = opened.map_err(Error::file(path))?;
+        let mut file = open(path)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Err(Errno::WOULDBLOCK) => return Ok(Err(read_holder(&mut file))),
             locked => locked.map_err(|error| Error::file(path)(error.into()))?,
         }
-        let is_current =
-            fs::metadata(path).is_ok_and(|there| file.metadata().is_ok_and(|own| own.ino() == there.ino()));
-        if is_current {
-            let text = format!("{}\n{}\n", std::process::id(), data_dir.display());
+        if is_current(path, &file) {
+            let text = format!("{}\n{}\n{text}\n", std::process::id(), data_dir.display());
             let written = file.set_len(0).and_then(|()| file.write_all(text.as_bytes()));
             written.map_err(Error::file(path))?;
             return Ok(Ok(file));
         }
     }
+}
+
+fn open(path: &Path) -> Result<File> {
+    let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
+    opened.map_err(Error::file(path))
+}
+
+/// Whether the file is still the one at its path: its last holder may have removed it.
+fn is_current(path: &Path, file: &File) -> bool {
+    fs::metadata(path).is_ok_and(|there| file.metadata().is_ok_and(|own| own.ino() == there.ino()))
 }
 
 fn read_holder(file: &mut File) -> Holder {
@@ -102,14 +145,19 @@ mod tests {
         drop(first);
         lock_data_dir(&data).expect("it is free again");
 
-        let first = lock_pod_network(&data, &states).expect("a lock");
-        let error = lock_pod_network(dir.path(), &states).err().expect("refused").describe();
-        for word in [data.to_str().expect("text"), &pid, "--disable-agent"] {
+        fs::create_dir(&states).expect("a directory");
+        let path = states.join("claim.lock");
+        let first = lock_claim(&path, &data, "a network").expect("a lock");
+        let error = lock_claim(&path, dir.path(), "a network").err().expect("refused").describe();
+        for word in [data.to_str().expect("text"), &pid] {
             assert!(error.contains(word), "{error}");
         }
-        drop(first);
+        let claim = read_claim(&path).expect("a claim");
+        assert!(claim.is_locked && claim.text == "a network", "{}", claim.text);
+        first.keep_file();
+        assert!(!read_claim(&path).expect("a claim").is_locked);
+        drop(lock_claim(&path, &data, "a network").expect("it is free again"));
         assert!(!states.exists(), "nothing is left");
-        lock_pod_network(&data, &states).expect("it is free again");
     }
 
     #[test]

@@ -11,23 +11,19 @@ use tokio::net::TcpListener;
 
 use crate::error::{Error, Result};
 
-/// The last address of the range of pods: a cluster that listens on the loopback has one node, whose own range is
-/// another part of it.
-pub const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 42, 255, 254));
 const DEVICE: &str = "lo";
 /// Reserved for documentation: it is reached by the way out, if there is one.
 const ELSEWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 
 /// The address while it is there.
-pub struct PodAddress(());
+pub struct PodAddress(IpAddr);
 
 impl PodAddress {
     /// Adds the address and listens there.
-    pub async fn listen(port: u16) -> Result<(PodAddress, TcpListener)> {
-        let address = SocketAddr::new(ADDRESS, port);
+    pub async fn listen(address: SocketAddr) -> Result<(PodAddress, TcpListener)> {
         let failed = |error: NetlinkError| Error::Listen { address, source: std::io::Error::other(error.to_string()) };
-        add().map_err(failed)?;
-        let added = PodAddress(());
+        add(address.ip()).map_err(failed)?;
+        let added = PodAddress(address.ip());
         let listener = TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
         Ok((added, listener))
     }
@@ -35,14 +31,14 @@ impl PodAddress {
 
 impl Drop for PodAddress {
     fn drop(&mut self) {
-        let _ = remove();
+        let _ = remove(self.0);
     }
 }
 
-fn add() -> std::result::Result<(), NetlinkError> {
+fn add(address: IpAddr) -> std::result::Result<(), NetlinkError> {
     let mut rtnl = Rtnl::open()?;
     let Some(device) = rtnl.link(DEVICE)? else { return Ok(()) };
-    match rtnl.add_address(device.index, IpNet::host(ADDRESS)) {
+    match rtnl.add_address(device.index, IpNet::host(address)) {
         // A process that was killed has left it.
         Err(error) if error.is(Errno::EXIST) => Ok(()),
         added => added,
@@ -50,15 +46,16 @@ fn add() -> std::result::Result<(), NetlinkError> {
 }
 
 /// Removes the address; one that is not there is fine.
-pub fn remove() -> std::result::Result<(), NetlinkError> {
+pub fn remove(address: IpAddr) -> std::result::Result<(), NetlinkError> {
     let mut rtnl = Rtnl::open()?;
     let Some(device) = rtnl.link(DEVICE)? else { return Ok(()) };
-    rtnl.delete_address(device.index, IpNet::host(ADDRESS))
+    rtnl.delete_address(device.index, IpNet::host(address))
 }
 
-/// Whether a connection to a local address may come from a peer: the machine itself and its pods may.
-pub fn accepts(local: IpAddr, peer: IpAddr) -> bool {
-    local != ADDRESS || is_on_machine(peer).unwrap_or(false)
+/// Whether a connection to a local address may come from a peer: the machine itself and its pods may connect to the
+/// address for pods.
+pub fn accepts(for_pods: IpAddr, local: IpAddr, peer: IpAddr) -> bool {
+    local != for_pods || is_on_machine(peer).unwrap_or(false)
 }
 
 /// Whether packets to an address stay on the machine: they leave neither by a device of the hardware nor by the one
@@ -80,8 +77,9 @@ mod tests {
     #[test]
     fn accepts_only_local_connections() {
         let loopback = IpAddr::from([127, 0, 0, 1]);
-        assert!(accepts(loopback, ELSEWHERE), "another address is not guarded");
-        assert!(accepts(ADDRESS, loopback));
-        assert!(!accepts(ADDRESS, ELSEWHERE));
+        let for_pods = IpAddr::from([10, 42, 255, 254]);
+        assert!(accepts(for_pods, loopback, ELSEWHERE), "another address is not guarded");
+        assert!(accepts(for_pods, for_pods, loopback));
+        assert!(!accepts(for_pods, for_pods, ELSEWHERE));
     }
 }

@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use kubelet::runtime::Runtime;
+use network::cni::builtin::Names;
 use runtime::images::Images;
 use runtime::service::{NetworkOptions, Service};
 
 use crate::error::{Error, Result};
-use crate::machine::{identity, lock, pods};
+use crate::machine::{identity, pods};
 
 /// The runtime that creates the containers.
 pub enum RuntimeChoice {
@@ -21,17 +22,14 @@ pub enum RuntimeChoice {
 pub struct BuiltinRuntime {
     pub data_dir: PathBuf,
     pub cgroup_root: String,
+    /// The names of the built-in pod network.
+    pub names: Names,
 }
 
 impl RuntimeChoice {
-    /// Locks the built-in pod network, where pods get their addresses from it.
-    pub fn lock_pod_network(&self) -> Result<Option<lock::Lock>> {
-        match self {
-            RuntimeChoice::Builtin(embedded) if !has_network_configuration(Path::new(CNI_CONF_DIR)) => {
-                lock::lock_pod_network(&embedded.data_dir, Path::new(STATES)).map(Some)
-            }
-            _ => Ok(None),
-        }
+    /// Whether pods get their addresses from the built-in pod network.
+    pub fn uses_builtin_network(&self) -> bool {
+        matches!(self, RuntimeChoice::Builtin(_)) && !has_network_configuration(Path::new(CNI_CONF_DIR))
     }
 }
 
@@ -43,7 +41,7 @@ fn has_network_configuration(dir: &Path) -> bool {
 }
 
 /// Where what runs is found again after a restart: a directory for each cluster. A reboot ends all of it.
-const STATES: &str = "/run/tiphys";
+pub const STATES: &str = "/run/tiphys";
 const CNI_CONF_DIR: &str = "/etc/cni/net.d";
 const CNI_EXTENSIONS: [&str; 3] = ["conf", "conflist", "json"];
 
@@ -62,6 +60,7 @@ impl BuiltinRuntime {
                 bin_dirs: vec!["/opt/cni/bin".into(), "/usr/lib/cni".into()],
                 cache_dir: data_dir.join("cni"),
                 builtin: true,
+                names: self.names.clone(),
             },
             streaming_address: SocketAddr::from(([127, 0, 0, 1], 0)),
         })

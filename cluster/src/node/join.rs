@@ -10,6 +10,7 @@ use api::{Tree, base64, list, tree};
 use client::https::Https;
 use client::{Client, Resource};
 use kubelet::config::Settings;
+use network::cni::builtin::Names;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use server::outbound::callout::Url;
@@ -98,12 +99,13 @@ pub async fn join(arguments: &Arguments) -> Result<(Flags, Options)> {
     let runtime = match settings.config.runtime_endpoint.clone() {
         Some(socket) => RuntimeChoice::Socket(socket),
         None => {
-            RuntimeChoice::Builtin(BuiltinRuntime { data_dir: dir, cgroup_root: settings.config.cgroup_root.clone() })
+            let cgroup_root = settings.config.cgroup_root.clone();
+            RuntimeChoice::Builtin(BuiltinRuntime { data_dir: dir, cgroup_root, names: Names::default() })
         }
     };
     tracing::warn!("no routes between the pod CIDRs of nodes yet: pods of this node cannot reach pods of other nodes");
     let Settings { config, shown } = settings;
-    Ok((flags, Options { config, shown: Some(shown), runtime, is_shared: false, pod_network: None }))
+    Ok((flags, Options { config, shown: Some(shown), runtime, is_shared: false, claim: None }))
 }
 
 /// Rewords an error for users of `tiphys agent`, who have no bootstrap kubeconfig.

@@ -18,6 +18,7 @@ pub mod token;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ::network::cni::builtin::Names;
 use client::{Client, Random};
 use kubelet::config::Settings;
 use tokio::sync::watch;
@@ -27,6 +28,7 @@ use crate::component::follow::Follow;
 use crate::component::remote::Remote;
 use crate::error::{Error, Result};
 use crate::logs::{Format, Level};
+use crate::machine::{identity, network};
 use bootstrap::CertificateRotation;
 use container_runtime::{BuiltinRuntime, RuntimeChoice};
 use flags::Flags;
@@ -77,9 +79,21 @@ pub fn read(flags: &Flags) -> Result<(Options, Format, Level)> {
         None => RuntimeChoice::Builtin(BuiltinRuntime {
             data_dir: DATA_DIR.into(),
             cgroup_root: config.cgroup_root.clone(),
+            names: Names::default(),
         }),
     };
-    Ok((Options { config, shown: Some(shown), runtime, is_shared: false, pod_network: None }, format, level))
+    Ok((Options { config, shown: Some(shown), runtime, is_shared: false, claim: None }, format, level))
+}
+
+/// Claims the names of the built-in pod network, which another cluster of this machine may have too.
+fn claim_names(mut options: Options) -> Result<Options> {
+    if let RuntimeChoice::Builtin(builtin) = &mut options.runtime {
+        let data_dir = identity::open_data_dir(&builtin.data_dir)?;
+        let claim = network::claim_names(&data_dir, Path::new(container_runtime::STATES))?;
+        builtin.names = claim.network.names();
+        options.claim = Some(claim);
+    }
+    Ok(options)
 }
 
 /// Runs the kubelet. Its client certificate comes first, since every request needs it.
@@ -105,14 +119,7 @@ pub async fn run(flags: &Flags, options: Options) -> Result<Running> {
     if rotates {
         tasks.push(tokio::spawn(CertificateRotation::client(&dir, &node, client.clone(), random).run()));
     }
-    let pod_network = options.runtime.lock_pod_network().unwrap_or_else(|error| {
-        tracing::warn!(
-            error = error.describe(),
-            "failed to lock the pod network; pods of two nodes may get the same addresses"
-        );
-        None
-    });
-    let mut kubelet = start::start(client, Options { pod_network, ..options }).await?;
+    let mut kubelet = start::start(client, claim_names(options)?).await?;
     kubelet.inhibit();
     Ok(Running { kubelet, stop, tasks })
 }

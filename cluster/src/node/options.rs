@@ -10,7 +10,7 @@ use super::container_runtime::{BuiltinRuntime, RuntimeChoice};
 use super::flags::Flags;
 use super::host;
 use crate::error::{Error, Result};
-use crate::machine::lock;
+use crate::machine::network::Claim;
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -26,9 +26,9 @@ pub struct Arguments {
     /// Directory of container logs
     #[arg(long, default_value = "/var/log/pods")]
     pod_logs_dir: PathBuf,
-    /// The cgroup that holds the cgroups of all pods
-    #[arg(long, default_value = "/")]
-    cgroup_root: String,
+    /// The cgroup that holds the cgroups of all pods [default: /, or /tiphysN for further clusters of a machine]
+    #[arg(long)]
+    cgroup_root: Option<String>,
     /// Stop a deleted pod only after the service proxies that confirm have removed it from their endpoints, or after
     /// half of its grace period
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
@@ -119,16 +119,15 @@ pub struct Options {
     pub runtime: RuntimeChoice,
     /// Several clusters may be on the machine: a port that is in use is exchanged for another.
     pub is_shared: bool,
-    /// Of the built-in pod network, where this node uses it.
-    pub pod_network: Option<lock::Lock>,
+    /// The network of the cluster on this machine.
+    pub claim: Option<Claim>,
 }
 
 impl Options {
     /// None where this user cannot run containers.
-    pub fn of(arguments: Arguments, flags: &Flags, data_dir: &Path) -> Result<Option<Options>> {
-        if !can_run_pods() {
-            return Ok(None);
-        }
+    pub fn of(arguments: Arguments, flags: &Flags, data_dir: &Path, claim: Option<Claim>) -> Result<Option<Options>> {
+        let Some(claim) = claim.filter(|_| can_run_pods()) else { return Ok(None) };
+        let cgroup_root = arguments.cgroup_root.unwrap_or_else(|| claim.network.cgroup_root());
         let (settings, said) = settings(arguments.kubelet_config.as_deref(), flags)?;
         check_machine(&settings.config, &said, Path::new("/"))?;
         let client_ca_file = Some(data_dir.join("pki/ca.crt"));
@@ -137,7 +136,7 @@ impl Options {
             serving,
             root_dir: arguments.root_dir.unwrap_or_else(|| data_dir.join("kubelet")),
             pod_logs_dir: arguments.pod_logs_dir,
-            cgroup_root: arguments.cgroup_root.clone(),
+            cgroup_root: cgroup_root.clone(),
             node_name: node_name(arguments.node_name)?,
             drain_by_proxies: arguments.drain_by_proxies,
             node_ips: flags.node_ips.clone(),
@@ -154,11 +153,11 @@ impl Options {
             Some(socket) => RuntimeChoice::Socket(socket.strip_prefix("unix://").unwrap_or(&socket).into()),
             None => RuntimeChoice::Builtin(BuiltinRuntime {
                 data_dir: data_dir.to_path_buf(),
-                cgroup_root: arguments.cgroup_root,
+                cgroup_root,
+                names: claim.network.names(),
             }),
         };
-        let pod_network = runtime.lock_pod_network()?;
-        Ok(Some(Options { config, shown: Some(settings.shown), runtime, is_shared: true, pod_network }))
+        Ok(Some(Options { config, shown: Some(settings.shown), runtime, is_shared: true, claim: Some(claim) }))
     }
 }
 

@@ -20,7 +20,8 @@ use super::ports::{self, Access, Listeners};
 use crate::component::follow::Follow;
 use crate::error::{Error, Result};
 use crate::machine::host_state::HostState;
-use crate::machine::{identity, lock};
+use crate::machine::identity;
+use crate::machine::network::Claim;
 
 /// The running kubelet of this machine.
 pub struct Running {
@@ -36,7 +37,7 @@ pub struct Running {
     opened: OpenRuntime,
     host_state: HostState,
     /// Held until the end: another cluster may use the network then.
-    pod_network: Option<lock::Lock>,
+    claim: Option<Claim>,
 }
 
 impl Running {
@@ -77,6 +78,7 @@ impl Running {
         self.stop.send_replace(true);
         self.tasks.iter().for_each(JoinHandle::abort);
         self.agent.stop().await;
+        self.claim.map(Claim::keep_for_pods);
     }
 
     /// Ends the kubelet and its pods, and removes what they left on the machine; the texts say what could not be
@@ -88,7 +90,7 @@ impl Running {
         let left = self.opened.remove_pods().await.err();
         let (host_state, state) = (self.host_state, self.opened.close());
         let removed = tokio::task::spawn_blocking(move || host_state.remove(state.as_deref())).await;
-        drop(self.pod_network);
+        drop(self.claim);
         left.into_iter().chain(removed.unwrap_or_default()).collect()
     }
 }
@@ -108,8 +110,16 @@ pub async fn start(client: Client, options: Options) -> Result<Running> {
             RuntimeChoice::Socket(socket) => Some(socket.clone()),
             RuntimeChoice::Builtin(_) => None,
         },
-        owns_pod_network: options.pod_network.is_some(),
+        pod_network: options
+            .claim
+            .as_ref()
+            .filter(|_| options.runtime.uses_builtin_network())
+            .map(|claim| claim.network.names()),
+        api_server_address: options.claim.as_ref().and_then(|claim| claim.network.api_server_address()),
     };
+    for collision in options.claim.iter().flat_map(|claim| &claim.collisions) {
+        tracing::warn!("{collision}; what is there cannot be reached from this machine or from its pods");
+    }
     if let RuntimeChoice::Builtin(embedded) = &options.runtime {
         host_state.write(&identity::open_data_dir(&embedded.data_dir)?)?;
     }
@@ -152,8 +162,8 @@ pub async fn start(client: Client, options: Options) -> Result<Running> {
         let rotated = super::serving::rotated(&config, &client, serving, object.object());
         tasks.push(tokio::spawn(rotated.run()));
     }
-    let pod_network = options.pod_network;
-    Ok(Running { agent, object, shutdown, inhibitor: None, tasks, stop, opened, host_state, pod_network })
+    let claim = options.claim;
+    Ok(Running { agent, object, shutdown, inhibitor: None, tasks, stop, opened, host_state, claim })
 }
 
 /// Serves the kubelet's ports.

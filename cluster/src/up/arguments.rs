@@ -48,9 +48,11 @@ const APISERVER: &Owned = &[
     ("etcd-servers", EMBEDDED),
     ("logging-format", OF_LOG),
     ("secure-port", "--port of `up` says it"),
+    ("service-cluster-ip-range", "--service-cidr of `up` says it"),
     ("v", OF_LOG),
 ];
 const MANAGER: &Owned = &[
+    ("cluster-cidr", "--cluster-cidr of `up` says it"),
     ("controllers", "--controllers of `up` says it"),
     ("use-service-account-credentials", "each controller acts as its own account"),
 ];

@@ -14,11 +14,11 @@ use server::registry::admission::Setup;
 use server::tls::Serving;
 
 use crate::apiserver::flags::Flags;
-use crate::control_plane::{self, Controllers, Plan, Running, addons};
+use crate::control_plane::{self, Controllers, ForPods, Plan, Running, addons};
 use crate::error::{Error, Result};
 use crate::machine::address;
 use crate::machine::lock::Lock;
-use crate::machine::pod_address;
+use crate::machine::network::ClusterNetwork;
 use crate::node::options as node_options;
 use crate::pki::Pki;
 use crate::pki::cluster::ClusterPki;
@@ -51,23 +51,25 @@ pub struct Up {
     pub agent: Option<Box<node_options::Options>>,
     /// The flags of the API server.
     pub apiserver: Flags,
+    /// The ranges of pods and services.
+    pub network: ClusterNetwork,
 }
 
 /// What is on besides upstream's defaults: a kubelet writes its own node and pods alone.
 const PLUGINS: [&str; 1] = ["NodeRestriction"];
 
-/// Where pods get their addresses from.
-const POD_RANGE: &str = "10.42.0.0/16";
-
 /// Starts the cluster and writes the kubeconfig of its administrator.
 pub async fn up(mut options: Up, progress: &dyn Fn(&str)) -> Result<Running> {
     progress("certificates");
+    let service_cidrs = options.network.service_cidrs.iter().map(|cidr| (cidr.network().address, cidr.prefix()));
+    options.apiserver.config.service_cidrs = service_cidrs.collect();
     let flags = apiserver::flags_checked(&options.apiserver, true)?;
     let machine = address::advertised(options.listen.ip());
     let config = apiserver::config(flags);
     let pki = Pki::open(options.data_dir.join("pki"))?;
     let mut sans = options.tls_sans.clone();
-    sans.push(pod_address::ADDRESS.to_string());
+    let for_pods = options.network.api_server_address();
+    sans.extend(for_pods.map(|address| address.to_string()));
     let mut own = ClusterPki::new(pki, options.listen.ip(), &config, &sans)?.verifying_kubelets();
     if let Some(agent) = &mut options.agent {
         own = own.with_kubelet(&mut agent.config, machine)?;
@@ -83,7 +85,9 @@ pub async fn up(mut options: Up, progress: &dyn Fn(&str)) -> Result<Running> {
     let plan = Plan {
         port_hint: "choose another one by --port",
         // A server that listens on other addresses is reached by pods there.
-        pod_address: (options.agent.is_some() && is_on_loopback).then_some(machine),
+        pod_address: for_pods
+            .filter(|_| options.agent.is_some() && is_on_loopback)
+            .map(|address| ForPods { address, fallback: machine }),
         controllers: Some(Controllers { chosen: options.controllers.clone(), options: told }),
         scheduler: options.scheduler,
         fake_nodes: options.fake_nodes,
@@ -141,9 +145,7 @@ fn controller_options(options: &Up, own: &ClusterPki, config: &server::Config) -
         // Machines that join need a range each; nodes that run nothing may be more than there are ranges.
         told.allocate_node_cidrs = options.agent.is_some() || options.fake_nodes == 0;
     }
-    if told.cluster_cidr.is_empty() {
-        told.cluster_cidr = vec![POD_RANGE.to_string()];
-    }
+    told.cluster_cidr = options.network.pod_cidrs.iter().map(ToString::to_string).collect();
     told.balance_by_nodes = usual.balance_by_nodes;
     // Machines that join with `agent` request serving certificates.
     told.approve_kubelet_serving = true;

@@ -12,11 +12,25 @@ use crate::spec::version::Version;
 
 /// The name of the built-in network.
 pub const NAME: &str = "tiphys";
-/// Not the default name of any other plugin.
-pub const BRIDGE: &str = "tiphys0";
+
+/// What the built-in network of a cluster is called on its machine: each cluster of a machine has its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Names {
+    /// The bridge of the pods.
+    pub bridge: String,
+    /// The nftables table of masquerading and host ports.
+    pub table: String,
+}
+
+impl Default for Names {
+    /// The names of the first cluster. They are not the default names of any other plugin.
+    fn default() -> Names {
+        Names { bridge: "tiphys0".to_string(), table: table::DEFAULT.to_string() }
+    }
+}
 
 /// A bridge with the first address of each CIDR, from which pods get their addresses.
-pub fn network(cidrs: &[IpNet], data_dir: &Path) -> NetworkList {
+pub fn network(cidrs: &[IpNet], names: &Names, data_dir: &Path) -> NetworkList {
     let ranges: Vec<Value> = cidrs.iter().map(|cidr| json!([{ "subnet": cidr.to_string() }])).collect();
     let default = |cidr: &IpNet| json!({ "dst": if cidr.is_ipv4() { "0.0.0.0/0" } else { "::/0" } });
     let mut routes: Vec<Value> = cidrs.iter().map(default).collect();
@@ -24,12 +38,12 @@ pub fn network(cidrs: &[IpNet], data_dir: &Path) -> NetworkList {
     let ipam = json!({ "type": "host-local", "ranges": ranges, "routes": routes, "dataDir": data_dir });
     // A node that was created again may have got another CIDR: the bridge's address follows.
     let bridge = json!({
-        "type": "bridge", "bridge": BRIDGE, "isGateway": true, "forceAddress": true, "ipMasq": true,
+        "type": "bridge", "bridge": names.bridge, "table": names.table, "isGateway": true, "forceAddress": true, "ipMasq": true,
         "hairpinMode": true, "ipam": ipam,
     });
     let plugins = vec![
         bridge,
-        json!({ "type": "portmap", "snat": true, "capabilities": { "portMappings": true } }),
+        json!({ "type": "portmap", "table": names.table, "snat": true, "capabilities": { "portMappings": true } }),
         json!({ "type": "bandwidth", "capabilities": { "bandwidth": true } }),
     ];
     NetworkList { name: NAME.to_string(), version: Version::NEWEST, disable_check: false, disable_gc: false, plugins }
@@ -37,16 +51,16 @@ pub fn network(cidrs: &[IpNet], data_dir: &Path) -> NetworkList {
 
 /// Deletes the bridge with all attached devices, and the nftables table. No pod may use the network any more; the next
 /// pod creates it again.
-pub fn remove() -> Result<(), netlink::Error> {
+pub fn remove(names: &Names) -> Result<(), netlink::Error> {
     let mut rtnl = Rtnl::open()?;
-    if let Some(bridge) = rtnl.link(BRIDGE)? {
+    if let Some(bridge) = rtnl.link(&names.bridge)? {
         // The kernel deletes the devices of pods that have just ended a little later than their namespaces.
         for attached in rtnl.links()?.iter().filter(|link| link.master == Some(bridge.index)) {
             rtnl.delete_link(&attached.name)?;
         }
-        rtnl.delete_link(BRIDGE)?;
+        rtnl.delete_link(&names.bridge)?;
     }
-    table::remove_table()
+    table::remove_table(&names.table)
 }
 
 /// Checks that pods can get addresses from these networks: one, or one of each family.
@@ -75,7 +89,7 @@ mod tests {
     #[test]
     fn the_plugins_accept_the_network() {
         let cidrs = ["10.244.1.0/24".parse().unwrap(), "fd00:1::/64".parse().unwrap()];
-        let list = network(&cidrs, Path::new("/state/networks"));
+        let list = network(&cidrs, &Names::default(), Path::new("/state/networks"));
         assert_eq!(NetworkList::parse(&list.to_bytes(), None).unwrap(), list);
         for plugin in &list.plugins {
             let kind = plugin["type"].as_str().unwrap();

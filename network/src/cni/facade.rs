@@ -38,6 +38,8 @@ pub struct CniOptions {
     pub state_dir: PathBuf,
     /// Whether the built-in plugins run in process, and the built-in network is used when there is no configuration.
     pub builtin: bool,
+    /// The names of the built-in network.
+    pub names: builtin::Names,
 }
 
 /// The reason why pods cannot be attached to a network now.
@@ -195,7 +197,7 @@ impl Cni {
             let text = "the node's pod CIDR is not known yet, and there is no network config in";
             return Err(NotReady(format!("{text} {}", self.options.conf_dir.display())));
         }
-        Ok(builtin::network(&cidrs, &self.options.state_dir.join("networks")))
+        Ok(builtin::network(&cidrs, &self.options.names, &self.options.state_dir.join("networks")))
     }
 
     /// Sets up the loopback interface, which every sandbox has, independent of the configuration.
@@ -268,6 +270,7 @@ mod tests {
             cache_dir: directory.join("cache"),
             state_dir: directory.join("state"),
             builtin,
+            names: Default::default(),
         }
     }
 

@@ -11,6 +11,7 @@ mod reaper;
 pub(crate) mod table;
 
 pub use reaper::Reaper;
+use table::Table;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::netlink::{self, Rtnl};
-use crate::nft::{self, Nft};
+use crate::nft;
 use crate::ns::Netns;
 use crate::spec::command::{Target, Verb};
 use crate::spec::error::{Error, code};
@@ -139,8 +140,10 @@ impl<'a> Call<'a> {
             .ok_or_else(|| reader.invalid(key, "every entry needs a containerID and an ifname"))
     }
 
-    fn nft<T>(&self, work: impl FnOnce(&mut Nft) -> Result<T, netlink::Error>) -> Result<T, Error> {
-        Ok(self.shared.nft.with(work)?)
+    /// Works on the nftables table that the network's configuration names, or on the default one.
+    fn table<T>(&self, work: impl FnOnce(&mut Table<'_>) -> Result<T, netlink::Error>) -> Result<T, Error> {
+        let name = self.conf["table"].as_str().unwrap_or(table::DEFAULT);
+        Ok(self.shared.nft.with(|nft| work(&mut Table { nft, name }))?)
     }
 
     /// Deletes a device of the host, in the background if there is a reaper. Returns whether the device existed.
@@ -200,6 +203,8 @@ pub const COMMON: &[&str] = &[
     "disableGC",
     "loadOnlyInlinedPlugins",
     "cni.dev/valid-attachments",
+    // Ours: the nftables table of the network.
+    "table",
 ];
 
 /// Runs every step even if one fails, and returns the first error.

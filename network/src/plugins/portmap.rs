@@ -114,7 +114,8 @@ fn add(call: &Call<'_>) -> Result<AddResult, Error> {
     if conf.snat {
         allow_loopback(&addresses)?;
     }
-    let added = call.nft(|nft| table::add(nft, &chains, &elements)).and_then(|()| delete_udp_flows(&conf, &addresses));
+    let added =
+        call.table(|table| table::add(table, &chains, &elements)).and_then(|()| delete_udp_flows(&conf, &addresses));
     added.and_then(|()| Ok(fault::point("portmap.ports-set")?)).inspect_err(|error| {
         if let Err(left) = del(call) {
             tracing::warn!(%error, %left, "failed to undo a failed ADD");
@@ -194,14 +195,14 @@ fn allow_loopback(addresses: &[IpNet]) -> Result<(), Error> {
 
 fn del(call: &Call<'_>) -> Result<(), Error> {
     let owner = call.owner();
-    call.nft(|nft| table::remove(nft, &MAPS, |element| element.comment == owner))
+    call.table(|table| table::remove(table, &MAPS, |element| element.comment == owner))
 }
 
 fn check(call: &Call<'_>) -> Result<(), Error> {
     let conf = Conf::read(call.conf)?;
     let previous = call.chained()?;
     let (_, wanted) = plan(&conf, &pod_addresses(&previous), &call.owner());
-    match call.nft(|nft| table::missing(nft, &wanted))? {
+    match call.table(|table| table::missing(table, &wanted))? {
         Some(map) => Err(Error::internal(format!("a host port is missing in {map}"))),
         None => Ok(()),
     }
@@ -212,7 +213,7 @@ fn gc(call: &Call<'_>) -> Result<(), Error> {
     let owners: Vec<String> = call.valid()?.iter().map(|(id, ifname)| super::owner(id, ifname, network)).collect();
     let of_network = |comment: &str| comment.split(' ').nth(2) == Some(network);
     let matches = |element: &Element| of_network(&element.comment) && !owners.contains(&element.comment);
-    call.nft(|nft| table::remove(nft, &MAPS, matches))
+    call.table(|table| table::remove(table, &MAPS, matches))
 }
 
 fn no_op(_: &Call<'_>) -> Result<(), Error> {

@@ -10,7 +10,8 @@ use crate::cidr::{IpNet, octets};
 use crate::netlink;
 use crate::nft::{Batch, Data, Element, Expression, Family, Field, Hook, Kind, Nft, Register, Set};
 
-const TABLE: &str = "tiphys-cni";
+/// The table of networks whose configuration names no other.
+pub(crate) const DEFAULT: &str = "tiphys-cni";
 const FAMILY: Family = Family::Inet;
 
 /// The names of the maps. [`SETS`] has their keys and values.
@@ -37,15 +38,31 @@ const SETS: [Set<'static>; 8] = {
 /// How often a transaction is retried after a conflict.
 const TRIES: usize = 16;
 
-/// Deletes the table with all its contents, if it exists.
-pub(crate) fn remove_table() -> Result<(), netlink::Error> {
+/// Deletes a table with all its contents, if it exists.
+pub(crate) fn remove_table(name: &str) -> Result<(), netlink::Error> {
     let mut nft = Nft::open()?;
-    if !nft.has_table(FAMILY, TABLE)? {
+    if !nft.has_table(FAMILY, name)? {
         return Ok(());
     }
-    let mut batch = Batch::new(FAMILY, TABLE);
+    let mut batch = Batch::new(FAMILY, name);
     batch.delete_table();
     batch.commit(&mut nft, "delete the table")
+}
+
+/// The table of a network: every cluster of a machine has its own.
+pub(crate) struct Table<'a> {
+    pub(crate) nft: &'a mut Nft,
+    pub(crate) name: &'a str,
+}
+
+impl<'a> Table<'a> {
+    fn batch(&self) -> Batch<'a> {
+        Batch::new(FAMILY, self.name)
+    }
+
+    fn elements(&mut self, map: &str) -> Result<Vec<Element>, netlink::Error> {
+        self.nft.elements(FAMILY, self.name, map)
+    }
 }
 
 /// A chain of a subnet that elements jump to.
@@ -89,23 +106,27 @@ impl SubnetChain {
 }
 
 /// Adds elements, and the chains that they jump to if they are missing. Elements that exist already are not an error.
-pub(crate) fn add(nft: &mut Nft, chains: &[SubnetChain], elements: &[(&str, Element)]) -> Result<(), netlink::Error> {
+pub(crate) fn add(
+    table: &mut Table<'_>,
+    chains: &[SubnetChain],
+    elements: &[(&str, Element)],
+) -> Result<(), netlink::Error> {
     let mut pending: Vec<&(&str, Element)> = elements.iter().collect();
     let mut last = None;
     for _ in 0..TRIES {
-        let mut batch = Batch::new(FAMILY, TABLE);
+        let mut batch = table.batch();
         if last.is_some() {
-            put_missing(nft, &mut batch, chains)?;
+            put_missing(table, &mut batch, chains)?;
         }
         pending.iter().for_each(|(map, element)| batch.create_elements(map, std::slice::from_ref(element)));
-        match batch.commit(nft, "add elements to the table of pods") {
+        match batch.commit(table.nft, "add elements to the table of pods") {
             // Something was missing, or a concurrent caller has just created it.
             Err(error) if error.is(Errno::NOENT) || error.is(Errno::EXIST) => last = Some(error),
             outcome => return outcome,
         }
         let mut left = Vec::new();
         for wanted in pending {
-            if !is_in_place(nft, wanted)? {
+            if !is_in_place(table, wanted)? {
                 left.push(wanted);
             }
         }
@@ -119,12 +140,12 @@ pub(crate) fn add(nft: &mut Nft, chains: &[SubnetChain], elements: &[(&str, Elem
 
 /// Whether the element exists as desired. An existing host port with other data belongs to another pod and stays. An
 /// address belongs to this pod alone, so that another element with the address is stale, and is removed.
-fn is_in_place(nft: &mut Nft, (map, element): &(&str, Element)) -> Result<bool, netlink::Error> {
-    let there = nft.elements(FAMILY, TABLE, map)?.into_iter().find(|there| there.key == element.key);
+fn is_in_place(table: &mut Table<'_>, (map, element): &(&str, Element)) -> Result<bool, netlink::Error> {
+    let there = table.elements(map)?.into_iter().find(|there| there.key == element.key);
     match there {
         None => Ok(false),
         Some(there) if there == *element => Ok(true),
-        Some(there) if MASQUERADE.contains(map) => remove(nft, &[map], |found| *found == there).map(|()| false),
+        Some(there) if MASQUERADE.contains(map) => remove(table, &[map], |found| *found == there).map(|()| false),
         Some(there) => {
             let what = format!("host port {} is taken by {:?}", host_port(&there.key), there.comment);
             Err(netlink::Error::new(what, Errno::EXIST))
@@ -138,18 +159,22 @@ fn host_port(key: &[u8]) -> u16 {
 }
 
 /// Removes the elements that match, if there are any.
-pub(crate) fn remove(nft: &mut Nft, maps: &[&str], unwanted: impl Fn(&Element) -> bool) -> Result<(), netlink::Error> {
+pub(crate) fn remove(
+    table: &mut Table<'_>,
+    maps: &[&str],
+    unwanted: impl Fn(&Element) -> bool,
+) -> Result<(), netlink::Error> {
     let mut last = None;
     for _ in 0..TRIES {
-        let mut batch = Batch::new(FAMILY, TABLE);
+        let mut batch = table.batch();
         for map in maps {
-            let found: Vec<Element> = nft.elements(FAMILY, TABLE, map)?.into_iter().filter(&unwanted).collect();
+            let found: Vec<Element> = table.elements(map)?.into_iter().filter(&unwanted).collect();
             batch.delete_elements(map, &found);
         }
         if batch.is_empty() {
             return Ok(());
         }
-        match batch.commit(nft, "remove elements from the table of pods") {
+        match batch.commit(table.nft, "remove elements from the table of pods") {
             Err(error) if error.is(Errno::NOENT) => last = Some(error),
             outcome => return outcome,
         }
@@ -158,9 +183,9 @@ pub(crate) fn remove(nft: &mut Nft, maps: &[&str], unwanted: impl Fn(&Element) -
 }
 
 /// Whether a map has an element of this owner.
-pub(crate) fn has(nft: &mut Nft, maps: &[&str], owner: &str) -> Result<bool, netlink::Error> {
+pub(crate) fn has(table: &mut Table<'_>, maps: &[&str], owner: &str) -> Result<bool, netlink::Error> {
     for map in maps {
-        if nft.elements(FAMILY, TABLE, map)?.iter().any(|element| element.comment == owner) {
+        if table.elements(map)?.iter().any(|element| element.comment == owner) {
             return Ok(true);
         }
     }
@@ -168,9 +193,12 @@ pub(crate) fn has(nft: &mut Nft, maps: &[&str], owner: &str) -> Result<bool, net
 }
 
 /// The first map in which one of these elements is missing or different.
-pub(crate) fn missing<'a>(nft: &mut Nft, wanted: &[(&'a str, Element)]) -> Result<Option<&'a str>, netlink::Error> {
+pub(crate) fn missing<'a>(
+    table: &mut Table<'_>,
+    wanted: &[(&'a str, Element)],
+) -> Result<Option<&'a str>, netlink::Error> {
     for (map, element) in wanted {
-        if !nft.elements(FAMILY, TABLE, map)?.contains(element) {
+        if !table.elements(map)?.contains(element) {
             return Ok(Some(map));
         }
     }
@@ -182,14 +210,14 @@ pub(crate) fn to_chain(key: Vec<u8>, chain: SubnetChain, owner: &str) -> Element
     Element::new(key, Data::Jump(chain.name()), owner)
 }
 
-fn put_missing(nft: &mut Nft, batch: &mut Batch<'_>, chains: &[SubnetChain]) -> Result<(), netlink::Error> {
-    let there = nft.has_table(FAMILY, TABLE)?;
+fn put_missing(table: &mut Table<'_>, batch: &mut Batch<'_>, chains: &[SubnetChain]) -> Result<(), netlink::Error> {
+    let there = table.nft.has_table(FAMILY, table.name)?;
     if !there {
         put_table(batch);
     }
     let mut put: Vec<SubnetChain> = Vec::new();
     for chain in chains {
-        let exists = put.contains(chain) || (there && nft.has_chain(FAMILY, TABLE, &chain.name())?);
+        let exists = put.contains(chain) || (there && table.nft.has_chain(FAMILY, table.name, &chain.name())?);
         if !exists {
             chain.put(batch);
             put.push(*chain);

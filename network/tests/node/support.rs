@@ -70,6 +70,7 @@ impl Host {
             cache_dir: self.path("cache"),
             state_dir: self.path("state"),
             builtin: true,
+            names: Default::default(),
         }
     }
 

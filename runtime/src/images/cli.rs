@@ -124,24 +124,36 @@ const STATES: &str = "/run/tiphys";
 const BELOW_DATA_DIR: &str = "runtime/images";
 
 /// The image directory: given by a flag, that of the cluster whose pods run here, or an existing one.
-fn store(root: Option<PathBuf>, data_dir: Option<PathBuf>, states: &Path, here: &Path) -> PathBuf {
+fn store(root: Option<PathBuf>, data_dir: Option<PathBuf>, states: &Path, here: &Path) -> Result<PathBuf> {
     let of = |data_dir: PathBuf| data_dir.join(BELOW_DATA_DIR);
-    let named = root.or(data_dir.map(of));
-    let found = || running_data_dir(states).map(of).filter(|path| path.exists());
-    let local = || Some(of(here.join("data"))).filter(|path| path.exists());
-    named.or_else(found).or_else(local).unwrap_or_else(|| PathBuf::from(DEFAULT_ROOT))
+    if let Some(named) = root.or(data_dir.map(of)) {
+        return Ok(named);
+    }
+    let running = running_data_dirs(states);
+    let local = Some(of(here.join("data"))).filter(|path| path.exists());
+    match (running.as_slice(), local) {
+        ([one], _) if of(one.clone()).exists() => Ok(of(one.clone())),
+        (_, Some(local)) => Ok(local),
+        ([_, _, ..], None) => Err(Error::SeveralClusters),
+        _ => Ok(PathBuf::from(DEFAULT_ROOT)),
+    }
 }
 
-/// The data directory of the cluster that uses the pod network of this network namespace, from its lock file.
-fn running_data_dir(states: &Path) -> Option<PathBuf> {
+/// The data directories of the clusters that run pods in this network namespace, from the files of their claims.
+fn running_data_dirs(states: &Path) -> Vec<PathBuf> {
     use std::os::unix::fs::MetadataExt;
-    let namespace = std::fs::metadata("/proc/self/ns/net").ok()?.ino();
-    let text = std::fs::read_to_string(states.join(format!("pod-network-{namespace}.lock"))).ok()?;
-    text.lines().nth(1).map(PathBuf::from)
+    let Ok(namespace) = std::fs::metadata("/proc/self/ns/net").map(|namespace| namespace.ino()) else {
+        return Vec::new();
+    };
+    let prefix = format!("pod-network-{namespace}-");
+    let is_claim = |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with(&prefix);
+    let claims = std::fs::read_dir(states).into_iter().flatten().flatten().filter(is_claim);
+    let data_dir = |text: String| text.lines().nth(1).map(PathBuf::from);
+    claims.filter_map(|claim| std::fs::read_to_string(claim.path()).ok().and_then(data_dir)).collect()
 }
 
 fn run(cli: Cli) -> Result<()> {
-    let root = store(cli.root, cli.data_dir, Path::new(STATES), Path::new("."));
+    let root = store(cli.root, cli.data_dir, Path::new(STATES), Path::new("."))?;
     if !root.exists() && !matches!(cli.command, Command::Pull(_) | Command::Import { .. }) {
         // Reading commands do not create a store. A mistyped path is reported.
         let _ = writeln!(std::io::stderr(), "{} does not exist: no image was pulled or imported yet", root.display());
@@ -318,7 +330,7 @@ mod tests {
         let (states, here, other) = (dir.path().join("run"), dir.path().join("here"), dir.path().join("other"));
         let check = |root: Option<&str>, data_dir: Option<&Path>, want: &Path| {
             let found = store(root.map(PathBuf::from), data_dir.map(Path::to_path_buf), &states, &here);
-            assert_eq!(found, want);
+            assert_eq!(found.unwrap(), want);
         };
         check(None, None, Path::new(DEFAULT_ROOT));
         std::fs::create_dir_all(here.join("data").join(BELOW_DATA_DIR)).unwrap();
@@ -326,11 +338,15 @@ mod tests {
         std::fs::create_dir_all(other.join(BELOW_DATA_DIR)).unwrap();
         std::fs::create_dir_all(&states).unwrap();
         let namespace = std::fs::metadata("/proc/self/ns/net").unwrap().ino();
-        let lock = format!("7\n{}\n", other.display());
-        std::fs::write(states.join(format!("pod-network-{namespace}.lock")), lock).unwrap();
+        let claim = format!("7\n{}\n", other.display());
+        std::fs::write(states.join(format!("pod-network-{namespace}-0.lock")), &claim).unwrap();
         check(None, None, &other.join(BELOW_DATA_DIR));
         check(None, Some(Path::new("/d")), &Path::new("/d").join(BELOW_DATA_DIR));
         check(Some("/r"), None, Path::new("/r"));
+        std::fs::write(states.join(format!("pod-network-{namespace}-1.lock")), &claim).unwrap();
+        check(None, None, &here.join("data").join(BELOW_DATA_DIR));
+        let several = store(None, None, &states, dir.path()).unwrap_err().to_string();
+        assert!(several.contains("--data-dir"), "{several}");
     }
 
     #[test]

@@ -14,6 +14,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum Error {
     #[error("invalid image reference {text:?}: {why}")]
     Reference { text: String, why: &'static str },
+    #[error("several clusters run pods on this machine: choose one by --data-dir")]
+    SeveralClusters,
     #[error("image {0:?} is not present")]
     NotFound(String),
     #[error("{0:?} matches more than one image: use more digits of the ID")]

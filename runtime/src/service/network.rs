@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use cri::{PodSandboxConfig, Protocol};
+use network::cni::builtin::Names;
 use network::cni::{Attachment, Bandwidth, Cni, CniOptions, PodId, PortMapping};
 
 use super::records::SandboxRecord;
@@ -19,6 +20,8 @@ pub struct NetworkOptions {
     pub cache_dir: PathBuf,
     /// Whether the built-in plugins run in process, and the built-in network is used if there is no configuration.
     pub builtin: bool,
+    /// The names of the built-in network.
+    pub names: Names,
 }
 
 impl Default for NetworkOptions {
@@ -28,6 +31,7 @@ impl Default for NetworkOptions {
             bin_dirs: vec!["/opt/cni/bin".into(), "/usr/lib/cni".into()],
             cache_dir: "/var/lib/cni".into(),
             builtin: true,
+            names: Default::default(),
         }
     }
 }
@@ -46,6 +50,7 @@ impl Network {
             cache_dir: options.network.cache_dir.clone(),
             state_dir: options.root.join("network"),
             builtin: options.network.builtin,
+            names: options.network.names.clone(),
         });
         cni.map(|cni| Network(Arc::new(cni))).map_err(failed)
     }

@@ -14,7 +14,7 @@ pub(super) fn check(call: &Call<'_>) -> Result<(), Error> {
     ipam::delegate(call, Verb::Check)?;
     check_host(&conf, &previous)?;
     check_pod(call, &previous)?;
-    if conf.masquerade && !call.nft(|nft| masquerade::exists(nft, &call.owner()))? {
+    if conf.masquerade && !call.table(|table| masquerade::exists(table, &call.owner()))? {
         return Err(Error::internal("the masquerading rules of the pod's addresses are missing"));
     }
     Ok(())

@@ -56,7 +56,7 @@ fn attach(call: &Call<'_>, conf: &Conf, netns: &Netns, leased: Option<AddResult>
     let pod = pod::configure(netns, call.target.ifname, &attachment)?;
     if conf.masquerade {
         let addresses: Vec<IpNet> = attachment.ips.iter().map(|ip| ip.address).collect();
-        call.nft(|nft| masquerade::add(nft, &addresses, &call.owner()))?;
+        call.table(|table| masquerade::add(table, &addresses, &call.owner()))?;
     }
     fault::point("bridge.masquerade-set")?;
     attachment.interfaces = vec![interface(&bridge, ""), interface(&port, ""), interface(&pod, call.target.netns)];
@@ -139,7 +139,7 @@ fn undo(call: &Call<'_>, conf: &Conf) -> Result<(), Error> {
 }
 
 fn unmasquerade(call: &Call<'_>, conf: &Conf) -> Result<(), Error> {
-    if conf.masquerade { call.nft(|nft| masquerade::remove(nft, &call.owner())) } else { Ok(()) }
+    if conf.masquerade { call.table(|table| masquerade::remove(table, &call.owner())) } else { Ok(()) }
 }
 
 /// Finds the port by its derived name; by the name and MAC address of the previous result, if another plugin created
@@ -185,7 +185,7 @@ fn gc(call: &Call<'_>) -> Result<(), Error> {
     let network = call.network();
     let owners: Vec<String> = call.valid()?.iter().map(|(id, ifname)| owner(id, ifname, network)).collect();
     all(&[
-        &|| if conf.masquerade { call.nft(|nft| masquerade::retain(nft, network, &owners)) } else { Ok(()) },
+        &|| if conf.masquerade { call.table(|table| masquerade::retain(table, network, &owners)) } else { Ok(()) },
         &|| ipam::delegate(call, Verb::Gc).map(|_| ()),
     ])
 }
