@@ -101,7 +101,11 @@ async fn remove_node(data_dir: &Path, host_state: &HostState) -> Result<Vec<Stri
         }
         problems
     });
-    removed.await.map_err(|error| Error::Node(error.to_string()))
+    let problems = removed.await.map_err(|error| Error::Node(error.to_string()))?;
+    if problems.is_empty() {
+        network::release(data_dir, states);
+    }
+    Ok(problems)
 }
 
 fn names_in(dir: &Path) -> BTreeSet<String> {

@@ -183,6 +183,18 @@ pub fn is_claimed_by_other(data_dir: &Path, states: &Path, names: &Names) -> boo
     others.iter().any(|other| other.network.names() == *names)
 }
 
+/// Ends the claim that a killed process of this data directory has left, after its pods were removed.
+pub fn release(data_dir: &Path, states: &Path) {
+    let claims = (0..MAX_CLUSTERS).filter_map(|index| claim_path(states, Some(index)).ok());
+    for path in claims {
+        let is_own = |claim: &lock::ClaimFile| !claim.is_locked && Path::new(&claim.data_dir) == data_dir;
+        if lock::read_claim(&path).is_some_and(|claim| is_own(&claim)) {
+            let _ = fs::remove_file(&path);
+        }
+    }
+    let _ = fs::remove_dir(states);
+}
+
 /// The claim of another cluster.
 #[derive(Debug, Clone)]
 struct OtherClaim {

@@ -41,7 +41,7 @@ pub const ENTER: &str = "ip link set lo up && ip link add way type veth peer nam
 
 /// Containerd beside it, with its images, before anything else.
 const CONTAINERD: &str = "{ containerd --config config.toml >containerd.log 2>&1 & } && \
-    n=0 && until ctr -a cri.sock version >/dev/null 2>&1; do n=$((n+1)); [ $n -lt 200 ]; sleep 0.1; done && \
+    n=0 && until ctr -a cri.sock version >/dev/null 2>&1; do n=$((n+1)); [ $n -lt 200 ] || exit 1; sleep 0.1; done && \
     ctr -a cri.sock -n k8s.io images import images.tar >/dev/null";
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -5,8 +5,8 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::case::{Case, Started};
-use super::cluster::{ANY_DISK, Cluster, ENTER, NODE, Runtime, cgroup_of, make_images};
+use super::case::{Case, Started, debians};
+use super::cluster::{ANY_DISK, Cluster, ENTER, IMAGE, NODE, Runtime, cgroup_of, make_images};
 use crate::support::BINARY;
 
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -30,7 +30,10 @@ struct Up {
 
 fn up(machine: &Cluster, flags: &[&str]) -> Command {
     let mut command = machine.command(BINARY);
-    command.args(["up", "--node-name", NODE, "--cgroup-root", &cgroup_of(&machine.dir)]);
+    let data_dir = flags.iter().skip_while(|flag| **flag != "--data-dir").nth(1).map_or("", |dir| dir);
+    // A cgroup for each cluster, by the name of its data directory.
+    let suffix = data_dir.rsplit('/').next().filter(|name| *name != "data").unwrap_or_default();
+    command.args(["up", "--node-name", NODE, "--cgroup-root", &format!("{}{suffix}", cgroup_of(&machine.dir))]);
     command.args(["--kubelet-config", "kubelet.yaml"]).args(flags);
     command
 }
@@ -138,8 +141,10 @@ fn pods_stop_with_up_and_restart_with_the_next() {
     }
     let data = machine.dir.path().join("data");
     let data = data.to_str().expect("text");
-    // Whoever comes second is refused, with the name of the first.
-    refused(up(&machine, &["--data-dir", "other", "--port", "6444"]), &[data, "pid", "--disable-agent"]);
+    refused(
+        up(&machine, &["--data-dir", "other", "--port", "6444", "--cluster-cidr", "10.42.128.0/17"]),
+        &[data, "pid"],
+    );
     refused(up(&machine, &["--data-dir", "./data", "--port", "6444"]), &[data, "pid", "--data-dir"]);
     refused(reset(&machine, &["--force"]), &[data, "pid"]);
 
@@ -216,5 +221,79 @@ fn second_signal_stops_immediately() {
     assert!(said.contains("stopped immediately"), "{said}");
     let output = reset(&machine, &["--force"]).output().expect("nsenter is there");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_nothing_is_left(&machine);
+}
+
+/// Runs kubectl against one of several clusters of a machine.
+#[track_caller]
+fn kubectl(machine: &Cluster, data_dir: &str, args: &[&str]) -> String {
+    let mut command = machine.command(debians().to_str().expect("text"));
+    command.env("KUBECONFIG", machine.dir.path().join(data_dir).join("kubeconfig"));
+    let output = command.args(args).stdin(Stdio::null()).output().expect("nsenter is there");
+    assert!(output.status.success(), "{data_dir}: {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).trim().to_string()
+}
+
+/// A pod that serves the name of its cluster; its address.
+fn serving_pod(machine: &Cluster, data_dir: &str) -> String {
+    let account = format!(
+        "n=0; until {0} get serviceaccount default; do n=$((n+1)); [ $n -lt 200 ] || exit 1; sleep 0.1; done",
+        debians().display()
+    );
+    let mut wait = machine.command("sh");
+    wait.env("KUBECONFIG", machine.dir.path().join(data_dir).join("kubeconfig"));
+    assert!(wait.args(["-c", &account]).output().expect("a shell").status.success());
+    let script = format!(
+        "trap 'exit 0' TERM; mkdir /www && echo {data_dir} >/www/name && httpd -p 80 -h /www; while true; do sleep 0.1; done"
+    );
+    let run = ["run", "web", "--restart=Never", &format!("--image={IMAGE}"), "--command", "--", "sh", "-c", &script];
+    kubectl(machine, data_dir, &run);
+    kubectl(machine, data_dir, &["wait", "--for=condition=Ready", "pod/web", "--timeout=60s"]);
+    kubectl(machine, data_dir, &["get", "pod", "web", "--output=jsonpath={.status.podIP}"])
+}
+
+#[track_caller]
+fn assert_serves(machine: &Cluster, address: &str, name: &str) {
+    let script = format!(
+        "n=0; until curl -sf --max-time 2 http://{address}/name; do n=$((n+1)); [ $n -lt 20 ] || exit 1; sleep 0.2; done"
+    );
+    assert_eq!(shell(machine, &script), name);
+}
+
+#[test]
+fn clusters_run_side_by_side() {
+    let machine = machine();
+    for name in ["other", "third"] {
+        make_images(&machine.dir.path().join(name).join("runtime/images"));
+    }
+    let first = Up::start(&machine, &["--data-dir", "data"]);
+    let second = Up::start(&machine, &["--data-dir", "other", "--port", "6444"]);
+    let addresses = ["data", "other"].map(|data_dir| serving_pod(&machine, data_dir));
+    assert!(addresses[0].starts_with("10.42.") && addresses[1].starts_with("10.43."), "{addresses:?}");
+    assert_serves(&machine, &addresses[0], "data");
+    assert_serves(&machine, &addresses[1], "other");
+    assert!(kubectl(&machine, "other", &["get", "service", "kubernetes"]).contains("10.97.0.1"));
+
+    // The pods of a killed cluster keep their network.
+    second.signal("-KILL");
+    drop(second.finish());
+    let third = Up::start(&machine, &["--data-dir", "third", "--port", "6445"]);
+    let address = serving_pod(&machine, "third");
+    assert!(address.starts_with("10.44."), "{address}");
+    assert_serves(&machine, &address, "third");
+    assert_serves(&machine, &addresses[1], "other");
+    assert_serves(&machine, &addresses[0], "data");
+
+    // The end of one leaves the others alone.
+    first.signal("-INT");
+    first.finish();
+    assert_serves(&machine, &addresses[1], "other");
+    let second = Up::start(&machine, &["--data-dir", "other", "--port", "6444"]);
+    assert_eq!(kubectl(&machine, "other", &["get", "pod", "web", "--output=jsonpath={.status.podIP}"]), addresses[1]);
+    assert_serves(&machine, &address, "third");
+    for up in [second, third] {
+        up.signal("-INT");
+        up.finish();
+    }
     assert_nothing_is_left(&machine);
 }

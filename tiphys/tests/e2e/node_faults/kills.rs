@@ -206,7 +206,7 @@ fn killing_containerd_restarts_loses_and_doubles_nothing() {
 fn start_containerd(world: &World) -> Process {
     let process = world.start("containerd", &["--config", &world.path("config.toml")], "");
     let answers = "ctr -a cri.sock version >/dev/null 2>&1";
-    world.shell(&format!("n=0; until {answers}; do n=$((n+1)); [ $n -lt 200 ]; sleep 0.1; done"));
+    world.shell(&format!("n=0; until {answers}; do n=$((n+1)); [ $n -lt 200 ] || exit 1; sleep 0.1; done"));
     process
 }
 
