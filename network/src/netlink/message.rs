@@ -49,6 +49,11 @@ impl Message {
         self.put(kind, &value.to_be_bytes());
     }
 
+    /// In network byte order.
+    pub fn put_be64(&mut self, kind: u16, value: u64) {
+        self.put(kind, &value.to_be_bytes());
+    }
+
     /// A string with a terminating zero byte.
     pub fn put_text(&mut self, kind: u16, text: &str) {
         let mut bytes = text.as_bytes().to_vec();

@@ -121,6 +121,13 @@ impl Socket {
         self.fd.as_fd()
     }
 
+    /// The number by which the kernel addresses this socket.
+    pub fn port(&self) -> Result<u32, Error> {
+        let name = rustix::net::getsockname(&self.fd).map_err(|errno| Error::new("name a netlink socket", errno))?;
+        let address = SocketAddrNetlink::try_from(name).map_err(|errno| Error::new("name a netlink socket", errno))?;
+        Ok(address.pid())
+    }
+
     /// Sends a request and waits for its acknowledgement.
     pub fn request(&mut self, what: impl Into<String>, mut message: Message) -> Result<(), Error> {
         message.add_flags(REQUEST | ACK);
@@ -221,14 +228,14 @@ fn set_option(fd: &OwnedFd, option: libc::c_int) {
     }
 }
 
-struct Part<'a> {
-    kind: u16,
+pub(crate) struct Part<'a> {
+    pub(crate) kind: u16,
     flags: u16,
     sequence: u32,
-    payload: &'a [u8],
+    pub(crate) payload: &'a [u8],
 }
 
-fn parts(mut bytes: &[u8]) -> impl Iterator<Item = Part<'_>> {
+pub(crate) fn parts(mut bytes: &[u8]) -> impl Iterator<Item = Part<'_>> {
     std::iter::from_fn(move || {
         let header = bytes.get(..HEADER)?;
         let half = |at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);

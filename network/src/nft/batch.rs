@@ -50,6 +50,11 @@ impl Hook {
     /// After routing.
     pub const POSTROUTING: u32 = 4;
 
+    /// A hook that filters.
+    pub const fn filter(number: u32, priority: i32) -> Hook {
+        Hook { kind: "filter", number, priority }
+    }
+
     /// A hook for network address translation.
     pub const fn nat(number: u32, priority: i32) -> Hook {
         Hook { kind: "nat", number, priority }
@@ -72,6 +77,13 @@ impl<'a> Batch<'a> {
     /// Creates the table, which must not exist: then concurrent callers cannot both create it.
     pub fn create_table(&mut self) {
         let mut message = message(kind::NEW_TABLE, CREATE | EXCL, self.family);
+        message.put_text(TABLE_NAME, self.table);
+        self.messages.push(message);
+    }
+
+    /// Creates the table if it does not exist.
+    pub fn ensure_table(&mut self) {
+        let mut message = message(kind::NEW_TABLE, CREATE, self.family);
         message.put_text(TABLE_NAME, self.table);
         self.messages.push(message);
     }
@@ -164,6 +176,11 @@ impl<'a> Batch<'a> {
             put_elements(&mut message, self.table, set, some);
             self.messages.push(message);
         }
+    }
+
+    /// Appends the changes of another table, so that both are one transaction.
+    pub fn append(&mut self, other: Batch<'_>) {
+        self.messages.extend(other.messages);
     }
 
     /// Whether there is nothing to do.

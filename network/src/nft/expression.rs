@@ -1,7 +1,9 @@
 //! Expressions of rules: loads from a packet, comparisons, and verdicts.
 
 use super::batch::LIST_ELEMENT;
-use super::set::{DATA_VALUE, DATA_VERDICT, VERDICT_CODE, put_jump};
+use std::time::Duration;
+
+use super::set::{DATA_VALUE, DATA_VERDICT, VERDICT_CODE, put_goto, put_jump};
 use crate::netlink::message::Message;
 
 /// A register of four bytes. Longer values occupy the following registers too.
@@ -33,28 +35,76 @@ pub enum Field {
     DestinationPort,
     /// The type of the route to the destination, such as "local".
     DestinationType,
+    /// The type of the route to the source.
+    SourceType,
+    /// The name of the input device, padded to 16 bytes; empty for packets of this machine.
+    InputName,
+    /// The state bits of the connection; see [`STATE_NEW`].
+    ConnectionState,
     /// The status bits of the connection.
     ConnectionStatus,
     /// The destination port of the connection's first packet.
     OriginalPort,
 }
 
+/// The bit of [`Field::ConnectionState`] for the first packets of a connection.
+pub const STATE_NEW: u32 = 1 << 3;
+/// The value of [`Field::DestinationType`] and [`Field::SourceType`] for addresses of this machine.
+pub const TYPE_LOCAL: u32 = 2;
+
 /// A step of a rule. The next step runs if this one matches.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expression<'a> {
     Load(Field, Register),
+    /// Loads a constant.
+    Value(Register, &'a [u8]),
     Equal(Register, &'a [u8]),
     NotEqual(Register, &'a [u8]),
     /// Keeps the bits of the mask.
     Mask(Register, &'a [u8]),
+    /// Copies four bytes from one register to another: the bits of the mask are kept, then those of `xor` inverted.
+    Bits {
+        from: Register,
+        to: Register,
+        mask: u32,
+        xor: u32,
+    },
+    /// Sets the packet's mark.
+    SetMark(Register),
+    /// A random number below the modulus, in host byte order.
+    Random(Register, u32),
     /// Matches if the register's value is in a set.
     In(Register, &'a str),
+    /// Matches if the register's value is not in a set.
+    NotIn(Register, &'a str),
     /// Looks up the register's value in a map, and loads the result into the other register.
     Map(Register, &'a str, Register),
     /// Applies the verdict that a map has for the register's value.
     Verdict(Register, &'a str),
+    /// Adds an element to a dynamic map from key and value registers, or renews the timeout of an existing one, whose
+    /// value stays. Does not match if the map is full.
+    Update {
+        map: &'a str,
+        key: Register,
+        value: Register,
+        timeout: Duration,
+    },
+    /// Deletes an element of a dynamic set, if it exists.
+    Delete(&'a str, Register),
     Jump(&'a str),
+    Goto(&'a str),
     Return,
+    Accept,
+    Drop,
+    /// Rejects with a TCP reset.
+    RejectReset,
+    /// Rejects with this code of "destination unreachable", of ICMP or ICMPv6 by the table's family.
+    RejectUnreachable(u8),
     Masquerade,
+    /// Masquerades with a random source port.
+    MasqueradeRandom,
+    /// Redirects to this machine, to the port in the register.
+    Redirect(Register),
     /// Translates the destination to the address in one register and the port in another.
     DestinationNat {
         family: u8,
@@ -75,10 +125,20 @@ impl Expression<'_> {
         match self {
             Expression::Load(field, _) => load(*field).0,
             Expression::Equal(..) | Expression::NotEqual(..) => "cmp",
-            Expression::Mask(..) => "bitwise",
-            Expression::In(..) | Expression::Map(..) | Expression::Verdict(..) => "lookup",
-            Expression::Jump(_) | Expression::Return => "immediate",
-            Expression::Masquerade => "masq",
+            Expression::Mask(..) | Expression::Bits { .. } => "bitwise",
+            Expression::SetMark(_) => "meta",
+            Expression::Random(..) => "numgen",
+            Expression::In(..) | Expression::NotIn(..) | Expression::Map(..) | Expression::Verdict(..) => "lookup",
+            Expression::Update { .. } | Expression::Delete(..) => "dynset",
+            Expression::Value(..)
+            | Expression::Jump(_)
+            | Expression::Goto(_)
+            | Expression::Return
+            | Expression::Accept
+            | Expression::Drop => "immediate",
+            Expression::RejectReset | Expression::RejectUnreachable(_) => "reject",
+            Expression::Masquerade | Expression::MasqueradeRandom => "masq",
+            Expression::Redirect(_) => "redir",
             Expression::DestinationNat { .. } => "nat",
         }
     }
@@ -94,18 +154,50 @@ impl Expression<'_> {
                     }
                 }
             }
+            Expression::Value(register, value) => {
+                data.put_be32(1, register.number());
+                data.nest(2, |nest| nest.put(DATA_VALUE, value));
+            }
+            Expression::Bits { from, to, mask, xor } => put_bits(data, [*from, *to], *mask, *xor),
+            Expression::SetMark(register) => {
+                const MARK: u32 = 3;
+                data.put_be32(2, MARK);
+                data.put_be32(3, register.number());
+            }
+            Expression::Random(register, modulus) => {
+                const RANDOM: u32 = 1;
+                data.put_be32(1, register.number());
+                data.put_be32(2, *modulus);
+                data.put_be32(3, RANDOM);
+                data.put_be32(4, 0);
+            }
             Expression::Equal(register, value) => put_compare(data, *register, 0, value),
             Expression::NotEqual(register, value) => put_compare(data, *register, 1, value),
             Expression::Mask(register, mask) => put_mask(data, *register, mask),
             Expression::In(register, set) => put_lookup(data, set, *register, None),
+            Expression::NotIn(register, set) => {
+                const INVERT: u32 = 1;
+                put_lookup(data, set, *register, None);
+                data.put_be32(5, INVERT);
+            }
+            Expression::Update { map, key, value, timeout } => {
+                put_dynamic(data, map, 1, *key);
+                data.put_be32(5, value.number());
+                data.put_be64(6, u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
+            }
+            Expression::Delete(set, key) => put_dynamic(data, set, 2, *key),
             Expression::Map(register, map, into) => put_lookup(data, map, *register, Some(into.number())),
             Expression::Verdict(register, map) => put_lookup(data, map, *register, Some(VERDICT_REGISTER)),
             Expression::Jump(chain) => put_verdict(data, |verdict| put_jump(verdict, chain)),
-            Expression::Return => put_verdict(data, |verdict| {
-                const RETURN: i32 = -5;
-                verdict.nest(DATA_VERDICT, |code| code.put_be32(VERDICT_CODE, RETURN.cast_unsigned()));
-            }),
+            Expression::Goto(chain) => put_verdict(data, |verdict| put_goto(verdict, chain)),
+            Expression::Return => put_code(data, -5),
+            Expression::Accept => put_code(data, 1),
+            Expression::Drop => put_code(data, 0),
+            Expression::RejectReset => put_reject(data, 1, 0),
+            Expression::RejectUnreachable(code) => put_reject(data, 0, *code),
             Expression::Masquerade => {}
+            Expression::MasqueradeRandom => data.put_be32(1, RANDOM_FULLY),
+            Expression::Redirect(port) => data.put_be32(1, port.number()),
             Expression::DestinationNat { family, address, port } => {
                 const DESTINATION: u32 = 1;
                 data.put_be32(1, DESTINATION);
@@ -118,6 +210,7 @@ impl Expression<'_> {
 }
 
 const VERDICT_REGISTER: u32 = 0;
+const RANDOM_FULLY: u32 = 1 << 4;
 
 enum Value {
     Register,
@@ -142,6 +235,9 @@ fn load(field: Field) -> (&'static str, &'static [(u16, Value)]) {
         Field::DestinationPort => ("payload", &[(1, Register), (2, TRANSPORT), (3, Number(2)), (4, Number(2))]),
         // The route type of the destination address.
         Field::DestinationType => ("fib", &[(1, Register), (2, Number(3)), (3, Number(2))]),
+        Field::SourceType => ("fib", &[(1, Register), (2, Number(3)), (3, Number(1))]),
+        Field::InputName => ("meta", &[(1, Register), (2, Number(6))]),
+        Field::ConnectionState => ("ct", &[(1, Register), (2, Number(0))]),
         Field::ConnectionStatus => ("ct", &[(1, Register), (2, Number(2))]),
         // In the original direction.
         Field::OriginalPort => ("ct", &[(1, Register), (2, Number(12)), (3, Byte(0))]),
@@ -160,6 +256,29 @@ fn put_mask(data: &mut Message, register: Register, mask: &[u8]) {
     data.put_be32(3, mask.len() as u32);
     data.nest(4, |nest| nest.put(DATA_VALUE, mask));
     data.nest(5, |nest| nest.put(DATA_VALUE, &vec![0; mask.len()]));
+}
+
+fn put_bits(data: &mut Message, [from, to]: [Register; 2], mask: u32, xor: u32) {
+    data.put_be32(1, from.number());
+    data.put_be32(2, to.number());
+    data.put_be32(3, 4);
+    data.nest(4, |nest| nest.put(DATA_VALUE, &mask.to_ne_bytes()));
+    data.nest(5, |nest| nest.put(DATA_VALUE, &xor.to_ne_bytes()));
+}
+
+fn put_dynamic(data: &mut Message, set: &str, operation: u32, key: Register) {
+    data.put_text(1, set);
+    data.put_be32(3, operation);
+    data.put_be32(4, key.number());
+}
+
+fn put_reject(data: &mut Message, kind: u32, code: u8) {
+    data.put_be32(1, kind);
+    data.put_u8(2, code);
+}
+
+fn put_code(data: &mut Message, code: i32) {
+    put_verdict(data, |verdict| verdict.nest(DATA_VERDICT, |nest| nest.put_be32(VERDICT_CODE, code.cast_unsigned())));
 }
 
 fn put_lookup(data: &mut Message, set: &str, register: Register, into: Option<u32>) {

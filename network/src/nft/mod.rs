@@ -4,12 +4,14 @@
 
 mod batch;
 mod expression;
+mod monitor;
 mod pool;
 mod read;
 mod set;
 
 pub use batch::{Batch, Hook};
-pub use expression::{Expression, Field, Register};
+pub use expression::{Expression, Field, Register, STATE_NEW, TYPE_LOCAL};
+pub use monitor::{Monitor, Notice};
 pub use pool::Pool;
 pub use set::{Data, Element, Kind, MapOf, Set, comment};
 
@@ -42,6 +44,7 @@ mod kind {
     pub(super) const NEW_ELEMENT: u16 = 12;
     pub(super) const GET_ELEMENT: u16 = 13;
     pub(super) const DELETE_ELEMENT: u16 = 14;
+    pub(super) const NEW_GENERATION: u16 = 15;
 }
 
 fn message(kind: u16, flags: u16, family: Family) -> crate::netlink::message::Message {
@@ -56,5 +59,10 @@ impl Nft {
     /// Opens a socket in the namespace of the calling thread.
     pub fn open() -> Result<Nft, crate::netlink::Error> {
         crate::netlink::Socket::open(Some(rustix::net::netlink::NETFILTER)).map(Nft)
+    }
+
+    /// The number by which the kernel names this socket as the source of changes.
+    pub fn port(&self) -> Result<u32, crate::netlink::Error> {
+        self.0.port()
     }
 }

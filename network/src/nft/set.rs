@@ -1,5 +1,7 @@
 //! Sets and maps, and their elements.
 
+use std::time::Duration;
+
 use super::batch::LIST_ELEMENT;
 use crate::netlink::message::{Attributes, Message, attribute, text};
 
@@ -11,9 +13,12 @@ const SET_DATA_LENGTH: u16 = 7;
 const SET_DESCRIPTION: u16 = 9;
 const SET_ID: u16 = 10;
 const DESCRIPTION_CONCATENATION: u16 = 2;
+const DESCRIPTION_SIZE: u16 = 1;
 const FIELD_LENGTH: u16 = 1;
 const FLAG_INTERVAL: u32 = 0x4;
 const FLAG_MAP: u32 = 0x8;
+const FLAG_TIMEOUT: u32 = 0x10;
+const FLAG_DYNAMIC: u32 = 0x20;
 const FLAG_CONCATENATION: u32 = 0x80;
 
 const LIST_TABLE: u16 = 1;
@@ -22,7 +27,10 @@ const LIST_ELEMENTS: u16 = 3;
 const ELEMENT_KEY: u16 = 1;
 const ELEMENT_DATA: u16 = 2;
 const ELEMENT_FLAGS: u16 = 3;
+const ELEMENT_TIMEOUT: u16 = 4;
+const ELEMENT_EXPIRATION: u16 = 5;
 const ELEMENT_USERDATA: u16 = 6;
+const ELEMENT_KEY_END: u16 = 10;
 const ELEMENT_INTERVAL_END: u32 = 1;
 pub(super) const DATA_VALUE: u16 = 1;
 pub(super) const DATA_VERDICT: u16 = 2;
@@ -66,6 +74,7 @@ impl Kind {
 }
 
 /// A set, or a map if it has data.
+#[derive(Clone, Copy)]
 pub struct Set<'a> {
     pub name: &'a str,
     /// More than one type is a concatenation, whose parts are aligned to four bytes.
@@ -73,6 +82,8 @@ pub struct Set<'a> {
     pub data: Option<MapOf<'a>>,
     /// Whether elements are the starts and ends of intervals.
     pub interval: bool,
+    /// The greatest number of elements, if packets add elements with timeouts.
+    pub dynamic: Option<u32>,
 }
 
 /// The type of a map's values.
@@ -83,14 +94,24 @@ pub enum MapOf<'a> {
 }
 
 impl<'a> Set<'a> {
+    /// A set of keys.
+    pub const fn of(name: &'a str, key: &'a [Kind]) -> Set<'a> {
+        Set { name, key, data: None, interval: false, dynamic: None }
+    }
+
+    /// A set of ranges of keys.
+    pub const fn intervals(name: &'a str, key: &'a [Kind]) -> Set<'a> {
+        Set { name, key, data: None, interval: true, dynamic: None }
+    }
+
     /// A map from keys to values.
     pub const fn map(name: &'a str, key: &'a [Kind], values: &'a [Kind]) -> Set<'a> {
-        Set { name, key, data: Some(MapOf::Values(values)), interval: false }
+        Set { name, key, data: Some(MapOf::Values(values)), interval: false, dynamic: None }
     }
 
     /// A map from keys to verdicts.
     pub const fn verdicts(name: &'a str, key: &'a [Kind]) -> Set<'a> {
-        Set { name, key, data: Some(MapOf::Verdict), interval: false }
+        Set { name, key, data: Some(MapOf::Verdict), interval: false, dynamic: None }
     }
 }
 
@@ -101,6 +122,8 @@ pub enum Data {
     Value(Vec<u8>),
     /// A jump to a chain.
     Jump(String),
+    /// A jump to a chain that does not return.
+    Goto(String),
 }
 
 /// An element of a set or map.
@@ -113,12 +136,16 @@ pub struct Element {
     pub comment: String,
     /// Marks the first value after an interval.
     pub interval_end: bool,
+    /// The last key of a range, in a set of intervals whose key is a concatenation.
+    pub key_end: Option<Vec<u8>>,
+    /// The timeout and the rest of it, of an element of a dynamic set.
+    pub timeout: Option<(Duration, Duration)>,
 }
 
 impl Element {
     /// An element with a comment.
     pub fn new(key: Vec<u8>, data: Data, comment: &str) -> Element {
-        Element { key, data, comment: comment.to_string(), interval_end: false }
+        Element { key, data, comment: comment.to_string(), interval_end: false, key_end: None, timeout: None }
     }
 
     /// Joins the parts of a concatenation, aligned to four bytes.
@@ -136,7 +163,8 @@ pub(super) fn put_set(message: &mut Message, set: &Set<'_>, number: u32) {
     let map = if set.data.is_some() { FLAG_MAP } else { 0 };
     let interval = if set.interval { FLAG_INTERVAL } else { 0 };
     let concatenation = if set.interval && set.key.len() > 1 { FLAG_CONCATENATION } else { 0 };
-    message.put_be32(SET_FLAGS, map | interval | concatenation);
+    let dynamic = if set.dynamic.is_some() { FLAG_DYNAMIC | FLAG_TIMEOUT } else { 0 };
+    message.put_be32(SET_FLAGS, map | interval | concatenation | dynamic);
     message.put_be32(SET_KEY_TYPE, type_of(set.key));
     message.put_be32(SET_KEY_LENGTH, length_of(set.key));
     match set.data {
@@ -151,6 +179,9 @@ pub(super) fn put_set(message: &mut Message, set: &Set<'_>, number: u32) {
         None => {}
     }
     message.put_be32(SET_ID, number);
+    if let Some(size) = set.dynamic {
+        message.nest(SET_DESCRIPTION, |description| description.put_be32(DESCRIPTION_SIZE, size));
+    }
     if concatenation != 0 {
         message.nest(SET_DESCRIPTION, |description| {
             description.nest(DESCRIPTION_CONCATENATION, |fields| {
@@ -190,6 +221,15 @@ fn put_element(message: &mut Message, element: &Element) {
         Data::None => {}
         Data::Value(value) => message.nest(ELEMENT_DATA, |data| data.put(DATA_VALUE, value)),
         Data::Jump(chain) => message.nest(ELEMENT_DATA, |data| put_jump(data, chain)),
+        Data::Goto(chain) => message.nest(ELEMENT_DATA, |data| put_goto(data, chain)),
+    }
+    if let Some(end) = &element.key_end {
+        message.nest(ELEMENT_KEY_END, |key| key.put(DATA_VALUE, end));
+    }
+    if let Some((timeout, rest)) = element.timeout {
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        message.put_be64(ELEMENT_TIMEOUT, millis(timeout));
+        message.put_be64(ELEMENT_EXPIRATION, millis(rest));
     }
     if element.interval_end {
         message.put_be32(ELEMENT_FLAGS, ELEMENT_INTERVAL_END);
@@ -199,10 +239,20 @@ fn put_element(message: &mut Message, element: &Element) {
     }
 }
 
+const JUMP: i32 = -3;
+const GOTO: i32 = -4;
+
 pub(super) fn put_jump(data: &mut Message, chain: &str) {
-    const JUMP: i32 = -3;
+    put_chain(data, JUMP, chain);
+}
+
+pub(super) fn put_goto(data: &mut Message, chain: &str) {
+    put_chain(data, GOTO, chain);
+}
+
+fn put_chain(data: &mut Message, code: i32, chain: &str) {
     data.nest(DATA_VERDICT, |verdict| {
-        verdict.put_be32(VERDICT_CODE, JUMP.cast_unsigned());
+        verdict.put_be32(VERDICT_CODE, code.cast_unsigned());
         verdict.put_text(VERDICT_CHAIN, chain);
     });
 }
@@ -235,7 +285,11 @@ fn parse_element(element: &[u8]) -> Option<Element> {
     let data = match attribute(element, ELEMENT_DATA) {
         None => Data::None,
         Some(nest) => match attribute(nest, DATA_VERDICT) {
-            Some(verdict) => Data::Jump(text(attribute(verdict, VERDICT_CHAIN).unwrap_or_default())),
+            Some(verdict) => {
+                let chain = text(attribute(verdict, VERDICT_CHAIN).unwrap_or_default());
+                let goes = attribute(verdict, VERDICT_CODE) == Some(&GOTO.to_be_bytes()[..]);
+                if goes { Data::Goto(chain) } else { Data::Jump(chain) }
+            }
             None => Data::Value(value(nest)?),
         },
     };
@@ -245,7 +299,14 @@ fn parse_element(element: &[u8]) -> Option<Element> {
         data,
         comment: attribute(element, ELEMENT_USERDATA).and_then(comment_of).unwrap_or_default(),
         interval_end: flags.last().is_some_and(|byte| u32::from(*byte) & ELEMENT_INTERVAL_END != 0),
+        key_end: attribute(element, ELEMENT_KEY_END).and_then(value),
+        timeout: millis(element, ELEMENT_TIMEOUT).zip(millis(element, ELEMENT_EXPIRATION)),
     })
+}
+
+fn millis(element: &[u8], kind: u16) -> Option<Duration> {
+    let bytes = attribute(element, kind)?.try_into().ok()?;
+    Some(Duration::from_millis(u64::from_be_bytes(bytes)))
 }
 
 fn comment_of(userdata: &[u8]) -> Option<String> {
@@ -266,6 +327,11 @@ mod tests {
             Element::new(vec![10, 0, 0, 1], Data::Jump("there".to_string()), "net pod eth0"),
             Element::new(Element::join(&[&[6], &[0x1f, 0x90]]), Data::Value(vec![10, 0, 0, 1, 0, 80, 0, 0]), ""),
             Element { interval_end: true, ..Element::new(vec![10, 1, 0, 0], Data::None, &long) },
+            Element {
+                key_end: Some(vec![10, 1, 255, 255]),
+                timeout: Some((Duration::from_secs(9), Duration::from_millis(7))),
+                ..Element::new(vec![10, 1, 0, 0], Data::Goto("there".to_string()), "")
+            },
         ];
         let mut message = Message::new(0, 0, &[]);
         put_elements(&mut message, "table", "set", &elements);

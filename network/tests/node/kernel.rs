@@ -99,7 +99,7 @@ fn transactions_are_atomic() {
         let mut batch = Batch::new(Family::Inet, "t");
         batch.create_table();
         batch.create_set(&Set::map("ports", &[Kind::Protocol, Kind::Port], &[Kind::Ipv4, Kind::Port]));
-        batch.create_set(&Set { name: "nets", key: &[Kind::Ipv4], data: None, interval: true });
+        batch.create_set(&Set::intervals("nets", &[Kind::Ipv4]));
         batch.create_chain("c", Some(Hook::nat(Hook::PREROUTING, -100)));
         let r = Register;
         batch.rule(
