@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::conf::NetworkList;
 use crate::cidr::IpNet;
 use crate::netlink::{self, Rtnl};
-use crate::plugins::table;
+use crate::plugins::{guard, table};
 use crate::spec::version::Version;
 
 /// The name of the built-in network.
@@ -39,7 +39,7 @@ pub fn network(cidrs: &[IpNet], names: &Names, data_dir: &Path) -> NetworkList {
     // A node that was created again may have got another CIDR: the bridge's address follows.
     let bridge = json!({
         "type": "bridge", "bridge": names.bridge, "table": names.table, "isGateway": true, "forceAddress": true, "ipMasq": true,
-        "hairpinMode": true, "ipam": ipam,
+        "hairpinMode": true, "routed": true, "ipam": ipam,
     });
     let plugins = vec![
         bridge,
@@ -60,6 +60,7 @@ pub fn remove(names: &Names) -> Result<(), netlink::Error> {
         }
         rtnl.delete_link(&names.bridge)?;
     }
+    guard::remove_table(&names.table)?;
     table::remove_table(&names.table)
 }
 

@@ -16,6 +16,7 @@ const IFA_BROADCAST: u16 = 4;
 const IFA_FLAGS: u16 = 8;
 /// Skips duplicate address detection: IPAM guarantees that the address is unique.
 const IFA_F_NODAD: u32 = 0x02;
+const IFA_F_NOPREFIXROUTE: u32 = 0x200;
 const IFADDR: usize = 8;
 
 /// An address of a device.
@@ -37,13 +38,23 @@ impl Rtnl {
 
     /// Fails with EEXIST if the device has the address.
     pub fn add_address(&mut self, index: u32, net: IpNet) -> Result<(), Error> {
+        self.add_address_with(index, net, 0)
+    }
+
+    /// The same without a route to the address's network.
+    pub fn add_address_without_route(&mut self, index: u32, net: IpNet) -> Result<(), Error> {
+        self.add_address_with(index, net, IFA_F_NOPREFIXROUTE)
+    }
+
+    fn add_address_with(&mut self, index: u32, net: IpNet, flags: u32) -> Result<(), Error> {
         let mut message = Message::new(NEWADDR, CREATE | EXCL, &ifaddr(family(net), net.prefix(), index));
         put_address(&mut message, net);
         if net.is_ipv4() && net.prefix() < 31 {
             message.put(IFA_BROADCAST, &octets(net.last()));
         }
-        if !net.is_ipv4() {
-            message.put_u32(IFA_FLAGS, IFA_F_NODAD);
+        let flags = if net.is_ipv4() { flags } else { flags | IFA_F_NODAD };
+        if flags != 0 {
+            message.put_u32(IFA_FLAGS, flags);
         }
         self.0.request(format!("add the address {net}"), message)
     }

@@ -30,6 +30,7 @@ const IFLA_NET_NS_FD: u16 = 28;
 const IFLA_INFO_KIND: u16 = 1;
 const IFLA_INFO_DATA: u16 = 2;
 const IFLA_BRPORT_MODE: u16 = 4;
+const IFLA_BRPORT_ISOLATED: u16 = 33;
 const VETH_INFO_PEER: u16 = 1;
 
 const IFF_UP: u32 = 1;
@@ -153,6 +154,13 @@ impl Rtnl {
         let mut message = Message::new(SETLINK, 0, &ifinfo(AF_BRIDGE, index, 0, 0));
         message.nest(IFLA_PROTINFO, |port| port.put_u8(IFLA_BRPORT_MODE, on.into()));
         self.0.request("set the hairpin mode of a port", message)
+    }
+
+    /// Sets whether a port can send to other isolated ports of its bridge.
+    pub fn set_isolated(&mut self, index: u32, on: bool) -> Result<(), Error> {
+        let mut message = Message::new(SETLINK, 0, &ifinfo(AF_BRIDGE, index, 0, 0));
+        message.nest(IFLA_PROTINFO, |port| port.put_u8(IFLA_BRPORT_ISOLATED, on.into()));
+        self.0.request("set the isolation of a port", message)
     }
 
     /// Adds a device to a group. It is no error if the device does not exist.

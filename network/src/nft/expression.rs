@@ -39,6 +39,22 @@ pub enum Field {
     SourceType,
     /// The name of the input device, padded to 16 bytes; empty for packets of this machine.
     InputName,
+    /// The name of the output device, padded to 16 bytes.
+    OutputName,
+    /// The protocol of the frame, two bytes.
+    EtherType,
+    /// The hardware address of the frame's sender.
+    EtherSource,
+    /// The hardware address of the frame's receiver.
+    EtherDestination,
+    /// The hardware address that an ARP packet announces.
+    ArpSenderMac,
+    /// The address that an ARP packet announces.
+    ArpSenderIpv4,
+    /// The type of an ICMP or ICMPv6 packet.
+    IcmpType,
+    /// The address that a neighbour advertisement announces.
+    NeighbourTarget,
     /// The state bits of the connection; see [`STATE_NEW`].
     ConnectionState,
     /// The status bits of the connection.
@@ -221,6 +237,7 @@ enum Value {
 /// The expression that loads a field, and its attributes.
 fn load(field: Field) -> (&'static str, &'static [(u16, Value)]) {
     use Value::{Byte, Number, Register};
+    const LINK: Value = Number(0);
     const NETWORK: Value = Number(1);
     const TRANSPORT: Value = Number(2);
     match field {
@@ -237,6 +254,14 @@ fn load(field: Field) -> (&'static str, &'static [(u16, Value)]) {
         Field::DestinationType => ("fib", &[(1, Register), (2, Number(3)), (3, Number(2))]),
         Field::SourceType => ("fib", &[(1, Register), (2, Number(3)), (3, Number(1))]),
         Field::InputName => ("meta", &[(1, Register), (2, Number(6))]),
+        Field::OutputName => ("meta", &[(1, Register), (2, Number(7))]),
+        Field::EtherType => ("meta", &[(1, Register), (2, Number(1))]),
+        Field::EtherDestination => ("payload", &[(1, Register), (2, LINK), (3, Number(0)), (4, Number(6))]),
+        Field::EtherSource => ("payload", &[(1, Register), (2, LINK), (3, Number(6)), (4, Number(6))]),
+        Field::ArpSenderMac => ("payload", &[(1, Register), (2, NETWORK), (3, Number(8)), (4, Number(6))]),
+        Field::ArpSenderIpv4 => ("payload", &[(1, Register), (2, NETWORK), (3, Number(14)), (4, Number(4))]),
+        Field::IcmpType => ("payload", &[(1, Register), (2, TRANSPORT), (3, Number(0)), (4, Number(1))]),
+        Field::NeighbourTarget => ("payload", &[(1, Register), (2, TRANSPORT), (3, Number(8)), (4, Number(16))]),
         Field::ConnectionState => ("ct", &[(1, Register), (2, Number(0))]),
         Field::ConnectionStatus => ("ct", &[(1, Register), (2, Number(2))]),
         // In the original direction.

@@ -50,6 +50,8 @@ pub enum Kind {
     Protocol,
     Port,
     Mark,
+    Mac,
+    InterfaceName,
 }
 
 impl Kind {
@@ -60,13 +62,16 @@ impl Kind {
             Kind::Protocol => 12,
             Kind::Port => 13,
             Kind::Mark => 19,
+            Kind::Mac => 9,
+            Kind::InterfaceName => 41,
         }
     }
 
     const fn length(self) -> u32 {
         match self {
             Kind::Ipv4 | Kind::Mark => 4,
-            Kind::Ipv6 => 16,
+            Kind::Ipv6 | Kind::InterfaceName => 16,
+            Kind::Mac => 6,
             Kind::Protocol => 1,
             Kind::Port => 2,
         }

@@ -2,6 +2,7 @@
 
 pub(crate) mod bandwidth;
 pub(crate) mod bridge;
+pub(crate) mod guard;
 pub(crate) mod host_local;
 mod ipam;
 pub(crate) mod loopback;

@@ -4,6 +4,7 @@ use super::conf::Conf;
 use super::{ipam, masquerade, pod};
 use crate::netlink::{Link, Rtnl, mac_text};
 use crate::plugins::Call;
+use crate::plugins::guard;
 use crate::spec::command::Verb;
 use crate::spec::error::Error;
 use crate::spec::result::{AddResult, Interface};
@@ -16,6 +17,9 @@ pub(super) fn check(call: &Call<'_>) -> Result<(), Error> {
     check_pod(call, &previous)?;
     if conf.masquerade && !call.table(|table| masquerade::exists(table, &call.owner()))? {
         return Err(Error::internal("the masquerading rules of the pod's addresses are missing"));
+    }
+    if conf.routed && !call.table(|table| guard::exists(table, &call.owner()))? {
+        return Err(Error::internal("the source checks of the pod's port are missing"));
     }
     Ok(())
 }

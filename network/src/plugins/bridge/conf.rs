@@ -17,6 +17,10 @@ pub(super) struct Conf {
     pub masquerade: bool,
     pub mtu: Option<u32>,
     pub hairpin: bool,
+    /// Whether pods cannot send to each other through the bridge.
+    pub isolated: bool,
+    /// Whether pods send everything to their gateway, and only from their own addresses. Not one of upstream's fields.
+    pub routed: bool,
     pub promiscuous: bool,
     pub dns: Option<Dns>,
     pub mac: Option<Mac>,
@@ -39,6 +43,8 @@ impl Conf {
             masquerade: reader.flag("ipMasq")?,
             mtu: reader.number32("mtu")?.filter(|mtu| *mtu > 0),
             hairpin: reader.flag("hairpinMode")?,
+            isolated: reader.flag("portIsolation")?,
+            routed: reader.flag("routed")?,
             promiscuous: reader.flag("promiscMode")?,
             dns: reader.object("dns")?.map(read_dns).transpose()?.filter(|dns| *dns != Dns::default()),
             mac: read_mac(&mut reader)?,
@@ -48,6 +54,9 @@ impl Conf {
         if read.hairpin && read.promiscuous {
             return Err(reader.invalid("promiscMode", "cannot set hairpin mode and promiscuous mode at the same time"));
         }
+        if read.routed && !read.is_gateway {
+            return Err(reader.invalid("routed", "needs isGateway"));
+        }
         reader.finish()?;
         Ok(read)
     }
@@ -55,7 +64,7 @@ impl Conf {
 
 fn refuse_unsupported(reader: &mut Reader<'_>) -> Result<(), Error> {
     const UNSUPPORTED: &str = "is not supported by the built-in bridge plugin";
-    for key in ["macspoofchk", "enabledad", "disableContainerInterface", "portIsolation"] {
+    for key in ["macspoofchk", "enabledad", "disableContainerInterface"] {
         if reader.flag(key)? {
             return Err(reader.unsupported(key, UNSUPPORTED));
         }

@@ -119,6 +119,9 @@ pub(super) fn add_port(
     if conf.hairpin {
         rtnl.set_hairpin(port.index, true)?;
     }
+    if conf.isolated {
+        rtnl.set_isolated(port.index, true)?;
+    }
     fault::point("bridge.port-set")?;
     Ok(port)
 }

@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use serde_json::Value;
 
 use self::conf::Conf;
-use super::{Call, Plugin, all, ipam, masquerade, owner};
+use super::{Call, Plugin, all, guard, ipam, masquerade, owner};
 use crate::cidr::{IpNet, next, octets};
 use crate::fault;
 use crate::netlink::{Link, Mac, Rtnl, mac_text, parse_mac};
@@ -52,8 +52,12 @@ fn attach(call: &Call<'_>, conf: &Conf, netns: &Netns, leased: Option<AddResult>
     let mut rtnl = Rtnl::open()?;
     let bridge = host::ensure_bridge(&mut rtnl, conf, &attachment)?;
     fault::point("bridge.bridge-made")?;
-    let port = host::add_port(&mut rtnl, call, conf, &bridge, netns, pod_mac(call, conf, &attachment)?)?;
-    let pod = pod::configure(netns, call.target.ifname, &attachment)?;
+    let mac = pod_mac(call, conf, &attachment)?;
+    if conf.routed {
+        guard_port(call, mac, bridge.mac, &attachment)?;
+    }
+    let port = host::add_port(&mut rtnl, call, conf, &bridge, netns, mac)?;
+    let pod = pod::configure(netns, call.target.ifname, &attachment, conf.routed)?;
     if conf.masquerade {
         let addresses: Vec<IpNet> = attachment.ips.iter().map(|ip| ip.address).collect();
         call.table(|table| masquerade::add(table, &addresses, &call.owner()))?;
@@ -65,6 +69,18 @@ fn attach(call: &Call<'_>, conf: &Conf, netns: &Netns, leased: Option<AddResult>
         attachment.dns = dns.clone();
     }
     Ok(attachment)
+}
+
+/// Before the port exists: there is no packet that is not checked.
+fn guard_port(call: &Call<'_>, mac: Option<Mac>, gateway: Mac, attachment: &AddResult) -> Result<(), Error> {
+    let mac = mac.ok_or_else(|| Error::configuration("routed: needs an address"))?;
+    let ips: Vec<IpAddr> = attachment.ips.iter().map(|ip| ip.address.address).collect();
+    let port = guard::Port { name: &port_name(call), mac, gateway, ips: &ips };
+    call.table(|table| guard::add(table, &port, &call.owner()))
+}
+
+fn unguard(call: &Call<'_>, conf: &Conf) -> Result<(), Error> {
+    if conf.routed { call.table(|table| guard::remove(table, &call.owner())) } else { Ok(()) }
 }
 
 fn interface(link: &Link, sandbox: &str) -> Interface {
@@ -128,14 +144,19 @@ fn port_name(call: &Call<'_>) -> String {
 /// Releases the address last: until then it cannot be assigned to another pod.
 fn del(call: &Call<'_>) -> Result<(), Error> {
     let conf = Conf::read(call.conf)?;
-    all(&[&|| unmasquerade(call, &conf), &|| delete_port(call), &|| ipam::delegate(call, Verb::Del).map(|_| ())])
+    all(&[&|| unmasquerade(call, &conf), &|| delete_port(call), &|| unguard(call, &conf), &|| {
+        ipam::delegate(call, Verb::Del).map(|_| ())
+    }])
 }
 
 /// As [`del`], for an attachment that this ADD has created: does not look into the pod.
 fn undo(call: &Call<'_>, conf: &Conf) -> Result<(), Error> {
-    all(&[&|| unmasquerade(call, conf), &|| Ok(Rtnl::open()?.delete_link(&port_name(call)).map(|_| ())?), &|| {
-        ipam::delegate(call, Verb::Del).map(|_| ())
-    }])
+    all(&[
+        &|| unmasquerade(call, conf),
+        &|| Ok(Rtnl::open()?.delete_link(&port_name(call)).map(|_| ())?),
+        &|| unguard(call, conf),
+        &|| ipam::delegate(call, Verb::Del).map(|_| ()),
+    ])
 }
 
 fn unmasquerade(call: &Call<'_>, conf: &Conf) -> Result<(), Error> {
@@ -184,7 +205,10 @@ fn gc(call: &Call<'_>) -> Result<(), Error> {
     let conf = Conf::read(call.conf)?;
     let network = call.network();
     let owners: Vec<String> = call.valid()?.iter().map(|(id, ifname)| owner(id, ifname, network)).collect();
+    let of_network = |comment: &str| comment.split(' ').nth(2) == Some(network);
+    let is_kept = |comment: &str| !of_network(comment) || owners.iter().any(|owner| owner == comment);
     all(&[
+        &|| if conf.routed { call.table(|table| guard::retain(table, is_kept)) } else { Ok(()) },
         &|| if conf.masquerade { call.table(|table| masquerade::retain(table, network, &owners)) } else { Ok(()) },
         &|| ipam::delegate(call, Verb::Gc).map(|_| ()),
     ])

@@ -11,7 +11,7 @@ use crate::spec::error::Error;
 use crate::spec::result::{AddResult, Route};
 use crate::{fault, sysctl};
 
-pub(super) fn configure(netns: &Netns, ifname: &str, attachment: &AddResult) -> Result<Link, Error> {
+pub(super) fn configure(netns: &Netns, ifname: &str, attachment: &AddResult, is_routed: bool) -> Result<Link, Error> {
     let ipv6 = attachment.ips.iter().any(|ip| !ip.address.is_ipv4());
     let mut rtnl = netns.run(|| {
         if ipv6 {
@@ -23,7 +23,13 @@ pub(super) fn configure(netns: &Netns, ifname: &str, attachment: &AddResult) -> 
     let link = rtnl.link(ifname)?.ok_or_else(missing)?;
     rtnl.set_up(link.index)?;
     for ip in &attachment.ips {
-        rtnl.add_address(link.index, ip.address)?;
+        match ip.gateway.filter(|_| is_routed) {
+            Some(gateway) => {
+                rtnl.add_address_without_route(link.index, ip.address)?;
+                rtnl.add_route(&netlink::Route::new(IpNet::host(gateway), None, link.index))?;
+            }
+            None => rtnl.add_address(link.index, ip.address)?,
+        }
     }
     fault::point("bridge.addresses-set")?;
     for route in &attachment.routes {
