@@ -1,6 +1,6 @@
 //! Runs all components together: configuration, certificates, start and stop. The layers, from the top:
 //!
-//! `cli` → `up` → `apiserver`, `controller_manager`, `kube_scheduler` → `control_plane` → `node` → `component` → `pki` →
+//! `cli` → `up` → `apiserver`, `controller_manager`, `kube_scheduler`, `dns` → `control_plane` → `node` → `component` → `pki` →
 //! `machine` → `flags`, `logs`, `error`.
 
 #[macro_use]
@@ -11,6 +11,7 @@ pub mod cli;
 pub mod component;
 pub mod control_plane;
 pub mod controller_manager;
+pub mod dns;
 pub mod error;
 pub mod kube_scheduler;
 mod logs;

@@ -14,7 +14,7 @@ use clap::{Parser, Subcommand};
 use crate::control_plane::Running;
 use crate::error::{Error, Result};
 use crate::logs::{self, Format, Level};
-use crate::{apiserver, component, controller_manager, error, kube_scheduler, node};
+use crate::{apiserver, component, controller_manager, dns, error, kube_scheduler, node};
 use why::{About, Question};
 
 #[derive(Parser)]
@@ -48,6 +48,12 @@ enum Command {
     /// Runs the scheduler alone, with upstream's flags
     #[command(name = "kube-scheduler", disable_help_flag = true)]
     KubeScheduler {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        flags: Vec<String>,
+    },
+    /// Runs the cluster DNS alone, with the flags of CoreDNS
+    #[command(name = "dns", disable_help_flag = true)]
+    Dns {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         flags: Vec<String>,
     },
@@ -127,6 +133,7 @@ pub fn main() -> ExitCode {
         Command::KubeApiserver { flags } => run_apiserver(&flags),
         Command::KubeControllerManager { flags } => run_manager(&flags),
         Command::KubeScheduler { flags } => run_scheduler(&flags),
+        Command::Dns { flags } => run_dns(&flags),
         Command::Kubelet { flags } => run_kubelet(&flags),
         Command::Agent(args) => run_agent(&args),
         Command::Token(args) => run_token(args),
@@ -258,6 +265,30 @@ fn run_scheduler(arguments: &[String]) -> Result<()> {
         return Ok(());
     }
     run_component(kube_scheduler::run(flags))
+}
+
+fn run_dns(arguments: &[String]) -> Result<()> {
+    let arguments = dns::flags::with_two_dashes(arguments);
+    if asks_for_version(&arguments) {
+        println!("tiphys dns {} (DNS specification 1.1.0)", env!("CARGO_PKG_VERSION"));
+        return Ok(());
+    }
+    if asks_for_help(&arguments) {
+        print!("{}", dns::flags::help());
+        return Ok(());
+    }
+    let flags = dns::flags::parse(&arguments)?;
+    logs::init(flags.log_format, flags.log_level);
+    runtime()?.block_on(async {
+        let running = dns::run(flags).await?;
+        interrupted().await;
+        tracing::info!("stopping");
+        tokio::select! {
+            () = running.stop() => {}
+            () = interrupted() => {}
+        }
+        Ok(())
+    })
 }
 
 fn run_kubelet(arguments: &[String]) -> Result<()> {

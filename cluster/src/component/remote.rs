@@ -35,6 +35,19 @@ fn read(flag: &str, file: &Path) -> Result<kubeconfig::Remote> {
     kubeconfig::read(file).map_err(|error| bad(flag, error))
 }
 
+/// Where the token and the CA bundle of a pod's service account are.
+const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// The kubeconfig of a service account; its files are in the same directory.
+fn in_cluster_text(host: &str, port: &str) -> String {
+    let host = if host.contains(':') { format!("[{host}]") } else { host.to_string() };
+    format!(
+        "{{current-context: c, contexts: [{{name: c, context: {{cluster: c, user: u}}}}], \
+         clusters: [{{name: c, cluster: {{server: 'https://{host}:{port}', certificate-authority: ca.crt}}}}], \
+         users: [{{name: u, user: {{tokenFile: token}}}}]}}"
+    )
+}
+
 /// The same without a certificate of our own.
 fn without_certificate(tls: &ClientConfig) -> ClientConfig {
     let mut tls = tls.clone();
@@ -44,7 +57,23 @@ fn without_certificate(tls: &ClientConfig) -> ClientConfig {
 
 impl Remote {
     pub fn read(agent: &'static str, flag: &str, file: &Path) -> Result<Remote> {
-        let remote = read(flag, file)?;
+        Remote::new(agent, flag, file, &read(flag, file)?)
+    }
+
+    /// The API server of the cluster that this process is a pod of, as its service account.
+    pub fn in_cluster(agent: &'static str) -> Result<Remote> {
+        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let (Some(host), Some(port)) = (variable("KUBERNETES_SERVICE_HOST"), variable("KUBERNETES_SERVICE_PORT"))
+        else {
+            return Err(bad("kubeconfig", "it is required outside of a pod"));
+        };
+        let file = Path::new(SERVICE_ACCOUNT).join("kubeconfig");
+        let remote =
+            kubeconfig::parse(&file, &in_cluster_text(&host, &port)).map_err(|error| bad("kubeconfig", error))?;
+        Remote::new(agent, "kubeconfig", &file, &remote)
+    }
+
+    fn new(agent: &'static str, flag: &str, file: &Path, remote: &kubeconfig::Remote) -> Result<Remote> {
         if !remote.url.tls || !matches!(remote.url.path.as_str(), "" | "/") {
             let why = format!("{}: the server URL must use https and have no path", file.display());
             return Err(bad(flag, why));

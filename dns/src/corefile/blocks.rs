@@ -2,12 +2,12 @@
 
 use super::plugins::{self, Context};
 use super::syntax::{Block, Directive, Line};
-use super::{CorefileError, DEFAULT_PORT, Problem, ServerBlock, values};
+use super::{CorefileError, Problem, ServerBlock, values};
 use crate::message::Name;
 
 /// Reads a block into server blocks, one for each port.
-pub fn read(block: &Block, blocks: &mut Vec<ServerBlock>, errors: &mut Vec<CorefileError>) {
-    let zones = zones(&block.keys, errors);
+pub fn read(block: &Block, default_port: u16, blocks: &mut Vec<ServerBlock>, errors: &mut Vec<CorefileError>) {
+    let zones = zones(&block.keys, default_port, errors);
     let mut server = ServerBlock { zones: zones.iter().map(|(zone, _)| zone.clone()).collect(), ..Default::default() };
     for directive in &block.directives {
         if let Err(problem) = plugin(directive, &mut server, block) {
@@ -30,11 +30,11 @@ pub fn read(block: &Block, blocks: &mut Vec<ServerBlock>, errors: &mut Vec<Coref
 }
 
 /// The zones of the keys with their ports.
-fn zones(keys: &[Line], errors: &mut Vec<CorefileError>) -> Vec<(Name, u16)> {
+fn zones(keys: &[Line], default_port: u16, errors: &mut Vec<CorefileError>) -> Vec<(Name, u16)> {
     let mut zones = Vec::new();
     for key in keys {
         for text in key.name.split(',').filter(|text| !text.is_empty()) {
-            match zone(text) {
+            match zone(text, default_port) {
                 Ok((names, port)) => zones.extend(names.into_iter().map(|name| (name, port))),
                 Err(why) => errors
                     .push(CorefileError { line: key.line, problem: Problem::Zone { zone: text.to_string(), why } }),
@@ -44,7 +44,7 @@ fn zones(keys: &[Line], errors: &mut Vec<CorefileError>) -> Vec<(Name, u16)> {
     zones
 }
 
-fn zone(key: &str) -> values::Value<(Vec<Name>, u16)> {
+fn zone(key: &str, default_port: u16) -> values::Value<(Vec<Name>, u16)> {
     let rest = match key.split_once("://") {
         Some(("dns", rest)) => rest,
         Some((protocol, _)) => return Err(format!("{protocol}:// is not supported")),
@@ -54,7 +54,7 @@ fn zone(key: &str) -> values::Value<(Vec<Name>, u16)> {
         Some((zone, port)) if !rest.contains('/') || port.bytes().all(|byte| byte.is_ascii_digit()) => {
             (zone, values::number(port)?)
         }
-        _ => (rest, DEFAULT_PORT),
+        _ => (rest, default_port),
     };
     Ok((values::zones(if zone.is_empty() { "." } else { zone })?, port))
 }

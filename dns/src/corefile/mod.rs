@@ -186,11 +186,20 @@ pub struct RcodeRewrite {
 impl Corefile {
     /// Parses a Corefile; all problems are reported together.
     pub fn parse(text: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<Corefile, Vec<CorefileError>> {
+        Corefile::parse_with_port(text, variable, DEFAULT_PORT)
+    }
+
+    /// The same, where zones without a port have another one.
+    pub fn parse_with_port(
+        text: &str,
+        variable: &dyn Fn(&str) -> Option<String>,
+        default_port: u16,
+    ) -> Result<Corefile, Vec<CorefileError>> {
         let tokens = lexer::lex(text, variable).map_err(|error| vec![error])?;
         let blocks = syntax::parse(&tokens).map_err(|error| vec![error])?;
         let (mut corefile, mut errors) = (Corefile::default(), Vec::new());
         for block in &blocks {
-            blocks::read(block, &mut corefile.blocks, &mut errors);
+            blocks::read(block, default_port, &mut corefile.blocks, &mut errors);
         }
         if errors.is_empty() { Ok(corefile) } else { Err(errors) }
     }

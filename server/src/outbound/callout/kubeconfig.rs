@@ -59,6 +59,11 @@ pub fn read(file: &Path) -> Result<Remote, Error> {
     reader.remote(&reader.bytes()?)
 }
 
+/// Reads text in the form of a file; `file` is where it would be, for relative paths and messages.
+pub fn parse(file: &Path, text: &str) -> Result<Remote, Error> {
+    Reader { file }.remote(text.as_bytes())
+}
+
 /// Reads the file's users alone, which are named by hosts.
 pub fn read_logins(file: &Path) -> Result<Logins, Error> {
     let reader = Reader { file };

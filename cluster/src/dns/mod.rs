@@ -1,0 +1,103 @@
+//! `dns`: the cluster DNS alone, as a process or as a pod in place of CoreDNS.
+
+pub mod flags;
+
+use std::sync::Arc;
+
+use ::dns::{Cluster, Config, CorefileSource, HttpEndpoints, Limits, Listen, Server, StartError};
+use client::{Informers, Random};
+use stdx::clock::SystemClock;
+use tokio::sync::watch;
+
+use crate::component::follow::Follow;
+use crate::component::remote::Remote;
+use crate::error::{Error, Result};
+use flags::Flags;
+
+/// How it names itself to the API server.
+pub const NAME: &str = "coredns";
+/// Where kubeadm and charts of CoreDNS keep the Corefile.
+pub const CONFIG_MAP: (&str, &str) = ("kube-system", "coredns");
+
+/// The running server.
+pub struct Running {
+    server: ::dns::Running,
+    stop: watch::Sender<bool>,
+}
+
+impl Running {
+    /// Where queries are received.
+    pub fn addresses(&self) -> Vec<std::net::SocketAddr> {
+        self.server.addresses()
+    }
+
+    /// Answers until other servers have taken over, as the Corefile says, and closes.
+    pub async fn stop(self) {
+        self.server.drain().await;
+        self.stop.send_replace(true);
+        self.server.stop().await;
+    }
+}
+
+pub async fn run(flags: Flags) -> Result<Running> {
+    let mut follow = Follow::default();
+    let remote = remote(&flags, &mut follow)?;
+    let (stop, stopped) = watch::channel(false);
+    let cluster = remote.map(|remote| {
+        let client = remote.client();
+        let informers = Informers::new(client.clone(), Arc::new(Random::seeded(Random::fresh_seed())));
+        let informers = Arc::new(informers);
+        informers.start();
+        Cluster { client, informers }
+    });
+    let server = Server::start(config(&flags), cluster).await.map_err(start_error)?;
+    tokio::spawn(follow.run(stopped));
+    for address in server.addresses() {
+        tracing::info!(%address, "serving DNS");
+    }
+    Ok(Running { server, stop })
+}
+
+/// The API server of the flag or of the pod; none if a Corefile is given that may not need one.
+fn remote(flags: &Flags, follow: &mut Follow) -> Result<Option<Remote>> {
+    if let Some(file) = &flags.kubeconfig {
+        let remote = Remote::read(NAME, "kubeconfig", file)?;
+        remote.follow("kubeconfig", file, follow);
+        return Ok(Some(remote));
+    }
+    match (Remote::in_cluster(NAME), &flags.conf) {
+        (Ok(remote), _) => Ok(Some(remote)),
+        (Err(_), Some(_)) => Ok(None),
+        (Err(error), None) => Err(error),
+    }
+}
+
+fn config(flags: &Flags) -> Config {
+    let corefile = match &flags.conf {
+        Some(path) => CorefileSource::File(path.clone()),
+        None => CorefileSource::ConfigMap {
+            namespace: CONFIG_MAP.0.to_string(),
+            name: CONFIG_MAP.1.to_string(),
+            otherwise: ::dns::default_corefile(&flags.cluster_domain),
+        },
+    };
+    Config {
+        corefile,
+        default_port: flags.port,
+        listen: Listen::Corefile,
+        http: HttpEndpoints::Corefile,
+        node_name: flags.node_name.clone(),
+        resolv_conf: "/etc/resolv.conf".into(),
+        limits: Limits::default(),
+        clock: Arc::new(SystemClock),
+    }
+}
+
+fn start_error(error: StartError) -> Error {
+    match error {
+        StartError::Corefile(errors) => Error::Flags(errors.iter().map(ToString::to_string).collect()),
+        StartError::Read { path, source } => Error::File { path, source },
+        StartError::Listen { address, source } => Error::Listen { address, source },
+        error @ StartError::NoCluster => Error::Flags(vec![error.to_string()]),
+    }
+}

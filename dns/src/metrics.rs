@@ -1,0 +1,347 @@
+//! Metrics with CoreDNS' names. Counters that every query touches are looked up once for a server block.
+
+use std::sync::{Arc, OnceLock};
+
+use client::metrics::register;
+use prometheus::{
+    Encoder, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec, Opts, Registry,
+    TextEncoder, exponential_buckets,
+};
+
+use crate::message::{Rcode, Type};
+
+const SIZES: &[f64] = &[0.0, 100.0, 200.0, 300.0, 400.0, 511.0, 1023.0, 2047.0, 4095.0, 8291.0, 16e3, 32e3, 48e3, 64e3];
+
+/// All metrics of a server.
+pub struct Metrics {
+    registry: Registry,
+    requests: IntCounterVec,
+    durations: HistogramVec,
+    request_sizes: HistogramVec,
+    response_sizes: HistogramVec,
+    dnssec_requests: IntCounterVec,
+    responses: IntCounterVec,
+    pub panics: IntCounter,
+    pub plugin_enabled: IntGaugeVec,
+    pub cache_entries: IntGaugeVec,
+    pub cache_requests: IntCounterVec,
+    pub cache_hits: IntCounterVec,
+    pub cache_misses: IntCounterVec,
+    pub cache_prefetches: IntCounterVec,
+    pub cache_stale: IntCounterVec,
+    pub cache_evictions: IntCounterVec,
+    pub proxy_durations: HistogramVec,
+    pub healthcheck_failures: IntCounterVec,
+    pub healthcheck_broken: IntCounter,
+    pub concurrent_rejects: IntCounter,
+    pub hosts_entries: IntGaugeVec,
+    pub reload_failures: IntCounter,
+    pub rate_limited: IntCounterVec,
+}
+
+fn counter(name: &str, help: &str, registry: &Registry) -> IntCounter {
+    register(IntCounter::new(name, help), registry)
+}
+
+fn counters(name: &str, help: &str, labels: &[&str], registry: &Registry) -> IntCounterVec {
+    register(IntCounterVec::new(Opts::new(name, help), labels), registry)
+}
+
+fn gauges(name: &str, help: &str, labels: &[&str], registry: &Registry) -> IntGaugeVec {
+    register(IntGaugeVec::new(Opts::new(name, help), labels), registry)
+}
+
+fn histograms(name: &str, help: &str, labels: &[&str], buckets: Vec<f64>, registry: &Registry) -> HistogramVec {
+    register(HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets), labels), registry)
+}
+
+impl Default for Metrics {
+    fn default() -> Metrics {
+        let registry = Registry::new();
+        let on = &registry;
+        let times = || exponential_buckets(0.00025, 2.0, 16).unwrap_or_default();
+        let zone = &["server", "zone", "view"];
+        let with_proto = &["server", "zone", "view", "proto"];
+        let cache = &["server", "zones", "view"];
+        let cache_type = &["server", "type", "zones", "view"];
+        Metrics {
+            requests: counters(
+                "coredns_dns_requests_total",
+                "Counter of DNS requests made per zone, protocol and family.",
+                &["server", "zone", "view", "proto", "family", "type"],
+                on,
+            ),
+            durations: histograms(
+                "coredns_dns_request_duration_seconds",
+                "Histogram of the time (in seconds) each request took per zone.",
+                zone,
+                times(),
+                on,
+            ),
+            request_sizes: histograms(
+                "coredns_dns_request_size_bytes",
+                "Size of the EDNS0 UDP buffer in bytes (64K for TCP) per zone and protocol.",
+                with_proto,
+                SIZES.to_vec(),
+                on,
+            ),
+            response_sizes: histograms(
+                "coredns_dns_response_size_bytes",
+                "Size of the returned response in bytes.",
+                with_proto,
+                SIZES.to_vec(),
+                on,
+            ),
+            dnssec_requests: counters(
+                "coredns_dns_do_requests_total",
+                "Counter of DNS requests with DO bit set per zone.",
+                zone,
+                on,
+            ),
+            responses: counters(
+                "coredns_dns_responses_total",
+                "Counter of response status codes.",
+                &["server", "zone", "view", "rcode", "plugin"],
+                on,
+            ),
+            panics: counter("coredns_panics_total", "A metrics that counts the number of panics.", on),
+            plugin_enabled: gauges(
+                "coredns_plugin_enabled",
+                "A metric that indicates whether a plugin is enabled on per server and zone basis.",
+                &["server", "zone", "view", "name"],
+                on,
+            ),
+            cache_entries: gauges("coredns_cache_entries", "The number of elements in the cache.", cache_type, on),
+            cache_requests: counters("coredns_cache_requests_total", "The count of cache requests.", cache, on),
+            cache_hits: counters("coredns_cache_hits_total", "The count of cache hits.", cache_type, on),
+            cache_misses: counters(
+                "coredns_cache_misses_total",
+                "The count of cache misses. Deprecated, derive misses from cache hits/requests counters.",
+                cache,
+                on,
+            ),
+            cache_prefetches: counters(
+                "coredns_cache_prefetch_total",
+                "The number of times the cache has prefetched a cached item.",
+                cache,
+                on,
+            ),
+            cache_stale: counters(
+                "coredns_cache_served_stale_total",
+                "The number of requests served from stale cache entries.",
+                cache,
+                on,
+            ),
+            cache_evictions: counters("coredns_cache_evictions_total", "The count of cache evictions.", cache_type, on),
+            proxy_durations: histograms(
+                "coredns_proxy_request_duration_seconds",
+                "Histogram of the time each request took.",
+                &["proxy_name", "to", "rcode"],
+                times(),
+                on,
+            ),
+            healthcheck_failures: counters(
+                "coredns_proxy_healthcheck_failures_total",
+                "Counter of the number of failed healthchecks.",
+                &["proxy_name", "to"],
+                on,
+            ),
+            healthcheck_broken: counter(
+                "coredns_forward_healthcheck_broken_total",
+                "Counter of the number of complete failures of the healthchecks.",
+                on,
+            ),
+            concurrent_rejects: counter(
+                "coredns_forward_max_concurrent_rejects_total",
+                "Counter of the number of queries rejected because the concurrent queries were at maximum.",
+                on,
+            ),
+            hosts_entries: gauges(
+                "coredns_hosts_entries",
+                "The combined number of entries in hosts and Corefile.",
+                &["hostsfile"],
+                on,
+            ),
+            reload_failures: counter(
+                "coredns_reload_failed_total",
+                "Counter of the number of failed reload attempts.",
+                on,
+            ),
+            rate_limited: counters(
+                "tiphys_dns_rate_limited_total",
+                "Queries that were not answered because their source sent too many.",
+                &["proto"],
+                on,
+            ),
+            registry,
+        }
+    }
+}
+
+impl Metrics {
+    /// The text format of Prometheus.
+    pub fn render(&self) -> String {
+        let mut text = Vec::new();
+        if let Err(error) = TextEncoder::new().encode(&self.registry.gather(), &mut text) {
+            tracing::error!(%error, "failed to encode metrics");
+        }
+        String::from_utf8_lossy(&text).into_owned()
+    }
+}
+
+/// What a response was built by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    Server,
+    Hosts,
+    Kubernetes,
+    Cache,
+    Forward,
+    Loop,
+}
+
+const SOURCES: [&str; 6] = ["", "hosts", "kubernetes", "cache", "forward", "loop"];
+
+/// The types that are counted by name, as in CoreDNS.
+const TYPES: [Type; 17] = [
+    Type::A,
+    Type::AAAA,
+    Type::SRV,
+    Type::PTR,
+    Type::TXT,
+    Type::CNAME,
+    Type::NS,
+    Type::SOA,
+    Type::MX,
+    Type::HTTPS,
+    Type::SVCB,
+    Type::DS,
+    Type::DNSKEY,
+    Type::RRSIG,
+    Type::NSEC,
+    Type::ANY,
+    Type::AXFR,
+];
+
+/// The transport of a query.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transport {
+    Udp,
+    Tcp,
+}
+
+impl Transport {
+    pub fn name(self) -> &'static str {
+        match self {
+            Transport::Udp => "udp",
+            Transport::Tcp => "tcp",
+        }
+    }
+}
+
+/// A query and its response, as they are counted.
+pub struct Exchange {
+    pub transport: Transport,
+    pub is_ipv6: bool,
+    pub qtype: Type,
+    pub dnssec_ok: bool,
+    pub request_size: usize,
+    pub response_size: usize,
+    pub rcode: Rcode,
+    pub source: Source,
+    pub seconds: f64,
+}
+
+/// The metrics of a server block.
+pub struct BlockMetrics {
+    metrics: Arc<Metrics>,
+    server: String,
+    zone: String,
+    duration: Histogram,
+    request_sizes: [Histogram; 2],
+    response_sizes: [Histogram; 2],
+    dnssec_requests: IntCounter,
+    requests: [OnceLock<IntCounter>; 4 * (TYPES.len() + 1)],
+    responses: [OnceLock<IntCounter>; SOURCES.len() * 16],
+}
+
+impl BlockMetrics {
+    pub fn new(metrics: Arc<Metrics>, server: &str, zone: &str) -> BlockMetrics {
+        let sizes = |of: &HistogramVec| ["udp", "tcp"].map(|proto| of.with_label_values(&[server, zone, "", proto]));
+        BlockMetrics {
+            duration: metrics.durations.with_label_values(&[server, zone, ""]),
+            request_sizes: sizes(&metrics.request_sizes),
+            response_sizes: sizes(&metrics.response_sizes),
+            dnssec_requests: metrics.dnssec_requests.with_label_values(&[server, zone, ""]),
+            requests: std::array::from_fn(|_| OnceLock::new()),
+            responses: std::array::from_fn(|_| OnceLock::new()),
+            server: server.to_string(),
+            zone: zone.to_string(),
+            metrics,
+        }
+    }
+
+    pub fn record(&self, exchange: &Exchange) {
+        let transport = exchange.transport as usize;
+        self.request_counter(exchange).inc();
+        self.response_counter(exchange.rcode, exchange.source).inc();
+        self.request_sizes[transport].observe(exchange.request_size as f64);
+        self.response_sizes[transport].observe(exchange.response_size as f64);
+        self.duration.observe(exchange.seconds);
+        if exchange.dnssec_ok {
+            self.dnssec_requests.inc();
+        }
+    }
+
+    fn request_counter(&self, exchange: &Exchange) -> &IntCounter {
+        let kind = TYPES.iter().position(|known| *known == exchange.qtype).unwrap_or(TYPES.len());
+        let family = usize::from(exchange.is_ipv6);
+        let at = (kind * 2 + family) * 2 + exchange.transport as usize;
+        self.requests[at].get_or_init(|| {
+            let kind = TYPES.get(kind).and_then(|known| known.name()).unwrap_or("other");
+            let (proto, family) = (exchange.transport.name(), if family == 1 { "2" } else { "1" });
+            self.metrics.requests.with_label_values(&[&*self.server, &self.zone, "", proto, family, kind])
+        })
+    }
+
+    fn response_counter(&self, rcode: Rcode, source: Source) -> &IntCounter {
+        let at = source as usize * 16 + usize::from(rcode.0).min(15);
+        self.responses[at].get_or_init(|| {
+            let labels = [&*self.server, &self.zone, "", &rcode.to_string(), SOURCES[source as usize]];
+            self.metrics.responses.with_label_values(&labels)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_with_the_names_of_coredns() {
+        let metrics = Arc::new(Metrics::default());
+        let block = BlockMetrics::new(metrics.clone(), "dns://:53", ".");
+        let exchange = Exchange {
+            transport: Transport::Udp,
+            is_ipv6: false,
+            qtype: Type::A,
+            dnssec_ok: false,
+            request_size: 40,
+            response_size: 120,
+            rcode: Rcode::NAME_ERROR,
+            source: Source::Kubernetes,
+            seconds: 0.0001,
+        };
+        block.record(&exchange);
+        block.record(&Exchange { qtype: Type(9999), transport: Transport::Tcp, is_ipv6: true, ..exchange });
+        let text = metrics.render();
+        for line in [
+            r#"coredns_dns_requests_total{family="1",proto="udp",server="dns://:53",type="A",view="",zone="."} 1"#,
+            r#"coredns_dns_requests_total{family="2",proto="tcp",server="dns://:53",type="other",view="",zone="."} 1"#,
+            r#"coredns_dns_responses_total{plugin="kubernetes",rcode="NXDOMAIN",server="dns://:53",view="",zone="."} 2"#,
+            r#"coredns_dns_request_duration_seconds_count{server="dns://:53",view="",zone="."} 2"#,
+        ] {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
+    }
+}

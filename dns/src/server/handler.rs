@@ -1,0 +1,95 @@
+//! One query, from its bytes to the bytes of its response.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use super::Shared;
+use crate::chain::{Query, Resolved};
+use crate::message::{Edns, Message, Rcode, class, is_response, opcode, read_id};
+use crate::metrics::{Source, Transport};
+
+/// The smallest and the largest UDP payload that a client can ask for, and what this server receives.
+const MIN_PAYLOAD: u16 = 512;
+const MAX_PAYLOAD: u16 = 4096;
+const OWN_PAYLOAD: u16 = 1232;
+
+/// Bytes that were received.
+pub struct Packet<'a> {
+    pub bytes: &'a [u8],
+    pub source: SocketAddr,
+    pub local: SocketAddr,
+    pub transport: Transport,
+    /// The port whose server blocks answer.
+    pub port: u16,
+}
+
+/// What to do with a packet.
+pub enum Parsed {
+    /// It is no query.
+    Ignored,
+    /// The response is known without any plugin.
+    Done(Vec<u8>),
+    Query(Query),
+}
+
+/// Reads a packet and checks it.
+pub fn parse(packet: &Packet) -> Parsed {
+    let Some(id) = read_id(packet.bytes).filter(|_| !is_response(packet.bytes)) else { return Parsed::Ignored };
+    let Ok(message) = Message::read(packet.bytes) else {
+        let mut header = Message::default();
+        header.header.id = id;
+        return Parsed::Done(header.reply(Rcode::FORMAT_ERROR).write(usize::from(MIN_PAYLOAD)));
+    };
+    let refused = match &message.question {
+        _ if message.header.opcode != opcode::QUERY => Some(Rcode::NOT_IMPLEMENTED),
+        None => Some(Rcode::FORMAT_ERROR),
+        _ if message.edns.is_some_and(|edns| edns.version > 0) => Some(Rcode::BAD_VERSION),
+        Some(question) if question.class != class::IN => Some(Rcode::REFUSED),
+        Some(_) => None,
+    };
+    let (source, local, transport, size) = (packet.source, packet.local, packet.transport, packet.bytes.len());
+    let query = Query { message, source, local, transport, size };
+    match refused {
+        Some(rcode) => Parsed::Done(write(&query, &mut query.message.reply(rcode))),
+        None => Parsed::Query(query),
+    }
+}
+
+/// The bytes of the response to a query.
+pub async fn respond(shared: Arc<Shared>, query: Query, port: u16) -> Vec<u8> {
+    let start = Instant::now();
+    let program = shared.program.load_full();
+    let question = query.message.question.as_ref();
+    let found = program.routes(port).zip(question).and_then(|(routes, question)| {
+        let (block, _) = routes.find(&question.name)?;
+        Some((routes, block, question))
+    });
+    let Some((routes, block, question)) = found else {
+        return write(&query, &mut query.message.reply(Rcode::REFUSED));
+    };
+    let resolving = std::pin::pin!(block.resolve(routes, &query, question));
+    let mut resolved = match stdx::panic::catch_unwind(resolving).await {
+        Ok(resolved) => resolved,
+        Err(panic) => {
+            shared.metrics.panics.inc();
+            tracing::error!(name = %question.name, %panic, "query failed");
+            Resolved { message: query.message.reply(Rcode::SERVER_FAILURE), source: Source::Server }
+        }
+    };
+    let bytes = write(&query, &mut resolved.message);
+    block.record(&query, &resolved, bytes.len(), start.elapsed().as_secs_f64());
+    bytes
+}
+
+/// The response as the client can receive it.
+fn write(query: &Query, message: &mut Message) -> Vec<u8> {
+    message.header.id = query.message.header.id;
+    message.edns = query.message.edns.map(|edns| Edns { payload: OWN_PAYLOAD, version: 0, dnssec_ok: edns.dnssec_ok });
+    let limit = match query.transport {
+        Transport::Tcp => u16::MAX,
+        Transport::Udp => query.message.edns.map_or(MIN_PAYLOAD, |edns| edns.payload.clamp(MIN_PAYLOAD, MAX_PAYLOAD)),
+    };
+    message.write(usize::from(limit))
+}

@@ -1,0 +1,194 @@
+//! Puts a Corefile into force, and follows its source. A Corefile with a mistake changes nothing.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::config_map::ConfigMap;
+use super::{Cluster, Config, CorefileSource, Shared, StartError, files, listeners};
+use crate::chain::{Environment, Program};
+use crate::corefile::{Corefile, CorefileError, Kubernetes, Problem};
+use crate::directory::{Directory, PodWatch, Watches};
+use crate::zone::PodMode;
+
+/// Several changes of a file within this are one.
+const SETTLE: Duration = Duration::from_millis(50);
+/// How long the start waits for the API server before it uses the built-in Corefile.
+const FIRST_WAIT: Duration = Duration::from_secs(5);
+
+/// A program without server blocks, before the first one.
+pub fn empty() -> Program {
+    let environment = Environment {
+        own: Vec::new(),
+        metrics: Arc::default(),
+        directory: &|_, _| None,
+        host_search: Vec::new(),
+        read: &|_| String::new(),
+    };
+    Program::compile(Corefile::default(), &environment, None)
+}
+
+fn read_file(path: &Path) -> Result<String, StartError> {
+    std::fs::read_to_string(path).map_err(|source| StartError::Read { path: path.to_path_buf(), source })
+}
+
+fn config_map(cluster: &Cluster, namespace: &str, name: &str) -> ConfigMap {
+    ConfigMap { client: cluster.client.clone(), namespace: namespace.to_string(), name: name.to_string() }
+}
+
+/// The text at the start. A ConfigMap that cannot be read, or is wrong, does not keep the server from starting.
+pub async fn first_text(config: &Config, cluster: Option<&Cluster>) -> Result<String, StartError> {
+    match &config.corefile {
+        CorefileSource::Text(text) => Ok(text.clone()),
+        CorefileSource::File(path) => read_file(path),
+        CorefileSource::ConfigMap { namespace, name, otherwise } => {
+            let map = config_map(cluster.ok_or(StartError::NoCluster)?, namespace, name);
+            let read = tokio::time::timeout(FIRST_WAIT, map.read()).await;
+            let text = read.ok().and_then(Result::ok).and_then(|(text, _)| text);
+            Ok(text.filter(|text| parse(text, config.default_port).is_ok()).unwrap_or_else(|| otherwise.clone()))
+        }
+    }
+}
+
+/// Parses with the variables of the process.
+pub fn parse(text: &str, default_port: u16) -> Result<Corefile, Vec<CorefileError>> {
+    Corefile::parse_with_port(text, &|name| std::env::var(name).ok(), default_port)
+}
+
+/// Compiles a Corefile, opens its sockets, and replaces the old one.
+pub async fn apply(shared: &Arc<Shared>, corefile: Corefile) -> Result<(), StartError> {
+    let desired = listeners::desired(&corefile, &shared.config);
+    shared.listeners.open(shared, &desired)?;
+    let program = compile(shared, corefile);
+    shared.program.store(program.clone());
+    shared.listeners.retain(&desired);
+    // Not awaited: an upstream may not answer.
+    tokio::spawn(async move {
+        for block in program.blocks() {
+            block.probe_loop().await;
+        }
+    });
+    Ok(())
+}
+
+fn compile(shared: &Arc<Shared>, corefile: Corefile) -> Arc<Program> {
+    let previous = shared.program.load_full();
+    let own: Vec<SocketAddr> = shared.listeners.addresses();
+    let environment = Environment {
+        own,
+        metrics: shared.metrics.clone(),
+        directory: &|kubernetes, needs_pods| directory(shared, kubernetes, needs_pods),
+        host_search: files::search_domains(&files::read(&shared.config.resolv_conf)),
+        read: &files::read,
+    };
+    let program = Arc::new(Program::compile(corefile, &environment, Some(&previous)));
+    // Directories that no program uses end with the last reference to them.
+    shared.directories.lock().retain(|directory| Arc::strong_count(directory) > 1);
+    program
+}
+
+/// The index for a plugin: one that exists with the same watches, or a new one.
+fn directory(shared: &Arc<Shared>, kubernetes: &Kubernetes, needs_pods: bool) -> Option<Arc<Directory>> {
+    let cluster = shared.cluster.as_ref()?;
+    let pods = match (kubernetes.zone.pods, needs_pods, &shared.config.node_name) {
+        (PodMode::Verified, _, _) | (_, true, None) => PodWatch::All,
+        (_, true, Some(node)) => PodWatch::Node(node.clone()),
+        (_, false, _) => PodWatch::None,
+    };
+    let watches = Watches::new(kubernetes, pods);
+    let mut directories = shared.directories.lock();
+    if let Some(known) = directories.iter().find(|directory| directory.watches == watches) {
+        return Some(known.clone());
+    }
+    let directory = Directory::follow(&cluster.informers, watches, shared.config.clock.clone());
+    directories.push(directory.clone());
+    Some(directory)
+}
+
+/// Follows the source of the Corefile and the files that it names, until the server stops.
+pub async fn follow(shared: Arc<Shared>, mut text: String) {
+    let mut stopped = shared.stop.subscribe();
+    let (sender, mut texts) = watch::channel(None);
+    let source = shared.config.corefile.clone();
+    let is_map = matches!(source, CorefileSource::ConfigMap { .. });
+    let map = async {
+        match (&source, &shared.cluster) {
+            (CorefileSource::ConfigMap { namespace, name, .. }, Some(cluster)) => {
+                config_map(cluster, namespace, name).follow(sender).await;
+            }
+            _ => std::future::pending().await,
+        }
+    };
+    let followed = async {
+        loop {
+            let mut paths = files::named(&shared.program.load().corefile);
+            if let CorefileSource::File(path) = &source {
+                paths.insert(path.clone());
+            }
+            paths.insert(shared.config.resolv_conf.clone());
+            let (before, watched) = (files::contents(&paths), files::watch(&paths));
+            loop {
+                tokio::select! {
+                    biased;
+                    Ok(()) = texts.changed(), if is_map => break,
+                    () = files::changed(watched.as_ref()) => {
+                        tokio::time::sleep(SETTLE).await;
+                        if files::contents(&paths) != before {
+                            break;
+                        }
+                    }
+                }
+            }
+            let current = texts.borrow_and_update().clone();
+            if let Some(new) = new_text(&source, current, &text) {
+                text = new;
+            }
+            reload(&shared, &text).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        _ = stopped.wait_for(|stopped| *stopped) => {}
+        () = map => {}
+        () = followed => {}
+    }
+}
+
+fn new_text(source: &CorefileSource, from_map: Option<String>, current: &str) -> Option<String> {
+    match source {
+        CorefileSource::Text(_) => None,
+        CorefileSource::File(path) => match read_file(path) {
+            Ok(text) => Some(text),
+            Err(error) => {
+                tracing::warn!(path = %path.display(), %error, "failed to read the Corefile, keeping the old one");
+                Some(current.to_string())
+            }
+        },
+        CorefileSource::ConfigMap { otherwise, .. } => Some(from_map.unwrap_or_else(|| otherwise.clone())),
+    }
+}
+
+async fn reload(shared: &Arc<Shared>, text: &str) {
+    let errors = match parse(text, shared.config.default_port) {
+        Err(errors) => errors,
+        Ok(corefile) => match apply(shared, corefile).await {
+            Ok(()) => {
+                tracing::info!("Corefile reloaded");
+                shared.rejected.lock().clear();
+                return;
+            }
+            Err(error) => {
+                tracing::error!(error = &error as &dyn std::error::Error, "failed to apply the Corefile");
+                vec![CorefileError { line: 1, problem: Problem::Syntax("an address cannot be opened") }]
+            }
+        },
+    };
+    for error in &errors {
+        tracing::error!(%error, "Corefile rejected, keeping the old one");
+    }
+    shared.metrics.reload_failures.inc();
+    *shared.rejected.lock() = errors;
+}
