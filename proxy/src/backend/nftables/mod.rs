@@ -1,0 +1,257 @@
+//! nftables over netlink. Chains and rules are created once; a port of a Service is a handful of elements of maps and
+//! sets, so that neither an update nor a packet costs more with more Services:
+//!
+//! - A map leads the destination to a group of endpoints: its number, the count of its endpoints, and the affinity timeout.
+//! - A second map leads count and timeout to a chain, which chooses a random number below the count. There is one chain
+//!   for each pair that occurs, not for each Service.
+//! - A third map leads group and random number to the address of an endpoint.
+
+mod claims;
+mod elements;
+mod layout;
+mod rules;
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::os::fd::{AsRawFd, RawFd};
+
+use network::nft::{Batch, Data, Element, Family as TableFamily, Monitor, Nft, Notice};
+
+use super::{Backend, Change, Error, Plans};
+use crate::config::Mode;
+use crate::model::{Family, PortName};
+use crate::plan::{NodeRules, PortPlan};
+use claims::{Claims, Operations, Owner};
+use elements::{Entry, GroupIds, Picker, entries, picker_of};
+use layout::SetId;
+
+/// More pickers than this are deleted with the next complete replacement.
+const MOST_PICKERS: usize = 4096;
+
+/// The backend.
+pub struct Nftables {
+    table: String,
+    mark: u32,
+    nft: Nft,
+    monitor: Monitor,
+    families: Vec<FamilyState>,
+    ports: HashMap<PortName, PortNumbers>,
+    next_owner: Owner,
+    /// The numbers of groups that are in use.
+    groups: HashSet<u32>,
+}
+
+/// The numbers of a port.
+#[derive(Clone, Copy)]
+struct PortNumbers {
+    owner: Owner,
+    groups: GroupIds,
+}
+
+/// What is applied in one address family.
+struct FamilyState {
+    rules: NodeRules,
+    claims: Claims,
+    pickers: BTreeSet<Picker>,
+}
+
+impl Nftables {
+    /// Opens sockets in the namespace of the calling thread. Nothing is changed yet.
+    pub fn open(table: &str, masquerade_bit: u8) -> Result<Nftables, Error> {
+        let nft = Nft::open()?;
+        let monitor = Monitor::open(&nft)?;
+        Ok(Nftables {
+            table: table.to_string(),
+            mark: 1u32.checked_shl(u32::from(masquerade_bit)).unwrap_or(1 << 14),
+            nft,
+            monitor,
+            families: Vec::new(),
+            ports: HashMap::new(),
+            next_owner: 0,
+            groups: HashSet::new(),
+        })
+    }
+
+    /// The numbers of a port, which claims elements; allocates them if the port is new.
+    fn port(&mut self, name: &PortName) -> PortNumbers {
+        if let Some(numbers) = self.ports.get(name) {
+            return *numbers;
+        }
+        // Derived from the name, so that affinity survives a restart.
+        let text = format!("{name}/{}/{}", name.protocol.name(), name.family.name());
+        let mut id = stdx::fnv::fnv1a_32(text.bytes()) & !1;
+        while !self.groups.insert(id) {
+            id = id.wrapping_add(2);
+        }
+        self.next_owner += 1;
+        let numbers = PortNumbers { owner: self.next_owner, groups: GroupIds { cluster: id, local: id | 1 } };
+        self.ports.insert(name.clone(), numbers);
+        numbers
+    }
+
+    /// Claims the elements of a changed plan. Ports of a family that is not served claim nothing.
+    fn claim(&mut self, change: &Change<'_>) {
+        let PortNumbers { owner, groups } = self.port(change.name);
+        let entries = |plan: Option<&PortPlan>| plan.map(|plan| entries(plan, groups)).unwrap_or_default();
+        let family = change.name.family;
+        if let Some(state) = self.families.iter_mut().find(|state| state.rules.family == family) {
+            state.claims.change(owner, &entries(change.old), &entries(change.new));
+        }
+        if change.new.is_none() {
+            self.ports.remove(change.name);
+            self.groups.remove(&groups.cluster);
+        }
+    }
+
+    fn commit(&mut self, batch: Batch<'_>, what: &str) -> Result<(), Error> {
+        if batch.is_empty() {
+            return Ok(());
+        }
+        Ok(batch.commit(&mut self.nft, what)?)
+    }
+
+    /// The families in which the table exists.
+    fn tables(&mut self) -> Result<Vec<Family>, Error> {
+        let mut found = Vec::new();
+        for family in Family::ALL {
+            if self.nft.has_table(table_family(family), &self.table)? {
+                found.push(family);
+            }
+        }
+        Ok(found)
+    }
+
+    /// The affinity of clients, to survive a replacement of the table.
+    fn affinity(&mut self, family: Family) -> Vec<Element> {
+        let elements = self.nft.elements(table_family(family), &self.table, SetId::Affinity.name());
+        let mut elements = elements.unwrap_or_default();
+        elements.retain(|element| element.timeout.is_some_and(|(_, rest)| !rest.is_zero()));
+        elements
+    }
+}
+
+impl Backend for Nftables {
+    fn mode(&self) -> Mode {
+        Mode::Nftables
+    }
+
+    fn replace(&mut self, rules: &[NodeRules], plans: &Plans) -> Result<(), Error> {
+        let affinity: Vec<Vec<Element>> = rules.iter().map(|rules| self.affinity(rules.family)).collect();
+        let is_served = |family: Family| rules.iter().any(|rules| rules.family == family);
+        let stale: Vec<Family> = self.tables()?.into_iter().filter(|family| !is_served(*family)).collect();
+        self.ports.clear();
+        self.groups.clear();
+        self.families = rules.iter().cloned().map(FamilyState::new).collect();
+        for (name, plan) in plans {
+            self.claim(&Change { name, old: None, new: Some(plan) });
+        }
+        let table = self.table.clone();
+        let mut whole = Batch::new(TableFamily::Ipv4, &table);
+        for family in stale {
+            whole.append(delete_table(family, &table));
+        }
+        for (state, affinity) in self.families.iter_mut().zip(&affinity) {
+            let family = state.rules.family;
+            whole.append(delete_table(family, &table));
+            let mut batch = Batch::new(table_family(family), &table);
+            rules::put_table(&mut batch, &state.rules, self.mark);
+            state.put_changes(&mut batch);
+            batch.add_elements(SetId::Affinity.name(), affinity);
+            whole.append(batch);
+        }
+        self.commit(whole, "replace the service proxy's tables")?;
+        // Notices of what was deleted before are about rules that no longer exist.
+        self.monitor
+            .read(&table)
+            .map_err(|source| Error::Io { what: "read notices of nftables".to_string(), source })?;
+        Ok(())
+    }
+
+    fn apply(&mut self, changes: &[Change<'_>]) -> Result<(), Error> {
+        for change in changes {
+            self.claim(change);
+        }
+        let table = self.table.clone();
+        let mut whole = Batch::new(TableFamily::Ipv4, &table);
+        for state in &mut self.families {
+            let mut batch = Batch::new(table_family(state.rules.family), &table);
+            state.put_changes(&mut batch);
+            whole.append(batch);
+        }
+        self.commit(whole, "update the service proxy's tables")
+    }
+
+    fn is_tampered(&mut self) -> Result<bool, Error> {
+        let notice = self.monitor.read(&self.table);
+        let notice = notice.map_err(|source| Error::Io { what: "read notices of nftables".to_string(), source })?;
+        let grown = self.families.iter().any(|state| state.pickers.len() > MOST_PICKERS);
+        Ok(notice == Notice::Changed || grown)
+    }
+
+    fn notices(&self) -> Option<RawFd> {
+        Some(self.monitor.as_raw_fd())
+    }
+
+    fn cleanup(&mut self) -> Result<(), Error> {
+        let table = self.table.clone();
+        let mut batch = Batch::new(TableFamily::Ipv4, &table);
+        self.tables()?.into_iter().for_each(|family| batch.append(delete_table(family, &table)));
+        self.families.clear();
+        self.commit(batch, "delete the service proxy's tables")
+    }
+}
+
+impl FamilyState {
+    fn new(rules: NodeRules) -> FamilyState {
+        FamilyState { rules, claims: Claims::default(), pickers: BTreeSet::new() }
+    }
+
+    /// Puts the difference of claims into a transaction.
+    fn put_changes(&mut self, batch: &mut Batch<'_>) {
+        let Operations { deletions, additions } = self.claims.finish();
+        for (set, entries) in deletions {
+            batch.delete_elements(
+                set.name(),
+                &entries.iter().map(|entry| element(set, entry, false)).collect::<Vec<_>>(),
+            );
+        }
+        for (set, entries) in additions {
+            for picker in entries.iter().filter_map(|entry| picker_of(set, entry)) {
+                if self.pickers.insert(picker) {
+                    rules::put_picker(batch, self.rules.family, picker);
+                }
+            }
+            batch.create_elements(
+                set.name(),
+                &entries.iter().map(|entry| element(set, entry, true)).collect::<Vec<_>>(),
+            );
+        }
+    }
+}
+
+/// An element with its data, which a deletion does not need.
+fn element(set: SetId, entry: &Entry, with_data: bool) -> Element {
+    let data = match &entry.value {
+        Some(value) if set.is_map() && with_data => Data::Value(value.to_vec()),
+        _ => Data::None,
+    };
+    let mut element = Element::new(entry.key.to_vec(), data, "");
+    if set.is_range() {
+        element.key_end = entry.value.as_deref().map(<[u8]>::to_vec);
+    }
+    element
+}
+
+fn table_family(family: Family) -> TableFamily {
+    match family {
+        Family::V4 => TableFamily::Ipv4,
+        Family::V6 => TableFamily::Ipv6,
+    }
+}
+
+/// The table is created first, since a table that does not exist cannot be deleted.
+fn delete_table(family: Family, table: &str) -> Batch<'_> {
+    let mut batch = Batch::new(table_family(family), table);
+    batch.ensure_table();
+    batch.delete_table();
+    batch
+}

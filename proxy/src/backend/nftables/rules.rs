@@ -1,0 +1,419 @@
+//! The chains and rules of a table, which do not depend on Services.
+
+use std::net::IpAddr;
+
+use network::cidr::{IpNet, next, octets};
+use network::nft::{Batch, Data, Element, Expression, Field, Hook, Register, STATE_NEW, TYPE_LOCAL};
+
+use super::elements::{Picker, affinity_timeout};
+use super::layout::{LOCAL_SOURCES, NODE_ADDRESSES, SERVICE_CIDRS, SetId, each_set};
+use crate::model::Family;
+use crate::plan::{LocalTraffic, NodePortAddresses, NodeRules};
+
+const DESTINATION_NAT: i32 = -100;
+const SOURCE_NAT: i32 = 100;
+const FILTER: i32 = 0;
+const BEFORE_DESTINATION_NAT: i32 = DESTINATION_NAT - 10;
+const TCP: &[u8] = &[6];
+const NONE: &[u8] = &0u32.to_ne_bytes();
+const LOCAL: &[u8] = &TYPE_LOCAL.to_ne_bytes();
+const NEW: &[u8] = &STATE_NEW.to_ne_bytes();
+/// The bit of the connection's status for a translated destination.
+const TRANSLATED: &[u8] = &0x20u32.to_ne_bytes();
+const R0: Register = Register(0);
+const R1: Register = Register(1);
+/// Registers behind those that hold an endpoint.
+const R8: Register = Register(8);
+const R9: Register = Register(9);
+
+type Rule<'a> = Vec<Expression<'a>>;
+
+/// Puts the table, its sets, chains and rules.
+pub(super) fn put_table(batch: &mut Batch<'_>, rules: &NodeRules, mark: u32) {
+    batch.create_table();
+    each_set(rules.family, |set| batch.create_set(set));
+    put_node_elements(batch, rules);
+    let table = Table { rules, mark, interface: &interface_name(rules) };
+    // A chain exists before a rule leads to it.
+    for name in ["reject-packet", "firewall", "services", "external-local", "node-ports-local", "filter"] {
+        batch.create_chain(name, None);
+    }
+    for (name, rules) in table.chains() {
+        rules.iter().for_each(|rule| batch.rule(name, rule));
+    }
+    for (name, hook, to) in [
+        ("firewall-prerouting", Hook::filter(Hook::PREROUTING, BEFORE_DESTINATION_NAT), "firewall"),
+        ("firewall-output", Hook::filter(Hook::OUTPUT, BEFORE_DESTINATION_NAT), "firewall"),
+        ("prerouting", Hook::nat(Hook::PREROUTING, DESTINATION_NAT), "services"),
+        ("output", Hook::nat(Hook::OUTPUT, DESTINATION_NAT), "services"),
+        ("filter-prerouting", Hook::filter(Hook::PREROUTING, FILTER), "filter"),
+        ("filter-output", Hook::filter(Hook::OUTPUT, FILTER), "filter"),
+    ] {
+        batch.create_chain(name, Some(hook));
+        batch.rule(name, &[Expression::Jump(to)]);
+    }
+    batch.create_chain("postrouting", Some(Hook::nat(Hook::POSTROUTING, SOURCE_NAT)));
+    table.masquerade().iter().for_each(|rule| batch.rule("postrouting", rule));
+}
+
+/// Puts the chain that chooses one of some endpoints.
+pub(super) fn put_picker(batch: &mut Batch<'_>, family: Family, picker: Picker) {
+    let Some(map) = picker.map.pickers() else { return };
+    let chain = picker_chain(map, picker);
+    batch.create_chain(&chain, None);
+    for rule in picker_rules(family, picker) {
+        batch.rule(&chain, &rule);
+    }
+    let key = [picker.count.to_ne_bytes(), picker.affinity.to_ne_bytes()].concat();
+    batch.create_elements(map, &[Element::new(key, Data::Goto(chain), "")]);
+}
+
+fn picker_chain(map: &str, picker: Picker) -> String {
+    match picker.affinity {
+        0 => format!("{map}-{}", picker.count),
+        seconds => format!("{map}-{}-affinity-{seconds}", picker.count),
+    }
+}
+
+fn picker_rules(family: Family, picker: Picker) -> Vec<Rule<'static>> {
+    let affinity = affinity_timeout(picker);
+    let source = Fields::of(family).source;
+    let remember = |timeout| Expression::Update { map: SetId::Affinity.name(), key: R8, value: R1, timeout };
+    let mut rules = Vec::new();
+    if let Some(timeout) = affinity {
+        let mut rule = load_group(family, picker.map);
+        rule.push(Expression::Load(source, R9));
+        rule.push(Expression::Map(R8, SetId::Affinity.name(), R1));
+        // The endpoint may have been removed since.
+        rule.push(Expression::In(R0, SetId::Members.name()));
+        rule.push(remember(timeout));
+        rule.push(translate(family));
+        rules.push(rule);
+    }
+    let mut rule = load_group(family, picker.map);
+    rule.push(Expression::Random(R1, picker.count));
+    rule.push(Expression::Map(R0, SetId::Endpoints.name(), R1));
+    if let Some(timeout) = affinity {
+        rule.push(Expression::Load(source, R9));
+        // The value of an existing element is not replaced.
+        rule.push(Expression::Delete(SetId::Affinity.name(), R8));
+        rule.push(remember(timeout));
+    }
+    rule.push(translate(family));
+    rules.push(rule);
+    // The count is smaller by now, or no more clients can be remembered.
+    let mut rule = load_group(family, picker.map);
+    rule.push(Expression::Value(R1, NONE));
+    rule.push(Expression::Map(R0, SetId::Endpoints.name(), R1));
+    rule.push(translate(family));
+    rules.push(rule);
+    rules
+}
+
+/// Loads the number of the packet's group into R0 and R8.
+fn load_group(family: Family, map: SetId) -> Rule<'static> {
+    let mut rule = load_key(family, map, R8);
+    rule.push(Expression::Map(R8, map.name(), R8));
+    rule.push(Expression::Bits { from: R8, to: R0, mask: u32::MAX, xor: 0 });
+    rule
+}
+
+/// Translates the destination to the endpoint in the registers from R1.
+fn translate(family: Family) -> Expression<'static> {
+    let fields = Fields::of(family);
+    Expression::DestinationNat { family: fields.number, address: R1, port: Register(1 + fields.width) }
+}
+
+/// Loads the key of a set into registers.
+fn load_key(family: Family, set: SetId, at: Register) -> Rule<'static> {
+    let fields = Fields::of(family);
+    let (mut rule, mut at) = (Vec::new(), at.0);
+    if !set.is_by_port() {
+        rule.push(Expression::Load(fields.destination, Register(at)));
+        at += fields.width;
+    }
+    rule.push(Expression::Load(Field::TransportProtocol, Register(at)));
+    rule.push(Expression::Load(Field::DestinationPort, Register(at + 1)));
+    rule
+}
+
+/// What differs between IPv4 and IPv6.
+#[derive(Clone, Copy)]
+struct Fields {
+    number: u8,
+    source: Field,
+    destination: Field,
+    /// The number of registers of an address.
+    width: u8,
+    loopback: (&'static [u8], &'static [u8]),
+}
+
+impl Fields {
+    fn of(family: Family) -> Fields {
+        const LOOPBACK: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+        match family {
+            Family::V4 => Fields {
+                number: 2,
+                source: Field::Ipv4Source,
+                destination: Field::Ipv4Destination,
+                width: 1,
+                loopback: (&[255, 0, 0, 0], &[127, 0, 0, 0]),
+            },
+            Family::V6 => Fields {
+                number: 10,
+                source: Field::Ipv6Source,
+                destination: Field::Ipv6Destination,
+                width: 4,
+                loopback: (&[255; 16], &LOOPBACK),
+            },
+        }
+    }
+}
+
+struct Table<'a> {
+    rules: &'a NodeRules,
+    mark: u32,
+    /// The name of the pods' device, or how the names begin.
+    interface: &'a [u8],
+}
+
+/// An exact name ends with a zero byte.
+fn interface_name(rules: &NodeRules) -> Vec<u8> {
+    match &rules.local_traffic {
+        LocalTraffic::Interface(name) => [name.as_bytes(), &[0]].concat(),
+        LocalTraffic::InterfacePrefix(prefix) => prefix.as_bytes().to_vec(),
+        LocalTraffic::Unknown | LocalTraffic::Sources(_) => Vec::new(),
+    }
+}
+
+impl<'a> Table<'a> {
+    fn chains(&self) -> Vec<(&'static str, Vec<Rule<'a>>)> {
+        let local = |cluster, local| self.local_policy(cluster, local);
+        vec![
+            ("reject-packet", reject(self.rules.family)),
+            ("firewall", self.firewall()),
+            ("services", self.services()),
+            ("external-local", local(SetId::External, SetId::ExternalLocal)),
+            ("node-ports-local", local(SetId::NodePorts, SetId::NodePortsLocal)),
+            ("filter", self.filter()),
+        ]
+    }
+
+    fn key(&self, set: SetId) -> Rule<'a> {
+        load_key(self.rules.family, set, R0)
+    }
+
+    /// Drops packets to load balancers from sources that are not allowed.
+    fn firewall(&self) -> Vec<Rule<'a>> {
+        let fields = Fields::of(self.rules.family);
+        let mut rule = self.key(SetId::Firewalled);
+        rule.push(Expression::In(R0, SetId::Firewalled.name()));
+        rule.push(Expression::Load(fields.source, Register(fields.width + 2)));
+        rule.push(Expression::NotIn(R0, SetId::Sources.name()));
+        rule.push(Expression::Drop);
+        vec![unless_new(), rule]
+    }
+
+    /// Forwards packets to Services.
+    fn services(&self) -> Vec<Rule<'a>> {
+        let mut rules = Vec::new();
+        rules.extend(self.masquerade_cluster_ips());
+        rules.push(self.forward(SetId::Services, Vec::new()));
+        let mut rule = self.key(SetId::LocalPolicy);
+        rule.extend([Expression::In(R0, SetId::LocalPolicy.name()), Expression::Goto("external-local")]);
+        rules.push(rule);
+        rules.push(self.forward(SetId::External, self.set_mark()));
+        let mut rule = self.to_node_port();
+        rule.extend(self.key(SetId::LocalPolicyPorts));
+        rule.extend([Expression::In(R0, SetId::LocalPolicyPorts.name()), Expression::Goto("node-ports-local")]);
+        rules.push(rule);
+        let mut rule = self.to_node_port();
+        rule.extend(self.forward(SetId::NodePorts, self.set_mark()));
+        rules.push(rule);
+        rules
+    }
+
+    /// Packets to cluster IPs from outside of the cluster may be forwarded to other nodes, whose replies must return here.
+    fn masquerade_cluster_ips(&self) -> Option<Rule<'a>> {
+        let condition = match (self.rules.masquerade_all, self.from_pod(false)) {
+            (true, _) => Vec::new(),
+            (false, Some(condition)) => condition,
+            (false, None) => return None,
+        };
+        let destination = Fields::of(self.rules.family).destination;
+        let mut rule = vec![Expression::Load(destination, R0), Expression::In(R0, SetId::ClusterIps.name())];
+        rule.extend(condition);
+        rule.extend(self.set_mark());
+        Some(rule)
+    }
+
+    /// Leads a packet to the chain that chooses one of its group's endpoints.
+    fn forward(&self, map: SetId, before: Rule<'a>) -> Rule<'a> {
+        let mut rule = self.key(map);
+        rule.push(Expression::Map(R0, map.name(), R0));
+        rule.extend(before);
+        rule.extend(map.pickers().map(|pickers| Expression::Verdict(R1, pickers)));
+        rule
+    }
+
+    /// With the policy Local, clients on this node use the endpoints of all nodes.
+    fn local_policy(&self, cluster: SetId, local: SetId) -> Vec<Rule<'a>> {
+        let from_node = || vec![Expression::Load(Field::SourceType, R0), Expression::Equal(R0, LOCAL)];
+        let mut rules = Vec::new();
+        if let Some(mut rule) = self.from_pod(true) {
+            rule.extend(self.forward(cluster, Vec::new()));
+            rules.push(rule);
+        }
+        let mut rule = from_node();
+        rule.extend(self.forward(cluster, self.set_mark()));
+        rules.push(rule);
+        rules.push(self.forward(local, Vec::new()));
+        rules
+    }
+
+    /// Rejects and drops packets that were not forwarded.
+    fn filter(&self) -> Vec<Rule<'a>> {
+        let destination = Fields::of(self.rules.family).destination;
+        let reject = Expression::Goto("reject-packet");
+        let mut rules = vec![unless_new()];
+        for (set, verdict) in [
+            (SetId::Reject, reject.clone()),
+            (SetId::Drop, Expression::Drop),
+            (SetId::RejectPorts, reject.clone()),
+            (SetId::DropPorts, Expression::Drop),
+        ] {
+            let mut rule = if set.is_by_port() { self.to_node_port() } else { Vec::new() };
+            rule.extend(self.key(set));
+            rule.extend([Expression::In(R0, set.name()), verdict]);
+            rules.push(rule);
+        }
+        // Ports of a Service that do not exist, and addresses without a Service, which must not leave the node.
+        for (set, verdict) in [(SetId::ClusterIps.name(), reject), (SERVICE_CIDRS, Expression::Drop)] {
+            rules.push(vec![Expression::Load(destination, R0), Expression::In(R0, set), verdict]);
+        }
+        rules
+    }
+
+    fn masquerade(&self) -> Vec<Rule<'a>> {
+        let fields = Fields::of(self.rules.family);
+        let marked = vec![
+            Expression::Load(Field::Mark, R0),
+            Expression::Bits { from: R0, to: R1, mask: self.mark, xor: 0 },
+            Expression::NotEqual(R1, NONE),
+            Expression::Bits { from: R0, to: R0, mask: u32::MAX, xor: self.mark },
+            Expression::SetMark(R0),
+            Expression::MasqueradeRandom,
+        ];
+        let hairpin = vec![
+            Expression::Load(Field::ConnectionStatus, R0),
+            Expression::Mask(R0, TRANSLATED),
+            Expression::NotEqual(R0, NONE),
+            Expression::Load(fields.source, R0),
+            Expression::Load(fields.destination, Register(fields.width)),
+            Expression::In(R0, SetId::Hairpin.name()),
+            Expression::MasqueradeRandom,
+        ];
+        vec![marked, hairpin]
+    }
+
+    /// Uses registers from R8 only.
+    fn set_mark(&self) -> Rule<'a> {
+        vec![
+            Expression::Load(Field::Mark, R8),
+            Expression::Bits { from: R8, to: R8, mask: !self.mark, xor: self.mark },
+            Expression::SetMark(R8),
+        ]
+    }
+
+    /// Matches packets of pods on this node, or all others; None if they cannot be recognised.
+    fn from_pod(&self, is_pod: bool) -> Option<Rule<'a>> {
+        let name = self.interface;
+        match &self.rules.local_traffic {
+            LocalTraffic::Unknown => None,
+            LocalTraffic::Sources(_) => Some(vec![
+                Expression::Load(Fields::of(self.rules.family).source, R0),
+                if is_pod { Expression::In(R0, LOCAL_SOURCES) } else { Expression::NotIn(R0, LOCAL_SOURCES) },
+            ]),
+            LocalTraffic::Interface(_) | LocalTraffic::InterfacePrefix(_) => Some(vec![
+                Expression::Load(Field::InputName, R0),
+                if is_pod { Expression::Equal(R0, name) } else { Expression::NotEqual(R0, name) },
+            ]),
+        }
+    }
+
+    /// Matches packets to an address at which node ports are served.
+    fn to_node_port(&self) -> Rule<'a> {
+        let fields = Fields::of(self.rules.family);
+        match &self.rules.node_ports {
+            NodePortAddresses::All => vec![
+                Expression::Load(Field::DestinationType, R0),
+                Expression::Equal(R0, LOCAL),
+                Expression::Load(fields.destination, R0),
+                Expression::Mask(R0, fields.loopback.0),
+                Expression::NotEqual(R0, fields.loopback.1),
+            ],
+            NodePortAddresses::Only(_) => {
+                vec![Expression::Load(fields.destination, R0), Expression::In(R0, NODE_ADDRESSES)]
+            }
+        }
+    }
+}
+
+fn unless_new() -> Rule<'static> {
+    vec![
+        Expression::Load(Field::ConnectionState, R0),
+        Expression::Mask(R0, NEW),
+        Expression::Equal(R0, NONE),
+        Expression::Return,
+    ]
+}
+
+/// A reset ends a TCP connection attempt on every client; other protocols understand only ICMP.
+fn reject(family: Family) -> Vec<Rule<'static>> {
+    let port_unreachable = match family {
+        Family::V4 => 3,
+        Family::V6 => 4,
+    };
+    let tcp = [Expression::Load(Field::TransportProtocol, R0), Expression::Equal(R0, TCP), Expression::RejectReset];
+    vec![tcp.into(), vec![Expression::RejectUnreachable(port_unreachable)]]
+}
+
+fn put_node_elements(batch: &mut Batch<'_>, rules: &NodeRules) {
+    if let NodePortAddresses::Only(addresses) = &rules.node_ports {
+        let usable = addresses.iter().filter(|address| !address.is_loopback());
+        let elements: Vec<Element> = usable.map(|address| single(*address)).collect();
+        batch.create_elements(NODE_ADDRESSES, &elements);
+    }
+    if let LocalTraffic::Sources(ranges) = &rules.local_traffic {
+        batch.create_elements(LOCAL_SOURCES, &intervals(ranges));
+    }
+    batch.create_elements(SERVICE_CIDRS, &intervals(&rules.service_cidrs));
+}
+
+fn single(address: IpAddr) -> Element {
+    Element::new(octets(address), Data::None, "")
+}
+
+/// Ranges as the starts and ends that a set of intervals has. Ranges inside of others are left out.
+fn intervals(ranges: &[IpNet]) -> Vec<Element> {
+    let mut ranges: Vec<IpNet> = ranges.iter().map(IpNet::network).collect();
+    ranges.sort_unstable_by_key(|range| (range.address, range.prefix()));
+    let mut elements: Vec<Element> = Vec::new();
+    let mut covered: Option<IpNet> = None;
+    for range in ranges {
+        if covered.is_some_and(|wider| wider.contains(range.address)) {
+            continue;
+        }
+        covered = Some(range);
+        let start = octets(range.address);
+        // A range that begins where the last one ends continues it.
+        match elements.last() {
+            Some(end) if end.interval_end && end.key == start => drop(elements.pop()),
+            _ => elements.push(Element::new(start, Data::None, "")),
+        }
+        if let Some(after) = next(range.last()) {
+            elements.push(Element { interval_end: true, ..single(after) });
+        }
+    }
+    elements
+}
