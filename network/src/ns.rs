@@ -46,6 +46,13 @@ impl Netns {
     }
 }
 
+/// Moves the calling thread into a new network namespace, which exists as long as the thread or a socket in it.
+pub fn unshare() -> io::Result<()> {
+    // SAFETY: only the network namespace is unshared; the file table stays shared with the other threads.
+    unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNET) }?;
+    Ok(())
+}
+
 impl AsFd for Netns {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()

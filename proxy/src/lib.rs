@@ -12,3 +12,5 @@ pub mod config;
 pub mod model;
 pub mod plan;
 pub mod proxier;
+pub mod runner;
+mod serve;

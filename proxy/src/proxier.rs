@@ -6,7 +6,7 @@ mod state;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::os::fd::RawFd;
+use std::os::fd::OwnedFd;
 
 use api::Tree;
 use network::netlink::Rtnl;
@@ -78,7 +78,7 @@ impl Proxier {
     }
 
     /// A descriptor that becomes readable when rules may have been changed by others.
-    pub fn notices(&self) -> Option<RawFd> {
+    pub fn notices(&self) -> Option<OwnedFd> {
         self.backend.notices()
     }
 

@@ -76,12 +76,6 @@ impl AsFd for Monitor {
     }
 }
 
-impl AsRawFd for Monitor {
-    fn as_raw_fd(&self) -> std::os::fd::RawFd {
-        self.fd.as_raw_fd()
-    }
-}
-
 fn concerns(bytes: &[u8], table: &str) -> bool {
     let of_table = |payload: &[u8]| {
         let name = payload.get(HEADER..).and_then(|attributes| attribute(attributes, TABLE));

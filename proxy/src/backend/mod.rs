@@ -3,7 +3,7 @@
 mod nftables;
 
 use std::collections::BTreeMap;
-use std::os::fd::RawFd;
+use std::os::fd::OwnedFd;
 
 pub use nftables::Nftables;
 
@@ -64,7 +64,7 @@ pub trait Backend: Send {
     fn is_tampered(&mut self) -> Result<bool, Error>;
 
     /// A descriptor that becomes readable when rules may have changed; None if they have to be verified periodically.
-    fn notices(&self) -> Option<RawFd>;
+    fn notices(&self) -> Option<OwnedFd>;
 
     /// Deletes all rules of this proxy.
     fn cleanup(&mut self) -> Result<(), Error>;

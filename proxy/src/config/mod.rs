@@ -1,11 +1,18 @@
 //! The proxy's configuration: plain values, and how a KubeProxyConfiguration is read into them.
 
+mod fields;
+mod gates;
+mod read;
+
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use network::cidr::IpNet;
 
 use crate::model::Family;
+
+pub use gates::GATES;
+pub use read::{ClientConnection, Document, bind_address, read};
 
 /// How packets are forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,7 +12,7 @@ mod layout;
 mod rules;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, OwnedFd};
 
 use network::nft::{Batch, Data, Element, Family as TableFamily, Monitor, Nft, Notice};
 
@@ -187,8 +187,8 @@ impl Backend for Nftables {
         Ok(notice == Notice::Changed || grown)
     }
 
-    fn notices(&self) -> Option<RawFd> {
-        Some(self.monitor.as_raw_fd())
+    fn notices(&self) -> Option<OwnedFd> {
+        self.monitor.as_fd().try_clone_to_owned().ok()
     }
 
     fn cleanup(&mut self) -> Result<(), Error> {
