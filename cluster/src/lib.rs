@@ -1,6 +1,7 @@
 //! Runs all components together: configuration, certificates, start and stop. The layers, from the top:
 //!
-//! `cli` → `up` → `apiserver`, `controller_manager`, `kube_scheduler`, `dns` → `control_plane` → `node` → `component` → `pki` →
+//! `cli` → `up` → `apiserver`, `controller_manager`, `kube_proxy`, `kube_scheduler`, `dns` → `control_plane` → `node` →
+//! `component` → `pki` →
 //! `machine` → `flags`, `logs`, `error`.
 
 #[macro_use]
@@ -13,6 +14,7 @@ pub mod control_plane;
 pub mod controller_manager;
 pub mod dns;
 pub mod error;
+pub mod kube_proxy;
 pub mod kube_scheduler;
 mod logs;
 pub mod machine;

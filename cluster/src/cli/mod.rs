@@ -14,7 +14,7 @@ use clap::{Parser, Subcommand};
 use crate::control_plane::Running;
 use crate::error::{Error, Result};
 use crate::logs::{self, Format, Level};
-use crate::{apiserver, component, controller_manager, dns, error, kube_scheduler, node};
+use crate::{apiserver, component, controller_manager, dns, error, kube_proxy, kube_scheduler, node};
 use why::{About, Question};
 
 #[derive(Parser)]
@@ -54,6 +54,12 @@ enum Command {
     /// Runs the cluster DNS alone, with the flags of CoreDNS
     #[command(name = "dns", disable_help_flag = true)]
     Dns {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        flags: Vec<String>,
+    },
+    /// Runs the service proxy alone, with upstream's flags
+    #[command(name = "kube-proxy", disable_help_flag = true)]
+    KubeProxy {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         flags: Vec<String>,
     },
@@ -121,7 +127,7 @@ enum CertsCommand {
 const SIGPWR: i32 = 30;
 
 /// Components that the binary is when it is called by their names.
-const COMPONENTS: &[&str] = &["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet"];
+const COMPONENTS: &[&str] = &["kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler", "kubelet"];
 
 pub fn main() -> ExitCode {
     let result = match Cli::parse_from(arguments(std::env::args().collect())).command {
@@ -134,6 +140,7 @@ pub fn main() -> ExitCode {
         Command::KubeControllerManager { flags } => run_manager(&flags),
         Command::KubeScheduler { flags } => run_scheduler(&flags),
         Command::Dns { flags } => run_dns(&flags),
+        Command::KubeProxy { flags } => run_proxy(&flags),
         Command::Kubelet { flags } => run_kubelet(&flags),
         Command::Agent(args) => run_agent(&args),
         Command::Token(args) => run_token(args),
@@ -288,6 +295,30 @@ fn run_dns(arguments: &[String]) -> Result<()> {
             () = interrupted() => {}
         }
         Ok(())
+    })
+}
+
+fn run_proxy(arguments: &[String]) -> Result<()> {
+    if asks_for_version(arguments) {
+        println!("Kubernetes {}", server::routes::openapi::VERSION);
+        return Ok(());
+    }
+    if asks_for_help(arguments) {
+        print!("{}", kube_proxy::flags::help());
+        return Ok(());
+    }
+    let flags = kube_proxy::flags::parse(arguments)?;
+    logs::init(flags.log_format, flags.log_level);
+    if kube_proxy::cleanup(&flags)? {
+        return Ok(());
+    }
+    runtime()?.block_on(async {
+        let mut running = kube_proxy::run(flags).await?;
+        tokio::select! {
+            biased;
+            () = interrupted() => running.stop().await,
+            ended = running.ended() => ended,
+        }
     })
 }
 

@@ -56,6 +56,21 @@ fn crates_have_no_forbidden_dependencies() {
             ],
         ),
         ("network", &["api", "kinds", "store", "server", "client", "cluster", "tokio", "cri", "runtime"]),
+        (
+            "proxy",
+            &[
+                "kubelet",
+                "cri",
+                "runtime",
+                "kinds",
+                "store",
+                "server",
+                "cluster",
+                "controllers",
+                "openapi",
+                "descriptions",
+            ],
+        ),
         ("streaming", &["api", "kinds", "store", "server", "client", "cri", "rustls"]),
         ("server", &["client", "cluster", "controllers", "scheduler"]),
     ];

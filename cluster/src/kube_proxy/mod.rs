@@ -1,0 +1,78 @@
+//! `kube-proxy`: the service proxy alone, with upstream's flags and configuration.
+
+pub mod flags;
+mod settings;
+
+use std::sync::Arc;
+
+use client::Metrics;
+use proxy::runner::{self, Environment, StartError};
+use stdx::clock::SystemClock;
+use tokio::sync::watch;
+
+use crate::component::follow::Follow;
+use crate::component::remote::Remote;
+use crate::error::{Error, Result};
+use flags::Flags;
+
+pub const NAME: &str = "kube-proxy";
+
+/// A running proxy, and the reloading of its credentials.
+pub struct Running {
+    proxy: runner::Running,
+    stop: watch::Sender<bool>,
+}
+
+impl Running {
+    /// Waits until it ends by itself.
+    pub async fn ended(&mut self) -> Result<()> {
+        self.proxy.ended().await;
+        Err(Error::Ended("the service proxy ended unexpectedly".to_string()))
+    }
+
+    /// Stops; the rules stay, so that no connection is interrupted.
+    pub async fn stop(self) -> Result<()> {
+        self.stop.send_replace(true);
+        self.proxy.stop().await;
+        Ok(())
+    }
+}
+
+/// Starts the proxy.
+pub async fn run(flags: Flags) -> Result<Running> {
+    let settings = settings::read(flags)?;
+    let remote = Remote::read(NAME, "kubeconfig", &settings.kubeconfig)?.limited(settings.limit);
+    let mut follow = Follow::default();
+    remote.follow("kubeconfig", &settings.kubeconfig, &mut follow);
+    let (stop, stopped) = watch::channel(false);
+    tokio::spawn(follow.run(stopped));
+    let environment = Environment {
+        client: remote.client(),
+        configuration: settings.configuration,
+        metrics: Metrics::default(),
+        clock: Arc::new(SystemClock),
+    };
+    let proxy = runner::start(environment).await.map_err(start_error)?;
+    Ok(Running { proxy, stop })
+}
+
+/// Deletes all rules if --cleanup is set; whether it did.
+pub fn cleanup(flags: &Flags) -> Result<bool> {
+    if !flags.cleanup {
+        return Ok(false);
+    }
+    let configuration = settings::read_without_server(flags)?;
+    runner::cleanup(&configuration).map_err(|error| start_error(StartError::Open(error)))?;
+    Ok(true)
+}
+
+/// An error of the proxy with its causes.
+pub fn start_error(error: StartError) -> Error {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(&error);
+    while let Some(next) = cause {
+        text = format!("{text}: {next}");
+        cause = next.source();
+    }
+    Error::Ended(text)
+}
