@@ -107,7 +107,10 @@ pub fn run(args: UpArguments) -> Result<()> {
         fake_nodes: args.fake_nodes,
         agent: match args.disable_agent {
             true => None,
-            false => options::Options::of(args.agent, &args.components.kubelet()?, &data_dir, claim)?.map(Box::new),
+            false => {
+                let kubelet = args.components.kubelet()?;
+                options::Options::of(args.agent, &kubelet, &data_dir, args.bind_address, claim)?.map(Box::new)
+            }
         },
         apiserver: args.components.apiserver(&data_dir, listen)?,
         network: network.clone(),

@@ -1,5 +1,6 @@
 //! Objects that `up` creates in a new cluster besides those of every API server.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use api::{Tree, list, tree};
@@ -10,10 +11,15 @@ use super::in_process;
 use crate::error::{Error, Result};
 use crate::node::join::is_loopback;
 use crate::node::join_objects;
+use crate::node::options::Options;
+use crate::node::services::{self, Dns};
 use crate::pki::subjects::KUBELET_CLIENT_USER;
 
 const MAPS: Resource = Resource::core("configmaps");
 const PUBLIC: &str = "kube-public";
+const SYSTEM: &str = "kube-system";
+const SERVICES: Resource = Resource::core("services");
+const NODE_SERVICES: &str = "tiphys:node-services";
 const CLASSES: Resource = Resource::new("storage.k8s.io", "v1", "storageclasses");
 const BINDINGS: Resource = Resource::new("rbac.authorization.k8s.io", "v1", "clusterrolebindings");
 const ROLES: Resource = Resource::new("rbac.authorization.k8s.io", "v1", "clusterroles");
@@ -33,6 +39,82 @@ pub async fn create(server: &Arc<Server>, chosen: &[String], url: &str, authorit
     ensure(&client, BINDINGS, "", &serving_approver_binding()).await?;
     grant_kubelet_access(server).await?;
     create_join_objects(server, url, authority).await
+}
+
+/// The DNS that the nodes of a cluster serve.
+pub struct NodeDns {
+    /// None if it is turned off.
+    pub address: Option<IpAddr>,
+    pub domain: String,
+}
+
+impl NodeDns {
+    /// The DNS of this machine's node.
+    pub fn of(options: &Options) -> NodeDns {
+        let address = match options.services.dns {
+            Dns::At(address) => Some(address),
+            Dns::Disabled | Dns::OfCluster => None,
+        };
+        NodeDns { address, domain: options.config.cluster_domain.clone() }
+    }
+}
+
+/// Creates the Service and the ConfigMap of a DNS that nodes serve, and what nodes need for it and for their service
+/// proxies. A DNS that was turned off makes room for another.
+pub async fn create_node_services(server: &Arc<Server>, dns: Option<NodeDns>) -> Result<()> {
+    let client = in_process::administrator(server);
+    grant_node_services(server).await?;
+    match dns {
+        Some(NodeDns { address: Some(address), domain }) => {
+            ensure(&client, MAPS, SYSTEM, &services::dns_config_map(&domain)).await?;
+            ensure_dns_service(&client, address).await
+        }
+        Some(NodeDns { address: None, .. }) => {
+            let failed = |error: client::Error| Error::Bootstrap(error.to_string());
+            services::delete_dns_service(&client).await.map_err(failed)
+        }
+        None => Ok(()),
+    }
+}
+
+/// Another object may have the name or the address: a chart's, for instance. It stays.
+async fn ensure_dns_service(client: &Client, address: IpAddr) -> Result<()> {
+    match client.create(SERVICES, SYSTEM, &services::dns_service(address)).await {
+        Ok(_) => Ok(()),
+        Err(error) if error.is_already_exists() => Ok(()),
+        Err(error) => {
+            tracing::warn!(%error, "failed to create the Service of the DNS; it is served without one");
+            Ok(())
+        }
+    }
+}
+
+/// Lets nodes read what their DNS and their service proxies need.
+pub async fn grant_node_services(server: &Arc<Server>) -> Result<()> {
+    let client = in_process::administrator(server);
+    ensure(&client, ROLES, "", &node_services_role()).await?;
+    let nodes = tree! { "apiGroup" => "rbac.authorization.k8s.io", "kind" => "Group", "name" => "system:nodes" };
+    ensure(&client, BINDINGS, "", &binding(NODE_SERVICES, NODE_SERVICES, nodes)).await
+}
+
+fn node_services_role() -> Tree {
+    let read = |group: &str, resources: &[&str]| {
+        let resources: Vec<Tree> = resources.iter().map(|resource| Tree::from(*resource)).collect();
+        tree! { "apiGroups" => list![group], "resources" => resources, "verbs" => list!["get", "list", "watch"] }
+    };
+    let mut corefile = read("", &["configmaps"]);
+    corefile.set("resourceNames", list!["coredns"]);
+    tree! {
+        "apiVersion" => "rbac.authorization.k8s.io/v1",
+        "kind" => "ClusterRole",
+        "metadata" => tree! { "name" => NODE_SERVICES },
+        "rules" => list![
+            read("", &["services", "namespaces"]),
+            read("discovery.k8s.io", &["endpointslices"]),
+            read("networking.k8s.io", &["servicecidrs"]),
+            corefile,
+        ],
+    }
 }
 
 /// Grants the API server's kubelet client certificate access to kubelets.

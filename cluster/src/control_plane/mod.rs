@@ -23,7 +23,8 @@ use tokio::task::JoinHandle;
 
 use crate::error::{Error, Result};
 use crate::machine::lock::Lock;
-use crate::machine::pod_address::{self, PodAddress};
+use crate::machine::loopback::LoopbackAddress;
+use crate::machine::pod_address;
 use crate::node;
 use crate::pki::cluster::ReadIdentity;
 use extenders::ExtenderClients;
@@ -95,7 +96,7 @@ pub struct Running {
     /// Of the data directory, where this process is the one that writes there.
     lock: Option<Lock>,
     /// Dropped with the server.
-    _pod_address: Option<PodAddress>,
+    _pod_address: Option<LoopbackAddress>,
 }
 
 /// What becomes of the pods of this machine.
@@ -227,9 +228,9 @@ pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<Running> {
 }
 
 /// Listens at the address for pods and advertises it; the fallback where that fails.
-async fn listen_for_pods(plan: &mut Plan, port: u16) -> Option<(PodAddress, TcpListener)> {
+async fn listen_for_pods(plan: &mut Plan, port: u16) -> Option<(LoopbackAddress, TcpListener)> {
     let ForPods { address, fallback } = plan.pod_address.take()?;
-    match PodAddress::listen(SocketAddr::new(address, port)).await {
+    match pod_address::listen(SocketAddr::new(address, port)).await {
         Ok(listening) => {
             plan.config.advertise_address = address;
             let accepts = move |local, peer| pod_address::accepts(address, local, peer);

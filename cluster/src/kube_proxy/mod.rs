@@ -68,11 +68,5 @@ pub fn cleanup(flags: &Flags) -> Result<bool> {
 
 /// An error of the proxy with its causes.
 pub fn start_error(error: StartError) -> Error {
-    let mut text = error.to_string();
-    let mut cause = std::error::Error::source(&error);
-    while let Some(next) = cause {
-        text = format!("{text}: {next}");
-        cause = next.source();
-    }
-    Error::Ended(text)
+    Error::Ended(crate::error::chain(&error))
 }

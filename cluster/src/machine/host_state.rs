@@ -12,9 +12,9 @@ use cgroup::Hierarchies;
 use network::cni::builtin::Names;
 use rustix::mount::{UnmountFlags, unmount};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, chain};
 use crate::machine::files::write_private;
-use crate::machine::pod_address;
+use crate::machine::loopback;
 
 const FILE: &str = "node.json";
 
@@ -28,8 +28,10 @@ pub struct HostState {
     pub runtime_endpoint: Option<PathBuf>,
     /// The names of the built-in pod network; None if this node uses another one.
     pub pod_network: Option<Names>,
-    /// The address of the API server for pods.
-    pub api_server_address: Option<IpAddr>,
+    /// Addresses of the loopback device: of the API server for pods, and of the DNS.
+    pub addresses: Vec<IpAddr>,
+    /// The nftables table of the service proxy; None without one.
+    pub proxy_table: Option<String>,
 }
 
 impl HostState {
@@ -42,7 +44,8 @@ impl HostState {
             "runtimeEndpoint" => self.runtime_endpoint.as_deref().map(text).unwrap_or_default(),
             "bridge" => self.pod_network.as_ref().map(|names| names.bridge.clone()).unwrap_or_default(),
             "table" => self.pod_network.as_ref().map(|names| names.table.clone()).unwrap_or_default(),
-            "apiServerAddress" => self.api_server_address.map(|ip| ip.to_string()).unwrap_or_default(),
+            "addresses" => self.addresses.iter().map(|ip| Tree::from(ip.to_string())).collect::<Vec<_>>(),
+            "proxyTable" => self.proxy_table.clone().unwrap_or_default(),
         };
         write_private(&data_dir.join(FILE), &String::from_utf8_lossy(&api::json::encode(&object, None)))
     }
@@ -62,7 +65,8 @@ impl HostState {
             cgroup_root: object.str("cgroupRoot").to_string(),
             runtime_endpoint: Some(object.str("runtimeEndpoint")).filter(|path| !path.is_empty()).map(PathBuf::from),
             pod_network: pod_network(&object),
-            api_server_address: object.str("apiServerAddress").parse().ok(),
+            addresses: object.list("addresses").iter().filter_map(|ip| ip.as_str()?.parse().ok()).collect(),
+            proxy_table: Some(object.str("proxyTable")).filter(|name| !name.is_empty()).map(str::to_string),
         }))
     }
 
@@ -70,8 +74,13 @@ impl HostState {
     /// built-in runtime, whose processes have ended.
     pub fn remove(&self, state: Option<&Path>) -> Vec<String> {
         let mut problems = unmount_below(&self.root_dir);
-        if let Some(Err(error)) = self.api_server_address.map(pod_address::remove) {
-            problems.push(format!("failed to remove the pod address: {error}"));
+        for address in &self.addresses {
+            if let Err(error) = loopback::remove(*address) {
+                problems.push(format!("failed to remove the address {address}: {error}"));
+            }
+        }
+        if let Some(table) = &self.proxy_table {
+            problems.extend(remove_proxy_rules(table));
         }
         if let Some(names) = &self.pod_network
             && let Err(error) = network::cni::builtin::remove(names)
@@ -102,6 +111,12 @@ impl HostState {
         let failed = |path: String| hierarchies.remove(&path).err().map(|error| error.to_string());
         pods.iter().map(|below| format!("{root}{below}")).filter(is_empty).find_map(failed)
     }
+}
+
+fn remove_proxy_rules(table: &str) -> Option<String> {
+    let configuration = proxy::config::Configuration { table: table.to_string(), ..Default::default() };
+    let removed = proxy::runner::cleanup(&configuration);
+    removed.err().map(|error| format!("failed to remove the rules of the service proxy: {}", chain(&error)))
 }
 
 fn pod_network(object: &Tree) -> Option<Names> {
@@ -167,7 +182,8 @@ mod tests {
             cgroup_root: "/".to_string(),
             runtime_endpoint: None,
             pod_network: Some(Names::default()),
-            api_server_address: Some("10.42.255.254".parse().expect("an address")),
+            addresses: vec!["10.42.255.254".parse().expect("an address")],
+            proxy_table: Some("tiphys-proxy".to_string()),
         };
         for runtime_endpoint in [None, Some("/run/containerd.sock".into())] {
             let host_state = HostState { runtime_endpoint, ..host_state.clone() };

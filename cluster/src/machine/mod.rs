@@ -6,6 +6,7 @@ pub mod files;
 pub mod host_state;
 pub mod identity;
 pub mod lock;
+pub mod loopback;
 pub mod network;
 pub mod pod_address;
 pub mod pods;

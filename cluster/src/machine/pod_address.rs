@@ -4,52 +4,21 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 
-use network::cidr::IpNet;
 use network::netlink::{Error as NetlinkError, Rtnl};
-use rustix::io::Errno;
 use tokio::net::TcpListener;
 
 use crate::error::{Error, Result};
+use crate::machine::loopback::LoopbackAddress;
 
-const DEVICE: &str = "lo";
 /// Reserved for documentation: it is reached by the way out, if there is one.
 const ELSEWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 
-/// The address while it is there.
-pub struct PodAddress(IpAddr);
-
-impl PodAddress {
-    /// Adds the address and listens there.
-    pub async fn listen(address: SocketAddr) -> Result<(PodAddress, TcpListener)> {
-        let failed = |error: NetlinkError| Error::Listen { address, source: std::io::Error::other(error.to_string()) };
-        add(address.ip()).map_err(failed)?;
-        let added = PodAddress(address.ip());
-        let listener = TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
-        Ok((added, listener))
-    }
-}
-
-impl Drop for PodAddress {
-    fn drop(&mut self) {
-        let _ = remove(self.0);
-    }
-}
-
-fn add(address: IpAddr) -> std::result::Result<(), NetlinkError> {
-    let mut rtnl = Rtnl::open()?;
-    let Some(device) = rtnl.link(DEVICE)? else { return Ok(()) };
-    match rtnl.add_address(device.index, IpNet::host(address)) {
-        // A process that was killed has left it.
-        Err(error) if error.is(Errno::EXIST) => Ok(()),
-        added => added,
-    }
-}
-
-/// Removes the address; one that is not there is fine.
-pub fn remove(address: IpAddr) -> std::result::Result<(), NetlinkError> {
-    let mut rtnl = Rtnl::open()?;
-    let Some(device) = rtnl.link(DEVICE)? else { return Ok(()) };
-    rtnl.delete_address(device.index, IpNet::host(address))
+/// Adds the address and listens there, as long as the first result exists.
+pub async fn listen(address: SocketAddr) -> Result<(LoopbackAddress, TcpListener)> {
+    let failed = |error: NetlinkError| Error::Listen { address, source: std::io::Error::other(error.to_string()) };
+    let added = LoopbackAddress::add(address.ip()).map_err(failed)?;
+    let listener = TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
+    Ok((added, listener))
 }
 
 /// Whether a connection to a local address may come from a peer: the machine itself and its pods may connect to the

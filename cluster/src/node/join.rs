@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ::proxy::config::Configuration;
 use api::{Tree, base64, list, tree};
 use client::https::Https;
 use client::{Client, Resource};
@@ -21,6 +22,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use super::container_runtime::{BuiltinRuntime, RuntimeChoice};
 use super::flags::{self, Flags};
 use super::options::{self, Options};
+use super::services::{self, Component, Dns};
 use crate::error::{Error, Result};
 use crate::logs::{Format, Level};
 use crate::machine::files::write_private;
@@ -65,6 +67,9 @@ pub struct Arguments {
     /// half of its grace period
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     drain_by_proxies: bool,
+    /// Do not run a part of the node: the cluster DNS, or the service proxy; can be repeated
+    #[arg(long, value_enum, value_delimiter = ',')]
+    disable: Vec<Component>,
     /// A file with a KubeletConfiguration
     #[arg(long)]
     config: Option<PathBuf>,
@@ -103,9 +108,14 @@ pub async fn join(arguments: &Arguments) -> Result<(Flags, Options)> {
             RuntimeChoice::Builtin(BuiltinRuntime { data_dir: dir, cgroup_root, names: Names::default() })
         }
     };
+    let is_on = |component: Component| !arguments.disable.contains(&component);
+    let services = services::Options {
+        dns: if is_on(Component::Dns) { Dns::OfCluster } else { Dns::Disabled },
+        proxy: is_on(Component::KubeProxy).then(Configuration::default),
+    };
     tracing::warn!("no routes between the pod CIDRs of nodes yet: pods of this node cannot reach pods of other nodes");
     let Settings { config, shown } = settings;
-    Ok((flags, Options { config, shown: Some(shown), runtime, is_shared: false, claim: None }))
+    Ok((flags, Options { config, shown: Some(shown), runtime, is_shared: false, claim: None, services }))
 }
 
 /// Rewords an error for users of `tiphys agent`, who have no bootstrap kubeconfig.

@@ -10,6 +10,7 @@ pub mod join_objects;
 pub mod options;
 pub mod ports;
 pub mod request;
+pub mod services;
 pub mod serving;
 mod settings;
 pub mod start;
@@ -82,7 +83,18 @@ pub fn read(flags: &Flags) -> Result<(Options, Format, Level)> {
             names: Names::default(),
         }),
     };
-    Ok((Options { config, shown: Some(shown), runtime, is_shared: false, claim: None }, format, level))
+    Ok((
+        Options {
+            config,
+            shown: Some(shown),
+            runtime,
+            is_shared: false,
+            claim: None,
+            services: services::Options::none(),
+        },
+        format,
+        level,
+    ))
 }
 
 /// Claims the names of the built-in pod network, which another cluster of this machine may have too.
@@ -93,6 +105,7 @@ fn claim_names(mut options: Options) -> Result<Options> {
         builtin.names = claim.network.names();
         options.claim = Some(claim);
     }
+    options.place_proxy();
     Ok(options)
 }
 

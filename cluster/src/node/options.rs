@@ -1,14 +1,17 @@
 //! The options of the kubelet that runs inside of `up`: flags, a KubeletConfiguration, and defaults for a machine that
 //! is shared with other programs.
 
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
+use ::proxy::config::Configuration;
 use kubelet::Config;
 use kubelet::config::Settings;
 
 use super::container_runtime::{BuiltinRuntime, RuntimeChoice};
 use super::flags::Flags;
 use super::host;
+use super::services::{self, Component, Dns};
 use crate::error::{Error, Result};
 use crate::machine::network::Claim;
 
@@ -33,6 +36,9 @@ pub struct Arguments {
     /// half of its grace period
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     drain_by_proxies: bool,
+    /// Do not run a part of the node: the cluster DNS, or the service proxy; can be repeated
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub disable: Vec<Component>,
     /// A KubeletConfiguration for this machine's node
     #[arg(long, value_name = "FILE")]
     kubelet_config: Option<PathBuf>,
@@ -121,11 +127,28 @@ pub struct Options {
     pub is_shared: bool,
     /// The network of the cluster on this machine.
     pub claim: Option<Claim>,
+    /// The DNS and the service proxy of the node.
+    pub services: services::Options,
 }
 
 impl Options {
+    /// Names the tables of the proxy, and how it recognises pods, by the claimed network.
+    pub fn place_proxy(&mut self) {
+        let Some(proxy) = &mut self.services.proxy else { return };
+        let names = self.claim.as_ref().map(|claim| claim.network.names()).unwrap_or_default();
+        let is_builtin = self.runtime.uses_builtin_network();
+        let placed = services::proxy_configuration(&self.config.node_name, &names, is_builtin);
+        (proxy.node_name, proxy.table, proxy.local_mode) = (placed.node_name, placed.table, placed.local_mode);
+    }
+
     /// None where this user cannot run containers.
-    pub fn of(arguments: Arguments, flags: &Flags, data_dir: &Path, claim: Option<Claim>) -> Result<Option<Options>> {
+    pub fn of(
+        arguments: Arguments,
+        flags: &Flags,
+        data_dir: &Path,
+        listen: IpAddr,
+        claim: Option<Claim>,
+    ) -> Result<Option<Options>> {
         let Some(claim) = claim.filter(|_| can_run_pods()) else { return Ok(None) };
         let cgroup_root = arguments.cgroup_root.unwrap_or_else(|| claim.network.cgroup_root());
         let (settings, said) = settings(arguments.kubelet_config.as_deref(), flags)?;
@@ -157,7 +180,32 @@ impl Options {
                 names: claim.network.names(),
             }),
         };
-        Ok(Some(Options { config, shown: Some(settings.shown), runtime, is_shared: true, claim: Some(claim) }))
+        let services = services_of(&claim, &arguments.disable, listen);
+        let shown = Some(settings.shown);
+        let mut options = Options { config, shown, runtime, is_shared: true, claim: Some(claim), services };
+        options.place_proxy();
+        Ok(Some(options))
+    }
+}
+
+/// The DNS and the proxy inside of `up`. Ports are opened to the network only if the API server's is.
+fn services_of(claim: &Claim, disabled: &[Component], listen: IpAddr) -> services::Options {
+    let is_on = |component: Component| !disabled.contains(&component);
+    let range = claim.network.service_cidrs.first();
+    let dns = range.and_then(|range| services::dns_address(range.network().address, range.prefix()));
+    // Further clusters of a machine have no ports of their own for it.
+    let is_first = claim.network.index == 0;
+    let usual = Configuration::default();
+    let proxy = Configuration {
+        healthz_address: usual.healthz_address.filter(|_| is_first).map(|at| SocketAddr::new(listen, at.port())),
+        metrics_address: usual.metrics_address.filter(|_| is_first),
+        // The machine is shared with other programs.
+        conntrack: None,
+        ..usual
+    };
+    services::Options {
+        dns: dns.filter(|_| is_on(Component::Dns)).map_or(Dns::Disabled, Dns::At),
+        proxy: is_on(Component::KubeProxy).then_some(proxy),
     }
 }
 

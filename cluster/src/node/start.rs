@@ -17,6 +17,7 @@ use tokio::task::JoinHandle;
 use super::container_runtime::{OpenRuntime, RuntimeChoice, open};
 use super::options::Options;
 use super::ports::{self, Access, Listeners};
+use super::services;
 use crate::component::follow::Follow;
 use crate::error::{Error, Result};
 use crate::machine::host_state::HostState;
@@ -38,6 +39,8 @@ pub struct Running {
     host_state: HostState,
     /// Held until the end: another cluster may use the network then.
     claim: Option<Claim>,
+    /// The DNS and the service proxy.
+    services: services::Running,
 }
 
 impl Running {
@@ -78,6 +81,7 @@ impl Running {
         self.stop.send_replace(true);
         self.tasks.iter().for_each(JoinHandle::abort);
         self.agent.stop().await;
+        self.services.stop().await;
         self.claim.map(Claim::keep_for_pods);
     }
 
@@ -88,6 +92,7 @@ impl Running {
         self.tasks.iter().for_each(JoinHandle::abort);
         self.agent.stop_with_pods(report).await;
         let left = self.opened.remove_pods().await.err();
+        self.services.stop().await;
         let (host_state, state) = (self.host_state, self.opened.close());
         let removed = tokio::task::spawn_blocking(move || host_state.remove(state.as_deref())).await;
         drop(self.claim);
@@ -102,6 +107,10 @@ pub async fn start(client: Client, options: Options) -> Result<Running> {
         RuntimeChoice::Builtin(_) => String::new(),
     };
     let mut config = options.config;
+    let proxy_table = options.services.proxy.as_ref().map(|proxy| proxy.table.clone());
+    // Before the first pod, which may need both.
+    let services = services::start(&client, options.services, &mut config).await?;
+    let api_server = options.claim.as_ref().and_then(|claim| claim.network.api_server_address());
     let host_state = HostState {
         root_dir: config.root_dir.clone(),
         pod_logs_dir: config.pod_logs_dir.clone(),
@@ -115,7 +124,8 @@ pub async fn start(client: Client, options: Options) -> Result<Running> {
             .as_ref()
             .filter(|_| options.runtime.uses_builtin_network())
             .map(|claim| claim.network.names()),
-        api_server_address: options.claim.as_ref().and_then(|claim| claim.network.api_server_address()),
+        addresses: api_server.into_iter().chain(services.dns_address).collect(),
+        proxy_table,
     };
     for collision in options.claim.iter().flat_map(|claim| &claim.collisions) {
         tracing::warn!("{collision}; what is there cannot be reached from this machine or from its pods");
@@ -163,7 +173,7 @@ pub async fn start(client: Client, options: Options) -> Result<Running> {
         tasks.push(tokio::spawn(rotated.run()));
     }
     let claim = options.claim;
-    Ok(Running { agent, object, shutdown, inhibitor: None, tasks, stop, opened, host_state, claim })
+    Ok(Running { agent, object, shutdown, inhibitor: None, tasks, stop, opened, host_state, claim, services })
 }
 
 /// Serves the kubelet's ports.

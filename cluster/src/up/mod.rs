@@ -14,6 +14,7 @@ use server::registry::admission::Setup;
 use server::tls::Serving;
 
 use crate::apiserver::flags::Flags;
+use crate::control_plane::addons::NodeDns;
 use crate::control_plane::{self, Controllers, ForPods, Plan, Running, addons};
 use crate::error::{Error, Result};
 use crate::machine::address;
@@ -95,9 +96,11 @@ pub async fn up(mut options: Up, progress: &dyn Fn(&str)) -> Result<Running> {
         lock: Some(options.lock),
         ..plan
     };
+    let node_dns = plan.agent.as_ref().map(|agent| NodeDns::of(agent));
     let running = control_plane::start(plan, progress).await?;
     let authority = current.admin.as_ref().map_or("", |(authority, _)| authority.certificate.as_str());
     addons::create(&running.server, &options.controllers, &address::joined_at(running.address), authority).await?;
+    addons::create_node_services(&running.server, node_dns).await?;
     progress("kubeconfig");
     if let Some((authority, admin)) = &current.admin {
         write_kubeconfig(&options.kubeconfig, running.address, authority, admin)?;

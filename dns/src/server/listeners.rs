@@ -58,11 +58,14 @@ pub fn desired(corefile: &Corefile, config: &Config) -> BTreeSet<(SocketAddr, Pu
                 desired.extend(bind.iter().map(|ip| (SocketAddr::new(*ip, block.port), purpose)));
             }
         }
-        if config.http == HttpEndpoints::Corefile {
-            let health = block.health.as_ref().map(|health| health.address);
-            let addresses = [health, block.ready, block.prometheus];
-            desired.extend(addresses.into_iter().flatten().map(|address| (address, Purpose::Http)));
-        }
+        let health = block.health.as_ref().map(|health| health.address);
+        let addresses = [health, block.ready, block.prometheus].into_iter().flatten();
+        let placed = addresses.filter_map(|address| match config.http {
+            HttpEndpoints::Corefile => Some(address),
+            HttpEndpoints::At(ip) => Some(SocketAddr::new(ip, address.port())),
+            HttpEndpoints::Disabled => None,
+        });
+        desired.extend(placed.map(|address| (address, Purpose::Http)));
     }
     desired
 }

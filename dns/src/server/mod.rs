@@ -10,7 +10,7 @@ mod reload;
 mod tcp;
 mod udp;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -56,6 +56,8 @@ pub enum Listen {
 pub enum HttpEndpoints {
     /// At the addresses of the plugins `health`, `ready` and `prometheus`.
     Corefile,
+    /// At the ports of these plugins, but at this address.
+    At(IpAddr),
     /// Nowhere: the process shows them by [`Running`].
     Disabled,
 }

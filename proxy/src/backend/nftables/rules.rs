@@ -288,9 +288,12 @@ impl<'a> Table<'a> {
             rules.push(rule);
         }
         // Ports of a Service that do not exist, and addresses without a Service, which must not leave the node.
-        for (set, verdict) in [(SetId::ClusterIps.name(), reject), (SERVICE_CIDRS, Expression::Drop)] {
-            rules.push(vec![Expression::Load(destination, R0), Expression::In(R0, set), verdict]);
-        }
+        // An address that this node serves itself, as a node-local DNS does, does not leave it.
+        let is_foreign = [Expression::Load(Field::DestinationType, R0), Expression::NotEqual(R0, LOCAL)];
+        rules.push(vec![Expression::Load(destination, R0), Expression::In(R0, SetId::ClusterIps.name()), reject]);
+        let mut unknown = is_foreign.to_vec();
+        unknown.extend([Expression::Load(destination, R0), Expression::In(R0, SERVICE_CIDRS), Expression::Drop]);
+        rules.push(unknown);
         rules
     }
 

@@ -1,0 +1,268 @@
+//! The cluster DNS and the service proxy of a node, which run in the process of its kubelet.
+//!
+//! Every node serves the address of the `kube-dns` Service itself: it is an address of the node's loopback device, and
+//! the label [`PROXY_NAME`] keeps service proxies from forwarding it. Queries of pods stay on their node, without
+//! connection tracking.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ::dns::{Cluster, Config as DnsConfig, CorefileSource, HttpEndpoints, Limits, Listen};
+use ::proxy::config::{Configuration, LocalMode};
+use ::proxy::runner;
+use api::{Tree, list, tree};
+use client::{Client, Informers, Metrics, Random, Resource};
+use kubelet::Config;
+use network::cni::builtin::Names;
+use stdx::clock::SystemClock;
+
+use crate::error::{Error, Result};
+use crate::machine::loopback::LoopbackAddress;
+
+const NAMESPACE: &str = "kube-system";
+const SERVICE: &str = "kube-dns";
+/// Where kubeadm and charts of CoreDNS keep the Corefile.
+const CONFIG_MAP: &str = "coredns";
+const SERVICES: Resource = Resource::core("services");
+/// Upstream's label for services that another proxy than the usual one forwards.
+const PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
+const NODE_DNS: &str = "tiphys-node-dns";
+const PORT: u16 = 53;
+
+/// What a node runs besides its kubelet. A user can turn each of them off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Component {
+    /// The cluster DNS
+    Dns,
+    /// The service proxy
+    KubeProxy,
+}
+
+/// The DNS of a node's pods.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Dns {
+    /// The node serves none; a KubeletConfiguration may name one.
+    Disabled,
+    /// The node serves this address.
+    At(IpAddr),
+    /// The node serves the address of the cluster's `kube-dns` Service, if that is served by nodes. Otherwise its pods
+    /// use the address as it is.
+    OfCluster,
+}
+
+/// How a node serves its pods.
+pub struct Options {
+    pub dns: Dns,
+    /// None without a proxy.
+    pub proxy: Option<Configuration>,
+}
+
+impl Options {
+    /// Neither of them: for a kubelet whose administrator runs both.
+    pub fn none() -> Options {
+        Options { dns: Dns::Disabled, proxy: None }
+    }
+}
+
+/// The names of the proxy's tables: one for each cluster of a machine.
+pub fn proxy_table(names: &Names) -> String {
+    match names.table.strip_prefix(&Names::default().table) {
+        Some(suffix) => format!("{}{suffix}", Configuration::default().table),
+        None => Configuration::default().table,
+    }
+}
+
+/// The proxy of a node whose pods are on the built-in network, or on another one if there is none.
+pub fn proxy_configuration(node: &str, names: &Names, is_builtin_network: bool) -> Configuration {
+    let local_mode = match is_builtin_network {
+        true => LocalMode::BridgeInterface(names.bridge.clone()),
+        false => LocalMode::NodeCidr,
+    };
+    Configuration { node_name: node.to_string(), table: proxy_table(names), local_mode, ..Configuration::default() }
+}
+
+/// The address of the `kube-dns` Service in a range of services: the tenth, as kubeadm has it.
+pub fn dns_address(network: IpAddr, prefix: u8) -> Option<IpAddr> {
+    const TENTH: u8 = 10;
+    match network {
+        IpAddr::V4(v4) if prefix <= 28 => Some(IpAddr::from(v4.to_bits().checked_add(TENTH.into())?.to_be_bytes())),
+        IpAddr::V6(v6) if prefix <= 124 => Some(IpAddr::from(v6.to_bits().checked_add(TENTH.into())?.to_be_bytes())),
+        _ => None,
+    }
+}
+
+/// The Service at whose address every node serves DNS.
+pub fn dns_service(address: IpAddr) -> Tree {
+    let port = |name: &str, protocol: &str, port: u16| {
+        let port = i64::from(port);
+        tree! { "name" => name, "protocol" => protocol, "port" => port, "targetPort" => port }
+    };
+    tree! {
+        "apiVersion" => "v1",
+        "kind" => "Service",
+        "metadata" => tree! {
+            "name" => SERVICE,
+            "namespace" => NAMESPACE,
+            "labels" => tree! {
+                "k8s-app" => SERVICE,
+                "kubernetes.io/cluster-service" => "true",
+                "kubernetes.io/name" => "CoreDNS",
+                PROXY_NAME => NODE_DNS,
+            },
+        },
+        "spec" => tree! {
+            "clusterIP" => address.to_string(),
+            "ports" => list![port("dns", "UDP", PORT), port("dns-tcp", "TCP", PORT), port("metrics", "TCP", 9153)],
+        },
+    }
+}
+
+/// The ConfigMap that users edit to configure the DNS.
+pub fn dns_config_map(cluster_domain: &str) -> Tree {
+    tree! {
+        "apiVersion" => "v1",
+        "kind" => "ConfigMap",
+        "metadata" => tree! { "name" => CONFIG_MAP, "namespace" => NAMESPACE },
+        "data" => tree! { "Corefile" => ::dns::default_corefile(cluster_domain) },
+    }
+}
+
+/// Deletes the Service of a DNS that nodes serve, so that another one can have its name and address.
+pub async fn delete_dns_service(client: &Client) -> client::Result<()> {
+    match client.get(SERVICES, NAMESPACE, SERVICE).await {
+        Ok(service) if is_served_by_nodes(&service) => {
+            let deleted = client.delete(SERVICES, NAMESPACE, SERVICE, client::DeleteOptions::of(&service)).await;
+            deleted.map(drop)
+        }
+        Ok(_) => Ok(()),
+        Err(error) if error.is_not_found() => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+fn is_served_by_nodes(service: &Tree) -> bool {
+    service.map("metadata.labels").str(PROXY_NAME) == NODE_DNS
+}
+
+/// The DNS and the proxy of a node while they run.
+pub struct Running {
+    dns: Option<(::dns::Running, LoopbackAddress)>,
+    proxy: Option<runner::Running>,
+    /// The address that this node serves.
+    pub dns_address: Option<IpAddr>,
+}
+
+/// Starts what the options say. The address of the DNS becomes that of the node's pods, unless they have another.
+pub async fn start(client: &Client, options: Options, config: &mut Config) -> Result<Running> {
+    let proxy = match options.proxy {
+        Some(configuration) => Some(start_proxy(client, configuration).await?),
+        None => None,
+    };
+    let (for_pods, served) = find_dns(client, options.dns).await?;
+    if config.cluster_dns.is_empty() {
+        config.cluster_dns.extend(for_pods);
+    }
+    if config.cluster_domain.is_empty() && for_pods.is_some() {
+        config.cluster_domain = "cluster.local".to_string();
+    }
+    let dns = match served {
+        Some(address) => Some(start_dns(client, address, config).await?),
+        None => None,
+    };
+    Ok(Running { dns, proxy, dns_address: served })
+}
+
+/// The DNS of the pods, and the address that this node serves.
+async fn find_dns(client: &Client, dns: Dns) -> Result<(Option<IpAddr>, Option<IpAddr>)> {
+    match dns {
+        Dns::Disabled => Ok((None, None)),
+        Dns::At(address) => Ok((Some(address), Some(address))),
+        Dns::OfCluster => match client.get(SERVICES, NAMESPACE, SERVICE).await {
+            Ok(service) => {
+                let address = service.str("spec.clusterIP").parse().ok();
+                Ok((address, address.filter(|_| is_served_by_nodes(&service))))
+            }
+            Err(error) if error.is_not_found() => Ok((None, None)),
+            Err(error) => Err(Error::Node(format!("failed to read the Service {NAMESPACE}/{SERVICE}: {error}"))),
+        },
+    }
+}
+
+async fn start_proxy(client: &Client, configuration: Configuration) -> Result<runner::Running> {
+    let environment = runner::Environment {
+        client: client.clone(),
+        configuration,
+        metrics: Metrics::default(),
+        clock: Arc::new(SystemClock),
+    };
+    let hint = "`--disable kube-proxy` runs this node without a service proxy";
+    let failed = |error: runner::StartError| Error::Node(format!("{}; {hint}", crate::error::chain(&error)));
+    runner::start(environment).await.map_err(failed)
+}
+
+async fn start_dns(client: &Client, address: IpAddr, config: &Config) -> Result<(::dns::Running, LoopbackAddress)> {
+    let hint = "`--disable dns` runs this node without a DNS server";
+    let failed = |why: String| Error::Node(format!("failed to serve DNS at {address}: {why}; {hint}"));
+    let held = LoopbackAddress::add(address).map_err(|error| failed(error.to_string()))?;
+    let informers = Arc::new(Informers::new(client.clone(), Arc::new(Random::seeded(Random::fresh_seed()))));
+    informers.start();
+    let cluster = Cluster { client: client.clone(), informers };
+    let server = ::dns::Server::start(dns_config(address, config), Some(cluster)).await;
+    Ok((server.map_err(|error| failed(crate::error::chain(&error)))?, held))
+}
+
+fn dns_config(address: IpAddr, config: &Config) -> DnsConfig {
+    let resolv_conf = Some(config.resolv_conf.clone()).filter(|path| !path.as_os_str().is_empty());
+    DnsConfig {
+        corefile: CorefileSource::ConfigMap {
+            namespace: NAMESPACE.to_string(),
+            name: CONFIG_MAP.to_string(),
+            otherwise: ::dns::default_corefile(&config.cluster_domain),
+        },
+        default_port: PORT,
+        listen: Listen::At(vec![SocketAddr::new(address, PORT)]),
+        http: HttpEndpoints::At(address),
+        node_name: Some(config.node_name.clone()),
+        resolv_conf: resolv_conf.unwrap_or_else(|| PathBuf::from("/etc/resolv.conf")),
+        limits: Limits::default(),
+        clock: Arc::new(SystemClock),
+    }
+}
+
+impl Running {
+    /// Stops both. The rules of the proxy stay, so that no connection of a pod that runs on is interrupted.
+    pub async fn stop(self) {
+        if let Some((dns, address)) = self.dns {
+            dns.stop().await;
+            drop(address);
+        }
+        if let Some(proxy) = self.proxy {
+            proxy.stop().await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dns_has_the_tenth_address() {
+        let check = |network: &str, prefix: u8, expected: Option<&str>| {
+            let address = dns_address(network.parse().expect("an address"), prefix);
+            assert_eq!(address.map(|address| address.to_string()).as_deref(), expected, "{network}/{prefix}");
+        };
+        check("10.96.0.0", 16, Some("10.96.0.10"));
+        check("10.96.0.0", 28, Some("10.96.0.10"));
+        check("10.96.0.0", 29, None);
+        check("fd00:96::", 108, Some("fd00:96::a"));
+    }
+
+    #[test]
+    fn clusters_have_their_own_tables() {
+        let names = |table: &str| Names { table: table.to_string(), ..Names::default() };
+        assert_eq!(proxy_table(&Names::default()), "tiphys-proxy");
+        assert_eq!(proxy_table(&names("tiphys-cni3")), "tiphys-proxy3");
+    }
+}
