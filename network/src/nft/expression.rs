@@ -97,16 +97,12 @@ pub enum Expression<'a> {
     Map(Register, &'a str, Register),
     /// Applies the verdict that a map has for the register's value.
     Verdict(Register, &'a str),
-    /// Adds an element to a dynamic map from key and value registers, or renews the timeout of an existing one, whose
-    /// value stays. Does not match if the map is full.
-    Update {
-        map: &'a str,
+    /// Adds the register's value to a dynamic set, or renews its timeout. Does not match if the set is full.
+    Remember {
+        set: &'a str,
         key: Register,
-        value: Register,
         timeout: Duration,
     },
-    /// Deletes an element of a dynamic set, if it exists.
-    Delete(&'a str, Register),
     Jump(&'a str),
     Goto(&'a str),
     Return,
@@ -145,7 +141,7 @@ impl Expression<'_> {
             Expression::SetMark(_) => "meta",
             Expression::Random(..) => "numgen",
             Expression::In(..) | Expression::NotIn(..) | Expression::Map(..) | Expression::Verdict(..) => "lookup",
-            Expression::Update { .. } | Expression::Delete(..) => "dynset",
+            Expression::Remember { .. } => "dynset",
             Expression::Value(..)
             | Expression::Jump(_)
             | Expression::Goto(_)
@@ -196,12 +192,13 @@ impl Expression<'_> {
                 put_lookup(data, set, *register, None);
                 data.put_be32(5, INVERT);
             }
-            Expression::Update { map, key, value, timeout } => {
-                put_dynamic(data, map, 1, *key);
-                data.put_be32(5, value.number());
+            Expression::Remember { set, key, timeout } => {
+                const UPDATE: u32 = 1;
+                data.put_text(1, set);
+                data.put_be32(3, UPDATE);
+                data.put_be32(4, key.number());
                 data.put_be64(6, u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
             }
-            Expression::Delete(set, key) => put_dynamic(data, set, 2, *key),
             Expression::Map(register, map, into) => put_lookup(data, map, *register, Some(into.number())),
             Expression::Verdict(register, map) => put_lookup(data, map, *register, Some(VERDICT_REGISTER)),
             Expression::Jump(chain) => put_verdict(data, |verdict| put_jump(verdict, chain)),
@@ -289,12 +286,6 @@ fn put_bits(data: &mut Message, [from, to]: [Register; 2], mask: u32, xor: u32) 
     data.put_be32(3, 4);
     data.nest(4, |nest| nest.put(DATA_VALUE, &mask.to_ne_bytes()));
     data.nest(5, |nest| nest.put(DATA_VALUE, &xor.to_ne_bytes()));
-}
-
-fn put_dynamic(data: &mut Message, set: &str, operation: u32, key: Register) {
-    data.put_text(1, set);
-    data.put_be32(3, operation);
-    data.put_be32(4, key.number());
 }
 
 fn put_reject(data: &mut Message, kind: u32, code: u8) {

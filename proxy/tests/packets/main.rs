@@ -9,24 +9,53 @@ mod support;
 mod external;
 mod suite;
 
+use proxy::config::Configuration;
 use support::Cluster;
 
-/// Runs each test of the suite in each mode.
-macro_rules! in_modes {
-    ($($mode:ident: [$($module:ident::$test:ident),* $(,)?])*) => {
-        $(mod $mode {
+/// The tests that run in each mode.
+macro_rules! suite {
+    ($mode:ident) => {
+        mod $mode {
             use super::*;
-            $(#[test]
-            fn $test() {
-                Cluster::run(stringify!($mode), $module::$test);
-            })*
+
+            in_mode! {
+                $mode:
+                suite::cluster_ip,
+                suite::udp,
+                suite::ports,
+                suite::affinity,
+                suite::internal_local,
+                suite::terminating,
+                suite::topology,
+                suite::without_addresses,
+                suite::connections_survive,
+                suite::repair,
+                suite::single_stack_ipv6,
+                external::node_port,
+                external::node_port_addresses,
+                external::external_local,
+                external::external_ips,
+                external::load_balancer,
+                external::load_balancer_without_node_ports,
+                external::masquerade,
+            }
+
+            #[test]
+            fn masquerade_all() {
+                let configure = |config: &mut Configuration| config.masquerade_all = true;
+                Cluster::configured(stringify!($mode), configure, external::masquerade_all);
+            }
+        }
+    };
+}
+
+macro_rules! in_mode {
+    ($mode:ident: $($module:ident::$test:ident),* $(,)?) => {
+        $(#[test]
+        fn $test() {
+            Cluster::run(stringify!($mode), $module::$test);
         })*
     };
 }
 
-in_modes! {
-    nftables: [
-        suite::cluster_ip,
-        suite::udp,
-    ]
-}
+suite!(nftables);

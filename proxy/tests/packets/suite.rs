@@ -1,6 +1,12 @@
 //! Traffic inside the cluster.
 
-use crate::support::{Cluster, ask};
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use proxy::config::Mode;
+use proxy::model::Family;
+
+use crate::support::{Cluster, NODE, TABLE, ask, endpoint, next_reply, ready, ruleset, shown};
 
 const WEB: &str = r#"{"type":"ClusterIP","clusterIP":"10.96.0.10","clusterIPs":["10.96.0.10","fd00:96::10"],
     "ports":[{"protocol":"TCP","port":80,"targetPort":8080}]}"#;
@@ -56,4 +62,266 @@ pub fn udp(cluster: &mut Cluster) {
     cluster.sync();
     let error = cluster.pods[2].udp("10.96.0.11:53").expect_err("refused");
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused);
+}
+
+/// A Service with this spec after its addresses.
+fn spec(number: u8, more: &str) -> String {
+    format!(
+        r#"{{"type":"ClusterIP","clusterIP":"10.96.0.{number}","clusterIPs":["10.96.0.{number}","fd00:96::{number}"],{more}}}"#
+    )
+}
+
+const TCP_80: &str = r#""ports":[{"protocol":"TCP","port":80}]"#;
+const PORTS_8080: &str = r#"[{"name":"","protocol":"TCP","port":8080}]"#;
+
+fn serve_all(cluster: &Cluster, port: u16) {
+    cluster.pods.iter().chain([&cluster.remote]).for_each(|machine| machine.serve(port));
+}
+
+/// Named ports, ports with different targets, and TCP and UDP with one number.
+pub fn ports(cluster: &mut Cluster) {
+    for port in [8080, 9090, 5353] {
+        serve_all(cluster, port);
+    }
+    let ports = r#""ports":[{"name":"http","protocol":"TCP","port":80},{"name":"metrics","protocol":"TCP","port":90},
+        {"name":"dns","protocol":"UDP","port":53},{"name":"dns-tcp","protocol":"TCP","port":53}]"#;
+    cluster.service("web", &spec(12, ports), "");
+    // Slices that a user has written: the ports of a Service may have different endpoints.
+    let list = |pod: usize| [ready(&cluster.pods[pod], Family::V4, NODE)];
+    let (first, second) = (list(0), list(1));
+    cluster.named_slice(
+        "web-a",
+        "web",
+        Family::V4,
+        r#"[{"name":"http","protocol":"TCP","port":8080},{"name":"dns","protocol":"UDP","port":5353}]"#,
+        &first,
+    );
+    cluster.named_slice(
+        "web-b",
+        "web",
+        Family::V4,
+        r#"[{"name":"metrics","protocol":"TCP","port":9090},{"name":"dns-tcp","protocol":"TCP","port":5353}]"#,
+        &second,
+    );
+    cluster.sync();
+    assert_eq!(cluster.pods[2].servers("10.96.0.12:80", 10), ["pod-0"]);
+    assert_eq!(cluster.pods[2].servers("10.96.0.12:90", 10), ["pod-1"]);
+    assert_eq!(cluster.pods[2].servers("10.96.0.12:53", 10), ["pod-1"]);
+    assert_eq!(cluster.pods[2].udp("10.96.0.12:53").expect("a reply").server, "pod-0");
+    assert!(cluster.pods[2].is_refused("10.96.0.12:8080"));
+}
+
+pub fn affinity(cluster: &mut Cluster) {
+    serve_all(cluster, 8080);
+    let affinity = |seconds: u32| {
+        let config = format!(
+            r#""sessionAffinity":"ClientIP","sessionAffinityConfig":{{"clientIP":{{"timeoutSeconds":{seconds}}}}},"#
+        );
+        spec(13, &format!("{config}{TCP_80}"))
+    };
+    cluster.service("web", &affinity(600), "");
+    cluster.endpoints("web", "TCP", 8080, &[0, 1, 2]);
+    cluster.sync();
+    for to in ["10.96.0.13:80", "[fd00:96::13]:80"] {
+        for client in [&cluster.remote, &cluster.outside] {
+            assert_eq!(client.servers(to, 30).len(), 1, "{} to {to}", client.name);
+        }
+    }
+    let chosen = cluster.remote.servers("10.96.0.13:80", 1);
+    // A client moves only if its endpoint is removed, and stays with the next one.
+    let index: usize = chosen[0].strip_prefix("pod-").and_then(|number| number.parse().ok()).expect("a pod");
+    let others: Vec<usize> = (0..3).filter(|pod| *pod != index).collect();
+    cluster.endpoints("web", "TCP", 8080, &others);
+    cluster.sync();
+    let next = cluster.remote.servers("10.96.0.13:80", 30);
+    assert!(next.len() == 1 && next != chosen, "{next:?} after {chosen:?}");
+    cluster.endpoints("web", "TCP", 8080, &[0, 1, 2]);
+    cluster.sync();
+    assert_eq!(cluster.remote.servers("10.96.0.13:80", 30), next);
+    // It survives a restart of the proxy.
+    cluster.restart();
+    assert_eq!(cluster.remote.servers("10.96.0.13:80", 30), next);
+    // After the timeout a client may move.
+    cluster.service("web", &affinity(1), "");
+    cluster.sync();
+    let client = &cluster.pods[0];
+    let first = client.servers("10.96.0.13:80", 1);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while client.servers("10.96.0.13:80", 1) == first {
+        assert!(Instant::now() < deadline, "it never moves");
+        std::thread::sleep(Duration::from_millis(1100));
+    }
+}
+
+pub fn internal_local(cluster: &mut Cluster) {
+    serve_all(cluster, 8080);
+    cluster.service("web", &spec(14, &format!(r#""internalTrafficPolicy":"Local",{TCP_80}"#)), "");
+    let list = [ready(&cluster.pods[0], Family::V4, NODE), ready(&cluster.remote, Family::V4, "node-2")];
+    cluster.slice("web", Family::V4, PORTS_8080, &list);
+    cluster.sync();
+    assert_eq!(cluster.pods[2].servers("10.96.0.14:80", 30), ["pod-0"]);
+    cluster.slice("web", Family::V4, PORTS_8080, &list[1..]);
+    cluster.sync();
+    assert!(cluster.pods[2].is_dropped("10.96.0.14:80"));
+    cluster.slice("web", Family::V4, PORTS_8080, &[]);
+    cluster.sync();
+    assert!(cluster.pods[2].is_refused("10.96.0.14:80"));
+}
+
+/// Ready endpoints; those that terminate and serve if there are no ready ones; others never.
+pub fn terminating(cluster: &mut Cluster) {
+    serve_all(cluster, 8080);
+    cluster.service("web", &spec(15, TCP_80), "");
+    let serving = r#"{"ready":false,"serving":true,"terminating":true}"#;
+    let dead = r#"{"ready":false,"serving":false,"terminating":true}"#;
+    let starting = r#"{"ready":false,"serving":false,"terminating":false}"#;
+    let published = r#"{"ready":true,"serving":false,"terminating":false}"#;
+    let one = |pod: usize, conditions: &str| endpoint(&cluster.pods[pod], Family::V4, NODE, conditions, "{}");
+    let ready = ready(&cluster.pods[0], Family::V4, NODE);
+    let cases: [(Vec<String>, &[&str]); 4] = [
+        (vec![ready, one(1, serving), one(2, starting)], &["pod-0"]),
+        (vec![one(0, dead), one(1, serving), one(2, serving)], &["pod-1", "pod-2"]),
+        // `publishNotReadyAddresses` makes endpoints ready.
+        (vec![one(0, published), one(1, serving)], &["pod-0"]),
+        (vec![one(0, dead), one(1, starting)], &[]),
+    ];
+    for (endpoints, servers) in cases {
+        cluster.slice("web", Family::V4, PORTS_8080, &endpoints);
+        cluster.sync();
+        match servers {
+            [] => assert!(cluster.remote.is_refused("10.96.0.15:80")),
+            servers => assert_eq!(cluster.remote.servers("10.96.0.15:80", 40), servers),
+        }
+    }
+}
+
+pub fn topology(cluster: &mut Cluster) {
+    serve_all(cluster, 8080);
+    cluster.service("web", &spec(16, TCP_80), "");
+    let ok = r#"{"ready":true,"serving":true,"terminating":false}"#;
+    let zone = |zone: &str, node: &str| match node {
+        "" => format!(r#"{{"forZones":[{{"name":"{zone}"}}]}}"#),
+        node => format!(r#"{{"forZones":[{{"name":"{zone}"}}],"forNodes":[{{"name":"{node}"}}]}}"#),
+    };
+    let list = |hints: [&str; 3]| -> Vec<String> {
+        let one = |(pod, hints): (usize, &&str)| endpoint(&cluster.pods[pod], Family::V4, NODE, ok, hints);
+        hints.iter().enumerate().map(one).collect()
+    };
+    let cases = [
+        ("a", list([&zone("a", ""), &zone("a", ""), &zone("b", "")]), vec!["pod-0", "pod-1"]),
+        // Without hints for the zone, or with an endpoint without hints, all are used.
+        ("c", list([&zone("a", ""), &zone("a", ""), &zone("b", "")]), vec!["pod-0", "pod-1", "pod-2"]),
+        ("a", list([&zone("a", ""), "{}", &zone("b", "")]), vec!["pod-0", "pod-1", "pod-2"]),
+        // The node counts before the zone.
+        ("a", list([&zone("a", NODE), &zone("a", "node-2"), &zone("b", "node-3")]), vec!["pod-0"]),
+        ("a", list([&zone("a", "node-4"), &zone("a", "node-2"), &zone("b", "node-3")]), vec!["pod-0", "pod-1"]),
+    ];
+    for (zone, endpoints, servers) in cases {
+        cluster.set_node(&[("topology.kubernetes.io/zone", zone)]);
+        cluster.slice("web", Family::V4, PORTS_8080, &endpoints);
+        cluster.sync();
+        assert_eq!(cluster.remote.servers("10.96.0.16:80", 40), servers, "{zone}");
+    }
+}
+
+/// Headless Services and ExternalNames have no rules, and addresses without a Service do not leave the node.
+pub fn without_addresses(cluster: &mut Cluster) {
+    cluster.service(
+        "headless",
+        r#"{"type":"ClusterIP","clusterIP":"None","clusterIPs":["None"],"ports":[{"port":80}]}"#,
+        "",
+    );
+    cluster.service("elsewhere", r#"{"type":"ExternalName","externalName":"example.com"}"#, "");
+    cluster.endpoints("headless", "TCP", 8080, &[0]);
+    assert_eq!(cluster.sync().ports, 0);
+    assert!(cluster.proxier.plans().is_empty());
+    cluster.proxier.set_service_cidrs(vec!["10.96.0.0/16".parse().expect("a range")]);
+    cluster.sync();
+    assert!(cluster.pods[0].is_dropped("10.96.0.99:80"));
+}
+
+/// A sync, a restart and a killed proxy interrupt no connection.
+pub fn connections_survive(cluster: &mut Cluster) {
+    serve_all(cluster, 8080);
+    cluster.service("web", &spec(17, TCP_80), "");
+    cluster.endpoints("web", "TCP", 8080, &[0]);
+    cluster.sync();
+    let mut streams: Vec<_> = [&cluster.pods[2], &cluster.outside, &cluster.node]
+        .iter()
+        .map(|client| client.connect("10.96.0.17:80"))
+        .collect();
+    let mut check = |cluster: &Cluster, what: &str| {
+        for stream in &mut streams {
+            assert_eq!(next_reply(stream).unwrap_or_else(|error| panic!("{what}: {error}")).server, "pod-0");
+            stream.write_all(b"?").expect("sent");
+        }
+        assert_eq!(cluster.pods[1].servers("10.96.0.17:80", 5).len(), 1, "{what}");
+    };
+    check(cluster, "at first");
+    cluster.endpoints("web", "TCP", 8080, &[1]);
+    cluster.sync();
+    check(cluster, "after an update");
+    cluster.restart();
+    check(cluster, "after a restart");
+    cluster.proxier.request_replacement();
+    cluster.sync();
+    check(cluster, "after a replacement");
+}
+
+/// Rules that another process deletes are noticed and repaired; rules of others are not touched.
+pub fn repair(cluster: &mut Cluster) {
+    serve_all(cluster, 8080);
+    shown("nft", &["add", "table", "ip", "foreign"]);
+    shown("nft", &["add", "chain", "ip", "foreign", "docker"]);
+    cluster.service("web", &spec(18, TCP_80), "");
+    cluster.endpoints("web", "TCP", 8080, &[0, 1]);
+    cluster.sync();
+    assert!(!cluster.proxier.check_rules().expect("checked"), "own changes are not reported");
+    shown("nft", &["add", "rule", "ip", "foreign", "docker", "counter"]);
+    assert!(!cluster.proxier.check_rules().expect("checked"), "changes of other tables are not reported");
+    for damage in damages(cluster) {
+        assert!(cluster.pods[2].tcp("10.96.0.18:80").is_ok(), "before {damage:?}");
+        shown(damage[0], &damage[1..]);
+        assert!(cluster.proxier.check_rules().expect("checked"), "{damage:?} is not noticed");
+        assert!(cluster.sync().full);
+        assert_eq!(cluster.pods[2].servers("10.96.0.18:80", 30), ["pod-0", "pod-1"], "after {damage:?}");
+        assert!(!cluster.proxier.check_rules().expect("checked"));
+    }
+    assert!(ruleset().contains("chain docker"), "a foreign table is gone");
+    // Once more, since a flushed ruleset has no foreign table either.
+    shown("nft", &["flush", "ruleset"]);
+    assert!(cluster.proxier.check_rules().expect("checked"));
+    cluster.sync();
+    assert_eq!(cluster.pods[2].servers("10.96.0.18:80", 30), ["pod-0", "pod-1"]);
+}
+
+fn damages(cluster: &Cluster) -> Vec<Vec<&'static str>> {
+    match cluster.proxier.mode() {
+        Mode::Nftables | Mode::Userspace => vec![
+            vec!["nft", "delete", "table", "ip", TABLE],
+            vec!["nft", "flush", "chain", "ip", TABLE, "services"],
+            vec!["nft", "flush", "table", "ip", TABLE],
+            vec!["nft", "flush", "map", "ip", TABLE, "services"],
+        ],
+        Mode::Iptables => vec![vec!["iptables", "-t", "nat", "-F"], vec!["iptables", "-t", "filter", "-F"]],
+    }
+}
+
+pub fn single_stack_ipv6(cluster: &mut Cluster) {
+    serve_all(cluster, 8080);
+    let spec = r#"{"type":"NodePort","clusterIP":"fd00:96::19","clusterIPs":["fd00:96::19"],"ipFamilies":["IPv6"],
+        "ports":[{"protocol":"TCP","port":80,"nodePort":30090},{"name":"u","protocol":"UDP","port":80}]}"#;
+    cluster.service("web", spec, "");
+    let list = [ready(&cluster.pods[0], Family::V6, NODE), ready(&cluster.remote, Family::V6, "node-2")];
+    cluster.slice(
+        "web",
+        Family::V6,
+        r#"[{"name":"","protocol":"TCP","port":8080},{"name":"u","protocol":"UDP","port":8080}]"#,
+        &list,
+    );
+    cluster.sync();
+    assert_eq!(cluster.pods[2].servers("[fd00:96::19]:80", 40), ["pod-0", "remote"]);
+    assert_eq!(cluster.outside.servers("[fd02::1]:30090", 40), ["pod-0", "remote"]);
+    assert!(cluster.pods[2].udp("[fd00:96::19]:80").is_ok());
+    assert!(cluster.pods[2].is_refused("192.0.2.1:30090"));
 }

@@ -1,5 +1,6 @@
 //! A node with pods, another node's pod, and a machine outside.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -190,6 +191,9 @@ pub fn ask(socket: &UdpSocket) -> io::Result<Reply> {
 /// A node with its proxy.
 pub struct Cluster {
     pub proxier: Proxier,
+    config: Configuration,
+    /// What the API has.
+    objects: BTreeMap<String, Tree>,
     pub pods: Vec<Machine>,
     /// A pod of another node.
     pub remote: Machine,
@@ -257,7 +261,10 @@ impl Cluster {
             ip: NODE_IP.parse().expect("ip"),
             ip6: NODE_IP6.parse().expect("ip"),
         };
-        let mut cluster = Cluster { proxier: proxier(mode, configure), pods, remote, outside, node };
+        let mut config = config();
+        configure(&mut config);
+        let proxier = proxier(mode, config.clone());
+        let mut cluster = Cluster { proxier, config, objects: BTreeMap::new(), pods, remote, outside, node };
         cluster.set_node(&[]);
         cluster
     }
@@ -270,7 +277,9 @@ impl Cluster {
             "status":{{"addresses":[{{"type":"InternalIP","address":"{NODE_IP}"}},{{"type":"InternalIP","address":"{NODE_IP6}"}}]}}}}"#,
             labels.join(",")
         );
-        self.proxier.set_node(&tree(&text));
+        let node = tree(&text);
+        self.proxier.set_node(&node);
+        self.objects.insert("node".to_string(), node);
     }
 
     /// Sets a Service from its spec, and the status if there is one.
@@ -279,23 +288,48 @@ impl Cluster {
         let text = format!(
             r#"{{"metadata":{{"name":"{name}","namespace":"default"}},"spec":{spec},"status":{{"loadBalancer":{status}}}}}"#
         );
-        self.proxier.set_service(&client::key("default", name), Some(&tree(&text)));
+        let (key, tree) = (client::key("default", name), tree(&text));
+        self.proxier.set_service(&key, Some(&tree));
+        self.objects.insert(format!("service/{key}"), tree);
     }
 
     pub fn delete_service(&mut self, name: &str) {
-        self.proxier.set_service(&client::key("default", name), None);
+        let key = client::key("default", name);
+        self.proxier.set_service(&key, None);
+        self.objects.remove(&format!("service/{key}"));
     }
 
     /// Sets a slice of a Service. Each endpoint is JSON.
     pub fn slice(&mut self, service: &str, family: Family, ports: &str, endpoints: &[String]) {
-        let name = format!("{service}-{}", family.name());
+        self.named_slice(&format!("{service}-{}", family.name()), service, family, ports, endpoints);
+    }
+
+    pub fn named_slice(&mut self, name: &str, service: &str, family: Family, ports: &str, endpoints: &[String]) {
         let text = format!(
             r#"{{"metadata":{{"name":"{name}","namespace":"default","labels":{{"kubernetes.io/service-name":"{service}"}}}},
             "addressType":"{}","ports":{ports},"endpoints":[{}]}}"#,
             family.name(),
             endpoints.join(",")
         );
-        self.proxier.set_slice(&client::key("default", &name), Some(&tree(&text)));
+        let (key, tree) = (client::key("default", name), tree(&text));
+        self.proxier.set_slice(&key, Some(&tree));
+        self.objects.insert(format!("slice/{key}"), tree);
+    }
+
+    /// Replaces the proxy by a new one that reads everything again, as after a kill: the rules of the old one are there.
+    pub fn restart(&mut self) {
+        let (mode, config) = (self.proxier.mode(), self.config.clone());
+        self.proxier = proxier(mode, config);
+        self.proxier.set_node(&self.objects["node"]);
+        for (name, tree) in &self.objects {
+            let key = client::key_of(tree);
+            match name.split_once('/') {
+                Some(("service", _)) => drop(self.proxier.set_service(&key, Some(tree))),
+                Some(("slice", _)) => drop(self.proxier.set_slice(&key, Some(tree))),
+                _ => {}
+            }
+        }
+        self.sync();
     }
 
     /// Ready endpoints of pods in both families, at one port.
@@ -347,9 +381,7 @@ pub fn config() -> Configuration {
     }
 }
 
-pub fn proxier(mode: Mode, configure: impl FnOnce(&mut Configuration)) -> Proxier {
-    let mut config = config();
-    configure(&mut config);
+pub fn proxier(mode: Mode, config: Configuration) -> Proxier {
     let backend: Box<dyn Backend> = match mode {
         Mode::Nftables => Box::new(Nftables::open(&config.table, config.masquerade_bit).expect("nftables")),
         Mode::Iptables | Mode::Userspace => panic!("not built"),

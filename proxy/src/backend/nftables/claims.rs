@@ -3,14 +3,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::elements::Entry;
+use super::elements::{Entry, Value};
 use super::layout::SetId;
 
 /// The number of a port.
 pub(super) type Owner = u32;
 
 type Key = (SetId, Box<[u8]>);
-type Value = Option<Box<[u8]>>;
 
 /// The claims of all ports, and the elements that have changed since the last transaction.
 #[derive(Default)]
@@ -97,10 +96,11 @@ impl Claims {
 
 #[cfg(test)]
 mod tests {
+    use super::super::layout::Frontend;
     use super::*;
 
     fn entry(key: u8, value: u8) -> Entry {
-        Entry { set: SetId::External, key: Box::new([key]), value: Some(Box::new([value])) }
+        Entry { set: SetId::Endpoints(Frontend::External), key: Box::new([key]), value: Value::Data(Box::new([value])) }
     }
 
     fn counts(claims: &mut Claims) -> (Vec<Entry>, Vec<Entry>) {

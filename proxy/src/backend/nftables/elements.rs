@@ -6,15 +6,45 @@ use std::time::Duration;
 use network::cidr::{IpNet, octets};
 use network::nft::Element;
 
-use super::layout::SetId;
+use super::layout::{Frontend, SetId};
 use crate::plan::{PortPlan, Traffic};
 
-/// An element of a set or map. The value of a range is its last key.
+/// An element of a set or map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) set: SetId,
     pub(super) key: Box<[u8]>,
-    pub(super) value: Option<Box<[u8]>>,
+    pub(super) value: Value,
+}
+
+/// What an element has besides its key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Value {
+    None,
+    /// The value of a map.
+    Data(Box<[u8]>),
+    /// The last key of a range.
+    End(Box<[u8]>),
+    /// The chain that a map of verdicts leads to.
+    Chain(ChainId),
+}
+
+/// A chain that chooses an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum ChainId {
+    /// One of so many at random; there is one chain for all destinations with this count.
+    Pick(Frontend, u32),
+    /// The endpoint that the client had before; the number of a group of endpoints.
+    Affinity(u32),
+}
+
+impl ChainId {
+    pub(super) fn name(self) -> String {
+        match self {
+            ChainId::Pick(frontend, count) => format!("pick-{}-{count}", frontend.name()),
+            ChainId::Affinity(group) => format!("affinity-{group:08x}"),
+        }
+    }
 }
 
 /// The numbers of a port's groups of endpoints.
@@ -24,22 +54,20 @@ pub(super) struct GroupIds {
     pub(super) local: u32,
 }
 
-/// A chain that chooses an endpoint: the map of its groups, the count of endpoints, and the affinity timeout in seconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Picker {
-    pub(super) map: SetId,
-    pub(super) count: u32,
-    pub(super) affinity: u32,
+/// Endpoints whose clients stay with them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct AffinityGroup {
+    pub(super) id: u32,
+    pub(super) timeout: Duration,
+    pub(super) endpoints: Vec<SocketAddr>,
 }
 
-/// The picker that the value of a group needs.
-pub(super) fn picker_of(set: SetId, entry: &Entry) -> Option<Picker> {
-    set.pickers()?;
-    let word = |at: usize| {
-        let bytes = entry.value.as_ref()?.get(at..at + 4)?.try_into().ok()?;
-        Some(u32::from_ne_bytes(bytes))
-    };
-    Some(Picker { map: set, count: word(4)?, affinity: word(8)? })
+/// The groups of a plan with affinity.
+pub(super) fn affinity_groups(plan: &PortPlan, ids: GroupIds) -> Vec<AffinityGroup> {
+    let Some(timeout) = plan.affinity else { return Vec::new() };
+    let group = |(id, endpoints): (u32, &Vec<SocketAddr>)| AffinityGroup { id, timeout, endpoints: endpoints.clone() };
+    let groups = [(ids.cluster, &plan.cluster), (ids.local, &plan.local)];
+    groups.into_iter().filter(|(_, endpoints)| !endpoints.is_empty()).map(group).collect()
 }
 
 /// All elements of a plan.
@@ -47,12 +75,13 @@ pub(super) fn entries(plan: &PortPlan, ids: GroupIds) -> Vec<Entry> {
     let mut list = List { plan, ids, entries: Vec::new() };
     list.set(SetId::ClusterIps, octets(plan.cluster_ip));
     list.internal();
-    let addresses = plan.external_ips.iter().map(|address| (list.by_address(*address), EXTERNAL));
-    let port = plan.node_port.map(|port| (list.by_port(port), NODE_PORT));
-    let frontends: Vec<_> = addresses.chain(port).collect();
-    frontends.into_iter().for_each(|(key, sets)| list.external(key, sets));
+    for address in &plan.external_ips {
+        list.external(list.by_address(*address), EXTERNAL);
+    }
+    if let Some(port) = plan.node_port {
+        list.external(list.by_port(port), NODE_PORT);
+    }
     list.firewall();
-    list.groups();
     for address in &plan.hairpin {
         list.set(SetId::Hairpin, [octets(*address), octets(*address)].concat());
     }
@@ -62,24 +91,27 @@ pub(super) fn entries(plan: &PortPlan, ids: GroupIds) -> Vec<Entry> {
 /// The sets of external traffic: of addresses, or of node ports.
 #[derive(Clone, Copy)]
 struct ExternalSets {
-    cluster: SetId,
-    local: SetId,
+    cluster: Frontend,
+    local: Frontend,
+    masquerade: SetId,
     local_policy: SetId,
     reject: SetId,
     drop: SetId,
 }
 
 const EXTERNAL: ExternalSets = ExternalSets {
-    cluster: SetId::External,
-    local: SetId::ExternalLocal,
+    cluster: Frontend::External,
+    local: Frontend::ExternalLocal,
+    masquerade: SetId::Masquerade,
     local_policy: SetId::LocalPolicy,
     reject: SetId::Reject,
     drop: SetId::Drop,
 };
 
 const NODE_PORT: ExternalSets = ExternalSets {
-    cluster: SetId::NodePorts,
-    local: SetId::NodePortsLocal,
+    cluster: Frontend::NodePorts,
+    local: Frontend::NodePortsLocal,
+    masquerade: SetId::MasqueradePorts,
     local_policy: SetId::LocalPolicyPorts,
     reject: SetId::RejectPorts,
     drop: SetId::DropPorts,
@@ -102,33 +134,44 @@ impl List<'_> {
     }
 
     fn set(&mut self, set: SetId, key: Vec<u8>) {
-        self.entries.push(Entry { set, key: key.into(), value: None });
+        self.entry(set, key, Value::None);
     }
 
-    fn map(&mut self, set: SetId, key: Vec<u8>, value: Vec<u8>) {
-        self.entries.push(Entry { set, key: key.into(), value: Some(value.into()) });
+    fn entry(&mut self, set: SetId, key: Vec<u8>, value: Value) {
+        self.entries.push(Entry { set, key: key.into(), value });
     }
 
-    /// A group as the value of a frontend.
-    fn group(&self, id: u32, endpoints: &[SocketAddr]) -> Vec<u8> {
+    /// Leads a destination to the endpoints of all nodes.
+    fn to_cluster(&mut self, frontend: Frontend, key: Vec<u8>) {
+        let plan = self.plan;
+        self.forward(frontend, key, self.ids.cluster, &plan.cluster);
+    }
+
+    /// Leads a destination to the endpoints of this node.
+    fn to_local(&mut self, frontend: Frontend, key: Vec<u8>) {
+        let plan = self.plan;
+        self.forward(frontend, key, self.ids.local, &plan.local);
+    }
+
+    fn forward(&mut self, frontend: Frontend, key: Vec<u8>, group: u32, endpoints: &[SocketAddr]) {
+        if self.plan.affinity.is_some() {
+            return self.entry(SetId::Chains(frontend), key, Value::Chain(ChainId::Affinity(group)));
+        }
+        for (index, endpoint) in endpoints.iter().enumerate() {
+            let index = u32::try_from(index).unwrap_or(u32::MAX);
+            let address = Element::join(&[&octets(endpoint.ip()), &endpoint.port().to_be_bytes()]);
+            let numbered = [&key[..], &index.to_ne_bytes()].concat();
+            self.entry(SetId::Endpoints(frontend), numbered, Value::Data(address.into()));
+        }
         let count = u32::try_from(endpoints.len()).unwrap_or(u32::MAX);
-        let affinity = u32::try_from(self.plan.affinity.map_or(0, |time| time.as_secs())).unwrap_or(u32::MAX);
-        [id, count, affinity].iter().flat_map(|number| number.to_ne_bytes()).collect()
-    }
-
-    fn cluster_group(&self) -> Vec<u8> {
-        self.group(self.ids.cluster, &self.plan.cluster)
-    }
-
-    fn local_group(&self) -> Vec<u8> {
-        self.group(self.ids.local, &self.plan.local)
+        self.entry(SetId::Chains(frontend), key, Value::Chain(ChainId::Pick(frontend, count)));
     }
 
     fn internal(&mut self) {
         let key = self.by_address(self.plan.cluster_ip);
         match self.plan.internal {
-            Traffic::Cluster => self.map(SetId::Services, key, self.cluster_group()),
-            Traffic::Local => self.map(SetId::Services, key, self.local_group()),
+            Traffic::Cluster => self.to_cluster(Frontend::Services, key),
+            Traffic::Local => self.to_local(Frontend::Services, key),
             Traffic::Drop => self.set(SetId::Drop, key),
             Traffic::Reject => self.set(SetId::Reject, key),
         }
@@ -138,12 +181,11 @@ impl List<'_> {
         if self.plan.external == Traffic::Reject {
             return self.set(sets.reject, key);
         }
-        self.map(sets.cluster, key.clone(), self.cluster_group());
-        if self.plan.external_local {
-            self.set(sets.local_policy, key.clone());
-        }
+        self.to_cluster(sets.cluster, key.clone());
+        let policy = if self.plan.external_local { sets.local_policy } else { sets.masquerade };
+        self.set(policy, key.clone());
         match self.plan.external {
-            Traffic::Local => self.map(sets.local, key, self.local_group()),
+            Traffic::Local => self.to_local(sets.local, key),
             Traffic::Drop => self.set(sets.drop, key),
             Traffic::Cluster | Traffic::Reject => {}
         }
@@ -153,25 +195,10 @@ impl List<'_> {
         for address in &self.plan.firewalled {
             let key = self.by_address(*address);
             for range in &self.plan.sources {
-                let [first, last] = ends(*range);
-                self.map(SetId::Sources, [key.clone(), first].concat(), [key.clone(), last].concat());
+                let [first, last] = ends(*range).map(|end| [key.clone(), end].concat());
+                self.entry(SetId::Sources, first, Value::End(last.into()));
             }
             self.set(SetId::Firewalled, key);
-        }
-    }
-
-    /// The endpoints of the groups that a frontend uses.
-    fn groups(&mut self) {
-        let plan = self.plan;
-        for (id, endpoints) in [(self.ids.cluster, &plan.cluster), (self.ids.local, &plan.local)] {
-            for (index, endpoint) in endpoints.iter().enumerate() {
-                let index = u32::try_from(index).unwrap_or(u32::MAX);
-                let address = Element::join(&[&octets(endpoint.ip()), &endpoint.port().to_be_bytes()]);
-                if plan.affinity.is_some() {
-                    self.set(SetId::Members, [&id.to_ne_bytes()[..], &address].concat());
-                }
-                self.map(SetId::Endpoints, [id.to_ne_bytes(), index.to_ne_bytes()].concat(), address);
-            }
         }
     }
 }
@@ -179,9 +206,4 @@ impl List<'_> {
 /// The first and the last address of a range.
 fn ends(range: IpNet) -> [Vec<u8>; 2] {
     [octets(range.network().address), octets(range.last())]
-}
-
-/// The affinity timeout of a picker.
-pub(super) fn affinity_timeout(picker: Picker) -> Option<Duration> {
-    (picker.affinity > 0).then(|| Duration::from_secs(u64::from(picker.affinity)))
 }

@@ -4,25 +4,67 @@ use network::nft::{Kind, MapOf, Set};
 
 use crate::model::Family;
 
+/// A kind of destination: which map leads its packets to a chain, and which one has its endpoints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Frontend {
+    /// A cluster IP.
+    Services,
+    /// An external address, for endpoints of all nodes.
+    External,
+    /// An external address, for endpoints of this node.
+    ExternalLocal,
+    /// A node port, for endpoints of all nodes.
+    NodePorts,
+    /// A node port, for endpoints of this node.
+    NodePortsLocal,
+}
+
+impl Frontend {
+    pub(super) const ALL: [Frontend; 5] = [
+        Frontend::Services,
+        Frontend::External,
+        Frontend::ExternalLocal,
+        Frontend::NodePorts,
+        Frontend::NodePortsLocal,
+    ];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Frontend::Services => "services",
+            Frontend::External => "external",
+            Frontend::ExternalLocal => "external-local",
+            Frontend::NodePorts => "node-ports",
+            Frontend::NodePortsLocal => "node-ports-local",
+        }
+    }
+
+    fn endpoints(self) -> &'static str {
+        match self {
+            Frontend::Services => "services-endpoints",
+            Frontend::External => "external-endpoints",
+            Frontend::ExternalLocal => "external-local-endpoints",
+            Frontend::NodePorts => "node-ports-endpoints",
+            Frontend::NodePortsLocal => "node-ports-local-endpoints",
+        }
+    }
+
+    /// Whether the key is protocol and port, without an address.
+    pub(super) fn is_by_port(self) -> bool {
+        matches!(self, Frontend::NodePorts | Frontend::NodePortsLocal)
+    }
+}
+
 /// A set or map whose elements belong to ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum SetId {
-    /// Endpoints by group and number. First, so that no group is visible before its endpoints.
-    Endpoints,
-    /// The endpoints of groups with affinity.
-    Members,
-    /// Endpoints of clients by group and source; filled by packets.
-    Affinity,
-    /// Groups by cluster IP, protocol and port.
-    Services,
-    /// Groups of all nodes by external address, protocol and port.
-    External,
-    /// Groups of this node by external address, protocol and port.
-    ExternalLocal,
-    /// Groups of all nodes by protocol and node port.
-    NodePorts,
-    /// Groups of this node by protocol and node port.
-    NodePortsLocal,
+    /// Endpoints by destination and number.
+    Endpoints(Frontend),
+    /// Chains by destination.
+    Chains(Frontend),
+    /// External addresses whose packets get the node's source address.
+    Masquerade,
+    /// Node ports whose packets get the node's source address.
+    MasqueradePorts,
     /// External addresses with the policy Local.
     LocalPolicy,
     /// Node ports with the policy Local.
@@ -46,40 +88,28 @@ pub(super) enum SetId {
 }
 
 impl SetId {
-    pub(super) const ALL: [SetId; 18] = {
-        use SetId::*;
-        [
-            Endpoints,
-            Members,
-            Affinity,
-            Services,
-            External,
-            ExternalLocal,
-            NodePorts,
-            NodePortsLocal,
-            LocalPolicy,
-            LocalPolicyPorts,
-            Reject,
-            Drop,
-            RejectPorts,
-            DropPorts,
-            ClusterIps,
-            Hairpin,
-            Firewalled,
-            Sources,
-        ]
-    };
+    /// All except those of frontends.
+    const OTHERS: [SetId; 12] = [
+        SetId::Masquerade,
+        SetId::MasqueradePorts,
+        SetId::LocalPolicy,
+        SetId::LocalPolicyPorts,
+        SetId::Reject,
+        SetId::Drop,
+        SetId::RejectPorts,
+        SetId::DropPorts,
+        SetId::ClusterIps,
+        SetId::Hairpin,
+        SetId::Firewalled,
+        SetId::Sources,
+    ];
 
     pub(super) fn name(self) -> &'static str {
         match self {
-            SetId::Endpoints => "endpoints",
-            SetId::Members => "members",
-            SetId::Affinity => "affinity",
-            SetId::Services => "services",
-            SetId::External => "external",
-            SetId::ExternalLocal => "external-local",
-            SetId::NodePorts => "node-ports",
-            SetId::NodePortsLocal => "node-ports-local",
+            SetId::Endpoints(frontend) => frontend.endpoints(),
+            SetId::Chains(frontend) => frontend.name(),
+            SetId::Masquerade => "masquerade",
+            SetId::MasqueradePorts => "masquerade-ports",
             SetId::LocalPolicy => "local-policy",
             SetId::LocalPolicyPorts => "local-policy-ports",
             SetId::Reject => "reject",
@@ -93,79 +123,57 @@ impl SetId {
         }
     }
 
-    /// The map from count and timeout to the chain that chooses an endpoint, for maps whose values are groups.
-    pub(super) fn pickers(self) -> Option<&'static str> {
+    /// Whether the key begins with protocol and port, without an address.
+    pub(super) fn is_by_port(self) -> bool {
         match self {
-            SetId::Services => Some("pick-services"),
-            SetId::External => Some("pick-external"),
-            SetId::ExternalLocal => Some("pick-external-local"),
-            SetId::NodePorts => Some("pick-node-ports"),
-            SetId::NodePortsLocal => Some("pick-node-ports-local"),
-            _ => None,
+            SetId::Endpoints(frontend) | SetId::Chains(frontend) => frontend.is_by_port(),
+            SetId::MasqueradePorts | SetId::LocalPolicyPorts | SetId::RejectPorts | SetId::DropPorts => true,
+            _ => false,
         }
     }
-
-    /// Whether the key is protocol and port, without an address.
-    pub(super) fn is_by_port(self) -> bool {
-        use SetId::{DropPorts, LocalPolicyPorts, NodePorts, NodePortsLocal, RejectPorts};
-        matches!(self, NodePorts | NodePortsLocal | LocalPolicyPorts | RejectPorts | DropPorts)
-    }
-
-    pub(super) fn is_map(self) -> bool {
-        matches!(self, SetId::Endpoints | SetId::Affinity) || self.pickers().is_some()
-    }
-
-    /// Whether an element is a range of keys.
-    pub(super) fn is_range(self) -> bool {
-        self == SetId::Sources
-    }
 }
-
-/// The greatest number of clients with affinity; others are not remembered.
-const MOST_CLIENTS: u32 = 1 << 18;
 
 /// Sets that depend on the node only.
 pub(super) const NODE_ADDRESSES: &str = "node-addresses";
 pub(super) const LOCAL_SOURCES: &str = "local-sources";
 pub(super) const SERVICE_CIDRS: &str = "service-cidrs";
+/// The greatest number of clients of an endpoint with affinity; others are not remembered.
+const MOST_CLIENTS: u32 = 1 << 16;
+
+fn address_kind(family: Family) -> Kind {
+    match family {
+        Family::V4 => Kind::Ipv4,
+        Family::V6 => Kind::Ipv6,
+    }
+}
 
 /// Calls `put` with each set and map of a table.
 pub(super) fn each_set(family: Family, mut put: impl FnMut(&Set<'_>)) {
     use Kind::{Mark, Port, Protocol};
-    let ip = match family {
-        Family::V4 => Kind::Ipv4,
-        Family::V6 => Kind::Ipv6,
-    };
-    let (address_key, port_key) = ([ip, Protocol, Port], [Protocol, Port]);
-    for id in SetId::ALL {
-        let key: &[Kind] = match id {
-            SetId::Endpoints => &[Mark, Mark],
-            SetId::Members => &[Mark, ip, Port],
-            SetId::Affinity => &[Mark, ip],
-            SetId::ClusterIps => &[ip],
-            SetId::Hairpin => &[ip, ip],
-            SetId::Sources => &[ip, Protocol, Port, ip],
-            by_port if by_port.is_by_port() => &port_key,
-            _ => &address_key,
+    let ip = address_kind(family);
+    let destination = |by_port: bool| if by_port { vec![Protocol, Port] } else { vec![ip, Protocol, Port] };
+    for frontend in Frontend::ALL {
+        let key = destination(frontend.is_by_port());
+        put(&Set::verdicts(SetId::Chains(frontend).name(), &key));
+        let numbered = [key, vec![Mark]].concat();
+        put(&Set::map(SetId::Endpoints(frontend).name(), &numbered, &[ip, Port]));
+    }
+    for id in SetId::OTHERS {
+        let key = match id {
+            SetId::ClusterIps => vec![ip],
+            SetId::Hairpin => vec![ip, ip],
+            SetId::Sources => vec![ip, Protocol, Port, ip],
+            other => destination(other.is_by_port()),
         };
-        let endpoint = [ip, Port];
-        let data: Option<&[Kind]> = match id {
-            SetId::Endpoints | SetId::Affinity => Some(&endpoint),
-            group if group.pickers().is_some() => Some(&[Mark, Mark, Mark]),
-            _ => None,
-        };
-        put(&Set {
-            name: id.name(),
-            key,
-            data: data.map(MapOf::Values),
-            interval: id.is_range(),
-            dynamic: (id == SetId::Affinity).then_some(MOST_CLIENTS),
-        });
-        if let Some(name) = id.pickers() {
-            put(&Set::verdicts(name, &[Mark, Mark]));
-        }
+        put(&Set { name: id.name(), key: &key, data: None, interval: id == SetId::Sources, dynamic: None });
     }
     put(&Set::of(NODE_ADDRESSES, &[ip]));
     put(&Set::intervals(LOCAL_SOURCES, &[ip]));
     put(&Set::intervals(SERVICE_CIDRS, &[ip]));
+}
+
+/// Calls `put` with the set of an endpoint's clients.
+pub(super) fn client_set(family: Family, name: &str, mut put: impl FnMut(&Set<'_>)) {
+    let (key, data) = ([address_kind(family)], None::<MapOf<'_>>);
+    put(&Set { name, key: &key, data, interval: false, dynamic: Some(MOST_CLIENTS) });
 }

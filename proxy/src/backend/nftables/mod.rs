@@ -1,11 +1,14 @@
 //! nftables over netlink. Chains and rules are created once; a port of a Service is a handful of elements of maps and
 //! sets, so that neither an update nor a packet costs more with more Services:
 //!
-//! - A map leads the destination to a group of endpoints: its number, the count of its endpoints, and the affinity timeout.
-//! - A second map leads count and timeout to a chain, which chooses a random number below the count. There is one chain
-//!   for each pair that occurs, not for each Service.
-//! - A third map leads group and random number to the address of an endpoint.
+//! - A map leads the destination to a chain that chooses a random number below the count of endpoints. There is one chain
+//!   for each count that occurs, not for each Service.
+//! - A second map leads destination and number to the address of an endpoint.
+//!
+//! Services with session affinity have chains of their own. All rules are of a form that the nft command can print: it
+//! aborts at the result of a map that is the key of another one.
 
+mod affinity;
 mod claims;
 mod elements;
 mod layout;
@@ -20,12 +23,12 @@ use super::{Backend, Change, Error, Plans};
 use crate::config::Mode;
 use crate::model::{Family, PortName};
 use crate::plan::{NodeRules, PortPlan};
+use affinity::Affinity;
 use claims::{Claims, Operations, Owner};
-use elements::{Entry, GroupIds, Picker, entries, picker_of};
-use layout::SetId;
+use elements::{ChainId, Entry, GroupIds, Value, affinity_groups, entries};
 
-/// More pickers than this are deleted with the next complete replacement.
-const MOST_PICKERS: usize = 4096;
+/// More chains than this are deleted with the next complete replacement.
+const MOST_CHAINS: usize = 4096;
 
 /// The backend.
 pub struct Nftables {
@@ -51,7 +54,9 @@ struct PortNumbers {
 struct FamilyState {
     rules: NodeRules,
     claims: Claims,
-    pickers: BTreeSet<Picker>,
+    /// The chains that choose an endpoint at random.
+    picks: BTreeSet<ChainId>,
+    affinity: Affinity,
 }
 
 impl Nftables {
@@ -92,9 +97,11 @@ impl Nftables {
     fn claim(&mut self, change: &Change<'_>) {
         let PortNumbers { owner, groups } = self.port(change.name);
         let entries = |plan: Option<&PortPlan>| plan.map(|plan| entries(plan, groups)).unwrap_or_default();
+        let affinity = |plan: Option<&PortPlan>| plan.map(|plan| affinity_groups(plan, groups)).unwrap_or_default();
         let family = change.name.family;
         if let Some(state) = self.families.iter_mut().find(|state| state.rules.family == family) {
             state.claims.change(owner, &entries(change.old), &entries(change.new));
+            state.affinity.change(affinity(change.old), affinity(change.new));
         }
         if change.new.is_none() {
             self.ports.remove(change.name);
@@ -119,14 +126,6 @@ impl Nftables {
         }
         Ok(found)
     }
-
-    /// The affinity of clients, to survive a replacement of the table.
-    fn affinity(&mut self, family: Family) -> Vec<Element> {
-        let elements = self.nft.elements(table_family(family), &self.table, SetId::Affinity.name());
-        let mut elements = elements.unwrap_or_default();
-        elements.retain(|element| element.timeout.is_some_and(|(_, rest)| !rest.is_zero()));
-        elements
-    }
 }
 
 impl Backend for Nftables {
@@ -135,7 +134,6 @@ impl Backend for Nftables {
     }
 
     fn replace(&mut self, rules: &[NodeRules], plans: &Plans) -> Result<(), Error> {
-        let affinity: Vec<Vec<Element>> = rules.iter().map(|rules| self.affinity(rules.family)).collect();
         let is_served = |family: Family| rules.iter().any(|rules| rules.family == family);
         let stale: Vec<Family> = self.tables()?.into_iter().filter(|family| !is_served(*family)).collect();
         self.ports.clear();
@@ -149,13 +147,15 @@ impl Backend for Nftables {
         for family in stale {
             whole.append(delete_table(family, &table));
         }
-        for (state, affinity) in self.families.iter_mut().zip(&affinity) {
+        for state in &mut self.families {
             let family = state.rules.family;
+            // Clients keep their endpoints.
+            let clients = state.affinity.read_clients(&mut self.nft, table_family(family), &table)?;
             whole.append(delete_table(family, &table));
             let mut batch = Batch::new(table_family(family), &table);
             rules::put_table(&mut batch, &state.rules, self.mark);
             state.put_changes(&mut batch);
-            batch.add_elements(SetId::Affinity.name(), affinity);
+            clients.iter().for_each(|(set, elements)| batch.add_elements(set, elements));
             whole.append(batch);
         }
         self.commit(whole, "replace the service proxy's tables")?;
@@ -183,7 +183,7 @@ impl Backend for Nftables {
     fn is_tampered(&mut self) -> Result<bool, Error> {
         let notice = self.monitor.read(&self.table);
         let notice = notice.map_err(|source| Error::Io { what: "read notices of nftables".to_string(), source })?;
-        let grown = self.families.iter().any(|state| state.pickers.len() > MOST_PICKERS);
+        let grown = self.families.iter().any(|state| state.picks.len() > MOST_CHAINS);
         Ok(notice == Notice::Changed || grown)
     }
 
@@ -202,41 +202,52 @@ impl Backend for Nftables {
 
 impl FamilyState {
     fn new(rules: NodeRules) -> FamilyState {
-        FamilyState { rules, claims: Claims::default(), pickers: BTreeSet::new() }
+        FamilyState { rules, claims: Claims::default(), picks: BTreeSet::new(), affinity: Affinity::default() }
     }
 
-    /// Puts the difference of claims into a transaction.
+    /// Puts the difference of claims into a transaction: chains before elements that lead to them, and the other way round.
     fn put_changes(&mut self, batch: &mut Batch<'_>) {
         let Operations { deletions, additions } = self.claims.finish();
+        let family = self.rules.family;
+        let removed = self.affinity.put_changes(batch, family);
+        for chain in additions.values().flatten().filter_map(|entry| chain_of(&entry.value)) {
+            if let ChainId::Pick(frontend, count) = chain
+                && self.picks.insert(chain)
+            {
+                let name = chain.name();
+                batch.create_chain(&name, None);
+                rules::pick(family, frontend, count).iter().for_each(|rule| batch.rule(&name, rule));
+            }
+        }
         for (set, entries) in deletions {
-            batch.delete_elements(
-                set.name(),
-                &entries.iter().map(|entry| element(set, entry, false)).collect::<Vec<_>>(),
-            );
+            let elements: Vec<Element> = entries.iter().map(|entry| element(entry, false)).collect();
+            batch.delete_elements(set.name(), &elements);
         }
         for (set, entries) in additions {
-            for picker in entries.iter().filter_map(|entry| picker_of(set, entry)) {
-                if self.pickers.insert(picker) {
-                    rules::put_picker(batch, self.rules.family, picker);
-                }
-            }
-            batch.create_elements(
-                set.name(),
-                &entries.iter().map(|entry| element(set, entry, true)).collect::<Vec<_>>(),
-            );
+            let elements: Vec<Element> = entries.iter().map(|entry| element(entry, true)).collect();
+            batch.create_elements(set.name(), &elements);
         }
+        affinity::put_removals(batch, &removed);
+    }
+}
+
+fn chain_of(value: &Value) -> Option<ChainId> {
+    match value {
+        Value::Chain(chain) => Some(*chain),
+        _ => None,
     }
 }
 
 /// An element with its data, which a deletion does not need.
-fn element(set: SetId, entry: &Entry, with_data: bool) -> Element {
+fn element(entry: &Entry, with_data: bool) -> Element {
     let data = match &entry.value {
-        Some(value) if set.is_map() && with_data => Data::Value(value.to_vec()),
+        Value::Data(bytes) if with_data => Data::Value(bytes.to_vec()),
+        Value::Chain(chain) if with_data => Data::Goto(chain.name()),
         _ => Data::None,
     };
     let mut element = Element::new(entry.key.to_vec(), data, "");
-    if set.is_range() {
-        element.key_end = entry.value.as_deref().map(<[u8]>::to_vec);
+    if let Value::End(end) = &entry.value {
+        element.key_end = Some(end.to_vec());
     }
     element
 }

@@ -5,8 +5,7 @@ use std::net::IpAddr;
 use network::cidr::{IpNet, next, octets};
 use network::nft::{Batch, Data, Element, Expression, Field, Hook, Register, STATE_NEW, TYPE_LOCAL};
 
-use super::elements::{Picker, affinity_timeout};
-use super::layout::{LOCAL_SOURCES, NODE_ADDRESSES, SERVICE_CIDRS, SetId, each_set};
+use super::layout::{Frontend, LOCAL_SOURCES, NODE_ADDRESSES, SERVICE_CIDRS, SetId, each_set};
 use crate::model::Family;
 use crate::plan::{LocalTraffic, NodePortAddresses, NodeRules};
 
@@ -22,11 +21,10 @@ const NEW: &[u8] = &STATE_NEW.to_ne_bytes();
 const TRANSLATED: &[u8] = &0x20u32.to_ne_bytes();
 const R0: Register = Register(0);
 const R1: Register = Register(1);
-/// Registers behind those that hold an endpoint.
+/// A register behind those that hold a key.
 const R8: Register = Register(8);
-const R9: Register = Register(9);
 
-type Rule<'a> = Vec<Expression<'a>>;
+pub(super) type Rule<'a> = Vec<Expression<'a>>;
 
 /// Puts the table, its sets, chains and rules.
 pub(super) fn put_table(batch: &mut Batch<'_>, rules: &NodeRules, mark: u32) {
@@ -56,72 +54,30 @@ pub(super) fn put_table(batch: &mut Batch<'_>, rules: &NodeRules, mark: u32) {
     table.masquerade().iter().for_each(|rule| batch.rule("postrouting", rule));
 }
 
-/// Puts the chain that chooses one of some endpoints.
-pub(super) fn put_picker(batch: &mut Batch<'_>, family: Family, picker: Picker) {
-    let Some(map) = picker.map.pickers() else { return };
-    let chain = picker_chain(map, picker);
-    batch.create_chain(&chain, None);
-    for rule in picker_rules(family, picker) {
-        batch.rule(&chain, &rule);
-    }
-    let key = [picker.count.to_ne_bytes(), picker.affinity.to_ne_bytes()].concat();
-    batch.create_elements(map, &[Element::new(key, Data::Goto(chain), "")]);
-}
-
-fn picker_chain(map: &str, picker: Picker) -> String {
-    match picker.affinity {
-        0 => format!("{map}-{}", picker.count),
-        seconds => format!("{map}-{}-affinity-{seconds}", picker.count),
-    }
-}
-
-fn picker_rules(family: Family, picker: Picker) -> Vec<Rule<'static>> {
-    let affinity = affinity_timeout(picker);
-    let source = Fields::of(family).source;
-    let remember = |timeout| Expression::Update { map: SetId::Affinity.name(), key: R8, value: R1, timeout };
-    let mut rules = Vec::new();
-    if let Some(timeout) = affinity {
-        let mut rule = load_group(family, picker.map);
-        rule.push(Expression::Load(source, R9));
-        rule.push(Expression::Map(R8, SetId::Affinity.name(), R1));
-        // The endpoint may have been removed since.
-        rule.push(Expression::In(R0, SetId::Members.name()));
-        rule.push(remember(timeout));
-        rule.push(translate(family));
-        rules.push(rule);
-    }
-    let mut rule = load_group(family, picker.map);
-    rule.push(Expression::Random(R1, picker.count));
-    rule.push(Expression::Map(R0, SetId::Endpoints.name(), R1));
-    if let Some(timeout) = affinity {
-        rule.push(Expression::Load(source, R9));
-        // The value of an existing element is not replaced.
-        rule.push(Expression::Delete(SetId::Affinity.name(), R8));
-        rule.push(remember(timeout));
-    }
-    rule.push(translate(family));
-    rules.push(rule);
-    // The count is smaller by now, or no more clients can be remembered.
-    let mut rule = load_group(family, picker.map);
-    rule.push(Expression::Value(R1, NONE));
-    rule.push(Expression::Map(R0, SetId::Endpoints.name(), R1));
-    rule.push(translate(family));
-    rules.push(rule);
-    rules
-}
-
-/// Loads the number of the packet's group into R0 and R8.
-fn load_group(family: Family, map: SetId) -> Rule<'static> {
-    let mut rule = load_key(family, map, R8);
-    rule.push(Expression::Map(R8, map.name(), R8));
-    rule.push(Expression::Bits { from: R8, to: R0, mask: u32::MAX, xor: 0 });
-    rule
-}
-
-/// Translates the destination to the endpoint in the registers from R1.
-fn translate(family: Family) -> Expression<'static> {
+/// The rules of a chain that chooses one of some endpoints. Between two rules of a packet the endpoints may change: if
+/// there is none with the number that was chosen, the first one is used.
+pub(super) fn pick(family: Family, frontend: Frontend, count: u32) -> Vec<Rule<'static>> {
     let fields = Fields::of(family);
-    Expression::DestinationNat { family: fields.number, address: R1, port: Register(1 + fields.width) }
+    let number = Register(if frontend.is_by_port() { 2 } else { fields.width + 2 });
+    let rule = |choice: Expression<'static>| {
+        let mut rule = load_key(family, SetId::Chains(frontend), R0);
+        rule.push(choice);
+        rule.push(Expression::Map(R0, SetId::Endpoints(frontend).name(), R0));
+        rule.push(translate(family, R0));
+        rule
+    };
+    vec![rule(Expression::Random(number, count)), rule(Expression::Value(number, NONE))]
+}
+
+/// Translates the destination to the endpoint in the registers.
+pub(super) fn translate(family: Family, at: Register) -> Expression<'static> {
+    let fields = Fields::of(family);
+    Expression::DestinationNat { family: fields.number, address: at, port: Register(at.0 + fields.width) }
+}
+
+/// Loads the packet's source.
+pub(super) fn load_source(family: Family, at: Register) -> Expression<'static> {
+    Expression::Load(Fields::of(family).source, at)
 }
 
 /// Loads the key of a set into registers.
@@ -189,12 +145,13 @@ fn interface_name(rules: &NodeRules) -> Vec<u8> {
 impl<'a> Table<'a> {
     fn chains(&self) -> Vec<(&'static str, Vec<Rule<'a>>)> {
         let local = |cluster, local| self.local_policy(cluster, local);
+        use Frontend::{External, ExternalLocal, NodePorts, NodePortsLocal};
         vec![
             ("reject-packet", reject(self.rules.family)),
             ("firewall", self.firewall()),
             ("services", self.services()),
-            ("external-local", local(SetId::External, SetId::ExternalLocal)),
-            ("node-ports-local", local(SetId::NodePorts, SetId::NodePortsLocal)),
+            ("external-local", local(External, ExternalLocal)),
+            ("node-ports-local", local(NodePorts, NodePortsLocal)),
             ("filter", self.filter()),
         ]
     }
@@ -218,19 +175,25 @@ impl<'a> Table<'a> {
     fn services(&self) -> Vec<Rule<'a>> {
         let mut rules = Vec::new();
         rules.extend(self.masquerade_cluster_ips());
-        rules.push(self.forward(SetId::Services, Vec::new()));
-        let mut rule = self.key(SetId::LocalPolicy);
-        rule.extend([Expression::In(R0, SetId::LocalPolicy.name()), Expression::Goto("external-local")]);
-        rules.push(rule);
-        rules.push(self.forward(SetId::External, self.set_mark()));
+        rules.push(self.forward(Frontend::Services));
+        rules.push(self.matching(SetId::Masquerade, self.set_mark()));
+        rules.push(self.matching(SetId::LocalPolicy, vec![Expression::Goto("external-local")]));
+        rules.push(self.forward(Frontend::External));
+        rules.push(self.matching(SetId::MasqueradePorts, self.set_mark()));
+        rules.push(self.matching(SetId::LocalPolicyPorts, vec![Expression::Goto("node-ports-local")]));
         let mut rule = self.to_node_port();
-        rule.extend(self.key(SetId::LocalPolicyPorts));
-        rule.extend([Expression::In(R0, SetId::LocalPolicyPorts.name()), Expression::Goto("node-ports-local")]);
-        rules.push(rule);
-        let mut rule = self.to_node_port();
-        rule.extend(self.forward(SetId::NodePorts, self.set_mark()));
+        rule.extend(self.forward(Frontend::NodePorts));
         rules.push(rule);
         rules
+    }
+
+    /// Applies steps to packets whose destination is in a set.
+    fn matching(&self, set: SetId, then: Rule<'a>) -> Rule<'a> {
+        let mut rule = if set.is_by_port() { self.to_node_port() } else { Vec::new() };
+        rule.extend(self.key(set));
+        rule.push(Expression::In(R0, set.name()));
+        rule.extend(then);
+        rule
     }
 
     /// Packets to cluster IPs from outside of the cluster may be forwarded to other nodes, whose replies must return here.
@@ -247,27 +210,28 @@ impl<'a> Table<'a> {
         Some(rule)
     }
 
-    /// Leads a packet to the chain that chooses one of its group's endpoints.
-    fn forward(&self, map: SetId, before: Rule<'a>) -> Rule<'a> {
+    /// Leads a packet to the chain that chooses an endpoint.
+    fn forward(&self, frontend: Frontend) -> Rule<'a> {
+        let map = SetId::Chains(frontend);
         let mut rule = self.key(map);
-        rule.push(Expression::Map(R0, map.name(), R0));
-        rule.extend(before);
-        rule.extend(map.pickers().map(|pickers| Expression::Verdict(R1, pickers)));
+        rule.push(Expression::Verdict(R0, map.name()));
         rule
     }
 
     /// With the policy Local, clients on this node use the endpoints of all nodes.
-    fn local_policy(&self, cluster: SetId, local: SetId) -> Vec<Rule<'a>> {
+    fn local_policy(&self, cluster: Frontend, local: Frontend) -> Vec<Rule<'a>> {
         let from_node = || vec![Expression::Load(Field::SourceType, R0), Expression::Equal(R0, LOCAL)];
         let mut rules = Vec::new();
         if let Some(mut rule) = self.from_pod(true) {
-            rule.extend(self.forward(cluster, Vec::new()));
+            rule.extend(self.forward(cluster));
             rules.push(rule);
         }
-        let mut rule = from_node();
-        rule.extend(self.forward(cluster, self.set_mark()));
-        rules.push(rule);
-        rules.push(self.forward(local, Vec::new()));
+        for then in [self.set_mark(), self.forward(cluster)] {
+            let mut rule = from_node();
+            rule.extend(then);
+            rules.push(rule);
+        }
+        rules.push(self.forward(local));
         rules
     }
 
@@ -282,10 +246,7 @@ impl<'a> Table<'a> {
             (SetId::RejectPorts, reject.clone()),
             (SetId::DropPorts, Expression::Drop),
         ] {
-            let mut rule = if set.is_by_port() { self.to_node_port() } else { Vec::new() };
-            rule.extend(self.key(set));
-            rule.extend([Expression::In(R0, set.name()), verdict]);
-            rules.push(rule);
+            rules.push(self.matching(set, vec![verdict]));
         }
         // Ports of a Service that do not exist, and addresses without a Service, which must not leave the node.
         // An address that this node serves itself, as a node-local DNS does, does not leave it.
