@@ -1,10 +1,12 @@
 //! Backends, which turn plans into rules of the kernel. Each applies a difference in one transaction.
 
+mod iptables;
 mod nftables;
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 
+pub use iptables::Iptables;
 pub use nftables::Nftables;
 
 use crate::config::Mode;

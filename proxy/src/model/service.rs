@@ -28,6 +28,8 @@ pub struct Service {
 pub struct ServicePort {
     /// Its Service, name, protocol and family.
     pub name: PortName,
+    /// When the Service was created: of two Services with the same external address, the older one gets its packets.
+    pub created: Str,
     /// The address inside the cluster.
     pub cluster_ip: IpAddr,
     /// The port at all addresses of the Service.
@@ -102,6 +104,7 @@ fn read_port(key: &ServiceKey, tree: &Tree, cluster_ip: IpAddr, port: &Tree) -> 
             protocol: Protocol::parse(port.str("protocol"))?,
             family,
         },
+        created: Str::new(tree.str("metadata.creationTimestamp")),
         cluster_ip,
         port: port_number(port.int("port"))?,
         node_port: port_number(port.int("nodePort")),

@@ -8,6 +8,7 @@ mod text;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use api::Str;
 use network::cidr::IpNet;
 
 pub use choice::{Choice, PortEndpoint, choose, keep_positions};
@@ -31,6 +32,8 @@ pub enum Traffic {
 /// Everything that happens to packets for a port of a Service, in one address family.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortPlan {
+    /// When the Service was created. If plans have an address in common, the oldest one counts, and then the first name.
+    pub created: Str,
     /// The protocol of all addresses and endpoints.
     pub protocol: Protocol,
     /// The address inside the cluster.
@@ -77,6 +80,7 @@ pub fn plan_port(
     external_ips.dedup();
     let is_firewalled = !port.source_ranges.is_empty();
     PortPlan {
+        created: port.created.clone(),
         protocol: port.name.protocol,
         cluster_ip: port.cluster_ip,
         port: port.port,

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 
-use crate::backend::{Backend, Error, Nftables, Plans};
+use crate::backend::{Backend, Error, Iptables, Nftables, Plans};
 use crate::config::{Configuration, Mode};
 use crate::model::Family;
 use crate::plan::{LocalTraffic, NodePortAddresses, NodeRules};
@@ -89,7 +89,10 @@ fn describe(error: &dyn std::error::Error) -> String {
 fn open_backend(mode: Mode, config: &Configuration) -> Result<Box<dyn Backend>, Error> {
     match mode {
         Mode::Nftables => Ok(Box::new(Nftables::open(&config.table, config.masquerade_bit)?)),
-        Mode::Iptables | Mode::Userspace => {
+        Mode::Iptables => {
+            Ok(Box::new(Iptables::new(&config.table, config.masquerade_bit, config.localhost_node_ports)))
+        }
+        Mode::Userspace => {
             Err(Error::Program { program: mode.name().to_string(), message: "the mode is not implemented".to_string() })
         }
     }

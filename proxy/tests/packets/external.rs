@@ -119,6 +119,8 @@ pub fn external_ips(cluster: &mut Cluster) {
     assert_eq!(cluster.outside.servers("203.0.113.7:80", 20), ["pod-0", "remote"]);
     assert_eq!(cluster.pods[2].servers("10.96.0.20:80", 20), ["pod-0", "remote"]);
     assert_eq!(cluster.pods[2].servers("10.96.0.21:80", 5), ["pod-1"]);
+    cluster.restart();
+    assert_eq!(cluster.outside.servers("203.0.113.7:80", 20), ["pod-0", "remote"]);
     cluster.delete_service("web");
     cluster.sync();
     assert_eq!(cluster.outside.servers("203.0.113.7:80", 5), ["pod-1"]);

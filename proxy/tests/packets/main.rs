@@ -59,3 +59,4 @@ macro_rules! in_mode {
 }
 
 suite!(nftables);
+suite!(iptables);

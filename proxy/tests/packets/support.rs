@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use api::{Tree, json};
 use network::netlink::{Route, Rtnl, Veth};
 use network::ns::Netns;
-use proxy::backend::{Backend, Nftables};
+use proxy::backend::{Backend, Iptables, Nftables};
 use proxy::config::{Configuration, LocalMode, Mode, NodePortAddress};
 use proxy::model::Family;
 use proxy::proxier::{Proxier, Report};
@@ -285,8 +285,12 @@ impl Cluster {
     /// Sets a Service from its spec, and the status if there is one.
     pub fn service(&mut self, name: &str, spec: &str, status: &str) {
         let status = if status.is_empty() { "{}" } else { status };
+        // Services are created one after the other.
+        let known = self.objects.get(&format!("service/default/{name}"));
+        let created = known.map(|known| known.str("metadata.creationTimestamp").to_string());
+        let created = created.unwrap_or_else(|| format!("2026-01-01T00:00:{:02}Z", self.objects.len()));
         let text = format!(
-            r#"{{"metadata":{{"name":"{name}","namespace":"default"}},"spec":{spec},"status":{{"loadBalancer":{status}}}}}"#
+            r#"{{"metadata":{{"name":"{name}","namespace":"default","creationTimestamp":"{created}"}},"spec":{spec},"status":{{"loadBalancer":{status}}}}}"#
         );
         let (key, tree) = (client::key("default", name), tree(&text));
         self.proxier.set_service(&key, Some(&tree));
@@ -384,7 +388,8 @@ pub fn config() -> Configuration {
 pub fn proxier(mode: Mode, config: Configuration) -> Proxier {
     let backend: Box<dyn Backend> = match mode {
         Mode::Nftables => Box::new(Nftables::open(&config.table, config.masquerade_bit).expect("nftables")),
-        Mode::Iptables | Mode::Userspace => panic!("not built"),
+        Mode::Iptables => Box::new(Iptables::new(&config.table, config.masquerade_bit, config.localhost_node_ports)),
+        Mode::Userspace => panic!("not built"),
     };
     Proxier::new(config, backend, Family::ALL.into())
 }
@@ -433,5 +438,9 @@ pub fn shown(program: &str, arguments: &[&str]) -> String {
 /// Tables and chains of the proxy in this namespace.
 fn leftovers() -> Vec<String> {
     let tables = shown("nft", &["list", "tables"]);
-    tables.lines().filter(|line| line.contains(TABLE)).map(str::to_string).collect()
+    let mut left: Vec<String> = tables.lines().filter(|line| line.contains(TABLE)).map(str::to_string).collect();
+    for program in ["iptables-save", "ip6tables-save"] {
+        left.extend(shown(program, &[]).lines().filter(|line| line.contains("TP-")).map(str::to_string));
+    }
+    left
 }

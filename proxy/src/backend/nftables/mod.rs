@@ -37,17 +37,9 @@ pub struct Nftables {
     nft: Nft,
     monitor: Monitor,
     families: Vec<FamilyState>,
-    ports: HashMap<PortName, PortNumbers>,
-    next_owner: Owner,
+    ports: HashMap<PortName, GroupIds>,
     /// The numbers of groups that are in use.
-    groups: HashSet<u32>,
-}
-
-/// The numbers of a port.
-#[derive(Clone, Copy)]
-struct PortNumbers {
-    owner: Owner,
-    groups: GroupIds,
+    group_numbers: HashSet<u32>,
 }
 
 /// What is applied in one address family.
@@ -71,41 +63,36 @@ impl Nftables {
             monitor,
             families: Vec::new(),
             ports: HashMap::new(),
-            next_owner: 0,
-            groups: HashSet::new(),
+            group_numbers: HashSet::new(),
         })
     }
 
-    /// The numbers of a port, which claims elements; allocates them if the port is new.
-    fn port(&mut self, name: &PortName) -> PortNumbers {
-        if let Some(numbers) = self.ports.get(name) {
-            return *numbers;
+    /// The numbers of a port's groups; allocates them if the port is new.
+    fn groups(&mut self, name: &PortName) -> GroupIds {
+        if let Some(groups) = self.ports.get(name) {
+            return *groups;
         }
         // Derived from the name, so that affinity survives a restart.
         let text = format!("{name}/{}/{}", name.protocol.name(), name.family.name());
         let mut id = stdx::fnv::fnv1a_32(text.bytes()) & !1;
-        while !self.groups.insert(id) {
+        while !self.group_numbers.insert(id) {
             id = id.wrapping_add(2);
         }
-        self.next_owner += 1;
-        let numbers = PortNumbers { owner: self.next_owner, groups: GroupIds { cluster: id, local: id | 1 } };
-        self.ports.insert(name.clone(), numbers);
-        numbers
+        let groups = GroupIds { cluster: id, local: id | 1 };
+        self.ports.insert(name.clone(), groups);
+        groups
     }
 
     /// Claims the elements of a changed plan. Ports of a family that is not served claim nothing.
     fn claim(&mut self, change: &Change<'_>) {
-        let PortNumbers { owner, groups } = self.port(change.name);
-        let entries = |plan: Option<&PortPlan>| plan.map(|plan| entries(plan, groups)).unwrap_or_default();
-        let affinity = |plan: Option<&PortPlan>| plan.map(|plan| affinity_groups(plan, groups)).unwrap_or_default();
+        let groups = self.groups(change.name);
         let family = change.name.family;
         if let Some(state) = self.families.iter_mut().find(|state| state.rules.family == family) {
-            state.claims.change(owner, &entries(change.old), &entries(change.new));
-            state.affinity.change(affinity(change.old), affinity(change.new));
+            state.claim(change, groups);
         }
         if change.new.is_none() {
             self.ports.remove(change.name);
-            self.groups.remove(&groups.cluster);
+            self.group_numbers.remove(&groups.cluster);
         }
     }
 
@@ -137,7 +124,7 @@ impl Backend for Nftables {
         let is_served = |family: Family| rules.iter().any(|rules| rules.family == family);
         let stale: Vec<Family> = self.tables()?.into_iter().filter(|family| !is_served(*family)).collect();
         self.ports.clear();
-        self.groups.clear();
+        self.group_numbers.clear();
         self.families = rules.iter().cloned().map(FamilyState::new).collect();
         for (name, plan) in plans {
             self.claim(&Change { name, old: None, new: Some(plan) });
@@ -203,6 +190,24 @@ impl Backend for Nftables {
 impl FamilyState {
     fn new(rules: NodeRules) -> FamilyState {
         FamilyState { rules, claims: Claims::default(), picks: BTreeSet::new(), affinity: Affinity::default() }
+    }
+
+    fn claim(&mut self, change: &Change<'_>, groups: GroupIds) {
+        let name = change.name;
+        let entries_of = |plan: Option<&PortPlan>| plan.map(|plan| entries(plan, groups)).unwrap_or_default();
+        let affinity_of = |plan: Option<&PortPlan>| plan.map(|plan| affinity_groups(plan, groups)).unwrap_or_default();
+        let created_of = |plan: Option<&PortPlan>| plan.map(|plan| plan.created.clone());
+        let (old, new) = (entries_of(change.old), entries_of(change.new));
+        let owner = |created| Owner::new((created, name.clone()));
+        match (created_of(change.old), created_of(change.new)) {
+            (Some(before), Some(after)) if before == after => self.claims.change(&owner(after), &old, &new),
+            // A Service of the same name that was created again.
+            (before, after) => {
+                before.into_iter().for_each(|before| self.claims.change(&owner(before), &old, &[]));
+                after.into_iter().for_each(|after| self.claims.change(&owner(after), &[], &new));
+            }
+        }
+        self.affinity.change(affinity_of(change.old), affinity_of(change.new));
     }
 
     /// Puts the difference of claims into a transaction: chains before elements that lead to them, and the other way round.

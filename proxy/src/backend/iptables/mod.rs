@@ -1,0 +1,181 @@
+//! iptables, by the programs iptables-restore and ip6tables-restore: for kernels without nftables. A Service port has
+//! chains of its own; a change rewrites only these, and the chains that all ports share if an address has changed.
+//! Chains of other names are never touched, and of the built-in chains only the rules that lead to ours.
+
+mod names;
+mod program;
+mod text;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::OwnedFd;
+
+use super::{Backend, Change, Error, Plans};
+use crate::config::Mode;
+use crate::model::{Family, PortName};
+use crate::plan::NodeRules;
+use names::Names;
+use program::Program;
+use text::{PortText, Shared, TableText};
+
+/// The backend.
+pub struct Iptables {
+    names: Names,
+    mark: u32,
+    localhost_node_ports: bool,
+    families: Vec<FamilyState>,
+}
+
+/// What is applied in one family.
+struct FamilyState {
+    rules: NodeRules,
+    program: Program,
+    ports: BTreeMap<PortName, PortText>,
+    /// The numbers of rules in the shared chains, to notice that some were deleted.
+    counts: BTreeMap<(&'static str, String), usize>,
+}
+
+impl Iptables {
+    /// Chains begin with a prefix that follows from the table name. Nothing is changed yet.
+    pub fn new(table: &str, masquerade_bit: u8, localhost_node_ports: bool) -> Iptables {
+        Iptables {
+            names: Names::new(table),
+            mark: 1u32.checked_shl(u32::from(masquerade_bit)).unwrap_or(1 << 14),
+            localhost_node_ports,
+            families: Vec::new(),
+        }
+    }
+
+    fn shared<'a>(&'a self, rules: &'a NodeRules) -> Shared<'a> {
+        Shared { names: &self.names, rules, mark: self.mark, localhost_node_ports: self.localhost_node_ports }
+    }
+}
+
+impl Backend for Iptables {
+    fn mode(&self) -> Mode {
+        Mode::Iptables
+    }
+
+    fn replace(&mut self, rules: &[NodeRules], plans: &Plans) -> Result<(), Error> {
+        let mut families = Vec::new();
+        for rules in rules {
+            let program = Program::of(rules.family);
+            let shared = self.shared(rules);
+            let of_family = plans.iter().filter(|(name, _)| name.family == rules.family);
+            let ports: BTreeMap<PortName, PortText> =
+                of_family.map(|(name, plan)| (name.clone(), shared.port(name, plan))).collect();
+            let mut state = FamilyState { rules: rules.clone(), program, ports, counts: BTreeMap::new() };
+            let desired = shared.all(&state.ports);
+            let stale = state.stale_chains(&self.names, &desired)?;
+            let text = desired.restore_input(&stale);
+            state.program.restore(&text)?;
+            state.counts = desired.counts();
+            for jump in self.names.jumps() {
+                state.program.ensure_rule(&jump)?;
+            }
+            families.push(state);
+        }
+        for family in Family::ALL.into_iter().filter(|family| !rules.iter().any(|rules| rules.family == *family)) {
+            remove_all(&self.names, family);
+        }
+        self.families = families;
+        Ok(())
+    }
+
+    fn apply(&mut self, changes: &[Change<'_>]) -> Result<(), Error> {
+        let mut families = std::mem::take(&mut self.families);
+        let mut outcome = Ok(());
+        for state in &mut families {
+            let own: Vec<&Change<'_>> =
+                changes.iter().filter(|change| change.name.family == state.rules.family).collect();
+            if !own.is_empty() && outcome.is_ok() {
+                outcome = state.apply(&self.shared(&state.rules.clone()), &own);
+            }
+        }
+        self.families = families;
+        outcome
+    }
+
+    fn is_tampered(&mut self) -> Result<bool, Error> {
+        for state in &self.families {
+            for jump in self.names.jumps() {
+                if !state.program.has_rule(&jump)? {
+                    return Ok(true);
+                }
+            }
+            for ((table, chain), count) in &state.counts {
+                if state.program.count_rules(table, chain)? != Some(*count) {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    fn notices(&self) -> Option<OwnedFd> {
+        None
+    }
+
+    fn cleanup(&mut self) -> Result<(), Error> {
+        self.families.clear();
+        Family::ALL.into_iter().for_each(|family| remove_all(&self.names, family));
+        Ok(())
+    }
+}
+
+impl FamilyState {
+    /// Rewrites the chains of changed ports, and the shared chains if a rule in them has changed.
+    fn apply(&mut self, shared: &Shared<'_>, changes: &[&Change<'_>]) -> Result<(), Error> {
+        let mut text = TableText::default();
+        let mut stale: BTreeSet<(&'static str, String)> = BTreeSet::new();
+        let mut is_shared_changed = false;
+        for change in changes {
+            let old = self.ports.remove(change.name);
+            let new = change.new.map(|plan| shared.port(change.name, plan));
+            let chains = |port: &Option<PortText>| port.as_ref().map(PortText::chains).unwrap_or_default();
+            stale.extend(chains(&old).difference(&chains(&new)).cloned());
+            is_shared_changed |= old.as_ref().map(|port| &port.shared) != new.as_ref().map(|port| &port.shared);
+            if let Some(new) = new {
+                text.extend(&new.own);
+                self.ports.insert(change.name.clone(), new);
+            }
+        }
+        if is_shared_changed {
+            let frame = shared.frame(&self.ports);
+            self.counts = frame.counts();
+            text.extend(&frame);
+        }
+        self.program.restore(&text.restore_input(&stale))
+    }
+
+    /// Chains of an earlier proxy that are not needed any more.
+    fn stale_chains(&self, names: &Names, desired: &TableText) -> Result<BTreeSet<(&'static str, String)>, Error> {
+        let mut stale = BTreeSet::new();
+        for table in program::TABLES {
+            for chain in self.program.chains(table)? {
+                if names.is_own(&chain) && !desired.has(table, &chain) {
+                    stale.insert((table, chain));
+                }
+            }
+        }
+        Ok(stale)
+    }
+}
+
+/// Removes everything of a family. A family without iptables has nothing to remove.
+fn remove_all(names: &Names, family: Family) {
+    let program = Program::of(family);
+    for jump in names.jumps() {
+        program.delete_rule(&jump);
+    }
+    let mut stale = BTreeSet::new();
+    for table in program::TABLES {
+        let chains = program.chains(table).unwrap_or_default();
+        stale.extend(chains.into_iter().filter(|chain| names.is_own(chain)).map(|chain| (table, chain)));
+    }
+    if stale.is_empty() {
+        return;
+    }
+    if let Err(error) = program.restore(&TableText::default().restore_input(&stale)) {
+        tracing::error!(%error, family = family.name(), "failed to delete iptables chains");
+    }
+}
