@@ -162,7 +162,7 @@ impl Cache {
         let age = now.saturating_duration_since(entry.stored);
         let remaining = entry.ttl.saturating_sub(age);
         let is_stale = remaining.is_zero();
-        if is_stale && !self.config.stale.is_some_and(|stale| age < entry.ttl + stale.duration) {
+        if is_stale && self.config.stale.is_none_or(|stale| age >= entry.ttl + stale.duration) {
             return None;
         }
         self.metrics.cache_hits.with_label_values(&[&*self.server, part.label, &self.zones, ""]).inc();

@@ -6,6 +6,8 @@ pub mod chain;
 pub mod corefile;
 pub mod directory;
 pub mod forward;
+#[cfg(any(test, feature = "testing"))]
+pub mod fuzz;
 mod hosts;
 pub mod message;
 pub mod metrics;

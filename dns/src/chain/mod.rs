@@ -6,8 +6,6 @@ mod block;
 mod log;
 mod recursor;
 mod rewrite;
-#[cfg(test)]
-mod tests;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

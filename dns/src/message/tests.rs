@@ -58,6 +58,15 @@ fn messages_round_trip() {
 }
 
 #[test]
+fn repeated_labels_round_trip() {
+    for text in ["1.1.1.1.in-addr.arpa", "a.a.a", "a", ".", "b.a.b.a"] {
+        let mut message = Message::query(1, Question::new(name(text), Type::PTR)).reply(Rcode::NO_ERROR);
+        message.answers = ["a.a.a.a", "a.a", text].map(|target| Record::ptr(name(text), 5, name(target))).into();
+        assert_eq!(Message::read(&message.write(512)), Ok(message), "{text}");
+    }
+}
+
+#[test]
 fn header_bits_round_trip() {
     for bit in 0..16u16 {
         // Bit 6 is reserved, and bits 0 to 3 and 11 to 14 are numbers.

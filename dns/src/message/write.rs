@@ -143,9 +143,11 @@ impl Writer {
     /// Writes a name, with a pointer to the longest suffix that was written before.
     fn name(&mut self, name: &Name, is_compressed: bool) {
         let mut rest = name.as_wire();
+        // The name itself is not complete yet.
+        let earlier = self.positions.len();
         while rest.len() > 1 {
-            let known = is_compressed.then(|| self.positions.iter().find(|at| self.is_at(rest, usize::from(**at))));
-            if let Some(Some(at)) = known {
+            let mut known = self.positions[..earlier].iter().filter(|_| is_compressed);
+            if let Some(at) = known.find(|at| self.is_at(rest, usize::from(**at))) {
                 let pointer = 0xc000 | *at;
                 self.u16(pointer);
                 return;

@@ -1,6 +1,6 @@
 //! The files of a configuration: name servers and hosts. Their contents are part of the program.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use client::files::Files;
@@ -22,9 +22,15 @@ pub fn named(corefile: &Corefile) -> BTreeSet<PathBuf> {
     paths
 }
 
-/// The texts of files; None of those that cannot be read.
-pub fn contents(paths: &BTreeSet<PathBuf>) -> Vec<Option<Vec<u8>>> {
-    paths.iter().map(|path| std::fs::read(path).ok()).collect()
+/// The contents of files; None of those that cannot be read.
+pub type Snapshot = BTreeMap<PathBuf, Option<Vec<u8>>>;
+
+pub fn contents(paths: BTreeSet<PathBuf>) -> Snapshot {
+    let content = |path: PathBuf| {
+        let bytes = std::fs::read(&path).ok();
+        (path, bytes)
+    };
+    paths.into_iter().map(content).collect()
 }
 
 pub fn read(path: &Path) -> String {
@@ -52,8 +58,8 @@ pub fn watch(paths: &BTreeSet<PathBuf>) -> Option<Files> {
 
 /// The search domains of a resolv.conf: those of the last `search` or `domain` line.
 pub fn search_domains(text: &str) -> Vec<Name> {
-    let lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-    let last = lines.filter(|words| matches!(words.first(), Some(&"search" | &"domain"))).last().unwrap_or_default();
+    let mut lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let last = lines.rfind(|words| matches!(words.first(), Some(&"search" | &"domain"))).unwrap_or_default();
     let names = last.iter().skip(1).filter_map(|word| Name::parse(word).ok());
     names.filter(|name| !name.is_root()).map(|name| name.to_lower()).collect()
 }

@@ -118,6 +118,8 @@ pub(crate) struct Shared {
     directories: Mutex<Vec<Arc<Directory>>>,
     listeners: Listeners,
     is_stopping: AtomicBool,
+    /// The files that the program was compiled from.
+    files: Mutex<files::Snapshot>,
     /// Why the last Corefile is not in force.
     rejected: Mutex<Vec<CorefileError>>,
     stop: watch::Sender<bool>,
@@ -147,6 +149,7 @@ impl Server {
             directories: Mutex::default(),
             listeners: Listeners::default(),
             is_stopping: AtomicBool::new(false),
+            files: Mutex::default(),
             rejected: Mutex::default(),
             stop: watch::Sender::new(false),
         });

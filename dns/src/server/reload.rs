@@ -1,7 +1,8 @@
 //! Puts a Corefile into force, and follows its source. A Corefile with a mistake changes nothing.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -76,6 +77,9 @@ pub async fn apply(shared: &Arc<Shared>, corefile: Corefile) -> Result<(), Start
 
 fn compile(shared: &Arc<Shared>, corefile: Corefile) -> Arc<Program> {
     let previous = shared.program.load_full();
+    let mut paths = files::named(&corefile);
+    paths.insert(shared.config.resolv_conf.clone());
+    *shared.files.lock() = files::contents(paths);
     let own: Vec<SocketAddr> = shared.listeners.addresses();
     let environment = Environment {
         own,
@@ -113,6 +117,7 @@ pub async fn follow(shared: Arc<Shared>, mut text: String) {
     let mut stopped = shared.stop.subscribe();
     let (sender, mut texts) = watch::channel(None);
     let source = shared.config.corefile.clone();
+    let mut is_first = true;
     let is_map = matches!(source, CorefileSource::ConfigMap { .. });
     let map = async {
         match (&source, &shared.cluster) {
@@ -124,27 +129,24 @@ pub async fn follow(shared: Arc<Shared>, mut text: String) {
     };
     let followed = async {
         loop {
-            let mut paths = files::named(&shared.program.load().corefile);
+            let before = shared.files.lock().clone();
+            let mut paths: BTreeSet<PathBuf> = before.keys().cloned().collect();
             if let CorefileSource::File(path) = &source {
                 paths.insert(path.clone());
             }
-            paths.insert(shared.config.resolv_conf.clone());
-            let (before, watched) = (files::contents(&paths), files::watch(&paths));
+            // Watched first: what changed before is seen by its content.
+            let watched = files::watch(&paths);
             loop {
+                let current = new_text(&source, texts.borrow_and_update().clone(), is_first, &text);
+                if current != text || files::contents(before.keys().cloned().collect()) != before {
+                    text = current;
+                    break;
+                }
                 tokio::select! {
                     biased;
-                    Ok(()) = texts.changed(), if is_map => break,
-                    () = files::changed(watched.as_ref()) => {
-                        tokio::time::sleep(SETTLE).await;
-                        if files::contents(&paths) != before {
-                            break;
-                        }
-                    }
+                    Ok(()) = texts.changed(), if is_map => is_first = false,
+                    () = files::changed(watched.as_ref()) => tokio::time::sleep(SETTLE).await,
                 }
-            }
-            let current = texts.borrow_and_update().clone();
-            if let Some(new) = new_text(&source, current, &text) {
-                text = new;
             }
             reload(&shared, &text).await;
         }
@@ -157,17 +159,15 @@ pub async fn follow(shared: Arc<Shared>, mut text: String) {
     }
 }
 
-fn new_text(source: &CorefileSource, from_map: Option<String>, current: &str) -> Option<String> {
+/// The text of the source now; before the ConfigMap was read, it is the one in force.
+fn new_text(source: &CorefileSource, from_map: Option<String>, is_first: bool, current: &str) -> String {
     match source {
-        CorefileSource::Text(_) => None,
-        CorefileSource::File(path) => match read_file(path) {
-            Ok(text) => Some(text),
-            Err(error) => {
-                tracing::warn!(path = %path.display(), %error, "failed to read the Corefile, keeping the old one");
-                Some(current.to_string())
-            }
-        },
-        CorefileSource::ConfigMap { otherwise, .. } => Some(from_map.unwrap_or_else(|| otherwise.clone())),
+        CorefileSource::File(path) => read_file(path).unwrap_or_else(|error| {
+            tracing::warn!(path = %path.display(), %error, "failed to read the Corefile, keeping the old one");
+            current.to_string()
+        }),
+        CorefileSource::ConfigMap { otherwise, .. } if !is_first => from_map.unwrap_or_else(|| otherwise.clone()),
+        CorefileSource::ConfigMap { .. } | CorefileSource::Text(_) => current.to_string(),
     }
 }
 

@@ -34,6 +34,7 @@ fn crates_have_no_forbidden_dependencies() {
             "fakenode",
             &["kubelet", "cri", "kinds", "store", "server", "cluster", "controllers", "openapi", "descriptions"],
         ),
+        ("dns", &["proxy", "kubelet", "network", "kinds", "store", "server", "cluster", "controllers", "descriptions"]),
         (
             "scheduler",
             &["oracle", "kubelet", "kinds", "store", "server", "cluster", "controllers", "openapi", "descriptions"],
