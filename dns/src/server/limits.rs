@@ -24,6 +24,10 @@ pub struct Limits {
     /// Queries in a second, and at once.
     pub per_second: f64,
     pub burst: f64,
+    /// Packets in a second, and at once, above which a source is a flood: it is not received for a moment. It has to be
+    /// blocked before its packets fill the receive queue.
+    pub flood_per_second: f64,
+    pub flood_burst: f64,
     /// Queries that wait for an upstream.
     pub in_flight: u32,
     /// Connections of a source, and of all.
@@ -38,6 +42,8 @@ impl Default for Limits {
         Limits {
             per_second: 10_000.0,
             burst: 10_000.0,
+            flood_per_second: 30_000.0,
+            flood_burst: 1000.0,
             in_flight: 500,
             connections_per_source: 100,
             connections: 1000,
@@ -46,8 +52,18 @@ impl Default for Limits {
     }
 }
 
+/// What becomes of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    Allowed,
+    Denied,
+    /// Denied, and its source should be blocked.
+    Flood,
+}
+
 struct Source {
     bucket: TokenBucket<Instant>,
+    flood: TokenBucket<Instant>,
     in_flight: u32,
     connections: u32,
 }
@@ -70,15 +86,24 @@ impl Sources {
     }
 
     /// Whether a query is answered.
-    pub fn allows(&self, address: IpAddr, transport: Transport, now: Instant) -> bool {
+    pub fn judge(&self, address: IpAddr, transport: Transport, now: Instant) -> Verdict {
         if self.limits.exempts_loopback && address.to_canonical().is_loopback() {
-            return true;
+            return Verdict::Allowed;
         }
-        let is_allowed = self.with(address, now, |source| source.bucket.try_take(now)).unwrap_or(false);
-        if !is_allowed {
+        let judge = |source: &mut Source| match (source.flood.try_take(now), source.bucket.try_take(now)) {
+            (false, _) => Verdict::Flood,
+            (true, false) => Verdict::Denied,
+            (true, true) => Verdict::Allowed,
+        };
+        let verdict = self.with(address, now, judge).unwrap_or(Verdict::Denied);
+        if verdict != Verdict::Allowed {
             self.metrics.rate_limited.with_label_values(&[transport.name()]).inc();
         }
-        is_allowed
+        verdict
+    }
+
+    pub fn allows(&self, address: IpAddr, transport: Transport, now: Instant) -> bool {
+        self.judge(address, transport, now) == Verdict::Allowed
     }
 
     /// Counts a query that waits; false if there are too many.
@@ -134,6 +159,7 @@ impl Sources {
         }
         let new = || Source {
             bucket: TokenBucket::new(self.limits.per_second, self.limits.burst, now),
+            flood: TokenBucket::new(self.limits.flood_per_second, self.limits.flood_burst, now),
             in_flight: 0,
             connections: 0,
         };
@@ -171,6 +197,17 @@ mod tests {
         assert!(allowed(address(1), now + Duration::from_millis(100)), "one more token");
         assert!((0..100).all(|_| allowed([127, 0, 0, 1].into(), now)), "the node itself");
         assert!(sources.metrics.render().contains("tiphys_dns_rate_limited_total{proto=\"udp\"} 95"));
+    }
+
+    #[test]
+    fn a_flood_is_told_from_many_queries() {
+        let limits = Limits { flood_per_second: 100.0, flood_burst: 50.0, per_second: 10.0, ..Limits::default() };
+        let sources = sources(Limits { burst: 20.0, ..limits });
+        let now = Instant::now();
+        let verdicts: Vec<Verdict> = (0..60).map(|_| sources.judge(address(1), Transport::Udp, now)).collect();
+        assert!(verdicts[..20].iter().all(|verdict| *verdict == Verdict::Allowed));
+        assert!(verdicts[20..50].iter().all(|verdict| *verdict == Verdict::Denied));
+        assert!(verdicts[50..].iter().all(|verdict| *verdict == Verdict::Flood));
     }
 
     #[test]

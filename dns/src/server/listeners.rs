@@ -148,8 +148,9 @@ fn listen(shared: &Arc<Shared>, address: SocketAddr, purpose: Purpose) -> io::Re
     let (tcp, sockets) = bind_both(address)?;
     let address = tcp.local_addr()?;
     let mut tasks = vec![tokio::spawn(tcp::serve(tcp, shared.clone(), port, closed.clone()))];
-    for socket in sockets {
-        tasks.push(tokio::spawn(udp::serve(Arc::new(socket), shared.clone(), port, closed.clone())));
+    for socket in sockets.into_iter().map(Arc::new) {
+        shared.guard.add(&socket);
+        tasks.push(tokio::spawn(udp::serve(socket, shared.clone(), port, closed.clone())));
     }
     Ok(Listener { address, close, tasks })
 }
@@ -205,7 +206,9 @@ fn bind_udp(address: SocketAddr) -> io::Result<Vec<UdpSocket>> {
     let bind = |_| {
         let socket = new_socket(address, Type::DGRAM, Protocol::UDP)?;
         socket.set_reuse_port(true)?;
-        let _ = socket.set_recv_buffer_size(RECEIVE_BUFFER);
+        // Beyond the machine's limit where that is allowed.
+        rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER)
+            .or_else(|_| Ok::<_, io::Error>(socket.set_recv_buffer_size(RECEIVE_BUFFER)?))?;
         socket.bind(&address.into())?;
         UdpSocket::from_std(socket.into())
     };

@@ -2,6 +2,7 @@
 
 mod config_map;
 mod files;
+mod guard;
 mod handler;
 mod http;
 mod limits;
@@ -115,6 +116,7 @@ pub(crate) struct Shared {
     program: ArcSwap<Program>,
     metrics: Arc<Metrics>,
     sources: Sources,
+    guard: Arc<guard::FloodGuard>,
     directories: Mutex<Vec<Arc<Directory>>>,
     listeners: Listeners,
     is_stopping: AtomicBool,
@@ -144,6 +146,7 @@ impl Server {
             sources: Sources::new(config.limits, metrics.clone()),
             config,
             cluster,
+            guard: Arc::default(),
             program: ArcSwap::from_pointee(reload::empty()),
             metrics,
             directories: Mutex::default(),

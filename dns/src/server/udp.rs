@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::Shared;
 use super::handler::{self, Packet, Parsed};
+use super::limits::Verdict;
 use crate::metrics::Transport;
 
 /// Queries are small; longer ones are cut, and malformed then.
@@ -35,8 +36,10 @@ pub async fn serve(socket: Arc<UdpSocket>, shared: Arc<Shared>, port: u16, mut c
 
 fn receive(socket: &Arc<UdpSocket>, shared: &Arc<Shared>, packet: &Packet) {
     let now = Instant::now();
-    if !shared.sources.allows(packet.source.ip(), Transport::Udp, now) {
-        return;
+    match shared.sources.judge(packet.source.ip(), Transport::Udp, now) {
+        Verdict::Allowed => {}
+        Verdict::Denied => return,
+        Verdict::Flood => return shared.guard.block(packet.source.ip()),
     }
     let query = match handler::parse(packet) {
         Parsed::Ignored => return,

@@ -131,10 +131,13 @@ pub async fn ready(running: &Running) {
 
 type Answer = Box<dyn Fn(&Message) -> Option<Message> + Send + Sync>;
 
+/// Each with its transport and its client.
+type Queries = Arc<Mutex<Vec<(&'static str, Message, SocketAddr)>>>;
+
 /// A resolver that answers as the test says, and counts its queries.
 pub struct Upstream {
     pub address: SocketAddr,
-    queries: Arc<Mutex<Vec<(&'static str, Message, SocketAddr)>>>,
+    queries: Queries,
 }
 
 impl Upstream {
@@ -175,8 +178,6 @@ pub fn address_of(query: &Message, last: u8, ttl: u32) -> Message {
     }
     response
 }
-
-type Queries = Arc<Mutex<Vec<(&'static str, Message, SocketAddr)>>>;
 
 async fn serve_udp(socket: UdpSocket, answer: Arc<Answer>, queries: Queries) {
     let mut bytes = vec![0; 4096];
