@@ -57,6 +57,8 @@ enum Command {
     Runtime(CommonArguments),
     /// Measures pods from creation to ready, on the built-in runtime and on containerd; needs root
     Pods(CommonArguments),
+    /// Measures the cluster DNS
+    Dns(CommonArguments),
     /// A tenant that sends as many requests as it can
     #[command(hide = true)]
     Flood { address: SocketAddr, path: String, token: String },
@@ -89,6 +91,7 @@ pub fn main() -> ExitCode {
         Command::Pods(how) => {
             measure_inside(&how, async |plan, report| Box::pin(figures::pods::run(how.quick, plan, report)).await)
         }
+        Command::Dns(how) => measure(&how, async |plan, report| figures::dns::run(plan, report)),
         Command::Flood { address, path, token } => runtime()
             .and_then(|runtime| runtime.block_on(figures::gate::send_flood(address, &path, &token)))
             .map(|()| true),

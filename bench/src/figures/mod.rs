@@ -3,6 +3,7 @@
 mod alone;
 pub mod controllers;
 mod create;
+pub mod dns;
 pub mod gate;
 mod get;
 mod growth;

@@ -24,10 +24,10 @@ pub struct Limits {
     /// Queries in a second, and at once.
     pub per_second: f64,
     pub burst: f64,
-    /// Packets in a second, and at once, above which a source is a flood: it is not received for a moment. It has to be
-    /// blocked before its packets fill the receive queue.
-    pub flood_per_second: f64,
-    pub flood_burst: f64,
+    /// Queries in a second, and at once, that may be refused: a source with more is a flood, and is not received for a
+    /// moment. It has to be blocked before its packets fill the receive queue.
+    pub refused_per_second: f64,
+    pub refused_burst: f64,
     /// Queries that wait for an upstream.
     pub in_flight: u32,
     /// Connections of a source, and of all.
@@ -41,9 +41,9 @@ impl Default for Limits {
     fn default() -> Limits {
         Limits {
             per_second: 10_000.0,
-            burst: 10_000.0,
-            flood_per_second: 30_000.0,
-            flood_burst: 1000.0,
+            burst: 2000.0,
+            refused_per_second: 5000.0,
+            refused_burst: 300.0,
             in_flight: 500,
             connections_per_source: 100,
             connections: 1000,
@@ -63,7 +63,7 @@ pub enum Verdict {
 
 struct Source {
     bucket: TokenBucket<Instant>,
-    flood: TokenBucket<Instant>,
+    refused: TokenBucket<Instant>,
     in_flight: u32,
     connections: u32,
 }
@@ -90,10 +90,10 @@ impl Sources {
         if self.limits.exempts_loopback && address.to_canonical().is_loopback() {
             return Verdict::Allowed;
         }
-        let judge = |source: &mut Source| match (source.flood.try_take(now), source.bucket.try_take(now)) {
-            (false, _) => Verdict::Flood,
-            (true, false) => Verdict::Denied,
-            (true, true) => Verdict::Allowed,
+        let judge = |source: &mut Source| match source.bucket.try_take(now) {
+            true => Verdict::Allowed,
+            false if source.refused.try_take(now) => Verdict::Denied,
+            false => Verdict::Flood,
         };
         let verdict = self.with(address, now, judge).unwrap_or(Verdict::Denied);
         if verdict != Verdict::Allowed {
@@ -159,7 +159,7 @@ impl Sources {
         }
         let new = || Source {
             bucket: TokenBucket::new(self.limits.per_second, self.limits.burst, now),
-            flood: TokenBucket::new(self.limits.flood_per_second, self.limits.flood_burst, now),
+            refused: TokenBucket::new(self.limits.refused_per_second, self.limits.refused_burst, now),
             in_flight: 0,
             connections: 0,
         };
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn a_flood_is_told_from_many_queries() {
-        let limits = Limits { flood_per_second: 100.0, flood_burst: 50.0, per_second: 10.0, ..Limits::default() };
+        let limits = Limits { refused_per_second: 100.0, refused_burst: 30.0, per_second: 10.0, ..Limits::default() };
         let sources = sources(Limits { burst: 20.0, ..limits });
         let now = Instant::now();
         let verdicts: Vec<Verdict> = (0..60).map(|_| sources.judge(address(1), Transport::Udp, now)).collect();

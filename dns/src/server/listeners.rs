@@ -14,8 +14,8 @@ use tokio::task::JoinHandle;
 use super::{Config, HttpEndpoints, Listen, Shared, StartError, http, tcp, udp};
 use crate::corefile::Corefile;
 
-/// The receive buffer of a socket: a burst of queries is not lost.
-const RECEIVE_BUFFER: usize = 1 << 20;
+/// The receive buffer of a socket: a burst of queries is not lost, nor those of others until a flood is noticed.
+const RECEIVE_BUFFER: usize = 4 << 20;
 /// Sockets for an address; the kernel distributes the clients.
 const MAX_SOCKETS: usize = 4;
 /// Tries to find a port that is free for UDP and TCP.
