@@ -1,4 +1,4 @@
-//! A future whose panic becomes an error, so that one failed task does not end the others.
+//! Functions and futures whose panic becomes an error, so that one failed task does not end the others.
 
 use std::any::Any;
 use std::fmt;
@@ -25,6 +25,11 @@ impl fmt::Display for Panic {
 }
 
 impl std::error::Error for Panic {}
+
+/// Runs a function; a panic becomes an error. What the function changes must stay usable if it ends in the middle.
+pub fn catch<T>(run: impl FnOnce() -> T) -> Result<T, Panic> {
+    std::panic::catch_unwind(AssertUnwindSafe(run)).map_err(|payload| Panic::from_payload(&*payload))
+}
 
 /// Polls the future until it is ready or panics. The caller pins it, on the stack or in a box.
 pub fn catch_unwind<F: Future + Unpin>(future: F) -> CatchUnwind<F> {

@@ -30,7 +30,11 @@ pub async fn serve(socket: Arc<UdpSocket>, shared: Arc<Shared>, port: u16, mut c
         // An error is about an earlier response: its client is gone.
         let Ok((length, source)) = received else { continue };
         let packet = Packet { bytes: &buffer[..length], source, local, transport: Transport::Udp, port };
-        receive(&socket, &shared, &packet);
+        // One query must not end the answers to all others.
+        if let Err(panic) = stdx::panic::catch(|| receive(&socket, &shared, &packet)) {
+            shared.metrics.panics.inc();
+            tracing::error!(%source, %panic, "query failed");
+        }
     }
 }
 

@@ -12,6 +12,7 @@ mod probes;
 mod pulls;
 mod resources;
 mod security;
+mod services;
 mod static_pods;
 mod stops;
 mod streams;
@@ -28,11 +29,12 @@ use stdx::sync::Mutex;
 /// What a case does; it panics where something is not as it should be.
 pub type Do = fn(&Case);
 
-const TABLES: [&[(&str, Do)]; 9] = [
+const TABLES: [&[(&str, Do)]; 10] = [
     // Those that wait longest first.
     life::CASES,
     probes::CASES,
     streams::CASES,
+    services::CASES,
     pulls::CASES,
     volumes::CASES,
     network::CASES,

@@ -109,6 +109,13 @@ fn dns(case: &Case) {
         assert!(default.lines().any(|seen| seen == line), "{line}: {default}");
     }
     assert!(default.contains("nameserver 192.0.2.54"), "{default}");
+    // The cluster's, by default; the node's search domains follow.
+    let cluster = case.script("cluster", read, "", "");
+    let domains = format!("search {}.svc.cluster.local svc.cluster.local cluster.local", case.namespace);
+    assert!(cluster.starts_with(&domains), "{cluster}");
+    assert!(cluster.contains("\nnameserver 10.96.0.10\noptions ndots:5"), "{cluster}");
+    let events = case.events("cluster");
+    assert!(events.iter().all(|(reason, _)| reason != "MissingClusterDNS"), "{events:?}");
 }
 
 fn processes(case: &Case) {
