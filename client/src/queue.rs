@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use prometheus::{Histogram, IntCounter, IntGauge};
 use stdx::backoff::pause_after;
+use stdx::clock::timer_pause;
 use stdx::sync::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -68,7 +69,7 @@ impl Queue {
     }
 
     pub fn add_after(&self, key: Key, pause: Duration) {
-        self.core().add_at(key, Instant::now() + pause);
+        self.core().add_at(key, Instant::now() + timer_pause(pause));
         self.moved.notify_one();
     }
 
@@ -244,19 +245,20 @@ impl Core {
 
     /// Returns the processing time.
     fn done(&mut self, key: Key, ended: WorkResult, now: Instant) -> Duration {
-        let took = self.busy.remove(&key).map_or(Duration::ZERO, |(started, _)| now - started);
-        if self.dirty.contains_key(&key) {
+        let started = self.busy.remove(&key).map(|(started, _)| started);
+        // A key that is not in progress is in the ready queue already if it was added again.
+        if started.is_some() && self.dirty.contains_key(&key) {
             self.ready.push_back(key.clone());
         }
         match ended {
             WorkResult::Done => drop(self.failures.remove(&key)),
             WorkResult::RequeueAfter(pause) => {
                 self.failures.remove(&key);
-                self.add_at(key, now + pause);
+                self.add_at(key, now + timer_pause(pause));
             }
             WorkResult::Failed => self.fail(key, now),
         }
-        took
+        started.map_or(Duration::ZERO, |started| now - started)
     }
 
     fn fail(&mut self, key: Key, now: Instant) {
@@ -264,7 +266,7 @@ impl Core {
         let longest = self.longest_pause.unwrap_or(LONGEST_PAUSE);
         *failures = failures.saturating_add(1);
         let pause = pause_after(*failures, FIRST_PAUSE, longest);
-        let time = (now + pause).max(self.turn(now));
+        let time = (now + timer_pause(pause)).max(self.turn(now));
         self.add_at(key, time);
     }
 

@@ -7,6 +7,15 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::sync::{Mutex, MutexGuard};
 
+/// The longest pause that a timer is given; [`timer_pause`] says why.
+const LONGEST_TIMER_PAUSE: Duration = Duration::from_secs(30 * 365 * 86_400);
+
+/// A pause that can be added to an instant. Pauses come from objects and requests, up to `i64::MAX` seconds, and
+/// `Instant + Duration` panics when it overflows; tokio's timers add to an instant themselves.
+pub fn timer_pause(pause: Duration) -> Duration {
+    pause.min(LONGEST_TIMER_PAUSE)
+}
+
 /// A point in time, in seconds and nanoseconds since the Unix epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Timestamp {
@@ -171,6 +180,14 @@ mod tests {
         clock.advance(Duration::from_secs(2));
         assert_eq!((clock.now().seconds, calls.load(Ordering::Relaxed)), (3, 1));
         assert_eq!(clock.sleep_until(Duration::from_secs(9)), None);
+    }
+
+    #[test]
+    fn a_timer_pause_never_overflows_an_instant() {
+        let now = std::time::Instant::now();
+        let longest = now.checked_add(timer_pause(Duration::MAX)).and_then(|at| at.checked_add(Duration::from_secs(1)));
+        assert!(longest.is_some());
+        assert_eq!(timer_pause(Duration::from_secs(86_400)), Duration::from_secs(86_400));
     }
 
     #[test]

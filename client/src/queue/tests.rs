@@ -167,3 +167,28 @@ async fn flooded_keys_do_not_block_others() {
     let runs = worker.await.expect("it ends");
     assert!((9..=13).contains(&runs), "{runs} runs");
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_longest_pause_does_not_overflow() {
+    let queue = Queue::default();
+    for pause in [Duration::MAX, Duration::from_secs(i64::MAX as u64)] {
+        queue.add(key("a"));
+        assert_eq!(queue.next().await, Some(key("a")));
+        queue.done(key("a"), WorkResult::RequeueAfter(pause));
+        queue.add_after(key("b"), pause);
+    }
+    let waited = tokio::time::timeout(Duration::from_secs(10 * 365 * 86_400), queue.next()).await;
+    assert!(waited.is_err(), "neither key is due in ten years");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_is_done_twice_is_queued_once() {
+    let (mut core, now) = (Core::default(), Instant::now());
+    core.add(key("a"), now);
+    assert_eq!(core.take(now), Next::Key(key("a")));
+    core.add(key("a"), now);
+    core.done(key("a"), WorkResult::Done, now);
+    core.done(key("a"), WorkResult::Done, now);
+    assert_eq!(core.take(now), Next::Key(key("a")));
+    assert_eq!(core.take(now), Next::Nothing);
+}

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use api::Str;
 use stdx::backoff::pause_after;
+use stdx::clock::timer_pause;
 use tokio::time::Instant;
 
 use crate::framework::{Plugin, QueuedPod};
@@ -280,7 +281,10 @@ impl Queue {
 
     fn pause(&self, uid: &str) -> Duration {
         let failures = self.entries.get(uid).map_or(0, |entry| entry.waiting.failures);
-        if failures == 0 { Duration::ZERO } else { pause_after(failures, self.first_back_off, self.longest_back_off) }
+        if failures == 0 {
+            return Duration::ZERO;
+        }
+        timer_pause(pause_after(failures, self.first_back_off, self.longest_back_off))
     }
 
     fn activate(&mut self, uid: &str) {

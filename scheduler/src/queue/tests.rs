@@ -93,3 +93,13 @@ async fn gated_pods_are_not_active() {
     queue.gate("a", None);
     assert_eq!(names(&mut queue, now), "a");
 }
+
+#[tokio::test]
+async fn the_longest_backoff_does_not_overflow() {
+    let (mut queue, now) = (queue(), Instant::now());
+    (queue.first_back_off, queue.longest_back_off) = (Duration::MAX, Duration::MAX);
+    queue.add(pod("a").pod(), None, now);
+    queue.pop(now).expect("a pod");
+    queue.retry("a", now);
+    assert!(queue.next_due().is_some_and(|due| due > now + SECOND * 86_400));
+}
