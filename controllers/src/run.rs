@@ -1,5 +1,6 @@
 //! Runs the controllers: their queues, their workers, and the order in which they stop.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use client::{Client, Error, Events, Informer, Informers, Key, Metrics, Queue, Random, Result, WorkResult, writes};
@@ -186,15 +187,30 @@ impl Worker {
             return;
         }
         while let Some(key) = self.queue.next().await {
-            let pending = self.barrier.take(&key);
-            if !pending.is_empty() && !self.unless_closed(self.informers.wait_for(&pending)).await {
+            let processed = catch_unwind(pin!(self.process(&key))).await;
+            let is_open = processed.unwrap_or_else(|panic| {
+                self.metrics.panic(self.name);
+                tracing::error!(controller = self.name, key = &*key, %panic, "worker panicked, requeueing");
+                self.queue.done(key, WorkResult::Failed);
+                true
+            });
+            if !is_open {
                 return;
             }
-            let (result, written) = writes::record_writes(self.contained(&key)).await;
-            self.barrier.keep(&key, written, &self.informers);
-            let ended = self.work_result(&key, result);
-            self.queue.done(key, ended);
         }
+    }
+
+    /// Reconciles a key; returns false if the queue was closed first.
+    async fn process(&self, key: &Key) -> bool {
+        let pending = self.barrier.take(key);
+        if !pending.is_empty() && !self.unless_closed(self.informers.wait_for(&pending)).await {
+            return false;
+        }
+        let (result, written) = writes::record_writes(self.contained(key)).await;
+        self.barrier.keep(key, written, &self.informers);
+        let ended = self.work_result(key, result);
+        self.queue.done(key.clone(), ended);
+        true
     }
 
     /// A panic fails only its key; other keys are not affected.

@@ -70,7 +70,7 @@ impl Transport for Door {
     }
 }
 
-/// Creates a pod if it sees none; panics at the key "panic".
+/// Creates a pod if it sees none; panics at the key "panic", and never wants to see the key "later" again.
 struct OnePod {
     client: Client,
     store: Arc<client::Store>,
@@ -82,6 +82,9 @@ impl Reconcile for OnePod {
         Box::pin(async move {
             self.runs.lock().push(key.to_string());
             assert!(key != "panic", "on purpose");
+            if key == "later" {
+                return Ok(Outcome::RequeueAfter(Duration::MAX));
+            }
             if self.store.is_empty() {
                 self.client.create(PODS, "a", &api::tree! {}).await?;
             }
@@ -162,6 +165,57 @@ async fn keys_wait_for_their_own_writes() {
 
 #[tokio::test(start_paused = true)]
 async fn a_panic_fails_only_its_key() {
+    let server = Arc::new(Slow::default());
+    let (queue, runs, _tasks) = worker(&server, 1);
+    let count = |key: &str| runs.lock().iter().filter(|other| *other == key).count();
+    queue.add("panic".into());
+    queue.add("k".into());
+    wait("repeated retries", || count("panic") >= 4).await;
+    assert_eq!(count("k"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_longest_pause_does_not_end_the_worker() {
+    let server = Arc::new(Slow::default());
+    let (queue, runs, tasks) = worker(&server, 1);
+    queue.add("later".into());
+    queue.add("k".into());
+    wait("the key after the longest pause", || runs.lock().contains(&"k".to_string())).await;
+    queue.close();
+    for task in tasks {
+        task.await.expect("the worker ends without a panic");
+    }
+}
+
+/// A log that panics at a warning, which the worker writes outside of the reconcile.
+struct PanickingLog;
+
+impl tracing::Subscriber for PanickingLog {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        let is_warning = *event.metadata().level() == tracing::Level::WARN;
+        assert!(!is_warning || event.metadata().target() != "controllers::run", "on purpose");
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_outside_of_the_reconcile_does_not_end_the_worker() {
+    let _log = tracing::subscriber::set_default(PanickingLog);
     let server = Arc::new(Slow::default());
     let (queue, runs, _tasks) = worker(&server, 1);
     let count = |key: &str| runs.lock().iter().filter(|other| *other == key).count();
