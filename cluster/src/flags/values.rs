@@ -4,6 +4,9 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+/// Go's longest duration, about 292 years.
+const LONGEST: Duration = Duration::from_nanos(i64::MAX as u64);
+
 /// Go's durations: `1h0m0s`, `90m`, `1.5h`, `300ms`; of all numbers 0 alone needs no unit.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let invalid = || format!("invalid duration {text:?}");
@@ -19,7 +22,8 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         let number: f64 = rest[..digits].parse().map_err(|_| invalid())?;
         let letters = rest[digits..].find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len() - digits);
         let seconds = unit(&rest[digits..digits + letters]).ok_or_else(invalid)?;
-        total += Duration::try_from_secs_f64(number * seconds).map_err(|_| invalid())?;
+        let more = Duration::try_from_secs_f64(number * seconds).map_err(|_| invalid())?;
+        total = total.checked_add(more).filter(|total| *total <= LONGEST).ok_or_else(invalid)?;
         rest = &rest[digits + letters..];
     }
     Ok(total)
@@ -113,7 +117,9 @@ mod tests {
     fn parses_go_durations() {
         let cases = [("1h0m0s", Some(3_600_000)), ("90m", Some(5_400_000)), ("1.5s", Some(1500)), ("20ms", Some(20))];
         let bad = [("", None), ("5", None), ("h", None), ("1x", None), ("-1h", None)];
-        for (text, want) in cases.into_iter().chain(bad) {
+        let long =
+            [("2562047h", Some(9_223_369_200_000)), ("2562048h", None), ("5000000000000000h5000000000000000h", None)];
+        for (text, want) in cases.into_iter().chain(bad).chain(long) {
             assert_eq!(duration(text).ok().map(|got| got.as_millis()), want, "{text}");
         }
     }

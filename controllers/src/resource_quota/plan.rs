@@ -74,7 +74,8 @@ pub fn usage(kind: &Kind, object: &Tree, now: Timestamp) -> Usage {
     let mut usage = quota::of(kind, object);
     let grace = object.int("metadata.deletionGracePeriodSeconds");
     let deleted = time::parse(object.str("metadata.deletionTimestamp")).ok();
-    let is_overdue = deleted.zip(grace).is_some_and(|(deleted, grace)| deleted.seconds + grace < now.seconds);
+    let is_overdue =
+        deleted.zip(grace).is_some_and(|(deleted, grace)| deleted.seconds.saturating_add(grace) < now.seconds);
     if kind.kind == "Pod" && is_overdue {
         usage.retain(|name, _| name.starts_with("count/"));
     }
@@ -144,6 +145,12 @@ mod tests {
             &pods,
             r#"{"pods":"1","secrets":"0"}"#,
         );
+    }
+
+    #[test]
+    fn a_pod_with_the_longest_grace_period_is_not_overdue() {
+        let pod = r#"{"metadata":{"deletionTimestamp":"9999-12-31T23:59:59Z","deletionGracePeriodSeconds":9223372036854775807},"spec":{"containers":[{"name":"c"}]}}"#;
+        check(r#"{"spec":{"hard":{"pods":"9"}}}"#, &[pod], r#"{"pods":"1"}"#);
     }
 
     #[test]

@@ -69,7 +69,7 @@ pub fn is_over(pod: &Tree) -> bool {
 fn deadline(pod: &Tree) -> Option<i64> {
     let started = pod.str("status.startTime");
     let limit = pod.int("spec.activeDeadlineSeconds").filter(|_| !started.is_empty())?;
-    Some(seconds(started) + limit)
+    Some(seconds(started).saturating_add(limit))
 }
 
 /// An equal status is not written again.

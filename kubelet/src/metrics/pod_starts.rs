@@ -38,7 +38,7 @@ impl Start {
             (Some(first), Some(last)) => (last - first).max(0),
             _ => 0,
         };
-        let all = (now - created).max(0);
+        let all = now.saturating_sub(created).max(0);
         (all as f64 / SECOND, (all - pulls - self.prepared).max(0) as f64 / SECOND)
     }
 }
@@ -58,7 +58,7 @@ impl Starts {
         }
         start.is_recorded = true;
         let Ok(created) = time::parse(pod.str("metadata.creationTimestamp")) else { return };
-        let (all, own) = start.measured(created.seconds * 1_000_000_000, now);
+        let (all, own) = start.measured(created.seconds.saturating_mul(1_000_000_000), now);
         drop(pods);
         self.metrics.record(&POD_START_TOTAL, &[], all);
         self.metrics.record(&POD_START_SLI, &[], own);

@@ -92,7 +92,7 @@ async fn ask(client: &Client, pod: &Tree, key: &Key, now: i64) -> Result<Token, 
     // The server may have shortened its life. Its clock may differ from ours: only the length counts.
     let seconds = answer.int("spec.expirationSeconds").unwrap_or(key.seconds);
     let expiration = answer.str("status.expirationTimestamp").to_string();
-    Ok(Token { text, due: now + use_seconds(seconds), expiration, expires: now + seconds, seconds })
+    Ok(Token { text, due: now + use_seconds(seconds), expiration, expires: now.saturating_add(seconds), seconds })
 }
 
 fn request(pod: &Tree, key: &Key) -> Tree {

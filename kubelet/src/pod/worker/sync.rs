@@ -213,7 +213,7 @@ fn overdue(deadline: Option<i64>, now: i64) -> Option<Ending> {
 fn deadline(context: &PodContext, pod: &Tree) -> Option<i64> {
     let limit = pod.int("spec.activeDeadlineSeconds")?;
     let started = time::parse(context.statuses.last(pod).str("startTime")).ok()?;
-    Some((started.seconds + limit) * SECOND)
+    Some(started.seconds.saturating_add(limit).saturating_mul(SECOND))
 }
 
 async fn run(
