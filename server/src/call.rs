@@ -13,6 +13,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Versio
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use kinds::User;
+use stdx::sources::Seat;
 use stdx::sync::Mutex;
 use tokio::sync::Notify;
 
@@ -24,7 +25,6 @@ use crate::request::body::Body;
 use crate::request::info::{Query, RequestInfo};
 use crate::request::negotiate::{Accepted, Media};
 use crate::request::received::Received;
-use crate::request::sources::Seat;
 use crate::request::watched::Watched;
 use crate::tls::client::ClientChain;
 

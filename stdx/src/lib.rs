@@ -8,5 +8,6 @@ pub mod clock;
 pub mod fnv;
 pub mod fs;
 pub mod panic;
+pub mod sources;
 pub mod sync;
 pub mod token_bucket;

@@ -13,15 +13,16 @@ use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use rustls::ServerConfig;
+use stdx::sources::{SourceLimits, Sources};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 use tokio_rustls::TlsAcceptor;
 
 use super::serve::builder;
+use super::silence::until_silent;
 use crate::authentication::ClientChain;
 use crate::request::limits::PATIENCE;
-use crate::request::sources::{SourceLimits, Sources, until_silent};
 
 /// A question.
 pub struct Question {

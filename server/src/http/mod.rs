@@ -4,3 +4,4 @@ pub mod component;
 pub mod io;
 mod request_line;
 pub mod serve;
+mod silence;

@@ -9,17 +9,18 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
+use stdx::sources::{Seat, Sources};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 use tokio_rustls::TlsAcceptor;
 
 use super::io::{Secured, Socket};
+use super::silence::until_silent;
 use crate::Server;
 use crate::authentication::{CaBundle, ClientChain};
 use crate::call::{Answer, Call, Peer};
 use crate::filters::chain;
 use crate::request::limits::PATIENCE;
-use crate::request::sources::{Seat, Sources, until_silent};
 use crate::request::watched::Watched;
 use crate::tls::{self, Serving};
 

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use stdx::sources::SourceLimits;
+
 use super::info::RequestInfo;
-use super::sources::SourceLimits;
 
 /// How long a client may take for its handshake, or for the headers of a request.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);

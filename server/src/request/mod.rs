@@ -11,6 +11,5 @@ pub mod info;
 pub mod limits;
 pub(crate) mod negotiate;
 pub mod received;
-pub mod sources;
 pub mod turns;
 pub mod watched;

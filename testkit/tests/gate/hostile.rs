@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use api::{Tree, json, tree};
-use server::request::sources::SourceLimits;
+use stdx::sources::SourceLimits;
 use testkit::client::DEADLINE;
 use testkit::{Client, Cluster, Storage};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};

@@ -2,12 +2,12 @@
 //!
 //! The sessions do not know the transport, which is implemented by the crate `streaming`.
 
+mod listener;
 mod sessions;
 
 pub(crate) use sessions::connect;
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,11 +17,10 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
 use stdx::sync::Mutex;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 
+use self::listener::Limits;
 use crate::error::{Result, refused};
 use crate::service::{Service, new_id};
 
@@ -78,36 +77,9 @@ impl Streaming {
     /// Starts serving. The server runs until the process exits.
     pub(super) fn serve(&self, service: Service) {
         let Some(listener) = self.listener.lock().take() else { return };
-        tokio::spawn(accept(listener, service, self.pending.clone()));
-    }
-}
-
-async fn accept(listener: TcpListener, service: Service, pending: PendingSessions) {
-    loop {
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let _ = stream.set_nodelay(true);
-                tokio::spawn(connection(stream, service.clone(), pending.clone()));
-            }
-            Err(error) => {
-                tracing::warn!(%error, "failed to accept a streaming connection");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-        }
-    }
-}
-
-async fn connection(stream: TcpStream, service: Service, pending: PendingSessions) {
-    let handler = service_fn(move |request| {
-        let response = respond(request, &service, &pending);
-        async move { Ok::<_, Infallible>(response) }
-    });
-    let served = hyper::server::conn::http1::Builder::new()
-        .serve_connection(TokioIo::new(stream), handler)
-        .with_upgrades()
-        .await;
-    if let Err(error) = served {
-        tracing::debug!(%error, "streaming connection failed");
+        let pending = self.pending.clone();
+        let respond = move |request| respond(request, &service, &pending);
+        tokio::spawn(listener::serve(listener, Limits::default(), respond));
     }
 }
 

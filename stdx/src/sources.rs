@@ -5,15 +5,15 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
-use stdx::sync::Mutex;
-use tokio::sync::Notify;
+use crate::sync::Mutex;
 
 /// The most connections that are counted at once.
 #[derive(Debug, Clone, Copy)]
 pub struct SourceLimits {
+    /// Of all sources together.
     pub total: usize,
+    /// Of one source.
     pub per_source: usize,
 }
 
@@ -31,6 +31,7 @@ struct Counts {
 }
 
 impl Sources {
+    /// None is counted yet.
     pub fn new(limits: SourceLimits) -> Arc<Sources> {
         Arc::new(Sources { limits, counts: Mutex::default() })
     }
@@ -89,13 +90,6 @@ impl Drop for Seat {
     }
 }
 
-/// Ends when no first request has arrived in time: until then HTTP has no timeout of its own.
-pub async fn until_silent(arrived: &Notify, patience: Duration) {
-    if tokio::time::timeout(patience, arrived.notified()).await.is_ok() {
-        std::future::pending::<()>().await;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -129,14 +123,5 @@ mod tests {
         assert_eq!(network_of(ip("fd00::1")), network_of(ip("fd00::2")));
         assert_ne!(network_of(ip("fd00:0:0:1::1")), network_of(ip("fd00::1")));
         assert_ne!(network_of(ip("10.0.0.1")), network_of(ip("10.0.0.2")));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn only_a_client_that_sends_nothing_is_silent() {
-        let (arrived, patience) = (Notify::new(), Duration::from_secs(30));
-        until_silent(&arrived, patience).await;
-        arrived.notify_one();
-        let long = tokio::time::timeout(Duration::from_secs(3600), until_silent(&arrived, patience)).await;
-        assert!(long.is_err(), "it has spoken");
     }
 }
