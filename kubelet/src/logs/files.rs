@@ -9,6 +9,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
 
 /// `POD/CONTAINER`, below the directory of all logs. Links above that are the administrator's.
 const DIRECTORIES: usize = 2;
@@ -50,6 +51,22 @@ impl LogDir {
     pub fn remove(&self, name: &str) -> io::Result<()> {
         Ok(rustix::fs::unlinkat(&self.0, name, AtFlags::empty())?)
     }
+}
+
+/// Creates a directory of logs, `POD` or `POD/CONTAINER`, below the directory of all logs. A link in its place is
+/// refused: it would make the kubelet and the runtime write somewhere else.
+pub fn create_dir(all: &Path, below: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(all)?;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let mut dir = rustix::fs::openat(CWD, all, flags, Mode::empty())?;
+    for name in below {
+        match rustix::fs::mkdirat(&dir, name, Mode::from(0o755)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+        dir = rustix::fs::openat2(&dir, name, flags, Mode::empty(), STRICT)?;
+    }
+    Ok(())
 }
 
 const STRICT: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS);
@@ -124,6 +141,25 @@ mod tests {
         assert!(dir.create("1.log", Mode::from(0o600)).is_err(), "nor is it written");
         dir.remove("1.log").expect("the link goes");
         assert_eq!(std::fs::read_to_string(at("secret")).expect("a file"), "secret");
+    }
+
+    #[test]
+    fn no_directory_is_created_through_a_link() {
+        let temporary = tempfile::tempdir().expect("a directory");
+        let at = |name: &str| temporary.path().join(name);
+        std::fs::create_dir_all(at("real")).expect("a directory");
+        std::fs::create_dir(at("outside")).expect("a directory");
+        symlink(at("real"), at("log")).expect("a link of the administrator's");
+        let create = |below: &str| create_dir(&at("log/pods"), Path::new(below)).is_ok();
+        assert!(create("p") && create("p/c") && create("p/c"), "they may be there already");
+        assert!(at("real/pods/p/c").is_dir());
+        for (link, below) in [("q", "q"), ("q", "q/c"), ("p/d", "p/d"), ("p/e", "p/e/f"), ("..", "../x")] {
+            let _ = symlink(at("outside"), at("real/pods").join(link));
+            assert!(!create(below), "{below}");
+        }
+        let outside: Vec<_> = std::fs::read_dir(at("outside")).expect("a directory").collect();
+        assert!(outside.is_empty(), "{outside:?}");
+        assert!(!at("real/x").exists());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Brings a pod up: its sandbox, then its containers, one after the other.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 
 use api::Tree;
@@ -9,6 +9,7 @@ use super::grace_period::{self, GracePeriod};
 use super::sync::{self, Updates, WorkerState};
 use super::{end, files, needs};
 use crate::images::{self, ImageRequest};
+use crate::logs::files as log_files;
 use crate::metrics;
 use crate::model::pod::{self, subject};
 use crate::model::problem::Problem;
@@ -139,10 +140,8 @@ async fn create_sandbox(
     which: (u32, &Mounted),
 ) -> Result<String> {
     let config = sandbox_config(context, pod, worker, which)?;
-    let logs = PathBuf::from(&config.log_directory);
-    let made = std::fs::create_dir_all(&logs);
-    if let Err(error) = made {
-        return Err(failed_sandbox(context, pod, &format!("{}: {error}", logs.display())));
+    if let Err(error) = create_log_dir(context, pod, "") {
+        return Err(failed_sandbox(context, pod, &format!("{}: {error}", config.log_directory)));
     }
     let request = cri::RunPodSandboxRequest { config: Some(config), runtime_handler: handler(context, pod)? };
     context.metrics.count(&metrics::STARTED_PODS, &[]);
@@ -153,6 +152,12 @@ async fn create_sandbox(
             Err(failed_sandbox(context, pod, status.message()))
         }
     }
+}
+
+/// The directory of a container's logs, or of the pod's without a name.
+fn create_log_dir(context: &PodContext, pod: &Tree, container: &str) -> std::io::Result<()> {
+    let below = pod::log_dir(Path::new(""), pod).join(container);
+    log_files::create_dir(&context.config.pod_logs_dir, &below)
 }
 
 fn failed_sandbox(context: &PodContext, pod: &Tree, why: &str) -> Failure {
@@ -362,7 +367,7 @@ async fn create_container(
         },
     );
     let logs = sync::logs(context, pod).join(&start.name);
-    std::fs::create_dir_all(&logs).map_err(|error| config_error(format!("{}: {error}", logs.display())))?;
+    create_log_dir(context, pod, &start.name).map_err(|error| config_error(format!("{}: {error}", logs.display())))?;
     let request = cri::CreateContainerRequest {
         pod_sandbox_id: place.sandbox.to_string(),
         config: Some(config),
