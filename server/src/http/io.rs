@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio::time::Sleep;
 use tokio_rustls::server::TlsStream;
 
-use super::request_line::RequestLine;
+use super::request_line::{RequestPosition, RequestReader};
 use crate::request::watched::Watched;
 
 /// A client that reads no byte for this long is disconnected.
@@ -29,12 +29,12 @@ pub struct Secured {
     tls: TlsStream<Socket>,
     watched: Watched,
     narrowed: bool,
-    request_line: RequestLine,
+    reader: RequestReader,
 }
 
 impl Secured {
-    pub fn new(tls: TlsStream<Socket>, watched: Watched) -> Secured {
-        Secured { tls, watched, narrowed: false, request_line: RequestLine::Reading(Vec::new()) }
+    pub fn new(tls: TlsStream<Socket>, watched: Watched, position: RequestPosition) -> Secured {
+        Secured { tls, watched, narrowed: false, reader: RequestReader::new(position) }
     }
 
     fn narrow(&mut self) {
@@ -50,8 +50,8 @@ impl Secured {
 
 impl AsyncRead for Secured {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let Secured { tls, request_line, .. } = &mut *self;
-        request_line.poll_read(Pin::new(tls), cx, buffer)
+        let Secured { tls, reader, .. } = &mut *self;
+        reader.poll_read(Pin::new(tls), cx, buffer)
     }
 }
 

@@ -1,136 +1,211 @@
-//! The first line of a connection. Go's servers accept any character in a URL; hyper refuses a raw `<`, `>` or backtick
-//! with an empty response. Those of the first request are percent-encoded before hyper sees them. Only hyper knows
-//! where later requests begin: they get its response.
+//! The request lines of an HTTP/1.1 connection. Go's servers accept any character in a URL; hyper refuses a raw `<`, `>`
+//! or backtick with an empty response. They are percent-encoded before hyper sees them.
+//!
+//! Where a request begins is known from the lines of the head before it, and from the length of its body, which hyper
+//! reports with the request. If a length is not known (chunked bodies, upgrades), or a client sends a request before it has
+//! the response to one without a body, later requests are passed as they are.
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use http::{Request, Version, header};
+use http_body::Body;
+use stdx::sync::Mutex;
 use tokio::io::{AsyncRead, ReadBuf};
 
-/// The start of HTTP/2, which has no request line.
-const PREFACE: &[u8] = b"PRI * HTTP/2.0";
-/// A longer line is left to hyper.
-const MAX_LINE_BYTES: usize = 64 << 10;
+/// The position in the requests of a connection, shared by its reader and its service.
+#[derive(Clone, Default)]
+pub struct RequestPosition(Arc<Mutex<Position>>);
 
-/// How far the first line of a connection has come.
-pub enum RequestLine {
-    Reading(Vec<u8>),
-    /// What was read and not passed on yet.
-    Passing(Vec<u8>),
-    Done,
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Position {
+    /// In the head of a request.
+    Head { is_first_line: bool, is_line_empty: bool },
+    /// The head was read, and this many bytes after it.
+    HeadRead { more: u64 },
+    /// In a body of which this much is left.
+    Body { left: u64 },
+    /// Everything is passed as it is.
+    Unknown,
 }
 
-impl RequestLine {
+const START: Position = Position::Head { is_first_line: true, is_line_empty: true };
+
+impl Default for Position {
+    fn default() -> Position {
+        START
+    }
+}
+
+impl RequestPosition {
+    /// The head of a request was parsed; nothing was read since it was whole.
+    pub fn set_request<B: Body>(&self, request: &Request<B>) {
+        let is_plain = request.version() < Version::HTTP_2 && !request.headers().contains_key(header::UPGRADE);
+        let length = request.body().size_hint().exact().filter(|_| is_plain);
+        self.0.lock().set_body(length);
+    }
+}
+
+impl Position {
+    fn set_body(&mut self, length: Option<u64>) {
+        let left = match (*self, length) {
+            (Position::HeadRead { more }, Some(length)) => length.checked_sub(more),
+            _ => None,
+        };
+        *self = match left {
+            Some(0) => START,
+            Some(left) => Position::Body { left },
+            None => Position::Unknown,
+        };
+    }
+
+    /// Moves on by what was read; returns what replaces it, if it has to be changed.
+    fn filter(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
+        let (mut at, mut changed) = (0, None);
+        while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
+            let is_request_line = matches!(self, Position::Head { is_first_line: true, .. });
+            let piece = &rest[..self.advance(rest)];
+            if is_request_line && memchr::memchr3(b'<', b'>', b'`', piece).is_some() {
+                encode(piece, changed.get_or_insert_with(|| bytes[..at].to_vec()));
+            } else if let Some(changed) = &mut changed {
+                changed.extend_from_slice(piece);
+            }
+            at += piece.len();
+        }
+        changed
+    }
+
+    /// Moves to the end of the line, of the body, or of the bytes; returns how many bytes that are.
+    fn advance(&mut self, bytes: &[u8]) -> usize {
+        let length = bytes.len() as u64;
+        match *self {
+            Position::Head { is_first_line, is_line_empty } => {
+                let line = memchr::memchr(b'\n', bytes);
+                let text = &bytes[..line.unwrap_or(bytes.len())];
+                let is_line_empty = is_line_empty && text.iter().all(|byte| *byte == b'\r');
+                *self = match (line, is_line_empty) {
+                    (None, _) => Position::Head { is_first_line, is_line_empty },
+                    // Empty lines before a request are ignored.
+                    (Some(_), true) if is_first_line => START,
+                    (Some(_), true) => Position::HeadRead { more: 0 },
+                    (Some(_), false) => Position::Head { is_first_line: false, is_line_empty: true },
+                };
+                return line.map_or(bytes.len(), |line| line + 1);
+            }
+            Position::HeadRead { more } => *self = Position::HeadRead { more: more.saturating_add(length) },
+            Position::Body { left } if left > length => *self = Position::Body { left: left - length },
+            Position::Body { left } => {
+                *self = START;
+                return usize::try_from(left).unwrap_or(bytes.len());
+            }
+            Position::Unknown => {}
+        }
+        bytes.len()
+    }
+}
+
+/// Neither the method nor the version has such a character: it is the target's.
+fn encode(line: &[u8], out: &mut Vec<u8>) {
+    for byte in line {
+        match byte {
+            b'<' | b'>' | b'`' => out.extend_from_slice(format!("%{byte:02X}").as_bytes()),
+            _ => out.push(*byte),
+        }
+    }
+}
+
+/// Reads a connection, with request lines that hyper takes.
+#[derive(Default)]
+pub struct RequestReader {
+    position: RequestPosition,
+    /// What was encoded and did not fit.
+    rest: Vec<u8>,
+}
+
+impl RequestReader {
+    pub fn new(position: RequestPosition) -> RequestReader {
+        RequestReader { position, rest: Vec::new() }
+    }
+
     pub fn poll_read(
         &mut self,
         inner: Pin<&mut (impl AsyncRead + ?Sized)>,
         cx: &mut Context<'_>,
         out: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if let RequestLine::Reading(line) = self {
-            ready!(read_line(line, inner, cx))?;
-            *self = RequestLine::Passing(encoded(std::mem::take(line)));
-            return Poll::Ready(self.pass(out));
+        if self.rest.is_empty() {
+            let start = out.filled().len();
+            ready!(inner.poll_read(cx, out))?;
+            match self.position.0.lock().filter(&out.filled()[start..]) {
+                None => return Poll::Ready(Ok(())),
+                Some(changed) => self.rest = changed,
+            }
+            out.set_filled(start);
         }
-        match self {
-            RequestLine::Done => inner.poll_read(cx, out),
-            _ => Poll::Ready(self.pass(out)),
-        }
+        let length = self.rest.len().min(out.remaining());
+        out.put_slice(&self.rest[..length]);
+        self.rest.drain(..length);
+        Poll::Ready(Ok(()))
     }
-
-    fn pass(&mut self, out: &mut ReadBuf<'_>) -> io::Result<()> {
-        let RequestLine::Passing(rest) = self else { return Ok(()) };
-        let length = rest.len().min(out.remaining());
-        out.put_slice(&rest[..length]);
-        rest.drain(..length);
-        if rest.is_empty() {
-            *self = RequestLine::Done;
-        }
-        Ok(())
-    }
-}
-
-/// Reads until the line is whole, or it is clear that there is none.
-fn read_line(
-    line: &mut Vec<u8>,
-    mut inner: Pin<&mut (impl AsyncRead + ?Sized)>,
-    cx: &mut Context<'_>,
-) -> Poll<io::Result<()>> {
-    loop {
-        let mut bytes = [0; 4096];
-        let mut piece = ReadBuf::new(&mut bytes);
-        ready!(inner.as_mut().poll_read(cx, &mut piece))?;
-        line.extend_from_slice(piece.filled());
-        let is_whole = piece.filled().contains(&b'\n') || line.starts_with(PREFACE) || line.len() >= MAX_LINE_BYTES;
-        if is_whole || piece.filled().is_empty() {
-            return Poll::Ready(Ok(()));
-        }
-    }
-}
-
-/// `METHOD TARGET VERSION` with a target that hyper takes.
-fn encoded(bytes: Vec<u8>) -> Vec<u8> {
-    let end = bytes.iter().position(|byte| *byte == b'\n').unwrap_or(0);
-    let space = |byte: &u8| *byte == b' ';
-    let (Some(start), Some(stop)) = (bytes[..end].iter().position(space), bytes[..end].iter().rposition(space)) else {
-        return bytes;
-    };
-    let is_refused = |byte: &u8| matches!(byte, b'<' | b'>' | b'`');
-    if !bytes[start..stop].iter().any(is_refused) {
-        return bytes;
-    }
-    let mut out = bytes[..start].to_vec();
-    for byte in &bytes[start..stop] {
-        match is_refused(byte) {
-            true => out.extend_from_slice(format!("%{byte:02X}").as_bytes()),
-            false => out.push(*byte),
-        }
-    }
-    out.extend_from_slice(&bytes[stop..]);
-    out
 }
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-
     use super::*;
 
-    struct Filtered<S>(S, RequestLine);
-
-    impl<S: AsyncRead + Unpin> AsyncRead for Filtered<S> {
-        fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-            let Filtered(inner, line) = &mut *self;
-            line.poll_read(Pin::new(inner), cx, out)
-        }
-    }
-
-    async fn check(sent: &str, want: &str) {
-        for size in [1, 7, sent.len().max(1)] {
-            let (mut client, server) = tokio::io::duplex(8);
-            let bytes = sent.as_bytes().to_vec();
-            tokio::spawn(async move {
-                for piece in bytes.chunks(size) {
-                    client.write_all(piece).await.expect("a write");
+    /// What hyper gets of what a client sends, in pieces of a size. A request comes with the length of its body.
+    fn filtered(sent: &[(&str, Option<u64>)], size: usize) -> String {
+        let (mut position, mut got) = (START, Vec::new());
+        for (request, length) in sent {
+            for piece in request.as_bytes().chunks(size) {
+                got.extend(position.filter(piece).unwrap_or_else(|| piece.to_vec()));
+                if let Position::HeadRead { .. } = position {
+                    position.set_body(*length);
                 }
-            });
-            let mut got = String::new();
-            let mut filtered = Filtered(server, RequestLine::Reading(Vec::new()));
-            filtered.read_to_string(&mut got).await.expect("all of it");
-            assert_eq!(got, want, "in pieces of {size}");
+            }
+        }
+        String::from_utf8(got).expect("text")
+    }
+
+    fn check(sent: &[(&str, Option<u64>)], want: &str) {
+        for size in [1, 2, 3, 7, 1000] {
+            assert_eq!(filtered(sent, size), want, "{sent:?} in pieces of {size}");
         }
     }
 
-    #[tokio::test]
-    async fn only_the_target_of_the_first_line_is_changed() {
-        check("GET /a<b>?c=`<` HTTP/1.1\r\nx: <y>\r\n\r\n", "GET /a%3Cb%3E?c=%60%3C%60 HTTP/1.1\r\nx: <y>\r\n\r\n")
-            .await;
-        check("POST /a HTTP/1.1\r\n\r\n<b>", "POST /a HTTP/1.1\r\n\r\n<b>").await;
-        check("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n< < <", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n< < <").await;
-        check("<<<", "<<<").await;
-        check("", "").await;
-        let long = format!("GET /{} HTTP/1.1\r\n", "<".repeat(MAX_LINE_BYTES));
-        check(&long, &long).await;
+    const GET: &str = "GET /a<b>?c=`<` HTTP/1.1\r\nx: <y>\r\n\r\n";
+    const ENCODED: &str = "GET /a%3Cb%3E?c=%60%3C%60 HTTP/1.1\r\nx: <y>\r\n\r\n";
+
+    #[test]
+    fn only_targets_are_changed() {
+        check(&[(GET, Some(0))], ENCODED);
+        check(&[(GET, Some(0)); 3], &ENCODED.repeat(3));
+        check(&[(&GET.replace('\r', ""), Some(0))], &ENCODED.replace('\r', ""));
+        check(&[("\r\n", None), (GET, Some(0)), ("\r\n\r\n", None), (GET, Some(0))], &{
+            format!("\r\n{ENCODED}\r\n\r\n{ENCODED}")
+        });
+        check(&[("<<<", None)], "%3C%3C%3C");
+        check(&[("", None)], "");
+    }
+
+    #[test]
+    fn bodies_are_not_changed() {
+        let post = "POST /a HTTP/1.1\r\nx: y\r\n\r\nGET /<b> HTTP/1.1\n";
+        check(&[(post, Some(18)), (GET, Some(0))], &format!("{post}{ENCODED}"));
+        check(&[(post, None), (GET, Some(0))], &format!("{post}{GET}"));
+        // The next request arrives with the end of the body.
+        let (head, body) = post.split_at(post.len() - 5);
+        check(&[(head, Some(18)), (&format!("{body}{GET}"), Some(0))], &format!("{post}{ENCODED}"));
+    }
+
+    #[test]
+    fn a_request_after_an_unknown_position_is_not_changed() {
+        // The second request came with the first one, so that hyper has it already.
+        let two = GET.repeat(2);
+        assert_eq!(filtered(&[(&two, Some(0)), (GET, Some(0))], 1000), format!("{ENCODED}{GET}{GET}"));
+        let preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n< < <";
+        check(&[(preface, None)], preface);
     }
 }

@@ -15,6 +15,7 @@ use tokio::sync::{Notify, watch};
 use tokio_rustls::TlsAcceptor;
 
 use super::io::{Secured, Socket};
+use super::request_line::RequestPosition;
 use super::silence::until_silent;
 use crate::Server;
 use crate::authentication::{CaBundle, ClientChain};
@@ -134,12 +135,15 @@ async fn connection(
     let streams = server.config.limits.http2_max_streams;
     let leave = peer.leave.clone();
     let first = arrived.clone();
+    let position = RequestPosition::default();
+    let secured = Secured::new(tls, watched, position.clone());
     let service = service_fn(move |request| {
         first.notify_one();
+        position.set_request(&request);
         answer(server.clone(), peer.clone(), request)
     });
     let builder = builder(streams);
-    let connection = builder.serve_connection_with_upgrades(TokioIo::new(Secured::new(tls, watched)), service);
+    let connection = builder.serve_connection_with_upgrades(TokioIo::new(secured), service);
     tokio::pin!(connection);
     let result = tokio::select! {
         biased;

@@ -212,3 +212,51 @@ async fn a_path_may_have_characters_that_need_encoding() {
     assert!(answer.contains(r#"configmaps \"a<b>\" not found"#) || answer.contains("u003c"), "{answer}");
     cluster.stop().await;
 }
+
+/// One response of a connection that stays open.
+async fn read_response(stream: &mut (impl AsyncRead + Unpin)) -> String {
+    let mut bytes = Vec::new();
+    let read = async {
+        loop {
+            let text = String::from_utf8_lossy(&bytes).to_lowercase();
+            let length = text.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
+            if let (Some((head, body)), Some(length)) = (text.split_once("\r\n\r\n"), length)
+                && body.len() >= length
+            {
+                return head.len();
+            }
+            assert!(stream.read_buf(&mut bytes).await.expect("a read") > 0, "closed after {text}");
+        }
+    };
+    tokio::time::timeout(DEADLINE, read).await.expect("a response in time");
+    String::from_utf8(bytes).expect("text")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn later_requests_of_a_connection_may_have_characters_that_need_encoding() {
+    let mut cluster = limited(|_| ()).await;
+    let mut stream = cluster.client.dial().await;
+    // The body looks like a request line, and must not be changed.
+    let text = "GET /<a> HTTP/1.1";
+    let body = format!("{{\"metadata\":{{\"name\":\"m\"}},\"data\":{{\"a\":\"{text}\"}}}}");
+    let post = format!("POST {MAPS} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n", body.len());
+    let get = |name: &str| format!("GET {MAPS}/{name} HTTP/1.1\r\nHost: x\r\n\r\n");
+    // The body comes in a piece of its own, and together with the head.
+    for pieces in [vec![get("m")], vec![post.clone(), body.clone()], vec![format!("{post}{body}")]] {
+        for piece in pieces {
+            stream.write_all(piece.as_bytes()).await.expect("a request");
+            stream.flush().await.expect("a request");
+            tokio::task::yield_now().await;
+        }
+        let response = read_response(&mut stream).await;
+        assert!(!response.starts_with("HTTP/1.1 400"), "{response}");
+        for name in ["a<b>", "c`d"] {
+            stream.write_all(get(name).as_bytes()).await.expect("a request");
+            let response = read_response(&mut stream).await;
+            assert!(response.starts_with("HTTP/1.1 404 "), "{name}: {response}");
+        }
+    }
+    let map = cluster.client.get(&format!("{MAPS}/m")).await.tree();
+    assert_eq!(map.str("data.a"), text);
+    cluster.stop().await;
+}
