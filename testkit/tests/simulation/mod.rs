@@ -34,6 +34,7 @@ macro_rules! in_quarters {
 }
 use in_quarters;
 
+mod garbage;
 mod jobs;
 mod node_loss;
 mod rollout;
