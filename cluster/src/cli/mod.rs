@@ -339,6 +339,8 @@ fn run_kubelet(arguments: &[String]) -> Result<()> {
 
 fn run_agent(args: &node::join::Arguments) -> Result<()> {
     logs::init(args.log_format, args.log_level);
+    // Held until the process exits, so that neither `reset` nor another agent uses the directory meanwhile.
+    let _lock = node::join::lock(args)?;
     runtime()?.block_on(run_node(async {
         let (flags, options) = node::join::join(args).await?;
         node::run(&flags, options).await.map_err(node::join::explained)

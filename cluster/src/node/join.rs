@@ -27,6 +27,7 @@ use crate::error::{Error, Result};
 use crate::logs::{Format, Level};
 use crate::machine::files::write_private;
 use crate::machine::identity;
+use crate::machine::lock::{Lock, lock_data_dir};
 
 const MAPS: Resource = Resource::core("configmaps");
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
@@ -77,6 +78,11 @@ pub struct Arguments {
     pub log_format: Format,
     #[arg(long, value_enum, default_value_t = Level::Info)]
     pub log_level: Level,
+}
+
+/// Locks the node's data directory.
+pub fn lock(arguments: &Arguments) -> Result<Lock> {
+    lock_data_dir(&identity::open_data_dir(&arguments.data_dir)?)
 }
 
 /// The flags of a kubelet that has joined.
@@ -308,14 +314,31 @@ mod tests {
         tree! { "data" => tree! { "kubeconfig" => text } }
     }
 
+    fn arguments(words: &[&str]) -> Arguments {
+        use clap::{Args, FromArgMatches};
+        let command = Arguments::augment_args(clap::Command::new("agent"));
+        let words = ["agent", "--server", "https://a:1"].iter().chain(words);
+        let matches = command.try_get_matches_from(words).expect("arguments");
+        Arguments::from_arg_matches(&matches).expect("arguments")
+    }
+
+    #[test]
+    fn an_agent_in_use_is_not_reset() {
+        let dir = tempfile::tempdir().expect("a directory");
+        std::fs::create_dir(dir.path().join("pki")).expect("a directory");
+        let arguments = arguments(&["--data-dir", dir.path().to_str().expect("text")]);
+        let held = lock(&arguments).expect("a lock");
+        let error = crate::cli::reset::open(dir.path()).err().expect("refused");
+        assert!(matches!(error, Error::DataDirInUse { .. }), "{}", error.describe());
+        assert!(lock(&arguments).is_err(), "nor is another agent started there");
+        drop(held);
+        crate::cli::reset::open(dir.path()).expect("it is free again");
+    }
+
     #[test]
     fn passes_drain_by_proxies_on() {
-        use clap::{Args, FromArgMatches};
         for (words, waits) in [(&[][..], true), (&["--drain-by-proxies=false"][..], false)] {
-            let command = Arguments::augment_args(clap::Command::new("agent"));
-            let words = ["agent", "--server", "https://a:1"].iter().chain(words);
-            let matches = command.try_get_matches_from(words).expect("arguments");
-            let arguments = Arguments::from_arg_matches(&matches).expect("arguments");
+            let arguments = arguments(words);
             let flags = flags(&arguments, Path::new("/a")).expect("flags");
             assert_eq!(!flags.ignores_proxies, waits);
         }

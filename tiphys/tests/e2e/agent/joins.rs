@@ -126,6 +126,12 @@ fn machines_join_by_tokens() {
     all.pod("second", "nodeName: n2, hostNetwork: true, containers: [{name: main, image: IMAGE}]");
     all.until_ready("second");
     assert_eq!(all.exec("second", "echo in"), "in");
+    let log = fs::read_to_string(dir.join("log")).expect("a file");
+    assert!(log.contains("no routes between the pod CIDRs of nodes"), "{log}");
+    let mut reset = cluster.command(BINARY);
+    let reset = reset.args(["reset", "--data-dir=second", "--force"]).output().expect("nsenter is there");
+    let why = String::from_utf8_lossy(&reset.stderr);
+    assert!(!reset.status.success() && why.contains("in use by another tiphys process (pid"), "{why}");
     // Whoever has joined needs no token any more.
     assert!(tiphys(&["token", "list"]).contains(TOKEN));
     assert_eq!(tiphys(&["token", "delete", TOKEN]), "bootstrap token \"abcdef\" deleted");
