@@ -2,6 +2,7 @@
 //! test needs and does not find makes it fail: `./test` installs all of it.
 
 mod agent;
+mod bench;
 #[path = "../../../runtime/tests/shared/busybox.rs"]
 mod busybox;
 mod chaos;

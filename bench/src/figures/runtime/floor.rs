@@ -20,13 +20,16 @@ use runtime::container::init;
 use runtime::error::{Context, Result, refused};
 use runtime::sys::{self, Fork};
 
-const CGROUP: &str = "/tiphys-floor";
+/// Below the cgroup that the benchmark removes however it ends.
+const CGROUP: &str = "/tiphys-bench/floor";
 const DEVICE: &str = "tiphysfloor";
 
 /// Measures the start of several pods. The process must be single-threaded. `image` is a directory with the program
 /// `/pause`, and `work` an empty directory.
 pub fn measure(image: &Path, work: &Path, rounds: usize) -> Result<Vec<Duration>> {
     let cgroups = Hierarchies::detect()?;
+    // The parent of all rounds is not measured.
+    cgroups.create(crate::inside::CGROUP)?;
     (0..rounds).map(|round| one(&cgroups, image, &work.join(round.to_string()))).collect()
 }
 
@@ -119,7 +122,17 @@ fn end(cgroups: &Hierarchies, holder: i32, container: Option<i32>) -> Result<()>
         let _ = sys::kill(pid, libc::SIGKILL);
         sys::wait(pid);
     }
-    let removed = Rtnl::open().and_then(|mut netlink| netlink.delete_link(DEVICE));
-    removed.map(|_| ()).or_else(|error| refused::<()>(error.to_string()))?;
-    Ok(cgroups.remove_when_empty(CGROUP, Duration::from_secs(5))?)
+    let unplugged = Rtnl::open().and_then(|mut netlink| netlink.delete_link(DEVICE));
+    cgroups.remove_when_empty(CGROUP, Duration::from_secs(5))?;
+    unplugged.map(|_| ()).or_else(|error| refused(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cgroup_is_below_that_of_the_benchmark() {
+        assert!(CGROUP.strip_prefix(crate::inside::CGROUP).is_some_and(|rest| rest.starts_with('/')), "{CGROUP}");
+    }
 }
