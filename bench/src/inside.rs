@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::Result;
@@ -60,7 +61,23 @@ async fn finish(mut child: Child) -> Result<bool> {
             _ = ended.recv() => {}
         }
     };
-    child.kill()?;
+    kill_inside(&mut child)?;
     child.wait()?;
     Err(interrupted.into())
+}
+
+/// Kills the first process of the namespace. `unshare` waits for it, and the kernel ends it after all others: when
+/// `unshare` has ended, nothing inside can create anything any more.
+fn kill_inside(child: &mut Child) -> Result<()> {
+    let id = child.id();
+    let pids = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
+    let pids: Vec<Pid> = pids.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect();
+    if pids.is_empty() {
+        child.kill()?;
+    }
+    for pid in pids {
+        // One that has ended already is what is wanted.
+        let _ = kill_process(pid, Signal::KILL);
+    }
+    Ok(())
 }
