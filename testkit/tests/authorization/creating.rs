@@ -92,7 +92,11 @@ async fn a_cluster_scoped_object_loses_its_namespace() {
     given.child("metadata").set("namespace", "default");
     let with_namespace = r#"{"metadata":{"namespace":"default"}}"#;
     let add = r#"[{"op":"add","path":"/metadata/namespace","value":"default"}]"#;
+    let applied = String::from_utf8(api::json::encode(&given, None)).expect("JSON is text");
+    let made = client.patch(&format!("{path}2?fieldManager=a"), "apply", &applied.replace("\"r\"", "\"r2\"")).await;
+    assert_eq!((made.code, made.tree().at("metadata").has("namespace")), (201, false), "applied");
     let replies = [
+        client.patch(&format!("{path}?fieldManager=a&force=true"), "apply", &applied).await,
         client.put(&path, &given).await,
         client.patch(&path, "merge", with_namespace).await,
         client.patch(&path, "strategic-merge", with_namespace).await,

@@ -214,3 +214,29 @@ async fn overloaded_flows_get_retry_after() {
 async fn without_fairness_requests_in_flight_are_counted() {
     flood(false).await;
 }
+
+/// A node's status names any address: on other ports than the kubelet's, the server must not be led to itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_address_on_another_port_is_judged() {
+    let mut cluster = Cluster::start(Storage::Embedded).await;
+    let client = &cluster.client;
+    let secret = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    secret.set_nonblocking(true).expect("a socket");
+    let port = secret.local_addr().expect("an address").port();
+    for (name, address) in [("a", "127.0.0.1"), ("b", "localhost"), ("c", "::ffff:127.0.0.1")] {
+        let node = named("v1", "Node", name);
+        assert_eq!(client.post("/api/v1/nodes", &node).await.code, 201);
+        let status = format!(
+            r#"{{"status":{{"addresses":[{{"type":"InternalIP","address":"{address}"}}],
+                "daemonEndpoints":{{"kubeletEndpoint":{{"Port":1}}}}}}}}"#
+        );
+        let reply = client.patch(&format!("/api/v1/nodes/{name}/status"), "merge", &status).await;
+        assert_eq!(reply.code, 200, "{}", reply.tree().str("message"));
+        for id in [format!("{name}:{port}"), format!("http:{name}:{port}"), format!("https:{name}:{port}")] {
+            let reply = client.get(&format!("/api/v1/nodes/{id}/proxy/")).await;
+            assert_eq!((reply.code, reply.tree().str("message")), (400, "address not allowed"), "{id} at {address}");
+        }
+    }
+    assert!(secret.accept().is_err(), "no connection was made");
+    cluster.stop().await;
+}
