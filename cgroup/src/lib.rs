@@ -47,7 +47,11 @@ impl Hierarchies {
     /// Detects the mounted hierarchies.
     pub fn detect() -> Result<Hierarchies> {
         let table = fs::read_to_string("/proc/self/mounts").context(|| "reading the mounts".to_string())?;
-        let found = Hierarchies::parse(&table);
+        Hierarchies::of_mounts(&table)
+    }
+
+    fn of_mounts(table: &str) -> Result<Hierarchies> {
+        let found = Hierarchies::parse(table);
         if found.v1.is_empty() && found.v2.is_none() {
             return refused(NOT_MOUNTED);
         }
@@ -321,6 +325,17 @@ pub fn parent_path(parent: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_machine_without_cgroups_is_told_what_to_do() {
+        for mounts in ["", "none /sys/fs/cgroup tmpfs rw 0 0\nproc /proc proc rw 0 0\n"] {
+            let error = Hierarchies::of_mounts(mounts).expect_err("no hierarchy").to_string();
+            for part in ["no cgroup file system is mounted", "mount -t cgroup2", "tiphys up --disable-agent"] {
+                assert!(error.contains(part), "{error}");
+            }
+        }
+        Hierarchies::of_mounts("none /sys/fs/cgroup cgroup2 rw 0 0\n").expect("a hierarchy");
+    }
 
     #[test]
     fn parses_hierarchies_of_both_versions() {

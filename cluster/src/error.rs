@@ -96,3 +96,19 @@ pub fn chain(error: &dyn std::error::Error) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_that_cannot_run_pods_is_told_of_disable_agent_once() {
+        let check = |error: Error, want: usize| {
+            let said = error.suggest_disable_agent().describe();
+            assert_eq!(said.matches("--disable-agent").count(), want, "{said}");
+        };
+        check(Error::Node("its kernel is too old".to_string()), 1);
+        check(Error::Node("run the control plane alone (tiphys up --disable-agent)".to_string()), 1);
+        check(Error::Response("x".to_string()), 0);
+    }
+}

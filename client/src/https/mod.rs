@@ -88,3 +88,25 @@ impl Credentials for Fixed {
         Box::pin(async { Ok(self.0.clone()) })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tls() -> Arc<ClientConfig> {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let roots = rustls::RootCertStore::empty();
+        Arc::new(builder.expect("versions").with_root_certificates(roots).with_no_client_auth())
+    }
+
+    #[tokio::test]
+    async fn a_refused_connection_names_the_address() {
+        let taken = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = taken.local_addr().expect("an address");
+        drop(taken);
+        let https = Https::new("127.0.0.1", address.port(), None, tls()).expect("a transport");
+        let error = https.send(Request::new(Bytes::new())).await.err().expect("nothing listens").to_string();
+        assert!(error.contains(&format!("https://{address}: ")) && error.contains("Connection refused"), "{error}");
+    }
+}

@@ -297,6 +297,8 @@ mod tests {
         config.serving.healthz_port = at.port();
         let error = Listeners::bind(&config, false).await.err().expect("refused").describe();
         assert!(error.contains(&at.to_string()), "{error}");
+        // The kubelet inside of `up` has no flags for its ports.
+        assert!(error.contains("`port` and `healthzPort` of a KubeletConfiguration"), "{error}");
         let moved = Listeners::bind(&config, true).await.expect("another port");
         assert!(moved.secure().is_some_and(|other| other.port() != at.port()) && moved.health().is_none());
         config.port = 0;

@@ -255,3 +255,41 @@ pub(crate) fn new_id() -> Result<String> {
     }
     Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Log(Arc<stdx::sync::Mutex<Vec<u8>>>);
+
+    impl std::io::Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().write(bytes)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// What is logged meanwhile.
+    fn logged(work: impl FnOnce()) -> String {
+        let log = Log::default();
+        let written = log.clone();
+        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || log.clone()).finish();
+        tracing::subscriber::with_default(subscriber, work);
+        String::from_utf8(written.0.lock().clone()).expect("text")
+    }
+
+    #[test]
+    fn a_missing_capability_is_warned_about_once() {
+        let resource = capabilities::bit("SYS_RESOURCE").expect("a capability");
+        let warnings = |capabilities: u64| {
+            let host = Host { capabilities, ..Host::default() };
+            logged(|| warn_missing_capabilities(&host)).matches("oom_score_adj of pods cannot be lowered").count()
+        };
+        assert_eq!((warnings(0), warnings(!resource)), (1, 1));
+        assert_eq!((warnings(resource), warnings(u64::MAX)), (0, 0));
+    }
+}

@@ -167,6 +167,11 @@ impl Kubectl<'_> {
         self.shows("api-versions", "apps/v1");
         self.shows("explain deployment.spec.replicas", "Number of desired pods");
         self.shows("explain pods", "VERSION");
+        // Older versions do not print values.
+        if self.version >= (1, 30) {
+            self.shows("explain pod.spec.restartPolicy", "ENUM:");
+            self.shows("explain pod.spec.restartPolicy", "OnFailure");
+        }
         self.shows("version", "v1.37.0");
         self.shows("cluster-info", "is running at");
         self.shows("auth can-i create pods", "yes");

@@ -148,8 +148,58 @@ fn ports_and_directories_in_use_are_named() {
     let data = server.dir.path().join("data");
     let data = data.to_str().expect("text");
     let port = server.port.to_string();
-    fails(&["up", "--disable-agent", "--data-dir", other, "--port", &port], &["127.0.0.1:", "is in use"]);
+    let words = ["127.0.0.1:", "is in use", "choose another one by --port"];
+    fails(&["up", "--disable-agent", "--data-dir", other, "--port", &port], &words);
+    let words = [&format!(":{port} is in use"), "choose another one by --secure-port"];
+    let flags = ["--bind-address=127.0.0.1".to_string(), format!("--secure-port={port}")];
+    let directory = format!("--data-dir={other}/apiserver");
+    fails(&["kube-apiserver", &directory, &flags[0], &flags[1]], &words);
+    let kubeconfig = format!("--kubeconfig={data}/kubeconfig");
+    for component in ["kube-controller-manager", "kube-scheduler"] {
+        fails(&[component, &kubeconfig, &flags[0], &flags[1]], &words);
+    }
     fails(&["up", "--disable-agent", "--data-dir", data, "--port", "0"], &["is in use by another tiphys process (pid"]);
+}
+
+/// In a directory without a kubeconfig, and with a home that has none either.
+fn fails_without_kubeconfig(arguments: &[&str], want: &[&str]) {
+    let empty = tempfile::tempdir().expect("a directory");
+    let mut command = Command::new(BINARY);
+    command.args(arguments).current_dir(empty.path()).env("HOME", empty.path()).env_remove("KUBECONFIG");
+    let output = command.output().expect("the binary starts");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{arguments:?}: {text}");
+    for part in want {
+        assert!(text.contains(part), "{arguments:?}: {part:?} is not in {text:?}");
+    }
+}
+
+#[test]
+fn a_missing_kubeconfig_is_explained() {
+    let where_it_looks = "no kubeconfig found in $KUBECONFIG, ./data/kubeconfig or ~/.kube/config";
+    for arguments in [&["why", "pod", "p"][..], &["token", "list"], &["token", "create"]] {
+        let words = [where_it_looks, "use --kubeconfig FILE", "`tiphys up` writes DATA_DIR/kubeconfig"];
+        fails_without_kubeconfig(arguments, &words);
+        let named: Vec<&str> = arguments.iter().copied().chain(["--kubeconfig", "/none/kubeconfig"]).collect();
+        fails_without_kubeconfig(&named, &["/none/kubeconfig"]);
+    }
+}
+
+#[test]
+fn a_server_that_does_not_listen_is_named() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("kubeconfig");
+    let server = format!("https://127.0.0.1:{}", crate::support::free_port());
+    let text = format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{{name: k, cluster: {{server: '{server}'}}}}]\n\
+         contexts: [{{name: c, context: {{cluster: k, user: u}}}}]\nusers: [{{name: u, user: {{token: t}}}}]\n"
+    );
+    std::fs::write(&file, text).expect("a file");
+    let file = file.to_str().expect("text");
+    for arguments in [&["why", "pod", "p"][..], &["token", "list"]] {
+        let arguments: Vec<&str> = arguments.iter().copied().chain(["--kubeconfig", file]).collect();
+        fails(&arguments, &[&format!("{server}: "), "Connection refused"]);
+    }
 }
 
 #[test]

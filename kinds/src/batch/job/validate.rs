@@ -399,7 +399,11 @@ mod tests {
         };
         let mut errors = Errors::new();
         validate_update(&indexed(11), &indexed(10), &mut errors);
-        assert_eq!(errors.iter().map(|error| error.field.as_str()).collect::<Vec<_>>(), ["metadata.name"]);
+        let name = "a".repeat(61);
+        let text = format!(
+            "metadata.name: Invalid value: \"{name}\": will not able to create pod with invalid DNS label: {name}-10"
+        );
+        assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), [text]);
     }
 
     #[test]

@@ -115,6 +115,19 @@ fn on_containerd() {
 }
 
 #[test]
+fn a_machine_without_cgroups_is_explained() {
+    let dir = tempfile::tempdir().expect("a directory");
+    // From the last mount to the first one: some are mounted below others.
+    let unmount = "for m in $(awk '$3 ~ /^cgroup/ { print $2 }' /proc/mounts | sort -r); do umount -l $m; done";
+    let mut command = alone(&format!("{ENTER} && {unmount} && exec \"$0\" \"$@\""));
+    command.args(["up", "--port", "6443", "--data-dir"]);
+    let output = command.arg(dir.path().join("data")).output().expect("unshare is there");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("no cgroup file system is mounted"), "{said}");
+    assert_eq!(said.matches("--disable-agent").count(), 1, "{said}");
+}
+
+#[test]
 fn unsuitable_machines_are_explained() {
     let dir = tempfile::tempdir().expect("a directory");
     let cases: [(&[&str], &[&str]); 2] = [
