@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::Wait;
+use super::RestartBackoff;
 use crate::clock::{lasts, nanos};
 
 const FIRST: Duration = Duration::from_secs(10);
@@ -28,11 +28,11 @@ impl Backoffs {
     }
 
     /// The pause of a container that ended then; none where it may be started now.
-    pub fn wait(&self, name: &str, ended_at: i64, now: i64) -> Option<Wait> {
+    pub fn wait(&self, name: &str, ended_at: i64, now: i64) -> Option<RestartBackoff> {
         let pause = self.current(name, ended_at)?;
         let until = ended_at.saturating_add(nanos(pause.length));
         let pause_seconds = i64::try_from(pause.length.as_secs()).unwrap_or(i64::MAX);
-        lasts(now, until, pause.length).then(|| Wait { name: name.to_string(), until, pause_seconds })
+        lasts(now, until, pause.length).then(|| RestartBackoff { name: name.to_string(), until, pause_seconds })
     }
 
     /// It is started again: the next pause is longer.

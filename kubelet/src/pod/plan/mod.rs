@@ -1,9 +1,11 @@
-//! What is to be done about a pod now: decided from the pod, what the runtime has of it, what its probes say and
-//! the time. Nothing here acts.
+//! Decides what a pod needs now, from the pod, the runtime's state, probe results and the time. The decision is a list
+//! of commands in the order in which the worker carries them out. Nothing here does I/O.
 
 pub mod backoff;
+mod draft;
 mod init;
 pub mod restart;
+pub mod stop;
 #[cfg(test)]
 mod tests;
 
@@ -15,129 +17,197 @@ use crate::model::last_status::Past;
 use crate::model::pod;
 use crate::model::state::{Container, PodState, Stage};
 pub use backoff::Backoffs;
+use draft::Draft;
 use restart::Restart;
 
-/// What a probe has found last.
+/// The last results of a container's probes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Verdicts {
-    /// None where there is no such probe, or it has not said anything yet.
+    /// None if there is no such probe, or if it has no result yet.
     pub startup: Option<bool>,
     pub liveness: Option<bool>,
     pub readiness: Option<bool>,
 }
 
-/// What a decision is made from.
+/// The input of a decision.
 pub struct View<'a> {
     pub pod: &'a Tree,
     pub state: &'a PodState,
-    /// By the container's id.
+    /// By container ID.
     pub verdicts: &'a dyn Fn(&str) -> Verdicts,
-    /// Containers that only get what they were given when they are started again.
+    /// Containers whose resize needs a restart.
     pub resized: &'a BTreeSet<String>,
     pub backoffs: &'a Backoffs,
+    /// The number after the highest number of a container's log files.
+    pub next_log: &'a dyn Fn(&str) -> i64,
     /// Nanoseconds since the epoch.
     pub now: i64,
 }
 
-#[derive(Debug, Default, PartialEq)]
-pub struct Plan {
-    /// All that runs has to end, and the sandbox with it.
-    pub kill_pod: bool,
-    /// The sandbox to be made, by its number.
-    pub sandbox: Option<u32>,
-    pub kills: Vec<Kill>,
-    /// Containers to be started, in order.
-    pub starts: Vec<Start>,
-    /// Containers that wait before they are started again, and until when.
-    pub waits: Vec<Wait>,
+/// One step of a pod sync.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Command {
+    /// A crashed container is not restarted yet.
+    Backoff(RestartBackoff),
+    StopContainer(StopContainer),
+    /// Read the pod's state again, because the next command must not see containers that were stopped.
+    ReadState,
+    /// The pod has completed: stop what is left of it, and report its final status.
+    FinishPod,
+    EnsureCgroup,
+    /// Apply resizes that need no restart.
+    ResizeContainers,
+    PrepareVolumes,
+    /// Stop all containers and sandboxes, because the pod needs a new sandbox.
+    StopSandboxes,
+    CreateSandbox {
+        attempt: u32,
+    },
+    StartContainer(StartContainer),
 }
 
+/// A container to be stopped while its pod goes on.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Kill {
+pub struct StopContainer {
     pub id: String,
     pub name: String,
+    /// The text of the event.
     pub message: String,
-    pub why: Why,
+    /// None for the pod's grace period.
+    pub grace_seconds: Option<i64>,
+    pub runs_pre_stop: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Why {
-    /// It is not what it should be.
-    Changed,
-    /// The probe of this field has asked for it: its grace period may be its own.
-    Probe(&'static str),
-    /// All containers begin anew: nobody is asked to get ready for it.
-    Round,
-}
-
+/// A container to be started.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Start {
+pub struct StartContainer {
     pub name: String,
     pub restarts: i64,
+    /// Containers that were created and never started. They block their successor, which gets the same number.
+    pub unstarted: Vec<String>,
+    /// Stopped containers to be removed after the start: only the last one is kept.
+    pub older: Vec<String>,
+    /// What the start means for the container's backoff.
+    pub crash: Crash,
 }
 
+/// Whether a start follows a crash, which makes the next backoff longer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Crash {
+    /// A first start, or the runtime has lost the container, for example in a reboot.
+    None,
+    /// The container exited by itself at this time.
+    At(i64),
+    /// The kubelet stops it in the same plan.
+    Now,
+}
+
+/// A container that waits before it is restarted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wait {
+pub struct RestartBackoff {
     pub name: String,
     /// Nanoseconds since the epoch.
     pub until: i64,
     pub pause_seconds: i64,
 }
 
+/// Commands in the order in which they are carried out.
+#[derive(Debug, Default, PartialEq)]
+pub struct Plan {
+    pub commands: Vec<Command>,
+}
+
 impl Plan {
-    pub fn is_nothing(&self) -> bool {
-        *self == Plan::default()
+    /// Containers that wait before they are restarted.
+    pub fn backoffs(&self) -> impl Iterator<Item = &RestartBackoff> {
+        self.commands.iter().filter_map(|command| match command {
+            Command::Backoff(backoff) => Some(backoff),
+            _ => None,
+        })
+    }
+
+    /// Whether a container is started.
+    pub fn starts(&self, name: &str) -> bool {
+        self.commands.iter().any(|command| matches!(command, Command::StartContainer(start) if start.name == name))
+    }
+
+    /// Whether it starts or stops something in the runtime.
+    pub fn changes_runtime(&self) -> bool {
+        self.commands.iter().any(Command::changes_runtime)
     }
 }
 
-/// What has to be done about a pod that shall run.
-pub fn plan(view: &View<'_>) -> Plan {
-    let mut plan = Plan::default();
-    if let Some(attempt) = wanted_sandbox(view) {
-        plan_anew(view, attempt, &mut plan);
-        return plan;
-    }
-    plan.kills = of_before(view.pod, view.state).map(make_room).collect();
-    if !plan.kills.is_empty() {
-        return plan;
-    }
-    plan_ephemeral(view, &mut plan);
-    match init::plan(view, &mut plan) {
-        init::Outcome::Done => {}
-        init::Outcome::Waits => return plan,
-        init::Outcome::Failed => {
-            plan.kill_pod = true;
-            return plan;
+impl Command {
+    fn changes_runtime(&self) -> bool {
+        match self {
+            Command::StopContainer(_)
+            | Command::FinishPod
+            | Command::StopSandboxes
+            | Command::CreateSandbox { .. }
+            | Command::StartContainer(_) => true,
+            Command::Backoff(_)
+            | Command::ReadState
+            | Command::EnsureCgroup
+            | Command::ResizeContainers
+            | Command::PrepareVolumes => false,
         }
     }
+}
+
+/// Decides what has to be done for a pod that should run.
+pub fn plan(view: &View<'_>) -> Plan {
+    match needed_sandbox(view) {
+        Some(attempt) => plan_sandbox(view, attempt),
+        None => plan_containers(view),
+    }
+}
+
+/// The pod has a working sandbox.
+fn plan_containers(view: &View<'_>) -> Plan {
+    let stops = of_before(view.pod, view.state).map(stop_for_new_round).collect();
+    let mut draft = Draft { stops, ..Draft::default() };
+    if !draft.stops.is_empty() {
+        return draft.run();
+    }
+    plan_ephemeral(view, &mut draft);
+    match init::plan(view, &mut draft) {
+        init::Outcome::Done => plan_main(view, draft),
+        init::Outcome::Waits => draft.run(),
+        init::Outcome::Failed => draft.finish(),
+    }
+}
+
+fn plan_main(view: &View<'_>, mut draft: Draft) -> Plan {
     let main = view.pod.list("spec.containers");
     let mut kept = 0;
     for spec in main {
-        kept += usize::from(plan_container(view, spec, &mut plan));
+        kept += usize::from(plan_container(view, spec, &mut draft));
     }
-    let is_main = |name: &str| main.iter().any(|spec| spec.str("name") == name);
-    let goes_on =
-        plan.starts.iter().any(|start| is_main(&start.name)) || plan.waits.iter().any(|wait| is_main(&wait.name));
-    if kept == 0 && !goes_on {
-        // What stands beside the others has nobody left to stand by.
-        return Plan { kill_pod: true, kills: plan.kills, ..Plan::default() };
+    let continues = kept > 0 || main.iter().any(|spec| draft.continues(spec.str("name")));
+    if continues {
+        return draft.run();
     }
-    plan
+    // Sidecars do not outlive the main containers.
+    Draft { stops: draft.stops, ..Draft::default() }.finish()
 }
 
-/// Containers that run still and have to make room for a new round of all.
+/// Running containers that are stopped before all containers of the pod are restarted.
 pub fn of_before<'a>(pod: &'a Tree, state: &'a PodState) -> impl Iterator<Item = &'a Container> {
     let is_ephemeral = |name: &str| pod.list("spec.ephemeralContainers").iter().any(|spec| spec.str("name") == name);
     state.running().filter(move |seen| state.is_of_before(seen) && !is_ephemeral(&seen.name))
 }
 
-fn make_room(seen: &Container) -> Kill {
+fn stop_for_new_round(seen: &Container) -> StopContainer {
     let message = format!("Container {} is restarted with all others of its pod", seen.name);
-    Kill { id: seen.id.clone(), name: seen.name.clone(), message, why: Why::Round }
+    StopContainer { runs_pre_stop: false, ..stop(seen, message) }
 }
 
-/// The number of the sandbox that has to be made; None where the one that is there will do.
-fn wanted_sandbox(view: &View<'_>) -> Option<u32> {
+fn stop(seen: &Container, message: String) -> StopContainer {
+    StopContainer { id: seen.id.clone(), name: seen.name.clone(), message, grace_seconds: None, runs_pre_stop: true }
+}
+
+/// The number of the sandbox to create; None if the existing one can be used.
+fn needed_sandbox(view: &View<'_>) -> Option<u32> {
     let Some(newest) = view.state.sandbox() else { return Some(0) };
     let ready = view.state.sandboxes.iter().filter(|sandbox| sandbox.is_ready).count();
     let on_host = view.pod.bool("spec.hostNetwork");
@@ -146,22 +216,20 @@ fn wanted_sandbox(view: &View<'_>) -> Option<u32> {
     (!is_good).then_some(newest.attempt + 1)
 }
 
-/// The pod has no sandbox that works: everything begins from the start, if anything is left to be done.
-fn plan_anew(view: &View<'_>, attempt: u32, plan: &mut Plan) {
+/// The pod has no working sandbox: it starts from the beginning, unless it has completed.
+fn plan_sandbox(view: &View<'_>, attempt: u32) -> Plan {
     let left: Vec<&Tree> = view.pod.list("spec.containers").iter().filter(|spec| is_left(view, spec)).collect();
-    let is_done = left.is_empty() || is_over(view, attempt);
-    plan.kill_pod = is_done || !view.state.sandboxes.is_empty();
-    if is_done {
-        return;
+    if left.is_empty() || is_over(view, attempt) {
+        return Draft::default().finish();
     }
-    plan.sandbox = Some(attempt);
     let inits = view.pod.list("spec.initContainers");
     let first = inits.iter().take(1);
     let rest = left.into_iter().filter(|_| inits.is_empty());
-    plan.starts = first.chain(rest).map(|spec| start(view, spec)).collect();
+    let starts = first.chain(rest).map(|spec| start(view, spec)).collect();
+    Draft { starts, ..Draft::default() }.run_in_new_sandbox(attempt, !view.state.sandboxes.is_empty())
 }
 
-/// A pod that does not start anything again has had its one life.
+/// A pod without restarts is over once it has started.
 fn is_over(view: &View<'_>, attempt: u32) -> bool {
     let main = view.pod.list("spec.containers");
     let never = |spec: &Tree| Restart::of(view.pod, spec) == Restart::Never;
@@ -177,129 +245,156 @@ fn is_left(view: &View<'_>, spec: &Tree) -> bool {
     code.is_none_or(|code| Restart::after(view.pod, spec, code))
 }
 
-/// How a container counts as ended that was started once and of which the runtime knows nothing any more.
+/// The exit code to assume for a container that was started once and that the runtime no longer knows.
 fn forgotten_code(view: &View<'_>, spec: &Tree) -> Option<i32> {
     let name = spec.str("name");
     let is_known = view.state.container(name).is_some();
     Past::of(view.pod, name).filter(|_| !is_known).and_then(Past::code)
 }
 
-fn start(view: &View<'_>, spec: &Tree) -> Start {
+fn start(view: &View<'_>, spec: &Tree) -> StartContainer {
     let name = spec.str("name");
-    // One that was made and never started, because whoever made it was ended, is made again as if it had not been.
-    let seen = view.state.container(name).map(|seen| seen.restarts + i64::from(seen.stage != Stage::Created));
-    let restarts = seen.or_else(|| Past::of(view.pod, name).map(Past::next)).unwrap_or(0);
-    Start { name: name.to_string(), restarts }
+    let restarts = restarts(view, name);
+    let all = || view.state.containers.iter().filter(|seen| seen.name == name);
+    StartContainer {
+        name: name.to_string(),
+        restarts,
+        unstarted: all().filter(|seen| seen.stage == Stage::Created).map(|seen| seen.id.clone()).collect(),
+        older: all().filter(|seen| !seen.is_running()).skip(1).map(|seen| seen.id.clone()).collect(),
+        crash: match view.state.container(name).filter(|_| restarts > 0) {
+            Some(seen) if seen.stage == Stage::Exited => Crash::At(seen.finished_at),
+            Some(_) => Crash::Now,
+            None => Crash::None,
+        },
+    }
 }
 
-/// Started once, never again.
-fn plan_ephemeral(view: &View<'_>, plan: &mut Plan) {
+/// How often a container was started before.
+fn restarts(view: &View<'_>, name: &str) -> i64 {
+    if let Some(seen) = view.state.container(name) {
+        // A container that was created and never started, because the kubelet was stopped in between, does not count.
+        return seen.restarts + i64::from(seen.stage != Stage::Created);
+    }
+    let reported = Past::of(view.pod, name).map_or(0, Past::next);
+    match pod::is_static(view.pod) {
+        // A static pod has no status that could tell; its log files do.
+        true => reported.max((view.next_log)(name)),
+        false => reported,
+    }
+}
+
+/// Ephemeral containers are started once and never restarted.
+fn plan_ephemeral(view: &View<'_>, draft: &mut Draft) {
     for spec in view.pod.list("spec.ephemeralContainers") {
-        let is_made = view.state.container(spec.str("name")).is_some_and(|seen| seen.stage != Stage::Created);
-        if !is_made && forgotten_code(view, spec).is_none() {
-            plan.starts.push(start(view, spec));
+        let was_started = view.state.container(spec.str("name")).is_some_and(|seen| seen.stage != Stage::Created);
+        if !was_started && forgotten_code(view, spec).is_none() {
+            draft.starts.push(start(view, spec));
         }
     }
 }
 
-/// Whether a container goes on as it is.
-fn plan_container(view: &View<'_>, spec: &Tree, plan: &mut Plan) -> bool {
+/// Whether a container keeps the pod running.
+fn plan_container(view: &View<'_>, spec: &Tree, draft: &mut Draft) -> bool {
     let Some(seen) = view.state.active(spec.str("name")) else {
         if is_left(view, spec) {
-            start_when_due(view, spec, plan);
+            start_when_due(view, spec, draft);
         }
         return false;
     };
     if !seen.is_running() {
-        return plan_ended(view, spec, seen, plan);
+        return plan_ended(view, spec, seen, draft);
     }
-    match reason_to_end(view, spec, seen) {
-        None => true,
-        Some(mut kill) => {
-            let restarts = Restart::after(view.pod, spec, 137);
-            if !restarts {
-                kill.message.truncate(kill.message.trim_end_matches(", will be restarted").len());
-            }
-            plan.kills.push(kill);
-            if restarts {
-                start_after_kill(view, spec, plan);
-            }
-            false
-        }
+    let Some(stop) = reason_to_stop(view, spec, seen) else { return true };
+    plan_stop(view, spec, stop, draft);
+    false
+}
+
+/// A running container is stopped, and restarted where its policy says so.
+fn plan_stop(view: &View<'_>, spec: &Tree, mut stop: StopContainer, draft: &mut Draft) {
+    let restarts = Restart::after(view.pod, spec, 137);
+    if !restarts {
+        stop.message.truncate(stop.message.trim_end_matches(", will be restarted").len());
+    }
+    draft.stops.push(stop);
+    if restarts {
+        start_after_stop(view, spec, draft);
     }
 }
 
-/// A container that is not running: started again where that is due. Whether it holds the pod up.
-fn plan_ended(view: &View<'_>, spec: &Tree, seen: &Container, plan: &mut Plan) -> bool {
+/// Restarts a container that is not running where that is due. Whether it keeps the pod running.
+fn plan_ended(view: &View<'_>, spec: &Tree, seen: &Container, draft: &mut Draft) -> bool {
     match seen.stage {
         Stage::Exited if !Restart::after(view.pod, spec, seen.exit_code) => false,
         Stage::Unknown => {
             let message = format!("Container {} is in unknown state, try killing it before restart", seen.name);
-            plan.kills.push(Kill { id: seen.id.clone(), name: seen.name.clone(), message, why: Why::Changed });
-            start_when_due(view, spec, plan)
+            draft.stops.push(stop(seen, message));
+            start_when_due(view, spec, draft)
         }
-        _ => start_when_due(view, spec, plan),
+        _ => start_when_due(view, spec, draft),
     }
 }
 
-/// True where it has to wait, which holds the pod up.
-fn start_when_due(view: &View<'_>, spec: &Tree, plan: &mut Plan) -> bool {
+/// True if the container has to wait, which keeps the pod running.
+fn start_when_due(view: &View<'_>, spec: &Tree, draft: &mut Draft) -> bool {
     let name = spec.str("name");
     let ended = view.state.container(name).filter(|seen| seen.stage == Stage::Exited);
-    let wait = ended.and_then(|seen| view.backoffs.wait(name, seen.finished_at, view.now));
-    match wait {
-        Some(wait) => {
-            plan.waits.push(wait);
-            true
-        }
-        None => {
-            plan.starts.push(start(view, spec));
-            false
-        }
+    let backoff = ended.and_then(|seen| view.backoffs.wait(name, seen.finished_at, view.now));
+    let waits = backoff.is_some();
+    start_or_wait(view, spec, backoff, draft);
+    waits
+}
+
+/// A container that is stopped now is restarted like one that has exited by itself.
+fn start_after_stop(view: &View<'_>, spec: &Tree, draft: &mut Draft) {
+    let backoff = view.backoffs.wait(spec.str("name"), view.now, view.now);
+    start_or_wait(view, spec, backoff, draft);
+}
+
+fn start_or_wait(view: &View<'_>, spec: &Tree, backoff: Option<RestartBackoff>, draft: &mut Draft) {
+    match backoff {
+        Some(backoff) => draft.backoffs.push(backoff),
+        None => draft.starts.push(start(view, spec)),
     }
 }
 
-/// It ends now, and is started again like one that has ended by itself.
-fn start_after_kill(view: &View<'_>, spec: &Tree, plan: &mut Plan) {
-    match view.backoffs.wait(spec.str("name"), view.now, view.now) {
-        Some(wait) => plan.waits.push(wait),
-        None => plan.starts.push(start(view, spec)),
-    }
-}
-
-/// Why a container that runs must not run on.
-fn reason_to_end(view: &View<'_>, spec: &Tree, seen: &Container) -> Option<Kill> {
-    let kill = |message: String, why| Some(Kill { id: seen.id.clone(), name: seen.name.clone(), message, why });
+/// Why a running container has to be stopped.
+fn reason_to_stop(view: &View<'_>, spec: &Tree, seen: &Container) -> Option<StopContainer> {
     let name = &seen.name;
     if !seen.hash.is_empty() && seen.hash != hash(spec) {
-        return kill(format!("Container {name} definition changed, will be restarted"), Why::Changed);
+        return Some(stop(seen, format!("Container {name} definition changed, will be restarted")));
     }
     if view.resized.contains(name) {
-        return kill(format!("Container {name} resize requires restart"), Why::Changed);
+        return Some(stop(seen, format!("Container {name} resize requires restart")));
     }
-    let verdicts = (view.verdicts)(&seen.id);
-    if verdicts.liveness == Some(false) {
-        return kill(format!("Container {name} failed liveness probe, will be restarted"), Why::Probe("livenessProbe"));
-    }
-    if verdicts.startup == Some(false) {
-        return kill(format!("Container {name} failed startup probe, will be restarted"), Why::Probe("startupProbe"));
-    }
-    None
+    let (field, probe) = failed_probe((view.verdicts)(&seen.id))?;
+    // A probe can have its own grace period.
+    let grace_seconds = spec.at(field).int("terminationGracePeriodSeconds");
+    let message = format!("Container {name} failed {probe} probe, will be restarted");
+    Some(StopContainer { grace_seconds, ..stop(seen, message) })
 }
 
-/// Changes with what cannot change in a container that runs.
+/// The field and the name of a probe whose failure stops the container.
+fn failed_probe(verdicts: Verdicts) -> Option<(&'static str, &'static str)> {
+    match verdicts {
+        Verdicts { liveness: Some(false), .. } => Some(("livenessProbe", "liveness")),
+        Verdicts { startup: Some(false), .. } => Some(("startupProbe", "startup")),
+        _ => None,
+    }
+}
+
+/// Changes if a field changes that cannot change in a running container.
 pub fn hash(container: &Tree) -> String {
     let parts = [container.str("name"), container.str("image")];
     let sum = stdx::fnv::fnv1a_32(parts.iter().flat_map(|part| part.bytes().chain([0])));
     format!("{sum:x}")
 }
 
-/// Whether a container is started: it runs, and its startup probe, if it has one, has succeeded.
+/// Whether a container has started: it runs, and its startup probe, if it has one, has succeeded.
 pub fn is_started(spec: &Tree, seen: &Container, verdicts: Verdicts) -> bool {
     seen.is_running() && (!spec.has("startupProbe") || verdicts.startup == Some(true))
 }
 
-/// The lists in which a container may stand; ephemeral ones do not count for the pod's life.
+/// Init containers that run beside the main containers.
 pub fn sidecars(pod: &Tree) -> impl Iterator<Item = &Tree> {
     pod.list("spec.initContainers").iter().filter(|spec| pod::is_sidecar(spec))
 }

@@ -1,4 +1,4 @@
-//! Decisions as tables: a pod, what the runtime has, and what is to be done.
+//! Decisions as tables: a pod, the runtime's state, and the commands.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ fn sandbox(is_ready: bool) -> Sandbox {
     Sandbox { id: "s0".into(), is_ready, addresses: vec!["10.0.0.2".into()], ..Sandbox::default() }
 }
 
-/// `name`, what became of it: "running", "created", "unknown" or an exit code.
+/// `name` and its state: "running", "created", "unknown" or an exit code.
 fn container(name: &str, what: &str) -> Container {
     let stage = match what {
         "running" => Stage::Running,
@@ -77,21 +77,36 @@ fn decide_with(
         round: 0,
     };
     let resized = BTreeSet::new();
-    plan(&View { pod, state: &state, verdicts: &|_| verdicts, resized: &resized, backoffs, now: 5 * SECOND })
+    let (verdicts, next_log) = (|_: &str| verdicts, |_: &str| 4);
+    let now = 5 * SECOND;
+    plan(&View { pod, state: &state, verdicts: &verdicts, resized: &resized, backoffs, next_log: &next_log, now })
 }
 
-/// `kill_pod`, the sandbox to make, what is killed, what is started.
+/// The commands that change something, in their order.
 fn short(plan: &Plan) -> String {
-    let kills: Vec<&str> = plan.kills.iter().map(|kill| kill.name.as_str()).collect();
-    let starts: Vec<String> = plan.starts.iter().map(|start| format!("{}#{}", start.name, start.restarts)).collect();
-    let sandbox = plan.sandbox.map(|attempt| format!("sandbox#{attempt}"));
-    let words = plan.kill_pod.then(|| "killpod".to_string()).into_iter().chain(sandbox);
-    let words = words.chain(kills.iter().map(|name| format!("-{name}")));
-    words.chain(starts.iter().map(|name| format!("+{name}"))).collect::<Vec<_>>().join(" ")
+    let word = |command: &Command| match command {
+        Command::StopContainer(stop) => Some(format!("-{}", stop.name)),
+        Command::FinishPod => Some("finish".to_string()),
+        Command::StopSandboxes => Some("stop".to_string()),
+        Command::CreateSandbox { attempt } => Some(format!("sandbox#{attempt}")),
+        Command::StartContainer(start) => Some(format!("+{}#{}", start.name, start.restarts)),
+        _ => None,
+    };
+    plan.commands.iter().filter_map(word).collect::<Vec<_>>().join(" ")
+}
+
+fn stops(plan: &Plan) -> Vec<&StopContainer> {
+    let mut stops = Vec::new();
+    for command in &plan.commands {
+        if let Command::StopContainer(stop) = command {
+            stops.push(stop);
+        }
+    }
+    stops
 }
 
 #[test]
-fn a_pod_is_brought_up_and_kept_up() {
+fn starts_and_restarts_containers() {
     type Case<'a> = (&'a str, Option<bool>, &'a [(&'a str, &'a str)], &'a str);
     let cases: [Case<'_>; 13] = [
         ("Always", None, &[], "sandbox#0 +a#0 +b#0"),
@@ -103,10 +118,10 @@ fn a_pod_is_brought_up_and_kept_up() {
         ("OnFailure", Some(true), &[("a", "running"), ("b", "0")], ""),
         ("OnFailure", Some(true), &[("a", "running"), ("b", "1")], "+b#1"),
         ("Never", Some(true), &[("a", "running"), ("b", "1")], ""),
-        ("Never", Some(true), &[("a", "0"), ("b", "1")], "killpod"),
-        ("Always", Some(false), &[("a", "1"), ("b", "1")], "killpod sandbox#1 +a#1 +b#1"),
-        ("Never", Some(false), &[("a", "1"), ("b", "1")], "killpod"),
-        ("OnFailure", Some(false), &[("a", "0"), ("b", "0")], "killpod"),
+        ("Never", Some(true), &[("a", "0"), ("b", "1")], "finish"),
+        ("Always", Some(false), &[("a", "1"), ("b", "1")], "stop sandbox#1 +a#1 +b#1"),
+        ("Never", Some(false), &[("a", "1"), ("b", "1")], "finish"),
+        ("OnFailure", Some(false), &[("a", "0"), ("b", "0")], "finish"),
     ];
     for (policy, ready, containers, expected) in cases {
         let plan = decide(&pod(policy), ready, containers);
@@ -115,23 +130,23 @@ fn a_pod_is_brought_up_and_kept_up() {
 }
 
 #[test]
-fn what_the_runtime_forgot_is_not_done_twice() {
+fn does_not_repeat_containers_that_the_runtime_forgot() {
     let running = "{restartCount: 1, state: {running: {}}}";
     let done = "{restartCount: 0, state: {terminated: {exitCode: 0}}}";
     let failed = "{restartCount: 0, state: {terminated: {exitCode: 1}}}";
     let awaited = "{restartCount: 3, state: {waiting: {}}}";
-    // The policy, what was last said of both, the sandbox, and what is done.
+    // The policy, the last reported status of both, the sandbox, and the commands.
     let cases = [
         ("Always", [running, done], None, "sandbox#0 +a#2 +b#1"),
         ("Always", [awaited, awaited], None, "sandbox#0 +a#3 +b#3"),
         ("OnFailure", [running, done], None, "sandbox#0 +a#2"),
         ("OnFailure", [failed, done], None, "sandbox#0 +a#1"),
-        ("OnFailure", [done, done], None, "killpod"),
+        ("OnFailure", [done, done], None, "finish"),
         ("OnFailure", [running, done], Some(true), "+a#2"),
-        ("Never", [running, done], None, "killpod"),
-        ("Never", [done, awaited], None, "killpod"),
+        ("Never", [running, done], None, "finish"),
+        ("Never", [done, awaited], None, "finish"),
         ("Never", [awaited, awaited], None, "sandbox#0 +a#3 +b#3"),
-        ("Never", [done, done], Some(true), "killpod"),
+        ("Never", [done, done], Some(true), "finish"),
     ];
     for (policy, [a, b], ready, expected) in cases {
         let named = |name: &str, status: &str| {
@@ -153,7 +168,7 @@ fn what_the_runtime_forgot_is_not_done_twice() {
 }
 
 #[test]
-fn containers_that_prepare_go_first() {
+fn init_containers_run_first() {
     let init = || tree! { "name" => "i", "image" => "i" };
     type Case<'a> = (&'a str, Option<bool>, &'a [(&'a str, &'a str)], &'a str);
     let cases: [Case<'_>; 7] = [
@@ -162,8 +177,8 @@ fn containers_that_prepare_go_first() {
         ("Always", Some(true), &[("i", "running")], ""),
         ("Always", Some(true), &[("i", "0")], "+a#0 +b#0"),
         ("Always", Some(true), &[("i", "1")], "+i#1"),
-        ("Never", Some(true), &[("i", "1")], "killpod"),
-        // It is not run again once the others were there.
+        ("Never", Some(true), &[("i", "1")], "finish"),
+        // It is not run again once main containers exist.
         ("Always", Some(true), &[("i", "1"), ("a", "running"), ("b", "running")], ""),
     ];
     for (policy, ready, containers, expected) in cases {
@@ -173,15 +188,15 @@ fn containers_that_prepare_go_first() {
 }
 
 #[test]
-fn sidecars_are_started_first_and_kept() {
+fn sidecars_start_first_and_keep_running() {
     let sidecar = || tree! { "name" => "i", "image" => "i", "restartPolicy" => "Always" };
     type Case<'a> = (&'a [(&'a str, &'a str)], &'a str);
     let cases: [Case<'_>; 5] = [
         (&[], "+i#0"),
-        (&[("i", "1"), ("a", "0"), ("b", "1")], "killpod"),
+        (&[("i", "1"), ("a", "0"), ("b", "1")], "finish"),
         (&[("i", "running")], "+a#0 +b#0"),
         (&[("i", "0"), ("a", "running"), ("b", "running")], "+i#1"),
-        (&[("i", "running"), ("a", "0"), ("b", "1")], "killpod"),
+        (&[("i", "running"), ("a", "0"), ("b", "1")], "finish"),
     ];
     for (containers, expected) in cases {
         assert_eq!(short(&decide(&with_init("Never", sidecar()), Some(true), containers)), expected, "{containers:?}");
@@ -189,27 +204,32 @@ fn sidecars_are_started_first_and_kept() {
     let mut slow = sidecar();
     slow.set("startupProbe", tree! {});
     let plan = decide(&with_init("Never", slow), Some(true), &[("i", "running")]);
-    assert_eq!(short(&plan), "", "the others wait for its startup probe");
+    assert_eq!(short(&plan), "", "main containers wait for its startup probe");
 }
 
 #[test]
-fn what_probes_and_changes_say_is_done() {
+fn failed_probes_and_changed_specs_stop_containers() {
     let backoffs = Backoffs::new(Duration::from_secs(300));
     let running = [("a", "running"), ("b", "running")];
     let dead = Verdicts { liveness: Some(false), ..Verdicts::default() };
-    let plan = decide_with(&pod("Always"), Some(true), &running, dead, &backoffs);
+    let mut probed = pod("Always");
+    let probe = tree! { "terminationGracePeriodSeconds" => 7 };
+    probed.child("spec").list_mut("containers")[0].set("livenessProbe", probe);
+    let plan = decide_with(&probed, Some(true), &running, dead, &backoffs);
     assert_eq!(short(&plan), "-a -b +a#1 +b#1");
-    assert_eq!(plan.kills[0].why, Why::Probe("livenessProbe"));
+    let grace_seconds: Vec<_> = stops(&plan).iter().map(|stop| stop.grace_seconds).collect();
+    assert_eq!(grace_seconds, [Some(7), None], "a probe can have its own grace period");
+    assert!(stops(&plan).iter().all(|stop| stop.runs_pre_stop));
     let plan = decide_with(&pod("Never"), Some(true), &running, dead, &backoffs);
-    assert_eq!(short(&plan), "killpod -a -b", "nothing is left of it");
-    assert_eq!(plan.kills[0].message, "Container a failed liveness probe");
+    assert_eq!(short(&plan), "-a -b finish", "the pod has completed");
+    assert_eq!(stops(&plan)[0].message, "Container a failed liveness probe");
     let mut changed = pod("Always");
     changed.child("spec").list_mut("containers")[0].set("image", "other");
     assert_eq!(short(&decide(&changed, Some(true), &running)), "-a +a#1");
 }
 
 #[test]
-fn rules_of_a_container_say_what_is_started_again() {
+fn restart_policy_rules_restart_by_exit_code() {
     let mut pod = pod("Never");
     let codes = tree! { "operator" => "In", "values" => list![42] };
     let rules = list![tree! { "action" => "Restart", "exitCodes" => codes }];
@@ -222,13 +242,13 @@ fn rules_of_a_container_say_what_is_started_again() {
 }
 
 #[test]
-fn a_rule_may_begin_all_anew() {
+fn a_rule_restarts_all_containers() {
     let mut pod = with_init("Never", tree! { "name" => "i", "image" => "i" });
     let codes = tree! { "operator" => "In", "values" => list![42] };
     let spec = &mut pod.child("spec").list_mut("containers")[1];
     spec.set("restartPolicy", "Never");
     spec.set("restartPolicyRules", list![tree! { "action" => "RestartAllContainers", "exitCodes" => codes }]);
-    // Name, what became of it, when it was made: b ended at 3.
+    // Name, state, time of creation; b exited at 3.
     type Case<'a> = (&'a [(&'a str, &'a str, i64)], &'a str);
     let cases: [Case<'_>; 7] = [
         (&[("i", "0", 1), ("a", "running", 1), ("b", "running", 1)], ""),
@@ -237,7 +257,7 @@ fn a_rule_may_begin_all_anew() {
         (&[("i", "running", 4), ("i", "0", 1), ("a", "137", 1), ("b", "42", 1)], ""),
         (&[("i", "0", 4), ("i", "0", 1), ("a", "137", 1), ("b", "42", 1)], "+a#1 +b#1"),
         (&[("a", "running", 5), ("b", "running", 5), ("i", "0", 4), ("a", "137", 1), ("b", "42", 1)], ""),
-        (&[("a", "0", 5), ("b", "1", 5), ("i", "0", 4), ("a", "137", 1), ("b", "42", 1)], "killpod"),
+        (&[("a", "0", 5), ("b", "1", 5), ("i", "0", 4), ("a", "137", 1), ("b", "42", 1)], "finish"),
     ];
     for (containers, expected) in cases {
         let made = |(name, what, created_at): &(&str, &str, i64)| Container {
@@ -254,6 +274,7 @@ fn a_rule_may_begin_all_anew() {
             verdicts: &|_| Verdicts::default(),
             resized: &BTreeSet::new(),
             backoffs: &backoffs,
+            next_log: &|_| 0,
             now: 5 * SECOND,
         };
         assert_eq!(short(&plan(&view)), expected, "{containers:?}");
@@ -261,7 +282,7 @@ fn a_rule_may_begin_all_anew() {
 }
 
 #[test]
-fn those_that_crash_wait_longer_each_time() {
+fn restart_backoff_doubles_with_each_crash() {
     let mut backoffs = Backoffs::new(Duration::from_secs(300));
     let mut now = 100 * SECOND;
     let mut pauses = Vec::new();
@@ -277,4 +298,58 @@ fn those_that_crash_wait_longer_each_time() {
     assert_eq!(pauses, [0, 10, 20, 40, 80, 160, 300, 300]);
     now += 1000 * SECOND;
     assert_eq!(backoffs.wait("a", now, now), None, "it ran for long");
+}
+
+#[test]
+fn commands_are_in_the_order_in_which_they_are_carried_out() {
+    use Command::{EnsureCgroup, FinishPod, PrepareVolumes, ReadState, ResizeContainers, StopSandboxes};
+    let (running, exited) = ([("a", "running"), ("b", "running")], [("a", "1"), ("b", "1")]);
+    let prepare = [EnsureCgroup, ResizeContainers, PrepareVolumes];
+    assert_eq!(decide(&pod("Always"), Some(true), &running).commands, prepare);
+    assert_eq!(decide(&pod("Never"), Some(true), &exited).commands, [FinishPod]);
+
+    let plan = decide(&pod("Always"), Some(false), &exited);
+    assert_eq!(plan.commands[..3], prepare);
+    assert_eq!(plan.commands[3..5], [StopSandboxes, Command::CreateSandbox { attempt: 1 }]);
+    assert!(matches!(plan.commands[5..], [Command::StartContainer(_), Command::StartContainer(_)]));
+
+    let dead = Verdicts { liveness: Some(false), ..Verdicts::default() };
+    let mut backoffs = Backoffs::new(Duration::from_secs(300));
+    let plan = decide_with(&pod("Never"), Some(true), &running, dead, &backoffs);
+    assert_eq!(plan.commands[2..], [ReadState, FinishPod]);
+
+    backoffs.started_again("a", 5 * SECOND, 5 * SECOND);
+    let plan = decide_with(&pod("Always"), Some(true), &running, dead, &backoffs);
+    assert!(matches!(&plan.commands[0], Command::Backoff(backoff) if backoff.name == "a"));
+    assert_eq!(plan.commands[1..4], prepare);
+    assert_eq!(short(&plan), "-a -b +b#1");
+}
+
+#[test]
+fn a_start_knows_what_it_replaces() {
+    let both = |a: &[(&str, &str)]| {
+        let plan = decide(&pod("Always"), Some(true), a);
+        plan.commands.into_iter().find_map(|command| match command {
+            Command::StartContainer(start) if start.name == "a" => Some(start),
+            _ => None,
+        })
+    };
+    let check = |containers: &[(&str, &str)], crash: Crash, unstarted: usize, older: usize| {
+        let start = both(containers).expect("a start");
+        let found = (start.crash, start.unstarted.len(), start.older.len());
+        assert_eq!(found, (crash, unstarted, older), "{containers:?}");
+    };
+    check(&[], Crash::None, 0, 0);
+    check(&[("a", "1")], Crash::At(3), 0, 0);
+    check(&[("a", "1"), ("a", "1"), ("a", "0")], Crash::At(3), 0, 2);
+    check(&[("a", "created")], Crash::None, 1, 0);
+    check(&[("a", "unknown")], Crash::Now, 0, 0);
+}
+
+#[test]
+fn log_files_count_the_restarts_of_static_pods() {
+    let mut pod = pod("Always");
+    let annotations = tree! { "kubernetes.io/config.source" => "file" };
+    pod.child("metadata").set("annotations", annotations);
+    assert_eq!(short(&decide(&pod, Some(true), &[("a", "1")])), "+a#1 +b#4");
 }

@@ -121,7 +121,7 @@ fn waiting(view: &View<'_>, name: &str) -> Option<Tree> {
     if let Some(Problem { reason, message }) = view.problems.get(name) {
         return Some(waits(reason, message));
     }
-    let wait = view.waits.iter().find(|wait| wait.name == name)?;
+    let wait = view.backoffs.iter().find(|wait| wait.name == name)?;
     let pod = view.pod;
     let message = format!(
         "back-off {} restarting failed container={name} pod={}_{}({})",

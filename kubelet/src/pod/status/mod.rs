@@ -16,7 +16,7 @@ use podmodel::conditions::{self, Facts};
 use crate::model::pod;
 use crate::model::problem::Problem;
 use crate::model::state::PodState;
-use crate::pod::plan::{self, Verdicts, Wait};
+use crate::pod::plan::{self, RestartBackoff, Verdicts};
 use containers::Containers;
 pub use containers::begins as initial_reason;
 
@@ -28,8 +28,8 @@ pub struct View<'a> {
     pub pod: &'a Tree,
     pub state: &'a PodState,
     pub verdicts: &'a dyn Fn(&str) -> Verdicts,
-    /// Those that wait after a crash.
-    pub waits: &'a [Wait],
+    /// Containers that wait before they are restarted.
+    pub backoffs: &'a [RestartBackoff],
     pub problems: &'a Problems,
     /// How the runtime calls itself, in front of container ids.
     pub runtime: &'a str,

@@ -45,12 +45,12 @@ fn state(containers: &[(&str, &str)]) -> PodState {
     PodState { sandboxes: vec![sandbox], containers, round: 0 }.sorted()
 }
 
-fn say(pod: &Tree, state: &PodState, verdicts: Verdicts, waits: &[Wait], is_over: bool) -> Tree {
+fn say(pod: &Tree, state: &PodState, verdicts: Verdicts, backoffs: &[RestartBackoff], is_over: bool) -> Tree {
     status(&View {
         pod,
         state,
         verdicts: &|_| verdicts,
-        waits,
+        backoffs,
         problems: &Problems::new(),
         runtime: "tiphys",
         host_ips: &["192.0.2.7".parse().expect("an address")],

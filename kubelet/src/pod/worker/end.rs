@@ -14,6 +14,7 @@ use super::{DesiredPod, drain, files};
 use crate::model::pod::{self, subject};
 use crate::model::state::{Container, PodState, keys};
 use crate::pod::context::PodContext;
+use crate::pod::plan::stop::StopCommand;
 use crate::pod::plan::{self, Plan};
 
 const SECOND: i64 = 1_000_000_000;
@@ -166,25 +167,18 @@ async fn stop_when_told(
     }
 }
 
-/// Ends all that runs: the main containers, then those beside them in reverse order, then the sandbox.
+/// Stops all containers and sandboxes.
 pub async fn stop_all(
     context: &Arc<PodContext>,
     pod: &Arc<Tree>,
     state: &Arc<PodState>,
     given: &watch::Receiver<GracePeriod>,
 ) -> crate::runtime::Result<()> {
-    let beside: Vec<String> = plan::sidecars(pod).map(|spec| spec.str("name").to_string()).collect();
-    let (last, first): (Vec<&Container>, Vec<&Container>) =
-        state.running().partition(|seen| beside.contains(&seen.name));
-    stop_together(context, pod, state, first, given).await?;
-    for name in beside.iter().rev() {
-        for seen in last.iter().filter(|seen| seen.name == *name) {
-            let kill = Kill { message: "", given: given.clone(), is_sudden: false };
-            stop_container(context, pod, state, seen, kill).await?;
+    for command in plan::stop::plan(pod, state) {
+        match command {
+            StopCommand::StopContainers(containers) => stop_together(context, pod, state, containers, given).await?,
+            StopCommand::StopSandbox { id } => context.runtime.stop_sandbox(id).await?,
         }
-    }
-    for sandbox in &state.sandboxes {
-        context.runtime.stop_sandbox(&sandbox.id).await?;
     }
     Ok(())
 }
@@ -199,7 +193,7 @@ async fn stop_together(
     let mut tasks = JoinSet::new();
     for seen in containers {
         let (context, pod, state, seen) = (context.clone(), pod.clone(), state.clone(), seen.clone());
-        let kill = Kill { message: "", given: given.clone(), is_sudden: false };
+        let kill = Kill { message: "", given: given.clone(), runs_pre_stop: true };
         tasks.spawn(async move { stop_container(&context, &pod, &state, &seen, kill).await });
     }
     let mut result = Ok(());
@@ -215,8 +209,7 @@ pub struct Kill<'a> {
     pub message: &'a str,
     /// How long it has, which may become less.
     pub given: watch::Receiver<GracePeriod>,
-    /// Its hook is not asked.
-    pub is_sudden: bool,
+    pub runs_pre_stop: bool,
 }
 
 /// The hook first, then the signal, within one grace period.
@@ -236,7 +229,7 @@ pub async fn stop_container(
     let own = pod.int("spec.terminationGracePeriodSeconds").or(of_labels).unwrap_or(grace_period::DEFAULT_SECONDS);
     let mut given = kill.given;
     let has_time = given.borrow().left(own) > 0;
-    if let Some(hook) = pre_stop(pod, seen).filter(|_| has_time && !kill.is_sudden) {
+    if let Some(hook) = pre_stop(pod, seen).filter(|_| has_time && kill.runs_pre_stop) {
         let address = address(context, state, seen);
         run_hook(context, pod, (seen, &address), &hook, (&mut given, own)).await;
     }

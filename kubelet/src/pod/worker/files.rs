@@ -11,7 +11,7 @@ use crate::model::pod;
 use crate::model::state::{PodState, Stage, keys};
 use crate::pod::context::PodContext;
 use crate::pod::cri_config::hostname;
-use crate::pod::plan::Start;
+use crate::pod::plan::StartContainer;
 
 /// How much of a container's last words is kept.
 const MOST_MESSAGE: usize = 4096;
@@ -24,7 +24,7 @@ pub fn own_mounts(
     pod: &Tree,
     spec: &Tree,
     addresses: &[String],
-    start: &Start,
+    start: &StartContainer,
 ) -> Result<Vec<cri::Mount>, String> {
     let dir = context.config.pod_dir(pod::uid(pod));
     let mut mounts = Vec::new();

@@ -3,10 +3,12 @@
 
 mod drain;
 mod end;
+mod execute;
 mod files;
 mod grace_period;
 mod needs;
 mod resize;
+mod sandbox;
 mod start;
 mod sync;
 

@@ -7,23 +7,21 @@ use api::{Tree, time, tree};
 use stdx::sync::Mutex;
 use tokio::sync::{Notify, watch};
 
-use super::{DesiredPod, Ending, end, files, resize, start};
+use super::execute::Executor;
+use super::{DesiredPod, Ending, end, files, start};
 use crate::admission::preempt;
 use crate::metrics;
 use crate::model::pod;
 use crate::model::problem::Problem;
 use crate::model::state::PodState;
 use crate::pod::context::PodContext;
-use crate::pod::plan::{self, Backoffs, Plan, Wait};
+use crate::pod::plan::{self, Backoffs, Plan, RestartBackoff};
 use crate::pod::status::{self, Problems};
 use crate::volumes::Mounted;
 
 const SECOND: i64 = 1_000_000_000;
 /// How often it is looked whether those are gone whose place a pod gets.
 const LOOK: Duration = Duration::from_millis(100);
-
-/// Before a resize that failed is tried again.
-const RESIZE_PAUSE: Duration = Duration::from_secs(5);
 
 /// What a worker remembers of its pod.
 pub struct WorkerState {
@@ -43,8 +41,8 @@ pub struct WorkerState {
     pub held_since: Option<i64>,
     /// Pods whose place it gets once they are gone.
     awaited: Vec<String>,
-    /// Pauses that were told of.
-    pauses: Vec<Wait>,
+    /// Restart backoffs for which an event was recorded.
+    pub pauses: Vec<RestartBackoff>,
     shown: Arc<Mutex<Arc<PodState>>>,
 }
 
@@ -69,6 +67,16 @@ impl WorkerState {
             pauses: Vec::new(),
             shown,
         }
+    }
+
+    /// A problem is over once its container is not to be started any more.
+    fn keep_problems(&mut self, plan: &Plan) {
+        self.problems.retain(|name, _| plan.starts(name));
+    }
+
+    /// Forgets reported pauses that are over.
+    pub fn keep_pauses(&mut self, plan: &Plan) {
+        self.pauses.retain(|pause| plan.backoffs().any(|backoff| backoff == pause));
     }
 }
 
@@ -210,7 +218,7 @@ fn overdue(deadline: Option<i64>, now: i64) -> Option<Ending> {
 }
 
 /// A static pod has no status of its own: what was said last counts.
-fn deadline(context: &PodContext, pod: &Tree) -> Option<i64> {
+pub fn deadline(context: &PodContext, pod: &Tree) -> Option<i64> {
     let limit = pod.int("spec.activeDeadlineSeconds")?;
     let started = time::parse(context.statuses.last(pod).str("startTime")).ok()?;
     Some(started.seconds.saturating_add(limit).saturating_mul(SECOND))
@@ -223,86 +231,20 @@ async fn run(
     state: Arc<PodState>,
     told: Updates<'_>,
 ) -> Next {
-    let pod = &wanted.pod;
-    context.objects.register(pod);
-    context.probes.follow(pod, &state, &context.node.host_ip());
-    let plan = decide(context, pod, worker, &state);
-    // What was done about a container that runs now is no problem any more.
-    worker.problems.retain(|name, _| plan.starts.iter().any(|start| start.name == *name));
+    context.objects.register(&wanted.pod);
+    let plan = decide(context, &wanted.pod, worker, &state);
+    worker.keep_problems(&plan);
+    worker.keep_pauses(&plan);
     report_status(context, wanted, worker, &state, &plan);
-    record_backoffs(context, pod, worker, &plan);
-    if plan.kill_pod && plan.sandbox.is_none() {
-        if plan.kills.is_empty() {
-            return end::finish(context, wanted, worker, state, told).await;
-        }
-        // Each is told why before the rest goes with its pod.
-        match start::kill(context, pod, &state, &plan.kills, told).await {
-            Ok(()) => {}
-            Err(start::Failure::Ends) => return Next::Again,
-            Err(_) => return Next::Failed,
-        }
-        let Ok(state) = read_state(context, pod, worker).await else { return Next::Failed };
-        return end::finish(context, wanted, worker, state, told).await;
-    }
-    if let Err(why) = context.groups.ensure(pod).await {
-        context.recorder.warning(
-            pod,
-            "FailedCreatePodContainer",
-            format!("unable to ensure pod container exists: {why}"),
-        );
-        return Next::Failed;
-    }
-    let resized = resize::carry_out(context, pod, &state).await;
-    if resized != resize::Outcome::Nothing {
-        report_status(context, wanted, worker, &state, &plan);
-    }
-    let mut mounted = match volumes(context, pod, told).await {
-        Ok(mounted) => mounted,
-        Err(next) => return next,
-    };
-    if resized == resize::Outcome::Failed {
-        mounted.again = Some(mounted.again.map_or(RESIZE_PAUSE, |again| again.min(RESIZE_PAUSE)));
-    }
-    if plan.is_nothing() || plan.starts.is_empty() && plan.kills.is_empty() && plan.sandbox.is_none() {
-        return idle(context, pod, &plan, mounted.again);
-    }
-    let done =
-        start::carry_out(context, pod, worker, &start::Inputs { state: &state, mounted: &mounted, told }, &plan).await;
-    let Ok(state) = read_state(context, pod, worker).await else { return Next::Failed };
-    context.probes.follow(pod, &state, &context.node.host_ip());
-    let next = decide(context, pod, worker, &state);
-    report_status(context, wanted, worker, &state, &next);
-    record_backoffs(context, pod, worker, &next);
-    match done {
-        Ok(()) if next.starts.is_empty() && next.kills.is_empty() && !next.kill_pod => {
-            idle(context, pod, &next, mounted.again)
-        }
-        Ok(()) | Err(start::Failure::Ends) => Next::Again,
-        Err(start::Failure::Waits) => idle(context, pod, &next, mounted.again),
-        Err(start::Failure::Failed) => Next::Failed,
-    }
+    Box::pin(Executor::new(context, wanted, worker, state, told).run(&plan)).await
 }
 
-/// Containers that wait after a crash, once for each pause.
-fn record_backoffs(context: &PodContext, pod: &Tree, worker: &mut WorkerState, plan: &Plan) {
-    for wait in plan.waits.iter().filter(|wait| !worker.pauses.contains(wait)) {
-        let text = format!("Back-off restarting failed container {} in pod {}", wait.name, pod::named(pod));
-        context.recorder.warning(&pod::subject(pod, &wait.name), "BackOff", text);
-    }
-    worker.pauses.clone_from(&plan.waits);
-}
-
-fn idle(context: &PodContext, pod: &Tree, plan: &Plan, again: Option<Duration>) -> Next {
-    let waits = plan.waits.iter().map(|wait| wait.until).chain(again.map(|pause| after(context, pause)));
-    Next::Idle(waits.chain(deadline(context, pod)).chain(context.images.next_try(pod::uid(pod))).min())
-}
-
-fn after(context: &PodContext, pause: Duration) -> i64 {
+pub fn after(context: &PodContext, pause: Duration) -> i64 {
     context.now().saturating_add(i64::try_from(pause.as_nanos()).unwrap_or(i64::MAX))
 }
 
 /// The pod's volumes, brought up to date; or when to try again.
-async fn volumes(context: &Arc<PodContext>, pod: &Tree, told: Updates<'_>) -> Result<Mounted, Next> {
+pub async fn volumes(context: &Arc<PodContext>, pod: &Tree, told: Updates<'_>) -> Result<Mounted, Next> {
     let prepared = start::unless_ended(told, context.volumes.prepare(pod)).await.ok_or(Next::Again)?;
     let (result, warnings) = match prepared {
         Ok(mounted) => (Ok(mounted.clone()), mounted.warnings),
@@ -314,15 +256,18 @@ async fn volumes(context: &Arc<PodContext>, pod: &Tree, told: Updates<'_>) -> Re
     result
 }
 
-fn decide(context: &PodContext, pod: &Tree, worker: &WorkerState, state: &PodState) -> Plan {
+/// Decides from the state that was read last, after probes were started and stopped for it.
+pub fn decide(context: &PodContext, pod: &Arc<Tree>, worker: &WorkerState, state: &PodState) -> Plan {
+    context.probes.follow(pod, state, &context.node.host_ip());
     let verdicts = |id: &str| context.probes.verdicts(id);
     let resized = context.resizes.restarts(pod);
     let (backoffs, now) = (&worker.backoffs, context.now());
-    plan::plan(&plan::View { pod, state, verdicts: &verdicts, resized: &resized, backoffs, now })
+    let next_log = |name: &str| files::next_log(&logs(context, pod).join(name));
+    plan::plan(&plan::View { pod, state, verdicts: &verdicts, resized: &resized, backoffs, next_log: &next_log, now })
 }
 
-/// Says what there is of a pod that runs.
-fn report_status(context: &PodContext, wanted: &DesiredPod, worker: &WorkerState, state: &PodState, plan: &Plan) {
+/// Reports the status of a running pod.
+pub fn report_status(context: &PodContext, wanted: &DesiredPod, worker: &WorkerState, state: &PodState, plan: &Plan) {
     let status = build_status(context, wanted, worker, state, plan);
     if status.str("phase") == "Running" {
         context.starts.runs(&wanted.pod, state, context.now());
@@ -344,7 +289,7 @@ pub fn build_status(
         pod: &pod,
         state,
         verdicts: &verdicts,
-        waits: &plan.waits,
+        backoffs: &plan.backoffs().cloned().collect::<Vec<_>>(),
         problems: &worker.problems,
         runtime: &context.features.name,
         host_ips: &context.node.host_ips(),

@@ -1,0 +1,119 @@
+//! Creates the sandbox of a pod.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use api::Tree;
+
+use super::start::Failure;
+use super::sync::WorkerState;
+use crate::metrics;
+use crate::model::pod;
+use crate::model::state::PodState;
+use crate::pod::context::PodContext;
+use crate::pod::cri_config::{dns, hostname, resources, sandbox};
+use crate::volumes::Mounted;
+
+type Result<T> = std::result::Result<T, Failure>;
+
+pub async fn create(
+    context: &Arc<PodContext>,
+    pod: &Arc<Tree>,
+    worker: &mut WorkerState,
+    which: (u32, &Mounted),
+) -> Result<String> {
+    let config = config(context, pod, worker, which)?;
+    let logs = PathBuf::from(&config.log_directory);
+    let made = std::fs::create_dir_all(&logs);
+    if let Err(error) = made {
+        return Err(failed(context, pod, &format!("{}: {error}", logs.display())));
+    }
+    let request = cri::RunPodSandboxRequest { config: Some(config), runtime_handler: handler(context, pod)? };
+    context.metrics.count(&metrics::STARTED_PODS, &[]);
+    match context.runtime.run_sandbox(request).await {
+        Ok(answer) => Ok(answer.pod_sandbox_id),
+        Err(status) => {
+            context.metrics.count(&metrics::STARTED_PODS_ERRORS, &[]);
+            Err(failed(context, pod, status.message()))
+        }
+    }
+}
+
+fn failed(context: &PodContext, pod: &Tree, why: &str) -> Failure {
+    let text = format!("Failed to create pod sandbox: rpc error: {why}");
+    context.recorder.warning(pod, "FailedCreatePodSandBox", text);
+    Failure::Failed
+}
+
+/// The runtime's name for the pod's class; one that does not exist fails the pod.
+fn handler(context: &PodContext, pod: &Tree) -> Result<String> {
+    let name = pod.str("spec.runtimeClassName");
+    if name.is_empty() {
+        return Ok(String::new());
+    }
+    match context.cache.runtime_classes.get(name) {
+        Some(class) => Ok(class.str("handler").to_string()),
+        None => Err(failed(context, pod, &format!("RuntimeClass {name:?} not found"))),
+    }
+}
+
+/// Which attempt it is, and what there is of volumes.
+pub fn config(
+    context: &PodContext,
+    pod: &Tree,
+    worker: &mut WorkerState,
+    (attempt, mounted): (u32, &Mounted),
+) -> Result<cri::PodSandboxConfig> {
+    let config = &context.config;
+    let refused = |why: String| {
+        context.recorder.warning(pod, "FailedCreatePodSandBox", format!("Failed to create pod sandbox: {why}"));
+        Failure::Failed
+    };
+    let cluster = dns::Cluster { servers: &config.cluster_dns, domain: &config.cluster_domain };
+    let (resolver, warnings) = dns::of(pod, &cluster, &context.resolver().map_err(refused)?);
+    if !std::mem::replace(&mut worker.warned, true) {
+        warnings.iter().for_each(|warning| record_dns_warning(context, pod, warning));
+    }
+    let hostname = hostname::for_kernel(pod, &config.cluster_domain).map_err(refused)?;
+    let users = context.users.of(pod).map_err(|why| failed(context, pod, &why))?;
+    let (resources, overhead) = resources::of_sandbox(pod, context.limits());
+    Ok(sandbox::config(
+        pod,
+        sandbox::Inputs {
+            attempt,
+            logs: &config.pod_logs_dir,
+            hostname,
+            resolver: &resolver,
+            cgroup_parent: crate::resources::cgroups::names::parent(config, pod),
+            users: users.as_ref(),
+            overhead,
+            resources: Some(resources),
+            volume_groups: &mounted.groups(pod),
+        },
+    ))
+}
+
+/// The pod's owner is told, and of what the node lacks the node's too.
+fn record_dns_warning(context: &PodContext, pod: &Tree, warning: &dns::Warning) {
+    match warning {
+        dns::Warning::NoCluster => {
+            context.recorder.warning(&context.node.reference(), "MissingClusterDNS", dns::NO_CLUSTER);
+            let text = format!("pod: {:?}. {}", pod::named(pod), dns::NO_CLUSTER);
+            context.recorder.warning(pod, "MissingClusterDNS", text);
+        }
+        dns::Warning::Forming(text) => context.recorder.warning(pod, "DNSConfigForming", text.as_str()),
+    }
+}
+
+/// The addresses of a sandbox that may have been made just now.
+pub async fn addresses(context: &PodContext, pod: &Tree, sandbox: &str, state: &PodState) -> Result<Vec<String>> {
+    if pod.bool("spec.hostNetwork") {
+        return Ok(context.node.host_ips().iter().map(ToString::to_string).collect());
+    }
+    if let Some(known) = state.sandboxes.iter().find(|known| known.id == sandbox) {
+        return Ok(known.addresses.clone());
+    }
+    let fresh = context.runtime.pod(pod::uid(pod)).await.map_err(|_| Failure::Failed)?;
+    let made = fresh.sandboxes.into_iter().find(|made| made.id == sandbox);
+    Ok(made.map(|made| made.addresses).unwrap_or_default())
+}
