@@ -33,6 +33,11 @@ impl Mark {
     }
 }
 
+/// The sync loop has stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("sync Loop took longer than expected")]
+pub struct SyncLoopError;
+
 #[derive(Debug, Default)]
 pub struct Liveness {
     of_loop: Mark,
@@ -66,10 +71,10 @@ impl Liveness {
     }
 
     /// What `/healthz/syncloop` says.
-    pub fn sync_loop(&self, now: Instant, sync_frequency: Duration) -> Result<(), String> {
+    pub fn sync_loop(&self, now: Instant, sync_frequency: Duration) -> Result<(), SyncLoopError> {
         let most = (sync_frequency * 2).max(LEAST);
         match self.of_loop.age(now) {
-            Some(age) if age > most => Err("sync Loop took longer than expected".to_string()),
+            Some(age) if age > most => Err(SyncLoopError),
             _ => Ok(()),
         }
     }

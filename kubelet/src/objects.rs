@@ -57,6 +57,29 @@ pub struct Objects {
     shared: Arc<Shared>,
 }
 
+/// An object that cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ObjectError {
+    #[error("object {namespace:?}/{name:?} not registered")]
+    NotRegistered { namespace: String, name: String },
+    /// The API server has not sent it yet.
+    #[error("failed to sync {resource} cache: timed out waiting for the condition{}", cause(.source.as_deref()))]
+    Unknown { resource: String, source: Option<Arc<Error>> },
+    #[error(transparent)]
+    Json(#[from] json::Error),
+}
+
+impl ObjectError {
+    fn not_registered(reference: &Reference) -> ObjectError {
+        let Reference { namespace, name, .. } = reference.clone();
+        ObjectError::NotRegistered { namespace, name }
+    }
+}
+
+fn cause(error: Option<&Error>) -> String {
+    error.map(|error| format!(": {}", error.message())).unwrap_or_default()
+}
+
 struct Shared {
     client: Client,
     random: Random,
@@ -76,8 +99,8 @@ struct Followed {
     known: Arc<ordered::Sender<Known>>,
     /// Somebody did not wait until the first answer came, and is to be told of it.
     missed: bool,
-    /// Why there is no answer yet.
-    error: Option<String>,
+    /// Why the object is not known yet.
+    error: Option<Arc<Error>>,
     task: JoinHandle<()>,
 }
 
@@ -135,20 +158,20 @@ impl Objects {
     }
 
     /// The object, once there is an answer; none where there is no such object.
-    pub async fn get(&self, resource: Resource, namespace: &str, name: &str) -> Result<Option<Tree>, String> {
+    pub async fn get(&self, resource: Resource, namespace: &str, name: &str) -> Result<Option<Tree>, ObjectError> {
         let found = self.found(&Reference::new(resource, namespace, name)).await?;
         found.get(name).map(|bytes| read(bytes)).transpose()
     }
 
     /// All objects of a resource, by name.
-    pub async fn all(&self, resource: Resource) -> Result<Vec<Tree>, String> {
+    pub async fn all(&self, resource: Resource) -> Result<Vec<Tree>, ObjectError> {
         self.found(&Reference::new(resource, "", "")).await?.values().map(|bytes| read(bytes)).collect()
     }
 
-    async fn found(&self, reference: &Reference) -> Result<Arc<Found>, String> {
+    async fn found(&self, reference: &Reference) -> Result<Arc<Found>, ObjectError> {
         let mut receiver = match self.shared.state().followed.get(reference) {
             Some(followed) => followed.known.subscribe(),
-            None => return Err(format!("object {:?}/{:?} not registered", reference.namespace, reference.name)),
+            None => return Err(ObjectError::not_registered(reference)),
         };
         let first = async {
             loop {
@@ -172,8 +195,8 @@ impl Drop for Objects {
     }
 }
 
-fn read(bytes: &[u8]) -> Result<Tree, String> {
-    json::decode_unmanaged(bytes).map_err(|error| error.to_string())
+fn read(bytes: &[u8]) -> Result<Tree, ObjectError> {
+    Ok(json::decode_unmanaged(bytes)?)
 }
 
 fn leave(state: &mut State, reference: &Reference, uid: &str) {
@@ -190,15 +213,14 @@ impl Shared {
         self.state.lock()
     }
 
-    /// What is said to one who waited in vain; he is told later.
-    fn miss(&self, reference: &Reference) -> String {
+    /// The caller has waited in vain; its pod is notified later.
+    fn miss(&self, reference: &Reference) -> ObjectError {
         let mut state = self.state();
         let why = state.followed.get_mut(reference).and_then(|followed| {
             followed.missed = true;
             followed.error.clone()
         });
-        let why = why.map(|why| format!(": {why}")).unwrap_or_default();
-        format!("failed to sync {} cache: timed out waiting for the condition{why}", reference.singular())
+        ObjectError::Unknown { resource: reference.singular().to_string(), source: why }
     }
 
     fn follow(self: &Arc<Shared>, reference: &Reference, known: Arc<ordered::Sender<Known>>) -> JoinHandle<()> {
@@ -234,7 +256,7 @@ impl Follower {
                 Err(error) if error.is_expired() => step = Step::Listing,
                 Err(error) => {
                     tracing::debug!(resource = self.reference.resource.plural, name = self.reference.name, %error, "watch ended, restarting");
-                    self.failed(error.message());
+                    self.failed(error);
                     tokio::time::sleep(self.shared.random.jitter(backoff.next_pause(), 0.5)).await;
                 }
             }
@@ -301,9 +323,9 @@ impl Follower {
         if immutable { Step::Done } else { Step::Watching(version) }
     }
 
-    fn failed(&self, why: String) {
+    fn failed(&self, error: Error) {
         if let Some(followed) = self.shared.state().followed.get_mut(&self.reference) {
-            followed.error = Some(why);
+            followed.error = Some(Arc::new(error));
         }
     }
 
@@ -463,8 +485,9 @@ spec:
         assert!(objects.get(CONFIG_MAPS, "a", "m").await.is_ok());
         objects.register(&pod("u2", "other"));
         let gone = objects.get(CONFIG_MAPS, "a", "m").await.unwrap_err();
-        assert_eq!(gone, "object \"a\"/\"m\" not registered");
-        assert_eq!(objects.get(CONFIG_MAPS, "a", "other").await, Ok(None), "it is known to be missing");
+        assert_eq!(gone.to_string(), "object \"a\"/\"m\" not registered");
+        let missing = objects.get(CONFIG_MAPS, "a", "other").await;
+        assert!(missing.is_ok_and(|object| object.is_none()), "it is known to be missing");
     }
 
     #[tokio::test(start_paused = true)]

@@ -41,12 +41,12 @@ pub struct Flags {
 macro_rules! setting {
     ($name:literal, Bool, $path:literal) => {
         $crate::flags::switch($name, concat!("`", $path, "` of the configuration"), |flags: &mut Flags, value| {
-            flags.overlay.set($path, Form::Bool, value)
+            flags.overlay.set($path, Form::Bool, value).map_err(|error| error.to_string())
         })
     };
     ($name:literal, $form:ident, $path:literal) => {
         flag($name, concat!("`", $path, "` of the configuration"), |flags: &mut Flags, value| {
-            flags.overlay.set($path, Form::$form, value)
+            flags.overlay.set($path, Form::$form, value).map_err(|error| error.to_string())
         })
     };
 }
@@ -94,7 +94,10 @@ static FLAGS: &[Flag<Flags>] = &[
     flag(
         "container-runtime-endpoint",
         "the socket of a CRI runtime [the built-in runtime]",
-        |flags: &mut Flags, value| flags.overlay.set("containerRuntimeEndpoint", Form::Text, value),
+        |flags: &mut Flags, value| {
+            let set = flags.overlay.set("containerRuntimeEndpoint", Form::Text, value);
+            set.map_err(|error| error.to_string())
+        },
     ),
     setting!("contention-profiling", Bool, "enableContentionProfiling"),
     setting!("cpu-cfs-quota", Bool, "cpuCFSQuota"),

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use super::error::InvalidValue;
+
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Options {
     pub full_cores_only: bool,
@@ -24,15 +26,19 @@ const CACHE: &str = "prefer-align-cpus-by-uncorecache";
 const APART: [(&str, &str); 4] = [(FULL, CORES), (NODES, CORES), (CACHE, CORES), (CACHE, NODES)];
 
 impl Options {
-    pub fn read(said: &BTreeMap<String, String>) -> Result<Options, String> {
+    pub fn read(said: &BTreeMap<String, String>) -> Result<Options, InvalidValue> {
         let mut options = Options::default();
         for (name, value) in said {
-            let place = options.place(name).ok_or_else(|| format!("unknown CPU Manager Policy option: {name:?}"))?;
+            let place = options
+                .place(name)
+                .ok_or_else(|| InvalidValue::new(format!("unknown CPU Manager Policy option: {name:?}")))?;
             *place = super::values::policy_option(name, value)?;
         }
         for (one, other) in APART {
             if options.is_on(one) && options.is_on(other) {
-                return Err(format!("static policy options {one} and {other} can not be used at the same time"));
+                return Err(InvalidValue::new(format!(
+                    "static policy options {one} and {other} can not be used at the same time"
+                )));
             }
         }
         Ok(options)

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use api::quantity::Quantity;
 
+use super::error::InvalidValue;
+
 /// All that can run out, by upstream's names.
 pub const SIGNALS: [&str; 9] = [
     "memory.available",
@@ -27,18 +29,19 @@ pub enum Amount {
 
 impl Amount {
     /// As upstream reads it: `100Mi` or `5%`. Zero and nothing at all of a whole switch the signal off.
-    pub fn parse(text: &str) -> Result<Amount, String> {
+    pub fn parse(text: &str) -> Result<Amount, InvalidValue> {
         if let Some(number) = text.strip_suffix('%') {
             // In upstream's precision, by which what is told of it is the same to the byte.
-            let number: f32 = number.trim().parse().map_err(|_| format!("{text:?} is no percentage"))?;
+            let number: f32 =
+                number.trim().parse().map_err(|_| InvalidValue::new(format!("{text:?} is no percentage")))?;
             if !(0.0..=100.0).contains(&number) {
-                return Err(format!("{text:?} must be from 0% to 100%"));
+                return Err(InvalidValue::new(format!("{text:?} must be from 0% to 100%")));
             }
             return Ok(Amount::Part(f64::from(number / 100.0)));
         }
-        let quantity = Quantity::parse(text).map_err(|_| format!("{text:?} is no quantity"))?;
+        let quantity = Quantity::parse(text).map_err(|_| InvalidValue::new(format!("{text:?} is no quantity")))?;
         if quantity.is_negative() {
-            return Err(format!("{text:?} must be positive"));
+            return Err(InvalidValue::new(format!("{text:?} must be positive")));
         }
         Ok(Amount::Quantity(quantity))
     }

@@ -3,6 +3,7 @@
 
 use api::Tree;
 
+use super::error::InvalidValue;
 use super::values::*;
 use super::{Config, gates};
 use super::{ImageVerification, cpu_options, topology};
@@ -16,7 +17,7 @@ pub struct Field {
 }
 
 pub enum Take {
-    Set(fn(&mut Config, &Tree) -> Result<(), String>),
+    Set(fn(&mut Config, &Tree) -> Result<(), InvalidValue>),
     /// It can only say one of these; otherwise the reason is told.
     Only(&'static [&'static str], &'static str),
     /// It is read with others, once all are there.
@@ -48,7 +49,7 @@ const fn together(path: &'static str) -> Field {
     Field { path, zero_is_unset: false, take: Take::Together }
 }
 
-const fn checked(path: &'static str, check: fn(&mut Config, &Tree) -> Result<(), String>) -> Field {
+const fn checked(path: &'static str, check: fn(&mut Config, &Tree) -> Result<(), InvalidValue>) -> Field {
     Field { path, zero_is_unset: true, take: Take::Set(check) }
 }
 
@@ -60,7 +61,8 @@ const NO_BITS: &str = "no marks are put on packets";
 pub static FIELDS: &[Field] = &[
     nonzero!("address", address, serving.address),
     checked("allowedUnsafeSysctls", |config, value| {
-        let patterns: Result<_, _> = texts(value)?.iter().map(|text| sysctls::pattern(text)).collect();
+        let patterns: Result<_, sysctls::PatternError> =
+            texts(value)?.iter().map(|text| sysctls::pattern(text)).collect();
         config.allowed_unsafe_sysctls = patterns?;
         Ok(())
     }),
@@ -73,7 +75,11 @@ pub static FIELDS: &[Field] = &[
         config.serving.webhook_authorization = match text(value)?.as_str() {
             "Webhook" => true,
             "AlwaysAllow" => false,
-            other => return Err(format!("invalid authorization mode {other:?}; there are Webhook and AlwaysAllow")),
+            other => {
+                return Err(InvalidValue::new(format!(
+                    "invalid authorization mode {other:?}; there are Webhook and AlwaysAllow"
+                )));
+            }
         };
         Ok(())
     }),
@@ -83,7 +89,7 @@ pub static FIELDS: &[Field] = &[
     checked("cgroupRoot", |config, value| {
         let root = text(value)?;
         if !root.starts_with('/') {
-            return Err(format!("{root:?} must start with a slash"));
+            return Err(InvalidValue::new(format!("{root:?} must start with a slash")));
         }
         config.cgroup_root = root;
         Ok(())
@@ -99,7 +105,7 @@ pub static FIELDS: &[Field] = &[
     nonzero!("containerRuntimeEndpoint", endpoint, runtime_endpoint),
     checked("contentType", |_, value| match text(value)?.as_str() {
         "application/json" | "application/vnd.kubernetes.protobuf" => Ok(()),
-        other => Err(format!("unknown content type {other:?}")),
+        other => Err(InvalidValue::new(format!("unknown content type {other:?}"))),
     }),
     set!("cpuCFSQuota", boolean, cpu_cfs_quota),
     nonzero!("cpuCFSQuotaPeriod", duration, cpu_cfs_quota_period),
@@ -107,7 +113,7 @@ pub static FIELDS: &[Field] = &[
         config.pinning.cpu_static = match text(value)?.as_str() {
             "none" => false,
             "static" => true,
-            other => return Err(format!("unknown policy: {other:?}; there are none and static")),
+            other => return Err(InvalidValue::new(format!("unknown policy: {other:?}; there are none and static"))),
         };
         Ok(())
     }),
@@ -156,7 +162,7 @@ pub static FIELDS: &[Field] = &[
             "NeverVerifyPreloadedImages" => ImageVerification::NeverVerifyPreloaded,
             "NeverVerifyAllowlistedImages" => ImageVerification::NeverVerifyListed(Vec::new()),
             "AlwaysVerify" => ImageVerification::AlwaysVerify,
-            other => return Err(format!("unknown policy {other:?}")),
+            other => return Err(InvalidValue::new(format!("unknown policy {other:?}"))),
         };
         Ok(())
     }),
@@ -176,7 +182,7 @@ pub static FIELDS: &[Field] = &[
         config.logs.json = match text(value)?.as_str() {
             "text" => false,
             "json" => true,
-            other => return Err(format!("unknown format {other:?}; there are text and json")),
+            other => return Err(InvalidValue::new(format!("unknown format {other:?}; there are text and json"))),
         };
         Ok(())
     }),
@@ -194,7 +200,7 @@ pub static FIELDS: &[Field] = &[
         config.pinning.memory_static = match text(value)?.as_str() {
             "None" => false,
             "Static" => true,
-            other => return Err(format!("unknown policy: {other:?}; there are None and Static")),
+            other => return Err(InvalidValue::new(format!("unknown policy: {other:?}; there are None and Static"))),
         };
         Ok(())
     }),
@@ -202,7 +208,9 @@ pub static FIELDS: &[Field] = &[
         config.reserves_memory = match text(value)?.as_str() {
             "None" => false,
             "TieredReservation" => true,
-            other => return Err(format!("{other:?}: supported values: \"None\", \"TieredReservation\"")),
+            other => {
+                return Err(InvalidValue::new(format!("{other:?}: supported values: \"None\", \"TieredReservation\"")));
+            }
         };
         Ok(())
     }),
@@ -210,7 +218,9 @@ pub static FIELDS: &[Field] = &[
         config.swap.limited = match text(value)?.as_str() {
             "NoSwap" => false,
             "LimitedSwap" => true,
-            other => return Err(format!("{other:?}: supported values: \"LimitedSwap\", \"NoSwap\"")),
+            other => {
+                return Err(InvalidValue::new(format!("{other:?}: supported values: \"LimitedSwap\", \"NoSwap\"")));
+            }
         };
         Ok(())
     }),
@@ -223,7 +233,7 @@ pub static FIELDS: &[Field] = &[
     checked("nodeStatusMaxImages", |config, value| {
         config.node_status_max_images = match int::<i64>(value)? {
             -1 => None,
-            number => Some(usize::try_from(number).map_err(|_| "must be -1 or greater".to_string())?),
+            number => Some(usize::try_from(number).map_err(|_| InvalidValue::new("must be -1 or greater"))?),
         };
         Ok(())
     }),
@@ -247,7 +257,9 @@ pub static FIELDS: &[Field] = &[
             *entries = texts(value)?;
             Ok(())
         }
-        _ => Err("it needs imagePullCredentialsVerificationPolicy to be NeverVerifyAllowlistedImages".to_string()),
+        _ => {
+            Err(InvalidValue::new("it needs imagePullCredentialsVerificationPolicy to be NeverVerifyAllowlistedImages"))
+        }
     }),
     set!("protectKernelDefaults", boolean, process.protect_kernel_defaults),
     set!("providerID", text, provider_id),
@@ -299,9 +311,9 @@ pub static FIELDS: &[Field] = &[
             "restricted" => topology::Policy::Restricted,
             "single-numa-node" => topology::Policy::SingleNumaNode,
             other => {
-                return Err(format!(
+                return Err(InvalidValue::new(format!(
                     "{other:?} must be one of: [\"none\" \"best-effort\" \"restricted\" \"single-numa-node\"]"
-                ));
+                )));
             }
         };
         Ok(())
@@ -314,7 +326,7 @@ pub static FIELDS: &[Field] = &[
         config.pinning.scope = match text(value)?.as_str() {
             "container" => topology::Scope::Container,
             "pod" => topology::Scope::Pod,
-            other => return Err(format!("{other:?} must be one of: \"container\", or \"pod\"")),
+            other => return Err(InvalidValue::new(format!("{other:?} must be one of: \"container\", or \"pod\""))),
         };
         Ok(())
     }),

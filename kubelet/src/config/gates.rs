@@ -2,6 +2,8 @@
 
 use api::Tree;
 
+use super::error::InvalidValue;
+
 /// The gates that a kubelet of 1.37 looks at, each with the state that it is in here. Those of features that are on
 /// since long are among them: what was written for an older release may still name them.
 static GATES: &[(&str, bool)] = &[
@@ -72,9 +74,9 @@ static GATES: &[(&str, bool)] = &[
     ("WindowsHostNetwork", false),
 ];
 
-pub fn check(gates: &Tree) -> Result<(), String> {
+pub fn check(gates: &Tree) -> Result<(), InvalidValue> {
     for (name, asked) in super::values::map(gates, super::values::boolean)? {
-        client::gates::check(GATES, &name, asked)?;
+        client::gates::check(GATES, &name, asked).map_err(|error| InvalidValue::new(error.to_string()))?;
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 
 mod check;
 pub mod cpu_options;
+mod error;
 mod eviction;
 mod fields;
 mod gates;
@@ -22,9 +23,10 @@ use std::time::Duration;
 
 use api::quantity::Quantity;
 
+pub use error::InvalidValue;
 pub use eviction::{Amount, Eviction, SIGNALS, Threshold};
 pub use image_verification::ImageVerification;
-pub use overlay::{Form, Overlay};
+pub use overlay::{FlagError, Form, Overlay};
 pub use read::{Settings, read, read_file};
 pub use sections::{
     Allocatable, Certificates, ContainerGc, ImageGc, Logs, Pinning, Process, Requests, Serving, Shutdown,

@@ -3,7 +3,26 @@
 
 use api::{Map, Tree, tree};
 
-use super::Taint;
+use super::{InvalidValue, Taint};
+
+/// A flag's text that does not have the form of its field.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FlagError {
+    #[error("{0:?} is no integer")]
+    Integer(String),
+    #[error("{0:?} is no number")]
+    Number(String),
+    #[error("{0:?} is neither true nor false")]
+    Boolean(String),
+    #[error("{entry:?}: `name{mark}value` is expected")]
+    Pair { entry: String, mark: char },
+    #[error("{0:?} is no NUMA node")]
+    NumaNode(String),
+    #[error("invalid taint spec: {0}")]
+    TaintSpec(String),
+    #[error("invalid taint spec: {text}, {source}")]
+    Taint { text: String, source: InvalidValue },
+}
 
 /// What a flag's text becomes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +58,7 @@ impl Default for Overlay {
 
 impl Overlay {
     /// Sets a field by its path.
-    pub fn set(&mut self, path: &str, form: Form, text: &str) -> Result<(), String> {
+    pub fn set(&mut self, path: &str, form: Form, text: &str) -> Result<(), FlagError> {
         let mut value = read(form, text)?;
         if let (Form::Memory, Some(nodes)) = (form, value.as_list_mut()) {
             nodes.splice(0..0, self.0.list(path).iter().cloned());
@@ -52,12 +71,12 @@ impl Overlay {
     }
 }
 
-fn read(form: Form, text: &str) -> Result<Tree, String> {
+fn read(form: Form, text: &str) -> Result<Tree, FlagError> {
     match form {
         Form::Text => Ok(text.into()),
         Form::Bool => boolean(text).map(Tree::Bool),
-        Form::Int => text.parse().map(Tree::Int).map_err(|_| format!("{text:?} is no integer")),
-        Form::Number => text.parse().map(Tree::Float).map_err(|_| format!("{text:?} is no number")),
+        Form::Int => text.parse().map(Tree::Int).map_err(|_| FlagError::Integer(text.to_string())),
+        Form::Number => text.parse().map(Tree::Float).map_err(|_| FlagError::Number(text.to_string())),
         Form::List => Ok(Tree::List(entries(text).map(Tree::from).collect())),
         Form::Map => pairs(text, '=', |value| Ok(value.into())),
         Form::Thresholds => pairs(text, '<', |value| Ok(value.into())),
@@ -68,11 +87,11 @@ fn read(form: Form, text: &str) -> Result<Tree, String> {
     }
 }
 
-fn boolean(text: &str) -> Result<bool, String> {
+fn boolean(text: &str) -> Result<bool, FlagError> {
     match text {
         "true" | "True" | "TRUE" | "t" | "T" | "1" => Ok(true),
         "false" | "False" | "FALSE" | "f" | "F" | "0" => Ok(false),
-        _ => Err(format!("{text:?} is neither true nor false")),
+        _ => Err(FlagError::Boolean(text.to_string())),
     }
 }
 
@@ -80,12 +99,13 @@ fn entries(text: &str) -> impl Iterator<Item = &str> {
     text.split(',').map(str::trim).filter(|entry| !entry.is_empty())
 }
 
-fn pair(entry: &str, mark: char) -> Result<(&str, &str), String> {
-    let (key, value) = entry.split_once(mark).ok_or_else(|| format!("{entry:?}: `name{mark}value` is expected"))?;
+fn pair(entry: &str, mark: char) -> Result<(&str, &str), FlagError> {
+    let wrong = || FlagError::Pair { entry: entry.to_string(), mark };
+    let (key, value) = entry.split_once(mark).ok_or_else(wrong)?;
     Ok((key.trim(), value.trim()))
 }
 
-fn pairs(text: &str, mark: char, read: impl Fn(&str) -> Result<Tree, String>) -> Result<Tree, String> {
+fn pairs(text: &str, mark: char, read: impl Fn(&str) -> Result<Tree, FlagError>) -> Result<Tree, FlagError> {
     let mut map = Map::new();
     for entry in entries(text) {
         let (key, value) = pair(entry, mark)?;
@@ -95,7 +115,7 @@ fn pairs(text: &str, mark: char, read: impl Fn(&str) -> Result<Tree, String>) ->
 }
 
 /// One name may have several values.
-fn headers(text: &str) -> Result<Tree, String> {
+fn headers(text: &str) -> Result<Tree, FlagError> {
     let mut headers = tree! {};
     for entry in entries(text) {
         let (key, value) = pair(entry, ':')?;
@@ -104,22 +124,21 @@ fn headers(text: &str) -> Result<Tree, String> {
     Ok(headers)
 }
 
-fn memory(text: &str) -> Result<Tree, String> {
+fn memory(text: &str) -> Result<Tree, FlagError> {
     let mut nodes = Vec::new();
     for entry in text.split(';').filter(|entry| !entry.trim().is_empty()) {
         let (node, limits) = pair(entry, ':')?;
-        let node: i64 = node.parse().map_err(|_| format!("{node:?} is no NUMA node"))?;
+        let node: i64 = node.parse().map_err(|_| FlagError::NumaNode(node.to_string()))?;
         nodes.push(tree! { "numaNode" => node, "limits" => pairs(limits, '=', |value| Ok(value.into()))? });
     }
     Ok(Tree::List(nodes))
 }
 
 /// `key=value:effect`, `key:effect`.
-fn taint(text: &str) -> Result<Tree, String> {
-    let wrong = || format!("invalid taint spec: {text}");
-    let (start, effect) = text.rsplit_once(':').ok_or_else(wrong)?;
+fn taint(text: &str) -> Result<Tree, FlagError> {
+    let (start, effect) = text.rsplit_once(':').ok_or_else(|| FlagError::TaintSpec(text.to_string()))?;
     let (key, value) = start.split_once('=').unwrap_or((start, ""));
     let taint = Taint { key: key.to_string(), value: value.to_string(), effect: effect.to_string() };
-    let taint = super::values::taint(taint).map_err(|why| format!("{}, {why}", wrong()))?;
+    let taint = super::values::taint(taint).map_err(|source| FlagError::Taint { text: text.to_string(), source })?;
     Ok(tree! { "key" => taint.key, "value" => taint.value, "effect" => taint.effect })
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use api::{Tree, tree};
 
+use super::error::InvalidValue;
 use super::eviction::{Amount, DEFAULT_HARD, SIGNALS, Threshold};
 use super::fields::{FIELDS, Field, Take};
 use super::values::{boolean, duration, int, list, map, text};
@@ -28,7 +29,7 @@ pub struct Settings {
 pub fn read_file(file: Option<&Path>, dir: Option<&Path>, flags: &Overlay) -> Result<Settings, Vec<String>> {
     let mut whole = tree! {};
     let mut errors = Vec::new();
-    for path in file.map(Path::to_path_buf).into_iter().chain(drop_ins(dir).map_err(|why| vec![why])?) {
+    for path in file.map(Path::to_path_buf).into_iter().chain(drop_ins(dir)?) {
         match one(&path) {
             Ok(tree) => whole = api::patch::merge(whole, &tree),
             Err(whys) => errors.extend(whys.into_iter().map(|why| format!("{}: {why}", path.display()))),
@@ -38,9 +39,9 @@ pub fn read_file(file: Option<&Path>, dir: Option<&Path>, flags: &Overlay) -> Re
 }
 
 /// The files of a directory that end as upstream wants them to.
-fn drop_ins(dir: Option<&Path>) -> Result<Vec<PathBuf>, String> {
+fn drop_ins(dir: Option<&Path>) -> Result<Vec<PathBuf>, Vec<String>> {
     let Some(dir) = dir else { return Ok(Vec::new()) };
-    let entries = std::fs::read_dir(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+    let entries = std::fs::read_dir(dir).map_err(|error| vec![format!("{}: {error}", dir.display())])?;
     let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     paths.retain(|path| path.is_file() && path.extension().is_some_and(|end| end == "conf"));
     paths.sort();
@@ -97,22 +98,21 @@ fn apply(tree: &Tree, config: &mut Config) -> Vec<String> {
         if value.is_null() || field.zero_is_unset && is_zero(value) {
             continue;
         }
-        errors.extend(take(field, value, config).err().map(|why| named(field.path, &why)));
+        errors.extend(take(field, value, config).err().map(|error| error.at(field.path).to_string()));
     }
     errors
 }
 
-/// `field: why`, `field[2]: why`.
-fn named(path: &str, why: &str) -> String {
-    if why.starts_with('[') { format!("{path}{why}") } else { format!("{path}: {why}") }
-}
-
-fn take(field: &Field, value: &Tree, config: &mut Config) -> Result<(), String> {
+fn take(field: &Field, value: &Tree, config: &mut Config) -> Result<(), InvalidValue> {
     match field.take {
         Take::Set(set) => set(config, value),
         Take::Only(values, why) => {
             let said = plain(value);
-            if said.is_some_and(|said| values.contains(&said.as_str())) { Ok(()) } else { Err(why.to_string()) }
+            if said.is_some_and(|said| values.contains(&said.as_str())) {
+                Ok(())
+            } else {
+                Err(InvalidValue::new(why.to_string()))
+            }
         }
         Take::Together => Ok(()),
     }
@@ -158,7 +158,7 @@ fn unknown(tree: &Tree, prefix: &str, errors: &mut Vec<String>) {
     }
 }
 
-type Part = (&'static str, fn(&Tree, &mut Config) -> Result<(), String>);
+type Part = (&'static str, fn(&Tree, &mut Config) -> Result<(), InvalidValue>);
 
 /// What depends on more than one field, each with the one that is named where nothing else is.
 const PARTS: [Part; 5] = [
@@ -170,18 +170,21 @@ const PARTS: [Part; 5] = [
 ];
 
 fn read_together(tree: &Tree, config: &mut Config) -> Vec<String> {
-    let named = |path: &str, why: String| if why.contains(": ") { why } else { named(path, &why) };
-    PARTS.iter().filter_map(|(path, read)| read(tree, config).err().map(|why| named(path, why))).collect()
+    PARTS.iter().filter_map(|(path, read)| Some(read(tree, config).err()?.or_at(path).to_string())).collect()
 }
 
 /// A field that may be missing.
-fn given<T>(tree: &Tree, path: &str, read: impl Fn(&Tree) -> Result<T, String>) -> Result<Option<T>, String> {
+fn given<T>(
+    tree: &Tree,
+    path: &str,
+    read: impl Fn(&Tree) -> Result<T, InvalidValue>,
+) -> Result<Option<T>, InvalidValue> {
     let value = tree.at(path);
-    if value.is_null() { Ok(None) } else { read(value).map(Some).map_err(|why| named(path, &why)) }
+    if value.is_null() { Ok(None) } else { read(value).map(Some).map_err(|error| error.at(path)) }
 }
 
 /// Whoever says how often the status is made means that it is sent as often, unless they say otherwise.
-fn report_frequency(tree: &Tree, config: &mut Config) -> Result<(), String> {
+fn report_frequency(tree: &Tree, config: &mut Config) -> Result<(), InvalidValue> {
     let said = given(tree, "nodeStatusReportFrequency", duration)?.filter(|said| !said.is_zero());
     let made = given(tree, "nodeStatusUpdateFrequency", duration)?.filter(|made| !made.is_zero());
     if let Some(frequency) = said.or(made) {
@@ -191,7 +194,7 @@ fn report_frequency(tree: &Tree, config: &mut Config) -> Result<(), String> {
 }
 
 /// A limit of 0 is none.
-fn requests(tree: &Tree, config: &mut Config) -> Result<(), String> {
+fn requests(tree: &Tree, config: &mut Config) -> Result<(), InvalidValue> {
     let burst = |path: &str| given(tree, path, int::<u32>).map(|burst| burst.filter(|burst| *burst > 0).unwrap_or(100));
     let rate = given(tree, "kubeAPIQPS", int::<u32>)?.unwrap_or(50);
     config.requests.limit = (rate > 0).then_some((f64::from(rate), burst("kubeAPIBurst")?));
@@ -201,21 +204,22 @@ fn requests(tree: &Tree, config: &mut Config) -> Result<(), String> {
 }
 
 /// Whoever says how many pulls go beside each other means that they do.
-fn pulls(tree: &Tree, config: &mut Config) -> Result<(), String> {
+fn pulls(tree: &Tree, config: &mut Config) -> Result<(), InvalidValue> {
     let most = given(tree, "maxParallelImagePulls", int::<u32>)?;
     let serial = given(tree, "serializeImagePulls", boolean)?;
     config.serialize_image_pulls = serial.unwrap_or(most.is_none_or(|most| most < 2));
     config.max_parallel_image_pulls = most;
     match most {
-        Some(0) => Err("maxParallelImagePulls: must be a positive number".to_string()),
+        Some(0) => Err(InvalidValue::new("must be a positive number").at("maxParallelImagePulls")),
         Some(2..) if config.serialize_image_pulls => {
-            Err("maxParallelImagePulls: cannot be larger than 1 unless serializeImagePulls is set to false".to_string())
+            Err(InvalidValue::new("cannot be larger than 1 unless serializeImagePulls is set to false")
+                .at("maxParallelImagePulls"))
         }
         _ => Ok(()),
     }
 }
 
-fn shutdown(tree: &Tree, config: &mut Config) -> Result<(), String> {
+fn shutdown(tree: &Tree, config: &mut Config) -> Result<(), InvalidValue> {
     let entry = |item: &Tree| {
         let seconds = int::<u64>(item.at("shutdownGracePeriodSeconds"))?;
         Ok((int::<i64>(item.at("priority"))?, Duration::from_secs(seconds)))
@@ -226,14 +230,14 @@ fn shutdown(tree: &Tree, config: &mut Config) -> Result<(), String> {
     Ok(())
 }
 
-fn thresholds(tree: &Tree, config: &mut Config) -> Result<(), String> {
+fn thresholds(tree: &Tree, config: &mut Config) -> Result<(), InvalidValue> {
     let amounts = |path: &str| {
         let amount = |value: &Tree| Amount::parse(&text(value)?);
         let amounts = given(tree, path, |value| map(value, amount))?;
         if let Some(strange) = amounts.iter().flatten().map(|(signal, _)| signal).find(|signal| !is_signal(signal)) {
-            return Err(named(path, &format!("unknown signal {strange:?}")));
+            return Err(InvalidValue::new(format!("unknown signal {strange:?}")).at(path));
         }
-        Ok::<_, String>(amounts)
+        Ok::<_, InvalidValue>(amounts)
     };
     let mut hard = amounts("evictionHard")?;
     let merges = given(tree, "mergeDefaultEvictionSettings", boolean)?.unwrap_or(false);
@@ -262,8 +266,8 @@ fn thresholds(tree: &Tree, config: &mut Config) -> Result<(), String> {
     }
     for (signal, least) in soft {
         let missing =
-            || format!("evictionSoft: grace period must be specified for the soft eviction threshold {signal}");
-        let grace = *graces.get(&signal).ok_or_else(missing)?;
+            || InvalidValue::new(format!("grace period must be specified for the soft eviction threshold {signal}"));
+        let grace = *graces.get(&signal).ok_or_else(missing).map_err(|error| error.at("evictionSoft"))?;
         eviction.thresholds.push(threshold((signal, least), Some(grace)));
     }
     Ok(())

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::error::InvalidValue;
 use super::values::policy_option;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -37,23 +38,25 @@ impl Default for Options {
 const MOST_NODES: usize = 8;
 
 impl Options {
-    pub fn read(said: &BTreeMap<String, String>) -> Result<Options, String> {
+    pub fn read(said: &BTreeMap<String, String>) -> Result<Options, InvalidValue> {
         let mut options = Options::default();
         for (name, value) in said {
             match name.as_str() {
                 "prefer-closest-numa-nodes" => options.prefer_closest = policy_option(name, value)?,
                 "max-allowable-numa-nodes" => {
                     let most = value.parse().map_err(|_| {
-                        format!("unable to convert policy option to integer {name:?}: {value:?} is no number")
+                        let why =
+                            format!("unable to convert policy option to integer {name:?}: {value:?} is no number");
+                        InvalidValue::new(why)
                     })?;
                     if most < MOST_NODES {
-                        return Err(format!(
+                        return Err(InvalidValue::new(format!(
                             "the minimum value of {name:?} should not be less than {MOST_NODES}, got {most}"
-                        ));
+                        )));
                     }
                     options.most_nodes = most;
                 }
-                _ => return Err(format!("unknown Topology Manager Policy option: {name:?}")),
+                _ => return Err(InvalidValue::new(format!("unknown Topology Manager Policy option: {name:?}"))),
             }
         }
         Ok(options)

@@ -8,6 +8,7 @@ use std::time::Duration;
 use api::Tree;
 use api::quantity::Quantity;
 
+use super::error::InvalidValue;
 use super::{CgroupDriver, Resources, Taint};
 use crate::model::cpuset::CpuSet;
 use crate::model::resources::is_huge_pages;
@@ -15,10 +16,10 @@ use crate::model::resources::is_huge_pages;
 /// Amounts of a NUMA node by resource: `memory`, `hugepages-2Mi`.
 type Amounts = BTreeMap<String, u64>;
 
-type Read<T> = Result<T, String>;
+type Read<T> = Result<T, InvalidValue>;
 
 pub fn text(value: &Tree) -> Read<String> {
-    value.as_str().map(str::to_string).ok_or_else(|| "must be a string".to_string())
+    value.as_str().map(str::to_string).ok_or_else(|| InvalidValue::new("must be a string"))
 }
 
 pub fn path(value: &Tree) -> Read<PathBuf> {
@@ -35,13 +36,13 @@ pub fn optional_text(value: &Tree) -> Read<Option<String>> {
 }
 
 pub fn boolean(value: &Tree) -> Read<bool> {
-    value.as_bool().ok_or_else(|| "must be true or false".to_string())
+    value.as_bool().ok_or_else(|| InvalidValue::new("must be true or false"))
 }
 
 /// A whole number of the type that the field has.
 pub fn int<T: TryFrom<i64>>(value: &Tree) -> Read<T> {
-    let number = value.as_int().ok_or_else(|| "must be an integer".to_string())?;
-    T::try_from(number).map_err(|_| format!("{number} is out of range"))
+    let number = value.as_int().ok_or_else(|| InvalidValue::new("must be an integer"))?;
+    T::try_from(number).map_err(|_| InvalidValue::new(format!("{number} is out of range")))
 }
 
 pub fn optional_boolean(value: &Tree) -> Read<Option<bool>> {
@@ -51,15 +52,15 @@ pub fn optional_boolean(value: &Tree) -> Read<Option<bool>> {
 pub fn number(value: &Tree) -> Read<f64> {
     match value {
         Tree::Float(number) => Ok(*number),
-        other => Ok(int::<i64>(other).map_err(|_| "must be a number".to_string())? as f64),
+        other => Ok(int::<i64>(other).map_err(|_| InvalidValue::new("must be a number"))? as f64),
     }
 }
 
 /// As Go writes them: `1m30s`.
 pub fn duration(value: &Tree) -> Read<Duration> {
-    let wrong = || "must be a duration such as 15s".to_string();
+    let wrong = || InvalidValue::new("must be a duration such as 15s");
     let nanos = api::time::parse_duration(value.as_str().ok_or_else(wrong)?).map_err(|_| wrong())?;
-    u64::try_from(nanos).map(Duration::from_nanos).map_err(|_| "must not be negative".to_string())
+    u64::try_from(nanos).map(Duration::from_nanos).map_err(|_| InvalidValue::new("must not be negative"))
 }
 
 /// None where it is zero.
@@ -80,12 +81,12 @@ pub fn seconds(value: &Tree) -> Read<Duration> {
 
 pub fn address(value: &Tree) -> Read<IpAddr> {
     let text = text(value)?;
-    text.parse().map_err(|_| format!("{text:?} is no address"))
+    text.parse().map_err(|_| InvalidValue::new(format!("{text:?} is no address")))
 }
 
 pub fn list<T>(value: &Tree, read: impl Fn(&Tree) -> Read<T>) -> Read<Vec<T>> {
-    let items = value.as_list().ok_or_else(|| "must be a list".to_string())?;
-    let read = |(at, item)| read(item).map_err(|why| format!("[{at}]: {why}"));
+    let items = value.as_list().ok_or_else(|| InvalidValue::new("must be a list"))?;
+    let read = |(at, item)| read(item).map_err(|error| error.within(&format!("[{at}]")));
     items.iter().enumerate().map(read).collect()
 }
 
@@ -98,21 +99,21 @@ pub fn addresses(value: &Tree) -> Read<Vec<IpAddr>> {
 }
 
 pub fn map<T>(value: &Tree, read: impl Fn(&Tree) -> Read<T>) -> Read<BTreeMap<String, T>> {
-    let map = value.as_map().ok_or_else(|| "must be an object".to_string())?;
+    let map = value.as_map().ok_or_else(|| InvalidValue::new("must be an object"))?;
     let read = |(key, value): (&str, &Tree)| {
-        read(value).map(|value| (key.to_string(), value)).map_err(|why| format!("[{key:?}]: {why}"))
+        read(value).map(|value| (key.to_string(), value)).map_err(|error| error.within(&format!("[{key:?}]")))
     };
     map.iter().map(read).collect()
 }
 
 pub fn quantity(value: &Tree) -> Read<Quantity> {
     let text = text(value)?;
-    Quantity::parse(&text).map_err(|error| format!("{text:?}: {error}"))
+    Quantity::parse(&text).map_err(|error| InvalidValue::new(format!("{text:?}: {error}")))
 }
 
 /// A number of bytes.
 pub fn bytes(value: &Tree) -> Read<u64> {
-    u64::try_from(quantity(value)?.value()).map_err(|_| "must not be negative".to_string())
+    u64::try_from(quantity(value)?.value()).map_err(|_| InvalidValue::new("must not be negative"))
 }
 
 /// What can be reserved.
@@ -120,10 +121,10 @@ pub fn reserved(value: &Tree) -> Read<Resources> {
     let resources = map(value, quantity)?;
     for (name, quantity) in &resources {
         if !matches!(name.as_str(), "cpu" | "memory" | "ephemeral-storage" | "pid") {
-            return Err(format!("cannot reserve {name:?} resource"));
+            return Err(InvalidValue::new(format!("cannot reserve {name:?} resource")));
         }
         if quantity.is_negative() {
-            return Err(format!("resource quantity for {name:?} cannot be negative: {quantity}"));
+            return Err(InvalidValue::new(format!("resource quantity for {name:?} cannot be negative: {quantity}")));
         }
     }
     Ok(resources)
@@ -133,7 +134,7 @@ pub fn driver(value: &Tree) -> Read<CgroupDriver> {
     match text(value)?.as_str() {
         "cgroupfs" => Ok(CgroupDriver::Cgroupfs),
         "systemd" => Ok(CgroupDriver::Systemd),
-        other => Err(format!("unknown driver {other:?}; there are cgroupfs and systemd")),
+        other => Err(InvalidValue::new(format!("unknown driver {other:?}; there are cgroupfs and systemd"))),
     }
 }
 
@@ -142,7 +143,7 @@ pub fn percentage(value: &Tree) -> Read<u8> {
     u8::try_from(number)
         .ok()
         .filter(|number| *number <= 100)
-        .ok_or_else(|| format!("{number} must be between 0 and 100, inclusive"))
+        .ok_or_else(|| InvalidValue::new(format!("{number} must be between 0 and 100, inclusive")))
 }
 
 /// Cores by a list such as `0-3,8`; none where it is empty.
@@ -163,18 +164,17 @@ pub fn reserved_memory(value: &Tree) -> Read<BTreeMap<u32, Amounts>> {
     {
         for (kind, amount) in limits {
             if kind != "memory" && !is_huge_pages(&kind) {
-                return Err(format!(
+                return Err(InvalidValue::new(format!(
                     "the limit type {kind:?} for NUMA node {node} is not supported, only [memory hugepages-<HugePageSize>] is accepted"
-                ));
+                )));
             }
-            let bytes = u64::try_from(amount.value())
-                .ok()
-                .filter(|bytes| *bytes > 0)
-                .ok_or_else(|| format!("reserved memory may not be zero for NUMA node {node} and resource {kind:?}"))?;
+            let bytes = u64::try_from(amount.value()).ok().filter(|bytes| *bytes > 0).ok_or_else(|| {
+                InvalidValue::new(format!("reserved memory may not be zero for NUMA node {node} and resource {kind:?}"))
+            })?;
             if nodes.entry(node).or_default().insert(kind.clone(), bytes).is_some() {
-                return Err(format!(
+                return Err(InvalidValue::new(format!(
                     "the reserved memory has a duplicate value for NUMA node {node} and resource {kind:?}"
-                ));
+                )));
             }
         }
     }
@@ -189,7 +189,9 @@ pub fn endpoint(value: &Tree) -> Read<Option<PathBuf>> {
     }
     let path = text.strip_prefix("unix://").unwrap_or(&text);
     if !path.starts_with('/') {
-        return Err(format!("{text:?}: only unix sockets, such as unix:///run/containerd/containerd.sock"));
+        return Err(InvalidValue::new(format!(
+            "{text:?}: only unix sockets, such as unix:///run/containerd/containerd.sock"
+        )));
     }
     Ok(Some(path.into()))
 }
@@ -197,7 +199,7 @@ pub fn endpoint(value: &Tree) -> Read<Option<PathBuf>> {
 pub fn taints(value: &Tree) -> Read<Vec<Taint>> {
     list(value, |item| {
         if item.as_map().is_none() {
-            return Err("must be an object".to_string());
+            return Err(InvalidValue::new("must be an object"));
         }
         let field = |name: &str| item.str(name).to_string();
         taint(Taint { key: field("key"), value: field("value"), effect: field("effect") })
@@ -209,19 +211,19 @@ pub fn taint(taint: Taint) -> Read<Taint> {
     let problems = api::validation::qualified_name(&taint.key).into_iter();
     let problems: Vec<_> = problems.chain(api::validation::label_value(&taint.value)).collect();
     if let Some(problem) = problems.first() {
-        return Err(format!("invalid taint {:?}: {problem}", taint.key));
+        return Err(InvalidValue::new(format!("invalid taint {:?}: {problem}", taint.key)));
     }
     match taint.effect.as_str() {
         "NoSchedule" | "PreferNoSchedule" | "NoExecute" => Ok(taint),
-        other => Err(format!("invalid taint effect: {other}, unsupported taint effect")),
+        other => Err(InvalidValue::new(format!("invalid taint effect: {other}, unsupported taint effect"))),
     }
 }
 
 /// The value of an option that is on or off.
-pub fn policy_option(name: &str, value: &str) -> Result<bool, String> {
+pub fn policy_option(name: &str, value: &str) -> Result<bool, InvalidValue> {
     match value {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
         "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
-        _ => Err(format!("bad value for option {name:?}: {value:?} is neither true nor false")),
+        _ => Err(InvalidValue::new(format!("bad value for option {name:?}: {value:?} is neither true nor false"))),
     }
 }

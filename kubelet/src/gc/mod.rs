@@ -65,6 +65,31 @@ pub struct Collector {
     failures: stdx::sync::Mutex<Failures>,
 }
 
+/// A garbage collection that has failed.
+#[derive(Debug, thiserror::Error)]
+enum GcError {
+    #[error("{}", .0.message())]
+    Runtime(#[from] cri::Status),
+    #[error("the runtime does not say where images are")]
+    NoImageFilesystem,
+    #[error("invalid capacity 0 on image filesystem")]
+    NoCapacity,
+    #[error(
+        "Failed to garbage collect required amount of images. Attempted to free {wanted} bytes, but only found {freed} \
+         bytes eligible to free."
+    )]
+    NotEnough { wanted: u64, freed: u64 },
+    #[error(
+        "wanted to free {wanted} bytes, but freed {freed} bytes space with errors in image deletion: {}",
+        messages(.failures)
+    )]
+    Images { wanted: u64, freed: u64, failures: Vec<cri::Status> },
+}
+
+fn messages(failures: &[cri::Status]) -> String {
+    failures.iter().map(cri::Status::message).collect::<Vec<_>>().join(", ")
+}
+
 /// What failed last time is told of when it fails again.
 #[derive(Default)]
 struct Failures {
@@ -113,14 +138,14 @@ impl Collector {
     }
 
     /// Keeps whether it failed, and tells of a failure that was there before.
-    fn outcome(&self, reason: &str, of: fn(&mut Failures) -> &mut bool, result: Result<(), String>) {
+    fn outcome(&self, reason: &str, of: fn(&mut Failures) -> &mut bool, result: Result<(), GcError>) {
         let mut failures = self.failures.lock();
         let before = std::mem::replace(of(&mut failures), result.is_err());
         drop(failures);
-        if let Err(why) = result {
-            tracing::warn!(why, reason, "garbage collection failed");
+        if let Err(error) = result {
+            tracing::warn!(why = %error, reason, "garbage collection failed");
             if before {
-                self.warn(reason, why);
+                self.warn(reason, error.to_string());
             }
         }
     }
@@ -134,7 +159,7 @@ impl Collector {
         self.outcome("ImageGCFailed", |failures| &mut failures.images, result);
     }
 
-    async fn try_images(&self) -> Result<(), String> {
+    async fn try_images(&self) -> Result<(), GcError> {
         let gc = self.config.image_gc;
         let now = self.look().await?;
         let watched = now - self.began;
@@ -147,9 +172,8 @@ impl Collector {
         }
         let (capacity, available) = self.disk().await?;
         if capacity == 0 {
-            let why = "invalid capacity 0 on image filesystem".to_string();
-            self.warn("InvalidDiskCapacity", why.as_str());
-            return Err(why);
+            self.warn("InvalidDiskCapacity", GcError::NoCapacity.to_string());
+            return Err(GcError::NoCapacity);
         }
         let Some(wanted) = images::to_free(capacity, available, &gc) else { return Ok(()) };
         let unused = self.records.lock().await.unused(now, &gc);
@@ -157,12 +181,9 @@ impl Collector {
         if freed >= wanted {
             return Ok(());
         }
-        let why = format!(
-            "Failed to garbage collect required amount of images. Attempted to free {wanted} bytes, but only found \
-             {freed} bytes eligible to free."
-        );
-        self.warn("FreeDiskSpaceFailed", why.as_str());
-        Err(why)
+        let error = GcError::NotEnough { wanted, freed };
+        self.warn("FreeDiskSpaceFailed", error.to_string());
+        Err(error)
     }
 
     /// All that nobody uses, since the disk is needed.
@@ -173,17 +194,17 @@ impl Collector {
             let unused = self.records.lock().await.unused(now, &gc);
             self.remove_images(unused, u64::MAX, "space").await
         };
-        if let Err(why) = removed.await {
-            tracing::warn!(why, "failed to remove all unused images");
+        let removed: Result<u64, GcError> = removed.await;
+        if let Err(error) = removed {
+            tracing::warn!(why = %error, "failed to remove all unused images");
         }
     }
 
     /// Takes note of what is there; the time of it.
-    async fn look(&self) -> Result<i64, String> {
-        let failed = |status: cri::Status| status.message().to_string();
+    async fn look(&self) -> Result<i64, GcError> {
         let listed = self.runtime.images.list_images(cri::ListImagesRequest { filter: None });
-        let there: Vec<Image> = listed.await.map_err(failed)?.images.into_iter().map(image).collect();
-        let used = self.used().await.map_err(failed)?;
+        let there: Vec<Image> = listed.await?.images.into_iter().map(image).collect();
+        let used = self.used().await?;
         let now = self.clock.now().seconds;
         self.records.lock().await.note(&there, &used, now);
         Ok(now)
@@ -212,18 +233,17 @@ impl Collector {
     }
 
     /// Capacity, and what is left, of the disk that images are on.
-    async fn disk(&self) -> Result<(u64, u64), String> {
-        let asked = self.runtime.images.image_fs_info(cri::ImageFsInfoRequest {}).await;
-        let answer = asked.map_err(|status| status.message().to_string())?;
+    async fn disk(&self) -> Result<(u64, u64), GcError> {
+        let answer = self.runtime.images.image_fs_info(cri::ImageFsInfoRequest {}).await?;
         let first = answer.image_filesystems.into_iter().next().and_then(|usage| usage.fs_id);
-        let place = first.map(|id| id.mountpoint).ok_or("the runtime does not say where images are")?;
+        let place = first.map(|id| id.mountpoint).ok_or(GcError::NoImageFilesystem)?;
         let looked = tokio::task::spawn_blocking(move || machine::filesystem(Path::new(&place)));
         let found = looked.await.ok().flatten().unwrap_or_default();
         Ok((found.capacity, found.available))
     }
 
     /// Removes until enough is freed; how much that was.
-    async fn remove_images(&self, spare: Vec<Spare>, wanted: u64, reason: &str) -> Result<u64, String> {
+    async fn remove_images(&self, spare: Vec<Spare>, wanted: u64, reason: &str) -> Result<u64, GcError> {
         let (mut freed, mut failures) = (0, Vec::new());
         for image in spare {
             if freed >= wanted {
@@ -236,16 +256,13 @@ impl Collector {
                     self.metrics.count(&REMOVED_IMAGES, &[reason]);
                     freed += image.size;
                 }
-                Err(status) => failures.push(status.message().to_string()),
+                Err(status) => failures.push(status),
             }
         }
         if failures.is_empty() {
             return Ok(freed);
         }
-        let why = failures.join(", ");
-        Err(format!(
-            "wanted to free {wanted} bytes, but freed {freed} bytes space with errors in image deletion: {why}"
-        ))
+        Err(GcError::Images { wanted, freed, failures })
     }
 }
 
@@ -258,7 +275,7 @@ fn image(image: cri::Image) -> Image {
 impl Collector {
     /// Dead containers and sandboxes; where the disk is needed, all of pods that have ended.
     pub async fn containers(&self, with_ended_pods: bool) {
-        let result = self.try_containers(with_ended_pods).await.map_err(|status| status.message().to_string());
+        let result = self.try_containers(with_ended_pods).await.map_err(GcError::from);
         self.outcome("ContainerGCFailed", |failures| &mut failures.containers, result);
         let links = logs::dead_links(&self.config, &self.runtime).await;
         for link in links {

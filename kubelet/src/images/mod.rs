@@ -26,7 +26,7 @@ use crate::model::pod;
 use crate::model::problem::Problem;
 use crate::runtime::Runtime;
 use providers::Providers;
-use records::{Credential, Records};
+use records::{Credential, RecordError, Records};
 
 const FIRST_PAUSE: Duration = Duration::from_secs(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
@@ -66,6 +66,21 @@ pub struct Present {
     /// The user that the image runs as, where it says so by number, or by name.
     pub uid: Option<i64>,
     pub username: String,
+}
+
+/// Why a container has no image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageError {
+    pub problem: Problem,
+    /// [`Images::next_try`] knows when the image is pulled again.
+    pub is_scheduled: bool,
+}
+
+impl ImageError {
+    /// A problem that the next sync of the pod may find solved.
+    fn unscheduled(reason: &'static str, message: String) -> ImageError {
+        ImageError { problem: Problem { reason: reason.into(), message }, is_scheduled: false }
+    }
 }
 
 /// What a pull has brought, and by which credential.
@@ -121,26 +136,26 @@ impl Images {
     }
 
     /// The image of a container, pulled where its policy says so.
-    pub async fn ensure(&self, wanted: &ImageRequest<'_>) -> Result<Present, Problem> {
+    pub async fn ensure(&self, wanted: &ImageRequest<'_>) -> Result<Present, ImageError> {
         let result = self.find(wanted).await;
-        if let Err(problem) = &result {
-            self.recorder.warning(&wanted.subject(), "Failed", format!("Error: {}", problem.reason));
+        if let Err(error) = &result {
+            self.recorder.warning(&wanted.subject(), "Failed", format!("Error: {}", error.problem.reason));
         }
         result
     }
 
-    async fn find(&self, wanted: &ImageRequest<'_>) -> Result<Present, Problem> {
+    async fn find(&self, wanted: &ImageRequest<'_>) -> Result<Present, ImageError> {
         let name = wanted.container.str("image");
         if let Err(why) = name::check(name) {
             let why = format!("couldn't parse image reference {name:?}: {why}");
             let message = format!("Failed to apply default image tag {name:?}: {why}");
             self.recorder.warning(&wanted.subject(), "InspectFailed", message.as_str());
-            return Err(Problem { reason: "InvalidImageName".into(), message });
+            return Err(ImageError::unscheduled("InvalidImageName", message));
         }
         let spec = spec(name);
-        let there = self.runtime.image(spec.clone()).await.map_err(|status| Problem {
-            reason: "ImageInspectError".into(),
-            message: format!("Failed to inspect image {name:?}: {}", status.message()),
+        let there = self.runtime.image(spec.clone()).await.map_err(|status| {
+            let message = format!("Failed to inspect image {name:?}: {}", status.message());
+            ImageError::unscheduled("ImageInspectError", message)
         })?;
         let policy = policy(wanted.container);
         let there = match there {
@@ -151,7 +166,7 @@ impl Images {
             ("Never", None) => {
                 let message = format!("Container image {name:?} is not present with pull policy of Never");
                 self.recorder.warning(&wanted.subject(), "ErrImageNeverPull", message.as_str());
-                Err(Problem { reason: "ErrImageNeverPull".into(), message })
+                Err(ImageError::unscheduled("ErrImageNeverPull", message))
             }
             ("Always", _) | (_, None) => self.pull(wanted, name, spec).await,
             (_, Some(image)) => {
@@ -178,12 +193,13 @@ impl Images {
         found
     }
 
-    async fn pull(&self, wanted: &ImageRequest<'_>, name: &str, spec: cri::ImageSpec) -> Result<Present, Problem> {
+    async fn pull(&self, wanted: &ImageRequest<'_>, name: &str, spec: cri::ImageSpec) -> Result<Present, ImageError> {
         let key = format!("{}_{name}", pod::uid(wanted.pod));
         if let Some(pause) = self.pause(&key) {
             let text = format!("Back-off pulling image {name:?}");
             self.recorder.normal(&wanted.subject(), "BackOff", text.as_str());
-            return Err(Problem { reason: "ImagePullBackOff".into(), message: format!("{text}: {}", pause.why) });
+            let problem = Problem { reason: "ImagePullBackOff".into(), message: format!("{text}: {}", pause.why) };
+            return Err(ImageError { problem, is_scheduled: true });
         }
         self.recorder.normal(&wanted.subject(), "Pulling", format!("Pulling image {name:?}"));
         self.starts.pull_begins(pod::uid(wanted.pod), self.now());
@@ -204,7 +220,7 @@ impl Images {
             }
             Err(status) => {
                 self.records.fails(name);
-                Err(self.failed(wanted, name, key, &status))
+                Err(ImageError { problem: self.failed(wanted, name, key, &status), is_scheduled: true })
             }
         }
     }
@@ -258,7 +274,7 @@ impl Images {
         pulled: Pulled,
         spec: cri::ImageSpec,
         (asked, begun): (i64, i64),
-    ) -> Result<Present, Problem> {
+    ) -> Result<Present, ImageError> {
         let Pulled { id, by } = pulled;
         let by_id = cri::ImageSpec { image: id.clone(), ..spec.clone() };
         let mut image = self.runtime.image(by_id).await.ok().flatten();
@@ -297,9 +313,9 @@ impl Images {
     }
 
     /// What cannot be written down costs another pull, later.
-    fn noted(&self, written: Result<(), String>) {
-        if let Err(why) = written {
-            tracing::warn!(why, "failed to write image pull record");
+    fn noted(&self, written: Result<(), RecordError>) {
+        if let Err(error) = written {
+            tracing::warn!(why = %error, "failed to write image pull record");
         }
     }
 
@@ -342,7 +358,7 @@ impl Images {
     }
 }
 
-/// What a runtime says of a pull that it did not even try, or did not believe, has a name of its own.
+/// CRI has no field for the kind of a failure: by its contract, two kinds are the first word of the message.
 fn judged(name: &str, why: &str) -> Problem {
     let named = [
         ("RegistryUnavailable", "the registry is unavailable"),

@@ -1,20 +1,32 @@
-//! Names of images, as far as they can be wrong before anybody is asked: `HOST:PORT/PATH:TAG@DIGEST`.
+//! Checks names of images without asking a registry: `HOST:PORT/PATH:TAG@DIGEST`.
 
 const LONGEST_NAME: usize = 255;
 const LONGEST_TAG: usize = 128;
-const MALFORMED: &str = "invalid reference format";
 
-/// What is wrong with it, in the words of upstream's parser.
-pub fn check(name: &str) -> Result<(), String> {
+/// An invalid name, in the words of upstream's parser.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    #[error("invalid repository name ({0}), cannot specify 64-byte hexadecimal strings")]
+    Id(String),
+    #[error("invalid reference format: repository name ({0}) must be lowercase")]
+    Uppercase(String),
+    #[error("invalid reference format")]
+    Malformed,
+    #[error("repository name must not be more than {LONGEST_NAME} characters")]
+    TooLong,
+}
+
+/// Checks the name of an image.
+pub fn check(name: &str) -> Result<(), NameError> {
     let is_id = name.len() == 64 && name.chars().all(|c| matches!(c, 'a'..='f' | '0'..='9'));
     if is_id {
-        return Err(format!("invalid repository name ({name}), cannot specify 64-byte hexadecimal strings"));
+        return Err(NameError::Id(name.to_string()));
     }
     let (domain, rest) = split_domain(name);
     let path = rest.split([':', '@']).next().unwrap_or_default();
     let shown = if domain == HUB && !rest.contains('/') { format!("library/{path}") } else { path.to_string() };
     if path.chars().any(char::is_uppercase) {
-        return Err(format!("{MALFORMED}: repository name ({shown}) must be lowercase"));
+        return Err(NameError::Uppercase(shown));
     }
     let (rest, digest) = rest.split_once('@').map_or((rest, None), |(rest, digest)| (rest, Some(digest)));
     let (path, tag) = rest.split_once(':').map_or((rest, None), |(path, tag)| (path, Some(tag)));
@@ -23,10 +35,8 @@ pub fn check(name: &str) -> Result<(), String> {
         && tag.is_none_or(is_tag)
         && digest.is_none_or(is_digest);
     match is_good {
-        false => Err(MALFORMED.to_string()),
-        true if domain.len() + shown.len() >= LONGEST_NAME => {
-            Err(format!("repository name must not be more than {LONGEST_NAME} characters"))
-        }
+        false => Err(NameError::Malformed),
+        true if domain.len() + shown.len() >= LONGEST_NAME => Err(NameError::TooLong),
         true => Ok(()),
     }
 }
@@ -92,11 +102,12 @@ mod tests {
             assert_eq!(check(name), Ok(()), "{name}");
         }
         for name in ["", ":1", "a:", "a//b", "a:b:c", "-a", "a___b", "a@sha256:1", "h:x/a", "a b", "x.example/"] {
-            assert_eq!(check(name), Err(MALFORMED.to_string()), "{name:?}");
+            assert_eq!(check(name), Err(NameError::Malformed), "{name:?}");
         }
-        assert_eq!(check("A:1"), Err(format!("{MALFORMED}: repository name (library/A) must be lowercase")));
-        assert_eq!(check("h:1/A"), Err(format!("{MALFORMED}: repository name (A) must be lowercase")));
-        assert!(check(&"0".repeat(64)).is_err_and(|why| why.contains("64-byte hexadecimal")));
+        assert_eq!(check("A:1"), Err(NameError::Uppercase("library/A".to_string())));
+        let upper = check("h:1/A").expect_err("upper case").to_string();
+        assert_eq!(upper, "invalid reference format: repository name (A) must be lowercase");
+        assert!(check(&"0".repeat(64)).is_err_and(|why| why.to_string().contains("64-byte hexadecimal")));
         assert!(check(&"a/".repeat(200)).is_err());
     }
 }

@@ -71,6 +71,14 @@ pub struct Records {
     pulled: Mutex<BTreeMap<String, Tree>>,
 }
 
+/// A record that could not be written.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {source}", .file.display())]
+pub struct RecordError {
+    file: PathBuf,
+    source: std::io::Error,
+}
+
 const PULLED: &str = "pulled";
 const PULLING: &str = "pulling";
 
@@ -97,13 +105,13 @@ impl Records {
     }
 
     /// A pull begins.
-    pub fn begins(&self, image: &str) -> Result<(), String> {
+    pub fn begins(&self, image: &str) -> Result<(), RecordError> {
         let intent = tree! { "kind" => "ImagePullIntent", "apiVersion" => VERSION, "image" => image };
         self.write(PULLING, image, &intent)
     }
 
     /// A pull has ended well, by a credential or without any.
-    pub fn ends(&self, image: &str, reference: &str, by: Option<&Credential>) -> Result<(), String> {
+    pub fn ends(&self, image: &str, reference: &str, by: Option<&Credential>) -> Result<(), RecordError> {
         let mut pulled = self.pulled();
         let record = pulled.entry(reference.to_string()).or_insert_with(|| {
             tree! { "kind" => "ImagePulledRecord", "apiVersion" => VERSION, "imageRef" => reference }
@@ -136,13 +144,13 @@ impl Records {
     }
 
     /// Whole or not at all.
-    fn write(&self, directory: &str, name: &str, record: &Tree) -> Result<(), String> {
+    fn write(&self, directory: &str, name: &str, record: &Tree) -> Result<(), RecordError> {
         let file = self.file(directory, name);
         let write = || {
             volumes::make_all(&self.dir.join(directory))?;
             Replace::PRIVATE.write(&file, &json::encode(record, None))
         };
-        write().map_err(|error: std::io::Error| format!("{}: {error}", file.display()))
+        write().map_err(|source| RecordError { file: file.clone(), source })
     }
 
     fn pulled(&self) -> MutexGuard<'_, BTreeMap<String, Tree>> {

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use client::{Client, Events, Informers, Recorder, Resource, Selection};
 
-use super::Environment;
+use super::{Environment, StartError};
 use crate::admission::Admission;
 use crate::config::{CgroupDriver, Config};
 use crate::images::Images;
@@ -61,7 +61,7 @@ pub async fn context(
     environment: Environment,
     informers: &Informers,
     handle: &WorkersHandle,
-) -> Result<Arc<PodContext>, String> {
+) -> Result<Arc<PodContext>, StartError> {
     let Environment { client, runtime, node, config, clock, metrics, seed } = environment;
     let runtime = runtime.limited(config.runtime_request_timeout);
     create_directories(&config)?;
@@ -136,9 +136,9 @@ fn recorder(client: &Client, config: &Config, events: Events) -> Recorder {
     events.recorder(client, "kubelet").on(&config.node_name)
 }
 
-async fn features(runtime: &Runtime) -> Result<RuntimeFeatures, String> {
+async fn features(runtime: &Runtime) -> Result<RuntimeFeatures, StartError> {
     let version = runtime.service.version(cri::VersionRequest { version: "v1".to_string() }).await;
-    let version = version.map_err(|status| format!("the container runtime does not respond: {}", status.message()))?;
+    let version = version.map_err(StartError::Runtime)?;
     Ok(RuntimeFeatures { name: version.runtime_name, recursive_read_only: can_read_only_below(runtime).await })
 }
 
@@ -171,22 +171,19 @@ fn memory_rules(config: &Config, groups: &Groups, swap: i64) -> memory::Rules {
     }
 }
 
-fn create_directories(config: &Config) -> Result<(), String> {
+fn create_directories(config: &Config) -> Result<(), StartError> {
     let own = ["pods", "plugins", "plugins_registry"].map(|name| config.root_dir.join(name));
     for directory in own.iter().chain([&config.pod_logs_dir]) {
-        volumes::make_all(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
+        volumes::make_all(directory).map_err(StartError::directory(directory))?;
     }
     close_pod_dirs(&config.root_dir.join("pods"))
 }
 
 /// Closes directories of pods that an earlier version, or another program, has left open to every user.
-fn close_pod_dirs(pods: &Path) -> Result<(), String> {
-    let close = |path: &Path| {
-        let closed = volumes::close_to_others(path);
-        closed.map_err(|error| format!("{}: {error}", path.display()))
-    };
+fn close_pod_dirs(pods: &Path) -> Result<(), StartError> {
+    let close = |path: &Path| volumes::close_to_others(path).map_err(StartError::directory(path));
     close(pods)?;
-    let entries = std::fs::read_dir(pods).map_err(|error| format!("{}: {error}", pods.display()))?;
+    let entries = std::fs::read_dir(pods).map_err(StartError::directory(pods))?;
     let dirs = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
     dirs.map(|entry| entry.path()).try_for_each(|dir| close(&dir))
 }

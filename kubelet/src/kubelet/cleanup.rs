@@ -39,7 +39,7 @@ pub async fn remove_unknown(workers: Arc<Workers>, context: Arc<PodContext>, mut
     let known: BTreeSet<String> =
         workers.pods().iter().map(|pod| pod::uid(pod).to_string()).chain(running.iter().cloned()).collect();
     if let Err(why) = context.groups.clean_up(move |uid| known.contains(uid)).await {
-        tracing::warn!(error = why, "failed to remove cgroups of deleted pods");
+        tracing::warn!(error = %why, "failed to remove cgroups of deleted pods");
     }
     let is_unknown = |uid: &String| !workers.knows(uid) && !running.contains(uid);
     let left: Vec<String> = context.volumes.reconstruct().unwrap_or_default().into_iter().filter(is_unknown).collect();

@@ -4,6 +4,7 @@ mod build;
 mod cleanup;
 mod tasks;
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use client::{Change, Client, Informers, Metrics, Random};
@@ -14,6 +15,7 @@ use tokio::task::JoinHandle;
 use crate::config::Config;
 use crate::eviction::{self, senses};
 use crate::gc::{self, Collector};
+use crate::images::providers;
 use crate::liveness::Liveness;
 use crate::logs::rotation;
 use crate::metrics;
@@ -24,7 +26,7 @@ use crate::pod::context::PodContext;
 use crate::pod::plan::restart;
 use crate::pod::worker::Workers;
 use crate::pod::{runtime_events, stop};
-use crate::resources::cgroups::oom;
+use crate::resources::cgroups::{GroupError, oom};
 use crate::resources::disk::Disks;
 use crate::resources::managers;
 use crate::resources::usage::PodFiles;
@@ -83,13 +85,48 @@ impl Kubelet {
     }
 }
 
+/// A kubelet that cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The URL of static pods cannot be used.
+    #[error(transparent)]
+    Url(#[from] url::SourceError),
+    /// A directory of the kubelet cannot be used.
+    #[error("{}: {source}", .path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// The cause.
+        source: std::io::Error,
+    },
+    /// The CPU, memory, topology or device manager cannot start.
+    #[error(transparent)]
+    Managers(#[from] managers::OpenError),
+    /// The cgroups of pods cannot be created.
+    #[error(transparent)]
+    Cgroups(#[from] GroupError),
+    /// The credential provider plugins cannot be used.
+    #[error(transparent)]
+    CredentialProviders(#[from] providers::OpenError),
+    /// The container runtime has failed its first call.
+    #[error("the container runtime does not respond: {}", .0.message())]
+    Runtime(#[source] cri::Status),
+}
+
+impl StartError {
+    fn directory(path: &Path) -> impl FnOnce(std::io::Error) -> StartError {
+        let path = path.to_path_buf();
+        move |source| StartError::Directory { path, source }
+    }
+}
+
 /// Starts the kubelet; an error where the runtime does not respond.
-pub async fn start(environment: Environment) -> Result<Kubelet, String> {
+pub async fn start(environment: Environment) -> Result<Kubelet, StartError> {
     start_on(environment, Arc::new(senses::System::default())).await
 }
 
 /// Starts the kubelet on a machine whose resources a test may simulate.
-pub async fn start_on(environment: Environment, senses: Arc<dyn senses::Senses>) -> Result<Kubelet, String> {
+pub async fn start_on(environment: Environment, senses: Arc<dyn senses::Senses>) -> Result<Kubelet, StartError> {
     let config = &environment.config;
     let by_url = config.static_pod_url.as_deref();
     let by_url = by_url.map(|url| url::Source::new(url, &config.static_pod_url_headers)).transpose()?;

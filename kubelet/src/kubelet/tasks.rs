@@ -30,7 +30,7 @@ pub async fn know_all(informers: Arc<Informers>, sources: [watch::Receiver<bool>
 /// Registers plugins of volumes and devices as they appear and disappear.
 pub async fn watch_plugins(context: Arc<PodContext>) {
     let devices = context.managers.devices.clone();
-    context.volumes.run(&move |name, socket, versions| devices.register_found(name, socket, versions)).await;
+    context.volumes.run(&move |name, socket, versions| Ok(devices.register_found(name, socket, versions)?)).await;
 }
 
 /// Reports in the node's status which volumes must not be detached.
@@ -68,7 +68,7 @@ pub async fn enforce_allocatable(context: Arc<PodContext>) {
     loop {
         let groups = context.groups.clone();
         let done = tokio::task::spawn_blocking(move || groups.limit_all()).await;
-        match done.unwrap_or_else(|error| Err(error.to_string())) {
+        match done.unwrap_or_else(|error| Err(error.into())) {
             Ok(()) => {
                 let text = "Updated Node Allocatable limit across pods";
                 return context.recorder.normal(&context.node.reference(), "NodeAllocatableEnforced", text);

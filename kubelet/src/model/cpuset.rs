@@ -6,12 +6,17 @@ use std::fmt;
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CpuSet(BTreeSet<u32>);
 
-/// No machine has more, and nobody's typing error shall fill the memory.
+/// A text that is no list of CPUs.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unable to parse {0:?}: numbers and ranges such as 0-3,8 are wanted")]
+pub struct ParseError(String);
+
+/// No machine has more CPUs, and a typing error must not fill the memory.
 const MOST: u32 = 1 << 16;
 
 impl CpuSet {
-    pub fn parse(text: &str) -> Result<CpuSet, String> {
-        let wrong = || format!("unable to parse {text:?}: numbers and ranges such as 0-3,8 are wanted");
+    pub fn parse(text: &str) -> Result<CpuSet, ParseError> {
+        let wrong = || ParseError(text.to_string());
         let mut cpus = BTreeSet::new();
         for part in text.trim().split(',').filter(|_| !text.trim().is_empty()) {
             let (first, last) = part.split_once('-').unwrap_or((part, part));

@@ -56,20 +56,32 @@ fn is_printable(char: char) -> bool {
     !char.is_control() && !char.is_whitespace() && !is_format && !is_private
 }
 
-/// What `resourceFieldRef` asks for, in units of its divisor and rounded up. What a container does not limit is
-/// limited by what the node has.
-pub fn resource(pod: &Tree, own: &str, reference: &Tree, allocatable: &Tree) -> Result<String, String> {
+/// A `resourceFieldRef` that has no value.
+#[derive(Debug, thiserror::Error)]
+pub enum ResourceError {
+    #[error("container {0} not found")]
+    NoContainer(String),
+    #[error("unsupported container resource : {0}")]
+    Unsupported(String),
+    #[error("{text:?}: {source}")]
+    Quantity { text: String, source: api::quantity::Error },
+}
+
+/// The value of a `resourceFieldRef`, in units of its divisor and rounded up. A container without a limit is limited by
+/// the node's allocatable resources.
+pub fn resource(pod: &Tree, own: &str, reference: &Tree, allocatable: &Tree) -> Result<String, ResourceError> {
     let name = match reference.str("containerName") {
         "" => own,
         name => name,
     };
-    let container = pod::container(pod, name).ok_or_else(|| format!("container {name} not found"))?;
+    let container = pod::container(pod, name).ok_or_else(|| ResourceError::NoContainer(name.to_string()))?;
     let wanted = reference.str("resource");
-    let (of, resource) = wanted.split_once('.').ok_or_else(|| format!("unsupported container resource : {wanted}"))?;
+    let unsupported = || ResourceError::Unsupported(wanted.to_string());
+    let (of, resource) = wanted.split_once('.').ok_or_else(unsupported)?;
     let (is_limit, is_cpu) = (of == "limits", resource == "cpu");
     let known = matches!(resource, "cpu" | "memory" | "ephemeral-storage") || resource.starts_with("hugepages-");
     if !known || !matches!(of, "limits" | "requests") {
-        return Err(format!("unsupported container resource : {wanted}"));
+        return Err(unsupported());
     }
     let own = container.at("resources").map(of).get(resource);
     let value = own.or_else(|| allocatable.get(resource).filter(|_| is_limit)).map(quantity).transpose()?;
@@ -84,12 +96,12 @@ pub fn resource(pod: &Tree, own: &str, reference: &Tree, allocatable: &Tree) -> 
         .to_string())
 }
 
-fn quantity(value: &Tree) -> Result<Quantity, String> {
+fn quantity(value: &Tree) -> Result<Quantity, ResourceError> {
     let text = match value {
         Tree::Int(number) => number.to_string(),
         other => other.as_str().unwrap_or_default().to_string(),
     };
-    Quantity::parse(&text).map_err(|error| format!("{text:?}: {error}"))
+    Quantity::parse(&text).map_err(|source| ResourceError::Quantity { text, source })
 }
 
 #[cfg(test)]
@@ -145,9 +157,11 @@ spec:
             if !divisor.is_empty() {
                 reference.set("divisor", divisor);
             }
-            assert_eq!(resource(&pod, "", &reference, &node).as_deref().map_err(String::as_str), wanted, "{name}");
+            let got = resource(&pod, "", &reference, &node).map_err(|error| error.to_string());
+            assert_eq!(got.as_deref().map_err(String::as_str), wanted, "{name}");
         }
         let other = api::tree! { "containerName" => "x", "resource" => "limits.cpu" };
-        assert_eq!(resource(&pod, "", &other, &node), Err("container x not found".to_string()));
+        let error = resource(&pod, "", &other, &node).expect_err("no container");
+        assert_eq!(error.to_string(), "container x not found");
     }
 }

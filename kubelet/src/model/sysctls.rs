@@ -5,21 +5,26 @@ const OF_NETWORK: &str = "net.";
 const OF_IPC: [&str; 3] = ["kernel.shm", "kernel.msg", "fs.mqueue."];
 const LONGEST: usize = 253;
 
-/// A name or a pattern of the node's owner, as names are compared; refused where no pod could have it for itself.
-pub fn pattern(text: &str) -> Result<String, String> {
+/// A pattern that cannot be allowed for pods.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PatternError {
+    #[error("sysctl {0:?} must have at most {LONGEST} characters and be a name, or the beginning of names and a *")]
+    Malformed(String),
+    #[error("the sysctls {0:?} are not known to be namespaced")]
+    NotNamespacedPrefix(String),
+    #[error("the sysctl {0:?} are not known to be namespaced")]
+    NotNamespaced(String),
+}
+
+/// A name or a pattern of the configuration with dots as separators. Only namespaced sysctls can be allowed for pods.
+pub fn pattern(text: &str) -> Result<String, PatternError> {
     if text.len() > LONGEST || !is_pattern(text) {
-        return Err(format!(
-            "sysctl {text:?} must have at most {LONGEST} characters and be a name, or the beginning of names and a *"
-        ));
+        return Err(PatternError::Malformed(text.to_string()));
     }
     let dotted = dotted(text);
     match dotted.strip_suffix('*') {
-        Some(prefix) if !is_of_network(prefix) && !is_of_ipc(prefix) => {
-            Err(format!("the sysctls {dotted:?} are not known to be namespaced"))
-        }
-        None if !is_of_network(&dotted) && !is_of_ipc(&dotted) => {
-            Err(format!("the sysctl {dotted:?} are not known to be namespaced"))
-        }
+        Some(prefix) if !is_of_network(prefix) && !is_of_ipc(prefix) => Err(PatternError::NotNamespacedPrefix(dotted)),
+        None if !is_of_network(&dotted) && !is_of_ipc(&dotted) => Err(PatternError::NotNamespaced(dotted)),
         _ => Ok(dotted),
     }
 }
@@ -78,7 +83,7 @@ mod tests {
             ("kernel.semantics", "the sysctl \"kernel.semantics\" are not known to be namespaced"),
         ];
         for (text, want) in cases {
-            assert_eq!(pattern(text).unwrap_or_else(|why| why), want, "{text}");
+            assert_eq!(pattern(text).unwrap_or_else(|why| why.to_string()), want, "{text}");
         }
         for wrong in ["", "*.a", "net..a", "net.A", "net._a*", "*"] {
             assert!(pattern(wrong).is_err(), "{wrong}");

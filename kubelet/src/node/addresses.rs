@@ -35,22 +35,42 @@ impl Host for System {
     }
 }
 
-/// Those that were asked for, or else the one that the name stands for, or else that of the way out. An
-/// unspecified address asks for one of its family.
-pub fn addresses(host: &dyn Host, asked: &[IpAddr], name: &str, hostname: &str) -> Result<Vec<IpAddr>, String> {
+/// Why the node has no address.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AddressError {
+    #[error("can't get ip address of node {0}. error: no default routes found")]
+    NoRoute(String),
+    #[error("failed to validate nodeIP: {0}")]
+    Unusable(#[from] UnusableAddress),
+}
+
+/// Why a configured address cannot be the node's.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum UnusableAddress {
+    #[error("nodeIP can't be a multicast address")]
+    Multicast,
+    #[error("nodeIP can't be a link-local unicast address")]
+    LinkLocal,
+    #[error("node IP: {0:?} not found in the host's network interfaces")]
+    NotLocal(String),
+}
+
+/// The configured addresses, or the address of the node's name, or the source address of the default route. An
+/// unspecified address stands for one of its family.
+pub fn addresses(host: &dyn Host, asked: &[IpAddr], name: &str, hostname: &str) -> Result<Vec<IpAddr>, AddressError> {
     if asked.is_empty() {
         let found = own(host, name, hostname, None);
         return found.map(|address| vec![address]).ok_or_else(|| missing(name));
     }
     let one = |address: &IpAddr| match address.is_unspecified() {
         true => own(host, name, hostname, Some(address.is_ipv6())).ok_or_else(|| missing(name)),
-        false => usable(host, *address).map(|()| *address).map_err(|why| format!("failed to validate nodeIP: {why}")),
+        false => usable(host, *address).map(|()| *address).map_err(AddressError::Unusable),
     };
     asked.iter().map(one).collect()
 }
 
-fn missing(name: &str) -> String {
-    format!("can't get ip address of node {name}. error: no default routes found")
+fn missing(name: &str) -> AddressError {
+    AddressError::NoRoute(name.to_string())
 }
 
 /// The older family comes first unless one is asked for.
@@ -76,18 +96,14 @@ fn is_far(address: IpAddr) -> bool {
 }
 
 /// An address that was asked for may be the machine's own alone: it is all there is where there is no network.
-fn usable(host: &dyn Host, address: IpAddr) -> Result<(), String> {
+fn usable(host: &dyn Host, address: IpAddr) -> Result<(), UnusableAddress> {
     if address.is_multicast() {
-        return Err("nodeIP can't be a multicast address".to_string());
+        return Err(UnusableAddress::Multicast);
     }
     if !address.is_loopback() && !is_far(address) {
-        return Err("nodeIP can't be a link-local unicast address".to_string());
+        return Err(UnusableAddress::LinkLocal);
     }
-    if host.has(address) {
-        Ok(())
-    } else {
-        Err(format!("node IP: {:?} not found in the host's network interfaces", address.to_string()))
-    }
+    if host.has(address) { Ok(()) } else { Err(UnusableAddress::NotLocal(address.to_string())) }
 }
 
 #[cfg(test)]
@@ -140,7 +156,7 @@ mod tests {
             let asked: Vec<IpAddr> = asked.split(',').filter_map(|address| address.parse().ok()).collect();
             let found = addresses(&Fixed, &asked, name, name);
             let found = found.map(|found| found.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "));
-            assert_eq!(found.unwrap_or_else(|why| why), want, "{asked:?} {name}");
+            assert_eq!(found.unwrap_or_else(|why| why.to_string()), want, "{asked:?} {name}");
         }
     }
 

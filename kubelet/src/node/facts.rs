@@ -110,8 +110,8 @@ impl Reports {
 #[derive(Debug, Clone)]
 pub struct Facts {
     pub machine: Machine,
-    /// Why there is none in the text.
-    pub addresses: Result<Vec<IpAddr>, String>,
+    /// None if the node has no usable address.
+    pub addresses: Option<Vec<IpAddr>>,
     pub runtime: Runtime,
     /// The largest first.
     pub images: Vec<Image>,

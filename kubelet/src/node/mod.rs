@@ -79,7 +79,7 @@ struct Progress {
     /// The second in which the runtime answered last.
     answered: Option<i64>,
     images: Vec<Image>,
-    addresses: Option<(i64, std::result::Result<Vec<std::net::IpAddr>, String>)>,
+    addresses: Option<(i64, Vec<std::net::IpAddr>)>,
     /// The second of the last report.
     reported: Option<i64>,
     pod_cidr: String,
@@ -379,22 +379,27 @@ impl Node {
     }
 
     /// A name is looked up once in a while.
-    async fn addresses(&self, now: i64) -> std::result::Result<Vec<std::net::IpAddr>, String> {
-        if let Some((since, Ok(known))) = &self.progress().addresses
+    async fn addresses(&self, now: i64) -> Option<Vec<std::net::IpAddr>> {
+        if let Some((since, known)) = &self.progress().addresses
             && (0..ADDRESS_SECONDS).contains(&(now - since))
         {
-            return Ok(known.clone());
+            return Some(known.clone());
         }
         let config = self.config.clone();
         let found = tokio::task::spawn_blocking(move || {
             addresses::addresses(&addresses::System, &config.node_ips, &config.node_name, &config.hostname)
         });
-        let found = found.await.unwrap_or_else(|error| Err(error.to_string()));
-        if let Err(why) = &found {
-            tracing::warn!(why, "node has no address");
-        }
-        self.progress().addresses = Some((now, found.clone()));
-        found
+        let why = match found.await {
+            Ok(Ok(found)) => {
+                self.progress().addresses = Some((now, found.clone()));
+                return Some(found);
+            }
+            Ok(Err(error)) => error.to_string(),
+            Err(error) => error.to_string(),
+        };
+        tracing::warn!(why, "node has no address");
+        self.progress().addresses = None;
+        None
     }
 
     async fn runtime(&self, now: i64) -> Runtime {

@@ -78,7 +78,7 @@ fn addresses(config: &Config, facts: &Facts, old: &[Tree]) -> Option<Tree> {
     if config.external_cloud_provider && (!old.is_empty() || config.node_ips.is_empty()) {
         return None;
     }
-    let known = facts.addresses.as_ref().ok()?;
+    let known = facts.addresses.as_ref()?;
     let internal = known.iter().map(|address| tree! { "type" => "InternalIP", "address" => address.to_string() });
     let hostname = tree! { "type" => "Hostname", "address" => config.hostname.as_str() };
     Some(Tree::List(internal.chain([hostname]).collect()))

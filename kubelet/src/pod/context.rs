@@ -81,6 +81,14 @@ pub struct MachineMemory {
     pub rules: memory::Rules,
 }
 
+/// The node's resolver configuration cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("open {}: {source}", .file.display())]
+pub struct ResolverError {
+    file: std::path::PathBuf,
+    source: std::io::Error,
+}
+
 impl PodContext {
     /// Nanoseconds since the epoch.
     pub fn now(&self) -> i64 {
@@ -111,12 +119,12 @@ impl PodContext {
     }
 
     /// The node's own resolver, as it is now; a file that is configured has to be there.
-    pub fn resolver(&self) -> Result<dns::Host, String> {
+    pub fn resolver(&self) -> Result<dns::Host, ResolverError> {
         let file = &self.config.resolv_conf;
         if file.as_os_str().is_empty() {
             return Ok(dns::Host::Nowhere(self.node.host_ips()));
         }
-        let text = std::fs::read_to_string(file).map_err(|error| format!("open {}: {error}", file.display()))?;
+        let text = std::fs::read_to_string(file).map_err(|source| ResolverError { file: file.clone(), source })?;
         Ok(dns::Host::File(Resolver::parse(&text)))
     }
 }

@@ -12,7 +12,12 @@ const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
 const AGENT: &str = "kube-lifecycle/1.37";
 
-pub async fn run(runtime: &Runtime, id: &str, spec: &Tree, hook: &Tree, address: &str) -> Result<(), String> {
+/// A hook that has failed, with its output.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct HookError(String);
+
+pub async fn run(runtime: &Runtime, id: &str, spec: &Tree, hook: &Tree, address: &str) -> Result<(), HookError> {
     let target = Target { runtime, container_id: id, address, container: spec };
     let outcome = match hook.get("httpGet") {
         // Whatever the answer is: the container was told.
@@ -21,6 +26,6 @@ pub async fn run(runtime: &Runtime, id: &str, spec: &Tree, hook: &Tree, address:
     };
     match outcome {
         Outcome::Success | Outcome::Warning(_) => Ok(()),
-        Outcome::Failure(why) | Outcome::Unknown(why) => Err(why),
+        Outcome::Failure(why) | Outcome::Unknown(why) => Err(HookError(why)),
     }
 }

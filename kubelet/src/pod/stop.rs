@@ -10,18 +10,29 @@ use tokio::task::JoinSet;
 use crate::model::pod;
 use crate::pod::context::PodContext;
 use crate::pod::worker::{GracePeriod, stop_all};
-use crate::runtime::Result;
+use crate::resources::cgroups::GroupError;
 
 /// A call to the runtime that was under way may have made one more container.
 const ROUNDS: usize = 3;
 
 /// What became of a pod.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Stopped {
     /// `NAMESPACE/NAME`.
     pub pod: String,
     pub took: Duration,
-    pub result: std::result::Result<(), String>,
+    pub result: Result<(), StopError>,
+}
+
+/// Why a pod was not stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum StopError {
+    /// The runtime's message.
+    #[error("{}", .0.message())]
+    Runtime(#[from] cri::Status),
+    /// The pod's cgroup is still there.
+    #[error(transparent)]
+    Cgroup(#[from] GroupError),
 }
 
 /// Called with the number of pods that are to be stopped, then with each of them.
@@ -39,7 +50,7 @@ pub async fn stop_pods(context: &Arc<PodContext>, pods: Vec<Arc<Tree>>, report: 
         let context = context.clone();
         tasks.spawn(async move {
             let began = Instant::now();
-            let result = stop_pod(&context, &pod).await.map_err(|status| status.message().to_string());
+            let result = stop_pod(&context, &pod).await;
             (pod, began.elapsed(), result)
         });
     }
@@ -52,7 +63,7 @@ pub async fn stop_pods(context: &Arc<PodContext>, pods: Vec<Arc<Tree>>, report: 
     }
 }
 
-async fn stop_pod(context: &Arc<PodContext>, pod: &Arc<Tree>) -> Result<()> {
+async fn stop_pod(context: &Arc<PodContext>, pod: &Arc<Tree>) -> Result<(), StopError> {
     for _ in 0..ROUNDS {
         let state = Arc::new(context.runtime.pod(pod::uid(pod)).await?);
         if state.sandboxes.is_empty() && state.containers.is_empty() {
@@ -66,5 +77,5 @@ async fn stop_pod(context: &Arc<PodContext>, pod: &Arc<Tree>) -> Result<()> {
             context.runtime.remove_sandbox(&sandbox.id).await?;
         }
     }
-    context.groups.remove(pod).await.map_err(cri::Status::internal)
+    Ok(context.groups.remove(pod).await?)
 }

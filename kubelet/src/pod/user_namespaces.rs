@@ -19,6 +19,15 @@ const MOST: u32 = 60_000;
 /// The number of the first part that a pod has, and how many.
 type Parts = (u32, u32);
 
+/// A pod that has no range of IDs.
+#[derive(Debug, thiserror::Error)]
+pub enum UserNamespaceError {
+    #[error("no range of user ids is left")]
+    NoneLeft,
+    #[error("{}: {source}", .file.display())]
+    Io { file: PathBuf, source: std::io::Error },
+}
+
 /// Which parts each pod has.
 pub struct Users {
     config: Arc<Config>,
@@ -39,7 +48,7 @@ impl Users {
     }
 
     /// The users of a pod; none where it has the host's.
-    pub fn of(&self, pod: &Tree) -> Result<Option<cri::UserNamespace>, String> {
+    pub fn of(&self, pod: &Tree) -> Result<Option<cri::UserNamespace>, UserNamespaceError> {
         if pod.at("spec").get("hostUsers").and_then(Tree::as_bool) != Some(false) {
             return Ok(None);
         }
@@ -49,7 +58,7 @@ impl Users {
     }
 
     /// On disk before anybody has it.
-    fn parts(&self, uid: &str) -> Result<Parts, String> {
+    fn parts(&self, uid: &str) -> Result<Parts, UserNamespaceError> {
         let mut taken = self.taken.lock();
         if let Some(parts) = taken.get(uid) {
             return Ok(*parts);
@@ -57,13 +66,13 @@ impl Users {
         let count = (self.config.user_namespace_ids_per_pod / LENGTH).clamp(1, MOST);
         let is_free =
             |first: &u32| !taken.values().any(|(other, length)| *other < first + count && *first < other + length);
-        let first = (1..=MOST - count).find(is_free).ok_or("no range of user ids is left")?;
+        let first = (1..=MOST - count).find(is_free).ok_or(UserNamespaceError::NoneLeft)?;
         let file = file(&self.config, uid);
         let write = || {
             file.parent().map(volumes::make_all).transpose()?;
             volumes::write_private(&file, format!("{first} {count}").as_bytes())
         };
-        write().map_err(|error: std::io::Error| format!("{}: {error}", file.display()))?;
+        write().map_err(|source| UserNamespaceError::Io { file: file.clone(), source })?;
         taken.insert(uid.to_string(), (first, count));
         Ok((first, count))
     }
@@ -96,7 +105,7 @@ mod tests {
             (range[0].host_id, range[0].length)
         };
         let users = Users::open(config.clone());
-        assert_eq!(users.of(&pod("x", false)), Ok(None));
+        assert_eq!(users.of(&pod("x", false)).expect("users of the host"), None);
         assert_eq!((first(&users, "a"), first(&users, "b")), ((65_536, 65_536), (131_072, 65_536)));
         assert_eq!(first(&users, "a"), (65_536, 65_536));
         let again = Users::open(config);

@@ -4,8 +4,9 @@ use http::StatusCode;
 
 use super::Answer;
 use super::body::text;
+use crate::liveness::SyncLoopError;
 
-pub fn answer(sync_loop: &Result<(), String>, name: &str, verbose: bool) -> Answer {
+pub fn answer(sync_loop: &Result<(), SyncLoopError>, name: &str, verbose: bool) -> Answer {
     let well = Ok(());
     // In the order in which they are told.
     let checks = [("ping", &well), ("log", &well), ("syncloop", sync_loop)];
@@ -18,7 +19,7 @@ pub fn answer(sync_loop: &Result<(), String>, name: &str, verbose: bool) -> Answ
     if !is_told {
         return text(StatusCode::OK, "ok");
     }
-    let line = |(name, result): &&(&str, &Result<(), String>)| match result {
+    let line = |(name, result): &&(&str, &Result<(), SyncLoopError>)| match result {
         Ok(()) => format!("[+]{name} ok\n"),
         Err(_) if failed && !verbose => format!("[-]{name} failed: reason withheld\n"),
         Err(why) => format!("[-]{name} failed: {why}\n"),

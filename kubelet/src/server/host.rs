@@ -10,7 +10,7 @@ use stdx::clock::Clock;
 
 use super::{Host, Measuring};
 use crate::kubelet::Kubelet;
-use crate::liveness::Liveness;
+use crate::liveness::{Liveness, SyncLoopError};
 use crate::model::pod;
 use crate::model::resources::class;
 use crate::pod::context::PodContext;
@@ -111,7 +111,7 @@ impl Host for KubeletHost {
         self.context.probes.metrics.render()
     }
 
-    fn sync_loop(&self) -> Result<(), String> {
+    fn sync_loop(&self) -> Result<(), SyncLoopError> {
         self.liveness.sync_loop(tokio::time::Instant::now(), self.context.config.sync_frequency)
     }
 

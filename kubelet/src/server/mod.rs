@@ -29,6 +29,7 @@ use body::{json, text};
 pub use host::KubeletHost;
 use route::Route;
 
+pub use crate::liveness::SyncLoopError;
 use crate::resources::usage::Files;
 
 /// What the answers are made from.
@@ -54,7 +55,7 @@ pub trait Host: Send + Sync + 'static {
     fn probe_metrics(&self) -> String;
 
     /// Why pods are not looked at any more, if so.
-    fn sync_loop(&self) -> Result<(), String>;
+    fn sync_loop(&self) -> Result<(), SyncLoopError>;
 
     fn clock(&self) -> Arc<dyn Clock>;
 

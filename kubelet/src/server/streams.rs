@@ -71,7 +71,7 @@ impl Streams<'_> {
     }
 
     async fn forward(&self, request: Request<()>, place: ContainerPath<'_>, query: &Query) -> Result<Answer> {
-        let port = ports(query).map_err(bad_request)?;
+        let port = ports(query).map_err(|error| bad_request(error.to_string()))?;
         let uid = self.uid(place)?;
         if !place.uid.is_empty() && place.uid != uid {
             return Err(text(StatusCode::NOT_FOUND, "pod not found"));
@@ -144,10 +144,13 @@ impl Streams<'_> {
         if !is_upgrade(request.headers()) {
             return Err(bad_request("Upgrade request required".to_string()));
         }
-        let (authority, place) = split(&url).map_err(failed)?;
+        let (authority, place) = split(&url).map_err(|error| failed(format!("{error}\n")))?;
         let way = RelayMode::of(request.headers(), asked);
         let timeouts = Timeouts { idle: self.idle, ..Timeouts::default() };
-        let relayed = relay(request, way, place, timeouts, move |onward| send(authority, onward)).await;
+        let relayed = relay(request, way, place, timeouts, move |onward| async move {
+            send(authority, onward).await.map_err(|error| error.to_string())
+        })
+        .await;
         match relayed.map_err(|why| failed(format!("error dialing backend: {why}\n")))? {
             Relayed::Here(response) => Ok(response.map(|body| {
                 use http_body_util::BodyExt;
@@ -158,41 +161,81 @@ impl Streams<'_> {
     }
 }
 
+/// A runtime that cannot be connected.
+#[derive(Debug, thiserror::Error)]
+enum DialError {
+    #[error(transparent)]
+    Header(#[from] header::InvalidHeaderValue),
+    #[error("dial tcp {0}: i/o timeout")]
+    Timeout(String),
+    #[error("dial tcp {authority}: connect: {source}")]
+    Connect { authority: String, source: std::io::Error },
+    #[error(transparent)]
+    Http(#[from] hyper::Error),
+}
+
+/// An address of the runtime that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("the runtime's streaming address {url:?} cannot be used: {source}")]
+struct AddressError {
+    url: String,
+    source: AddressProblem,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum AddressProblem {
+    #[error(transparent)]
+    Uri(http::uri::InvalidUri),
+    #[error("only http is spoken to a runtime")]
+    Scheme,
+    #[error("it names no host")]
+    NoHost,
+}
+
+/// A port that cannot be forwarded.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+enum PortError {
+    #[error("port {0:?} must be > 0")]
+    Zero(String),
+    #[error("unable to parse {text:?} as a port: {source}")]
+    Invalid { text: String, source: std::num::ParseIntError },
+}
+
 async fn send<B>(
     authority: String,
     mut onward: Request<B>,
-) -> std::result::Result<http::Response<hyper::body::Incoming>, String>
+) -> std::result::Result<http::Response<hyper::body::Incoming>, DialError>
 where
     B: hyper::body::Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
 {
-    let host = HeaderValue::from_str(&authority).map_err(|error| error.to_string())?;
+    let host = HeaderValue::from_str(&authority)?;
     onward.headers_mut().insert(header::HOST, host);
     let stream = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(&authority)).await;
-    let stream = stream.map_err(|_| format!("dial tcp {authority}: i/o timeout"))?;
-    let stream = stream.map_err(|error| format!("dial tcp {authority}: connect: {error}"))?;
+    let stream = stream.map_err(|_| DialError::Timeout(authority.clone()))?;
+    let stream = stream.map_err(|source| DialError::Connect { authority, source })?;
     let _ = stream.set_nodelay(true);
-    relay::send(stream, onward).await.map_err(|error| error.to_string())
+    Ok(relay::send(stream, onward).await?)
 }
 
 /// Where a runtime's address leads. It is on this machine, and plain.
-fn split(url: &str) -> std::result::Result<(String, PathAndQuery), String> {
-    let bad = |why: &str| format!("the runtime's streaming address {url:?} cannot be used: {why}\n");
-    let uri: Uri = url.parse().map_err(|error: http::uri::InvalidUri| bad(&error.to_string()))?;
+fn split(url: &str) -> std::result::Result<(String, PathAndQuery), AddressError> {
+    let bad = |source| AddressError { url: url.to_string(), source };
+    let uri: Uri = url.parse().map_err(|error| bad(AddressProblem::Uri(error)))?;
     if uri.scheme_str() != Some("http") {
-        return Err(bad("only http is spoken to a runtime"));
+        return Err(bad(AddressProblem::Scheme));
     }
-    let authority = uri.authority().ok_or_else(|| bad("it names no host"))?;
+    let authority = uri.authority().ok_or_else(|| bad(AddressProblem::NoHost))?;
     let port = authority.port_u16().unwrap_or(80);
     let place = uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
     Ok((format!("{}:{port}", authority.host()), place))
 }
 
 /// For channels of WebSocket, which have to be told of all ports before; others name them later.
-fn ports(query: &Query) -> std::result::Result<Vec<i32>, String> {
+fn ports(query: &Query) -> std::result::Result<Vec<i32>, PortError> {
     let port = |text: &str| match text.parse::<u16>() {
-        Ok(0) => Err(format!("port {text:?} must be > 0")),
+        Ok(0) => Err(PortError::Zero(text.to_string())),
         Ok(port) => Ok(i32::from(port)),
-        Err(error) => Err(format!("unable to parse {text:?} as a port: {error}")),
+        Err(source) => Err(PortError::Invalid { text: text.to_string(), source }),
     };
     query.all("port").flat_map(|value| value.split(',')).map(port).collect()
 }
@@ -221,7 +264,10 @@ mod tests {
 
     #[test]
     fn a_runtime_s_address_is_taken_apart() {
-        let parts = |url: &str| split(url).map(|(authority, place)| format!("{authority} {place}"));
+        let parts = |url: &str| {
+            let parts = split(url).map(|(authority, place)| format!("{authority} {place}"));
+            parts.map_err(|error| error.to_string())
+        };
         assert_eq!(parts("http://127.0.0.1:4711/exec/x"), Ok("127.0.0.1:4711 /exec/x".to_string()));
         assert_eq!(parts("http://[::1]:4711/exec/x?y=1"), Ok("[::1]:4711 /exec/x?y=1".to_string()));
         assert_eq!(parts("http://host"), Ok("host:80 /".to_string()));
@@ -235,7 +281,7 @@ mod tests {
         let of = |query: &str| ports(&Query::parse(query));
         assert_eq!(of(""), Ok(vec![]));
         assert_eq!(of("port=80&port=81,82"), Ok(vec![80, 81, 82]));
-        assert_eq!(of("port=0"), Err("port \"0\" must be > 0".to_string()));
-        assert!(of("port=x").is_err_and(|why| why.contains("unable to parse \"x\" as a port")));
+        assert_eq!(of("port=0").map_err(|error| error.to_string()), Err("port \"0\" must be > 0".to_string()));
+        assert!(of("port=x").is_err_and(|why| why.to_string().contains("unable to parse \"x\" as a port")));
     }
 }

@@ -90,28 +90,41 @@ struct Asked {
     arguments: Vec<String>,
 }
 
-fn read(query: &Query) -> Result<Asked, String> {
+/// A query that cannot be answered.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+enum QueryError {
+    #[error("query: Required value: query cannot be empty")]
+    Empty,
+    #[error("query: Invalid value: {0:?}: is no name of a service or a file")]
+    Name(String),
+    #[error("{key}: Invalid value: {why}")]
+    Time { key: &'static str, why: String },
+    #[error("{key}: Invalid value: {source}")]
+    Number { key: &'static str, source: std::num::ParseIntError },
+}
+
+fn read(query: &Query) -> Result<Asked, QueryError> {
     let services: Vec<String> = query.all("query").filter(|name| !name.is_empty()).map(str::to_string).collect();
     if services.is_empty() {
-        return Err("query: Required value: query cannot be empty".to_string());
+        return Err(QueryError::Empty);
     }
     // A name goes to another program, and into a path.
     let is_name = |name: &&String| {
         name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"@-_.:".contains(&byte)) && !name.starts_with('-')
     };
     if let Some(bad) = services.iter().find(|name| !is_name(name) && !name.starts_with('/')) {
-        return Err(format!("query: Invalid value: {bad:?}: is no name of a service or a file"));
+        return Err(QueryError::Name(bad.clone()));
     }
     let mut arguments = Vec::new();
     for (key, flag) in [("sinceTime", "--since"), ("untilTime", "--until")] {
         if query.has(key) {
-            let at = api::time::parse(query.get(key)).map_err(|why| format!("{key}: Invalid value: {why}"))?;
+            let at = api::time::parse(query.get(key)).map_err(|why| QueryError::Time { key, why: why.to_string() })?;
             arguments.push(format!("{flag}=@{}", at.seconds));
         }
     }
     for (key, flag) in [("tailLines", "--lines"), ("boot", "--boot")] {
         if query.has(key) {
-            let number: i64 = query.get(key).parse().map_err(|error| format!("{key}: Invalid value: {error}"))?;
+            let number: i64 = query.get(key).parse().map_err(|source| QueryError::Number { key, source })?;
             arguments.push(format!("{flag}={number}"));
         }
     }
@@ -211,7 +224,7 @@ mod tests {
             ("query=a&tailLines=x", "tailLines"),
             ("query=a&sinceTime=x", "sinceTime"),
         ] {
-            assert!(of(query).is_err_and(|why| why.starts_with(word)), "{query}");
+            assert!(of(query).is_err_and(|why| why.to_string().starts_with(word)), "{query}");
         }
     }
 }

@@ -35,11 +35,20 @@ type Pods = BTreeMap<String, Own>;
 struct Found {
     pods: Pods,
     /// Where something stands that could not be read, and why.
-    problems: BTreeMap<String, String>,
+    problems: BTreeMap<String, ReadError>,
+}
+
+/// A file that is no static pod.
+#[derive(Debug, thiserror::Error)]
+enum ReadError {
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    #[error(transparent)]
+    Manifest(#[from] manifest::ManifestError),
 }
 
 impl Found {
-    fn add(&mut self, origin: String, read: Result<Tree, String>) {
+    fn add(&mut self, origin: String, read: Result<Tree, ReadError>) {
         match read {
             Ok(pod) => {
                 let uid = pod::uid(&pod).to_string();
@@ -127,16 +136,16 @@ impl FileSource {
 }
 
 /// The pods of a directory or a file. An error where nothing at all could be read.
-fn read(path: &Path, node: &str) -> Result<Found, String> {
+fn read(path: &Path, node: &str) -> std::io::Result<Found> {
     let mut found = Found::default();
-    for file in files_of(path).map_err(|error| error.to_string())? {
+    for file in files_of(path)? {
         let origin = file.display().to_string();
         let read = match read_file(&file) {
             // Gone since the directory was looked at.
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
-            read => read.map_err(|error| error.to_string()),
+            read => read.map_err(ReadError::from),
         };
-        found.add(origin.clone(), read.and_then(|bytes| manifest::read(&bytes, node, "file", &origin)));
+        found.add(origin.clone(), read.and_then(|bytes| Ok(manifest::read(&bytes, node, "file", &origin)?)));
     }
     Ok(found)
 }
@@ -188,7 +197,7 @@ mod tests {
         let found = read(dir.path(), "node").expect("pods");
         assert_eq!((found.pods.len(), found.problems.len()), (1, 1));
         let (file, why) = found.problems.first_key_value().expect("a problem");
-        assert!(file.ends_with("bad.yaml") && why.contains("spec.containers"), "{file} {why}");
+        assert!(file.ends_with("bad.yaml") && why.to_string().contains("spec.containers"), "{file} {why}");
         let one = read(&dir.path().join("good.yaml"), "node").expect("a pod");
         assert_eq!(one.pods, found.pods, "a file can be named by itself");
         let none = read(&dir.path().join("none"), "node").expect("nothing");

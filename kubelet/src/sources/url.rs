@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::pki_types::{CertificateDer, InvalidDnsNameError, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
 
 use super::{Found, MOST, manifest};
@@ -20,8 +20,8 @@ use crate::config::Config;
 use crate::pod::worker::Workers;
 
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Whom the machine trusts, wherever its distribution keeps that.
-const AUTHORITIES: [&str; 3] =
+/// The machine's CA bundle, where distributions have it.
+const CA_BUNDLES: [&str; 3] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
 
 /// Where static pods are, and what is said when they are asked for.
@@ -30,20 +30,62 @@ pub struct Source {
     headers: Vec<(String, String)>,
 }
 
+/// A source that cannot be used. The error names the field.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    #[error("staticPodURL (--manifest-url) {url:?}: {source}")]
+    Url { url: String, source: http::uri::InvalidUri },
+    #[error("staticPodURL (--manifest-url) {0:?}: an address of http or https is wanted")]
+    Scheme(String),
+    #[error("staticPodURLHeader (--manifest-url-header): {0}")]
+    Headers(#[from] http::Error),
+}
+
+/// Static pods that cannot be fetched or read.
+#[derive(Debug, thiserror::Error)]
+enum FetchError {
+    #[error(transparent)]
+    Request(#[from] http::Error),
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    #[error(transparent)]
+    ServerName(#[from] InvalidDnsNameError),
+    #[error("there is no file of authorities: {}", CA_BUNDLES.join(", "))]
+    NoCaBundle,
+    #[error(transparent)]
+    Tls(#[from] tokio_rustls::rustls::Error),
+    #[error(transparent)]
+    Http(#[from] hyper::Error),
+    #[error(transparent)]
+    Body(Box<dyn std::error::Error + Send + Sync>),
+    #[error("it answers {0}")]
+    Status(http::StatusCode),
+    #[error("it does not answer")]
+    Timeout,
+}
+
+/// A response that has no static pods.
+#[derive(Debug, thiserror::Error)]
+enum ReadError {
+    #[error(transparent)]
+    Yaml(#[from] yaml::Error),
+    #[error(transparent)]
+    Manifest(#[from] manifest::ManifestError),
+}
+
 impl Source {
     /// An error names the field that is wrong.
-    pub fn new(url: &str, headers: &[(String, String)]) -> Result<Source, String> {
-        let wrong = |why: &str| format!("staticPodURL (--manifest-url) {url:?}: {why}");
-        let uri: http::Uri = url.parse().map_err(|error: http::uri::InvalidUri| wrong(&error.to_string()))?;
+    pub fn new(url: &str, headers: &[(String, String)]) -> Result<Source, SourceError> {
+        let uri: http::Uri = url.parse().map_err(|source| SourceError::Url { url: url.to_string(), source })?;
         if !matches!(uri.scheme_str(), Some("http" | "https")) || uri.host().is_none() {
-            return Err(wrong("an address of http or https is wanted"));
+            return Err(SourceError::Scheme(url.to_string()));
         }
         let source = Source { uri, headers: headers.to_vec() };
-        source.request().map_err(|why| format!("staticPodURLHeader (--manifest-url-header): {why}"))?;
+        source.request()?;
         Ok(source)
     }
 
-    fn request(&self) -> Result<http::Request<Empty<Bytes>>, String> {
+    fn request(&self) -> http::Result<http::Request<Empty<Bytes>>> {
         let path = self.uri.path_and_query().map_or("/", |path| path.as_str());
         let mut request = http::Request::get(path);
         if !self.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
@@ -52,48 +94,48 @@ impl Source {
         for (name, value) in &self.headers {
             request = request.header(name, value);
         }
-        request.body(Empty::new()).map_err(|error| error.to_string())
+        request.body(Empty::new())
     }
 
-    async fn fetch(&self) -> Result<Bytes, String> {
+    async fn fetch(&self) -> Result<Bytes, FetchError> {
         let work = async {
             let (host, is_safe) = (self.uri.host().unwrap_or_default(), self.uri.scheme_str() == Some("https"));
             let host = host.trim_matches(['[', ']']);
             let port = self.uri.port_u16().unwrap_or(if is_safe { 443 } else { 80 });
-            let stream = TcpStream::connect((host, port)).await.map_err(|error| error.to_string())?;
+            let stream = TcpStream::connect((host, port)).await?;
             if !is_safe {
                 return exchange(stream, self.request()?).await;
             }
-            let name = ServerName::try_from(host.to_string()).map_err(|error| error.to_string())?;
-            let stream = TlsConnector::from(Arc::new(trusting_authorities()?)).connect(name, stream).await;
-            exchange(stream.map_err(|error| error.to_string())?, self.request()?).await
+            let name = ServerName::try_from(host.to_string())?;
+            let stream = TlsConnector::from(Arc::new(tls_config()?)).connect(name, stream).await;
+            exchange(stream?, self.request()?).await
         };
-        tokio::time::timeout(PATIENCE, work).await.unwrap_or_else(|_| Err("it does not answer".to_string()))
+        tokio::time::timeout(PATIENCE, work).await.unwrap_or(Err(FetchError::Timeout))
     }
 }
 
-fn trusting_authorities() -> Result<ClientConfig, String> {
+fn tls_config() -> Result<ClientConfig, FetchError> {
     let mut roots = RootCertStore::empty();
-    let file = AUTHORITIES.iter().find_map(|path| CertificateDer::pem_file_iter(path).ok());
-    let file = file.ok_or_else(|| format!("there is no file of authorities: {}", AUTHORITIES.join(", ")))?;
+    let file = CA_BUNDLES.iter().find_map(|path| CertificateDer::pem_file_iter(path).ok());
+    let file = file.ok_or(FetchError::NoCaBundle)?;
     roots.add_parsable_certificates(file.filter_map(Result::ok));
     let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
-    let builder = builder.with_safe_default_protocol_versions().map_err(|error| error.to_string())?;
+    let builder = builder.with_safe_default_protocol_versions()?;
     Ok(builder.with_root_certificates(roots).with_no_client_auth())
 }
 
-async fn exchange<S>(stream: S, request: http::Request<Empty<Bytes>>) -> Result<Bytes, String>
+async fn exchange<S>(stream: S, request: http::Request<Empty<Bytes>>) -> Result<Bytes, FetchError>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let shaken = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
-    let (mut sender, connection) = shaken.map_err(|error| error.to_string())?;
+    let (mut sender, connection) = shaken?;
     let mut work = std::pin::pin!(async {
-        let answer = sender.send_request(request).await.map_err(|error| error.to_string())?;
+        let answer = sender.send_request(request).await?;
         if answer.status() != http::StatusCode::OK {
-            return Err(format!("it answers {}", answer.status()));
+            return Err(FetchError::Status(answer.status()));
         }
-        let body = Limited::new(answer.into_body(), MOST).collect().await.map_err(|error| error.to_string())?;
+        let body = Limited::new(answer.into_body(), MOST).collect().await.map_err(FetchError::Body)?;
         Ok(body.to_bytes())
     });
     tokio::select! {
@@ -104,11 +146,11 @@ where
 }
 
 /// A pod, or those of a list; nothing at all is no pod.
-fn read(bytes: &[u8], node: &str, url: &str) -> Result<Found, String> {
+fn read(bytes: &[u8], node: &str, url: &str) -> Result<Found, ReadError> {
     if bytes.is_empty() {
         return Ok(Found::default());
     }
-    let tree = yaml::decode(bytes).map_err(|error| error.to_string())?;
+    let tree = yaml::decode(bytes)?;
     let is_list = (tree.str("apiVersion"), tree.str("kind")) == ("v1", "PodList");
     let texts: Vec<Vec<u8>> = match is_list {
         true => tree.list("items").iter().map(whole).map(|item| json::encode(&item, None)).collect(),
@@ -141,9 +183,9 @@ pub async fn follow(config: Arc<Config>, workers: Arc<Workers>, source: Source, 
                     seen = Some(bytes);
                     known_once.send_replace(true);
                 }
-                Err(why) => tracing::error!(url, why, "failed to read static pods"),
+                Err(error) => tracing::error!(url, why = %error, "failed to read static pods"),
             },
-            Err(why) => tracing::error!(url, why, "failed to fetch static pods"),
+            Err(error) => tracing::error!(url, why = %error, "failed to fetch static pods"),
         }
         tokio::time::sleep(config.http_check_frequency).await;
     }
@@ -163,11 +205,11 @@ mod tests {
             let pods = read(text.as_bytes(), "n1", "http://x/");
             pods.map(|found| found.pods.values().map(|own| pod::name(&own.pod).to_string()).collect::<Vec<_>>())
         };
-        assert_eq!(names(&one), Ok(vec!["web-n1".to_string()]));
+        assert_eq!(names(&one).expect("a pod"), ["web-n1"]);
         let mut two = names(&list).expect("pods");
         two.sort();
         assert_eq!(two, ["a-n1", "b-n1"]);
-        assert_eq!(names(""), Ok(Vec::new()));
+        assert!(names("").expect("no pods").is_empty());
         for wrong in ["{apiVersion: v1, kind: Service}", &list.replace("image: i", "")] {
             assert!(names(wrong).is_err(), "{wrong}");
         }
@@ -180,9 +222,16 @@ mod tests {
         let header = |name: &str| vec![(name.to_string(), "x".to_string())];
         assert!(Source::new("https://example.org/pods", &header("Metadata-Flavor")).is_ok());
         for url in ["example.org", "ftp://example.org/", "http://"] {
-            assert!(Source::new(url, &[]).err().is_some_and(|why| why.starts_with("staticPodURL")), "{url}");
+            assert!(
+                Source::new(url, &[]).err().is_some_and(|why| why.to_string().starts_with("staticPodURL")),
+                "{url}"
+            );
         }
-        assert!(Source::new("http://x/", &header("a b")).err().is_some_and(|why| why.contains("staticPodURLHeader")));
+        assert!(
+            Source::new("http://x/", &header("a b"))
+                .err()
+                .is_some_and(|why| why.to_string().contains("staticPodURLHeader"))
+        );
     }
 
     #[tokio::test]
@@ -202,8 +251,8 @@ mod tests {
             asked
         });
         let source = Source::new(&url, &[("Who".to_string(), "me".to_string())]).expect("a source");
-        assert_eq!(source.fetch().await, Ok(Bytes::from_static(b"hi")));
-        assert!(source.fetch().await.is_err_and(|why| why.contains("500")));
+        assert_eq!(source.fetch().await.expect("a response"), "hi");
+        assert!(source.fetch().await.is_err_and(|why| why.to_string().contains("500")));
         let asked = answers.await.expect("requests");
         assert!(asked[0].starts_with("get /pods?x=1 ") && asked[0].contains("who: me"), "{asked:?}");
     }

@@ -14,6 +14,28 @@ use super::files::{self, Files};
 use super::plan::{Backing, Expected, Failure, Plan, Step};
 use super::{Owner, atomic, mountinfo, ownership};
 
+/// A path of the node that is not what a volume needs.
+#[derive(Debug, thiserror::Error)]
+pub enum ActError {
+    #[error("{0:?} is not an absolute path")]
+    NotAbsolute(PathBuf),
+    #[error("{}: {source}", .path.display())]
+    Io { path: PathBuf, source: io::Error },
+    #[error("{}: not a directory", .0.display())]
+    NotDirectory(PathBuf),
+    #[error("{} is not a block device", .0.display())]
+    NotBlockDevice(PathBuf),
+    #[error("hostPath type check failed: {} is not {expected}", .path.display())]
+    Type { path: PathBuf, expected: &'static str },
+}
+
+impl ActError {
+    fn io(path: &Path) -> impl FnOnce(io::Error) -> ActError {
+        let path = path.to_path_buf();
+        move |source| ActError::Io { path, source }
+    }
+}
+
 /// Where a volume is made, and for whom.
 #[derive(Debug, Clone)]
 pub struct Target {
@@ -158,11 +180,11 @@ fn bind(source: &Path, read_only: bool, options: &[String], place: &Target) -> R
         return Ok(());
     }
     if !source.is_absolute() {
-        return Err(format!("{:?} is not an absolute path", source).into());
+        return Err(ActError::NotAbsolute(source.to_path_buf()).into());
     }
-    let stat = fs::metadata(source).map_err(|error| format!("{}: {error}", source.display()))?;
+    let stat = fs::metadata(source).map_err(ActError::io(source))?;
     if !stat.is_dir() {
-        return Err(format!("{}: not a directory", source.display()).into());
+        return Err(ActError::NotDirectory(source.to_path_buf()).into());
     }
     make_all(&place.dir)?;
     match options {
@@ -194,11 +216,10 @@ fn text(path: &Path) -> String {
 }
 
 fn device(path: &Path) -> Result<(), Failure> {
-    let stat = fs::metadata(path).map_err(|error| format!("{}: {error}", path.display()));
-    match stat {
+    match fs::metadata(path).map_err(ActError::io(path)) {
         Ok(stat) if stat.file_type().is_block_device() => Ok(()),
-        Ok(_) => Err(Failure::at(Step::MapDevice, format!("{} is not a block device", path.display()))),
-        Err(why) => Err(Failure::at(Step::MapDevice, why)),
+        Ok(_) => Err(Failure::at(Step::MapDevice, ActError::NotBlockDevice(path.to_path_buf()))),
+        Err(error) => Err(Failure::at(Step::MapDevice, error)),
     }
 }
 
@@ -212,7 +233,7 @@ fn run(command: &Command, place: &Target) -> Result<(), Failure> {
 }
 
 /// Whether a path of the node is what the pod says it is; two kinds are made where there is nothing.
-fn expect(path: &Path, expected: Expected) -> Result<(), String> {
+fn expect(path: &Path, expected: Expected) -> Result<(), ActError> {
     let stat = match fs::metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => make_expected(path, expected)?,
         stat => stat.ok(),
@@ -227,16 +248,16 @@ fn expect(path: &Path, expected: Expected) -> Result<(), String> {
         Expected::CharDevice => (is(FileTypeExt::is_char_device), "a character device"),
         Expected::BlockDevice => (is(FileTypeExt::is_block_device), "a block device"),
     };
-    if right { Ok(()) } else { Err(format!("hostPath type check failed: {} is not {wanted}", path.display())) }
+    if right { Ok(()) } else { Err(ActError::Type { path: path.to_path_buf(), expected: wanted }) }
 }
 
-fn make_expected(path: &Path, expected: Expected) -> Result<Option<fs::Metadata>, String> {
+fn make_expected(path: &Path, expected: Expected) -> Result<Option<fs::Metadata>, ActError> {
     let made = match expected {
         Expected::DirectoryOrCreate => fs::create_dir_all(path),
         Expected::FileOrCreate => fs::File::options().write(true).create(true).truncate(false).open(path).map(|_| ()),
         _ => return Ok(None),
     };
-    made.and_then(|()| fs::metadata(path)).map(Some).map_err(|error| format!("{}: {error}", path.display()))
+    made.and_then(|()| fs::metadata(path)).map(Some).map_err(ActError::io(path))
 }
 
 #[cfg(test)]
@@ -278,7 +299,10 @@ mod tests {
         }
         assert!(at("new/er").is_dir() && at("fresh").is_file() && !at("none").exists());
         let error = expect(&at("file"), Expected::Directory).unwrap_err();
-        assert_eq!(error, format!("hostPath type check failed: {} is not a directory", at("file").display()));
+        assert_eq!(
+            error.to_string(),
+            format!("hostPath type check failed: {} is not a directory", at("file").display())
+        );
     }
 
     fn place(root: &Path, name: &str) -> Target {

@@ -51,14 +51,51 @@ struct State {
     has: Option<Credential>,
     asked: Option<Asked>,
     /// A signer's refusal is for good.
-    refused: Option<String>,
+    refused: Option<Refusal>,
+}
+
+/// A signer's refusal, which is final.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("PodCertificateRequest was permanently {outcome}: reason={reason:?} message={message:?}")]
+pub struct Refusal {
+    outcome: &'static str,
+    reason: String,
+    message: String,
+}
+
+/// A certificate that the pod does not have yet.
+#[derive(Debug, thiserror::Error)]
+pub enum CertificateError {
+    #[error("credential bundle is not issued yet")]
+    Pending,
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    #[error("while fetching service account: {}", .0.message())]
+    Account(#[source] client::Error),
+    #[error("while getting node object: {}", .0.message())]
+    Node(#[source] client::Error),
+    #[error("while creating PodCertificateRequest: {}", .0.message())]
+    Create(#[source] client::Error),
+    #[error("while getting PodCertificateRequest \"{namespace}/{name}\": {}", .source.message())]
+    Get { namespace: String, name: String, source: client::Error },
+    #[error("while generating keypair: unknown key type {0:?}")]
+    KeyType(String),
+    #[error("while generating keypair: {0}")]
+    Generate(#[source] rcgen::Error),
+    #[error("while signing a request: {0}")]
+    Sign(#[source] rcgen::Error),
+    /// `beginRefreshAt` is not a time.
+    #[error("{0}")]
+    Time(String),
+    #[error(transparent)]
+    Task(#[from] tokio::task::JoinError),
 }
 
 /// What a request has come to.
 #[derive(Debug, PartialEq, Eq)]
 enum Answer {
     Pending,
-    Refused(String),
+    Refused(Refusal),
     Issued { chain: String, refresh: i64 },
 }
 
@@ -87,7 +124,7 @@ impl Certificates {
         pod: &Tree,
         (volume, source): (&str, usize),
         wanted: &Tree,
-    ) -> Result<Credential, String> {
+    ) -> Result<Credential, CertificateError> {
         let key = Key { uid: pod::uid(pod).to_string(), volume: volume.to_string(), source };
         let mut state = self.states().get(&key).cloned().unwrap_or_default();
         let now = host.clock.now().seconds;
@@ -100,14 +137,14 @@ impl Certificates {
             // What it has still serves while another one is asked for.
             (_, Some(credential)) => Ok(Credential { due: credential.due.max(now + 60), ..credential }),
             (Err(why), None) => Err(why),
-            (Ok(()), None) => Err("credential bundle is not issued yet".to_string()),
+            (Ok(()), None) => Err(CertificateError::Pending),
         }
     }
 
     /// Asks, unless that was done already, and takes what has come.
-    async fn advance(&self, host: &Host, pod: &Tree, wanted: &Tree, state: &mut State) -> Result<(), String> {
+    async fn advance(&self, host: &Host, pod: &Tree, wanted: &Tree, state: &mut State) -> Result<(), CertificateError> {
         if let Some(refused) = &state.refused {
-            return Err(refused.clone());
+            return Err(refused.clone().into());
         }
         let asked = match state.asked.clone() {
             Some(asked) => asked,
@@ -117,9 +154,9 @@ impl Certificates {
         match wait(&host.client, pod::namespace(pod), &asked.name).await? {
             None => state.asked = None,
             Some(Answer::Pending) => {}
-            Some(Answer::Refused(why)) => {
-                state.refused = Some(why.clone());
-                return Err(why);
+            Some(Answer::Refused(refusal)) => {
+                state.refused = Some(refusal.clone());
+                return Err(refusal.into());
             }
             Some(Answer::Issued { chain, refresh }) => {
                 let spread = i64::try_from(self.random.below(SPREAD.as_secs())).unwrap_or(0);
@@ -131,24 +168,24 @@ impl Certificates {
     }
 }
 
-async fn ask(host: &Host, pod: &Tree, wanted: &Tree) -> Result<Asked, String> {
+async fn ask(host: &Host, pod: &Tree, wanted: &Tree) -> Result<Asked, CertificateError> {
     let kind = wanted.str("keyType").to_string();
     // A large RSA key takes a second.
-    let made = tokio::task::spawn_blocking(move || make(&kind)).await.map_err(|error| error.to_string())?;
+    let made = tokio::task::spawn_blocking(move || make(&kind)).await?;
     let (key, request) = made?;
     let (namespace, account) = (pod::namespace(pod), pod.str("spec.serviceAccountName"));
     let account = host.client.get(ACCOUNTS, namespace, account).await;
-    let account = account.map_err(|error| format!("while fetching service account: {}", error.message()))?;
+    let account = account.map_err(CertificateError::Account)?;
     let node = host.client.get(NODES, "", &host.node).await;
-    let node = node.map_err(|error| format!("while getting node object: {}", error.message()))?;
+    let node = node.map_err(CertificateError::Node)?;
     let made = host.client.create(REQUESTS, namespace, &object(pod, &account, &node, wanted, &request)).await;
-    let made = made.map_err(|error| format!("while creating PodCertificateRequest: {}", error.message()))?;
+    let made = made.map_err(CertificateError::Create)?;
     Ok(Asked { name: made.str("metadata.name").to_string(), key })
 }
 
 /// A key, and a request that proves that it is ours and asks for nothing: what the certificate says is the signer's
 /// to decide.
-fn make(kind: &str) -> Result<(String, Vec<u8>), String> {
+fn make(kind: &str) -> Result<(String, Vec<u8>), CertificateError> {
     let key = match kind {
         "RSA3072" => KeyPair::generate_rsa_for(&rcgen::PKCS_RSA_SHA256, RsaKeySize::_3072),
         "RSA4096" => KeyPair::generate_rsa_for(&rcgen::PKCS_RSA_SHA256, RsaKeySize::_4096),
@@ -156,12 +193,12 @@ fn make(kind: &str) -> Result<(String, Vec<u8>), String> {
         "ECDSAP384" => KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384),
         "ECDSAP521" => KeyPair::generate_for(&rcgen::PKCS_ECDSA_P521_SHA512),
         "ED25519" => KeyPair::generate_for(&rcgen::PKCS_ED25519),
-        other => return Err(format!("while generating keypair: unknown key type {other:?}")),
+        other => return Err(CertificateError::KeyType(other.to_string())),
     };
-    let key = key.map_err(|error| format!("while generating keypair: {error}"))?;
+    let key = key.map_err(CertificateError::Generate)?;
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
-    let request = params.serialize_request(&key).map_err(|error| format!("while signing a request: {error}"))?;
+    let request = params.serialize_request(&key).map_err(CertificateError::Sign)?;
     Ok((key.serialize_pem(), request.der().to_vec()))
 }
 
@@ -189,7 +226,7 @@ fn object(pod: &Tree, account: &Tree, node: &Tree, wanted: &Tree, request: &[u8]
 }
 
 /// The answer, if it comes soon; none where the request is gone.
-async fn wait(client: &Client, namespace: &str, name: &str) -> Result<Option<Answer>, String> {
+async fn wait(client: &Client, namespace: &str, name: &str) -> Result<Option<Answer>, CertificateError> {
     for look in 0..LOOKS {
         if look > 0 {
             tokio::time::sleep(LOOK).await;
@@ -200,25 +237,27 @@ async fn wait(client: &Client, namespace: &str, name: &str) -> Result<Option<Ans
                 answer => return Ok(Some(answer)),
             },
             Err(error) if error.is_not_found() => return Ok(None),
-            Err(error) => {
-                return Err(format!("while getting PodCertificateRequest \"{namespace}/{name}\": {}", error.message()));
+            Err(source) => {
+                let (namespace, name) = (namespace.to_string(), name.to_string());
+                return Err(CertificateError::Get { namespace, name, source });
             }
         }
     }
     Ok(Some(Answer::Pending))
 }
 
-fn answer(request: &Tree) -> Result<Answer, String> {
+fn answer(request: &Tree) -> Result<Answer, CertificateError> {
     for condition in request.list("status.conditions") {
-        let refused = |what: &str| {
-            let (reason, message) = (condition.str("reason"), condition.str("message"));
-            format!("PodCertificateRequest was permanently {what}: reason={reason:?} message={message:?}")
+        let refused = |outcome| {
+            let (reason, message) = (condition.str("reason").to_string(), condition.str("message").to_string());
+            Refusal { outcome, reason, message }
         };
         match condition.str("type") {
             "Denied" => return Ok(Answer::Refused(refused("denied"))),
             "Failed" => return Ok(Answer::Refused(refused("failed"))),
             "Issued" => {
-                let refresh = time::parse(request.str("status.beginRefreshAt"))?.seconds;
+                let refresh = time::parse(request.str("status.beginRefreshAt"));
+                let refresh = refresh.map_err(|error| CertificateError::Time(error.to_string()))?.seconds;
                 return Ok(Answer::Issued { chain: request.str("status.certificateChain").to_string(), refresh });
             }
             _ => {}
@@ -234,13 +273,13 @@ mod tests {
     #[test]
     fn requests_come_to_an_end() {
         let check = |status: &str, wanted: Answer| {
-            assert_eq!(answer(&api::yaml::decode(status.as_bytes()).unwrap()), Ok(wanted), "{status}");
+            assert_eq!(answer(&api::yaml::decode(status.as_bytes()).unwrap()).unwrap(), wanted, "{status}");
         };
         check("{}", Answer::Pending);
-        check(
-            "status: {conditions: [{type: Denied, reason: R, message: M}]}",
-            Answer::Refused("PodCertificateRequest was permanently denied: reason=\"R\" message=\"M\"".to_string()),
-        );
+        let refusal = Refusal { outcome: "denied", reason: "R".to_string(), message: "M".to_string() };
+        let text = "PodCertificateRequest was permanently denied: reason=\"R\" message=\"M\"";
+        assert_eq!(refusal.to_string(), text);
+        check("status: {conditions: [{type: Denied, reason: R, message: M}]}", Answer::Refused(refusal));
         check(
             "status: {conditions: [{type: Issued}], certificateChain: C, beginRefreshAt: '1970-01-01T00:01:00Z'}",
             Answer::Issued { chain: "C".to_string(), refresh: 60 },
@@ -255,6 +294,6 @@ mod tests {
             let (key, request) = make(kind).unwrap();
             assert!(key.starts_with("-----BEGIN PRIVATE KEY-----") && request.len() > 50, "{kind}");
         }
-        assert!(make("DSA").unwrap_err().contains("unknown key type \"DSA\""));
+        assert!(make("DSA").unwrap_err().to_string().contains("unknown key type \"DSA\""));
     }
 }

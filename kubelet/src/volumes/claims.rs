@@ -45,20 +45,52 @@ pub fn group(volume: &Tree) -> Option<i64> {
         .filter(|gid| pod::IDS.contains(gid))
 }
 
+/// A claim that has no usable volume.
+#[derive(Debug, thiserror::Error)]
+#[error("error processing PVC {namespace}/{name}: {source}")]
+pub struct ProcessError {
+    namespace: String,
+    name: String,
+    source: ClaimError,
+}
+
+/// Why a claim has no usable volume.
+#[derive(Debug, thiserror::Error)]
+pub enum ClaimError {
+    #[error("failed to fetch PVC from API server: {}", .0.message())]
+    Claim(#[source] client::Error),
+    #[error("failed to fetch PV {name} from API server: {}", .source.message())]
+    Volume { name: String, source: client::Error },
+    #[error("PVC {namespace}/{name} was not created for pod {namespace}/{pod} (pod is not owner)")]
+    NotOwner { namespace: String, name: String, pod: String },
+    #[error("PVC is being deleted")]
+    Deleted,
+    #[error("PVC is not bound")]
+    NotBound,
+    #[error("PVC {uid} is not bound to PV {name}: PV.Spec.ClaimRef.UID ({bound}) does not match PVC.UID ({uid})")]
+    BoundToOther { uid: String, name: String, bound: String },
+}
+
 /// Looks up a claim and its volume; a node may get them one by one, and only while its pods use them.
 pub async fn resolve(client: &Client, pod: &Tree, volume: &Tree) -> Result<Found, Failure> {
     let Some(name) = claim_of(pod, volume) else { return Ok(Found::Own) };
     let namespace = pod::namespace(pod);
-    let failed = |why: String| Failure::at(Step::Process, format!("error processing PVC {namespace}/{name}: {why}"));
-    let claim = client.get(CLAIMS, namespace, &name).await;
-    let claim = claim.map_err(|error| failed(format!("failed to fetch PVC from API server: {}", error.message())))?;
-    check(pod, volume, &claim).map_err(failed)?;
+    let found = find(client, pod, volume, &name).await;
+    found.map(|found| Found::Persistent(Box::new(found))).map_err(|source| {
+        let (namespace, name) = (namespace.to_string(), name.clone());
+        Failure::at(Step::Process, ProcessError { namespace, name, source })
+    })
+}
+
+/// The volume of a claim.
+async fn find(client: &Client, pod: &Tree, volume: &Tree, name: &str) -> Result<Tree, ClaimError> {
+    let claim = client.get(CLAIMS, pod::namespace(pod), name).await.map_err(ClaimError::Claim)?;
+    check(pod, volume, &claim)?;
     let bound = claim.str("spec.volumeName");
     let found = client.get(VOLUMES, "", bound).await;
-    let found =
-        found.map_err(|error| failed(format!("failed to fetch PV {bound} from API server: {}", error.message())))?;
-    check_bound(&claim, &found).map_err(failed)?;
-    Ok(Found::Persistent(Box::new(found)))
+    let found = found.map_err(|source| ClaimError::Volume { name: bound.to_string(), source })?;
+    check_bound(&claim, &found)?;
+    Ok(found)
 }
 
 /// The claim of a volume: one that it names, or one that was made for the pod.
@@ -69,19 +101,19 @@ fn claim_of(pod: &Tree, volume: &Tree) -> Option<String> {
     volume.has("ephemeral").then(|| format!("{}-{}", pod::name(pod), volume.str("name")))
 }
 
-fn check(pod: &Tree, volume: &Tree, claim: &Tree) -> Result<(), String> {
+fn check(pod: &Tree, volume: &Tree, claim: &Tree) -> Result<(), ClaimError> {
     if volume.has("ephemeral") && !is_owned(claim, pod::uid(pod)) {
-        let (name, namespace) = (claim.str("metadata.name"), pod::namespace(pod));
-        return Err(format!(
-            "PVC {namespace}/{name} was not created for pod {namespace}/{} (pod is not owner)",
-            pod::name(pod)
-        ));
+        return Err(ClaimError::NotOwner {
+            namespace: pod::namespace(pod).to_string(),
+            name: claim.str("metadata.name").to_string(),
+            pod: pod::name(pod).to_string(),
+        });
     }
     if claim.at("metadata").has("deletionTimestamp") {
-        return Err("PVC is being deleted".to_string());
+        return Err(ClaimError::Deleted);
     }
     if claim.str("status.phase") != "Bound" || claim.str("spec.volumeName").is_empty() {
-        return Err("PVC is not bound".to_string());
+        return Err(ClaimError::NotBound);
     }
     Ok(())
 }
@@ -90,13 +122,13 @@ fn is_owned(claim: &Tree, uid: &str) -> bool {
     claim.list("metadata.ownerReferences").iter().any(|owner| owner.bool("controller") && owner.str("uid") == uid)
 }
 
-fn check_bound(claim: &Tree, volume: &Tree) -> Result<(), String> {
+fn check_bound(claim: &Tree, volume: &Tree) -> Result<(), ClaimError> {
     let (bound, uid) = (volume.str("spec.claimRef.uid"), claim.str("metadata.uid"));
     if bound == uid {
         return Ok(());
     }
-    let name = volume.str("metadata.name");
-    Err(format!("PVC {uid} is not bound to PV {name}: PV.Spec.ClaimRef.UID ({bound}) does not match PVC.UID ({uid})"))
+    let name = volume.str("metadata.name").to_string();
+    Err(ClaimError::BoundToOther { uid: uid.to_string(), name, bound: bound.to_string() })
 }
 
 #[cfg(test)]
@@ -125,7 +157,11 @@ mod tests {
             ),
         ];
         for (volume, claim, wanted) in cases {
-            assert_eq!(check(&pod, volume, &read(&claim)).err().as_deref(), wanted, "{claim}");
+            assert_eq!(
+                check(&pod, volume, &read(&claim)).err().map(|error| error.to_string()).as_deref(),
+                wanted,
+                "{claim}"
+            );
         }
         let (claim, right) = (read("metadata: {uid: 1}"), read("spec: {claimRef: {uid: 1}}"));
         assert!(check_bound(&claim, &right).is_ok() == (claim.str("metadata.uid") == right.str("spec.claimRef.uid")));

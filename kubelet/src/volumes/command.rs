@@ -11,6 +11,15 @@ pub struct Command {
     pub arguments: Vec<String>,
 }
 
+/// A program that has failed.
+#[derive(Debug, thiserror::Error)]
+pub enum CommandError {
+    #[error("mount failed: {0}")]
+    Spawn(#[from] std::io::Error),
+    #[error("mount failed: {status}\nMounting command: {program}\nMounting arguments: {arguments}\nOutput: {output}")]
+    Failed { status: std::process::ExitStatus, program: &'static str, arguments: String, output: String },
+}
+
 impl Command {
     /// `mount -t KIND -o OPTIONS -- SOURCE TARGET`: what a volume names is never an option of the program.
     pub fn mount(kind: &str, options: &[String], source: &str, target: &str) -> Command {
@@ -36,18 +45,16 @@ impl Command {
     }
 
     /// Runs it to a good end.
-    pub fn run(&self) -> Result<(), String> {
-        let output = self.output().map_err(|error| format!("mount failed: {error}"))?;
+    pub fn run(&self) -> Result<(), CommandError> {
+        let output = self.output()?;
         if output.status.success() {
             return Ok(());
         }
-        let said = String::from_utf8_lossy(&output.stderr);
-        Err(format!(
-            "mount failed: {}\nMounting command: {}\nMounting arguments: {}\nOutput: {}",
-            output.status,
-            self.program,
-            self.arguments.join(" "),
-            said.trim_end()
-        ))
+        Err(CommandError::Failed {
+            status: output.status,
+            program: self.program,
+            arguments: self.arguments.join(" "),
+            output: String::from_utf8_lossy(&output.stderr).trim_end().to_string(),
+        })
     }
 }

@@ -6,6 +6,15 @@ use podmodel::{Labels, NodeSelector};
 
 use super::plan::{Failure, Step};
 
+/// A volume that this pod cannot have here.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DemandError {
+    #[error("no matching NodeSelectorTerms")]
+    OtherNode,
+    #[error("volume uses the ReadWriteOncePod access mode and is already in use by another pod")]
+    InUse,
+}
+
 /// Whether the volume says which nodes it can be had on.
 pub fn has_nodes(volume: &Tree) -> bool {
     volume.at("spec.nodeAffinity").has("required")
@@ -20,7 +29,7 @@ pub fn on_node(volume: &Tree, node: &Tree) -> Result<(), Failure> {
         return Ok(());
     }
     let step = if is_block(volume) { Step::MapAffinity } else { Step::MountAffinity };
-    Err(Failure::at(step, "no matching NodeSelectorTerms"))
+    Err(Failure::at(step, DemandError::OtherNode))
 }
 
 /// One pod alone may have it. Where there are other modes beside, it is not known which one a pod means.
@@ -31,7 +40,7 @@ pub fn is_sole(volume: &Tree) -> bool {
 /// What is said to the second pod.
 pub fn is_taken(volume: &Tree) -> Failure {
     let step = if is_block(volume) { Step::SetUpDevice } else { Step::SetUp };
-    Failure::at(step, "volume uses the ReadWriteOncePod access mode and is already in use by another pod")
+    Failure::at(step, DemandError::InUse)
 }
 
 fn is_block(volume: &Tree) -> bool {
@@ -60,7 +69,7 @@ mod tests {
             let volume = api::tree! { "spec" => api::yaml::decode(spec.as_bytes()).unwrap() };
             let failed = on_node(&volume, &node).err();
             assert_eq!(failed.as_ref().map(|failure| failure.step.operation()), wanted, "{spec}");
-            assert!(failed.is_none_or(|failure| failure.why == "no matching NodeSelectorTerms"));
+            assert!(failed.is_none_or(|failure| failure.source.to_string() == "no matching NodeSelectorTerms"));
         }
     }
 

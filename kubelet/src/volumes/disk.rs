@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use stdx::sync::Mutex;
 
-use super::command::Command;
+use super::command::{Command, CommandError};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Disk {
@@ -25,6 +25,29 @@ enum Found {
     Other(String),
 }
 
+/// A device that cannot be mounted.
+#[derive(Debug, thiserror::Error)]
+pub enum DiskError {
+    #[error("{device} has {content}, and no file system that could be mounted")]
+    Content { device: String, content: String },
+    #[error("{0:?} is not the absolute path of a device")]
+    NotAbsolute(PathBuf),
+    #[error("fsType {0:?} is not the name of a file system")]
+    FsType(String),
+    #[error("blkid cannot be run: {0}")]
+    Blkid(std::io::Error),
+    #[error("{device} cannot be looked at: {output}")]
+    Probe { device: String, output: String },
+    #[error("cannot mount unformatted disk {0} as we are manipulating it in read-only mode")]
+    ReadOnly(String),
+    #[error("format of disk {device:?} failed: {source}")]
+    Format { device: String, source: CommandError },
+    #[error("'fsck' found errors on device {device} but could not correct them: {output}")]
+    Fsck { device: String, output: String },
+    #[error(transparent)]
+    Mount(#[from] CommandError),
+}
+
 /// Two pods may want one device: only one of them makes what is missing.
 static ALONE: Mutex<()> = Mutex::new(());
 
@@ -32,7 +55,7 @@ static ALONE: Mutex<()> = Mutex::new(());
 const DEFAULT: &str = "ext4";
 
 impl Disk {
-    pub fn mount(&self, target: &Path) -> Result<(), String> {
+    pub fn mount(&self, target: &Path) -> Result<(), DiskError> {
         self.check_names()?;
         let _alone = ALONE.lock();
         let device = self.device.display().to_string();
@@ -42,48 +65,48 @@ impl Disk {
                 if self.kind.is_empty() { kind } else { self.kind.clone() }
             }
             Found::Nothing => self.make(&device)?,
-            Found::Other(what) => return Err(format!("{device} has {what}, and no file system that could be mounted")),
+            Found::Other(content) => return Err(DiskError::Content { device, content }),
         };
         let mut options = if self.read_only { vec!["ro".to_string()] } else { Vec::new() };
         options.extend(self.options.iter().cloned());
-        Command::mount(&kind, &options, &device, &target.display().to_string()).run()
+        Ok(Command::mount(&kind, &options, &device, &target.display().to_string()).run()?)
     }
 
     /// What programs get as arguments: a device by its absolute path, a kind that is the end of a program's name.
-    fn check_names(&self) -> Result<(), String> {
+    fn check_names(&self) -> Result<(), DiskError> {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
         if !self.device.is_absolute() {
-            return Err(format!("{:?} is not the absolute path of a device", self.device));
+            return Err(DiskError::NotAbsolute(self.device.clone()));
         }
         if self.kind.starts_with('-') || !self.kind.chars().all(is_plain) {
-            return Err(format!("fsType {:?} is not the name of a file system", self.kind));
+            return Err(DiskError::FsType(self.kind.clone()));
         }
         Ok(())
     }
 
-    fn look(&self) -> Result<Found, String> {
+    fn look(&self) -> Result<Found, DiskError> {
         let device = self.device.display().to_string();
         let arguments = ["-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export", &device].map(str::to_string).to_vec();
         let output = Command { program: "blkid", arguments }.output();
-        let output = output.map_err(|error| format!("blkid cannot be run: {error}"))?;
-        judge(output.status.code(), &String::from_utf8_lossy(&output.stdout)).ok_or_else(|| {
-            format!("{device} cannot be looked at: {}", String::from_utf8_lossy(&output.stderr).trim_end())
-        })
+        let output = output.map_err(DiskError::Blkid)?;
+        let found = judge(output.status.code(), &String::from_utf8_lossy(&output.stdout));
+        found.ok_or_else(|| DiskError::Probe { device, output: trimmed(&output.stderr) })
     }
 
     /// Makes a file system; its kind.
-    fn make(&self, device: &str) -> Result<String, String> {
+    fn make(&self, device: &str) -> Result<String, DiskError> {
         if self.read_only {
-            return Err(format!("cannot mount unformatted disk {device} as we are manipulating it in read-only mode"));
+            return Err(DiskError::ReadOnly(device.to_string()));
         }
         let kind = if self.kind.is_empty() { DEFAULT } else { &self.kind };
         tracing::info!(device, kind, "formatting device without file system");
-        make_command(kind, device).run().map_err(|why| format!("format of disk {device:?} failed: {why}"))?;
+        let made = make_command(kind, device).run();
+        made.map_err(|source| DiskError::Format { device: device.to_string(), source })?;
         Ok(kind.to_string())
     }
 
     /// Repairs what can be repaired without a question.
-    fn check(&self, device: &str) -> Result<(), String> {
+    fn check(&self, device: &str) -> Result<(), DiskError> {
         /// `fsck` has left errors as they were.
         const UNCORRECTED: i32 = 4;
         if self.read_only {
@@ -91,14 +114,17 @@ impl Disk {
         }
         let output = Command { program: "fsck", arguments: vec!["-a".to_string(), device.to_string()] }.output();
         match output {
-            Ok(output) if output.status.code() == Some(UNCORRECTED) => Err(format!(
-                "'fsck' found errors on device {device} but could not correct them: {}",
-                String::from_utf8_lossy(&output.stdout).trim_end()
-            )),
+            Ok(output) if output.status.code() == Some(UNCORRECTED) => {
+                Err(DiskError::Fsck { device: device.to_string(), output: trimmed(&output.stdout) })
+            }
             // One that is not there, or that knows nothing of this kind: then the kernel judges.
             _ => Ok(()),
         }
     }
+}
+
+fn trimmed(output: &[u8]) -> String {
+    String::from_utf8_lossy(output).trim_end().to_string()
 }
 
 /// `mkfs.KIND`, without questions.
@@ -195,7 +221,7 @@ mod tests {
         let disk =
             |read_only| Disk { device: (&device.0).into(), kind: String::new(), options: options.clone(), read_only };
         let refused = disk(true).mount(&target).unwrap_err();
-        assert!(refused.starts_with("cannot mount unformatted disk"), "{refused}");
+        assert!(refused.to_string().starts_with("cannot mount unformatted disk"), "{refused}");
         let unmount = || rustix::mount::unmount(&target, rustix::mount::UnmountFlags::empty()).unwrap();
         disk(false).mount(&target).unwrap();
         std::fs::write(target.join("kept"), "x").unwrap();

@@ -29,31 +29,48 @@ pub fn stamp(files: &Files) -> u64 {
     hasher.finish()
 }
 
+/// A path that cannot be written in a volume.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PathError {
+    #[error("invalid path: must not be empty: {0:?}")]
+    Empty(String),
+    #[error("invalid path: must be relative path: {0}")]
+    Absolute(String),
+    #[error("invalid path: must be less than or equal to {LONGEST_PATH} characters")]
+    TooLong,
+    #[error("invalid path: must not contain '..': {0}")]
+    ParentDirectory(String),
+    #[error("invalid path: filenames must be less than or equal to {LONGEST_NAME} characters")]
+    NameTooLong,
+    #[error("invalid path: must not start with '..': {0}")]
+    LeadingDots(String),
+}
+
 /// The same files by clean paths, none of which leads out or collides with the names that updates need.
-pub fn checked(files: Files) -> Result<Files, String> {
+pub fn checked(files: Files) -> Result<Files, PathError> {
     files.into_iter().map(|(path, file)| Ok((check_path(&path)?, file))).collect()
 }
 
-fn check_path(path: &str) -> Result<String, String> {
+fn check_path(path: &str) -> Result<String, PathError> {
     if path.is_empty() {
-        return Err("invalid path: must not be empty: \"\"".to_string());
+        return Err(PathError::Empty(String::new()));
     }
     if path.starts_with('/') {
-        return Err(format!("invalid path: must be relative path: {path}"));
+        return Err(PathError::Absolute(path.to_string()));
     }
     if path.len() > LONGEST_PATH {
-        return Err(format!("invalid path: must be less than or equal to {LONGEST_PATH} characters"));
+        return Err(PathError::TooLong);
     }
     let parts: Vec<&str> = path.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
     if parts.contains(&"..") {
-        return Err(format!("invalid path: must not contain '..': {path}"));
+        return Err(PathError::ParentDirectory(path.to_string()));
     }
     if parts.iter().any(|part| part.len() > LONGEST_NAME) {
-        return Err(format!("invalid path: filenames must be less than or equal to {LONGEST_NAME} characters"));
+        return Err(PathError::NameTooLong);
     }
     match parts.first() {
-        None => Err(format!("invalid path: must not be empty: {path:?}")),
-        Some(first) if first.starts_with("..") => Err(format!("invalid path: must not start with '..': {path}")),
+        None => Err(PathError::Empty(path.to_string())),
+        Some(first) if first.starts_with("..") => Err(PathError::LeadingDots(path.to_string())),
         Some(_) => Ok(parts.join("/")),
     }
 }
@@ -78,11 +95,11 @@ mod tests {
         for (path, wanted) in cases {
             match (check_path(path), wanted) {
                 (Ok(path), Ok(wanted)) => assert_eq!(path, wanted),
-                (Err(error), Err(wanted)) => assert!(error.contains(wanted), "{path}: {error}"),
+                (Err(error), Err(wanted)) => assert!(error.to_string().contains(wanted), "{path}: {error}"),
                 (got, _) => panic!("{path}: {got:?}"),
             }
         }
-        assert!(check_path(&"x".repeat(256)).unwrap_err().contains("255"));
-        assert!(check_path(&"x/".repeat(2049)).unwrap_err().contains("4096"));
+        assert!(check_path(&"x".repeat(256)).unwrap_err().to_string().contains("255"));
+        assert!(check_path(&"x/".repeat(2049)).unwrap_err().to_string().contains("4096"));
     }
 }

@@ -42,12 +42,13 @@ use crate::model::pod;
 use crate::objects::Objects;
 use act::{Made, Target};
 use kinds::Ask;
-use plan::{Backing, Failure, Plan, Step};
+use plan::{Backing, Failure, Plan, RequestError, Step};
 
 pub use act::{close_to_others, make_all, write_private};
-pub use mounts::{MountInputs, devices, mounts};
+pub use mounts::{MountError, MountInputs, devices, mounts};
 pub use ownership::Owner;
-pub use tokens::Tokens;
+pub use remove::RemoveError;
+pub use tokens::{TokenError, Tokens};
 
 const NODES: Resource = Resource::core("nodes");
 
@@ -144,6 +145,11 @@ impl Mounted {
     }
 }
 
+/// A file of variables that cannot be read. The container must not learn more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("couldn't parse env file")]
+pub struct EnvFileError;
+
 impl Volume {
     /// An image that has to be pulled before containers start, and its pull policy.
     pub fn image(&self) -> Option<(&str, &str)> {
@@ -152,14 +158,14 @@ impl Volume {
 
     /// A file of variables that a container has left there. Where it leads may be the container's work: nothing is
     /// read that is not below the volume, and whoever asks is told no more than that it could not be.
-    pub async fn read(&self, path: &str) -> Result<EnvFile, String> {
+    pub async fn read(&self, path: &str) -> Result<EnvFile, EnvFileError> {
         let (volume, below) = (self.made.path.clone(), PathBuf::from(path));
         let shown = volume.join(&below).display().to_string();
-        let read = blocking(move || subpath::read(&volume, &below, MOST_VARIABLES).map_err(Failure::from)).await;
-        let text = read.and_then(|bytes| String::from_utf8(bytes).map_err(|error| Failure::from(error.to_string())));
+        let read = blocking(move || Ok(subpath::read(&volume, &below, MOST_VARIABLES)?)).await;
+        let text = read.and_then(|bytes| Ok(String::from_utf8(bytes)?));
         text.map(|text| EnvFile { path: shown, text }).map_err(|failure| {
-            tracing::warn!(volume = self.name, path, error = failure.why, "failed to read environment file");
-            "couldn't parse env file".to_string()
+            tracing::warn!(volume = self.name, path, error = %failure.source, "failed to read environment file");
+            EnvFileError
         })
     }
 }
@@ -310,7 +316,7 @@ impl Volumes {
         let Some(volume) = found.persistent() else { return Ok(()) };
         if demands::has_nodes(volume) {
             let node = self.host.client.get(NODES, "", &self.host.node).await;
-            demands::on_node(volume, &node.map_err(|error| Failure::from(error.message()))?)?;
+            demands::on_node(volume, &node.map_err(RequestError)?)?;
         }
         match demands::is_sole(volume) && !self.take(volume.str("metadata.name"), pod::uid(pod)) {
             true => Err(demands::is_taken(volume)),
@@ -388,14 +394,19 @@ impl Volumes {
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Failure> + Send + 'static) -> Result<T, Failure> {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,
-        Err(error) => Err(Failure::from(error.to_string())),
+        Err(error) => Err(Failure::from(error)),
     }
 }
+
+/// A volume with fields that no kind has.
+#[derive(Debug, thiserror::Error)]
+#[error("no volume plugin matched: {0}")]
+struct UnknownKind(String);
 
 fn unknown(spec: &Tree) -> Failure {
     let fields: Vec<&str> =
         spec.as_map().map(|map| map.keys().filter(|key| *key != "name").collect()).unwrap_or_default();
-    Failure::at(Step::Process, format!("no volume plugin matched: {}", fields.join(", ")))
+    Failure::at(Step::Process, UnknownKind(fields.join(", ")))
 }
 
 /// The volumes that some container has, or has variables of; others are not made.
@@ -407,7 +418,7 @@ fn used(pod: &Tree) -> BTreeSet<&str> {
 }
 
 fn warning(failure: &Failure, name: &str) -> Warning {
-    let message = format!("{} failed for volume {name:?} : {}", failure.step.operation(), failure.why);
+    let message = format!("{} failed for volume {name:?} : {}", failure.step.operation(), failure.source);
     Warning { reason: failure.step.reason(), message }
 }
 
@@ -446,10 +457,10 @@ fn waits(failures: &[Failed]) -> String {
         let names = failures.iter().filter(|(_, _, failure)| wanted(failure.step)).map(|(name, ..)| name.as_str());
         names.collect::<Vec<_>>().join(" ")
     };
-    let unprocessed: Vec<&str> = failures
+    let unprocessed: Vec<String> = failures
         .iter()
         .filter(|(_, _, failure)| failure.step == Step::Process)
-        .map(|(_, _, failure)| failure.why.as_str())
+        .map(|(_, _, failure)| failure.source.to_string())
         .collect();
     let why = if unprocessed.is_empty() { "context deadline exceeded".to_string() } else { unprocessed.join("; ") };
     format!(
@@ -480,7 +491,7 @@ mod tests {
     }
 
     fn failed(name: &str, step: Step, why: &str) -> Failed {
-        (name.to_string(), name.to_string(), Failure::at(step, why))
+        (name.to_string(), name.to_string(), Failure::at(step, std::io::Error::other(why)))
     }
 
     #[tokio::test(start_paused = true)]

@@ -26,6 +26,43 @@ pub struct MountInputs<'a> {
     pub recursive_read_only: bool,
 }
 
+/// Mounts that a container cannot have.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MountError {
+    #[error("cannot find volume {volume:?} to mount into container {container:?}")]
+    NoVolume { volume: String, container: String },
+    #[error("cannot find volume {volume:?} to pass into container {container:?}")]
+    NoDevice { volume: String, container: String },
+    #[error("the image of volume {0:?} is not pulled")]
+    NoImage(String),
+    #[error("invalid MountPropagation mode: {0:?}")]
+    Propagation(String),
+    #[error("volume {volume:?} requested recursive read-only mode, but it is {source}")]
+    RecursiveReadOnly { volume: String, source: RecursiveReadOnlyError },
+    #[error("unknown recursive read-only mode {0:?}")]
+    RecursiveReadOnlyMode(String),
+    #[error("error SubPath `{0}` must not be an absolute path")]
+    AbsoluteSubPath(String),
+    #[error("unable to provision SubPath `{0}`: must not contain '..'")]
+    SubPathAbove(String),
+    #[error("missing value for {}", .0.join(", "))]
+    MissingVariables(Vec<String>),
+    /// Without the cause, which could tell of the node's files.
+    #[error("failed to prepare subPath for volumeMount {volume:?} of container {container:?}")]
+    SubPath { volume: String, container: String },
+}
+
+/// Why a mount cannot be recursively read-only.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RecursiveReadOnlyError {
+    #[error("not read-only")]
+    Writable,
+    #[error("not compatible with propagation {0:?}")]
+    Propagation(String),
+    #[error("not supported by the runtime")]
+    Unsupported,
+}
+
 /// The mounts of a container, in its order. What `subPath` names is made where it is missing.
 pub async fn mounts(
     config: &Config,
@@ -33,14 +70,15 @@ pub async fn mounts(
     container: &Tree,
     mounted: &Mounted,
     given: &MountInputs<'_>,
-) -> Result<Vec<cri::Mount>, String> {
+) -> Result<Vec<cri::Mount>, MountError> {
     let mut made = Vec::new();
     let mut labelled = BTreeSet::new();
     for (index, mount) in container.list("volumeMounts").iter().enumerate() {
         let name = mount.str("name");
         let volume = mounted.volumes.get(name).filter(|volume| !volume.made.is_device);
-        let volume = volume.ok_or_else(|| {
-            format!("cannot find volume {name:?} to mount into container {:?}", container.str("name"))
+        let volume = volume.ok_or_else(|| MountError::NoVolume {
+            volume: name.to_string(),
+            container: container.str("name").to_string(),
         })?;
         let mut plain = plain(mount, volume, given)?;
         let path = sub_path(mount, given.env)?;
@@ -58,12 +96,14 @@ pub async fn mounts(
 }
 
 /// Block devices of a container.
-pub fn devices(container: &Tree, mounted: &Mounted) -> Result<Vec<cri::Device>, String> {
+pub fn devices(container: &Tree, mounted: &Mounted) -> Result<Vec<cri::Device>, MountError> {
     let device = |wanted: &Tree| {
         let name = wanted.str("name");
         let volume = mounted.volumes.get(name).filter(|volume| volume.made.is_device);
-        let volume = volume
-            .ok_or_else(|| format!("cannot find volume {name:?} to pass into container {:?}", container.str("name")))?;
+        let volume = volume.ok_or_else(|| MountError::NoDevice {
+            volume: name.to_string(),
+            container: container.str("name").to_string(),
+        })?;
         Ok(cri::Device {
             container_path: wanted.str("devicePath").to_string(),
             host_path: text(&volume.made.path),
@@ -74,7 +114,7 @@ pub fn devices(container: &Tree, mounted: &Mounted) -> Result<Vec<cri::Device>, 
 }
 
 /// A mount but for what `subPath` says.
-fn plain(mount: &Tree, volume: &Volume, given: &MountInputs<'_>) -> Result<cri::Mount, String> {
+fn plain(mount: &Tree, volume: &Volume, given: &MountInputs<'_>) -> Result<cri::Mount, MountError> {
     let inside = mount.str("mountPath");
     let container_path = if inside.starts_with('/') { inside.to_string() } else { format!("/{inside}") };
     let propagation = propagation(mount.str("mountPropagation"))?;
@@ -93,57 +133,58 @@ fn plain(mount: &Tree, volume: &Volume, given: &MountInputs<'_>) -> Result<cri::
     })
 }
 
-fn image(name: &str, given: &MountInputs<'_>) -> Result<cri::ImageSpec, String> {
+fn image(name: &str, given: &MountInputs<'_>) -> Result<cri::ImageSpec, MountError> {
     let pulled = given.images.iter().find(|(volume, _)| volume == name);
-    pulled.map(|(_, image)| image.clone()).ok_or_else(|| format!("the image of volume {name:?} is not pulled"))
+    pulled.map(|(_, image)| image.clone()).ok_or_else(|| MountError::NoImage(name.to_string()))
 }
 
-fn propagation(text: &str) -> Result<MountPropagation, String> {
+fn propagation(text: &str) -> Result<MountPropagation, MountError> {
     match text {
         "" | "None" => Ok(MountPropagation::Private),
         "HostToContainer" => Ok(MountPropagation::HostToContainer),
         "Bidirectional" => Ok(MountPropagation::Bidirectional),
-        other => Err(format!("invalid MountPropagation mode: {other:?}")),
+        other => Err(MountError::Propagation(other.to_string())),
     }
 }
 
-fn recursive_read_only(mount: &Tree, propagation: MountPropagation, supported: bool) -> Result<bool, String> {
+fn recursive_read_only(mount: &Tree, propagation: MountPropagation, supported: bool) -> Result<bool, MountError> {
     let mode = mount.str("recursiveReadOnly");
     if matches!(mode, "" | "Disabled") {
         return Ok(false);
     }
-    let refused =
-        |why: &str| Err(format!("volume {:?} requested recursive read-only mode, but it is {why}", mount.str("name")));
+    let refused = |source: RecursiveReadOnlyError| {
+        Err(MountError::RecursiveReadOnly { volume: mount.str("name").to_string(), source })
+    };
     if !mount.bool("readOnly") {
-        return refused("not read-only");
+        return refused(RecursiveReadOnlyError::Writable);
     }
     if propagation != MountPropagation::Private {
-        return refused(&format!("not compatible with propagation {:?}", mount.str("mountPropagation")));
+        return refused(RecursiveReadOnlyError::Propagation(mount.str("mountPropagation").to_string()));
     }
     match mode {
         "IfPossible" => Ok(supported),
         "Enabled" if supported => Ok(true),
-        "Enabled" => refused("not supported by the runtime"),
-        other => Err(format!("unknown recursive read-only mode {other:?}")),
+        "Enabled" => refused(RecursiveReadOnlyError::Unsupported),
+        other => Err(MountError::RecursiveReadOnlyMode(other.to_string())),
     }
 }
 
 /// The path below the volume, checked, or "".
-fn sub_path(mount: &Tree, env: &[Variable]) -> Result<String, String> {
+fn sub_path(mount: &Tree, env: &[Variable]) -> Result<String, MountError> {
     let path = match mount.str("subPathExpr") {
         "" => mount.str("subPath").to_string(),
         expression => expanded(expression, env)?,
     };
     if path.starts_with('/') {
-        return Err(format!("error SubPath `{path}` must not be an absolute path"));
+        return Err(MountError::AbsoluteSubPath(path));
     }
     if path.split('/').any(|part| part == "..") {
-        return Err(format!("unable to provision SubPath `{path}`: must not contain '..'"));
+        return Err(MountError::SubPathAbove(path));
     }
     Ok(path)
 }
 
-fn expanded(expression: &str, env: &[Variable]) -> Result<String, String> {
+fn expanded(expression: &str, env: &[Variable]) -> Result<String, MountError> {
     let values: BTreeMap<&str, String> = env.iter().map(|one| (one.0.as_str(), env::text(one))).collect();
     let mut missing = BTreeSet::new();
     let path = expand(expression, |name| {
@@ -156,7 +197,7 @@ fn expanded(expression: &str, env: &[Variable]) -> Result<String, String> {
     if missing.is_empty() {
         return Ok(path);
     }
-    Err(format!("missing value for {}", missing.into_iter().collect::<Vec<_>>().join(", ")))
+    Err(MountError::MissingVariables(missing.into_iter().collect()))
 }
 
 /// Which mount of which container a path below a volume is for.
@@ -170,16 +211,16 @@ struct Place<'a> {
 
 impl Place<'_> {
     /// Where the path is bound. A user is not told more than that it failed: it could tell of the node's files.
-    async fn bound(&self, path: &str) -> Result<String, String> {
+    async fn bound(&self, path: &str) -> Result<String, MountError> {
         let target = self.config.pod_dir(pod::uid(self.pod)).join("volume-subpaths").join(&self.volume.name);
         let target = target.join(self.container.str("name")).join(self.index.to_string());
         let wanted =
             Subpath { volume: self.volume.made.path.clone(), path: PathBuf::from(path), target: target.clone() };
-        let bound = blocking(move || wanted.bind().map_err(super::plan::Failure::from)).await;
+        let bound = blocking(move || Ok(wanted.bind()?)).await;
         bound.map(|()| text(&target)).map_err(|failure| {
             let (pod, volume, container) = (pod::name(self.pod), &self.volume.name, self.container.str("name"));
-            tracing::warn!(pod, volume, container, path, error = failure.why, "no subPath");
-            format!("failed to prepare subPath for volumeMount {volume:?} of container {container:?}")
+            tracing::warn!(pod, volume, container, path, error = %failure.source, "no subPath");
+            MountError::SubPath { volume: volume.clone(), container: container.to_string() }
         })
     }
 }
@@ -243,7 +284,7 @@ volumeDevices: [{name: d, devicePath: /dev/in}]
         assert_eq!((devices[0].host_path.as_str(), devices[0].permissions.as_str()), ("/dev/x", "mrw"));
         let missing = read("{name: m, volumeMounts: [{name: d, mountPath: /d}]}");
         let error = mounts(&Config::default(), &Tree::Null, &missing, &mounted, &given).await.unwrap_err();
-        assert_eq!(error, "cannot find volume \"d\" to mount into container \"m\"");
+        assert_eq!(error.to_string(), "cannot find volume \"d\" to mount into container \"m\"");
     }
 
     #[test]
@@ -252,6 +293,7 @@ volumeDevices: [{name: d, devicePath: /dev/in}]
             let mount = read(mount);
             let got =
                 propagation(mount.str("mountPropagation")).and_then(|how| recursive_read_only(&mount, how, supported));
+            let got = got.map_err(|error| error.to_string());
             assert_eq!(got.as_ref().map_err(String::as_str), wanted.as_ref().map_err(|text| *text));
         };
         check("{name: v, recursiveReadOnly: IfPossible, readOnly: true}", false, Ok(false));
@@ -282,7 +324,8 @@ volumeDevices: [{name: d, devicePath: /dev/in}]
             ("{subPath: a..b}", Ok("a..b")),
         ];
         for (mount, wanted) in cases {
-            assert_eq!(sub_path(&read(mount), &env).as_deref().map_err(String::as_str), wanted, "{mount}");
+            let got = sub_path(&read(mount), &env).map_err(|error| error.to_string());
+            assert_eq!(got.as_deref().map_err(String::as_str), wanted, "{mount}");
         }
     }
 }

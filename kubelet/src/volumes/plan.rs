@@ -1,7 +1,9 @@
 //! What is to be done for a volume on this node, as a value. It is made from the pod and from what it refers to, and
 //! carried out by `act`.
 
+use std::error::Error;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use super::command::Command;
 use super::disk::Disk;
@@ -75,11 +77,11 @@ impl Plan {
     }
 }
 
-/// Why a volume is not there.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Why a volume is not there: the step that upstream's events name, and the cause.
+#[derive(Debug, Clone)]
 pub struct Failure {
     pub step: Step,
-    pub why: String,
+    pub source: Arc<dyn Error + Send + Sync>,
 }
 
 /// Where it failed; upstream's events say so.
@@ -119,19 +121,18 @@ impl Step {
 }
 
 impl Failure {
-    pub fn at(step: Step, why: impl Into<String>) -> Failure {
-        Failure { step, why: why.into() }
+    pub fn at(step: Step, source: impl Error + Send + Sync + 'static) -> Failure {
+        Failure { step, source: Arc::new(source) }
     }
 }
 
-impl From<String> for Failure {
-    fn from(why: String) -> Failure {
-        Failure { step: Step::SetUp, why }
+impl<E: Error + Send + Sync + 'static> From<E> for Failure {
+    fn from(source: E) -> Failure {
+        Failure::at(Step::SetUp, source)
     }
 }
 
-impl From<std::io::Error> for Failure {
-    fn from(error: std::io::Error) -> Failure {
-        Failure { step: Step::SetUp, why: error.to_string() }
-    }
-}
+/// A failed request to the API server, as its message alone.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", .0.message())]
+pub struct RequestError(#[source] pub client::Error);

@@ -6,13 +6,24 @@ use std::path::Path;
 
 use stdx::backoff::Backoff;
 
-use super::plan::Failure;
-use super::{FIRST_PAUSE, LONGEST_PAUSE, Volumes, blocking, mountinfo};
+use super::csi::CsiError;
+use super::{FIRST_PAUSE, LONGEST_PAUSE, Volumes, mountinfo};
+
+/// Volumes that could not be removed.
+#[derive(Debug, thiserror::Error)]
+pub enum RemoveError {
+    #[error(transparent)]
+    Csi(#[from] CsiError),
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Task(#[from] tokio::task::JoinError),
+}
 
 impl Volumes {
     /// Unmounts and removes all that a pod has on this node, when none of its containers is left. What fails can be
     /// tried again.
-    pub async fn remove(&self, uid: &str) -> Result<(), String> {
+    pub async fn remove(&self, uid: &str) -> Result<(), RemoveError> {
         let state = self.state(uid);
         let mut state = state.lock().await;
         state.done.clear();
@@ -23,7 +34,7 @@ impl Volumes {
         let dir = self.host.config.pod_dir(uid);
         // A driver takes back itself what it has made.
         self.host.csi.take_back(&dir, uid).await?;
-        blocking(move || clear(&dir).map_err(Failure::from)).await.map_err(|failure| failure.why)?;
+        tokio::task::spawn_blocking(move || clear(&dir)).await??;
         self.sole().retain(|_, by| by != uid);
         self.pods().remove(uid);
         Ok(())
@@ -45,7 +56,7 @@ impl Volumes {
         let mut all = true;
         for uid in found.iter().filter(|uid| !is_known(uid)) {
             if let Err(error) = self.remove(uid).await {
-                tracing::warn!(uid, error, "failed to remove leftovers of pod");
+                tracing::warn!(uid, %error, "failed to remove leftovers of pod");
                 all = false;
             }
         }

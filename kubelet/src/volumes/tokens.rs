@@ -42,12 +42,23 @@ struct Key {
     seconds: i64,
 }
 
+/// A token that the API server has not issued.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to fetch token: {}", .0.message())]
+pub struct TokenError(#[source] client::Error);
+
 #[derive(Default)]
 pub struct Tokens(Mutex<BTreeMap<Key, Token>>);
 
 impl Tokens {
     /// What a `serviceAccountToken` of a projected volume asks for.
-    pub async fn get(&self, client: &Client, clock: &dyn Clock, pod: &Tree, source: &Tree) -> Result<Token, String> {
+    pub async fn get(
+        &self,
+        client: &Client,
+        clock: &dyn Clock,
+        pod: &Tree,
+        source: &Tree,
+    ) -> Result<Token, TokenError> {
         let audience = source.str("audience");
         let audience = if audience.is_empty() { Vec::new() } else { vec![audience.to_string()] };
         let seconds = source.int("expirationSeconds").unwrap_or(DEFAULT_SECONDS);
@@ -61,7 +72,7 @@ impl Tokens {
         pod: &Tree,
         audience: Vec<String>,
         seconds: i64,
-    ) -> Result<Token, String> {
+    ) -> Result<Token, TokenError> {
         let account = pod.str("spec.serviceAccountName").to_string();
         let key = Key { uid: pod::uid(pod).to_string(), account, audience, seconds };
         let now = clock.now().seconds;
@@ -75,7 +86,7 @@ impl Tokens {
                 Ok(token)
             }
             // One that still holds is better than none.
-            Err(error) => kept.filter(|token| now < token.expires).ok_or(format!("failed to fetch token: {error}")),
+            Err(error) => kept.filter(|token| now < token.expires).ok_or(TokenError(error)),
         }
     }
 
@@ -84,10 +95,10 @@ impl Tokens {
     }
 }
 
-async fn ask(client: &Client, pod: &Tree, key: &Key, now: i64) -> Result<Token, String> {
+async fn ask(client: &Client, pod: &Tree, key: &Key, now: i64) -> client::Result<Token> {
     let answer =
         client.create_subresource(ACCOUNTS, pod::namespace(pod), &key.account, "token", &request(pod, key)).await;
-    let answer = answer.map_err(|error| error.message())?;
+    let answer = answer?;
     let text = answer.str("status.token").to_string();
     // The server may have shortened its life. Its clock may differ from ours: only the length counts.
     let seconds = answer.int("spec.expirationSeconds").unwrap_or(key.seconds);

@@ -5,18 +5,31 @@ use std::collections::BTreeSet;
 use api::selector::Selector;
 use api::{Tree, base64};
 
-use crate::objects::{Objects, TRUST_BUNDLES};
+use crate::objects::{ObjectError, Objects, TRUST_BUNDLES};
 
 const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
 const END: &str = "-----END CERTIFICATE-----";
 
-pub async fn anchors(objects: &Objects, source: &Tree) -> Result<Vec<u8>, String> {
+/// Trust anchors that cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum TrustError {
+    #[error(transparent)]
+    Object(#[from] ObjectError),
+    #[error("while getting ClusterTrustBundle: clustertrustbundle.certificates.k8s.io {0:?} not found")]
+    NotFound(String),
+    #[error("while parsing label selector: {0}")]
+    Selector(#[from] api::selector::Error),
+    #[error("combination of signerName and labelSelector matched zero ClusterTrustBundles")]
+    NoMatch,
+}
+
+pub async fn anchors(objects: &Objects, source: &Tree) -> Result<Vec<u8>, TrustError> {
     let all = objects.all(TRUST_BUNDLES).await?;
     Ok(merged(choose(&all, source)?).into_bytes())
 }
 
 /// The bundle of a name, or those of a signer that labels select.
-fn choose<'a>(all: &'a [Tree], source: &Tree) -> Result<Vec<&'a Tree>, String> {
+fn choose<'a>(all: &'a [Tree], source: &Tree) -> Result<Vec<&'a Tree>, TrustError> {
     let optional = source.bool("optional");
     if source.has("name") {
         let name = source.str("name");
@@ -24,15 +37,11 @@ fn choose<'a>(all: &'a [Tree], source: &Tree) -> Result<Vec<&'a Tree>, String> {
         return match found {
             Some(bundle) => Ok(vec![bundle]),
             None if optional => Ok(Vec::new()),
-            None => Err(format!(
-                "while getting ClusterTrustBundle: clustertrustbundle.certificates.k8s.io {name:?} not found"
-            )),
+            None => Err(TrustError::NotFound(name.to_string())),
         };
     }
     let selector = match source.get("labelSelector") {
-        Some(selector) if !selector.is_null() => {
-            Selector::from_object(selector).map_err(|error| format!("while parsing label selector: {error}"))?
-        }
+        Some(selector) if !selector.is_null() => Selector::from_object(selector)?,
         _ => Selector::nothing(),
     };
     let signer = source.str("signerName");
@@ -40,7 +49,7 @@ fn choose<'a>(all: &'a [Tree], source: &Tree) -> Result<Vec<&'a Tree>, String> {
         |bundle: &&Tree| bundle.str("spec.signerName") == signer && selector.matches_map(bundle.map("metadata.labels"));
     let found: Vec<&Tree> = all.iter().filter(is_meant).collect();
     if found.is_empty() && !optional {
-        return Err("combination of signerName and labelSelector matched zero ClusterTrustBundles".to_string());
+        return Err(TrustError::NoMatch);
     }
     Ok(found)
 }
@@ -91,7 +100,7 @@ mod tests {
         let check = |source: &str, wanted: Result<&[&[u8]], &str>| {
             let source = api::yaml::decode(source.as_bytes()).unwrap();
             let wanted = wanted.map(|anchors| anchors.iter().map(|anchor| pem(anchor)).collect::<String>());
-            let got = choose(&all, &source).map(merged);
+            let got = choose(&all, &source).map(merged).map_err(|error| error.to_string());
             assert_eq!(got.as_ref().map_err(String::as_str), wanted.as_ref().map_err(|text| *text), "{source:?}");
         };
         check("{name: a}", Ok(&[b"one", b"two"]));

@@ -217,7 +217,7 @@ impl Host for Agent {
         String::new()
     }
 
-    fn sync_loop(&self) -> Result<(), String> {
+    fn sync_loop(&self) -> Result<(), kubelet::server::SyncLoopError> {
         Ok(())
     }
 

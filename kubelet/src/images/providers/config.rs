@@ -47,27 +47,58 @@ pub struct TokenRules {
     pub optional_annotations: Vec<String>,
 }
 
+/// A configuration that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    #[error("plugin binary directory {} did not exist", .0.display())]
+    NoDirectory(PathBuf),
+    #[error("{}: {source}", .path.display())]
+    Io { path: PathBuf, source: std::io::Error },
+    #[error("{}: {source}", .path.display())]
+    Yaml { path: PathBuf, source: yaml::Error },
+    #[error("{}: {source}", .path.display())]
+    Invalid { path: PathBuf, source: InvalidField },
+    #[error("{}: there is no file of providers", .0.display())]
+    NoFile(PathBuf),
+    #[error("providers.name: {0:?} stands there twice")]
+    Duplicate(String),
+}
+
+/// An invalid field, as `FIELD: why`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct InvalidField(String);
+
+impl InvalidField {
+    fn new(message: impl Into<String>) -> InvalidField {
+        InvalidField(message.into())
+    }
+
+    fn below(self, parent: &str) -> InvalidField {
+        InvalidField(format!("{parent}.{self}"))
+    }
+}
+
 /// Reads a file, or those of a directory in the order of their names.
-pub fn read(place: &Path, programs: &Path) -> Result<Vec<Provider>, String> {
+pub fn read(place: &Path, programs: &Path) -> Result<Vec<Provider>, ConfigError> {
     if !programs.is_dir() {
-        return Err(format!("plugin binary directory {} did not exist", programs.display()));
+        return Err(ConfigError::NoDirectory(programs.to_path_buf()));
     }
     let mut providers: Vec<Provider> = Vec::new();
     for path in files(place)? {
-        let named = |why: String| format!("{}: {why}", path.display());
-        let bytes = std::fs::read(&path).map_err(|error| named(error.to_string()))?;
-        let tree = yaml::decode(&bytes).map_err(|error| named(error.to_string()))?;
-        providers.extend(of(&tree, programs).map_err(named)?);
+        let bytes = std::fs::read(&path).map_err(|source| ConfigError::Io { path: path.clone(), source })?;
+        let tree = yaml::decode(&bytes).map_err(|source| ConfigError::Yaml { path: path.clone(), source })?;
+        providers.extend(of(&tree, programs).map_err(|source| ConfigError::Invalid { path, source })?);
     }
     let mut names = BTreeSet::new();
     match providers.iter().find(|provider| !names.insert(provider.name.as_str())) {
-        Some(twice) => Err(format!("providers.name: {:?} stands there twice", twice.name)),
+        Some(twice) => Err(ConfigError::Duplicate(twice.name.clone())),
         None => Ok(providers),
     }
 }
 
-fn files(place: &Path) -> Result<Vec<PathBuf>, String> {
-    let wrong = |error: std::io::Error| format!("{}: {error}", place.display());
+fn files(place: &Path) -> Result<Vec<PathBuf>, ConfigError> {
+    let wrong = |source| ConfigError::Io { path: place.to_path_buf(), source };
     if !place.is_dir() {
         return Ok(vec![place.to_path_buf()]);
     }
@@ -80,41 +111,50 @@ fn files(place: &Path) -> Result<Vec<PathBuf>, String> {
         }
     }
     files.sort();
-    if files.is_empty() { Err(format!("{}: there is no file of providers", place.display())) } else { Ok(files) }
+    if files.is_empty() { Err(ConfigError::NoFile(place.to_path_buf())) } else { Ok(files) }
 }
 
-fn of(tree: &Tree, programs: &Path) -> Result<Vec<Provider>, String> {
+fn of(tree: &Tree, programs: &Path) -> Result<Vec<Provider>, InvalidField> {
     let (version, kind) = (tree.str("apiVersion"), tree.str("kind"));
     if kind != KIND || !VERSIONS.contains(&version) {
-        return Err(format!("it must be a {KIND} of {}, not a {kind:?} of {version:?}", VERSIONS[0]));
+        return Err(InvalidField::new(format!(
+            "it must be a {KIND} of {}, not a {kind:?} of {version:?}",
+            VERSIONS[0]
+        )));
     }
     let providers = tree.list("providers");
     if providers.is_empty() {
-        return Err("providers: at least 1 item in plugins is required".to_string());
+        return Err(InvalidField::new("providers: at least 1 item in plugins is required"));
     }
-    let one = |(at, tree): (usize, &Tree)| provider(tree, programs).map_err(|why| format!("providers[{at}].{why}"));
+    let one =
+        |(at, tree): (usize, &Tree)| provider(tree, programs).map_err(|error| error.below(&format!("providers[{at}]")));
     providers.iter().enumerate().map(one).collect()
 }
 
-fn provider(tree: &Tree, programs: &Path) -> Result<Provider, String> {
+fn provider(tree: &Tree, programs: &Path) -> Result<Provider, InvalidField> {
     only(tree, &FIELDS)?;
     let name = tree.str("name").to_string();
     if name.is_empty() || name == "." || name.contains(['/', ' ']) || name.contains("..") {
-        return Err(format!("name: {name:?} must be the name of a file, without a slash, a space or \"..\""));
+        return Err(InvalidField::new(format!(
+            "name: {name:?} must be the name of a file, without a slash, a space or \"..\""
+        )));
     }
     if tree.str("apiVersion") != PROTOCOL {
-        return Err(format!("apiVersion: {:?}: plugins are spoken to by {PROTOCOL}", tree.str("apiVersion")));
+        return Err(InvalidField::new(format!(
+            "apiVersion: {:?}: plugins are spoken to by {PROTOCOL}",
+            tree.str("apiVersion")
+        )));
     }
     let program = programs.join(&name);
     if !program.is_file() {
-        return Err(format!("name: plugin binary executable {} did not exist", program.display()));
+        return Err(InvalidField::new(format!("name: plugin binary executable {} did not exist", program.display())));
     }
     let images = texts(tree, "matchImages");
     if images.is_empty() {
-        return Err("matchImages: at least 1 item in matchImages is required".to_string());
+        return Err(InvalidField::new("matchImages: at least 1 item in matchImages is required"));
     }
     let cache = time::parse_duration(tree.str("defaultCacheDuration")).ok().and_then(|nanos| u64::try_from(nanos).ok());
-    let cache = cache.ok_or("defaultCacheDuration: it is required, and not negative")?;
+    let cache = cache.ok_or_else(|| InvalidField::new("defaultCacheDuration: it is required, and not negative"))?;
     let pair = |pair: &Tree| (pair.str("name").to_string(), pair.str("value").to_string());
     let token = tree.get("tokenAttributes").map(token).transpose();
     Ok(Provider {
@@ -124,34 +164,40 @@ fn provider(tree: &Tree, programs: &Path) -> Result<Provider, String> {
         cache: Duration::from_nanos(cache),
         args: texts(tree, "args"),
         env: tree.list("env").iter().map(pair).collect(),
-        token: token.map_err(|why| format!("tokenAttributes.{why}"))?,
+        token: token.map_err(|error| error.below("tokenAttributes"))?,
     })
 }
 
-fn token(tree: &Tree) -> Result<TokenRules, String> {
+fn token(tree: &Tree) -> Result<TokenRules, InvalidField> {
     only(tree, &TOKEN_FIELDS)?;
     let audience = tree.str("serviceAccountTokenAudience").to_string();
     if audience.is_empty() {
-        return Err("serviceAccountTokenAudience: it is required".to_string());
+        return Err(InvalidField::new("serviceAccountTokenAudience: it is required"));
     }
     let is_required = tree.get("requireServiceAccount").and_then(Tree::as_bool);
-    let is_required = is_required.ok_or("requireServiceAccount: it is required")?;
+    let is_required = is_required.ok_or_else(|| InvalidField::new("requireServiceAccount: it is required"))?;
     let required_annotations = texts(tree, "requiredServiceAccountAnnotationKeys");
     if !is_required && !required_annotations.is_empty() {
-        return Err("requiredServiceAccountAnnotationKeys: it needs requireServiceAccount to be true".to_string());
+        return Err(InvalidField::new(
+            "requiredServiceAccountAnnotationKeys: it needs requireServiceAccount to be true",
+        ));
     }
     let cached_by_token = match tree.str("cacheType") {
         "ServiceAccount" => false,
         "Token" => true,
-        other => return Err(format!("cacheType: {other:?}: supported values: \"ServiceAccount\", \"Token\"")),
+        other => {
+            return Err(InvalidField::new(format!(
+                "cacheType: {other:?}: supported values: \"ServiceAccount\", \"Token\""
+            )));
+        }
     };
     let optional_annotations = texts(tree, "optionalServiceAccountAnnotationKeys");
     Ok(TokenRules { audience, cached_by_token, is_required, required_annotations, optional_annotations })
 }
 
-fn only(tree: &Tree, fields: &[&str]) -> Result<(), String> {
+fn only(tree: &Tree, fields: &[&str]) -> Result<(), InvalidField> {
     let unknown = tree.as_map().into_iter().flat_map(|map| map.iter()).find(|(key, _)| !fields.contains(key));
-    unknown.map_or(Ok(()), |(key, _)| Err(format!("{key}: unknown field")))
+    unknown.map_or(Ok(()), |(key, _)| Err(InvalidField::new(format!("{key}: unknown field"))))
 }
 
 fn texts(tree: &Tree, key: &str) -> Vec<String> {
@@ -193,10 +239,12 @@ mod tests {
         ];
         for (text, expected) in cases {
             let why = check(&text).expect_err(&text);
-            assert!(why.contains(expected), "{why}");
+            assert!(why.to_string().contains(expected), "{why}");
         }
         std::fs::remove_file(&file).expect("gone");
-        assert!(read(&file, dir.path()).expect_err("no file").contains("config.yaml"));
-        assert!(read(&file, Path::new("/nonexistent")).expect_err("no directory").contains("did not exist"));
+        assert!(read(&file, dir.path()).expect_err("no file").to_string().contains("config.yaml"));
+        assert!(
+            read(&file, Path::new("/nonexistent")).expect_err("no directory").to_string().contains("did not exist")
+        );
     }
 }

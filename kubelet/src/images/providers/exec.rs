@@ -13,14 +13,25 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// No more of an answer is read.
 const MOST: u64 = 1 << 20;
 
-pub async fn run(provider: &Provider, request: &Tree) -> Result<Tree, String> {
-    let asked = tokio::time::timeout(PATIENCE, ask(provider, json::encode(request, None))).await;
-    let answer =
-        asked.map_err(|_| format!("it does not answer within {PATIENCE:?}"))?.map_err(|error| error.to_string())?;
-    json::decode(&answer).map_err(|error| format!("its answer: {error}"))
+/// A plugin that has not given an answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ExecError {
+    #[error("it does not answer within {PATIENCE:?}")]
+    Timeout,
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    #[error("its answer: {0}")]
+    Json(#[from] json::Error),
+    #[error("{status}: {stderr}")]
+    Failed { status: std::process::ExitStatus, stderr: String },
 }
 
-async fn ask(provider: &Provider, request: Vec<u8>) -> std::io::Result<Vec<u8>> {
+pub async fn run(provider: &Provider, request: &Tree) -> Result<Tree, ExecError> {
+    let asked = tokio::time::timeout(PATIENCE, ask(provider, json::encode(request, None))).await;
+    Ok(json::decode(&asked.map_err(|_| ExecError::Timeout)??)?)
+}
+
+async fn ask(provider: &Provider, request: Vec<u8>) -> Result<Vec<u8>, ExecError> {
     let mut child = Command::new(&provider.program)
         .args(&provider.args)
         .envs(provider.env.iter().map(|(name, value)| (name, value)))
@@ -52,8 +63,8 @@ async fn ask(provider: &Provider, request: Vec<u8>) -> std::io::Result<Vec<u8>> 
     read?;
     let status = child.wait().await?;
     if !status.success() {
-        let words = String::from_utf8_lossy(&words).trim().to_string();
-        return Err(std::io::Error::other(format!("{status}: {words}")));
+        let stderr = String::from_utf8_lossy(&words).trim().to_string();
+        return Err(ExecError::Failed { status, stderr });
     }
     Ok(answer)
 }

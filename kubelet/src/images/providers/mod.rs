@@ -17,7 +17,7 @@ use stdx::sync::{Mutex, MutexGuard};
 use super::keyring;
 use super::records::{Credential, Source};
 use crate::model::pod;
-use crate::volumes::Tokens;
+use crate::volumes::{TokenError, Tokens};
 use config::{PROTOCOL, Provider, TokenRules};
 
 const ACCOUNTS: Resource = Resource::core("serviceaccounts");
@@ -55,20 +55,43 @@ struct Caller {
     source: Source,
 }
 
+/// Providers that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("--image-credential-provider-config: {0}")]
+    Config(#[from] config::ConfigError),
+    #[error("--image-credential-provider-config and --image-credential-provider-bin-dir belong together")]
+    Incomplete,
+}
+
+/// A request to a plugin that has failed.
+#[derive(Debug, thiserror::Error)]
+enum AskError {
+    #[error(transparent)]
+    Exec(#[from] exec::ExecError),
+    #[error(transparent)]
+    Client(#[from] client::Error),
+    #[error(transparent)]
+    Token(#[from] TokenError),
+    #[error("it answers with a {kind:?} of {version:?}, not a CredentialProviderResponse of {PROTOCOL}")]
+    Kind { kind: String, version: String },
+    #[error("cacheKeyType {0:?}: it is none of Image, Registry and Global")]
+    CacheKeyType(String),
+    #[error("cacheDuration {0:?}")]
+    CacheDuration(String),
+}
+
 impl Providers {
     /// Both places are told, or neither.
     pub fn open(
         places: (Option<&Path>, Option<&Path>),
         client: Client,
         clock: Arc<dyn Clock>,
-    ) -> Result<Providers, String> {
-        let flags = "--image-credential-provider-config and --image-credential-provider-bin-dir";
+    ) -> Result<Providers, OpenError> {
         let list = match places {
             (None, None) => Vec::new(),
-            (Some(config), Some(programs)) => {
-                config::read(config, programs).map_err(|why| format!("--image-credential-provider-config: {why}"))?
-            }
-            _ => return Err(format!("{flags} belong together")),
+            (Some(config), Some(programs)) => config::read(config, programs)?,
+            _ => return Err(OpenError::Incomplete),
         };
         let turns = list.iter().map(|_| tokio::sync::Mutex::default()).collect();
         Ok(Providers { list, client, clock, tokens: Tokens::default(), kept: Mutex::default(), turns })
@@ -84,13 +107,15 @@ impl Providers {
             let _turn = turn.lock().await;
             match self.ask(provider, pod, image).await {
                 Ok((auths, source)) => found.extend(keyring::of_auths(&auths, image, &source)),
-                Err(why) => tracing::error!(provider = provider.name, image, why, "credential provider failed"),
+                Err(error) => {
+                    tracing::error!(provider = provider.name, image, why = %error, "credential provider failed");
+                }
             }
         }
         found
     }
 
-    async fn ask(&self, provider: &Provider, pod: &Tree, image: &str) -> Result<(Tree, Source), String> {
+    async fn ask(&self, provider: &Provider, pod: &Tree, image: &str) -> Result<(Tree, Source), AskError> {
         let caller = match &provider.token {
             None => Caller::default(),
             Some(rules) => match self.caller(rules, pod).await? {
@@ -124,13 +149,13 @@ impl Providers {
     }
 
     /// None where a pod has no account that the plugin is asked for.
-    async fn caller(&self, rules: &TokenRules, pod: &Tree) -> Result<Option<Caller>, String> {
+    async fn caller(&self, rules: &TokenRules, pod: &Tree) -> Result<Option<Caller>, AskError> {
         let (namespace, name) = (pod::namespace(pod), pod.str("spec.serviceAccountName"));
         if name.is_empty() {
             // A static pod has none.
             return Ok((!rules.is_required).then(Caller::default));
         }
-        let account = self.client.get(ACCOUNTS, namespace, name).await.map_err(|error| error.to_string())?;
+        let account = self.client.get(ACCOUNTS, namespace, name).await?;
         let Some(annotations) = annotations(rules, &account) else { return Ok(None) };
         let audience = vec![rules.audience.clone()];
         let token = self.tokens.request(&self.client, &*self.clock, pod, audience, TOKEN_SECONDS).await?.text;
@@ -185,24 +210,22 @@ fn registry(image: &str) -> &str {
 }
 
 /// The credentials, how long they are kept, and under which of the three keys.
-fn read(answer: &Tree, otherwise: Duration) -> Result<(Tree, Duration, usize), String> {
+fn read(answer: &Tree, otherwise: Duration) -> Result<(Tree, Duration, usize), AskError> {
     let (version, kind) = (answer.str("apiVersion"), answer.str("kind"));
     if (version, kind) != (PROTOCOL, "CredentialProviderResponse") {
-        return Err(format!(
-            "it answers with a {kind:?} of {version:?}, not a CredentialProviderResponse of {PROTOCOL}"
-        ));
+        return Err(AskError::Kind { kind: kind.to_string(), version: version.to_string() });
     }
     let place = match answer.str("cacheKeyType") {
         "Image" => 0,
         "Registry" => 1,
         "Global" => 2,
-        other => return Err(format!("cacheKeyType {other:?}: it is none of Image, Registry and Global")),
+        other => return Err(AskError::CacheKeyType(other.to_string())),
     };
     let length = match answer.str("cacheDuration") {
         "" => Some(otherwise),
         said => time::parse_duration(said).ok().and_then(|nanos| u64::try_from(nanos).ok()).map(Duration::from_nanos),
     };
-    let length = length.ok_or_else(|| format!("cacheDuration {:?}", answer.str("cacheDuration")))?;
+    let length = length.ok_or_else(|| AskError::CacheDuration(answer.str("cacheDuration").to_string()))?;
     Ok((answer.at("auth").clone(), length, place))
 }
 
@@ -278,7 +301,7 @@ printf '{"kind":"CredentialProviderResponse","apiVersion":"credentialprovider.ku
         assert!(providers.find(&tree! {}, "r.example/a").await.is_empty());
         let client = || Client::new(Arc::new(Nobody), "test");
         let half = Providers::open((Some(dir.path()), None), client(), Arc::new(SystemClock));
-        assert!(half.err().is_some_and(|why| why.contains("belong together")));
+        assert!(half.err().is_some_and(|why| why.to_string().contains("belong together")));
     }
 
     #[test]

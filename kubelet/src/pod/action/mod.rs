@@ -37,6 +37,27 @@ pub enum Outcome {
     Unknown(String),
 }
 
+/// An HTTP request that has no response.
+#[derive(Debug, thiserror::Error)]
+enum ActionError {
+    #[error("invalid port number: {0}")]
+    Port(String),
+    #[error("unsupported protocol scheme {0:?}")]
+    Scheme(String),
+    #[error("invalid port in {0:?}")]
+    Authority(String),
+    #[error("dial tcp {address}: {}", refused(.source))]
+    Connect { address: String, source: std::io::Error },
+    #[error(transparent)]
+    ServerName(#[from] rustls::pki_types::InvalidDnsNameError),
+    #[error(transparent)]
+    Tls(std::io::Error),
+    #[error(transparent)]
+    Request(#[from] http::Error),
+    #[error(transparent)]
+    Http(#[from] hyper::Error),
+}
+
 /// Where a container is reached.
 pub struct Target<'a> {
     pub runtime: &'a Runtime,
@@ -107,7 +128,7 @@ async fn run_command(exec: &Tree, target: &Target<'_>, timeout: Duration) -> Out
 }
 
 /// A port by number, or by the name that the container has for it.
-fn port(value: &Tree, container: &Tree) -> Result<u16, String> {
+fn port(value: &Tree, container: &Tree) -> Result<u16, ActionError> {
     let number = match (value.as_int(), value.as_str()) {
         (Some(number), _) => Some(number),
         (_, Some(name)) => {
@@ -117,7 +138,7 @@ fn port(value: &Tree, container: &Tree) -> Result<u16, String> {
         _ => None,
     };
     let number = number.and_then(|number| u16::try_from(number).ok()).filter(|number| *number > 0);
-    number.ok_or_else(|| format!("invalid port number: {}", value.as_str().unwrap_or_default()))
+    number.ok_or_else(|| ActionError::Port(value.as_str().unwrap_or_default().to_string()))
 }
 
 fn host<'a>(action: &'a Tree, target: &Target<'a>) -> &'a str {
@@ -139,7 +160,7 @@ fn place(action: &Tree, target: &Target<'_>) -> String {
 async fn connect(action: &Tree, target: &Target<'_>) -> Outcome {
     let port = match port(action.at("port"), target.container) {
         Ok(port) => port,
-        Err(why) => return Outcome::Unknown(why),
+        Err(error) => return Outcome::Unknown(error.to_string()),
     };
     match TcpStream::connect((host(action, target), port)).await {
         Ok(_) => Outcome::Success,
@@ -155,7 +176,7 @@ fn refused(error: &std::io::Error) -> String {
     }
 }
 
-fn url(get: &Tree, target: &Target<'_>) -> Result<HttpTarget, String> {
+fn url(get: &Tree, target: &Target<'_>) -> Result<HttpTarget, ActionError> {
     let port = port(get.at("port"), target.container)?;
     let scheme = get.str("scheme").to_ascii_lowercase();
     let scheme = if scheme.is_empty() { "http" } else { &scheme };
@@ -177,11 +198,11 @@ async fn ask_http(get: &Tree, target: &Target<'_>, agent: &str) -> Outcome {
 
 /// The answer of whoever answers in the end. Another host is nobody's business: its name is as far as a redirect goes.
 pub async fn answered(get: &Tree, target: &Target<'_>, agent: &str) -> Result<Answer, Outcome> {
-    let mut place = url(get, target).map_err(Outcome::Unknown)?;
+    let mut place = url(get, target).map_err(|error| Outcome::Unknown(error.to_string()))?;
     let host = place.host().to_string();
     let mut name = header(get, "host").filter(|name| !name.is_empty());
     for _ in 0..MOST_REDIRECTS {
-        let failed = |why: String| Outcome::Failure(format!("Get \"{}\": {why}", place.url()));
+        let failed = |why: ActionError| Outcome::Failure(format!("Get \"{}\": {why}", place.url()));
         let answer = fetch(&place, get, name, agent).await.map_err(failed)?;
         let Some(location) = answer.location.as_deref().filter(|_| is_redirect(answer.status)) else {
             return Ok(answer);
@@ -213,21 +234,22 @@ pub struct Answer {
     body: String,
 }
 
-async fn fetch(place: &HttpTarget, get: &Tree, name: Option<&str>, agent: &str) -> Result<Answer, String> {
+async fn fetch(place: &HttpTarget, get: &Tree, name: Option<&str>, agent: &str) -> Result<Answer, ActionError> {
     if !matches!(place.scheme.as_str(), "http" | "https") {
-        return Err(format!("unsupported protocol scheme {:?}", place.scheme));
+        return Err(ActionError::Scheme(place.scheme.clone()));
     }
     let host = place.host().to_string();
-    let port = place.port().ok_or_else(|| format!("invalid port in {:?}", place.authority))?;
+    let port = place.port().ok_or_else(|| ActionError::Authority(place.authority.clone()))?;
     let stream = TcpStream::connect((host.as_str(), port)).await;
-    let stream = stream.map_err(|error| format!("dial tcp {}:{port}: {}", bracketed(&host), refused(&error)))?;
+    let stream =
+        stream.map_err(|source| ActionError::Connect { address: format!("{}:{port}", bracketed(&host)), source })?;
     let request = request(place, get, name, agent)?;
     if place.scheme == "http" {
         return exchange(stream, request).await;
     }
-    let name = ServerName::try_from(host).map_err(|error| error.to_string())?;
+    let name = ServerName::try_from(host)?;
     let stream = TlsConnector::from(Arc::new(trusting())).connect(name, stream).await;
-    exchange(stream.map_err(|error| error.to_string())?, request).await
+    exchange(stream.map_err(ActionError::Tls)?, request).await
 }
 
 /// The agent says who it is and takes every answer, unless it was told otherwise; one that is told to say nothing says
@@ -237,7 +259,7 @@ fn request(
     get: &Tree,
     name: Option<&str>,
     agent: &str,
-) -> Result<http::Request<Empty<Bytes>>, String> {
+) -> Result<http::Request<Empty<Bytes>>, ActionError> {
     let mut request = http::Request::get(&place.path);
     request = request.header(http::header::HOST, name.unwrap_or(&place.authority));
     let named = header(get, "user-agent").unwrap_or(agent);
@@ -257,17 +279,17 @@ fn request(
         request = request.header(header.str("name"), header.str("value"));
     }
     let request = request.header(http::header::CONNECTION, "close");
-    request.body(Empty::new()).map_err(|error| error.to_string())
+    Ok(request.body(Empty::new())?)
 }
 
-async fn exchange<S>(stream: S, request: http::Request<Empty<Bytes>>) -> Result<Answer, String>
+async fn exchange<S>(stream: S, request: http::Request<Empty<Bytes>>) -> Result<Answer, ActionError>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let shaken = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
-    let (mut sender, connection) = shaken.map_err(|error| error.to_string())?;
+    let (mut sender, connection) = shaken?;
     let work = async {
-        let answer = sender.send_request(request).await.map_err(|error| error.to_string())?;
+        let answer = sender.send_request(request).await?;
         let status = answer.status().as_u16();
         let location = answer.headers().get(http::header::LOCATION);
         let location = location.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());

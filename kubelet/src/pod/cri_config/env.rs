@@ -9,13 +9,44 @@ use crate::model::env::{EnvFile, Variable, text};
 use crate::model::expand::expand;
 use crate::model::fields;
 use crate::model::pod;
+use crate::volumes::EnvFileError;
+
+/// A variable that has no value.
+#[derive(Debug, thiserror::Error)]
+pub enum EnvError {
+    #[error("{kind} \"{name}\" not found")]
+    NotFound { kind: &'static str, name: String },
+    #[error("couldn't find key {key} in {kind} {namespace}/{name}")]
+    NoKey { key: String, kind: &'static str, namespace: String, name: String },
+    #[error("a secret's value is not base64: {0:?}")]
+    Base64(String),
+    #[error(transparent)]
+    Resource(#[from] fields::ResourceError),
+    #[error("unsupported fieldPath: {0}")]
+    FieldPath(String),
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error("environment variable key {key:?} not found in file {path:?}")]
+    NoFileKey { key: String, path: String },
+    #[error("a variable whose source is not known")]
+    UnknownSource,
+}
+
+/// A file of variables that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FileError {
+    #[error("cannot find the volume {0:?} referenced by FileKeyRef")]
+    NoVolume(String),
+    #[error(transparent)]
+    Unreadable(#[from] EnvFileError),
+}
 
 /// What a variable may refer to.
 pub struct Known<'a> {
     /// Gets an object: `configmaps` or `secrets`, and its name. None where it does not exist.
     pub object: &'a dyn Fn(&'static str, &str) -> Option<&'a Tree>,
     /// Files of volumes, by the volume's name and the path below it.
-    pub files: &'a BTreeMap<(&'a str, &'a str), Result<EnvFile, String>>,
+    pub files: &'a BTreeMap<(&'a str, &'a str), Result<EnvFile, FileError>>,
     /// Services of the pod's namespace, and the one of the API server.
     pub services: &'a [std::sync::Arc<Tree>],
     pub pod_ips: &'a [String],
@@ -39,7 +70,7 @@ pub fn references(spec: &Tree) -> Vec<(&'static str, String)> {
 }
 
 /// Variables in order, a later one of the same name in place of an earlier one.
-pub fn of(pod: &Tree, spec: &Tree, known: &Known<'_>) -> Result<Vec<Variable>, String> {
+pub fn of(pod: &Tree, spec: &Tree, known: &Known<'_>) -> Result<Vec<Variable>, EnvError> {
     let mut made = Variables::default();
     for source in spec.list("envFrom") {
         from_source(source, known, &mut made)?;
@@ -83,7 +114,7 @@ impl Variables {
     }
 }
 
-fn from_source(source: &Tree, known: &Known<'_>, made: &mut Variables) -> Result<(), String> {
+fn from_source(source: &Tree, known: &Known<'_>, made: &mut Variables) -> Result<(), EnvError> {
     let prefix = source.str("prefix");
     for (field, resource, word) in [("configMapRef", "configmaps", "configmap"), ("secretRef", "secrets", "secret")] {
         let Some(reference) = source.get(field) else { continue };
@@ -92,7 +123,7 @@ fn from_source(source: &Tree, known: &Known<'_>, made: &mut Variables) -> Result
             if reference.bool("optional") {
                 continue;
             }
-            return Err(format!("{word} \"{name}\" not found"));
+            return Err(EnvError::NotFound { kind: word, name: name.to_string() });
         };
         for (key, value) in object.map("data").iter() {
             made.set(&format!("{prefix}{key}"), plain(resource, value)?);
@@ -101,22 +132,22 @@ fn from_source(source: &Tree, known: &Known<'_>, made: &mut Variables) -> Result
     Ok(())
 }
 
-fn plain(resource: &str, value: &Tree) -> Result<Vec<u8>, String> {
+fn plain(resource: &str, value: &Tree) -> Result<Vec<u8>, EnvError> {
     let text = value.as_str().unwrap_or_default();
     if resource == "configmaps" {
         return Ok(text.as_bytes().to_vec());
     }
-    base64::decode(text).map_err(|error| format!("a secret's value is not base64: {error:?}"))
+    base64::decode(text).map_err(|error| EnvError::Base64(error.to_string()))
 }
 
 /// None where an optional reference leads nowhere.
-fn value_from(pod: &Tree, spec: &Tree, from: &Tree, known: &Known<'_>) -> Result<Option<Vec<u8>>, String> {
+fn value_from(pod: &Tree, spec: &Tree, from: &Tree, known: &Known<'_>) -> Result<Option<Vec<u8>>, EnvError> {
     let bytes = |text: String| Some(text.into_bytes());
     if let Some(field) = from.get("fieldRef") {
         return field_ref(pod, field.str("fieldPath"), known).map(bytes);
     }
     if let Some(resource) = from.get("resourceFieldRef") {
-        return fields::resource(pod, spec.str("name"), resource, known.allocatable).map(bytes);
+        return Ok(bytes(fields::resource(pod, spec.str("name"), resource, known.allocatable)?));
     }
     for (field, resource, word) in
         [("configMapKeyRef", "configmaps", "configmap"), ("secretKeyRef", "secrets", "secret")]
@@ -127,50 +158,49 @@ fn value_from(pod: &Tree, spec: &Tree, from: &Tree, known: &Known<'_>) -> Result
     if let Some(reference) = from.get("fileKeyRef") {
         return file_ref(pod, reference, known).map(|value| value.map(String::into_bytes));
     }
-    Err("a variable whose source is not known".to_string())
+    Err(EnvError::UnknownSource)
 }
 
 fn key_ref(
     pod: &Tree,
     reference: &Tree,
     resource: &'static str,
-    word: &str,
+    word: &'static str,
     known: &Known<'_>,
-) -> Result<Option<Vec<u8>>, String> {
+) -> Result<Option<Vec<u8>>, EnvError> {
     let (name, key) = (reference.str("name"), reference.str("key"));
     let optional = reference.bool("optional");
     let Some(object) = (known.object)(resource, name) else {
-        return if optional { Ok(None) } else { Err(format!("{word} \"{name}\" not found")) };
+        return if optional { Ok(None) } else { Err(EnvError::NotFound { kind: word, name: name.to_string() }) };
     };
     match object.map("data").get(key) {
         Some(value) => plain(resource, value).map(Some),
         None if optional => Ok(None),
         None => {
             let kind = if resource == "secrets" { "Secret" } else { "ConfigMap" };
-            Err(format!("couldn't find key {key} in {kind} {}/{name}", pod::namespace(pod)))
+            let (key, namespace) = (key.to_string(), pod::namespace(pod).to_string());
+            Err(EnvError::NoKey { key, kind, namespace, name: name.to_string() })
         }
     }
 }
 
 /// What a file says of a key. One that says nothing, as upstream has it, does not have the key.
-fn file_ref(pod: &Tree, reference: &Tree, known: &Known<'_>) -> Result<Option<String>, String> {
+fn file_ref(pod: &Tree, reference: &Tree, known: &Known<'_>) -> Result<Option<String>, EnvError> {
     let (volume, path, key) = (reference.str("volumeName"), reference.str("path"), reference.str("key"));
-    let file = known.files.get(&(volume, path)).ok_or("couldn't parse env file")?.clone()?;
-    let value = env_file::value(&file.text, key).map_err(|why| {
-        // What a file has in it may be a secret: events say no more than that it is wrong.
-        tracing::warn!(pod = pod::name(pod), volume, path, why, "failed to read environment file");
-        "couldn't parse env file".to_string()
+    let file = known.files.get(&(volume, path)).cloned().unwrap_or(Err(EnvFileError.into()))?;
+    let value = env_file::value(&file.text, key).map_err(|error| {
+        // A file may contain a secret: events say no more than that it is invalid.
+        tracing::warn!(pod = pod::name(pod), volume, path, why = %error, "failed to read environment file");
+        FileError::from(EnvFileError)
     })?;
     match value.filter(|value| !value.is_empty()) {
-        None if !reference.bool("optional") => {
-            Err(format!("environment variable key {key:?} not found in file {:?}", file.path))
-        }
+        None if !reference.bool("optional") => Err(EnvError::NoFileKey { key: key.to_string(), path: file.path }),
         value => Ok(value),
     }
 }
 
 /// A field of the pod.
-fn field_ref(pod: &Tree, path: &str, known: &Known<'_>) -> Result<String, String> {
+fn field_ref(pod: &Tree, path: &str, known: &Known<'_>) -> Result<String, EnvError> {
     let first = |addresses: &[String]| addresses.first().cloned().unwrap_or_default();
     let text = match path {
         "status.podIP" => first(known.pod_ips),
@@ -179,7 +209,7 @@ fn field_ref(pod: &Tree, path: &str, known: &Known<'_>) -> Result<String, String
         "status.hostIPs" => known.host_ips.join(","),
         "spec.nodeName" => known.node_name.to_string(),
         "spec.serviceAccountName" => pod.str(path).to_string(),
-        _ => return fields::metadata(pod, path).ok_or_else(|| format!("unsupported fieldPath: {path}")),
+        _ => return fields::metadata(pod, path).ok_or_else(|| EnvError::FieldPath(path.to_string())),
     };
     Ok(text)
 }

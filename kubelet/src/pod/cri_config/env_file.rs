@@ -2,8 +2,31 @@
 //! would read too, and no more of it: values stand in single quotes, in which nothing has a meaning of its own and
 //! lines may end. Lines that are empty or begin with `#` say nothing.
 
+/// A file that cannot be parsed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{source} at line {line}")]
+pub struct ParseError {
+    source: Syntax,
+    line: usize,
+}
+
+/// What is wrong with a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+enum Syntax {
+    #[error("invalid environment variable format")]
+    NoName,
+    #[error("whitespace before '=' is not allowed")]
+    Whitespace,
+    #[error("value must be enclosed in single quotes")]
+    NoQuotes,
+    #[error("unclosed single quote")]
+    Unclosed,
+    #[error("unexpected content after closing quote")]
+    Trailing,
+}
+
 /// The value of a key, the first where it is there twice; none where it is not. All up to it has to be right.
-pub fn value(text: &str, key: &str) -> Result<Option<String>, String> {
+pub fn value(text: &str, key: &str) -> Result<Option<String>, ParseError> {
     let (mut rest, mut line) = (text, 1);
     loop {
         rest = rest.trim_start_matches([' ', '\t']);
@@ -14,7 +37,7 @@ pub fn value(text: &str, key: &str) -> Result<Option<String>, String> {
             (rest, line) = (after_line(rest), line + 1);
             continue;
         }
-        let (name, value, after) = assignment(rest).map_err(|why| format!("{why} at line {line}"))?;
+        let (name, value, after) = assignment(rest).map_err(|source| ParseError { source, line })?;
         if name == key {
             return Ok(Some(value.to_string()));
         }
@@ -28,20 +51,19 @@ fn after_line(text: &str) -> &str {
 }
 
 /// A name, its value, and what stands after its line.
-fn assignment(text: &str) -> Result<(&str, &str, &str), &'static str> {
+fn assignment(text: &str) -> Result<(&str, &str, &str), Syntax> {
     let line = text.lines().next().unwrap_or_default();
-    let (name, _) =
-        line.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or("invalid environment variable format")?;
+    let (name, _) = line.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or(Syntax::NoName)?;
     if name.contains([' ', '\t']) {
-        return Err("whitespace before '=' is not allowed");
+        return Err(Syntax::Whitespace);
     }
-    let quoted = text[name.len() + 1..].strip_prefix('\'').ok_or("value must be enclosed in single quotes")?;
-    let (value, after) = quoted.split_once('\'').ok_or("unclosed single quote")?;
+    let quoted = text[name.len() + 1..].strip_prefix('\'').ok_or(Syntax::NoQuotes)?;
+    let (value, after) = quoted.split_once('\'').ok_or(Syntax::Unclosed)?;
     let end = after.lines().next().unwrap_or_default();
     let comment = end.trim_start_matches([' ', '\t', '\r']);
     let is_comment = comment.starts_with('#') && comment.len() < end.len();
     if !comment.is_empty() && !is_comment {
-        return Err("unexpected content after closing quote");
+        return Err(Syntax::Trailing);
     }
     Ok((name, value, after_line(after)))
 }
@@ -70,7 +92,7 @@ mod tests {
             ("\nA='a", "unclosed single quote at line 2"),
         ];
         for (text, wanted) in refused {
-            assert_eq!(value(text, "Z"), Err(wanted.to_string()), "{text}");
+            assert_eq!(value(text, "Z").map_err(|error| error.to_string()), Err(wanted.to_string()), "{text}");
         }
         assert_eq!(value("A='a'\nnothing", "A"), Ok(Some("a".to_string())), "what comes later is not looked at");
     }

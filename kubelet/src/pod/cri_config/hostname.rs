@@ -29,18 +29,24 @@ fn shortened(name: &str) -> String {
     cut.trim_end_matches(['-', '.']).to_string()
 }
 
-/// What the kernel is told.
-pub fn for_kernel(pod: &Tree, cluster_domain: &str) -> Result<String, String> {
+/// A name that the kernel does not take.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "failed to construct FQDN from pod hostname and cluster domain, FQDN {0} is too long (64 characters is the max, \
+     {length} characters requested)",
+    length = .0.len()
+)]
+pub struct FqdnTooLong(String);
+
+/// The hostname in the kernel.
+pub fn for_kernel(pod: &Tree, cluster_domain: &str) -> Result<String, FqdnTooLong> {
     let (name, domain) = of(pod, cluster_domain);
     if !pod.bool("spec.setHostnameAsFQDN") || domain.is_empty() {
         return Ok(name);
     }
     let full = format!("{name}.{domain}");
     if full.len() > 64 {
-        let length = full.len();
-        return Err(format!(
-            "failed to construct FQDN from pod hostname and cluster domain, FQDN {full} is too long (64 characters is the max, {length} characters requested)"
-        ));
+        return Err(FqdnTooLong(full));
     }
     Ok(full)
 }

@@ -175,7 +175,7 @@ resources: {limits: {cpu: 250m}}
     let files = BTreeMap::from([
         (("v", "vars"), file("A='from a file'\n")),
         (("v", "wrong"), file("A=a")),
-        (("w", "x"), Err(nowhere.to_string())),
+        (("w", "x"), Err(env::FileError::NoVolume("w".to_string()))),
     ]);
     let known = env::Known {
         object: &object,
@@ -218,7 +218,10 @@ resources: {limits: {cpu: 250m}}
     let bytes = read("{name: a, env: [{name: X, valueFrom: {secretKeyRef: {name: s, key: bytes}}}]}");
     assert_eq!(env::of(&pod, &bytes, &known).expect("variables")[0].1, [0xff, 0xfe, 0x41], "a secret need not be text");
     let missing = read("{name: a, env: [{name: X, valueFrom: {configMapKeyRef: {name: c, key: z}}}]}");
-    assert_eq!(env::of(&pod, &missing, &known), Err("couldn't find key z in ConfigMap ns/c".to_string()));
+    assert_eq!(
+        env::of(&pod, &missing, &known).map_err(|error| error.to_string()),
+        Err("couldn't find key z in ConfigMap ns/c".to_string())
+    );
     let cases = [
         ("{volumeName: v, path: vars, key: B}", "environment variable key \"B\" not found in file \"/k/v/vars\""),
         ("{volumeName: v, path: wrong, key: A}", "couldn't parse env file"),
@@ -226,7 +229,11 @@ resources: {limits: {cpu: 250m}}
     ];
     for (reference, wanted) in cases {
         let spec = read(&format!("{{name: a, env: [{{name: X, valueFrom: {{fileKeyRef: {reference}}}}}]}}"));
-        assert_eq!(env::of(&pod, &spec, &known), Err(wanted.to_string()), "{reference}");
+        assert_eq!(
+            env::of(&pod, &spec, &known).map_err(|error| error.to_string()),
+            Err(wanted.to_string()),
+            "{reference}"
+        );
     }
 }
 

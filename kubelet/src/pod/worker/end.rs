@@ -1,6 +1,6 @@
 //! Brings a pod down: its hooks, its containers within their grace, its sandbox, and what is left of it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use crate::model::state::{Container, PodState, keys};
 use crate::pod::context::PodContext;
 use crate::pod::plan::stop::StopCommand;
 use crate::pod::plan::{self, Plan};
+use crate::resources::cgroups::GroupError;
 
 const SECOND: i64 = 1_000_000_000;
 
@@ -37,8 +38,8 @@ pub async fn sync(
         // It stays as a record; its logs too.
         return Next::Idle(None);
     }
-    if let Err(status) = clean_up(context, pod, &state).await {
-        tracing::debug!(pod = pod::name(pod), error = status.message(), "failed to clean up pod");
+    if let Err(error) = clean_up(context, pod, &state).await {
+        tracing::debug!(pod = pod::name(pod), %error, "failed to clean up pod");
         return Next::Failed;
     }
     if wanted.is_removed {
@@ -89,8 +90,8 @@ async fn stop_pod(
     if !state.is_stopped() {
         return Err(Next::Again);
     }
-    if let Err(why) = context.volumes.remove(pod::uid(pod)).await {
-        tracing::warn!(pod = pod::name(pod), error = why, "failed to remove volumes of terminated pod");
+    if let Err(error) = context.volumes.remove(pod::uid(pod)).await {
+        tracing::warn!(pod = pod::name(pod), %error, "failed to remove volumes of terminated pod");
         return Err(Next::Failed);
     }
     context.objects.forget(pod::uid(pod));
@@ -98,10 +99,10 @@ async fn stop_pod(
     context.managers.release(pod::uid(pod));
     context.resizes.retry(&context.resizing);
     if !std::mem::replace(&mut worker.is_stopped, true)
-        && let Err(why) = context.groups.remove(pod).await
+        && let Err(error) = context.groups.remove(pod).await
     {
         // It goes with the pod at the latest.
-        tracing::debug!(pod = pod::name(pod), error = why, "failed to remove cgroup of terminated pod");
+        tracing::debug!(pod = pod::name(pod), %error, "failed to remove cgroup of terminated pod");
     }
     worker.problems.clear();
     if !was_refused(worker, &state) {
@@ -292,8 +293,21 @@ async fn run_hook(
     }
 }
 
+/// A pod of which something is left.
+#[derive(Debug, thiserror::Error)]
+enum RemoveError {
+    #[error("{}", .0.message())]
+    Runtime(#[from] cri::Status),
+    #[error("the pod's cgroup: {0}")]
+    Cgroup(#[from] GroupError),
+    #[error("{}: it does not stand in {}, and is left alone", .directory.display(), .parent.display())]
+    Elsewhere { directory: PathBuf, parent: PathBuf },
+    #[error("{}: {source}", .directory.display())]
+    Io { directory: PathBuf, source: std::io::Error },
+}
+
 /// Removes what is left: containers, sandboxes, directories.
-async fn clean_up(context: &Arc<PodContext>, pod: &Tree, state: &PodState) -> crate::runtime::Result<()> {
+async fn clean_up(context: &Arc<PodContext>, pod: &Tree, state: &PodState) -> Result<(), RemoveError> {
     for seen in &state.containers {
         context.runtime.remove(&seen.id).await?;
         let _ = std::fs::remove_file(files::link_of(context, pod, &seen.name, &seen.id));
@@ -301,8 +315,7 @@ async fn clean_up(context: &Arc<PodContext>, pod: &Tree, state: &PodState) -> cr
     for sandbox in &state.sandboxes {
         context.runtime.remove_sandbox(&sandbox.id).await?;
     }
-    let removed = context.groups.remove(pod).await;
-    removed.map_err(|why| cri::Status::internal(format!("the pod's cgroup: {why}")))?;
+    context.groups.remove(pod).await?;
     let uid = pod::uid(pod);
     // Nobody writes into a directory that goes.
     context.resizes.forget(uid);
@@ -314,13 +327,14 @@ async fn clean_up(context: &Arc<PodContext>, pod: &Tree, state: &PodState) -> cr
 }
 
 /// Removes a directory with all that is in it, and none that does not stand right below the one of its kind.
-fn remove_child(parent: &Path, directory: &Path) -> crate::runtime::Result<()> {
-    let failed = |why: String| cri::Status::internal(format!("{}: {why}", directory.display()));
+fn remove_child(parent: &Path, directory: &Path) -> Result<(), RemoveError> {
     if !pod::is_child(directory, parent) {
-        return Err(failed(format!("it does not stand in {}, and is left alone", parent.display())));
+        return Err(RemoveError::Elsewhere { directory: directory.into(), parent: parent.into() });
     }
     match std::fs::remove_dir_all(directory) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(failed(error.to_string())),
+        Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+            Err(RemoveError::Io { directory: directory.into(), source })
+        }
         _ => Ok(()),
     }
 }

@@ -18,6 +18,14 @@ const MOST_MESSAGE: usize = 4096;
 const MOST_LINES: usize = 80;
 const MOST_LOG: u64 = 2048;
 
+/// A file that could not be written.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {source}", .path.display())]
+pub struct FileError {
+    pub path: PathBuf,
+    pub source: std::io::Error,
+}
+
 /// What every container gets besides its volumes: its names, and a place for its last words.
 pub fn own_mounts(
     context: &PodContext,
@@ -25,7 +33,7 @@ pub fn own_mounts(
     spec: &Tree,
     addresses: &[String],
     start: &StartContainer,
-) -> Result<Vec<cri::Mount>, String> {
+) -> Result<Vec<cri::Mount>, FileError> {
     let dir = context.config.pod_dir(pod::uid(pod));
     let mut mounts = Vec::new();
     let path = spec.str("terminationMessagePath");
@@ -51,7 +59,7 @@ fn bind(host: &Path, container: &str) -> cri::Mount {
     cri::Mount { host_path: host.display().to_string(), container_path: container.to_string(), ..Default::default() }
 }
 
-fn write_file(path: &Path, text: &[u8], mode: u32) -> Result<(), String> {
+fn write_file(path: &Path, text: &[u8], mode: u32) -> Result<(), FileError> {
     use std::os::unix::fs::PermissionsExt;
     let write = || {
         path.parent().map(crate::volumes::make_all).transpose()?;
@@ -59,7 +67,7 @@ fn write_file(path: &Path, text: &[u8], mode: u32) -> Result<(), String> {
         file.write_all(text)?;
         file.set_permissions(std::fs::Permissions::from_mode(mode))
     };
-    write().map_err(|error: std::io::Error| format!("{}: {error}", path.display()))
+    write().map_err(|source| FileError { path: path.to_path_buf(), source })
 }
 
 /// The number after the highest of a container's logs, `N.log` and what was put aside of it.

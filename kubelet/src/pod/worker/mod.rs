@@ -1,6 +1,7 @@
 //! A worker a pod: it is woken when something of its pod changes, decides what is to be done, and does it. One that
 //! fails or hangs holds nobody else up.
 
+mod container;
 mod drain;
 mod end;
 mod execute;

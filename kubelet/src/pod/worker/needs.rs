@@ -7,12 +7,12 @@ use api::{Tree, tree};
 use client::Resource;
 
 use super::start::{Failure, Inputs, unless_ended};
-use crate::images::{self, ImageRequest};
+use crate::images::{self, ImageError, ImageRequest};
 use crate::model::env;
 use crate::model::pod;
-use crate::model::problem::Problem;
+use crate::objects::ObjectError;
 use crate::pod::context::PodContext;
-use crate::pod::cri_config::env as container_env;
+use crate::pod::cri_config::env::{self as container_env, FileError};
 use crate::volumes::Mounted;
 
 /// What the pod may pull its images with; a secret that is missing is not there.
@@ -35,11 +35,11 @@ pub async fn pull_secrets(context: &PodContext, pod: &Tree) -> Vec<Arc<Tree>> {
 
 /// The images of volumes by the volumes' names: as they were pulled, or why they are not there.
 #[derive(Default)]
-pub struct VolumeImages(Vec<(String, std::result::Result<cri::ImageSpec, Problem>)>);
+pub struct VolumeImages(Vec<(String, Result<cri::ImageSpec, ImageError>)>);
 
 impl VolumeImages {
     /// Those that a container mounts; one that is not there is this container's problem, and no other's.
-    pub fn of(&self, spec: &Tree) -> std::result::Result<Vec<(String, cri::ImageSpec)>, Problem> {
+    pub fn of(&self, spec: &Tree) -> Result<Vec<(String, cri::ImageSpec)>, ImageError> {
         let mounted = |name: &str| spec.list("volumeMounts").iter().any(|mount| mount.str("name") == name);
         let own = self.0.iter().filter(|(name, _)| mounted(name));
         own.map(|(name, image)| Ok((name.clone(), image.clone()?))).collect()
@@ -67,38 +67,55 @@ pub async fn volume_images(
     Ok(made)
 }
 
+/// A container that must not run as its user.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum UserError {
+    #[error("container's runAsUser breaks non-root policy (pod: \"{pod}\", container: {container})")]
+    RunAsRoot { pod: String, container: String },
+    #[error("container has runAsNonRoot and image will run as root (pod: \"{pod}\", container: {container})")]
+    ImageRoot { pod: String, container: String },
+    #[error(
+        "container has runAsNonRoot and image has non-numeric user ({user}), cannot verify user is non-root (pod: \
+         \"{pod}\", container: {container})"
+    )]
+    NotNumeric { user: String, pod: String, container: String },
+    #[error("{field} {id} is not an id: ids are 0 to {}", pod::IDS.end())]
+    Id { field: &'static str, id: i64 },
+}
+
+/// An environment that cannot be built.
+#[derive(Debug, thiserror::Error)]
+pub enum VariablesError {
+    #[error("services have not yet been read at least once, cannot construct envvars")]
+    NoServices,
+    #[error(transparent)]
+    Object(#[from] ObjectError),
+    #[error(transparent)]
+    Env(#[from] container_env::EnvError),
+}
+
 /// A container that must not run as root does not, and ids are such that no runtime takes them for root's.
-pub fn check_user(pod: &Tree, spec: &Tree, image: &images::Present) -> Result<(), String> {
+pub fn check_user(pod: &Tree, spec: &Tree, image: &images::Present) -> Result<(), UserError> {
     let (of_pod, own) = (pod.at("spec.securityContext"), spec.at("securityContext"));
     check_ids(of_pod, own, image)?;
     let either = |key: &str| if own.has(key) { own.at(key) } else { of_pod.at(key) };
     if either("runAsNonRoot").as_bool() != Some(true) {
         return Ok(());
     }
-    let named = pod::named(pod);
-    let name = spec.str("name");
+    let (pod, container) = (pod::named(pod), spec.str("name").to_string());
     match (either("runAsUser").as_int(), image.uid) {
-        (Some(0), _) => {
-            Err(format!("container's runAsUser breaks non-root policy (pod: \"{named}\", container: {name})"))
-        }
+        (Some(0), _) => Err(UserError::RunAsRoot { pod, container }),
         (Some(_), _) => Ok(()),
-        (None, Some(0)) => {
-            Err(format!("container has runAsNonRoot and image will run as root (pod: \"{named}\", container: {name})"))
-        }
+        (None, Some(0)) => Err(UserError::ImageRoot { pod, container }),
         (None, Some(_)) => Ok(()),
-        (None, None) if image.username.is_empty() => {
-            Err(format!("container has runAsNonRoot and image will run as root (pod: \"{named}\", container: {name})"))
-        }
-        (None, None) => Err(format!(
-            "container has runAsNonRoot and image has non-numeric user ({}), cannot verify user is non-root (pod: \"{named}\", container: {name})",
-            image.username
-        )),
+        (None, None) if image.username.is_empty() => Err(UserError::ImageRoot { pod, container }),
+        (None, None) => Err(UserError::NotNumeric { user: image.username.clone(), pod, container }),
     }
 }
 
 /// An id above 2³¹−1 could be cut to another, or mean "unchanged", on its way to the kernel. The API refuses them;
 /// static pods and images are judged here.
-fn check_ids(of_pod: &Tree, own: &Tree, image: &images::Present) -> Result<(), String> {
+fn check_ids(of_pod: &Tree, own: &Tree, image: &images::Present) -> Result<(), UserError> {
     let fields = ["runAsUser", "runAsGroup", "fsGroup"];
     let of = |context: &Tree| fields.map(|field| (field, context.int(field)));
     let groups = of_pod.list("supplementalGroups").iter().map(|group| ("supplementalGroups", group.as_int()));
@@ -107,17 +124,17 @@ fn check_ids(of_pod: &Tree, own: &Tree, image: &images::Present) -> Result<(), S
     let given = of(of_pod).into_iter().chain(of(own)).chain(groups).chain([of_image]);
     let wrong = given.filter_map(|(field, id)| Some((field, id?))).find(|(_, id)| !pod::IDS.contains(id));
     match wrong {
-        Some((field, id)) => Err(format!("{field} {id} is not an id: ids are 0 to {}", pod::IDS.end())),
+        Some((field, id)) => Err(UserError::Id { field, id }),
         None => Ok(()),
     }
 }
 
 /// What the API has sent can wait for what it will send; a static pod may be the API server itself.
-fn check_services(pod: &Tree, are_known: bool) -> Result<(), String> {
+fn check_services(pod: &Tree, are_known: bool) -> Result<(), VariablesError> {
     if are_known || pod::is_static(pod) {
         return Ok(());
     }
-    Err("services have not yet been read at least once, cannot construct envvars".to_string())
+    Err(VariablesError::NoServices)
 }
 
 /// Its environment, from all that it refers to.
@@ -127,7 +144,7 @@ pub async fn variables(
     spec: &Tree,
     addresses: &[String],
     mounted: &Mounted,
-) -> Result<Vec<env::Variable>, String> {
+) -> Result<Vec<env::Variable>, VariablesError> {
     check_services(pod, *context.cache.services_known.borrow())?;
     let services = context.cache.services.in_namespace(pod::namespace(pod)).into_iter();
     let services: Vec<Arc<Tree>> = services.chain(context.cache.services.get("default/kubernetes")).collect();
@@ -144,8 +161,8 @@ pub async fn variables(
     let mut files = BTreeMap::new();
     for (volume, path) in env::files(spec) {
         let file = match mounted.volumes.get(volume) {
-            Some(found) => found.read(path).await,
-            None => Err(format!("cannot find the volume {volume:?} referenced by FileKeyRef")),
+            Some(found) => found.read(path).await.map_err(FileError::from),
+            None => Err(FileError::NoVolume(volume.to_string())),
         };
         files.insert((volume, path), file);
     }
@@ -159,19 +176,20 @@ pub async fn variables(
         node_name: &context.node.name,
         allocatable: &allocatable,
     };
-    container_env::of(pod, spec, &known)
+    Ok(container_env::of(pod, spec, &known)?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::problem::Problem;
 
     #[test]
     fn pods_of_the_api_wait_for_its_services() {
         let own = tree! { "metadata" => tree! { "annotations" => tree! { "kubernetes.io/config.source" => "file" } } };
         assert!(check_services(&own, false).is_ok() && check_services(&Tree::Null, true).is_ok());
         let why = "services have not yet been read at least once, cannot construct envvars";
-        assert_eq!(check_services(&Tree::Null, false), Err(why.to_string()));
+        assert_eq!(check_services(&Tree::Null, false).map_err(|error| error.to_string()), Err(why.to_string()));
     }
 
     #[test]
@@ -181,7 +199,7 @@ mod tests {
             let read = |text: &str| api::yaml::decode(text.as_bytes()).unwrap();
             let pod = tree! { "spec" => tree! { "securityContext" => read(of_pod) } };
             let spec = tree! { "name" => "c", "securityContext" => read(own) };
-            let said = check_user(&pod, &spec, &image(uid)).err().unwrap_or_default();
+            let said = check_user(&pod, &spec, &image(uid)).err().map(|error| error.to_string()).unwrap_or_default();
             assert!(said.starts_with(expected) && said.is_empty() == expected.is_empty(), "{of_pod} {own}: {said}");
         };
         let (root, non_root) = ("container has runAsNonRoot and image will run as root", "{runAsNonRoot: true}");
@@ -201,6 +219,7 @@ mod tests {
     #[test]
     fn an_image_that_is_missing_is_a_problem_of_those_who_mount_it() {
         let problem = Problem { reason: "ErrImagePull".into(), message: "no such image".to_string() };
+        let problem = ImageError { problem, is_scheduled: true };
         let images =
             VolumeImages(vec![("good".to_string(), Ok(images::spec("a"))), ("bad".to_string(), Err(problem.clone()))]);
         let of = |text: &str| images.of(&api::yaml::decode(text.as_bytes()).unwrap());

@@ -9,8 +9,33 @@ use crate::model::resources::amount;
 use crate::model::state::{Container, PodState};
 use crate::pod::context::PodContext;
 use crate::pod::cri_config::resources::{of_container, of_sandbox};
+use crate::resources::cgroups::GroupError;
 use crate::resources::resize::allocation::{Record, WHOLE};
 use crate::resources::resize::{event_text, spec_only, wants_restart};
+
+/// A resize that has failed and is retried.
+#[derive(Debug, thiserror::Error)]
+enum ResizeError {
+    #[error(transparent)]
+    Cgroup(#[from] GroupError),
+    #[error("failed to resize container {container:?}: {}", .source.message())]
+    Update { container: String, source: cri::Status },
+    #[error("cannot decrease memory limits: {}", list(.0))]
+    MemoryInUse(Vec<InUse>),
+}
+
+/// A limit below the memory in use.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("attempting to set {whose} memory limit ({limit}) below current usage ({used})")]
+struct InUse {
+    whose: String,
+    limit: i64,
+    used: i64,
+}
+
+fn list(all: &[InUse]) -> String {
+    all.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
 
 /// What became of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,14 +53,20 @@ pub async fn carry_out(context: &Arc<PodContext>, pod: &Arc<Tree>, state: &PodSt
     let Some(record) = context.resizes.record(uid).filter(|record| record.is_unfinished) else {
         return Outcome::Nothing;
     };
-    let Err(why) = follow(context, pod, state, &record).await else { return Outcome::Done };
+    let Err(error) = follow(context, pod, state, &record).await else { return Outcome::Done };
+    let why = error.to_string();
     if context.resizes.fails(uid, &why) {
         context.recorder.warning(pod, "ResizeError", event_text("error", pod, &why));
     }
     Outcome::Failed
 }
 
-async fn follow(context: &Arc<PodContext>, pod: &Arc<Tree>, state: &PodState, record: &Record) -> Result<(), String> {
+async fn follow(
+    context: &Arc<PodContext>,
+    pod: &Arc<Tree>,
+    state: &PodState,
+    record: &Record,
+) -> Result<(), ResizeError> {
     let uid = pod::uid(pod);
     let limits = context.groups.limits_of(pod);
     let running = |name: &str| state.active(name).filter(|seen| seen.is_running());
@@ -67,14 +98,14 @@ async fn follow(context: &Arc<PodContext>, pod: &Arc<Tree>, state: &PodState, re
     Ok(())
 }
 
-async fn update(context: &Arc<PodContext>, pod: &Tree, spec: &Tree, seen: &Container) -> Result<(), String> {
+async fn update(context: &Arc<PodContext>, pod: &Tree, spec: &Tree, seen: &Container) -> Result<(), ResizeError> {
     let request = cri::UpdateContainerResourcesRequest {
         container_id: seen.id.clone(),
         linux: Some(of_container(pod, spec, context.limits())),
         ..Default::default()
     };
     let answer = context.runtime.update(request).await;
-    answer.map(drop).map_err(|status| format!("failed to resize container {:?}: {}", seen.name, status.message()))
+    answer.map(drop).map_err(|source| ResizeError::Update { container: seen.name.clone(), source })
 }
 
 /// Not every runtime wants to know.
@@ -92,7 +123,12 @@ async fn update_sandbox(context: &Arc<PodContext>, pod: &Tree, state: &PodState)
 }
 
 /// A limit below what is in use would end processes instead of shrinking them.
-async fn check_memory(context: &Arc<PodContext>, pod: &Tree, state: &PodState, record: &Record) -> Result<(), String> {
+async fn check_memory(
+    context: &Arc<PodContext>,
+    pod: &Tree,
+    state: &PodState,
+    record: &Record,
+) -> Result<(), ResizeError> {
     let mut problems = Vec::new();
     for (name, old) in record.behind.iter().filter(|(name, old)| *name != WHOLE && !wants_restart(pod, name, old)) {
         let Some((seen, spec)) = state.active(name).filter(|seen| seen.is_running()).zip(pod::container(pod, name))
@@ -112,13 +148,13 @@ async fn check_memory(context: &Arc<PodContext>, pod: &Tree, state: &PodState, r
     }
     match problems.is_empty() {
         true => Ok(()),
-        false => Err(format!("cannot decrease memory limits: {}", problems.join("; "))),
+        false => Err(ResizeError::MemoryInUse(problems)),
     }
 }
 
-fn below(whose: &str, limit: i64, used: Option<i64>) -> Option<String> {
+fn below(whose: &str, limit: i64, used: Option<i64>) -> Option<InUse> {
     let used = used.filter(|used| *used > limit)?;
-    Some(format!("attempting to set {whose} memory limit ({limit}) below current usage ({used})"))
+    Some(InUse { whose: whose.to_string(), limit, used })
 }
 
 /// Bytes that a container has in use and that cannot be dropped.
@@ -136,7 +172,7 @@ mod tests {
     fn memory_in_use_is_not_taken_away() {
         let cases = [(10, None, None), (10, Some(10), None), (10, Some(11), Some("(10) below current usage (11)"))];
         for (limit, used, expected) in cases {
-            let said = below("container \"c\"", limit, used);
+            let said = below("container \"c\"", limit, used).map(|in_use| in_use.to_string());
             assert_eq!(said.is_some(), expected.is_some());
             assert!(said.is_none_or(|said| expected.is_some_and(|expected| said.ends_with(expected))));
         }

@@ -24,8 +24,7 @@ pub async fn create(
 ) -> Result<String> {
     let config = config(context, pod, worker, which)?;
     let logs = PathBuf::from(&config.log_directory);
-    let made = std::fs::create_dir_all(&logs);
-    if let Err(error) = made {
+    if let Err(error) = std::fs::create_dir_all(&logs) {
         return Err(failed(context, pod, &format!("{}: {error}", logs.display())));
     }
     let request = cri::RunPodSandboxRequest { config: Some(config), runtime_handler: handler(context, pod)? };
@@ -65,17 +64,17 @@ pub fn config(
     (attempt, mounted): (u32, &Mounted),
 ) -> Result<cri::PodSandboxConfig> {
     let config = &context.config;
-    let refused = |why: String| {
-        context.recorder.warning(pod, "FailedCreatePodSandBox", format!("Failed to create pod sandbox: {why}"));
+    let refused = |error: &dyn std::error::Error| {
+        context.recorder.warning(pod, "FailedCreatePodSandBox", format!("Failed to create pod sandbox: {error}"));
         Failure::Failed
     };
     let cluster = dns::Cluster { servers: &config.cluster_dns, domain: &config.cluster_domain };
-    let (resolver, warnings) = dns::of(pod, &cluster, &context.resolver().map_err(refused)?);
+    let (resolver, warnings) = dns::of(pod, &cluster, &context.resolver().map_err(|error| refused(&error))?);
     if !std::mem::replace(&mut worker.warned, true) {
         warnings.iter().for_each(|warning| record_dns_warning(context, pod, warning));
     }
-    let hostname = hostname::for_kernel(pod, &config.cluster_domain).map_err(refused)?;
-    let users = context.users.of(pod).map_err(|why| failed(context, pod, &why))?;
+    let hostname = hostname::for_kernel(pod, &config.cluster_domain).map_err(|error| refused(&error))?;
+    let users = context.users.of(pod).map_err(|error| failed(context, pod, &error.to_string()))?;
     let (resources, overhead) = resources::of_sandbox(pod, context.limits());
     Ok(sandbox::config(
         pod,

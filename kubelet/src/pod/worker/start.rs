@@ -5,19 +5,17 @@ use std::sync::Arc;
 use api::Tree;
 
 use super::grace_period::{self, GracePeriod};
-use super::sync::{self, Updates, WorkerState};
-use super::{end, files, needs, sandbox};
-use crate::images::{self, ImageRequest};
+use super::sync::{Updates, WorkerState};
+use super::{container, end, files, needs, sandbox};
+use crate::images::{self, ImageError, ImageRequest};
 use crate::metrics;
 use crate::model::pod::{self, subject};
 use crate::model::problem::Problem;
-use crate::model::state::{PodState, keys};
+use crate::model::state::PodState;
 use crate::pod::context::PodContext;
-use crate::pod::cri_config::container;
-use crate::pod::cri_config::resources::Limits;
 use crate::pod::plan::{Crash, StartContainer};
 use crate::pod::status::initial_reason;
-use crate::volumes::{self, Mounted};
+use crate::volumes::Mounted;
 
 /// Why a command was not carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,7 +84,7 @@ pub async fn start_container(
             remove_older(context, &start.older).await;
             Ok(())
         }
-        Err(problem) => Err(record_problem(context, pod, worker, start, problem)),
+        Err(error) => Err(record_problem(context, pod, worker, start, error)),
     }
 }
 
@@ -96,9 +94,9 @@ async fn create_and_run(
     spec: &Tree,
     place: Location<'_>,
     start: &StartContainer,
-) -> std::result::Result<(), Problem> {
+) -> std::result::Result<(), StartError> {
     let id = create_container(context, pod, spec, place, start).await?;
-    run_container(context, pod, spec, (&id, start.restarts), place).await
+    Ok(run_container(context, pod, spec, (&id, start.restarts), place).await?)
 }
 
 fn record_restart(context: &PodContext, worker: &mut WorkerState, start: &StartContainer) {
@@ -115,13 +113,12 @@ fn record_problem(
     pod: &Tree,
     worker: &mut WorkerState,
     start: &StartContainer,
-    problem: Problem,
+    StartError { problem, is_scheduled }: StartError,
 ) -> Failure {
     let labels = [metrics::sort(pod, &start.name), &problem.reason];
     context.metrics.count(&metrics::STARTED_CONTAINERS_ERRORS, &labels);
-    let waits = is_of_image(&problem.reason);
     worker.problems.insert(start.name.clone(), problem);
-    if waits { Failure::Waits } else { Failure::Failed }
+    if is_scheduled { Failure::Waits } else { Failure::Failed }
 }
 
 async fn remove_older(context: &PodContext, older: &[String]) {
@@ -145,9 +142,23 @@ pub async fn unless_ended<T>(told: Updates<'_>, work: impl Future<Output = T>) -
     }
 }
 
-/// It is known when an image is tried again.
-fn is_of_image(reason: &str) -> bool {
-    matches!(reason, "ImagePullBackOff" | "ErrImagePull" | "RegistryUnavailable" | "SignatureValidationFailed")
+/// Why a container was not started.
+struct StartError {
+    problem: Problem,
+    /// The time of the next attempt is known.
+    is_scheduled: bool,
+}
+
+impl From<Problem> for StartError {
+    fn from(problem: Problem) -> StartError {
+        StartError { problem, is_scheduled: false }
+    }
+}
+
+impl From<ImageError> for StartError {
+    fn from(error: ImageError) -> StartError {
+        StartError { problem: error.problem, is_scheduled: error.is_scheduled }
+    }
 }
 
 async fn create_container(
@@ -156,56 +167,13 @@ async fn create_container(
     spec: &Tree,
     (place, inputs): Location<'_>,
     start: &StartContainer,
-) -> std::result::Result<String, Problem> {
+) -> std::result::Result<String, StartError> {
     let (image, images) = pulled(context, pod, spec, (place, inputs)).await?;
-    let config_error = |message: String| failed(context, pod, &start.name, "CreateContainerConfigError", message);
-    needs::check_user(pod, spec, &image).map_err(config_error)?;
-    let given = context.managers.prepare(pod, spec).await.map_err(config_error)?;
-    let own = needs::variables(context, pod, spec, &place.addresses, inputs.mounted).await.map_err(config_error)?;
-    let of_devices = given.env.into_iter().map(|(name, value)| (name, value.into_bytes()));
-    // What the pod says itself counts before what its devices bring.
-    let variables: Vec<_> = of_devices.chain(own).collect();
-    let users = context.users.of(pod).map_err(config_error)?;
-    let seen = volumes::MountInputs {
-        env: &variables,
-        images: &images,
-        users: users.as_ref(),
-        recursive_read_only: context.features.recursive_read_only,
-    };
-    let volumes = volumes::mounts(&context.config, pod, spec, inputs.mounted, &seen).await.map_err(config_error)?;
-    let mut mounts = files::own_mounts(context, pod, spec, &place.addresses, start).map_err(config_error)?;
-    mounts.extend(volumes);
-    mounts.extend(given.mounts);
-    let mut devices = volumes::devices(spec, inputs.mounted).map_err(config_error)?;
-    devices.extend(given.devices);
-    let limits = context.limits();
-    let target = container::target(spec, pod).and_then(|name| inputs.state.active(name));
-    let target = target.map(|seen| seen.id.clone()).unwrap_or_default();
-    let seccomp_root = context.config.root_dir.join("seccomp").display().to_string();
-    let config = container::config(
-        pod,
-        spec,
-        container::Inputs {
-            restarts: start.restarts,
-            image: cri::ImageSpec { image: image.id.clone(), ..images::spec(spec.str("image")) },
-            env: &variables,
-            mounts,
-            devices,
-            cdi_devices: given.cdi_devices,
-            annotations: given.annotations.into_iter().chain(round(inputs.state)).collect(),
-            limits: Limits { cfs_quota: limits.cfs_quota && !given.has_cpus, ..limits },
-            security: container::Security {
-                target: &target,
-                users: users.as_ref(),
-                volume_groups: &inputs.mounted.groups(pod),
-                seccomp_root: &seccomp_root,
-                seccomp_default: context.config.seccomp_default,
-            },
-            cpuset: (given.cpus.clone(), given.memory_nodes),
-        },
-    );
-    let logs = sync::logs(context, pod).join(&start.name);
-    std::fs::create_dir_all(&logs).map_err(|error| config_error(format!("{}: {error}", logs.display())))?;
+    let addresses = &place.addresses;
+    let parts = container::Parts { spec, image, images, addresses, inputs, start };
+    let (config, cpus) = container::config(context, pod, parts)
+        .await
+        .map_err(|error| failed(context, pod, &start.name, "CreateContainerConfigError", error.to_string()))?;
     let request = cri::CreateContainerRequest {
         pod_sandbox_id: place.sandbox.to_string(),
         config: Some(config),
@@ -215,13 +183,9 @@ async fn create_container(
         context.runtime.create(request).await.map_err(|status| {
             failed(context, pod, &start.name, "CreateContainerError", status.message().to_string())
         })?;
-    context.managers.made(&answer.container_id, &given.cpus);
+    context.managers.made(&answer.container_id, &cpus);
     context.recorder.normal(&subject(pod, &start.name), "Created", "Container created");
     Ok(answer.container_id)
-}
-
-fn round(state: &PodState) -> Option<(String, String)> {
-    (state.round > 0).then(|| (keys::ROUND.to_string(), state.round.to_string()))
 }
 
 /// The container's image, and those of the volumes that it mounts.
@@ -230,15 +194,15 @@ async fn pulled(
     pod: &Arc<Tree>,
     spec: &Tree,
     (place, inputs): Location<'_>,
-) -> std::result::Result<(images::Present, Vec<(String, cri::ImageSpec)>), Problem> {
-    let of_volumes = place.images.of(spec).inspect_err(|problem| {
-        let text = format!("Error: {}", problem.message);
+) -> std::result::Result<(images::Present, Vec<(String, cri::ImageSpec)>), StartError> {
+    let of_volumes = place.images.of(spec).inspect_err(|error| {
+        let text = format!("Error: {}", error.problem.message);
         context.recorder.warning(&subject(pod, spec.str("name")), "Failed", text);
     })?;
     let secrets = needs::pull_secrets(context, pod).await;
     let wanted = ImageRequest { pod, container: spec, secrets: &secrets, sandbox: Some(&place.config) };
-    let image = unless_ended(inputs.told, context.images.ensure(&wanted)).await.unwrap_or_else(|| Err(ends(pod)))?;
-    Ok((image, of_volumes))
+    let ensured = unless_ended(inputs.told, context.images.ensure(&wanted)).await;
+    Ok((ensured.ok_or_else(|| ends(pod))??, of_volumes))
 }
 
 fn ends(pod: &Tree) -> Problem {
@@ -271,7 +235,7 @@ async fn run_container(
             // What a hook has said may be a secret: it is not for events.
             context.recorder.warning(&subject(pod, name), "FailedPostStartHook", "PostStartHook failed");
             unless_ended(inputs.told, Box::pin(stop_unready(context, pod, id))).await;
-            Err(Problem { reason: "PostStartHookError".into(), message: why })
+            Err(Problem { reason: "PostStartHookError".into(), message: why.to_string() })
         }
     }
 }

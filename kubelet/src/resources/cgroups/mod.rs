@@ -24,6 +24,28 @@ use crate::node::resources;
 use limits::{Rules, Share};
 use names::CLASSES;
 
+/// A failed change of the pods' cgroups.
+#[derive(Debug, thiserror::Error)]
+pub enum GroupError {
+    #[error(transparent)]
+    Cgroup(#[from] cgroup::Error),
+    #[error(transparent)]
+    Systemctl(#[from] systemd::SystemctlError),
+    #[error("{field}: the cgroup {group:?} does not exist")]
+    NoGroup { field: &'static str, group: String },
+    #[error("{field}: {source}")]
+    Reserved { field: &'static str, source: cgroup::Error },
+    #[error(
+        "cgroupDriver (--cgroup-driver) systemd: systemd does not run this machine; it must be cgroupfs here and in \
+         the container runtime"
+    )]
+    NoSystemd,
+    #[error("singleProcessOOMKill false: cgroups of version 1 end single processes")]
+    SingleProcessOomKill,
+    #[error(transparent)]
+    Task(#[from] tokio::task::JoinError),
+}
+
 pub struct Groups {
     config: Arc<Config>,
     /// None where groups are not made: all containers are below the root that is told.
@@ -44,9 +66,9 @@ struct State {
 
 impl Groups {
     /// Makes the groups that do not belong to one pod. An error names what the machine cannot do.
-    pub fn open(config: Arc<Config>, machine: &Machine) -> Result<Groups, String> {
+    pub fn open(config: Arc<Config>, machine: &Machine) -> Result<Groups, GroupError> {
         let hierarchies = match config.cgroups_per_qos {
-            true => Some(Hierarchies::detect().map_err(|error| error.to_string())?),
+            true => Some(Hierarchies::detect()?),
             false => None,
         };
         let unified = hierarchies.as_ref().is_some_and(Hierarchies::unified_only);
@@ -79,18 +101,18 @@ impl Groups {
         directory.is_some_and(|file| file.exists())
     }
 
-    fn begin(&self) -> Result<(), String> {
+    fn begin(&self) -> Result<(), GroupError> {
         let Some(hierarchies) = &self.hierarchies else { return Ok(()) };
         for class in CLASSES {
             let path = names::of_class(&self.config, class);
-            hierarchies.create(&path).map_err(|error| error.to_string())?;
+            hierarchies.create(&path)?;
         }
         self.write_classes(hierarchies, &mut self.state())?;
         self.limit_reserved(hierarchies)
     }
 
     /// Limits what is reserved for others: their groups must be there.
-    fn limit_reserved(&self, hierarchies: &Hierarchies) -> Result<(), String> {
+    fn limit_reserved(&self, hierarchies: &Hierarchies) -> Result<(), GroupError> {
         let told = &self.config.allocatable;
         let parts = [
             ("system-reserved", "systemReservedCgroup", &told.system_reserved_cgroup, &told.system_reserved),
@@ -100,22 +122,22 @@ impl Groups {
             let Some(limits) = limits::of_reserved(&told.enforced, name, amounts) else { continue };
             let path = cgroup::parent_path(group);
             if !hierarchies.has_group(&path) {
-                return Err(format!("{field}: the cgroup {group:?} does not exist"));
+                return Err(GroupError::NoGroup { field, group: group.clone() });
             }
-            hierarchies.update(&path, &limits).map_err(|error| format!("{field}: {error}"))?;
+            hierarchies.update(&path, &limits).map_err(|source| GroupError::Reserved { field, source })?;
         }
         Ok(())
     }
 
     /// Limits all pods together. It fails as long as they use more than they shall.
-    pub fn limit_all(&self) -> Result<(), String> {
+    pub fn limit_all(&self) -> Result<(), GroupError> {
         let Some(hierarchies) = &self.hierarchies else { return Ok(()) };
         self.write(hierarchies, (Class::Guaranteed, None), &self.whole)
     }
 
     /// The group of a pod, there and limited. One that is used already keeps what it has: it is resized step by step.
     /// One in which nothing runs may have been left by a try that failed before it was limited.
-    pub async fn ensure(self: &Arc<Groups>, pod: &Tree) -> Result<(), String> {
+    pub async fn ensure(self: &Arc<Groups>, pod: &Tree) -> Result<(), GroupError> {
         let uid = pod::uid(pod).to_string();
         if self.hierarchies.is_none() || self.state().taken.contains_key(&uid) {
             return Ok(());
@@ -124,7 +146,7 @@ impl Groups {
         self.apart(move |groups, hierarchies| {
             let path = names::of_pod(&groups.config, share.class, &uid);
             if !hierarchies.has_group(&path) || hierarchies.processes(&path).is_empty() {
-                hierarchies.create(&path).map_err(|error| error.to_string())?;
+                hierarchies.create(&path)?;
                 groups.write(hierarchies, (share.class, Some(&uid)), &limits)?;
             }
             let mut state = groups.state();
@@ -139,13 +161,13 @@ impl Groups {
     }
 
     /// Gives the group of a pod other limits; what they do not name stays.
-    pub async fn limit(self: &Arc<Groups>, pod: &Tree, limits: Resources) -> Result<(), String> {
+    pub async fn limit(self: &Arc<Groups>, pod: &Tree, limits: Resources) -> Result<(), GroupError> {
         let (class, uid) = (class(pod), pod::uid(pod).to_string());
         self.apart(move |groups, hierarchies| groups.write(hierarchies, (class, Some(&uid)), &limits)).await
     }
 
     /// Gives the group of a pod that part of other limits that is more than it has.
-    pub async fn grow(self: &Arc<Groups>, pod: &Tree, limits: Resources) -> Result<(), String> {
+    pub async fn grow(self: &Arc<Groups>, pod: &Tree, limits: Resources) -> Result<(), GroupError> {
         let (class, uid) = (class(pod), pod::uid(pod).to_string());
         self.apart(move |groups, hierarchies| {
             let now = hierarchies.limits(&names::of_pod(&groups.config, class, &uid));
@@ -162,7 +184,7 @@ impl Groups {
     }
 
     /// A pod weighs more or less in its class from now on.
-    pub async fn reweigh(self: &Arc<Groups>, pod: &Tree) -> Result<(), String> {
+    pub async fn reweigh(self: &Arc<Groups>, pod: &Tree) -> Result<(), GroupError> {
         let (share, uid) = (limits::share(pod), pod::uid(pod).to_string());
         self.apart(move |groups, hierarchies| {
             let mut state = groups.state();
@@ -185,7 +207,7 @@ impl Groups {
     }
 
     /// Removes the group of a pod that has ended, in all hierarchies; what has processes stays, and is an error.
-    pub async fn remove(self: &Arc<Groups>, pod: &Tree) -> Result<(), String> {
+    pub async fn remove(self: &Arc<Groups>, pod: &Tree) -> Result<(), GroupError> {
         let uid = pod::uid(pod).to_string();
         self.apart(move |groups, hierarchies| {
             {
@@ -200,7 +222,10 @@ impl Groups {
     }
 
     /// Removes the empty groups of pods that nobody knows: they ended while the agent was away.
-    pub async fn clean_up(self: &Arc<Groups>, is_known: impl Fn(&str) -> bool + Send + 'static) -> Result<(), String> {
+    pub async fn clean_up(
+        self: &Arc<Groups>,
+        is_known: impl Fn(&str) -> bool + Send + 'static,
+    ) -> Result<(), GroupError> {
         self.apart(move |groups, hierarchies| {
             for class in CLASSES {
                 let below = hierarchies.children(&names::of_class(&groups.config, class)).into_iter();
@@ -217,15 +242,15 @@ impl Groups {
         .await
     }
 
-    fn remove_one(&self, hierarchies: &Hierarchies, class: Class, uid: &str) -> Result<(), String> {
+    fn remove_one(&self, hierarchies: &Hierarchies, class: Class, uid: &str) -> Result<(), GroupError> {
         let path = names::of_pod(&self.config, class, uid);
         if self.config.cgroup_driver == CgroupDriver::Systemd && hierarchies.has_group(&path) {
             systemd::remove(&names::told(&self.config, class, Some(uid)))?;
         }
-        hierarchies.remove(&path).map_err(|error| error.to_string())
+        Ok(hierarchies.remove(&path)?)
     }
 
-    fn write_classes(&self, hierarchies: &Hierarchies, state: &mut State) -> Result<(), String> {
+    fn write_classes(&self, hierarchies: &Hierarchies, state: &mut State) -> Result<(), GroupError> {
         for (class, resources) in limits::of_classes(&state.taken, &self.rules) {
             if state.written.get(&class) != Some(&resources) {
                 self.write(hierarchies, (class, None), &resources)?;
@@ -240,7 +265,7 @@ impl Groups {
         hierarchies: &Hierarchies,
         (class, uid): (Class, Option<&str>),
         resources: &Resources,
-    ) -> Result<(), String> {
+    ) -> Result<(), GroupError> {
         let path = match uid {
             Some(uid) => names::of_pod(&self.config, class, uid),
             None => names::of_class(&self.config, class),
@@ -250,7 +275,7 @@ impl Groups {
             systemd::set(&names::told(&self.config, class, uid), &resources, self.unified())?;
             resources = Resources { hugepages: resources.hugepages, ..Resources::default() };
         }
-        let warnings = hierarchies.update(&path, &resources).map_err(|error| error.to_string())?;
+        let warnings = hierarchies.update(&path, &resources)?;
         warnings.iter().for_each(|warning| tracing::debug!(path, warning, "failed to set cgroup limits"));
         Ok(())
     }
@@ -258,14 +283,14 @@ impl Groups {
     /// The kernel may take its time: nobody else waits for it.
     async fn apart(
         self: &Arc<Groups>,
-        work: impl FnOnce(&Groups, &Hierarchies) -> Result<(), String> + Send + 'static,
-    ) -> Result<(), String> {
+        work: impl FnOnce(&Groups, &Hierarchies) -> Result<(), GroupError> + Send + 'static,
+    ) -> Result<(), GroupError> {
         let groups = self.clone();
         let done = tokio::task::spawn_blocking(move || match &groups.hierarchies {
             Some(hierarchies) => work(&groups, hierarchies),
             None => Ok(()),
         });
-        done.await.unwrap_or_else(|error| Err(error.to_string()))
+        done.await?
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -274,14 +299,12 @@ impl Groups {
 }
 
 /// What cannot be done on this machine.
-fn check(config: &Config, unified: bool) -> Result<(), String> {
+fn check(config: &Config, unified: bool) -> Result<(), GroupError> {
     if config.cgroup_driver == CgroupDriver::Systemd && config.cgroups_per_qos && !systemd::runs() {
-        return Err("cgroupDriver (--cgroup-driver) systemd: systemd does not run this machine; it must be cgroupfs \
-                    here and in the container runtime"
-            .to_string());
+        return Err(GroupError::NoSystemd);
     }
     if config.single_process_oom_kill == Some(false) && config.cgroups_per_qos && !unified {
-        return Err("singleProcessOOMKill false: cgroups of version 1 end single processes".to_string());
+        return Err(GroupError::SingleProcessOomKill);
     }
     let version_2 = [
         ("memoryThrottlingFactor", config.memory_throttling_factor.is_some()),

@@ -12,8 +12,17 @@ pub fn runs() -> bool {
     Path::new(RUNS).is_dir()
 }
 
+/// A failed call of systemctl.
+#[derive(Debug, thiserror::Error)]
+pub enum SystemctlError {
+    #[error("systemctl {args}: {source}")]
+    Spawn { args: String, source: std::io::Error },
+    #[error("systemctl {args}: {stderr}")]
+    Failed { args: String, stderr: String },
+}
+
 /// Starts a slice and limits it until the machine is started again.
-pub fn set(slice: &str, resources: &Resources, unified: bool) -> Result<(), String> {
+pub fn set(slice: &str, resources: &Resources, unified: bool) -> Result<(), SystemctlError> {
     ask(&["start", slice])?;
     let properties = properties(resources, unified);
     if properties.is_empty() {
@@ -24,17 +33,21 @@ pub fn set(slice: &str, resources: &Resources, unified: bool) -> Result<(), Stri
 }
 
 /// Stops a slice and forgets what it was limited to.
-pub fn remove(slice: &str) -> Result<(), String> {
+pub fn remove(slice: &str) -> Result<(), SystemctlError> {
     ask(&["stop", slice])?;
     ask(&["revert", slice])
 }
 
-fn ask(args: &[&str]) -> Result<(), String> {
-    let told = || format!("systemctl {}", args.join(" "));
-    let output = Command::new("systemctl").args(args).output().map_err(|error| format!("{}: {error}", told()))?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(format!("{}: {}", told(), String::from_utf8_lossy(&output.stderr).trim())),
+fn ask(args: &[&str]) -> Result<(), SystemctlError> {
+    let output = Command::new("systemctl").args(args).output();
+    let args = args.join(" ");
+    match output {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => {
+            let stderr = String::from_utf8_lossy(&output.stderr).trim().to_string();
+            Err(SystemctlError::Failed { args, stderr })
+        }
+        Err(source) => Err(SystemctlError::Spawn { args, source }),
     }
 }
 

@@ -138,7 +138,7 @@ fn what_the_machine_cannot_do_is_refused_by_name() {
         if config.cgroup_driver == CgroupDriver::Systemd && systemd::runs() {
             continue;
         }
-        let said = check(&config, unified).err().unwrap_or_default();
+        let said = check(&config, unified).err().map(|error| error.to_string()).unwrap_or_default();
         assert!(said.contains(expected) && said.is_empty() == expected.is_empty(), "{said}");
     }
 }

@@ -1,6 +1,6 @@
 //! What was handed out, kept in a file over restarts: JSON with a checksum, written beside and moved into its place.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use api::{Tree, json};
 use stdx::fnv::fnv1a_32;
@@ -10,33 +10,52 @@ use crate::volumes::make_all;
 
 const CHECKSUM: &str = "checksum";
 
+/// A checkpoint that cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    #[error(transparent)]
+    Json(#[from] json::Error),
+    #[error("checkpoint is corrupted")]
+    Corrupted,
+}
+
+/// A checkpoint that cannot be written.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {source}", .file.display())]
+pub struct WriteError {
+    file: PathBuf,
+    source: std::io::Error,
+}
+
 /// None where there is no file. One that is there and cannot be read is an error, and not an empty one: what it says
 /// may be in use.
-pub fn read(file: &Path) -> Result<Option<Tree>, String> {
+pub fn read(file: &Path) -> Result<Option<Tree>, ReadError> {
     let bytes = match std::fs::read(file) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error.to_string()),
+        Err(error) => return Err(error.into()),
         Ok(bytes) => bytes,
     };
-    let mut tree = json::decode(&bytes).map_err(|error| error.to_string())?;
+    let mut tree = json::decode(&bytes)?;
     // Upstream's kubelet leaves it, with a checksum of its own kind. Nothing is handed out by it.
     if tree.str("policyName").eq_ignore_ascii_case("none") && tree.at("entries").is_null() {
         return Ok(None);
     }
     let said = tree.remove(CHECKSUM).and_then(|said| said.as_int());
     if tree.as_map().is_none() || said != Some(checksum(&tree)) {
-        return Err("checkpoint is corrupted".to_string());
+        return Err(ReadError::Corrupted);
     }
     Ok(Some(tree))
 }
 
-pub fn write(file: &Path, mut tree: Tree) -> Result<(), String> {
+pub fn write(file: &Path, mut tree: Tree) -> Result<(), WriteError> {
     tree.set(CHECKSUM, checksum(&tree));
     let write = || {
         file.parent().map(make_all).transpose()?;
         Replace::PRIVATE.durable(Durability::All).write(file, &json::encode(&tree, None))
     };
-    write().map_err(|error: std::io::Error| format!("{}: {error}", file.display()))
+    write().map_err(|source| WriteError { file: file.to_path_buf(), source })
 }
 
 /// FNV-1a of what is written.
@@ -54,13 +73,13 @@ mod tests {
     fn what_was_written_is_read_and_what_was_changed_is_not() {
         let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("below/cpu_manager_state");
-        assert_eq!(read(&file), Ok(None));
+        assert_eq!(read(&file).expect("no file"), None);
         let state = tree! { "policyName" => "static", "entries" => tree! { "a" => "0-1" } };
         write(&file, state.clone()).expect("written");
-        assert_eq!(read(&file), Ok(Some(state)));
+        assert_eq!(read(&file).expect("a checkpoint"), Some(state));
         let text = std::fs::read_to_string(&file).expect("text").replace("0-1", "0-2");
         std::fs::write(&file, text).expect("written");
-        assert_eq!(read(&file), Err("checkpoint is corrupted".to_string()));
+        assert!(matches!(read(&file), Err(ReadError::Corrupted)));
         std::fs::write(&file, "{").expect("written");
         assert!(read(&file).is_err());
     }
@@ -69,20 +88,17 @@ mod tests {
     fn a_file_of_upstreams_that_hands_nothing_out_is_ignored() {
         let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("state");
-        for (text, expected) in [
-            (r#"{"policyName":"none","defaultCpuSet":"","checksum":1353318690}"#, Ok(None)),
-            (r#"{"policyName":"None","machineState":{},"checksum":4236770233}"#, Ok(None)),
-            (
-                r#"{"policyName":"static","defaultCpuSet":"0-3","checksum":1}"#,
-                Err("checkpoint is corrupted".to_string()),
-            ),
-            (
-                r#"{"policyName":"none","entries":{"a":{"c":"1"}},"checksum":1}"#,
-                Err("checkpoint is corrupted".to_string()),
-            ),
+        for (text, is_ignored) in [
+            (r#"{"policyName":"none","defaultCpuSet":"","checksum":1353318690}"#, true),
+            (r#"{"policyName":"None","machineState":{},"checksum":4236770233}"#, true),
+            (r#"{"policyName":"static","defaultCpuSet":"0-3","checksum":1}"#, false),
+            (r#"{"policyName":"none","entries":{"a":{"c":"1"}},"checksum":1}"#, false),
         ] {
             std::fs::write(&file, text).expect("written");
-            assert_eq!(read(&file), expected, "{text}");
+            match read(&file) {
+                Ok(found) => assert!(is_ignored && found.is_none(), "{text}"),
+                Err(error) => assert!(!is_ignored && matches!(error, ReadError::Corrupted), "{text}"),
+            }
         }
     }
 }

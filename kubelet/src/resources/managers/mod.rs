@@ -40,11 +40,41 @@ use numa::{Hint, Hints};
 use topology::Merger;
 
 /// Why a pod cannot have what it wants.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Refusal {
-    Unexpected(String),
-    Smt(String),
+    Unexpected(AllocationError),
+    Smt(cpu::SmtError),
     Topology,
+}
+
+/// An allocation that has failed, although the scheduler has found enough on the node.
+#[derive(Debug, thiserror::Error)]
+pub enum AllocationError {
+    #[error(transparent)]
+    Cpu(#[from] cpu::NotEnough),
+    #[error(transparent)]
+    Memory(#[from] memory::MemoryError),
+    #[error(transparent)]
+    Devices(#[from] devices::DeviceError),
+    #[error(transparent)]
+    Checkpoint(#[from] checkpoint::WriteError),
+}
+
+/// Managers that cannot start. The error names the field or the file that does not fit.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("topologyManagerPolicy: unsupported on machines with more than {0} NUMA Nodes")]
+    NumaNodes(usize),
+    #[error("cpuManagerPolicy: {0}")]
+    Cpu(#[from] cpu::PolicyError),
+    #[error("memoryManagerPolicy: {0}")]
+    Memory(#[from] memory::PolicyError),
+    #[error(transparent)]
+    Restore(#[from] open::RestoreError),
+    #[error(transparent)]
+    Devices(#[from] devices::OpenError),
+    #[error(transparent)]
+    Checkpoint(#[from] checkpoint::WriteError),
 }
 
 impl Refusal {
@@ -54,7 +84,7 @@ impl Refusal {
                 reason: "UnexpectedAdmissionError".into(),
                 message: format!("Allocate failed due to {why}, which is unexpected"),
             },
-            Refusal::Smt(message) => Problem { reason: "SMTAlignmentError".into(), message },
+            Refusal::Smt(error) => Problem { reason: "SMTAlignmentError".into(), message: error.to_string() },
             Refusal::Topology => Problem {
                 reason: "TopologyAffinityError".into(),
                 message: "Resources cannot be allocated with Topology locality".to_string(),
@@ -87,24 +117,19 @@ pub struct Managers {
 
 impl Managers {
     /// With what was handed out before this process began. An error names the field or the file that does not fit.
-    pub fn open(config: Arc<Config>, root: &Path, clock: Arc<dyn Clock>, metrics: Metrics) -> Result<Managers, String> {
+    pub fn open(
+        config: Arc<Config>,
+        root: &Path,
+        clock: Arc<dyn Clock>,
+        metrics: Metrics,
+    ) -> Result<Managers, OpenError> {
         let machine = Arc::new(machine::read(root));
         let pinning = &config.pinning;
         if pinning.topology != Policy::None && machine.nodes.len() > pinning.topology_options.most_nodes {
-            let most = pinning.topology_options.most_nodes;
-            return Err(format!("topologyManagerPolicy: unsupported on machines with more than {most} NUMA Nodes"));
+            return Err(OpenError::NumaNodes(pinning.topology_options.most_nodes));
         }
-        let named = |field: &'static str| move |why: String| format!("{field}: {why}");
-        let cpu = pinning
-            .cpu_static
-            .then(|| open::cpu_policy(&config, &machine))
-            .transpose()
-            .map_err(named("cpuManagerPolicy"))?;
-        let memory = pinning
-            .memory_static
-            .then(|| open::memory_policy(&config, &machine))
-            .transpose()
-            .map_err(named("memoryManagerPolicy"))?;
+        let cpu = pinning.cpu_static.then(|| open::cpu_policy(&config, &machine)).transpose()?;
+        let memory = pinning.memory_static.then(|| open::memory_policy(&config, &machine)).transpose()?;
         let held = Held {
             cpus: open::kept_cpus(&config, cpu.as_ref())?,
             memory: open::kept_memory(&config, memory.as_ref())?,
@@ -132,7 +157,7 @@ impl Managers {
         self.held.lock()
     }
 
-    fn save(&self, held: &Held) -> Result<(), String> {
+    fn save(&self, held: &Held) -> Result<(), checkpoint::WriteError> {
         if self.cpu.is_some() {
             checkpoint::write(&open::cpu_file(&self.config), held.cpus.shown())?;
         }
@@ -158,7 +183,7 @@ impl Managers {
         }
         let _turn = self.turn.lock().await;
         let result = match self.allocate_all(pod).await {
-            Ok(()) => self.save(&self.held()).map_err(Refusal::Unexpected),
+            Ok(()) => self.save(&self.held()).map_err(|error| Refusal::Unexpected(error.into())),
             refused => refused,
         };
         self.measure(&self.held());
@@ -182,7 +207,8 @@ impl Managers {
                 None => self.place(pod, Some(spec))?,
             };
             self.allocate(pod, spec, place)?;
-            self.devices.allocate(pod, spec, place.affinity).await.map_err(Refusal::Unexpected)?;
+            let devices = self.devices.allocate(pod, spec, place.affinity).await;
+            devices.map_err(|error| Refusal::Unexpected(error.into()))?;
         }
         Ok(())
     }
@@ -263,7 +289,7 @@ impl Managers {
     fn after_change(&self) {
         let held = self.held();
         if let Err(error) = self.save(&held) {
-            tracing::warn!(error, "failed to write CPU and memory checkpoint");
+            tracing::warn!(%error, "failed to write CPU and memory checkpoint");
         }
         self.measure(&held);
         self.moved.notify_one();
@@ -320,7 +346,7 @@ impl Managers {
     }
 
     /// What a container gets that is made now. Its plugins are told of it.
-    pub async fn prepare(&self, pod: &Tree, spec: &Tree) -> Result<Assignment, String> {
+    pub async fn prepare(&self, pod: &Tree, spec: &Tree) -> Result<Assignment, devices::DeviceError> {
         let (uid, name) = (pod::uid(pod), spec.str("name"));
         let nodes = self.held().memory.nodes(uid, name);
         let mut given = Assignment {

@@ -23,7 +23,7 @@ fn reserved(config: &Config, name: &str, of: impl Fn(&api::quantity::Quantity) -
     sum(&config.allocatable.kube_reserved) + sum(&config.allocatable.system_reserved)
 }
 
-pub fn cpu_policy(config: &Config, machine: &Arc<Machine>) -> Result<cpu::Policy, String> {
+pub fn cpu_policy(config: &Config, machine: &Arc<Machine>) -> Result<cpu::Policy, cpu::PolicyError> {
     let milli = reserved(config, "cpu", |quantity| quantity.milli_value());
     let reserved = match &config.allocatable.reserved_cpus {
         Some(cpus) => cpu::Reserved::These(cpus),
@@ -32,7 +32,7 @@ pub fn cpu_policy(config: &Config, machine: &Arc<Machine>) -> Result<cpu::Policy
     cpu::Policy::new(machine.clone(), config.pinning.cpu_options, reserved)
 }
 
-pub fn memory_policy(config: &Config, machine: &Arc<Machine>) -> Result<memory::Policy, String> {
+pub fn memory_policy(config: &Config, machine: &Arc<Machine>) -> Result<memory::Policy, memory::PolicyError> {
     let whole = machine.nodes.values().map(|node| node.memory_bytes).sum::<u64>();
     let threshold = config.eviction.hard().find(|threshold| threshold.signal == "memory.available");
     let threshold = threshold.map_or(0, |threshold| threshold.least.of(i64::try_from(whole).unwrap_or(i64::MAX)));
@@ -41,36 +41,53 @@ pub fn memory_policy(config: &Config, machine: &Arc<Machine>) -> Result<memory::
 }
 
 /// A file of another policy, or one that cannot be read, stops the start: containers may have what it says.
-fn kept(file: &Path, policy: &str, manager: &str) -> Result<Option<Tree>, String> {
-    let restored = checkpoint::read(file).and_then(|kept| match kept {
-        Some(kept) if kept.str("policyName") != policy => {
-            let other = kept.str("policyName");
-            Err(format!("configured policy {policy:?} differs from state checkpoint policy {other:?}"))
-        }
-        kept => Ok(kept),
-    });
-    restored.map_err(|why| unfit(file, manager, &why))
+fn kept(file: &Path, policy: &'static str, manager: &'static str) -> Result<Option<Tree>, RestoreError> {
+    let unfit = |source| RestoreError { file: file.to_path_buf(), manager, source };
+    let kept = checkpoint::read(file).map_err(|error| unfit(error.into()))?;
+    let other = kept.as_ref().map(|kept| kept.str("policyName")).filter(|other| *other != policy);
+    match other {
+        Some(other) => Err(unfit(StateError::OtherPolicy { policy, other: other.to_string() })),
+        None => Ok(kept),
+    }
 }
 
-fn unfit(file: &Path, manager: &str, why: &str) -> String {
-    format!(
-        "could not restore state from checkpoint: {why}, please drain this node and delete the {manager} manager \
-         checkpoint file {:?} before restarting Kubelet",
-        file.display().to_string()
-    )
+/// A checkpoint that does not fit the configuration or the machine.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "could not restore state from checkpoint: {source}, please drain this node and delete the {manager} manager \
+     checkpoint file {:?} before restarting Kubelet",
+    .file.display().to_string()
+)]
+pub struct RestoreError {
+    file: PathBuf,
+    manager: &'static str,
+    source: StateError,
 }
 
-pub fn kept_cpus(config: &Config, policy: Option<&cpu::Policy>) -> Result<cpu::State, String> {
+/// Why a checkpoint does not fit.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    #[error(transparent)]
+    Checkpoint(#[from] checkpoint::ReadError),
+    #[error("configured policy {policy:?} differs from state checkpoint policy {other:?}")]
+    OtherPolicy { policy: &'static str, other: String },
+    #[error(transparent)]
+    Cpu(#[from] cpu::StateError),
+    #[error(transparent)]
+    Memory(#[from] memory::StateError),
+}
+
+pub fn kept_cpus(config: &Config, policy: Option<&cpu::Policy>) -> Result<cpu::State, RestoreError> {
     let file = cpu_file(config);
     let Some(policy) = policy else {
         return kept(&file, "none", "CPU").map(|_| cpu::State::default());
     };
     let Some(tree) = kept(&file, "static", "CPU")? else { return Ok(policy.fresh()) };
     let state = cpu::State::read(&tree).and_then(|state| policy.check(&state).map(|()| state));
-    state.map_err(|why| unfit(&file, "CPU", &why))
+    state.map_err(|error| RestoreError { file, manager: "CPU", source: error.into() })
 }
 
-pub fn kept_memory(config: &Config, policy: Option<&memory::Policy>) -> Result<memory::State, String> {
+pub fn kept_memory(config: &Config, policy: Option<&memory::Policy>) -> Result<memory::State, RestoreError> {
     let file = memory_file(config);
     let Some(policy) = policy else {
         return kept(&file, "None", "memory").map(|_| memory::State::default());
@@ -78,5 +95,5 @@ pub fn kept_memory(config: &Config, policy: Option<&memory::Policy>) -> Result<m
     let Some(tree) = kept(&file, "Static", "memory")? else { return Ok(memory::State::default()) };
     let state =
         memory::State::read(&tree).and_then(|state| policy.check(tree.at("machineState"), &state).map(|()| state));
-    state.map_err(|why| unfit(&file, "memory", &why))
+    state.map_err(|error| RestoreError { file, manager: "memory", source: error.into() })
 }

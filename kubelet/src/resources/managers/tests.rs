@@ -48,7 +48,7 @@ fn all(topology: Policy, scope: Scope) -> Pinning {
     }
 }
 
-fn open(root: &Path, config: Config) -> Result<Managers, String> {
+fn open(root: &Path, config: Config) -> Result<Managers, OpenError> {
     Managers::open(Arc::new(config), root, Arc::new(SystemClock), Metrics::default())
 }
 
@@ -131,7 +131,7 @@ async fn what_does_not_fit_stops_the_start_and_names_its_file() {
     make_machine(dir.path());
     let settings = || config(dir.path(), all(Policy::None, Scope::Container));
     open(dir.path(), settings()).expect("managers");
-    let why = open(dir.path(), config(dir.path(), Pinning::default())).err().expect("refused");
+    let why = open(dir.path(), config(dir.path(), Pinning::default())).err().expect("refused").to_string();
     let file = dir.path().join("kubelet/cpu_manager_state");
     let want = format!(
         "could not restore state from checkpoint: configured policy \"none\" differs from state checkpoint policy \
@@ -141,13 +141,16 @@ async fn what_does_not_fit_stops_the_start_and_names_its_file() {
     assert_eq!(why, want);
     let mut other = settings();
     other.allocatable.reserved_cpus = Some([9].into_iter().collect());
-    assert_eq!(open(dir.path(), other).err().expect("refused"), "cpuManagerPolicy: there are no CPUs 9 to reserve");
+    assert_eq!(
+        open(dir.path(), other).err().expect("refused").to_string(),
+        "cpuManagerPolicy: there are no CPUs 9 to reserve"
+    );
     write(dir.path(), "sys/devices/system/cpu/online", "0-2");
-    let why = open(dir.path(), settings()).err().expect("refused");
+    let why = open(dir.path(), settings()).err().expect("refused").to_string();
     assert!(why.contains("current set of available CPUs \"0-2\" doesn't match with CPUs in state \"0-3\""), "{why}");
     write(dir.path(), "sys/devices/system/cpu/online", "0-3");
     std::fs::write(&file, "{}").expect("a file");
-    let why = open(dir.path(), settings()).err().expect("refused");
+    let why = open(dir.path(), settings()).err().expect("refused").to_string();
     assert!(why.contains("checkpoint is corrupted") && why.contains("cpu_manager_state"), "{why}");
 }
 

@@ -1,22 +1,55 @@
 //! Which container's log is meant: of several that have had the name, the one that runs or ran last.
 
+use std::fmt;
+
 use api::Tree;
 
 const STATUSES: [&str; 3] =
     ["status.containerStatuses", "status.initContainerStatuses", "status.ephemeralContainerStatuses"];
 
+/// A container that has no log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NoLog {
+    container: String,
+    pod: String,
+    reason: Reason,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Reason {
+    Unavailable,
+    NoPrevious,
+    /// With the end of the text.
+    Waiting(String),
+    Terminated,
+}
+
+impl fmt::Display for NoLog {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let of = format!("container {:?} in pod {:?}", self.container, self.pod);
+        match &self.reason {
+            Reason::Unavailable => write!(formatter, "{of} is not available"),
+            Reason::NoPrevious => write!(formatter, "previous terminated {of} not found"),
+            Reason::Waiting(end) => write!(formatter, "{of} is waiting to start{end}"),
+            Reason::Terminated => write!(formatter, "{of} is terminated"),
+        }
+    }
+}
+
+impl std::error::Error for NoLog {}
+
 /// The identity of the container, with its runtime's scheme, or why there is no log.
-pub fn container(pod: &Tree, name: &str, previous: bool) -> Result<String, String> {
-    let of = format!("container {name:?} in pod {:?}", crate::model::pod::name(pod));
+pub fn container(pod: &Tree, name: &str, previous: bool) -> Result<String, NoLog> {
+    let no_log = |reason| NoLog { container: name.to_string(), pod: crate::model::pod::name(pod).to_string(), reason };
     let mut statuses = STATUSES.iter().flat_map(|list| pod.list(list));
     let status = statuses.find(|status| status.str("name") == name);
-    let status = status.ok_or_else(|| format!("{of} is not available"))?;
+    let status = status.ok_or_else(|| no_log(Reason::Unavailable))?;
     let last = status.at("lastState").get("terminated");
     let last_id = last.map_or("", |last| last.str("containerID"));
     let state = status.at("state");
     let id = if previous {
         if last_id.is_empty() {
-            return Err(format!("previous terminated {of} not found"));
+            return Err(no_log(Reason::NoPrevious));
         }
         last_id
     } else if state.has("running") {
@@ -26,9 +59,9 @@ pub fn container(pod: &Tree, name: &str, previous: bool) -> Result<String, Strin
     } else if last.is_some() {
         last_id
     } else {
-        return Err(format!("{of} is waiting to start{}", waiting(state)));
+        return Err(no_log(Reason::Waiting(waiting(state))));
     };
-    if id.is_empty() { Err(format!("{of} is terminated")) } else { Ok(id.to_string()) }
+    if id.is_empty() { Err(no_log(Reason::Terminated)) } else { Ok(id.to_string()) }
 }
 
 fn waiting(state: &Tree) -> String {
@@ -87,7 +120,11 @@ mod tests {
             let text = format!(r#"{{"metadata":{{"name":"p"}},"status":{{"initContainerStatuses":[{status}]}}}}"#);
             let pod = api::json::decode(text.as_bytes()).expect("JSON");
             let got = container(&pod, "c", previous);
-            assert_eq!(got, want.map(str::to_string).map_err(str::to_string), "{status}");
+            assert_eq!(
+                got.map_err(|error| error.to_string()),
+                want.map(str::to_string).map_err(str::to_string),
+                "{status}"
+            );
         }
     }
 }

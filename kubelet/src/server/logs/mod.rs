@@ -49,10 +49,10 @@ pub async fn answer(host: &dyn Host, place: ContainerPath<'_>, query: &Query) ->
     }
     let opened = match choose::container(&pod, place.container, options.previous) {
         Ok(id) => open(host.runtime(), id, &options).await,
-        Err(why) => Err(why),
+        Err(error) => Err(error.into()),
     };
     match opened {
-        Err(why) => refused(StatusCode::BAD_REQUEST, why),
+        Err(error) => refused(StatusCode::BAD_REQUEST, error.to_string()),
         Ok(log) => {
             let (sender, pieces) = mpsc::channel(WAITING);
             tokio::spawn(async move {
@@ -63,6 +63,21 @@ pub async fn answer(host: &dyn Host, place: ContainerPath<'_>, query: &Query) ->
             answered(StatusCode::OK, "text/plain", stream(pieces))
         }
     }
+}
+
+/// A log that cannot be read.
+#[derive(Debug, thiserror::Error)]
+enum LogError {
+    #[error(transparent)]
+    NoLog(#[from] choose::NoLog),
+    #[error("unable to retrieve container logs for {scheme}://{id}")]
+    Unknown { scheme: String, id: String },
+    #[error("failed to try resolving symlinks in path {path:?}: {source}")]
+    Resolve { path: String, source: std::io::Error },
+    #[error("failed to open log file {path:?}: {source}")]
+    Open { path: PathBuf, source: std::io::Error },
+    #[error("failed to tail {lines} lines of log file {path:?}: {source}")]
+    Tail { lines: u64, path: PathBuf, source: std::io::Error },
 }
 
 /// The log of a container, open.
@@ -76,18 +91,18 @@ struct Log {
 }
 
 /// Opens the log where its last lines begin: what is written from here on is seen.
-async fn open(runtime: Arc<dyn DynRuntimeService>, container: String, options: &Options) -> Result<Log, String> {
+async fn open(runtime: Arc<dyn DynRuntimeService>, container: String, options: &Options) -> Result<Log, LogError> {
     let (scheme, id) = container.split_once("://").unwrap_or(("", &container));
     let id = id.to_string();
     let asked = ContainerStatusRequest { container_id: id.clone(), verbose: false };
     let status = runtime.container_status(asked).await.ok().and_then(|answer| answer.status);
-    let lost = || format!("unable to retrieve container logs for {scheme}://{id}");
+    let lost = || LogError::Unknown { scheme: scheme.to_string(), id: id.clone() };
     let path = status.map(|status| status.log_path).filter(|path| !path.is_empty()).ok_or_else(lost)?;
     let resolved = tokio::fs::canonicalize(&path).await;
-    resolved.map_err(|error| format!("failed to try resolving symlinks in path {path:?}: {error}"))?;
+    resolved.map_err(|source| LogError::Resolve { path: path.clone(), source })?;
     let path = PathBuf::from(path);
     let opened = files::open_async(path.clone()).await;
-    let mut file = opened.map_err(|error| format!("failed to open log file {path:?}: {error}"))?;
+    let mut file = opened.map_err(|source| LogError::Open { path: path.clone(), source })?;
     let mut older = Older::of(&file, &path).await;
     if let Some(lines) = options.tail_lines {
         let sought = async {
@@ -95,7 +110,7 @@ async fn open(runtime: Arc<dyn DynRuntimeService>, container: String, options: &
             file.seek(SeekFrom::Start(start)).await?;
             older.keep_last(missing).await
         };
-        sought.await.map_err(|error| format!("failed to tail {lines} lines of log file {path:?}: {error}"))?;
+        sought.await.map_err(|source| LogError::Tail { lines, path: path.clone(), source })?;
     }
     older.keep_since(options.since);
     Ok(Log { runtime, container: id, path, file, older })

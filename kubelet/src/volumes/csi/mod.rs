@@ -34,6 +34,22 @@ impl Driver {
     }
 }
 
+/// A driver that is not registered.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("driver name {0} not found in the list of registered CSI drivers")]
+pub struct UnknownDriver(String);
+
+/// A volume that its driver has not unpublished.
+#[derive(Debug, thiserror::Error)]
+pub enum CsiError {
+    #[error(transparent)]
+    Driver(#[from] UnknownDriver),
+    #[error(transparent)]
+    Rpc(#[from] wire::RpcError),
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
 pub struct Csi {
     root: PathBuf,
     drivers: Mutex<BTreeMap<String, Driver>>,
@@ -74,9 +90,9 @@ impl Csi {
         self.drivers().remove(name);
     }
 
-    pub fn driver(&self, name: &str) -> Result<Driver, String> {
+    pub fn driver(&self, name: &str) -> Result<Driver, UnknownDriver> {
         let driver = self.drivers().get(name).cloned();
-        driver.ok_or_else(|| format!("driver name {name} not found in the list of registered CSI drivers"))
+        driver.ok_or_else(|| UnknownDriver(name.to_string()))
     }
 
     pub fn in_use(&self) -> ordered::Receiver<BTreeSet<String>> {
@@ -134,13 +150,13 @@ impl Csi {
     }
 
     /// Takes back all that was published for a pod, and what no other pod needs staged.
-    pub async fn take_back(&self, pod_dir: &Path, uid: &str) -> Result<(), String> {
+    pub async fn take_back(&self, pod_dir: &Path, uid: &str) -> Result<(), CsiError> {
         for record in Record::of_pod(pod_dir) {
             let _alone = self.alone(&record.driver, &record.handle).await;
             if record.is_begun {
                 self.unmake(&record, uid).await?;
             }
-            record.forget().map_err(|error| error.to_string())?;
+            record.forget()?;
             self.count();
         }
         Ok(())
@@ -148,12 +164,12 @@ impl Csi {
 
     /// The driver is asked whatever its directories look like: one behind a dead mount cannot be looked at, and one that
     /// a call in flight has not made yet is not there. Asking once too often is no failure, by CSI.
-    async fn unmake(&self, record: &Record, uid: &str) -> Result<(), String> {
+    async fn unmake(&self, record: &Record, uid: &str) -> Result<(), CsiError> {
         let driver = self.driver(&record.driver)?;
         let target = self.target(record, uid);
         let request = NodeUnpublishVolume { volume_id: record.handle.clone(), target_path: text(&target) };
         wire::unpublish(&driver.channel, request).await?;
-        remove_unmounted(&target).map_err(|error| error.to_string())?;
+        remove_unmounted(&target)?;
         let needs = |other: &Record| other.is_begun && other.dir != record.dir && other.is_same_volume(record);
         match record.is_persistent && !self.records().iter().any(needs) {
             true => self.unstage(&driver, record).await,
@@ -161,7 +177,7 @@ impl Csi {
         }
     }
 
-    async fn unstage(&self, driver: &Driver, record: &Record) -> Result<(), String> {
+    async fn unstage(&self, driver: &Driver, record: &Record) -> Result<(), CsiError> {
         let staging = self.staging(record);
         if driver.can(capability::STAGE_UNSTAGE_VOLUME) {
             let request = NodeUnstageVolume { volume_id: record.handle.clone(), staging_target_path: text(&staging) };
@@ -169,8 +185,8 @@ impl Csi {
         }
         // The directory above is this volume's alone.
         let above = staging.parent().filter(|_| !record.is_block);
-        let removed = remove_unmounted(&staging).and_then(|()| above.map_or(Ok(()), remove_unmounted));
-        removed.map_err(|error| error.to_string())
+        remove_unmounted(&staging)?;
+        Ok(above.map_or(Ok(()), remove_unmounted)?)
     }
 }
 

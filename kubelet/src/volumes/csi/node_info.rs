@@ -12,27 +12,40 @@ const NODES: Resource = Resource::core("nodes");
 const NODE_IDS: &str = "csi.volume.kubernetes.io/nodeid";
 const ATTEMPTS: usize = 5;
 
+/// A driver that the node's objects do not show.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeInfoError {
+    #[error("error adding CSI driver node info: driverNodeID must not be empty")]
+    NoId,
+    #[error("{}", .0.message())]
+    GetNode(#[source] client::Error),
+    #[error("error updating Node object with CSI driver node info: {}", .0.message())]
+    PatchNode(#[source] client::Error),
+    #[error("error updating CSINode: {}", .0.message())]
+    CsiNode(#[source] client::Error),
+}
+
 /// Adds a driver, or replaces what was said of it.
-pub async fn install(client: &Client, node: &str, driver: &str, info: &NodeInfo) -> Result<(), String> {
+pub async fn install(client: &Client, node: &str, driver: &str, info: &NodeInfo) -> Result<(), NodeInfoError> {
     if info.node_id.is_empty() {
-        return Err("error adding CSI driver node info: driverNodeID must not be empty".to_string());
+        return Err(NodeInfoError::NoId);
     }
     annotate(client, node, driver, Some(info)).await?;
     change(client, node, |object| with_driver(object, driver, Some(info))).await
 }
 
-pub async fn uninstall(client: &Client, node: &str, driver: &str) -> Result<(), String> {
+pub async fn uninstall(client: &Client, node: &str, driver: &str) -> Result<(), NodeInfoError> {
     change(client, node, |object| with_driver(object, driver, None)).await?;
     annotate(client, node, driver, None).await
 }
 
 /// Makes the node's CSINode where there is none.
-pub async fn initialize(client: &Client, node: &str) -> Result<(), String> {
+pub async fn initialize(client: &Client, node: &str) -> Result<(), NodeInfoError> {
     change(client, node, |_| {}).await
 }
 
-async fn annotate(client: &Client, node: &str, driver: &str, info: Option<&NodeInfo>) -> Result<(), String> {
-    let there = client.get(NODES, "", node).await.map_err(|error| error.message())?;
+async fn annotate(client: &Client, node: &str, driver: &str, info: Option<&NodeInfo>) -> Result<(), NodeInfoError> {
+    let there = client.get(NODES, "", node).await.map_err(NodeInfoError::GetNode)?;
     let ids = with_id(there.map("metadata.annotations").str(NODE_IDS), driver, info.map(|info| info.node_id.as_str()));
     let mut patch = tree! { "metadata" => tree! { "annotations" => tree! { NODE_IDS => ids } } };
     for (key, value) in
@@ -41,9 +54,7 @@ async fn annotate(client: &Client, node: &str, driver: &str, info: Option<&NodeI
         patch.child("metadata.labels").set(key, value);
     }
     let patched = client.patch(NODES, "", node, "", Patch::Merge(&patch)).await;
-    patched
-        .map(|_| ())
-        .map_err(|error| format!("error updating Node object with CSI driver node info: {}", error.message()))
+    patched.map(|_| ()).map_err(NodeInfoError::PatchNode)
 }
 
 /// The note of all drivers' names for this node; null where none is left.
@@ -66,16 +77,14 @@ fn with_id(note: &str, driver: &str, id: Option<&str>) -> Tree {
     String::from_utf8_lossy(&json::encode(&map, None)).into_owned().into()
 }
 
-async fn change(client: &Client, node: &str, change: impl Fn(&mut Tree)) -> Result<(), String> {
-    let mut last = String::new();
-    for _ in 0..ATTEMPTS {
+async fn change(client: &Client, node: &str, change: impl Fn(&mut Tree)) -> Result<(), NodeInfoError> {
+    for _ in 1..ATTEMPTS {
         match attempt(client, node, &change).await {
-            Ok(()) => return Ok(()),
-            Err(error) if error.is_conflict() || error.is_already_exists() => last = error.message(),
-            Err(error) => return Err(format!("error updating CSINode: {}", error.message())),
+            Err(error) if error.is_conflict() || error.is_already_exists() => {}
+            done => return done.map_err(NodeInfoError::CsiNode),
         }
     }
-    Err(format!("error updating CSINode: {last}"))
+    attempt(client, node, &change).await.map_err(NodeInfoError::CsiNode)
 }
 
 async fn attempt(client: &Client, node: &str, change: &impl Fn(&mut Tree)) -> client::Result<()> {

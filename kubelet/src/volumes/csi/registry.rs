@@ -1,6 +1,7 @@
 //! Drivers make themselves known by a socket in a directory, and are gone when it is.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -27,7 +28,22 @@ const MOST_CALLS: usize = 64;
 type Seen = BTreeMap<PathBuf, (u64, i64)>;
 
 /// Takes a plugin of devices: its resource, its socket and the versions that it speaks.
-pub type TakeDevices = dyn Fn(&str, &Path, &[String]) -> Result<(), String> + Send + Sync;
+pub type TakeDevices = dyn Fn(&str, &Path, &[String]) -> Result<(), Box<dyn Error + Send + Sync>> + Send + Sync;
+
+/// A plugin that is not registered.
+#[derive(Debug, thiserror::Error)]
+enum RegistrationError {
+    #[error(transparent)]
+    Rpc(#[from] wire::RpcError),
+    #[error(transparent)]
+    NodeInfo(#[from] node_info::NodeInfoError),
+    #[error("the driver has no name")]
+    NoName,
+    #[error("validation failed for CSI Driver {name}: none of the versions specified {versions:?} are supported")]
+    Versions { name: String, versions: Vec<String> },
+    #[error(transparent)]
+    Devices(Box<dyn Error + Send + Sync>),
+}
 
 /// Who looks for drivers: whom they are shown to, and who wakes the pods that wait for them.
 pub struct Finder<'a> {
@@ -38,7 +54,7 @@ pub struct Finder<'a> {
 }
 
 /// The name of a driver, or none where the socket is not one's.
-type Registered = Result<Option<String>, String>;
+type Registered = Result<Option<String>, RegistrationError>;
 
 /// Sockets that are being called, beside each other: one that is silent holds up nobody else.
 #[derive(Default)]
@@ -94,7 +110,7 @@ impl Known {
         match result {
             Ok(driver) => self.enter(socket, seen, driver),
             Err(error) => {
-                tracing::warn!(socket = %socket.display(), error, "failed to register CSI driver");
+                tracing::warn!(socket = %socket.display(), %error, "failed to register CSI driver");
                 self.failed.insert(socket);
             }
         }
@@ -122,21 +138,21 @@ impl Csi {
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         loop {
             if let Err(error) = self.follow(finder).await {
-                tracing::warn!(error, "failed to watch the plugin registration directory");
+                tracing::warn!(%error, "failed to watch the plugin registration directory");
             }
             tokio::time::sleep(backoff.next_pause()).await;
         }
     }
 
-    async fn follow(&self, finder: &Finder<'_>) -> Result<(), String> {
+    async fn follow(&self, finder: &Finder<'_>) -> io::Result<()> {
         let directory = self.registry();
-        make_all(&directory).map_err(|error| error.to_string())?;
-        let watch = Files::watch(std::slice::from_ref(&directory)).map_err(|error| error.to_string())?;
+        make_all(&directory)?;
+        let watch = Files::watch(std::slice::from_ref(&directory))?;
         let (mut known, mut calls) = (Known::default(), Calls::default());
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         let mut pause = backoff.next_pause();
         loop {
-            self.look(finder, &directory, &mut known, &mut calls).await.map_err(|error| error.to_string())?;
+            self.look(finder, &directory, &mut known, &mut calls).await?;
             // What failed is tried again; all else waits for the kernel to tell.
             tokio::select! {
                 () = watch.changed() => known.failed.clear(),
@@ -189,7 +205,9 @@ impl Csi {
                 Ok(()) => self.install(finder, &info.name, &endpoint).await,
                 Err(error) => Err(error),
             },
-            DEVICES => (finder.devices)(&info.name, &endpoint, &info.supported_versions),
+            DEVICES => {
+                (finder.devices)(&info.name, &endpoint, &info.supported_versions).map_err(RegistrationError::Devices)
+            }
             kind => {
                 tracing::info!(socket = %socket.display(), kind, "ignoring plugin of unknown type");
                 return Ok(None);
@@ -204,7 +222,7 @@ impl Csi {
         result.map(|()| Some(info.name).filter(|_| info.kind == KIND))
     }
 
-    async fn install(&self, finder: &Finder<'_>, name: &str, endpoint: &Path) -> Result<(), String> {
+    async fn install(&self, finder: &Finder<'_>, name: &str, endpoint: &Path) -> Result<(), RegistrationError> {
         let channel = cri::grpc::dial(endpoint);
         let info = wire::node_get_info(&channel, Empty {}).await?;
         let capabilities = wire::node_get_capabilities(&channel, Empty {}).await?;
@@ -227,20 +245,20 @@ impl Csi {
         self.drop_driver(name);
         let _alone = self.showing.lock().await;
         if let Err(error) = node_info::uninstall(finder.client, finder.node, name).await {
-            tracing::warn!(driver = name, error, "failed to remove CSI driver from the node");
+            tracing::warn!(driver = name, %error, "failed to remove CSI driver from the node");
         }
     }
 }
 
 /// Upstream takes any driver of version 1.
-fn check(name: &str, versions: &[String]) -> Result<(), String> {
+fn check(name: &str, versions: &[String]) -> Result<(), RegistrationError> {
     if name.is_empty() {
-        return Err("the driver has no name".to_string());
+        return Err(RegistrationError::NoName);
     }
     if versions.iter().any(|version| version.trim_start_matches('v').split('.').next() == Some("1")) {
         return Ok(());
     }
-    Err(format!("validation failed for CSI Driver {name}: none of the versions specified {versions:?} are supported"))
+    Err(RegistrationError::Versions { name: name.to_string(), versions: versions.to_vec() })
 }
 
 fn sockets(directory: &Path) -> io::Result<Seen> {

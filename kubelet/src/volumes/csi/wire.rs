@@ -164,7 +164,7 @@ pub struct NodeUnpublishVolume {
 
 macro_rules! calls {
     ($($name:ident: $path:literal ($request:ty) -> $response:ty,)*) => { $(
-        pub async fn $name(channel: &Channel, request: $request) -> Result<$response, String> {
+        pub async fn $name(channel: &Channel, request: $request) -> Result<$response, RpcError> {
             in_time(call::<$request, $response>(channel, $path, request)).await
         }
     )* };
@@ -181,13 +181,17 @@ calls! {
     unpublish: "/csi.v1.Node/NodeUnpublishVolume" (NodeUnpublishVolume) -> Empty,
 }
 
-async fn in_time<T>(work: impl Future<Output = Result<T, Status>>) -> Result<T, String> {
+async fn in_time<T>(work: impl Future<Output = Result<T, Status>>) -> Result<T, RpcError> {
     let late = |_| Err(Status::deadline_exceeded("context deadline exceeded"));
-    tokio::time::timeout(TIMEOUT, work).await.unwrap_or_else(late).map_err(|status| told(&status))
+    tokio::time::timeout(TIMEOUT, work).await.unwrap_or_else(late).map_err(RpcError)
 }
 
-/// As Go writes what went wrong.
-pub fn told(status: &Status) -> String {
+/// A failed call, as Go writes it.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", told(.0))]
+pub struct RpcError(#[from] Status);
+
+fn told(status: &Status) -> String {
     let code = match status.code() {
         cri::Code::Cancelled => "Canceled".to_string(),
         code => format!("{code:?}"),

@@ -1,7 +1,8 @@
 //! The keys of a ConfigMap as files.
 
-use api::{Tree, base64};
+use api::Tree;
 
+use super::error::{Base64Error, SourceError, decode_base64};
 use super::{Ask, Kind, Planning, default_mode, mode};
 use crate::model::pod;
 use crate::objects::{CONFIG_MAPS, Objects};
@@ -17,34 +18,34 @@ fn plan<'a>(ask: &'a Ask<'a>) -> Planning<'a> {
     })
 }
 
-pub async fn files(objects: &Objects, pod: &Tree, source: &Tree, default_mode: u32) -> Result<Files, String> {
+pub async fn files(objects: &Objects, pod: &Tree, source: &Tree, default_mode: u32) -> Result<Files, SourceError> {
     let name = source.str("name");
     let object = objects.get(CONFIG_MAPS, pod::namespace(pod), name).await?;
     match object {
         Some(object) => chosen(&object, source, default_mode),
         None if source.bool("optional") => Ok(Files::new()),
-        None => Err(format!("configmap {name:?} not found")),
+        None => Err(SourceError::NoConfigMap(name.to_string())),
     }
 }
 
-fn chosen(object: &Tree, source: &Tree, default_mode: u32) -> Result<Files, String> {
-    let data = |key: &str| -> Option<Result<Vec<u8>, String>> {
+fn chosen(object: &Tree, source: &Tree, default_mode: u32) -> Result<Files, SourceError> {
+    let data = |key: &str| -> Option<Result<Vec<u8>, Base64Error>> {
         let text = object.map("data").get(key).and_then(Tree::as_str).map(|text| Ok(text.as_bytes().to_vec()));
-        text.or_else(|| object.map("binaryData").get(key).and_then(Tree::as_str).map(base64::decode))
+        text.or_else(|| object.map("binaryData").get(key).and_then(Tree::as_str).map(decode_base64))
     };
     let keys = object.map("data").keys().chain(object.map("binaryData").keys());
-    let missing = |key: &str| format!("configmap references non-existent config key: {key}");
+    let missing = |key: &str| SourceError::NoConfigMapKey(key.to_string());
     choose(keys, data, source, default_mode, missing)
 }
 
 /// All keys, or those that items name, by the items' paths.
 pub fn choose<'a>(
     keys: impl Iterator<Item = &'a str>,
-    data: impl Fn(&str) -> Option<Result<Vec<u8>, String>>,
+    data: impl Fn(&str) -> Option<Result<Vec<u8>, Base64Error>>,
     source: &Tree,
     default_mode: u32,
-    missing: impl Fn(&str) -> String,
-) -> Result<Files, String> {
+    missing: impl Fn(&str) -> SourceError,
+) -> Result<Files, SourceError> {
     let items = source.list("items");
     if items.is_empty() {
         return keys
@@ -74,7 +75,8 @@ mod tests {
         let object = api::yaml::decode(b"{data: {a: x, b: ''}, binaryData: {c: AAE=}}").unwrap();
         type Wanted<'a> = &'a [(&'a str, &'a [u8], u32)];
         let check = |source: &str, wanted: Result<Wanted<'_>, &str>| {
-            let got = chosen(&object, &api::yaml::decode(source.as_bytes()).unwrap(), 0o644);
+            let got = chosen(&object, &api::yaml::decode(source.as_bytes()).unwrap(), 0o644)
+                .map_err(|error| error.to_string());
             let got = got.as_ref().map_err(String::as_str).map(|files| {
                 files.iter().map(|(path, file)| (path.as_str(), &file.data[..], file.mode)).collect::<Vec<_>>()
             });

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use api::{Tree, base64, json};
+use api::{Tree, json};
 use client::Resource;
 use tokio::sync::OwnedMutexGuard;
 
+use super::error::{Base64Error, decode_base64};
 use super::{Ask, Kind, Planning};
 use crate::model::pod;
 use crate::objects::SECRETS;
@@ -14,8 +15,9 @@ use crate::volumes::act::make_all;
 use crate::volumes::csi::wire::{
     self, AccessMode, Empty, MountVolume, NodePublishVolume, NodeStageVolume, VolumeCapability, access, capability,
 };
-use crate::volumes::csi::{self, Driver, Record, sha256, text};
-use crate::volumes::plan::{Failure, Plan, Step};
+use crate::volumes::csi::{self, Driver, Record, UnknownDriver, sha256, text};
+use crate::volumes::plan::{Failure, Plan, RequestError, Step};
+use crate::volumes::tokens::TokenError;
 
 pub const KIND: Kind = Kind { field: "csi", directory: csi::KIND, refreshes: false, plan };
 
@@ -23,6 +25,32 @@ const DRIVERS: Resource = Resource::new("storage.k8s.io", "v1", "csidrivers");
 const ATTACHMENTS: Resource = Resource::new("storage.k8s.io", "v1", "volumeattachments");
 
 type Words = BTreeMap<String, String>;
+
+/// A volume for which the driver is not called.
+#[derive(Debug, thiserror::Error)]
+enum CsiVolumeError {
+    #[error("kubernetes.io/csi: attacher.MountDevice failed to create newCsiDriverClient: {0}")]
+    PersistentDriver(#[source] UnknownDriver),
+    #[error("kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: {0}")]
+    EphemeralDriver(#[source] UnknownDriver),
+    #[error("volume mode {wanted:?} not supported by driver {driver} (only supports {modes:?})")]
+    Mode { wanted: &'static str, driver: String, modes: Vec<String> },
+    #[error("volume attachment is not there yet: {}", .0.message())]
+    Attachment(#[source] client::Error),
+    #[error("volume {0} is not attached yet")]
+    NotAttached(String),
+    /// In the attacher's own words.
+    #[error("{0}")]
+    Attacher(String),
+    #[error("fetching {named} {namespace}/{name} failed: {}", .source.message())]
+    Secret { named: &'static str, namespace: String, name: String, source: client::Error },
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    #[error(transparent)]
+    Base64(#[from] Base64Error),
+    #[error(transparent)]
+    Token(#[from] TokenError),
+}
 
 fn plan<'a>(ask: &'a Ask<'a>) -> Planning<'a> {
     Box::pin(make(ask))
@@ -33,15 +61,18 @@ async fn make(ask: &Ask<'_>) -> Result<Plan, Failure> {
     let record = record(ask, &object)?;
     // From here on the node says that it uses the volume.
     ask.host.csi.note(&record, &ask.host.node)?;
-    let driver =
-        ask.host.csi.driver(&record.driver).map_err(|why| Failure::at(first_step(&record), unknown(&record, &why)))?;
+    let driver = ask
+        .host
+        .csi
+        .driver(&record.driver)
+        .map_err(|error| Failure::at(first_step(&record), unknown(&record, error)))?;
     let context = attachment(ask, &record).await?;
     let capability = capability_of(ask, &driver, &record);
     let is_staged = record.is_persistent && driver.can(capability::STAGE_UNSTAGE_VOLUME);
     let mut calls = Calls { stage: None, publish: NodePublishVolume::default() };
     if is_staged {
         let request = stage(ask, &record, &context, &capability).await;
-        calls.stage = Some(request.map_err(|why| Failure::at(Step::MountDevice, why))?);
+        calls.stage = Some(request.map_err(|error| Failure::at(Step::MountDevice, error))?);
     }
     calls.publish = publish(ask, &record, &object, is_staged, (context, capability)).await?;
     let alone = ask.host.csi.alone(&record.driver, &record.handle).await;
@@ -71,11 +102,11 @@ impl Calls {
             let _alone = alone;
             if let Some(stage) = self.stage {
                 let staged = wire::stage(&driver.channel, stage).await;
-                staged.map_err(|why| Failure::at(Step::MountDevice, why))?;
+                staged.map_err(|error| Failure::at(Step::MountDevice, error))?;
             }
             wire::publish(&driver.channel, self.publish).await.map(|_| ()).map_err(Failure::from)
         };
-        tokio::spawn(work).await.unwrap_or_else(|error| Err(Failure::from(error.to_string())))
+        tokio::spawn(work).await.unwrap_or_else(|error| Err(Failure::from(error)))
     }
 }
 
@@ -83,10 +114,10 @@ fn first_step(record: &Record) -> Step {
     if record.is_persistent { Step::MountDevice } else { Step::SetUp }
 }
 
-fn unknown(record: &Record, why: &str) -> String {
+fn unknown(record: &Record, source: UnknownDriver) -> CsiVolumeError {
     match record.is_persistent {
-        true => format!("kubernetes.io/csi: attacher.MountDevice failed to create newCsiDriverClient: {why}"),
-        false => format!("kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: {why}"),
+        true => CsiVolumeError::PersistentDriver(source),
+        false => CsiVolumeError::EphemeralDriver(source),
     }
 }
 
@@ -94,7 +125,7 @@ fn unknown(record: &Record, why: &str) -> String {
 async fn driver_object(ask: &Ask<'_>) -> Result<Tree, Failure> {
     match ask.host.client.get(DRIVERS, "", ask.source.str("driver")).await {
         Err(error) if error.is_not_found() => Ok(Tree::Null),
-        Err(error) => Err(Failure::from(error.message())),
+        Err(error) => Err(Failure::from(RequestError(error))),
         Ok(object) => Ok(object),
     }
 }
@@ -131,7 +162,8 @@ fn check_mode(driver: &str, object: &Tree, is_persistent: bool) -> Result<(), Fa
     if modes.contains(&wanted) || (is_persistent && object.is_null()) {
         return Ok(());
     }
-    Err(Failure::from(format!("volume mode {wanted:?} not supported by driver {driver} (only supports {modes:?})")))
+    let modes = modes.into_iter().map(str::to_string).collect();
+    Err(CsiVolumeError::Mode { wanted, driver: driver.to_string(), modes }.into())
 }
 
 /// What the attacher found out, once the volume is attached.
@@ -139,15 +171,14 @@ async fn attachment(ask: &Ask<'_>, record: &Record) -> Result<Words, Failure> {
     if record.attachment.is_empty() {
         return Ok(Words::new());
     }
-    let waits = |why: String| Failure::at(Step::WaitForAttach, why);
+    let waits = |error: CsiVolumeError| Failure::at(Step::WaitForAttach, error);
     let found = ask.host.client.get(ATTACHMENTS, "", &record.attachment).await;
-    let found = found.map_err(|error| waits(format!("volume attachment is not there yet: {}", error.message())))?;
+    let found = found.map_err(|error| waits(CsiVolumeError::Attachment(error)))?;
     if !found.bool("status.attached") {
-        let why = match found.str("status.attachError.message") {
-            "" => format!("volume {} is not attached yet", record.handle),
-            why => why.to_string(),
-        };
-        return Err(waits(why));
+        return Err(waits(match found.str("status.attachError.message") {
+            "" => CsiVolumeError::NotAttached(record.handle.clone()),
+            why => CsiVolumeError::Attacher(why.to_string()),
+        }));
     }
     Ok(words(found.at("status.attachmentMetadata")))
 }
@@ -211,9 +242,9 @@ async fn stage(
     record: &Record,
     context: &Words,
     capability: &VolumeCapability,
-) -> Result<NodeStageVolume, String> {
+) -> Result<NodeStageVolume, CsiVolumeError> {
     let staging = ask.host.csi.staging(record);
-    make_all(&staging).map_err(|error| error.to_string())?;
+    make_all(&staging)?;
     Ok(NodeStageVolume {
         volume_id: record.handle.clone(),
         publish_context: context.clone(),
@@ -230,10 +261,10 @@ async fn publish(
     object: &Tree,
     is_staged: bool,
     (publish_context, capability): (Words, VolumeCapability),
-) -> Result<NodePublishVolume, String> {
+) -> Result<NodePublishVolume, CsiVolumeError> {
     let target = ask.host.csi.target(record, pod::uid(ask.pod));
     let above = target.parent().unwrap_or(Path::new("/"));
-    make_all(above).map_err(|error| error.to_string())?;
+    make_all(above)?;
     let mut secrets = secrets(ask, "nodePublishSecretRef", "NodePublishSecretRef").await?;
     let mut volume_context = words(ask.source.at("volumeAttributes"));
     volume_context.extend(pod_info(ask.pod, object, record.is_persistent));
@@ -270,7 +301,7 @@ fn pod_info(pod: &Tree, object: &Tree, is_persistent: bool) -> Words {
 }
 
 /// Tokens of the pod's account, for the audiences that the driver names.
-async fn tokens(ask: &Ask<'_>, object: &Tree) -> Result<Words, String> {
+async fn tokens(ask: &Ask<'_>, object: &Tree) -> Result<Words, CsiVolumeError> {
     let wanted = object.list("spec.tokenRequests");
     let mut tokens = Tree::map_new();
     for request in wanted {
@@ -285,7 +316,7 @@ async fn tokens(ask: &Ask<'_>, object: &Tree) -> Result<Words, String> {
     Ok(Words::from([("csi.storage.k8s.io/serviceAccount.tokens".to_string(), text)]))
 }
 
-async fn secrets(ask: &Ask<'_>, field: &str, named: &str) -> Result<Words, String> {
+async fn secrets(ask: &Ask<'_>, field: &str, named: &'static str) -> Result<Words, CsiVolumeError> {
     let reference = ask.source.at(field);
     let name = reference.str("name");
     if name.is_empty() {
@@ -296,9 +327,12 @@ async fn secrets(ask: &Ask<'_>, field: &str, named: &str) -> Result<Words, Strin
         None => pod::namespace(ask.pod),
     };
     let secret = ask.host.client.get(SECRETS, namespace, name).await;
-    let secret = secret.map_err(|error| format!("fetching {named} {namespace}/{name} failed: {}", error.message()))?;
+    let secret = secret.map_err(|source| {
+        let (namespace, name) = (namespace.to_string(), name.to_string());
+        CsiVolumeError::Secret { named, namespace, name, source }
+    })?;
     let read = |(key, value): (&str, &Tree)| {
-        let bytes = base64::decode(value.as_str().unwrap_or_default())?;
+        let bytes = decode_base64(value.as_str().unwrap_or_default())?;
         Ok((key.to_string(), String::from_utf8_lossy(&bytes).into_owned()))
     };
     secret.map("data").iter().map(read).collect()
@@ -348,7 +382,7 @@ mod tests {
         assert!(check(&both, true) && check(&both, false));
         let inline = read("spec: {volumeLifecycleModes: [Ephemeral]}");
         assert_eq!(
-            check_mode("d", &inline, true).unwrap_err().why,
+            check_mode("d", &inline, true).unwrap_err().source.to_string(),
             "volume mode \"Persistent\" not supported by driver d (only supports [\"Ephemeral\"])"
         );
     }

@@ -2,6 +2,7 @@
 
 use api::Tree;
 
+use super::error::SourceError;
 use super::{Ask, Kind, Planning, default_mode, mode};
 use crate::model::fields;
 use crate::volumes::files::{File, Files};
@@ -16,7 +17,7 @@ fn plan<'a>(ask: &'a Ask<'a>) -> Planning<'a> {
     })
 }
 
-pub fn files(pod: &Tree, source: &Tree, default_mode: u32, allocatable: &Tree) -> Result<Files, String> {
+pub fn files(pod: &Tree, source: &Tree, default_mode: u32, allocatable: &Tree) -> Result<Files, SourceError> {
     let (mut files, mut errors) = (Files::new(), Vec::new());
     for item in source.list("items") {
         match value(pod, item, allocatable) {
@@ -26,23 +27,15 @@ pub fn files(pod: &Tree, source: &Tree, default_mode: u32, allocatable: &Tree) -
             Err(error) => errors.push(error),
         }
     }
-    if errors.is_empty() { Ok(files) } else { Err(all(errors)) }
+    if errors.is_empty() { Ok(files) } else { Err(SourceError::all(errors)) }
 }
 
-fn value(pod: &Tree, item: &Tree, allocatable: &Tree) -> Result<String, String> {
+fn value(pod: &Tree, item: &Tree, allocatable: &Tree) -> Result<String, SourceError> {
     if item.has("resourceFieldRef") {
-        return fields::resource(pod, "", item.at("resourceFieldRef"), allocatable);
+        return Ok(fields::resource(pod, "", item.at("resourceFieldRef"), allocatable)?);
     }
     let path = item.str("fieldRef.fieldPath");
-    fields::metadata(pod, path).ok_or_else(|| format!("unsupported fieldPath: {path}"))
-}
-
-/// Several errors as upstream writes them.
-pub fn all(mut errors: Vec<String>) -> String {
-    match errors.len() {
-        1 => errors.remove(0),
-        _ => format!("[{}]", errors.join(", ")),
-    }
+    fields::metadata(pod, path).ok_or_else(|| SourceError::FieldPath(path.to_string()))
 }
 
 #[cfg(test)]
@@ -60,6 +53,6 @@ mod tests {
         let wanted = [("l", File::new("a=\"b\"", 0o400)), ("r", File::new("2", 0o644))];
         assert_eq!(read(good).unwrap(), wanted.map(|(path, file)| (path.to_string(), file)).into());
         let bad = "items: [{path: l, fieldRef: {fieldPath: x}}, {path: r, resourceFieldRef: {containerName: d, resource: limits.cpu}}]";
-        assert_eq!(read(bad).unwrap_err(), "[unsupported fieldPath: x, container d not found]");
+        assert_eq!(read(bad).unwrap_err().to_string(), "[unsupported fieldPath: x, container d not found]");
     }
 }

@@ -9,16 +9,31 @@ use crate::volumes::plan::{Backing, Plan};
 
 pub const KIND: Kind = Kind { field: "emptyDir", directory: "kubernetes.io~empty-dir", refreshes: false, plan };
 
+/// A medium that the volume cannot have.
+#[derive(Debug, thiserror::Error)]
+enum MediumError {
+    #[error("unknown storage medium {0:?}")]
+    Unknown(String),
+    #[error("medium: {0} can't be used if container requests multiple huge page sizes")]
+    SeveralPageSizes(String),
+    #[error("medium {0}: hugePages storage requested, but there is no resource request for huge pages")]
+    NoRequest(String),
+    #[error("{text}: {source}")]
+    Quantity { text: String, source: api::quantity::Error },
+    #[error("{0} is no size of a page")]
+    PageSize(String),
+}
+
 fn plan<'a>(ask: &'a Ask<'a>) -> Planning<'a> {
     Box::pin(async move { Ok(Plan::Directory(backing(ask.pod, ask.source, ask.host.memory())?)) })
 }
 
-fn backing(pod: &Tree, source: &Tree, node_memory: Option<u64>) -> Result<Backing, String> {
+fn backing(pod: &Tree, source: &Tree, node_memory: Option<u64>) -> Result<Backing, MediumError> {
     match source.str("medium") {
         "" => Ok(Backing::Disk),
         "Memory" => Ok(Backing::Memory(memory(pod, bytes(source.get("sizeLimit")), node_memory))),
         medium if medium.starts_with("HugePages") => huge_pages(pod, medium),
-        medium => Err(format!("unknown storage medium {medium:?}")),
+        medium => Err(MediumError::Unknown(medium.to_string())),
     }
 }
 
@@ -57,7 +72,7 @@ fn pod_limit(pod: &Tree) -> Option<u64> {
     Some(most.max(together))
 }
 
-fn huge_pages(pod: &Tree, medium: &str) -> Result<Backing, String> {
+fn huge_pages(pod: &Tree, medium: &str) -> Result<Backing, MediumError> {
     let wanted = medium.strip_prefix("HugePages-").map(page_bytes).transpose()?;
     let mut found = None;
     for container in pod::containers(pod) {
@@ -68,20 +83,18 @@ fn huge_pages(pod: &Tree, medium: &str) -> Result<Backing, String> {
                 continue;
             }
             if found.is_some_and(|found| found != size) {
-                return Err(format!("medium: {medium} can't be used if container requests multiple huge page sizes"));
+                return Err(MediumError::SeveralPageSizes(medium.to_string()));
             }
             found = Some(size);
         }
     }
-    let page_bytes = found.ok_or_else(|| {
-        format!("medium {medium}: hugePages storage requested, but there is no resource request for huge pages")
-    })?;
+    let page_bytes = found.ok_or_else(|| MediumError::NoRequest(medium.to_string()))?;
     Ok(Backing::HugePages { page_bytes })
 }
 
-fn page_bytes(text: &str) -> Result<u64, String> {
-    let size = Quantity::parse(text).map_err(|error| format!("{text}: {error}"))?;
-    u64::try_from(size.value()).map_err(|_| format!("{text} is no size of a page"))
+fn page_bytes(text: &str) -> Result<u64, MediumError> {
+    let size = Quantity::parse(text).map_err(|source| MediumError::Quantity { text: text.to_string(), source })?;
+    u64::try_from(size.value()).map_err(|_| MediumError::PageSize(text.to_string()))
 }
 
 #[cfg(test)]
@@ -93,7 +106,7 @@ mod tests {
         let check = |pod: &str, source: &str, wanted: Result<Backing, &str>| {
             let (pod, source) =
                 (api::yaml::decode(pod.as_bytes()).unwrap(), api::yaml::decode(source.as_bytes()).unwrap());
-            let got = backing(&pod, &source, Some(1000));
+            let got = backing(&pod, &source, Some(1000)).map_err(|error| error.to_string());
             assert_eq!(got.as_ref().map_err(String::as_str), wanted.as_ref().map_err(|text| *text), "{source:?}");
         };
         let limited = "spec: {containers: [{name: a, resources: {limits: {memory: '100'}}}, {name: b, resources: {limits: {memory: '50'}}}]}";

@@ -5,6 +5,10 @@ use crate::volumes::plan::{Expected, Plan};
 
 pub const KIND: Kind = Kind { field: "hostPath", directory: "kubernetes.io~host-path", refreshes: false, plan };
 
+#[derive(Debug, thiserror::Error)]
+#[error("{0} is an invalid volume type")]
+struct TypeError(String);
+
 fn plan<'a>(ask: &'a Ask<'a>) -> Planning<'a> {
     Box::pin(async move {
         let expected = expected(ask.source.str("type"))?;
@@ -12,7 +16,7 @@ fn plan<'a>(ask: &'a Ask<'a>) -> Planning<'a> {
     })
 }
 
-fn expected(text: &str) -> Result<Expected, String> {
+fn expected(text: &str) -> Result<Expected, TypeError> {
     Ok(match text {
         "" => Expected::Anything,
         "DirectoryOrCreate" => Expected::DirectoryOrCreate,
@@ -22,6 +26,6 @@ fn expected(text: &str) -> Result<Expected, String> {
         "Socket" => Expected::Socket,
         "CharDevice" => Expected::CharDevice,
         "BlockDevice" => Expected::BlockDevice,
-        other => return Err(format!("{other} is an invalid volume type")),
+        other => return Err(TypeError(other.to_string())),
     })
 }

@@ -4,6 +4,7 @@ mod config_map;
 mod csi;
 mod downward_api;
 mod empty_dir;
+mod error;
 mod host_path;
 mod image;
 mod local;

@@ -8,6 +8,15 @@ use crate::volumes::plan::Plan;
 
 pub const KIND: Kind = Kind { field: "nfs", directory: "kubernetes.io~nfs", refreshes: false, plan };
 
+/// A source that cannot be mounted.
+#[derive(Debug, thiserror::Error)]
+enum SourceError {
+    #[error("nfs.server {0:?} is not the name or address of a server")]
+    Server(String),
+    #[error("nfs.path {0:?} is not an absolute path")]
+    Path(String),
+}
+
 fn plan<'a>(ask: &'a Ask<'a>) -> Planning<'a> {
     Box::pin(async move {
         let read_only = ask.read_only || ask.source.bool("readOnly");
@@ -18,14 +27,14 @@ fn plan<'a>(ask: &'a Ask<'a>) -> Planning<'a> {
 }
 
 /// The helper `mount.nfs` gets server and path as one argument, where a dash would make it an option.
-fn check(source: &Tree) -> Result<(), String> {
+fn check(source: &Tree) -> Result<(), SourceError> {
     let (server, path) = (source.str("server"), source.str("path"));
     let is_plain = |text: &str| !text.is_empty() && !text.chars().any(|c| c.is_whitespace() || c.is_control());
     if !is_plain(server) || server.starts_with('-') {
-        return Err(format!("nfs.server {server:?} is not the name or address of a server"));
+        return Err(SourceError::Server(server.to_string()));
     }
     if !path.starts_with('/') {
-        return Err(format!("nfs.path {path:?} is not an absolute path"));
+        return Err(SourceError::Path(path.to_string()));
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use api::Tree;
 
+use super::error::SourceError;
 use super::{Ask, Kind, Planning, config_map, default_mode, downward_api, secret};
 use crate::volumes::files::{File, Files};
 use crate::volumes::plan::Plan;
@@ -23,14 +24,14 @@ fn plan<'a>(ask: &'a Ask<'a>) -> Planning<'a> {
             }
         }
         if !errors.is_empty() {
-            return Err(downward_api::all(errors).into());
+            return Err(SourceError::all(errors).into());
         }
         Ok(Plan::Files { files, backing: ask.host.in_memory(ask.pod), due })
     })
 }
 
 /// Files, and when they have to be looked at again.
-type Projected = Result<(Files, Option<i64>), String>;
+type Projected = Result<(Files, Option<i64>), SourceError>;
 
 async fn project(ask: &Ask<'_>, source: &Tree, index: usize) -> Projected {
     let mode = default_mode(ask.source);
@@ -56,7 +57,7 @@ async fn project(ask: &Ask<'_>, source: &Tree, index: usize) -> Projected {
         return certificate(ask, source.at("podCertificate"), index).await;
     }
     let names: Vec<&str> = source.as_map().map(|map| map.keys().collect()).unwrap_or_default();
-    Err(format!("projected volumes have no source {}", names.join(", ")))
+    Err(SourceError::UnknownSource(names.join(", ")))
 }
 
 async fn token(ask: &Ask<'_>, source: &Tree) -> Projected {

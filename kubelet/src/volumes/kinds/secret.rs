@@ -1,7 +1,8 @@
 //! The keys of a Secret as files, which never reach a disk.
 
-use api::{Tree, base64};
+use api::Tree;
 
+use super::error::{SourceError, decode_base64};
 use super::{Ask, Kind, Planning, config_map, default_mode};
 use crate::model::pod;
 use crate::objects::{Objects, SECRETS};
@@ -24,18 +25,18 @@ pub async fn files(
     name: &str,
     source: &Tree,
     default_mode: u32,
-) -> Result<Files, String> {
+) -> Result<Files, SourceError> {
     let object = objects.get(SECRETS, pod::namespace(pod), name).await?;
     match object {
         Some(object) => chosen(&object, source, default_mode),
         None if source.bool("optional") => Ok(Files::new()),
-        None => Err(format!("secret {name:?} not found")),
+        None => Err(SourceError::NoSecret(name.to_string())),
     }
 }
 
-fn chosen(object: &Tree, source: &Tree, default_mode: u32) -> Result<Files, String> {
-    let data = |key: &str| object.map("data").get(key).and_then(Tree::as_str).map(base64::decode);
-    let missing = |key: &str| format!("references non-existent secret key: {key}");
+fn chosen(object: &Tree, source: &Tree, default_mode: u32) -> Result<Files, SourceError> {
+    let data = |key: &str| object.map("data").get(key).and_then(Tree::as_str).map(decode_base64);
+    let missing = |key: &str| SourceError::NoSecretKey(key.to_string());
     config_map::choose(object.map("data").keys(), data, source, default_mode, missing)
 }
 
@@ -53,6 +54,9 @@ mod tests {
             [("a", &b"x"[..]), ("b", &[0, 1])]
         );
         assert!(files.values().all(|file| file.mode == 0o600));
-        assert_eq!(read("{items: [{key: z, path: p}]}").unwrap_err(), "references non-existent secret key: z");
+        assert_eq!(
+            read("{items: [{key: z, path: p}]}").unwrap_err().to_string(),
+            "references non-existent secret key: z"
+        );
     }
 }

@@ -15,8 +15,9 @@ use super::machine::Machine;
 use super::numa::Mask;
 use super::{Refusal, wants};
 pub use crate::config::cpu_options::Options;
-use crate::model::cpuset::CpuSet;
+use crate::model::cpuset::{self, CpuSet};
 use crate::model::pod;
+pub use take::NotEnough;
 use take::{Manner, take};
 
 /// Who has which CPUs: by pod and container.
@@ -38,6 +39,51 @@ pub struct Policy {
     reserved_cores: CpuSet,
 }
 
+/// A static policy that the machine or the configuration does not allow.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PolicyError {
+    #[error(
+        "Align by socket is not compatible with hardware where number of sockets are more than number \
+                        of NUMA"
+    )]
+    AlignBySocket,
+    #[error("there are no CPUs {0} to reserve")]
+    NoSuchCpus(CpuSet),
+    #[error(transparent)]
+    NotEnough(#[from] NotEnough),
+    #[error("the static policy requires systemreserved.cpu + kubereserved.cpu to be greater than zero")]
+    NoneReserved,
+}
+
+/// A checkpoint that does not fit the machine or the configuration.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StateError {
+    #[error("default cpuset cannot be empty")]
+    NothingShared,
+    #[error("some of strictly reserved cpus: \"{both}\" are present in defaultCpuSet: \"{shared}\"")]
+    ReservedShared { both: CpuSet, shared: CpuSet },
+    #[error("not all reserved cpus: \"{reserved}\" are present in defaultCpuSet: \"{shared}\"")]
+    ReservedNotShared { reserved: CpuSet, shared: CpuSet },
+    #[error("pod: {pod}, container: {container} cpuset: \"{cpus}\" overlaps with default cpuset \"{shared}\"")]
+    Overlap { pod: String, container: String, cpus: CpuSet, shared: CpuSet },
+    #[error("current set of available CPUs \"{usable}\" doesn't match with CPUs in state \"{known}\"")]
+    OtherCpus { usable: CpuSet, known: CpuSet },
+    #[error(transparent)]
+    CpuSet(#[from] cpuset::ParseError),
+}
+
+/// A container that cannot have whole cores.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SmtError {
+    #[error("SMT Alignment Error: requested {wanted} cpus not multiple cpus per core = {threads}")]
+    NotMultiple { wanted: usize, threads: usize },
+    #[error(
+        "SMT Alignment Error: not enough free physical CPUs: available physical CPUs = {free}, requested CPUs = \
+         {wanted}, CPUs per core = {threads}"
+    )]
+    NotEnough { free: usize, wanted: usize, threads: usize },
+}
+
 /// What the node keeps for itself.
 pub enum Reserved<'a> {
     These(&'a CpuSet),
@@ -45,28 +91,22 @@ pub enum Reserved<'a> {
 }
 
 impl Policy {
-    pub fn new(machine: Arc<Machine>, options: Options, reserved: Reserved<'_>) -> Result<Policy, String> {
+    pub fn new(machine: Arc<Machine>, options: Options, reserved: Reserved<'_>) -> Result<Policy, PolicyError> {
         if options.align_by_socket && machine.count(|cpu| cpu.socket) > machine.count(|cpu| cpu.node) {
-            return Err(
-                "Align by socket is not compatible with hardware where number of sockets are more than number \
-                        of NUMA"
-                    .to_string(),
-            );
+            return Err(PolicyError::AlignBySocket);
         }
         let mut policy = Policy { machine, options, reserved: CpuSet::default(), reserved_cores: CpuSet::default() };
         policy.reserved = match reserved {
             Reserved::These(cpus) if policy.machine.all().contains_all(cpus) => cpus.clone(),
             Reserved::These(cpus) => {
-                return Err(format!("there are no CPUs {} to reserve", cpus.without(&policy.machine.all())));
+                return Err(PolicyError::NoSuchCpus(cpus.without(&policy.machine.all())));
             }
             Reserved::Milli(milli) => {
                 policy.choose(&policy.machine.all(), usize::try_from((milli + 999) / 1000).unwrap_or(0))?
             }
         };
         if policy.reserved.is_empty() {
-            return Err(
-                "the static policy requires systemreserved.cpu + kubereserved.cpu to be greater than zero".to_string()
-            );
+            return Err(PolicyError::NoneReserved);
         }
         let cores: Vec<u32> = policy.machine.parts(&policy.reserved, |cpu| cpu.core).into_keys().collect();
         policy.reserved_cores = policy.machine.within(&policy.machine.all(), |cpu| cpu.core, &cores);
@@ -91,36 +131,31 @@ impl Policy {
     }
 
     /// Whether what was kept fits this machine and what it is told.
-    pub fn check(&self, state: &State) -> Result<(), String> {
+    pub fn check(&self, state: &State) -> Result<(), StateError> {
         let (reserved, shared) = (&self.reserved, &state.shared);
         if shared.is_empty() && !state.given.is_empty() {
-            return Err("default cpuset cannot be empty".to_string());
+            return Err(StateError::NothingShared);
         }
         let both = reserved.and(shared);
         if self.options.strict_reservation && !both.is_empty() {
-            return Err(format!(
-                "some of strictly reserved cpus: \"{both}\" are present in defaultCpuSet: \"{shared}\""
-            ));
+            return Err(StateError::ReservedShared { both, shared: shared.clone() });
         }
         if !self.options.strict_reservation && both != *reserved {
-            return Err(format!("not all reserved cpus: \"{reserved}\" are present in defaultCpuSet: \"{shared}\""));
+            return Err(StateError::ReservedNotShared { reserved: reserved.clone(), shared: shared.clone() });
         }
         let mut known = shared.clone();
         for (pod, containers) in &state.given {
             for (container, cpus) in containers {
                 if !cpus.and(shared).is_empty() {
-                    return Err(format!(
-                        "pod: {pod}, container: {container} cpuset: \"{cpus}\" overlaps with default cpuset \"{shared}\""
-                    ));
+                    let (pod, container) = (pod.clone(), container.clone());
+                    return Err(StateError::Overlap { pod, container, cpus: cpus.clone(), shared: shared.clone() });
                 }
                 known = known.with(cpus);
             }
         }
         let usable = self.usable();
         if known != usable {
-            return Err(format!(
-                "current set of available CPUs \"{usable}\" doesn't match with CPUs in state \"{known}\""
-            ));
+            return Err(StateError::OtherCpus { usable, known });
         }
         Ok(())
     }
@@ -139,7 +174,7 @@ impl Policy {
             self.check_cores(state, wanted)?;
         }
         let free = state.shared.without(&self.reserved).with(&state.reusable(pod));
-        let given = self.choose_near(&free, wanted, near).map_err(Refusal::Unexpected)?;
+        let given = self.choose_near(&free, wanted, near).map_err(|error| Refusal::Unexpected(error.into()))?;
         state.shared = state.shared.without(&given);
         state.given.entry(uid.to_string()).or_default().insert(name.to_string(), given);
         Ok(())
@@ -148,22 +183,17 @@ impl Policy {
     fn check_cores(&self, state: &State, wanted: usize) -> Result<(), Refusal> {
         let threads = self.machine.cpus_per_core();
         if !wanted.is_multiple_of(threads) {
-            return Err(Refusal::Smt(format!(
-                "SMT Alignment Error: requested {wanted} cpus not multiple cpus per core = {threads}"
-            )));
+            return Err(Refusal::Smt(SmtError::NotMultiple { wanted, threads }));
         }
         let free = state.shared.without(&self.reserved_cores).len();
         if wanted > free {
-            return Err(Refusal::Smt(format!(
-                "SMT Alignment Error: not enough free physical CPUs: available physical CPUs = {free}, requested CPUs = \
-                 {wanted}, CPUs per core = {threads}"
-            )));
+            return Err(Refusal::Smt(SmtError::NotEnough { free, wanted, threads }));
         }
         Ok(())
     }
 
     /// Those of the nodes first, as many as there are.
-    fn choose_near(&self, free: &CpuSet, wanted: usize, near: Option<Mask>) -> Result<CpuSet, String> {
+    fn choose_near(&self, free: &CpuSet, wanted: usize, near: Option<Mask>) -> Result<CpuSet, NotEnough> {
         let close = near.map(|near| self.close_to(near, free)).unwrap_or_default();
         let first = self.choose(&close, wanted.min(close.len()))?;
         let rest = self.choose(&free.without(&first), wanted - first.len())?;
@@ -180,7 +210,7 @@ impl Policy {
         self.machine.within(free, |cpu| cpu.socket, &sockets)
     }
 
-    fn choose(&self, free: &CpuSet, wanted: usize) -> Result<CpuSet, String> {
+    fn choose(&self, free: &CpuSet, wanted: usize) -> Result<CpuSet, NotEnough> {
         let group = if self.options.full_cores_only { self.machine.cpus_per_core() } else { 1 };
         let manner = Manner {
             spread: self.options.distribute_over_cores,
@@ -227,14 +257,14 @@ impl State {
         tree! { "policyName" => "static", "defaultCpuSet" => self.shared.to_string(), "entries" => entries }
     }
 
-    pub fn read(tree: &Tree) -> Result<State, String> {
+    pub fn read(tree: &Tree) -> Result<State, StateError> {
         let set = |text: &str| CpuSet::parse(text);
         let mut given = BTreeMap::new();
         for (uid, containers) in tree.map("entries").iter() {
             let containers = containers.as_map().into_iter().flat_map(|map| map.iter());
             let containers =
                 containers.map(|(name, cpus)| Ok((name.to_string(), set(cpus.as_str().unwrap_or_default())?)));
-            given.insert(uid.to_string(), containers.collect::<Result<_, String>>()?);
+            given.insert(uid.to_string(), containers.collect::<Result<_, StateError>>()?);
         }
         Ok(State { shared: set(tree.str("defaultCpuSet"))?, given })
     }

@@ -16,10 +16,17 @@ pub struct Manner {
     pub distribute: Option<usize>,
 }
 
-pub fn take(machine: &Machine, free: &CpuSet, wanted: usize, manner: Manner) -> Result<CpuSet, String> {
+/// Too few free CPUs.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("not enough cpus available to satisfy request: requested={wanted}, available={free}")]
+pub struct NotEnough {
+    pub wanted: usize,
+    pub free: usize,
+}
+
+pub fn take(machine: &Machine, free: &CpuSet, wanted: usize, manner: Manner) -> Result<CpuSet, NotEnough> {
     if wanted > free.len() {
-        let free = free.len();
-        return Err(format!("not enough cpus available to satisfy request: requested={wanted}, available={free}"));
+        return Err(NotEnough { wanted, free: free.len() });
     }
     let group = manner.distribute.filter(|group| wanted.is_multiple_of(*group));
     let distributed = group.and_then(|group| distribute(machine, free, wanted, group));

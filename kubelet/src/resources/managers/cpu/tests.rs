@@ -9,7 +9,7 @@ fn set(text: &str) -> CpuSet {
 }
 
 fn taken(machine: &Machine, free: &str, wanted: usize, manner: Manner) -> String {
-    take(machine, &set(free), wanted, manner).map_or_else(|why| why, |cpus| cpus.to_string())
+    take(machine, &set(free), wanted, manner).map_or_else(|why| why.to_string(), |cpus| cpus.to_string())
 }
 
 #[test]
@@ -140,14 +140,15 @@ fn cpus_are_given_once_used_again_and_come_back() {
     let policy = policy(machine(1, 1, 8, 1, 8), Options::default(), "0");
     let mut state = policy.fresh();
     let first = pod("a", &[("i", 3, false), ("s", 1, true)], &[("c", 2), ("d", 1)]);
-    assert_eq!(allocate(&policy, &mut state, &first).as_deref(), Ok("c=2-3 d=4 i=1-3 s=1"));
+    assert_eq!(allocate(&policy, &mut state, &first).ok().as_deref(), Some("c=2-3 d=4 i=1-3 s=1"));
     assert_eq!(state.shared.to_string(), "0,5-7");
     let before = state.clone();
     assert!(allocate(&policy, &mut state, &first).is_ok());
     assert_eq!(state, before, "what a container has it keeps");
     let second = pod("b", &[], &[("c", 4)]);
-    let why = "not enough cpus available to satisfy request: requested=4, available=3".to_string();
-    assert_eq!(allocate(&policy, &mut state, &second), Err(Refusal::Unexpected(why)));
+    let why = "not enough cpus available to satisfy request: requested=4, available=3";
+    let refused = allocate(&policy, &mut state, &second);
+    assert!(matches!(refused, Err(Refusal::Unexpected(error)) if error.to_string() == why));
     assert_eq!(policy.check(&state), Ok(()));
     assert_eq!(State::read(&state.shown()), Ok(state.clone()));
     assert!(state.release("a") && !state.release("a"));
@@ -159,12 +160,14 @@ fn only_whole_cores_where_that_is_wanted() {
     let options = Options { full_cores_only: true, ..Options::default() };
     let policy = policy(machine(1, 1, 2, 2, 2), options, "0");
     let mut state = policy.fresh();
-    let odd = "SMT Alignment Error: requested 1 cpus not multiple cpus per core = 2".to_string();
-    assert_eq!(allocate(&policy, &mut state, &pod("a", &[], &[("c", 1)])), Err(Refusal::Smt(odd)));
+    let odd = "SMT Alignment Error: requested 1 cpus not multiple cpus per core = 2";
+    let refused = allocate(&policy, &mut state, &pod("a", &[], &[("c", 1)]));
+    assert!(matches!(refused, Err(Refusal::Smt(error)) if error.to_string() == odd));
     let many = "SMT Alignment Error: not enough free physical CPUs: available physical CPUs = 2, requested CPUs = 4, \
                 CPUs per core = 2";
-    assert_eq!(allocate(&policy, &mut state, &pod("a", &[], &[("c", 4)])), Err(Refusal::Smt(many.to_string())));
-    assert_eq!(allocate(&policy, &mut state, &pod("a", &[], &[("c", 2)])).as_deref(), Ok("c=1,3"));
+    let refused = allocate(&policy, &mut state, &pod("a", &[], &[("c", 4)]));
+    assert!(matches!(refused, Err(Refusal::Smt(error)) if error.to_string() == many));
+    assert_eq!(allocate(&policy, &mut state, &pod("a", &[], &[("c", 2)])).ok().as_deref(), Some("c=1,3"));
     assert!(allocate(&policy, &mut state, &pod("a", &[], &[("c", 2)])).is_ok(), "it has them");
 }
 
@@ -176,9 +179,9 @@ fn reserved_cpus_are_shared_unless_they_are_strictly_reserved() {
     let machine = Arc::new(machine(1, 1, 4, 2, 4));
     let counted = |milli| Policy::new(machine.clone(), Options::default(), Reserved::Milli(milli));
     assert_eq!(counted(1500).map(|policy| policy.reserved.to_string()).as_deref(), Ok("0,4"));
-    assert!(counted(0).is_err_and(|why| why.contains("to be greater than zero")));
+    assert!(counted(0).is_err_and(|why| why.to_string().contains("to be greater than zero")));
     let missing = Policy::new(machine.clone(), Options::default(), Reserved::These(&set("7-9")));
-    assert!(missing.is_err_and(|why| why == "there are no CPUs 8-9 to reserve"));
+    assert!(missing.is_err_and(|why| why.to_string() == "there are no CPUs 8-9 to reserve"));
 }
 
 #[test]
@@ -197,7 +200,11 @@ fn state_that_does_not_fit_is_refused() {
         ("0-1", "2", "current set of available CPUs \"0-3\" doesn't match with CPUs in state \"0-2\""),
     ];
     for (shared, given, want) in cases {
-        assert_eq!(policy.check(&state(shared, given)).err().unwrap_or_default(), want, "{shared} {given}");
+        assert_eq!(
+            policy.check(&state(shared, given)).err().map(|error| error.to_string()).unwrap_or_default(),
+            want,
+            "{shared} {given}"
+        );
     }
 }
 

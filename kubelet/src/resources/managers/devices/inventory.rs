@@ -17,6 +17,30 @@ const GRACE_SECONDS: i64 = 300;
 
 pub type Ids = BTreeSet<String>;
 
+/// Devices that a container cannot have.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ChoiceError {
+    #[error("cannot allocate unregistered device {0}")]
+    Unregistered(String),
+    #[error("no healthy devices present; cannot allocate unhealthy devices {0}")]
+    NoneHealthy(String),
+    #[error("previously allocated devices are no longer healthy; cannot allocate unhealthy devices {0}")]
+    NoLongerHealthy(String),
+    #[error("pod {uid:?} container {container:?} changed request for resource {resource:?} from {has} to {wanted}")]
+    Changed { uid: String, container: String, resource: String, has: usize, wanted: usize },
+    #[error("requested number of devices unavailable for {resource}. Requested: {needed}, Available: {free}")]
+    NotEnough { resource: String, needed: usize, free: usize },
+}
+
+/// A checkpoint whose entries cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum InventoryError {
+    #[error("AllocResp is no base64")]
+    Base64,
+    #[error(transparent)]
+    Message(#[from] prost::DecodeError),
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device {
     pub is_healthy: bool,
@@ -210,38 +234,36 @@ impl Inventory {
         resource: &str,
         wanted: usize,
         near: Option<Mask>,
-    ) -> Result<Option<Choice>, String> {
+    ) -> Result<Option<Choice>, ChoiceError> {
         let uid = pod::uid(pod);
         let Some(known) = self.resources.get(resource) else {
-            return Err(format!("cannot allocate unregistered device {resource}"));
+            return Err(ChoiceError::Unregistered(resource.to_string()));
         };
         let is_healthy = |id: &String| known.devices.get(id).is_some_and(|device| device.is_healthy);
         if !known.devices.keys().any(is_healthy) {
-            return Err(format!("no healthy devices present; cannot allocate unhealthy devices {resource}"));
+            return Err(ChoiceError::NoneHealthy(resource.to_string()));
         }
         if let Some(has) = self.ids(uid, container, resource) {
             // It may have had them before the machine was started again.
             if !has.iter().all(is_healthy) {
-                return Err(format!(
-                    "previously allocated devices are no longer healthy; cannot allocate unhealthy devices {resource}"
-                ));
+                return Err(ChoiceError::NoLongerHealthy(resource.to_string()));
             }
             return match has.len() == wanted {
                 true => Ok(None),
-                false => Err(format!(
-                    "pod {uid:?} container {container:?} changed request for resource {resource:?} from {} to {wanted}",
-                    has.len()
-                )),
+                false => Err(ChoiceError::Changed {
+                    uid: uid.to_string(),
+                    container: container.to_string(),
+                    resource: resource.to_string(),
+                    has: has.len(),
+                    wanted,
+                }),
             };
         }
         let taken: Ids = self.reusable(pod, resource).into_iter().take(wanted).collect();
         let needed = wanted - taken.len();
         let free = self.free(resource);
         if free.len() < needed {
-            return Err(format!(
-                "requested number of devices unavailable for {resource}. Requested: {needed}, Available: {}",
-                free.len()
-            ));
+            return Err(ChoiceError::NotEnough { resource: resource.to_string(), needed, free: free.len() });
         }
         let sorted = self.sort(resource, &free, near);
         Ok(Some(Choice::new(taken, wanted, free, sorted)))
@@ -284,15 +306,15 @@ impl Inventory {
     }
 
     /// What was kept. Resources have no devices until their plugins come back.
-    pub fn read(tree: &Tree, now: i64) -> Result<Inventory, String> {
+    pub fn read(tree: &Tree, now: i64) -> Result<Inventory, InventoryError> {
         let mut inventory = Inventory::default();
         for name in tree.list("RegisteredDevices").iter().filter_map(Tree::as_str) {
             let silent = Resource { silent_since: Some(now), ..Resource::default() };
             inventory.resources.insert(name.to_string(), silent);
         }
         for entry in tree.list("PodDeviceEntries") {
-            let bytes = base64::decode(entry.str("AllocResp")).map_err(|_| "AllocResp is no base64".to_string())?;
-            let answer = ContainerAllocateResponse::decode(bytes.as_slice()).map_err(|error| error.to_string())?;
+            let bytes = base64::decode(entry.str("AllocResp")).map_err(|_| InventoryError::Base64)?;
+            let answer = ContainerAllocateResponse::decode(bytes.as_slice())?;
             let nodes = |nodes: &Tree| {
                 let nodes = nodes.as_list().unwrap_or_default().iter();
                 nodes.filter_map(|node| u32::try_from(node.as_int()?).ok()).collect()

@@ -21,6 +21,7 @@ use super::numa::{Hints, Mask};
 use super::{checkpoint, metrics, wants};
 use crate::model::pod;
 use crate::node::facts;
+use crate::volumes::csi::wire::RpcError;
 pub use inventory::Share;
 use inventory::{Ids, Inventory};
 pub use plugins::Registration;
@@ -43,6 +44,34 @@ struct State {
     registered: u64,
 }
 
+/// A checkpoint of devices that cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("{}: {source}", .file.display())]
+    Checkpoint { file: PathBuf, source: checkpoint::ReadError },
+    #[error("{}: {source}", .file.display())]
+    Inventory { file: PathBuf, source: inventory::InventoryError },
+}
+
+/// Devices that a container does not get.
+#[derive(Debug, thiserror::Error)]
+pub enum DeviceError {
+    #[error(transparent)]
+    Choice(#[from] inventory::ChoiceError),
+    #[error("unknown Device Plugin {0}")]
+    UnknownPlugin(String),
+    #[error("device plugin GetPreferredAllocation rpc failed with err: {0}")]
+    Preferred(#[source] RpcError),
+    #[error(transparent)]
+    Allocate(RpcError),
+    #[error("no containers return in allocation response")]
+    EmptyResponse,
+    #[error("device plugin PreStartContainer rpc failed with err: {0}")]
+    PreStart(#[source] RpcError),
+    #[error(transparent)]
+    Checkpoint(#[from] checkpoint::WriteError),
+}
+
 pub struct Devices {
     dir: PathBuf,
     nodes: Vec<u32>,
@@ -61,11 +90,11 @@ const WAITING: usize = 64;
 
 impl Devices {
     /// With what was handed out before this process began.
-    pub fn open(dir: PathBuf, nodes: Vec<u32>, clock: Arc<dyn Clock>, metrics: Metrics) -> Result<Devices, String> {
+    pub fn open(dir: PathBuf, nodes: Vec<u32>, clock: Arc<dyn Clock>, metrics: Metrics) -> Result<Devices, OpenError> {
         let file = dir.join(FILE);
-        let kept = checkpoint::read(&file)
-            .and_then(|kept| kept.map(|kept| Inventory::read(&kept, clock.now().seconds)).transpose());
-        let inventory = kept.map_err(|why| format!("{}: {why}", file.display()))?.unwrap_or_default();
+        let kept = checkpoint::read(&file).map_err(|source| OpenError::Checkpoint { file: file.clone(), source })?;
+        let kept = kept.map(|kept| Inventory::read(&kept, clock.now().seconds)).transpose();
+        let inventory = kept.map_err(|source| OpenError::Inventory { file, source })?.unwrap_or_default();
         let (registrations, arrivals) = mpsc::channel(WAITING);
         Ok(Devices {
             dir,
@@ -87,7 +116,7 @@ impl Devices {
         self.clock.now().seconds
     }
 
-    fn save(&self, state: &State) -> Result<(), String> {
+    fn save(&self, state: &State) -> Result<(), checkpoint::WriteError> {
         checkpoint::write(&self.dir.join(FILE), state.inventory.shown())
     }
 
@@ -138,17 +167,15 @@ impl Devices {
     }
 
     /// Gives a container its devices. Its plugins are asked one after the other; only one pod is taken at a time.
-    pub async fn allocate(&self, pod: &Tree, spec: &Tree, near: Option<Mask>) -> Result<(), String> {
+    pub async fn allocate(&self, pod: &Tree, spec: &Tree, near: Option<Mask>) -> Result<(), DeviceError> {
         let (uid, name) = (pod::uid(pod), spec.str("name"));
         for (resource, wanted) in self.wanted(spec) {
             let choice = self.state().inventory.choose(pod, name, &resource, wanted, near)?;
             let Some(choice) = choice else { continue };
             let plugin = self.state().plugins.get(&resource).cloned();
-            let plugin = plugin.ok_or_else(|| format!("unknown Device Plugin {resource}"))?;
+            let plugin = plugin.ok_or_else(|| DeviceError::UnknownPlugin(resource.clone()))?;
             let preferred = match choice.question().filter(|_| plugin.options.get_preferred_allocation_available) {
-                Some(question) => wire::preferred(&plugin.channel, question)
-                    .await
-                    .map_err(|why| format!("device plugin GetPreferredAllocation rpc failed with err: {why}"))?,
+                Some(question) => wire::preferred(&plugin.channel, question).await.map_err(DeviceError::Preferred)?,
                 None => Default::default(),
             };
             let preferred = preferred.container_responses.into_iter().next().unwrap_or_default();
@@ -158,8 +185,8 @@ impl Devices {
             let begun = tokio::time::Instant::now();
             let answer = wire::allocate(&plugin.channel, request).await;
             self.metrics.record(&metrics::ALLOCATIONS, &[&resource], begun.elapsed().as_secs_f64());
-            let answer = answer?.container_responses.into_iter().next();
-            let answer = answer.ok_or("no containers return in allocation response")?;
+            let answer = answer.map_err(DeviceError::Allocate)?.container_responses.into_iter().next();
+            let answer = answer.ok_or(DeviceError::EmptyResponse)?;
             let mut state = self.state();
             state.inventory.give(uid, name, &resource, &ids, answer);
             self.save(&state)?;
@@ -168,14 +195,14 @@ impl Devices {
     }
 
     /// Told to plugins that want it before each start of a container.
-    pub async fn pre_start(&self, uid: &str, container: &str) -> Result<(), String> {
+    pub async fn pre_start(&self, uid: &str, container: &str) -> Result<(), DeviceError> {
         let shares = self.state().inventory.of(uid, container).cloned().unwrap_or_default();
         for (resource, share) in shares {
             let plugin = self.state().plugins.get(&resource).cloned();
             let Some(plugin) = plugin.filter(|plugin| plugin.options.pre_start_required) else { continue };
             let request = wire::ContainerAllocateRequest { ids: share.devices.into_keys().collect() };
             let told = wire::pre_start(&plugin.channel, request).await;
-            told.map_err(|why| format!("device plugin PreStartContainer rpc failed with err: {why}"))?;
+            told.map_err(DeviceError::PreStart)?;
         }
         Ok(())
     }
@@ -221,7 +248,7 @@ impl Devices {
 
     fn save_quietly(&self, state: &State) {
         if let Err(error) = self.save(state) {
-            tracing::warn!(error, "failed to write device checkpoint");
+            tracing::warn!(%error, "failed to write device checkpoint");
         }
     }
 

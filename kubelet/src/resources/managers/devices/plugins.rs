@@ -17,6 +17,7 @@ use super::wire::{self, RegisterRequest};
 use super::{Devices, Plugin, metrics};
 use crate::model::resources::is_extended;
 use crate::node::facts;
+use crate::volumes::csi::wire::RpcError;
 
 /// A plugin that makes itself known.
 pub struct Registration {
@@ -24,6 +25,28 @@ pub struct Registration {
     pub socket: PathBuf,
     /// It is asked for them where it has not said them.
     pub options: Option<wire::Options>,
+}
+
+/// A plugin that cannot be registered.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RegistrationError {
+    #[error("the ResourceName {0:?} is invalid")]
+    ResourceName(String),
+    #[error("too many plugins register at once")]
+    TooMany,
+    #[error("requested API version {0} is not supported by kubelet. Supported version is {version:?}", version = wire::VERSION)]
+    Version(String),
+}
+
+/// Why a plugin's list has ended.
+#[derive(Debug, thiserror::Error)]
+enum Disconnect {
+    #[error(transparent)]
+    Rpc(#[from] RpcError),
+    #[error("another one has taken its place")]
+    Replaced,
+    #[error("it has ended the list")]
+    Ended,
 }
 
 const PAUSE: Duration = Duration::from_secs(5);
@@ -46,21 +69,18 @@ impl Devices {
     }
 
     /// A plugin may be known by both ways; the last one counts.
-    pub fn register(&self, registration: Registration) -> Result<(), String> {
+    pub fn register(&self, registration: Registration) -> Result<(), RegistrationError> {
         if !is_extended(&registration.resource) || !api::validation::qualified_name(&registration.resource).is_empty() {
-            return Err(format!("the ResourceName {:?} is invalid", registration.resource));
+            return Err(RegistrationError::ResourceName(registration.resource));
         }
         self.metrics.count(&metrics::REGISTRATIONS, &[&registration.resource]);
-        self.registrations.try_send(registration).map_err(|_| "too many plugins register at once".to_string())
+        self.registrations.try_send(registration).map_err(|_| RegistrationError::TooMany)
     }
 
     /// One whose socket was found.
-    pub fn register_found(&self, resource: &str, socket: &Path, versions: &[String]) -> Result<(), String> {
+    pub fn register_found(&self, resource: &str, socket: &Path, versions: &[String]) -> Result<(), RegistrationError> {
         if !versions.iter().any(|version| version == wire::VERSION) {
-            return Err(format!(
-                "requested API version {versions:?} is not supported by kubelet. Supported version is {:?}",
-                wire::VERSION
-            ));
+            return Err(RegistrationError::Version(format!("{versions:?}")));
         }
         self.register(Registration { resource: resource.to_string(), socket: socket.to_path_buf(), options: None })
     }
@@ -111,11 +131,11 @@ impl Devices {
         };
         let number = match options {
             Ok(options) => self.install(&resource, Plugin { channel: channel.clone(), options, number: 0 }),
-            Err(error) => return tracing::warn!(resource, error, "failed to get device plugin options"),
+            Err(error) => return tracing::warn!(resource, %error, "failed to get device plugin options"),
         };
         tracing::info!(resource, socket = %socket.display(), "device plugin registered");
         let why = self.listen_to(&resource, number, &channel, &wake).await;
-        tracing::info!(resource, why, "device plugin disconnected");
+        tracing::info!(resource, %why, "device plugin disconnected");
         let mut state = self.state();
         if state.plugins.get(&resource).is_some_and(|plugin| plugin.number == number) {
             state.plugins.remove(&resource);
@@ -147,28 +167,28 @@ impl Devices {
         number: u64,
         channel: &cri::grpc::Channel,
         wake: &(impl Fn(&str) + Send + Sync),
-    ) -> String {
+    ) -> Disconnect {
         let mut lists = match wire::list_and_watch(channel).await {
             Ok(lists) => lists,
-            Err(error) => return error,
+            Err(error) => return error.into(),
         };
         while let Some(list) = lists.next().await {
             let list = match list {
                 Ok(list) => list,
-                Err(status) => return crate::volumes::csi::wire::told(&status),
+                Err(status) => return RpcError::from(status).into(),
             };
             let devices: BTreeMap<_, _> =
                 list.devices.iter().map(|device| (device.id.clone(), read_device(device))).collect();
             let mut state = self.state();
             if state.plugins.get(resource).is_none_or(|plugin| plugin.number != number) {
-                return "another one has taken its place".to_string();
+                return Disconnect::Replaced;
             }
             let affected = state.inventory.update(resource, devices);
             drop(state);
             affected.iter().for_each(|uid| wake(uid));
             self.changed.notify_one();
         }
-        "it has ended the list".to_string()
+        Disconnect::Ended
     }
 
     async fn show(&self, show: impl Fn(facts::Devices)) {
@@ -199,7 +219,7 @@ fn answer(devices: &Arc<Devices>, request: http::Request<cri::grpc::Body>) -> Re
     match request.uri().path() {
         wire::REGISTER => respond_unary(request, move |message: RegisterRequest| -> BoxFuture<'static, wire::Empty> {
             let result = accept(&devices, message).map(|()| wire::Empty {});
-            Box::pin(async move { result.map_err(Status::unknown) })
+            Box::pin(async move { result.map_err(|error| Status::unknown(error.to_string())) })
         }),
         path => {
             let status = Status::unimplemented(format!("unknown method {path}"));
@@ -208,13 +228,9 @@ fn answer(devices: &Arc<Devices>, request: http::Request<cri::grpc::Body>) -> Re
     }
 }
 
-fn accept(devices: &Devices, message: RegisterRequest) -> Result<(), String> {
+fn accept(devices: &Devices, message: RegisterRequest) -> Result<(), RegistrationError> {
     if message.version != wire::VERSION {
-        return Err(format!(
-            "requested API version {:?} is not supported by kubelet. Supported version is {:?}",
-            message.version,
-            wire::VERSION
-        ));
+        return Err(RegistrationError::Version(format!("{:?}", message.version)));
     }
     devices.register(Registration {
         resource: message.resource_name,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use cri::Status;
 use cri::grpc::{Answers, Channel, call, stream};
 
-use crate::volumes::csi::wire::told;
+use crate::volumes::csi::wire::RpcError;
 
 pub const VERSION: &str = "v1beta1";
 pub const HEALTHY: &str = "Healthy";
@@ -158,7 +158,7 @@ pub struct CdiDevice {
 
 macro_rules! calls {
     ($($name:ident: $path:literal ($request:ty) -> $response:ty, $within:ident;)*) => { $(
-        pub async fn $name(channel: &Channel, request: $request) -> Result<$response, String> {
+        pub async fn $name(channel: &Channel, request: $request) -> Result<$response, RpcError> {
             in_time($within, call::<$request, $response>(channel, concat!("/v1beta1.DevicePlugin/", $path), request)).await
         }
     )* };
@@ -171,12 +171,12 @@ calls! {
     pre_start: "PreStartContainer" (ContainerAllocateRequest) -> Empty, START_TIMEOUT;
 }
 
-pub async fn list_and_watch(channel: &Channel) -> Result<Answers<ListAndWatchResponse>, String> {
+pub async fn list_and_watch(channel: &Channel) -> Result<Answers<ListAndWatchResponse>, RpcError> {
     let answers = stream(channel, "/v1beta1.DevicePlugin/ListAndWatch", Empty {});
     in_time(START_TIMEOUT, answers).await
 }
 
-async fn in_time<T>(within: Duration, work: impl Future<Output = Result<T, Status>>) -> Result<T, String> {
+async fn in_time<T>(within: Duration, work: impl Future<Output = Result<T, Status>>) -> Result<T, RpcError> {
     let late = |_| Err(Status::deadline_exceeded("context deadline exceeded"));
-    tokio::time::timeout(within, work).await.unwrap_or_else(late).map_err(|status| told(&status))
+    tokio::time::timeout(within, work).await.unwrap_or_else(late).map_err(RpcError::from)
 }

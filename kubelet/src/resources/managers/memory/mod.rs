@@ -48,6 +48,48 @@ pub struct Policy {
     total: BTreeMap<u32, Amounts>,
 }
 
+/// A static policy that the machine or the configuration does not allow.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PolicyError {
+    #[error("the reserved memory configuration references a NUMA node {0} that does not exist on this machine")]
+    NoSuchNode(u32),
+    #[error("[memorymanager] you should specify the system reserved memory")]
+    NoneReserved,
+    #[error(
+        "the total amount {:?} of type {kind:?} is not equal to the value {:?} determined by Node Allocatable feature",
+        shown_bytes(*.sum), shown_bytes(*.kept)
+    )]
+    Sum { kind: String, sum: u64, kept: u64 },
+}
+
+/// A checkpoint that does not fit the machine.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StateError {
+    #[error("[memorymanager] the expected machine state is different from the real one")]
+    OtherMachine,
+    #[error("{0:?} is no size")]
+    Size(String),
+}
+
+/// A container that cannot have its memory.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MemoryError {
+    #[error("[memorymanager] failed to get the default NUMA affinity, no NUMA nodes with enough memory is available")]
+    NotEnough,
+    #[error("[memorymanager] failed to find the default preferred hint")]
+    NotPreferred,
+    #[error("[memorymanager] preferred hint violates NUMA node allocation")]
+    OtherGroup,
+    #[error("[memorymanager] failed to find NUMA nodes to extend the current topology hint")]
+    NotExtended,
+    #[error("[memorymanager] failed to find the extended preferred hint")]
+    ExtendedNotPreferred,
+}
+
+fn shown_bytes(bytes: u64) -> String {
+    Quantity::new(i64::try_from(bytes).unwrap_or(i64::MAX), Format::BinarySI).to_string()
+}
+
 /// A node at a time.
 #[derive(Debug, Clone)]
 struct Cell {
@@ -61,11 +103,9 @@ type Cells = BTreeMap<u32, Cell>;
 
 impl Policy {
     /// `reserved` by node; its sum must be what the node keeps from pods anyway.
-    pub fn new(machine: &Arc<Machine>, reserved: &BTreeMap<u32, Amounts>, kept: u64) -> Result<Policy, String> {
+    pub fn new(machine: &Arc<Machine>, reserved: &BTreeMap<u32, Amounts>, kept: u64) -> Result<Policy, PolicyError> {
         if let Some(strange) = reserved.keys().find(|node| !machine.nodes.contains_key(node)) {
-            return Err(format!(
-                "the reserved memory configuration references a NUMA node {strange} that does not exist on this machine"
-            ));
+            return Err(PolicyError::NoSuchNode(*strange));
         }
         check_sums(reserved, kept)?;
         let total: BTreeMap<u32, Amounts> = machine.nodes.iter().map(|(number, node)| (*number, total(node))).collect();
@@ -106,16 +146,15 @@ impl Policy {
     }
 
     /// Whether what was kept fits this machine.
-    pub fn check(&self, kept: &Tree, state: &State) -> Result<(), String> {
-        let differs = "[memorymanager] the expected machine state is different from the real one";
+    pub fn check(&self, kept: &Tree, state: &State) -> Result<(), StateError> {
         if *kept != shown_nodes(&self.total, &self.allocatable) {
-            return Err(differs.to_string());
+            return Err(StateError::OtherMachine);
         }
         let blocks = state.0.values().flatten().flat_map(|share| &share.blocks);
         let is_known = |block: &Block| {
             block.nodes.bits().all(|node| self.total.get(&node).is_some_and(|kinds| kinds.contains_key(&block.kind)))
         };
-        if blocks.into_iter().all(is_known) { Ok(()) } else { Err(differs.to_string()) }
+        if blocks.into_iter().all(is_known) { Ok(()) } else { Err(StateError::OtherMachine) }
     }
 
     pub fn hints(&self, state: &State, pod: &Tree, spec: &Tree) -> Hints {
@@ -165,9 +204,7 @@ impl Policy {
         if wanted.is_empty() || state.of(uid, name).is_some() {
             return Ok(());
         }
-        let nodes = self
-            .choose(state, pod, &wanted, near)
-            .map_err(|why| Refusal::Unexpected(format!("[memorymanager] {why}")))?;
+        let nodes = self.choose(state, pod, &wanted, near).map_err(|error| Refusal::Unexpected(error.into()))?;
         let block = |(kind, bytes): (String, u64)| Block { nodes, kind, bytes };
         let share = Share {
             container: name.to_string(),
@@ -178,14 +215,13 @@ impl Policy {
         Ok(())
     }
 
-    fn choose(&self, state: &State, pod: &Tree, wanted: &Amounts, near: Hint) -> Result<Mask, String> {
+    fn choose(&self, state: &State, pod: &Tree, wanted: &Amounts, near: Hint) -> Result<Mask, MemoryError> {
         let places = self.places(state, pod, wanted);
         let mut chosen = near;
         if near.affinity.is_none() {
-            chosen = best(&places)
-                .ok_or("failed to get the default NUMA affinity, no NUMA nodes with enough memory is available")?;
+            chosen = best(&places).ok_or(MemoryError::NotEnough)?;
             if !chosen.preferred && near.preferred {
-                return Err("failed to find the default preferred hint".to_string());
+                return Err(MemoryError::NotPreferred);
             }
         }
         let cells = self.cells(state);
@@ -193,14 +229,14 @@ impl Policy {
         if wanted.iter().all(|(kind, bytes)| free(&cells, mask, kind) + state.reusable(pod, mask, kind) >= *bytes) {
             let is_single = mask.count() == 1;
             let violates = !is_single && !may_group(&cells, mask);
-            return if violates { Err("preferred hint violates NUMA node allocation".to_string()) } else { Ok(mask) };
+            return if violates { Err(MemoryError::OtherGroup) } else { Ok(mask) };
         }
         // Others had to agree on less than is enough: more nodes, with those among them.
         let larger: Vec<Hint> =
             places.into_iter().filter(|hint| hint.affinity.is_some_and(|place| place.contains(mask))).collect();
-        let larger = best(&larger).ok_or("failed to find NUMA nodes to extend the current topology hint")?;
+        let larger = best(&larger).ok_or(MemoryError::NotExtended)?;
         if !larger.preferred && chosen.preferred {
-            return Err("failed to find the extended preferred hint".to_string());
+            return Err(MemoryError::ExtendedNotPreferred);
         }
         Ok(larger.affinity.unwrap_or_default())
     }
@@ -215,24 +251,18 @@ impl Policy {
     }
 }
 
-fn check_sums(reserved: &BTreeMap<u32, Amounts>, kept: u64) -> Result<(), String> {
+fn check_sums(reserved: &BTreeMap<u32, Amounts>, kept: u64) -> Result<(), PolicyError> {
     let mut sums = Amounts::from([(MEMORY.to_string(), 0)]);
     for (kind, bytes) in reserved.values().flatten() {
         *sums.entry(kind.clone()).or_default() += bytes;
     }
     if sums[MEMORY] == 0 {
-        return Err("[memorymanager] you should specify the system reserved memory".to_string());
+        return Err(PolicyError::NoneReserved);
     }
     for (kind, sum) in sums {
         let kept = if kind == MEMORY { kept } else { 0 };
         if sum != kept {
-            let shown =
-                |bytes: u64| Quantity::new(i64::try_from(bytes).unwrap_or(i64::MAX), Format::BinarySI).to_string();
-            return Err(format!(
-                "the total amount {:?} of type {kind:?} is not equal to the value {:?} determined by Node Allocatable feature",
-                shown(sum),
-                shown(kept)
-            ));
+            return Err(PolicyError::Sum { kind, sum, kept });
         }
     }
     Ok(())
@@ -332,13 +362,13 @@ impl State {
         self.0.remove(uid).is_some()
     }
 
-    pub fn read(tree: &Tree) -> Result<State, String> {
+    pub fn read(tree: &Tree) -> Result<State, StateError> {
         let pods = tree.map("entries").iter();
         let pods = pods.map(|(uid, shares)| {
             let shares = shares.as_list().unwrap_or_default().iter().map(read_share);
-            Ok((uid.to_string(), shares.collect::<Result<_, String>>()?))
+            Ok((uid.to_string(), shares.collect::<Result<_, StateError>>()?))
         });
-        Ok(State(pods.collect::<Result<_, String>>()?))
+        Ok(State(pods.collect::<Result<_, StateError>>()?))
     }
 }
 
@@ -363,15 +393,15 @@ fn shown_share(share: &Share) -> Tree {
     tree! { "container" => share.container.as_str(), "init" => share.is_passing, "blocks" => blocks }
 }
 
-fn read_share(tree: &Tree) -> Result<Share, String> {
+fn read_share(tree: &Tree) -> Result<Share, StateError> {
     let block = |block: &Tree| {
         let nodes = block.list("numaAffinity").iter().filter_map(|node| u32::try_from(node.as_int()?).ok());
-        let bytes = block.str("size").parse().map_err(|_| format!("{:?} is no size", block.str("size")))?;
+        let bytes = block.str("size").parse().map_err(|_| StateError::Size(block.str("size").to_string()))?;
         Ok(Block { nodes: nodes.collect(), kind: block.str("type").to_string(), bytes })
     };
     Ok(Share {
         container: tree.str("container").to_string(),
         is_passing: tree.bool("init"),
-        blocks: tree.list("blocks").iter().map(block).collect::<Result<_, String>>()?,
+        blocks: tree.list("blocks").iter().map(block).collect::<Result<_, StateError>>()?,
     })
 }

@@ -74,14 +74,16 @@ fn another_machine_is_noticed() {
     allocate(&two, &mut state, &pod("a", &[], &[("c", 5)])).expect("memory");
     let kept = two.shown(&state);
     let want = "[memorymanager] the expected machine state is different from the real one";
-    assert_eq!(one.check(kept.at("machineState"), &state), Err(want.to_string()));
+    assert_eq!(one.check(kept.at("machineState"), &state).map_err(|error| error.to_string()), Err(want.to_string()));
 }
 
 #[test]
 fn what_is_reserved_must_be_what_is_kept() {
     let machine = Arc::new(machine(2, 1, 2, 1, 2));
     let of = |node: u32, kind: &str, gib: u64| BTreeMap::from([(node, Amounts::from([(kind.to_string(), gib * GIB)]))]);
-    let check = |reserved, kept| Policy::new(&machine, &reserved, kept * GIB).err().unwrap_or_default();
+    let check = |reserved, kept| {
+        Policy::new(&machine, &reserved, kept * GIB).err().map(|error| error.to_string()).unwrap_or_default()
+    };
     assert_eq!(check(of(0, MEMORY, 1), 1), "");
     let cases = [
         (of(3, MEMORY, 1), 1, "references a NUMA node 3 that does not exist"),

@@ -1,0 +1,62 @@
+//! Errors of volumes whose files the kubelet writes.
+
+use crate::model::fields::ResourceError;
+use crate::objects::ObjectError;
+use crate::volumes::certificates::CertificateError;
+use crate::volumes::tokens::TokenError;
+use crate::volumes::trust::TrustError;
+
+/// A source of files that cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    #[error(transparent)]
+    Object(#[from] ObjectError),
+    #[error("configmap {0:?} not found")]
+    NoConfigMap(String),
+    #[error("configmap references non-existent config key: {0}")]
+    NoConfigMapKey(String),
+    #[error("secret {0:?} not found")]
+    NoSecret(String),
+    #[error("references non-existent secret key: {0}")]
+    NoSecretKey(String),
+    #[error(transparent)]
+    Base64(#[from] Base64Error),
+    #[error(transparent)]
+    Resource(#[from] ResourceError),
+    #[error("unsupported fieldPath: {0}")]
+    FieldPath(String),
+    #[error(transparent)]
+    Token(#[from] TokenError),
+    #[error(transparent)]
+    Trust(#[from] TrustError),
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
+    #[error("projected volumes have no source {0}")]
+    UnknownSource(String),
+    #[error("{}", list(.0))]
+    Several(Vec<SourceError>),
+}
+
+impl SourceError {
+    /// One error as it is, several as upstream writes them.
+    pub fn all(mut errors: Vec<SourceError>) -> SourceError {
+        match errors.len() {
+            1 => errors.remove(0),
+            _ => SourceError::Several(errors),
+        }
+    }
+}
+
+fn list(errors: &[SourceError]) -> String {
+    let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    format!("[{}]", texts.join(", "))
+}
+
+/// A value that is not base64.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Base64Error(String);
+
+pub fn decode_base64(text: &str) -> Result<Vec<u8>, Base64Error> {
+    api::base64::decode(text).map_err(|error| Base64Error(error.to_string()))
+}
