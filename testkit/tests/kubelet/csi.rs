@@ -253,9 +253,8 @@ async fn csi_driver_mounts_and_unmounts_volumes() {
     // A new agent knows from its files what is to be taken back.
     finding.abort();
     let node = Node::start_in(&cluster, node.directory);
-    assert!(
-        node.volumes.remove(&uid(&two)).await.unwrap_err().contains("not found in the list of registered CSI drivers")
-    );
+    let error = node.volumes.remove(&uid(&two)).await.unwrap_err().to_string();
+    assert!(error.contains("not found in the list of registered CSI drivers"), "{error}");
     let volumes = node.volumes.clone();
     let finding = tokio::spawn(async move { volumes.run(&|_, _, _| Ok(())).await });
     until("the driver is called", async || !driver.calls.take().is_empty()).await;

@@ -220,7 +220,10 @@ async fn look_at_mounts(node: &Node, pod: &Tree, mounted: &Mounted) {
     let env = [("NAME".to_string(), b"evil".to_vec())];
     let refused =
         mounts(&node.config, pod, container, mounted, &MountInputs { env: &env, ..MountInputs::default() }).await;
-    assert_eq!(refused.unwrap_err(), "failed to prepare subPath for volumeMount \"scratch\" of container \"c\"");
+    assert_eq!(
+        refused.unwrap_err().to_string(),
+        "failed to prepare subPath for volumeMount \"scratch\" of container \"c\""
+    );
     assert!(!Path::new("/etc/x").exists());
 }
 
