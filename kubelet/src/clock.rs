@@ -5,21 +5,21 @@ use std::time::Duration;
 use stdx::clock::Clock;
 
 /// Nanoseconds of a second.
-pub const SECOND: i64 = 1_000_000_000;
+pub(crate) const SECOND: i64 = 1_000_000_000;
 
 /// Nanoseconds since the epoch.
-pub fn unix_nanos(clock: &dyn Clock) -> i64 {
+pub(crate) fn unix_nanos(clock: &dyn Clock) -> i64 {
     let now = clock.now();
     now.seconds * SECOND + i64::from(now.nanos)
 }
 
 /// Whether a pause of this length goes on until then. More than its length is left of it where the clock was set back
 /// meanwhile: nobody waits for the difference.
-pub fn lasts(now: i64, until: i64, length: Duration) -> bool {
+pub(crate) fn lasts(now: i64, until: i64, length: Duration) -> bool {
     let left = until.saturating_sub(now);
     left > 0 && left <= nanos(length).saturating_add(SECOND)
 }
 
-pub fn nanos(duration: Duration) -> i64 {
+pub(crate) fn nanos(duration: Duration) -> i64 {
     i64::try_from(duration.as_secs()).unwrap_or(i64::MAX).saturating_mul(SECOND)
 }

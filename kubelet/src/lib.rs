@@ -1,16 +1,18 @@
 //! The kubelet: it runs the pods that are bound to this node and reports their status. It is an ordinary client of the
 //! API and speaks CRI to the container runtime.
 
-pub mod admission;
+#![warn(unreachable_pub)]
+
+mod admission;
 mod clock;
 pub mod config;
 pub mod eviction;
 mod gc;
-pub mod images;
+mod images;
 pub mod kubelet;
 mod liveness;
 mod logs;
-pub mod metrics;
+mod metrics;
 pub mod model;
 pub mod node;
 pub mod objects;
@@ -19,7 +21,7 @@ pub mod resources;
 pub mod runtime;
 pub mod server;
 pub mod shutdown;
-pub mod sources;
+mod sources;
 pub mod volumes;
 
 pub use config::Config;

@@ -39,7 +39,7 @@ impl Mark {
 pub struct SyncLoopError;
 
 #[derive(Debug, Default)]
-pub struct Liveness {
+pub(crate) struct Liveness {
     of_loop: Mark,
     of_runtime: Mark,
     relisted: Mark,
@@ -47,20 +47,20 @@ pub struct Liveness {
 }
 
 impl Liveness {
-    pub fn beats(&self, now: Instant) {
+    pub(crate) fn beats(&self, now: Instant) {
         self.of_loop.set(now);
     }
 
-    pub fn expects_events(&self, has_events: bool) {
+    pub(crate) fn expects_events(&self, has_events: bool) {
         self.has_events.store(has_events, Ordering::Relaxed);
     }
 
-    pub fn runtime_answers(&self, now: Instant) {
+    pub(crate) fn runtime_answers(&self, now: Instant) {
         self.of_runtime.set(now);
     }
 
     /// All that there is was looked at, from `begun` until `now`, which is so many seconds after the epoch.
-    pub fn relisted(&self, metrics: &Metrics, begun: Instant, now: Instant, seconds: i64) {
+    pub(crate) fn relisted(&self, metrics: &Metrics, begun: Instant, now: Instant, seconds: i64) {
         self.runtime_answers(now);
         let took = |since: Instant| now.saturating_duration_since(since).as_secs_f64();
         metrics.record(&metrics::RELIST, &[], took(begun));
@@ -71,7 +71,7 @@ impl Liveness {
     }
 
     /// What `/healthz/syncloop` says.
-    pub fn sync_loop(&self, now: Instant, sync_frequency: Duration) -> Result<(), SyncLoopError> {
+    pub(crate) fn sync_loop(&self, now: Instant, sync_frequency: Duration) -> Result<(), SyncLoopError> {
         let most = (sync_frequency * 2).max(LEAST);
         match self.of_loop.age(now) {
             Some(age) if age > most => Err(SyncLoopError),
@@ -80,7 +80,7 @@ impl Liveness {
     }
 
     /// Why the node is not ready, where the runtime has been silent for too long.
-    pub fn runtime(&self, now: Instant) -> Option<String> {
+    pub(crate) fn runtime(&self, now: Instant) -> Option<String> {
         let threshold = if self.has_events.load(Ordering::Relaxed) { THRESHOLD_WITH_EVENTS } else { THRESHOLD };
         let passed = self.of_runtime.age(now).filter(|passed| *passed > threshold)?;
         let text = |duration: Duration| time::format_duration(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX));

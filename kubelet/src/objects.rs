@@ -14,9 +14,9 @@ use tokio::task::JoinHandle;
 
 use crate::model::pod;
 
-pub const CONFIG_MAPS: Resource = Resource::core("configmaps");
-pub const SECRETS: Resource = Resource::core("secrets");
-pub const TRUST_BUNDLES: Resource = Resource::new("certificates.k8s.io", "v1", "clustertrustbundles");
+pub(crate) const CONFIG_MAPS: Resource = Resource::core("configmaps");
+pub(crate) const SECRETS: Resource = Resource::core("secrets");
+pub(crate) const TRUST_BUNDLES: Resource = Resource::new("certificates.k8s.io", "v1", "clustertrustbundles");
 
 /// How long whoever asks waits for a first answer, as upstream's caches do.
 const WAIT: Duration = Duration::from_secs(1);
@@ -26,14 +26,14 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// What a pod names: an object, or all of a resource where the name is "".
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Reference {
-    pub resource: Resource,
-    pub namespace: String,
-    pub name: String,
+pub(crate) struct Reference {
+    pub(crate) resource: Resource,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
 }
 
 impl Reference {
-    pub fn new(resource: Resource, namespace: &str, name: &str) -> Reference {
+    pub(crate) fn new(resource: Resource, namespace: &str, name: &str) -> Reference {
         Reference { resource, namespace: namespace.to_string(), name: name.to_string() }
     }
 
@@ -59,7 +59,7 @@ pub struct Objects {
 
 /// An object that cannot be read.
 #[derive(Debug, thiserror::Error)]
-pub enum ObjectError {
+pub(crate) enum ObjectError {
     #[error("object {namespace:?}/{name:?} not registered")]
     NotRegistered { namespace: String, name: String },
     /// The API server has not sent it yet.
@@ -132,7 +132,7 @@ impl Objects {
         state.pods.insert(pod::uid(pod).to_string(), wanted);
     }
 
-    pub fn forget(&self, uid: &str) {
+    pub(crate) fn forget(&self, uid: &str) {
         let mut state = self.shared.state();
         for reference in state.pods.remove(uid).unwrap_or_default() {
             leave(&mut state, &reference, uid);
@@ -140,7 +140,7 @@ impl Objects {
     }
 
     /// Tells of a pod that something else has changed for.
-    pub fn tell(&self, uid: &str) {
+    pub(crate) fn tell(&self, uid: &str) {
         (self.shared.changed)(uid);
     }
 
@@ -158,13 +158,18 @@ impl Objects {
     }
 
     /// The object, once there is an answer; none where there is no such object.
-    pub async fn get(&self, resource: Resource, namespace: &str, name: &str) -> Result<Option<Tree>, ObjectError> {
+    pub(crate) async fn get(
+        &self,
+        resource: Resource,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Tree>, ObjectError> {
         let found = self.found(&Reference::new(resource, namespace, name)).await?;
         found.get(name).map(|bytes| read(bytes)).transpose()
     }
 
     /// All objects of a resource, by name.
-    pub async fn all(&self, resource: Resource) -> Result<Vec<Tree>, ObjectError> {
+    pub(crate) async fn all(&self, resource: Resource) -> Result<Vec<Tree>, ObjectError> {
         self.found(&Reference::new(resource, "", "")).await?.values().map(|bytes| read(bytes)).collect()
     }
 
@@ -357,7 +362,7 @@ fn version_of(bytes: &[u8]) -> client::Result<String> {
 }
 
 /// Every object that a pod needs on its node.
-pub fn references(pod: &Tree) -> BTreeSet<Reference> {
+pub(crate) fn references(pod: &Tree) -> BTreeSet<Reference> {
     let mut found = BTreeSet::new();
     for container in pod::containers(pod) {
         for from in container.list("envFrom") {

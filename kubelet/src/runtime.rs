@@ -15,11 +15,11 @@ pub struct Runtime {
     pub images: Arc<dyn DynImageService>,
 }
 
-pub type Result<T> = std::result::Result<T, Status>;
+pub(crate) type Result<T> = std::result::Result<T, Status>;
 
 macro_rules! calls {
     ($($name:ident: $of:ident.$call:ident($request:ident) -> $answer:ident;)*) => { $(
-        pub async fn $name(&self, request: cri::$request) -> Result<cri::$answer> {
+        pub(crate) async fn $name(&self, request: cri::$request) -> Result<cri::$answer> {
             self.$of.$call(request).await
         }
     )* };
@@ -35,25 +35,25 @@ impl Runtime {
     }
 
     /// The same, whose calls take so long and no longer.
-    pub fn limited(self, usual: Duration) -> Runtime {
+    pub(crate) fn limited(self, usual: Duration) -> Runtime {
         Runtime {
             service: Arc::new(Limited::new(self.service, usual)),
             images: Arc::new(Limited::new(self.images, usual)),
         }
     }
 
-    pub async fn start(&self, container_id: &str) -> Result<()> {
+    pub(crate) async fn start(&self, container_id: &str) -> Result<()> {
         let container_id = container_id.to_string();
         self.service.start_container(cri::StartContainerRequest { container_id }).await.map(drop)
     }
 
     /// Ends a container; after so many seconds by force.
-    pub async fn stop(&self, container_id: &str, timeout: i64) -> Result<()> {
+    pub(crate) async fn stop(&self, container_id: &str, timeout: i64) -> Result<()> {
         let container_id = container_id.to_string();
         gone(self.service.stop_container(cri::StopContainerRequest { container_id, timeout }).await)
     }
 
-    pub async fn remove(&self, container_id: &str) -> Result<()> {
+    pub(crate) async fn remove(&self, container_id: &str) -> Result<()> {
         let container_id = container_id.to_string();
         gone(self.service.remove_container(cri::RemoveContainerRequest { container_id }).await)
     }
@@ -69,7 +69,7 @@ impl Runtime {
     }
 
     /// What there is of one pod.
-    pub async fn pod(&self, uid: &str) -> Result<PodState> {
+    pub(crate) async fn pod(&self, uid: &str) -> Result<PodState> {
         let label_selector = BTreeMap::from([(keys::POD_UID.to_string(), uid.to_string())]);
         let filter = cri::PodSandboxFilter { label_selector: label_selector.clone(), ..Default::default() };
         let listed = self.service.list_pod_sandbox(cri::ListPodSandboxRequest { filter: Some(filter) }).await?;
@@ -99,7 +99,7 @@ impl Runtime {
     }
 
     /// The uids of all pods of which there is something, with the newest change of each as a mark.
-    pub async fn marks(&self) -> Result<BTreeMap<String, String>> {
+    pub(crate) async fn marks(&self) -> Result<BTreeMap<String, String>> {
         let sandboxes = self.service.list_pod_sandbox(cri::ListPodSandboxRequest { filter: None }).await?.items;
         let containers = self.service.list_containers(cri::ListContainersRequest { filter: None }).await?.containers;
         let mut parts: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -121,7 +121,7 @@ impl Runtime {
     }
 
     /// How far the pull of an image is, where the runtime says so.
-    pub async fn progress(&self, image: cri::ImageSpec) -> Option<String> {
+    pub(crate) async fn progress(&self, image: cri::ImageSpec) -> Option<String> {
         let request = cri::ImageStatusRequest { image: Some(image), verbose: true };
         let info = self.images.image_status(request).await.ok()?.info;
         let progress = api::json::decode(info.get("progress")?.as_bytes()).ok()?;
@@ -129,7 +129,7 @@ impl Runtime {
     }
 
     /// The image that a reference names, if it is there.
-    pub async fn image(&self, image: cri::ImageSpec) -> Result<Option<cri::Image>> {
+    pub(crate) async fn image(&self, image: cri::ImageSpec) -> Result<Option<cri::Image>> {
         Ok(self.images.image_status(cri::ImageStatusRequest { image: Some(image), verbose: false }).await?.image)
     }
 }

@@ -7,11 +7,11 @@ use crate::model::pod;
 use crate::model::problem::Problem;
 
 /// Whether the kernel of this machine confines by profiles.
-pub fn is_enabled() -> bool {
+pub(crate) fn is_enabled() -> bool {
     std::fs::read_to_string("/sys/module/apparmor/parameters/enabled").is_ok_and(|text| text.starts_with('Y'))
 }
 
-pub fn available(case: &Case<'_>) -> Result<(), Problem> {
+pub(crate) fn available(case: &Case<'_>) -> Result<(), Problem> {
     if case.rules.has_apparmor || !pod::containers(case.tree).any(|spec| is_confined(case.tree, spec)) {
         return Ok(());
     }

@@ -2,9 +2,9 @@
 
 mod apparmor;
 mod predicates;
-pub mod preempt;
-pub mod resize;
-pub mod sysctls;
+pub(crate) mod preempt;
+pub(crate) mod resize;
+pub(crate) mod sysctls;
 #[cfg(test)]
 mod tests;
 
@@ -19,32 +19,32 @@ use stdx::sync::Mutex;
 use crate::model::pod::is_critical;
 use crate::model::problem::Problem;
 use crate::model::resources::{Class, class};
-pub use apparmor::is_enabled as has_apparmor;
+pub(crate) use apparmor::is_enabled as has_apparmor;
 use preempt::Room;
 
 /// What a handler looks at.
-pub struct Case<'a> {
-    pub tree: &'a Tree,
-    pub pod: &'a Pod,
-    pub node: &'a Node,
+pub(crate) struct Case<'a> {
+    pub(crate) tree: &'a Tree,
+    pub(crate) pod: &'a Pod,
+    pub(crate) node: &'a Node,
     /// Those that the node has taken and that take place on it still.
-    pub others: Vec<&'a Pod>,
-    pub rules: &'a Rules,
+    pub(crate) others: Vec<&'a Pod>,
+    pub(crate) rules: &'a Rules,
 }
 
 /// What holds on the node now.
 #[derive(Debug, Clone, Default)]
-pub struct Rules {
-    pub allowed_unsafe_sysctls: Vec<String>,
+pub(crate) struct Rules {
+    pub(crate) allowed_unsafe_sysctls: Vec<String>,
     /// Conditions of the node under which not every pod is taken.
-    pub pressure: Vec<&'static str>,
-    pub shuts_down: bool,
+    pub(crate) pressure: Vec<&'static str>,
+    pub(crate) shuts_down: bool,
     /// The kernel confines by AppArmor's profiles.
-    pub has_apparmor: bool,
+    pub(crate) has_apparmor: bool,
     /// The runtime can leave out the groups of an image's user.
-    pub has_groups_policy: bool,
+    pub(crate) has_groups_policy: bool,
     /// Resources that plugins give: the pod has got them already, whatever the node shows of them yet.
-    pub given: Vec<String>,
+    pub(crate) given: Vec<String>,
 }
 
 type Handler = fn(&Case<'_>) -> Result<(), Problem>;
@@ -66,7 +66,7 @@ const LATE: &[Handler] = &[
     shutdown,
 ];
 
-pub fn judge(case: &Case<'_>) -> Result<(), Problem> {
+pub(crate) fn judge(case: &Case<'_>) -> Result<(), Problem> {
     EARLY.iter().chain(LATE).try_for_each(|handler| handler(case))
 }
 
@@ -92,12 +92,12 @@ impl Taken {
 
 /// What the node has taken.
 #[derive(Default)]
-pub struct Admission(Mutex<BTreeMap<String, Arc<Taken>>>);
+pub(crate) struct Admission(Mutex<BTreeMap<String, Arc<Taken>>>);
 
 impl Admission {
     /// Takes a pod, if nothing speaks against it; two at once never take the same place. A critical pod may get the
     /// place of others: their uids are told, and they hold their places until they are released.
-    pub fn admit(&self, tree: &Tree, node: &Tree, rules: &Rules) -> Result<Room, Problem> {
+    pub(crate) fn admit(&self, tree: &Tree, node: &Tree, rules: &Rules) -> Result<Room, Problem> {
         let (own, node) = (Taken::of(tree), Node::read(node));
         let pod = &own.pod;
         let mut taken = self.0.lock();
@@ -120,25 +120,25 @@ impl Admission {
     }
 
     /// Whether a pod holds a place.
-    pub fn holds(&self, uid: &str) -> bool {
+    pub(crate) fn holds(&self, uid: &str) -> bool {
         self.0.lock().contains_key(uid)
     }
 
     /// Whether anything of the pod itself speaks against it.
-    pub fn look(&self, tree: &Tree, node: &Tree, rules: &Rules) -> Result<(), Problem> {
+    pub(crate) fn look(&self, tree: &Tree, node: &Tree, rules: &Rules) -> Result<(), Problem> {
         let (pod, node) = (Pod::read(tree), Node::read(node));
         let case = Case { tree, pod: &pod, node: &node, others: Vec::new(), rules };
         EARLY.iter().try_for_each(|handler| handler(&case))
     }
 
     /// A pod that runs already: whoever was here before has taken it.
-    pub fn take(&self, tree: &Tree) {
+    pub(crate) fn take(&self, tree: &Tree) {
         let own = Taken::of(tree);
         self.0.lock().insert(own.pod.uid.to_string(), Arc::new(own));
     }
 
     /// A pod takes no place any more.
-    pub fn release(&self, uid: &str) {
+    pub(crate) fn release(&self, uid: &str) {
         self.0.lock().remove(uid);
     }
 }

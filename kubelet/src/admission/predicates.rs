@@ -12,12 +12,12 @@ fn failed(predicate: &'static str, why: &str) -> Verdict {
     refused(predicate, format!("Predicate {predicate} failed: {why}"))
 }
 
-pub fn resources(case: &Case<'_>) -> Verdict {
+pub(crate) fn resources(case: &Case<'_>) -> Verdict {
     shortages(case).first().map_or(Ok(()), lacking)
 }
 
 /// All that is not there for the pod.
-pub fn shortages(case: &Case<'_>) -> Vec<Shortage> {
+pub(crate) fn shortages(case: &Case<'_>) -> Vec<Shortage> {
     let mut found = Vec::new();
     let count = i64::try_from(case.others.len()).unwrap_or(i64::MAX);
     if count + 1 > case.node.allowed_pods {
@@ -45,7 +45,7 @@ fn lacking(short: &Shortage) -> Verdict {
     refused(format!("OutOf{name}"), why)
 }
 
-pub fn name(case: &Case<'_>) -> Verdict {
+pub(crate) fn name(case: &Case<'_>) -> Verdict {
     let wanted = case.pod.node_name.as_str();
     if wanted.is_empty() || wanted == case.node.name.as_str() {
         return Ok(());
@@ -53,7 +53,7 @@ pub fn name(case: &Case<'_>) -> Verdict {
     failed("NodeName", "node(s) didn't match the requested node name")
 }
 
-pub fn ports(case: &Case<'_>) -> Verdict {
+pub(crate) fn ports(case: &Case<'_>) -> Verdict {
     let taken = |port: &HostPort| {
         case.others.iter().any(|other| other.spec.ports.iter().any(|other| other.conflicts_with(port)))
     };
@@ -63,7 +63,7 @@ pub fn ports(case: &Case<'_>) -> Verdict {
     Ok(())
 }
 
-pub fn affinity(case: &Case<'_>) -> Verdict {
+pub(crate) fn affinity(case: &Case<'_>) -> Verdict {
     if case.pod.spec.selects(&case.node.name, &case.node.labels) {
         return Ok(());
     }
@@ -71,7 +71,7 @@ pub fn affinity(case: &Case<'_>) -> Verdict {
 }
 
 /// Only those that would end the pod at once: the others keep pods away, not out. Static pods are the node's own.
-pub fn taints(case: &Case<'_>) -> Verdict {
+pub(crate) fn taints(case: &Case<'_>) -> Verdict {
     if crate::model::pod::is_static(case.tree) {
         return Ok(());
     }
@@ -83,7 +83,7 @@ pub fn taints(case: &Case<'_>) -> Verdict {
     failed("TaintToleration", "node(s) had untolerated taint(s)")
 }
 
-pub fn features(case: &Case<'_>) -> Verdict {
+pub(crate) fn features(case: &Case<'_>) -> Verdict {
     let declared = &case.node.declared_features;
     let missing: Vec<&str> = case
         .pod
@@ -102,7 +102,7 @@ pub fn features(case: &Case<'_>) -> Verdict {
     )
 }
 
-pub fn operating_system(case: &Case<'_>) -> Verdict {
+pub(crate) fn operating_system(case: &Case<'_>) -> Verdict {
     let label = case.tree.map("metadata.labels").str("kubernetes.io/os");
     if !matches!(label, "" | "linux") {
         return refused(
@@ -117,7 +117,7 @@ pub fn operating_system(case: &Case<'_>) -> Verdict {
 }
 
 /// Only a runtime that says so leaves out the groups that an image gives its user.
-pub fn groups_policy(case: &Case<'_>) -> Verdict {
+pub(crate) fn groups_policy(case: &Case<'_>) -> Verdict {
     let is_strict = case.tree.str("spec.securityContext.supplementalGroupsPolicy") == "Strict";
     if is_strict && !case.rules.has_groups_policy {
         return refused(

@@ -6,17 +6,17 @@ use crate::model::pod::is_critical;
 use crate::model::problem::Problem;
 use crate::model::resources::Class;
 
-pub const REASON: &str = "Preempting";
-pub const MESSAGE: &str = "Preempted in order to admit critical pod";
-pub const CONDITION: &str = "Pod was preempted by Kubelet to accommodate a critical pod.";
+pub(crate) const REASON: &str = "Preempting";
+pub(crate) const MESSAGE: &str = "Preempted in order to admit critical pod";
+pub(crate) const CONDITION: &str = "Pod was preempted by Kubelet to accommodate a critical pod.";
 
 /// What is missing of a resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shortage {
-    pub name: String,
-    pub asked: i64,
-    pub used: i64,
-    pub all: i64,
+pub(crate) struct Shortage {
+    pub(crate) name: String,
+    pub(crate) asked: i64,
+    pub(crate) used: i64,
+    pub(crate) all: i64,
 }
 
 impl Shortage {
@@ -30,10 +30,10 @@ type Missing = Vec<(String, i64)>;
 
 /// Who makes room, and for want of what.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Room {
+pub(crate) struct Room {
     /// Their uids.
-    pub victims: Vec<String>,
-    pub signal: String,
+    pub(crate) victims: Vec<String>,
+    pub(crate) signal: String,
 }
 
 /// Nobody goes for a pod that has no right to it, or needs nobody's place.

@@ -11,25 +11,25 @@ use crate::model::problem::Problem;
 use crate::model::resources::resizable;
 use crate::model::resources::{Class, amount, class, milli};
 
-pub const INFEASIBLE: &str = "Infeasible";
+pub(crate) const INFEASIBLE: &str = "Infeasible";
 const DEFERRED: &str = "Deferred";
 
 /// A pod that wants other amounts.
-pub struct Change<'a> {
+pub(crate) struct Change<'a> {
     /// With what it wants, and without what its status says of that.
-    pub wanted: &'a Tree,
+    pub(crate) wanted: &'a Tree,
     /// With what it has.
-    pub allocated: &'a Tree,
+    pub(crate) allocated: &'a Tree,
     /// Burstable pods of the node may be written out in the measure of their requests.
-    pub swaps: bool,
+    pub(crate) swaps: bool,
     /// Guaranteed pods have CPUs or memory for themselves.
-    pub pins_cpu: bool,
-    pub pins_memory: bool,
+    pub(crate) pins_cpu: bool,
+    pub(crate) pins_memory: bool,
 }
 
 impl Admission {
     /// Gives a pod other amounts, if there is room for them. `counted` is what it takes until it has them.
-    pub fn resize(&self, change: &Change<'_>, counted: &Tree, node: &Tree) -> Result<(), Problem> {
+    pub(crate) fn resize(&self, change: &Change<'_>, counted: &Tree, node: &Tree) -> Result<(), Problem> {
         let (pod, node) = (Pod::read(change.wanted), Node::read(node));
         let mut taken = self.0.lock();
         let others = taken.values().map(|other| &other.pod).filter(|other| other.uid != pod.uid).collect();

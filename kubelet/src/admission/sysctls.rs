@@ -19,7 +19,7 @@ const SAFE: [&str; 12] = [
     "net.ipv4.tcp_wmem",
 ];
 
-pub fn allowed(case: &Case<'_>) -> Result<(), Problem> {
+pub(crate) fn allowed(case: &Case<'_>) -> Result<(), Problem> {
     for sysctl in case.tree.list("spec.securityContext.sysctls") {
         let name = dotted(sysctl.str("name"));
         if let Some(why) = objection(&name, case) {

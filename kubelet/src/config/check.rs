@@ -17,7 +17,7 @@ impl Errors {
     }
 }
 
-pub fn check(config: &Config) -> Vec<String> {
+pub(crate) fn check(config: &Config) -> Vec<String> {
     let mut errors = Errors::default();
     allocatable(config, &mut errors);
     images(config, &mut errors);

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use super::error::InvalidValue;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Options {
-    pub full_cores_only: bool,
-    pub distribute_over_nodes: bool,
-    pub align_by_socket: bool,
-    pub distribute_over_cores: bool,
+pub(crate) struct Options {
+    pub(crate) full_cores_only: bool,
+    pub(crate) distribute_over_nodes: bool,
+    pub(crate) align_by_socket: bool,
+    pub(crate) distribute_over_cores: bool,
     /// What is reserved is not shared either.
-    pub strict_reservation: bool,
-    pub prefer_cache: bool,
+    pub(crate) strict_reservation: bool,
+    pub(crate) prefer_cache: bool,
 }
 
 const FULL: &str = "full-pcpus-only";
@@ -26,7 +26,7 @@ const CACHE: &str = "prefer-align-cpus-by-uncorecache";
 const APART: [(&str, &str); 4] = [(FULL, CORES), (NODES, CORES), (CACHE, CORES), (CACHE, NODES)];
 
 impl Options {
-    pub fn read(said: &BTreeMap<String, String>) -> Result<Options, InvalidValue> {
+    pub(crate) fn read(said: &BTreeMap<String, String>) -> Result<Options, InvalidValue> {
         let mut options = Options::default();
         for (name, value) in said {
             let place = options

@@ -7,7 +7,7 @@ use api::quantity::Quantity;
 use super::error::InvalidValue;
 
 /// All that can run out, by upstream's names.
-pub const SIGNALS: [&str; 9] = [
+pub(crate) const SIGNALS: [&str; 9] = [
     "memory.available",
     "allocatableMemory.available",
     "nodefs.available",
@@ -21,7 +21,7 @@ pub const SIGNALS: [&str; 9] = [
 
 /// So much of a signal: a quantity, or a part of all that there is.
 #[derive(Debug, Clone)]
-pub enum Amount {
+pub(crate) enum Amount {
     Quantity(Quantity),
     /// From 0 to 1.
     Part(f64),
@@ -29,7 +29,7 @@ pub enum Amount {
 
 impl Amount {
     /// As upstream reads it: `100Mi` or `5%`. Zero and nothing at all of a whole switch the signal off.
-    pub fn parse(text: &str) -> Result<Amount, InvalidValue> {
+    pub(crate) fn parse(text: &str) -> Result<Amount, InvalidValue> {
         if let Some(number) = text.strip_suffix('%') {
             // In upstream's precision, by which what is told of it is the same to the byte.
             let number: f32 =
@@ -47,7 +47,7 @@ impl Amount {
     }
 
     /// How much it is of a whole, in its own unit.
-    pub fn of(&self, whole: i64) -> i64 {
+    pub(crate) fn of(&self, whole: i64) -> i64 {
         match self {
             Amount::Quantity(quantity) => quantity.value(),
             Amount::Part(part) => (whole as f64 * part) as i64,
@@ -57,33 +57,33 @@ impl Amount {
 
 #[derive(Debug, Clone)]
 pub struct Threshold {
-    pub signal: String,
+    pub(crate) signal: String,
     /// What must be left.
-    pub least: Amount,
+    pub(crate) least: Amount,
     /// How long less may be left; None where pods go at once.
-    pub grace_period: Option<Duration>,
+    pub(crate) grace_period: Option<Duration>,
     /// How much more than the threshold is to be won back.
-    pub minimum_reclaim: Option<Amount>,
+    pub(crate) minimum_reclaim: Option<Amount>,
 }
 
 #[derive(Debug, Clone)]
 pub struct Eviction {
     /// The hard ones before the soft ones, sorted by signal.
     pub thresholds: Vec<Threshold>,
-    pub pressure_transition_period: Duration,
+    pub(crate) pressure_transition_period: Duration,
     /// The longest grace that a pod gets that goes for a soft threshold.
-    pub max_pod_grace_period: Duration,
+    pub(crate) max_pod_grace_period: Duration,
 }
 
 impl Eviction {
     /// Those at which pods go at once.
-    pub fn hard(&self) -> impl Iterator<Item = &Threshold> {
+    pub(crate) fn hard(&self) -> impl Iterator<Item = &Threshold> {
         self.thresholds.iter().filter(|threshold| threshold.grace_period.is_none())
     }
 }
 
 /// Upstream's hard thresholds.
-pub const DEFAULT_HARD: [(&str, &str); 5] = [
+pub(crate) const DEFAULT_HARD: [(&str, &str); 5] = [
     ("imagefs.available", "15%"),
     ("imagefs.inodesFree", "5%"),
     ("memory.available", "100Mi"),

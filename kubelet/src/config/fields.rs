@@ -9,14 +9,14 @@ use super::{Config, gates};
 use super::{ImageVerification, cpu_options, topology};
 use crate::model::sysctls;
 
-pub struct Field {
-    pub path: &'static str,
+pub(crate) struct Field {
+    pub(crate) path: &'static str,
     /// Upstream takes a zero for nothing said.
-    pub zero_is_unset: bool,
-    pub take: Take,
+    pub(crate) zero_is_unset: bool,
+    pub(crate) take: Take,
 }
 
-pub enum Take {
+pub(crate) enum Take {
     Set(fn(&mut Config, &Tree) -> Result<(), InvalidValue>),
     /// It can only say one of these; otherwise the reason is told.
     Only(&'static [&'static str], &'static str),
@@ -58,7 +58,7 @@ const NO_PROFILES: &str = "nothing is profiled";
 const NO_MOVES: &str = "processes of the host are left where they are";
 const NO_BITS: &str = "no marks are put on packets";
 
-pub static FIELDS: &[Field] = &[
+pub(crate) static FIELDS: &[Field] = &[
     nonzero!("address", address, serving.address),
     checked("allowedUnsafeSysctls", |config, value| {
         let patterns: Result<_, sysctls::PatternError> =

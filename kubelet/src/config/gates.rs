@@ -74,7 +74,7 @@ static GATES: &[(&str, bool)] = &[
     ("WindowsHostNetwork", false),
 ];
 
-pub fn check(gates: &Tree) -> Result<(), InvalidValue> {
+pub(crate) fn check(gates: &Tree) -> Result<(), InvalidValue> {
     for (name, asked) in super::values::map(gates, super::values::boolean)? {
         client::gates::check(GATES, &name, asked).map_err(|error| InvalidValue::new(error.to_string()))?;
     }

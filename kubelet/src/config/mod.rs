@@ -2,7 +2,7 @@
 //! from flags; [`read`] makes one of them all.
 
 mod check;
-pub mod cpu_options;
+pub(crate) mod cpu_options;
 mod error;
 mod eviction;
 mod fields;
@@ -13,7 +13,7 @@ mod read;
 mod sections;
 #[cfg(test)]
 mod tests;
-pub mod topology;
+pub(crate) mod topology;
 mod values;
 
 use std::collections::BTreeMap;
@@ -23,17 +23,16 @@ use std::time::Duration;
 
 use api::quantity::Quantity;
 
-pub use error::InvalidValue;
-pub use eviction::{Amount, Eviction, SIGNALS, Threshold};
-pub use image_verification::ImageVerification;
-pub use overlay::{FlagError, Form, Overlay};
+pub(crate) use error::InvalidValue;
+pub(crate) use eviction::{Amount, Eviction, Threshold};
+pub(crate) use image_verification::ImageVerification;
+pub use overlay::{Form, Overlay};
 pub use read::{Settings, read, read_file};
-pub use sections::{
-    Allocatable, Certificates, ContainerGc, ImageGc, Logs, Pinning, Process, Requests, Serving, Shutdown,
-};
+pub use sections::{Allocatable, ContainerGc, Serving, Shutdown};
+pub(crate) use sections::{Certificates, ImageGc, Logs, Pinning, Process, Requests};
 
 /// Amounts by the names of their resources.
-pub type Resources = BTreeMap<String, Quantity>;
+pub(crate) type Resources = BTreeMap<String, Quantity>;
 
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -157,7 +156,7 @@ pub struct Swap {
     /// A machine that swaps is refused.
     pub fail_on: bool,
     /// Pods that are Burstable may swap, in the measure of their requests.
-    pub limited: bool,
+    pub(crate) limited: bool,
 }
 
 impl Default for Config {

@@ -40,16 +40,16 @@ impl Default for Allocatable {
 pub struct Pinning {
     /// Containers that want whole CPUs of Guaranteed pods get their own.
     pub cpu_static: bool,
-    pub cpu_options: cpu_options::Options,
+    pub(crate) cpu_options: cpu_options::Options,
     /// How often the CPUs of containers are looked at although nothing is known to have changed.
-    pub cpu_reconcile_period: Duration,
+    pub(crate) cpu_reconcile_period: Duration,
     /// Containers of Guaranteed pods get memory of some NUMA nodes.
-    pub memory_static: bool,
+    pub(crate) memory_static: bool,
     /// Kept from pods, by NUMA node.
-    pub reserved_memory: BTreeMap<u32, BTreeMap<String, u64>>,
-    pub topology: topology::Policy,
-    pub scope: topology::Scope,
-    pub topology_options: topology::Options,
+    pub(crate) reserved_memory: BTreeMap<u32, BTreeMap<String, u64>>,
+    pub(crate) topology: topology::Policy,
+    pub(crate) scope: topology::Scope,
+    pub(crate) topology_options: topology::Options,
 }
 
 impl Default for Pinning {
@@ -70,12 +70,12 @@ impl Default for Pinning {
 /// When images go that nobody uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ImageGc {
-    pub minimum_age: Duration,
+    pub(crate) minimum_age: Duration,
     /// None where age alone is no reason.
-    pub maximum_age: Option<Duration>,
+    pub(crate) maximum_age: Option<Duration>,
     /// Percent of the disk at which it begins, and down to which it goes.
-    pub high_threshold: u8,
-    pub low_threshold: u8,
+    pub(crate) high_threshold: u8,
+    pub(crate) low_threshold: u8,
 }
 
 impl Default for ImageGc {
@@ -102,11 +102,11 @@ impl Default for ContainerGc {
 /// How long pods get when the machine goes down.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Shutdown {
-    pub grace_period: Duration,
+    pub(crate) grace_period: Duration,
     /// The part of it that is kept for critical pods.
-    pub critical_grace_period: Duration,
+    pub(crate) critical_grace_period: Duration,
     /// Instead of both: from which priority on, and how long.
-    pub by_priority: Vec<(i64, Duration)>,
+    pub(crate) by_priority: Vec<(i64, Duration)>,
 }
 
 /// The ports of the agent, and who may ask them.
@@ -170,7 +170,7 @@ pub struct Certificates {
 pub struct Requests {
     /// A second, and how many may come at once; none are held back without a number.
     pub limit: Option<(f64, u32)>,
-    pub events: Option<(u32, u32)>,
+    pub(crate) events: Option<(u32, u32)>,
 }
 
 impl Default for Requests {

@@ -6,7 +6,7 @@ use super::error::InvalidValue;
 use super::values::policy_option;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Policy {
+pub(crate) enum Policy {
     #[default]
     None,
     BestEffort,
@@ -15,7 +15,7 @@ pub enum Policy {
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Scope {
+pub(crate) enum Scope {
     #[default]
     Container,
     Pod,
@@ -23,9 +23,9 @@ pub enum Scope {
 
 /// `topologyManagerPolicyOptions`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Options {
-    pub prefer_closest: bool,
-    pub most_nodes: usize,
+pub(crate) struct Options {
+    pub(crate) prefer_closest: bool,
+    pub(crate) most_nodes: usize,
 }
 
 impl Default for Options {
@@ -38,7 +38,7 @@ impl Default for Options {
 const MOST_NODES: usize = 8;
 
 impl Options {
-    pub fn read(said: &BTreeMap<String, String>) -> Result<Options, InvalidValue> {
+    pub(crate) fn read(said: &BTreeMap<String, String>) -> Result<Options, InvalidValue> {
         let mut options = Options::default();
         for (name, value) in said {
             match name.as_str() {

@@ -10,21 +10,21 @@ use crate::resources::disk::Used;
 
 /// What a pod has gone beyond: the signal that it is counted under, and what is said of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Excess {
-    pub signal: &'static str,
-    pub message: String,
+pub(crate) struct Excess {
+    pub(crate) signal: &'static str,
+    pub(crate) message: String,
 }
 
 const STORAGE: &str = "ephemeral-storage";
 
 /// Whether anything limits what the pod uses: if not, nobody has to look.
-pub fn is_limited(pod: &Tree) -> bool {
+pub(crate) fn is_limited(pod: &Tree) -> bool {
     let limits = |spec: &Tree| spec.map("resources.limits").contains(STORAGE);
     pod.list("spec.volumes").iter().any(|volume| size_limit(volume).is_some())
         || pod::LISTS[..2].iter().flat_map(|list| pod.list(list)).any(limits)
 }
 
-pub fn excess(pod: &Tree, usage: &Usage, layout: Layout) -> Option<Excess> {
+pub(crate) fn excess(pod: &Tree, usage: &Usage, layout: Layout) -> Option<Excess> {
     of_volumes(pod, usage).or_else(|| of_pod(pod, usage)).or_else(|| of_containers(pod, usage, layout))
 }
 
@@ -54,7 +54,7 @@ fn of_pod(pod: &Tree, usage: &Usage) -> Option<Excess> {
 }
 
 /// All that the pod has on the node's disk.
-pub fn total(pod: &Tree, usage: &Usage) -> Used {
+pub(crate) fn total(pod: &Tree, usage: &Usage) -> Used {
     let mut sum = usage.files;
     for container in &usage.containers {
         sum += container.root.unwrap_or_default();

@@ -10,7 +10,7 @@ use crate::model::pod;
 use crate::model::resources::amount;
 
 /// `due` are the thresholds that call for it, in their order.
-pub fn message<'a>(
+pub(crate) fn message<'a>(
     resource: Resource,
     pod: &Tree,
     usage: Option<&Usage>,
@@ -57,7 +57,7 @@ fn larger(what: &str, name: &str, used: u64, asked: &Tree, resource: Resource) -
     format!("{what} {name} was using {used}, request is {asked}, has larger consumption of {}. ", resource.name())
 }
 
-pub fn quantity(value: &Tree) -> Quantity {
+pub(crate) fn quantity(value: &Tree) -> Quantity {
     let text = value.as_int().map(|number| number.to_string());
     let text = text.as_deref().or(value.as_str()).unwrap_or("0");
     Quantity::parse(text).unwrap_or_default()

@@ -50,17 +50,17 @@ static EVICTIONS: Metric =
     Metric::counter("kubelet_evictions", "Cumulative number of pod evictions by eviction signal", &["eviction_signal"]);
 
 /// Who looks after what runs out.
-pub struct Manager {
-    pub config: Arc<Config>,
-    pub runtime: Runtime,
-    pub clock: Arc<dyn Clock>,
-    pub recorder: Recorder,
-    pub files: PodFiles,
-    pub workers: Arc<Workers>,
-    pub node: Arc<Node>,
-    pub collector: Arc<Collector>,
-    pub metrics: Metrics,
-    pub senses: Arc<dyn Senses>,
+pub(crate) struct Manager {
+    pub(crate) config: Arc<Config>,
+    pub(crate) runtime: Runtime,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) recorder: Recorder,
+    pub(crate) files: PodFiles,
+    pub(crate) workers: Arc<Workers>,
+    pub(crate) node: Arc<Node>,
+    pub(crate) collector: Arc<Collector>,
+    pub(crate) metrics: Metrics,
+    pub(crate) senses: Arc<dyn Senses>,
 }
 
 /// What is remembered from look to look.
@@ -77,7 +77,7 @@ struct History {
 }
 
 impl Manager {
-    pub async fn run(self) {
+    pub(crate) async fn run(self) {
         let config = &self.config;
         let mut history = History {
             thresholds: threshold::thresholds(&config.eviction, &config.allocatable),

@@ -12,29 +12,29 @@ use crate::resources::disk::Used;
 
 /// What a pod uses, as far as it is known.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Usage {
-    pub memory: u64,
-    pub processes: u64,
-    pub containers: Vec<ContainerUsage>,
+pub(crate) struct Usage {
+    pub(crate) memory: u64,
+    pub(crate) processes: u64,
+    pub(crate) containers: Vec<ContainerUsage>,
     /// By the names of the volumes.
-    pub volumes: Vec<(String, Used)>,
+    pub(crate) volumes: Vec<(String, Used)>,
     /// Of files that the agent keeps for it.
-    pub files: Used,
+    pub(crate) files: Used,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ContainerUsage {
-    pub name: String,
-    pub memory: Option<u64>,
+pub(crate) struct ContainerUsage {
+    pub(crate) name: String,
+    pub(crate) memory: Option<u64>,
     /// What it has written beside its image.
-    pub root: Option<Used>,
-    pub logs: Option<Used>,
+    pub(crate) root: Option<Used>,
+    pub(crate) logs: Option<Used>,
 }
 
-pub struct Candidate {
-    pub pod: Arc<Tree>,
+pub(crate) struct Candidate {
+    pub(crate) pod: Arc<Tree>,
     /// None where nothing is known of it: it goes first.
-    pub usage: Option<Usage>,
+    pub(crate) usage: Option<Usage>,
 }
 
 /// On how many disks the node's files are.
@@ -67,7 +67,7 @@ impl Layout {
     }
 
     /// Whether dead containers and whether images that nobody uses are worth something, in that order.
-    pub fn reclaims(self, signal: Signal) -> (bool, bool) {
+    pub(crate) fn reclaims(self, signal: Signal) -> (bool, bool) {
         if !matches!(signal.resource(), Resource::Storage | Resource::Inodes) {
             return (false, false);
         }
@@ -82,7 +82,7 @@ impl Layout {
 }
 
 /// Puts those who have to go first in front.
-pub fn rank(candidates: &mut [Candidate], signal: Signal, layout: Layout) {
+pub(crate) fn rank(candidates: &mut [Candidate], signal: Signal, layout: Layout) {
     match signal.resource() {
         Resource::Memory => candidates.sort_by_cached_key(|one| {
             let asked = requests(&one.pod).memory;

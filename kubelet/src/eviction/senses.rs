@@ -12,16 +12,16 @@ use crate::resources::machine;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Paths {
     /// Pods' directories.
-    pub node: PathBuf,
+    pub(crate) node: PathBuf,
     /// Where the runtime keeps images, and what containers write; None while it has not said so.
-    pub images: Option<PathBuf>,
-    pub containers: Option<PathBuf>,
+    pub(crate) images: Option<PathBuf>,
+    pub(crate) containers: Option<PathBuf>,
     /// The cgroup that all pods are in.
-    pub group: String,
+    pub(crate) group: String,
 }
 
 impl Paths {
-    pub fn of(config: &Config) -> Paths {
+    pub(crate) fn of(config: &Config) -> Paths {
         let group = match config.cgroup_driver {
             CgroupDriver::Cgroupfs => format!("{}/kubepods", config.cgroup_root.trim_end_matches('/')),
             CgroupDriver::Systemd => "/kubepods.slice".to_string(),
@@ -38,7 +38,7 @@ pub trait Senses: Send + Sync + 'static {
 }
 
 /// The machine itself, its kernel's files below a directory.
-pub struct System(pub PathBuf);
+pub(crate) struct System(pub(crate) PathBuf);
 
 impl Default for System {
     fn default() -> System {

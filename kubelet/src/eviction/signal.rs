@@ -18,7 +18,7 @@ pub enum Signal {
 
 /// What pods are asked to give back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Resource {
+pub(crate) enum Resource {
     Memory,
     Storage,
     Inodes,
@@ -27,7 +27,7 @@ pub enum Resource {
 
 /// What the node says while something runs out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Condition {
+pub(crate) enum Condition {
     Memory,
     Disk,
     Pid,
@@ -46,15 +46,15 @@ const ALL: [(Signal, &str); 9] = [
 ];
 
 impl Signal {
-    pub fn of(name: &str) -> Option<Signal> {
+    pub(crate) fn of(name: &str) -> Option<Signal> {
         ALL.iter().find(|(_, other)| *other == name).map(|(signal, _)| *signal)
     }
 
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         ALL.iter().find(|(signal, _)| *signal == self).map_or("", |(_, name)| name)
     }
 
-    pub fn resource(self) -> Resource {
+    pub(crate) fn resource(self) -> Resource {
         match self {
             Signal::Memory | Signal::AllocatableMemory => Resource::Memory,
             Signal::NodeFs | Signal::ImageFs | Signal::ContainerFs => Resource::Storage,
@@ -63,7 +63,7 @@ impl Signal {
         }
     }
 
-    pub fn condition(self) -> Condition {
+    pub(crate) fn condition(self) -> Condition {
         match self.resource() {
             Resource::Memory => Condition::Memory,
             Resource::Storage | Resource::Inodes => Condition::Disk,
@@ -73,7 +73,7 @@ impl Signal {
 }
 
 impl Resource {
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Resource::Memory => "memory",
             Resource::Storage => "ephemeral-storage",

@@ -10,21 +10,21 @@ use super::signal::{Condition, Left, Seen, Signal};
 use crate::config::{Allocatable, Amount, Eviction};
 
 #[derive(Debug, Clone)]
-pub struct Threshold {
-    pub signal: Signal,
-    pub least: Amount,
+pub(crate) struct Threshold {
+    pub(crate) signal: Signal,
+    pub(crate) least: Amount,
     /// Zero where pods go at once.
-    pub grace: Duration,
+    pub(crate) grace: Duration,
     minimum_reclaim: Option<Amount>,
 }
 
 impl Threshold {
-    pub fn is_hard(&self) -> bool {
+    pub(crate) fn is_hard(&self) -> bool {
         self.grace.is_zero()
     }
 
     /// What must be left, as it is told.
-    pub fn quantity(&self, left: Left) -> Quantity {
+    pub(crate) fn quantity(&self, left: Left) -> Quantity {
         match &self.least {
             Amount::Quantity(quantity) => quantity.clone(),
             part => Quantity::new(part.of(left.capacity), Format::BinarySI),
@@ -39,7 +39,7 @@ impl Threshold {
 }
 
 /// Those that are configured. Where pods are held within their part of the node, that part has the node's threshold.
-pub fn thresholds(eviction: &Eviction, allocatable: &Allocatable) -> Vec<Threshold> {
+pub(crate) fn thresholds(eviction: &Eviction, allocatable: &Allocatable) -> Vec<Threshold> {
     let read = |one: &crate::config::Threshold| {
         Some(Threshold {
             signal: Signal::of(&one.signal)?,
@@ -60,7 +60,7 @@ pub fn thresholds(eviction: &Eviction, allocatable: &Allocatable) -> Vec<Thresho
 
 /// What one look leaves for the next. Thresholds go by their place in the list; times are nanoseconds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Progress {
+pub(crate) struct Progress {
     first_met: BTreeMap<usize, i64>,
     /// Met for as long as they have to be, and not yet made up for.
     due: Vec<usize>,
@@ -68,13 +68,13 @@ pub struct Progress {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Verdict {
-    pub conditions: BTreeSet<Condition>,
+pub(crate) struct Verdict {
+    pub(crate) conditions: BTreeSet<Condition>,
     /// Paths of thresholds that call for something, in the order in which they are seen to.
-    pub due: Vec<usize>,
+    pub(crate) due: Vec<usize>,
 }
 
-pub fn judge(
+pub(crate) fn judge(
     thresholds: &[Threshold],
     seen: &Seen,
     before: &Progress,
@@ -98,7 +98,7 @@ pub fn judge(
 }
 
 /// Whether nothing runs out any more, once something was given back.
-pub fn is_relieved(thresholds: &[Threshold], seen: &Seen) -> bool {
+pub(crate) fn is_relieved(thresholds: &[Threshold], seen: &Seen) -> bool {
     !thresholds.iter().any(|threshold| threshold.is_met(seen, true))
 }
 

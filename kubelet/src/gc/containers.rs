@@ -6,23 +6,23 @@ use crate::config::ContainerGc;
 
 /// A container that does not run. Times are nanoseconds since the epoch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Dead {
-    pub id: String,
-    pub pod: String,
-    pub name: String,
-    pub created_at: i64,
+pub(crate) struct Dead {
+    pub(crate) id: String,
+    pub(crate) pod: String,
+    pub(crate) name: String,
+    pub(crate) created_at: i64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sandbox {
-    pub id: String,
-    pub pod: String,
-    pub created_at: i64,
-    pub is_ready: bool,
+pub(crate) struct Sandbox {
+    pub(crate) id: String,
+    pub(crate) pod: String,
+    pub(crate) created_at: i64,
+    pub(crate) is_ready: bool,
 }
 
 /// Those to remove, the oldest first. Of pods for which `is_over` holds none is kept.
-pub fn dead(all: Vec<Dead>, is_over: impl Fn(&str) -> bool, policy: &ContainerGc, now: i64) -> Vec<String> {
+pub(crate) fn dead(all: Vec<Dead>, is_over: impl Fn(&str) -> bool, policy: &ContainerGc, now: i64) -> Vec<String> {
     let least = i64::try_from(policy.minimum_age.as_nanos()).unwrap_or(i64::MAX);
     let mut units: BTreeMap<(String, String), Vec<Dead>> = BTreeMap::new();
     let mut going = Vec::new();
@@ -51,7 +51,7 @@ pub fn dead(all: Vec<Dead>, is_over: impl Fn(&str) -> bool, policy: &ContainerGc
 }
 
 /// Sandboxes without containers that are not ready: all of a pod that is over, all but the newest of another.
-pub fn sandboxes(all: Vec<Sandbox>, used: &BTreeSet<String>, is_over: impl Fn(&str) -> bool) -> Vec<String> {
+pub(crate) fn sandboxes(all: Vec<Sandbox>, used: &BTreeSet<String>, is_over: impl Fn(&str) -> bool) -> Vec<String> {
     let mut pods: BTreeMap<String, Vec<Sandbox>> = BTreeMap::new();
     for one in all {
         pods.entry(one.pod.clone()).or_default().push(one);

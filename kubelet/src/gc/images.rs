@@ -7,7 +7,7 @@ use crate::config::ImageGc;
 
 /// What is known of the images that are there. Times are seconds since the epoch.
 #[derive(Debug, Clone, Default)]
-pub struct Records {
+pub(crate) struct Records {
     known: BTreeMap<String, Record>,
     has_looked: bool,
 }
@@ -22,25 +22,25 @@ struct Record {
 
 /// An image as the runtime has it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Image {
-    pub id: String,
+pub(crate) struct Image {
+    pub(crate) id: String,
     /// Tags and digests.
-    pub names: Vec<String>,
-    pub size: u64,
+    pub(crate) names: Vec<String>,
+    pub(crate) size: u64,
     /// The runtime needs it itself.
-    pub is_pinned: bool,
+    pub(crate) is_pinned: bool,
 }
 
 /// An image that can go.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Spare {
-    pub id: String,
-    pub size: u64,
+pub(crate) struct Spare {
+    pub(crate) id: String,
+    pub(crate) size: u64,
 }
 
 impl Records {
     /// Takes note of what is there and what of it is used, by any of its names.
-    pub fn note(&mut self, images: &[Image], used: &BTreeSet<String>, now: i64) {
+    pub(crate) fn note(&mut self, images: &[Image], used: &BTreeSet<String>, now: i64) {
         // What was there before the first look may be as old as the machine.
         let first_seen = if self.has_looked { now } else { 0 };
         self.has_looked = true;
@@ -57,12 +57,12 @@ impl Records {
     }
 
     /// Those that nobody uses and that have been there for a while: those that were used longest ago first.
-    pub fn unused(&self, now: i64, gc: &ImageGc) -> Vec<Spare> {
+    pub(crate) fn unused(&self, now: i64, gc: &ImageGc) -> Vec<Spare> {
         self.choose(now, gc, |_| true)
     }
 
     /// The same, of those that nobody has used for too long.
-    pub fn old(&self, now: i64, gc: &ImageGc) -> Vec<Spare> {
+    pub(crate) fn old(&self, now: i64, gc: &ImageGc) -> Vec<Spare> {
         let Some(most) = gc.maximum_age else { return Vec::new() };
         self.choose(now, gc, |record| now - record.last_used > seconds(most))
     }
@@ -79,7 +79,7 @@ impl Records {
 }
 
 /// How many bytes have to be freed of a disk that is too full.
-pub fn to_free(capacity: u64, available: u64, gc: &ImageGc) -> Option<u64> {
+pub(crate) fn to_free(capacity: u64, available: u64, gc: &ImageGc) -> Option<u64> {
     let available = available.min(capacity);
     let used_percent = 100 - (u128::from(available) * 100).checked_div(u128::from(capacity))?;
     if used_percent < u128::from(gc.high_threshold) {

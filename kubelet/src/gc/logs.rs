@@ -8,7 +8,7 @@ use crate::logs::rotation::rotated;
 use crate::runtime::Runtime;
 
 /// Removes a log and what was rotated away of it.
-pub fn remove(log: &Path) {
+pub(crate) fn remove(log: &Path) {
     let Ok(dir) = LogDir::of(log) else { return };
     for name in rotated::around(log).into_iter().chain([files::name(log)]) {
         let _ = dir.remove(&name);
@@ -16,7 +16,7 @@ pub fn remove(log: &Path) {
 }
 
 /// Removes the directories of pods that are gone, by their uids.
-pub fn remove_of_pods(dir: &Path, uids: &[String]) {
+pub(crate) fn remove_of_pods(dir: &Path, uids: &[String]) {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     for entry in entries {
         let name = entry.file_name();
@@ -34,14 +34,14 @@ fn links(config: &Config) -> PathBuf {
 }
 
 /// Removes the link of a container that is gone.
-pub fn remove_link(config: &Config, id: &str) {
+pub(crate) fn remove_link(config: &Config, id: &str) {
     for link in all(&links(config)).into_iter().filter(|link| id_of(link) == Some(id)) {
         let _ = std::fs::remove_file(link);
     }
 }
 
 /// Links that lead nowhere, of containers that do not run. While a log is rotated its link leads nowhere too.
-pub async fn dead_links(config: &Config, runtime: &Runtime) -> Vec<PathBuf> {
+pub(crate) async fn dead_links(config: &Config, runtime: &Runtime) -> Vec<PathBuf> {
     let mut dead = Vec::new();
     for link in all(&links(config)).into_iter().filter(|link| leads_nowhere(link)) {
         if is_of_gone_pod(&link) || has_ended(runtime, id_of(&link).unwrap_or_default()).await {

@@ -1,8 +1,8 @@
 //! Takes away what nobody needs any more: images, dead containers and their logs, and links to logs that are gone.
 //! [`images`] and [`containers`] choose; this looks and removes.
 
-pub mod containers;
-pub mod images;
+pub(crate) mod containers;
+pub(crate) mod images;
 mod logs;
 
 use std::collections::BTreeSet;
@@ -27,7 +27,7 @@ use crate::resources::machine;
 use crate::runtime::{self, Runtime};
 use containers::{Dead, Sandbox};
 use images::{Image, Records, Spare};
-pub use logs::remove_of_pods as remove_logs;
+pub(crate) use logs::remove_of_pods as remove_logs;
 
 const IMAGES: Duration = Duration::from_secs(300);
 const CONTAINERS: Duration = Duration::from_secs(60);
@@ -39,17 +39,17 @@ static REMOVED_IMAGES: Metric = Metric::counter(
 );
 
 /// What the collector calls.
-pub struct Environment {
+pub(crate) struct Environment {
     pub config: Arc<Config>,
     pub runtime: Runtime,
     pub clock: Arc<dyn Clock>,
     pub recorder: Recorder,
     pub metrics: Metrics,
-    pub workers: Arc<Workers>,
+    pub(crate) workers: Arc<Workers>,
     pub node: Arc<Node>,
 }
 
-pub struct Collector {
+pub(crate) struct Collector {
     config: Arc<Config>,
     runtime: Runtime,
     clock: Arc<dyn Clock>,
@@ -98,7 +98,7 @@ struct Failures {
 }
 
 impl Collector {
-    pub fn new(environment: Environment, all_known: watch::Receiver<bool>) -> Arc<Collector> {
+    pub(crate) fn new(environment: Environment, all_known: watch::Receiver<bool>) -> Arc<Collector> {
         let Environment { config, runtime, clock, recorder, metrics, workers, node } = environment;
         let began = clock.now().seconds;
         let (records, failures) = (Mutex::default(), Default::default());
@@ -118,7 +118,7 @@ impl Collector {
     }
 
     /// Collects for ever, once it is known which pods there are.
-    pub async fn run(self: Arc<Collector>) {
+    pub(crate) async fn run(self: Arc<Collector>) {
         if self.all_known.clone().wait_for(|known| *known).await.is_err() {
             return;
         }
@@ -187,7 +187,7 @@ impl Collector {
     }
 
     /// All that nobody uses, since the disk is needed.
-    pub async fn unused_images(&self) {
+    pub(crate) async fn unused_images(&self) {
         let removed = async {
             let now = self.look().await?;
             let gc: ImageGc = self.config.image_gc;
@@ -274,7 +274,7 @@ fn image(image: cri::Image) -> Image {
 /// Containers.
 impl Collector {
     /// Dead containers and sandboxes; where the disk is needed, all of pods that have ended.
-    pub async fn containers(&self, with_ended_pods: bool) {
+    pub(crate) async fn containers(&self, with_ended_pods: bool) {
         let result = self.try_containers(with_ended_pods).await.map_err(GcError::from);
         self.outcome("ContainerGCFailed", |failures| &mut failures.containers, result);
         let links = logs::dead_links(&self.config, &self.runtime).await;

@@ -11,7 +11,7 @@ use super::records::{Credential, Source};
 const HUB: [&str; 4] = ["docker.io", "index.docker.io", "registry-1.docker.io", "index.docker.io/v1"];
 
 /// Those of a pod's secrets that fit, the most specific first.
-pub fn find(secrets: &[Arc<Tree>], image: &str) -> Vec<Credential> {
+pub(crate) fn find(secrets: &[Arc<Tree>], image: &str) -> Vec<Credential> {
     let of = |secret: &Arc<Tree>| {
         let text = |path: &str| secret.str(path).to_string();
         let (uid, namespace, name) = (text("metadata.uid"), text("metadata.namespace"), text("metadata.name"));
@@ -22,13 +22,13 @@ pub fn find(secrets: &[Arc<Tree>], image: &str) -> Vec<Credential> {
 }
 
 /// The same of what is known by server.
-pub fn of_auths(auths: &Tree, image: &str, source: &Source) -> Vec<Credential> {
+pub(crate) fn of_auths(auths: &Tree, image: &str, source: &Source) -> Vec<Credential> {
     let known = auths.as_map().into_iter().flat_map(|map| map.iter());
     fitting(known.map(|(server, entry)| (server.to_string(), entry.clone(), source.clone())), image)
 }
 
 /// What the node itself was given to pull by, in the files of old.
-pub fn of_node(root_dir: &Path, image: &str) -> Vec<Credential> {
+pub(crate) fn of_node(root_dir: &Path, image: &str) -> Vec<Credential> {
     let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".docker/config.json"));
     let files = std::iter::once(root_dir.join("config.json")).chain(home);
     let read = |file: PathBuf| json::decode(&std::fs::read(file).ok()?).ok();
@@ -81,7 +81,7 @@ fn plain(server: &str) -> String {
 }
 
 /// The server and path of an image, without tag and digest.
-pub fn repository(image: &str) -> String {
+pub(crate) fn repository(image: &str) -> String {
     let name = image.split('@').next().unwrap_or(image);
     let (head, last) = name.rsplit_once('/').unwrap_or(("", name));
     let last = last.split(':').next().unwrap_or(last);
@@ -92,7 +92,7 @@ pub fn repository(image: &str) -> String {
 }
 
 /// Whether a server, which may be a pattern and have a path, is an image's.
-pub fn fits(server: &str, image: &str) -> bool {
+pub(crate) fn fits(server: &str, image: &str) -> bool {
     let server = plain(server);
     let image = repository(image);
     let (image_host, image_path) = image.split_once('/').unwrap_or((&image, ""));

@@ -1,9 +1,9 @@
 //! The images of containers: there already, or pulled, by whose leave and how often.
 
-pub mod keyring;
+pub(crate) mod keyring;
 mod name;
-pub mod providers;
-pub mod records;
+pub(crate) mod providers;
+pub(crate) mod records;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -35,7 +35,7 @@ const FIRST_WORD: Duration = Duration::from_secs(10);
 const RAREST_WORD: Duration = Duration::from_secs(160);
 const SECOND: i64 = 1_000_000_000;
 
-pub struct Images {
+pub(crate) struct Images {
     runtime: Runtime,
     recorder: Recorder,
     clock: Arc<dyn Clock>,
@@ -61,19 +61,19 @@ struct Pause {
 
 /// An image that is there.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Present {
-    pub id: String,
+pub(crate) struct Present {
+    pub(crate) id: String,
     /// The user that the image runs as, where it says so by number, or by name.
-    pub uid: Option<i64>,
-    pub username: String,
+    pub(crate) uid: Option<i64>,
+    pub(crate) username: String,
 }
 
 /// Why a container has no image.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ImageError {
-    pub problem: Problem,
+pub(crate) struct ImageError {
+    pub(crate) problem: Problem,
     /// [`Images::next_try`] knows when the image is pulled again.
-    pub is_scheduled: bool,
+    pub(crate) is_scheduled: bool,
 }
 
 impl ImageError {
@@ -90,12 +90,12 @@ struct Pulled {
 }
 
 /// What is needed of an image: by whom, and what they may use for it.
-pub struct ImageRequest<'a> {
-    pub pod: &'a Tree,
-    pub container: &'a Tree,
+pub(crate) struct ImageRequest<'a> {
+    pub(crate) pod: &'a Tree,
+    pub(crate) container: &'a Tree,
     /// Of the pod, in order.
-    pub secrets: &'a [Arc<Tree>],
-    pub sandbox: Option<&'a cri::PodSandboxConfig>,
+    pub(crate) secrets: &'a [Arc<Tree>],
+    pub(crate) sandbox: Option<&'a cri::PodSandboxConfig>,
 }
 
 impl ImageRequest<'_> {
@@ -112,7 +112,7 @@ fn pull_rate(config: &Config) -> Option<TokenBucket<tokio::time::Instant>> {
 }
 
 impl Images {
-    pub fn new(
+    pub(crate) fn new(
         runtime: Runtime,
         recorder: Recorder,
         config: &Config,
@@ -136,7 +136,7 @@ impl Images {
     }
 
     /// The image of a container, pulled where its policy says so.
-    pub async fn ensure(&self, wanted: &ImageRequest<'_>) -> Result<Present, ImageError> {
+    pub(crate) async fn ensure(&self, wanted: &ImageRequest<'_>) -> Result<Present, ImageError> {
         let result = self.find(wanted).await;
         if let Err(error) = &result {
             self.recorder.warning(&wanted.subject(), "Failed", format!("Error: {}", error.problem.reason));
@@ -320,7 +320,7 @@ impl Images {
     }
 
     /// Forgets who may use images that are not there any more.
-    pub async fn forget_gone(&self) {
+    pub(crate) async fn forget_gone(&self) {
         if let Ok(listed) = self.runtime.images.list_images(cri::ListImagesRequest::default()).await {
             self.records.keep(|reference| listed.images.iter().any(|image| image.id == reference));
         }
@@ -336,14 +336,14 @@ impl Images {
     }
 
     /// When a pod's images may be tried again.
-    pub fn next_try(&self, uid: &str) -> Option<i64> {
+    pub(crate) fn next_try(&self, uid: &str) -> Option<i64> {
         let pauses = self.pauses();
         let own = pauses.range(format!("{uid}_")..).take_while(|(key, _)| key.starts_with(uid));
         let now = self.now();
         own.map(|(_, pause)| pause.until).filter(|until| *until > now).min()
     }
 
-    pub fn forget(&self, uid: &str) {
+    pub(crate) fn forget(&self, uid: &str) {
         self.pauses().retain(|key, _| !key.starts_with(uid));
         self.providers.forget(uid);
     }
@@ -381,7 +381,7 @@ fn present(image: cri::Image) -> Present {
     Present { id: image.id, uid: image.uid.map(|uid| uid.value), username: image.username }
 }
 
-pub fn spec(name: &str) -> cri::ImageSpec {
+pub(crate) fn spec(name: &str) -> cri::ImageSpec {
     cri::ImageSpec { image: name.to_string(), user_specified_image: name.to_string(), ..Default::default() }
 }
 

@@ -5,7 +5,7 @@ const LONGEST_TAG: usize = 128;
 
 /// An invalid name, in the words of upstream's parser.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NameError {
+pub(crate) enum NameError {
     #[error("invalid repository name ({0}), cannot specify 64-byte hexadecimal strings")]
     Id(String),
     #[error("invalid reference format: repository name ({0}) must be lowercase")]
@@ -17,7 +17,7 @@ pub enum NameError {
 }
 
 /// Checks the name of an image.
-pub fn check(name: &str) -> Result<(), NameError> {
+pub(crate) fn check(name: &str) -> Result<(), NameError> {
     let is_id = name.len() == 64 && name.chars().all(|c| matches!(c, 'a'..='f' | '0'..='9'));
     if is_id {
         return Err(NameError::Id(name.to_string()));

@@ -15,7 +15,7 @@ use crate::volumes;
 
 /// Where a credential came from.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Source {
+pub(crate) enum Source {
     Secret {
         uid: String,
         namespace: String,
@@ -33,9 +33,9 @@ pub enum Source {
 
 /// What a pod could pull by.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Credential {
-    pub auth: cri::AuthConfig,
-    pub source: Source,
+pub(crate) struct Credential {
+    pub(crate) auth: cri::AuthConfig,
+    pub(crate) source: Source,
 }
 
 impl Credential {
@@ -64,7 +64,7 @@ impl Credential {
     }
 }
 
-pub struct Records {
+pub(crate) struct Records {
     dir: PathBuf,
     policy: ImageVerification,
     /// By the image's own name in the runtime.
@@ -74,7 +74,7 @@ pub struct Records {
 /// A record that could not be written.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {source}", .file.display())]
-pub struct RecordError {
+pub(crate) struct RecordError {
     file: PathBuf,
     source: std::io::Error,
 }
@@ -83,7 +83,7 @@ const PULLED: &str = "pulled";
 const PULLING: &str = "pulling";
 
 impl Records {
-    pub fn open(root_dir: &Path, policy: ImageVerification) -> Records {
+    pub(crate) fn open(root_dir: &Path, policy: ImageVerification) -> Records {
         let dir = root_dir.join("image_manager");
         let entries = std::fs::read_dir(dir.join(PULLED)).into_iter().flatten().filter_map(Result::ok);
         let read = |path: PathBuf| json::decode(&std::fs::read(path).ok()?).ok();
@@ -93,7 +93,7 @@ impl Records {
     }
 
     /// Whether a pod with these credentials may use an image that is there.
-    pub fn may_use(&self, image: &str, reference: &str, credentials: &[Credential]) -> bool {
+    pub(crate) fn may_use(&self, image: &str, reference: &str, credentials: &[Credential]) -> bool {
         if self.policy == ImageVerification::NeverVerify {
             return true;
         }
@@ -105,13 +105,13 @@ impl Records {
     }
 
     /// A pull begins.
-    pub fn begins(&self, image: &str) -> Result<(), RecordError> {
+    pub(crate) fn begins(&self, image: &str) -> Result<(), RecordError> {
         let intent = tree! { "kind" => "ImagePullIntent", "apiVersion" => VERSION, "image" => image };
         self.write(PULLING, image, &intent)
     }
 
     /// A pull has ended well, by a credential or without any.
-    pub fn ends(&self, image: &str, reference: &str, by: Option<&Credential>) -> Result<(), RecordError> {
+    pub(crate) fn ends(&self, image: &str, reference: &str, by: Option<&Credential>) -> Result<(), RecordError> {
         let mut pulled = self.pulled();
         let record = pulled.entry(reference.to_string()).or_insert_with(|| {
             tree! { "kind" => "ImagePulledRecord", "apiVersion" => VERSION, "imageRef" => reference }
@@ -125,12 +125,12 @@ impl Records {
     }
 
     /// A pull has failed: what is there was there before.
-    pub fn fails(&self, image: &str) {
+    pub(crate) fn fails(&self, image: &str) {
         let _ = std::fs::remove_file(self.file(PULLING, image));
     }
 
     /// Forgets images that are not there any more.
-    pub fn keep(&self, is_there: impl Fn(&str) -> bool) {
+    pub(crate) fn keep(&self, is_there: impl Fn(&str) -> bool) {
         let mut pulled = self.pulled();
         let gone: Vec<String> = pulled.keys().filter(|reference| !is_there(reference)).cloned().collect();
         for reference in gone {

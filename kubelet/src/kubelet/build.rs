@@ -31,16 +31,16 @@ const RUNTIME_CLASSES: Resource = Resource::new("node.k8s.io", "v1", "runtimecla
 
 /// The workers, for parts that the workers are built from and that wake them.
 #[derive(Clone, Default)]
-pub struct WorkersHandle(Arc<OnceLock<Weak<Workers>>>);
+pub(crate) struct WorkersHandle(Arc<OnceLock<Weak<Workers>>>);
 
 impl WorkersHandle {
-    pub fn create(&self, context: &Arc<PodContext>) -> Arc<Workers> {
+    pub(crate) fn create(&self, context: &Arc<PodContext>) -> Arc<Workers> {
         let workers = Workers::new(context.clone());
         let _ = self.0.set(Arc::downgrade(&workers));
         workers
     }
 
-    pub fn wake(&self) -> impl Fn(&str) + Clone + Send + Sync + 'static {
+    pub(crate) fn wake(&self) -> impl Fn(&str) + Clone + Send + Sync + 'static {
         let handle = self.clone();
         move |uid: &str| handle.with(|workers| workers.wake(uid))
     }
@@ -57,7 +57,7 @@ impl WorkersHandle {
     }
 }
 
-pub async fn context(
+pub(crate) async fn context(
     environment: Environment,
     informers: &Informers,
     handle: &WorkersHandle,
@@ -143,7 +143,7 @@ async fn features(runtime: &Runtime) -> Result<RuntimeFeatures, StartError> {
 }
 
 /// The pods of one node.
-pub fn pods_of(node: &str) -> Selection {
+pub(crate) fn pods_of(node: &str) -> Selection {
     Selection::queried(PODS, &format!("fieldSelector=spec.nodeName%3D{node}"))
 }
 

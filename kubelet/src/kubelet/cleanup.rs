@@ -19,7 +19,11 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Removes pods of which the runtime or a directory has something and which no source knows.
-pub async fn remove_unknown(workers: Arc<Workers>, context: Arc<PodContext>, mut all_known: watch::Receiver<bool>) {
+pub(crate) async fn remove_unknown(
+    workers: Arc<Workers>,
+    context: Arc<PodContext>,
+    mut all_known: watch::Receiver<bool>,
+) {
     if all_known.wait_for(|known| *known).await.is_err() {
         return;
     }

@@ -50,8 +50,8 @@ pub struct Environment {
 
 /// A kubelet that runs.
 pub struct Kubelet {
-    pub context: Arc<PodContext>,
-    pub workers: Arc<Workers>,
+    pub(crate) context: Arc<PodContext>,
+    pub(crate) workers: Arc<Workers>,
     pub(crate) liveness: Arc<Liveness>,
     pub(crate) files: PodFiles,
     client: Client,

@@ -17,7 +17,7 @@ const LIVENESS_PERIOD: Duration = Duration::from_secs(10);
 const ENFORCE_PAUSE: Duration = Duration::from_secs(60);
 
 /// Becomes true once the API and all other sources have reported their pods.
-pub async fn know_all(informers: Arc<Informers>, sources: [watch::Receiver<bool>; 2], all: watch::Sender<bool>) {
+pub(crate) async fn know_all(informers: Arc<Informers>, sources: [watch::Receiver<bool>; 2], all: watch::Sender<bool>) {
     informers.synced().await;
     for mut source in sources {
         if source.wait_for(|known| *known).await.is_err() {
@@ -28,13 +28,13 @@ pub async fn know_all(informers: Arc<Informers>, sources: [watch::Receiver<bool>
 }
 
 /// Registers plugins of volumes and devices as they appear and disappear.
-pub async fn watch_plugins(context: Arc<PodContext>) {
+pub(crate) async fn watch_plugins(context: Arc<PodContext>) {
     let devices = context.managers.devices.clone();
     context.volumes.run(&move |name, socket, versions| Ok(devices.register_found(name, socket, versions)?)).await;
 }
 
 /// Reports in the node's status which volumes must not be detached.
-pub async fn report_volumes(context: Arc<PodContext>, node: Arc<Node>) {
+pub(crate) async fn report_volumes(context: Arc<PodContext>, node: Arc<Node>) {
     let mut used = context.volumes.in_use();
     loop {
         let now = used.borrow_and_update().iter().cloned().collect();
@@ -46,7 +46,7 @@ pub async fn report_volumes(context: Arc<PodContext>, node: Arc<Node>) {
 }
 
 /// Records that the workers can be reached, and reports a runtime that has been silent for too long.
-pub async fn report_liveness(liveness: Arc<Liveness>, workers: Arc<Workers>, node: Arc<Node>) {
+pub(crate) async fn report_liveness(liveness: Arc<Liveness>, workers: Arc<Workers>, node: Arc<Node>) {
     loop {
         // A task that holds the workers' lock forever has stopped the loop.
         workers.pods();
@@ -61,7 +61,7 @@ pub async fn report_liveness(liveness: Arc<Liveness>, workers: Arc<Workers>, nod
 
 /// Limits all pods together. Pods may use more than that when the kubelet starts: it is tried until enough of them
 /// have ended.
-pub async fn enforce_allocatable(context: Arc<PodContext>) {
+pub(crate) async fn enforce_allocatable(context: Arc<PodContext>) {
     if !context.config.cgroups_per_qos {
         return;
     }

@@ -15,11 +15,11 @@ use rustix::io::Errno;
 const DIRECTORIES: usize = 2;
 
 /// The directory of a container's logs.
-pub struct LogDir(OwnedFd);
+pub(crate) struct LogDir(OwnedFd);
 
 impl LogDir {
     /// The directory that a log is in.
-    pub fn of(log: &Path) -> io::Result<LogDir> {
+    pub(crate) fn of(log: &Path) -> io::Result<LogDir> {
         let dir = log.parent().unwrap_or(Path::new("/"));
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let (above, below) = split(dir, DIRECTORIES);
@@ -31,24 +31,24 @@ impl LogDir {
     }
 
     /// A file of the directory to read; only a regular one is a log.
-    pub fn open(&self, name: &str) -> io::Result<File> {
+    pub(crate) fn open(&self, name: &str) -> io::Result<File> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let file = rustix::fs::openat2(&self.0, name, flags, Mode::empty(), STRICT)?;
         regular(file)
     }
 
     /// A new file of the directory to write.
-    pub fn create(&self, name: &str, mode: Mode) -> io::Result<File> {
+    pub(crate) fn create(&self, name: &str, mode: Mode) -> io::Result<File> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let file = rustix::fs::openat2(&self.0, name, flags, mode, STRICT)?;
         regular(file)
     }
 
-    pub fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+    pub(crate) fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         Ok(rustix::fs::renameat(&self.0, from, &self.0, to)?)
     }
 
-    pub fn remove(&self, name: &str) -> io::Result<()> {
+    pub(crate) fn remove(&self, name: &str) -> io::Result<()> {
         Ok(rustix::fs::unlinkat(&self.0, name, AtFlags::empty())?)
     }
 }
@@ -72,17 +72,17 @@ pub fn create_dir(all: &Path, below: &Path) -> io::Result<()> {
 const STRICT: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS);
 
 /// A log to read.
-pub fn open(log: &Path) -> io::Result<File> {
+pub(crate) fn open(log: &Path) -> io::Result<File> {
     LogDir::of(log)?.open(&name(log))
 }
 
 /// The same, off the threads that must not wait.
-pub async fn open_async(log: PathBuf) -> io::Result<tokio::fs::File> {
+pub(crate) async fn open_async(log: PathBuf) -> io::Result<tokio::fs::File> {
     let opened = tokio::task::spawn_blocking(move || open(&log)).await;
     opened.map_err(io::Error::other)?.map(tokio::fs::File::from_std)
 }
 
-pub fn name(log: &Path) -> String {
+pub(crate) fn name(log: &Path) -> String {
     log.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 

@@ -1,4 +1,4 @@
 //! Logs of containers on disk: opening them through no symbolic link, and rotating them.
 
-pub mod files;
-pub mod rotation;
+pub(crate) mod files;
+pub(crate) mod rotation;

@@ -9,7 +9,7 @@ use client::{Metric, Metrics};
 
 use crate::model::pod;
 use crate::model::state::{PodState, Stage};
-pub use pod_starts::Starts;
+pub(crate) use pod_starts::Starts;
 
 const TIMES: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 const STARTS: &[f64] = &[
@@ -17,68 +17,68 @@ const STARTS: &[f64] = &[
     600.0, 900.0, 1200.0, 1800.0, 2700.0, 3600.0,
 ];
 
-pub static POD_START: Metric = Metric::histogram_of(
+pub(crate) static POD_START: Metric = Metric::histogram_of(
     "kubelet_pod_start_duration_seconds",
     "Duration in seconds from kubelet seeing a pod for the first time to the pod starting to run",
     &[],
     STARTS,
 );
-pub static POD_START_SLI: Metric = Metric::histogram_of(
+pub(crate) static POD_START_SLI: Metric = Metric::histogram_of(
     "kubelet_pod_start_sli_duration_seconds",
     "Duration in seconds to start a pod, excluding time to pull images and run init containers, measured from pod \
      creation timestamp to when all its containers are reported as started and observed via watch",
     &[],
     STARTS,
 );
-pub static POD_START_TOTAL: Metric = Metric::histogram_of(
+pub(crate) static POD_START_TOTAL: Metric = Metric::histogram_of(
     "kubelet_pod_start_total_duration_seconds",
     "Duration in seconds to start a pod since creation, including time to pull images and run init containers, measured \
      from pod creation timestamp to when all its containers are reported as started and observed via watch",
     &[],
     STARTS,
 );
-pub static POD_WORK: Metric = Metric::histogram_of(
+pub(crate) static POD_WORK: Metric = Metric::histogram_of(
     "kubelet_pod_worker_duration_seconds",
     "Duration in seconds to sync a single pod. Broken down by operation type: create, update, or sync",
     &["operation_type"],
     TIMES,
 );
-pub static STARTED_PODS: Metric =
+pub(crate) static STARTED_PODS: Metric =
     Metric::counter("kubelet_started_pods_total", "Cumulative number of pods started", &[]);
-pub static STARTED_PODS_ERRORS: Metric =
+pub(crate) static STARTED_PODS_ERRORS: Metric =
     Metric::counter("kubelet_started_pods_errors_total", "Cumulative number of errors when starting pods", &[]);
-pub static STARTED_CONTAINERS: Metric =
+pub(crate) static STARTED_CONTAINERS: Metric =
     Metric::counter("kubelet_started_containers_total", "Cumulative number of containers started", &["container_type"]);
-pub static STARTED_CONTAINERS_ERRORS: Metric = Metric::counter(
+pub(crate) static STARTED_CONTAINERS_ERRORS: Metric = Metric::counter(
     "kubelet_started_containers_errors_total",
     "Cumulative number of errors when starting containers",
     &["container_type", "code"],
 );
-pub static PREEMPTIONS: Metric = Metric::counter(
+pub(crate) static PREEMPTIONS: Metric = Metric::counter(
     "kubelet_preemptions",
     "Cumulative number of pod preemptions by preemption resource",
     &["preemption_signal"],
 );
-pub static RELIST: Metric = Metric::histogram_of(
+pub(crate) static RELIST: Metric = Metric::histogram_of(
     "kubelet_pleg_relist_duration_seconds",
     "Duration in seconds for relisting pods in PLEG.",
     &[],
     TIMES,
 );
-pub static RELIST_INTERVAL: Metric = Metric::histogram_of(
+pub(crate) static RELIST_INTERVAL: Metric = Metric::histogram_of(
     "kubelet_pleg_relist_interval_seconds",
     "Interval in seconds between relisting in PLEG.",
     &[],
     TIMES,
 );
-pub static RELIST_LAST: Metric =
+pub(crate) static RELIST_LAST: Metric =
     Metric::gauge("kubelet_pleg_last_seen_seconds", "Timestamp in seconds when PLEG was last seen active.", &[]);
-pub static PROBES: Metric = Metric::counter(
+pub(crate) static PROBES: Metric = Metric::counter(
     "prober_probe_total",
     "Cumulative number of a liveness, readiness or startup probe for a container by result.",
     &["probe_type", "result", "container", "pod", "namespace", "pod_uid"],
 );
-pub static PROBE_TIME: Metric = Metric::histogram_of(
+pub(crate) static PROBE_TIME: Metric = Metric::histogram_of(
     "prober_probe_duration_seconds",
     "Duration in seconds for a probe response.",
     &["probe_type", "container", "pod", "namespace"],
@@ -102,7 +102,7 @@ static NODE_NAME: Metric = Metric::gauge("kubelet_node_name", "The node's name. 
 
 /// Counts pods and containers whenever the metrics are read; `list` says None once the kubelet has stopped, else the
 /// pods and the number of mirror pods.
-pub fn observe_pods(
+pub(crate) fn observe_pods(
     metrics: &Metrics,
     node: &str,
     list: impl Fn() -> Option<(Vec<(Arc<Tree>, Arc<PodState>)>, usize)> + Send + Sync + 'static,
@@ -136,7 +136,7 @@ fn count(metrics: &Metrics, pods: &[(Arc<Tree>, Arc<PodState>)]) {
 }
 
 /// What sort of container one is, as upstream counts them.
-pub fn sort(pod: &Tree, name: &str) -> &'static str {
+pub(crate) fn sort(pod: &Tree, name: &str) -> &'static str {
     let is_in = |list: &str| pod.list(list).iter().any(|spec| spec.str("name") == name);
     match () {
         () if is_in(pod::LISTS[0]) => "init_container",

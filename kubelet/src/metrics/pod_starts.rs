@@ -13,7 +13,7 @@ use crate::model::state::{PodState, Stage};
 const SECOND: f64 = 1e9;
 
 /// The pods that begin; times are nanoseconds since the epoch.
-pub struct Starts {
+pub(crate) struct Starts {
     metrics: Metrics,
     pods: Mutex<BTreeMap<String, Start>>,
 }
@@ -44,12 +44,12 @@ impl Start {
 }
 
 impl Starts {
-    pub fn new(metrics: Metrics) -> Starts {
+    pub(crate) fn new(metrics: Metrics) -> Starts {
         Starts { metrics, pods: Mutex::default() }
     }
 
     /// The API shows a pod.
-    pub fn observe(&self, pod: &Tree, now: i64) {
+    pub(crate) fn observe(&self, pod: &Tree, now: i64) {
         let mut pods = self.pods();
         let is_new = pod.str("status.startTime").is_empty();
         let start = pods.entry(pod::uid(pod).to_string()).or_insert(Start { seen: now, is_new, ..Start::default() });
@@ -64,20 +64,20 @@ impl Starts {
         self.metrics.record(&POD_START_SLI, &[], own);
     }
 
-    pub fn pull_begins(&self, uid: &str, now: i64) {
+    pub(crate) fn pull_begins(&self, uid: &str, now: i64) {
         if let Some(start) = self.pods().get_mut(uid) {
             start.first_pull.get_or_insert(now);
         }
     }
 
-    pub fn pull_ends(&self, uid: &str, now: i64) {
+    pub(crate) fn pull_ends(&self, uid: &str, now: i64) {
         if let Some(start) = self.pods().get_mut(uid) {
             start.last_pull = Some(now);
         }
     }
 
     /// The agent says that a pod runs.
-    pub fn runs(&self, pod: &Tree, state: &PodState, now: i64) {
+    pub(crate) fn runs(&self, pod: &Tree, state: &PodState, now: i64) {
         let mut pods = self.pods();
         let Some(start) = pods.get_mut(pod::uid(pod)).filter(|start| start.is_new && !start.has_run) else { return };
         start.has_run = true;
@@ -87,7 +87,7 @@ impl Starts {
         self.metrics.record(&POD_START, &[], passed);
     }
 
-    pub fn forget(&self, uid: &str) {
+    pub(crate) fn forget(&self, uid: &str) {
         self.pods().remove(uid);
     }
 

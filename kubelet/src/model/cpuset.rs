@@ -9,13 +9,13 @@ pub struct CpuSet(BTreeSet<u32>);
 /// A text that is no list of CPUs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unable to parse {0:?}: numbers and ranges such as 0-3,8 are wanted")]
-pub struct ParseError(String);
+pub(crate) struct ParseError(String);
 
 /// No machine has more CPUs, and a typing error must not fill the memory.
 const MOST: u32 = 1 << 16;
 
 impl CpuSet {
-    pub fn parse(text: &str) -> Result<CpuSet, ParseError> {
+    pub(crate) fn parse(text: &str) -> Result<CpuSet, ParseError> {
         let wrong = || ParseError(text.to_string());
         let mut cpus = BTreeSet::new();
         for part in text.trim().split(',').filter(|_| !text.trim().is_empty()) {
@@ -30,35 +30,31 @@ impl CpuSet {
         Ok(CpuSet(cpus))
     }
 
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    pub fn contains(&self, cpu: u32) -> bool {
-        self.0.contains(&cpu)
-    }
-
-    pub fn contains_all(&self, other: &CpuSet) -> bool {
+    pub(crate) fn contains_all(&self, other: &CpuSet) -> bool {
         other.0.is_subset(&self.0)
     }
 
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = u32> + '_ {
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = u32> + '_ {
         self.0.iter().copied()
     }
 
-    pub fn and(&self, other: &CpuSet) -> CpuSet {
+    pub(crate) fn and(&self, other: &CpuSet) -> CpuSet {
         CpuSet(&self.0 & &other.0)
     }
 
-    pub fn with(&self, other: &CpuSet) -> CpuSet {
+    pub(crate) fn with(&self, other: &CpuSet) -> CpuSet {
         CpuSet(&self.0 | &other.0)
     }
 
-    pub fn without(&self, other: &CpuSet) -> CpuSet {
+    pub(crate) fn without(&self, other: &CpuSet) -> CpuSet {
         CpuSet(&self.0 - &other.0)
     }
 }

@@ -5,22 +5,22 @@ use std::collections::BTreeSet;
 use api::Tree;
 
 /// A name, and a value that need not be text: secrets hold any bytes.
-pub type Variable = (String, Vec<u8>);
+pub(crate) type Variable = (String, Vec<u8>);
 
 /// A file of variables: where it stands on the node, and what it says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EnvFile {
-    pub path: String,
-    pub text: String,
+pub(crate) struct EnvFile {
+    pub(crate) path: String,
+    pub(crate) text: String,
 }
 
 /// The files that a container's variables refer to: the volume and the path of each.
-pub fn files(spec: &Tree) -> BTreeSet<(&str, &str)> {
+pub(crate) fn files(spec: &Tree) -> BTreeSet<(&str, &str)> {
     let references = spec.list("env").iter().filter_map(|variable| variable.at("valueFrom").get("fileKeyRef"));
     references.map(|reference| (reference.str("volumeName"), reference.str("path"))).collect()
 }
 
 /// What others see of a value where they name it.
-pub fn text((_, value): &Variable) -> String {
+pub(crate) fn text((_, value): &Variable) -> String {
     String::from_utf8_lossy(value).into_owned()
 }

@@ -1,7 +1,7 @@
 //! `$(NAME)` in commands, arguments, values and paths.
 
 /// Replaces what is known and leaves the rest as it stands; `$$` is a dollar.
-pub fn expand(text: &str, mut value: impl FnMut(&str) -> Option<String>) -> String {
+pub(crate) fn expand(text: &str, mut value: impl FnMut(&str) -> Option<String>) -> String {
     let (mut out, mut rest) = (String::with_capacity(text.len()), text);
     while let Some(at) = rest.find('$') {
         out.push_str(&rest[..at]);

@@ -6,7 +6,7 @@ use api::{Map, Tree};
 use crate::model::pod;
 
 /// The value of a field of the metadata; None for a path that names none.
-pub fn metadata(pod: &Tree, path: &str) -> Option<String> {
+pub(crate) fn metadata(pod: &Tree, path: &str) -> Option<String> {
     if let Some((of, key)) = path.strip_suffix("']").and_then(|path| path.split_once("['")) {
         return matches!(of, "metadata.annotations" | "metadata.labels").then(|| pod.map(of).str(key).to_string());
     }
@@ -58,7 +58,7 @@ fn is_printable(char: char) -> bool {
 
 /// A `resourceFieldRef` that has no value.
 #[derive(Debug, thiserror::Error)]
-pub enum ResourceError {
+pub(crate) enum ResourceError {
     #[error("container {0} not found")]
     NoContainer(String),
     #[error("unsupported container resource : {0}")]
@@ -69,7 +69,7 @@ pub enum ResourceError {
 
 /// The value of a `resourceFieldRef`, in units of its divisor and rounded up. A container without a limit is limited by
 /// the node's allocatable resources.
-pub fn resource(pod: &Tree, own: &str, reference: &Tree, allocatable: &Tree) -> Result<String, ResourceError> {
+pub(crate) fn resource(pod: &Tree, own: &str, reference: &Tree, allocatable: &Tree) -> Result<String, ResourceError> {
     let name = match reference.str("containerName") {
         "" => own,
         name => name,

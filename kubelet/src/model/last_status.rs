@@ -4,11 +4,11 @@
 use api::Tree;
 
 /// How the end of a container counts that nobody saw.
-pub const UNSEEN_CODE: i32 = 137;
+pub(crate) const UNSEEN_CODE: i32 = 137;
 const LISTS: [&str; 3] = ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Past {
+pub(crate) enum Past {
     /// It was to be started, with this number.
     Awaited { restarts: i64 },
     /// It ran when it was last seen.
@@ -19,7 +19,7 @@ pub enum Past {
 
 impl Past {
     /// None where the status does not name the container.
-    pub fn of(pod: &Tree, name: &str) -> Option<Past> {
+    pub(crate) fn of(pod: &Tree, name: &str) -> Option<Past> {
         let status = status(pod, name)?;
         let restarts = status.int("restartCount").unwrap_or(0);
         if status.at("state").has("running") {
@@ -38,7 +38,7 @@ impl Past {
     }
 
     /// The code with which it counts as ended; None where it was never started.
-    pub fn code(self) -> Option<i32> {
+    pub(crate) fn code(self) -> Option<i32> {
         match self {
             Past::Awaited { .. } => None,
             Past::Lost { .. } => Some(UNSEEN_CODE),
@@ -47,7 +47,7 @@ impl Past {
     }
 
     /// The number of the one that is started next.
-    pub fn next(self) -> i64 {
+    pub(crate) fn next(self) -> i64 {
         match self {
             Past::Awaited { restarts } => restarts,
             Past::Lost { restarts } | Past::Ended { restarts, .. } => restarts.saturating_add(1),
@@ -56,7 +56,7 @@ impl Past {
 }
 
 /// What was last said of a container.
-pub fn status<'a>(pod: &'a Tree, name: &str) -> Option<&'a Tree> {
+pub(crate) fn status<'a>(pod: &'a Tree, name: &str) -> Option<&'a Tree> {
     let all = LISTS.iter().flat_map(|list| pod.at("status").list(list));
     all.into_iter().find(|status| status.str("name") == name)
 }

@@ -1,13 +1,13 @@
 //! Plain values that every other part reads: pods and what the runtime has of them, resources, fields and names. It
 //! knows nothing of the rest of the crate and does no I/O.
 
-pub mod cpuset;
-pub mod env;
-pub mod expand;
-pub mod fields;
-pub mod last_status;
+pub(crate) mod cpuset;
+pub(crate) mod env;
+pub(crate) mod expand;
+pub(crate) mod fields;
+pub(crate) mod last_status;
 pub mod pod;
-pub mod problem;
-pub mod resources;
+pub(crate) mod problem;
+pub(crate) mod resources;
 pub mod state;
-pub mod sysctls;
+pub(crate) mod sysctls;

@@ -6,16 +6,16 @@ use std::sync::Arc;
 use api::Tree;
 
 /// Where a pod came from. Whoever takes it in says so: what its author wrote there counts for nothing.
-pub const SOURCE: &str = "kubernetes.io/config.source";
+pub(crate) const SOURCE: &str = "kubernetes.io/config.source";
 /// On a mirror pod: the hash of the static pod that it shows.
-pub const MIRROR: &str = "kubernetes.io/config.mirror";
+pub(crate) const MIRROR: &str = "kubernetes.io/config.mirror";
 /// On a static pod: its hash.
-pub const HASH: &str = "kubernetes.io/config.hash";
+pub(crate) const HASH: &str = "kubernetes.io/config.hash";
 
 /// What users and groups can be.
-pub const IDS: std::ops::RangeInclusive<i64> = 0..=i32::MAX as i64;
+pub(crate) const IDS: std::ops::RangeInclusive<i64> = 0..=i32::MAX as i64;
 
-pub fn uid(pod: &Tree) -> &str {
+pub(crate) fn uid(pod: &Tree) -> &str {
     pod.str("metadata.uid")
 }
 
@@ -27,21 +27,21 @@ pub fn namespace(pod: &Tree) -> &str {
     pod.str("metadata.namespace")
 }
 
-pub fn annotation<'a>(pod: &'a Tree, key: &str) -> &'a str {
+pub(crate) fn annotation<'a>(pod: &'a Tree, key: &str) -> &'a str {
     pod.map("metadata.annotations").str(key)
 }
 
 /// A static pod is this node's own; the API only shows its mirror.
-pub fn is_static(pod: &Tree) -> bool {
+pub(crate) fn is_static(pod: &Tree) -> bool {
     !matches!(annotation(pod, SOURCE), "" | "api")
 }
 
-pub fn is_mirror(pod: &Tree) -> bool {
+pub(crate) fn is_mirror(pod: &Tree) -> bool {
     pod.map("metadata.annotations").contains(MIRROR)
 }
 
 /// A pod as the API has it. Anybody may annotate pods there: none is taken for one of this node's own.
-pub fn of_api(mut pod: Arc<Tree>) -> Arc<Tree> {
+pub(crate) fn of_api(mut pod: Arc<Tree>) -> Arc<Tree> {
     let annotations = Arc::make_mut(&mut pod).child("metadata.annotations");
     annotations.set(SOURCE, "api");
     annotations.remove(HASH);
@@ -49,67 +49,67 @@ pub fn of_api(mut pod: Arc<Tree>) -> Arc<Tree> {
 }
 
 /// Whether directories and cgroups can be called after a pod: none of its names leads elsewhere.
-pub fn has_plain_names(pod: &Tree) -> bool {
+pub(crate) fn has_plain_names(pod: &Tree) -> bool {
     [namespace(pod), name(pod), uid(pod)].into_iter().all(is_plain)
 }
 
 /// One step of a path.
-pub fn is_plain(name: &str) -> bool {
+pub(crate) fn is_plain(name: &str) -> bool {
     !matches!(name, "" | "." | "..") && !name.contains(['/', '\0'])
 }
 
 /// Whether a directory stands right below another.
-pub fn is_child(directory: &Path, parent: &Path) -> bool {
+pub(crate) fn is_child(directory: &Path, parent: &Path) -> bool {
     directory.parent() == Some(parent) && directory.file_name().and_then(|name| name.to_str()).is_some_and(is_plain)
 }
 
-pub fn is_over(pod: &Tree) -> bool {
+pub(crate) fn is_over(pod: &Tree) -> bool {
     matches!(pod.str("status.phase"), "Succeeded" | "Failed")
 }
 
-pub fn is_deleted(pod: &Tree) -> bool {
+pub(crate) fn is_deleted(pod: &Tree) -> bool {
     pod.at("metadata").has("deletionTimestamp")
 }
 
 /// An init container that runs beside the others.
-pub fn is_sidecar(container: &Tree) -> bool {
+pub(crate) fn is_sidecar(container: &Tree) -> bool {
     container.str("restartPolicy") == "Always"
 }
 
 /// The three lists of containers.
-pub const LISTS: [&str; 3] = ["spec.initContainers", "spec.containers", "spec.ephemeralContainers"];
+pub(crate) const LISTS: [&str; 3] = ["spec.initContainers", "spec.containers", "spec.ephemeralContainers"];
 
 /// All containers, those that prepare first.
-pub fn containers(pod: &Tree) -> impl Iterator<Item = &Tree> {
+pub(crate) fn containers(pod: &Tree) -> impl Iterator<Item = &Tree> {
     LISTS.iter().flat_map(|list| pod.list(list))
 }
 
-pub fn container<'a>(pod: &'a Tree, name: &str) -> Option<&'a Tree> {
+pub(crate) fn container<'a>(pod: &'a Tree, name: &str) -> Option<&'a Tree> {
     containers(pod).find(|container| container.str("name") == name)
 }
 
-pub fn volume<'a>(pod: &'a Tree, name: &str) -> Option<&'a Tree> {
+pub(crate) fn volume<'a>(pod: &'a Tree, name: &str) -> Option<&'a Tree> {
     pod.list("spec.volumes").iter().find(|volume| volume.str("name") == name)
 }
 
 /// A volume on the node's disk that goes with its pod, and counts for what the pod may use of the disk.
-pub fn is_ephemeral(volume: &Tree) -> bool {
+pub(crate) fn is_ephemeral(volume: &Tree) -> bool {
     volume.get("emptyDir").is_some_and(|directory| directory.str("medium").is_empty()) || volume.has("configMap")
 }
 
 /// The cluster's own pods, which run whatever the node's condition is.
-pub fn is_critical(pod: &Tree) -> bool {
+pub(crate) fn is_critical(pod: &Tree) -> bool {
     const SYSTEM: i64 = 2_000_000_000;
     is_static(pod) || pod.int("spec.priority").is_some_and(|priority| priority >= SYSTEM)
 }
 
 /// `pod_namespace(uid)`, as messages name a pod.
-pub fn named(pod: &Tree) -> String {
+pub(crate) fn named(pod: &Tree) -> String {
     format!("{}_{}({})", name(pod), namespace(pod), uid(pod))
 }
 
 /// A container of a pod, as events name it.
-pub fn subject(pod: &Tree, container: &str) -> Tree {
+pub(crate) fn subject(pod: &Tree, container: &str) -> Tree {
     let mut subject = pod.clone();
     for list in LISTS {
         if pod.list(list).iter().any(|spec| spec.str("name") == container) {
@@ -120,15 +120,15 @@ pub fn subject(pod: &Tree, container: &str) -> Tree {
 }
 
 /// The directory of a pod's logs.
-pub fn log_dir(root: &Path, pod: &Tree) -> PathBuf {
+pub(crate) fn log_dir(root: &Path, pod: &Tree) -> PathBuf {
     root.join(format!("{}_{}_{}", namespace(pod), name(pod), uid(pod)))
 }
 
 /// Of a pod's directory: what its containers say when they end, by their names.
-pub const MESSAGES: &str = "containers";
+pub(crate) const MESSAGES: &str = "containers";
 
 /// Where the container's last words are, in the pod's directory.
-pub fn message_file(pod_dir: &Path, name: &str, restarts: i64) -> PathBuf {
+pub(crate) fn message_file(pod_dir: &Path, name: &str, restarts: i64) -> PathBuf {
     pod_dir.join(MESSAGES).join(name).join(format!("{restarts}.message"))
 }
 

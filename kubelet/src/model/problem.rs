@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
-    pub reason: Cow<'static, str>,
-    pub message: String,
+pub(crate) struct Problem {
+    pub(crate) reason: Cow<'static, str>,
+    pub(crate) message: String,
 }

@@ -10,7 +10,7 @@ const MAX_SHARES: i64 = 262_144;
 const MIN_QUOTA: i64 = 1000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Class {
+pub(crate) enum Class {
     Guaranteed,
     Burstable,
     BestEffort,
@@ -18,7 +18,7 @@ pub enum Class {
 
 impl Class {
     /// As the API has it.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Class::Guaranteed => "Guaranteed",
             Class::Burstable => "Burstable",
@@ -28,7 +28,7 @@ impl Class {
 }
 
 /// The class that the API wrote, or what follows from the containers of a static pod.
-pub fn class(pod: &Tree) -> Class {
+pub(crate) fn class(pod: &Tree) -> Class {
     match pod.str("status.qosClass") {
         "Guaranteed" => Class::Guaranteed,
         "Burstable" => Class::Burstable,
@@ -57,11 +57,11 @@ fn derived_class(pod: &Tree) -> Class {
     if all.iter().all(is_full) { Class::Guaranteed } else { Class::Burstable }
 }
 
-pub fn milli(value: &Tree) -> i64 {
+pub(crate) fn milli(value: &Tree) -> i64 {
     parse(value).map_or(0, |quantity| quantity.milli_value())
 }
 
-pub fn amount(value: &Tree) -> i64 {
+pub(crate) fn amount(value: &Tree) -> i64 {
     parse(value).map_or(0, |quantity| quantity.value())
 }
 
@@ -73,38 +73,38 @@ fn parse(value: &Tree) -> Option<Quantity> {
 }
 
 /// The weight of so many thousandths of a core.
-pub fn shares(milli: i64) -> i64 {
+pub(crate) fn shares(milli: i64) -> i64 {
     (milli * 1024 / 1000).clamp(MIN_SHARES, MAX_SHARES)
 }
 
 /// The time of each period that so many thousandths of a core are.
-pub fn quota(milli: i64, period: i64) -> i64 {
+pub(crate) fn quota(milli: i64, period: i64) -> i64 {
     (milli * period / 1000).max(MIN_QUOTA)
 }
 
 /// The kernel's files are called after sizes like 2MB.
-pub fn page_size(bytes: i64) -> String {
+pub(crate) fn page_size(bytes: i64) -> String {
     let text = Quantity::new(bytes, Format::BinarySI).to_string();
     format!("{}B", text.strip_suffix('i').unwrap_or(&text))
 }
 
 /// A resource with a domain of its own: a device's, or one that an administrator made up.
-pub fn is_extended(name: &str) -> bool {
+pub(crate) fn is_extended(name: &str) -> bool {
     name.contains('/') && !name.contains("kubernetes.io/") && !name.starts_with("requests.")
 }
 
-pub fn is_huge_pages(name: &str) -> bool {
+pub(crate) fn is_huge_pages(name: &str) -> bool {
     name.starts_with("hugepages-")
 }
 
 /// Containers that have done their work need no more and no less.
-pub fn resizable(pod: &Tree) -> impl Iterator<Item = &Tree> {
+pub(crate) fn resizable(pod: &Tree) -> impl Iterator<Item = &Tree> {
     let beside = pod.list("spec.initContainers").iter().filter(|spec| pod::is_sidecar(spec));
     beside.chain(pod.list("spec.containers"))
 }
 
 /// What a container says of changes of a resource.
-pub fn resize_policy<'a>(spec: &'a Tree, resource: &str) -> &'a str {
+pub(crate) fn resize_policy<'a>(spec: &'a Tree, resource: &str) -> &'a str {
     let of = spec.list("resizePolicy").iter().find(|policy| policy.str("resourceName") == resource);
     of.map_or("NotRequired", |policy| policy.str("restartPolicy"))
 }

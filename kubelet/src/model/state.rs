@@ -5,98 +5,98 @@ use std::sync::Arc;
 
 use api::Tree;
 
-pub use cri::ContainerState as Stage;
+pub(crate) use cri::ContainerState as Stage;
 
 /// Labels and annotations that whoever looks at the runtime's containers knows them by.
 pub mod keys {
-    pub const POD_NAME: &str = "io.kubernetes.pod.name";
-    pub const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
+    pub(crate) const POD_NAME: &str = "io.kubernetes.pod.name";
+    pub(crate) const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
     pub const POD_UID: &str = "io.kubernetes.pod.uid";
-    pub const CONTAINER_NAME: &str = "io.kubernetes.container.name";
-    pub const HASH: &str = "io.kubernetes.container.hash";
-    pub const RESTARTS: &str = "io.kubernetes.container.restartCount";
-    pub const MESSAGE_PATH: &str = "io.kubernetes.container.terminationMessagePath";
-    pub const MESSAGE_POLICY: &str = "io.kubernetes.container.terminationMessagePolicy";
-    pub const GRACE: &str = "io.kubernetes.pod.terminationGracePeriod";
-    pub const DELETION_GRACE: &str = "io.kubernetes.pod.deletionGracePeriod";
-    pub const PRE_STOP: &str = "io.kubernetes.container.preStopHandler";
-    pub const PORTS: &str = "io.kubernetes.container.ports";
+    pub(crate) const CONTAINER_NAME: &str = "io.kubernetes.container.name";
+    pub(crate) const HASH: &str = "io.kubernetes.container.hash";
+    pub(crate) const RESTARTS: &str = "io.kubernetes.container.restartCount";
+    pub(crate) const MESSAGE_PATH: &str = "io.kubernetes.container.terminationMessagePath";
+    pub(crate) const MESSAGE_POLICY: &str = "io.kubernetes.container.terminationMessagePolicy";
+    pub(crate) const GRACE: &str = "io.kubernetes.pod.terminationGracePeriod";
+    pub(crate) const DELETION_GRACE: &str = "io.kubernetes.pod.deletionGracePeriod";
+    pub(crate) const PRE_STOP: &str = "io.kubernetes.container.preStopHandler";
+    pub(crate) const PORTS: &str = "io.kubernetes.container.ports";
     /// The round of all containers that one was made for.
-    pub const ROUND: &str = "tiphys.io/round";
+    pub(crate) const ROUND: &str = "tiphys.io/round";
 }
 
 /// Lists the pods of the node and what the runtime has of each.
-pub type ListPods = Arc<dyn Fn() -> Vec<(Arc<Tree>, Arc<PodState>)> + Send + Sync>;
+pub(crate) type ListPods = Arc<dyn Fn() -> Vec<(Arc<Tree>, Arc<PodState>)> + Send + Sync>;
 
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct PodState {
-    pub sandboxes: Vec<Sandbox>,
-    pub containers: Vec<Container>,
+pub(crate) struct PodState {
+    pub(crate) sandboxes: Vec<Sandbox>,
+    pub(crate) containers: Vec<Container>,
     /// When all containers began anew, where a rule has asked for it: those made before do not count any more.
-    pub round: i64,
+    pub(crate) round: i64,
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Sandbox {
-    pub id: String,
-    pub attempt: u32,
-    pub is_ready: bool,
+pub(crate) struct Sandbox {
+    pub(crate) id: String,
+    pub(crate) attempt: u32,
+    pub(crate) is_ready: bool,
     /// Nanoseconds since the epoch, as all times of the runtime's.
-    pub created_at: i64,
-    pub addresses: Vec<String>,
-    pub on_host_network: bool,
+    pub(crate) created_at: i64,
+    pub(crate) addresses: Vec<String>,
+    pub(crate) on_host_network: bool,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Container {
-    pub id: String,
-    pub sandbox: String,
-    pub name: String,
-    pub restarts: i64,
-    pub stage: Stage,
-    pub hash: String,
-    pub created_at: i64,
-    pub started_at: i64,
-    pub finished_at: i64,
-    pub exit_code: i32,
-    pub reason: String,
-    pub message: String,
-    pub image: String,
-    pub image_id: String,
-    pub log_path: String,
-    pub annotations: BTreeMap<String, String>,
-    pub resources: Option<cri::LinuxContainerResources>,
-    pub user: Option<cri::LinuxContainerUser>,
-    pub stop_signal: i32,
+pub(crate) struct Container {
+    pub(crate) id: String,
+    pub(crate) sandbox: String,
+    pub(crate) name: String,
+    pub(crate) restarts: i64,
+    pub(crate) stage: Stage,
+    pub(crate) hash: String,
+    pub(crate) created_at: i64,
+    pub(crate) started_at: i64,
+    pub(crate) finished_at: i64,
+    pub(crate) exit_code: i32,
+    pub(crate) reason: String,
+    pub(crate) message: String,
+    pub(crate) image: String,
+    pub(crate) image_id: String,
+    pub(crate) log_path: String,
+    pub(crate) annotations: BTreeMap<String, String>,
+    pub(crate) resources: Option<cri::LinuxContainerResources>,
+    pub(crate) user: Option<cri::LinuxContainerUser>,
+    pub(crate) stop_signal: i32,
 }
 
 impl Container {
-    pub fn is_running(&self) -> bool {
+    pub(crate) fn is_running(&self) -> bool {
         self.stage == Stage::Running
     }
 
-    pub fn succeeded(&self) -> bool {
+    pub(crate) fn succeeded(&self) -> bool {
         self.stage == Stage::Exited && self.exit_code == 0
     }
 
-    pub fn annotation(&self, key: &str) -> &str {
+    pub(crate) fn annotation(&self, key: &str) -> &str {
         self.annotations.get(key).map_or("", String::as_str)
     }
 }
 
 impl PodState {
     /// The newest sandbox.
-    pub fn sandbox(&self) -> Option<&Sandbox> {
+    pub(crate) fn sandbox(&self) -> Option<&Sandbox> {
         self.sandboxes.first()
     }
 
     /// The newest of a container's.
-    pub fn container(&self, name: &str) -> Option<&Container> {
+    pub(crate) fn container(&self, name: &str) -> Option<&Container> {
         self.containers.iter().find(|container| container.name == name)
     }
 
     /// The newest of a container's in the sandbox that there is now.
-    pub fn active(&self, name: &str) -> Option<&Container> {
+    pub(crate) fn active(&self, name: &str) -> Option<&Container> {
         let sandbox = self.sandbox()?;
         let counts = |container: &&Container| container.sandbox == sandbox.id && !self.is_of_before(container);
         self.containers.iter().filter(|container| container.name == name).find(counts)
@@ -104,27 +104,27 @@ impl PodState {
 
     /// Whether a container is one of those that had to make room for a new round of all. One that was made for the round
     /// is none of them, whatever the clock says.
-    pub fn is_of_before(&self, container: &Container) -> bool {
+    pub(crate) fn is_of_before(&self, container: &Container) -> bool {
         let made_for = container.annotation(keys::ROUND).parse().unwrap_or(0);
         container.created_at <= self.round && made_for < self.round
     }
 
     /// The one before the newest.
-    pub fn previous(&self, name: &str) -> Option<&Container> {
+    pub(crate) fn previous(&self, name: &str) -> Option<&Container> {
         self.containers.iter().filter(|container| container.name == name).nth(1)
     }
 
-    pub fn running(&self) -> impl Iterator<Item = &Container> {
+    pub(crate) fn running(&self) -> impl Iterator<Item = &Container> {
         self.containers.iter().filter(|container| matches!(container.stage, Stage::Running | Stage::Unknown))
     }
 
-    pub fn is_stopped(&self) -> bool {
+    pub(crate) fn is_stopped(&self) -> bool {
         self.running().next().is_none() && !self.sandboxes.iter().any(|sandbox| sandbox.is_ready)
     }
 
     /// Puts both lists in order. A clock may have been set back between two: numbers count before times, and what was
     /// started before what never was.
-    pub fn sorted(mut self) -> PodState {
+    pub(crate) fn sorted(mut self) -> PodState {
         self.sandboxes.sort_by(|a, b| (b.attempt, b.created_at, &b.id).cmp(&(a.attempt, a.created_at, &a.id)));
         let order = |one: &Container| (one.restarts, one.stage != Stage::Created, one.created_at, one.id.clone());
         self.containers.sort_by_key(|container| std::cmp::Reverse(order(container)));
@@ -133,7 +133,7 @@ impl PodState {
 }
 
 /// A sandbox as the runtime tells of it.
-pub fn sandbox(status: &cri::PodSandboxStatus) -> Sandbox {
+pub(crate) fn sandbox(status: &cri::PodSandboxStatus) -> Sandbox {
     let network = status.network.clone().unwrap_or_default();
     let more = network.additional_ips.into_iter().map(|address| address.ip);
     let options = status.linux.clone().and_then(|linux| linux.namespaces).and_then(|namespaces| namespaces.options);
@@ -148,7 +148,7 @@ pub fn sandbox(status: &cri::PodSandboxStatus) -> Sandbox {
 }
 
 /// A container as the runtime tells of it.
-pub fn container(sandbox: &str, status: cri::ContainerStatus) -> Container {
+pub(crate) fn container(sandbox: &str, status: cri::ContainerStatus) -> Container {
     let text = |map: &BTreeMap<String, String>, key: &str| map.get(key).cloned().unwrap_or_default();
     let name = status.metadata.clone().unwrap_or_default().name;
     let labelled = text(&status.labels, keys::CONTAINER_NAME);

@@ -7,7 +7,7 @@ const LONGEST: usize = 253;
 
 /// A pattern that cannot be allowed for pods.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum PatternError {
+pub(crate) enum PatternError {
     #[error("sysctl {0:?} must have at most {LONGEST} characters and be a name, or the beginning of names and a *")]
     Malformed(String),
     #[error("the sysctls {0:?} are not known to be namespaced")]
@@ -17,7 +17,7 @@ pub enum PatternError {
 }
 
 /// A name or a pattern of the configuration with dots as separators. Only namespaced sysctls can be allowed for pods.
-pub fn pattern(text: &str) -> Result<String, PatternError> {
+pub(crate) fn pattern(text: &str) -> Result<String, PatternError> {
     if text.len() > LONGEST || !is_pattern(text) {
         return Err(PatternError::Malformed(text.to_string()));
     }
@@ -30,7 +30,7 @@ pub fn pattern(text: &str) -> Result<String, PatternError> {
 }
 
 /// The kernel's names have slashes where a file's name has dots in it: then dots and slashes change places.
-pub fn dotted(name: &str) -> String {
+pub(crate) fn dotted(name: &str) -> String {
     let first = name.find(['.', '/']);
     if first.is_none_or(|at| name[at..].starts_with('.')) {
         return name.to_string();
@@ -56,11 +56,11 @@ fn is_pattern(text: &str) -> bool {
     parts.iter().all(|part| is_part(part)) && begins
 }
 
-pub fn is_of_network(name: &str) -> bool {
+pub(crate) fn is_of_network(name: &str) -> bool {
     name.starts_with(OF_NETWORK)
 }
 
-pub fn is_of_ipc(name: &str) -> bool {
+pub(crate) fn is_of_ipc(name: &str) -> bool {
     name == "kernel.sem" || OF_IPC.iter().any(|prefix| name.starts_with(prefix))
 }
 

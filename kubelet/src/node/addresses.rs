@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs, UdpSocket};
 
 /// What the host can be asked; a test answers by itself.
-pub trait Host {
+pub(crate) trait Host {
     /// Whether an address is one of this machine's.
     fn has(&self, address: IpAddr) -> bool;
     fn look_up(&self, name: &str) -> Vec<IpAddr>;
@@ -11,7 +11,7 @@ pub trait Host {
     fn way_out(&self, is_v6: bool) -> Option<IpAddr>;
 }
 
-pub struct System;
+pub(crate) struct System;
 
 impl Host for System {
     fn has(&self, address: IpAddr) -> bool {
@@ -37,7 +37,7 @@ impl Host for System {
 
 /// Why the node has no address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum AddressError {
+pub(crate) enum AddressError {
     #[error("can't get ip address of node {0}. error: no default routes found")]
     NoRoute(String),
     #[error("failed to validate nodeIP: {0}")]
@@ -46,7 +46,7 @@ pub enum AddressError {
 
 /// Why a configured address cannot be the node's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum UnusableAddress {
+pub(crate) enum UnusableAddress {
     #[error("nodeIP can't be a multicast address")]
     Multicast,
     #[error("nodeIP can't be a link-local unicast address")]
@@ -57,7 +57,12 @@ pub enum UnusableAddress {
 
 /// The configured addresses, or the address of the node's name, or the source address of the default route. An
 /// unspecified address stands for one of its family.
-pub fn addresses(host: &dyn Host, asked: &[IpAddr], name: &str, hostname: &str) -> Result<Vec<IpAddr>, AddressError> {
+pub(crate) fn addresses(
+    host: &dyn Host,
+    asked: &[IpAddr],
+    name: &str,
+    hostname: &str,
+) -> Result<Vec<IpAddr>, AddressError> {
     if asked.is_empty() {
         let found = own(host, name, hostname, None);
         return found.map(|address| vec![address]).ok_or_else(|| missing(name));

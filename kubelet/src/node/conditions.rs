@@ -7,15 +7,15 @@ use super::facts::{Facts, Health, Network};
 
 /// What is told of the node when its status changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Event {
-    pub is_warning: bool,
-    pub reason: &'static str,
-    pub message: String,
+pub(crate) struct Event {
+    pub(crate) is_warning: bool,
+    pub(crate) reason: &'static str,
+    pub(crate) message: String,
 }
 
 impl Event {
     /// `Node a status is now: NodeReady`.
-    pub fn now(node: &str, reason: &'static str) -> Event {
+    pub(crate) fn now(node: &str, reason: &'static str) -> Event {
         Event { is_warning: false, reason, message: format!("Node {node} status is now: {reason}") }
     }
 }
@@ -53,7 +53,7 @@ const GOES_DOWN: &str = "node is shutting down";
 const NEEDED: [&str; 4] = ["cpu", "memory", "pods", "ephemeral-storage"];
 
 /// The conditions after the ones that were there, which keep their places. `capacity` is what the node has.
-pub fn conditions(
+pub(crate) fn conditions(
     node: &str,
     facts: &Facts,
     capacity: &[&str],
@@ -115,7 +115,7 @@ fn ready(facts: &Facts, missing: Vec<&str>) -> Condition {
 }
 
 /// Whether a node says that it goes down.
-pub fn goes_down(node: &Tree) -> bool {
+pub(crate) fn goes_down(node: &Tree) -> bool {
     let mut ready = node.list("status.conditions").iter().filter(|condition| condition.str("type") == "Ready");
     ready.any(|condition| condition.str("status") == "False" && condition.str("message").contains(GOES_DOWN))
 }

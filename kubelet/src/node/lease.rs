@@ -18,15 +18,15 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(7);
 
 /// Renews the lease when a quarter of its time has passed.
-pub struct Keeper {
-    pub config: Arc<Config>,
-    pub client: Client,
-    pub clock: Arc<dyn Clock>,
-    pub random: Arc<Random>,
+pub(crate) struct Keeper {
+    pub(crate) config: Arc<Config>,
+    pub(crate) client: Client,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) random: Arc<Random>,
 }
 
 /// A lease that is renewed now: what was there before, or a new one. The node owns it, so that it goes with it.
-pub fn lease(config: &Config, node_uid: Option<&str>, held: Option<&Tree>, now: Timestamp) -> Tree {
+pub(crate) fn lease(config: &Config, node_uid: Option<&str>, held: Option<&Tree>, now: Timestamp) -> Tree {
     let name = config.node_name.as_str();
     let mut lease = held.cloned().unwrap_or_else(|| {
         tree! {
@@ -48,7 +48,7 @@ pub fn lease(config: &Config, node_uid: Option<&str>, held: Option<&Tree>, now: 
 
 impl Keeper {
     /// Runs until it is dropped. `node_uid` says the uid of the node's object once there is one.
-    pub async fn run(&self, node_uid: impl Fn() -> Option<String>) {
+    pub(crate) async fn run(&self, node_uid: impl Fn() -> Option<String>) {
         let period = self.config.node_lease_duration.mul_f64(0.25);
         let mut held: Option<Tree> = None;
         loop {

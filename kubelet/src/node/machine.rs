@@ -5,7 +5,7 @@ use std::path::Path;
 use super::facts::Machine;
 
 /// A directory that the files are below: `/`, or a test's.
-pub fn read(root: &Path, pods: &Path) -> Machine {
+pub(crate) fn read(root: &Path, pods: &Path) -> Machine {
     let text = |path: &str| std::fs::read_to_string(root.join(path)).unwrap_or_default();
     let first = |paths: [&str; 2]| {
         let found = paths.map(text).into_iter().find(|text| !text.trim().is_empty());

@@ -3,13 +3,13 @@
 
 mod addresses;
 mod conditions;
-pub mod facts;
+pub(crate) mod facts;
 mod lease;
 pub mod machine;
 pub mod register;
-pub mod resources;
+pub(crate) mod resources;
 mod runtime;
-pub mod status;
+pub(crate) mod status;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -32,9 +32,9 @@ use facts::{Facts, Health, Image, Machine, Reports, Runtime};
 use runtime::Asked;
 
 pub use status::VERSION;
-pub use view::NodeView;
+pub(crate) use view::NodeView;
 
-pub const NODES: Resource = Resource::core("nodes");
+pub(crate) const NODES: Resource = Resource::core("nodes");
 
 /// Until it is ready for the first time, a node looks at itself so often.
 const IMPATIENCE: Duration = Duration::from_millis(100);
@@ -120,17 +120,12 @@ impl Node {
     }
 
     /// What it was told.
-    pub fn reports(&self) -> watch::Receiver<Reports> {
+    pub(crate) fn reports(&self) -> watch::Receiver<Reports> {
         self.reports.subscribe()
     }
 
-    /// Whether runtime and network can take pods.
-    pub fn ready(&self) -> watch::Receiver<bool> {
-        self.ready.subscribe()
-    }
-
     /// Waits until the API knows that the node goes down.
-    pub async fn is_told(&self) {
+    pub(crate) async fn is_told(&self) {
         let goes_down = |node: &Option<Arc<Tree>>| node.as_ref().is_some_and(|node| conditions::goes_down(node));
         let _ = self.object.subscribe().wait_for(goes_down).await;
     }
@@ -155,17 +150,17 @@ impl Node {
     }
 
     /// The node for those who only read it.
-    pub fn view(&self) -> NodeView {
+    pub(crate) fn view(&self) -> NodeView {
         NodeView::new(self.config.node_name.clone(), self.object(), self.reports())
     }
 
     /// Records an event about the node itself.
-    pub fn record_event(&self, reason: &str, message: &str) {
+    pub(crate) fn record_event(&self, reason: &str, message: &str) {
         self.recorder.normal(&self.reference(), reason, message);
     }
 
     /// What events are about. Its uid is the name, by which `kubectl describe` looks for them.
-    pub fn reference(&self) -> Tree {
+    pub(crate) fn reference(&self) -> Tree {
         reference(&self.config.node_name)
     }
 
@@ -429,6 +424,6 @@ fn is_newer(known: &Tree, new: &Tree) -> bool {
 }
 
 /// A node, as events name it.
-pub fn reference(name: &str) -> Tree {
+pub(crate) fn reference(name: &str) -> Tree {
     tree! { "kind" => "Node", "metadata" => tree! { "name" => name, "uid" => name } }
 }

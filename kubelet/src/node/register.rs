@@ -25,7 +25,7 @@ pub const FOLLOWED: [&str; 11] = [
 ];
 
 /// The object, without a status.
-pub fn object(config: &Config, facts: &Facts) -> Tree {
+pub(crate) fn object(config: &Config, facts: &Facts) -> Tree {
     let mut metadata = tree! { "name" => config.node_name.as_str(), "labels" => labels(config, facts) };
     let annotations = annotations(config);
     if !annotations.is_empty() {
@@ -98,7 +98,7 @@ fn taint(taint: &Taint) -> Tree {
 }
 
 /// A patch of the metadata of a node that is there already; None where all is as it should be.
-pub fn reconcile(wanted: &Tree, found: &Tree) -> Option<Tree> {
+pub(crate) fn reconcile(wanted: &Tree, found: &Tree) -> Option<Tree> {
     let (mut labels, mut annotations) = (Map::new(), Map::new());
     let (want, have) = (wanted.map("metadata.labels"), found.map("metadata.labels"));
     for key in FOLLOWED.into_iter().filter(|key| want.contains(key) && want.get(key) != have.get(key)) {

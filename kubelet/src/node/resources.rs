@@ -8,7 +8,7 @@ use crate::config::{Config, Resources};
 use crate::model::resources::{is_extended, is_huge_pages};
 
 /// What the machine has. What others have written of resources that are not ours stays.
-pub fn capacity(config: &Config, machine: &Machine, devices: &Devices, previous: &Map) -> Resources {
+pub(crate) fn capacity(config: &Config, machine: &Machine, devices: &Devices, previous: &Map) -> Resources {
     let mut capacity: Resources = kept(previous).collect();
     let binary = |bytes: i64| Quantity::new(bytes, Format::BinarySI);
     let plain = |number: i64| Quantity::new(number, Format::DecimalSI);
@@ -40,7 +40,7 @@ fn huge_pages(size: i64) -> String {
 }
 
 /// What is left for pods: less what is reserved, and less what must be left at any time.
-pub fn allocatable(config: &Config, capacity: &Resources, devices: &Devices) -> Resources {
+pub(crate) fn allocatable(config: &Config, capacity: &Resources, devices: &Devices) -> Resources {
     let mut allocatable = Resources::new();
     for (name, whole) in capacity {
         allocatable.insert(name.clone(), less(whole, &reserved(config, name, whole)));
@@ -58,7 +58,7 @@ pub fn allocatable(config: &Config, capacity: &Resources, devices: &Devices) -> 
 }
 
 /// What is left when only what is reserved is taken away: so much may pods use before they are stopped.
-pub fn unreserved(config: &Config, capacity: &Resources) -> Resources {
+pub(crate) fn unreserved(config: &Config, capacity: &Resources) -> Resources {
     let left = capacity.iter().map(|(name, whole)| (name.clone(), less(whole, &kept_back(config, name, whole))));
     left.collect()
 }
@@ -97,7 +97,7 @@ fn less(whole: &Quantity, part: &Quantity) -> Quantity {
     if rest.is_negative() { Quantity::new(0, whole.format()) } else { rest }
 }
 
-pub fn shown(resources: &Resources) -> Tree {
+pub(crate) fn shown(resources: &Resources) -> Tree {
     let mut map = Map::new();
     resources.iter().for_each(|(name, quantity)| drop(map.insert(name.as_str(), quantity.to_string())));
     map.into()

@@ -11,32 +11,32 @@ use cri::{
 use super::facts::{Handler, Health, Image, Network, Runtime};
 
 /// So long it may be silent before it is thought to be down.
-pub const SILENCE_SECONDS: i64 = 30;
+pub(crate) const SILENCE_SECONDS: i64 = 30;
 
-pub struct Asked {
-    pub runtime: Arc<dyn DynRuntimeService>,
-    pub images: Arc<dyn DynImageService>,
-    pub timeout: Duration,
+pub(crate) struct Asked {
+    pub(crate) runtime: Arc<dyn DynRuntimeService>,
+    pub(crate) images: Arc<dyn DynImageService>,
+    pub(crate) timeout: Duration,
 }
 
 impl Asked {
     /// None where it does not answer.
-    pub async fn version(&self) -> Option<String> {
+    pub(crate) async fn version(&self) -> Option<String> {
         let answer = self.in_time(self.runtime.version(VersionRequest { version: String::new() })).await?;
         Some(format!("{}://{}", answer.runtime_name, answer.runtime_version))
     }
 
-    pub async fn status(&self) -> Option<StatusResponse> {
+    pub(crate) async fn status(&self) -> Option<StatusResponse> {
         self.in_time(self.runtime.status(StatusRequest { verbose: false })).await
     }
 
-    pub async fn images(&self) -> Option<Vec<Image>> {
+    pub(crate) async fn images(&self) -> Option<Vec<Image>> {
         let answer = self.in_time(self.images.list_images(ListImagesRequest { filter: None })).await?;
         Some(images(answer.images))
     }
 
     /// Whether it takes a configuration.
-    pub async fn take(&self, config: UpdateRuntimeConfigRequest) -> Option<()> {
+    pub(crate) async fn take(&self, config: UpdateRuntimeConfigRequest) -> Option<()> {
         self.in_time(self.runtime.update_runtime_config(config)).await.map(drop)
     }
 
@@ -64,7 +64,7 @@ fn images(found: Vec<cri::Image>) -> Vec<Image> {
 }
 
 /// What an answer says, or what its absence means after so many seconds.
-pub fn runtime(before: &Runtime, answer: Option<StatusResponse>, silent_seconds: Option<i64>) -> Runtime {
+pub(crate) fn runtime(before: &Runtime, answer: Option<StatusResponse>, silent_seconds: Option<i64>) -> Runtime {
     let Some(answer) = answer else {
         let health = match silent_seconds {
             None => Health::Unknown,

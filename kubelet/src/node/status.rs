@@ -16,13 +16,13 @@ const MOST_NAMES: usize = 5;
 
 /// A status, and what is told of it.
 #[derive(Debug, PartialEq)]
-pub struct Reported {
-    pub status: Tree,
-    pub events: Vec<Event>,
+pub(crate) struct Reported {
+    pub(crate) status: Tree,
+    pub(crate) events: Vec<Event>,
 }
 
 /// The status of a node that was seen so, or is about to be made. What others write into it stays.
-pub fn status(config: &Config, facts: &Facts, seen: &Tree, now: Timestamp) -> Reported {
+pub(crate) fn status(config: &Config, facts: &Facts, seen: &Tree, now: Timestamp) -> Reported {
     let old = seen.at("status");
     let mut status = if old.as_map().is_some() {
         old.clone()
@@ -122,7 +122,7 @@ fn handler(handler: &Handler) -> Tree {
 }
 
 /// Whether the new status says more than that the node still lives.
-pub fn has_changed(old: &Tree, new: &Tree) -> bool {
+pub(crate) fn has_changed(old: &Tree, new: &Tree) -> bool {
     without_heartbeats(old) != without_heartbeats(new)
 }
 
@@ -136,7 +136,7 @@ fn without_heartbeats(status: &Tree) -> Tree {
 
 /// A strategic merge patch from one status to the next: whole fields, but resources and conditions by their names, since
 /// others write them too, and addresses at once, since their types are no keys.
-pub fn patch(old: &Tree, new: &Tree) -> Tree {
+pub(crate) fn patch(old: &Tree, new: &Tree) -> Tree {
     let (nothing, mut patch) = (Map::new(), tree! {});
     let (old, new) = (old.as_map().unwrap_or(&nothing), new.as_map().unwrap_or(&nothing));
     for (field, value) in new.iter().filter(|(field, value)| old.get(field) != Some(value)) {

@@ -10,8 +10,8 @@ use super::facts::Reports;
 
 /// A cheap copy follows the same node.
 #[derive(Clone)]
-pub struct NodeView {
-    pub name: String,
+pub(crate) struct NodeView {
+    pub(crate) name: String,
     object: watch::Receiver<Option<Arc<Tree>>>,
     reports: watch::Receiver<Reports>,
 }
@@ -26,37 +26,37 @@ impl NodeView {
     }
 
     /// The node object; None before it is registered or read.
-    pub fn object(&self) -> Option<Arc<Tree>> {
+    pub(crate) fn object(&self) -> Option<Arc<Tree>> {
         self.object.borrow().clone()
     }
 
-    pub fn watch(&self) -> watch::Receiver<Option<Arc<Tree>>> {
+    pub(crate) fn watch(&self) -> watch::Receiver<Option<Arc<Tree>>> {
         self.object.clone()
     }
 
-    pub fn reports(&self) -> watch::Ref<'_, Reports> {
+    pub(crate) fn reports(&self) -> watch::Ref<'_, Reports> {
         self.reports.borrow()
     }
 
     /// The node, as events name it.
-    pub fn reference(&self) -> Tree {
+    pub(crate) fn reference(&self) -> Tree {
         super::reference(&self.name)
     }
 
     /// What the node has for pods; null while that is not known.
-    pub fn allocatable(&self) -> Tree {
+    pub(crate) fn allocatable(&self) -> Tree {
         self.object().map(|node| node.at("status.allocatable").clone()).unwrap_or_default()
     }
 
     /// The addresses of type InternalIP that the node has reported.
-    pub fn host_ips(&self) -> Vec<IpAddr> {
+    pub(crate) fn host_ips(&self) -> Vec<IpAddr> {
         let node = self.object().unwrap_or_default();
         let inner = node.list("status.addresses").iter().filter(|address| address.str("type") == "InternalIP");
         inner.filter_map(|address| address.str("address").parse().ok()).collect()
     }
 
     /// The first of them; "" while none is known.
-    pub fn host_ip(&self) -> String {
+    pub(crate) fn host_ip(&self) -> String {
         self.host_ips().first().map(ToString::to_string).unwrap_or_default()
     }
 }

@@ -27,75 +27,75 @@ use crate::runtime::Runtime;
 use crate::volumes::Volumes;
 
 /// Ends a pod, by its uid, without waiting for it.
-pub type End = Box<dyn Fn(&str, Ending) + Send + Sync>;
+pub(crate) type End = Box<dyn Fn(&str, Ending) + Send + Sync>;
 
 /// What workers call and read. Each part of it knows only what it needs itself.
-pub struct PodContext {
-    pub config: Arc<Config>,
-    pub clock: Arc<dyn Clock>,
-    pub recorder: Recorder,
-    pub metrics: Metrics,
-    pub starts: Arc<Starts>,
-    pub node: NodeView,
-    pub cache: Cache,
-    pub runtime: Runtime,
-    pub features: RuntimeFeatures,
-    pub machine: MachineMemory,
-    pub statuses: Arc<Writer>,
-    pub images: Arc<Images>,
-    pub admission: Arc<Admission>,
-    pub users: Users,
-    pub managers: Arc<Managers>,
-    pub probes: Arc<Probes>,
-    pub objects: Arc<Objects>,
-    pub volumes: Arc<Volumes>,
-    pub groups: Arc<Groups>,
-    pub resizes: Resizes,
+pub(crate) struct PodContext {
+    pub(crate) config: Arc<Config>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) recorder: Recorder,
+    pub(crate) metrics: Metrics,
+    pub(crate) starts: Arc<Starts>,
+    pub(crate) node: NodeView,
+    pub(crate) cache: Cache,
+    pub(crate) runtime: Runtime,
+    pub(crate) features: RuntimeFeatures,
+    pub(crate) machine: MachineMemory,
+    pub(crate) statuses: Arc<Writer>,
+    pub(crate) images: Arc<Images>,
+    pub(crate) admission: Arc<Admission>,
+    pub(crate) users: Users,
+    pub(crate) managers: Arc<Managers>,
+    pub(crate) probes: Arc<Probes>,
+    pub(crate) objects: Arc<Objects>,
+    pub(crate) volumes: Arc<Volumes>,
+    pub(crate) groups: Arc<Groups>,
+    pub(crate) resizes: Resizes,
     /// What resizes are decided with.
-    pub resizing: resize::Environment,
-    pub end: End,
+    pub(crate) resizing: resize::Environment,
+    pub(crate) end: End,
 }
 
 /// Objects as the API has them.
-pub struct Cache {
+pub(crate) struct Cache {
     /// The pods of this node.
-    pub pods: Arc<Store>,
-    pub services: Arc<Store>,
+    pub(crate) pods: Arc<Store>,
+    pub(crate) services: Arc<Store>,
     /// Whether the services were listed once.
-    pub services_known: ordered::Receiver<bool>,
-    pub runtime_classes: Arc<Store>,
+    pub(crate) services_known: ordered::Receiver<bool>,
+    pub(crate) runtime_classes: Arc<Store>,
 }
 
 /// What the runtime says of itself.
-pub struct RuntimeFeatures {
+pub(crate) struct RuntimeFeatures {
     /// In front of container ids.
-    pub name: String,
+    pub(crate) name: String,
     /// The runtime makes all that is mounted below a read-only mount read-only too.
-    pub recursive_read_only: bool,
+    pub(crate) recursive_read_only: bool,
 }
 
 /// Memory of the machine, and how it is kept, slowed down and written out.
-pub struct MachineMemory {
-    pub bytes: i64,
+pub(crate) struct MachineMemory {
+    pub(crate) bytes: i64,
     /// What pods may have is read from the node each time.
-    pub rules: memory::Rules,
+    pub(crate) rules: memory::Rules,
 }
 
 /// The node's resolver configuration cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error("open {}: {source}", .file.display())]
-pub struct ResolverError {
+pub(crate) struct ResolverError {
     file: std::path::PathBuf,
     source: std::io::Error,
 }
 
 impl PodContext {
     /// Nanoseconds since the epoch.
-    pub fn now(&self) -> i64 {
+    pub(crate) fn now(&self) -> i64 {
         clock::unix_nanos(&*self.clock)
     }
 
-    pub fn limits(&self) -> Limits {
+    pub(crate) fn limits(&self) -> Limits {
         let allocatable = amount(self.node.allocatable().at("memory"));
         Limits {
             memory: self.machine.bytes,
@@ -106,7 +106,7 @@ impl PodContext {
     }
 
     /// What the admission of pods depends on.
-    pub fn rules(&self) -> Rules {
+    pub(crate) fn rules(&self) -> Rules {
         let (reports, node) = (self.node.reports(), self.node.object().unwrap_or_default());
         Rules {
             allowed_unsafe_sysctls: self.config.allowed_unsafe_sysctls.clone(),
@@ -119,7 +119,7 @@ impl PodContext {
     }
 
     /// The node's own resolver, as it is now; a file that is configured has to be there.
-    pub fn resolver(&self) -> Result<dns::Host, ResolverError> {
+    pub(crate) fn resolver(&self) -> Result<dns::Host, ResolverError> {
         let file = &self.config.resolv_conf;
         if file.as_os_str().is_empty() {
             return Ok(dns::Host::Nowhere(self.node.host_ips()));

@@ -15,9 +15,9 @@ const AGENT: &str = "kube-lifecycle/1.37";
 /// A hook that has failed, with its output.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct HookError(String);
+pub(crate) struct HookError(String);
 
-pub async fn run(runtime: &Runtime, id: &str, spec: &Tree, hook: &Tree, address: &str) -> Result<(), HookError> {
+pub(crate) async fn run(runtime: &Runtime, id: &str, spec: &Tree, hook: &Tree, address: &str) -> Result<(), HookError> {
     let target = Target { runtime, container_id: id, address, container: spec };
     let outcome = match hook.get("httpGet") {
         // Whatever the answer is: the container was told.

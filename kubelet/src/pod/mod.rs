@@ -2,13 +2,13 @@
 //! ([`plan`]), carries that out with the messages of [`cri_config`], and reports it as a [`status`].
 
 mod action;
-pub mod context;
-pub mod cri_config;
+pub(crate) mod context;
+pub(crate) mod cri_config;
 mod hooks;
-pub mod plan;
-pub mod probes;
-pub mod runtime_events;
-pub mod status;
+pub(crate) mod plan;
+pub(crate) mod probes;
+pub(crate) mod runtime_events;
+pub(crate) mod status;
 pub mod stop;
-pub mod user_namespaces;
-pub mod worker;
+pub(crate) mod user_namespaces;
+pub(crate) mod worker;

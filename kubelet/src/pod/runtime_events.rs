@@ -20,16 +20,16 @@ const RELIST: Duration = Duration::from_secs(1);
 const SLOW_RELIST: Duration = Duration::from_secs(300);
 
 /// Who is asked, and who is told of what changed.
-pub struct Watcher {
-    pub runtime: Runtime,
-    pub workers: Arc<Workers>,
-    pub liveness: Arc<Liveness>,
-    pub metrics: Metrics,
-    pub clock: Arc<dyn Clock>,
+pub(crate) struct Watcher {
+    pub(crate) runtime: Runtime,
+    pub(crate) workers: Arc<Workers>,
+    pub(crate) liveness: Arc<Liveness>,
+    pub(crate) metrics: Metrics,
+    pub(crate) clock: Arc<dyn Clock>,
 }
 
 /// Wakes the workers of pods of which something has changed, until it is dropped.
-pub async fn watch(watcher: Watcher) {
+pub(crate) async fn watch(watcher: Watcher) {
     let mut marks = BTreeMap::new();
     let mut absent_since: Option<Instant> = None;
     loop {

@@ -42,7 +42,7 @@ pub struct Report<'a> {
 }
 
 /// Stops pods beside each other and removes their containers, sandboxes and cgroups.
-pub async fn stop_pods(context: &Arc<PodContext>, pods: Vec<Arc<Tree>>, report: &Report<'_>) {
+pub(crate) async fn stop_pods(context: &Arc<PodContext>, pods: Vec<Arc<Tree>>, report: &Report<'_>) {
     let running = pods.iter().filter(|pod| !pod::is_over(pod)).count();
     (report.started)(running);
     let mut tasks = JoinSet::new();

@@ -21,7 +21,7 @@ type Parts = (u32, u32);
 
 /// A pod that has no range of IDs.
 #[derive(Debug, thiserror::Error)]
-pub enum UserNamespaceError {
+pub(crate) enum UserNamespaceError {
     #[error("no range of user ids is left")]
     NoneLeft,
     #[error("{}: {source}", .file.display())]
@@ -29,14 +29,14 @@ pub enum UserNamespaceError {
 }
 
 /// Which parts each pod has.
-pub struct Users {
+pub(crate) struct Users {
     config: Arc<Config>,
     taken: Mutex<BTreeMap<String, Parts>>,
 }
 
 impl Users {
     /// With those that pods got before this process began.
-    pub fn open(config: Arc<Config>) -> Users {
+    pub(crate) fn open(config: Arc<Config>) -> Users {
         let entries = std::fs::read_dir(config.root_dir.join("pods")).into_iter().flatten().filter_map(Result::ok);
         let read = |uid: String| {
             let text = std::fs::read_to_string(file(&config, &uid)).ok()?;
@@ -48,7 +48,7 @@ impl Users {
     }
 
     /// The users of a pod; none where it has the host's.
-    pub fn of(&self, pod: &Tree) -> Result<Option<cri::UserNamespace>, UserNamespaceError> {
+    pub(crate) fn of(&self, pod: &Tree) -> Result<Option<cri::UserNamespace>, UserNamespaceError> {
         if pod.at("spec").get("hostUsers").and_then(Tree::as_bool) != Some(false) {
             return Ok(None);
         }
@@ -78,7 +78,7 @@ impl Users {
     }
 
     /// The pod is gone, and its directory with it.
-    pub fn release(&self, uid: &str) {
+    pub(crate) fn release(&self, uid: &str) {
         self.taken.lock().remove(uid);
     }
 }

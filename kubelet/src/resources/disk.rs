@@ -14,9 +14,9 @@ use stdx::sync::{Mutex, MutexGuard};
 use crate::resources::machine::{self, Filesystem};
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Used {
-    pub bytes: u64,
-    pub inodes: u64,
+pub(crate) struct Used {
+    pub(crate) bytes: u64,
+    pub(crate) inodes: u64,
 }
 
 impl AddAssign for Used {
@@ -27,7 +27,7 @@ impl AddAssign for Used {
 }
 
 /// A directory, or a file, and all below it on the same file system. What has several names counts once.
-pub fn measure(root: &Path) -> Used {
+pub(crate) fn measure(root: &Path) -> Used {
     let Ok(meta) = std::fs::symlink_metadata(root) else { return Used::default() };
     let device = meta.dev();
     let mut sum = of(&meta);
@@ -57,7 +57,7 @@ fn of(meta: &std::fs::Metadata) -> Used {
 
 /// Something on a disk.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Location {
+pub(crate) enum Location {
     /// A directory, or a file, whose contents are counted.
     Tree(PathBuf),
     /// A file system of its own, which counts itself.
@@ -66,9 +66,9 @@ pub enum Location {
 
 /// What a place takes, and the file system that it is on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Found {
-    pub used: Used,
-    pub whole: Filesystem,
+pub(crate) struct Found {
+    pub(crate) used: Used,
+    pub(crate) whole: Filesystem,
 }
 
 fn find(place: &Location) -> Found {
@@ -86,7 +86,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// What nobody has asked for in so many periods is forgotten.
 const KEPT_PERIODS: u32 = 10;
 
-pub struct Disks {
+pub(crate) struct Disks {
     clock: Arc<dyn Clock>,
     /// None where directories are not measured at all.
     period: Option<Duration>,
@@ -104,12 +104,12 @@ struct Known {
 }
 
 impl Disks {
-    pub fn new(clock: Arc<dyn Clock>, period: Option<Duration>) -> Arc<Disks> {
+    pub(crate) fn new(clock: Arc<dyn Clock>, period: Option<Duration>) -> Arc<Disks> {
         Arc::new(Disks { clock, period, known: Mutex::default(), turn: tokio::sync::Mutex::default() })
     }
 
     /// What is known of places, none of it older than a period; what is not known in time is missing.
-    pub async fn of(self: &Arc<Disks>, places: &[Location]) -> BTreeMap<Location, Found> {
+    pub(crate) async fn of(self: &Arc<Disks>, places: &[Location]) -> BTreeMap<Location, Found> {
         let Some(period) = self.period else { return BTreeMap::new() };
         let now = self.now();
         let stale: Vec<Location> = {

@@ -5,57 +5,57 @@ use std::path::Path;
 use super::psi::Pressures;
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct Filesystem {
-    pub capacity: u64,
-    pub available: u64,
-    pub used: u64,
-    pub inodes: u64,
-    pub inodes_free: u64,
-    pub inodes_used: u64,
+pub(crate) struct Filesystem {
+    pub(crate) capacity: u64,
+    pub(crate) available: u64,
+    pub(crate) used: u64,
+    pub(crate) inodes: u64,
+    pub(crate) inodes_free: u64,
+    pub(crate) inodes_used: u64,
 }
 
 #[derive(Debug, Default, Clone, PartialEq)]
-pub struct Machine {
-    pub cores: u64,
-    pub cpu_nanoseconds: u64,
+pub(crate) struct Machine {
+    pub(crate) cores: u64,
+    pub(crate) cpu_nanoseconds: u64,
     /// What is used now, in billionths of a core.
-    pub nano_cores: Option<u64>,
-    pub pressure: Pressures,
-    pub memory: Memory,
+    pub(crate) nano_cores: Option<u64>,
+    pub(crate) pressure: Pressures,
+    pub(crate) memory: Memory,
     /// Where pods' directories are.
-    pub filesystem: Filesystem,
-    pub max_pid: u64,
-    pub processes: u64,
+    pub(crate) filesystem: Filesystem,
+    pub(crate) max_pid: u64,
+    pub(crate) processes: u64,
     /// Since the Unix epoch.
-    pub started_seconds: i64,
-    pub interfaces: Vec<Interface>,
+    pub(crate) started_seconds: i64,
+    pub(crate) interfaces: Vec<Interface>,
 }
 
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Memory {
-    pub capacity: u64,
-    pub usage: u64,
-    pub working_set: u64,
-    pub rss: u64,
-    pub swap_usage: u64,
-    pub swap_available: u64,
-    pub page_faults: u64,
-    pub major_page_faults: u64,
+pub(crate) struct Memory {
+    pub(crate) capacity: u64,
+    pub(crate) usage: u64,
+    pub(crate) working_set: u64,
+    pub(crate) rss: u64,
+    pub(crate) swap_usage: u64,
+    pub(crate) swap_available: u64,
+    pub(crate) page_faults: u64,
+    pub(crate) major_page_faults: u64,
 }
 
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Interface {
-    pub name: String,
-    pub rx_bytes: u64,
-    pub rx_errors: u64,
-    pub tx_bytes: u64,
-    pub tx_errors: u64,
+pub(crate) struct Interface {
+    pub(crate) name: String,
+    pub(crate) rx_bytes: u64,
+    pub(crate) rx_errors: u64,
+    pub(crate) tx_bytes: u64,
+    pub(crate) tx_errors: u64,
 }
 
 /// Times in `/proc/stat` are in hundredths of a second on every machine there is.
 const NANOSECONDS_A_TICK: u64 = 10_000_000;
 
-pub fn read(root: &Path) -> Machine {
+pub(crate) fn read(root: &Path) -> Machine {
     let file = |name: &str| std::fs::read_to_string(name).unwrap_or_default();
     let stat = file("/proc/stat");
     let (cpu_nanoseconds, cores, started_seconds) = cpu(&stat);
@@ -73,7 +73,7 @@ pub fn read(root: &Path) -> Machine {
     }
 }
 
-pub fn filesystem(path: &Path) -> Option<Filesystem> {
+pub(crate) fn filesystem(path: &Path) -> Option<Filesystem> {
     let stat = rustix::fs::statvfs(path).ok()?;
     let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
     Some(Filesystem {
@@ -106,7 +106,7 @@ fn cpu(stat: &str) -> (u64, u64, i64) {
     found
 }
 
-pub fn memory(meminfo: &str, vmstat: &str) -> Memory {
+pub(crate) fn memory(meminfo: &str, vmstat: &str) -> Memory {
     let bytes = |key: &str| number(meminfo, key) * 1024;
     let usage = bytes("MemTotal:").saturating_sub(bytes("MemFree:"));
     Memory {
@@ -127,13 +127,13 @@ fn number(text: &str, key: &str) -> u64 {
 }
 
 /// The lower of the two bounds that the kernel has.
-pub fn most_processes(pid_max: &str, threads_max: &str) -> u64 {
+pub(crate) fn most_processes(pid_max: &str, threads_max: &str) -> u64 {
     let number = |text: &str| text.trim().parse::<u64>().ok();
     [pid_max, threads_max].into_iter().filter_map(number).min().unwrap_or(0)
 }
 
 /// `0.00 0.01 0.05 2/345 6789`: 345 of them.
-pub fn processes(loadavg: &str) -> u64 {
+pub(crate) fn processes(loadavg: &str) -> u64 {
     let pair = loadavg.split_ascii_whitespace().nth(3).and_then(|pair| pair.split_once('/'));
     pair.and_then(|(_, all)| all.parse().ok()).unwrap_or(0)
 }

@@ -3,14 +3,14 @@
 use cri::{PsiData, PsiStats};
 
 #[derive(Debug, Default, Clone, PartialEq)]
-pub struct Pressures {
-    pub cpu: Option<PsiStats>,
-    pub memory: Option<PsiStats>,
-    pub io: Option<PsiStats>,
+pub(crate) struct Pressures {
+    pub(crate) cpu: Option<PsiStats>,
+    pub(crate) memory: Option<PsiStats>,
+    pub(crate) io: Option<PsiStats>,
 }
 
 impl Pressures {
-    pub fn read() -> Pressures {
+    pub(crate) fn read() -> Pressures {
         let of = |name: &str| parse(&std::fs::read_to_string(format!("/proc/pressure/{name}")).ok()?);
         Pressures { cpu: of("cpu"), memory: of("memory"), io: of("io") }
     }

@@ -19,31 +19,31 @@ use crate::volumes::Volumes;
 /// What a pod has on disk, beside what its containers write into their own files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Files {
-    pub volumes: Vec<Volume>,
+    pub(crate) volumes: Vec<Volume>,
     /// By the names of containers.
-    pub logs: Vec<(String, Found)>,
+    pub(crate) logs: Vec<(String, Found)>,
     /// Of the agent itself, for the pod.
-    pub own: Used,
+    pub(crate) own: Used,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Volume {
+pub(crate) struct Volume {
     pub name: String,
-    pub found: Found,
+    pub(crate) found: Found,
     /// The claim that it is bound by.
-    pub claim: Option<String>,
+    pub(crate) claim: Option<String>,
 }
 
 /// Where the files of pods are, and who measures them.
 #[derive(Clone)]
-pub struct PodFiles {
-    pub config: Arc<Config>,
-    pub disks: Arc<Disks>,
-    pub volumes: Arc<Volumes>,
+pub(crate) struct PodFiles {
+    pub(crate) config: Arc<Config>,
+    pub(crate) disks: Arc<Disks>,
+    pub(crate) volumes: Arc<Volumes>,
 }
 
 /// Measures what pods have on disk, by their uids; what is not known in time is missing.
-pub async fn files(of: &PodFiles, pods: impl IntoIterator<Item = &Tree>) -> BTreeMap<String, Files> {
+pub(crate) async fn files(of: &PodFiles, pods: impl IntoIterator<Item = &Tree>) -> BTreeMap<String, Files> {
     let of_pod = |pod: &Tree| (pod::uid(pod).to_string(), parts(of, pod));
     let wanted: BTreeMap<String, Vec<(Part, Location)>> = pods.into_iter().map(of_pod).collect();
     let places: Vec<Location> = wanted.values().flatten().map(|(_, place)| place.clone()).collect();
@@ -109,7 +109,7 @@ fn together(parts: Vec<(Part, Location)>, found: &BTreeMap<Location, Found>) -> 
 }
 
 /// What the runtime says of all pods.
-pub async fn sandboxes(runtime: &dyn DynRuntimeService) -> Result<Vec<PodSandboxStats>, Status> {
+pub(crate) async fn sandboxes(runtime: &dyn DynRuntimeService) -> Result<Vec<PodSandboxStats>, Status> {
     match runtime.list_pod_sandbox_stats(ListPodSandboxStatsRequest { filter: None }).await {
         Ok(answer) => Ok(answer.stats),
         // Older runtimes know of containers alone, or fail for all where one pod is just ending.
@@ -121,7 +121,7 @@ pub async fn sandboxes(runtime: &dyn DynRuntimeService) -> Result<Vec<PodSandbox
 }
 
 /// What the runtime says of one pod's containers.
-pub async fn containers(runtime: &dyn DynRuntimeService, uid: &str) -> Result<Vec<ContainerStats>, Status> {
+pub(crate) async fn containers(runtime: &dyn DynRuntimeService, uid: &str) -> Result<Vec<ContainerStats>, Status> {
     let label_selector = BTreeMap::from([(keys::POD_UID.to_string(), uid.to_string())]);
     let filter = Some(cri::ContainerStatsFilter { label_selector, ..Default::default() });
     Ok(runtime.list_container_stats(ListContainerStatsRequest { filter }).await?.stats)
@@ -171,12 +171,12 @@ fn sum_up(pod: &mut LinuxPodSandboxStats) {
 }
 
 /// A number that a runtime may not know.
-pub fn value(number: &Option<cri::UInt64Value>) -> Option<u64> {
+pub(crate) fn value(number: &Option<cri::UInt64Value>) -> Option<u64> {
     number.as_ref().map(|number| number.value)
 }
 
 /// The name that a pod gives to a container.
-pub fn container_name(stats: &ContainerStats) -> &str {
+pub(crate) fn container_name(stats: &ContainerStats) -> &str {
     let metadata = stats.attributes.as_ref().and_then(|attributes| attributes.metadata.as_ref());
     metadata.map_or("", |metadata| &metadata.name)
 }

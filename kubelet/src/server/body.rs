@@ -14,23 +14,23 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use super::Answer;
 
-pub type Body = UnsyncBoxBody<Bytes, io::Error>;
+pub(crate) type Body = UnsyncBoxBody<Bytes, io::Error>;
 
-pub fn whole(bytes: impl Into<Bytes>) -> Body {
+pub(crate) fn whole(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
 /// What comes through a channel; whoever sends learns by it when nobody reads any more.
-pub fn stream(pieces: mpsc::Receiver<Bytes>) -> Body {
+pub(crate) fn stream(pieces: mpsc::Receiver<Bytes>) -> Body {
     StreamBody::new(ReceiverStream::new(pieces).map(|piece| Ok(Frame::data(piece)))).boxed_unsync()
 }
 
 /// The answer of another server, as it is.
-pub fn behind(response: Response<Incoming>) -> Answer {
+pub(crate) fn behind(response: Response<Incoming>) -> Answer {
     response.map(|body| body.map_err(io::Error::other).boxed_unsync())
 }
 
-pub fn answer(code: StatusCode, content_type: &'static str, body: Body) -> Answer {
+pub(crate) fn answer(code: StatusCode, content_type: &'static str, body: Body) -> Answer {
     let mut answer = Response::new(body);
     *answer.status_mut() = code;
     let headers = answer.headers_mut();
@@ -39,14 +39,14 @@ pub fn answer(code: StatusCode, content_type: &'static str, body: Body) -> Answe
     answer
 }
 
-pub fn text(code: StatusCode, text: impl Into<Bytes>) -> Answer {
+pub(crate) fn text(code: StatusCode, text: impl Into<Bytes>) -> Answer {
     answer(code, "text/plain; charset=utf-8", whole(text))
 }
 
-pub fn json(tree: &Tree) -> Answer {
+pub(crate) fn json(tree: &Tree) -> Answer {
     answer(StatusCode::OK, "application/json", whole(api::json::encode(tree, None)))
 }
 
-pub fn metrics(text: String) -> Answer {
+pub(crate) fn metrics(text: String) -> Answer {
     answer(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", whole(text))
 }

@@ -6,7 +6,7 @@ use super::Answer;
 use super::body::text;
 use crate::liveness::SyncLoopError;
 
-pub fn answer(sync_loop: &Result<(), SyncLoopError>, name: &str, verbose: bool) -> Answer {
+pub(crate) fn answer(sync_loop: &Result<(), SyncLoopError>, name: &str, verbose: bool) -> Answer {
     let well = Ok(());
     // In the order in which they are told.
     let checks = [("ping", &well), ("log", &well), ("syncloop", sync_loop)];

@@ -24,7 +24,7 @@ use cri::{DynImageService, DynRuntimeService};
 use http::{Method, Request, Response, StatusCode, header};
 use stdx::clock::Clock;
 
-pub use body::Body;
+pub(crate) use body::Body;
 use body::{json, text};
 pub use host::KubeletHost;
 use route::Route;
@@ -68,20 +68,20 @@ pub trait Host: Send + Sync + 'static {
     }
 }
 
-pub type Measuring<'a> = Pin<Box<dyn Future<Output = BTreeMap<String, Files>> + Send + 'a>>;
+pub(crate) type Measuring<'a> = Pin<Box<dyn Future<Output = BTreeMap<String, Files>> + Send + 'a>>;
 
 /// What is served, and for how long.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// exec, attach, logs and the like.
-    pub debugging_handlers: bool,
+    pub(crate) debugging_handlers: bool,
     /// `/logs/`.
-    pub system_log_handler: bool,
+    pub(crate) system_log_handler: bool,
     /// Lines of services by `/logs/?query=NAME`.
-    pub system_log_query: bool,
-    pub streaming_idle: Duration,
+    pub(crate) system_log_query: bool,
+    pub(crate) streaming_idle: Duration,
     /// Where the logs of the machine are.
-    pub log_dir: PathBuf,
+    pub(crate) log_dir: PathBuf,
 }
 
 impl Settings {
@@ -108,7 +108,7 @@ impl Default for Settings {
     }
 }
 
-pub type Answer = Response<Body>;
+pub(crate) type Answer = Response<Body>;
 
 /// What a node answers.
 pub struct KubeletServer {
@@ -152,14 +152,6 @@ impl KubeletServer {
             Route::Run(place) => self.streams().run(place, &query).await,
             Route::Disabled(why) => text(StatusCode::METHOD_NOT_ALLOWED, why),
             Route::Unknown => text(StatusCode::NOT_FOUND, "404 page not found\n"),
-        }
-    }
-
-    /// What everybody on this machine may ask without TLS, where that is served.
-    pub async fn answer_health(&self, path: &str) -> Answer {
-        match Route::of(path) {
-            Route::Health(name) => health::answer(&self.host.sync_loop(), name, false),
-            _ => text(StatusCode::NOT_FOUND, "404 page not found\n"),
         }
     }
 

@@ -2,16 +2,16 @@
 
 /// A container, or a pod where there is no container to name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ContainerPath<'a> {
-    pub namespace: &'a str,
-    pub pod: &'a str,
+pub(crate) struct ContainerPath<'a> {
+    pub(crate) namespace: &'a str,
+    pub(crate) pod: &'a str,
     /// Empty for any.
-    pub uid: &'a str,
-    pub container: &'a str,
+    pub(crate) uid: &'a str,
+    pub(crate) container: &'a str,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Route<'a> {
+pub(crate) enum Route<'a> {
     /// One check, or all by an empty name.
     Health(&'a str),
     Pods,
@@ -35,7 +35,7 @@ pub enum Route<'a> {
 }
 
 impl<'a> Route<'a> {
-    pub fn of(path: &'a str) -> Route<'a> {
+    pub(crate) fn of(path: &'a str) -> Route<'a> {
         let steps: Vec<&str> = path.split('/').skip(1).collect();
         match steps[..] {
             ["healthz"] => Route::Health(""),
@@ -79,13 +79,13 @@ impl<'a> Route<'a> {
     }
 
     /// What an operator can turn off as a whole.
-    pub fn is_debugging(&self) -> bool {
+    pub(crate) fn is_debugging(&self) -> bool {
         use Route::*;
         matches!(self, Logs(_) | Exec(_) | Attach(_) | PortForward(_) | Run(_) | RunningPods | SystemLogs(_))
     }
 
     /// Empty for any.
-    pub fn methods(&self) -> &'static [&'static str] {
+    pub(crate) fn methods(&self) -> &'static [&'static str] {
         use Route::*;
         match self {
             Exec(_) | Attach(_) | PortForward(_) => &["GET", "POST"],

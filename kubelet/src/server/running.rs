@@ -9,7 +9,7 @@ use http::StatusCode;
 use super::body::{json, text};
 use super::{Answer, Host, pod_list};
 
-pub async fn answer(host: &dyn Host) -> Answer {
+pub(crate) async fn answer(host: &dyn Host) -> Answer {
     match running(host).await {
         Ok(containers) => json(&pod_list(pods(containers))),
         Err(status) => text(StatusCode::INTERNAL_SERVER_ERROR, status.message().to_string()),

@@ -25,20 +25,20 @@ const CONTAINER_NAME: &str = "io.kubernetes.container.name";
 /// A runtime on this machine answers soon.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-pub struct Streams<'a> {
-    pub host: &'a dyn Host,
-    pub idle: Duration,
+pub(crate) struct Streams<'a> {
+    pub(crate) host: &'a dyn Host,
+    pub(crate) idle: Duration,
 }
 
 type Result<T> = std::result::Result<T, Answer>;
 
 impl Streams<'_> {
-    pub async fn exec(&self, request: Request<()>, place: ContainerPath<'_>, query: &Query) -> Answer {
+    pub(crate) async fn exec(&self, request: Request<()>, place: ContainerPath<'_>, query: &Query) -> Answer {
         let command = query.all("command").map(str::to_string).collect();
         self.command(request, place, Verb::Exec, command).await.unwrap_or_else(|refusal| refusal)
     }
 
-    pub async fn attach(&self, request: Request<()>, place: ContainerPath<'_>, _: &Query) -> Answer {
+    pub(crate) async fn attach(&self, request: Request<()>, place: ContainerPath<'_>, _: &Query) -> Answer {
         self.command(request, place, Verb::Attach, Vec::new()).await.unwrap_or_else(|refusal| refusal)
     }
 
@@ -66,7 +66,7 @@ impl Streams<'_> {
         self.pass(request, StreamRequest::Command(verb, options), url.map_err(refused)?).await
     }
 
-    pub async fn port_forward(&self, request: Request<()>, place: ContainerPath<'_>, query: &Query) -> Answer {
+    pub(crate) async fn port_forward(&self, request: Request<()>, place: ContainerPath<'_>, query: &Query) -> Answer {
         self.forward(request, place, query).await.unwrap_or_else(|refusal| refusal)
     }
 
@@ -82,7 +82,7 @@ impl Streams<'_> {
     }
 
     /// The old way to run a command: no streams, all of the output at its end.
-    pub async fn run(&self, place: ContainerPath<'_>, query: &Query) -> Answer {
+    pub(crate) async fn run(&self, place: ContainerPath<'_>, query: &Query) -> Answer {
         let cmd: Vec<String> = query.get("cmd").split(' ').map(str::to_string).collect();
         let container_id = match self.container(place).await {
             Ok(id) => id,

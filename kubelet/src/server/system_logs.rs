@@ -16,7 +16,7 @@ const BLOCK: usize = 64 << 10;
 /// Pieces that wait for the client.
 const WAITING: usize = 4;
 
-pub async fn answer(settings: &Settings, place: &str, query: &Query) -> Answer {
+pub(crate) async fn answer(settings: &Settings, place: &str, query: &Query) -> Answer {
     if query.has("query") {
         return match settings.system_log_query {
             true => services(settings, query).await,

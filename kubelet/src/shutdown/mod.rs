@@ -26,10 +26,10 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// Pods that end at the same time, and how long they have.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Group {
-    pub period: Duration,
+pub(crate) struct Group {
+    pub(crate) period: Duration,
     /// The uids, and the grace of each in seconds.
-    pub pods: Vec<(String, i64)>,
+    pub(crate) pods: Vec<(String, i64)>,
 }
 
 /// How long all pods have together; nothing where nobody waits for them.
@@ -50,7 +50,7 @@ fn periods(shutdown: &Shutdown) -> Vec<(i64, Duration)> {
 }
 
 /// Who ends when.
-pub fn plan(shutdown: &Shutdown, pods: &[Arc<Tree>]) -> Vec<Group> {
+pub(crate) fn plan(shutdown: &Shutdown, pods: &[Arc<Tree>]) -> Vec<Group> {
     let periods = periods(shutdown);
     let mut groups: Vec<Group> =
         periods.iter().map(|(_, period)| Group { period: *period, pods: Vec::new() }).collect();

@@ -8,7 +8,7 @@ use crate::objects;
 
 /// A manifest that is no static pod.
 #[derive(Debug, thiserror::Error)]
-pub enum ManifestError {
+pub(crate) enum ManifestError {
     #[error(transparent)]
     Yaml(#[from] yaml::Error),
     #[error("a Pod of v1 is wanted, not a {kind:?} of {version:?}")]
@@ -24,7 +24,7 @@ pub enum ManifestError {
 
 /// Reads, defaults and checks a pod. Its uid follows from where it came from and what it says, so that a changed file
 /// is another pod.
-pub fn read(bytes: &[u8], node: &str, source: &str, origin: &str) -> Result<Tree, ManifestError> {
+pub(crate) fn read(bytes: &[u8], node: &str, source: &str, origin: &str) -> Result<Tree, ManifestError> {
     let mut tree = yaml::decode(bytes)?;
     if (tree.str("apiVersion"), tree.str("kind")) != ("v1", "Pod") {
         return Err(ManifestError::Kind { kind: tree.str("kind").into(), version: tree.str("apiVersion").into() });
@@ -117,7 +117,7 @@ fn hash(parts: &[&[u8]]) -> String {
 }
 
 /// The mirror of a static pod, as the API is to show it.
-pub fn mirror(pod: &Tree, node: &Tree) -> Tree {
+pub(crate) fn mirror(pod: &Tree, node: &Tree) -> Tree {
     let mut mirror = pod.clone();
     let uid = pod::uid(pod).to_string();
     let owner = tree! {

@@ -19,7 +19,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 const CHECK: Duration = Duration::from_secs(60);
 
 #[derive(Debug, PartialEq)]
-pub enum Step {
+pub(crate) enum Step {
     /// Shows a static pod, by its uid.
     Create(String),
     /// Takes away a mirror: namespace, name and uid.
@@ -28,7 +28,7 @@ pub enum Step {
 
 /// What has to be done so that each static pod has its mirror and no mirror is without its pod. Whose pod is not there
 /// can be told only once all pods are known.
-pub fn plan(statics: &[Arc<Tree>], seen: &[Arc<Tree>], all_known: bool) -> Vec<Step> {
+pub(crate) fn plan(statics: &[Arc<Tree>], seen: &[Arc<Tree>], all_known: bool) -> Vec<Step> {
     let wanted: BTreeMap<(&str, &str), &Arc<Tree>> =
         statics.iter().map(|own| ((pod::namespace(own), pod::name(own)), own)).collect();
     let mut steps = Vec::new();
@@ -50,16 +50,16 @@ pub fn plan(statics: &[Arc<Tree>], seen: &[Arc<Tree>], all_known: bool) -> Vec<S
 }
 
 /// What mirror pods are made with.
-pub struct Mirrors {
-    pub client: Client,
-    pub node: NodeView,
+pub(crate) struct Mirrors {
+    pub(crate) client: Client,
+    pub(crate) node: NodeView,
     /// The pods of this node, as the API has them.
-    pub pods: Arc<Store>,
-    pub statuses: Arc<Writer>,
+    pub(crate) pods: Arc<Store>,
+    pub(crate) statuses: Arc<Writer>,
 }
 
 /// Keeps mirrors in step until it is dropped.
-pub async fn follow(mirrors: Mirrors, workers: Arc<Workers>, mut all_known: watch::Receiver<bool>) {
+pub(crate) async fn follow(mirrors: Mirrors, workers: Arc<Workers>, mut all_known: watch::Receiver<bool>) {
     loop {
         let is_known = *all_known.borrow_and_update();
         let statics: Vec<Arc<Tree>> = workers.pods().into_iter().filter(|own| pod::is_static(own)).collect();

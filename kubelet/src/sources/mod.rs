@@ -1,8 +1,8 @@
 //! Pods that are this node's own: from files and from a URL. The API only shows them, by mirrors.
 
 mod manifest;
-pub mod mirror;
-pub mod url;
+pub(crate) mod mirror;
+pub(crate) mod url;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{ErrorKind, Read};
@@ -90,19 +90,19 @@ fn apply(workers: &Arc<Workers>, known: &mut Pods, found: Found) {
 }
 
 /// Static pods by files: a directory of them, or one.
-pub struct FileSource {
+pub(crate) struct FileSource {
     path: PathBuf,
     node: String,
     known: Pods,
 }
 
 impl FileSource {
-    pub fn new(path: PathBuf, node: &str) -> FileSource {
+    pub(crate) fn new(path: PathBuf, node: &str) -> FileSource {
         FileSource { path, node: node.to_string(), known: Pods::new() }
     }
 
     /// Takes what stands there now; false where that cannot be told.
-    pub fn look(&mut self, workers: &Arc<Workers>) -> bool {
+    pub(crate) fn look(&mut self, workers: &Arc<Workers>) -> bool {
         match read(&self.path, &self.node) {
             Ok(found) => {
                 found.problems.iter().for_each(|(file, why)| tracing::error!("{file}: {why}"));
@@ -117,7 +117,7 @@ impl FileSource {
     }
 
     /// Follows it until it is dropped; `known_once` becomes true once its pods are known.
-    pub async fn follow(mut self, period: Duration, workers: Arc<Workers>, known_once: watch::Sender<bool>) {
+    pub(crate) async fn follow(mut self, period: Duration, workers: Arc<Workers>, known_once: watch::Sender<bool>) {
         loop {
             // Watched before it is read: what comes in between is not missed.
             let files = Files::watch(std::slice::from_ref(&self.path)).ok();

@@ -25,7 +25,7 @@ const CA_BUNDLES: [&str; 3] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
 
 /// Where static pods are, and what is said when they are asked for.
-pub struct Source {
+pub(crate) struct Source {
     uri: http::Uri,
     headers: Vec<(String, String)>,
 }
@@ -75,7 +75,7 @@ enum ReadError {
 
 impl Source {
     /// An error names the field that is wrong.
-    pub fn new(url: &str, headers: &[(String, String)]) -> Result<Source, SourceError> {
+    pub(crate) fn new(url: &str, headers: &[(String, String)]) -> Result<Source, SourceError> {
         let uri: http::Uri = url.parse().map_err(|source| SourceError::Url { url: url.to_string(), source })?;
         if !matches!(uri.scheme_str(), Some("http" | "https")) || uri.host().is_none() {
             return Err(SourceError::Scheme(url.to_string()));
@@ -171,7 +171,12 @@ fn whole(item: &Tree) -> Tree {
 }
 
 /// Follows the URL until it is dropped; `known_once` becomes true once its pods are known.
-pub async fn follow(config: Arc<Config>, workers: Arc<Workers>, source: Source, known_once: watch::Sender<bool>) {
+pub(crate) async fn follow(
+    config: Arc<Config>,
+    workers: Arc<Workers>,
+    source: Source,
+    known_once: watch::Sender<bool>,
+) {
     let (url, mut seen) = (source.uri.to_string(), None);
     let mut known = super::Pods::new();
     loop {

@@ -16,7 +16,7 @@ use super::{Owner, atomic, mountinfo, ownership};
 
 /// A path of the node that is not what a volume needs.
 #[derive(Debug, thiserror::Error)]
-pub enum ActError {
+pub(crate) enum ActError {
     #[error("{0:?} is not an absolute path")]
     NotAbsolute(PathBuf),
     #[error("{}: {source}", .path.display())]
@@ -38,29 +38,29 @@ impl ActError {
 
 /// Where a volume is made, and for whom.
 #[derive(Debug, Clone)]
-pub struct Target {
+pub(crate) struct Target {
     /// The volume's directory below the pod's.
-    pub dir: PathBuf,
+    pub(crate) dir: PathBuf,
     /// A file that says that a directory has been made and given to its owner.
-    pub ready: PathBuf,
-    pub owner: Owner,
-    pub now: Timestamp,
+    pub(crate) ready: PathBuf,
+    pub(crate) owner: Owner,
+    pub(crate) now: Timestamp,
 }
 
 /// What became of a plan.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Made {
-    pub path: PathBuf,
-    pub read_only: bool,
+pub(crate) struct Made {
+    pub(crate) path: PathBuf,
+    pub(crate) read_only: bool,
     /// A block device, which containers get as such.
-    pub is_device: bool,
+    pub(crate) is_device: bool,
     /// An image that the runtime mounts: its name, and when it is pulled.
-    pub image: Option<(String, String)>,
+    pub(crate) image: Option<(String, String)>,
     /// The agent may set the security label of all of it.
-    pub relabel: bool,
+    pub(crate) relabel: bool,
 }
 
-pub fn carry_out(plan: Plan, place: &Target) -> Result<Made, Failure> {
+pub(crate) fn carry_out(plan: Plan, place: &Target) -> Result<Made, Failure> {
     let here = |read_only, relabel| Made { path: place.dir.clone(), read_only, relabel, ..Made::default() };
     match plan {
         Plan::Directory(backing) => directory(&backing, place).map(|()| here(false, true)),
@@ -148,7 +148,7 @@ fn mount_with(source: &str, dir: &Path, kind: &str, data: &str) -> rustix::io::R
 }
 
 /// Directories of the agent are nobody else's to look into.
-pub fn make_all(dir: &Path) -> io::Result<()> {
+pub(crate) fn make_all(dir: &Path) -> io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     fs::DirBuilder::new().recursive(true).mode(0o750).create(dir)
 }
@@ -161,12 +161,12 @@ fn private_file(path: &Path) -> io::Result<fs::File> {
     Ok(file)
 }
 
-pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     io::Write::write_all(&mut private_file(path)?, bytes)
 }
 
 /// Takes from users that are neither the owner nor of its group what an earlier version gave them.
-pub fn close_to_others(path: &Path) -> io::Result<()> {
+pub(crate) fn close_to_others(path: &Path) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     let mode = fs::symlink_metadata(path)?.permissions().mode() & 0o7777;
     if mode & 0o007 == 0 {

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 /// Whether this is the run that may mount. The first run starts the test again, in mounts of its own.
-pub fn is_apart(test: &str) -> bool {
+pub(crate) fn is_apart(test: &str) -> bool {
     if std::env::var_os("MOUNTS_APART").is_some() {
         return true;
     }

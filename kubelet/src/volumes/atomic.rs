@@ -15,7 +15,12 @@ const DATA: &str = "..data";
 const NEXT: &str = "..data_tmp";
 
 /// Writes the files unless they are there already. `own` gets the new directory before anybody can see it.
-pub fn write(dir: &Path, files: &Files, now: Timestamp, own: impl Fn(&Path) -> io::Result<()>) -> io::Result<()> {
+pub(crate) fn write(
+    dir: &Path,
+    files: &Files,
+    now: Timestamp,
+    own: impl Fn(&Path) -> io::Result<()>,
+) -> io::Result<()> {
     let before = match fs::read_link(dir.join(DATA)) {
         Ok(name) => Some(name),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,

@@ -32,11 +32,11 @@ struct Key {
 
 /// A key and what was issued for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Credential {
-    pub key: String,
-    pub chain: String,
+pub(crate) struct Credential {
+    pub(crate) key: String,
+    pub(crate) chain: String,
     /// When it should be replaced, in seconds since the epoch.
-    pub due: i64,
+    pub(crate) due: i64,
 }
 
 /// A request that is under way.
@@ -57,7 +57,7 @@ struct State {
 /// A signer's refusal, which is final.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("PodCertificateRequest was permanently {outcome}: reason={reason:?} message={message:?}")]
-pub struct Refusal {
+pub(crate) struct Refusal {
     outcome: &'static str,
     reason: String,
     message: String,
@@ -65,7 +65,7 @@ pub struct Refusal {
 
 /// A certificate that the pod does not have yet.
 #[derive(Debug, thiserror::Error)]
-pub enum CertificateError {
+pub(crate) enum CertificateError {
     #[error("credential bundle is not issued yet")]
     Pending,
     #[error(transparent)]
@@ -99,13 +99,13 @@ enum Answer {
     Issued { chain: String, refresh: i64 },
 }
 
-pub struct Certificates {
+pub(crate) struct Certificates {
     states: Mutex<BTreeMap<Key, State>>,
     random: Random,
 }
 
 impl Certificates {
-    pub fn new(seed: u64) -> Certificates {
+    pub(crate) fn new(seed: u64) -> Certificates {
         Certificates { states: Mutex::default(), random: Random::seeded(seed) }
     }
 
@@ -113,12 +113,12 @@ impl Certificates {
         self.states.lock()
     }
 
-    pub fn forget(&self, uid: &str) {
+    pub(crate) fn forget(&self, uid: &str) {
         self.states().retain(|key, _| key.uid != uid);
     }
 
     /// What a `podCertificate` of a projected volume asks for.
-    pub async fn get(
+    pub(crate) async fn get(
         &self,
         host: &Host,
         pod: &Tree,

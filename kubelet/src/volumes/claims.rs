@@ -10,7 +10,7 @@ const CLAIMS: Resource = Resource::core("persistentvolumeclaims");
 const VOLUMES: Resource = Resource::core("persistentvolumes");
 
 /// What a volume of a pod is.
-pub enum Found {
+pub(crate) enum Found {
     /// What the pod itself says.
     Own,
     Persistent(Box<Tree>),
@@ -18,25 +18,25 @@ pub enum Found {
 
 impl Found {
     /// What has the field of its kind.
-    pub fn spec<'a>(&'a self, volume: &'a Tree) -> &'a Tree {
+    pub(crate) fn spec<'a>(&'a self, volume: &'a Tree) -> &'a Tree {
         self.persistent().map_or(volume, |persistent| persistent.at("spec"))
     }
 
-    pub fn persistent(&self) -> Option<&Tree> {
+    pub(crate) fn persistent(&self) -> Option<&Tree> {
         if let Found::Persistent(volume) = self { Some(volume) } else { None }
     }
 
-    pub fn name<'a>(&'a self, volume: &'a Tree) -> &'a str {
+    pub(crate) fn name<'a>(&'a self, volume: &'a Tree) -> &'a str {
         self.persistent().map_or(volume.str("name"), |persistent| persistent.str("metadata.name"))
     }
 
-    pub fn read_only(&self, volume: &Tree) -> bool {
+    pub(crate) fn read_only(&self, volume: &Tree) -> bool {
         volume.bool("persistentVolumeClaim.readOnly")
     }
 }
 
 /// The group that a persistent volume's users have to be in.
-pub fn group(volume: &Tree) -> Option<i64> {
+pub(crate) fn group(volume: &Tree) -> Option<i64> {
     volume
         .map("metadata.annotations")
         .str("pv.beta.kubernetes.io/gid")
@@ -48,7 +48,7 @@ pub fn group(volume: &Tree) -> Option<i64> {
 /// A claim that has no usable volume.
 #[derive(Debug, thiserror::Error)]
 #[error("error processing PVC {namespace}/{name}: {source}")]
-pub struct ProcessError {
+pub(crate) struct ProcessError {
     namespace: String,
     name: String,
     source: ClaimError,
@@ -56,7 +56,7 @@ pub struct ProcessError {
 
 /// Why a claim has no usable volume.
 #[derive(Debug, thiserror::Error)]
-pub enum ClaimError {
+pub(crate) enum ClaimError {
     #[error("failed to fetch PVC from API server: {}", .0.message())]
     Claim(#[source] client::Error),
     #[error("failed to fetch PV {name} from API server: {}", .source.message())]
@@ -72,7 +72,7 @@ pub enum ClaimError {
 }
 
 /// Looks up a claim and its volume; a node may get them one by one, and only while its pods use them.
-pub async fn resolve(client: &Client, pod: &Tree, volume: &Tree) -> Result<Found, Failure> {
+pub(crate) async fn resolve(client: &Client, pod: &Tree, volume: &Tree) -> Result<Found, Failure> {
     let Some(name) = claim_of(pod, volume) else { return Ok(Found::Own) };
     let namespace = pod::namespace(pod);
     let found = find(client, pod, volume, &name).await;

@@ -6,14 +6,14 @@ use std::process::Stdio;
 const SECONDS: &str = "120";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Command {
-    pub program: &'static str,
-    pub arguments: Vec<String>,
+pub(crate) struct Command {
+    pub(crate) program: &'static str,
+    pub(crate) arguments: Vec<String>,
 }
 
 /// A program that has failed.
 #[derive(Debug, thiserror::Error)]
-pub enum CommandError {
+pub(crate) enum CommandError {
     #[error("mount failed: {0}")]
     Spawn(#[from] std::io::Error),
     #[error("mount failed: {status}\nMounting command: {program}\nMounting arguments: {arguments}\nOutput: {output}")]
@@ -22,7 +22,7 @@ pub enum CommandError {
 
 impl Command {
     /// `mount -t KIND -o OPTIONS -- SOURCE TARGET`: what a volume names is never an option of the program.
-    pub fn mount(kind: &str, options: &[String], source: &str, target: &str) -> Command {
+    pub(crate) fn mount(kind: &str, options: &[String], source: &str, target: &str) -> Command {
         let mut arguments = vec!["-t".to_string(), kind.to_string()];
         if !options.is_empty() {
             arguments.extend(["-o".to_string(), options.join(",")]);
@@ -32,20 +32,20 @@ impl Command {
     }
 
     /// `mount -o bind,OPTIONS -- SOURCE TARGET`.
-    pub fn bind(options: &[String], source: &str, target: &str) -> Command {
+    pub(crate) fn bind(options: &[String], source: &str, target: &str) -> Command {
         let options: Vec<&str> = std::iter::once("bind").chain(options.iter().map(String::as_str)).collect();
         let arguments = ["-o", &options.join(","), "--", source, target].map(str::to_string).to_vec();
         Command { program: "mount", arguments }
     }
 
     /// What it says, however it ends; it is ended where it hangs.
-    pub fn output(&self) -> std::io::Result<std::process::Output> {
+    pub(crate) fn output(&self) -> std::io::Result<std::process::Output> {
         let mut command = std::process::Command::new("timeout");
         command.args(["--kill-after=5", SECONDS, self.program]).args(&self.arguments).stdin(Stdio::null()).output()
     }
 
     /// Runs it to a good end.
-    pub fn run(&self) -> Result<(), CommandError> {
+    pub(crate) fn run(&self) -> Result<(), CommandError> {
         let output = self.output()?;
         if output.status.success() {
             return Ok(());

@@ -8,7 +8,7 @@ use super::plan::{Failure, Step};
 
 /// A volume that this pod cannot have here.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum DemandError {
+pub(crate) enum DemandError {
     #[error("no matching NodeSelectorTerms")]
     OtherNode,
     #[error("volume uses the ReadWriteOncePod access mode and is already in use by another pod")]
@@ -16,12 +16,12 @@ pub enum DemandError {
 }
 
 /// Whether the volume says which nodes it can be had on.
-pub fn has_nodes(volume: &Tree) -> bool {
+pub(crate) fn has_nodes(volume: &Tree) -> bool {
     volume.at("spec.nodeAffinity").has("required")
 }
 
 /// It can be had on this node.
-pub fn on_node(volume: &Tree, node: &Tree) -> Result<(), Failure> {
+pub(crate) fn on_node(volume: &Tree, node: &Tree) -> Result<(), Failure> {
     let wanted = NodeSelector::read(volume.at("spec.nodeAffinity.required"));
     let labels = node.map("metadata.labels").iter();
     let labels = Labels::from_iter(labels.map(|(key, value)| (key, value.as_str().unwrap_or_default())));
@@ -33,12 +33,12 @@ pub fn on_node(volume: &Tree, node: &Tree) -> Result<(), Failure> {
 }
 
 /// One pod alone may have it. Where there are other modes beside, it is not known which one a pod means.
-pub fn is_sole(volume: &Tree) -> bool {
+pub(crate) fn is_sole(volume: &Tree) -> bool {
     matches!(volume.list("spec.accessModes"), [mode] if mode.as_str() == Some("ReadWriteOncePod"))
 }
 
 /// What is said to the second pod.
-pub fn is_taken(volume: &Tree) -> Failure {
+pub(crate) fn is_taken(volume: &Tree) -> Failure {
     let step = if is_block(volume) { Step::SetUpDevice } else { Step::SetUp };
     Failure::at(step, DemandError::InUse)
 }

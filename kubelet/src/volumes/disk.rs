@@ -8,12 +8,12 @@ use stdx::sync::Mutex;
 use super::command::{Command, CommandError};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Disk {
-    pub device: PathBuf,
+pub(crate) struct Disk {
+    pub(crate) device: PathBuf,
     /// Of file system; "" for whatever is there.
-    pub kind: String,
-    pub options: Vec<String>,
-    pub read_only: bool,
+    pub(crate) kind: String,
+    pub(crate) options: Vec<String>,
+    pub(crate) read_only: bool,
 }
 
 /// What stands on a device.
@@ -27,7 +27,7 @@ enum Found {
 
 /// A device that cannot be mounted.
 #[derive(Debug, thiserror::Error)]
-pub enum DiskError {
+pub(crate) enum DiskError {
     #[error("{device} has {content}, and no file system that could be mounted")]
     Content { device: String, content: String },
     #[error("{0:?} is not the absolute path of a device")]
@@ -55,7 +55,7 @@ static ALONE: Mutex<()> = Mutex::new(());
 const DEFAULT: &str = "ext4";
 
 impl Disk {
-    pub fn mount(&self, target: &Path) -> Result<(), DiskError> {
+    pub(crate) fn mount(&self, target: &Path) -> Result<(), DiskError> {
         self.check_names()?;
         let _alone = ALONE.lock();
         let device = self.device.display().to_string();

@@ -23,20 +23,20 @@ const HOSTNAME: &str = "kubernetes.io/hostname";
 const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 const PROVISIONER: &str = "tiphys.io/local-path";
 const TO_ERASE: &str = "tiphys.io/volumes-to-erase";
-pub const ERASED: &str = "tiphys.io/volumes-erased";
+pub(crate) const ERASED: &str = "tiphys.io/volumes-erased";
 /// Before another try.
 const PAUSE: Duration = Duration::from_secs(10);
 
 /// Who is asked before a directory is erased.
-pub struct Eraser {
-    pub client: Client,
-    pub node: NodeView,
-    pub runtime: Runtime,
-    pub volumes: Arc<Volumes>,
+pub(crate) struct Eraser {
+    pub(crate) client: Client,
+    pub(crate) node: NodeView,
+    pub(crate) runtime: Runtime,
+    pub(crate) volumes: Arc<Volumes>,
 }
 
 /// Erases the requested directories until it is dropped.
-pub async fn follow(eraser: Eraser) {
+pub(crate) async fn follow(eraser: Eraser) {
     let mut object = eraser.node.watch();
     loop {
         let node = object.borrow_and_update().clone().unwrap_or_default();

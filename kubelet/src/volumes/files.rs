@@ -7,23 +7,23 @@ const LONGEST_PATH: usize = 4096;
 const LONGEST_NAME: usize = 255;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct File {
-    pub data: Vec<u8>,
-    pub mode: u32,
+pub(crate) struct File {
+    pub(crate) data: Vec<u8>,
+    pub(crate) mode: u32,
     /// Who owns it, where that is not the agent.
-    pub user: Option<u32>,
+    pub(crate) user: Option<u32>,
 }
 
-pub type Files = BTreeMap<String, File>;
+pub(crate) type Files = BTreeMap<String, File>;
 
 impl File {
-    pub fn new(data: impl Into<Vec<u8>>, mode: u32) -> File {
+    pub(crate) fn new(data: impl Into<Vec<u8>>, mode: u32) -> File {
         File { data: data.into(), mode, user: None }
     }
 }
 
 /// Equal for equal files.
-pub fn stamp(files: &Files) -> u64 {
+pub(crate) fn stamp(files: &Files) -> u64 {
     let mut hasher = DefaultHasher::new();
     files.hash(&mut hasher);
     hasher.finish()
@@ -31,7 +31,7 @@ pub fn stamp(files: &Files) -> u64 {
 
 /// A path that cannot be written in a volume.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum PathError {
+pub(crate) enum PathError {
     #[error("invalid path: must not be empty: {0:?}")]
     Empty(String),
     #[error("invalid path: must be relative path: {0}")]
@@ -47,7 +47,7 @@ pub enum PathError {
 }
 
 /// The same files by clean paths, none of which leads out or collides with the names that updates need.
-pub fn checked(files: Files) -> Result<Files, PathError> {
+pub(crate) fn checked(files: Files) -> Result<Files, PathError> {
     files.into_iter().map(|(path, file)| Ok((check_path(&path)?, file))).collect()
 }
 

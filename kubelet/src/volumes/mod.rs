@@ -44,11 +44,11 @@ use act::{Made, Target};
 use kinds::Ask;
 use plan::{Backing, Failure, Plan, RequestError, Step};
 
-pub use act::{close_to_others, make_all, write_private};
-pub use mounts::{MountError, MountInputs, devices, mounts};
-pub use ownership::Owner;
-pub use remove::RemoveError;
-pub use tokens::{TokenError, Tokens};
+pub(crate) use act::{close_to_others, make_all, write_private};
+pub(crate) use mounts::{MountError, devices};
+pub use mounts::{MountInputs, mounts};
+pub(crate) use ownership::Owner;
+pub(crate) use tokens::{TokenError, Tokens};
 
 const NODES: Resource = Resource::core("nodes");
 
@@ -67,13 +67,13 @@ const MOST_VARIABLES: u64 = 4 << 20;
 
 /// What the kinds of volumes need of the agent.
 pub struct Host {
-    pub config: Arc<Config>,
-    pub node: String,
-    pub client: Client,
-    pub clock: Arc<dyn Clock>,
-    pub objects: Arc<Objects>,
+    pub(crate) config: Arc<Config>,
+    pub(crate) node: String,
+    pub(crate) client: Client,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) objects: Arc<Objects>,
     /// What the node has for pods, by resource; null while that is not known.
-    pub allocatable: Box<dyn Fn() -> Tree + Send + Sync>,
+    pub(crate) allocatable: Box<dyn Fn() -> Tree + Send + Sync>,
     tokens: tokens::Tokens,
     certificates: certificates::Certificates,
     csi: csi::Csi,
@@ -148,17 +148,17 @@ impl Mounted {
 /// A file of variables that cannot be read. The container must not learn more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("couldn't parse env file")]
-pub struct EnvFileError;
+pub(crate) struct EnvFileError;
 
 impl Volume {
     /// An image that has to be pulled before containers start, and its pull policy.
-    pub fn image(&self) -> Option<(&str, &str)> {
+    pub(crate) fn image(&self) -> Option<(&str, &str)> {
         self.made.image.as_ref().map(|(reference, policy)| (reference.as_str(), policy.as_str()))
     }
 
     /// A file of variables that a container has left there. Where it leads may be the container's work: nothing is
     /// read that is not below the volume, and whoever asks is told no more than that it could not be.
-    pub async fn read(&self, path: &str) -> Result<EnvFile, EnvFileError> {
+    pub(crate) async fn read(&self, path: &str) -> Result<EnvFile, EnvFileError> {
         let (volume, below) = (self.made.path.clone(), PathBuf::from(path));
         let shown = volume.join(&below).display().to_string();
         let read = blocking(move || Ok(subpath::read(&volume, &below, MOST_VARIABLES)?)).await;
@@ -175,9 +175,9 @@ impl Volume {
 pub struct Problem {
     pub warnings: Vec<Warning>,
     /// All of it in one line.
-    pub message: String,
+    pub(crate) message: String,
     /// When to try again although nothing is known to have changed.
-    pub again: Duration,
+    pub(crate) again: Duration,
 }
 
 pub struct Volumes {
@@ -234,7 +234,7 @@ impl Volumes {
     }
 
     /// Where the volumes of a pod are, by their names in the pod; nothing while something is done to them.
-    pub fn places(&self, uid: &str) -> Vec<(String, PathBuf)> {
+    pub(crate) fn places(&self, uid: &str) -> Vec<(String, PathBuf)> {
         let Some(state) = self.pods().get(uid).cloned() else { return Vec::new() };
         let Ok(state) = state.try_lock() else { return Vec::new() };
         let files =
@@ -244,7 +244,7 @@ impl Volumes {
 
     /// Whether a volume of a pod is made of this directory, or may be: what a pod has is not known while its volumes take
     /// long to be made.
-    pub async fn uses(&self, directory: &Path) -> bool {
+    pub(crate) async fn uses(&self, directory: &Path) -> bool {
         const PATIENCE: Duration = Duration::from_secs(1);
         let states: Vec<_> = self.pods().values().cloned().collect();
         for state in states {

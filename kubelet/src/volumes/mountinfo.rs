@@ -9,7 +9,7 @@ use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags};
 
 /// The places at or below a directory where something is mounted, the deepest and last ones first: in this order they
 /// can be unmounted.
-pub fn below(dir: &Path) -> io::Result<Vec<PathBuf>> {
+pub(crate) fn below(dir: &Path) -> io::Result<Vec<PathBuf>> {
     // The kernel knows no links: a root that is one would hide what is mounted there.
     let dir = match dir.canonicalize() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -49,7 +49,7 @@ fn unescape(text: &[u8]) -> PathBuf {
 
 /// Whether something is mounted at the path itself; false where there is nothing. What does not answer is a mount
 /// whose server or driver is gone: it has to be unmounted like any other.
-pub fn is_mounted(path: &Path) -> io::Result<bool> {
+pub(crate) fn is_mounted(path: &Path) -> io::Result<bool> {
     let stat = match rustix::fs::statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BASIC_STATS) {
         Err(rustix::io::Errno::NOENT) => return Ok(false),
         Err(rustix::io::Errno::NOTCONN | rustix::io::Errno::STALE | rustix::io::Errno::IO) => return Ok(true),
@@ -63,7 +63,7 @@ pub fn is_mounted(path: &Path) -> io::Result<bool> {
 }
 
 /// Unmounts what is mounted at a place, however often.
-pub fn unmount(path: &Path) -> io::Result<()> {
+pub(crate) fn unmount(path: &Path) -> io::Result<()> {
     while is_mounted(path)? {
         rustix::mount::unmount(path, rustix::mount::UnmountFlags::NOFOLLOW)?;
     }

@@ -96,7 +96,7 @@ pub async fn mounts(
 }
 
 /// Block devices of a container.
-pub fn devices(container: &Tree, mounted: &Mounted) -> Result<Vec<cri::Device>, MountError> {
+pub(crate) fn devices(container: &Tree, mounted: &Mounted) -> Result<Vec<cri::Device>, MountError> {
     let device = |wanted: &Tree| {
         let name = wanted.str("name");
         let volume = mounted.volumes.get(name).filter(|volume| volume.made.is_device);

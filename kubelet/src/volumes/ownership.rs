@@ -12,16 +12,16 @@ use crate::model::pod;
 
 /// Who is to own what the agent makes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Owner {
-    pub fs_group: Option<u32>,
+pub(crate) struct Owner {
+    pub(crate) fs_group: Option<u32>,
     /// The volume is left alone where its root is right already.
-    pub on_root_mismatch: bool,
+    pub(crate) on_root_mismatch: bool,
     /// The one user that all containers run as.
-    pub fs_user: Option<u32>,
+    pub(crate) fs_user: Option<u32>,
 }
 
 impl Owner {
-    pub fn of(pod: &Tree) -> Owner {
+    pub(crate) fn of(pod: &Tree) -> Owner {
         let context = pod.at("spec.securityContext");
         let of_pod = context.int("runAsUser");
         let mut users = pod::containers(pod).map(|container| container.int("securityContext.runAsUser").or(of_pod));
@@ -34,7 +34,7 @@ impl Owner {
     }
 
     /// For volumes that live no longer than their pod: the policy is for those that bring files along.
-    pub fn of_everything(&self) -> Owner {
+    pub(crate) fn of_everything(&self) -> Owner {
         Owner { on_root_mismatch: false, ..self.clone() }
     }
 }
@@ -57,7 +57,7 @@ fn is_right(root: &Stat, group: u32, read_only: bool) -> bool {
 }
 
 /// Gives all of a volume to the group. The root comes last: as long as it is wrong, all is done again.
-pub fn give(root: &Path, owner: &Owner, read_only: bool) -> io::Result<()> {
+pub(crate) fn give(root: &Path, owner: &Owner, read_only: bool) -> io::Result<()> {
     let Some(group) = owner.fs_group else { return Ok(()) };
     let root = rustix::fs::openat(CWD, root, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
     if owner.on_root_mismatch && is_right(&rustix::fs::fstat(&root)?, group, read_only) {

@@ -10,7 +10,7 @@ use super::disk::Disk;
 use super::files::{self, Files};
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum Plan {
+pub(crate) enum Plan {
     /// A directory of the pod's own, empty at first.
     Directory(Backing),
     /// Files that the agent writes and keeps up to date.
@@ -45,7 +45,7 @@ pub enum Plan {
 
 /// What a directory stands on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Backing {
+pub(crate) enum Backing {
     Disk,
     /// A file system of its own in memory, of so many bytes at most.
     Memory(Option<u64>),
@@ -56,7 +56,7 @@ pub enum Backing {
 
 /// What a path of the node has to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Expected {
+pub(crate) enum Expected {
     Anything,
     DirectoryOrCreate,
     Directory,
@@ -69,7 +69,7 @@ pub enum Expected {
 
 impl Plan {
     /// Equal for plans that would do the same; none where doing it again costs nothing.
-    pub fn stamp(&self) -> Option<u64> {
+    pub(crate) fn stamp(&self) -> Option<u64> {
         match self {
             Plan::Files { files, .. } => Some(files::stamp(files)),
             _ => None,
@@ -79,14 +79,14 @@ impl Plan {
 
 /// Why a volume is not there: the step that upstream's events name, and the cause.
 #[derive(Debug, Clone)]
-pub struct Failure {
-    pub step: Step,
-    pub source: Arc<dyn Error + Send + Sync>,
+pub(crate) struct Failure {
+    pub(crate) step: Step,
+    pub(crate) source: Arc<dyn Error + Send + Sync>,
 }
 
 /// Where it failed; upstream's events say so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub(crate) enum Step {
     /// It is not known yet what the volume is.
     Process,
     WaitForAttach,
@@ -100,14 +100,14 @@ pub enum Step {
 }
 
 impl Step {
-    pub fn reason(self) -> &'static str {
+    pub(crate) fn reason(self) -> &'static str {
         match self {
             Step::MapAffinity | Step::SetUpDevice | Step::MapDevice => "FailedMapVolume",
             _ => "FailedMount",
         }
     }
 
-    pub fn operation(self) -> &'static str {
+    pub(crate) fn operation(self) -> &'static str {
         match self {
             Step::Process | Step::SetUp => "MountVolume.SetUp",
             Step::WaitForAttach => "MountVolume.WaitForAttach",
@@ -121,7 +121,7 @@ impl Step {
 }
 
 impl Failure {
-    pub fn at(step: Step, source: impl Error + Send + Sync + 'static) -> Failure {
+    pub(crate) fn at(step: Step, source: impl Error + Send + Sync + 'static) -> Failure {
         Failure { step, source: Arc::new(source) }
     }
 }
@@ -135,4 +135,4 @@ impl<E: Error + Send + Sync + 'static> From<E> for Failure {
 /// A failed request to the API server, as its message alone.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", .0.message())]
-pub struct RequestError(#[source] pub client::Error);
+pub(crate) struct RequestError(#[source] pub(crate) client::Error);

@@ -41,7 +41,7 @@ impl Volumes {
     }
 
     /// Removes what pods have left that nobody knows any more. It may have to wait for drivers to be there again.
-    pub async fn clean_up(&self, is_known: impl Fn(&str) -> bool) {
+    pub(crate) async fn clean_up(&self, is_known: impl Fn(&str) -> bool) {
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         while !self.clean_up_once(&is_known).await {
             tokio::time::sleep(backoff.next_pause()).await;

@@ -12,12 +12,12 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
 
 use super::mountinfo;
 
-pub struct Subpath {
-    pub volume: PathBuf,
+pub(crate) struct Subpath {
+    pub(crate) volume: PathBuf,
     /// Relative, without `..`.
-    pub path: PathBuf,
+    pub(crate) path: PathBuf,
     /// Where it is bound.
-    pub target: PathBuf,
+    pub(crate) target: PathBuf,
 }
 
 const WITHIN: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
@@ -27,7 +27,7 @@ fn open_within(root: &OwnedFd, path: &Path, flags: OFlags) -> rustix::io::Result
 }
 
 /// What stands in a file below a volume; one that is longer than it may be is none.
-pub fn read(volume: &Path, path: &Path, most: u64) -> io::Result<Vec<u8>> {
+pub(crate) fn read(volume: &Path, path: &Path, most: u64) -> io::Result<Vec<u8>> {
     use io::Read;
     let root = rustix::fs::openat(CWD, volume, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
     // A pipe would be waited for.
@@ -43,7 +43,7 @@ pub fn read(volume: &Path, path: &Path, most: u64) -> io::Result<Vec<u8>> {
 
 impl Subpath {
     /// Makes the path where it is missing, and binds it.
-    pub fn bind(&self) -> io::Result<()> {
+    pub(crate) fn bind(&self) -> io::Result<()> {
         let root = rustix::fs::openat(CWD, &self.volume, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
         let found = match open_within(&root, &self.path, OFlags::PATH) {
             Err(rustix::io::Errno::NOENT) => {

@@ -15,12 +15,12 @@ const LONGEST_USE_SECONDS: i64 = 24 * 3600;
 const DEFAULT_SECONDS: i64 = 3600;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Token {
-    pub text: String,
+pub(crate) struct Token {
+    pub(crate) text: String,
     /// When it should be replaced, in seconds since the epoch.
-    pub due: i64,
+    pub(crate) due: i64,
     /// When it ends, as the server says it.
-    pub expiration: String,
+    pub(crate) expiration: String,
     expires: i64,
     /// How long it holds.
     seconds: i64,
@@ -45,14 +45,14 @@ struct Key {
 /// A token that the API server has not issued.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to fetch token: {}", .0.message())]
-pub struct TokenError(#[source] client::Error);
+pub(crate) struct TokenError(#[source] client::Error);
 
 #[derive(Default)]
-pub struct Tokens(Mutex<BTreeMap<Key, Token>>);
+pub(crate) struct Tokens(Mutex<BTreeMap<Key, Token>>);
 
 impl Tokens {
     /// What a `serviceAccountToken` of a projected volume asks for.
-    pub async fn get(
+    pub(crate) async fn get(
         &self,
         client: &Client,
         clock: &dyn Clock,
@@ -65,7 +65,7 @@ impl Tokens {
         self.request(client, clock, pod, audience, seconds).await
     }
 
-    pub async fn request(
+    pub(crate) async fn request(
         &self,
         client: &Client,
         clock: &dyn Clock,
@@ -90,7 +90,7 @@ impl Tokens {
         }
     }
 
-    pub fn forget(&self, uid: &str) {
+    pub(crate) fn forget(&self, uid: &str) {
         self.0.lock().retain(|key, _| key.uid != uid);
     }
 }

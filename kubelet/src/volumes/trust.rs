@@ -12,7 +12,7 @@ const END: &str = "-----END CERTIFICATE-----";
 
 /// Trust anchors that cannot be read.
 #[derive(Debug, thiserror::Error)]
-pub enum TrustError {
+pub(crate) enum TrustError {
     #[error(transparent)]
     Object(#[from] ObjectError),
     #[error("while getting ClusterTrustBundle: clustertrustbundle.certificates.k8s.io {0:?} not found")]
@@ -23,7 +23,7 @@ pub enum TrustError {
     NoMatch,
 }
 
-pub async fn anchors(objects: &Objects, source: &Tree) -> Result<Vec<u8>, TrustError> {
+pub(crate) async fn anchors(objects: &Objects, source: &Tree) -> Result<Vec<u8>, TrustError> {
     let all = objects.all(TRUST_BUNDLES).await?;
     Ok(merged(choose(&all, source)?).into_bytes())
 }

@@ -11,7 +11,7 @@ const VERSIONS: [&str; 3] =
     ["kubelet.config.k8s.io/v1", "kubelet.config.k8s.io/v1beta1", "kubelet.config.k8s.io/v1alpha1"];
 const KIND: &str = "CredentialProviderConfig";
 /// How plugins are spoken to.
-pub const PROTOCOL: &str = "credentialprovider.kubelet.k8s.io/v1";
+pub(crate) const PROTOCOL: &str = "credentialprovider.kubelet.k8s.io/v1";
 /// What a provider may say.
 const FIELDS: [&str; 7] =
     ["name", "matchImages", "defaultCacheDuration", "apiVersion", "args", "env", "tokenAttributes"];
@@ -24,27 +24,27 @@ const TOKEN_FIELDS: [&str; 5] = [
 ];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Provider {
-    pub name: String,
-    pub program: PathBuf,
-    pub images: Vec<String>,
+pub(crate) struct Provider {
+    pub(crate) name: String,
+    pub(crate) program: PathBuf,
+    pub(crate) images: Vec<String>,
     /// How long an answer holds that does not say it.
-    pub cache: Duration,
-    pub args: Vec<String>,
-    pub env: Vec<(String, String)>,
-    pub token: Option<TokenRules>,
+    pub(crate) cache: Duration,
+    pub(crate) args: Vec<String>,
+    pub(crate) env: Vec<(String, String)>,
+    pub(crate) token: Option<TokenRules>,
 }
 
 /// A plugin that is given a token of the pod's service account.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TokenRules {
-    pub audience: String,
+pub(crate) struct TokenRules {
+    pub(crate) audience: String,
     /// An answer holds for a token, not for all of an account's.
-    pub cached_by_token: bool,
+    pub(crate) cached_by_token: bool,
     /// Pods without an account are not asked for.
-    pub is_required: bool,
-    pub required_annotations: Vec<String>,
-    pub optional_annotations: Vec<String>,
+    pub(crate) is_required: bool,
+    pub(crate) required_annotations: Vec<String>,
+    pub(crate) optional_annotations: Vec<String>,
 }
 
 /// A configuration that cannot be used.
@@ -80,7 +80,7 @@ impl InvalidField {
 }
 
 /// Reads a file, or those of a directory in the order of their names.
-pub fn read(place: &Path, programs: &Path) -> Result<Vec<Provider>, ConfigError> {
+pub(crate) fn read(place: &Path, programs: &Path) -> Result<Vec<Provider>, ConfigError> {
     if !programs.is_dir() {
         return Err(ConfigError::NoDirectory(programs.to_path_buf()));
     }

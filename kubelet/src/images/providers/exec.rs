@@ -15,7 +15,7 @@ const MOST: u64 = 1 << 20;
 
 /// A plugin that has not given an answer.
 #[derive(Debug, thiserror::Error)]
-pub enum ExecError {
+pub(crate) enum ExecError {
     #[error("it does not answer within {PATIENCE:?}")]
     Timeout,
     #[error(transparent)]
@@ -26,7 +26,7 @@ pub enum ExecError {
     Failed { status: std::process::ExitStatus, stderr: String },
 }
 
-pub async fn run(provider: &Provider, request: &Tree) -> Result<Tree, ExecError> {
+pub(crate) async fn run(provider: &Provider, request: &Tree) -> Result<Tree, ExecError> {
     let asked = tokio::time::timeout(PATIENCE, ask(provider, json::encode(request, None))).await;
     Ok(json::decode(&asked.map_err(|_| ExecError::Timeout)??)?)
 }

@@ -1,7 +1,7 @@
 //! Credentials from plugins: programs of the node that are asked for an image and answer with what to pull it by.
 //! Their answers are kept as long as they say, by image, registry or for all.
 
-pub mod config;
+pub(crate) mod config;
 mod exec;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,7 +27,7 @@ const TOKEN_SECONDS: i64 = 3600;
 const MOST: usize = 1000;
 const GLOBAL: &str = "<global>";
 
-pub struct Providers {
+pub(crate) struct Providers {
     list: Vec<Provider>,
     client: Client,
     pub(super) clock: Arc<dyn Clock>,
@@ -83,7 +83,7 @@ enum AskError {
 
 impl Providers {
     /// Both places are told, or neither.
-    pub fn open(
+    pub(crate) fn open(
         places: (Option<&Path>, Option<&Path>),
         client: Client,
         clock: Arc<dyn Clock>,
@@ -98,7 +98,7 @@ impl Providers {
     }
 
     /// What plugins say for an image, the most specific of each first.
-    pub async fn find(&self, pod: &Tree, image: &str) -> Vec<Credential> {
+    pub(crate) async fn find(&self, pod: &Tree, image: &str) -> Vec<Credential> {
         let mut found = Vec::new();
         for (provider, turn) in self.list.iter().zip(&self.turns) {
             if !provider.images.iter().any(|pattern| keyring::fits(pattern, image)) {
@@ -168,7 +168,7 @@ impl Providers {
         Ok(Some(Caller { key, token, annotations, source }))
     }
 
-    pub fn forget(&self, uid: &str) {
+    pub(crate) fn forget(&self, uid: &str) {
         self.tokens.forget(uid);
     }
 

@@ -1,7 +1,7 @@
 //! Keeps logs of containers from growing for ever: one that is too large is put aside, and its runtime begins a new
 //! one. [`rotated`] decides what becomes of the older ones.
 
-pub mod rotated;
+pub(crate) mod rotated;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ struct Log {
 }
 
 /// Looks after all logs until it is dropped.
-pub async fn run(config: Arc<Config>, runtime: Runtime, clock: Arc<dyn Clock>, pods: ListPods) {
+pub(crate) async fn run(config: Arc<Config>, runtime: Runtime, clock: Arc<dyn Clock>, pods: ListPods) {
     let policy = Policy { most_bytes: config.container_log_max_size, most_files: config.container_log_max_files };
     let turns = usize::try_from(config.container_log_max_workers).unwrap_or(1).max(1);
     loop {

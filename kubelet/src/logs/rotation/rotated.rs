@@ -6,18 +6,18 @@ use std::path::Path;
 
 use crate::logs::files::LogDir;
 
-pub const COMPRESSED: &str = ".gz";
-pub const UNFINISHED: &str = ".tmp";
+pub(crate) const COMPRESSED: &str = ".gz";
+pub(crate) const UNFINISHED: &str = ".tmp";
 
 /// What is to be done before a log is rotated.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Tidy {
-    pub remove: Vec<String>,
-    pub compress: Vec<String>,
+pub(crate) struct Tidy {
+    pub(crate) remove: Vec<String>,
+    pub(crate) compress: Vec<String>,
 }
 
 /// The names of files beside a log that were made of it, finished or not.
-pub fn around(log: &Path) -> Vec<String> {
+pub(crate) fn around(log: &Path) -> Vec<String> {
     let Some((dir, name)) = log.parent().zip(log.file_name().and_then(|name| name.to_str())) else { return Vec::new() };
     let prefix = format!("{name}.");
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
@@ -26,13 +26,13 @@ pub fn around(log: &Path) -> Vec<String> {
 }
 
 /// Those of them that count, by their names without compression, the oldest first.
-pub fn rotated(names: &[String]) -> BTreeSet<&str> {
+pub(crate) fn rotated(names: &[String]) -> BTreeSet<&str> {
     let finished = names.iter().filter(|name| !name.ends_with(UNFINISHED));
     finished.map(|name| name.strip_suffix(COMPRESSED).unwrap_or(name)).collect()
 }
 
 /// Room for one more: what is left over of earlier rotations goes, and so do the oldest.
-pub fn tidy(names: &[String], most_files: u32) -> Tidy {
+pub(crate) fn tidy(names: &[String], most_files: u32) -> Tidy {
     let has = |name: &str| names.iter().any(|other| other == name);
     let compressed = |name: &str| format!("{name}{COMPRESSED}");
     let mut tidy = Tidy::default();
@@ -55,13 +55,13 @@ pub fn tidy(names: &[String], most_files: u32) -> Tidy {
 }
 
 /// `20060102-150405`, as upstream names them.
-pub fn stamp(seconds: i64) -> String {
+pub(crate) fn stamp(seconds: i64) -> String {
     let text = api::time::format_seconds(seconds);
     text.as_str().replace(['-', ':', 'Z'], "").replace('T', "-")
 }
 
 /// A file of a log to read, compressed or not: it may become so at any time.
-pub fn open(dir: &Path, name: &str) -> std::io::Result<(std::fs::File, bool)> {
+pub(crate) fn open(dir: &Path, name: &str) -> std::io::Result<(std::fs::File, bool)> {
     let logs = LogDir::of(&dir.join(name))?;
     match logs.open(name) {
         Ok(file) => Ok((file, false)),

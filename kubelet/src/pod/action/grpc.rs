@@ -23,7 +23,7 @@ struct Answer {
 const SERVING: i32 = 1;
 const NAMES: [&str; 4] = ["UNKNOWN", "SERVING", "NOT_SERVING", "SERVICE_UNKNOWN"];
 
-pub async fn ask(action: &Tree, address: &str) -> Outcome {
+pub(crate) async fn ask(action: &Tree, address: &str) -> Outcome {
     let host = if address.contains(':') { format!("[{address}]") } else { address.to_string() };
     let place = format!("{host}:{}", action.int("port").unwrap_or(0));
     let connected = match Endpoint::from_shared(format!("http://{place}")) {

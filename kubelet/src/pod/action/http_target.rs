@@ -3,22 +3,22 @@
 
 /// An address of HTTP, ready to be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HttpTarget {
-    pub scheme: String,
+pub(crate) struct HttpTarget {
+    pub(crate) scheme: String,
     /// Host and port, as they are written.
-    pub authority: String,
+    pub(crate) authority: String,
     /// Path and query, escaped.
-    pub path: String,
+    pub(crate) path: String,
 }
 
 impl HttpTarget {
     /// `path` is what somebody has written by hand.
-    pub fn new(scheme: &str, authority: String, path: &str) -> HttpTarget {
+    pub(crate) fn new(scheme: &str, authority: String, path: &str) -> HttpTarget {
         HttpTarget { scheme: scheme.to_string(), authority, path: absolute(escaped(path)) }
     }
 
     /// Where a redirect leads from here.
-    pub fn follow(&self, location: &str) -> HttpTarget {
+    pub(crate) fn follow(&self, location: &str) -> HttpTarget {
         if let Some((scheme, rest)) = location.split_once("://").filter(|(scheme, _)| is_scheme(scheme)) {
             return HttpTarget::at(&scheme.to_ascii_lowercase(), rest);
         }
@@ -47,7 +47,7 @@ impl HttpTarget {
     }
 
     /// Without the port, which may differ.
-    pub fn host(&self) -> &str {
+    pub(crate) fn host(&self) -> &str {
         let authority = self.authority.as_str();
         match authority.strip_prefix('[').and_then(|inner| inner.split_once(']')) {
             Some((host, _)) => host,
@@ -55,7 +55,7 @@ impl HttpTarget {
         }
     }
 
-    pub fn port(&self) -> Option<u16> {
+    pub(crate) fn port(&self) -> Option<u16> {
         let after = self.authority.rsplit_once(']').map_or(self.authority.as_str(), |(_, after)| after);
         match after.rsplit_once(':') {
             Some((_, "")) | None => Some(if self.scheme == "https" { 443 } else { 80 }),
@@ -63,13 +63,13 @@ impl HttpTarget {
         }
     }
 
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("{}://{}{}", self.scheme, self.authority, self.path)
     }
 }
 
 /// Whether a redirect names its place in full.
-pub fn is_full(location: &str) -> bool {
+pub(crate) fn is_full(location: &str) -> bool {
     location.split_once(':').is_some_and(|(scheme, _)| is_scheme(scheme))
 }
 

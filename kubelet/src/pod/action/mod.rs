@@ -28,7 +28,7 @@ const MOST: usize = 10 << 10;
 const MOST_REDIRECTS: usize = 10;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     Success,
     /// A success of which something is to be told.
     Warning(String),
@@ -59,16 +59,16 @@ enum ActionError {
 }
 
 /// Where a container is reached.
-pub struct Target<'a> {
-    pub runtime: &'a Runtime,
-    pub container_id: &'a str,
+pub(crate) struct Target<'a> {
+    pub(crate) runtime: &'a Runtime,
+    pub(crate) container_id: &'a str,
     /// The pod's own, unless the action names another.
-    pub address: &'a str,
-    pub container: &'a Tree,
+    pub(crate) address: &'a str,
+    pub(crate) container: &'a Tree,
 }
 
 /// Does what a probe or a hook says; a probe is given so much time, a hook as much as it takes.
-pub async fn run(action: &Tree, target: &Target<'_>, timeout: Duration, agent: &str) -> Outcome {
+pub(crate) async fn run(action: &Tree, target: &Target<'_>, timeout: Duration, agent: &str) -> Outcome {
     let work = async {
         if let Some(exec) = action.get("exec") {
             return run_command(exec, target, timeout).await;
@@ -197,7 +197,7 @@ async fn ask_http(get: &Tree, target: &Target<'_>, agent: &str) -> Outcome {
 }
 
 /// The answer of whoever answers in the end. Another host is nobody's business: its name is as far as a redirect goes.
-pub async fn answered(get: &Tree, target: &Target<'_>, agent: &str) -> Result<Answer, Outcome> {
+pub(crate) async fn answered(get: &Tree, target: &Target<'_>, agent: &str) -> Result<Answer, Outcome> {
     let mut place = url(get, target).map_err(|error| Outcome::Unknown(error.to_string()))?;
     let host = place.host().to_string();
     let mut name = header(get, "host").filter(|name| !name.is_empty());
@@ -228,7 +228,7 @@ fn header<'a>(get: &'a Tree, name: &str) -> Option<&'a str> {
     headers.find(|header| header.str("name").eq_ignore_ascii_case(name)).map(|header| header.str("value"))
 }
 
-pub struct Answer {
+pub(crate) struct Answer {
     status: u16,
     location: Option<String>,
     body: String,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use api::{Tree, json};
 
-pub use super::security::Security;
+pub(crate) use super::security::Security;
 use super::{resources, sandbox, security};
 use crate::model::env::{self, Variable};
 use crate::model::expand::expand;
@@ -13,21 +13,21 @@ use crate::model::state::keys;
 use crate::pod::plan;
 
 /// What is known beside the pod and the container.
-pub struct Inputs<'a> {
-    pub restarts: i64,
-    pub image: cri::ImageSpec,
-    pub env: &'a [Variable],
-    pub mounts: Vec<cri::Mount>,
-    pub devices: Vec<cri::Device>,
-    pub cdi_devices: Vec<cri::CDIDevice>,
-    pub annotations: Vec<(String, String)>,
-    pub limits: resources::Limits,
-    pub security: Security<'a>,
+pub(crate) struct Inputs<'a> {
+    pub(crate) restarts: i64,
+    pub(crate) image: cri::ImageSpec,
+    pub(crate) env: &'a [Variable],
+    pub(crate) mounts: Vec<cri::Mount>,
+    pub(crate) devices: Vec<cri::Device>,
+    pub(crate) cdi_devices: Vec<cri::CDIDevice>,
+    pub(crate) annotations: Vec<(String, String)>,
+    pub(crate) limits: resources::Limits,
+    pub(crate) security: Security<'a>,
     /// Of the CPU and memory managers.
-    pub cpuset: (String, String),
+    pub(crate) cpuset: (String, String),
 }
 
-pub fn config(pod: &Tree, spec: &Tree, given: Inputs<'_>) -> cri::ContainerConfig {
+pub(crate) fn config(pod: &Tree, spec: &Tree, given: Inputs<'_>) -> cri::ContainerConfig {
     let known = |name: &str| given.env.iter().rev().find(|(key, _)| key == name).map(env::text);
     let words = |key: &str| -> Vec<String> {
         spec.list(key).iter().filter_map(Tree::as_str).map(|word| expand(word, known)).collect()
@@ -97,13 +97,13 @@ fn stop_signal(name: &str) -> i32 {
 }
 
 /// The name of a signal of the runtime's, as the API has it.
-pub fn signal_name(number: i32) -> Option<String> {
+pub(crate) fn signal_name(number: i32) -> Option<String> {
     let signal = cri::Signal::try_from(number).ok().filter(|signal| *signal != cri::Signal::RuntimeDefault)?;
     Some(format!("{signal:?}").to_ascii_uppercase().replace("PLUS", "+").replace("MINUS", "-"))
 }
 
 /// The container whose processes an ephemeral one shall see.
-pub fn target<'a>(spec: &'a Tree, pod: &Tree) -> Option<&'a str> {
+pub(crate) fn target<'a>(spec: &'a Tree, pod: &Tree) -> Option<&'a str> {
     let name = spec.str("targetContainerName");
     (!name.is_empty() && pod::container(pod, name).is_some()).then_some(name)
 }

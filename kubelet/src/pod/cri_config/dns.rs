@@ -13,15 +13,15 @@ const LONGEST_SEARCHES: usize = 2048;
 
 /// What a resolv.conf says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Resolver {
-    pub servers: Vec<String>,
-    pub searches: Vec<String>,
-    pub options: Vec<String>,
+pub(crate) struct Resolver {
+    pub(crate) servers: Vec<String>,
+    pub(crate) searches: Vec<String>,
+    pub(crate) options: Vec<String>,
 }
 
 impl Resolver {
     /// Reads a resolv.conf; unknown lines mean nothing.
-    pub fn parse(text: &str) -> Resolver {
+    pub(crate) fn parse(text: &str) -> Resolver {
         let mut resolver = Resolver::default();
         for line in text.lines() {
             let line = line.split(['#', ';']).next().unwrap_or_default();
@@ -38,7 +38,7 @@ impl Resolver {
     }
 
     /// Of a node that shall tell its pods of no server: they are to ask themselves. Upstream has it so.
-    pub fn own(addresses: &[IpAddr]) -> Resolver {
+    pub(crate) fn own(addresses: &[IpAddr]) -> Resolver {
         let itself = |address: &IpAddr| if address.is_ipv6() { "::1" } else { "127.0.0.1" };
         let mut servers: Vec<String> = addresses.iter().map(|address| itself(address).to_string()).collect();
         if servers.is_empty() {
@@ -47,7 +47,7 @@ impl Resolver {
         Resolver { servers, searches: vec![".".to_string()], options: Vec::new() }
     }
 
-    pub fn to_cri(&self) -> cri::DNSConfig {
+    pub(crate) fn to_cri(&self) -> cri::DNSConfig {
         let Resolver { servers, searches, options } = self.clone();
         cri::DNSConfig { servers, searches, options }
     }
@@ -59,7 +59,7 @@ fn search(name: String) -> String {
 }
 
 /// Where the node says which servers there are.
-pub enum Host {
+pub(crate) enum Host {
     File(Resolver),
     /// There is no such file, by configuration.
     Nowhere(Vec<IpAddr>),
@@ -83,22 +83,22 @@ impl Host {
 
 /// Something to tell, in upstream's words.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Warning {
+pub(crate) enum Warning {
     /// The node has no servers of the cluster, although the pod wants them.
     NoCluster,
     Forming(String),
 }
 
-pub const NO_CLUSTER: &str = "kubelet does not have ClusterDNS IP configured and cannot create Pod using \"ClusterFirst\" policy. Falling back to \"Default\" policy.";
+pub(crate) const NO_CLUSTER: &str = "kubelet does not have ClusterDNS IP configured and cannot create Pod using \"ClusterFirst\" policy. Falling back to \"Default\" policy.";
 
 /// The cluster's own.
-pub struct Cluster<'a> {
-    pub servers: &'a [IpAddr],
-    pub domain: &'a str,
+pub(crate) struct Cluster<'a> {
+    pub(crate) servers: &'a [IpAddr],
+    pub(crate) domain: &'a str,
 }
 
 /// A pod's resolver, and what has to be told about it.
-pub fn of(pod: &Tree, cluster: &Cluster<'_>, host: &Host) -> (Resolver, Vec<Warning>) {
+pub(crate) fn of(pod: &Tree, cluster: &Cluster<'_>, host: &Host) -> (Resolver, Vec<Warning>) {
     let mut warnings = Vec::new();
     let policy = pod.str("spec.dnsPolicy");
     let wants_cluster = match policy {

@@ -13,7 +13,7 @@ use crate::volumes::EnvFileError;
 
 /// A variable that has no value.
 #[derive(Debug, thiserror::Error)]
-pub enum EnvError {
+pub(crate) enum EnvError {
     #[error("{kind} \"{name}\" not found")]
     NotFound { kind: &'static str, name: String },
     #[error("couldn't find key {key} in {kind} {namespace}/{name}")]
@@ -34,7 +34,7 @@ pub enum EnvError {
 
 /// A file of variables that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum FileError {
+pub(crate) enum FileError {
     #[error("cannot find the volume {0:?} referenced by FileKeyRef")]
     NoVolume(String),
     #[error(transparent)]
@@ -42,22 +42,22 @@ pub enum FileError {
 }
 
 /// What a variable may refer to.
-pub struct Known<'a> {
+pub(crate) struct Known<'a> {
     /// Gets an object: `configmaps` or `secrets`, and its name. None where it does not exist.
-    pub object: &'a dyn Fn(&'static str, &str) -> Option<&'a Tree>,
+    pub(crate) object: &'a dyn Fn(&'static str, &str) -> Option<&'a Tree>,
     /// Files of volumes, by the volume's name and the path below it.
-    pub files: &'a BTreeMap<(&'a str, &'a str), Result<EnvFile, FileError>>,
+    pub(crate) files: &'a BTreeMap<(&'a str, &'a str), Result<EnvFile, FileError>>,
     /// Services of the pod's namespace, and the one of the API server.
-    pub services: &'a [std::sync::Arc<Tree>],
-    pub pod_ips: &'a [String],
-    pub host_ips: &'a [String],
-    pub node_name: &'a str,
+    pub(crate) services: &'a [std::sync::Arc<Tree>],
+    pub(crate) pod_ips: &'a [String],
+    pub(crate) host_ips: &'a [String],
+    pub(crate) node_name: &'a str,
     /// What limits stand for that are not set.
-    pub allocatable: &'a Tree,
+    pub(crate) allocatable: &'a Tree,
 }
 
 /// The objects that a container's variables refer to: the resource and the name of each.
-pub fn references(spec: &Tree) -> Vec<(&'static str, String)> {
+pub(crate) fn references(spec: &Tree) -> Vec<(&'static str, String)> {
     let of = |from: &Tree, fields: [(&str, &'static str); 2]| -> Vec<(&'static str, String)> {
         let found = fields.into_iter().filter_map(|(field, resource)| Some((resource, from.get(field)?)));
         found.map(|(resource, reference)| (resource, reference.str("name").to_string())).collect()
@@ -70,7 +70,7 @@ pub fn references(spec: &Tree) -> Vec<(&'static str, String)> {
 }
 
 /// Variables in order, a later one of the same name in place of an earlier one.
-pub fn of(pod: &Tree, spec: &Tree, known: &Known<'_>) -> Result<Vec<Variable>, EnvError> {
+pub(crate) fn of(pod: &Tree, spec: &Tree, known: &Known<'_>) -> Result<Vec<Variable>, EnvError> {
     let mut made = Variables::default();
     for source in spec.list("envFrom") {
         from_source(source, known, &mut made)?;

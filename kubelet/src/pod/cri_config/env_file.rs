@@ -5,7 +5,7 @@
 /// A file that cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{source} at line {line}")]
-pub struct ParseError {
+pub(crate) struct ParseError {
     source: Syntax,
     line: usize,
 }
@@ -26,7 +26,7 @@ enum Syntax {
 }
 
 /// The value of a key, the first where it is there twice; none where it is not. All up to it has to be right.
-pub fn value(text: &str, key: &str) -> Result<Option<String>, ParseError> {
+pub(crate) fn value(text: &str, key: &str) -> Result<Option<String>, ParseError> {
     let (mut rest, mut line) = (text, 1);
     loop {
         rest = rest.trim_start_matches([' ', '\t']);

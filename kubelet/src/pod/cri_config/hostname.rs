@@ -8,7 +8,7 @@ use crate::model::pod;
 const LONGEST: usize = 63;
 
 /// The name inside of the pod, and the domain it is in, or "".
-pub fn of(pod: &Tree, cluster_domain: &str) -> (String, String) {
+pub(crate) fn of(pod: &Tree, cluster_domain: &str) -> (String, String) {
     // One that replaces all others is in no domain.
     let instead = pod.str("spec.hostnameOverride");
     if !instead.is_empty() {
@@ -36,10 +36,10 @@ fn shortened(name: &str) -> String {
      {length} characters requested)",
     length = .0.len()
 )]
-pub struct FqdnTooLong(String);
+pub(crate) struct FqdnTooLong(String);
 
 /// The hostname in the kernel.
-pub fn for_kernel(pod: &Tree, cluster_domain: &str) -> Result<String, FqdnTooLong> {
+pub(crate) fn for_kernel(pod: &Tree, cluster_domain: &str) -> Result<String, FqdnTooLong> {
     let (name, domain) = of(pod, cluster_domain);
     if !pod.bool("spec.setHostnameAsFQDN") || domain.is_empty() {
         return Ok(name);
@@ -52,7 +52,7 @@ pub fn for_kernel(pod: &Tree, cluster_domain: &str) -> Result<String, FqdnTooLon
 }
 
 /// The pod's /etc/hosts: its own names, and those of hostAliases.
-pub fn hosts(pod: &Tree, addresses: &[String], cluster_domain: &str) -> String {
+pub(crate) fn hosts(pod: &Tree, addresses: &[String], cluster_domain: &str) -> String {
     let mut text =
         "# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n\
                     fe00::0\tip6-localnet\nfe00::0\tip6-mcastprefix\nfe00::1\tip6-allnodes\nfe00::2\tip6-allrouters\n"
@@ -68,7 +68,7 @@ pub fn hosts(pod: &Tree, addresses: &[String], cluster_domain: &str) -> String {
 }
 
 /// The host's own names, and those of hostAliases, for a pod on the host's network.
-pub fn hosts_of_host(pod: &Tree, host: &str) -> String {
+pub(crate) fn hosts_of_host(pod: &Tree, host: &str) -> String {
     format!("# Kubernetes-managed hosts file (host network).\n{host}{}", aliases(pod))
 }
 

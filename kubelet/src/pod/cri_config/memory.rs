@@ -9,26 +9,26 @@ use crate::model::resources::{Class, amount, class};
 
 /// What holds on the node.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Rules {
+pub(crate) struct Rules {
     /// Cgroups are of version 2.
-    pub unified: bool,
+    pub(crate) unified: bool,
     /// The kernel counts what a group has written out.
-    pub counts_swap: bool,
+    pub(crate) counts_swap: bool,
     /// Bytes that can be written out, where burstable pods may do so.
-    pub swap: Option<i64>,
+    pub(crate) swap: Option<i64>,
     /// Which part of what a container may have more than it asked for it gets before it is slowed down.
-    pub throttling: Option<f64>,
+    pub(crate) throttling: Option<f64>,
     /// What a container asks for is kept for it.
-    pub reserves: bool,
+    pub(crate) reserves: bool,
     /// All processes of a container end when one of them has to.
-    pub ends_whole: bool,
+    pub(crate) ends_whole: bool,
     /// Bytes that pods may have: the limit of a container that has none.
-    pub allocatable: i64,
+    pub(crate) allocatable: i64,
 }
 
 const PAGE: i64 = 4096;
 
-pub fn limit(pod: &Tree, spec: &Tree, limits: Limits, linux: &mut cri::LinuxContainerResources) {
+pub(crate) fn limit(pod: &Tree, spec: &Tree, limits: Limits, linux: &mut cri::LinuxContainerResources) {
     let rules = limits.rules;
     let request = amount(spec.at("resources.requests.memory"));
     let limit = linux.memory_limit_in_bytes;

@@ -1,13 +1,13 @@
 //! What the runtime is asked for: sandboxes and containers as CRI describes them, made from pods. Pure.
 
-pub mod container;
-pub mod dns;
-pub mod env;
+pub(crate) mod container;
+pub(crate) mod dns;
+pub(crate) mod env;
 mod env_file;
-pub mod hostname;
-pub mod memory;
-pub mod resources;
-pub mod sandbox;
+pub(crate) mod hostname;
+pub(crate) mod memory;
+pub(crate) mod resources;
+pub(crate) mod sandbox;
 mod security;
 #[cfg(test)]
 mod tests;

@@ -11,12 +11,12 @@ use crate::model::resources::{Class, amount, class, milli, page_size, quota, sha
 
 /// Of the node and its agent.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Limits {
+pub(crate) struct Limits {
     /// Bytes of the machine.
-    pub memory: i64,
-    pub cfs_quota: bool,
-    pub cfs_period: Duration,
-    pub rules: memory::Rules,
+    pub(crate) memory: i64,
+    pub(crate) cfs_quota: bool,
+    pub(crate) cfs_period: Duration,
+    pub(crate) rules: memory::Rules,
 }
 
 /// How soon a process is sacrificed, from -1000 to 1000.
@@ -26,7 +26,7 @@ const BEST_EFFORT: i64 = 1000;
 const SYSTEM_PRIORITY: i64 = 2_000_000_000;
 
 /// What the runtime enforces for a container.
-pub fn of_container(pod: &Tree, spec: &Tree, limits: Limits) -> cri::LinuxContainerResources {
+pub(crate) fn of_container(pod: &Tree, spec: &Tree, limits: Limits) -> cri::LinuxContainerResources {
     let resources = spec.at("resources");
     let mut linux = cpu_and_memory(resources, limits);
     linux.oom_score_adj = oom_score(pod, spec, limits.memory);
@@ -36,7 +36,10 @@ pub fn of_container(pod: &Tree, spec: &Tree, limits: Limits) -> cri::LinuxContai
 }
 
 /// What the containers of a pod have together, and what its runtime adds to that: the runtime may size a sandbox by it.
-pub fn of_sandbox(pod: &Tree, limits: Limits) -> (cri::LinuxContainerResources, Option<cri::LinuxContainerResources>) {
+pub(crate) fn of_sandbox(
+    pod: &Tree,
+    limits: Limits,
+) -> (cri::LinuxContainerResources, Option<cri::LinuxContainerResources>) {
     let mut bare = tree! { "spec" => pod.at("spec").clone() };
     bare.child("spec").remove("overhead");
     let listed = |amounts: podmodel::Resources| {
@@ -51,7 +54,7 @@ pub fn of_sandbox(pod: &Tree, limits: Limits) -> (cri::LinuxContainerResources, 
 }
 
 /// Weight, quota and memory of one set of requests and limits.
-pub fn cpu_and_memory(resources: &Tree, limits: Limits) -> cri::LinuxContainerResources {
+pub(crate) fn cpu_and_memory(resources: &Tree, limits: Limits) -> cri::LinuxContainerResources {
     let limit = milli(resources.at("limits.cpu"));
     let asked = resources.at("requests.cpu");
     let request = if asked.is_null() { limit } else { milli(asked) };

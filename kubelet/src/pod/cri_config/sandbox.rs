@@ -11,21 +11,21 @@ use crate::model::state::keys;
 use crate::model::sysctls::dotted;
 
 /// What is known beside the pod.
-pub struct Inputs<'a> {
-    pub attempt: u32,
-    pub logs: &'a Path,
-    pub hostname: String,
-    pub resolver: &'a Resolver,
-    pub cgroup_parent: String,
+pub(crate) struct Inputs<'a> {
+    pub(crate) attempt: u32,
+    pub(crate) logs: &'a Path,
+    pub(crate) hostname: String,
+    pub(crate) resolver: &'a Resolver,
+    pub(crate) cgroup_parent: String,
     /// Ids of the host that a pod with users of its own gets.
-    pub users: Option<&'a cri::UserNamespace>,
-    pub overhead: Option<cri::LinuxContainerResources>,
-    pub resources: Option<cri::LinuxContainerResources>,
+    pub(crate) users: Option<&'a cri::UserNamespace>,
+    pub(crate) overhead: Option<cri::LinuxContainerResources>,
+    pub(crate) resources: Option<cri::LinuxContainerResources>,
     /// Groups that the pod's volumes belong to.
-    pub volume_groups: &'a [i64],
+    pub(crate) volume_groups: &'a [i64],
 }
 
-pub fn config(pod: &Tree, given: Inputs<'_>) -> cri::PodSandboxConfig {
+pub(crate) fn config(pod: &Tree, given: Inputs<'_>) -> cri::PodSandboxConfig {
     let on_host = pod.bool("spec.hostNetwork");
     cri::PodSandboxConfig {
         metadata: Some(cri::PodSandboxMetadata {
@@ -63,7 +63,7 @@ fn labels(pod: &Tree) -> BTreeMap<String, String> {
 }
 
 /// By which the pod of a sandbox or container is found.
-pub fn own_labels(pod: &Tree) -> [(String, String); 3] {
+pub(crate) fn own_labels(pod: &Tree) -> [(String, String); 3] {
     [(keys::POD_NAME, pod::name(pod)), (keys::POD_NAMESPACE, pod::namespace(pod)), (keys::POD_UID, pod::uid(pod))]
         .map(|(key, value)| (key.to_string(), value.to_string()))
 }

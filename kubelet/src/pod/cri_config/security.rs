@@ -8,7 +8,7 @@ use cri::{NamespaceMode, ProfileType};
 use crate::model::cpuset::CpuSet;
 use crate::model::pod;
 
-pub fn of_sandbox(
+pub(crate) fn of_sandbox(
     pod: &Tree,
     users: Option<&cri::UserNamespace>,
     volume_groups: &[i64],
@@ -31,17 +31,17 @@ pub fn of_sandbox(
 }
 
 /// What is known beside the pod and the container.
-pub struct Security<'a> {
+pub(crate) struct Security<'a> {
     /// Of the container whose processes it shall see, where it is an ephemeral one.
-    pub target: &'a str,
-    pub users: Option<&'a cri::UserNamespace>,
-    pub volume_groups: &'a [i64],
+    pub(crate) target: &'a str,
+    pub(crate) users: Option<&'a cri::UserNamespace>,
+    pub(crate) volume_groups: &'a [i64],
     /// Where profiles of the node are.
-    pub seccomp_root: &'a str,
-    pub seccomp_default: bool,
+    pub(crate) seccomp_root: &'a str,
+    pub(crate) seccomp_default: bool,
 }
 
-pub fn of_container(pod: &Tree, spec: &Tree, given: &Security<'_>) -> cri::LinuxContainerSecurityContext {
+pub(crate) fn of_container(pod: &Tree, spec: &Tree, given: &Security<'_>) -> cri::LinuxContainerSecurityContext {
     let (of_pod, own) = (pod.at("spec.securityContext"), spec.at("securityContext"));
     let either = |key: &str| if own.has(key) { own } else { of_pod };
     let privileged = own.bool("privileged");

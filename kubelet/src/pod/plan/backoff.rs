@@ -10,7 +10,7 @@ const FIRST: Duration = Duration::from_secs(10);
 
 /// Of one pod, by container.
 #[derive(Debug, Clone)]
-pub struct Backoffs {
+pub(crate) struct Backoffs {
     longest: Duration,
     pauses: BTreeMap<String, Pause>,
 }
@@ -23,12 +23,12 @@ struct Pause {
 }
 
 impl Backoffs {
-    pub fn new(longest: Duration) -> Backoffs {
+    pub(crate) fn new(longest: Duration) -> Backoffs {
         Backoffs { longest, pauses: BTreeMap::new() }
     }
 
     /// The pause of a container that ended then; none where it may be started now.
-    pub fn wait(&self, name: &str, ended_at: i64, now: i64) -> Option<RestartBackoff> {
+    pub(crate) fn wait(&self, name: &str, ended_at: i64, now: i64) -> Option<RestartBackoff> {
         let pause = self.current(name, ended_at)?;
         let until = ended_at.saturating_add(nanos(pause.length));
         let pause_seconds = i64::try_from(pause.length.as_secs()).unwrap_or(i64::MAX);
@@ -36,7 +36,7 @@ impl Backoffs {
     }
 
     /// It is started again: the next pause is longer.
-    pub fn started_again(&mut self, name: &str, ended_at: i64, now: i64) {
+    pub(crate) fn started_again(&mut self, name: &str, ended_at: i64, now: i64) {
         let first = FIRST.min(self.longest);
         let length = self.current(name, ended_at).map_or(first, |pause| (pause.length * 2).min(self.longest));
         self.pauses.insert(name.to_string(), Pause { length, since: now });

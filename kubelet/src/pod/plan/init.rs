@@ -8,7 +8,7 @@ use super::{View, is_started, plan_ended, reason_to_stop, start, start_after_sto
 use crate::model::pod;
 use crate::model::state::{PodState, Stage};
 
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// The main containers may start.
     Done,
     Waits,
@@ -16,7 +16,7 @@ pub enum Outcome {
     Failed,
 }
 
-pub fn plan(view: &View<'_>, draft: &mut Draft) -> Outcome {
+pub(crate) fn plan(view: &View<'_>, draft: &mut Draft) -> Outcome {
     let is_initialized = has_begun(view.pod, view.state);
     for spec in view.pod.list("spec.initContainers") {
         let outcome = match (pod::is_sidecar(spec), is_initialized) {

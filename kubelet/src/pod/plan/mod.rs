@@ -1,11 +1,11 @@
 //! Decides what a pod needs now, from the pod, the runtime's state, probe results and the time. The decision is a list
 //! of commands in the order in which the worker carries them out. Nothing here does I/O.
 
-pub mod backoff;
+pub(crate) mod backoff;
 mod draft;
 mod init;
-pub mod restart;
-pub mod stop;
+pub(crate) mod restart;
+pub(crate) mod stop;
 #[cfg(test)]
 mod tests;
 
@@ -16,37 +16,37 @@ use api::Tree;
 use crate::model::last_status::Past;
 use crate::model::pod;
 use crate::model::state::{Container, PodState, Stage};
-pub use backoff::Backoffs;
+pub(crate) use backoff::Backoffs;
 use draft::Draft;
 use restart::Restart;
 
 /// The last results of a container's probes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Verdicts {
+pub(crate) struct Verdicts {
     /// None if there is no such probe, or if it has no result yet.
-    pub startup: Option<bool>,
-    pub liveness: Option<bool>,
-    pub readiness: Option<bool>,
+    pub(crate) startup: Option<bool>,
+    pub(crate) liveness: Option<bool>,
+    pub(crate) readiness: Option<bool>,
 }
 
 /// The input of a decision.
-pub struct View<'a> {
-    pub pod: &'a Tree,
-    pub state: &'a PodState,
+pub(crate) struct View<'a> {
+    pub(crate) pod: &'a Tree,
+    pub(crate) state: &'a PodState,
     /// By container ID.
-    pub verdicts: &'a dyn Fn(&str) -> Verdicts,
+    pub(crate) verdicts: &'a dyn Fn(&str) -> Verdicts,
     /// Containers whose resize needs a restart.
-    pub resized: &'a BTreeSet<String>,
-    pub backoffs: &'a Backoffs,
+    pub(crate) resized: &'a BTreeSet<String>,
+    pub(crate) backoffs: &'a Backoffs,
     /// The number after the highest number of a container's log files.
-    pub next_log: &'a dyn Fn(&str) -> i64,
+    pub(crate) next_log: &'a dyn Fn(&str) -> i64,
     /// Nanoseconds since the epoch.
-    pub now: i64,
+    pub(crate) now: i64,
 }
 
 /// One step of a pod sync.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Command {
+pub(crate) enum Command {
     /// A crashed container is not restarted yet.
     Backoff(RestartBackoff),
     StopContainer(StopContainer),
@@ -68,32 +68,32 @@ pub enum Command {
 
 /// A container to be stopped while its pod goes on.
 #[derive(Debug, Clone, PartialEq)]
-pub struct StopContainer {
-    pub id: String,
-    pub name: String,
+pub(crate) struct StopContainer {
+    pub(crate) id: String,
+    pub(crate) name: String,
     /// The text of the event.
-    pub message: String,
+    pub(crate) message: String,
     /// None for the pod's grace period.
-    pub grace_seconds: Option<i64>,
-    pub runs_pre_stop: bool,
+    pub(crate) grace_seconds: Option<i64>,
+    pub(crate) runs_pre_stop: bool,
 }
 
 /// A container to be started.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StartContainer {
-    pub name: String,
-    pub restarts: i64,
+pub(crate) struct StartContainer {
+    pub(crate) name: String,
+    pub(crate) restarts: i64,
     /// Containers that were created and never started. They block their successor, which gets the same number.
-    pub unstarted: Vec<String>,
+    pub(crate) unstarted: Vec<String>,
     /// Stopped containers to be removed after the start: only the last one is kept.
-    pub older: Vec<String>,
+    pub(crate) older: Vec<String>,
     /// What the start means for the container's backoff.
-    pub crash: Crash,
+    pub(crate) crash: Crash,
 }
 
 /// Whether a start follows a crash, which makes the next backoff longer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Crash {
+pub(crate) enum Crash {
     /// A first start, or the runtime has lost the container, for example in a reboot.
     None,
     /// The container exited by itself at this time.
@@ -104,22 +104,22 @@ pub enum Crash {
 
 /// A container that waits before it is restarted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RestartBackoff {
-    pub name: String,
+pub(crate) struct RestartBackoff {
+    pub(crate) name: String,
     /// Nanoseconds since the epoch.
-    pub until: i64,
-    pub pause_seconds: i64,
+    pub(crate) until: i64,
+    pub(crate) pause_seconds: i64,
 }
 
 /// Commands in the order in which they are carried out.
 #[derive(Debug, Default, PartialEq)]
-pub struct Plan {
-    pub commands: Vec<Command>,
+pub(crate) struct Plan {
+    pub(crate) commands: Vec<Command>,
 }
 
 impl Plan {
     /// Containers that wait before they are restarted.
-    pub fn backoffs(&self) -> impl Iterator<Item = &RestartBackoff> {
+    pub(crate) fn backoffs(&self) -> impl Iterator<Item = &RestartBackoff> {
         self.commands.iter().filter_map(|command| match command {
             Command::Backoff(backoff) => Some(backoff),
             _ => None,
@@ -127,12 +127,12 @@ impl Plan {
     }
 
     /// Whether a container is started.
-    pub fn starts(&self, name: &str) -> bool {
+    pub(crate) fn starts(&self, name: &str) -> bool {
         self.commands.iter().any(|command| matches!(command, Command::StartContainer(start) if start.name == name))
     }
 
     /// Whether it starts or stops something in the runtime.
-    pub fn changes_runtime(&self) -> bool {
+    pub(crate) fn changes_runtime(&self) -> bool {
         self.commands.iter().any(Command::changes_runtime)
     }
 }
@@ -155,7 +155,7 @@ impl Command {
 }
 
 /// Decides what has to be done for a pod that should run.
-pub fn plan(view: &View<'_>) -> Plan {
+pub(crate) fn plan(view: &View<'_>) -> Plan {
     match needed_sandbox(view) {
         Some(attempt) => plan_sandbox(view, attempt),
         None => plan_containers(view),
@@ -192,7 +192,7 @@ fn plan_main(view: &View<'_>, mut draft: Draft) -> Plan {
 }
 
 /// Running containers that are stopped before all containers of the pod are restarted.
-pub fn of_before<'a>(pod: &'a Tree, state: &'a PodState) -> impl Iterator<Item = &'a Container> {
+pub(crate) fn of_before<'a>(pod: &'a Tree, state: &'a PodState) -> impl Iterator<Item = &'a Container> {
     let is_ephemeral = |name: &str| pod.list("spec.ephemeralContainers").iter().any(|spec| spec.str("name") == name);
     state.running().filter(move |seen| state.is_of_before(seen) && !is_ephemeral(&seen.name))
 }
@@ -383,18 +383,18 @@ fn failed_probe(verdicts: Verdicts) -> Option<(&'static str, &'static str)> {
 }
 
 /// Changes if a field changes that cannot change in a running container.
-pub fn hash(container: &Tree) -> String {
+pub(crate) fn hash(container: &Tree) -> String {
     let parts = [container.str("name"), container.str("image")];
     let sum = stdx::fnv::fnv1a_32(parts.iter().flat_map(|part| part.bytes().chain([0])));
     format!("{sum:x}")
 }
 
 /// Whether a container has started: it runs, and its startup probe, if it has one, has succeeded.
-pub fn is_started(spec: &Tree, seen: &Container, verdicts: Verdicts) -> bool {
+pub(crate) fn is_started(spec: &Tree, seen: &Container, verdicts: Verdicts) -> bool {
     seen.is_running() && (!spec.has("startupProbe") || verdicts.startup == Some(true))
 }
 
 /// Init containers that run beside the main containers.
-pub fn sidecars(pod: &Tree) -> impl Iterator<Item = &Tree> {
+pub(crate) fn sidecars(pod: &Tree) -> impl Iterator<Item = &Tree> {
     pod.list("spec.initContainers").iter().filter(|spec| pod::is_sidecar(spec))
 }

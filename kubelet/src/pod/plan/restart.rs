@@ -6,11 +6,11 @@ use crate::model::pod;
 use crate::model::state::{PodState, Stage};
 
 /// What a node says of itself that it can do.
-pub const FEATURE: &str = "RestartAllContainersOnContainerExits";
+pub(crate) const FEATURE: &str = "RestartAllContainersOnContainerExits";
 const ALL: &str = "RestartAllContainers";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Restart {
+pub(crate) enum Restart {
     Always,
     OnFailure,
     Never,
@@ -18,7 +18,7 @@ pub enum Restart {
 
 impl Restart {
     /// A container's own policy, or that of its pod.
-    pub fn of(pod: &Tree, container: &Tree) -> Restart {
+    pub(crate) fn of(pod: &Tree, container: &Tree) -> Restart {
         let own = container.str("restartPolicy");
         match if own.is_empty() { pod.str("spec.restartPolicy") } else { own } {
             "Never" => Restart::Never,
@@ -28,7 +28,7 @@ impl Restart {
     }
 
     /// After it has ended with a code.
-    pub fn after(pod: &Tree, container: &Tree, code: i32) -> bool {
+    pub(crate) fn after(pod: &Tree, container: &Tree, code: i32) -> bool {
         if pod::is_deleted(pod) {
             return false;
         }
@@ -43,7 +43,7 @@ impl Restart {
     }
 
     /// One that prepares is done once it has succeeded, whatever the pod's policy.
-    pub fn after_init(pod: &Tree, container: &Tree, code: i32) -> bool {
+    pub(crate) fn after_init(pod: &Tree, container: &Tree, code: i32) -> bool {
         if pod::is_sidecar(container) {
             return !pod::is_deleted(pod);
         }
@@ -52,12 +52,12 @@ impl Restart {
 }
 
 /// Whether a rule of the pod may begin a new round of all its containers.
-pub fn may_begin_anew(pod: &Tree) -> bool {
+pub(crate) fn may_begin_anew(pod: &Tree) -> bool {
     counted(pod).any(|spec| spec.list("restartPolicyRules").iter().any(|rule| rule.str("action") == ALL))
 }
 
 /// When the last round of a pod's containers began, because one ended in a way that asks for it; 0 where none did.
-pub fn round(pod: &Tree, state: &PodState) -> i64 {
+pub(crate) fn round(pod: &Tree, state: &PodState) -> i64 {
     let asked = |spec: &Tree| {
         let ended = state.containers.iter().filter(|seen| seen.name == spec.str("name") && seen.stage == Stage::Exited);
         let asks = |code| rule(spec, code).is_some_and(|rule| rule.str("action") == ALL);

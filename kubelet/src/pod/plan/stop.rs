@@ -7,7 +7,7 @@ use crate::model::state::{Container, PodState};
 
 /// One step of stopping a pod.
 #[derive(Debug, PartialEq)]
-pub enum StopCommand<'a> {
+pub(crate) enum StopCommand<'a> {
     /// Stop these containers concurrently.
     StopContainers(Vec<&'a Container>),
     StopSandbox {
@@ -16,7 +16,7 @@ pub enum StopCommand<'a> {
 }
 
 /// The main containers first, then the sidecars in reverse order, then the sandboxes.
-pub fn plan<'a>(pod: &Tree, state: &'a PodState) -> Vec<StopCommand<'a>> {
+pub(crate) fn plan<'a>(pod: &Tree, state: &'a PodState) -> Vec<StopCommand<'a>> {
     let sidecars: Vec<&str> = sidecars(pod).map(|spec| spec.str("name")).collect();
     let is_sidecar = |seen: &&Container| sidecars.contains(&seen.name.as_str());
     let main = state.running().filter(|seen| !is_sidecar(seen)).collect();

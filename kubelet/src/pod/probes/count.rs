@@ -4,7 +4,7 @@ use api::Tree;
 
 use crate::pod::action::Outcome;
 
-pub struct Count {
+pub(crate) struct Count {
     success_threshold: i64,
     failure_threshold: i64,
     last: Option<bool>,
@@ -13,7 +13,7 @@ pub struct Count {
 }
 
 impl Count {
-    pub fn of(probe: &Tree, said: Option<bool>) -> Count {
+    pub(crate) fn of(probe: &Tree, said: Option<bool>) -> Count {
         let at_least_one = |key: &str, otherwise: i64| probe.int(key).filter(|value| *value > 0).unwrap_or(otherwise);
         Count {
             success_threshold: at_least_one("successThreshold", 1),
@@ -25,7 +25,7 @@ impl Count {
     }
 
     /// A verdict, where this answer makes one that has not been said already.
-    pub fn take(&mut self, outcome: &Outcome) -> Option<bool> {
+    pub(crate) fn take(&mut self, outcome: &Outcome) -> Option<bool> {
         let good = match outcome {
             Outcome::Success | Outcome::Warning(_) => true,
             Outcome::Failure(_) => false,

@@ -26,7 +26,7 @@ const AGENT: &str = "kube-probe/1.37";
 const SECOND: i64 = 1_000_000_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub(crate) enum Kind {
     Startup,
     Liveness,
     Readiness,
@@ -38,7 +38,7 @@ const KINDS: [(Kind, &str, &str); 3] = [
     (Kind::Readiness, "readinessProbe", "Readiness"),
 ];
 
-pub struct Probes {
+pub(crate) struct Probes {
     runtime: Runtime,
     recorder: Recorder,
     clock: Arc<dyn Clock>,
@@ -46,7 +46,7 @@ pub struct Probes {
     changed: Box<dyn Fn(&str) + Send + Sync>,
     known: Mutex<BTreeMap<String, Known>>,
     /// What is counted of probes alone.
-    pub metrics: Metrics,
+    pub(crate) metrics: Metrics,
 }
 
 /// Of one container.
@@ -63,7 +63,7 @@ impl Drop for Known {
 }
 
 impl Probes {
-    pub fn new(
+    pub(crate) fn new(
         runtime: Runtime,
         recorder: Recorder,
         clock: Arc<dyn Clock>,
@@ -79,12 +79,12 @@ impl Probes {
         })
     }
 
-    pub fn verdicts(&self, container_id: &str) -> Verdicts {
+    pub(crate) fn verdicts(&self, container_id: &str) -> Verdicts {
         self.known().get(container_id).map_or_else(Verdicts::default, |known| *known.verdicts.borrow())
     }
 
     /// Starts the probes of containers that run, and ends those of others of the pod.
-    pub fn follow(self: &Arc<Probes>, pod: &Arc<Tree>, state: &PodState, host: &str) {
+    pub(crate) fn follow(self: &Arc<Probes>, pod: &Arc<Tree>, state: &PodState, host: &str) {
         let uid = pod::uid(pod);
         let running: Vec<&Container> = state.containers.iter().filter(|seen| seen.is_running()).collect();
         self.known().retain(|id, known| known.uid != uid || running.iter().any(|seen| seen.id == *id));
@@ -94,13 +94,13 @@ impl Probes {
     }
 
     /// A pod that ends is not asked any more whether it lives, only whether it is ready.
-    pub fn end(&self, uid: &str) {
+    pub(crate) fn end(&self, uid: &str) {
         for known in self.known().values_mut().filter(|known| known.uid == uid) {
             known.tasks.iter().filter(|(kind, _)| *kind != Kind::Readiness).for_each(|(_, task)| task.abort());
         }
     }
 
-    pub fn forget(&self, pod: &Tree) {
+    pub(crate) fn forget(&self, pod: &Tree) {
         let [name, namespace, uid] = [pod::name(pod), pod::namespace(pod), pod::uid(pod)];
         self.known().retain(|_, known| known.uid != uid);
         for container in pod::containers(pod).map(|spec| spec.str("name")) {

@@ -16,29 +16,29 @@ const USED_TO_RUN: &str =
     "The container could not be located when the pod was deleted.  The container used to be Running";
 
 /// The statuses by the three lists of containers.
-pub struct Containers([Vec<Tree>; 3]);
+pub(crate) struct Containers([Vec<Tree>; 3]);
 
 impl Containers {
-    pub fn of(view: &View<'_>) -> Containers {
+    pub(crate) fn of(view: &View<'_>) -> Containers {
         let list = |at: usize| view.pod.list(pod::LISTS[at]).iter().map(|spec| one(view, spec, at)).collect();
         Containers([list(0), list(1), list(2)])
     }
 
-    pub fn lists(self) -> [(&'static str, Vec<Tree>); 3] {
+    pub(crate) fn lists(self) -> [(&'static str, Vec<Tree>); 3] {
         let [init, main, ephemeral] = self.0;
         [("initContainerStatuses", init), ("containerStatuses", main), ("ephemeralContainerStatuses", ephemeral)]
     }
 
-    pub fn init(&self) -> &[Tree] {
+    pub(crate) fn init(&self) -> &[Tree] {
         &self.0[0]
     }
 
-    pub fn main(&self) -> &[Tree] {
+    pub(crate) fn main(&self) -> &[Tree] {
         &self.0[1]
     }
 
     /// Those that count and are not ready.
-    pub fn unready(&self, pod: &Tree) -> Vec<&str> {
+    pub(crate) fn unready(&self, pod: &Tree) -> Vec<&str> {
         let of = |at: usize| pod.list(pod::LISTS[at]).iter().zip(&self.0[at]).map(move |pair| (pair, at == 0));
         let counted =
             of(0).chain(of(1)).filter(|((spec, status), is_init)| counts(spec, *is_init) && !status.bool("ready"));
@@ -46,7 +46,7 @@ impl Containers {
     }
 
     /// Those that prepare and have not done so.
-    pub fn incomplete(&self, pod: &Tree) -> Vec<&str> {
+    pub(crate) fn incomplete(&self, pod: &Tree) -> Vec<&str> {
         if self.main().iter().any(|status| !status.at("state").has("waiting")) {
             return Vec::new();
         }
@@ -201,7 +201,7 @@ fn restarts(pod: &Tree, spec: &Tree, list: usize, code: i32) -> bool {
 }
 
 /// Why one that is to come is not there yet, init containers included. It is the same before and after they are done.
-pub fn begins(pod: &Tree) -> &'static str {
+pub(crate) fn begins(pod: &Tree) -> &'static str {
     if pod.list(pod::LISTS[0]).is_empty() { "ContainerCreating" } else { "PodInitializing" }
 }
 

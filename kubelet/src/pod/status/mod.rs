@@ -5,7 +5,7 @@ mod containers;
 mod phase;
 #[cfg(test)]
 mod tests;
-pub mod writer;
+pub(crate) mod writer;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -18,31 +18,31 @@ use crate::model::problem::Problem;
 use crate::model::state::PodState;
 use crate::pod::plan::{self, RestartBackoff, Verdicts};
 use containers::Containers;
-pub use containers::begins as initial_reason;
+pub(crate) use containers::begins as initial_reason;
 
 /// Why a container is not there, by its name: what a status says of one that waits.
-pub type Problems = BTreeMap<String, Problem>;
+pub(crate) type Problems = BTreeMap<String, Problem>;
 
 /// What a status is made from.
-pub struct View<'a> {
-    pub pod: &'a Tree,
-    pub state: &'a PodState,
-    pub verdicts: &'a dyn Fn(&str) -> Verdicts,
+pub(crate) struct View<'a> {
+    pub(crate) pod: &'a Tree,
+    pub(crate) state: &'a PodState,
+    pub(crate) verdicts: &'a dyn Fn(&str) -> Verdicts,
     /// Containers that wait before they are restarted.
-    pub backoffs: &'a [RestartBackoff],
-    pub problems: &'a Problems,
+    pub(crate) backoffs: &'a [RestartBackoff],
+    pub(crate) problems: &'a Problems,
     /// How the runtime calls itself, in front of container ids.
-    pub runtime: &'a str,
-    pub host_ips: &'a [IpAddr],
+    pub(crate) runtime: &'a str,
+    pub(crate) host_ips: &'a [IpAddr],
     /// Nothing of the pod will run again.
-    pub is_over: bool,
+    pub(crate) is_over: bool,
     /// Why the node ends the pod, where it does.
-    pub ended: Option<&'a Problem>,
+    pub(crate) ended: Option<&'a Problem>,
     /// Seconds since the epoch.
-    pub now: i64,
+    pub(crate) now: i64,
 }
 
-pub fn status(view: &View<'_>) -> Tree {
+pub(crate) fn status(view: &View<'_>) -> Tree {
     let pod = view.pod;
     if is_settled(view) {
         return kept(pod);
@@ -142,7 +142,7 @@ fn set_addresses(view: &View<'_>, status: &mut Tree) {
 }
 
 /// A pod with what was said of it last instead of what its object shows.
-pub fn merged(object: &Tree, last: &Tree) -> Tree {
+pub(crate) fn merged(object: &Tree, last: &Tree) -> Tree {
     let mut pod = object.clone();
     // Conditions of others are in the object alone.
     let own: Vec<Tree> = last.list("conditions").to_vec();
@@ -164,7 +164,7 @@ pub fn merged(object: &Tree, last: &Tree) -> Tree {
 }
 
 /// A pod that the node does not take.
-pub fn rejected(pod: &Tree, problem: &Problem, now: i64) -> Tree {
+pub(crate) fn rejected(pod: &Tree, problem: &Problem, now: i64) -> Tree {
     let started = pod.str("status.startTime");
     let mut status = tree! {
         "phase" => "Failed",
@@ -179,7 +179,7 @@ pub fn rejected(pod: &Tree, problem: &Problem, now: i64) -> Tree {
 }
 
 /// What is said of a pod that the node ends for its own sake.
-pub fn disruption(pod: &Tree, message: &str, now: i64) -> Tree {
+pub(crate) fn disruption(pod: &Tree, message: &str, now: i64) -> Tree {
     let mut condition = tree! {
         "type" => "DisruptionTarget", "status" => "True", "reason" => "TerminationByKubelet",
         "message" => message, "lastTransitionTime" => time::format_seconds(now),
@@ -196,6 +196,6 @@ fn counts(spec: &Tree, is_init: bool) -> bool {
 }
 
 /// Whether a container answers.
-pub fn is_ready(spec: &Tree, seen: &crate::model::state::Container, verdicts: Verdicts) -> bool {
+pub(crate) fn is_ready(spec: &Tree, seen: &crate::model::state::Container, verdicts: Verdicts) -> bool {
     plan::is_started(spec, seen, verdicts) && (!spec.has("readinessProbe") || verdicts.readiness == Some(true))
 }

@@ -7,7 +7,7 @@ use super::containers::Containers;
 use crate::model::pod;
 use crate::pod::plan::restart::Restart;
 
-pub fn of(view: &View<'_>, made: &Containers) -> &'static str {
+pub(crate) fn of(view: &View<'_>, made: &Containers) -> &'static str {
     let pod = view.pod;
     if has_failed_to_prepare(pod, made) {
         return "Failed";

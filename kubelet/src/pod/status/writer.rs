@@ -20,7 +20,7 @@ const BEGINS: Duration = Duration::from_millis(150);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// What the node alone says of a pod; what is not said any more is taken away.
-pub const OWN: [&str; 12] = [
+pub(crate) const OWN: [&str; 12] = [
     "phase",
     "reason",
     "message",
@@ -35,9 +35,9 @@ pub const OWN: [&str; 12] = [
     "resize",
 ];
 
-pub const WHILE_RESIZED: [&str; 2] = [crate::resources::resize::PENDING, crate::resources::resize::IN_PROGRESS];
+pub(crate) const WHILE_RESIZED: [&str; 2] = [crate::resources::resize::PENDING, crate::resources::resize::IN_PROGRESS];
 
-pub struct Writer {
+pub(crate) struct Writer {
     client: Client,
     /// The pods of this node, as the API has them.
     pods: Arc<Store>,
@@ -66,14 +66,14 @@ struct Written {
 
 /// What has to be written.
 #[derive(Debug, PartialEq)]
-pub enum Step {
+pub(crate) enum Step {
     Nothing,
     Patch(Tree),
     Delete,
 }
 
 impl Writer {
-    pub fn new(client: Client, pods: Arc<Store>) -> Arc<Writer> {
+    pub(crate) fn new(client: Client, pods: Arc<Store>) -> Arc<Writer> {
         Arc::new(Writer {
             client,
             pods,
@@ -83,16 +83,16 @@ impl Writer {
         })
     }
 
-    pub fn start(self: &Arc<Writer>) -> Vec<tokio::task::JoinHandle<()>> {
+    pub(crate) fn start(self: &Arc<Writer>) -> Vec<tokio::task::JoinHandle<()>> {
         (0..WORKERS).map(|_| tokio::spawn(self.clone().run())).collect()
     }
 
-    pub fn close(&self) {
+    pub(crate) fn close(&self) {
         self.queue.close();
     }
 
     /// Waits until the API has all that was said of these pods.
-    pub async fn settled(&self, uids: &[String]) {
+    pub(crate) async fn settled(&self, uids: &[String]) {
         let mut moved = self.moved.subscribe();
         let is_open = |uid: &String| self.next_step(uid).is_some_and(|(_, _, step)| step != Step::Nothing);
         while uids.iter().any(is_open) {
@@ -103,7 +103,7 @@ impl Writer {
     }
 
     /// The status that was said last; where nothing was, that of the object, which for a static pod is its mirror.
-    pub fn last(&self, pod: &Tree) -> Tree {
+    pub(crate) fn last(&self, pod: &Tree) -> Tree {
         if let Some(entry) = self.entries().get(pod::uid(pod)) {
             return Tree::clone(&entry.status);
         }
@@ -115,7 +115,7 @@ impl Writer {
         mirror.map(|mirror| mirror.at("status").clone()).unwrap_or_default()
     }
 
-    pub fn set(&self, pod: &Tree, status: Tree) {
+    pub(crate) fn set(&self, pod: &Tree, status: Tree) {
         let mut entries = self.entries();
         let begins = status.str("phase") == "Pending" && !pod.at("status").has("startTime");
         let entry = entries.entry(pod::uid(pod).to_string()).or_insert_with(|| Entry {
@@ -139,7 +139,7 @@ impl Writer {
     }
 
     /// Nothing of the pod is left here: its object may go once it has been deleted.
-    pub fn gone(&self, uid: &str) {
+    pub(crate) fn gone(&self, uid: &str) {
         if let Some(entry) = self.entries().get_mut(uid) {
             entry.is_gone = true;
         }
@@ -147,16 +147,16 @@ impl Writer {
     }
 
     /// The object has changed: what it says may not be what was said.
-    pub fn check(&self, uid: &str) {
+    pub(crate) fn check(&self, uid: &str) {
         self.queue.add(Key::from(uid));
     }
 
-    pub fn forget(&self, uid: &str) {
+    pub(crate) fn forget(&self, uid: &str) {
         self.entries().remove(uid);
     }
 
     /// Drops what is kept of pods that are not there any more.
-    pub fn keep(&self, uids: &BTreeSet<String>) {
+    pub(crate) fn keep(&self, uids: &BTreeSet<String>) {
         self.entries().retain(|uid, _| uids.contains(uid));
     }
 
@@ -241,7 +241,7 @@ fn is_over(error: &Error) -> bool {
 }
 
 /// What is to be written of an object whose status shall be this.
-pub fn decide(object: &Tree, status: &Tree, is_gone: bool, is_settled: bool) -> Step {
+pub(crate) fn decide(object: &Tree, status: &Tree, is_gone: bool, is_settled: bool) -> Step {
     if let Some(patch) = difference(object.at("status"), status).filter(|_| !is_settled) {
         let uid = pod::uid(object);
         return Step::Patch(tree! { "metadata" => tree! { "uid" => uid }, "status" => patch });

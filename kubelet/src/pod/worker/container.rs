@@ -22,7 +22,7 @@ use crate::volumes::{self, MountError};
 
 /// A container that cannot be configured.
 #[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
+pub(crate) enum ConfigError {
     #[error(transparent)]
     User(#[from] UserError),
     #[error(transparent)]
@@ -38,18 +38,18 @@ pub enum ConfigError {
 }
 
 /// What a configuration is built from.
-pub struct Parts<'a> {
-    pub spec: &'a Tree,
-    pub image: images::Present,
+pub(crate) struct Parts<'a> {
+    pub(crate) spec: &'a Tree,
+    pub(crate) image: images::Present,
     /// Images of volumes, by volume.
-    pub images: Vec<(String, cri::ImageSpec)>,
-    pub addresses: &'a [String],
-    pub inputs: &'a Inputs<'a>,
-    pub start: &'a StartContainer,
+    pub(crate) images: Vec<(String, cri::ImageSpec)>,
+    pub(crate) addresses: &'a [String],
+    pub(crate) inputs: &'a Inputs<'a>,
+    pub(crate) start: &'a StartContainer,
 }
 
 /// The configuration, and the CPUs that the container has for itself. The directory of its logs exists then.
-pub async fn config(
+pub(crate) async fn config(
     context: &Arc<PodContext>,
     pod: &Arc<Tree>,
     parts: Parts<'_>,

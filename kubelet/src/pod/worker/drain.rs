@@ -6,19 +6,19 @@ use api::{Tree, time};
 use crate::model::pod;
 
 /// False while proxies may send requests to the pod, True once all have confirmed that they do not.
-pub const OUT_OF_ROTATION: &str = "tiphys.io/OutOfRotation";
+pub(crate) const OUT_OF_ROTATION: &str = "tiphys.io/OutOfRotation";
 const SECOND: i64 = 1_000_000_000;
 
 /// Until when a pod is not told to end, in nanoseconds like `since`, when it was first seen deleted; None where it
 /// is to be told now. It keeps half of its grace period for itself, whatever proxies do.
-pub fn held_until(pod: &Tree, since: i64, now: i64) -> Option<i64> {
+pub(crate) fn held_until(pod: &Tree, since: i64, now: i64) -> Option<i64> {
     let grace = pod.int("metadata.deletionGracePeriodSeconds").unwrap_or(0);
     let until = since.saturating_add(grace.saturating_mul(SECOND) / 2);
     (pod::is_deleted(pod) && is_in_rotation(pod) && now < until).then_some(until)
 }
 
 /// When a pod was deleted, in nanoseconds, as the API says it; None where it was not.
-pub fn deleted_at(pod: &Tree) -> Option<i64> {
+pub(crate) fn deleted_at(pod: &Tree) -> Option<i64> {
     let ends = time::parse(pod.str("metadata.deletionTimestamp")).ok()?.seconds;
     let grace = pod.int("metadata.deletionGracePeriodSeconds").unwrap_or(0);
     Some(ends.saturating_sub(grace).saturating_mul(SECOND))

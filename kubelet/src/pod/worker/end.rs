@@ -21,7 +21,7 @@ use crate::resources::cgroups::GroupError;
 const SECOND: i64 = 1_000_000_000;
 
 /// A pod that shall not run any more.
-pub async fn sync(
+pub(crate) async fn sync(
     context: &Arc<PodContext>,
     wanted: &DesiredPod,
     worker: &mut WorkerState,
@@ -51,7 +51,7 @@ pub async fn sync(
 }
 
 /// A pod that has come to its own end.
-pub async fn finish(
+pub(crate) async fn finish(
     context: &Arc<PodContext>,
     wanted: &DesiredPod,
     worker: &mut WorkerState,
@@ -169,7 +169,7 @@ async fn stop_when_told(
 }
 
 /// Stops all containers and sandboxes.
-pub async fn stop_all(
+pub(crate) async fn stop_all(
     context: &Arc<PodContext>,
     pod: &Arc<Tree>,
     state: &Arc<PodState>,
@@ -205,16 +205,16 @@ async fn stop_together(
 }
 
 /// How a container is ended.
-pub struct Kill<'a> {
+pub(crate) struct Kill<'a> {
     /// "" where its pod ends.
-    pub message: &'a str,
+    pub(crate) message: &'a str,
     /// How long it has, which may become less.
-    pub given: watch::Receiver<GracePeriod>,
-    pub runs_pre_stop: bool,
+    pub(crate) given: watch::Receiver<GracePeriod>,
+    pub(crate) runs_pre_stop: bool,
 }
 
 /// The hook first, then the signal, within one grace period.
-pub async fn stop_container(
+pub(crate) async fn stop_container(
     context: &Arc<PodContext>,
     pod: &Tree,
     state: &PodState,

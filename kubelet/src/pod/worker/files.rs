@@ -21,13 +21,13 @@ const MOST_LOG: u64 = 2048;
 /// A file that could not be written.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {source}", .path.display())]
-pub struct FileError {
-    pub path: PathBuf,
-    pub source: std::io::Error,
+pub(crate) struct FileError {
+    pub(crate) path: PathBuf,
+    pub(crate) source: std::io::Error,
 }
 
 /// What every container gets besides its volumes: its names, and a place for its last words.
-pub fn own_mounts(
+pub(crate) fn own_mounts(
     context: &PodContext,
     pod: &Tree,
     spec: &Tree,
@@ -71,7 +71,7 @@ fn write_file(path: &Path, text: &[u8], mode: u32) -> Result<(), FileError> {
 }
 
 /// The number after the highest of a container's logs, `N.log` and what was put aside of it.
-pub fn next_log(directory: &Path) -> i64 {
+pub(crate) fn next_log(directory: &Path) -> i64 {
     let number = |name: &str| name.split_once(".log").and_then(|(number, _)| number.parse::<i64>().ok());
     let entries = std::fs::read_dir(directory).into_iter().flatten().filter_map(Result::ok);
     let highest = entries.filter_map(|entry| number(&entry.file_name().to_string_lossy())).max();
@@ -79,7 +79,7 @@ pub fn next_log(directory: &Path) -> i64 {
 }
 
 /// The name by which collectors of logs find a container's.
-pub fn link_log(context: &PodContext, pod: &Tree, name: &str, id: &str, restarts: i64) {
+pub(crate) fn link_log(context: &PodContext, pod: &Tree, name: &str, id: &str, restarts: i64) {
     let log = sync::logs(context, pod).join(name).join(format!("{restarts}.log"));
     let file = link_of(context, pod, name, id);
     let made = file.parent().map(std::fs::create_dir_all).transpose();
@@ -89,13 +89,13 @@ pub fn link_log(context: &PodContext, pod: &Tree, name: &str, id: &str, restarts
 }
 
 /// `/var/log/containers/POD_NAMESPACE_CONTAINER-ID.log`
-pub fn link_of(context: &PodContext, pod: &Tree, name: &str, id: &str) -> PathBuf {
+pub(crate) fn link_of(context: &PodContext, pod: &Tree, name: &str, id: &str) -> PathBuf {
     let dir = context.config.pod_logs_dir.parent().unwrap_or(Path::new("/")).join("containers");
     dir.join(format!("{}_{}_{name}-{id}.log", pod::name(pod), pod::namespace(pod)))
 }
 
 /// What containers that have ended wanted to say: of a file of theirs, or of their log.
-pub fn read_messages(context: &PodContext, pod: &Tree, state: &mut PodState) {
+pub(crate) fn read_messages(context: &PodContext, pod: &Tree, state: &mut PodState) {
     let dir = context.config.pod_dir(pod::uid(pod));
     for seen in state.containers.iter_mut().filter(|seen| seen.stage == Stage::Exited && seen.message.is_empty()) {
         let file = pod::message_file(&dir, &seen.name, seen.restarts);

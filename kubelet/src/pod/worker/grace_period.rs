@@ -7,60 +7,60 @@ use tokio::time::Instant;
 use super::{DesiredPod, Ending};
 
 /// So long a pod gets that does not say it.
-pub const DEFAULT_SECONDS: i64 = 30;
+pub(crate) const DEFAULT_SECONDS: i64 = 30;
 /// The least time that a container has after its signal, whatever its hook took of it.
 const LEAST: i64 = 2;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct GracePeriod {
+pub(crate) struct GracePeriod {
     /// None for a container's own.
     seconds: Option<i64>,
     since: Instant,
 }
 
 impl GracePeriod {
-    pub fn now(seconds: Option<i64>) -> GracePeriod {
+    pub(crate) fn now(seconds: Option<i64>) -> GracePeriod {
         GracePeriod { seconds, since: Instant::now() }
     }
 
     /// One that nobody shortens.
-    pub fn fixed(seconds: Option<i64>) -> watch::Receiver<GracePeriod> {
+    pub(crate) fn fixed(seconds: Option<i64>) -> watch::Receiver<GracePeriod> {
         watch::channel(GracePeriod::now(seconds)).1
     }
 
     /// The seconds that are left of it.
-    pub fn left(&self, own: i64) -> i64 {
+    pub(crate) fn left(&self, own: i64) -> i64 {
         let passed = i64::try_from(self.since.elapsed().as_secs()).unwrap_or(i64::MAX);
         self.seconds.unwrap_or(own).saturating_sub(passed)
     }
 
     /// The seconds between the signal and the force.
-    pub fn for_signal(&self, own: i64) -> i64 {
+    pub(crate) fn for_signal(&self, own: i64) -> i64 {
         self.left(own).max(if self.seconds == Some(0) { 0 } else { LEAST })
     }
 
     /// Whether it is less than before.
-    pub fn shorten(&mut self, asked: Option<i64>, own: i64) -> bool {
+    pub(crate) fn shorten(&mut self, asked: Option<i64>, own: i64) -> bool {
         let shorter = asked.filter(|asked| *asked < self.left(own));
         shorter.inspect(|shorter| *self = GracePeriod::now(Some(*shorter))).is_some()
     }
 }
 
 /// Waits until there is less time than before.
-pub async fn shortened(given: &mut watch::Receiver<GracePeriod>) {
+pub(crate) async fn shortened(given: &mut watch::Receiver<GracePeriod>) {
     if given.changed().await.is_err() {
         std::future::pending::<()>().await;
     }
 }
 
 /// The shortest that anybody has asked for; None where the pod has its own.
-pub fn asked(wanted: &DesiredPod, ended: Option<&Ending>) -> Option<i64> {
+pub(crate) fn asked(wanted: &DesiredPod, ended: Option<&Ending>) -> Option<i64> {
     let endings = [ended, wanted.ending.as_ref()].into_iter().flatten();
     let of_node = endings.filter_map(|ending| ending.grace_seconds);
     of_node.chain(wanted.pod.int("metadata.deletionGracePeriodSeconds")).min()
 }
 
-pub fn own(pod: &Tree) -> i64 {
+pub(crate) fn own(pod: &Tree) -> i64 {
     pod.int("spec.terminationGracePeriodSeconds").unwrap_or(DEFAULT_SECONDS)
 }
 

@@ -32,7 +32,7 @@ use crate::model::state::PodState;
 use crate::pod::context::PodContext;
 pub(crate) use end::stop_all;
 pub(crate) use grace_period::GracePeriod;
-pub use sync::from_labels;
+pub(crate) use sync::from_labels;
 use sync::{Next, WorkerState};
 
 /// After a failure, growing.
@@ -41,12 +41,12 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// Why and how a pod is ended by the node itself.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Ending {
-    pub problem: Problem,
+pub(crate) struct Ending {
+    pub(crate) problem: Problem,
     /// Instead of the pod's own.
-    pub grace_seconds: Option<i64>,
+    pub(crate) grace_seconds: Option<i64>,
     /// What is said of it besides, as a condition.
-    pub condition: Option<Tree>,
+    pub(crate) condition: Option<Tree>,
 }
 
 /// What is wanted of a pod.
@@ -80,7 +80,7 @@ struct Worker {
     task: JoinHandle<()>,
 }
 
-pub struct Workers {
+pub(crate) struct Workers {
     context: Arc<PodContext>,
     workers: Mutex<BTreeMap<String, Worker>>,
     /// Updates when a worker begins or has ended.
@@ -88,12 +88,12 @@ pub struct Workers {
 }
 
 impl Workers {
-    pub fn new(context: Arc<PodContext>) -> Arc<Workers> {
+    pub(crate) fn new(context: Arc<PodContext>) -> Arc<Workers> {
         Arc::new(Workers { context, workers: Mutex::default(), moved: Notify::new() })
     }
 
     /// A pod of this node is there, or has changed.
-    pub fn update(self: &Arc<Workers>, pod: Arc<Tree>) {
+    pub(crate) fn update(self: &Arc<Workers>, pod: Arc<Tree>) {
         if !may_be_called(&pod) {
             return;
         }
@@ -114,7 +114,7 @@ impl Workers {
     }
 
     /// A pod is gone: what is left of it here has to go.
-    pub fn remove(self: &Arc<Workers>, uid: &str) {
+    pub(crate) fn remove(self: &Arc<Workers>, uid: &str) {
         if let Some(worker) = self.workers().get_mut(uid) {
             worker.comes_back = None;
             worker.wanted.send_modify(|wanted| wanted.is_removed = true);
@@ -123,7 +123,7 @@ impl Workers {
     }
 
     /// The runtime has something of a pod that nobody knows: `pod` is what can be told of it.
-    pub fn clean_up(self: &Arc<Workers>, pod: Arc<Tree>) {
+    pub(crate) fn clean_up(self: &Arc<Workers>, pod: Arc<Tree>) {
         if !may_be_called(&pod) {
             return;
         }
@@ -133,7 +133,7 @@ impl Workers {
     }
 
     /// The node ends a pod.
-    pub fn end(&self, uid: &str, ending: Ending) {
+    pub(crate) fn end(&self, uid: &str, ending: Ending) {
         if let Some(worker) = self.workers().get(uid) {
             worker.wanted.send_modify(|wanted| match &mut wanted.ending {
                 // Whoever came first says why, whoever is in a hurry how fast.
@@ -145,28 +145,28 @@ impl Workers {
     }
 
     /// Something of a pod has changed on the node.
-    pub fn wake(&self, uid: &str) {
+    pub(crate) fn wake(&self, uid: &str) {
         if let Some(worker) = self.workers().get(uid) {
             worker.wake.notify_one();
         }
     }
 
     /// Waits until there is a new pod, or one less, since the last time.
-    pub async fn changed(&self) {
+    pub(crate) async fn changed(&self) {
         self.moved.notified().await;
     }
 
-    pub fn knows(&self, uid: &str) -> bool {
+    pub(crate) fn knows(&self, uid: &str) -> bool {
         self.workers().contains_key(uid)
     }
 
     /// All pods that are worked on.
-    pub fn pods(&self) -> Vec<Arc<Tree>> {
+    pub(crate) fn pods(&self) -> Vec<Arc<Tree>> {
         self.workers().values().map(|worker| worker.wanted.borrow().pod.clone()).collect()
     }
 
     /// All pods that are worked on, and what the runtime has of each.
-    pub fn all(&self) -> Vec<(Arc<Tree>, Arc<PodState>)> {
+    pub(crate) fn all(&self) -> Vec<(Arc<Tree>, Arc<PodState>)> {
         let of = |worker: &Worker| {
             let state = worker.state.lock().clone();
             (worker.wanted.borrow().pod.clone(), state)
@@ -175,12 +175,12 @@ impl Workers {
     }
 
     /// How many mirrors of static pods the API shows.
-    pub fn mirrors(&self) -> usize {
+    pub(crate) fn mirrors(&self) -> usize {
         self.context.cache.pods.all().iter().filter(|pod| pod::is_mirror(pod)).count()
     }
 
     /// A pod as the node knows it, and what the runtime has of it.
-    pub fn find(&self, uid: &str) -> Option<(Arc<Tree>, Arc<PodState>)> {
+    pub(crate) fn find(&self, uid: &str) -> Option<(Arc<Tree>, Arc<PodState>)> {
         let workers = self.workers();
         let worker = workers.get(uid)?;
         let state = worker.state.lock().clone();
@@ -188,7 +188,7 @@ impl Workers {
     }
 
     /// Waits until nothing of a pod runs and its last status was said.
-    pub async fn is_down(&self, uid: &str) {
+    pub(crate) async fn is_down(&self, uid: &str) {
         let is_down = self.workers().get(uid).map(|worker| worker.is_down.clone());
         if let Some(mut is_down) = is_down {
             // A worker that has ended has nothing left to be done.
@@ -197,7 +197,7 @@ impl Workers {
     }
 
     /// Ends all workers where they are; pods run on.
-    pub fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.workers().values().for_each(|worker| worker.task.abort());
     }
 

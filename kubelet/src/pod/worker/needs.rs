@@ -16,7 +16,7 @@ use crate::pod::cri_config::env::{self as container_env, FileError};
 use crate::volumes::Mounted;
 
 /// What the pod may pull its images with; a secret that is missing is not there.
-pub async fn pull_secrets(context: &PodContext, pod: &Tree) -> Vec<Arc<Tree>> {
+pub(crate) async fn pull_secrets(context: &PodContext, pod: &Tree) -> Vec<Arc<Tree>> {
     let mut secrets = Vec::new();
     for reference in pod.list("spec.imagePullSecrets") {
         let name = reference.str("name");
@@ -35,11 +35,11 @@ pub async fn pull_secrets(context: &PodContext, pod: &Tree) -> Vec<Arc<Tree>> {
 
 /// The images of volumes by the volumes' names: as they were pulled, or why they are not there.
 #[derive(Default)]
-pub struct VolumeImages(Vec<(String, Result<cri::ImageSpec, ImageError>)>);
+pub(crate) struct VolumeImages(Vec<(String, Result<cri::ImageSpec, ImageError>)>);
 
 impl VolumeImages {
     /// Those that a container mounts; one that is not there is this container's problem, and no other's.
-    pub fn of(&self, spec: &Tree) -> Result<Vec<(String, cri::ImageSpec)>, ImageError> {
+    pub(crate) fn of(&self, spec: &Tree) -> Result<Vec<(String, cri::ImageSpec)>, ImageError> {
         let mounted = |name: &str| spec.list("volumeMounts").iter().any(|mount| mount.str("name") == name);
         let own = self.0.iter().filter(|(name, _)| mounted(name));
         own.map(|(name, image)| Ok((name.clone(), image.clone()?))).collect()
@@ -47,7 +47,7 @@ impl VolumeImages {
 }
 
 /// The images of volumes, pulled like those of containers.
-pub async fn volume_images(
+pub(crate) async fn volume_images(
     context: &Arc<PodContext>,
     pod: &Tree,
     given: &Inputs<'_>,
@@ -69,7 +69,7 @@ pub async fn volume_images(
 
 /// A container that must not run as its user.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum UserError {
+pub(crate) enum UserError {
     #[error("container's runAsUser breaks non-root policy (pod: \"{pod}\", container: {container})")]
     RunAsRoot { pod: String, container: String },
     #[error("container has runAsNonRoot and image will run as root (pod: \"{pod}\", container: {container})")]
@@ -85,7 +85,7 @@ pub enum UserError {
 
 /// An environment that cannot be built.
 #[derive(Debug, thiserror::Error)]
-pub enum VariablesError {
+pub(crate) enum VariablesError {
     #[error("services have not yet been read at least once, cannot construct envvars")]
     NoServices,
     #[error(transparent)]
@@ -95,7 +95,7 @@ pub enum VariablesError {
 }
 
 /// A container that must not run as root does not, and ids are such that no runtime takes them for root's.
-pub fn check_user(pod: &Tree, spec: &Tree, image: &images::Present) -> Result<(), UserError> {
+pub(crate) fn check_user(pod: &Tree, spec: &Tree, image: &images::Present) -> Result<(), UserError> {
     let (of_pod, own) = (pod.at("spec.securityContext"), spec.at("securityContext"));
     check_ids(of_pod, own, image)?;
     let either = |key: &str| if own.has(key) { own.at(key) } else { of_pod.at(key) };
@@ -138,7 +138,7 @@ fn check_services(pod: &Tree, are_known: bool) -> Result<(), VariablesError> {
 }
 
 /// Its environment, from all that it refers to.
-pub async fn variables(
+pub(crate) async fn variables(
     context: &PodContext,
     pod: &Tree,
     spec: &Tree,

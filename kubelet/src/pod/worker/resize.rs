@@ -39,7 +39,7 @@ fn list(all: &[InUse]) -> String {
 
 /// What became of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// There was nothing to do.
     Nothing,
     Done,
@@ -48,7 +48,7 @@ pub enum Outcome {
 }
 
 /// What needs a restart is left to whoever starts containers.
-pub async fn carry_out(context: &Arc<PodContext>, pod: &Arc<Tree>, state: &PodState) -> Outcome {
+pub(crate) async fn carry_out(context: &Arc<PodContext>, pod: &Arc<Tree>, state: &PodState) -> Outcome {
     let uid = pod::uid(pod);
     let Some(record) = context.resizes.record(uid).filter(|record| record.is_unfinished) else {
         return Outcome::Nothing;

@@ -16,7 +16,7 @@ use crate::volumes::Mounted;
 
 type Result<T> = std::result::Result<T, Failure>;
 
-pub async fn create(
+pub(crate) async fn create(
     context: &Arc<PodContext>,
     pod: &Arc<Tree>,
     worker: &mut WorkerState,
@@ -57,7 +57,7 @@ fn handler(context: &PodContext, pod: &Tree) -> Result<String> {
 }
 
 /// Which attempt it is, and what there is of volumes.
-pub fn config(
+pub(crate) fn config(
     context: &PodContext,
     pod: &Tree,
     worker: &mut WorkerState,
@@ -105,7 +105,12 @@ fn record_dns_warning(context: &PodContext, pod: &Tree, warning: &dns::Warning) 
 }
 
 /// The addresses of a sandbox that may have been made just now.
-pub async fn addresses(context: &PodContext, pod: &Tree, sandbox: &str, state: &PodState) -> Result<Vec<String>> {
+pub(crate) async fn addresses(
+    context: &PodContext,
+    pod: &Tree,
+    sandbox: &str,
+    state: &PodState,
+) -> Result<Vec<String>> {
     if pod.bool("spec.hostNetwork") {
         return Ok(context.node.host_ips().iter().map(ToString::to_string).collect());
     }

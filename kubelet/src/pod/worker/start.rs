@@ -19,7 +19,7 @@ use crate::volumes::Mounted;
 
 /// Why a command was not carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Failure {
+pub(crate) enum Failure {
     /// The pod is to end, so that the rest of the plan is dropped.
     Ends,
     /// The time of the next attempt is known.
@@ -30,14 +30,14 @@ pub enum Failure {
 type Result<T> = std::result::Result<T, Failure>;
 
 /// What exists before containers are started.
-pub struct Inputs<'a> {
-    pub state: &'a Arc<PodState>,
-    pub mounted: &'a Mounted,
-    pub told: Updates<'a>,
+pub(crate) struct Inputs<'a> {
+    pub(crate) state: &'a Arc<PodState>,
+    pub(crate) mounted: &'a Mounted,
+    pub(crate) told: Updates<'a>,
 }
 
 /// The sandbox in which containers are started, and what they share.
-pub struct StartContext {
+pub(crate) struct StartContext {
     sandbox: String,
     config: cri::PodSandboxConfig,
     addresses: Vec<String>,
@@ -46,7 +46,7 @@ pub struct StartContext {
 
 impl StartContext {
     /// `sandbox` is the ID of a sandbox that was created just now.
-    pub async fn new(
+    pub(crate) async fn new(
         context: &Arc<PodContext>,
         pod: &Tree,
         worker: &mut WorkerState,
@@ -63,7 +63,7 @@ impl StartContext {
 }
 
 /// Starts a container. A failure is reported as the container's problem.
-pub async fn start_container(
+pub(crate) async fn start_container(
     context: &Arc<PodContext>,
     pod: &Arc<Tree>,
     worker: &mut WorkerState,
@@ -133,7 +133,7 @@ async fn remove_older(context: &PodContext, older: &[String]) {
 type Location<'a> = (&'a StartContext, &'a Inputs<'a>);
 
 /// Waits for something that may take long, unless the pod is to end meanwhile.
-pub async fn unless_ended<T>(told: Updates<'_>, work: impl Future<Output = T>) -> Option<T> {
+pub(crate) async fn unless_ended<T>(told: Updates<'_>, work: impl Future<Output = T>) -> Option<T> {
     let mut told = told.clone();
     tokio::select! {
         biased;

@@ -24,30 +24,30 @@ const SECOND: i64 = 1_000_000_000;
 const LOOK: Duration = Duration::from_millis(100);
 
 /// What a worker remembers of its pod.
-pub struct WorkerState {
-    pub backoffs: Backoffs,
-    pub problems: Problems,
-    pub is_admitted: bool,
+pub(crate) struct WorkerState {
+    pub(crate) backoffs: Backoffs,
+    pub(crate) problems: Problems,
+    pub(crate) is_admitted: bool,
     /// Why the node ended it, once it has.
-    pub ended: Option<Ending>,
+    pub(crate) ended: Option<Ending>,
     /// Nothing runs any more, and nothing is left but what logs need.
-    pub is_stopped: bool,
+    pub(crate) is_stopped: bool,
     /// Updates once that is so and its status says it.
-    pub is_down: watch::Sender<bool>,
+    pub(crate) is_down: watch::Sender<bool>,
     /// Updates when something of the pod changes while it is worked on.
-    pub wake: Arc<Notify>,
-    pub warned: bool,
+    pub(crate) wake: Arc<Notify>,
+    pub(crate) warned: bool,
     /// When the pod was first seen deleted while proxies might send requests to it.
-    pub held_since: Option<i64>,
+    pub(crate) held_since: Option<i64>,
     /// Pods whose place it gets once they are gone.
     awaited: Vec<String>,
     /// Restart backoffs for which an event was recorded.
-    pub pauses: Vec<RestartBackoff>,
+    pub(crate) pauses: Vec<RestartBackoff>,
     shown: Arc<Mutex<Arc<PodState>>>,
 }
 
 impl WorkerState {
-    pub fn new(
+    pub(crate) fn new(
         longest: Duration,
         shown: Arc<Mutex<Arc<PodState>>>,
         wake: Arc<Notify>,
@@ -75,14 +75,14 @@ impl WorkerState {
     }
 
     /// Forgets reported pauses that are over.
-    pub fn keep_pauses(&mut self, plan: &Plan) {
+    pub(crate) fn keep_pauses(&mut self, plan: &Plan) {
         self.pauses.retain(|pause| plan.backoffs().any(|backoff| backoff == pause));
     }
 }
 
 /// When to look again.
 #[derive(Debug, PartialEq)]
-pub enum Next {
+pub(crate) enum Next {
     /// At this time, if nothing happens before.
     Idle(Option<i64>),
     /// At once.
@@ -94,9 +94,14 @@ pub enum Next {
 }
 
 /// Whether a pod is to end while something is done for it.
-pub type Updates<'a> = &'a watch::Receiver<DesiredPod>;
+pub(crate) type Updates<'a> = &'a watch::Receiver<DesiredPod>;
 
-pub async fn sync(context: &Arc<PodContext>, asked: &DesiredPod, worker: &mut WorkerState, told: Updates<'_>) -> Next {
+pub(crate) async fn sync(
+    context: &Arc<PodContext>,
+    asked: &DesiredPod,
+    worker: &mut WorkerState,
+    told: Updates<'_>,
+) -> Next {
     // What a pod wants is one thing, what it is given another.
     let wanted = &mut DesiredPod { pod: context.resizes.allocated(&asked.pod), ..asked.clone() };
     let state = match read_state(context, &wanted.pod, worker).await {
@@ -137,7 +142,7 @@ pub async fn sync(context: &Arc<PodContext>, asked: &DesiredPod, worker: &mut Wo
 }
 
 /// What the runtime has of the pod now.
-pub async fn read_state(
+pub(crate) async fn read_state(
     context: &PodContext,
     pod: &Tree,
     worker: &WorkerState,
@@ -218,7 +223,7 @@ fn overdue(deadline: Option<i64>, now: i64) -> Option<Ending> {
 }
 
 /// A static pod has no status of its own: what was said last counts.
-pub fn deadline(context: &PodContext, pod: &Tree) -> Option<i64> {
+pub(crate) fn deadline(context: &PodContext, pod: &Tree) -> Option<i64> {
     let limit = pod.int("spec.activeDeadlineSeconds")?;
     let started = time::parse(context.statuses.last(pod).str("startTime")).ok()?;
     Some(started.seconds.saturating_add(limit).saturating_mul(SECOND))
@@ -239,12 +244,12 @@ async fn run(
     Box::pin(Executor::new(context, wanted, worker, state, told).run(&plan)).await
 }
 
-pub fn after(context: &PodContext, pause: Duration) -> i64 {
+pub(crate) fn after(context: &PodContext, pause: Duration) -> i64 {
     context.now().saturating_add(i64::try_from(pause.as_nanos()).unwrap_or(i64::MAX))
 }
 
 /// The pod's volumes, brought up to date; or when to try again.
-pub async fn volumes(context: &Arc<PodContext>, pod: &Tree, told: Updates<'_>) -> Result<Mounted, Next> {
+pub(crate) async fn volumes(context: &Arc<PodContext>, pod: &Tree, told: Updates<'_>) -> Result<Mounted, Next> {
     let prepared = start::unless_ended(told, context.volumes.prepare(pod)).await.ok_or(Next::Again)?;
     let (result, warnings) = match prepared {
         Ok(mounted) => (Ok(mounted.clone()), mounted.warnings),
@@ -257,7 +262,7 @@ pub async fn volumes(context: &Arc<PodContext>, pod: &Tree, told: Updates<'_>) -
 }
 
 /// Decides from the state that was read last, after probes were started and stopped for it.
-pub fn decide(context: &PodContext, pod: &Arc<Tree>, worker: &WorkerState, state: &PodState) -> Plan {
+pub(crate) fn decide(context: &PodContext, pod: &Arc<Tree>, worker: &WorkerState, state: &PodState) -> Plan {
     context.probes.follow(pod, state, &context.node.host_ip());
     let verdicts = |id: &str| context.probes.verdicts(id);
     let resized = context.resizes.restarts(pod);
@@ -267,7 +272,13 @@ pub fn decide(context: &PodContext, pod: &Arc<Tree>, worker: &WorkerState, state
 }
 
 /// Reports the status of a running pod.
-pub fn report_status(context: &PodContext, wanted: &DesiredPod, worker: &WorkerState, state: &PodState, plan: &Plan) {
+pub(crate) fn report_status(
+    context: &PodContext,
+    wanted: &DesiredPod,
+    worker: &WorkerState,
+    state: &PodState,
+    plan: &Plan,
+) {
     let status = build_status(context, wanted, worker, state, plan);
     if status.str("phase") == "Running" {
         context.starts.runs(&wanted.pod, state, context.now());
@@ -275,7 +286,7 @@ pub fn report_status(context: &PodContext, wanted: &DesiredPod, worker: &WorkerS
     context.statuses.set(&wanted.pod, status);
 }
 
-pub fn build_status(
+pub(crate) fn build_status(
     context: &PodContext,
     wanted: &DesiredPod,
     worker: &WorkerState,
@@ -314,7 +325,7 @@ fn with_last_status(context: &PodContext, pod: &Tree) -> Tree {
 }
 
 /// A pod of which only the runtime knows, from the labels of its sandbox.
-pub fn from_labels(uid: &str, name: &str, namespace: &str) -> Tree {
+pub(crate) fn from_labels(uid: &str, name: &str, namespace: &str) -> Tree {
     tree! {
         "apiVersion" => "v1",
         "kind" => "Pod",
@@ -324,6 +335,6 @@ pub fn from_labels(uid: &str, name: &str, namespace: &str) -> Tree {
 }
 
 /// The directory of a pod's logs.
-pub fn logs(context: &PodContext, pod: &Tree) -> std::path::PathBuf {
+pub(crate) fn logs(context: &PodContext, pod: &Tree) -> std::path::PathBuf {
     pod::log_dir(&context.config.pod_logs_dir, pod)
 }

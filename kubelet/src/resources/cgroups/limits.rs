@@ -11,25 +11,25 @@ use crate::resources::managers::wants;
 
 /// What holds for all groups of the node.
 #[derive(Debug, Clone, Default)]
-pub struct Rules {
+pub(crate) struct Rules {
     /// Microseconds; None where limits of CPU time are not enforced.
-    pub cfs_period: Option<i64>,
+    pub(crate) cfs_period: Option<i64>,
     /// Containers that want whole CPUs of Guaranteed pods have their own, whose time is not rationed.
-    pub pins_cpus: bool,
+    pub(crate) pins_cpus: bool,
     /// Of a pod; None where it may have as many as it likes.
-    pub pids: Option<i64>,
+    pub(crate) pids: Option<i64>,
     /// Requests for memory are kept from being reclaimed, in version 2.
-    pub reserves: bool,
+    pub(crate) reserves: bool,
     /// Sizes of large pages that the machine has, in bytes.
-    pub page_sizes: Vec<i64>,
+    pub(crate) page_sizes: Vec<i64>,
 }
 
 /// What one pod adds to its class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Share {
-    pub class: Class,
-    pub milli_cpu: i64,
-    pub memory: i64,
+pub(crate) struct Share {
+    pub(crate) class: Class,
+    pub(crate) milli_cpu: i64,
+    pub(crate) memory: i64,
 }
 
 /// The pod without what its status says of resources: what is allocated stands in its spec.
@@ -41,12 +41,12 @@ fn bare(pod: &Tree) -> Tree {
     }
 }
 
-pub fn share(pod: &Tree) -> Share {
+pub(crate) fn share(pod: &Tree) -> Share {
     let requests = podmodel::requests(&bare(pod));
     Share { class: class(pod), milli_cpu: requests.milli_cpu, memory: requests.memory }
 }
 
-pub fn of_pod(pod: &Tree, rules: &Rules) -> Resources {
+pub(crate) fn of_pod(pod: &Tree, rules: &Rules) -> Resources {
     let bare = bare(pod);
     let (requests, limits) = (podmodel::requests(&bare), podmodel::limits(&bare));
     let class = class(pod);
@@ -94,7 +94,7 @@ fn reserved(class: Class, memory: i64, rules: &Rules) -> BTreeMap<String, String
 }
 
 /// The classes' own weights, and what is kept for their pods.
-pub fn of_classes(taken: &BTreeMap<String, Share>, rules: &Rules) -> Vec<(Class, Resources)> {
+pub(crate) fn of_classes(taken: &BTreeMap<String, Share>, rules: &Rules) -> Vec<(Class, Resources)> {
     let of = |class: Class| {
         let own = taken.values().filter(move |share| share.class == class);
         own.fold((0, 0), |(cpu, memory), share| (cpu + share.milli_cpu, memory + share.memory))
@@ -116,7 +116,7 @@ pub fn of_classes(taken: &BTreeMap<String, Share>, rules: &Rules) -> Vec<(Class,
 
 /// What a group gets that stands for a part of the machine: all pods, or what is reserved for the system.
 /// The limits of what is reserved for others by a name; None where that is not enforced.
-pub fn of_reserved(enforced: &[String], name: &str, amounts: &crate::config::Resources) -> Option<Resources> {
+pub(crate) fn of_reserved(enforced: &[String], name: &str, amounts: &crate::config::Resources) -> Option<Resources> {
     let mode = enforced.iter().find_map(|one| one.strip_prefix(name))?;
     let all = of_part(amounts);
     match mode {
@@ -126,7 +126,7 @@ pub fn of_reserved(enforced: &[String], name: &str, amounts: &crate::config::Res
     }
 }
 
-pub fn of_part(amounts: &crate::config::Resources) -> Resources {
+pub(crate) fn of_part(amounts: &crate::config::Resources) -> Resources {
     let value = |name: &str| amounts.get(name).map(|quantity| quantity.value());
     let pages = amounts.iter().filter_map(|(name, amount)| {
         let size = api::quantity::Quantity::parse(name.strip_prefix("hugepages-")?).ok()?;
@@ -142,7 +142,7 @@ pub fn of_part(amounts: &crate::config::Resources) -> Resources {
 }
 
 /// The part of what a group shall have that is more than it has.
-pub fn grown(now: &Resources, wanted: &Resources) -> Resources {
+pub(crate) fn grown(now: &Resources, wanted: &Resources) -> Resources {
     let part = |quota: Option<i64>, period: Option<u64>| {
         Some(i128::from(quota?) * 1_000_000 / i128::from(period.filter(|period| *period > 0)?))
     };

@@ -1,9 +1,9 @@
 //! The cgroups of pods: one for all, below it one a class of service, below that one a pod. They are there, with
 //! their limits, before a sandbox is asked for; containers are put below them by the runtime.
 
-pub mod limits;
-pub mod names;
-pub mod oom;
+pub(crate) mod limits;
+pub(crate) mod names;
+pub(crate) mod oom;
 mod systemd;
 #[cfg(test)]
 mod tests;
@@ -46,7 +46,7 @@ pub enum GroupError {
     Task(#[from] tokio::task::JoinError),
 }
 
-pub struct Groups {
+pub(crate) struct Groups {
     config: Arc<Config>,
     /// None where groups are not made: all containers are below the root that is told.
     hierarchies: Option<Hierarchies>,
@@ -66,7 +66,7 @@ struct State {
 
 impl Groups {
     /// Makes the groups that do not belong to one pod. An error names what the machine cannot do.
-    pub fn open(config: Arc<Config>, machine: &Machine) -> Result<Groups, GroupError> {
+    pub(crate) fn open(config: Arc<Config>, machine: &Machine) -> Result<Groups, GroupError> {
         let hierarchies = match config.cgroups_per_qos {
             true => Some(Hierarchies::detect()?),
             false => None,
@@ -86,12 +86,12 @@ impl Groups {
     }
 
     /// Whether the machine has version 2 alone; false where that does not matter.
-    pub fn unified(&self) -> bool {
+    pub(crate) fn unified(&self) -> bool {
         self.hierarchies.as_ref().is_some_and(Hierarchies::unified_only)
     }
 
     /// Whether the kernel counts what a group has written out.
-    pub fn counts_swap(&self) -> bool {
+    pub(crate) fn counts_swap(&self) -> bool {
         let Some(hierarchies) = &self.hierarchies else { return false };
         let path = names::of_class(&self.config, Class::Guaranteed);
         let directory = match self.unified() {
@@ -130,14 +130,14 @@ impl Groups {
     }
 
     /// Limits all pods together. It fails as long as they use more than they shall.
-    pub fn limit_all(&self) -> Result<(), GroupError> {
+    pub(crate) fn limit_all(&self) -> Result<(), GroupError> {
         let Some(hierarchies) = &self.hierarchies else { return Ok(()) };
         self.write(hierarchies, (Class::Guaranteed, None), &self.whole)
     }
 
     /// The group of a pod, there and limited. One that is used already keeps what it has: it is resized step by step.
     /// One in which nothing runs may have been left by a try that failed before it was limited.
-    pub async fn ensure(self: &Arc<Groups>, pod: &Tree) -> Result<(), GroupError> {
+    pub(crate) async fn ensure(self: &Arc<Groups>, pod: &Tree) -> Result<(), GroupError> {
         let uid = pod::uid(pod).to_string();
         if self.hierarchies.is_none() || self.state().taken.contains_key(&uid) {
             return Ok(());
@@ -161,13 +161,13 @@ impl Groups {
     }
 
     /// Gives the group of a pod other limits; what they do not name stays.
-    pub async fn limit(self: &Arc<Groups>, pod: &Tree, limits: Resources) -> Result<(), GroupError> {
+    pub(crate) async fn limit(self: &Arc<Groups>, pod: &Tree, limits: Resources) -> Result<(), GroupError> {
         let (class, uid) = (class(pod), pod::uid(pod).to_string());
         self.apart(move |groups, hierarchies| groups.write(hierarchies, (class, Some(&uid)), &limits)).await
     }
 
     /// Gives the group of a pod that part of other limits that is more than it has.
-    pub async fn grow(self: &Arc<Groups>, pod: &Tree, limits: Resources) -> Result<(), GroupError> {
+    pub(crate) async fn grow(self: &Arc<Groups>, pod: &Tree, limits: Resources) -> Result<(), GroupError> {
         let (class, uid) = (class(pod), pod::uid(pod).to_string());
         self.apart(move |groups, hierarchies| {
             let now = hierarchies.limits(&names::of_pod(&groups.config, class, &uid));
@@ -177,14 +177,14 @@ impl Groups {
     }
 
     /// Whether a pod's group may use more memory than that now.
-    pub fn shrinks_below(&self, pod: &Tree, limit: i64) -> bool {
+    pub(crate) fn shrinks_below(&self, pod: &Tree, limit: i64) -> bool {
         let path = names::of_pod(&self.config, class(pod), pod::uid(pod));
         let Some(hierarchies) = &self.hierarchies else { return false };
         hierarchies.limits(&path).memory.is_none_or(|now| now > limit)
     }
 
     /// A pod weighs more or less in its class from now on.
-    pub async fn reweigh(self: &Arc<Groups>, pod: &Tree) -> Result<(), GroupError> {
+    pub(crate) async fn reweigh(self: &Arc<Groups>, pod: &Tree) -> Result<(), GroupError> {
         let (share, uid) = (limits::share(pod), pod::uid(pod).to_string());
         self.apart(move |groups, hierarchies| {
             let mut state = groups.state();
@@ -195,19 +195,19 @@ impl Groups {
     }
 
     /// What a pod's group should have.
-    pub fn limits_of(&self, pod: &Tree) -> Resources {
+    pub(crate) fn limits_of(&self, pod: &Tree) -> Resources {
         limits::of_pod(pod, &self.rules)
     }
 
     /// Bytes of memory that a pod has in use and that cannot be dropped; None where that is not known.
-    pub fn memory_of(&self, pod: &Tree) -> Option<i64> {
+    pub(crate) fn memory_of(&self, pod: &Tree) -> Option<i64> {
         let path = names::of_pod(&self.config, class(pod), pod::uid(pod));
         let usage = self.hierarchies.as_ref()?.usage(&path);
         i64::try_from(usage.working_set_bytes).ok()
     }
 
     /// Removes the group of a pod that has ended, in all hierarchies; what has processes stays, and is an error.
-    pub async fn remove(self: &Arc<Groups>, pod: &Tree) -> Result<(), GroupError> {
+    pub(crate) async fn remove(self: &Arc<Groups>, pod: &Tree) -> Result<(), GroupError> {
         let uid = pod::uid(pod).to_string();
         self.apart(move |groups, hierarchies| {
             {
@@ -222,7 +222,7 @@ impl Groups {
     }
 
     /// Removes the empty groups of pods that nobody knows: they ended while the agent was away.
-    pub async fn clean_up(
+    pub(crate) async fn clean_up(
         self: &Arc<Groups>,
         is_known: impl Fn(&str) -> bool + Send + 'static,
     ) -> Result<(), GroupError> {

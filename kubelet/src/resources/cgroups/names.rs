@@ -9,10 +9,10 @@ use crate::model::resources::{Class, class};
 /// The group of all pods.
 const ALL: &str = "kubepods";
 /// All classes that a pod may be in.
-pub const CLASSES: [Class; 3] = [Class::Guaranteed, Class::Burstable, Class::BestEffort];
+pub(crate) const CLASSES: [Class; 3] = [Class::Guaranteed, Class::Burstable, Class::BestEffort];
 
 /// The cgroup that a pod's containers are in, as the runtime is told.
-pub fn parent(config: &Config, pod: &Tree) -> String {
+pub(crate) fn parent(config: &Config, pod: &Tree) -> String {
     if !config.cgroups_per_qos {
         return config.cgroup_root.clone();
     }
@@ -20,17 +20,17 @@ pub fn parent(config: &Config, pod: &Tree) -> String {
 }
 
 /// The group of a pod, where it stands.
-pub fn of_pod(config: &Config, class: Class, uid: &str) -> String {
+pub(crate) fn of_pod(config: &Config, class: Class, uid: &str) -> String {
     path(config, class, Some(uid))
 }
 
 /// The group of a class; guaranteed pods stand in that of all.
-pub fn of_class(config: &Config, class: Class) -> String {
+pub(crate) fn of_class(config: &Config, class: Class) -> String {
     path(config, class, None)
 }
 
 /// The name of a slice of systemd's, or a path.
-pub fn told(config: &Config, class: Class, uid: Option<&str>) -> String {
+pub(crate) fn told(config: &Config, class: Class, uid: Option<&str>) -> String {
     let class = match class {
         Class::Guaranteed => None,
         Class::Burstable => Some("burstable"),
@@ -54,7 +54,7 @@ fn path(config: &Config, class: Class, uid: Option<&str>) -> String {
 }
 
 /// The uid of the pod whose group is called so.
-pub fn pod_of(config: &Config, class: Class, name: &str) -> Option<String> {
+pub(crate) fn pod_of(config: &Config, class: Class, name: &str) -> Option<String> {
     match config.cgroup_driver {
         CgroupDriver::Cgroupfs => name.strip_prefix("pod").map(str::to_string),
         CgroupDriver::Systemd => {

@@ -27,14 +27,14 @@ struct Kill {
 }
 
 /// Records an event for each kill that concerns the system.
-pub struct OomWatcher {
-    pub config: Arc<Config>,
-    pub node: NodeView,
-    pub recorder: Recorder,
+pub(crate) struct OomWatcher {
+    pub(crate) config: Arc<Config>,
+    pub(crate) node: NodeView,
+    pub(crate) recorder: Recorder,
 }
 
 /// Watches the kernel's log until it is dropped.
-pub async fn watch(watcher: OomWatcher) {
+pub(crate) async fn watch(watcher: OomWatcher) {
     if let Err(error) = read(&watcher).await {
         tracing::warn!(file = LOG, %error, "failed to watch the kernel log; OOM kills outside of pods are not reported");
     }

@@ -8,7 +8,7 @@ use cgroup::Resources;
 /// What says that systemd runs the machine.
 const RUNS: &str = "/run/systemd/system";
 
-pub fn runs() -> bool {
+pub(crate) fn runs() -> bool {
     Path::new(RUNS).is_dir()
 }
 
@@ -22,7 +22,7 @@ pub enum SystemctlError {
 }
 
 /// Starts a slice and limits it until the machine is started again.
-pub fn set(slice: &str, resources: &Resources, unified: bool) -> Result<(), SystemctlError> {
+pub(crate) fn set(slice: &str, resources: &Resources, unified: bool) -> Result<(), SystemctlError> {
     ask(&["start", slice])?;
     let properties = properties(resources, unified);
     if properties.is_empty() {
@@ -33,7 +33,7 @@ pub fn set(slice: &str, resources: &Resources, unified: bool) -> Result<(), Syst
 }
 
 /// Stops a slice and forgets what it was limited to.
-pub fn remove(slice: &str) -> Result<(), SystemctlError> {
+pub(crate) fn remove(slice: &str) -> Result<(), SystemctlError> {
     ask(&["stop", slice])?;
     ask(&["revert", slice])
 }

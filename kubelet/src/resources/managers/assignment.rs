@@ -5,20 +5,20 @@ use super::devices::wire::ContainerAllocateResponse;
 /// What a container gets besides what its pod says.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Assignment {
-    pub cpus: String,
-    pub memory_nodes: String,
+    pub(crate) cpus: String,
+    pub(crate) memory_nodes: String,
     /// Its CPUs are nobody else's: no time on them is rationed.
-    pub has_cpus: bool,
-    pub env: Vec<(String, String)>,
-    pub mounts: Vec<cri::Mount>,
-    pub devices: Vec<cri::Device>,
-    pub annotations: Vec<(String, String)>,
-    pub cdi_devices: Vec<cri::CDIDevice>,
+    pub(crate) has_cpus: bool,
+    pub(crate) env: Vec<(String, String)>,
+    pub(crate) mounts: Vec<cri::Mount>,
+    pub(crate) devices: Vec<cri::Device>,
+    pub(crate) annotations: Vec<(String, String)>,
+    pub(crate) cdi_devices: Vec<cri::CDIDevice>,
 }
 
 impl Assignment {
     /// With what a plugin answered.
-    pub fn add(&mut self, answer: ContainerAllocateResponse) {
+    pub(crate) fn add(&mut self, answer: ContainerAllocateResponse) {
         self.env.extend(answer.envs);
         self.annotations.extend(answer.annotations);
         self.mounts.extend(answer.mounts.into_iter().map(|mount| cri::Mount {

@@ -31,7 +31,7 @@ pub struct WriteError {
 
 /// None where there is no file. One that is there and cannot be read is an error, and not an empty one: what it says
 /// may be in use.
-pub fn read(file: &Path) -> Result<Option<Tree>, ReadError> {
+pub(crate) fn read(file: &Path) -> Result<Option<Tree>, ReadError> {
     let bytes = match std::fs::read(file) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error.into()),
@@ -49,7 +49,7 @@ pub fn read(file: &Path) -> Result<Option<Tree>, ReadError> {
     Ok(Some(tree))
 }
 
-pub fn write(file: &Path, mut tree: Tree) -> Result<(), WriteError> {
+pub(crate) fn write(file: &Path, mut tree: Tree) -> Result<(), WriteError> {
     tree.set(CHECKSUM, checksum(&tree));
     let write = || {
         file.parent().map(make_all).transpose()?;

@@ -7,46 +7,46 @@ use crate::model::cpuset::CpuSet;
 
 /// Where a logical CPU is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Cpu {
-    pub id: u32,
+pub(crate) struct Cpu {
+    pub(crate) id: u32,
     /// Its lowest CPU's number stands for a core.
-    pub core: u32,
-    pub socket: u32,
-    pub node: u32,
+    pub(crate) core: u32,
+    pub(crate) socket: u32,
+    pub(crate) node: u32,
     /// The last cache that it shares with others.
-    pub uncore: u32,
+    pub(crate) uncore: u32,
 }
 
 /// A part of a machine that a CPU is in.
-pub type Part = fn(&Cpu) -> u32;
+pub(crate) type Part = fn(&Cpu) -> u32;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Node {
-    pub memory_bytes: u64,
+pub(crate) struct Node {
+    pub(crate) memory_bytes: u64,
     /// Sizes of pages in bytes, and how many there are.
-    pub huge_pages: Vec<(u64, u64)>,
+    pub(crate) huge_pages: Vec<(u64, u64)>,
     /// By the number of the other node.
-    pub distances: BTreeMap<u32, u64>,
+    pub(crate) distances: BTreeMap<u32, u64>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Machine {
-    pub cpus: BTreeMap<u32, Cpu>,
-    pub nodes: BTreeMap<u32, Node>,
+pub(crate) struct Machine {
+    pub(crate) cpus: BTreeMap<u32, Cpu>,
+    pub(crate) nodes: BTreeMap<u32, Node>,
 }
 
 impl Machine {
-    pub fn all(&self) -> CpuSet {
+    pub(crate) fn all(&self) -> CpuSet {
         self.cpus.keys().copied().collect()
     }
 
     /// Those of a set that are in one of these parts.
-    pub fn within(&self, cpus: &CpuSet, part: Part, numbers: &[u32]) -> CpuSet {
+    pub(crate) fn within(&self, cpus: &CpuSet, part: Part, numbers: &[u32]) -> CpuSet {
         cpus.iter().filter(|cpu| self.cpus.get(cpu).is_some_and(|cpu| numbers.contains(&part(cpu)))).collect()
     }
 
     /// A set by its parts.
-    pub fn parts(&self, cpus: &CpuSet, part: Part) -> BTreeMap<u32, CpuSet> {
+    pub(crate) fn parts(&self, cpus: &CpuSet, part: Part) -> BTreeMap<u32, CpuSet> {
         let mut parts: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
         for cpu in cpus.iter().filter_map(|cpu| self.cpus.get(&cpu)) {
             parts.entry(part(cpu)).or_default().insert(cpu.id);
@@ -54,21 +54,21 @@ impl Machine {
         parts.into_iter().map(|(number, cpus)| (number, cpus.into_iter().collect())).collect()
     }
 
-    pub fn count(&self, part: Part) -> usize {
+    pub(crate) fn count(&self, part: Part) -> usize {
         self.cpus.values().map(part).collect::<BTreeSet<_>>().len()
     }
 
-    pub fn cpus_per_core(&self) -> usize {
+    pub(crate) fn cpus_per_core(&self) -> usize {
         self.cpus.len().checked_div(self.count(|cpu| cpu.core)).unwrap_or(1).max(1)
     }
 
-    pub fn node_numbers(&self) -> Vec<u32> {
+    pub(crate) fn node_numbers(&self) -> Vec<u32> {
         self.nodes.keys().copied().collect()
     }
 }
 
 /// Reads below a root: `/`, or a test's.
-pub fn read(root: &Path) -> Machine {
+pub(crate) fn read(root: &Path) -> Machine {
     let system = root.join("sys/devices/system");
     let nodes = nodes(root, &system);
     let home: BTreeMap<u32, u32> = nodes
@@ -150,12 +150,12 @@ fn huge_pages(dir: &Path) -> Vec<(u64, u64)> {
 }
 
 #[cfg(test)]
-pub mod made_up {
+pub(crate) mod made_up {
     use super::*;
 
     /// So many sockets, nodes a socket, cores a node and threads a core, numbered as the kernel does: the second
     /// threads come after all first ones. A cache for each `per_cache` cores.
-    pub fn machine(sockets: u32, nodes: u32, cores: u32, threads: u32, per_cache: u32) -> Machine {
+    pub(crate) fn machine(sockets: u32, nodes: u32, cores: u32, threads: u32, per_cache: u32) -> Machine {
         let all = sockets * nodes * cores;
         let cpu = |id: u32| {
             let core = id % all;

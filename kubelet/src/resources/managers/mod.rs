@@ -2,21 +2,21 @@
 //! taken, kept on disk, and given back when the pod has ended. The policies decide, as pure values; this carries it out.
 
 mod assignment;
-pub mod checkpoint;
-pub mod cpu;
+pub(crate) mod checkpoint;
+pub(crate) mod cpu;
 pub mod devices;
 mod machine;
-pub mod memory;
+pub(crate) mod memory;
 mod metrics;
-pub mod numa;
+pub(crate) mod numa;
 mod open;
-pub mod pod_resources;
+pub(crate) mod pod_resources;
 mod reconcile;
-pub mod tasks;
+pub(crate) mod tasks;
 #[cfg(test)]
 mod tests;
-pub mod topology;
-pub mod wants;
+pub(crate) mod topology;
+pub(crate) mod wants;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -41,7 +41,7 @@ use topology::Merger;
 
 /// Why a pod cannot have what it wants.
 #[derive(Debug)]
-pub enum Refusal {
+pub(crate) enum Refusal {
     Unexpected(AllocationError),
     Smt(cpu::SmtError),
     Topology,
@@ -49,7 +49,7 @@ pub enum Refusal {
 
 /// An allocation that has failed, although the scheduler has found enough on the node.
 #[derive(Debug, thiserror::Error)]
-pub enum AllocationError {
+pub(crate) enum AllocationError {
     #[error(transparent)]
     Cpu(#[from] cpu::NotEnough),
     #[error(transparent)]
@@ -78,7 +78,7 @@ pub enum OpenError {
 }
 
 impl Refusal {
-    pub fn problem(self) -> Problem {
+    pub(crate) fn problem(self) -> Problem {
         match self {
             Refusal::Unexpected(why) => Problem {
                 reason: "UnexpectedAdmissionError".into(),
@@ -99,13 +99,13 @@ struct Held {
     memory: memory::State,
 }
 
-pub struct Managers {
+pub(crate) struct Managers {
     config: Arc<Config>,
     machine: Arc<Machine>,
     cpu: Option<cpu::Policy>,
     memory: Option<memory::Policy>,
     held: Mutex<Held>,
-    pub devices: Arc<Devices>,
+    pub(crate) devices: Arc<Devices>,
     /// One pod is taken at a time: what one looks at must not be given to another meanwhile.
     turn: tokio::sync::Mutex<()>,
     /// Told when the shared CPUs are others than before.
@@ -117,7 +117,7 @@ pub struct Managers {
 
 impl Managers {
     /// With what was handed out before this process began. An error names the field or the file that does not fit.
-    pub fn open(
+    pub(crate) fn open(
         config: Arc<Config>,
         root: &Path,
         clock: Arc<dyn Clock>,
@@ -177,7 +177,7 @@ impl Managers {
     }
 
     /// Gives a pod all that its containers want, or nothing.
-    pub async fn admit(&self, pod: &Tree) -> Result<(), Problem> {
+    pub(crate) async fn admit(&self, pod: &Tree) -> Result<(), Problem> {
         if !self.are_wanted(pod) {
             return Ok(());
         }
@@ -267,7 +267,7 @@ impl Managers {
     }
 
     /// A pod that runs already has what it has; what it lacks of CPUs and memory it gets if it can.
-    pub fn take(&self, pod: &Tree) {
+    pub(crate) fn take(&self, pod: &Tree) {
         let before = self.held().clone();
         for spec in wants::containers(pod) {
             if let Err(refusal) = self.allocate(pod, spec, Hint::default()) {
@@ -296,7 +296,7 @@ impl Managers {
     }
 
     /// A pod has ended.
-    pub fn release(&self, uid: &str) {
+    pub(crate) fn release(&self, uid: &str) {
         self.devices.release(uid);
         let mut held = self.held();
         let had_cpus = held.cpus.release(uid);
@@ -308,7 +308,7 @@ impl Managers {
     }
 
     /// Of pods that nobody knows any more nothing is kept.
-    pub fn keep(&self, is_known: impl Fn(&str) -> bool) {
+    pub(crate) fn keep(&self, is_known: impl Fn(&str) -> bool) {
         self.devices.keep(&is_known);
         let held = self.held();
         let uids: Vec<String> = held.cpus.given.keys().chain(held.memory.0.keys()).cloned().collect();
@@ -317,36 +317,31 @@ impl Managers {
     }
 
     /// The CPUs of a container, its own or those that are shared; none where nothing is pinned.
-    pub fn cpus(&self, uid: &str, container: &str) -> CpuSet {
+    pub(crate) fn cpus(&self, uid: &str, container: &str) -> CpuSet {
         let held = self.held();
         held.cpus.of(uid, container).unwrap_or(&held.cpus.shared).clone()
     }
 
     /// Those that a container has for itself.
-    pub fn own_cpus(&self, uid: &str, container: &str) -> CpuSet {
+    pub(crate) fn own_cpus(&self, uid: &str, container: &str) -> CpuSet {
         self.held().cpus.of(uid, container).cloned().unwrap_or_default()
     }
 
-    pub fn own_memory(&self, uid: &str, container: &str) -> Vec<memory::Block> {
+    pub(crate) fn own_memory(&self, uid: &str, container: &str) -> Vec<memory::Block> {
         self.held().memory.of(uid, container).map(<[_]>::to_vec).unwrap_or_default()
     }
 
-    /// Whether one of a pod's containers has CPUs for itself.
-    pub fn has_cpus(&self, uid: &str) -> bool {
-        self.held().cpus.given.contains_key(uid)
-    }
-
-    pub fn allocatable_cpus(&self) -> CpuSet {
+    pub(crate) fn allocatable_cpus(&self) -> CpuSet {
         self.cpu.as_ref().map(cpu::Policy::allocatable).unwrap_or_default()
     }
 
     /// By NUMA node and kind.
-    pub fn allocatable_memory(&self) -> BTreeMap<u32, memory::Amounts> {
+    pub(crate) fn allocatable_memory(&self) -> BTreeMap<u32, memory::Amounts> {
         self.memory.as_ref().map(|policy| policy.allocatable.clone()).unwrap_or_default()
     }
 
     /// What a container gets that is made now. Its plugins are told of it.
-    pub async fn prepare(&self, pod: &Tree, spec: &Tree) -> Result<Assignment, devices::DeviceError> {
+    pub(crate) async fn prepare(&self, pod: &Tree, spec: &Tree) -> Result<Assignment, devices::DeviceError> {
         let (uid, name) = (pod::uid(pod), spec.str("name"));
         let nodes = self.held().memory.nodes(uid, name);
         let mut given = Assignment {
@@ -363,7 +358,7 @@ impl Managers {
     }
 
     /// Adds what is known of the devices' health to the statuses of a pod's containers.
-    pub fn add_health(&self, pod: &Tree, status: &mut Tree) {
+    pub(crate) fn add_health(&self, pod: &Tree, status: &mut Tree) {
         for list in ["initContainerStatuses", "containerStatuses"] {
             for container in status.list_mut(list) {
                 let health = self.devices.health(pod::uid(pod), container.str("name"));

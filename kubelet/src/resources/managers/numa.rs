@@ -4,31 +4,31 @@ use std::collections::BTreeMap;
 
 /// A set of NUMA nodes, by their numbers below 64.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Mask(u64);
+pub(crate) struct Mask(u64);
 
 impl Mask {
-    pub fn bits(self) -> impl Iterator<Item = u32> {
+    pub(crate) fn bits(self) -> impl Iterator<Item = u32> {
         (0..u64::BITS).filter(move |bit| self.has(*bit))
     }
 
-    pub fn count(self) -> u32 {
+    pub(crate) fn count(self) -> u32 {
         self.0.count_ones()
     }
 
-    pub fn has(self, node: u32) -> bool {
+    pub(crate) fn has(self, node: u32) -> bool {
         1_u64.checked_shl(node).is_some_and(|bit| self.0 & bit != 0)
     }
 
-    pub fn and(self, other: Mask) -> Mask {
+    pub(crate) fn and(self, other: Mask) -> Mask {
         Mask(self.0 & other.0)
     }
 
-    pub fn contains(self, other: Mask) -> bool {
+    pub(crate) fn contains(self, other: Mask) -> bool {
         self.0 & other.0 == other.0
     }
 
     /// Fewer nodes; with as many, the lower ones.
-    pub fn is_narrower_than(self, other: Mask) -> bool {
+    pub(crate) fn is_narrower_than(self, other: Mask) -> bool {
         (self.count(), self) < (other.count(), other)
     }
 }
@@ -40,12 +40,12 @@ impl FromIterator<u32> for Mask {
 }
 
 /// All sets of some of these nodes, small ones first.
-pub fn masks(nodes: &[u32]) -> Vec<Mask> {
+pub(crate) fn masks(nodes: &[u32]) -> Vec<Mask> {
     (1..=nodes.len()).flat_map(|size| combinations(nodes, size)).map(|nodes| nodes.into_iter().collect()).collect()
 }
 
 /// All ways to choose so many of a list, in its order.
-pub fn combinations<T: Copy>(of: &[T], size: usize) -> Vec<Vec<T>> {
+pub(crate) fn combinations<T: Copy>(of: &[T], size: usize) -> Vec<Vec<T>> {
     if size == 0 {
         return vec![Vec::new()];
     }
@@ -61,18 +61,18 @@ pub fn combinations<T: Copy>(of: &[T], size: usize) -> Vec<Vec<T>> {
 
 /// Where a resource could be had.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Hint {
+pub(crate) struct Hint {
     /// None where it does not matter.
-    pub affinity: Option<Mask>,
-    pub preferred: bool,
+    pub(crate) affinity: Option<Mask>,
+    pub(crate) preferred: bool,
 }
 
 /// By resource: none where it does not matter, an empty list where it cannot be had.
-pub type Hints = BTreeMap<String, Option<Vec<Hint>>>;
+pub(crate) type Hints = BTreeMap<String, Option<Vec<Hint>>>;
 
 /// Hints for all masks that pass, those of the fewest nodes preferred. `holds` says whether the nodes could ever hold
 /// what is asked for, `fits` whether they do now.
-pub fn hints(nodes: &[u32], holds: impl Fn(Mask) -> bool, fits: impl Fn(Mask) -> bool) -> Vec<Hint> {
+pub(crate) fn hints(nodes: &[u32], holds: impl Fn(Mask) -> bool, fits: impl Fn(Mask) -> bool) -> Vec<Hint> {
     let masks = masks(nodes);
     let fewest = masks.iter().find(|mask| holds(**mask)).map_or(nodes.len() as u32, |mask| mask.count());
     let fitting = masks.into_iter().filter(|mask| fits(*mask));

@@ -9,11 +9,11 @@ use super::machine::Machine;
 use super::{checkpoint, cpu, memory};
 use crate::config::{Config, Resources};
 
-pub fn cpu_file(config: &Config) -> PathBuf {
+pub(crate) fn cpu_file(config: &Config) -> PathBuf {
     config.root_dir.join("cpu_manager_state")
 }
 
-pub fn memory_file(config: &Config) -> PathBuf {
+pub(crate) fn memory_file(config: &Config) -> PathBuf {
     config.root_dir.join("memory_manager_state")
 }
 
@@ -23,7 +23,7 @@ fn reserved(config: &Config, name: &str, of: impl Fn(&api::quantity::Quantity) -
     sum(&config.allocatable.kube_reserved) + sum(&config.allocatable.system_reserved)
 }
 
-pub fn cpu_policy(config: &Config, machine: &Arc<Machine>) -> Result<cpu::Policy, cpu::PolicyError> {
+pub(crate) fn cpu_policy(config: &Config, machine: &Arc<Machine>) -> Result<cpu::Policy, cpu::PolicyError> {
     let milli = reserved(config, "cpu", |quantity| quantity.milli_value());
     let reserved = match &config.allocatable.reserved_cpus {
         Some(cpus) => cpu::Reserved::These(cpus),
@@ -32,7 +32,7 @@ pub fn cpu_policy(config: &Config, machine: &Arc<Machine>) -> Result<cpu::Policy
     cpu::Policy::new(machine.clone(), config.pinning.cpu_options, reserved)
 }
 
-pub fn memory_policy(config: &Config, machine: &Arc<Machine>) -> Result<memory::Policy, memory::PolicyError> {
+pub(crate) fn memory_policy(config: &Config, machine: &Arc<Machine>) -> Result<memory::Policy, memory::PolicyError> {
     let whole = machine.nodes.values().map(|node| node.memory_bytes).sum::<u64>();
     let threshold = config.eviction.hard().find(|threshold| threshold.signal == "memory.available");
     let threshold = threshold.map_or(0, |threshold| threshold.least.of(i64::try_from(whole).unwrap_or(i64::MAX)));
@@ -66,7 +66,7 @@ pub struct RestoreError {
 
 /// Why a checkpoint does not fit.
 #[derive(Debug, thiserror::Error)]
-pub enum StateError {
+pub(crate) enum StateError {
     #[error(transparent)]
     Checkpoint(#[from] checkpoint::ReadError),
     #[error("configured policy {policy:?} differs from state checkpoint policy {other:?}")]
@@ -77,7 +77,7 @@ pub enum StateError {
     Memory(#[from] memory::StateError),
 }
 
-pub fn kept_cpus(config: &Config, policy: Option<&cpu::Policy>) -> Result<cpu::State, RestoreError> {
+pub(crate) fn kept_cpus(config: &Config, policy: Option<&cpu::Policy>) -> Result<cpu::State, RestoreError> {
     let file = cpu_file(config);
     let Some(policy) = policy else {
         return kept(&file, "none", "CPU").map(|_| cpu::State::default());
@@ -87,7 +87,7 @@ pub fn kept_cpus(config: &Config, policy: Option<&cpu::Policy>) -> Result<cpu::S
     state.map_err(|error| RestoreError { file, manager: "CPU", source: error.into() })
 }
 
-pub fn kept_memory(config: &Config, policy: Option<&memory::Policy>) -> Result<memory::State, RestoreError> {
+pub(crate) fn kept_memory(config: &Config, policy: Option<&memory::Policy>) -> Result<memory::State, RestoreError> {
     let file = memory_file(config);
     let Some(policy) = policy else {
         return kept(&file, "None", "memory").map(|_| memory::State::default());

@@ -1,6 +1,6 @@
 //! The pod resources API: whoever watches the machine asks this socket which pods have which CPUs, memory and devices.
 
-pub mod wire;
+pub(crate) mod wire;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,10 +26,10 @@ const BURST: f64 = 10.0;
 const PAUSE: Duration = Duration::from_secs(5);
 
 /// Pods that take place on the node, as they are when somebody asks.
-pub type Pods = Arc<dyn Fn() -> Vec<Arc<Tree>> + Send + Sync>;
+pub(crate) type Pods = Arc<dyn Fn() -> Vec<Arc<Tree>> + Send + Sync>;
 
 /// Serves for ever.
-pub async fn serve(managers: Arc<Managers>, list: ListPods) {
+pub(crate) async fn serve(managers: Arc<Managers>, list: ListPods) {
     let dir = managers.config.root_dir.join("pod-resources");
     let pods: Pods = Arc::new(move || {
         let runs = |pod: &Arc<Tree>| !pod::is_over(pod) && !pod.list("spec.containers").is_empty();
@@ -43,7 +43,7 @@ pub async fn serve(managers: Arc<Managers>, list: ListPods) {
     }
 }
 
-pub async fn serve_once(managers: &Arc<Managers>, pods: &Pods, dir: &Path) -> std::io::Result<()> {
+pub(crate) async fn serve_once(managers: &Arc<Managers>, pods: &Pods, dir: &Path) -> std::io::Result<()> {
     crate::volumes::make_all(dir)?;
     let socket = dir.join("kubelet.sock");
     match std::fs::remove_file(&socket) {

@@ -7,7 +7,7 @@ use crate::runtime::Runtime;
 
 impl Managers {
     /// The CPUs that a container was made with.
-    pub fn made(&self, container_id: &str, cpus: &str) {
+    pub(crate) fn made(&self, container_id: &str, cpus: &str) {
         if self.cpu.is_none() {
             return;
         }
@@ -17,7 +17,7 @@ impl Managers {
     }
 
     /// Whenever something was given or given back, and once in a while.
-    pub async fn reconcile(&self, runtime: &Runtime, pods: &ListPods) {
+    pub(crate) async fn reconcile(&self, runtime: &Runtime, pods: &ListPods) {
         if self.cpu.is_none() {
             return;
         }

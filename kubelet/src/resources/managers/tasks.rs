@@ -10,7 +10,7 @@ use crate::node::Node;
 use crate::node::facts::Devices;
 use crate::runtime::Runtime;
 
-pub fn start(
+pub(crate) fn start(
     managers: &Arc<Managers>,
     runtime: Runtime,
     node: Arc<Node>,

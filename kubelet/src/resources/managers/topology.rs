@@ -4,15 +4,15 @@ use super::machine::Machine;
 use super::numa::{Hint, Hints, Mask};
 use crate::config::topology::{Options, Policy};
 
-pub struct Merger<'a> {
-    pub policy: Policy,
-    pub options: Options,
-    pub machine: &'a Machine,
+pub(crate) struct Merger<'a> {
+    pub(crate) policy: Policy,
+    pub(crate) options: Options,
+    pub(crate) machine: &'a Machine,
 }
 
 impl Merger<'_> {
     /// The best place, and whether it may be used.
-    pub fn merge(&self, providers: &[Hints]) -> (Hint, bool) {
+    pub(crate) fn merge(&self, providers: &[Hints]) -> (Hint, bool) {
         let mut lists: Vec<Vec<Hint>> = providers.iter().flat_map(lists).collect();
         if self.policy == Policy::SingleNumaNode {
             let is_single = |hint: &Hint| hint.preferred && hint.affinity.is_none_or(|mask| mask.count() == 1);

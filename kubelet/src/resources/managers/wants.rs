@@ -9,12 +9,12 @@ use crate::model::resources::{Class, amount, class, milli};
 use crate::model::resources::{is_extended, is_huge_pages};
 
 /// Those that something is given to: all but the ephemeral ones, in the order in which they start.
-pub fn containers(pod: &Tree) -> impl Iterator<Item = &Tree> {
+pub(crate) fn containers(pod: &Tree) -> impl Iterator<Item = &Tree> {
     pod::LISTS[..2].iter().flat_map(|list| pod.list(list))
 }
 
 /// One that prepares the pod and is done when others begin.
-pub fn is_passing(pod: &Tree, spec: &Tree) -> bool {
+pub(crate) fn is_passing(pod: &Tree, spec: &Tree) -> bool {
     let name = spec.str("name");
     pod.list(pod::LISTS[0]).iter().any(|init| init.str("name") == name && !pod::is_sidecar(init))
 }
@@ -31,7 +31,7 @@ fn requested<'a>(spec: &'a Tree, name: &str) -> &'a Tree {
 }
 
 /// How many CPUs a container wants for itself.
-pub fn cpus(pod: &Tree, spec: &Tree) -> usize {
+pub(crate) fn cpus(pod: &Tree, spec: &Tree) -> usize {
     let milli = milli(requested(spec, "cpu"));
     if !is_pinned(pod) || milli % 1000 != 0 {
         return 0;
@@ -39,12 +39,12 @@ pub fn cpus(pod: &Tree, spec: &Tree) -> usize {
     usize::try_from(milli / 1000).unwrap_or(0)
 }
 
-pub fn any_cpus(pod: &Tree) -> bool {
+pub(crate) fn any_cpus(pod: &Tree) -> bool {
     containers(pod).any(|spec| cpus(pod, spec) > 0)
 }
 
 /// The memory that a container wants for itself, by kind.
-pub fn memory(pod: &Tree, spec: &Tree) -> BTreeMap<String, u64> {
+pub(crate) fn memory(pod: &Tree, spec: &Tree) -> BTreeMap<String, u64> {
     if !is_pinned(pod) {
         return BTreeMap::new();
     }
@@ -54,7 +54,7 @@ pub fn memory(pod: &Tree, spec: &Tree) -> BTreeMap<String, u64> {
 }
 
 /// What a container wants of devices: their requests equal their limits.
-pub fn devices(spec: &Tree) -> BTreeMap<String, usize> {
+pub(crate) fn devices(spec: &Tree) -> BTreeMap<String, usize> {
     let limits = spec.at("resources").map("limits").iter();
     let devices = limits.filter(|(name, _)| is_extended(name));
     let devices = devices.map(|(name, value)| (name.to_string(), usize::try_from(amount(value)).unwrap_or(0)));
@@ -62,7 +62,7 @@ pub fn devices(spec: &Tree) -> BTreeMap<String, usize> {
 }
 
 /// The most that a pod has at once of what its containers have.
-pub fn at_once(pod: &Tree, of: impl Fn(&Tree) -> u64) -> u64 {
+pub(crate) fn at_once(pod: &Tree, of: impl Fn(&Tree) -> u64) -> u64 {
     let (mut preparing, mut beside) = (0, 0);
     for spec in pod.list(pod::LISTS[0]) {
         match pod::is_sidecar(spec) {
@@ -75,7 +75,7 @@ pub fn at_once(pod: &Tree, of: impl Fn(&Tree) -> u64) -> u64 {
 }
 
 /// The same by name, for what the main containers want.
-pub fn at_once_by_name(pod: &Tree, of: impl Fn(&Tree) -> BTreeMap<String, u64>) -> BTreeMap<String, u64> {
+pub(crate) fn at_once_by_name(pod: &Tree, of: impl Fn(&Tree) -> BTreeMap<String, u64>) -> BTreeMap<String, u64> {
     let names = containers(pod).flat_map(|spec| of(spec).into_keys()).collect::<std::collections::BTreeSet<_>>();
     let sum = |name: String| {
         let most = at_once(pod, |spec| of(spec).get(&name).copied().unwrap_or(0));

@@ -13,30 +13,30 @@ use crate::model::resources::resizable;
 use crate::volumes;
 
 /// Resources of the containers that can be resized, by name; that of the pod as a whole by "".
-pub type Amounts = BTreeMap<String, Tree>;
+pub(crate) type Amounts = BTreeMap<String, Tree>;
 
 /// The pod as a whole among its containers.
-pub const WHOLE: &str = "";
+pub(crate) const WHOLE: &str = "";
 
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Record {
+pub(crate) struct Record {
     /// What the pod may have.
-    pub allocated: Amounts,
+    pub(crate) allocated: Amounts,
     /// What runs with something else, and with what: there is nothing here but while a resize is carried out.
-    pub behind: Amounts,
+    pub(crate) behind: Amounts,
     /// Something was granted and not carried out to its end, be it only for the pod's group.
-    pub is_unfinished: bool,
+    pub(crate) is_unfinished: bool,
 }
 
 /// What a pod wants.
-pub fn wanted(pod: &Tree) -> Amounts {
+pub(crate) fn wanted(pod: &Tree) -> Amounts {
     let whole = pod.at("spec").get("resources").map(|resources| (WHOLE.to_string(), resources.clone()));
     let each = resizable(pod).map(|spec| (spec.str("name").to_string(), spec.at("resources").clone()));
     each.chain(whole).collect()
 }
 
 /// The pod with other amounts.
-pub fn with(pod: &Tree, amounts: &Amounts) -> Tree {
+pub(crate) fn with(pod: &Tree, amounts: &Amounts) -> Tree {
     let mut made = pod.clone();
     let spec = made.child("spec");
     if let Some(resources) = amounts.get(WHOLE) {
@@ -57,7 +57,7 @@ pub fn with(pod: &Tree, amounts: &Amounts) -> Tree {
 }
 
 /// Whether two sets of resources are the same, however they are written.
-pub fn same(one: &Tree, other: &Tree) -> bool {
+pub(crate) fn same(one: &Tree, other: &Tree) -> bool {
     ["requests", "limits"].iter().all(|side| amounts(one.at(side)) == amounts(other.at(side)))
 }
 
@@ -71,18 +71,18 @@ fn amounts(list: &Tree) -> BTreeMap<String, Option<Quantity>> {
 }
 
 /// Those of which two sets differ.
-pub fn differing(old: &Amounts, new: &Amounts) -> Vec<String> {
+pub(crate) fn differing(old: &Amounts, new: &Amounts) -> Vec<String> {
     let is_new = |(name, resources): &(&String, &Tree)| !same(old.get(*name).unwrap_or(&Tree::Null), resources);
     new.iter().filter(is_new).map(|(name, _)| name.clone()).collect()
 }
 
 impl Record {
-    pub fn of(pod: &Tree) -> Record {
+    pub(crate) fn of(pod: &Tree) -> Record {
         Record { allocated: wanted(pod), ..Record::default() }
     }
 
     /// The pod shall have what it wants. What runs is behind from now on.
-    pub fn allocate(&mut self, wanted: Amounts) {
+    pub(crate) fn allocate(&mut self, wanted: Amounts) {
         for name in differing(&self.allocated, &wanted) {
             let old = self.allocated.get(&name).cloned().unwrap_or_default();
             self.behind.entry(name).or_insert(old);
@@ -95,11 +95,11 @@ impl Record {
     }
 
     /// What something runs with.
-    pub fn actual(&self, name: &str) -> Option<&Tree> {
+    pub(crate) fn actual(&self, name: &str) -> Option<&Tree> {
         self.behind.get(name).or_else(|| self.allocated.get(name))
     }
 
-    pub fn to_tree(&self) -> Tree {
+    pub(crate) fn to_tree(&self) -> Tree {
         let listed = |amounts: &Amounts| {
             let mut map = api::Map::new();
             amounts.iter().for_each(|(name, resources)| drop(map.insert(name.as_str(), resources.clone())));
@@ -118,7 +118,7 @@ impl Record {
     }
 
     /// None where there is none, or none that can be read: the pod then has what it wants.
-    pub fn read(file: &Path) -> Option<Record> {
+    pub(crate) fn read(file: &Path) -> Option<Record> {
         let bytes = std::fs::read(file).ok()?;
         match json::decode(&bytes) {
             Ok(tree) => Some(Record::from_tree(&tree)),
@@ -130,7 +130,7 @@ impl Record {
     }
 
     /// Whole or not at all.
-    pub fn write(&self, file: &Path) -> io::Result<()> {
+    pub(crate) fn write(&self, file: &Path) -> io::Result<()> {
         file.parent().map(volumes::make_all).transpose()?;
         Replace::PRIVATE.write(file, &json::encode(&self.to_tree(), None))
     }

@@ -1,7 +1,7 @@
 //! Giving a pod that runs more or less: what is allocated to it follows what it wants when there is room, and what its
 //! containers run with follows what is allocated.
 
-pub mod allocation;
+pub(crate) mod allocation;
 mod order;
 mod show;
 
@@ -23,18 +23,18 @@ use crate::model::problem::Problem;
 use crate::model::resources::{milli, resize_policy};
 use crate::node::NodeView;
 use allocation::{Amounts, Record, WHOLE, differing, wanted, with};
-pub use order::text as event_text;
-pub use show::{IN_PROGRESS, PENDING};
+pub(crate) use order::text as event_text;
+pub(crate) use show::{IN_PROGRESS, PENDING};
 
 /// What resizes are decided with.
-pub struct Environment {
-    pub admission: Arc<Admission>,
+pub(crate) struct Environment {
+    pub(crate) admission: Arc<Admission>,
     pub node: NodeView,
     pub recorder: Recorder,
     pub clock: Arc<dyn Clock>,
 }
 
-pub struct Resizes {
+pub(crate) struct Resizes {
     config: Arc<Config>,
     entries: Mutex<BTreeMap<String, Entry>>,
     /// Has a pod looked at.
@@ -55,12 +55,12 @@ struct Entry {
 }
 
 impl Resizes {
-    pub fn new(config: Arc<Config>, wake: impl Fn(&str) + Send + Sync + 'static) -> Resizes {
+    pub(crate) fn new(config: Arc<Config>, wake: impl Fn(&str) + Send + Sync + 'static) -> Resizes {
         Resizes { config, entries: Mutex::default(), wake: Box::new(wake) }
     }
 
     /// The pod with what it was given.
-    pub fn allocated(&self, pod: &Arc<Tree>) -> Arc<Tree> {
+    pub(crate) fn allocated(&self, pod: &Arc<Tree>) -> Arc<Tree> {
         let mut entries = self.entries();
         let uid = pod::uid(pod);
         if !entries.contains_key(uid)
@@ -77,7 +77,7 @@ impl Resizes {
     }
 
     /// The node has taken a pod: it is given what it wants.
-    pub fn take(&self, pod: &Arc<Tree>) {
+    pub(crate) fn take(&self, pod: &Arc<Tree>) {
         let mut entries = self.entries();
         if entries.contains_key(pod::uid(pod)) {
             return;
@@ -89,12 +89,12 @@ impl Resizes {
     }
 
     /// Nothing is left of a pod.
-    pub fn forget(&self, uid: &str) {
+    pub(crate) fn forget(&self, uid: &str) {
         self.entries().remove(uid);
     }
 
     /// Looks whether a pod wants something else than it was given, and grants it where there is room.
-    pub fn settle(&self, environment: &Environment, pod: &Arc<Tree>) {
+    pub(crate) fn settle(&self, environment: &Environment, pod: &Arc<Tree>) {
         {
             let mut entries = self.entries();
             let Some(entry) = entries.get_mut(pod::uid(pod)) else { return };
@@ -112,7 +112,7 @@ impl Resizes {
     }
 
     /// Looks at all pods that wait for room, in order; whoever fares differently now is looked at.
-    pub fn retry(&self, environment: &Environment) {
+    pub(crate) fn retry(&self, environment: &Environment) {
         let mut changed = Vec::new();
         {
             let mut entries = self.entries();
@@ -171,18 +171,18 @@ impl Resizes {
     }
 
     /// What is to be carried out for a pod.
-    pub fn record(&self, uid: &str) -> Option<Record> {
+    pub(crate) fn record(&self, uid: &str) -> Option<Record> {
         self.entries().get(uid).map(|entry| entry.record.clone())
     }
 
     /// Containers that have to be started again to get what they were given.
-    pub fn restarts(&self, pod: &Tree) -> BTreeSet<String> {
+    pub(crate) fn restarts(&self, pod: &Tree) -> BTreeSet<String> {
         let record = self.record(pod::uid(pod)).unwrap_or_default();
         record.behind.iter().filter(|(name, old)| wants_restart(pod, name, old)).map(|(name, _)| name.clone()).collect()
     }
 
     /// Something runs with what it was given.
-    pub fn follows(&self, uid: &str, name: &str) {
+    pub(crate) fn follows(&self, uid: &str, name: &str) {
         if let Some(entry) = self.entries().get_mut(uid)
             && entry.record.behind.remove(name).is_some()
         {
@@ -191,7 +191,7 @@ impl Resizes {
     }
 
     /// All that was granted is carried out.
-    pub fn finish(&self, uid: &str) {
+    pub(crate) fn finish(&self, uid: &str) {
         if let Some(entry) = self.entries().get_mut(uid) {
             entry.error.clear();
             entry.record.is_unfinished = false;
@@ -201,7 +201,7 @@ impl Resizes {
     }
 
     /// Whether the error is a new one.
-    pub fn fails(&self, uid: &str, why: &str) -> bool {
+    pub(crate) fn fails(&self, uid: &str, why: &str) -> bool {
         let mut entries = self.entries();
         entries.get_mut(uid).is_some_and(|entry| std::mem::replace(&mut entry.error, why.to_string()) != why)
     }
@@ -247,7 +247,7 @@ fn generation(pod: &Tree) -> i64 {
 }
 
 /// Without what the status says of resources.
-pub fn spec_only(pod: &Tree) -> Tree {
+pub(crate) fn spec_only(pod: &Tree) -> Tree {
     tree! {
         "metadata" => pod.at("metadata").clone(),
         "spec" => pod.at("spec").clone(),
@@ -271,7 +271,7 @@ fn counted(pod: &Tree, behind: &Amounts) -> Tree {
 }
 
 /// What is asked for of memory is told to nobody who runs, so that it needs no restart.
-pub fn wants_restart(pod: &Tree, name: &str, old: &Tree) -> bool {
+pub(crate) fn wants_restart(pod: &Tree, name: &str, old: &Tree) -> bool {
     let Some(spec) = pod::container(pod, name).filter(|_| name != WHOLE) else { return false };
     let new = spec.at("resources");
     let moves = |path: &str| milli(old.at(path)) != milli(new.at(path));

@@ -10,21 +10,21 @@ use crate::model::resources::resizable;
 use crate::model::resources::{Class, class};
 
 /// Smaller comes first: what frees room, then by priority, class, and how long it has waited.
-pub type Rank = (bool, Reverse<i64>, Class, i64);
+pub(crate) type Rank = (bool, Reverse<i64>, Class, i64);
 
-pub fn rank(wanted: &Tree, allocated: &Amounts, since: i64) -> Rank {
+pub(crate) fn rank(wanted: &Tree, allocated: &Amounts, since: i64) -> Rank {
     let (new, old) = (requests(wanted), requests(&with(wanted, allocated)));
     let grows = new.milli_cpu > old.milli_cpu || new.memory > old.memory;
     (grows, Reverse(wanted.int("spec.priority").unwrap_or(0)), class(wanted), since)
 }
 
 /// What the spec alone asks for.
-pub fn requests(pod: &Tree) -> podmodel::Resources {
+pub(crate) fn requests(pod: &Tree) -> podmodel::Resources {
     podmodel::requests(&tree! { "spec" => pod.at("spec").clone() })
 }
 
 /// What an event says of a resize.
-pub fn text(what: &str, pod: &Tree, error: &str) -> String {
+pub(crate) fn text(what: &str, pod: &Tree, error: &str) -> String {
     let summary = |spec: &&Tree| {
         let mut one = tree! { "name" => spec.str("name") };
         if let Some(resources) = spec.get("resources") {

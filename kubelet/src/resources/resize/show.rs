@@ -6,12 +6,12 @@ use super::{Entry, Resizes, generation};
 use crate::model::pod;
 use crate::model::state::PodState;
 
-pub const PENDING: &str = "PodResizePending";
-pub const IN_PROGRESS: &str = "PodResizeInProgress";
+pub(crate) const PENDING: &str = "PodResizePending";
+pub(crate) const IN_PROGRESS: &str = "PodResizeInProgress";
 
 impl Resizes {
     /// Puts into a status what was made from what is allocated: what runs with something else, and how it stands.
-    pub fn show(&self, pod: &Tree, state: &PodState, status: &mut Tree, now: i64) {
+    pub(crate) fn show(&self, pod: &Tree, state: &PodState, status: &mut Tree, now: i64) {
         let entries = self.entries();
         let Some(entry) = entries.get(pod::uid(pod)) else { return };
         show(entry, pod, state, status, now);

@@ -9,7 +9,7 @@ const STATUSES: [&str; 3] =
 
 /// A container that has no log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NoLog {
+pub(crate) struct NoLog {
     container: String,
     pod: String,
     reason: Reason,
@@ -39,7 +39,7 @@ impl fmt::Display for NoLog {
 impl std::error::Error for NoLog {}
 
 /// The identity of the container, with its runtime's scheme, or why there is no log.
-pub fn container(pod: &Tree, name: &str, previous: bool) -> Result<String, NoLog> {
+pub(crate) fn container(pod: &Tree, name: &str, previous: bool) -> Result<String, NoLog> {
     let no_log = |reason| NoLog { container: name.to_string(), pod: crate::model::pod::name(pod).to_string(), reason };
     let mut statuses = STATUSES.iter().flat_map(|list| pod.list(list));
     let status = statuses.find(|status| status.str("name") == name);

@@ -18,14 +18,14 @@ const CLOSED: Duration = Duration::from_millis(50);
 /// Where nothing is heard: file systems that do not tell, a runtime that keeps the file open.
 const QUIET: Duration = Duration::from_secs(1);
 
-pub struct Changes {
+pub(crate) struct Changes {
     events: AsyncFd<OwnedFd>,
     wait: Duration,
 }
 
 impl Changes {
     /// Of the file, and of others that take its place.
-    pub fn watch(path: &Path) -> Result<Changes> {
+    pub(crate) fn watch(path: &Path) -> Result<Changes> {
         let events = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
         inotify::add_watch(&events, path, WatchFlags::MODIFY | WatchFlags::CLOSE_WRITE)?;
         if let Some(directory) = path.parent() {
@@ -37,7 +37,7 @@ impl Changes {
     }
 
     /// Waits until there may be more; true where the container may have ended, too.
-    pub async fn next(&mut self) -> bool {
+    pub(crate) async fn next(&mut self) -> bool {
         let heard = tokio::time::timeout(self.wait, self.heard()).await;
         heard.is_err() || self.wait == CLOSED
     }
@@ -66,7 +66,7 @@ fn drain(events: &OwnedFd) -> Result<bool> {
 }
 
 /// The file that has taken the place of an older one, open.
-pub async fn successor(old: &File, path: &Path) -> Option<File> {
+pub(crate) async fn successor(old: &File, path: &Path) -> Option<File> {
     let new = files::open_async(path.to_path_buf()).await.ok()?;
     let identity = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
     let (old, other) = (old.metadata().await.ok()?, new.metadata().await.ok()?);

@@ -28,7 +28,7 @@ fn parse(line: &[u8]) -> Option<Line<'_>> {
 }
 
 /// Makes what a client gets out of lines, and knows when it has enough.
-pub struct Writer {
+pub(crate) struct Writer {
     timestamps: bool,
     since: Option<Timestamp>,
     stream: Stream,
@@ -38,7 +38,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    pub fn new(options: &Options) -> Writer {
+    pub(crate) fn new(options: &Options) -> Writer {
         Writer {
             timestamps: options.timestamps,
             since: options.since,
@@ -49,7 +49,7 @@ impl Writer {
     }
 
     /// Appends what a line of the file comes to; true where no more is wanted. What is no line of a log is left out.
-    pub fn write(&mut self, line: &[u8], out: &mut Vec<u8>) -> bool {
+    pub(crate) fn write(&mut self, line: &[u8], out: &mut Vec<u8>) -> bool {
         let Some(line) = parse(line) else { return false };
         let is_wanted = self.stream == Stream::All || self.stream == line.stream;
         if !is_wanted || self.is_older(line.time) {

@@ -34,7 +34,7 @@ const MAX_LINE: u64 = 1 << 20;
 /// Pieces that wait for the client.
 const WAITING: usize = 4;
 
-pub async fn answer(host: &dyn Host, place: ContainerPath<'_>, query: &Query) -> Answer {
+pub(crate) async fn answer(host: &dyn Host, place: ContainerPath<'_>, query: &Query) -> Answer {
     let refused = |code, why: String| text(code, why);
     let options = match options::read(query, host.clock().now()) {
         Ok(options) => options,

@@ -15,7 +15,7 @@ use super::line::Writer;
 use super::{BLOCK, MAX_LINE};
 use crate::logs::rotation::rotated;
 
-pub struct Older {
+pub(crate) struct Older {
     dir: PathBuf,
     /// All that were older than the file that was open.
     known: BTreeSet<String>,
@@ -27,7 +27,7 @@ pub struct Older {
 
 impl Older {
     /// Those that are older than a file of the log, which may have been rotated away itself since it was opened.
-    pub async fn of(file: &File, path: &Path) -> Older {
+    pub(crate) async fn of(file: &File, path: &Path) -> Older {
         let own = file.metadata().await.ok().map(|meta| (meta.dev(), meta.ino()));
         let dir = path.parent().unwrap_or(Path::new("/")).to_path_buf();
         let around = rotated::around(path);
@@ -40,19 +40,19 @@ impl Older {
         Older { names: known.iter().cloned().collect(), known, dir, skip: 0 }
     }
 
-    pub fn known(&self) -> &BTreeSet<String> {
+    pub(crate) fn known(&self) -> &BTreeSet<String> {
         &self.known
     }
 
     /// Those that came after others that were known, and after the one that was read meanwhile.
-    pub fn after(mut self, known: &BTreeSet<String>) -> Older {
+    pub(crate) fn after(mut self, known: &BTreeSet<String>) -> Older {
         let new = self.names.into_iter().filter(|name| !known.contains(name));
         self.names = new.skip(1).collect();
         self
     }
 
     /// So many lines of the end are wanted.
-    pub async fn keep_last(&mut self, mut lines: u64) -> io::Result<()> {
+    pub(crate) async fn keep_last(&mut self, mut lines: u64) -> io::Result<()> {
         let mut kept = Vec::new();
         while let Some(name) = self.names.pop().filter(|_| lines > 0) {
             let (dir, file) = (self.dir.clone(), name.clone());
@@ -66,7 +66,7 @@ impl Older {
     }
 
     /// A file bears the time at which it was complete: nothing in it is younger.
-    pub fn keep_since(&mut self, since: Option<Timestamp>) {
+    pub(crate) fn keep_since(&mut self, since: Option<Timestamp>) {
         let Some(since) = since.map(|since| rotated::stamp(since.seconds)) else { return };
         let is_older = |name: &String| name.rsplit_once('.').is_some_and(|(_, stamp)| stamp < since.as_str());
         let before = self.names.len();
@@ -77,7 +77,7 @@ impl Older {
     }
 
     /// Sends all of them; None where no more is wanted.
-    pub async fn send(self, mut writer: Writer, to: &mpsc::Sender<Bytes>) -> io::Result<Option<Writer>> {
+    pub(crate) async fn send(self, mut writer: Writer, to: &mpsc::Sender<Bytes>) -> io::Result<Option<Writer>> {
         let mut skip = self.skip;
         for name in self.names {
             let (dir, to) = (self.dir.clone(), to.clone());

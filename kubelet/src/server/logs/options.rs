@@ -7,19 +7,19 @@ use api::time::{self, Timestamp};
 use http::StatusCode;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Options {
-    pub follow: bool,
-    pub previous: bool,
-    pub timestamps: bool,
+pub(crate) struct Options {
+    pub(crate) follow: bool,
+    pub(crate) previous: bool,
+    pub(crate) timestamps: bool,
     /// Nothing older.
-    pub since: Option<Timestamp>,
-    pub tail_lines: Option<u64>,
-    pub limit_bytes: Option<u64>,
-    pub stream: Stream,
+    pub(crate) since: Option<Timestamp>,
+    pub(crate) tail_lines: Option<u64>,
+    pub(crate) limit_bytes: Option<u64>,
+    pub(crate) stream: Stream,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Stream {
+pub(crate) enum Stream {
     #[default]
     All,
     Stdout,
@@ -27,7 +27,7 @@ pub enum Stream {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Refusal {
+pub(crate) enum Refusal {
     /// A value cannot be read.
     Undecodable,
     /// It can be parsed, but its value is invalid.
@@ -36,7 +36,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    pub fn code(&self) -> StatusCode {
+    pub(crate) fn code(&self) -> StatusCode {
         match self {
             Refusal::Undecodable | Refusal::Stream(_) => StatusCode::BAD_REQUEST,
             Refusal::Invalid => StatusCode::UNPROCESSABLE_ENTITY,
@@ -54,7 +54,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-pub fn read(query: &Query, now: Timestamp) -> Result<Options, Refusal> {
+pub(crate) fn read(query: &Query, now: Timestamp) -> Result<Options, Refusal> {
     // An old name, by which `all` stands for no limit.
     let tail = match query.get("tail") {
         "" => query.get("tailLines"),

@@ -7,7 +7,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncSeek, AsyncSeekExt, SeekFrom};
 const BLOCK: u64 = 16 << 10;
 
 /// The place of the first of the last `lines` lines, read from the end, and how many are missing before it.
-pub async fn start<F: AsyncRead + AsyncSeek + Unpin>(file: &mut F, lines: u64) -> Result<(u64, u64)> {
+pub(crate) async fn start<F: AsyncRead + AsyncSeek + Unpin>(file: &mut F, lines: u64) -> Result<(u64, u64)> {
     let end = file.seek(SeekFrom::End(0)).await?;
     if lines == 0 {
         return Ok((end, 0));

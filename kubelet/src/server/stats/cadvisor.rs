@@ -5,7 +5,7 @@ use cri::{ContainerStats, MemoryUsage, NetworkInterfaceUsage, UInt64Value};
 use super::exposition::{Kind, Page, Sample};
 use super::{PodUsage, Usage, container_name, value};
 
-pub fn page(usage: &Usage) -> String {
+pub(crate) fn page(usage: &Usage) -> String {
     let mut page = Page::default();
     let containers = || usage.pods.iter().flat_map(|pod| pod.containers().iter().map(move |stats| (pod, stats)));
     let cpu = |stats: &ContainerStats| Some(value(&stats.cpu.as_ref()?.usage_core_nano_seconds)? as f64 / 1e9);

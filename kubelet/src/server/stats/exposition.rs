@@ -3,16 +3,16 @@
 use std::fmt::Write;
 
 #[derive(Default)]
-pub struct Page(String);
+pub(crate) struct Page(String);
 
-pub enum Kind {
+pub(crate) enum Kind {
     Counter,
     Gauge,
 }
 
 impl Page {
     /// Families without a sample are left out.
-    pub fn family(&mut self, name: &str, kind: Kind, help: &str, samples: impl Iterator<Item = Sample>) {
+    pub(crate) fn family(&mut self, name: &str, kind: Kind, help: &str, samples: impl Iterator<Item = Sample>) {
         let mut samples = samples.peekable();
         if samples.peek().is_none() {
             return;
@@ -31,16 +31,16 @@ impl Page {
         }
     }
 
-    pub fn into_text(self) -> String {
+    pub(crate) fn into_text(self) -> String {
         self.0
     }
 }
 
-pub struct Sample {
-    pub labels: Vec<(&'static str, String)>,
-    pub value: f64,
+pub(crate) struct Sample {
+    pub(crate) labels: Vec<(&'static str, String)>,
+    pub(crate) value: f64,
     /// Milliseconds since the Unix epoch.
-    pub at: Option<i64>,
+    pub(crate) at: Option<i64>,
 }
 
 fn escaped(value: &str) -> String {

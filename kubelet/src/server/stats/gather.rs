@@ -11,7 +11,7 @@ use crate::resources::machine;
 use crate::resources::usage::{self, Files};
 use crate::server::Host;
 
-pub async fn gather(host: &dyn Host, rates: &Rates) -> Usage {
+pub(crate) async fn gather(host: &dyn Host, rates: &Rates) -> Usage {
     let sandboxes = usage::sandboxes(&*host.runtime()).await;
     let failed = sandboxes.is_err();
     if let Err(error) = &sandboxes {

@@ -8,11 +8,11 @@ mod rates;
 mod resource;
 mod summary;
 
-pub use cadvisor::page as cadvisor;
-pub use gather::gather;
-pub use rates::Rates;
-pub use resource::page as resource;
-pub use summary::page as summary;
+pub(crate) use cadvisor::page as cadvisor;
+pub(crate) use gather::gather;
+pub(crate) use rates::Rates;
+pub(crate) use resource::page as resource;
+pub(crate) use summary::page as summary;
 
 use api::time::Timestamp;
 use cri::PodSandboxStats;
@@ -22,37 +22,37 @@ use crate::resources::usage::{Files, container_name, value};
 
 /// All that is known at one moment.
 #[derive(Debug, Default)]
-pub struct Usage {
-    pub node: String,
-    pub at: Timestamp,
-    pub machine: Machine,
-    pub images: Option<Filesystem>,
-    pub pods: Vec<PodUsage>,
+pub(crate) struct Usage {
+    pub(crate) node: String,
+    pub(crate) at: Timestamp,
+    pub(crate) machine: Machine,
+    pub(crate) images: Option<Filesystem>,
+    pub(crate) pods: Vec<PodUsage>,
     /// Why pods are missing, where they are.
-    pub failed: bool,
+    pub(crate) failed: bool,
 }
 
 #[derive(Debug, Default)]
-pub struct PodUsage {
-    pub namespace: String,
-    pub name: String,
-    pub uid: String,
-    pub started: Option<Timestamp>,
-    pub stats: PodSandboxStats,
+pub(crate) struct PodUsage {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) uid: String,
+    pub(crate) started: Option<Timestamp>,
+    pub(crate) stats: PodSandboxStats,
     /// When each container was started, by its name.
-    pub containers_started: Vec<(String, Timestamp)>,
+    pub(crate) containers_started: Vec<(String, Timestamp)>,
     /// What it has on disk.
-    pub files: Files,
+    pub(crate) files: Files,
     /// Volumes that count for what it may use of the disk.
-    pub ephemeral: Vec<String>,
+    pub(crate) ephemeral: Vec<String>,
 }
 
 impl PodUsage {
-    pub fn container_started(&self, name: &str) -> Option<Timestamp> {
+    pub(crate) fn container_started(&self, name: &str) -> Option<Timestamp> {
         self.containers_started.iter().find(|(other, _)| other == name).map(|(_, at)| *at)
     }
 
-    pub fn containers(&self) -> &[cri::ContainerStats] {
+    pub(crate) fn containers(&self) -> &[cri::ContainerStats] {
         self.stats.linux.as_ref().map_or(&[], |linux| &linux.containers)
     }
 }

@@ -10,7 +10,7 @@ const LEAST: i64 = 1_000_000_000;
 
 /// What was told last, by what it was told of.
 #[derive(Debug, Default)]
-pub struct Rates(Mutex<BTreeMap<String, Sample>>);
+pub(crate) struct Rates(Mutex<BTreeMap<String, Sample>>);
 
 #[derive(Debug, Clone, Copy)]
 struct Sample {
@@ -21,20 +21,20 @@ struct Sample {
 }
 
 /// What was used until now.
-pub struct Now<'a> {
+pub(crate) struct Now<'a> {
     rates: &'a Rates,
     seen: BTreeMap<String, Sample>,
 }
 
 impl Rates {
-    pub fn now(&self) -> Now<'_> {
+    pub(crate) fn now(&self) -> Now<'_> {
         Now { rates: self, seen: BTreeMap::new() }
     }
 }
 
 impl Now<'_> {
     /// In billionths of a core; None where nobody has asked before.
-    pub fn rate(&mut self, of: String, at: i64, used: u64) -> Option<u64> {
+    pub(crate) fn rate(&mut self, of: String, at: i64, used: u64) -> Option<u64> {
         let known = self.rates.0.lock().get(&of).copied();
         let sample = next(known, at, used);
         self.seen.insert(of, sample);
@@ -42,7 +42,7 @@ impl Now<'_> {
     }
 
     /// Fills in what the runtime does not know of a pod and its containers.
-    pub fn fill(&mut self, uid: &str, stats: &mut PodSandboxStats) {
+    pub(crate) fn fill(&mut self, uid: &str, stats: &mut PodSandboxStats) {
         let Some(linux) = &mut stats.linux else { return };
         self.fill_one(uid.to_string(), linux.cpu.as_mut());
         for container in &mut linux.containers {

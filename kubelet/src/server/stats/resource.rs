@@ -5,7 +5,7 @@ use cri::{CpuUsage, MemoryUsage};
 use super::exposition::{Kind, Page, Sample};
 use super::{PodUsage, Usage, container_name, value};
 
-pub fn page(usage: &Usage) -> String {
+pub(crate) fn page(usage: &Usage) -> String {
     let mut page = Page::default();
     let containers = || usage.pods.iter().flat_map(|pod| pod.containers().iter().map(move |stats| (pod, stats)));
     let labels = |pod: &PodUsage, container: &str| {

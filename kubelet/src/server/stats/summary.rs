@@ -13,7 +13,7 @@ use crate::resources::machine::{Interface, Machine};
 use crate::resources::usage::Volume;
 
 /// `brief` is cpu and memory alone.
-pub fn page(usage: &Usage, brief: bool) -> Tree {
+pub(crate) fn page(usage: &Usage, brief: bool) -> Tree {
     let pods: Vec<Tree> = usage.pods.iter().map(|pod| self::pod(pod, usage, brief)).collect();
     tree! { "node" => node(usage, brief), "pods" => pods }
 }

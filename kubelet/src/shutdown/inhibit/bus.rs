@@ -17,7 +17,7 @@ use tokio::net::UnixStream;
 use super::wire::{self, HEAD, Kind, MOST, Malformed, Message, Value};
 
 /// Where the machine's bus is, unless the environment says otherwise.
-pub const SYSTEM: &str = "unix:path=/run/dbus/system_bus_socket";
+pub(crate) const SYSTEM: &str = "unix:path=/run/dbus/system_bus_socket";
 const ANSWER: Duration = Duration::from_secs(10);
 /// Files that may come along at once, and wait to be taken.
 const MOST_FILES: usize = 16;
@@ -26,7 +26,7 @@ const MOST_HEARD: usize = 64;
 const MOST_LINE: usize = 512;
 
 #[derive(Debug)]
-pub enum Error {
+pub(crate) enum Error {
     Io(std::io::Error),
     Malformed(Malformed),
     /// The name of the error, and what is said of it.
@@ -57,12 +57,12 @@ impl From<Malformed> for Error {
     }
 }
 
-pub type Result<T> = std::result::Result<T, Error>;
+pub(crate) type Result<T> = std::result::Result<T, Error>;
 
 /// A message, and the open files that came with it.
-pub type Heard = (Message, Vec<OwnedFd>);
+pub(crate) type Heard = (Message, Vec<OwnedFd>);
 
-pub struct Bus {
+pub(crate) struct Bus {
     stream: UnixStream,
     serial: u32,
     bytes: Vec<u8>,
@@ -72,7 +72,7 @@ pub struct Bus {
 
 impl Bus {
     /// Connects to the first place that an address names, and is somebody there.
-    pub async fn connect(address: &str) -> Result<Bus> {
+    pub(crate) async fn connect(address: &str) -> Result<Bus> {
         let path = place(address).ok_or(Error::Other("the address of the bus names no socket"))?;
         let stream = UnixStream::connect(path).await?;
         let (bytes, files, heard) = (Vec::new(), VecDeque::new(), VecDeque::new());
@@ -109,7 +109,7 @@ impl Bus {
     }
 
     /// Asks somebody, and waits for the answer.
-    pub async fn call(&mut self, call: Message) -> Result<Heard> {
+    pub(crate) async fn call(&mut self, call: Message) -> Result<Heard> {
         let serial = self.send(call, &[]).await?;
         in_time(async {
             loop {
@@ -127,7 +127,7 @@ impl Bus {
     }
 
     /// The next that is no answer.
-    pub async fn next(&mut self) -> Result<Heard> {
+    pub(crate) async fn next(&mut self) -> Result<Heard> {
         match self.heard.pop_front() {
             Some(heard) => Ok(heard),
             None => self.receive().await,
@@ -141,7 +141,7 @@ impl Bus {
     }
 
     /// Says something; its number.
-    pub async fn send(&mut self, mut message: Message, files: &[OwnedFd]) -> Result<u32> {
+    pub(crate) async fn send(&mut self, mut message: Message, files: &[OwnedFd]) -> Result<u32> {
         self.serial = self.serial.wrapping_add(1).max(1);
         message.serial = self.serial;
         self.write(&wire::encode(&message), files).await?;
@@ -220,7 +220,7 @@ fn send(stream: &UnixStream, bytes: &[u8], files: &[OwnedFd]) -> std::io::Result
 }
 
 /// What is asked of the bus itself.
-pub fn of_bus() -> Message {
+pub(crate) fn of_bus() -> Message {
     Message {
         destination: "org.freedesktop.DBus".into(),
         path: "/org/freedesktop/DBus".into(),

@@ -32,8 +32,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// Where the bus is, and where logind is configured.
 #[derive(Debug, Clone)]
 pub struct Paths {
-    pub bus: String,
-    pub drop_ins: PathBuf,
+    pub(crate) bus: String,
+    pub(crate) drop_ins: PathBuf,
 }
 
 impl Paths {

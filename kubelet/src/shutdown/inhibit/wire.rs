@@ -2,14 +2,14 @@
 //! lengths is believed as far as there are bytes.
 
 /// No message that concerns us is nearly so long.
-pub const MOST: usize = 64 << 10;
+pub(crate) const MOST: usize = 64 << 10;
 /// What stands before a message can be measured.
-pub const HEAD: usize = 16;
+pub(crate) const HEAD: usize = 16;
 /// Variants in variants.
 const DEEPEST: usize = 4;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Value {
+pub(crate) enum Value {
     Byte(u8),
     Bool(bool),
     Int(i32),
@@ -24,7 +24,7 @@ pub enum Value {
 }
 
 impl Value {
-    pub fn text(text: &str) -> Value {
+    pub(crate) fn text(text: &str) -> Value {
         Value::Text(text.to_string())
     }
 
@@ -45,7 +45,7 @@ impl Value {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Kind {
+pub(crate) enum Kind {
     #[default]
     Call = 1,
     Return = 2,
@@ -54,26 +54,26 @@ pub enum Kind {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Message {
-    pub kind: Kind,
-    pub serial: u32,
+pub(crate) struct Message {
+    pub(crate) kind: Kind,
+    pub(crate) serial: u32,
     /// The call that this answers.
-    pub reply_to: Option<u32>,
-    pub path: String,
-    pub interface: String,
-    pub member: String,
-    pub error: String,
-    pub destination: String,
+    pub(crate) reply_to: Option<u32>,
+    pub(crate) path: String,
+    pub(crate) interface: String,
+    pub(crate) member: String,
+    pub(crate) error: String,
+    pub(crate) destination: String,
     /// Written by the bus, and true.
-    pub sender: String,
+    pub(crate) sender: String,
     /// How many open files come along.
-    pub handles: u32,
+    pub(crate) handles: u32,
     /// Empty where it has values that nobody here needs.
-    pub body: Vec<Value>,
+    pub(crate) body: Vec<Value>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub struct Malformed(pub &'static str);
+pub(crate) struct Malformed(pub(crate) &'static str);
 
 type Result<T> = std::result::Result<T, Malformed>;
 
@@ -88,7 +88,7 @@ const SIGNATURE: u8 = 8;
 const HANDLES: u8 = 9;
 
 /// A message in little endian.
-pub fn encode(message: &Message) -> Vec<u8> {
+pub(crate) fn encode(message: &Message) -> Vec<u8> {
     let mut body = Writer::default();
     message.body.iter().for_each(|value| body.value(value));
     let mut writer = Writer::default();
@@ -170,7 +170,7 @@ impl Writer {
 }
 
 /// How long a whole message is, from its first bytes.
-pub fn length(head: &[u8]) -> Result<usize> {
+pub(crate) fn length(head: &[u8]) -> Result<usize> {
     let mut reader = Reader::of(head)?;
     reader.at = 4;
     let body = reader.size()?;
@@ -181,7 +181,7 @@ pub fn length(head: &[u8]) -> Result<usize> {
 }
 
 /// The message of exactly these bytes.
-pub fn decode(bytes: &[u8]) -> Result<Message> {
+pub(crate) fn decode(bytes: &[u8]) -> Result<Message> {
     if length(bytes)? != bytes.len() {
         return Err(Malformed("it is not as long as it says"));
     }

@@ -17,19 +17,19 @@ use cri::grpc::Channel;
 use stdx::sync::{Mutex, MutexGuard};
 
 use super::mountinfo;
-pub use record::{KIND, Record};
-pub use registry::{Finder, TakeDevices};
+pub(crate) use record::{KIND, Record};
+pub(crate) use registry::{Finder, TakeDevices};
 use wire::{NodeUnpublishVolume, NodeUnstageVolume, capability};
 
 /// A driver that is there.
 #[derive(Clone)]
-pub struct Driver {
-    pub channel: Channel,
+pub(crate) struct Driver {
+    pub(crate) channel: Channel,
     capabilities: BTreeSet<i32>,
 }
 
 impl Driver {
-    pub fn can(&self, what: i32) -> bool {
+    pub(crate) fn can(&self, what: i32) -> bool {
         self.capabilities.contains(&what)
     }
 }
@@ -50,7 +50,7 @@ pub enum CsiError {
     Io(#[from] io::Error),
 }
 
-pub struct Csi {
+pub(crate) struct Csi {
     root: PathBuf,
     drivers: Mutex<BTreeMap<String, Driver>>,
     /// Volumes that must not be detached from this node, by their names in its status.
@@ -62,7 +62,7 @@ pub struct Csi {
 }
 
 impl Csi {
-    pub fn new(root: &Path) -> Csi {
+    pub(crate) fn new(root: &Path) -> Csi {
         let csi = Csi {
             root: root.to_owned(),
             drivers: Mutex::default(),
@@ -90,12 +90,12 @@ impl Csi {
         self.drivers().remove(name);
     }
 
-    pub fn driver(&self, name: &str) -> Result<Driver, UnknownDriver> {
+    pub(crate) fn driver(&self, name: &str) -> Result<Driver, UnknownDriver> {
         let driver = self.drivers().get(name).cloned();
         driver.ok_or_else(|| UnknownDriver(name.to_string()))
     }
 
-    pub fn in_use(&self) -> ordered::Receiver<BTreeSet<String>> {
+    pub(crate) fn in_use(&self) -> ordered::Receiver<BTreeSet<String>> {
         self.in_use.subscribe()
     }
 
@@ -108,7 +108,7 @@ impl Csi {
     }
 
     /// Writes down that a pod uses a volume, and says so.
-    pub fn note(&self, record: &Record, node: &str) -> io::Result<()> {
+    pub(crate) fn note(&self, record: &Record, node: &str) -> io::Result<()> {
         record.write(node)?;
         self.count();
         Ok(())
@@ -118,7 +118,7 @@ impl Csi {
         Record::all(&self.root)
     }
 
-    pub async fn alone(&self, driver: &str, handle: &str) -> tokio::sync::OwnedMutexGuard<()> {
+    pub(crate) async fn alone(&self, driver: &str, handle: &str) -> tokio::sync::OwnedMutexGuard<()> {
         let lock = {
             let mut busy = self.busy.lock();
             busy.retain(|_, lock| Arc::strong_count(lock) > 1);
@@ -128,7 +128,7 @@ impl Csi {
     }
 
     /// Where a volume is staged for all pods of the node.
-    pub fn staging(&self, record: &Record) -> PathBuf {
+    pub(crate) fn staging(&self, record: &Record) -> PathBuf {
         let plugin = self.root.join("plugins/kubernetes.io/csi");
         match record.is_block {
             true => plugin.join("volumeDevices/staging").join(&record.name),
@@ -137,7 +137,7 @@ impl Csi {
     }
 
     /// Where a volume is published for one pod.
-    pub fn target(&self, record: &Record, uid: &str) -> PathBuf {
+    pub(crate) fn target(&self, record: &Record, uid: &str) -> PathBuf {
         match record.is_block {
             true => self.root.join("plugins/kubernetes.io/csi/volumeDevices/publish").join(&record.name).join(uid),
             false => record.dir.join("mount"),
@@ -145,12 +145,12 @@ impl Csi {
     }
 
     /// Writes down that the driver is about to be called: from now on it has to be asked to take back what it made.
-    pub fn begin(&self, record: &Record, node: &str) -> io::Result<()> {
+    pub(crate) fn begin(&self, record: &Record, node: &str) -> io::Result<()> {
         Record { is_begun: true, ..record.clone() }.write(node)
     }
 
     /// Takes back all that was published for a pod, and what no other pod needs staged.
-    pub async fn take_back(&self, pod_dir: &Path, uid: &str) -> Result<(), CsiError> {
+    pub(crate) async fn take_back(&self, pod_dir: &Path, uid: &str) -> Result<(), CsiError> {
         for record in Record::of_pod(pod_dir) {
             let _alone = self.alone(&record.driver, &record.handle).await;
             if record.is_begun {
@@ -206,7 +206,7 @@ fn remove_unmounted(path: &Path) -> io::Result<()> {
     }
 }
 
-pub fn text(path: &Path) -> String {
+pub(crate) fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 

@@ -14,7 +14,7 @@ const ATTEMPTS: usize = 5;
 
 /// A driver that the node's objects do not show.
 #[derive(Debug, thiserror::Error)]
-pub enum NodeInfoError {
+pub(crate) enum NodeInfoError {
     #[error("error adding CSI driver node info: driverNodeID must not be empty")]
     NoId,
     #[error("{}", .0.message())]
@@ -26,7 +26,7 @@ pub enum NodeInfoError {
 }
 
 /// Adds a driver, or replaces what was said of it.
-pub async fn install(client: &Client, node: &str, driver: &str, info: &NodeInfo) -> Result<(), NodeInfoError> {
+pub(crate) async fn install(client: &Client, node: &str, driver: &str, info: &NodeInfo) -> Result<(), NodeInfoError> {
     if info.node_id.is_empty() {
         return Err(NodeInfoError::NoId);
     }
@@ -34,13 +34,13 @@ pub async fn install(client: &Client, node: &str, driver: &str, info: &NodeInfo)
     change(client, node, |object| with_driver(object, driver, Some(info))).await
 }
 
-pub async fn uninstall(client: &Client, node: &str, driver: &str) -> Result<(), NodeInfoError> {
+pub(crate) async fn uninstall(client: &Client, node: &str, driver: &str) -> Result<(), NodeInfoError> {
     change(client, node, |object| with_driver(object, driver, None)).await?;
     annotate(client, node, driver, None).await
 }
 
 /// Makes the node's CSINode where there is none.
-pub async fn initialize(client: &Client, node: &str) -> Result<(), NodeInfoError> {
+pub(crate) async fn initialize(client: &Client, node: &str) -> Result<(), NodeInfoError> {
     change(client, node, |_| {}).await
 }
 

@@ -12,32 +12,32 @@ use crate::volumes::act::make_all;
 
 const FILE: &str = "vol_data.json";
 const DIRECTORIES: [(&str, bool); 2] = [("volumes", false), ("volumeDevices", true)];
-pub const KIND: &str = "kubernetes.io~csi";
+pub(crate) const KIND: &str = "kubernetes.io~csi";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Record {
+pub(crate) struct Record {
     /// The directory of the file.
-    pub dir: PathBuf,
+    pub(crate) dir: PathBuf,
     /// The volume's name, or its persistent volume's.
-    pub name: String,
-    pub driver: String,
-    pub handle: String,
+    pub(crate) name: String,
+    pub(crate) driver: String,
+    pub(crate) handle: String,
     /// The VolumeAttachment; "" where nothing is attached.
-    pub attachment: String,
-    pub is_persistent: bool,
-    pub is_block: bool,
+    pub(crate) attachment: String,
+    pub(crate) is_persistent: bool,
+    pub(crate) is_block: bool,
     /// The driver was called for it: there may be something to take back, whatever the directories look like.
-    pub is_begun: bool,
+    pub(crate) is_begun: bool,
 }
 
 impl Record {
     /// The directory of a volume of a pod.
-    pub fn dir(pod_dir: &Path, name: &str, is_block: bool) -> PathBuf {
+    pub(crate) fn dir(pod_dir: &Path, name: &str, is_block: bool) -> PathBuf {
         pod_dir.join(if is_block { "volumeDevices" } else { "volumes" }).join(KIND).join(name)
     }
 
     /// What was begun stays so, whoever writes.
-    pub fn write(&self, node: &str) -> io::Result<()> {
+    pub(crate) fn write(&self, node: &str) -> io::Result<()> {
         let before = Record::read(self.dir.clone(), self.is_block);
         let is_begun = self.is_begun || before.is_some_and(|before| before.is_begun);
         let mode = if self.is_persistent { "Persistent" } else { "Ephemeral" };
@@ -71,7 +71,7 @@ impl Record {
     }
 
     /// Of all CSI volumes of a pod.
-    pub fn of_pod(pod_dir: &Path) -> Vec<Record> {
+    pub(crate) fn of_pod(pod_dir: &Path) -> Vec<Record> {
         let all = DIRECTORIES.iter().flat_map(|(directory, is_block)| {
             entries(&pod_dir.join(directory).join(KIND)).into_iter().filter_map(|dir| Record::read(dir, *is_block))
         });
@@ -79,26 +79,26 @@ impl Record {
     }
 
     /// Of all pods of the node.
-    pub fn all(root: &Path) -> Vec<Record> {
+    pub(crate) fn all(root: &Path) -> Vec<Record> {
         entries(&root.join("pods")).iter().flat_map(|pod_dir| Record::of_pod(pod_dir)).collect()
     }
 
     /// Its name in a node's status; none where the control plane has nothing to attach.
-    pub fn unique_name(&self) -> Option<String> {
+    pub(crate) fn unique_name(&self) -> Option<String> {
         (!self.attachment.is_empty()).then(|| format!("kubernetes.io/csi/{}^{}", self.driver, self.handle))
     }
 
     /// The pod's, by the directory that the file stands in.
-    pub fn uid(&self) -> String {
+    pub(crate) fn uid(&self) -> String {
         let directory = self.dir.ancestors().nth(3).and_then(Path::file_name);
         directory.map(|uid| uid.to_string_lossy().into_owned()).unwrap_or_default()
     }
 
-    pub fn is_same_volume(&self, other: &Record) -> bool {
+    pub(crate) fn is_same_volume(&self, other: &Record) -> bool {
         self.driver == other.driver && self.handle == other.handle
     }
 
-    pub fn forget(&self) -> io::Result<()> {
+    pub(crate) fn forget(&self) -> io::Result<()> {
         match fs::remove_file(self.dir.join(FILE)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),

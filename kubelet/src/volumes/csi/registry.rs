@@ -28,7 +28,7 @@ const MOST_CALLS: usize = 64;
 type Seen = BTreeMap<PathBuf, (u64, i64)>;
 
 /// Takes a plugin of devices: its resource, its socket and the versions that it speaks.
-pub type TakeDevices = dyn Fn(&str, &Path, &[String]) -> Result<(), Box<dyn Error + Send + Sync>> + Send + Sync;
+pub(crate) type TakeDevices = dyn Fn(&str, &Path, &[String]) -> Result<(), Box<dyn Error + Send + Sync>> + Send + Sync;
 
 /// A plugin that is not registered.
 #[derive(Debug, thiserror::Error)]
@@ -46,11 +46,11 @@ enum RegistrationError {
 }
 
 /// Who looks for drivers: whom they are shown to, and who wakes the pods that wait for them.
-pub struct Finder<'a> {
-    pub client: &'a Client,
-    pub node: &'a str,
-    pub wake: &'a (dyn Fn(&str) + Send + Sync),
-    pub devices: &'a TakeDevices,
+pub(crate) struct Finder<'a> {
+    pub(crate) client: &'a Client,
+    pub(crate) node: &'a str,
+    pub(crate) wake: &'a (dyn Fn(&str) + Send + Sync),
+    pub(crate) devices: &'a TakeDevices,
 }
 
 /// The name of a driver, or none where the socket is not one's.
@@ -134,7 +134,7 @@ impl Known {
 
 impl Csi {
     /// Follows the directory of sockets for ever.
-    pub async fn run(&self, finder: &Finder<'_>) {
+    pub(crate) async fn run(&self, finder: &Finder<'_>) {
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         loop {
             if let Err(error) = self.follow(finder).await {

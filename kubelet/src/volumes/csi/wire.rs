@@ -70,44 +70,44 @@ pub struct NodeRpc {
 /// What a driver can do on a node.
 pub mod capability {
     pub const STAGE_UNSTAGE_VOLUME: i32 = 1;
-    pub const SINGLE_NODE_MULTI_WRITER: i32 = 5;
-    pub const VOLUME_MOUNT_GROUP: i32 = 6;
+    pub(crate) const SINGLE_NODE_MULTI_WRITER: i32 = 5;
+    pub(crate) const VOLUME_MOUNT_GROUP: i32 = 6;
 }
 
 /// Who may have a volume at the same time.
-pub mod access {
-    pub const SINGLE_NODE_WRITER: i32 = 1;
-    pub const MULTI_NODE_READER_ONLY: i32 = 3;
-    pub const MULTI_NODE_MULTI_WRITER: i32 = 5;
-    pub const SINGLE_NODE_SINGLE_WRITER: i32 = 6;
-    pub const SINGLE_NODE_MULTI_WRITER: i32 = 7;
+pub(crate) mod access {
+    pub(crate) const SINGLE_NODE_WRITER: i32 = 1;
+    pub(crate) const MULTI_NODE_READER_ONLY: i32 = 3;
+    pub(crate) const MULTI_NODE_MULTI_WRITER: i32 = 5;
+    pub(crate) const SINGLE_NODE_SINGLE_WRITER: i32 = 6;
+    pub(crate) const SINGLE_NODE_MULTI_WRITER: i32 = 7;
 }
 
 /// Either `block` or `mount`.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct VolumeCapability {
+pub(crate) struct VolumeCapability {
     #[prost(message, optional, tag = "1")]
-    pub block: Option<Empty>,
+    pub(crate) block: Option<Empty>,
     #[prost(message, optional, tag = "2")]
-    pub mount: Option<MountVolume>,
+    pub(crate) mount: Option<MountVolume>,
     #[prost(message, optional, tag = "3")]
-    pub access_mode: Option<AccessMode>,
+    pub(crate) access_mode: Option<AccessMode>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct MountVolume {
+pub(crate) struct MountVolume {
     #[prost(string, tag = "1")]
-    pub fs_type: String,
+    pub(crate) fs_type: String,
     #[prost(string, repeated, tag = "2")]
-    pub mount_flags: Vec<String>,
+    pub(crate) mount_flags: Vec<String>,
     #[prost(string, tag = "3")]
-    pub volume_mount_group: String,
+    pub(crate) volume_mount_group: String,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct AccessMode {
+pub(crate) struct AccessMode {
     #[prost(int32, tag = "1")]
-    pub mode: i32,
+    pub(crate) mode: i32,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -119,7 +119,7 @@ pub struct NodeStageVolume {
     #[prost(string, tag = "3")]
     pub staging_target_path: String,
     #[prost(message, optional, tag = "4")]
-    pub volume_capability: Option<VolumeCapability>,
+    pub(crate) volume_capability: Option<VolumeCapability>,
     #[prost(btree_map = "string, string", tag = "5")]
     pub secrets: BTreeMap<String, String>,
     #[prost(btree_map = "string, string", tag = "6")]
@@ -131,7 +131,7 @@ pub struct NodeUnstageVolume {
     #[prost(string, tag = "1")]
     pub volume_id: String,
     #[prost(string, tag = "2")]
-    pub staging_target_path: String,
+    pub(crate) staging_target_path: String,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -139,17 +139,17 @@ pub struct NodePublishVolume {
     #[prost(string, tag = "1")]
     pub volume_id: String,
     #[prost(btree_map = "string, string", tag = "2")]
-    pub publish_context: BTreeMap<String, String>,
+    pub(crate) publish_context: BTreeMap<String, String>,
     #[prost(string, tag = "3")]
     pub staging_target_path: String,
     #[prost(string, tag = "4")]
     pub target_path: String,
     #[prost(message, optional, tag = "5")]
-    pub volume_capability: Option<VolumeCapability>,
+    pub(crate) volume_capability: Option<VolumeCapability>,
     #[prost(bool, tag = "6")]
-    pub readonly: bool,
+    pub(crate) readonly: bool,
     #[prost(btree_map = "string, string", tag = "7")]
-    pub secrets: BTreeMap<String, String>,
+    pub(crate) secrets: BTreeMap<String, String>,
     #[prost(btree_map = "string, string", tag = "8")]
     pub volume_context: BTreeMap<String, String>,
 }
@@ -164,7 +164,7 @@ pub struct NodeUnpublishVolume {
 
 macro_rules! calls {
     ($($name:ident: $path:literal ($request:ty) -> $response:ty,)*) => { $(
-        pub async fn $name(channel: &Channel, request: $request) -> Result<$response, RpcError> {
+        pub(crate) async fn $name(channel: &Channel, request: $request) -> Result<$response, RpcError> {
             in_time(call::<$request, $response>(channel, $path, request)).await
         }
     )* };

@@ -9,7 +9,7 @@ use crate::objects::{CONFIG_MAPS, Objects};
 use crate::volumes::files::{File, Files};
 use crate::volumes::plan::{Backing, Plan};
 
-pub const KIND: Kind = Kind { field: "configMap", directory: "kubernetes.io~configmap", refreshes: true, plan };
+pub(crate) const KIND: Kind = Kind { field: "configMap", directory: "kubernetes.io~configmap", refreshes: true, plan };
 
 fn plan<'a>(ask: &'a Ask<'a>) -> Planning<'a> {
     Box::pin(async move {
@@ -18,7 +18,12 @@ fn plan<'a>(ask: &'a Ask<'a>) -> Planning<'a> {
     })
 }
 
-pub async fn files(objects: &Objects, pod: &Tree, source: &Tree, default_mode: u32) -> Result<Files, SourceError> {
+pub(crate) async fn files(
+    objects: &Objects,
+    pod: &Tree,
+    source: &Tree,
+    default_mode: u32,
+) -> Result<Files, SourceError> {
     let name = source.str("name");
     let object = objects.get(CONFIG_MAPS, pod::namespace(pod), name).await?;
     match object {
@@ -39,7 +44,7 @@ fn chosen(object: &Tree, source: &Tree, default_mode: u32) -> Result<Files, Sour
 }
 
 /// All keys, or those that items name, by the items' paths.
-pub fn choose<'a>(
+pub(crate) fn choose<'a>(
     keys: impl Iterator<Item = &'a str>,
     data: impl Fn(&str) -> Option<Result<Vec<u8>, Base64Error>>,
     source: &Tree,

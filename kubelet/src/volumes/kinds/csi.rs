@@ -19,7 +19,7 @@ use crate::volumes::csi::{self, Driver, Record, UnknownDriver, sha256, text};
 use crate::volumes::plan::{Failure, Plan, RequestError, Step};
 use crate::volumes::tokens::TokenError;
 
-pub const KIND: Kind = Kind { field: "csi", directory: csi::KIND, refreshes: false, plan };
+pub(crate) const KIND: Kind = Kind { field: "csi", directory: csi::KIND, refreshes: false, plan };
 
 const DRIVERS: Resource = Resource::new("storage.k8s.io", "v1", "csidrivers");
 const ATTACHMENTS: Resource = Resource::new("storage.k8s.io", "v1", "volumeattachments");

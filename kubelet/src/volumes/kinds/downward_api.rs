@@ -8,7 +8,8 @@ use crate::model::fields;
 use crate::volumes::files::{File, Files};
 use crate::volumes::plan::Plan;
 
-pub const KIND: Kind = Kind { field: "downwardAPI", directory: "kubernetes.io~downward-api", refreshes: true, plan };
+pub(crate) const KIND: Kind =
+    Kind { field: "downwardAPI", directory: "kubernetes.io~downward-api", refreshes: true, plan };
 
 fn plan<'a>(ask: &'a Ask<'a>) -> Planning<'a> {
     Box::pin(async move {
@@ -17,7 +18,7 @@ fn plan<'a>(ask: &'a Ask<'a>) -> Planning<'a> {
     })
 }
 
-pub fn files(pod: &Tree, source: &Tree, default_mode: u32, allocatable: &Tree) -> Result<Files, SourceError> {
+pub(crate) fn files(pod: &Tree, source: &Tree, default_mode: u32, allocatable: &Tree) -> Result<Files, SourceError> {
     let (mut files, mut errors) = (Files::new(), Vec::new());
     for item in source.list("items") {
         match value(pod, item, allocatable) {

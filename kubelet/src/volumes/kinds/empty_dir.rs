@@ -7,7 +7,7 @@ use super::{Ask, Kind, Planning};
 use crate::model::pod;
 use crate::volumes::plan::{Backing, Plan};
 
-pub const KIND: Kind = Kind { field: "emptyDir", directory: "kubernetes.io~empty-dir", refreshes: false, plan };
+pub(crate) const KIND: Kind = Kind { field: "emptyDir", directory: "kubernetes.io~empty-dir", refreshes: false, plan };
 
 /// A medium that the volume cannot have.
 #[derive(Debug, thiserror::Error)]
@@ -38,7 +38,7 @@ fn backing(pod: &Tree, source: &Tree, node_memory: Option<u64>) -> Result<Backin
 }
 
 /// As much as is asked for, but never more than the pod or the node has.
-pub fn memory(pod: &Tree, wanted: Option<u64>, node_memory: Option<u64>) -> Option<u64> {
+pub(crate) fn memory(pod: &Tree, wanted: Option<u64>, node_memory: Option<u64>) -> Option<u64> {
     [wanted, pod_limit(pod), node_memory].into_iter().flatten().filter(|bytes| *bytes > 0).min()
 }
 

@@ -8,7 +8,7 @@ use crate::volumes::trust::TrustError;
 
 /// A source of files that cannot be read.
 #[derive(Debug, thiserror::Error)]
-pub enum SourceError {
+pub(crate) enum SourceError {
     #[error(transparent)]
     Object(#[from] ObjectError),
     #[error("configmap {0:?} not found")]
@@ -39,7 +39,7 @@ pub enum SourceError {
 
 impl SourceError {
     /// One error as it is, several as upstream writes them.
-    pub fn all(mut errors: Vec<SourceError>) -> SourceError {
+    pub(crate) fn all(mut errors: Vec<SourceError>) -> SourceError {
         match errors.len() {
             1 => errors.remove(0),
             _ => SourceError::Several(errors),
@@ -55,8 +55,8 @@ fn list(errors: &[SourceError]) -> String {
 /// A value that is not base64.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct Base64Error(String);
+pub(crate) struct Base64Error(String);
 
-pub fn decode_base64(text: &str) -> Result<Vec<u8>, Base64Error> {
+pub(crate) fn decode_base64(text: &str) -> Result<Vec<u8>, Base64Error> {
     api::base64::decode(text).map_err(|error| Base64Error(error.to_string()))
 }

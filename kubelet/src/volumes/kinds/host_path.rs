@@ -3,7 +3,7 @@
 use super::{Ask, Kind, Planning};
 use crate::volumes::plan::{Expected, Plan};
 
-pub const KIND: Kind = Kind { field: "hostPath", directory: "kubernetes.io~host-path", refreshes: false, plan };
+pub(crate) const KIND: Kind = Kind { field: "hostPath", directory: "kubernetes.io~host-path", refreshes: false, plan };
 
 #[derive(Debug, thiserror::Error)]
 #[error("{0} is an invalid volume type")]

@@ -3,7 +3,7 @@
 use super::{Ask, Kind, Planning};
 use crate::volumes::plan::Plan;
 
-pub const KIND: Kind = Kind { field: "image", directory: "kubernetes.io~image", refreshes: false, plan };
+pub(crate) const KIND: Kind = Kind { field: "image", directory: "kubernetes.io~image", refreshes: false, plan };
 
 fn plan<'a>(ask: &'a Ask<'a>) -> Planning<'a> {
     Box::pin(async move {

@@ -9,7 +9,7 @@ use super::{Ask, Kind, Planning};
 use crate::volumes::disk::Disk;
 use crate::volumes::plan::Plan;
 
-pub const KIND: Kind = Kind { field: "local", directory: "kubernetes.io~local-volume", refreshes: false, plan };
+pub(crate) const KIND: Kind = Kind { field: "local", directory: "kubernetes.io~local-volume", refreshes: false, plan };
 
 fn plan<'a>(ask: &'a Ask<'a>) -> Planning<'a> {
     Box::pin(async move {

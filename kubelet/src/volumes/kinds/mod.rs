@@ -20,10 +20,10 @@ use api::Tree;
 use super::plan::{Failure, Plan};
 use super::{Host, Owner};
 
-pub use empty_dir::memory;
+pub(crate) use empty_dir::memory;
 
 /// In the order in which a volume is asked which one it is; it is one only.
-pub const KINDS: &[Kind] = &[
+pub(crate) const KINDS: &[Kind] = &[
     empty_dir::KIND,
     config_map::KIND,
     secret::KIND,
@@ -37,36 +37,36 @@ pub const KINDS: &[Kind] = &[
     csi::KIND,
 ];
 
-pub struct Kind {
+pub(crate) struct Kind {
     /// The field that a volume of this kind has.
-    pub field: &'static str,
+    pub(crate) field: &'static str,
     /// The directory below `volumes`: upstream's name of the plugin with its slash as a tilde.
-    pub directory: &'static str,
+    pub(crate) directory: &'static str,
     /// What it is made of can change while the pod runs.
-    pub refreshes: bool,
-    pub plan: for<'a> fn(&'a Ask<'a>) -> Planning<'a>,
+    pub(crate) refreshes: bool,
+    pub(crate) plan: for<'a> fn(&'a Ask<'a>) -> Planning<'a>,
 }
 
-pub type Planning<'a> = Pin<Box<dyn Future<Output = Result<Plan, Failure>> + Send + 'a>>;
+pub(crate) type Planning<'a> = Pin<Box<dyn Future<Output = Result<Plan, Failure>> + Send + 'a>>;
 
 /// One volume, as its kind sees it.
-pub struct Ask<'a> {
-    pub host: &'a Host,
-    pub pod: &'a Tree,
+pub(crate) struct Ask<'a> {
+    pub(crate) host: &'a Host,
+    pub(crate) pod: &'a Tree,
     /// What stands below the kind's field.
-    pub source: &'a Tree,
+    pub(crate) source: &'a Tree,
     /// The persistent volume that has it, where it is none of the pod's own.
-    pub persistent: Option<&'a Tree>,
+    pub(crate) persistent: Option<&'a Tree>,
     /// Its directory: the volume's name, or the persistent volume's.
-    pub name: &'a str,
-    pub dir: PathBuf,
+    pub(crate) name: &'a str,
+    pub(crate) dir: PathBuf,
     /// The pod asks for it to be read only.
-    pub read_only: bool,
-    pub owner: &'a Owner,
+    pub(crate) read_only: bool,
+    pub(crate) owner: &'a Owner,
 }
 
 /// The kind of a volume: of a pod's entry, or of a persistent volume's spec.
-pub fn of(volume: &Tree) -> Option<&'static Kind> {
+pub(crate) fn of(volume: &Tree) -> Option<&'static Kind> {
     KINDS.iter().find(|kind| volume.has(kind.field))
 }
 

@@ -6,7 +6,7 @@ use super::{Ask, Kind, Planning};
 use crate::volumes::command::Command;
 use crate::volumes::plan::Plan;
 
-pub const KIND: Kind = Kind { field: "nfs", directory: "kubernetes.io~nfs", refreshes: false, plan };
+pub(crate) const KIND: Kind = Kind { field: "nfs", directory: "kubernetes.io~nfs", refreshes: false, plan };
 
 /// A source that cannot be mounted.
 #[derive(Debug, thiserror::Error)]

@@ -8,7 +8,7 @@ use crate::volumes::files::{File, Files};
 use crate::volumes::plan::Plan;
 use crate::volumes::trust;
 
-pub const KIND: Kind = Kind { field: "projected", directory: "kubernetes.io~projected", refreshes: true, plan };
+pub(crate) const KIND: Kind = Kind { field: "projected", directory: "kubernetes.io~projected", refreshes: true, plan };
 
 fn plan<'a>(ask: &'a Ask<'a>) -> Planning<'a> {
     Box::pin(async move {

@@ -9,7 +9,7 @@ use crate::objects::{Objects, SECRETS};
 use crate::volumes::files::Files;
 use crate::volumes::plan::Plan;
 
-pub const KIND: Kind = Kind { field: "secret", directory: "kubernetes.io~secret", refreshes: true, plan };
+pub(crate) const KIND: Kind = Kind { field: "secret", directory: "kubernetes.io~secret", refreshes: true, plan };
 
 fn plan<'a>(ask: &'a Ask<'a>) -> Planning<'a> {
     Box::pin(async move {
@@ -19,7 +19,7 @@ fn plan<'a>(ask: &'a Ask<'a>) -> Planning<'a> {
     })
 }
 
-pub async fn files(
+pub(crate) async fn files(
     objects: &Objects,
     pod: &Tree,
     name: &str,

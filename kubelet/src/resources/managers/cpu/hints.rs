@@ -9,7 +9,7 @@ use crate::model::cpuset::CpuSet;
 use crate::model::pod;
 
 impl Policy {
-    pub fn hints(&self, state: &State, pod: &Tree, spec: &Tree) -> Hints {
+    pub(crate) fn hints(&self, state: &State, pod: &Tree, spec: &Tree) -> Hints {
         let wanted = wants::cpus(pod, spec);
         if wanted == 0 {
             return Hints::new();
@@ -23,7 +23,7 @@ impl Policy {
     }
 
     /// For the pod as a whole.
-    pub fn pod_hints(&self, state: &State, pod: &Tree) -> Hints {
+    pub(crate) fn pod_hints(&self, state: &State, pod: &Tree) -> Hints {
         let wanted = wants::at_once(pod, |spec| wants::cpus(pod, spec) as u64);
         let Some(wanted) = usize::try_from(wanted).ok().filter(|wanted| *wanted > 0) else { return Hints::new() };
         let mut has = CpuSet::default();

@@ -14,27 +14,27 @@ use api::{Tree, tree};
 use super::machine::Machine;
 use super::numa::Mask;
 use super::{Refusal, wants};
-pub use crate::config::cpu_options::Options;
+pub(crate) use crate::config::cpu_options::Options;
 use crate::model::cpuset::{self, CpuSet};
 use crate::model::pod;
-pub use take::NotEnough;
+pub(crate) use take::NotEnough;
 use take::{Manner, take};
 
 /// Who has which CPUs: by pod and container.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct State {
+pub(crate) struct State {
     /// All that nobody has for himself.
-    pub shared: CpuSet,
-    pub given: BTreeMap<String, BTreeMap<String, CpuSet>>,
+    pub(crate) shared: CpuSet,
+    pub(crate) given: BTreeMap<String, BTreeMap<String, CpuSet>>,
 }
 
 /// The static policy.
 #[derive(Debug, Clone)]
-pub struct Policy {
-    pub machine: Arc<Machine>,
-    pub options: Options,
+pub(crate) struct Policy {
+    pub(crate) machine: Arc<Machine>,
+    pub(crate) options: Options,
     /// Never given to anybody.
-    pub reserved: CpuSet,
+    pub(crate) reserved: CpuSet,
     /// With all other threads of their cores.
     reserved_cores: CpuSet,
 }
@@ -57,7 +57,7 @@ pub enum PolicyError {
 
 /// A checkpoint that does not fit the machine or the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum StateError {
+pub(crate) enum StateError {
     #[error("default cpuset cannot be empty")]
     NothingShared,
     #[error("some of strictly reserved cpus: \"{both}\" are present in defaultCpuSet: \"{shared}\"")]
@@ -74,7 +74,7 @@ pub enum StateError {
 
 /// A container that cannot have whole cores.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum SmtError {
+pub(crate) enum SmtError {
     #[error("SMT Alignment Error: requested {wanted} cpus not multiple cpus per core = {threads}")]
     NotMultiple { wanted: usize, threads: usize },
     #[error(
@@ -85,13 +85,13 @@ pub enum SmtError {
 }
 
 /// What the node keeps for itself.
-pub enum Reserved<'a> {
+pub(crate) enum Reserved<'a> {
     These(&'a CpuSet),
     Milli(i64),
 }
 
 impl Policy {
-    pub fn new(machine: Arc<Machine>, options: Options, reserved: Reserved<'_>) -> Result<Policy, PolicyError> {
+    pub(crate) fn new(machine: Arc<Machine>, options: Options, reserved: Reserved<'_>) -> Result<Policy, PolicyError> {
         if options.align_by_socket && machine.count(|cpu| cpu.socket) > machine.count(|cpu| cpu.node) {
             return Err(PolicyError::AlignBySocket);
         }
@@ -121,17 +121,17 @@ impl Policy {
         }
     }
 
-    pub fn fresh(&self) -> State {
+    pub(crate) fn fresh(&self) -> State {
         State { shared: self.usable(), given: BTreeMap::new() }
     }
 
     /// CPUs that containers may have for themselves.
-    pub fn allocatable(&self) -> CpuSet {
+    pub(crate) fn allocatable(&self) -> CpuSet {
         self.machine.all().without(&self.reserved)
     }
 
     /// Whether what was kept fits this machine and what it is told.
-    pub fn check(&self, state: &State) -> Result<(), StateError> {
+    pub(crate) fn check(&self, state: &State) -> Result<(), StateError> {
         let (reserved, shared) = (&self.reserved, &state.shared);
         if shared.is_empty() && !state.given.is_empty() {
             return Err(StateError::NothingShared);
@@ -161,7 +161,13 @@ impl Policy {
     }
 
     /// Gives a container what it wants for itself; nothing happens where it has that already, or wants nothing.
-    pub fn allocate(&self, state: &mut State, pod: &Tree, spec: &Tree, near: Option<Mask>) -> Result<(), Refusal> {
+    pub(crate) fn allocate(
+        &self,
+        state: &mut State,
+        pod: &Tree,
+        spec: &Tree,
+        near: Option<Mask>,
+    ) -> Result<(), Refusal> {
         let wanted = wants::cpus(pod, spec);
         if wanted == 0 {
             return Ok(());
@@ -223,7 +229,7 @@ impl Policy {
 
 impl State {
     /// What a container has for itself.
-    pub fn of(&self, uid: &str, container: &str) -> Option<&CpuSet> {
+    pub(crate) fn of(&self, uid: &str, container: &str) -> Option<&CpuSet> {
         self.given.get(uid)?.get(container)
     }
 
@@ -241,13 +247,13 @@ impl State {
     }
 
     /// What a pod had is everybody's again; false where it had nothing.
-    pub fn release(&mut self, uid: &str) -> bool {
+    pub(crate) fn release(&mut self, uid: &str) -> bool {
         let Some(containers) = self.given.remove(uid) else { return false };
         self.shared = containers.values().fold(self.shared.clone(), |shared, cpus| shared.with(cpus));
         true
     }
 
-    pub fn shown(&self) -> Tree {
+    pub(crate) fn shown(&self) -> Tree {
         let mut entries = tree! {};
         for (uid, containers) in &self.given {
             for (name, cpus) in containers {
@@ -257,7 +263,7 @@ impl State {
         tree! { "policyName" => "static", "defaultCpuSet" => self.shared.to_string(), "entries" => entries }
     }
 
-    pub fn read(tree: &Tree) -> Result<State, StateError> {
+    pub(crate) fn read(tree: &Tree) -> Result<State, StateError> {
         let set = |text: &str| CpuSet::parse(text);
         let mut given = BTreeMap::new();
         for (uid, containers) in tree.map("entries").iter() {

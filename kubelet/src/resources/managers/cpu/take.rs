@@ -7,24 +7,24 @@ use crate::model::cpuset::CpuSet;
 
 /// How CPUs are chosen.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Manner {
+pub(crate) struct Manner {
     /// Threads of different cores rather than those of one.
-    pub spread: bool,
+    pub(crate) spread: bool,
     /// Those that share a cache.
-    pub by_cache: bool,
+    pub(crate) by_cache: bool,
     /// Evenly over the NUMA nodes that are needed, in groups of so many.
-    pub distribute: Option<usize>,
+    pub(crate) distribute: Option<usize>,
 }
 
 /// Too few free CPUs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("not enough cpus available to satisfy request: requested={wanted}, available={free}")]
 pub struct NotEnough {
-    pub wanted: usize,
-    pub free: usize,
+    pub(crate) wanted: usize,
+    pub(crate) free: usize,
 }
 
-pub fn take(machine: &Machine, free: &CpuSet, wanted: usize, manner: Manner) -> Result<CpuSet, NotEnough> {
+pub(crate) fn take(machine: &Machine, free: &CpuSet, wanted: usize, manner: Manner) -> Result<CpuSet, NotEnough> {
     if wanted > free.len() {
         return Err(NotEnough { wanted, free: free.len() });
     }

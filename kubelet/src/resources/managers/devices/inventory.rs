@@ -15,11 +15,11 @@ use crate::node::facts;
 /// How long a plugin that is gone may take to come back before its resource is gone too.
 const GRACE_SECONDS: i64 = 300;
 
-pub type Ids = BTreeSet<String>;
+pub(crate) type Ids = BTreeSet<String>;
 
 /// Devices that a container cannot have.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ChoiceError {
+pub(crate) enum ChoiceError {
     #[error("cannot allocate unregistered device {0}")]
     Unregistered(String),
     #[error("no healthy devices present; cannot allocate unhealthy devices {0}")]
@@ -42,38 +42,38 @@ pub enum InventoryError {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Device {
-    pub is_healthy: bool,
+pub(crate) struct Device {
+    pub(crate) is_healthy: bool,
     /// None where the plugin says nothing of it.
-    pub nodes: Option<Vec<u32>>,
+    pub(crate) nodes: Option<Vec<u32>>,
 }
 
 /// A resource that a plugin has made known.
 #[derive(Debug, Clone, Default)]
-pub struct Resource {
-    pub devices: BTreeMap<String, Device>,
+pub(crate) struct Resource {
+    pub(crate) devices: BTreeMap<String, Device>,
     /// Since when nobody speaks for it, in seconds since the epoch.
-    pub silent_since: Option<i64>,
+    pub(crate) silent_since: Option<i64>,
 }
 
 /// What a container has of a resource.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Share {
+pub(crate) struct Share {
     /// With the NUMA nodes of each.
-    pub devices: BTreeMap<String, Vec<u32>>,
-    pub answer: ContainerAllocateResponse,
+    pub(crate) devices: BTreeMap<String, Vec<u32>>,
+    pub(crate) answer: ContainerAllocateResponse,
 }
 
 /// By pod, container and resource.
-pub type Allocations = BTreeMap<String, BTreeMap<String, BTreeMap<String, Share>>>;
+pub(crate) type Allocations = BTreeMap<String, BTreeMap<String, BTreeMap<String, Share>>>;
 
 #[derive(Debug, Clone, Default)]
-pub struct Inventory {
-    pub resources: BTreeMap<String, Resource>,
-    pub given: Allocations,
+pub(crate) struct Inventory {
+    pub(crate) resources: BTreeMap<String, Resource>,
+    pub(crate) given: Allocations,
 }
 
-pub fn read_device(device: &wire::Device) -> Device {
+pub(crate) fn read_device(device: &wire::Device) -> Device {
     let nodes = device
         .topology
         .as_ref()
@@ -82,12 +82,12 @@ pub fn read_device(device: &wire::Device) -> Device {
 }
 
 impl Inventory {
-    pub fn of(&self, uid: &str, container: &str) -> Option<&BTreeMap<String, Share>> {
+    pub(crate) fn of(&self, uid: &str, container: &str) -> Option<&BTreeMap<String, Share>> {
         self.given.get(uid)?.get(container)
     }
 
     /// The devices of a resource that a container has.
-    pub fn ids(&self, uid: &str, container: &str, resource: &str) -> Option<Ids> {
+    pub(crate) fn ids(&self, uid: &str, container: &str, resource: &str) -> Option<Ids> {
         let share = self.of(uid, container)?.get(resource)?;
         Some(share.devices.keys().cloned().collect())
     }
@@ -98,14 +98,14 @@ impl Inventory {
     }
 
     /// Healthy, and nobody's.
-    pub fn free(&self, resource: &str) -> Ids {
+    pub(crate) fn free(&self, resource: &str) -> Ids {
         let Some(known) = self.resources.get(resource) else { return Ids::new() };
         let healthy = known.devices.iter().filter(|(_, device)| device.is_healthy).map(|(id, _)| id.clone());
         &healthy.collect::<Ids>() - &self.in_use(resource)
     }
 
     /// What those had that prepare the pod and are done when others begin.
-    pub fn reusable(&self, pod: &Tree, resource: &str) -> Ids {
+    pub(crate) fn reusable(&self, pod: &Tree, resource: &str) -> Ids {
         let mut reusable = Ids::new();
         for spec in wants::containers(pod) {
             let Some(ids) = self.ids(pod::uid(pod), spec.str("name"), resource) else { continue };
@@ -118,7 +118,7 @@ impl Inventory {
     }
 
     /// Takes over what a plugin says that it has; the pods whose devices are not as they were.
-    pub fn update(&mut self, resource: &str, devices: BTreeMap<String, Device>) -> Vec<String> {
+    pub(crate) fn update(&mut self, resource: &str, devices: BTreeMap<String, Device>) -> Vec<String> {
         let known = self.resources.entry(resource.to_string()).or_default();
         let before = std::mem::replace(&mut known.devices, devices);
         let after = self.resources.get(resource).map(|known| known.devices.clone()).unwrap_or_default();
@@ -131,7 +131,7 @@ impl Inventory {
     }
 
     /// Nobody speaks for a resource any more: nothing of it is healthy.
-    pub fn silence(&mut self, resource: &str, now: i64) -> Vec<String> {
+    pub(crate) fn silence(&mut self, resource: &str, now: i64) -> Vec<String> {
         let Some(known) = self.resources.get_mut(resource) else { return Vec::new() };
         known.silent_since = Some(now);
         let mut devices = known.devices.clone();
@@ -140,7 +140,7 @@ impl Inventory {
     }
 
     /// Forgets resources nobody has spoken for in a long time; their names.
-    pub fn expire(&mut self, now: i64) -> Vec<String> {
+    pub(crate) fn expire(&mut self, now: i64) -> Vec<String> {
         let is_over = |known: &Resource| known.silent_since.is_some_and(|since| now - since >= GRACE_SECONDS);
         let gone: Vec<String> =
             self.resources.iter().filter(|(_, known)| is_over(known)).map(|(name, _)| name.clone()).collect();
@@ -149,12 +149,12 @@ impl Inventory {
     }
 
     /// When the next one is to be forgotten.
-    pub fn next_expiry(&self) -> Option<i64> {
+    pub(crate) fn next_expiry(&self) -> Option<i64> {
         self.resources.values().filter_map(|known| known.silent_since).min().map(|since| since + GRACE_SECONDS)
     }
 
     /// What the node says that it has.
-    pub fn report(&self, removed: &BTreeSet<String>) -> facts::Devices {
+    pub(crate) fn report(&self, removed: &BTreeSet<String>) -> facts::Devices {
         let count = |number: usize| Quantity::new(i64::try_from(number).unwrap_or(i64::MAX), Format::DecimalSI);
         let mut report = facts::Devices::default();
         for (name, known) in &self.resources {
@@ -177,7 +177,7 @@ impl Inventory {
     }
 
     /// Where devices could be had; none where it does not matter.
-    pub fn hints(
+    pub(crate) fn hints(
         &self,
         nodes: &[u32],
         resource: &str,
@@ -227,7 +227,7 @@ impl Inventory {
     }
 
     /// What a container is to get of a resource; None where it has it already.
-    pub fn choose(
+    pub(crate) fn choose(
         &self,
         pod: &Tree,
         container: &str,
@@ -269,7 +269,14 @@ impl Inventory {
         Ok(Some(Choice::new(taken, wanted, free, sorted)))
     }
 
-    pub fn give(&mut self, uid: &str, container: &str, resource: &str, ids: &Ids, answer: ContainerAllocateResponse) {
+    pub(crate) fn give(
+        &mut self,
+        uid: &str,
+        container: &str,
+        resource: &str,
+        ids: &Ids,
+        answer: ContainerAllocateResponse,
+    ) {
         let known = self.resources.get(resource);
         let nodes = |id: &String| known.and_then(|known| known.devices.get(id)?.nodes.clone()).unwrap_or_default();
         let devices = ids.iter().map(|id| (id.clone(), nodes(id))).collect();
@@ -279,7 +286,7 @@ impl Inventory {
     }
 
     /// `allocatedResourcesStatus` of a container.
-    pub fn health(&self, uid: &str, container: &str) -> Vec<Tree> {
+    pub(crate) fn health(&self, uid: &str, container: &str) -> Vec<Tree> {
         let one = |(resource, share): (&String, &Share)| {
             let known = self.resources.get(resource);
             let health = |id: &String| match known.and_then(|known| known.devices.get(id)) {
@@ -294,7 +301,7 @@ impl Inventory {
         self.of(uid, container).into_iter().flatten().map(one).collect()
     }
 
-    pub fn shown(&self) -> Tree {
+    pub(crate) fn shown(&self) -> Tree {
         let mut entries = Vec::new();
         for (uid, containers) in &self.given {
             for (container, resources) in containers {
@@ -306,7 +313,7 @@ impl Inventory {
     }
 
     /// What was kept. Resources have no devices until their plugins come back.
-    pub fn read(tree: &Tree, now: i64) -> Result<Inventory, InventoryError> {
+    pub(crate) fn read(tree: &Tree, now: i64) -> Result<Inventory, InventoryError> {
         let mut inventory = Inventory::default();
         for name in tree.list("RegisteredDevices").iter().filter_map(Tree::as_str) {
             let silent = Resource { silent_since: Some(now), ..Resource::default() };
@@ -344,7 +351,7 @@ fn shown_share(uid: &str, container: &str, resource: &str, share: &Share) -> Tre
 
 /// Devices that are chosen, before the plugin was asked which others it would rather give.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Choice {
+pub(crate) struct Choice {
     taken: Ids,
     wanted: usize,
     /// Those that the plugin may choose from.
@@ -365,7 +372,7 @@ impl Choice {
     }
 
     /// What the plugin is asked, if there is anything left to choose.
-    pub fn question(&self) -> Option<wire::PreferredAllocationRequest> {
+    pub(crate) fn question(&self) -> Option<wire::PreferredAllocationRequest> {
         if self.taken.len() >= self.wanted {
             return None;
         }
@@ -378,7 +385,7 @@ impl Choice {
         Some(wire::PreferredAllocationRequest { container_requests: vec![request] })
     }
 
-    pub fn finish(self, preferred: &[String]) -> Ids {
+    pub(crate) fn finish(self, preferred: &[String]) -> Ids {
         let Choice { mut taken, wanted, open, rest } = self;
         let liked = preferred.iter().filter(|id| open.contains(*id)).cloned();
         for id in liked.chain(rest) {

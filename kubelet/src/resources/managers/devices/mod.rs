@@ -22,7 +22,7 @@ use super::{checkpoint, metrics, wants};
 use crate::model::pod;
 use crate::node::facts;
 use crate::volumes::csi::wire::RpcError;
-pub use inventory::Share;
+pub(crate) use inventory::Share;
 use inventory::{Ids, Inventory};
 pub use plugins::Registration;
 
@@ -55,7 +55,7 @@ pub enum OpenError {
 
 /// Devices that a container does not get.
 #[derive(Debug, thiserror::Error)]
-pub enum DeviceError {
+pub(crate) enum DeviceError {
     #[error(transparent)]
     Choice(#[from] inventory::ChoiceError),
     #[error("unknown Device Plugin {0}")]
@@ -72,7 +72,7 @@ pub enum DeviceError {
     Checkpoint(#[from] checkpoint::WriteError),
 }
 
-pub struct Devices {
+pub(crate) struct Devices {
     dir: PathBuf,
     nodes: Vec<u32>,
     clock: Arc<dyn Clock>,
@@ -90,7 +90,12 @@ const WAITING: usize = 64;
 
 impl Devices {
     /// With what was handed out before this process began.
-    pub fn open(dir: PathBuf, nodes: Vec<u32>, clock: Arc<dyn Clock>, metrics: Metrics) -> Result<Devices, OpenError> {
+    pub(crate) fn open(
+        dir: PathBuf,
+        nodes: Vec<u32>,
+        clock: Arc<dyn Clock>,
+        metrics: Metrics,
+    ) -> Result<Devices, OpenError> {
         let file = dir.join(FILE);
         let kept = checkpoint::read(&file).map_err(|source| OpenError::Checkpoint { file: file.clone(), source })?;
         let kept = kept.map(|kept| Inventory::read(&kept, clock.now().seconds)).transpose();
@@ -129,15 +134,15 @@ impl Devices {
     }
 
     /// The resources that plugins have made known.
-    pub fn names(&self) -> Vec<String> {
+    pub(crate) fn names(&self) -> Vec<String> {
         self.state().inventory.resources.keys().cloned().collect()
     }
 
-    pub fn are_wanted(&self, pod: &Tree) -> bool {
+    pub(crate) fn are_wanted(&self, pod: &Tree) -> bool {
         wants::containers(pod).any(|spec| !self.wanted(spec).is_empty())
     }
 
-    pub fn hints(&self, pod: &Tree, spec: &Tree) -> Hints {
+    pub(crate) fn hints(&self, pod: &Tree, spec: &Tree) -> Hints {
         let wanted = self.wanted(spec);
         let state = self.state();
         let hint = |(resource, wanted): (String, usize)| {
@@ -150,7 +155,7 @@ impl Devices {
     }
 
     /// For the pod as a whole.
-    pub fn pod_hints(&self, pod: &Tree) -> Hints {
+    pub(crate) fn pod_hints(&self, pod: &Tree) -> Hints {
         let amounts = |spec: &Tree| self.wanted(spec).into_iter().map(|(name, count)| (name, count as u64)).collect();
         let wanted = wants::at_once_by_name(pod, amounts);
         let state = self.state();
@@ -167,7 +172,7 @@ impl Devices {
     }
 
     /// Gives a container its devices. Its plugins are asked one after the other; only one pod is taken at a time.
-    pub async fn allocate(&self, pod: &Tree, spec: &Tree, near: Option<Mask>) -> Result<(), DeviceError> {
+    pub(crate) async fn allocate(&self, pod: &Tree, spec: &Tree, near: Option<Mask>) -> Result<(), DeviceError> {
         let (uid, name) = (pod::uid(pod), spec.str("name"));
         for (resource, wanted) in self.wanted(spec) {
             let choice = self.state().inventory.choose(pod, name, &resource, wanted, near)?;
@@ -195,7 +200,7 @@ impl Devices {
     }
 
     /// Told to plugins that want it before each start of a container.
-    pub async fn pre_start(&self, uid: &str, container: &str) -> Result<(), DeviceError> {
+    pub(crate) async fn pre_start(&self, uid: &str, container: &str) -> Result<(), DeviceError> {
         let shares = self.state().inventory.of(uid, container).cloned().unwrap_or_default();
         for (resource, share) in shares {
             let plugin = self.state().plugins.get(&resource).cloned();
@@ -208,12 +213,12 @@ impl Devices {
     }
 
     /// What a container has, by resource.
-    pub fn of(&self, uid: &str, container: &str) -> BTreeMap<String, Share> {
+    pub(crate) fn of(&self, uid: &str, container: &str) -> BTreeMap<String, Share> {
         self.state().inventory.of(uid, container).cloned().unwrap_or_default()
     }
 
     /// Healthy or not, whoever has them.
-    pub fn all(&self) -> Vec<(String, String, Vec<u32>)> {
+    pub(crate) fn all(&self) -> Vec<(String, String, Vec<u32>)> {
         let state = self.state();
         let of = |(name, known): (&String, &inventory::Resource)| {
             let device = |(id, device): (&String, &inventory::Device)| {
@@ -225,11 +230,11 @@ impl Devices {
     }
 
     /// `allocatedResourcesStatus` of a container.
-    pub fn health(&self, uid: &str, container: &str) -> Vec<Tree> {
+    pub(crate) fn health(&self, uid: &str, container: &str) -> Vec<Tree> {
         self.state().inventory.health(uid, container)
     }
 
-    pub fn release(&self, uid: &str) {
+    pub(crate) fn release(&self, uid: &str) {
         let mut state = self.state();
         if state.inventory.given.remove(uid).is_some() {
             self.save_quietly(&state);
@@ -237,7 +242,7 @@ impl Devices {
     }
 
     /// Of pods that nobody knows any more nothing is kept.
-    pub fn keep(&self, is_known: impl Fn(&str) -> bool) {
+    pub(crate) fn keep(&self, is_known: impl Fn(&str) -> bool) {
         let mut state = self.state();
         let before = state.inventory.given.len();
         state.inventory.given.retain(|uid, _| is_known(uid));

@@ -21,15 +21,15 @@ use crate::volumes::csi::wire::RpcError;
 
 /// A plugin that makes itself known.
 pub struct Registration {
-    pub resource: String,
-    pub socket: PathBuf,
+    pub(crate) resource: String,
+    pub(crate) socket: PathBuf,
     /// It is asked for them where it has not said them.
-    pub options: Option<wire::Options>,
+    pub(crate) options: Option<wire::Options>,
 }
 
 /// A plugin that cannot be registered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum RegistrationError {
+pub(crate) enum RegistrationError {
     #[error("the ResourceName {0:?} is invalid")]
     ResourceName(String),
     #[error("too many plugins register at once")]
@@ -55,7 +55,7 @@ const MOST: usize = 1024;
 
 impl Devices {
     /// Serves plugins for ever. `show` is told what the node has, `wake` the pods whose devices have changed.
-    pub async fn run(
+    pub(crate) async fn run(
         self: Arc<Devices>,
         show: impl Fn(facts::Devices) + Send + Sync,
         wake: impl Fn(&str) + Send + Sync + Clone + 'static,
@@ -69,7 +69,7 @@ impl Devices {
     }
 
     /// A plugin may be known by both ways; the last one counts.
-    pub fn register(&self, registration: Registration) -> Result<(), RegistrationError> {
+    pub(crate) fn register(&self, registration: Registration) -> Result<(), RegistrationError> {
         if !is_extended(&registration.resource) || !api::validation::qualified_name(&registration.resource).is_empty() {
             return Err(RegistrationError::ResourceName(registration.resource));
         }
@@ -78,7 +78,12 @@ impl Devices {
     }
 
     /// One whose socket was found.
-    pub fn register_found(&self, resource: &str, socket: &Path, versions: &[String]) -> Result<(), RegistrationError> {
+    pub(crate) fn register_found(
+        &self,
+        resource: &str,
+        socket: &Path,
+        versions: &[String],
+    ) -> Result<(), RegistrationError> {
         if !versions.iter().any(|version| version == wire::VERSION) {
             return Err(RegistrationError::Version(format!("{versions:?}")));
         }

@@ -9,7 +9,7 @@ use cri::grpc::{Answers, Channel, call, stream};
 use crate::volumes::csi::wire::RpcError;
 
 pub const VERSION: &str = "v1beta1";
-pub const HEALTHY: &str = "Healthy";
+pub(crate) const HEALTHY: &str = "Healthy";
 pub const REGISTER: &str = "/v1beta1.Registration/Register";
 
 /// Upstream's for the call before a start; the others may take longer, but not for ever: one pod is taken at a time.
@@ -22,9 +22,9 @@ pub struct Empty {}
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub struct Options {
     #[prost(bool, tag = "1")]
-    pub pre_start_required: bool,
+    pub(crate) pre_start_required: bool,
     #[prost(bool, tag = "2")]
-    pub get_preferred_allocation_available: bool,
+    pub(crate) get_preferred_allocation_available: bool,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -59,54 +59,54 @@ pub struct Device {
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct TopologyInfo {
     #[prost(message, repeated, tag = "1")]
-    pub nodes: Vec<NumaNode>,
+    pub(crate) nodes: Vec<NumaNode>,
 }
 
 #[derive(Clone, Copy, PartialEq, prost::Message)]
-pub struct NumaNode {
+pub(crate) struct NumaNode {
     #[prost(int64, tag = "1")]
-    pub id: i64,
+    pub(crate) id: i64,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct PreferredAllocationRequest {
+pub(crate) struct PreferredAllocationRequest {
     #[prost(message, repeated, tag = "1")]
-    pub container_requests: Vec<ContainerPreferredAllocationRequest>,
+    pub(crate) container_requests: Vec<ContainerPreferredAllocationRequest>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct ContainerPreferredAllocationRequest {
+pub(crate) struct ContainerPreferredAllocationRequest {
     #[prost(string, repeated, tag = "1")]
-    pub available: Vec<String>,
+    pub(crate) available: Vec<String>,
     #[prost(string, repeated, tag = "2")]
-    pub must_include: Vec<String>,
+    pub(crate) must_include: Vec<String>,
     #[prost(int32, tag = "3")]
-    pub allocation_size: i32,
+    pub(crate) allocation_size: i32,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct PreferredAllocationResponse {
+pub(crate) struct PreferredAllocationResponse {
     #[prost(message, repeated, tag = "1")]
-    pub container_responses: Vec<ContainerPreferredAllocationResponse>,
+    pub(crate) container_responses: Vec<ContainerPreferredAllocationResponse>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct ContainerPreferredAllocationResponse {
+pub(crate) struct ContainerPreferredAllocationResponse {
     #[prost(string, repeated, tag = "1")]
-    pub ids: Vec<String>,
+    pub(crate) ids: Vec<String>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct AllocateRequest {
     #[prost(message, repeated, tag = "1")]
-    pub container_requests: Vec<ContainerAllocateRequest>,
+    pub(crate) container_requests: Vec<ContainerAllocateRequest>,
 }
 
 /// Also what is asked before a container starts.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct ContainerAllocateRequest {
+pub(crate) struct ContainerAllocateRequest {
     #[prost(string, repeated, tag = "1")]
-    pub ids: Vec<String>,
+    pub(crate) ids: Vec<String>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -121,44 +121,44 @@ pub struct ContainerAllocateResponse {
     #[prost(btree_map = "string, string", tag = "1")]
     pub envs: BTreeMap<String, String>,
     #[prost(message, repeated, tag = "2")]
-    pub mounts: Vec<Mount>,
+    pub(crate) mounts: Vec<Mount>,
     #[prost(message, repeated, tag = "3")]
-    pub devices: Vec<DeviceSpec>,
+    pub(crate) devices: Vec<DeviceSpec>,
     #[prost(btree_map = "string, string", tag = "4")]
-    pub annotations: BTreeMap<String, String>,
+    pub(crate) annotations: BTreeMap<String, String>,
     #[prost(message, repeated, tag = "5")]
-    pub cdi_devices: Vec<CdiDevice>,
+    pub(crate) cdi_devices: Vec<CdiDevice>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Mount {
+pub(crate) struct Mount {
     #[prost(string, tag = "1")]
-    pub container_path: String,
+    pub(crate) container_path: String,
     #[prost(string, tag = "2")]
-    pub host_path: String,
+    pub(crate) host_path: String,
     #[prost(bool, tag = "3")]
-    pub read_only: bool,
+    pub(crate) read_only: bool,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct DeviceSpec {
+pub(crate) struct DeviceSpec {
     #[prost(string, tag = "1")]
-    pub container_path: String,
+    pub(crate) container_path: String,
     #[prost(string, tag = "2")]
-    pub host_path: String,
+    pub(crate) host_path: String,
     #[prost(string, tag = "3")]
-    pub permissions: String,
+    pub(crate) permissions: String,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct CdiDevice {
+pub(crate) struct CdiDevice {
     #[prost(string, tag = "1")]
-    pub name: String,
+    pub(crate) name: String,
 }
 
 macro_rules! calls {
     ($($name:ident: $path:literal ($request:ty) -> $response:ty, $within:ident;)*) => { $(
-        pub async fn $name(channel: &Channel, request: $request) -> Result<$response, RpcError> {
+        pub(crate) async fn $name(channel: &Channel, request: $request) -> Result<$response, RpcError> {
             in_time($within, call::<$request, $response>(channel, concat!("/v1beta1.DevicePlugin/", $path), request)).await
         }
     )* };
@@ -171,7 +171,7 @@ calls! {
     pre_start: "PreStartContainer" (ContainerAllocateRequest) -> Empty, START_TIMEOUT;
 }
 
-pub async fn list_and_watch(channel: &Channel) -> Result<Answers<ListAndWatchResponse>, RpcError> {
+pub(crate) async fn list_and_watch(channel: &Channel) -> Result<Answers<ListAndWatchResponse>, RpcError> {
     let answers = stream(channel, "/v1beta1.DevicePlugin/ListAndWatch", Empty {});
     in_time(START_TIMEOUT, answers).await
 }

@@ -18,33 +18,33 @@ use crate::model::pod;
 const MEMORY: &str = "memory";
 
 /// Amounts by kind: `memory`, `hugepages-2Mi`.
-pub type Amounts = BTreeMap<String, u64>;
+pub(crate) type Amounts = BTreeMap<String, u64>;
 
 /// So much of a kind, of these nodes together.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Block {
-    pub nodes: Mask,
-    pub kind: String,
-    pub bytes: u64,
+pub(crate) struct Block {
+    pub(crate) nodes: Mask,
+    pub(crate) kind: String,
+    pub(crate) bytes: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Share {
-    pub container: String,
+pub(crate) struct Share {
+    pub(crate) container: String,
     /// Of one that is done when others begin: they use it again.
     is_passing: bool,
-    pub blocks: Vec<Block>,
+    pub(crate) blocks: Vec<Block>,
 }
 
 /// Who has what, by pod; containers in the order in which they start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct State(pub BTreeMap<String, Vec<Share>>);
+pub(crate) struct State(pub(crate) BTreeMap<String, Vec<Share>>);
 
 /// The static policy.
 #[derive(Debug, Clone)]
-pub struct Policy {
+pub(crate) struct Policy {
     /// What pods may have of each node.
-    pub allocatable: BTreeMap<u32, Amounts>,
+    pub(crate) allocatable: BTreeMap<u32, Amounts>,
     total: BTreeMap<u32, Amounts>,
 }
 
@@ -64,7 +64,7 @@ pub enum PolicyError {
 
 /// A checkpoint that does not fit the machine.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum StateError {
+pub(crate) enum StateError {
     #[error("[memorymanager] the expected machine state is different from the real one")]
     OtherMachine,
     #[error("{0:?} is no size")]
@@ -73,7 +73,7 @@ pub enum StateError {
 
 /// A container that cannot have its memory.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum MemoryError {
+pub(crate) enum MemoryError {
     #[error("[memorymanager] failed to get the default NUMA affinity, no NUMA nodes with enough memory is available")]
     NotEnough,
     #[error("[memorymanager] failed to find the default preferred hint")]
@@ -103,7 +103,11 @@ type Cells = BTreeMap<u32, Cell>;
 
 impl Policy {
     /// `reserved` by node; its sum must be what the node keeps from pods anyway.
-    pub fn new(machine: &Arc<Machine>, reserved: &BTreeMap<u32, Amounts>, kept: u64) -> Result<Policy, PolicyError> {
+    pub(crate) fn new(
+        machine: &Arc<Machine>,
+        reserved: &BTreeMap<u32, Amounts>,
+        kept: u64,
+    ) -> Result<Policy, PolicyError> {
         if let Some(strange) = reserved.keys().find(|node| !machine.nodes.contains_key(node)) {
             return Err(PolicyError::NoSuchNode(*strange));
         }
@@ -146,7 +150,7 @@ impl Policy {
     }
 
     /// Whether what was kept fits this machine.
-    pub fn check(&self, kept: &Tree, state: &State) -> Result<(), StateError> {
+    pub(crate) fn check(&self, kept: &Tree, state: &State) -> Result<(), StateError> {
         if *kept != shown_nodes(&self.total, &self.allocatable) {
             return Err(StateError::OtherMachine);
         }
@@ -157,7 +161,7 @@ impl Policy {
         if blocks.into_iter().all(is_known) { Ok(()) } else { Err(StateError::OtherMachine) }
     }
 
-    pub fn hints(&self, state: &State, pod: &Tree, spec: &Tree) -> Hints {
+    pub(crate) fn hints(&self, state: &State, pod: &Tree, spec: &Tree) -> Hints {
         let wanted = wants::memory(pod, spec);
         match state.of(pod::uid(pod), spec.str("name")) {
             Some(blocks) => again(blocks, &wanted),
@@ -166,7 +170,7 @@ impl Policy {
     }
 
     /// For the pod as a whole.
-    pub fn pod_hints(&self, state: &State, pod: &Tree) -> Hints {
+    pub(crate) fn pod_hints(&self, state: &State, pod: &Tree) -> Hints {
         let wanted = wants::at_once_by_name(pod, |spec| wants::memory(pod, spec));
         let has = wants::containers(pod).find_map(|spec| state.of(pod::uid(pod), spec.str("name")));
         match has {
@@ -198,7 +202,7 @@ impl Policy {
     }
 
     /// Gives a container its memory; nothing happens where it has it already, or wants none.
-    pub fn allocate(&self, state: &mut State, pod: &Tree, spec: &Tree, near: Hint) -> Result<(), Refusal> {
+    pub(crate) fn allocate(&self, state: &mut State, pod: &Tree, spec: &Tree, near: Hint) -> Result<(), Refusal> {
         let (uid, name) = (pod::uid(pod), spec.str("name"));
         let wanted = wants::memory(pod, spec);
         if wanted.is_empty() || state.of(uid, name).is_some() {
@@ -241,7 +245,7 @@ impl Policy {
         Ok(larger.affinity.unwrap_or_default())
     }
 
-    pub fn shown(&self, state: &State) -> Tree {
+    pub(crate) fn shown(&self, state: &State) -> Tree {
         let mut entries = tree! {};
         for (uid, shares) in &state.0 {
             entries.set(uid, Tree::List(shares.iter().map(shown_share).collect()));
@@ -343,7 +347,7 @@ fn best(places: &[Hint]) -> Option<Hint> {
 }
 
 impl State {
-    pub fn of(&self, uid: &str, container: &str) -> Option<&[Block]> {
+    pub(crate) fn of(&self, uid: &str, container: &str) -> Option<&[Block]> {
         let share = self.0.get(uid)?.iter().find(|share| share.container == container)?;
         Some(&share.blocks)
     }
@@ -354,15 +358,15 @@ impl State {
     }
 
     /// The nodes of a container's memory.
-    pub fn nodes(&self, uid: &str, container: &str) -> Mask {
+    pub(crate) fn nodes(&self, uid: &str, container: &str) -> Mask {
         self.of(uid, container).into_iter().flatten().flat_map(|block| block.nodes.bits()).collect()
     }
 
-    pub fn release(&mut self, uid: &str) -> bool {
+    pub(crate) fn release(&mut self, uid: &str) -> bool {
         self.0.remove(uid).is_some()
     }
 
-    pub fn read(tree: &Tree) -> Result<State, StateError> {
+    pub(crate) fn read(tree: &Tree) -> Result<State, StateError> {
         let pods = tree.map("entries").iter();
         let pods = pods.map(|(uid, shares)| {
             let shares = shares.as_list().unwrap_or_default().iter().map(read_share);

@@ -1,75 +1,75 @@
 //! The messages, by their published field numbers.
 
-pub use super::super::devices::wire::{Empty, NumaNode, TopologyInfo};
+pub(crate) use super::super::devices::wire::{Empty, NumaNode, TopologyInfo};
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct ListResponse {
+pub(crate) struct ListResponse {
     #[prost(message, repeated, tag = "1")]
-    pub pod_resources: Vec<PodResources>,
+    pub(crate) pod_resources: Vec<PodResources>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct GetRequest {
+pub(crate) struct GetRequest {
     #[prost(string, tag = "1")]
-    pub pod_name: String,
+    pub(crate) pod_name: String,
     #[prost(string, tag = "2")]
-    pub pod_namespace: String,
+    pub(crate) pod_namespace: String,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct GetResponse {
+pub(crate) struct GetResponse {
     #[prost(message, optional, tag = "1")]
-    pub pod_resources: Option<PodResources>,
+    pub(crate) pod_resources: Option<PodResources>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct AllocatableResponse {
+pub(crate) struct AllocatableResponse {
     #[prost(message, repeated, tag = "1")]
-    pub devices: Vec<ContainerDevices>,
+    pub(crate) devices: Vec<ContainerDevices>,
     #[prost(int64, repeated, tag = "2")]
-    pub cpu_ids: Vec<i64>,
+    pub(crate) cpu_ids: Vec<i64>,
     #[prost(message, repeated, tag = "3")]
-    pub memory: Vec<ContainerMemory>,
+    pub(crate) memory: Vec<ContainerMemory>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct PodResources {
+pub(crate) struct PodResources {
     #[prost(string, tag = "1")]
-    pub name: String,
+    pub(crate) name: String,
     #[prost(string, tag = "2")]
-    pub namespace: String,
+    pub(crate) namespace: String,
     #[prost(message, repeated, tag = "3")]
-    pub containers: Vec<ContainerResources>,
+    pub(crate) containers: Vec<ContainerResources>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct ContainerResources {
+pub(crate) struct ContainerResources {
     #[prost(string, tag = "1")]
-    pub name: String,
+    pub(crate) name: String,
     #[prost(message, repeated, tag = "2")]
-    pub devices: Vec<ContainerDevices>,
+    pub(crate) devices: Vec<ContainerDevices>,
     #[prost(int64, repeated, tag = "3")]
-    pub cpu_ids: Vec<i64>,
+    pub(crate) cpu_ids: Vec<i64>,
     #[prost(message, repeated, tag = "4")]
-    pub memory: Vec<ContainerMemory>,
+    pub(crate) memory: Vec<ContainerMemory>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct ContainerMemory {
+pub(crate) struct ContainerMemory {
     #[prost(string, tag = "1")]
-    pub memory_type: String,
+    pub(crate) memory_type: String,
     #[prost(uint64, tag = "2")]
-    pub size: u64,
+    pub(crate) size: u64,
     #[prost(message, optional, tag = "3")]
-    pub topology: Option<TopologyInfo>,
+    pub(crate) topology: Option<TopologyInfo>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct ContainerDevices {
+pub(crate) struct ContainerDevices {
     #[prost(string, tag = "1")]
-    pub resource_name: String,
+    pub(crate) resource_name: String,
     #[prost(string, repeated, tag = "2")]
-    pub device_ids: Vec<String>,
+    pub(crate) device_ids: Vec<String>,
     #[prost(message, optional, tag = "3")]
-    pub topology: Option<TopologyInfo>,
+    pub(crate) topology: Option<TopologyInfo>,
 }
