@@ -53,6 +53,7 @@ type Found = BTreeMap<String, Bytes>;
 /// None before the first answer.
 type Known = Option<Arc<Found>>;
 
+/// Objects that pods of this node refer to, kept up to date by watches.
 pub struct Objects {
     shared: Arc<Shared>,
 }
@@ -111,6 +112,7 @@ impl Drop for Followed {
 }
 
 impl Objects {
+    /// `changed` is called with the UID of each pod that a change concerns.
     pub fn new(client: Client, seed: u64, changed: impl Fn(&str) + Send + Sync + 'static) -> Objects {
         let shared =
             Shared { client, random: Random::seeded(seed), changed: Box::new(changed), state: Mutex::default() };

@@ -9,9 +9,12 @@ use cri::{DynImageService, DynRuntimeService, Limited, Status};
 
 use crate::model::state::{self, PodState, keys};
 
+/// The services of a container runtime.
 #[derive(Clone)]
 pub struct Runtime {
+    /// Sandboxes and containers.
     pub service: Arc<dyn DynRuntimeService>,
+    /// Images.
     pub images: Arc<dyn DynImageService>,
 }
 
@@ -58,11 +61,13 @@ impl Runtime {
         gone(self.service.remove_container(cri::RemoveContainerRequest { container_id }).await)
     }
 
+    /// Stops a sandbox and its containers.
     pub async fn stop_sandbox(&self, id: &str) -> Result<()> {
         let pod_sandbox_id = id.to_string();
         gone(self.service.stop_pod_sandbox(cri::StopPodSandboxRequest { pod_sandbox_id }).await)
     }
 
+    /// Removes a stopped sandbox.
     pub async fn remove_sandbox(&self, id: &str) -> Result<()> {
         let pod_sandbox_id = id.to_string();
         gone(self.service.remove_pod_sandbox(cri::RemovePodSandboxRequest { pod_sandbox_id }).await)

@@ -34,6 +34,7 @@ pub(crate) use sections::{Certificates, ImageGc, Logs, Pinning, Process, Request
 /// Amounts by the names of their resources.
 pub(crate) type Resources = BTreeMap<String, Quantity>;
 
+/// The configuration of a kubelet, with upstream's defaults.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// What the node is called in the API.
@@ -46,17 +47,25 @@ pub struct Config {
     pub pod_logs_dir: PathBuf,
     /// The parent of all cgroups of pods: `/` or a path that starts with a slash.
     pub cgroup_root: String,
+    /// `cgroupsPerQOS`.
     pub cgroups_per_qos: bool,
+    /// `cgroupDriver`.
     pub cgroup_driver: CgroupDriver,
+    /// `clusterDNS`.
     pub cluster_dns: Vec<IpAddr>,
+    /// `clusterDomain`.
     pub cluster_domain: String,
     /// What pods take over whose dnsPolicy is Default.
     pub resolv_conf: PathBuf,
+    /// `maxPods`.
     pub max_pods: u32,
     /// None unless pods are counted by cores too.
     pub pods_per_core: Option<u32>,
+    /// `podPidsLimit`.
     pub pod_pids_limit: i64,
+    /// `cpuCFSQuota`.
     pub cpu_cfs_quota: bool,
+    /// `cpuCFSQuotaPeriod`.
     pub cpu_cfs_quota_period: Duration,
     /// Which part of a limit a container gets before it is slowed down, by cgroups of version 2; it is not
     /// without a number.
@@ -70,83 +79,131 @@ pub struct Config {
     pub seccomp_default: bool,
     /// How many ids a pod with a user namespace of its own gets.
     pub user_namespace_ids_per_pod: u32,
+    /// `failSwapOn` and `memorySwap`.
     pub swap: Swap,
     /// The longest pause before a container that crashes is started again.
     pub crash_loop_max: Duration,
     /// How often a pod is looked at although nothing is known to have changed.
     pub sync_frequency: Duration,
+    /// `nodeStatusUpdateFrequency`.
     pub node_status_update_frequency: Duration,
+    /// `nodeStatusReportFrequency`.
     pub node_status_report_frequency: Duration,
+    /// `nodeLeaseDurationSeconds`.
     pub node_lease_duration: Duration,
     /// The largest images that the node's status lists; all of them without a number.
     pub node_status_max_images: Option<usize>,
+    /// `registerNode`.
     pub register_node: bool,
+    /// `--register-schedulable`.
     pub register_schedulable: bool,
     /// Labels and taints the node registers with.
     pub node_labels: Vec<(String, String)>,
+    /// `registerWithTaints`.
     pub register_with_taints: Vec<Taint>,
     /// One of each family at most; one that is unspecified chooses its family.
     pub node_ips: Vec<IpAddr>,
+    /// `providerID`.
     pub provider_id: String,
     /// A controller of a provider writes the addresses, and says when pods may come.
     pub external_cloud_provider: bool,
+    /// `staticPodPath`.
     pub static_pod_path: Option<PathBuf>,
+    /// `staticPodURL`.
     pub static_pod_url: Option<String>,
+    /// `staticPodURLHeader`.
     pub static_pod_url_headers: Vec<(String, String)>,
+    /// `fileCheckFrequency`.
     pub file_check_frequency: Duration,
+    /// `httpCheckFrequency`.
     pub http_check_frequency: Duration,
     /// The socket of another runtime; the own one without it.
     pub runtime_endpoint: Option<PathBuf>,
+    /// `imageServiceEndpoint`.
     pub image_endpoint: Option<PathBuf>,
+    /// `runtimeRequestTimeout`.
     pub runtime_request_timeout: Duration,
     /// Never collected; whether it is used is up to the runtime.
     pub pod_infra_image: Option<String>,
+    /// `serializeImagePulls`.
     pub serialize_image_pulls: bool,
+    /// `maxParallelImagePulls`.
     pub max_parallel_image_pulls: Option<u32>,
+    /// `registryPullQPS`.
     pub registry_qps: u32,
+    /// `registryBurst`.
     pub registry_burst: u32,
     /// Who may use an image that is there already.
     pub image_verification: ImageVerification,
+    /// `--image-credential-provider-config`.
     pub credential_provider_config: Option<PathBuf>,
+    /// `--image-credential-provider-bin-dir`.
     pub credential_provider_bin_dir: Option<PathBuf>,
+    /// Image garbage collection.
     pub image_gc: ImageGc,
+    /// Container garbage collection.
     pub container_gc: ContainerGc,
+    /// Thresholds of the eviction manager.
     pub eviction: Eviction,
+    /// What is reserved for other programs than pods.
     pub allocatable: Allocatable,
+    /// CPU, memory and topology managers.
     pub pinning: Pinning,
+    /// `containerLogMaxSize`.
     pub container_log_max_size: u64,
+    /// `containerLogMaxFiles`.
     pub container_log_max_files: u32,
+    /// `containerLogMaxWorkers`.
     pub container_log_max_workers: u32,
+    /// `containerLogMonitorInterval`.
     pub container_log_monitor_interval: Duration,
     /// How long what was measured of volumes holds; None where they are not measured.
     pub volume_stats_period: Option<Duration>,
+    /// `enableControllerAttachDetach`.
     pub enable_controller_attach_detach: bool,
+    /// `localStorageCapacityIsolation`.
     pub local_storage_capacity_isolation: bool,
+    /// `allowedUnsafeSysctls`.
     pub allowed_unsafe_sysctls: Vec<String>,
+    /// Graceful node shutdown.
     pub shutdown: Shutdown,
     /// The port of the agent, as the node says it.
     pub port: u16,
+    /// `readOnlyPort`.
     pub read_only_port: u16,
+    /// `streamingConnectionIdleTimeout`.
     pub streaming_connection_idle_timeout: Duration,
+    /// The kubelet's own server.
     pub serving: Serving,
+    /// Certificates and their rotation.
     pub certificates: Certificates,
+    /// Rate limits of requests to the API server.
     pub requests: Requests,
+    /// The process of the kubelet.
     pub process: Process,
+    /// The kubelet's own log.
     pub logs: Logs,
     /// Waits before SIGTERM until service proxies that announced themselves say that a pod is out of rotation.
     pub drain_by_proxies: bool,
 }
 
+/// `cgroupDriver`: which program manages the cgroups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CgroupDriver {
+    /// The kubelet writes to the file system.
     Cgroupfs,
+    /// systemd manages slices.
     Systemd,
 }
 
+/// A taint with which the node registers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Taint {
+    /// The taint's key.
     pub key: String,
+    /// The taint's value.
     pub value: String,
+    /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
     pub effect: String,
 }
 

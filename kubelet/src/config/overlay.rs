@@ -27,9 +27,13 @@ pub enum FlagError {
 /// What a flag's text becomes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
+    /// A string.
     Text,
+    /// `true` or `false`.
     Bool,
+    /// An integer.
     Int,
+    /// A number with a fraction.
     Number,
     /// `a,b`
     List,
@@ -47,6 +51,7 @@ pub enum Form {
     Memory,
 }
 
+/// Fields that flags set, as a part of a KubeletConfiguration.
 #[derive(Debug, Clone)]
 pub struct Overlay(pub Tree);
 

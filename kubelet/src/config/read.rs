@@ -19,6 +19,7 @@ const KIND: &str = "KubeletConfiguration";
 /// A configuration, and how it is shown.
 #[derive(Debug, Clone)]
 pub struct Settings {
+    /// The parsed configuration.
     pub config: Config,
     /// The KubeletConfiguration that is in effect.
     pub shown: Tree,

@@ -12,13 +12,17 @@ use crate::model::cpuset::CpuSet;
 /// What is kept from pods.
 #[derive(Debug, Clone)]
 pub struct Allocatable {
+    /// `kubeReserved`.
     pub kube_reserved: Resources,
+    /// `systemReserved`.
     pub system_reserved: Resources,
     /// Cores that are the system's alone: their number takes the place of what is reserved of `cpu`.
     pub reserved_cpus: Option<CpuSet>,
     /// `pods`, `system-reserved`, `kube-reserved`, the latter two with `-compressible` for CPU alone; none where nothing is enforced.
     pub enforced: Vec<String>,
+    /// `kubeReservedCgroup`.
     pub kube_reserved_cgroup: String,
+    /// `systemReservedCgroup`.
     pub system_reserved_cgroup: String,
 }
 
@@ -90,6 +94,7 @@ pub struct ContainerGc {
     pub minimum_age: Duration,
     /// How many are kept of each container of a pod, and of all; None for any number.
     pub per_container: Option<usize>,
+    /// `--maximum-dead-containers`: None without a limit.
     pub most: Option<usize>,
 }
 
@@ -112,22 +117,33 @@ pub struct Shutdown {
 /// The ports of the agent, and who may ask them.
 #[derive(Debug, Clone)]
 pub struct Serving {
+    /// `enableServer`.
     pub enabled: bool,
+    /// `address`.
     pub address: IpAddr,
+    /// `healthzBindAddress`.
     pub healthz_address: IpAddr,
     /// 0 for none.
     pub healthz_port: u16,
+    /// `authentication.x509.clientCAFile`.
     pub client_ca_file: Option<PathBuf>,
+    /// `authentication.anonymous.enabled`.
     pub anonymous: bool,
     /// Tokens are shown to the API server.
     pub webhook_authentication: bool,
+    /// `authentication.webhook.cacheTTL`.
     pub authentication_ttl: Duration,
     /// The API server is asked who may do what; otherwise everybody who is known may do all.
     pub webhook_authorization: bool,
+    /// `authorization.webhook.cacheAuthorizedTTL`.
     pub authorized_ttl: Duration,
+    /// `authorization.webhook.cacheUnauthorizedTTL`.
     pub unauthorized_ttl: Duration,
+    /// `enableDebuggingHandlers`.
     pub debugging_handlers: bool,
+    /// `enableSystemLogHandler`.
     pub system_log_handler: bool,
+    /// `enableSystemLogQuery`.
     pub system_log_query: bool,
 }
 

@@ -40,6 +40,7 @@ pub(crate) struct Candidate {
 /// On how many disks the node's files are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
+    /// One file system for all.
     One,
     /// Images, and what containers write, have their own.
     Images,

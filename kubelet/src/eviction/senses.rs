@@ -32,8 +32,10 @@ impl Paths {
 
 /// The machine, or what a test takes for it.
 pub trait Senses: Send + Sync + 'static {
+    /// Measures all signals.
     fn look(&self, places: &Paths) -> Seen;
 
+    /// How the file systems are divided.
     fn layout(&self, places: &Paths) -> Layout;
 }
 

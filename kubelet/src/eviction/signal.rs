@@ -5,14 +5,23 @@ use std::collections::BTreeMap;
 /// In upstream's order of names, memory first: it is won back before anything else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Signal {
+    /// `memory.available`.
     Memory,
+    /// `allocatableMemory.available`.
     AllocatableMemory,
+    /// `nodefs.available`.
     NodeFs,
+    /// `nodefs.inodesFree`.
     NodeFsInodes,
+    /// `imagefs.available`.
     ImageFs,
+    /// `imagefs.inodesFree`.
     ImageFsInodes,
+    /// `containerfs.available`.
     ContainerFs,
+    /// `containerfs.inodesFree`.
     ContainerFsInodes,
+    /// `pid.available`.
     Pid,
 }
 
@@ -86,7 +95,9 @@ impl Resource {
 /// How much there is of something, and how much of it is left.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Left {
+    /// What is left.
     pub available: i64,
+    /// All that there is.
     pub capacity: i64,
 }
 

@@ -39,12 +39,17 @@ use build::WorkersHandle;
 pub struct Environment {
     /// Acts as the node.
     pub client: Client,
+    /// The container runtime.
     pub runtime: Runtime,
     /// The node's own object, which runs by itself.
     pub node: Arc<Node>,
+    /// The configuration.
     pub config: Arc<Config>,
+    /// The time of statuses, events and backoffs.
     pub clock: Arc<dyn Clock>,
+    /// Where metrics are recorded.
     pub metrics: Metrics,
+    /// The seed of random pauses.
     pub seed: u64,
 }
 

@@ -19,10 +19,12 @@ pub(crate) fn uid(pod: &Tree) -> &str {
     pod.str("metadata.uid")
 }
 
+/// `metadata.name`.
 pub fn name(pod: &Tree) -> &str {
     pod.str("metadata.name")
 }
 
+/// `metadata.namespace`.
 pub fn namespace(pod: &Tree) -> &str {
     pod.str("metadata.namespace")
 }

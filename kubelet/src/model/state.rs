@@ -11,6 +11,7 @@ pub(crate) use cri::ContainerState as Stage;
 pub mod keys {
     pub(crate) const POD_NAME: &str = "io.kubernetes.pod.name";
     pub(crate) const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
+    /// The pod's UID.
     pub const POD_UID: &str = "io.kubernetes.pod.uid";
     pub(crate) const CONTAINER_NAME: &str = "io.kubernetes.container.name";
     pub(crate) const HASH: &str = "io.kubernetes.container.hash";

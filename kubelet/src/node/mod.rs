@@ -47,17 +47,23 @@ const TRIES: u32 = 5;
 
 /// What a node is made with.
 pub struct Environment {
+    /// The configuration.
     pub config: Arc<Config>,
     /// Acts as the node.
     pub client: Client,
+    /// The runtime service of CRI.
     pub runtime: Arc<dyn DynRuntimeService>,
+    /// The image service of CRI.
     pub images: Arc<dyn DynImageService>,
+    /// The time of conditions and leases.
     pub clock: Arc<dyn Clock>,
     /// Tells of what happens to the node, under the agent's name and host.
     pub recorder: Recorder,
+    /// Spreads requests of several nodes.
     pub random: Arc<Random>,
 }
 
+/// The Node object of this machine: registration, status and lease.
 pub struct Node {
     config: Arc<Config>,
     client: Client,
@@ -87,6 +93,7 @@ struct Progress {
 }
 
 impl Node {
+    /// Creates the node; [`Node::run`] registers it.
     pub fn new(environment: Environment) -> Arc<Node> {
         let Environment { config, client, runtime, images, clock, recorder, random } = environment;
         let asked = Asked { runtime, images, timeout: config.runtime_request_timeout };

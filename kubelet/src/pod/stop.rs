@@ -20,7 +20,9 @@ const ROUNDS: usize = 3;
 pub struct Stopped {
     /// `NAMESPACE/NAME`.
     pub pod: String,
+    /// How long it took.
     pub took: Duration,
+    /// Why the pod was not stopped.
     pub result: Result<(), StopError>,
 }
 
@@ -37,7 +39,9 @@ pub enum StopError {
 
 /// Called with the number of pods that are to be stopped, then with each of them.
 pub struct Report<'a> {
+    /// The number of pods to stop.
     pub started: &'a (dyn Fn(usize) + Sync),
+    /// One pod after the other.
     pub stopped: &'a (dyn Fn(Stopped) + Sync),
 }
 

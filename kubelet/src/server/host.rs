@@ -19,6 +19,7 @@ use crate::pod::worker::Workers;
 use crate::resources::usage;
 use crate::resources::usage::PodFiles;
 
+/// A running kubelet as its server sees it.
 pub struct KubeletHost {
     context: Arc<PodContext>,
     liveness: Arc<Liveness>,

@@ -34,15 +34,19 @@ use crate::resources::usage::Files;
 
 /// What the answers are made from.
 pub trait Host: Send + Sync + 'static {
+    /// The name of the Node object.
     fn node_name(&self) -> &str;
 
     /// The pods of this node, static ones too, each with the newest status that is known here.
     fn pods(&self) -> Vec<Tree>;
 
+    /// A pod of this node by its name.
     fn pod(&self, namespace: &str, name: &str) -> Option<Tree>;
 
+    /// The runtime service of CRI.
     fn runtime(&self) -> Arc<dyn DynRuntimeService>;
 
+    /// The image service of CRI.
     fn images(&self) -> Arc<dyn DynImageService>;
 
     /// The KubeletConfiguration in effect.
@@ -57,6 +61,7 @@ pub trait Host: Send + Sync + 'static {
     /// Why pods are not looked at any more, if so.
     fn sync_loop(&self) -> Result<(), SyncLoopError>;
 
+    /// The time of statistics.
     fn clock(&self) -> Arc<dyn Clock>;
 
     /// Where pods' directories are.
@@ -85,6 +90,7 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// The settings of a configuration.
     pub fn of(config: &crate::Config) -> Settings {
         Settings {
             debugging_handlers: config.serving.debugging_handlers,
@@ -118,10 +124,12 @@ pub struct KubeletServer {
 }
 
 impl KubeletServer {
+    /// A server for a node.
     pub fn new(host: Arc<dyn Host>, settings: Settings) -> KubeletServer {
         KubeletServer { host, settings, rates: stats::Rates::default() }
     }
 
+    /// The name of the Node object.
     pub fn node_name(&self) -> &str {
         self.host.node_name()
     }

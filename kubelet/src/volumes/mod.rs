@@ -113,6 +113,7 @@ impl Host {
 /// Something to tell the pod's owner of: a warning with upstream's reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Warning {
+    /// The reason of the event.
     pub reason: &'static str,
     pub message: String,
 }
@@ -120,6 +121,7 @@ pub struct Warning {
 /// All volumes of a pod that its containers use.
 #[derive(Debug, Clone, Default)]
 pub struct Mounted {
+    /// By their names in the pod.
     pub volumes: BTreeMap<String, Volume>,
     /// What could not be brought up to date; the pod goes on with what it has.
     pub warnings: Vec<Warning>,
@@ -127,6 +129,7 @@ pub struct Mounted {
     pub again: Option<Duration>,
 }
 
+/// A volume that is ready for containers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Volume {
     /// The name of its directory: its own, or that of its persistent volume.
@@ -180,6 +183,7 @@ pub struct Problem {
     pub(crate) again: Duration,
 }
 
+/// The volumes of all pods of this node.
 pub struct Volumes {
     host: Host,
     /// Who has a volume that one pod alone may have, by its name.
@@ -217,6 +221,7 @@ impl Done {
 }
 
 impl Volumes {
+    /// Volumes of a host.
     pub fn new(host: Host) -> Volumes {
         Volumes { host, sole: Mutex::default(), pods: Mutex::default() }
     }

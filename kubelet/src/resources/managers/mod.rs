@@ -63,14 +63,19 @@ pub(crate) enum AllocationError {
 /// Managers that cannot start. The error names the field or the file that does not fit.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
+    /// The machine has more NUMA nodes than the topology manager supports.
     #[error("topologyManagerPolicy: unsupported on machines with more than {0} NUMA Nodes")]
     NumaNodes(usize),
+    /// The CPU manager's policy is not possible.
     #[error("cpuManagerPolicy: {0}")]
     Cpu(#[from] cpu::PolicyError),
+    /// The memory manager's policy is not possible.
     #[error("memoryManagerPolicy: {0}")]
     Memory(#[from] memory::PolicyError),
+    /// A checkpoint does not fit.
     #[error(transparent)]
     Restore(#[from] open::RestoreError),
+    /// The devices' checkpoint cannot be read.
     #[error(transparent)]
     Devices(#[from] devices::OpenError),
     #[error(transparent)]

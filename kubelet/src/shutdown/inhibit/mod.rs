@@ -37,6 +37,7 @@ pub struct Paths {
 }
 
 impl Paths {
+    /// The paths of a real machine.
     pub fn of_machine() -> Paths {
         let bus = std::env::var("DBUS_SYSTEM_BUS_ADDRESS").unwrap_or_else(|_| bus::SYSTEM.to_string());
         Paths { bus, drop_ins: "/etc/systemd/logind.conf.d".into() }

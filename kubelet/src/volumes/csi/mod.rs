@@ -42,10 +42,13 @@ pub struct UnknownDriver(String);
 /// A volume that its driver has not unpublished.
 #[derive(Debug, thiserror::Error)]
 pub enum CsiError {
+    /// The driver is not registered.
     #[error(transparent)]
     Driver(#[from] UnknownDriver),
+    /// The driver has failed.
     #[error(transparent)]
     Rpc(#[from] wire::RpcError),
+    /// A directory could not be removed.
     #[error(transparent)]
     Io(#[from] io::Error),
 }

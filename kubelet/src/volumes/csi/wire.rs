@@ -10,9 +10,11 @@ use cri::grpc::{Channel, call};
 /// Upstream gives a driver as long for each call.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
+/// No arguments, or no result.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Empty {}
 
+/// What a plugin says of itself.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct PluginInfo {
     #[prost(string, tag = "1")]
@@ -25,6 +27,7 @@ pub struct PluginInfo {
     pub supported_versions: Vec<String>,
 }
 
+/// Whether a plugin was registered.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct RegistrationStatus {
     #[prost(bool, tag = "1")]
@@ -33,6 +36,7 @@ pub struct RegistrationStatus {
     pub error: String,
 }
 
+/// The node as a driver names it.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct NodeInfo {
     #[prost(string, tag = "1")]
@@ -43,24 +47,28 @@ pub struct NodeInfo {
     pub accessible_topology: Option<Topology>,
 }
 
+/// Where volumes of the node can be.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Topology {
     #[prost(btree_map = "string, string", tag = "1")]
     pub segments: BTreeMap<String, String>,
 }
 
+/// What a driver can do on a node.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct NodeCapabilities {
     #[prost(message, repeated, tag = "1")]
     pub capabilities: Vec<NodeCapability>,
 }
 
+/// One of its capabilities.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct NodeCapability {
     #[prost(message, optional, tag = "1")]
     pub rpc: Option<NodeRpc>,
 }
 
+/// A capability by its number.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct NodeRpc {
     #[prost(int32, tag = "1")]
@@ -69,6 +77,7 @@ pub struct NodeRpc {
 
 /// What a driver can do on a node.
 pub mod capability {
+    /// Volumes are staged before they are published.
     pub const STAGE_UNSTAGE_VOLUME: i32 = 1;
     pub(crate) const SINGLE_NODE_MULTI_WRITER: i32 = 5;
     pub(crate) const VOLUME_MOUNT_GROUP: i32 = 6;
@@ -110,6 +119,7 @@ pub(crate) struct AccessMode {
     pub(crate) mode: i32,
 }
 
+/// Mounts a volume for all pods of the node.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct NodeStageVolume {
     #[prost(string, tag = "1")]
@@ -126,6 +136,7 @@ pub struct NodeStageVolume {
     pub volume_context: BTreeMap<String, String>,
 }
 
+/// Undoes [`NodeStageVolume`].
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct NodeUnstageVolume {
     #[prost(string, tag = "1")]
@@ -134,6 +145,7 @@ pub struct NodeUnstageVolume {
     pub(crate) staging_target_path: String,
 }
 
+/// Mounts a volume for one pod.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct NodePublishVolume {
     #[prost(string, tag = "1")]
@@ -154,6 +166,7 @@ pub struct NodePublishVolume {
     pub volume_context: BTreeMap<String, String>,
 }
 
+/// Undoes [`NodePublishVolume`].
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct NodeUnpublishVolume {
     #[prost(string, tag = "1")]

@@ -8,17 +8,21 @@ use cri::grpc::{Answers, Channel, call, stream};
 
 use crate::volumes::csi::wire::RpcError;
 
+/// The version of the API.
 pub const VERSION: &str = "v1beta1";
 pub(crate) const HEALTHY: &str = "Healthy";
+/// The method with which a plugin registers.
 pub const REGISTER: &str = "/v1beta1.Registration/Register";
 
 /// Upstream's for the call before a start; the others may take longer, but not for ever: one pod is taken at a time.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 const TIMEOUT: Duration = Duration::from_secs(120);
 
+/// No arguments, or no result.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Empty {}
 
+/// What a plugin wants to be called for.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub struct Options {
     #[prost(bool, tag = "1")]
@@ -27,6 +31,7 @@ pub struct Options {
     pub(crate) get_preferred_allocation_available: bool,
 }
 
+/// The request of a plugin that registers.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct RegisterRequest {
     #[prost(string, tag = "1")]
@@ -40,12 +45,14 @@ pub struct RegisterRequest {
     pub options: Option<Options>,
 }
 
+/// All devices of a plugin.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ListAndWatchResponse {
     #[prost(message, repeated, tag = "1")]
     pub devices: Vec<Device>,
 }
 
+/// A device and its health.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Device {
     #[prost(string, tag = "1")]
@@ -56,6 +63,7 @@ pub struct Device {
     pub topology: Option<TopologyInfo>,
 }
 
+/// The NUMA nodes of a device.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct TopologyInfo {
     #[prost(message, repeated, tag = "1")]
@@ -96,6 +104,7 @@ pub(crate) struct ContainerPreferredAllocationResponse {
     pub(crate) ids: Vec<String>,
 }
 
+/// The devices that a container gets.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct AllocateRequest {
     #[prost(message, repeated, tag = "1")]
@@ -109,6 +118,7 @@ pub(crate) struct ContainerAllocateRequest {
     pub(crate) ids: Vec<String>,
 }
 
+/// What the container needs for its devices.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct AllocateResponse {
     #[prost(message, repeated, tag = "1")]
