@@ -13,8 +13,8 @@ pub(crate) fn unix_nanos(clock: &dyn Clock) -> i64 {
     now.seconds * SECOND + i64::from(now.nanos)
 }
 
-/// Whether a pause of this length goes on until then. More than its length is left of it where the clock was set back
-/// meanwhile: nobody waits for the difference.
+/// Whether a pause of this length still lasts. If the clock was set back meanwhile, more than its length would be left:
+/// the difference is not waited for.
 pub(crate) fn lasts(now: i64, until: i64, length: Duration) -> bool {
     let left = until.saturating_sub(now);
     left > 0 && left <= nanos(length).saturating_add(SECOND)

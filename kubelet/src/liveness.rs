@@ -1,5 +1,5 @@
-//! Whether the agent and its runtime are alive: when each was last seen to go on, and what is said where that was
-//! too long ago.
+//! Whether the kubelet and its runtime are alive: when each was last seen working, and the error if that was too long
+//! ago.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -17,7 +17,7 @@ const LEAST: Duration = Duration::from_secs(300);
 const THRESHOLD: Duration = Duration::from_secs(180);
 const THRESHOLD_WITH_EVENTS: Duration = Duration::from_secs(600);
 
-/// When something was last seen. The clock of the machine may be set: it is not asked.
+/// When something was last seen, on a monotonic clock: the machine's clock may be set.
 #[derive(Debug, Default)]
 struct Mark(Mutex<Option<Instant>>);
 
@@ -70,7 +70,7 @@ impl Liveness {
         metrics.record(&metrics::RELIST_LAST, &[], seconds as f64);
     }
 
-    /// What `/healthz/syncloop` says.
+    /// The result of `/healthz/syncloop`.
     pub(crate) fn sync_loop(&self, now: Instant, sync_frequency: Duration) -> Result<(), SyncLoopError> {
         let most = (sync_frequency * 2).max(LEAST);
         match self.of_loop.age(now) {

@@ -18,9 +18,9 @@ pub(crate) const CONFIG_MAPS: Resource = Resource::core("configmaps");
 pub(crate) const SECRETS: Resource = Resource::core("secrets");
 pub(crate) const TRUST_BUNDLES: Resource = Resource::new("certificates.k8s.io", "v1", "clustertrustbundles");
 
-/// How long whoever asks waits for a first answer, as upstream's caches do.
+/// How long a caller waits for the first response, as in upstream's caches.
 const WAIT: Duration = Duration::from_secs(1);
-/// A server that has not heard of the pod yet refuses its objects; it will have heard in a moment.
+/// An API server that does not know the pod's binding yet forbids its objects; it will know it in a moment.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
@@ -84,7 +84,7 @@ fn cause(error: Option<&Error>) -> String {
 struct Shared {
     client: Client,
     random: Random,
-    /// Told the uid of each pod that a change concerns.
+    /// Called with the UID of each pod that a change concerns.
     changed: Box<dyn Fn(&str) + Send + Sync>,
     state: Mutex<State>,
 }
@@ -98,7 +98,7 @@ struct State {
 struct Followed {
     pods: BTreeSet<String>,
     known: Arc<ordered::Sender<Known>>,
-    /// Somebody did not wait until the first answer came, and is to be told of it.
+    /// A caller did not wait for the first response; its pods are notified of it.
     missed: bool,
     /// Why the object is not known yet.
     error: Option<Arc<Error>>,
@@ -141,7 +141,7 @@ impl Objects {
         }
     }
 
-    /// Tells of a pod that something else has changed for.
+    /// Notifies a pod of another change.
     pub(crate) fn tell(&self, uid: &str) {
         (self.shared.changed)(uid);
     }
@@ -196,7 +196,7 @@ impl Objects {
 }
 
 impl Drop for Objects {
-    /// Those who follow hold what they tell.
+    /// The watching tasks hold the shared state.
     fn drop(&mut self) {
         self.shared.state().followed.clear();
     }

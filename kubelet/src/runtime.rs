@@ -1,4 +1,4 @@
-//! The runtime, as the agent uses it. No call holds its caller up for ever, and none that changes something is cut in the
+//! The runtime, as the kubelet uses it. No call holds its caller up for ever, and none that changes something is cut in the
 //! middle: see [`cri::Limited`].
 
 use std::collections::BTreeMap;
@@ -90,7 +90,7 @@ impl Runtime {
         Ok(state.sorted())
     }
 
-    /// None where it has gone meanwhile.
+    /// None if it was removed meanwhile.
     async fn sandbox(&self, pod_sandbox_id: String) -> Result<Option<state::Sandbox>> {
         let request = cri::PodSandboxStatusRequest { pod_sandbox_id, verbose: false };
         let answer = found(self.service.pod_sandbox_status(request).await)?;
@@ -103,7 +103,7 @@ impl Runtime {
         Ok(answer.and_then(|answer| answer.status).map(|status| state::container(sandbox, status)))
     }
 
-    /// The uids of all pods of which there is something, with the newest change of each as a mark.
+    /// The UIDs of all pods in the runtime, each with a mark of its newest change.
     pub(crate) async fn marks(&self) -> Result<BTreeMap<String, String>> {
         let sandboxes = self.service.list_pod_sandbox(cri::ListPodSandboxRequest { filter: None }).await?.items;
         let containers = self.service.list_containers(cri::ListContainersRequest { filter: None }).await?.containers;
@@ -125,7 +125,7 @@ impl Runtime {
         Ok(parts.into_iter().map(mark).collect())
     }
 
-    /// How far the pull of an image is, where the runtime says so.
+    /// The progress of a pull, if the runtime reports it.
     pub(crate) async fn progress(&self, image: cri::ImageSpec) -> Option<String> {
         let request = cri::ImageStatusRequest { image: Some(image), verbose: true };
         let info = self.images.image_status(request).await.ok()?.info;
@@ -139,7 +139,7 @@ impl Runtime {
     }
 }
 
-/// What is gone already need not be ended.
+/// What does not exist any more need not be stopped.
 fn gone<T>(answer: Result<T>) -> Result<()> {
     found(answer).map(drop)
 }

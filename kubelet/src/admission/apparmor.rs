@@ -1,4 +1,4 @@
-//! Profiles of AppArmor: a pod that asks for one must not run where none is enforced.
+//! AppArmor profiles: a pod that requests one must not run on a node that does not enforce it.
 
 use api::Tree;
 

@@ -49,11 +49,11 @@ pub(crate) struct Rules {
 
 type Handler = fn(&Case<'_>) -> Result<(), Problem>;
 
-/// In the order in which they are asked, as upstream asks them: these before anything is given to the pod,
+/// The handlers in upstream's order: these before anything is assigned to the pod,
 const EARLY: &[Handler] = &[pressure, sysctls::allowed];
 /// and these after that.
 const LATE: &[Handler] = &[
-    // What nobody's going would help comes before what it would.
+    // Reasons that preemption cannot solve come before those that it can.
     predicates::operating_system,
     predicates::groups_policy,
     predicates::resources,
@@ -95,8 +95,8 @@ impl Taken {
 pub(crate) struct Admission(Mutex<BTreeMap<String, Arc<Taken>>>);
 
 impl Admission {
-    /// Takes a pod, if nothing speaks against it; two at once never take the same place. A critical pod may get the
-    /// place of others: their uids are told, and they hold their places until they are released.
+    /// Admits a pod if no handler refuses it; two pods never get the same resources. A critical pod may preempt others:
+    /// their UIDs are returned, and they count until they are released.
     pub(crate) fn admit(&self, tree: &Tree, node: &Tree, rules: &Rules) -> Result<Room, Problem> {
         let (own, node) = (Taken::of(tree), Node::read(node));
         let pod = &own.pod;
@@ -131,7 +131,7 @@ impl Admission {
         EARLY.iter().try_for_each(|handler| handler(&case))
     }
 
-    /// A pod that runs already: whoever was here before has taken it.
+    /// Counts a running pod, which an earlier kubelet has admitted.
     pub(crate) fn take(&self, tree: &Tree) {
         let own = Taken::of(tree);
         self.0.lock().insert(own.pod.uid.to_string(), Arc::new(own));

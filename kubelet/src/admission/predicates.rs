@@ -70,7 +70,7 @@ pub(crate) fn affinity(case: &Case<'_>) -> Verdict {
     failed("NodeAffinity", "node(s) didn't match Pod's node affinity/selector")
 }
 
-/// Only those that would end the pod at once: the others keep pods away, not out. Static pods are the node's own.
+/// Only NoExecute taints: other taints concern the scheduler. Static pods are exempt.
 pub(crate) fn taints(case: &Case<'_>) -> Verdict {
     if crate::model::pod::is_static(case.tree) {
         return Ok(());
@@ -116,7 +116,7 @@ pub(crate) fn operating_system(case: &Case<'_>) -> Verdict {
     }
 }
 
-/// Only a runtime that says so leaves out the groups that an image gives its user.
+/// Only a runtime that reports the feature can leave out the groups that an image gives its user.
 pub(crate) fn groups_policy(case: &Case<'_>) -> Verdict {
     let is_strict = case.tree.str("spec.securityContext.supplementalGroupsPolicy") == "Strict";
     if is_strict && !case.rules.has_groups_policy {

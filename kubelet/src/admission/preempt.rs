@@ -1,5 +1,5 @@
-//! Who has to go so that a critical pod gets its place: as few as can be, and those first that were promised least.
-//! A pod of a better class goes only where all of the worse ones together do not make room.
+//! Which pods a critical pod preempts: as few as possible, and those of the lowest QoS class first. A pod of a higher
+//! class is preempted only if all pods of lower classes together do not free enough.
 
 use super::{Case, Taken};
 use crate::model::pod::is_critical;
@@ -28,7 +28,7 @@ impl Shortage {
 /// How much of what is still missing.
 type Missing = Vec<(String, i64)>;
 
-/// Who makes room, and for want of what.
+/// The preempted pods, and the resource that was missing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Room {
     /// Their uids.
@@ -36,7 +36,7 @@ pub(crate) struct Room {
     pub(crate) signal: String,
 }
 
-/// Nobody goes for a pod that has no right to it, or needs nobody's place.
+/// No pod is preempted for a pod that is not critical, or that fits.
 pub(super) fn room(case: &Case<'_>, taken: &[&Taken], shortages: &[Shortage]) -> Result<Room, Problem> {
     let Some(first) = shortages.first().filter(|_| is_critical(case.tree)) else { return Ok(Room::default()) };
     let missing: Missing = shortages.iter().map(|short| (short.name.clone(), short.amount())).collect();
@@ -65,7 +65,7 @@ fn text(missing: &Missing) -> String {
     format!("[{each}]")
 }
 
-/// From each class what the others cannot make room for.
+/// From each class what the other classes cannot free.
 fn choose<'a>([worst, middle, best]: [Vec<&'a Taken>; 3], missing: &Missing) -> Result<Vec<&'a Taken>, Missing> {
     let from_best = nearest(best, less(missing, worst.iter().chain(&middle)))?;
     let from_middle = nearest(middle, less(missing, worst.iter().chain(&from_best)))?;
@@ -140,7 +140,7 @@ mod tests {
         let taken: Vec<&Taken> = there.iter().collect();
         let cases: [(&[(&str, i64)], &str); 7] = [
             (&[("cpu", 100)], "small"),
-            // Both are enough: the one goes that asks for less.
+            // Both are enough: the one with the smaller request is preempted.
             (&[("cpu", 400)], "lean"),
             (&[("cpu", 400), ("memory", 300)], "large"),
             (&[("cpu", 600)], "lean small"),

@@ -14,9 +14,9 @@ use crate::model::resources::{Class, amount, class, milli};
 pub(crate) const INFEASIBLE: &str = "Infeasible";
 const DEFERRED: &str = "Deferred";
 
-/// A pod that wants other amounts.
+/// A pod with other desired resources.
 pub(crate) struct Change<'a> {
-    /// With what it wants, and without what its status says of that.
+    /// With its desired resources, and without the resources in its status.
     pub(crate) wanted: &'a Tree,
     /// With what it has.
     pub(crate) allocated: &'a Tree,
@@ -28,7 +28,8 @@ pub(crate) struct Change<'a> {
 }
 
 impl Admission {
-    /// Gives a pod other amounts, if there is room for them. `counted` is what it takes until it has them.
+    /// Changes the resources of an admitted pod if the node has enough. `counted` is what it uses until the resize is
+    /// done.
     pub(crate) fn resize(&self, change: &Change<'_>, counted: &Tree, node: &Tree) -> Result<(), Problem> {
         let (pod, node) = (Pod::read(change.wanted), Node::read(node));
         let mut taken = self.0.lock();
@@ -64,14 +65,14 @@ fn judge(change: &Change<'_>, case: &Case<'_>) -> Result<(), Problem> {
     predicates::resources(case).map_err(|problem| Problem { reason: DEFERRED.into(), ..problem })
 }
 
-/// Whether a Guaranteed pod wants another amount of something: requests are limits there.
+/// Whether a Guaranteed pod changes exclusive resources: requests are limits there.
 fn is_pinned(change: &Change<'_>, name: &str) -> bool {
     let request = |spec: &Tree| milli(spec.at("resources.requests").at(name));
     let moves = |spec: &Tree| pod::container(change.allocated, spec.str("name")).map(request) != Some(request(spec));
     class(change.wanted) == Class::Guaranteed && resizable(change.wanted).any(moves)
 }
 
-/// What may be written out goes by the request, and cannot be changed while the container runs.
+/// The swap limit follows the request, and cannot be changed while the container runs.
 fn changes_swap(change: &Change<'_>) -> bool {
     let request = |spec: &Tree| amount(spec.at("resources.requests.memory"));
     let swaps = |spec: &Tree| request(spec) > 0 && request(spec) != amount(spec.at("resources.limits.memory"));

@@ -1,4 +1,4 @@
-//! Kernel parameters that a pod may set: those that concern nobody else, and those that the node's owner allows.
+//! Sysctls that a pod may set: the safe ones, and those that the administrator allows.
 
 use super::{Case, refused};
 use crate::model::problem::Problem;

@@ -49,7 +49,7 @@ fn pods_are_refused_for_upstreams_reasons() {
             "{containers: [{name: c, resources: {requests: {example.com/gpu: '2'}}}]}",
             "OutOfexample.com/gpu: Node didn't have enough resource: example.com/gpu, requested: 2, used: 0, capacity: 1",
         ),
-        // Whoever gives these may come back.
+        // The plugin of these devices may come back.
         ("{containers: [{name: c, resources: {requests: {example.com/other: '2'}}}]}", ""),
         (
             "{nodeName: other, containers: []}",
@@ -147,7 +147,7 @@ fn a_critical_pod_gets_the_place_of_others() {
         admission.admit(&critical("c", "1", ""), &node(), &rules),
         Ok(Room { victims: vec!["a".to_string()], signal: "cpu".to_string() })
     );
-    // Until it is gone it holds its place, and so does the new one.
+    // Until it is released it counts, and so does the new one.
     assert!(admission.holds("a") && admission.holds("c"));
     assert!(admission.admit(&pod("d", &format!("{{{}}}", asks("100m"))), &node(), &rules).is_err());
     admission.release("a");

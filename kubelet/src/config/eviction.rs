@@ -31,7 +31,7 @@ impl Amount {
     /// As upstream reads it: `100Mi` or `5%`. Zero and nothing at all of a whole switch the signal off.
     pub(crate) fn parse(text: &str) -> Result<Amount, InvalidValue> {
         if let Some(number) = text.strip_suffix('%') {
-            // In upstream's precision, by which what is told of it is the same to the byte.
+            // In upstream's precision, so that messages are the same to the byte.
             let number: f32 =
                 number.trim().parse().map_err(|_| InvalidValue::new(format!("{text:?} is no percentage")))?;
             if !(0.0..=100.0).contains(&number) {
@@ -71,7 +71,7 @@ pub struct Eviction {
     /// The hard ones before the soft ones, sorted by signal.
     pub thresholds: Vec<Threshold>,
     pub(crate) pressure_transition_period: Duration,
-    /// The longest grace that a pod gets that goes for a soft threshold.
+    /// The longest grace period of a pod that is evicted for a soft threshold.
     pub(crate) max_pod_grace_period: Duration,
 }
 

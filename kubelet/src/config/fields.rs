@@ -1,5 +1,5 @@
-//! The fields of a KubeletConfiguration: one table, sorted. A field is taken, or refused by its name where it says
-//! what cannot be done; none is taken and ignored.
+//! The fields of a KubeletConfiguration: one sorted table. A field is applied, or rejected by name if its value is not
+//! supported; no field is ignored.
 
 use api::Tree;
 
@@ -11,14 +11,14 @@ use crate::model::sysctls;
 
 pub(crate) struct Field {
     pub(crate) path: &'static str,
-    /// Upstream takes a zero for nothing said.
+    /// Upstream treats zero as unset.
     pub(crate) zero_is_unset: bool,
     pub(crate) take: Take,
 }
 
 pub(crate) enum Take {
     Set(fn(&mut Config, &Tree) -> Result<(), InvalidValue>),
-    /// It can only say one of these; otherwise the reason is told.
+    /// Only these values are supported; otherwise the reason is the error.
     Only(&'static [&'static str], &'static str),
     /// It is read with others, once all are there.
     Together,
@@ -271,7 +271,7 @@ pub(crate) static FIELDS: &[Field] = &[
     set!("registryPullQPS", int, registry_qps),
     set!("reservedMemory", reserved_memory, pinning.reserved_memory),
     set!("reservedSystemCPUs", cpus, allocatable.reserved_cpus),
-    // Nothing at all means that there are no servers to tell of.
+    // An empty path means that the node has no DNS servers.
     set!("resolvConf", path, resolv_conf),
     set!("rotateCertificates", boolean, certificates.rotate),
     only("runOnce", &["false"], "it runs until it is stopped"),

@@ -1,4 +1,4 @@
-//! The agent's feature gates. None can be turned: one is taken where it says what is so.
+//! The kubelet's feature gates. None can be changed: only the value that is in effect is accepted.
 
 use api::Tree;
 

@@ -1,12 +1,12 @@
 //! Which images need credentials although they are on the node already.
 
-/// Which images are asked for.
+/// For which images credentials are verified.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum ImageVerification {
     NeverVerify,
     #[default]
     NeverVerifyPreloaded,
-    /// Of those that nobody pulled here only the listed ones are free: names, or `NAME/*`.
+    /// Of preloaded images only the listed ones are exempt: names, or `NAME/*`.
     NeverVerifyListed(Vec<String>),
     AlwaysVerify,
 }

@@ -1,5 +1,5 @@
-//! What the agent is told, with upstream's defaults. It comes from a KubeletConfiguration, from files beside it and
-//! from flags; [`read`] makes one of them all.
+//! The kubelet's configuration, with upstream's defaults. It comes from a KubeletConfiguration, drop-in files and
+//! flags; [`read`] merges them.
 
 mod check;
 pub(crate) mod cpu_options;
@@ -70,10 +70,10 @@ pub struct Config {
     /// Which part of a limit a container gets before it is slowed down, by cgroups of version 2; it is not
     /// without a number.
     pub memory_throttling_factor: Option<f64>,
-    /// What pods ask for is kept from being reclaimed, by cgroups of version 2.
+    /// Requested memory of pods is protected from reclaim, with cgroup v2.
     pub reserves_memory: bool,
-    /// Kills one process, not the whole container, when its memory is used up; the version of cgroups decides
-    /// where nothing is said.
+    /// Kills one process, not the whole container, when it runs out of memory; the default depends on the cgroup
+    /// version.
     pub single_process_oom_kill: Option<bool>,
     /// Containers without a profile get the runtime's.
     pub seccomp_default: bool,
@@ -105,7 +105,7 @@ pub struct Config {
     pub node_ips: Vec<IpAddr>,
     /// `providerID`.
     pub provider_id: String,
-    /// A controller of a provider writes the addresses, and says when pods may come.
+    /// A cloud controller writes the node's addresses, and removes the taint of new nodes.
     pub external_cloud_provider: bool,
     /// `staticPodPath`.
     pub static_pod_path: Option<PathBuf>,
@@ -167,7 +167,7 @@ pub struct Config {
     pub allowed_unsafe_sysctls: Vec<String>,
     /// Graceful node shutdown.
     pub shutdown: Shutdown,
-    /// The port of the agent, as the node says it.
+    /// The port of the kubelet, as in the Node object.
     pub port: u16,
     /// `readOnlyPort`.
     pub read_only_port: u16,
@@ -183,7 +183,7 @@ pub struct Config {
     pub process: Process,
     /// The kubelet's own log.
     pub logs: Logs,
-    /// Waits before SIGTERM until service proxies that announced themselves say that a pod is out of rotation.
+    /// Waits before SIGTERM until the service proxies that confirm have taken a pod out of rotation.
     pub drain_by_proxies: bool,
 }
 

@@ -1,5 +1,4 @@
-//! What flags say, in the form of a KubeletConfiguration that is laid over the file's: a flag counts before the
-//! file.
+//! Flags, in the form of a KubeletConfiguration that is merged over the file: a flag overrides the file.
 
 use api::{Map, Tree, tree};
 
@@ -47,7 +46,7 @@ pub enum Form {
     Headers,
     /// `key=value:NoSchedule`
     Taints,
-    /// `0:memory=1Gi,hugepages-2Mi=4Mi;1:memory=1Gi`; said again, it adds to what was said.
+    /// `0:memory=1Gi,hugepages-2Mi=4Mi;1:memory=1Gi`; a repeated flag adds to the earlier ones.
     Memory,
 }
 

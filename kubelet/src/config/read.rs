@@ -1,4 +1,4 @@
-//! Puts together what the files and the flags say, and finds all that is wrong with it at once.
+//! Merges files and flags, and collects all errors.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -25,8 +25,8 @@ pub struct Settings {
     pub shown: Tree,
 }
 
-/// Reads a file, those of a directory in the order of their names, and what flags say, each counting before those that
-/// come earlier. An error is a list of `FIELD: what is wrong`, with the file where there is one.
+/// Reads a file, the drop-in files of a directory in the order of their names, and flags; later ones override earlier
+/// ones. An error is a list of `FIELD: what is wrong`, with the file's name.
 pub fn read_file(file: Option<&Path>, dir: Option<&Path>, flags: &Overlay) -> Result<Settings, Vec<String>> {
     let mut whole = tree! {};
     let mut errors = Vec::new();
@@ -39,7 +39,7 @@ pub fn read_file(file: Option<&Path>, dir: Option<&Path>, flags: &Overlay) -> Re
     if errors.is_empty() { read(&whole, flags) } else { Err(errors) }
 }
 
-/// The files of a directory that end as upstream wants them to.
+/// The drop-in files of a directory, which end in `.conf`.
 fn drop_ins(dir: Option<&Path>) -> Result<Vec<PathBuf>, Vec<String>> {
     let Some(dir) = dir else { return Ok(Vec::new()) };
     let entries = std::fs::read_dir(dir).map_err(|error| vec![format!("{}: {error}", dir.display())])?;
@@ -61,7 +61,7 @@ fn one(path: &Path) -> Result<Tree, Vec<String>> {
     if errors.is_empty() { Ok(tree) } else { Err(errors) }
 }
 
-/// Reads a KubeletConfiguration with what flags say laid over it.
+/// Reads a KubeletConfiguration, with flags merged over it.
 pub fn read(tree: &Tree, flags: &Overlay) -> Result<Settings, Vec<String>> {
     let said = replaced(tree, &flags.0);
     let mut config = Config::default();
@@ -184,7 +184,7 @@ fn given<T>(
     if value.is_null() { Ok(None) } else { read(value).map(Some).map_err(|error| error.at(path)) }
 }
 
-/// Whoever says how often the status is made means that it is sent as often, unless they say otherwise.
+/// The report frequency defaults to a configured update frequency.
 fn report_frequency(tree: &Tree, config: &mut Config) -> Result<(), InvalidValue> {
     let said = given(tree, "nodeStatusReportFrequency", duration)?.filter(|said| !said.is_zero());
     let made = given(tree, "nodeStatusUpdateFrequency", duration)?.filter(|made| !made.is_zero());
@@ -204,7 +204,7 @@ fn requests(tree: &Tree, config: &mut Config) -> Result<(), InvalidValue> {
     Ok(())
 }
 
-/// Whoever says how many pulls go beside each other means that they do.
+/// Pulls are parallel by default if their number is configured.
 fn pulls(tree: &Tree, config: &mut Config) -> Result<(), InvalidValue> {
     let most = given(tree, "maxParallelImagePulls", int::<u32>)?;
     let serial = given(tree, "serializeImagePulls", boolean)?;
@@ -242,7 +242,7 @@ fn thresholds(tree: &Tree, config: &mut Config) -> Result<(), InvalidValue> {
     };
     let mut hard = amounts("evictionHard")?;
     let merges = given(tree, "mergeDefaultEvictionSettings", boolean)?.unwrap_or(false);
-    // What is said takes the place of all defaults, unless they are asked for.
+    // Configured thresholds replace all defaults, unless the defaults are to be merged.
     if let Some(hard) = hard.as_mut().filter(|_| merges) {
         for (signal, least) in DEFAULT_HARD {
             hard.entry(signal.to_string()).or_insert(Amount::parse(least)?);

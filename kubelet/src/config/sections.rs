@@ -1,4 +1,4 @@
-//! Parts of what the agent is told that belong together.
+//! Sections of the configuration.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -42,7 +42,7 @@ impl Default for Allocatable {
 /// What containers get for themselves.
 #[derive(Debug, Clone)]
 pub struct Pinning {
-    /// Containers that want whole CPUs of Guaranteed pods get their own.
+    /// Containers of Guaranteed pods that request whole CPUs get exclusive ones.
     pub cpu_static: bool,
     pub(crate) cpu_options: cpu_options::Options,
     /// How often the CPUs of containers are looked at although nothing is known to have changed.
@@ -71,13 +71,13 @@ impl Default for Pinning {
     }
 }
 
-/// When images go that nobody uses.
+/// When unused images are removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ImageGc {
     pub(crate) minimum_age: Duration,
     /// None where age alone is no reason.
     pub(crate) maximum_age: Option<Duration>,
-    /// Percent of the disk at which it begins, and down to which it goes.
+    /// Percent of the disk at which garbage collection starts, and at which it stops.
     pub(crate) high_threshold: u8,
     pub(crate) low_threshold: u8,
 }
@@ -104,7 +104,7 @@ impl Default for ContainerGc {
     }
 }
 
-/// How long pods get when the machine goes down.
+/// Grace periods of pods when the machine shuts down.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Shutdown {
     pub(crate) grace_period: Duration,
@@ -114,7 +114,7 @@ pub struct Shutdown {
     pub(crate) by_priority: Vec<(i64, Duration)>,
 }
 
-/// The ports of the agent, and who may ask them.
+/// The kubelet's ports, and who may use them.
 #[derive(Debug, Clone)]
 pub struct Serving {
     /// `enableServer`.
@@ -133,7 +133,7 @@ pub struct Serving {
     pub webhook_authentication: bool,
     /// `authentication.webhook.cacheTTL`.
     pub authentication_ttl: Duration,
-    /// The API server is asked who may do what; otherwise everybody who is known may do all.
+    /// Requests are authorized by the API server; otherwise every authenticated client may do everything.
     pub webhook_authorization: bool,
     /// `authorization.webhook.cacheAuthorizedTTL`.
     pub authorized_ttl: Duration,
@@ -168,20 +168,20 @@ impl Default for Serving {
     }
 }
 
-/// Which certificates the agent shows, and where they come from.
+/// Which certificates the kubelet shows, and where they come from.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Certificates {
-    /// Where those are kept that it gets for itself; ROOT/pki unless told.
+    /// The directory of certificates that the kubelet requests; ROOT/pki by default.
     pub dir: Option<PathBuf>,
     pub tls_cert_file: Option<PathBuf>,
     pub tls_private_key_file: Option<PathBuf>,
-    /// A new client certificate is asked for before the old one ends.
+    /// The client certificate is renewed before it expires.
     pub rotate: bool,
-    /// The serving certificate is asked for too, instead of being made here.
+    /// The serving certificate is requested from the API server instead of being self-signed.
     pub server_bootstrap: bool,
 }
 
-/// How much the API server is asked.
+/// Rate limits of requests to the API server.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Requests {
     /// A second, and how many may come at once; none are held back without a number.
@@ -195,7 +195,7 @@ impl Default for Requests {
     }
 }
 
-/// What the agent asks of the kernel for itself.
+/// Settings of the kubelet's own process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Process {
     pub oom_score_adj: i16,

@@ -1,4 +1,4 @@
-//! Values of fields: each function reads one type and says what is wrong in words that follow the field's name.
+//! Values of fields: each function reads one type. Its error is a text that follows the field's name.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -8,7 +8,7 @@ use super::rank::{Layout, Usage};
 use crate::model::pod;
 use crate::resources::disk::Used;
 
-/// What a pod has gone beyond: the signal that it is counted under, and what is said of it.
+/// A limit that a pod exceeds: its signal, and the message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Excess {
     pub(crate) signal: &'static str,
@@ -17,7 +17,7 @@ pub(crate) struct Excess {
 
 const STORAGE: &str = "ephemeral-storage";
 
-/// Whether anything limits what the pod uses: if not, nobody has to look.
+/// Whether the pod has a limit that has to be measured.
 pub(crate) fn is_limited(pod: &Tree) -> bool {
     let limits = |spec: &Tree| spec.map("resources.limits").contains(STORAGE);
     pod.list("spec.volumes").iter().any(|volume| size_limit(volume).is_some())

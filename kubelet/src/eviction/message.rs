@@ -1,4 +1,4 @@
-//! What is said of a pod that has to go.
+//! Messages of evicted pods.
 
 use api::Tree;
 use api::quantity::{Format, Quantity};
@@ -37,7 +37,7 @@ pub(crate) fn message<'a>(
 
 const BINARY: Format = Format::BinarySI;
 
-/// A container that uses more than it asked for. Those for debugging cannot ask for anything.
+/// A container that exceeds its request. Ephemeral containers have no requests.
 fn of_container(pod: &Tree, container: &ContainerUsage, resource: Resource) -> Option<String> {
     let mut specs = ["spec.containers", "spec.initContainers"].iter().flat_map(|list| pod.list(list));
     let spec = specs.find(|spec| spec.str("name") == container.name)?;

@@ -1,5 +1,6 @@
-//! What happens when something of the node runs out: the node says so, gives back what nobody uses, and then ends
-//! pods, one at a time. [`threshold`], [`rank`], [`message`] and [`limits`] decide; this looks and acts.
+//! The eviction manager: when a resource of the node runs out, it sets the node's conditions, reclaims unused
+//! resources, and then evicts pods, one at a time. [`threshold`], [`rank`], [`message`] and [`limits`] decide; this
+//! measures and acts.
 
 mod limits;
 mod message;
@@ -38,7 +39,7 @@ use threshold::{Progress, Threshold, Verdict};
 
 /// How often the node looks at itself.
 const PERIOD: Duration = Duration::from_secs(10);
-/// Where the runtime keeps its files is asked again so often.
+/// How often the runtime is called for the location of its files.
 const PLACES_SECONDS: i64 = 600;
 /// A pod that has to go at once gets so much time.
 const AT_ONCE_SECONDS: i64 = 1;
@@ -69,10 +70,10 @@ struct History {
     progress: Progress,
     told: BTreeSet<Condition>,
     places: Paths,
-    /// Seconds; when the runtime was asked for them, and when pods were held against their limits.
+    /// Seconds; when the runtime was called for them, and when the limits of pods were checked.
     placed: Option<i64>,
     limited: Option<i64>,
-    /// Pods that have been told to go and may not have gone yet.
+    /// Evicted pods that may not have stopped yet.
     evicted: BTreeSet<String>,
 }
 
@@ -185,7 +186,7 @@ impl Manager {
         rank::rank(&mut candidates, first.signal, layout);
         let one = candidates.iter().find(|one| !is_critical(&one.pod))?;
         let uid = pod::uid(&one.pod).to_string();
-        // It is on its way already: nobody else has to go for it.
+        // It is being evicted already, so that no other pod is evicted instead.
         if history.evicted.contains(&uid) {
             return None;
         }
@@ -226,7 +227,7 @@ impl Manager {
         history.evicted.insert(uid.to_string());
     }
 
-    /// Pods of which something runs.
+    /// Pods with running containers.
     fn active(&self) -> Vec<Arc<Tree>> {
         let runs = |pod: &Arc<Tree>| {
             !pod::is_over(pod) && self.workers.find(pod::uid(pod)).is_some_and(|(_, state)| !state.is_stopped())
@@ -297,7 +298,7 @@ fn ending(message: String, grace_seconds: i64) -> Ending {
     Ending { problem, grace_seconds: Some(grace_seconds), condition: None }
 }
 
-/// What the runtime and the disk say of a pod, together.
+/// The usage of a pod, from the runtime and the disk.
 fn of_pod(stats: &cri::LinuxPodSandboxStats, files: &Files) -> Usage {
     let logs = |name: &str| files.logs.iter().find(|(other, _)| other == name).map(|(_, found)| found.used);
     let container = |one: &cri::ContainerStats| ContainerUsage {

@@ -1,4 +1,4 @@
-//! Who has to go first. Pure: from what pods ask for, how much they matter, and what they use.
+//! The order of eviction. Pure: from requests, priorities and usage of pods.
 
 use std::cmp::{Ordering, Reverse};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub(crate) struct Usage {
     pub(crate) containers: Vec<ContainerUsage>,
     /// By the names of the volumes.
     pub(crate) volumes: Vec<(String, Used)>,
-    /// Of files that the agent keeps for it.
+    /// Of files that the kubelet keeps for it.
     pub(crate) files: Used,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct ContainerUsage {
 
 pub(crate) struct Candidate {
     pub(crate) pod: Arc<Tree>,
-    /// None where nothing is known of it: it goes first.
+    /// None if it is unknown: such a pod comes first.
     pub(crate) usage: Option<Usage>,
 }
 
@@ -67,7 +67,7 @@ impl Layout {
         }
     }
 
-    /// Whether dead containers and whether images that nobody uses are worth something, in that order.
+    /// Whether removing dead containers and unused images helps, in that order.
     pub(crate) fn reclaims(self, signal: Signal) -> (bool, bool) {
         if !matches!(signal.resource(), Resource::Storage | Resource::Inodes) {
             return (false, false);
@@ -93,7 +93,7 @@ pub(crate) fn rank(candidates: &mut [Candidate], signal: Signal, layout: Layout)
             let asked = requests(&one.pod).ephemeral_storage;
             key(one, asked, asked, |usage| number(disk(usage, &one.pod, layout.measured(signal)).bytes))
         }),
-        // Nobody can ask for inodes; upstream takes the request for bytes off all the same.
+        // There are no requests for inodes; upstream subtracts the request for bytes all the same.
         Resource::Inodes => candidates.sort_by_cached_key(|one| {
             let asked = requests(&one.pod).ephemeral_storage;
             key(one, 0, asked, |usage| number(disk(usage, &one.pod, layout.measured(signal)).inodes))
@@ -104,7 +104,7 @@ pub(crate) fn rank(candidates: &mut [Candidate], signal: Signal, layout: Layout)
 
 type Key = (bool, bool, i64, Reverse<i64>);
 
-/// Unknown ones, those that use more than they asked for, those that matter less, those that use most beyond it.
+/// Pods with unknown usage, pods above their request, pods of lower priority, pods that exceed their request most.
 fn key(one: &Candidate, asked: i64, taken_off: i64, used: impl Fn(&Usage) -> i64) -> Key {
     let Some(usage) = &one.usage else { return (false, false, priority(&one.pod), Reverse(0)) };
     let used = used(usage);

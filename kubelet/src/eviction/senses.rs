@@ -13,7 +13,7 @@ use crate::resources::machine;
 pub struct Paths {
     /// Pods' directories.
     pub(crate) node: PathBuf,
-    /// Where the runtime keeps images, and what containers write; None while it has not said so.
+    /// Where the runtime keeps images and writable layers; None until it has reported them.
     pub(crate) images: Option<PathBuf>,
     pub(crate) containers: Option<PathBuf>,
     /// The cgroup that all pods are in.
@@ -71,7 +71,7 @@ impl Senses for System {
         for (path, bytes, inodes) in disks {
             let Some(found) = path.and_then(|path| machine::filesystem(path)) else { continue };
             seen.insert(bytes, left(found.available, found.capacity));
-            // Some file systems have as many as they need, and say that they have none.
+            // Some file systems allocate inodes dynamically, and report none.
             if found.inodes > 0 {
                 seen.insert(inodes, left(found.inodes_free, found.inodes));
             }

@@ -1,4 +1,4 @@
-//! What can run out on a node, what it is part of, and what the node says of it.
+//! The resources that can run out, and the node's conditions for them.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ pub enum Signal {
     Pid,
 }
 
-/// What pods are asked to give back.
+/// The resource that pods can free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Resource {
     Memory,
@@ -34,7 +34,7 @@ pub(crate) enum Resource {
     Pids,
 }
 
-/// What the node says while something runs out.
+/// The node's condition while a resource runs out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Condition {
     Memory,

@@ -23,7 +23,7 @@ impl Threshold {
         self.grace.is_zero()
     }
 
-    /// What must be left, as it is told.
+    /// What must be left, as in messages.
     pub(crate) fn quantity(&self, left: Left) -> Quantity {
         match &self.least {
             Amount::Quantity(quantity) => quantity.clone(),
@@ -58,7 +58,7 @@ pub(crate) fn thresholds(eviction: &Eviction, allocatable: &Allocatable) -> Vec<
     all
 }
 
-/// What one look leaves for the next. Thresholds go by their place in the list; times are nanoseconds.
+/// What one measurement passes to the next. Thresholds are named by their position in the list; times are nanoseconds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Progress {
     first_met: BTreeMap<usize, i64>,

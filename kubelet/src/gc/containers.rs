@@ -37,7 +37,7 @@ pub(crate) fn dead(all: Vec<Dead>, is_over: impl Fn(&str) -> bool, policy: &Cont
     let share = policy.most.map(|most| (most / units.len().max(1)).max(1));
     let own = policy.per_container.unwrap_or(usize::MAX);
     let count: usize = units.values().map(|unit| unit.len().min(own)).sum();
-    // Everybody gives something before anybody gives all.
+    // Every container loses some of its dead instances before any loses all.
     let own = share.filter(|_| policy.most.is_some_and(|most| count > most)).map_or(own, |share| own.min(share));
     for mut unit in units.into_values() {
         unit.sort_by(newest_first);

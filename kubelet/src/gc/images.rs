@@ -56,12 +56,12 @@ impl Records {
         }
     }
 
-    /// Those that nobody uses and that have been there for a while: those that were used longest ago first.
+    /// Unused images that are old enough to be removed, least recently used first.
     pub(crate) fn unused(&self, now: i64, gc: &ImageGc) -> Vec<Spare> {
         self.choose(now, gc, |_| true)
     }
 
-    /// The same, of those that nobody has used for too long.
+    /// The same, of images that were unused for too long.
     pub(crate) fn old(&self, now: i64, gc: &ImageGc) -> Vec<Spare> {
         let Some(most) = gc.maximum_age else { return Vec::new() };
         self.choose(now, gc, |record| now - record.last_used > seconds(most))

@@ -1,4 +1,5 @@
-//! Logs of containers that are gone. Several agents may share the directories: only what is known to be over goes.
+//! Logs of removed containers. Several kubelets may share the directories: only logs of known pods and containers are
+//! removed.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +16,7 @@ pub(crate) fn remove(log: &Path) {
     }
 }
 
-/// Removes the directories of pods that are gone, by their uids.
+/// Removes the log directories of removed pods, by their UIDs.
 pub(crate) fn remove_of_pods(dir: &Path, uids: &[String]) {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     for entry in entries {
@@ -33,7 +34,7 @@ fn links(config: &Config) -> PathBuf {
     config.pod_logs_dir.parent().unwrap_or(Path::new("/")).join("containers")
 }
 
-/// Removes the link of a container that is gone.
+/// Removes the symbolic link of a removed container.
 pub(crate) fn remove_link(config: &Config, id: &str) {
     for link in all(&links(config)).into_iter().filter(|link| id_of(link) == Some(id)) {
         let _ = std::fs::remove_file(link);
@@ -69,7 +70,7 @@ fn leads_nowhere(link: &Path) -> bool {
     !link.exists()
 }
 
-/// The whole directory of the pod's logs is gone.
+/// The whole directory of the pod's logs does not exist any more.
 fn is_of_gone_pod(link: &Path) -> bool {
     let target = std::fs::read_link(link).unwrap_or_default();
     target.parent().and_then(Path::parent).is_some_and(|pod| !pod.exists())

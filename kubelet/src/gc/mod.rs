@@ -1,5 +1,5 @@
-//! Takes away what nobody needs any more: images, dead containers and their logs, and links to logs that are gone.
-//! [`images`] and [`containers`] choose; this looks and removes.
+//! Garbage collection of images, dead containers and their logs, and dangling links to logs. [`images`] and
+//! [`containers`] decide; this reads the state and removes.
 
 pub(crate) mod containers;
 pub(crate) mod images;
@@ -90,7 +90,7 @@ fn messages(failures: &[cri::Status]) -> String {
     failures.iter().map(cri::Status::message).collect::<Vec<_>>().join(", ")
 }
 
-/// What failed last time is told of when it fails again.
+/// A failure is reported only if it repeats.
 #[derive(Default)]
 struct Failures {
     images: bool,
@@ -137,7 +137,7 @@ impl Collector {
         self.recorder.warning(&self.node.reference(), reason, message);
     }
 
-    /// Keeps whether it failed, and tells of a failure that was there before.
+    /// Records whether it failed, and reports a repeated failure.
     fn outcome(&self, reason: &str, of: fn(&mut Failures) -> &mut bool, result: Result<(), GcError>) {
         let mut failures = self.failures.lock();
         let before = std::mem::replace(of(&mut failures), result.is_err());
@@ -186,7 +186,7 @@ impl Collector {
         Err(error)
     }
 
-    /// All that nobody uses, since the disk is needed.
+    /// Removes all unused images, because the disk is full.
     pub(crate) async fn unused_images(&self) {
         let removed = async {
             let now = self.look().await?;
@@ -309,13 +309,13 @@ impl Collector {
         Ok(())
     }
 
-    /// A pod of which nothing runs, and nothing will.
+    /// A pod that has completed.
     fn has_ended(&self, uid: &str) -> bool {
         let found = self.workers.find(uid);
         found.is_some_and(|(pod, state)| pod::is_over(&pod) && state.is_stopped())
     }
 
-    /// Pods that nobody knows: their own worker takes all of them away.
+    /// Unknown pods are removed by a worker of their own.
     fn clean_up_unknown(&self, sandboxes: &[cri::PodSandbox]) {
         // The disk may be needed before that.
         if !*self.all_known.borrow() {
@@ -331,7 +331,7 @@ impl Collector {
         }
     }
 
-    /// A container goes with its log, and with the name that collectors of logs know it by.
+    /// Removes a container with its log and the symbolic link to it.
     async fn remove_container(&self, id: &str) -> runtime::Result<()> {
         let request = cri::ContainerStatusRequest { container_id: id.to_string(), verbose: false };
         let status = self.runtime.service.container_status(request).await;

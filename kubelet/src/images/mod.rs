@@ -30,7 +30,7 @@ use records::{Credential, RecordError, Records};
 
 const FIRST_PAUSE: Duration = Duration::from_secs(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
-/// A pull that takes so long is told of, and again after twice the time.
+/// A slow pull is reported after this time, and again after twice the time.
 const FIRST_WORD: Duration = Duration::from_secs(10);
 const RAREST_WORD: Duration = Duration::from_secs(160);
 const SECOND: i64 = 1_000_000_000;
@@ -63,7 +63,7 @@ struct Pause {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Present {
     pub(crate) id: String,
-    /// The user that the image runs as, where it says so by number, or by name.
+    /// The image's user, by number or by name.
     pub(crate) uid: Option<i64>,
     pub(crate) username: String,
 }
@@ -83,13 +83,13 @@ impl ImageError {
     }
 }
 
-/// What a pull has brought, and by which credential.
+/// The pulled image, and the credential that was used.
 struct Pulled {
     id: String,
     by: Option<Credential>,
 }
 
-/// What is needed of an image: by whom, and what they may use for it.
+/// Which image a container needs, and the pull secrets for it.
 pub(crate) struct ImageRequest<'a> {
     pub(crate) pod: &'a Tree,
     pub(crate) container: &'a Tree,
@@ -105,7 +105,7 @@ impl ImageRequest<'_> {
     }
 }
 
-/// How often registries may be asked; no limit where the rate is 0.
+/// The rate limit of pulls; none if the rate is 0.
 fn pull_rate(config: &Config) -> Option<TokenBucket<tokio::time::Instant>> {
     let (per_second, burst) = (f64::from(config.registry_qps), f64::from(config.registry_burst.max(1)));
     (config.registry_qps > 0).then(|| TokenBucket::new(per_second, burst, tokio::time::Instant::now()))
@@ -135,7 +135,7 @@ impl Images {
         }
     }
 
-    /// The image of a container, pulled where its policy says so.
+    /// The image of a container, pulled if its policy requires it.
     pub(crate) async fn ensure(&self, wanted: &ImageRequest<'_>) -> Result<Present, ImageError> {
         let result = self.find(wanted).await;
         if let Err(error) = &result {
@@ -178,7 +178,7 @@ impl Images {
         }
     }
 
-    /// Plugins are asked only where it is not clear without them.
+    /// Plugins are called only if the pull secrets do not decide.
     async fn may_use(&self, wanted: &ImageRequest<'_>, name: &str, reference: &str) -> bool {
         let of_secrets = keyring::find(wanted.secrets, name);
         self.records.may_use(name, reference, &of_secrets)
@@ -225,7 +225,7 @@ impl Images {
         }
     }
 
-    /// Waits for a pull, and says how far it is where it has got further.
+    /// Waits for a pull, and reports its progress.
     async fn tell_of<T>(
         &self,
         wanted: &ImageRequest<'_>,
@@ -326,7 +326,7 @@ impl Images {
         }
     }
 
-    /// No more in a second than registries are to be asked.
+    /// Waits for the rate limit of pulls.
     async fn keep_pace(&self) {
         let reserve = |bucket: &Mutex<TokenBucket<_>>| bucket.lock().reserve(tokio::time::Instant::now());
         let wait = self.pulls.as_ref().map_or(Duration::ZERO, reserve);

@@ -1,6 +1,6 @@
-//! Who may use an image that is there already: whoever could pull it. With what each image was pulled is written
-//! down; one that nobody here pulled was put there for all, unless the policy says otherwise. A pull that was begun
-//! is written down before, so that an image is never taken for one of those because the agent ended in between.
+//! Which pods may use an image that is present: those that could pull it. The credential of each pull is recorded; an
+//! image without a record was preloaded for all pods, unless the policy says otherwise. An intent is recorded before
+//! the pull, so that an image does not count as preloaded because the kubelet was stopped in between.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -165,7 +165,7 @@ fn hash(text: &str) -> String {
     sum.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// One that nobody pulled here.
+/// Whether an image that was not pulled by this kubelet can be used by all pods.
 fn is_free(policy: &ImageVerification, image: &str) -> bool {
     let name = super::keyring::repository(image);
     let fits = |entry: &String| match entry.strip_suffix("/*") {

@@ -1,4 +1,4 @@
-//! Builds what all pod workers share from the configuration and what the runtime says of itself. Nothing runs yet.
+//! Builds what all pod workers share, from the configuration and the runtime's features. Nothing runs yet.
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock, Weak};

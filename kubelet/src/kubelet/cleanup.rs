@@ -14,11 +14,11 @@ use crate::model::state::keys;
 use crate::pod::context::PodContext;
 use crate::pod::worker::{Workers, from_labels};
 
-/// Before the runtime is asked again, growing.
+/// The growing pause before the runtime is called again.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// Removes pods of which the runtime or a directory has something and which no source knows.
+/// Removes pods that no source knows and that have something in the runtime or on disk.
 pub(crate) async fn remove_unknown(
     workers: Arc<Workers>,
     context: Arc<PodContext>,

@@ -198,7 +198,7 @@ impl Kubelet {
         all_known
     }
 
-    /// Watches the runtime, plugins and the kernel, and reports what they say in the node's status.
+    /// Watches the runtime, plugins and the kernel, and reports them in the node's status.
     fn start_node_tasks(&mut self, handle: &WorkersHandle) {
         let (context, workers) = self.both();
         let node = self.node.clone();

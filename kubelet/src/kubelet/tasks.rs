@@ -1,4 +1,4 @@
-//! Small loops that connect the parts: what plugins, volumes and the runtime report goes into the node's status.
+//! Small loops that connect the parts: reports of plugins, volumes and the runtime become part of the node's status.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -100,7 +100,7 @@ static MIRROR_PODS: Metric = Metric::gauge(
 );
 static NODE_NAME: Metric = Metric::gauge("kubelet_node_name", "The node's name. The count is always 1.", &["node"]);
 
-/// Counts pods and containers whenever the metrics are read; `list` says None once the kubelet has stopped, else the
+/// Counts pods and containers whenever the metrics are read; `list` returns None once the kubelet has stopped, else the
 /// pods and the number of mirror pods.
 pub(crate) fn observe_pods(
     metrics: &Metrics,

@@ -21,7 +21,7 @@ pub(crate) struct Starts {
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Start {
     seen: i64,
-    /// It came while the agent was here: one that was there before tells nothing of it.
+    /// The pod was added while the kubelet was running; only such pods are measured.
     is_new: bool,
     first_pull: Option<i64>,
     last_pull: Option<i64>,
@@ -76,7 +76,7 @@ impl Starts {
         }
     }
 
-    /// The agent says that a pod runs.
+    /// The kubelet reports a pod as running.
     pub(crate) fn runs(&self, pod: &Tree, state: &PodState, now: i64) {
         let mut pods = self.pods();
         let Some(start) = pods.get_mut(pod::uid(pod)).filter(|start| start.is_new && !start.has_run) else { return };

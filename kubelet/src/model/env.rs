@@ -7,7 +7,7 @@ use api::Tree;
 /// A name, and a value that need not be text: secrets hold any bytes.
 pub(crate) type Variable = (String, Vec<u8>);
 
-/// A file of variables: where it stands on the node, and what it says.
+/// A file of variables: its path on the node, and its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct EnvFile {
     pub(crate) path: String,

@@ -1,4 +1,4 @@
-//! What a pod tells its own containers of itself: fields, and what containers may use.
+//! The downward API: fields and resources of a pod that its containers can read.
 
 use api::quantity::Quantity;
 use api::{Map, Tree};

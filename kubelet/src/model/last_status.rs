@@ -3,7 +3,7 @@
 
 use api::Tree;
 
-/// How the end of a container counts that nobody saw.
+/// The exit code to assume for a container whose end was not observed.
 pub(crate) const UNSEEN_CODE: i32 = 137;
 const LISTS: [&str; 3] = ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"];
 
@@ -55,7 +55,7 @@ impl Past {
     }
 }
 
-/// What was last said of a container.
+/// The last reported status of a container.
 pub(crate) fn status<'a>(pod: &'a Tree, name: &str) -> Option<&'a Tree> {
     let all = LISTS.iter().flat_map(|list| pod.at("status").list(list));
     all.into_iter().find(|status| status.str("name") == name)

@@ -1,11 +1,11 @@
-//! What is often asked of a pod.
+//! Accessors of pods.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use api::Tree;
 
-/// Where a pod came from. Whoever takes it in says so: what its author wrote there counts for nothing.
+/// Where a pod came from. The source sets it, and overwrites what the pod's author wrote.
 pub(crate) const SOURCE: &str = "kubernetes.io/config.source";
 /// On a mirror pod: the hash of the static pod that it shows.
 pub(crate) const MIRROR: &str = "kubernetes.io/config.mirror";
@@ -42,7 +42,7 @@ pub(crate) fn is_mirror(pod: &Tree) -> bool {
     pod.map("metadata.annotations").contains(MIRROR)
 }
 
-/// A pod as the API has it. Anybody may annotate pods there: none is taken for one of this node's own.
+/// A pod of the API. Every client can annotate pods, so that its source and hash annotations are not trusted.
 pub(crate) fn of_api(mut pod: Arc<Tree>) -> Arc<Tree> {
     let annotations = Arc::make_mut(&mut pod).child("metadata.annotations");
     annotations.set(SOURCE, "api");
@@ -73,7 +73,7 @@ pub(crate) fn is_deleted(pod: &Tree) -> bool {
     pod.at("metadata").has("deletionTimestamp")
 }
 
-/// An init container that runs beside the others.
+/// An init container that runs beside the main containers.
 pub(crate) fn is_sidecar(container: &Tree) -> bool {
     container.str("restartPolicy") == "Always"
 }
@@ -94,7 +94,7 @@ pub(crate) fn volume<'a>(pod: &'a Tree, name: &str) -> Option<&'a Tree> {
     pod.list("spec.volumes").iter().find(|volume| volume.str("name") == name)
 }
 
-/// A volume on the node's disk that goes with its pod, and counts for what the pod may use of the disk.
+/// A volume on the node's disk that is removed with its pod, and counts for the pod's ephemeral storage.
 pub(crate) fn is_ephemeral(volume: &Tree) -> bool {
     volume.get("emptyDir").is_some_and(|directory| directory.str("medium").is_empty()) || volume.has("configMap")
 }
@@ -126,7 +126,7 @@ pub(crate) fn log_dir(root: &Path, pod: &Tree) -> PathBuf {
     root.join(format!("{}_{}_{}", namespace(pod), name(pod), uid(pod)))
 }
 
-/// Of a pod's directory: what its containers say when they end, by their names.
+/// The directory of termination messages below a pod's directory, by container.
 pub(crate) const MESSAGES: &str = "containers";
 
 /// Where the container's last words are, in the pod's directory.

@@ -1,4 +1,4 @@
-//! Why a pod or a container cannot run, as its status and its events say it.
+//! Why a pod or a container cannot run, as in its status and events.
 
 use std::borrow::Cow;
 

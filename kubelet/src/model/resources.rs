@@ -103,7 +103,7 @@ pub(crate) fn resizable(pod: &Tree) -> impl Iterator<Item = &Tree> {
     beside.chain(pod.list("spec.containers"))
 }
 
-/// What a container says of changes of a resource.
+/// The resize policy of a container for a resource.
 pub(crate) fn resize_policy<'a>(spec: &'a Tree, resource: &str) -> &'a str {
     let of = spec.list("resizePolicy").iter().find(|policy| policy.str("resourceName") == resource);
     of.map_or("NotRequired", |policy| policy.str("restartPolicy"))

@@ -7,7 +7,7 @@ use api::Tree;
 
 pub(crate) use cri::ContainerState as Stage;
 
-/// Labels and annotations that whoever looks at the runtime's containers knows them by.
+/// Labels and annotations of the kubelet's containers and sandboxes in the runtime.
 pub mod keys {
     pub(crate) const POD_NAME: &str = "io.kubernetes.pod.name";
     pub(crate) const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
@@ -33,7 +33,7 @@ pub(crate) type ListPods = Arc<dyn Fn() -> Vec<(Arc<Tree>, Arc<PodState>)> + Sen
 pub(crate) struct PodState {
     pub(crate) sandboxes: Vec<Sandbox>,
     pub(crate) containers: Vec<Container>,
-    /// When all containers began anew, where a rule has asked for it: those made before do not count any more.
+    /// When a rule has restarted all containers: containers that were created before do not count any more.
     pub(crate) round: i64,
 }
 
@@ -103,8 +103,8 @@ impl PodState {
         self.containers.iter().filter(|container| container.name == name).find(counts)
     }
 
-    /// Whether a container is one of those that had to make room for a new round of all. One that was made for the round
-    /// is none of them, whatever the clock says.
+    /// Whether a container is from before the last restart of all containers. A container that was created for the new
+    /// round is not, whatever the clock says.
     pub(crate) fn is_of_before(&self, container: &Container) -> bool {
         let made_for = container.annotation(keys::ROUND).parse().unwrap_or(0);
         container.created_at <= self.round && made_for < self.round
@@ -133,7 +133,7 @@ impl PodState {
     }
 }
 
-/// A sandbox as the runtime tells of it.
+/// A sandbox, from its CRI status.
 pub(crate) fn sandbox(status: &cri::PodSandboxStatus) -> Sandbox {
     let network = status.network.clone().unwrap_or_default();
     let more = network.additional_ips.into_iter().map(|address| address.ip);
@@ -148,7 +148,7 @@ pub(crate) fn sandbox(status: &cri::PodSandboxStatus) -> Sandbox {
     }
 }
 
-/// A container as the runtime tells of it.
+/// A container, from its CRI status.
 pub(crate) fn container(sandbox: &str, status: cri::ContainerStatus) -> Container {
     let text = |map: &BTreeMap<String, String>, key: &str| map.get(key).cloned().unwrap_or_default();
     let name = status.metadata.clone().unwrap_or_default().name;

@@ -1,6 +1,6 @@
 //! Names of kernel parameters, and which of them belong to a namespace of a pod.
 
-/// Of the namespaces that a pod has of its own, by what their names start with.
+/// Prefixes of the sysctls that belong to a namespace of the pod.
 const OF_NETWORK: &str = "net.";
 const OF_IPC: [&str; 3] = ["kernel.shm", "kernel.msg", "fs.mqueue."];
 const LONGEST: usize = 253;

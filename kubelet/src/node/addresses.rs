@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs, UdpSocket};
 
-/// What the host can be asked; a test answers by itself.
+/// Access to the host's network; tests have their own.
 pub(crate) trait Host {
     /// Whether an address is one of this machine's.
     fn has(&self, address: IpAddr) -> bool;
@@ -78,7 +78,7 @@ fn missing(name: &str) -> AddressError {
     AddressError::NoRoute(name.to_string())
 }
 
-/// The older family comes first unless one is asked for.
+/// IPv4 comes first unless a family is requested.
 fn own(host: &dyn Host, name: &str, hostname: &str, is_v6: Option<bool>) -> Option<IpAddr> {
     let families = is_v6.map_or(vec![false, true], |is_v6| vec![is_v6]);
     let wanted = |address: &IpAddr| families.contains(&address.is_ipv6());
@@ -100,7 +100,7 @@ fn is_far(address: IpAddr) -> bool {
     !(address.is_loopback() || address.is_multicast() || address.is_unspecified() || is_link_local)
 }
 
-/// An address that was asked for may be the machine's own alone: it is all there is where there is no network.
+/// A configured address may be a loopback address, for machines without a network.
 fn usable(host: &dyn Host, address: IpAddr) -> Result<(), UnusableAddress> {
     if address.is_multicast() {
         return Err(UnusableAddress::Multicast);

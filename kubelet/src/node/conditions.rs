@@ -1,11 +1,11 @@
-//! The node's conditions, in upstream's words, and what is told when one turns.
+//! The node's conditions, in upstream's words, and events about their changes.
 
 use api::time::{Timestamp, format_seconds};
 use api::{Tree, tree};
 
 use super::facts::{Facts, Health, Network};
 
-/// What is told of the node when its status changes.
+/// An event about the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Event {
     pub(crate) is_warning: bool,
@@ -47,7 +47,7 @@ const PRESSURES: [(&str, [&str; 3], [&str; 3]); 3] = [
     ),
 ];
 
-/// What a node says that goes down.
+/// The message of a node that shuts down.
 const GOES_DOWN: &str = "node is shutting down";
 
 const NEEDED: [&str; 4] = ["cpu", "memory", "pods", "ephemeral-storage"];
@@ -70,7 +70,7 @@ pub(crate) fn conditions(
     all.push(ready(facts, missing));
     for condition in all {
         let is_new = put(&mut conditions, &condition, now);
-        // A node that is made is not told to have become ready or not.
+        // A new node has no event about becoming ready.
         if is_new.is_some_and(|is_first| !is_first || condition.kind != "Ready") {
             events.push(Event::now(node, condition.event));
         }
@@ -114,7 +114,7 @@ fn ready(facts: &Facts, missing: Vec<&str>) -> Condition {
     Condition { kind: "Ready", holds, reason, message, event }
 }
 
-/// Whether a node says that it goes down.
+/// Whether the node reports that it shuts down.
 pub(crate) fn goes_down(node: &Tree) -> bool {
     let mut ready = node.list("status.conditions").iter().filter(|condition| condition.str("type") == "Ready");
     ready.any(|condition| condition.str("status") == "False" && condition.str("message").contains(GOES_DOWN))

@@ -1,5 +1,5 @@
-//! What is known of the node, as plain values: what its machine and its runtime say, and what other parts of the
-//! agent report.
+//! What is known of the node, as plain values: facts of the machine and the runtime, and reports of other parts of the
+//! kubelet.
 
 use std::net::IpAddr;
 
@@ -24,7 +24,7 @@ pub(crate) struct Machine {
     pub(crate) storage_bytes: Option<i64>,
 }
 
-/// What the runtime says of itself.
+/// The status of the runtime.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Runtime {
     /// `tiphys://0.1.0`; empty before it answered once.
@@ -33,7 +33,7 @@ pub(crate) struct Runtime {
     /// Why pods get no network, in the runtime's own words.
     pub(crate) network: Network,
     pub(crate) handlers: Vec<Handler>,
-    /// None where the runtime does not say.
+    /// None if the runtime does not report it.
     pub(crate) supplemental_groups_policy: Option<bool>,
 }
 
@@ -44,7 +44,7 @@ pub(crate) enum Health {
     Unknown,
     /// It has not answered for a while.
     Down,
-    /// It says itself that it is not ready.
+    /// The runtime reports that it is not ready.
     NotReady(String),
     Ready,
 }
@@ -76,11 +76,11 @@ pub(crate) struct Image {
 pub(crate) struct Devices {
     pub(crate) capacity: Resources,
     pub(crate) allocatable: Resources,
-    /// Those whose plugins are gone.
+    /// Resources whose plugins have disappeared.
     pub(crate) removed: Vec<String>,
 }
 
-/// What other parts of the agent tell the node's status.
+/// What other parts of the kubelet report for the node's status.
 #[derive(Debug, Clone, Default)]
 pub struct Reports {
     pub(crate) memory_pressure: bool,

@@ -1,4 +1,4 @@
-//! The node's lease: by it others see that the agent lives.
+//! The node's lease: by it others see that the kubelet lives.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub(crate) struct Keeper {
     pub(crate) random: Arc<Random>,
 }
 
-/// A lease that is renewed now: what was there before, or a new one. The node owns it, so that it goes with it.
+/// A lease that is renewed now: the existing one, or a new one. The node owns it, so that it is deleted with the node.
 pub(crate) fn lease(config: &Config, node_uid: Option<&str>, held: Option<&Tree>, now: Timestamp) -> Tree {
     let name = config.node_name.as_str();
     let mut lease = held.cloned().unwrap_or_else(|| {
@@ -47,14 +47,14 @@ pub(crate) fn lease(config: &Config, node_uid: Option<&str>, held: Option<&Tree>
 }
 
 impl Keeper {
-    /// Runs until it is dropped. `node_uid` says the uid of the node's object once there is one.
+    /// Runs until it is dropped. `node_uid` returns the UID of the Node object once it exists.
     pub(crate) async fn run(&self, node_uid: impl Fn() -> Option<String>) {
         let period = self.config.node_lease_duration.mul_f64(0.25);
         let mut held: Option<Tree> = None;
         loop {
             let uid = node_uid();
             held = self.renewed(held, uid.as_deref()).await;
-            // All agents of a cluster that starts at once would otherwise renew at once for good.
+            // All kubelets of a cluster that starts at once would otherwise renew at once for good.
             tokio::time::sleep(self.random.jitter(period, 0.04)).await;
         }
     }

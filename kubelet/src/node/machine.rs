@@ -49,7 +49,7 @@ fn os_image(release: &str) -> String {
     name.trim().trim_matches('"').to_string()
 }
 
-/// `0-3,8`; where the kernel does not say it, what this process may use.
+/// `0-3,8`; if the kernel does not report it, the CPUs that this process may use.
 fn cores(online: &str) -> i64 {
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

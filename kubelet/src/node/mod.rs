@@ -1,5 +1,5 @@
-//! The node's own object: made when the agent starts, told the API of by a lease, and its status written when it
-//! changes. [`status`], [`conditions`], [`register`] and [`resources`] decide; this carries it out.
+//! The Node object: registered when the kubelet starts, kept alive by a lease, and its status written when it changes.
+//! [`status`], [`conditions`], [`register`] and [`resources`] decide; this executes.
 
 mod addresses;
 mod conditions;
@@ -57,7 +57,7 @@ pub struct Environment {
     pub images: Arc<dyn DynImageService>,
     /// The time of conditions and leases.
     pub clock: Arc<dyn Clock>,
-    /// Tells of what happens to the node, under the agent's name and host.
+    /// Records events about the node, as the kubelet.
     pub recorder: Recorder,
     /// Spreads requests of several nodes.
     pub random: Arc<Random>,
@@ -115,7 +115,7 @@ impl Node {
         })
     }
 
-    /// Tells the node's status of something; it is looked at at once.
+    /// Changes the reports; the status is updated at once.
     pub fn update_reports(&self, change: impl FnOnce(&mut Reports)) {
         self.reports.send_modify(change);
     }
@@ -126,12 +126,12 @@ impl Node {
         self.object.subscribe()
     }
 
-    /// What it was told.
+    /// The current reports.
     pub(crate) fn reports(&self) -> watch::Receiver<Reports> {
         self.reports.subscribe()
     }
 
-    /// Waits until the API knows that the node goes down.
+    /// Waits until the API has the condition of the shutdown.
     pub(crate) async fn is_told(&self) {
         let goes_down = |node: &Option<Arc<Tree>>| node.as_ref().is_some_and(|node| conditions::goes_down(node));
         let _ = self.object.subscribe().wait_for(goes_down).await;
@@ -250,7 +250,7 @@ impl Node {
         }
     }
 
-    /// The node as it would be registered now, and what there is to tell of it.
+    /// The node as it would be registered now, and its events.
     async fn wanted(&self) -> (Tree, Vec<Event>) {
         self.made(&self.look().await)
     }

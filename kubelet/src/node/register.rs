@@ -8,8 +8,8 @@ use crate::config::{Config, Taint};
 const ATTACHED_BY_CONTROLLER: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
 const PROVIDED_ADDRESS: &str = "alpha.kubernetes.io/provided-node-ip";
 
-/// Labels that an agent says of its own node, and that follow it; others are set when the node is made, and are the
-/// administrator's from then on.
+/// Labels that the kubelet keeps up to date. Other labels are set at registration, and belong to the administrator
+/// afterwards.
 pub const FOLLOWED: [&str; 11] = [
     "beta.kubernetes.io/arch",
     "beta.kubernetes.io/instance-type",
@@ -45,7 +45,7 @@ pub(crate) fn object(config: &Config, facts: &Facts) -> Tree {
     tree! { "apiVersion" => "v1", "kind" => "Node", "metadata" => metadata, "spec" => spec }
 }
 
-/// What was asked for counts before what is so.
+/// Configured labels override detected ones.
 fn labels(config: &Config, facts: &Facts) -> Map {
     let architecture = facts.machine.architecture.as_str();
     let own = [

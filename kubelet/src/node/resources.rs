@@ -29,7 +29,7 @@ pub(crate) fn capacity(config: &Config, machine: &Machine, devices: &Devices, pr
     capacity
 }
 
-/// Of what was there, all but what this machine would say itself: sizes of pages may be gone since.
+/// Previous resources that this machine does not report itself; huge page sizes may have disappeared.
 fn kept(previous: &Map) -> impl Iterator<Item = (String, Quantity)> {
     let foreign = previous.iter().filter(|(name, _)| is_extended(name));
     foreign.filter_map(|(name, value)| Some((name.to_string(), Quantity::parse(value.as_str()?).ok()?)))

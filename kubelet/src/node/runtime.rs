@@ -1,4 +1,4 @@
-//! What the runtime says of itself, as plain values.
+//! The status of the runtime, as plain values.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,7 +63,7 @@ fn images(found: Vec<cri::Image>) -> Vec<Image> {
     images
 }
 
-/// What an answer says, or what its absence means after so many seconds.
+/// The status of a response, or what its absence means after so many seconds.
 pub(crate) fn runtime(before: &Runtime, answer: Option<StatusResponse>, silent_seconds: Option<i64>) -> Runtime {
     let Some(answer) = answer else {
         let health = match silent_seconds {

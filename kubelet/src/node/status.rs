@@ -8,13 +8,13 @@ use super::facts::{Facts, Handler, Image};
 use super::resources;
 use crate::config::Config;
 
-/// What `kubectl version` and the node's own object say.
+/// The version in `kubectl version` and in the Node object.
 pub const VERSION: &str = concat!("v1.37.0+tiphys.", env!("CARGO_PKG_VERSION"));
 
 /// So many names of an image are listed.
 const MOST_NAMES: usize = 5;
 
-/// A status, and what is told of it.
+/// A status, and its events.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Reported {
     pub(crate) status: Tree,
@@ -121,7 +121,7 @@ fn handler(handler: &Handler) -> Tree {
     tree! { "name" => handler.name.as_str(), "features" => features }
 }
 
-/// Whether the new status says more than that the node still lives.
+/// Whether the new status differs in more than heartbeats.
 pub(crate) fn has_changed(old: &Tree, new: &Tree) -> bool {
     without_heartbeats(old) != without_heartbeats(new)
 }
@@ -157,7 +157,7 @@ pub(crate) fn patch(old: &Tree, new: &Tree) -> Tree {
     tree! { "status" => patch }
 }
 
-/// Those that differ: what others say of the node may have changed since it was seen.
+/// The conditions that differ: other components may have changed theirs since.
 fn turned(old: Option<&Tree>, new: &Tree) -> Tree {
     let old = old.and_then(Tree::as_list).unwrap_or(&[]);
     Tree::List(new.as_list().unwrap_or(&[]).iter().filter(|condition| !old.contains(condition)).cloned().collect())

@@ -66,7 +66,7 @@ pub(crate) struct Cache {
     pub(crate) runtime_classes: Arc<Store>,
 }
 
-/// What the runtime says of itself.
+/// What the runtime supports.
 pub(crate) struct RuntimeFeatures {
     /// In front of container ids.
     pub(crate) name: String,

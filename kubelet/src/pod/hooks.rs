@@ -7,7 +7,7 @@ use api::Tree;
 use crate::pod::action::{self, Outcome, Target};
 use crate::runtime::Runtime;
 
-/// A hook has no time of its own: whoever waits for it sets the limit.
+/// A hook has no timeout of its own: the caller limits it.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
 const AGENT: &str = "kube-lifecycle/1.37";
@@ -20,7 +20,7 @@ pub(crate) struct HookError(String);
 pub(crate) async fn run(runtime: &Runtime, id: &str, spec: &Tree, hook: &Tree, address: &str) -> Result<(), HookError> {
     let target = Target { runtime, container_id: id, address, container: spec };
     let outcome = match hook.get("httpGet") {
-        // Whatever the answer is: the container was told.
+        // Any response is a success: the container has received the request.
         Some(get) => action::answered(get, &target, AGENT).await.map_or_else(|outcome| outcome, |_| Outcome::Success),
         None => action::run(hook, &target, LONGEST, AGENT).await,
     };

@@ -16,10 +16,10 @@ use crate::runtime::Runtime;
 
 /// Between two looks without events.
 const RELIST: Duration = Duration::from_secs(1);
-/// With events, as a safety net; and before a runtime without them is asked for them again.
+/// The interval with events, as a safety net, and the pause before a runtime without events is called for them again.
 const SLOW_RELIST: Duration = Duration::from_secs(300);
 
-/// Who is asked, and who is told of what changed.
+/// What is watched, and what is notified of changes.
 pub(crate) struct Watcher {
     pub(crate) runtime: Runtime,
     pub(crate) workers: Arc<Workers>,
@@ -28,7 +28,7 @@ pub(crate) struct Watcher {
     pub(crate) clock: Arc<dyn Clock>,
 }
 
-/// Wakes the workers of pods of which something has changed, until it is dropped.
+/// Wakes the workers of pods whose containers have changed, until it is dropped.
 pub(crate) async fn watch(watcher: Watcher) {
     let mut marks = BTreeMap::new();
     let mut absent_since: Option<Instant> = None;
@@ -65,7 +65,7 @@ async fn listen(watcher: &Watcher, marks: &mut BTreeMap<String, String>) -> Ende
         Err(_) => return Ended::Away,
     };
     relist(watcher, marks).await;
-    // From now on it is looked at seldom: nobody shall take that for silence.
+    // From now on relists are rare, which must not count as a dead runtime.
     watcher.liveness.expects_events(true);
     let mut heard = false;
     loop {

@@ -1,5 +1,5 @@
-//! Stops all pods of the node without a word to the API: they are to run again with the next kubelet. What the kernel
-//! has of them goes; their volumes on disk and their logs stay.
+//! Stops all pods of the node without a change of the API: the next kubelet starts them again. Containers, sandboxes
+//! and cgroups are removed; volumes on disk and logs are kept.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

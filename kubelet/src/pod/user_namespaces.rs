@@ -57,7 +57,7 @@ impl Users {
         Ok(Some(cri::UserNamespace { mode: cri::NamespaceMode::Pod.into(), uids: range.clone(), gids: range }))
     }
 
-    /// On disk before anybody has it.
+    /// A range is on disk before a pod uses it.
     fn parts(&self, uid: &str) -> Result<Parts, UserNamespaceError> {
         let mut taken = self.taken.lock();
         if let Some(parts) = taken.get(uid) {
@@ -77,7 +77,7 @@ impl Users {
         Ok((first, count))
     }
 
-    /// The pod is gone, and its directory with it.
+    /// The pod was removed, and its directory with it.
     pub(crate) fn release(&self, uid: &str) {
         self.taken.lock().remove(uid);
     }

@@ -1,5 +1,5 @@
-//! What directories take on disk. Looking is dear where there are many files: it is done for those who ask, beside
-//! everything else, and kept for a while.
+//! Disk usage of directories. Walking many files is expensive: it is done on request, in the background, and cached for
+//! a while.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::AddAssign;
@@ -81,9 +81,9 @@ fn find(place: &Location) -> Found {
     Found { used, whole }
 }
 
-/// So long waits who asks; what is not known by then is told next time.
+/// How long a request waits; a result that comes later is returned next time.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// What nobody has asked for in so many periods is forgotten.
+/// Directories that were not requested for so many periods are forgotten.
 const KEPT_PERIODS: u32 = 10;
 
 pub(crate) struct Disks {
@@ -134,7 +134,7 @@ impl Disks {
         let _turn = self.turn.lock().await;
         for place in places {
             let now = self.now();
-            // Somebody else may have asked for it, and had their turn.
+            // Another request may have measured it meanwhile.
             if self.known().get(&place).is_some_and(|one| !one.is_stale(now, period)) {
                 continue;
             }

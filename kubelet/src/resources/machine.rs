@@ -1,4 +1,4 @@
-//! What the machine as a whole uses, as the kernel tells it.
+//! The usage of the whole machine, from the kernel.
 
 use std::path::Path;
 

@@ -22,7 +22,7 @@ pub struct Files {
     pub(crate) volumes: Vec<Volume>,
     /// By the names of containers.
     pub(crate) logs: Vec<(String, Found)>,
-    /// Of the agent itself, for the pod.
+    /// Of the kubelet itself, for the pod.
     pub(crate) own: Used,
 }
 
@@ -76,13 +76,13 @@ fn parts(of: &PodFiles, pod: &Tree) -> Vec<(Part, Location)> {
     parts
 }
 
-/// Files of the kubelet's that containers can write to: their hosts file, and what they say when they end. Without a
-/// count of them a container could fill the disk unnoticed.
+/// Files of the kubelet that containers can write to: their hosts file and termination messages. If they did not count,
+/// a container could fill the disk unnoticed.
 fn own_files(pod_dir: &Path) -> [PathBuf; 2] {
     ["etc-hosts", pod::MESSAGES].map(|name| pod_dir.join(name))
 }
 
-/// What the agent has made itself is counted file by file.
+/// What the kubelet has made itself is counted file by file.
 fn place(volume: &Tree, path: PathBuf) -> Location {
     const OWN: [&str; 5] = ["emptyDir", "configMap", "secret", "downwardAPI", "projected"];
     if OWN.iter().any(|kind| volume.has(kind)) { Location::Tree(path) } else { Location::Mount(path) }
@@ -108,7 +108,7 @@ fn together(parts: Vec<(Part, Location)>, found: &BTreeMap<Location, Found>) -> 
     files
 }
 
-/// What the runtime says of all pods.
+/// The runtime's statistics of all pods.
 pub(crate) async fn sandboxes(runtime: &dyn DynRuntimeService) -> Result<Vec<PodSandboxStats>, Status> {
     match runtime.list_pod_sandbox_stats(ListPodSandboxStatsRequest { filter: None }).await {
         Ok(answer) => Ok(answer.stats),
@@ -120,7 +120,7 @@ pub(crate) async fn sandboxes(runtime: &dyn DynRuntimeService) -> Result<Vec<Pod
     }
 }
 
-/// What the runtime says of one pod's containers.
+/// The runtime's statistics of one pod's containers.
 pub(crate) async fn containers(runtime: &dyn DynRuntimeService, uid: &str) -> Result<Vec<ContainerStats>, Status> {
     let label_selector = BTreeMap::from([(keys::POD_UID.to_string(), uid.to_string())]);
     let filter = Some(cri::ContainerStatsFilter { label_selector, ..Default::default() });

@@ -20,7 +20,7 @@ pub(crate) fn whole(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// What comes through a channel; whoever sends learns by it when nobody reads any more.
+/// A body from a channel; the sender fails once the client does not read any more.
 pub(crate) fn stream(pieces: mpsc::Receiver<Bytes>) -> Body {
     StreamBody::new(ReceiverStream::new(pieces).map(|piece| Ok(Frame::data(piece)))).boxed_unsync()
 }

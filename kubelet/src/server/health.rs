@@ -8,7 +8,7 @@ use crate::liveness::SyncLoopError;
 
 pub(crate) fn answer(sync_loop: &Result<(), SyncLoopError>, name: &str, verbose: bool) -> Answer {
     let well = Ok(());
-    // In the order in which they are told.
+    // In the order of the response.
     let checks = [("ping", &well), ("log", &well), ("syncloop", sync_loop)];
     let asked: Vec<_> = checks.iter().filter(|(other, _)| name.is_empty() || *other == name).collect();
     if asked.is_empty() {

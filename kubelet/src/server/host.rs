@@ -1,4 +1,4 @@
-//! The agent at work, as the answers see it.
+//! The kubelet at work, as the answers see it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ impl KubeletHost {
     }
 }
 
-/// What the agent says of a pod, and what others have said of it in its object.
+/// The kubelet's status of a pod, with conditions that other components have set.
 fn merged(pod: &Tree, said: &Tree) -> Tree {
     let mut status = pod.at("status").clone();
     if status.as_map().is_none() {
@@ -64,12 +64,12 @@ fn merged(pod: &Tree, said: &Tree) -> Tree {
         };
         status.set(field, value);
     }
-    // Nobody else says it of a pod that is the node's own.
+    // The API server sets it for other pods, but not for static ones.
     status.set("qosClass", class(pod).name());
     status
 }
 
-/// The agent's first, in their order; of one that both know, what the agent says now.
+/// The kubelet's conditions first, in their order, and in their newest state.
 fn conditions(seen: &[Tree], said: &Tree) -> Tree {
     let mut all = said.as_list().unwrap_or(&[]).to_vec();
     let is_own = |kind: &str| all.iter().any(|own| own.str("type") == kind) || WHILE_RESIZED.contains(&kind);

@@ -1,5 +1,5 @@
-//! What the node answers to: logs, exec, attach, port-forward, statistics, its pods. Who may ask is decided before a
-//! request comes here; [`access`] says what a path is about.
+//! The kubelet's server: logs, exec, attach, port-forward, statistics, its pods. Authentication and authorization come
+//! before it; [`access`] describes what a path needs.
 
 pub mod access;
 mod body;
@@ -52,7 +52,7 @@ pub trait Host: Send + Sync + 'static {
     /// The KubeletConfiguration in effect.
     fn configuration(&self) -> Tree;
 
-    /// What the agent counts, in Prometheus' text.
+    /// What the kubelet counts, in Prometheus' text.
     fn metrics(&self) -> String;
 
     /// The same of probes alone.
@@ -134,7 +134,7 @@ impl KubeletServer {
         self.host.node_name()
     }
 
-    /// Answers one who may ask. A request to be upgraded still has what hyper gave it for that.
+    /// Responds to an authorized request. An upgrade request still has hyper's upgrade extension.
     pub async fn answer(&self, request: Request<()>) -> Answer {
         let path = request.uri().path().to_string();
         let route = Route::of(&path);

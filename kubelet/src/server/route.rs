@@ -1,4 +1,4 @@
-//! What a path asks for.
+//! Routes of the kubelet's server.
 
 /// A container, or a pod where there is no container to name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

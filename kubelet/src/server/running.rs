@@ -1,4 +1,4 @@
-//! `/runningpods/`: the pods that the runtime has, whoever wanted them.
+//! `/runningpods/`: the pods of the runtime, whether they are desired or not.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! Ways into a container: the runtime says where its streams are, and the client's connection is passed on to there.
+//! Exec, attach and port-forward: the runtime returns the address of the streams, and the client's connection is
+//! relayed there.
 
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use super::body::{behind, text, whole};
 use super::route::ContainerPath;
 use super::{Answer, Host};
 
-/// Labels by which the agent's containers and sandboxes are found again.
+/// Labels by which the kubelet's containers and sandboxes are found again.
 const POD_UID: &str = "io.kubernetes.pod.uid";
 const CONTAINER_NAME: &str = "io.kubernetes.container.name";
 /// A runtime on this machine answers soon.
@@ -230,7 +231,7 @@ fn split(url: &str) -> std::result::Result<(String, PathAndQuery), AddressError>
     Ok((format!("{}:{port}", authority.host()), place))
 }
 
-/// For channels of WebSocket, which have to be told of all ports before; others name them later.
+/// For WebSocket, whose channels need all ports in advance; other protocols name them later.
 fn ports(query: &Query) -> std::result::Result<Vec<i32>, PortError> {
     let port = |text: &str| match text.parse::<u16>() {
         Ok(0) => Err(PortError::Zero(text.to_string())),

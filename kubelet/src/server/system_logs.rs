@@ -37,7 +37,7 @@ pub(crate) async fn answer(settings: &Settings, place: &str, query: &Query) -> A
     }
 }
 
-/// The file that a path means. What leads out of the directory, by whichever way, is not there.
+/// The file of a path. A path that leaves the directory, with `..` or a symbolic link, is not found.
 fn find(root: &Path, place: &str) -> Option<PathBuf> {
     let place = percent_decode(place).into_owned();
     let root = root.canonicalize().ok()?;
@@ -83,7 +83,7 @@ async fn send(mut from: impl AsyncRead + Unpin, to: mpsc::Sender<Bytes>) {
     }
 }
 
-/// What is asked of the services' logs.
+/// A query of services' logs.
 #[derive(Debug, PartialEq, Eq)]
 struct Asked {
     services: Vec<String>,
@@ -108,7 +108,7 @@ fn read(query: &Query) -> Result<Asked, QueryError> {
     if services.is_empty() {
         return Err(QueryError::Empty);
     }
-    // A name goes to another program, and into a path.
+    // A name becomes an argument of another program, and a part of a path.
     let is_name = |name: &&String| {
         name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"@-_.:".contains(&byte)) && !name.starts_with('-')
     };

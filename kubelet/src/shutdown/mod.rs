@@ -1,5 +1,5 @@
-//! The machine goes down: pods end first, those of low priority before those of high, each group within its time.
-//! Whoever says when is no concern of this.
+//! Graceful node shutdown: pods are stopped first, in groups of rising priority, each group within its time. The caller
+//! decides when.
 
 pub mod inhibit;
 
@@ -18,7 +18,7 @@ use crate::pod::worker::Ending;
 
 /// From here on pods are critical.
 const CRITICAL: i64 = 2_000_000_000;
-/// So long a pod gets that does not say it.
+/// The grace period of a pod that does not specify one.
 const DEFAULT_GRACE_SECONDS: i64 = 30;
 const MESSAGE: &str = "Pod was terminated in response to imminent node shutdown.";
 /// After their time, so long is waited for the last words of those that had to be killed, and of the node.
@@ -32,12 +32,12 @@ pub(crate) struct Group {
     pub(crate) pods: Vec<(String, i64)>,
 }
 
-/// How long all pods have together; nothing where nobody waits for them.
+/// How long all pods have together; zero if graceful shutdown is disabled.
 pub fn whole(shutdown: &Shutdown) -> Duration {
     periods(shutdown).iter().fold(Duration::ZERO, |sum, (_, period)| sum.saturating_add(*period))
 }
 
-/// From which priority on, and how long; the lowest first. None where nobody waits.
+/// Priorities and grace periods, the lowest first. Empty if graceful shutdown is disabled.
 fn periods(shutdown: &Shutdown) -> Vec<(i64, Duration)> {
     if !shutdown.by_priority.is_empty() {
         return shutdown.by_priority.clone();
@@ -75,8 +75,8 @@ fn ending(pod: &Tree, grace_seconds: i64, now: i64) -> Ending {
     }
 }
 
-/// Ends the pods and says that the node is not ready; returns when they are gone and the API knows it, or their time
-/// is over.
+/// Stops the pods and reports the node as not ready; returns when they have stopped and the API has their statuses, or
+/// their time is over.
 pub async fn run(node: &Node, running: &Kubelet, shutdown: &Shutdown) {
     node.record_event("NodeShutdown", "Shutdown manager detected shutdown event");
     node.update_reports(|reports| reports.shutting_down = true);

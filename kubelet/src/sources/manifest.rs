@@ -22,8 +22,8 @@ pub(crate) enum ManifestError {
     Invalid(Vec<String>),
 }
 
-/// Reads, defaults and checks a pod. Its uid follows from where it came from and what it says, so that a changed file
-/// is another pod.
+/// Reads, defaults and validates a pod. Its UID is derived from its source and content, so that a changed file is
+/// another pod.
 pub(crate) fn read(bytes: &[u8], node: &str, source: &str, origin: &str) -> Result<Tree, ManifestError> {
     let mut tree = yaml::decode(bytes)?;
     if (tree.str("apiVersion"), tree.str("kind")) != ("v1", "Pod") {

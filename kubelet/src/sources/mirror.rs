@@ -26,8 +26,8 @@ pub(crate) enum Step {
     Delete(String, String, String),
 }
 
-/// What has to be done so that each static pod has its mirror and no mirror is without its pod. Whose pod is not there
-/// can be told only once all pods are known.
+/// The steps after which each static pod has its mirror pod, and no mirror pod is without its static pod. A mirror pod
+/// is orphaned only if all sources are known.
 pub(crate) fn plan(statics: &[Arc<Tree>], seen: &[Arc<Tree>], all_known: bool) -> Vec<Step> {
     let wanted: BTreeMap<(&str, &str), &Arc<Tree>> =
         statics.iter().map(|own| ((pod::namespace(own), pod::name(own)), own)).collect();
@@ -39,7 +39,7 @@ pub(crate) fn plan(statics: &[Arc<Tree>], seen: &[Arc<Tree>], all_known: bool) -
         match own {
             Some(_) if !pod::is_deleted(mirror) => shown.push(key),
             None if !all_known && !wanted.contains_key(&key) => {}
-            // A mirror that somebody deleted goes, and comes again.
+            // A mirror pod that a client has deleted is removed, and created again.
             _ => steps.push(Step::Delete(key.0.to_string(), key.1.to_string(), pod::uid(mirror).to_string())),
         }
     }
@@ -129,9 +129,9 @@ mod tests {
         assert_eq!(plan(&[own("a", "1")], &[]), [Step::Create("1".into())]);
         assert_eq!(plan(&[own("a", "1")], &[mirror("a", "m", "1")]), []);
         assert_eq!(plan(&[], &[mirror("a", "m", "1"), own("b", "2")]), [delete("a", "m")]);
-        // The changed pod is shown once the old mirror is gone.
+        // The changed pod gets its mirror once the old mirror was deleted.
         assert_eq!(plan(&[own("a", "2")], &[mirror("a", "m", "1")]), [delete("a", "m")]);
-        // Somebody else's pod has the name: nothing can be shown.
+        // Another pod has the name: there can be no mirror.
         assert_eq!(plan(&[own("a", "1")], &[own("a", "x")]), []);
     }
 

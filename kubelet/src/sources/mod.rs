@@ -66,8 +66,8 @@ struct Changes {
     come: Vec<Arc<Tree>>,
 }
 
-/// A file that cannot be read is not one that is gone; it holds up no other. A pod that has its uid from its author is
-/// the same when it is changed.
+/// An unreadable file does not count as removed, and blocks no other file. A pod with a UID in its file is the same pod
+/// after a change.
 fn changes(known: &Pods, found: &Found) -> Changes {
     let is_gone =
         |(uid, own): &(&String, &Own)| !found.pods.contains_key(*uid) && !found.problems.contains_key(&own.origin);
@@ -78,7 +78,7 @@ fn changes(known: &Pods, found: &Found) -> Changes {
     }
 }
 
-/// Brings the workers to what was read.
+/// Updates the workers to the pods that were read.
 fn apply(workers: &Arc<Workers>, known: &mut Pods, found: Found) {
     let Changes { gone, come } = changes(known, &found);
     for uid in &gone {
@@ -101,7 +101,7 @@ impl FileSource {
         FileSource { path, node: node.to_string(), known: Pods::new() }
     }
 
-    /// Takes what stands there now; false where that cannot be told.
+    /// Applies the current files; false if they cannot be listed.
     pub(crate) fn look(&mut self, workers: &Arc<Workers>) -> bool {
         match read(&self.path, &self.node) {
             Ok(found) => {
@@ -141,7 +141,7 @@ fn read(path: &Path, node: &str) -> std::io::Result<Found> {
     for file in files_of(path)? {
         let origin = file.display().to_string();
         let read = match read_file(&file) {
-            // Gone since the directory was looked at.
+            // Removed after the directory was read.
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
             read => read.map_err(ReadError::from),
         };

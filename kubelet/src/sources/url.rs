@@ -1,4 +1,5 @@
-//! Static pods by a URL, asked now and then: a pod, or a list of them. What cannot be had or read changes nothing.
+//! Static pods of a URL, which is polled: a pod, or a PodList. A response that cannot be fetched or read changes
+//! nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const CA_BUNDLES: [&str; 3] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
 
-/// Where static pods are, and what is said when they are asked for.
+/// The URL of static pods, and the headers of its requests.
 pub(crate) struct Source {
     uri: http::Uri,
     headers: Vec<(String, String)>,
@@ -162,7 +163,7 @@ fn read(bytes: &[u8], node: &str, url: &str) -> Result<Found, ReadError> {
     Ok(found)
 }
 
-/// Entries of a list need not say what they are.
+/// Items of a PodList may omit apiVersion and kind.
 fn whole(item: &Tree) -> Tree {
     let mut item = item.clone();
     item.set_default("apiVersion", "v1");

@@ -36,12 +36,12 @@ impl ActError {
     }
 }
 
-/// Where a volume is made, and for whom.
+/// Where a volume is created, and its owner.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
     /// The volume's directory below the pod's.
     pub(crate) dir: PathBuf,
-    /// A file that says that a directory has been made and given to its owner.
+    /// This file exists once the directory was created and given to its owner.
     pub(crate) ready: PathBuf,
     pub(crate) owner: Owner,
     pub(crate) now: Timestamp,
@@ -56,7 +56,7 @@ pub(crate) struct Made {
     pub(crate) is_device: bool,
     /// An image that the runtime mounts: its name, and when it is pulled.
     pub(crate) image: Option<(String, String)>,
-    /// The agent may set the security label of all of it.
+    /// The kubelet may set the security label of all of it.
     pub(crate) relabel: bool,
 }
 
@@ -108,8 +108,8 @@ fn directory(backing: &Backing, place: &Target) -> Result<(), Failure> {
 fn write(files: Files, backing: &Backing, place: &Target) -> Result<(), Failure> {
     let files = files::checked(files)?;
     back(backing, &place.dir)?;
-    // The whole volume, whatever its root says: links and the directory itself are the group's too, and what was just
-    // written lies below a root that was given away long ago.
+    // The whole volume changes its owner, not only if the root's owner differs: symbolic links and the directory belong
+    // to the group too, and new files are below a root that was changed long ago.
     let owner = place.owner.of_everything();
     let own = |_: &Path| ownership::give(&place.dir, &owner, true);
     Ok(atomic::write(&place.dir, &files, place.now, own)?)
@@ -131,7 +131,7 @@ fn back(backing: &Backing, dir: &Path) -> io::Result<()> {
     }
 }
 
-/// What is kept in memory should not end in a swap file; kernels before 6.4 cannot say so.
+/// Files in memory must not be swapped out; kernels before 6.4 have no option for that.
 fn mount_memory(dir: &Path, size: Option<u64>) -> io::Result<()> {
     let size = size.map(|bytes| format!("size={bytes}")).unwrap_or_default();
     let unswapped = format!("{size},noswap");
@@ -147,7 +147,7 @@ fn mount_with(source: &str, dir: &Path, kind: &str, data: &str) -> rustix::io::R
     mount(source, dir, kind, MountFlags::empty(), Some(data.as_c_str()))
 }
 
-/// Directories of the agent are nobody else's to look into.
+/// Directories of the kubelet are not open to other users.
 pub(crate) fn make_all(dir: &Path) -> io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     fs::DirBuilder::new().recursive(true).mode(0o750).create(dir)
@@ -232,7 +232,7 @@ fn run(command: &Command, place: &Target) -> Result<(), Failure> {
     Ok(command.run()?)
 }
 
-/// Whether a path of the node is what the pod says it is; two kinds are made where there is nothing.
+/// Checks the type of a path of the node. Two types create a missing path.
 fn expect(path: &Path, expected: Expected) -> Result<(), ActError> {
     let stat = match fs::metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => make_expected(path, expected)?,
@@ -346,7 +346,7 @@ mod tests {
         let flags = rustix::fs::statvfs(at("tight")).unwrap().f_flag;
         assert!(flags.contains(rustix::fs::StatVfsMountFlags::NOEXEC | rustix::fs::StatVfsMountFlags::NOSUID));
         assert_eq!(rustix::fs::statvfs(at("memory")).unwrap().f_blocks * 4096, 1 << 20);
-        // Somebody still has a file open: nothing is taken away, least of all what is shown.
+        // A file is still open: nothing is removed, and above all no content of the mount.
         let busy = fs::File::open(at("writable").join("kept")).unwrap();
         let refused = super::super::remove::clear(&root.join("pods/u")).unwrap_err();
         assert!(refused.to_string().contains("writable cannot be unmounted"), "{refused}");

@@ -1,4 +1,4 @@
-//! For tests that mount: where nobody else sees it, and where it ends with them.
+//! For tests that mount: a mount namespace of their own, which ends with them.
 
 use std::process::Command;
 

@@ -14,7 +14,7 @@ use super::files::{File, Files};
 const DATA: &str = "..data";
 const NEXT: &str = "..data_tmp";
 
-/// Writes the files unless they are there already. `own` gets the new directory before anybody can see it.
+/// Writes the files unless they exist already. `own` gets the new directory before it becomes visible.
 pub(crate) fn write(
     dir: &Path,
     files: &Files,
@@ -33,7 +33,7 @@ pub(crate) fn write(
     let fresh = fresh_directory(dir, now)?;
     let made = fill(&fresh, files).and_then(|()| own(&fresh)).and_then(|()| swap(dir, &fresh, files));
     if let Err(error) = made {
-        // What nobody sees yet goes; the old files stand as they did.
+        // The new directory was not visible yet; the old files are unchanged.
         let _ = fs::remove_dir_all(&fresh);
         return Err(error);
     }

@@ -1,5 +1,5 @@
-//! Certificates for pods: the agent makes a key, asks a signer for a certificate by a PodCertificateRequest, and
-//! asks for another one in time. Nothing is kept over a restart: a key is never read back from a pod's directory.
+//! Certificates for pods: the kubelet creates a key, requests a certificate with a PodCertificateRequest, and renews it
+//! in time. Nothing is kept over a restart: a key is never read back from a pod's directory.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +16,7 @@ const REQUESTS: Resource = Resource::new("certificates.k8s.io", "v1", "podcertif
 const ACCOUNTS: Resource = Resource::core("serviceaccounts");
 const NODES: Resource = Resource::core("nodes");
 
-/// How often and how long a signer is waited for before the pod is told that it has to wait.
+/// How often and how long the kubelet waits for a signer before the pod has to wait.
 const LOOK: Duration = Duration::from_millis(50);
 const LOOKS: usize = 40;
 /// Certificates that were issued together are not all replaced together.
@@ -117,7 +117,7 @@ impl Certificates {
         self.states().retain(|key, _| key.uid != uid);
     }
 
-    /// What a `podCertificate` of a projected volume asks for.
+    /// The certificate of a `podCertificate` source.
     pub(crate) async fn get(
         &self,
         host: &Host,
@@ -134,14 +134,14 @@ impl Certificates {
         let result = self.advance(host, pod, wanted, &mut state).await;
         self.states().insert(key, state.clone());
         match (result, state.has) {
-            // What it has still serves while another one is asked for.
+            // The current certificate is used until the next one is issued.
             (_, Some(credential)) => Ok(Credential { due: credential.due.max(now + 60), ..credential }),
             (Err(why), None) => Err(why),
             (Ok(()), None) => Err(CertificateError::Pending),
         }
     }
 
-    /// Asks, unless that was done already, and takes what has come.
+    /// Creates a request unless there is one, and reads its result.
     async fn advance(&self, host: &Host, pod: &Tree, wanted: &Tree, state: &mut State) -> Result<(), CertificateError> {
         if let Some(refused) = &state.refused {
             return Err(refused.clone().into());
@@ -183,8 +183,8 @@ async fn ask(host: &Host, pod: &Tree, wanted: &Tree) -> Result<Asked, Certificat
     Ok(Asked { name: made.str("metadata.name").to_string(), key })
 }
 
-/// A key, and a request that proves that it is ours and asks for nothing: what the certificate says is the signer's
-/// to decide.
+/// A key, and a signing request that proves possession of the key. It has no subject: the signer decides the content of
+/// the certificate.
 fn make(kind: &str) -> Result<(String, Vec<u8>), CertificateError> {
     let key = match kind {
         "RSA3072" => KeyPair::generate_rsa_for(&rcgen::PKCS_RSA_SHA256, RsaKeySize::_3072),
@@ -225,7 +225,7 @@ fn object(pod: &Tree, account: &Tree, node: &Tree, wanted: &Tree, request: &[u8]
     }
 }
 
-/// The answer, if it comes soon; none where the request is gone.
+/// The result, if it is there soon; None if the request was deleted.
 async fn wait(client: &Client, namespace: &str, name: &str) -> Result<Option<Answer>, CertificateError> {
     for look in 0..LOOKS {
         if look > 0 {

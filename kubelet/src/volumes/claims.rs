@@ -11,7 +11,7 @@ const VOLUMES: Resource = Resource::core("persistentvolumes");
 
 /// What a volume of a pod is.
 pub(crate) enum Found {
-    /// What the pod itself says.
+    /// A volume that the pod itself defines.
     Own,
     Persistent(Box<Tree>),
 }

@@ -38,7 +38,7 @@ impl Command {
         Command { program: "mount", arguments }
     }
 
-    /// What it says, however it ends; it is ended where it hangs.
+    /// Its output and exit status. A command that hangs is killed.
     pub(crate) fn output(&self) -> std::io::Result<std::process::Output> {
         let mut command = std::process::Command::new("timeout");
         command.args(["--kill-after=5", SECONDS, self.program]).args(&self.arguments).stdin(Stdio::null()).output()

@@ -15,7 +15,7 @@ pub(crate) enum DemandError {
     InUse,
 }
 
-/// Whether the volume says which nodes it can be had on.
+/// Whether the volume has a node affinity.
 pub(crate) fn has_nodes(volume: &Tree) -> bool {
     volume.at("spec.nodeAffinity").has("required")
 }
@@ -37,7 +37,7 @@ pub(crate) fn is_sole(volume: &Tree) -> bool {
     matches!(volume.list("spec.accessModes"), [mode] if mode.as_str() == Some("ReadWriteOncePod"))
 }
 
-/// What is said to the second pod.
+/// The failure of a second pod.
 pub(crate) fn is_taken(volume: &Tree) -> Failure {
     let step = if is_block(volume) { Step::SetUpDevice } else { Step::SetUp };
     Failure::at(step, DemandError::InUse)

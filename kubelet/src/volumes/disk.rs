@@ -1,5 +1,5 @@
-//! The file system of a block device. One is made only where a look at the device finds nothing at all: what somebody
-//! may have written there is never written over.
+//! The file system of a block device. A file system is created only if the device is empty: existing data is never
+//! overwritten.
 
 use std::path::{Path, PathBuf};
 
@@ -21,7 +21,7 @@ pub(crate) struct Disk {
 enum Found {
     Nothing,
     FileSystem(String),
-    /// A table of partitions, or something that nobody knows.
+    /// A partition table, or unknown content.
     Other(String),
 }
 
@@ -48,7 +48,7 @@ pub(crate) enum DiskError {
     Mount(#[from] CommandError),
 }
 
-/// Two pods may want one device: only one of them makes what is missing.
+/// Two pods can use the same device: only one of them creates its file system.
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// Where no kind is named and nothing is there.
@@ -139,7 +139,7 @@ fn make_command(kind: &str, device: &str) -> Command {
     Command { program: "env", arguments: arguments.map(str::to_string).collect() }
 }
 
-/// What `blkid` has said; none where it could not tell.
+/// What `blkid` has found; None if it has failed.
 fn judge(code: Option<i32>, said: &str) -> Option<Found> {
     let of = |key: &str| said.lines().find_map(|line| line.strip_prefix(key)).map(str::to_string);
     match (code, of("TYPE="), of("PTTYPE=")) {
@@ -190,7 +190,7 @@ mod tests {
         assert_eq!((shown("xfs"), shown("vfat")), ("mkfs.xfs -f /dev/x".into(), "mkfs.vfat /dev/x".into()));
     }
 
-    /// A device that goes with the test.
+    /// A device that is removed with the test.
     struct Loop(String);
 
     impl Loop {

@@ -1,9 +1,9 @@
-//! Directories of volumes that are gone: the provisioner asks for them to be erased by an annotation of the node, and is
-//! answered by another.
+//! Erases directories of deleted volumes: the provisioner requests it with an annotation of the node, and the kubelet
+//! responds with another one.
 //!
-//! Whoever may change nodes can write the annotation: it says where to look, not what may go. That says the volume
-//! itself, which the provisioner made: it names the directory, and is released and to be deleted. Nothing goes that a
-//! pod of this node still uses.
+//! Every client that may update nodes can write the annotation. So the annotation only names a directory; the volume
+//! decides whether it may be erased: the volume was created by the provisioner, names the directory, is released, and
+//! is to be deleted. A directory that a pod of this node still uses is not erased.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ pub(crate) const ERASED: &str = "tiphys.io/volumes-erased";
 /// Before another try.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// Who is asked before a directory is erased.
+/// What is checked before a directory is erased.
 pub(crate) struct Eraser {
     pub(crate) client: Client,
     pub(crate) node: NodeView,
@@ -66,7 +66,7 @@ pub(crate) async fn follow(eraser: Eraser) {
     }
 }
 
-/// What has to be told; None where it was, or where the node is not known yet.
+/// The response; None if it was sent already, or if the node is not known yet.
 fn answer(node: &Tree, erased: &[PathBuf]) -> Option<Tree> {
     if node.is_null() || node.map("metadata.annotations").contains(ERASED) && directories(node, ERASED) == erased {
         return None;
@@ -108,7 +108,7 @@ async fn erase_volume(eraser: &Eraser, node: &Tree, directory: &Path) -> Result<
     Ok(erase(directory.to_path_buf()).await?)
 }
 
-/// Whether a volume says itself that a directory of this node may go.
+/// Whether a volume allows a directory of this node to be erased.
 fn check(volume: &Tree, directory: &Path, node: &Tree) -> Result<(), &'static str> {
     let host = match node.map("metadata.labels").str(HOSTNAME) {
         "" => node.str("metadata.name"),

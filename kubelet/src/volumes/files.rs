@@ -1,4 +1,4 @@
-//! Files that the agent writes into a volume, by their path within it.
+//! Files that the kubelet writes into a volume, by their path within it.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -10,7 +10,7 @@ const LONGEST_NAME: usize = 255;
 pub(crate) struct File {
     pub(crate) data: Vec<u8>,
     pub(crate) mode: u32,
-    /// Who owns it, where that is not the agent.
+    /// Who owns it, where that is not the kubelet.
     pub(crate) user: Option<u32>,
 }
 
@@ -46,7 +46,7 @@ pub(crate) enum PathError {
     LeadingDots(String),
 }
 
-/// The same files by clean paths, none of which leads out or collides with the names that updates need.
+/// The same files by clean paths. No path leaves the volume or uses a name that atomic updates need.
 pub(crate) fn checked(files: Files) -> Result<Files, PathError> {
     files.into_iter().map(|(path, file)| Ok((check_path(&path)?, file))).collect()
 }

@@ -58,14 +58,14 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(122);
 /// How long a pod waits for its volumes before that is worth an event of its own.
 const PATIENCE: Duration = Duration::from_secs(123);
 
-/// How often a driver is called again that wants it.
+/// How often a driver is called again if it requires republishing.
 const REPEAT: Duration = Duration::from_secs(60);
 /// How soon it is seen that a volume has been attached.
 const ATTACH_PAUSE: Duration = Duration::from_secs(1);
 /// How large a file of variables may be: more than all that a process can be given.
 const MOST_VARIABLES: u64 = 4 << 20;
 
-/// What the kinds of volumes need of the agent.
+/// What the kinds of volumes need of the kubelet.
 pub struct Host {
     pub(crate) config: Arc<Config>,
     pub(crate) node: String,
@@ -110,7 +110,7 @@ impl Host {
     }
 }
 
-/// Something to tell the pod's owner of: a warning with upstream's reason.
+/// A warning event for the pod, with upstream's reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Warning {
     /// The reason of the event.
@@ -123,7 +123,7 @@ pub struct Warning {
 pub struct Mounted {
     /// By their names in the pod.
     pub volumes: BTreeMap<String, Volume>,
-    /// What could not be brought up to date; the pod goes on with what it has.
+    /// Volumes that could not be updated; the pod continues with their old content.
     pub warnings: Vec<Warning>,
     /// When to look again although nothing is known to have changed.
     pub again: Option<Duration>,
@@ -134,7 +134,7 @@ pub struct Mounted {
 pub struct Volume {
     /// The name of its directory: its own, or that of its persistent volume.
     pub name: String,
-    /// A group that its persistent volume says its users have to be in.
+    /// A supplemental group that the persistent volume requires.
     group: Option<i64>,
     made: Made,
 }
@@ -159,8 +159,8 @@ impl Volume {
         self.made.image.as_ref().map(|(reference, policy)| (reference.as_str(), policy.as_str()))
     }
 
-    /// A file of variables that a container has left there. Where it leads may be the container's work: nothing is
-    /// read that is not below the volume, and whoever asks is told no more than that it could not be.
+    /// A file of variables that a container has written. The container controls where the path leads, so nothing
+    /// outside of the volume is read, and the error has no details.
     pub(crate) async fn read(&self, path: &str) -> Result<EnvFile, EnvFileError> {
         let (volume, below) = (self.made.path.clone(), PathBuf::from(path));
         let shown = volume.join(&below).display().to_string();
@@ -198,7 +198,7 @@ struct State {
     failures: u32,
     /// Since when it waits for what is not there.
     waiting: Option<Instant>,
-    /// Held by what is being done to its files, which goes on where nobody waits for it any more.
+    /// Held while its files are changed, which continues if the caller is cancelled.
     busy: Arc<tokio::sync::Mutex<()>>,
 }
 
@@ -226,14 +226,14 @@ impl Volumes {
         Volumes { host, sole: Mutex::default(), pods: Mutex::default() }
     }
 
-    /// Finds the drivers of volumes as they come and go, for ever. Plugins of devices have their sockets in the same
-    /// directory: whoever takes them is told.
+    /// Registers CSI drivers as they appear and disappear, forever. Device plugins have their sockets in the same
+    /// directory and are passed to `devices`.
     pub async fn run(&self, devices: &csi::TakeDevices) {
         let Host { client, node, objects, csi, .. } = &self.host;
         csi.run(&csi::Finder { client, node, wake: &|uid| objects.tell(uid), devices }).await;
     }
 
-    /// What the node's status says of volumes that must not be detached.
+    /// The volumes in use, for the node's status.
     pub fn in_use(&self) -> ordered::Receiver<BTreeSet<String>> {
         self.host.csi.in_use()
     }
@@ -269,8 +269,7 @@ impl Volumes {
         self.pods().entry(uid.to_string()).or_default().clone()
     }
 
-    /// Makes what is missing and brings up to date what has changed. It can be called at any time, as often as one
-    /// likes, after `Objects::register`.
+    /// Creates missing volumes and updates changed ones. It can be called at any time after `Objects::register`.
     pub async fn prepare(&self, pod: &Tree) -> Result<Mounted, Problem> {
         let state = self.state(pod::uid(pod));
         let mut state = state.lock().await;
@@ -331,7 +330,7 @@ impl Volumes {
 
     /// Takes a volume that one pod alone may have; false where another has it.
     fn take(&self, name: &str, uid: &str) -> bool {
-        // What a pod had before the agent was started is still its own, were it not looked at yet.
+        // What a pod had before the kubelet was started is still its own, were it not looked at yet.
         let is_there = |other: &String| {
             let directories =
                 ["volumes", "volumeDevices"].map(|directory| self.host.config.pod_dir(other).join(directory));
@@ -395,7 +394,7 @@ impl Volumes {
     }
 }
 
-/// File systems may be slow; a worker of the runtime is not held up by them.
+/// File systems may be slow, and must not block the async runtime.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Failure> + Send + 'static) -> Result<T, Failure> {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,
@@ -431,8 +430,8 @@ fn warning(failure: &Failure, name: &str) -> Warning {
 type Failed = (String, String, Failure);
 
 impl State {
-    /// Upstream tells of each attempt that failed, and after a while that the pod waits. What cannot even be
-    /// attempted is told at once.
+    /// Upstream reports each failed attempt, and after a while that the pod waits. A volume that cannot be attempted is
+    /// reported at once.
     fn problem(&mut self, failures: &[Failed]) -> Problem {
         let longest = if failures.iter().all(|failure| failure.2.step == Step::WaitForAttach) {
             ATTACH_PAUSE

@@ -1,4 +1,4 @@
-//! What is mounted, as the kernel tells it.
+//! The kernel's mount table.
 
 use std::ffi::OsString;
 use std::io;
@@ -47,8 +47,8 @@ fn unescape(text: &[u8]) -> PathBuf {
     PathBuf::from(OsString::from_vec(bytes))
 }
 
-/// Whether something is mounted at the path itself; false where there is nothing. What does not answer is a mount
-/// whose server or driver is gone: it has to be unmounted like any other.
+/// Whether the path itself is a mount point; false if it does not exist. A path that does not respond is a mount whose
+/// server or driver has died: it has to be unmounted too.
 pub(crate) fn is_mounted(path: &Path) -> io::Result<bool> {
     let stat = match rustix::fs::statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BASIC_STATS) {
         Err(rustix::io::Errno::NOENT) => return Ok(false),

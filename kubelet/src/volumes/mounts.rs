@@ -1,4 +1,4 @@
-//! What a container gets to see of its pod's volumes, as the runtime is told it.
+//! The CRI mounts of a container, from its pod's volumes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -47,7 +47,7 @@ pub enum MountError {
     SubPathAbove(String),
     #[error("missing value for {}", .0.join(", "))]
     MissingVariables(Vec<String>),
-    /// Without the cause, which could tell of the node's files.
+    /// Without the cause, which could reveal files of the node.
     #[error("failed to prepare subPath for volumeMount {volume:?} of container {container:?}")]
     SubPath { volume: String, container: String },
 }
@@ -113,7 +113,7 @@ pub(crate) fn devices(container: &Tree, mounted: &Mounted) -> Result<Vec<cri::De
     container.list("volumeDevices").iter().map(device).collect()
 }
 
-/// A mount but for what `subPath` says.
+/// A mount without its `subPath`.
 fn plain(mount: &Tree, volume: &Volume, given: &MountInputs<'_>) -> Result<cri::Mount, MountError> {
     let inside = mount.str("mountPath");
     let container_path = if inside.starts_with('/') { inside.to_string() } else { format!("/{inside}") };
@@ -200,7 +200,7 @@ fn expanded(expression: &str, env: &[Variable]) -> Result<String, MountError> {
     Err(MountError::MissingVariables(missing.into_iter().collect()))
 }
 
-/// Which mount of which container a path below a volume is for.
+/// The mount and the container of a path below a volume.
 struct Place<'a> {
     config: &'a Config,
     pod: &'a Tree,
@@ -210,7 +210,7 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// Where the path is bound. A user is not told more than that it failed: it could tell of the node's files.
+    /// Where the path is mounted. The error has no details, because they could reveal files of the node.
     async fn bound(&self, path: &str) -> Result<String, MountError> {
         let target = self.config.pod_dir(pod::uid(self.pod)).join("volume-subpaths").join(&self.volume.name);
         let target = target.join(self.container.str("name")).join(self.index.to_string());

@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, S
 
 use crate::model::pod;
 
-/// Who is to own what the agent makes.
+/// Who is to own what the kubelet makes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Owner {
     pub(crate) fs_group: Option<u32>,
@@ -33,7 +33,7 @@ impl Owner {
         }
     }
 
-    /// For volumes that live no longer than their pod: the policy is for those that bring files along.
+    /// For volumes that live as long as their pod: `fsGroupChangePolicy` is for volumes that have files already.
     pub(crate) fn of_everything(&self) -> Owner {
         Owner { on_root_mismatch: false, ..self.clone() }
     }

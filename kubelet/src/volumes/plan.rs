@@ -13,7 +13,7 @@ use super::files::{self, Files};
 pub(crate) enum Plan {
     /// A directory of the pod's own, empty at first.
     Directory(Backing),
-    /// Files that the agent writes and keeps up to date.
+    /// Files that the kubelet writes and keeps up to date.
     Files {
         files: Files,
         backing: Backing,
@@ -32,11 +32,11 @@ pub(crate) enum Plan {
     Run { command: Command, read_only: bool },
     /// The content of an image, which the runtime mounts.
     Image { reference: String, pull_policy: String },
-    /// Somebody else has made it already.
+    /// A CSI driver has mounted it already.
     Made {
         path: PathBuf,
         read_only: bool,
-        /// It is the agent who gives it to the pod's group.
+        /// It is the kubelet who gives it to the pod's group.
         give: bool,
         /// It has to be made again from time to time.
         repeats: bool,
@@ -84,7 +84,7 @@ pub(crate) struct Failure {
     pub(crate) source: Arc<dyn Error + Send + Sync>,
 }
 
-/// Where it failed; upstream's events say so.
+/// The step that failed, as upstream's events name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     /// It is not known yet what the volume is.

@@ -40,7 +40,7 @@ impl Volumes {
         Ok(())
     }
 
-    /// Removes what pods have left that nobody knows any more. It may have to wait for drivers to be there again.
+    /// Removes volumes of pods that are not known any more. It retries until their drivers are registered.
     pub(crate) async fn clean_up(&self, is_known: impl Fn(&str) -> bool) {
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         while !self.clean_up_once(&is_known).await {
@@ -63,7 +63,7 @@ impl Volumes {
         all
     }
 
-    /// Pods that have something on this node, from before the agent started too: those that are not known any more
+    /// Pods that have something on this node, from before the kubelet started too: those that are not known any more
     /// have to be removed.
     pub fn reconstruct(&self) -> io::Result<Vec<String>> {
         let entries = match std::fs::read_dir(self.host.config.root_dir.join("pods")) {

@@ -19,7 +19,7 @@ pub(crate) struct Token {
     pub(crate) text: String,
     /// When it should be replaced, in seconds since the epoch.
     pub(crate) due: i64,
-    /// When it ends, as the server says it.
+    /// `status.expirationTimestamp` of the response.
     pub(crate) expiration: String,
     expires: i64,
     /// How long it holds.
@@ -51,7 +51,7 @@ pub(crate) struct TokenError(#[source] client::Error);
 pub(crate) struct Tokens(Mutex<BTreeMap<Key, Token>>);
 
 impl Tokens {
-    /// What a `serviceAccountToken` of a projected volume asks for.
+    /// The token of a `serviceAccountToken` source.
     pub(crate) async fn get(
         &self,
         client: &Client,

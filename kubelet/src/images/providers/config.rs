@@ -1,5 +1,5 @@
-//! Which plugins are asked for the credentials of which images: a CredentialProviderConfig. What is wrong with it is
-//! told at the start, by file and field.
+//! The CredentialProviderConfig: which plugins provide credentials for which images. Errors name the file and the
+//! field.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ const VERSIONS: [&str; 3] =
 const KIND: &str = "CredentialProviderConfig";
 /// How plugins are spoken to.
 pub(crate) const PROTOCOL: &str = "credentialprovider.kubelet.k8s.io/v1";
-/// What a provider may say.
+/// The fields of a provider.
 const FIELDS: [&str; 7] =
     ["name", "matchImages", "defaultCacheDuration", "apiVersion", "args", "env", "tokenAttributes"];
 const TOKEN_FIELDS: [&str; 5] = [
@@ -28,7 +28,7 @@ pub(crate) struct Provider {
     pub(crate) name: String,
     pub(crate) program: PathBuf,
     pub(crate) images: Vec<String>,
-    /// How long an answer holds that does not say it.
+    /// How long a response without a duration is cached.
     pub(crate) cache: Duration,
     pub(crate) args: Vec<String>,
     pub(crate) env: Vec<(String, String)>,
@@ -41,7 +41,7 @@ pub(crate) struct TokenRules {
     pub(crate) audience: String,
     /// An answer holds for a token, not for all of an account's.
     pub(crate) cached_by_token: bool,
-    /// Pods without an account are not asked for.
+    /// The plugin is not called for pods without a service account.
     pub(crate) is_required: bool,
     pub(crate) required_annotations: Vec<String>,
     pub(crate) optional_annotations: Vec<String>,

@@ -1,5 +1,5 @@
-//! Credentials from plugins: programs of the node that are asked for an image and answer with what to pull it by.
-//! Their answers are kept as long as they say, by image, registry or for all.
+//! Credentials from plugins: executables of the node that get an image and return credentials for it. Their responses
+//! are cached as long as they say, by image, registry or globally.
 
 pub(crate) mod config;
 mod exec;
@@ -33,11 +33,11 @@ pub(crate) struct Providers {
     pub(super) clock: Arc<dyn Clock>,
     tokens: Tokens,
     kept: Mutex<BTreeMap<Key, Kept>>,
-    /// One of each is asked at a time: the next may find its answer kept.
+    /// One call per plugin at a time: the next may find its response cached.
     turns: Vec<tokio::sync::Mutex<()>>,
 }
 
-/// The provider, whom the answer is for, and the image, its registry or all.
+/// The provider, the service account, and the image, its registry or all.
 type Key = (String, String, String);
 
 #[derive(Clone)]
@@ -46,7 +46,7 @@ struct Kept {
     until: i64,
 }
 
-/// Whom a plugin is asked for: what is kept is theirs alone.
+/// The service account for which a plugin is called. Its responses are not used for others.
 #[derive(Default)]
 struct Caller {
     token: String,
@@ -82,7 +82,7 @@ enum AskError {
 }
 
 impl Providers {
-    /// Both places are told, or neither.
+    /// Either both paths are set, or none.
     pub(crate) fn open(
         places: (Option<&Path>, Option<&Path>),
         client: Client,
@@ -97,7 +97,7 @@ impl Providers {
         Ok(Providers { list, client, clock, tokens: Tokens::default(), kept: Mutex::default(), turns })
     }
 
-    /// What plugins say for an image, the most specific of each first.
+    /// Credentials of all plugins for an image, the most specific first.
     pub(crate) async fn find(&self, pod: &Tree, image: &str) -> Vec<Credential> {
         let mut found = Vec::new();
         for (provider, turn) in self.list.iter().zip(&self.turns) {
@@ -148,7 +148,7 @@ impl Providers {
         }
     }
 
-    /// None where a pod has no account that the plugin is asked for.
+    /// None if the plugin is not called for the pod's service account.
     async fn caller(&self, rules: &TokenRules, pod: &Tree) -> Result<Option<Caller>, AskError> {
         let (namespace, name) = (pod::namespace(pod), pod.str("spec.serviceAccountName"));
         if name.is_empty() {
@@ -182,7 +182,7 @@ impl Providers {
     }
 }
 
-/// What a plugin is told of an account; None where the account lacks what it must have.
+/// The annotations of an account that a plugin gets; None if a required one is missing.
 fn annotations(rules: &TokenRules, account: &Tree) -> Option<Tree> {
     let there = account.map("metadata.annotations");
     if rules.required_annotations.iter().any(|key| !there.contains(key)) {
@@ -237,7 +237,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers with a user that counts how often it was asked, and writes down what it was asked.
+    /// Responds with a user that counts its calls, and records its requests.
     const PLUGIN: &str = r#"#!/bin/sh
 echo x >> "$COUNT"
 cat > "$COUNT.asked"
@@ -270,7 +270,7 @@ printf '{"kind":"CredentialProviderResponse","apiVersion":"credentialprovider.ku
 
     #[tokio::test]
     async fn plugins_are_asked_and_their_answers_kept() {
-        // By what they are kept and how long; who is told for each of three images.
+        // The cache key type, the duration, and the user for each of three images.
         let cases = [
             ("Image", "", ["u1", "u2", "u1"]),
             ("Registry", "1h", ["u1", "u1", "u1"]),

@@ -44,7 +44,7 @@ pub(crate) async fn run(config: Arc<Config>, runtime: Runtime, clock: Arc<dyn Cl
     }
 }
 
-/// Whoever has ended writes nothing any more.
+/// Only running containers write logs.
 fn logs(pods: &ListPods) -> Vec<Log> {
     let is_written = |seen: &&Container| seen.is_running() && !seen.log_path.is_empty();
     let log = |seen: &Container| Log { container: seen.id.clone(), path: (&seen.log_path).into() };
@@ -70,7 +70,7 @@ async fn round(runtime: &Runtime, clock: &Arc<dyn Clock>, logs: Vec<Log>, policy
     while tasks.join_next().await.is_some() {}
 }
 
-/// Also where it is gone: somebody was stopped between putting it aside and beginning a new one.
+/// Also if it is missing: a rotation was interrupted between the rename and the new file.
 fn is_due(path: &Path, policy: Policy) -> bool {
     std::fs::symlink_metadata(path)
         .map_or_else(|error| error.kind() == io::ErrorKind::NotFound, |meta| meta.len() >= policy.most_bytes)

@@ -31,7 +31,7 @@ pub(crate) fn rotated(names: &[String]) -> BTreeSet<&str> {
     finished.map(|name| name.strip_suffix(COMPRESSED).unwrap_or(name)).collect()
 }
 
-/// Room for one more: what is left over of earlier rotations goes, and so do the oldest.
+/// What to remove before the next rotation: leftovers of interrupted rotations, and the oldest files.
 pub(crate) fn tidy(names: &[String], most_files: u32) -> Tidy {
     let has = |name: &str| names.iter().any(|other| other == name);
     let compressed = |name: &str| format!("{name}{COMPRESSED}");
@@ -45,7 +45,7 @@ pub(crate) fn tidy(names: &[String], most_files: u32) -> Tidy {
         let both = has(name) && has(&compressed(name));
         match at < too_many {
             true => tidy.remove.extend([name.to_string(), compressed(name)].into_iter().filter(|name| has(name))),
-            // Compressed, and then the agent was stopped.
+            // Compressed, and then the kubelet was stopped.
             false if both => tidy.remove.push(name.to_string()),
             false if has(name) => tidy.compress.push(name.to_string()),
             false => {}

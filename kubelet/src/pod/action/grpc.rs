@@ -1,4 +1,4 @@
-//! gRPC's own health check, as probes ask it.
+//! The gRPC health checking protocol.
 
 use api::Tree;
 use http::uri::PathAndQuery;

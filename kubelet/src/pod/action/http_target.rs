@@ -1,5 +1,4 @@
-//! Where a question over HTTP goes: addresses are written as clients of the web write them, and redirects lead on from
-//! there. Pure.
+//! The target of an HTTP request: URLs are parsed as browsers do, and redirects are resolved against them. Pure.
 
 /// An address of HTTP, ready to be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,7 +11,7 @@ pub(crate) struct HttpTarget {
 }
 
 impl HttpTarget {
-    /// `path` is what somebody has written by hand.
+    /// `path` is written by a user, and may be no valid path.
     pub(crate) fn new(scheme: &str, authority: String, path: &str) -> HttpTarget {
         HttpTarget { scheme: scheme.to_string(), authority, path: absolute(escaped(path)) }
     }

@@ -1,4 +1,4 @@
-//! What hooks and probes do: run a command, ask over HTTP, TCP or gRPC, wait.
+//! The actions of hooks and probes: exec, HTTP, TCP, gRPC and sleep.
 
 mod grpc;
 mod http_target;
@@ -23,14 +23,14 @@ use tokio_rustls::rustls::{self, ClientConfig, DigitallySignedStruct, SignatureS
 use crate::runtime::Runtime;
 use http_target::HttpTarget;
 
-/// No more of an answer is looked at, or told.
+/// The limit of a response's body, and of output in events.
 const MOST: usize = 10 << 10;
 const MOST_REDIRECTS: usize = 10;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Success,
-    /// A success of which something is to be told.
+    /// A success with a warning event.
     Warning(String),
     Failure(String),
     /// It could not be tried: neither good nor bad.
@@ -67,7 +67,7 @@ pub(crate) struct Target<'a> {
     pub(crate) container: &'a Tree,
 }
 
-/// Does what a probe or a hook says; a probe is given so much time, a hook as much as it takes.
+/// Runs the action of a probe within its timeout, or of a hook.
 pub(crate) async fn run(action: &Tree, target: &Target<'_>, timeout: Duration, agent: &str) -> Outcome {
     let work = async {
         if let Some(exec) = action.get("exec") {
@@ -196,7 +196,7 @@ async fn ask_http(get: &Tree, target: &Target<'_>, agent: &str) -> Outcome {
     }
 }
 
-/// The answer of whoever answers in the end. Another host is nobody's business: its name is as far as a redirect goes.
+/// The response after redirects. A redirect to another host is not followed.
 pub(crate) async fn answered(get: &Tree, target: &Target<'_>, agent: &str) -> Result<Answer, Outcome> {
     let mut place = url(get, target).map_err(|error| Outcome::Unknown(error.to_string()))?;
     let host = place.host().to_string();
@@ -211,7 +211,7 @@ pub(crate) async fn answered(get: &Tree, target: &Target<'_>, agent: &str) -> Re
         if next.host() != host {
             return Ok(answer);
         }
-        // Whoever is named in full is asked by that name.
+        // A redirect with a full URL uses the host of that URL.
         name = name.filter(|_| !http_target::is_full(location));
         place = next;
     }
@@ -252,8 +252,8 @@ async fn fetch(place: &HttpTarget, get: &Tree, name: Option<&str>, agent: &str) 
     exchange(stream.map_err(ActionError::Tls)?, request).await
 }
 
-/// The agent says who it is and takes every answer, unless it was told otherwise; one that is told to say nothing says
-/// nothing.
+/// The kubelet sends its own User-Agent and accepts every content type, unless the action overrides the headers. An
+/// empty value removes the header.
 fn request(
     place: &HttpTarget,
     get: &Tree,
@@ -301,7 +301,7 @@ where
     tokio::select! {
         biased;
         answer = &mut work => answer,
-        // The server may have closed it, but what it said is there.
+        // The server may have closed the connection, but its response was received.
         _ = connection => work.await,
     }
 }
@@ -318,7 +318,7 @@ async fn start(mut body: hyper::body::Incoming) -> Vec<u8> {
     bytes
 }
 
-/// Probes ask whether somebody is there, not who.
+/// Probes do not verify the server's identity.
 fn trusting() -> ClientConfig {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions();

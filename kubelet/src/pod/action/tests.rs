@@ -1,4 +1,4 @@
-//! Questions over HTTP, to a server that writes down what it was asked.
+//! HTTP requests, to a server that records them.
 
 use stdx::sync::Mutex;
 
@@ -8,7 +8,7 @@ use tokio::net::TcpListener;
 
 use super::*;
 
-/// What was asked, and what is answered to a path: a line of a status and headers, or the body of a good answer.
+/// The received requests, and the response of each path: a status line and headers, or the body of a 200.
 struct Server {
     port: u16,
     asked: Arc<Mutex<Vec<String>>>,
@@ -39,7 +39,7 @@ impl Server {
 
     /// What comes of an `httpGet`.
     async fn ask(&self, get: &str) -> Outcome {
-        // Nothing is asked of it.
+        // The runtime is not called.
         let (service, images) = cri::connect(std::path::Path::new("/nowhere"));
         let runtime = Runtime { service: Arc::new(service), images: Arc::new(images) };
         let container = Tree::Null;
@@ -109,7 +109,7 @@ async fn headers_are_the_pods_own() {
     for (headers, want) in cases {
         assert_eq!(server.ask(&format!("{{path: /, httpHeaders: {headers}}}")).await, Outcome::Success, "{headers}");
         let asked = server.asked();
-        // The redirect names no host: the question goes on with the same.
+        // The redirect names no host: the next request has the same Host header.
         for text in &asked[asked.len() - 2..] {
             let lines = text.lines().skip(1).filter_map(|line| line.split_once(": "));
             let mut sent: Vec<(&str, &str)> = lines.filter(|(name, _)| *name != "connection").collect();

@@ -1,4 +1,4 @@
-//! A container, as the runtime is asked for it.
+//! The CRI configuration of a container.
 
 use std::collections::BTreeMap;
 
@@ -69,7 +69,7 @@ fn labels(pod: &Tree, spec: &Tree) -> BTreeMap<String, String> {
     sandbox::own_labels(pod).into_iter().chain([name]).collect()
 }
 
-/// What the agent wants to know of a container when the pod itself is gone.
+/// What the kubelet needs to know of a container after the pod's object was deleted.
 fn annotations(pod: &Tree, spec: &Tree, restarts: i64) -> Vec<(String, String)> {
     let mut annotations = vec![
         (keys::HASH, plan::hash(spec)),

@@ -11,7 +11,7 @@ const MOST_SERVERS: usize = 3;
 const MOST_SEARCHES: usize = 32;
 const LONGEST_SEARCHES: usize = 2048;
 
-/// What a resolv.conf says.
+/// The content of a resolv.conf.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Resolver {
     pub(crate) servers: Vec<String>,
@@ -37,7 +37,7 @@ impl Resolver {
         resolver
     }
 
-    /// Of a node that shall tell its pods of no server: they are to ask themselves. Upstream has it so.
+    /// For a node without configured servers: pods use the node's addresses, as upstream does.
     pub(crate) fn own(addresses: &[IpAddr]) -> Resolver {
         let itself = |address: &IpAddr| if address.is_ipv6() { "::1" } else { "127.0.0.1" };
         let mut servers: Vec<String> = addresses.iter().map(|address| itself(address).to_string()).collect();
@@ -58,7 +58,7 @@ fn search(name: String) -> String {
     if name == "." { name } else { name.trim_end_matches('.').to_string() }
 }
 
-/// Where the node says which servers there are.
+/// The node's DNS servers.
 pub(crate) enum Host {
     File(Resolver),
     /// There is no such file, by configuration.
@@ -81,10 +81,10 @@ impl Host {
     }
 }
 
-/// Something to tell, in upstream's words.
+/// A warning in upstream's words.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Warning {
-    /// The node has no servers of the cluster, although the pod wants them.
+    /// The pod uses the cluster's DNS, but the node has no servers for it.
     NoCluster,
     Forming(String),
 }
@@ -97,7 +97,7 @@ pub(crate) struct Cluster<'a> {
     pub(crate) domain: &'a str,
 }
 
-/// A pod's resolver, and what has to be told about it.
+/// A pod's resolver, and warnings about it.
 pub(crate) fn of(pod: &Tree, cluster: &Cluster<'_>, host: &Host) -> (Resolver, Vec<Warning>) {
     let mut warnings = Vec::new();
     let policy = pod.str("spec.dnsPolicy");
@@ -130,7 +130,7 @@ fn of_cluster(pod: &Tree, cluster: &Cluster<'_>, host: &Host) -> Resolver {
     Resolver { servers, searches: unique(searches), options: vec!["ndots:5".to_string()] }
 }
 
-/// What the pod itself says comes in addition.
+/// `dnsConfig` of the pod is added.
 fn add_own(pod: &Tree, resolver: &mut Resolver) {
     let own = pod.at("spec.dnsConfig");
     let texts = |key: &str| own.list(key).iter().filter_map(Tree::as_str).map(str::to_string).collect::<Vec<_>>();

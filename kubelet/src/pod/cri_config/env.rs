@@ -184,7 +184,7 @@ fn key_ref(
     }
 }
 
-/// What a file says of a key. One that says nothing, as upstream has it, does not have the key.
+/// The value of a key in a file. As upstream does, an empty value counts as a missing key.
 fn file_ref(pod: &Tree, reference: &Tree, known: &Known<'_>) -> Result<Option<String>, EnvError> {
     let (volume, path, key) = (reference.str("volumeName"), reference.str("path"), reference.str("key"));
     let file = known.files.get(&(volume, path)).cloned().unwrap_or(Err(EnvFileError.into()))?;

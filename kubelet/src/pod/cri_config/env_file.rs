@@ -1,6 +1,6 @@
-//! A file of variables, as a container writes it for those after it: `KEY='value'`, one after the other. What a shell
-//! would read too, and no more of it: values stand in single quotes, in which nothing has a meaning of its own and
-//! lines may end. Lines that are empty or begin with `#` say nothing.
+//! A file of variables that an init container writes for later containers: lines of `KEY='value'`. The syntax is a
+//! subset of a shell's: values are in single quotes, without escapes, and may have several lines. Empty lines and lines
+//! that begin with `#` are ignored.
 
 /// A file that cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

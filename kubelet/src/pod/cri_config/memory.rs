@@ -16,9 +16,9 @@ pub(crate) struct Rules {
     pub(crate) counts_swap: bool,
     /// Bytes that can be written out, where burstable pods may do so.
     pub(crate) swap: Option<i64>,
-    /// Which part of what a container may have more than it asked for it gets before it is slowed down.
+    /// The share of the memory between request and limit that a container gets before it is throttled.
     pub(crate) throttling: Option<f64>,
-    /// What a container asks for is kept for it.
+    /// Requested memory is protected from reclaim.
     pub(crate) reserves: bool,
     /// All processes of a container end when one of them has to.
     pub(crate) ends_whole: bool,

@@ -1,4 +1,4 @@
-//! What the runtime is asked for: sandboxes and containers as CRI describes them, made from pods. Pure.
+//! CRI configurations of sandboxes and containers, from pods. Pure.
 
 pub(crate) mod container;
 pub(crate) mod dns;

@@ -9,7 +9,7 @@ use super::memory;
 use crate::model::pod;
 use crate::model::resources::{Class, amount, class, milli, page_size, quota, shares};
 
-/// Of the node and its agent.
+/// Of the node and its kubelet.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Limits {
     /// Bytes of the machine.
@@ -77,7 +77,7 @@ fn oom_score(pod: &Tree, spec: &Tree, capacity: i64) -> i64 {
         Class::Guaranteed => GUARANTEED,
         Class::BestEffort => BEST_EFFORT,
         Class::Burstable if pod::is_sidecar(spec) => {
-            // One that others need goes no sooner than they.
+            // A sidecar is not killed before the main containers that need it.
             let main = pod.list("spec.containers").iter().map(|spec| by_request(spec, capacity));
             main.chain([by_request(spec, capacity)]).min().unwrap_or(BEST_EFFORT)
         }
@@ -85,7 +85,7 @@ fn oom_score(pod: &Tree, spec: &Tree, capacity: i64) -> i64 {
     }
 }
 
-/// Whoever asks for much has the right to it.
+/// A larger request means a lower score.
 fn by_request(spec: &Tree, capacity: i64) -> i64 {
     let request = amount(spec.at("resources.requests.memory"));
     let score = 1000 - request.saturating_mul(1000).checked_div(capacity).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! A pod's sandbox, as the runtime is asked for it.
+//! The CRI configuration of a pod's sandbox.
 
 use std::collections::BTreeMap;
 use std::path::Path;

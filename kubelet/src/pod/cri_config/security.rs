@@ -80,7 +80,7 @@ const MASKED: [&str; 12] = [
     "/sys/firmware",
     "/sys/devices/virtual/powercap",
 ];
-/// How warm a CPU is tells of what others do on it.
+/// The temperature of a CPU reveals what other pods do on it.
 fn masked_paths(cpus: &CpuSet) -> Vec<String> {
     let of_cpus = cpus.iter().map(|cpu| format!("/sys/devices/system/cpu/cpu{cpu}/thermal_throttle"));
     MASKED.iter().map(ToString::to_string).chain(of_cpus).collect()

@@ -1,4 +1,4 @@
-//! What is asked of the runtime, as tables.
+//! CRI configurations as tables.
 
 use std::collections::BTreeMap;
 use std::path::Path;

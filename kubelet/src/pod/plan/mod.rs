@@ -66,7 +66,7 @@ pub(crate) enum Command {
     StartContainer(StartContainer),
 }
 
-/// A container to be stopped while its pod goes on.
+/// A container to be stopped while its pod keeps running.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct StopContainer {
     pub(crate) id: String,
@@ -277,7 +277,7 @@ fn restarts(view: &View<'_>, name: &str) -> i64 {
     }
     let reported = Past::of(view.pod, name).map_or(0, Past::next);
     match pod::is_static(view.pod) {
-        // A static pod has no status that could tell; its log files do.
+        // A static pod has no status with restart counts; its log files have them.
         true => reported.max((view.next_log)(name)),
         false => reported,
     }
@@ -309,7 +309,7 @@ fn plan_container(view: &View<'_>, spec: &Tree, draft: &mut Draft) -> bool {
     false
 }
 
-/// A running container is stopped, and restarted where its policy says so.
+/// Stops a running container, and restarts it if its policy allows.
 fn plan_stop(view: &View<'_>, spec: &Tree, mut stop: StopContainer, draft: &mut Draft) {
     let restarts = Restart::after(view.pod, spec, 137);
     if !restarts {

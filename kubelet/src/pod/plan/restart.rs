@@ -5,7 +5,7 @@ use api::Tree;
 use crate::model::pod;
 use crate::model::state::{PodState, Stage};
 
-/// What a node says of itself that it can do.
+/// The feature that the node declares.
 pub(crate) const FEATURE: &str = "RestartAllContainersOnContainerExits";
 const ALL: &str = "RestartAllContainers";
 
@@ -56,7 +56,7 @@ pub(crate) fn may_begin_anew(pod: &Tree) -> bool {
     counted(pod).any(|spec| spec.list("restartPolicyRules").iter().any(|rule| rule.str("action") == ALL))
 }
 
-/// When the last round of a pod's containers began, because one ended in a way that asks for it; 0 where none did.
+/// When a container exit has last restarted all containers of the pod; 0 if none did.
 pub(crate) fn round(pod: &Tree, state: &PodState) -> i64 {
     let asked = |spec: &Tree| {
         let ended = state.containers.iter().filter(|seen| seen.name == spec.str("name") && seen.stage == Stage::Exited);

@@ -24,7 +24,7 @@ impl Count {
         }
     }
 
-    /// A verdict, where this answer makes one that has not been said already.
+    /// The verdict, if this result changes it.
     pub(crate) fn take(&mut self, outcome: &Outcome) -> Option<bool> {
         let good = match outcome {
             Outcome::Success | Outcome::Warning(_) => true,

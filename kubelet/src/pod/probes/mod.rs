@@ -1,5 +1,5 @@
-//! Probes at work: a task each, while their container runs. What they find is kept by the container's id, and whoever
-//! cares for the pod is woken when it changes.
+//! Runs probes: one task each, while its container runs. Verdicts are kept by container ID, and the pod's worker is
+//! woken when they change.
 
 mod count;
 
@@ -42,7 +42,7 @@ pub(crate) struct Probes {
     runtime: Runtime,
     recorder: Recorder,
     clock: Arc<dyn Clock>,
-    /// Told the uid of a pod of which something has changed.
+    /// Called with the UID of a pod whose verdicts have changed.
     changed: Box<dyn Fn(&str) + Send + Sync>,
     known: Mutex<BTreeMap<String, Known>>,
     /// What is counted of probes alone.
@@ -93,7 +93,7 @@ impl Probes {
         }
     }
 
-    /// A pod that ends is not asked any more whether it lives, only whether it is ready.
+    /// A terminating pod has only readiness probes.
     pub(crate) fn end(&self, uid: &str) {
         for known in self.known().values_mut().filter(|known| known.uid == uid) {
             known.tasks.iter().filter(|(kind, _)| *kind != Kind::Readiness).for_each(|(_, task)| task.abort());
@@ -150,7 +150,7 @@ impl Probes {
     }
 }
 
-/// What was said of this very container before this process began.
+/// The verdict on this container from before this process started.
 fn before(pod: &Tree, seen: &Container) -> Verdicts {
     let lists = ["status.containerStatuses", "status.initContainerStatuses"];
     let old = lists.iter().flat_map(|list| pod.list(list)).find(|status| status.str("containerID").ends_with(&seen.id));
@@ -224,7 +224,7 @@ impl Probe {
         tokio::time::sleep(delay.saturating_sub(Duration::from_nanos(since))).await;
     }
 
-    /// None where there is nobody left to ask for.
+    /// None if the container does not run any more.
     async fn ask(&self, spec: &Tree, probe: &Tree, timeout: Duration) -> Option<Outcome> {
         let probes = self.probes.upgrade()?;
         let target =

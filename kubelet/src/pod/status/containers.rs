@@ -153,7 +153,7 @@ fn terminated(view: &View<'_>, seen: &Container) -> Tree {
     ended
 }
 
-/// The last words of a container whose directory is gone: its status has them still.
+/// The termination message of a container whose directory was removed: the pod's status has it.
 fn said_before<'a>(pod: &'a Tree, id: &str) -> &'a str {
     let lists = ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"];
     let statuses = lists.iter().flat_map(|list| pod.at("status").list(list));
@@ -214,7 +214,7 @@ fn ended(old: &Tree) -> Tree {
     status
 }
 
-/// It ran once, and nobody knows how it ended.
+/// It ran once, and its end was not observed.
 fn ended_unseen(old: &Tree) -> Tree {
     let mut status = old.clone();
     status.set(
@@ -249,7 +249,7 @@ fn add_details(spec: &Tree, seen: &Container, status: &mut Tree) {
     if !mounts.is_empty() {
         status.set("volumeMounts", mounts);
     }
-    // Upstream tells it of all containers where its alpha gate is on, and of none where it is off.
+    // Upstream reports it for all containers if its alpha gate is on, and for none if it is off.
     if let Some(signal) = signal_name(seen.stop_signal).filter(|_| spec.at("lifecycle").has("stopSignal")) {
         status.set("stopSignal", signal);
     }

@@ -1,5 +1,4 @@
-//! What the node says of a pod, from what the runtime has of it. Pure: whatever has to be remembered stands in the
-//! pod's status, or is handed in.
+//! The status of a pod, from the runtime's state. Pure: what has to be remembered is in the pod's status, or passed in.
 
 mod containers;
 mod phase;
@@ -20,7 +19,7 @@ use crate::pod::plan::{self, RestartBackoff, Verdicts};
 use containers::Containers;
 pub(crate) use containers::begins as initial_reason;
 
-/// Why a container is not there, by its name: what a status says of one that waits.
+/// Why containers are waiting, by name.
 pub(crate) type Problems = BTreeMap<String, Problem>;
 
 /// What a status is made from.
@@ -64,7 +63,7 @@ pub(crate) fn status(view: &View<'_>) -> Tree {
             status.set("reason", &*ended.reason);
             status.set("message", ended.message.as_str());
         }
-        // They tell why the phase is what it is: whoever said so may have been an agent before this one.
+        // They explain the phase, and may have been set by an earlier kubelet.
         _ if phase == pod.str("status.phase") => keep(pod, &["reason", "message"], &mut status),
         _ => {}
     }
@@ -135,13 +134,13 @@ fn set_addresses(view: &View<'_>, status: &mut Tree) {
         status.set("podIP", first.as_str());
         status.set("podIPs", listed(&own));
     } else if view.pod.at("status").has("podIP") {
-        // The sandbox is gone, but not what it was reached by: whoever looks at the end wants to know.
+        // The sandbox does not exist any more, but its addresses are kept for clients that look at the end of the pod.
         status.set("podIP", view.pod.str("status.podIP"));
         status.set("podIPs", view.pod.list("status.podIPs").to_vec());
     }
 }
 
-/// A pod with what was said of it last instead of what its object shows.
+/// A pod with its last reported status instead of its object's.
 pub(crate) fn merged(object: &Tree, last: &Tree) -> Tree {
     let mut pod = object.clone();
     // Conditions of others are in the object alone.
@@ -178,7 +177,7 @@ pub(crate) fn rejected(pod: &Tree, problem: &Problem, now: i64) -> Tree {
     status
 }
 
-/// What is said of a pod that the node ends for its own sake.
+/// The DisruptionTarget condition of a pod that the node terminates.
 pub(crate) fn disruption(pod: &Tree, message: &str, now: i64) -> Tree {
     let mut condition = tree! {
         "type" => "DisruptionTarget", "status" => "True", "reason" => "TerminationByKubelet",

@@ -31,7 +31,7 @@ pub(crate) fn of(view: &View<'_>, made: &Containers) -> &'static str {
     }
 }
 
-/// All containers make room for a new round, in which no main one has begun yet.
+/// All containers are stopped for a restart, and no main container of the new round has started yet.
 fn begins_anew(view: &View<'_>) -> bool {
     let has_begun = |spec: &Tree| view.state.active(spec.str("name")).is_some();
     view.state.round > 0 && !view.is_over && !view.pod.list("spec.containers").iter().any(has_begun)

@@ -1,4 +1,4 @@
-//! What is said of pods, as tables.
+//! Statuses as tables.
 
 use std::time::Duration;
 
@@ -169,9 +169,9 @@ fn no_pod_comes_back_from_its_end() {
         (evicted, &[], "Failed/Evicted/too much"),
         (refused, &[], "Failed/OutOfpods/full"),
         ("{phase: Succeeded}", &[("a", "1"), ("b", "1")], "Succeeded//"),
-        // Somebody else has ended it; what runs of it is ended.
+        // A controller has failed the pod; its containers are stopped.
         ("{phase: Failed, reason: NodeLost}", &[("a", "running"), ("b", "running")], "Failed/NodeLost/"),
-        // What holds no longer is not said any longer.
+        // An outdated reason is removed.
         ("{phase: Pending, reason: Why}", &[("a", "running"), ("b", "running")], "Running//"),
         ("{phase: Running, reason: Why}", &[("a", "running"), ("b", "running")], "Running/Why/"),
     ];
@@ -200,7 +200,7 @@ fn whoever_ends_a_pod_for_good_is_heard() {
 fn what_the_runtime_forgot_is_known_from_the_last_status() {
     let crashed = "{containerID: x, restartCount: 4, state: {waiting: {}}, \
                     lastState: {terminated: {exitCode: 3, containerID: x}}}";
-    // The policy, what was said of the container, and what is said now: its state, its number, its last end.
+    // The policy, the last status of the container, and the new one: its state, its number, its last termination.
     let cases = [
         ("Always", "{restartCount: 2, state: {running: {}}}", "Running waiting 3 137"),
         ("OnFailure", "{restartCount: 2, state: {running: {}}}", "Running waiting 3 137"),
@@ -228,7 +228,7 @@ fn what_the_runtime_forgot_is_known_from_the_last_status() {
         let restarts = a.int("restartCount").expect("a number");
         let last = code("lastState").unwrap_or_default();
         assert_eq!(format!("{} {state} {restarts} {last}", said.str("phase")), expected, "{policy} {status}");
-        // Whoever asks once more gets the same answer.
+        // A second computation gives the same status.
         pod.set("status", said.clone());
         assert_eq!(say(&pod, &PodState::default(), Verdicts::default(), &[], false), said, "{policy} {status}");
     }

@@ -1,4 +1,5 @@
-//! Brings statuses to the API: the newest of each pod, once per change, and the last word before a pod's object goes.
+//! Writes statuses to the API: the newest of each pod, once per change, and the final one before the pod's object is
+//! deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,10 +17,10 @@ const PODS: Resource = Resource::core("pods");
 const WORKERS: usize = 16;
 /// A pod that begins is on its way to something better: its first status waits for that a little.
 const BEGINS: Duration = Duration::from_millis(150);
-/// An API server that was away is told soon after it is back, as by upstream's look at all statuses.
+/// The API server gets statuses soon after it is reachable again, as with upstream's periodic sync.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// What the node alone says of a pod; what is not said any more is taken away.
+/// Fields that only the kubelet sets; they are removed if it does not set them any more.
 pub(crate) const OWN: [&str; 12] = [
     "phase",
     "reason",
@@ -43,7 +44,7 @@ pub(crate) struct Writer {
     pods: Arc<Store>,
     entries: Mutex<BTreeMap<String, Entry>>,
     queue: Arc<Queue>,
-    /// Told when something was written, or was found not to be.
+    /// Notified when a status was written, or needed no write.
     moved: watch::Sender<()>,
 }
 
@@ -91,7 +92,7 @@ impl Writer {
         self.queue.close();
     }
 
-    /// Waits until the API has all that was said of these pods.
+    /// Waits until the API has the last statuses of these pods.
     pub(crate) async fn settled(&self, uids: &[String]) {
         let mut moved = self.moved.subscribe();
         let is_open = |uid: &String| self.next_step(uid).is_some_and(|(_, _, step)| step != Step::Nothing);
@@ -102,7 +103,7 @@ impl Writer {
         }
     }
 
-    /// The status that was said last; where nothing was, that of the object, which for a static pod is its mirror.
+    /// The last reported status; before the first, the status of the object, or of the mirror pod for a static pod.
     pub(crate) fn last(&self, pod: &Tree) -> Tree {
         if let Some(entry) = self.entries().get(pod::uid(pod)) {
             return Tree::clone(&entry.status);
@@ -146,7 +147,7 @@ impl Writer {
         self.queue.add(Key::from(uid));
     }
 
-    /// The object has changed: what it says may not be what was said.
+    /// The object has changed: its status may differ from the reported one.
     pub(crate) fn check(&self, uid: &str) {
         self.queue.add(Key::from(uid));
     }
@@ -192,7 +193,7 @@ impl Writer {
                 }
                 Ok(())
             }
-            // It is gone, or another one of its name is there.
+            // The pod was deleted, or another pod has its name.
             Err(error) if is_over(&error) => Ok(()),
             Err(error) => Err(error),
         }
@@ -214,7 +215,7 @@ impl Writer {
         (shown == uid).then(|| (object.clone(), entry.status.clone(), step))
     }
 
-    /// What was written, and what follows from it or was said meanwhile.
+    /// Records what was written, and continues with what follows or was reported meanwhile.
     fn note(&self, uid: &str, status: Arc<Tree>, answer: Tree) {
         if let Some(entry) = self.entries().get_mut(uid) {
             let revision = client::revision_of(&answer);
@@ -271,7 +272,7 @@ fn difference(seen: &Tree, wanted: &Tree) -> Option<Tree> {
     patch.as_map().is_some_and(|map| !map.is_empty()).then_some(patch)
 }
 
-/// Conditions are merged field by field: what one does not say any more has to be taken away.
+/// Conditions are merged field by field, so that missing fields have to be removed explicitly.
 fn whole(conditions: &Tree) -> Vec<Tree> {
     let mut conditions = conditions.as_list().unwrap_or(&[]).to_vec();
     for condition in &mut conditions {

@@ -1,5 +1,5 @@
-//! How long a pod that was deleted is left as it is, so that service proxies can take it out of rotation first. Whoever
-//! speaks for them says by a condition of the pod that they will confirm it, and then that they have.
+//! How long a deleted pod keeps running, so that service proxies can take it out of rotation first. A condition of the
+//! pod announces that the proxies will confirm, and then that they have.
 
 use api::{Tree, time};
 
@@ -9,15 +9,15 @@ use crate::model::pod;
 pub(crate) const OUT_OF_ROTATION: &str = "tiphys.io/OutOfRotation";
 const SECOND: i64 = 1_000_000_000;
 
-/// Until when a pod is not told to end, in nanoseconds like `since`, when it was first seen deleted; None where it
-/// is to be told now. It keeps half of its grace period for itself, whatever proxies do.
+/// Until when a deleted pod keeps running, in nanoseconds like `since`, when the deletion was first seen; None if it is
+/// to be stopped now. Half of the grace period is always left for the pod itself.
 pub(crate) fn held_until(pod: &Tree, since: i64, now: i64) -> Option<i64> {
     let grace = pod.int("metadata.deletionGracePeriodSeconds").unwrap_or(0);
     let until = since.saturating_add(grace.saturating_mul(SECOND) / 2);
     (pod::is_deleted(pod) && is_in_rotation(pod) && now < until).then_some(until)
 }
 
-/// When a pod was deleted, in nanoseconds, as the API says it; None where it was not.
+/// When a pod was deleted according to the API, in nanoseconds; None if it was not.
 pub(crate) fn deleted_at(pod: &Tree) -> Option<i64> {
     let ends = time::parse(pod.str("metadata.deletionTimestamp")).ok()?.seconds;
     let grace = pod.int("metadata.deletionGracePeriodSeconds").unwrap_or(0);
@@ -39,7 +39,7 @@ mod tests {
     #[test]
     fn a_pod_in_rotation_is_left_alone_for_half_its_grace() {
         let condition = |status: &str| format!("{{type: {OUT_OF_ROTATION}, status: {status:?}}}");
-        // What is said, the grace period, seconds since the deletion was seen; until when.
+        // The condition, the grace period, seconds since the deletion was seen; until when.
         let cases = [
             ("False", 30, 0, Some(115)),
             ("False", 30, 14, Some(115)),

@@ -1,4 +1,5 @@
-//! Brings a pod down: its hooks, its containers within their grace, its sandbox, and what is left of it.
+//! Stops a pod: its preStop hooks, its containers within their grace period, its sandbox, and everything that is left
+//! of it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -64,7 +65,7 @@ pub(crate) async fn finish(
     }
 }
 
-/// Nothing runs once this is done, and the status says so.
+/// Nothing runs once this is done, and the status is reported.
 async fn stop_pod(
     context: &Arc<PodContext>,
     wanted: &DesiredPod,
@@ -101,7 +102,7 @@ async fn stop_pod(
     if !std::mem::replace(&mut worker.is_stopped, true)
         && let Err(error) = context.groups.remove(pod).await
     {
-        // It goes with the pod at the latest.
+        // It is removed with the pod at the latest.
         tracing::debug!(pod = pod::name(pod), %error, "failed to remove cgroup of terminated pod");
     }
     worker.problems.clear();
@@ -112,7 +113,7 @@ async fn stop_pod(
     Ok(state)
 }
 
-/// Says what there is of a pod that ends, unless nobody is left to be told.
+/// Reports the status of a terminating pod, unless its object was deleted.
 fn report_status(context: &PodContext, wanted: &DesiredPod, worker: &WorkerState, state: &PodState) {
     if !wanted.is_removed {
         context.statuses.set(&wanted.pod, sync::build_status(context, wanted, worker, state, &Plan::default()));
@@ -125,7 +126,7 @@ fn hold(context: &PodContext, wanted: &DesiredPod, worker: &mut WorkerState) -> 
         return Ok(0);
     }
     let now = context.now();
-    // Whoever has seen it alive knows best when it was deleted; an agent that begins goes by what the API says.
+    // A kubelet that has seen the pod alive knows best when it was deleted; one that starts uses the time of the API.
     let first_seen = || if worker.is_admitted { now } else { drain::deleted_at(&wanted.pod).unwrap_or(now).min(now) };
     let since = worker.held_since.unwrap_or_else(first_seen);
     match drain::held_until(&wanted.pod, since, now) {
@@ -142,7 +143,7 @@ fn was_refused(worker: &WorkerState, state: &PodState) -> bool {
     worker.ended.is_some() && state.sandboxes.is_empty() && state.containers.is_empty()
 }
 
-/// Ends all that runs, sooner where somebody asks for it meanwhile. What probes find until then is said.
+/// Stops all containers, sooner if the grace period is shortened meanwhile. Probe results until then are reported.
 async fn stop_when_told(
     context: &Arc<PodContext>,
     wanted: &DesiredPod,
@@ -239,13 +240,13 @@ pub(crate) async fn stop_container(
         tokio::select! {
             biased;
             done = context.runtime.stop(&seen.id, seconds) => return done,
-            // Whoever stops it waits for longer than it has: it is stopped once more.
+            // The runtime waits for longer than the container has now: it is stopped once more.
             () = grace_period::shortened(&mut given) => {}
         }
     }
 }
 
-/// Of the pod, or, where that is gone, what the container was made with.
+/// From the pod, or, if its object was deleted, from the container's annotations.
 fn pre_stop(pod: &Tree, seen: &Container) -> Option<Tree> {
     if let Some(spec) = pod::container(pod, &seen.name) {
         return spec.at("lifecycle").get("preStop").cloned();
@@ -281,7 +282,7 @@ async fn run_hook(
     };
     match done {
         Ok(Ok(())) => {}
-        // What a hook has said may be a secret: it is not for events.
+        // The output of a hook may contain a secret, so that events do not have it.
         Ok(Err(_)) => {
             context.recorder.warning(&subject(pod, &seen.name), "FailedPreStopHook", "PreStopHook failed");
         }
@@ -293,7 +294,7 @@ async fn run_hook(
     }
 }
 
-/// A pod of which something is left.
+/// A pod that was not removed completely.
 #[derive(Debug, thiserror::Error)]
 enum RemoveError {
     #[error("{}", .0.message())]
@@ -317,9 +318,9 @@ async fn clean_up(context: &Arc<PodContext>, pod: &Tree, state: &PodState) -> Re
     }
     context.groups.remove(pod).await?;
     let uid = pod::uid(pod);
-    // Nobody writes into a directory that goes.
+    // No record is written into a directory that is being removed.
     context.resizes.forget(uid);
-    // Its own directory last: as long as it is there, the agent knows that the rest is its to remove.
+    // Its own directory last: as long as it is there, the kubelet knows that the rest is its to remove.
     remove_child(&context.config.pod_logs_dir, &sync::logs(context, pod))?;
     remove_child(&context.config.root_dir.join("pods"), &context.config.pod_dir(uid))?;
     context.users.release(uid);

@@ -103,7 +103,7 @@ impl<'a> Executor<'a> {
         self.worker.pauses.push(backoff.clone());
     }
 
-    /// Stops a container of a pod that goes on. If the pod is to end meanwhile, the container is stopped with it.
+    /// Stops a container of a pod that keeps running. If the pod is to end meanwhile, the container is stopped with it.
     async fn stop_container(&mut self, stop: &StopContainer) -> Result<(), Failure> {
         let Some(seen) = self.state.containers.iter().find(|seen| seen.id == stop.id) else { return Ok(()) };
         let kill = end::Kill {

@@ -1,4 +1,4 @@
-//! Files that the agent keeps for containers: their hosts file, their last words, and links to their logs.
+//! Files that the kubelet keeps for containers: their hosts file, their last words, and links to their logs.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -94,7 +94,7 @@ pub(crate) fn link_of(context: &PodContext, pod: &Tree, name: &str, id: &str) ->
     dir.join(format!("{}_{}_{name}-{id}.log", pod::name(pod), pod::namespace(pod)))
 }
 
-/// What containers that have ended wanted to say: of a file of theirs, or of their log.
+/// Termination messages of exited containers, from their file or their log.
 pub(crate) fn read_messages(context: &PodContext, pod: &Tree, state: &mut PodState) {
     let dir = context.config.pod_dir(pod::uid(pod));
     for seen in state.containers.iter_mut().filter(|seen| seen.stage == Stage::Exited && seen.message.is_empty()) {
@@ -132,7 +132,7 @@ fn last_lines(log: &Path) -> String {
     last_words(&read().unwrap_or_default())
 }
 
-/// What lines of a log say, the last of them. A part of a line, whose first tag is `P`, has no end of its own.
+/// The text of the last lines of a log. A partial line, whose first tag is `P`, has no line end.
 fn last_words(text: &str) -> String {
     let parts: Vec<(&str, &str)> = text.lines().filter_map(parts).collect();
     let last = parts[parts.len().saturating_sub(MOST_LINES)..].iter();

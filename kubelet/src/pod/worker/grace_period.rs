@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::{DesiredPod, Ending};
 
-/// So long a pod gets that does not say it.
+/// The grace period of a pod that does not specify one.
 pub(crate) const DEFAULT_SECONDS: i64 = 30;
 /// The least time that a container has after its signal, whatever its hook took of it.
 const LEAST: i64 = 2;
@@ -23,7 +23,7 @@ impl GracePeriod {
         GracePeriod { seconds, since: Instant::now() }
     }
 
-    /// One that nobody shortens.
+    /// A grace period that is never shortened.
     pub(crate) fn fixed(seconds: Option<i64>) -> watch::Receiver<GracePeriod> {
         watch::channel(GracePeriod::now(seconds)).1
     }
@@ -53,7 +53,7 @@ pub(crate) async fn shortened(given: &mut watch::Receiver<GracePeriod>) {
     }
 }
 
-/// The shortest that anybody has asked for; None where the pod has its own.
+/// The shortest requested grace period; None for the pod's own.
 pub(crate) fn asked(wanted: &DesiredPod, ended: Option<&Ending>) -> Option<i64> {
     let endings = [ended, wanted.ending.as_ref()].into_iter().flatten();
     let of_node = endings.filter_map(|ending| ending.grace_seconds);
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn the_shortest_counts() {
-        // What the deletion says, the ending that is known, and a later one.
+        // The grace period of the deletion, of the known ending, and of a later one.
         let cases = [
             (None, None, None, None),
             (Some(600), None, None, Some(600)),

@@ -1,5 +1,5 @@
-//! A worker a pod: it is woken when something of its pod changes, decides what is to be done, and does it. One that
-//! fails or hangs holds nobody else up.
+//! One worker per pod: it is woken when its pod changes, decides what is to be done, and does it. A worker that fails
+//! or hangs blocks no other pod.
 
 mod container;
 mod drain;
@@ -45,7 +45,7 @@ pub(crate) struct Ending {
     pub(crate) problem: Problem,
     /// Instead of the pod's own.
     pub(crate) grace_seconds: Option<i64>,
-    /// What is said of it besides, as a condition.
+    /// A condition that explains it.
     pub(crate) condition: Option<Tree>,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct Ending {
 #[derive(Debug, Clone, Default)]
 struct DesiredPod {
     pod: Arc<Tree>,
-    /// Its object is gone, or it was never ours: nothing of it shall be left.
+    /// Its object was deleted, or it was never a pod of this node: everything of it is removed.
     is_removed: bool,
     /// The node ends it.
     ending: Option<Ending>,
@@ -71,7 +71,7 @@ struct Worker {
     wake: Arc<Notify>,
     /// What the runtime had of it when it was last looked at.
     state: Arc<Mutex<Arc<PodState>>>,
-    /// Nothing of it runs any more, and its status says so.
+    /// Nothing of it runs any more, and its status is reported.
     is_down: watch::Receiver<bool>,
     /// Of pods of one namespace and name, which a changed static pod is with the one before it, one has its turn.
     has_turn: bool,
@@ -113,7 +113,7 @@ impl Workers {
         }
     }
 
-    /// A pod is gone: what is left of it here has to go.
+    /// A pod was deleted: everything of it on this node is removed.
     pub(crate) fn remove(self: &Arc<Workers>, uid: &str) {
         if let Some(worker) = self.workers().get_mut(uid) {
             worker.comes_back = None;
@@ -122,7 +122,7 @@ impl Workers {
         }
     }
 
-    /// The runtime has something of a pod that nobody knows: `pod` is what can be told of it.
+    /// The runtime has containers of an unknown pod: `pod` is what their labels show.
     pub(crate) fn clean_up(self: &Arc<Workers>, pod: Arc<Tree>) {
         if !may_be_called(&pod) {
             return;
@@ -136,7 +136,7 @@ impl Workers {
     pub(crate) fn end(&self, uid: &str, ending: Ending) {
         if let Some(worker) = self.workers().get(uid) {
             worker.wanted.send_modify(|wanted| match &mut wanted.ending {
-                // Whoever came first says why, whoever is in a hurry how fast.
+                // The first ending gives the reason, the shortest one the grace period.
                 Some(first) => first.grace_seconds = shorter(first.grace_seconds, ending.grace_seconds),
                 None => wanted.ending = Some(ending),
             });
@@ -187,7 +187,7 @@ impl Workers {
         Some((worker.wanted.borrow().pod.clone(), state))
     }
 
-    /// Waits until nothing of a pod runs and its last status was said.
+    /// Waits until nothing of a pod runs and its final status is reported.
     pub(crate) async fn is_down(&self, uid: &str) {
         let is_down = self.workers().get(uid).map(|worker| worker.is_down.clone());
         if let Some(mut is_down) = is_down {
@@ -237,7 +237,7 @@ impl Workers {
         true
     }
 
-    /// A worker has ended: whoever waited for its name may go on, and its own pod begins anew where it came back.
+    /// A worker has ended: a pod that waited for its name can start, and its own pod starts again if it came back.
     fn ended(self: &Arc<Workers>, uid: &str) {
         let mut workers = self.workers();
         if let Some(ended) = workers.remove(uid) {
@@ -302,7 +302,8 @@ impl Run {
                     left.map_or(context.config.sync_frequency, Duration::from_nanos)
                 }
             };
-            // What was told while it ended may have been heard then, and no one wakes it for that again.
+            // A change that arrived while the pod was stopped may have been consumed there, and does not wake the
+            // worker again.
             let wait = if self.wanted.has_changed().unwrap_or(false) { Duration::ZERO } else { wait };
             // Whether woken or not: what has to be done is decided anew.
             let _ = tokio::time::timeout(wait, self.wake.notified()).await;
@@ -310,7 +311,7 @@ impl Run {
     }
 }
 
-/// The API server and whoever reads files see to it already; what is at stake is every directory of the machine.
+/// The API server and the file source check it already; but an invalid name could reach any directory of the machine.
 fn may_be_called(pod: &Tree) -> bool {
     let is_plain = pod::has_plain_names(pod);
     if !is_plain {
@@ -319,7 +320,7 @@ fn may_be_called(pod: &Tree) -> bool {
     is_plain
 }
 
-/// None is the pod's own time, which the others are cut to.
+/// None is the pod's own grace period, which any other one shortens.
 fn shorter(one: Option<i64>, other: Option<i64>) -> Option<i64> {
     one.into_iter().chain(other).min()
 }

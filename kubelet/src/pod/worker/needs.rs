@@ -1,4 +1,4 @@
-//! What a container needs before it can be made: its image and who may pull it, whom it runs as, its environment.
+//! What a container needs before it can be created: its image and pull secrets, its user, its environment.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ pub(crate) async fn volume_images(
     let mut made = VolumeImages::default();
     for (name, volume) in &given.mounted.volumes {
         let Some((reference, policy)) = volume.image() else { continue };
-        // It is nobody's but the pod's: events name no container.
+        // The image belongs to the pod, so that events name no container.
         let container = tree! { "name" => "", "image" => reference, "imagePullPolicy" => policy };
         let secrets = pull_secrets(context, pod).await;
         let wanted = ImageRequest { pod, container: &container, secrets: &secrets, sandbox: Some(config) };

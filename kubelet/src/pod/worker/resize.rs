@@ -1,4 +1,4 @@
-//! Brings what runs to what was granted: the pod's group grows first and shrinks last, its containers stand between.
+//! Applies granted resources to running containers: the pod's cgroup grows before them and shrinks after them.
 
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ pub(crate) enum Outcome {
     Failed,
 }
 
-/// What needs a restart is left to whoever starts containers.
+/// Resizes that need a restart are left to the plan.
 pub(crate) async fn carry_out(context: &Arc<PodContext>, pod: &Arc<Tree>, state: &PodState) -> Outcome {
     let uid = pod::uid(pod);
     let Some(record) = context.resizes.record(uid).filter(|record| record.is_unfinished) else {
@@ -108,7 +108,7 @@ async fn update(context: &Arc<PodContext>, pod: &Tree, spec: &Tree, seen: &Conta
     answer.map(drop).map_err(|source| ResizeError::Update { container: seen.name.clone(), source })
 }
 
-/// Not every runtime wants to know.
+/// Not every runtime supports it.
 async fn update_sandbox(context: &Arc<PodContext>, pod: &Tree, state: &PodState) {
     let Some(sandbox) = state.sandbox() else { return };
     let (resources, overhead) = of_sandbox(pod, context.limits());

@@ -92,7 +92,7 @@ pub(crate) fn config(
     ))
 }
 
-/// The pod's owner is told, and of what the node lacks the node's too.
+/// The event is for the pod; a missing setting of the node is also an event of the node.
 fn record_dns_warning(context: &PodContext, pod: &Tree, warning: &dns::Warning) {
     match warning {
         dns::Warning::NoCluster => {

@@ -232,7 +232,7 @@ async fn run_container(
     match unless_ended(inputs.told, crate::pod::hooks::run(&context.runtime, id, spec, hook, address)).await {
         None | Some(Ok(())) => Ok(()),
         Some(Err(why)) => {
-            // What a hook has said may be a secret: it is not for events.
+            // The output of a hook may contain a secret, so that events do not have it.
             context.recorder.warning(&subject(pod, name), "FailedPostStartHook", "PostStartHook failed");
             unless_ended(inputs.told, Box::pin(stop_unready(context, pod, id))).await;
             Err(Problem { reason: "PostStartHookError".into(), message: why.to_string() })

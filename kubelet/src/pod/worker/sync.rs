@@ -20,7 +20,7 @@ use crate::pod::status::{self, Problems};
 use crate::volumes::Mounted;
 
 const SECOND: i64 = 1_000_000_000;
-/// How often it is looked whether those are gone whose place a pod gets.
+/// How often a pod that preempts others checks whether they are gone.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// What a worker remembers of its pod.
@@ -32,14 +32,14 @@ pub(crate) struct WorkerState {
     pub(crate) ended: Option<Ending>,
     /// Nothing runs any more, and nothing is left but what logs need.
     pub(crate) is_stopped: bool,
-    /// Updates once that is so and its status says it.
+    /// Becomes true once that is so and the status is reported.
     pub(crate) is_down: watch::Sender<bool>,
     /// Updates when something of the pod changes while it is worked on.
     pub(crate) wake: Arc<Notify>,
     pub(crate) warned: bool,
     /// When the pod was first seen deleted while proxies might send requests to it.
     pub(crate) held_since: Option<i64>,
-    /// Pods whose place it gets once they are gone.
+    /// Preempted pods, for which it waits.
     awaited: Vec<String>,
     /// Restart backoffs for which an event was recorded.
     pub(crate) pauses: Vec<RestartBackoff>,
@@ -102,7 +102,7 @@ pub(crate) async fn sync(
     worker: &mut WorkerState,
     told: Updates<'_>,
 ) -> Next {
-    // What a pod wants is one thing, what it is given another.
+    // Desired and allocated resources may differ.
     let wanted = &mut DesiredPod { pod: context.resizes.allocated(&asked.pod), ..asked.clone() };
     let state = match read_state(context, &wanted.pod, worker).await {
         Ok(state) => state,
@@ -155,18 +155,18 @@ pub(crate) async fn read_state(
     Ok(state)
 }
 
-/// Whoever judges a pod has to know the node; false where the pod ends before. What will be registered is enough for
-/// static pods, of which one may be the API server; to all others labels and taints matter, which the API has.
+/// Admission needs the node; false if the pod ends before. For static pods, one of which may be the API server, the
+/// object to be registered is enough; for all other pods labels and taints matter, which only the API has.
 async fn node_is_known(context: &PodContext, pod: &Tree, told: Updates<'_>) -> bool {
     let (mut object, is_static) = (context.node.watch(), pod::is_static(pod));
     let is_enough =
         |node: &Option<Arc<Tree>>| node.as_ref().is_some_and(|node| is_static || !node.str("metadata.uid").is_empty());
-    // Nobody to tell of it any more: then it is judged by what is known.
+    // If the node's task has ended, admission uses what is known.
     let known = async { object.wait_for(is_enough).await.is_ok() };
     start::unless_ended(told, known).await.is_some()
 }
 
-/// A pod that runs already was admitted by whoever started it.
+/// A pod that runs already was admitted by an earlier kubelet.
 async fn admit(context: &PodContext, wanted: &DesiredPod, worker: &mut WorkerState, state: &PodState) -> bool {
     let pod = &wanted.pod;
     worker.is_admitted = true;
@@ -201,8 +201,8 @@ fn preempt(context: &PodContext, uid: &str, signal: &str) {
     (context.end)(uid, Ending { problem, grace_seconds: None, condition });
 }
 
-/// The handlers in their order: plugins are asked between those that look at the pod alone and those that look for
-/// room.
+/// Admission handlers in their order: the resource managers come after the handlers that check only the pod, and before
+/// those that check the node's resources.
 async fn judge(context: &PodContext, pod: &Tree) -> Result<preempt::Room, Problem> {
     let (node, rules) = (context.node.object().unwrap_or_default(), context.rules());
     context.admission.look(pod, &node, &rules)?;
@@ -222,7 +222,7 @@ fn overdue(deadline: Option<i64>, now: i64) -> Option<Ending> {
     })
 }
 
-/// A static pod has no status of its own: what was said last counts.
+/// A static pod has no status of its own: the last reported one counts.
 pub(crate) fn deadline(context: &PodContext, pod: &Tree) -> Option<i64> {
     let limit = pod.int("spec.activeDeadlineSeconds")?;
     let started = time::parse(context.statuses.last(pod).str("startTime")).ok()?;
@@ -248,7 +248,7 @@ pub(crate) fn after(context: &PodContext, pause: Duration) -> i64 {
     context.now().saturating_add(i64::try_from(pause.as_nanos()).unwrap_or(i64::MAX))
 }
 
-/// The pod's volumes, brought up to date; or when to try again.
+/// The pod's volumes, up to date; or when to retry.
 pub(crate) async fn volumes(context: &Arc<PodContext>, pod: &Tree, told: Updates<'_>) -> Result<Mounted, Next> {
     let prepared = start::unless_ended(told, context.volumes.prepare(pod)).await.ok_or(Next::Again)?;
     let (result, warnings) = match prepared {
@@ -318,13 +318,13 @@ pub(crate) fn build_status(
     status
 }
 
-/// Times of changes go by what was said last, which the object may not show yet.
+/// Transition times follow the last reported status, which the object may not show yet.
 fn with_last_status(context: &PodContext, pod: &Tree) -> Tree {
     let last = context.statuses.last(pod);
     if last.is_null() { pod.clone() } else { status::merged(pod, &last) }
 }
 
-/// A pod of which only the runtime knows, from the labels of its sandbox.
+/// A pod that only the runtime knows, from the labels of its sandbox.
 pub(crate) fn from_labels(uid: &str, name: &str, namespace: &str) -> Tree {
     tree! {
         "apiVersion" => "v1",

@@ -14,7 +14,7 @@ use crate::resources::managers::wants;
 pub(crate) struct Rules {
     /// Microseconds; None where limits of CPU time are not enforced.
     pub(crate) cfs_period: Option<i64>,
-    /// Containers that want whole CPUs of Guaranteed pods have their own, whose time is not rationed.
+    /// Containers of Guaranteed pods that request whole CPUs have exclusive CPUs without a quota.
     pub(crate) pins_cpus: bool,
     /// Of a pod; None where it may have as many as it likes.
     pub(crate) pids: Option<i64>,
@@ -32,7 +32,7 @@ pub(crate) struct Share {
     pub(crate) memory: i64,
 }
 
-/// The pod without what its status says of resources: what is allocated stands in its spec.
+/// The pod without the resources in its status: its spec has the allocated resources.
 fn bare(pod: &Tree) -> Tree {
     tree! {
         "metadata" => pod.at("metadata").clone(),
@@ -72,7 +72,7 @@ fn all_limit(pod: &Tree, name: &str) -> bool {
     limit(pod.at("spec")) || pod::LISTS[..2].iter().flat_map(|list| pod.list(list)).all(limit)
 }
 
-/// Of pages that the pod does not ask for it gets none.
+/// A pod gets no huge pages of sizes that it does not request.
 fn pages(requests: &podmodel::Resources, rules: &Rules) -> BTreeMap<String, u64> {
     let none = rules.page_sizes.iter().map(|size| (page_size(*size), 0));
     let asked = requests.others.iter().filter_map(|(name, amount)| {
@@ -121,7 +121,7 @@ pub(crate) fn of_reserved(enforced: &[String], name: &str, amounts: &crate::conf
     let all = of_part(amounts);
     match mode {
         "" => Some(all),
-        // Only what whoever wants more of it waits for, and does not die of.
+        // Only compressible resources, for which processes wait instead of being killed.
         _ => Some(Resources { cpu_shares: all.cpu_shares, ..Resources::default() }),
     }
 }
@@ -172,7 +172,7 @@ mod tests {
         Rules { cfs_period: Some(100_000), pids: Some(64), page_sizes, ..Rules::default() }
     }
 
-    /// The writes of version 1 in one line, without those that say nothing of the case.
+    /// The writes of cgroup v1 in one line, without those that do not matter for the case.
     fn show(resources: &Resources) -> String {
         let writes = cgroup::limits::v1(&Resources { unified: BTreeMap::new(), ..resources.clone() }).expect("limits");
         let values = writes.into_iter().flat_map(|write| write.values);

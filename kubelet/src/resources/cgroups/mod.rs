@@ -1,5 +1,5 @@
-//! The cgroups of pods: one for all, below it one a class of service, below that one a pod. They are there, with
-//! their limits, before a sandbox is asked for; containers are put below them by the runtime.
+//! The cgroups of pods: one for all, below it one per QoS class, below that one per pod. They exist, with their limits,
+//! before a sandbox is created; the runtime creates the cgroups of containers below them.
 
 pub(crate) mod limits;
 pub(crate) mod names;
@@ -48,7 +48,7 @@ pub enum GroupError {
 
 pub(crate) struct Groups {
     config: Arc<Config>,
-    /// None where groups are not made: all containers are below the root that is told.
+    /// None if the kubelet creates no cgroups: all containers are below the configured root.
     hierarchies: Option<Hierarchies>,
     rules: Rules,
     /// What all pods together may have.
@@ -215,13 +215,13 @@ impl Groups {
                 state.taken.remove(&uid);
                 groups.write_classes(hierarchies, &mut state)?;
             }
-            // What is known of the pod may not tell its class.
+            // The pod may be known only by its UID, without its class.
             CLASSES.into_iter().try_for_each(|class| groups.remove_one(hierarchies, class, &uid))
         })
         .await
     }
 
-    /// Removes the empty groups of pods that nobody knows: they ended while the agent was away.
+    /// Removes the empty cgroups of unknown pods, which ended while the kubelet was stopped.
     pub(crate) async fn clean_up(
         self: &Arc<Groups>,
         is_known: impl Fn(&str) -> bool + Send + 'static,
@@ -280,7 +280,7 @@ impl Groups {
         Ok(())
     }
 
-    /// The kernel may take its time: nobody else waits for it.
+    /// The kernel may be slow, and must not block the async runtime.
     async fn apart(
         self: &Arc<Groups>,
         work: impl FnOnce(&Groups, &Hierarchies) -> Result<(), GroupError> + Send + 'static,

@@ -1,4 +1,4 @@
-//! What the cgroups are called: as the runtime is told, and as they stand in the hierarchies.
+//! Names of cgroups: for the runtime, and in the hierarchies.
 
 use api::Tree;
 
@@ -11,7 +11,7 @@ const ALL: &str = "kubepods";
 /// All classes that a pod may be in.
 pub(crate) const CLASSES: [Class; 3] = [Class::Guaranteed, Class::Burstable, Class::BestEffort];
 
-/// The cgroup that a pod's containers are in, as the runtime is told.
+/// The cgroup parent of a pod's containers, as CRI has it.
 pub(crate) fn parent(config: &Config, pod: &Tree) -> String {
     if !config.cgroups_per_qos {
         return config.cgroup_root.clone();

@@ -1,4 +1,4 @@
-//! Kills for want of memory that no pod is told of: the kernel's log says who was killed.
+//! OOM kills outside of pods, from the kernel's log.
 
 use std::io;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub(crate) async fn watch(watcher: OomWatcher) {
 async fn read(watcher: &OomWatcher) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let log = rustix::fs::open(LOG, flags, Mode::empty())?;
-    // What was before has been told of, or never will be.
+    // Earlier messages are skipped: they were reported already.
     rustix::fs::seek(&log, SeekFrom::End(0))?;
     // It is read like a pipe: one record at a time, as they come.
     let log = Receiver::from_owned_fd_unchecked(log)?;
@@ -66,7 +66,7 @@ fn record_kill(watcher: &OomWatcher, record: &str) {
     }
 }
 
-/// Those of pods are told with their containers; those within other groups are their owners' business.
+/// Kills in pods are reported with their containers; kills in other cgroups concern their owners.
 fn concerns_system(kill: &Kill, config: &Config) -> bool {
     let pods = super::names::of_class(config, Class::Guaranteed);
     let in_pods = kill.group == pods || kill.group.starts_with(&format!("{pods}/"));

@@ -1,11 +1,11 @@
-//! Groups that belong to systemd: slices, which it makes and limits when it is asked to.
+//! cgroups of systemd: slices, which it creates and limits on request.
 
 use std::path::Path;
 use std::process::Command;
 
 use cgroup::Resources;
 
-/// What says that systemd runs the machine.
+/// This directory exists if systemd runs the machine.
 const RUNS: &str = "/run/systemd/system";
 
 pub(crate) fn runs() -> bool {

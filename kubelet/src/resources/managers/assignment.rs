@@ -2,12 +2,12 @@
 
 use super::devices::wire::ContainerAllocateResponse;
 
-/// What a container gets besides what its pod says.
+/// What a container gets in addition to its pod's spec.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Assignment {
     pub(crate) cpus: String,
     pub(crate) memory_nodes: String,
-    /// Its CPUs are nobody else's: no time on them is rationed.
+    /// Its CPUs are exclusive, so that it has no quota.
     pub(crate) has_cpus: bool,
     pub(crate) env: Vec<(String, String)>,
     pub(crate) mounts: Vec<cri::Mount>,

@@ -29,8 +29,7 @@ pub struct WriteError {
     source: std::io::Error,
 }
 
-/// None where there is no file. One that is there and cannot be read is an error, and not an empty one: what it says
-/// may be in use.
+/// None if there is no file. An unreadable file is an error, because its assignments may be in use.
 pub(crate) fn read(file: &Path) -> Result<Option<Tree>, ReadError> {
     let bytes = match std::fs::read(file) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),

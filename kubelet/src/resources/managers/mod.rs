@@ -39,7 +39,7 @@ use machine::Machine;
 use numa::{Hint, Hints};
 use topology::Merger;
 
-/// Why a pod cannot have what it wants.
+/// Why a pod cannot have its resources.
 #[derive(Debug)]
 pub(crate) enum Refusal {
     Unexpected(AllocationError),
@@ -113,9 +113,9 @@ pub(crate) struct Managers {
     pub(crate) devices: Arc<Devices>,
     /// One pod is taken at a time: what one looks at must not be given to another meanwhile.
     turn: tokio::sync::Mutex<()>,
-    /// Told when the shared CPUs are others than before.
+    /// Notified when the shared CPUs change.
     moved: Notify,
-    /// The CPUs of running containers, as the runtime was last told them.
+    /// The CPUs of running containers, as last sent to the runtime.
     applied: Mutex<BTreeMap<String, String>>,
     metrics: Metrics,
 }
@@ -172,7 +172,7 @@ impl Managers {
         Ok(())
     }
 
-    /// Whether a pod wants anything that is given here: most do not, and need not wait for their turn.
+    /// Whether a pod needs exclusive resources. Most pods do not, and need not wait for their turn.
     fn are_wanted(&self, pod: &Tree) -> bool {
         let of_container = |spec: &Tree| {
             self.cpu.is_some() && wants::cpus(pod, spec) > 0
@@ -181,7 +181,7 @@ impl Managers {
         wants::containers(pod).any(of_container) || self.devices.are_wanted(pod)
     }
 
-    /// Gives a pod all that its containers want, or nothing.
+    /// Assigns a pod everything that its containers request, or nothing.
     pub(crate) async fn admit(&self, pod: &Tree) -> Result<(), Problem> {
         if !self.are_wanted(pod) {
             return Ok(());
@@ -218,7 +218,7 @@ impl Managers {
         Ok(())
     }
 
-    /// Where a container, or the whole pod, has all that it wants.
+    /// The NUMA nodes for a container or the whole pod.
     fn place(&self, pod: &Tree, spec: Option<&Tree>) -> Result<Hint, Refusal> {
         let mut providers: Vec<Hints> = vec![match spec {
             Some(spec) => self.devices.hints(pod, spec),
@@ -312,7 +312,7 @@ impl Managers {
         }
     }
 
-    /// Of pods that nobody knows any more nothing is kept.
+    /// Releases what unknown pods have.
     pub(crate) fn keep(&self, is_known: impl Fn(&str) -> bool) {
         self.devices.keep(&is_known);
         let held = self.held();
@@ -345,7 +345,7 @@ impl Managers {
         self.memory.as_ref().map(|policy| policy.allocatable.clone()).unwrap_or_default()
     }
 
-    /// What a container gets that is made now. Its plugins are told of it.
+    /// What a new container gets. Its device plugins are called.
     pub(crate) async fn prepare(&self, pod: &Tree, spec: &Tree) -> Result<Assignment, devices::DeviceError> {
         let (uid, name) = (pod::uid(pod), spec.str("name"));
         let nodes = self.held().memory.nodes(uid, name);

@@ -70,8 +70,8 @@ pub(crate) struct Hint {
 /// By resource: none where it does not matter, an empty list where it cannot be had.
 pub(crate) type Hints = BTreeMap<String, Option<Vec<Hint>>>;
 
-/// Hints for all masks that pass, those of the fewest nodes preferred. `holds` says whether the nodes could ever hold
-/// what is asked for, `fits` whether they do now.
+/// Hints for all masks that pass, those of the fewest nodes preferred. `holds` tests whether the nodes could ever have
+/// the requested amount, `fits` whether they have it now.
 pub(crate) fn hints(nodes: &[u32], holds: impl Fn(Mask) -> bool, fits: impl Fn(Mask) -> bool) -> Vec<Hint> {
     let masks = masks(nodes);
     let fewest = masks.iter().find(|mask| holds(**mask)).map_or(nodes.len() as u32, |mask| mask.count());

@@ -1,4 +1,4 @@
-//! What the policies are told, and what they handed out before this process began.
+//! The settings of the policies, and what they assigned before this process started.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub(crate) fn memory_file(config: &Config) -> PathBuf {
     config.root_dir.join("memory_manager_state")
 }
 
-/// What is kept from pods of a resource, by what is reserved.
+/// How much of a resource is reserved.
 fn reserved(config: &Config, name: &str, of: impl Fn(&api::quantity::Quantity) -> i64) -> i64 {
     let sum = |resources: &Resources| resources.get(name).map_or(0, &of);
     sum(&config.allocatable.kube_reserved) + sum(&config.allocatable.system_reserved)
@@ -40,7 +40,7 @@ pub(crate) fn memory_policy(config: &Config, machine: &Arc<Machine>) -> Result<m
     memory::Policy::new(machine, &config.pinning.reserved_memory, u64::try_from(kept).unwrap_or(0))
 }
 
-/// A file of another policy, or one that cannot be read, stops the start: containers may have what it says.
+/// A checkpoint of another policy, or an unreadable one, stops the start: containers may use its assignments.
 fn kept(file: &Path, policy: &'static str, manager: &'static str) -> Result<Option<Tree>, RestoreError> {
     let unfit = |source| RestoreError { file: file.to_path_buf(), manager, source };
     let kept = checkpoint::read(file).map_err(|error| unfit(error.into()))?;

@@ -1,4 +1,4 @@
-//! The pod resources API: whoever watches the machine asks this socket which pods have which CPUs, memory and devices.
+//! The pod resources API: monitoring agents call this socket for the CPUs, memory and devices of pods.
 
 pub(crate) mod wire;
 
@@ -25,7 +25,7 @@ const PER_SECOND: f64 = 100.0;
 const BURST: f64 = 10.0;
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// Pods that take place on the node, as they are when somebody asks.
+/// Lists the pods of the node at the time of a call.
 pub(crate) type Pods = Arc<dyn Fn() -> Vec<Arc<Tree>> + Send + Sync>;
 
 /// Serves for ever.

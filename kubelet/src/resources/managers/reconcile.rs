@@ -35,7 +35,7 @@ impl Managers {
                 self.apply(runtime, pod::uid(&known), container).await;
             }
         }
-        // Those that were made a moment ago are not seen yet, and told again at worst.
+        // New containers are not listed yet, and are updated again at worst.
         self.applied.lock().retain(|id, _| there.contains(id));
     }
 

@@ -1,4 +1,4 @@
-//! Brings the hints of all who give something out together to one place, and says whether that is good enough.
+//! Merges the hints of all resource managers into one, and decides whether it is good enough.
 
 use super::machine::Machine;
 use super::numa::{Hint, Hints, Mask};

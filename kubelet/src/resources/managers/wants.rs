@@ -1,4 +1,4 @@
-//! What pods want for themselves.
+//! Exclusive resources that pods request.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ fn requested<'a>(spec: &'a Tree, name: &str) -> &'a Tree {
     asked.or_else(|| resources.at("limits").get(name)).unwrap_or(const { &Tree::Null })
 }
 
-/// How many CPUs a container wants for itself.
+/// How many exclusive CPUs a container requests.
 pub(crate) fn cpus(pod: &Tree, spec: &Tree) -> usize {
     let milli = milli(requested(spec, "cpu"));
     if !is_pinned(pod) || milli % 1000 != 0 {
@@ -43,7 +43,7 @@ pub(crate) fn any_cpus(pod: &Tree) -> bool {
     containers(pod).any(|spec| cpus(pod, spec) > 0)
 }
 
-/// The memory that a container wants for itself, by kind.
+/// The memory that a container requests, by kind.
 pub(crate) fn memory(pod: &Tree, spec: &Tree) -> BTreeMap<String, u64> {
     if !is_pinned(pod) {
         return BTreeMap::new();
@@ -53,7 +53,7 @@ pub(crate) fn memory(pod: &Tree, spec: &Tree) -> BTreeMap<String, u64> {
     kinds.map(|(name, value)| (name.to_string(), u64::try_from(amount(value)).unwrap_or(0))).collect()
 }
 
-/// What a container wants of devices: their requests equal their limits.
+/// The devices that a container requests: their requests equal their limits.
 pub(crate) fn devices(spec: &Tree) -> BTreeMap<String, usize> {
     let limits = spec.at("resources").map("limits").iter();
     let devices = limits.filter(|(name, _)| is_extended(name));
@@ -74,7 +74,7 @@ pub(crate) fn at_once(pod: &Tree, of: impl Fn(&Tree) -> u64) -> u64 {
     preparing.max(beside + main)
 }
 
-/// The same by name, for what the main containers want.
+/// The same by name.
 pub(crate) fn at_once_by_name(pod: &Tree, of: impl Fn(&Tree) -> BTreeMap<String, u64>) -> BTreeMap<String, u64> {
     let names = containers(pod).flat_map(|spec| of(spec).into_keys()).collect::<std::collections::BTreeSet<_>>();
     let sum = |name: String| {

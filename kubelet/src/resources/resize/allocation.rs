@@ -1,5 +1,5 @@
-//! What was given to a pod, which may be less than it wants by now, and what its containers still run with. Kept beside
-//! the pod, so that an agent that begins anew goes on where the last one was.
+//! A pod's allocated resources, which may differ from the desired ones, and what its containers still run with. Kept
+//! beside the pod, so that the next kubelet continues.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -28,7 +28,7 @@ pub(crate) struct Record {
     pub(crate) is_unfinished: bool,
 }
 
-/// What a pod wants.
+/// The desired resources of a pod.
 pub(crate) fn wanted(pod: &Tree) -> Amounts {
     let whole = pod.at("spec").get("resources").map(|resources| (WHOLE.to_string(), resources.clone()));
     let each = resizable(pod).map(|spec| (spec.str("name").to_string(), spec.at("resources").clone()));
@@ -70,7 +70,7 @@ fn amounts(list: &Tree) -> BTreeMap<String, Option<Quantity>> {
     entries.map(read).collect()
 }
 
-/// Those of which two sets differ.
+/// The containers whose resources differ.
 pub(crate) fn differing(old: &Amounts, new: &Amounts) -> Vec<String> {
     let is_new = |(name, resources): &(&String, &Tree)| !same(old.get(*name).unwrap_or(&Tree::Null), resources);
     new.iter().filter(is_new).map(|(name, _)| name.clone()).collect()
@@ -81,7 +81,7 @@ impl Record {
         Record { allocated: wanted(pod), ..Record::default() }
     }
 
-    /// The pod shall have what it wants. What runs is behind from now on.
+    /// Allocates the desired resources. Running containers do not have them yet.
     pub(crate) fn allocate(&mut self, wanted: Amounts) {
         for name in differing(&self.allocated, &wanted) {
             let old = self.allocated.get(&name).cloned().unwrap_or_default();
@@ -117,7 +117,7 @@ impl Record {
         Record { allocated: read("allocated"), behind: read("behind"), is_unfinished: tree.bool("unfinished") }
     }
 
-    /// None where there is none, or none that can be read: the pod then has what it wants.
+    /// None if there is no readable record: the pod then has its desired resources.
     pub(crate) fn read(file: &Path) -> Option<Record> {
         let bytes = std::fs::read(file).ok()?;
         match json::decode(&bytes) {

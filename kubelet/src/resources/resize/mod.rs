@@ -1,5 +1,5 @@
-//! Giving a pod that runs more or less: what is allocated to it follows what it wants when there is room, and what its
-//! containers run with follows what is allocated.
+//! In-place resize of pods: allocated resources follow the desired ones if the node has enough, and running containers
+//! follow the allocated ones.
 
 pub(crate) mod allocation;
 mod order;
@@ -76,7 +76,7 @@ impl Resizes {
         }
     }
 
-    /// The node has taken a pod: it is given what it wants.
+    /// A pod was admitted: its desired resources are allocated.
     pub(crate) fn take(&self, pod: &Arc<Tree>) {
         let mut entries = self.entries();
         if entries.contains_key(pod::uid(pod)) {
@@ -93,7 +93,7 @@ impl Resizes {
         self.entries().remove(uid);
     }
 
-    /// Looks whether a pod wants something else than it was given, and grants it where there is room.
+    /// Allocates a pod's desired resources if the node has enough.
     pub(crate) fn settle(&self, environment: &Environment, pod: &Arc<Tree>) {
         {
             let mut entries = self.entries();
@@ -111,7 +111,7 @@ impl Resizes {
         self.retry(environment);
     }
 
-    /// Looks at all pods that wait for room, in order; whoever fares differently now is looked at.
+    /// Retries the pending resizes of all pods, in order, and wakes the pods whose result has changed.
     pub(crate) fn retry(&self, environment: &Environment) {
         let mut changed = Vec::new();
         {
@@ -206,7 +206,7 @@ impl Resizes {
         entries.get_mut(uid).is_some_and(|entry| std::mem::replace(&mut entry.error, why.to_string()) != why)
     }
 
-    /// A record that cannot be written is lost with the agent, and the pod then gets what it wants.
+    /// A record that cannot be written is lost with the kubelet, and the pod then has its desired resources.
     fn keep(&self, uid: &str, record: &Record) {
         let file = self.file(uid);
         if let Err(error) = record.write(&file) {
@@ -246,7 +246,7 @@ fn generation(pod: &Tree) -> i64 {
     pod.int("metadata.generation").unwrap_or(0)
 }
 
-/// Without what the status says of resources.
+/// Without the resources in the status.
 pub(crate) fn spec_only(pod: &Tree) -> Tree {
     tree! {
         "metadata" => pod.at("metadata").clone(),
@@ -270,7 +270,7 @@ fn counted(pod: &Tree, behind: &Amounts) -> Tree {
     counted
 }
 
-/// What is asked for of memory is told to nobody who runs, so that it needs no restart.
+/// Memory requests are not visible to a running container, so that they need no restart.
 pub(crate) fn wants_restart(pod: &Tree, name: &str, old: &Tree) -> bool {
     let Some(spec) = pod::container(pod, name).filter(|_| name != WHOLE) else { return false };
     let new = spec.at("resources");

@@ -1,4 +1,4 @@
-//! Who comes first of pods that wait for room, and what is told of a resize.
+//! The order of pods with pending resizes, and texts about resizes.
 
 use std::cmp::Reverse;
 
@@ -9,7 +9,7 @@ use crate::model::pod;
 use crate::model::resources::resizable;
 use crate::model::resources::{Class, class};
 
-/// Smaller comes first: what frees room, then by priority, class, and how long it has waited.
+/// Smaller comes first: resizes that free resources, then by priority, class, and waiting time.
 pub(crate) type Rank = (bool, Reverse<i64>, Class, i64);
 
 pub(crate) fn rank(wanted: &Tree, allocated: &Amounts, since: i64) -> Rank {
@@ -18,12 +18,12 @@ pub(crate) fn rank(wanted: &Tree, allocated: &Amounts, since: i64) -> Rank {
     (grows, Reverse(wanted.int("spec.priority").unwrap_or(0)), class(wanted), since)
 }
 
-/// What the spec alone asks for.
+/// The requests of the spec alone.
 pub(crate) fn requests(pod: &Tree) -> podmodel::Resources {
     podmodel::requests(&tree! { "spec" => pod.at("spec").clone() })
 }
 
-/// What an event says of a resize.
+/// The text of an event about a resize.
 pub(crate) fn text(what: &str, pod: &Tree, error: &str) -> String {
     let summary = |spec: &&Tree| {
         let mut one = tree! { "name" => spec.str("name") };

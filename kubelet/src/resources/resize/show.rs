@@ -1,4 +1,4 @@
-//! What a pod's status says of its resizing.
+//! The resize fields of a pod's status.
 
 use api::{Tree, time, tree};
 

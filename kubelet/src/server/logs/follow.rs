@@ -1,5 +1,5 @@
-//! Waits for more of a log. The kernel tells of it; a file that was closed, as at a container's end, is looked after
-//! more closely for a while.
+//! Waits for more of a log, with inotify; a file that was closed, as at a container's exit, is polled more often for a
+//! while.
 
 use std::io::Result;
 use std::os::fd::OwnedFd;
@@ -15,7 +15,7 @@ use crate::logs::files;
 
 /// The file is closed before its container is known to have ended.
 const CLOSED: Duration = Duration::from_millis(50);
-/// Where nothing is heard: file systems that do not tell, a runtime that keeps the file open.
+/// The interval without events: for file systems without inotify, and runtimes that keep the file open.
 const QUIET: Duration = Duration::from_secs(1);
 
 pub(crate) struct Changes {
@@ -52,7 +52,7 @@ impl Changes {
     }
 }
 
-/// Takes all events; whether the file was closed is told.
+/// Reads all events; true if the file was closed.
 fn drain(events: &OwnedFd) -> Result<bool> {
     let mut buffer = [std::mem::MaybeUninit::uninit(); 4096];
     let mut reader = inotify::Reader::new(events, &mut buffer);

@@ -117,7 +117,7 @@ async fn open(runtime: Arc<dyn DynRuntimeService>, container: String, options: &
 }
 
 impl Log {
-    /// Sends what is asked for, until all is sent, or nobody takes it any more.
+    /// Sends the requested lines, until all are sent, or the client has disconnected.
     async fn send(self, options: Options, to: &mpsc::Sender<Bytes>) -> std::io::Result<()> {
         let mut known = self.older.known().clone();
         let Some(mut writer) = self.older.send(Writer::new(&options), to).await? else { return Ok(()) };
@@ -125,18 +125,19 @@ impl Log {
             let mut reader = BufReader::with_capacity(BLOCK, self.file);
             return copy(&mut reader, &mut writer, to).await.map(drop);
         }
-        // Watched before it is read: what is written in between is heard of.
+        // Watched before it is read, so that no write in between is missed.
         let mut changes = Changes::watch(&self.path)?;
         let mut reader = BufReader::with_capacity(BLOCK, self.file);
         let mut may_have_ended = true;
         loop {
-            // Asked before the last look: what a container wrote before its end is read after it.
+            // The state is read before the last lines, so that everything that the container wrote before its exit is
+            // sent.
             let has_ended = may_have_ended && !is_running(&self.runtime, &self.container).await;
             if copy(&mut reader, &mut writer, to).await? == Copied::Over {
                 return Ok(());
             }
             if let Some(next) = follow::successor(reader.get_ref(), &self.path).await {
-                // Nobody writes to the old one any more: what came since the last look is all that is left of it.
+                // The old file is not written any more: the rest of it is read.
                 if copy(&mut reader, &mut writer, to).await? == Copied::Over {
                     return Ok(());
                 }

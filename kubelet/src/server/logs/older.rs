@@ -92,7 +92,7 @@ impl Older {
     }
 }
 
-/// The lines of a file; none where it has gone for being too old.
+/// The lines of a file; none if it was removed by rotation.
 fn open(dir: &Path, name: &str) -> io::Result<Box<dyn BufRead>> {
     match rotated::open(dir, name) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Box::new(io::empty())),

@@ -1,4 +1,4 @@
-//! `/metrics/cadvisor`: the names that dashboards know, from what a runtime tells.
+//! `/metrics/cadvisor`: cAdvisor's metric names, from the runtime's statistics.
 
 use cri::{ContainerStats, MemoryUsage, NetworkInterfaceUsage, UInt64Value};
 

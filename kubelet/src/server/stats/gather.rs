@@ -1,4 +1,4 @@
-//! Asks the runtime and the kernel.
+//! Reads statistics of the runtime and the kernel.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! How much of a core is used now: what was used since somebody asked before.
+//! CPU usage in cores, from the usage since the last measurement.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use stdx::sync::Mutex;
 /// Questions that come closer than this have the same answer.
 const LEAST: i64 = 1_000_000_000;
 
-/// What was told last, by what it was told of.
+/// The last measurements, by what was measured.
 #[derive(Debug, Default)]
 pub(crate) struct Rates(Mutex<BTreeMap<String, Sample>>);
 
@@ -33,7 +33,7 @@ impl Rates {
 }
 
 impl Now<'_> {
-    /// In billionths of a core; None where nobody has asked before.
+    /// In nanocores; None without an earlier measurement.
     pub(crate) fn rate(&mut self, of: String, at: i64, used: u64) -> Option<u64> {
         let known = self.rates.0.lock().get(&of).copied();
         let sample = next(known, at, used);

@@ -240,7 +240,7 @@ fn memory(of: &MemoryUsage, usage: &Usage) -> Tree {
     page
 }
 
-/// All that the pod's containers have swapped; None where nobody counts it.
+/// The swap usage of the pod's containers; None if it is not measured.
 fn pod_swap(pod: &PodUsage, usage: &Usage) -> Option<Tree> {
     let counted = pod.containers().iter().filter_map(|stats| value(&stats.swap.as_ref()?.swap_usage_bytes));
     let sum = counted.reduce(|sum, bytes| sum + bytes)?;

@@ -16,7 +16,7 @@ use tokio::net::UnixStream;
 
 use super::wire::{self, HEAD, Kind, MOST, Malformed, Message, Value};
 
-/// Where the machine's bus is, unless the environment says otherwise.
+/// The system bus, unless the environment names another.
 pub(crate) const SYSTEM: &str = "unix:path=/run/dbus/system_bus_socket";
 const ANSWER: Duration = Duration::from_secs(10);
 /// Files that may come along at once, and wait to be taken.
@@ -29,7 +29,7 @@ const MOST_LINE: usize = 512;
 pub(crate) enum Error {
     Io(std::io::Error),
     Malformed(Malformed),
-    /// The name of the error, and what is said of it.
+    /// The name of the error, and its message.
     Answered(String, String),
     Other(&'static str),
 }
@@ -71,7 +71,7 @@ pub(crate) struct Bus {
 }
 
 impl Bus {
-    /// Connects to the first place that an address names, and is somebody there.
+    /// Connects to the first working address, and registers.
     pub(crate) async fn connect(address: &str) -> Result<Bus> {
         let path = place(address).ok_or(Error::Other("the address of the bus names no socket"))?;
         let stream = UnixStream::connect(path).await?;
@@ -83,7 +83,7 @@ impl Bus {
         Ok(bus)
     }
 
-    /// The kernel says who we are; the bus only has to be asked to look.
+    /// The kernel passes our credentials; the bus only has to be asked to read them.
     async fn greet(&mut self) -> Result<()> {
         let uid = rustix::process::geteuid().as_raw().to_string();
         let uid: String = uid.bytes().map(|digit| format!("{digit:02x}")).collect();
@@ -108,7 +108,7 @@ impl Bus {
         }
     }
 
-    /// Asks somebody, and waits for the answer.
+    /// Calls a method, and waits for the reply.
     pub(crate) async fn call(&mut self, call: Message) -> Result<Heard> {
         let serial = self.send(call, &[]).await?;
         in_time(async {
@@ -140,7 +140,7 @@ impl Bus {
         }
     }
 
-    /// Says something; its number.
+    /// Sends a message. Returns its serial number.
     pub(crate) async fn send(&mut self, mut message: Message, files: &[OwnedFd]) -> Result<u32> {
         self.serial = self.serial.wrapping_add(1).max(1);
         message.serial = self.serial;
@@ -219,7 +219,7 @@ fn send(stream: &UnixStream, bytes: &[u8], files: &[OwnedFd]) -> std::io::Result
     Ok(rustix::net::sendmsg(stream, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL)?)
 }
 
-/// What is asked of the bus itself.
+/// A call to the bus itself.
 pub(crate) fn of_bus() -> Message {
     Message {
         destination: "org.freedesktop.DBus".into(),

@@ -1,5 +1,5 @@
-//! Holds the machine up while its pods end: logind is asked, over the machine's D-Bus, not to let it go down before a
-//! lock is given back, and tells when somebody wants it to. Where there is no logind, SIGPWR is left.
+//! Delays the shutdown of the machine while pods are stopped: logind, called over D-Bus, delays it until a lock is
+//! released, and announces it with a signal. Without logind, SIGPWR is used.
 
 mod bus;
 #[cfg(test)]
@@ -23,7 +23,7 @@ const LOGIND: &str = "org.freedesktop.login1";
 const LOGIND_PATH: &str = "/org/freedesktop/login1";
 const MANAGER: &str = "org.freedesktop.login1.Manager";
 const DROP_IN: &str = "99-kubelet.conf";
-/// logind reads its configuration anew when it comes to it, and does not tell.
+/// logind reloads its configuration at some time, without a signal.
 const LOOKS: u32 = 20;
 const LOOK: Duration = Duration::from_millis(100);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -53,7 +53,7 @@ impl Lock {
     }
 }
 
-/// Somebody who hears when the machine goes down, and holds it up until it may.
+/// Waits for a shutdown of the machine, and delays it.
 pub struct Inhibitor {
     goes_down: watch::Receiver<bool>,
     lock: Lock,
@@ -69,7 +69,7 @@ impl Inhibitor {
         Inhibitor { goes_down, lock, task }
     }
 
-    /// Waits until the machine goes down, or after that does not: whether it does.
+    /// Waits until a shutdown begins, or is cancelled. True if it begins.
     pub async fn changed(&mut self) -> bool {
         if self.goes_down.changed().await.is_err() {
             std::future::pending::<()>().await;
@@ -92,7 +92,7 @@ impl Drop for Inhibitor {
 async fn follow(places: Paths, period: Duration, tell: watch::Sender<bool>, lock: Lock) {
     let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
     let mut has_held = false;
-    // A machine that goes down takes its bus along, and is not held up once more.
+    // A machine that shuts down stops its bus too, and is not delayed again.
     while !*tell.borrow() {
         match Session::open(&places, period).await {
             Ok(mut session) => {
@@ -112,10 +112,10 @@ async fn follow(places: Paths, period: Duration, tell: watch::Sender<bool>, lock
     }
 }
 
-/// A connection on which logind is heard.
+/// A connection that receives logind's signals.
 struct Session {
     bus: Bus,
-    /// The name of logind's own connection: nobody else is believed.
+    /// The unique name of logind's connection: only its signals count.
     owner: String,
     lock: Option<OwnedFd>,
 }
@@ -123,7 +123,7 @@ struct Session {
 impl Session {
     async fn open(places: &Paths, period: Duration) -> Result<Session> {
         let mut bus = Bus::connect(&places.bus).await?;
-        // Asked first: whoever is asked is started.
+        // The first call starts logind.
         let delay = delay(&mut bus).await?;
         for rule in [
             format!(
@@ -174,7 +174,7 @@ enum Said {
     Nothing,
 }
 
-/// Anybody may send a signal to anybody; the bus alone says who did.
+/// Every client can send a signal; only the sender that the bus adds is trustworthy.
 fn judge(message: &Message, owner: &str) -> Said {
     let is = |sender: &str, interface: &str, member: &str| {
         message.kind == Kind::Signal
@@ -208,7 +208,7 @@ fn to_logind(interface: &str, member: &str, body: Vec<Value>) -> Message {
     }
 }
 
-/// For how long logind lets itself be held up.
+/// How long logind allows the shutdown to be delayed.
 async fn delay(bus: &mut Bus) -> Result<Duration> {
     let body = vec![Value::text(MANAGER), Value::text("InhibitDelayMaxUSec")];
     let (answer, _) = bus.call(to_logind("org.freedesktop.DBus.Properties", "Get", body)).await?;

@@ -50,7 +50,7 @@ fn no_second_is_lost() {
     }
 }
 
-/// Debian's bus on a socket of its own; it goes with this.
+/// A bus daemon on a socket of its own; it is stopped with this.
 struct Daemon {
     process: Child,
     dir: tempfile::TempDir,
@@ -97,7 +97,7 @@ struct Logind {
 }
 
 impl Logind {
-    /// One that waits for five seconds until it is told otherwise.
+    /// A logind whose delay is five seconds until it is changed.
     async fn start(places: &Paths) -> Logind {
         let mut bus = Bus::connect(&places.bus).await.expect("a bus");
         for name in [LOGIND, "org.freedesktop.systemd1"] {
@@ -186,7 +186,7 @@ async fn the_machine_is_held_up_until_its_pods_have_ended() {
     let lock = logind.lock().await;
     let conf = std::fs::read_to_string(places.drop_ins.join(DROP_IN)).expect("a file");
     assert!(conf.ends_with("[Login]\nInhibitDelayMaxSec=30\n"), "{conf}");
-    // Anybody may say it; nobody else is heard.
+    // Every client can send the signal; only logind's counts.
     let mut other = Bus::connect(&places.bus).await.expect("a bus");
     other.send(prepares(true), &[]).await.expect("it is sent");
     logind.signals.send(true).await.expect("it is there");

@@ -1,5 +1,5 @@
-//! Messages of the D-Bus, as bytes. Only what a few calls need: plain values and variants of them. What a peer says of
-//! lengths is believed as far as there are bytes.
+//! D-Bus messages as bytes. Only what a few calls need: basic values and variants of them. Lengths of a peer are
+//! checked against the bytes.
 
 /// No message that concerns us is nearly so long.
 pub(crate) const MOST: usize = 64 << 10;
@@ -68,7 +68,7 @@ pub(crate) struct Message {
     pub(crate) sender: String,
     /// How many open files come along.
     pub(crate) handles: u32,
-    /// Empty where it has values that nobody here needs.
+    /// Empty if it has values that are not needed here.
     pub(crate) body: Vec<Value>,
 }
 
@@ -213,7 +213,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Message> {
     Ok(message)
 }
 
-/// Fields that nobody knows are no matter.
+/// Unknown fields are ignored.
 fn take(message: &mut Message, signature: &mut String, code: u8, value: Value) {
     match (code, value) {
         (PATH, Value::Path(text)) => message.path = text,
@@ -240,7 +240,7 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// A message says first in which order its bytes are.
+    /// The first byte of a message is its byte order.
     fn of(bytes: &'a [u8]) -> Result<Reader<'a>> {
         match bytes.first() {
             Some(b'l') => Ok(Reader { bytes, at: 0, is_big: false }),
@@ -375,7 +375,7 @@ mod tests {
     fn the_other_order_of_bytes_is_read_as_well() {
         let mut bytes = b"B\x04\0\x01\0\0\0\x04\0\0\0\x09\0\0\0\x0f".to_vec();
         bytes.extend(b"\x08\x01g\0\x01b\0\0\x05\x01u\0\0\0\0\x02");
-        // The last field is one byte shorter than it says: fields end where the head says.
+        // The last field is one byte shorter than its length: fields end where the header says.
         assert_eq!(
             decode(&[bytes.clone(), vec![0, 0, 0, 1]].concat()),
             Err(Malformed("its fields do not end where they say"))

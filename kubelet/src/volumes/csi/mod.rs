@@ -58,9 +58,9 @@ pub(crate) struct Csi {
     drivers: Mutex<BTreeMap<String, Driver>>,
     /// Volumes that must not be detached from this node, by their names in its status.
     in_use: ordered::Sender<BTreeSet<String>>,
-    /// Staging and unstaging of one volume, for whichever pods, come one after the other.
+    /// Serializes staging and unstaging of one volume.
     busy: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
-    /// Held by whoever changes what the node says of its drivers.
+    /// Serializes changes of the node's list of drivers.
     showing: tokio::sync::Mutex<()>,
 }
 
@@ -110,7 +110,7 @@ impl Csi {
         }
     }
 
-    /// Writes down that a pod uses a volume, and says so.
+    /// Records that a pod uses a volume, and publishes it.
     pub(crate) fn note(&self, record: &Record, node: &str) -> io::Result<()> {
         record.write(node)?;
         self.count();
@@ -147,7 +147,7 @@ impl Csi {
         }
     }
 
-    /// Writes down that the driver is about to be called: from now on it has to be asked to take back what it made.
+    /// Records that the driver is about to be called: from now on the volume has to be unpublished.
     pub(crate) fn begin(&self, record: &Record, node: &str) -> io::Result<()> {
         Record { is_begun: true, ..record.clone() }.write(node)
     }
@@ -165,8 +165,8 @@ impl Csi {
         Ok(())
     }
 
-    /// The driver is asked whatever its directories look like: one behind a dead mount cannot be looked at, and one that
-    /// a call in flight has not made yet is not there. Asking once too often is no failure, by CSI.
+    /// The driver is called whatever its directories look like: a directory behind a dead mount cannot be read, and a
+    /// directory that a call in flight will create does not exist yet. CSI allows to unpublish twice.
     async fn unmake(&self, record: &Record, uid: &str) -> Result<(), CsiError> {
         let driver = self.driver(&record.driver)?;
         let target = self.target(record, uid);

@@ -1,4 +1,4 @@
-//! What a node says of its drivers: its CSINode, and a note and labels on itself.
+//! Reports the node's drivers: its CSINode, and an annotation and labels of the Node.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ pub(crate) enum NodeInfoError {
     CsiNode(#[source] client::Error),
 }
 
-/// Adds a driver, or replaces what was said of it.
+/// Adds or replaces a driver.
 pub(crate) async fn install(client: &Client, node: &str, driver: &str, info: &NodeInfo) -> Result<(), NodeInfoError> {
     if info.node_id.is_empty() {
         return Err(NodeInfoError::NoId);
@@ -119,7 +119,7 @@ fn empty(node: &str, uid: &str) -> Tree {
 fn with_driver(object: &mut Tree, name: &str, info: Option<&NodeInfo>) {
     let drivers = object.child("spec").list_entry("drivers");
     let wanted = info.map(|info| driver(name, info));
-    // One that says the same stays where it is.
+    // An unchanged entry keeps its position.
     if wanted.as_ref().is_some_and(|wanted| drivers.contains(wanted)) {
         return;
     }

@@ -1,4 +1,4 @@
-//! What is known of a CSI volume of a pod, in a file beside it: after a restart it says whom to call.
+//! What is known of a CSI volume of a pod, in a file beside it: after a restart it names the driver to call.
 
 use std::fs;
 use std::io;
@@ -36,7 +36,7 @@ impl Record {
         pod_dir.join(if is_block { "volumeDevices" } else { "volumes" }).join(KIND).join(name)
     }
 
-    /// What was begun stays so, whoever writes.
+    /// A volume stays begun, whatever is written later.
     pub(crate) fn write(&self, node: &str) -> io::Result<()> {
         let before = Record::read(self.dir.clone(), self.is_block);
         let is_begun = self.is_begun || before.is_some_and(|before| before.is_begun);
@@ -63,7 +63,7 @@ impl Record {
             handle: text("volumeHandle"),
             attachment: text("attachmentID"),
             is_persistent: data.str("volumeLifecycleMode") != "Ephemeral",
-            // A file that does not say it is of an agent that did not.
+            // An earlier kubelet did not write this field.
             is_begun: data.str("begun") != "false",
             is_block,
             dir,

@@ -1,4 +1,4 @@
-//! Drivers make themselves known by a socket in a directory, and are gone when it is.
+//! Drivers register with a socket in a directory, and are deregistered when it disappears.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -45,7 +45,7 @@ enum RegistrationError {
     Devices(Box<dyn Error + Send + Sync>),
 }
 
-/// Who looks for drivers: whom they are shown to, and who wakes the pods that wait for them.
+/// What registration needs: the client for the node's objects, and a way to wake pods that wait for a driver.
 pub(crate) struct Finder<'a> {
     pub(crate) client: &'a Client,
     pub(crate) node: &'a str,
@@ -56,7 +56,7 @@ pub(crate) struct Finder<'a> {
 /// The name of a driver, or none where the socket is not one's.
 type Registered = Result<Option<String>, RegistrationError>;
 
-/// Sockets that are being called, beside each other: one that is silent holds up nobody else.
+/// Sockets that are called concurrently: one that does not respond blocks no other.
 #[derive(Default)]
 struct Calls<'a>(Vec<Call<'a>>);
 
@@ -96,7 +96,7 @@ struct Known {
     drivers: BTreeMap<PathBuf, String>,
     /// Those that are left alone until something changes, or for a while.
     failed: BTreeSet<PathBuf>,
-    /// The node says which drivers it has, were it none.
+    /// The CSINode exists, even without drivers.
     is_shown: bool,
 }
 
@@ -123,7 +123,7 @@ impl Known {
         self.sockets.insert(socket, seen);
     }
 
-    /// Forgets what is not there any more; the drivers that are gone with it.
+    /// Forgets sockets that have disappeared. Returns their drivers.
     fn leave(&mut self, found: &Seen) -> Vec<String> {
         self.sockets.retain(|socket, seen| found.get(socket) == Some(seen));
         let gone: Vec<PathBuf> =
@@ -153,7 +153,7 @@ impl Csi {
         let mut pause = backoff.next_pause();
         loop {
             self.look(finder, &directory, &mut known, &mut calls).await?;
-            // What failed is tried again; all else waits for the kernel to tell.
+            // Failed calls are retried; all else waits for a change of the directory.
             tokio::select! {
                 () = watch.changed() => known.failed.clear(),
                 done = calls.next() => known.called(done),
@@ -170,7 +170,7 @@ impl Csi {
         }
     }
 
-    /// Brings what is known up to what is there: who is gone is forgotten, who is new is called.
+    /// Deregisters drivers whose sockets have disappeared and calls new sockets.
     async fn look<'a>(
         &'a self,
         finder: &'a Finder<'_>,
@@ -229,7 +229,7 @@ impl Csi {
         let capabilities =
             capabilities.capabilities.iter().filter_map(|of| of.rpc.as_ref()).map(|rpc| rpc.kind).collect();
         {
-            // What is said of all drivers is read and written: by one at a time.
+            // All drivers are in one object, which is read and written by one task at a time.
             let _alone = self.showing.lock().await;
             node_info::install(finder.client, finder.node, name, &info).await?;
         }

@@ -14,7 +14,7 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Empty {}
 
-/// What a plugin says of itself.
+/// The description of a plugin.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct PluginInfo {
     #[prost(string, tag = "1")]

@@ -1,4 +1,4 @@
-//! A volume that a driver makes: staged once for the node where the driver wants that, then published for the pod.
+//! A volume of a CSI driver: staged once for the node if the driver supports it, then published for the pod.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -59,7 +59,7 @@ fn plan<'a>(ask: &'a Ask<'a>) -> Planning<'a> {
 async fn make(ask: &Ask<'_>) -> Result<Plan, Failure> {
     let object = driver_object(ask).await?;
     let record = record(ask, &object)?;
-    // From here on the node says that it uses the volume.
+    // From here on the node reports the volume as in use.
     ask.host.csi.note(&record, &ask.host.node)?;
     let driver = ask
         .host
@@ -88,15 +88,15 @@ async fn make(ask: &Ask<'_>) -> Result<Plan, Failure> {
     Ok(Plan::Made { path, read_only, give, repeats: object.bool("spec.requiresRepublish") })
 }
 
-/// What the driver is asked for.
+/// The calls to the driver.
 struct Calls {
     stage: Option<NodeStageVolume>,
     publish: NodePublishVolume,
 }
 
 impl Calls {
-    /// Both go on to their end where nobody waits for them any more: whoever takes the volume back waits for them,
-    /// and nothing is mounted into a directory that is being removed.
+    /// Both calls complete even if the caller is cancelled: removal of the volume waits for them, so that nothing is
+    /// mounted into a directory that is being removed.
     async fn make(self, driver: Driver, alone: OwnedMutexGuard<()>) -> Result<(), Failure> {
         let work = async move {
             let _alone = alone;
@@ -121,7 +121,7 @@ fn unknown(record: &Record, source: UnknownDriver) -> CsiVolumeError {
     }
 }
 
-/// What the cluster says of the driver; null where it says nothing.
+/// The CSIDriver object; null if there is none.
 async fn driver_object(ask: &Ask<'_>) -> Result<Tree, Failure> {
     match ask.host.client.get(DRIVERS, "", ask.source.str("driver")).await {
         Err(error) if error.is_not_found() => Ok(Tree::Null),
@@ -154,7 +154,7 @@ fn record(ask: &Ask<'_>, object: &Tree) -> Result<Record, Failure> {
     })
 }
 
-/// A driver is asked only for what it says that it makes.
+/// A driver is called only for the lifecycle modes that its CSIDriver lists.
 fn check_mode(driver: &str, object: &Tree, is_persistent: bool) -> Result<(), Failure> {
     let modes: Vec<&str> = object.list("spec.volumeLifecycleModes").iter().filter_map(Tree::as_str).collect();
     let modes = if modes.is_empty() { vec!["Persistent"] } else { modes };
@@ -222,7 +222,7 @@ fn access_mode(mode: &str, is_precise: bool) -> i32 {
     }
 }
 
-/// Whether the agent gives the volume to the pod's group.
+/// Whether the kubelet gives the volume to the pod's group.
 fn is_given(source: &Tree, persistent: Option<&Tree>, object: &Tree) -> bool {
     match object.str("spec.fsGroupPolicy") {
         "None" => false,
@@ -285,7 +285,7 @@ async fn publish(
     })
 }
 
-/// What a driver that asks for it is told of the pod.
+/// Information about the pod, for drivers with `podInfoOnMount`.
 fn pod_info(pod: &Tree, object: &Tree, is_persistent: bool) -> Words {
     if !object.bool("spec.podInfoOnMount") {
         return Words::new();

@@ -1,4 +1,4 @@
-//! What a pod says of itself, as files.
+//! Fields of the pod as files.
 
 use api::Tree;
 

@@ -37,7 +37,7 @@ fn backing(pod: &Tree, source: &Tree, node_memory: Option<u64>) -> Result<Backin
     }
 }
 
-/// As much as is asked for, but never more than the pod or the node has.
+/// The requested size, but never more than the pod's or the node's memory.
 pub(crate) fn memory(pod: &Tree, wanted: Option<u64>, node_memory: Option<u64>) -> Option<u64> {
     [wanted, pod_limit(pod), node_memory].into_iter().flatten().filter(|bytes| *bytes > 0).min()
 }

@@ -1,4 +1,4 @@
-//! The kinds of volumes, a file each. A kind reads the pod and what it refers to, and says what is to be done.
+//! The kinds of volumes, one file each. A kind reads the pod and the objects that it refers to, and returns a plan.
 
 mod config_map;
 mod csi;
@@ -22,7 +22,7 @@ use super::{Host, Owner};
 
 pub(crate) use empty_dir::memory;
 
-/// In the order in which a volume is asked which one it is; it is one only.
+/// A volume has the field of exactly one kind.
 pub(crate) const KINDS: &[Kind] = &[
     empty_dir::KIND,
     config_map::KIND,
@@ -60,7 +60,7 @@ pub(crate) struct Ask<'a> {
     /// Its directory: the volume's name, or the persistent volume's.
     pub(crate) name: &'a str,
     pub(crate) dir: PathBuf,
-    /// The pod asks for it to be read only.
+    /// The pod requests it read-only.
     pub(crate) read_only: bool,
     pub(crate) owner: &'a Owner,
 }
@@ -70,7 +70,7 @@ pub(crate) fn of(volume: &Tree) -> Option<&'static Kind> {
     KINDS.iter().find(|kind| volume.has(kind.field))
 }
 
-/// The mode that an item says, or the volume.
+/// The mode of an item, or the default of the volume.
 fn mode(item: &Tree, default: u32) -> u32 {
     item.int("mode").and_then(|mode| u32::try_from(mode).ok()).unwrap_or(default)
 }

@@ -1,5 +1,5 @@
-//! CPUs of their own for containers that ask for whole ones in Guaranteed pods; all others share what is left. Pure:
-//! who has what is a value, kept by the caller.
+//! Exclusive CPUs for containers that request whole CPUs in Guaranteed pods; all other containers share the rest. Pure:
+//! the assignments are a value of the caller.
 
 mod hints;
 mod take;
@@ -23,7 +23,7 @@ use take::{Manner, take};
 /// Who has which CPUs: by pod and container.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct State {
-    /// All that nobody has for himself.
+    /// All CPUs that are not exclusive.
     pub(crate) shared: CpuSet,
     pub(crate) given: BTreeMap<String, BTreeMap<String, CpuSet>>,
 }
@@ -33,7 +33,7 @@ pub(crate) struct State {
 pub(crate) struct Policy {
     pub(crate) machine: Arc<Machine>,
     pub(crate) options: Options,
-    /// Never given to anybody.
+    /// CPUs that are never exclusive.
     pub(crate) reserved: CpuSet,
     /// With all other threads of their cores.
     reserved_cores: CpuSet,
@@ -130,7 +130,7 @@ impl Policy {
         self.machine.all().without(&self.reserved)
     }
 
-    /// Whether what was kept fits this machine and what it is told.
+    /// Whether a checkpoint fits this machine and the configuration.
     pub(crate) fn check(&self, state: &State) -> Result<(), StateError> {
         let (reserved, shared) = (&self.reserved, &state.shared);
         if shared.is_empty() && !state.given.is_empty() {
@@ -160,7 +160,7 @@ impl Policy {
         Ok(())
     }
 
-    /// Gives a container what it wants for itself; nothing happens where it has that already, or wants nothing.
+    /// Assigns a container its exclusive CPUs; nothing happens if it has them already, or requests none.
     pub(crate) fn allocate(
         &self,
         state: &mut State,
@@ -246,7 +246,7 @@ impl State {
         reusable
     }
 
-    /// What a pod had is everybody's again; false where it had nothing.
+    /// Returns a pod's CPUs to the shared ones; false if it had none.
     pub(crate) fn release(&mut self, uid: &str) -> bool {
         let Some(containers) = self.given.remove(uid) else { return false };
         self.shared = containers.values().fold(self.shared.clone(), |shared, cpus| shared.with(cpus));

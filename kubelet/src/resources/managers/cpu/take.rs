@@ -1,5 +1,4 @@
-//! Which CPUs someone gets who wants so many of them: whole parts of the machine first, and of those the ones that
-//! leave the least over.
+//! Chooses CPUs: whole parts of the machine first, and of those the parts with the smallest remainder.
 
 use super::super::machine::{Machine, Part};
 use super::super::numa::combinations;
@@ -56,7 +55,7 @@ fn pack(machine: &Machine, free: &CpuSet, wanted: usize, manner: Manner) -> CpuS
     pile.taken
 }
 
-/// Nodes and sockets, whichever is the larger first; then cores.
+/// NUMA nodes and sockets, the larger first; then cores.
 fn levels(machine: &Machine) -> [Part; 3] {
     let (node, socket, core): (Part, Part, Part) = (|cpu| cpu.node, |cpu| cpu.socket, |cpu| cpu.core);
     match machine.count(socket) >= machine.count(node) {
@@ -83,7 +82,7 @@ impl Pile<'_> {
         parts.iter().flat_map(|(_, cpus)| self.order(cpus, inner)).collect()
     }
 
-    /// Parts that nobody has anything of.
+    /// Parts that are completely free.
     fn take_whole(&mut self, levels: &[Part]) {
         let Some(level) = levels.last() else { return };
         let whole = self.machine.parts(&self.machine.all(), *level);
@@ -240,7 +239,7 @@ fn hand_out(machine: &Machine, free: &CpuSet, wanted: usize, group: usize, share
         left -= give(*node, each);
     }
     let mut more = share.more.iter().cycle();
-    // With nobody who gives more nothing is left: the share says so.
+    // Without a node that has more, nothing is left: the share guarantees it.
     while let Some(node) = more.next().filter(|_| left > 0) {
         left -= give(*node, group.min(left));
     }

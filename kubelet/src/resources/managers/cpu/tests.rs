@@ -26,7 +26,7 @@ fn whole_parts_are_taken_first() {
         (&threads, "0-15", 3, "0-1,8"),
         (&threads, "0-15", 8, "0-3,8-11"),
         (&threads, "0-15", 10, "0-4,8-12"),
-        // A core of which something is gone is filled up first.
+        // A partly used core is filled up first.
         (&threads, "1-15", 1, "8"),
         (&threads, "1-15", 2, "1,9"),
         // Whole cores, wherever they are; of them the socket with the least left.

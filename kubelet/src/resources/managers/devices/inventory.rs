@@ -12,7 +12,7 @@ use super::wire::{self, ContainerAllocateResponse};
 use crate::model::pod;
 use crate::node::facts;
 
-/// How long a plugin that is gone may take to come back before its resource is gone too.
+/// How long a resource is kept after its plugin has disappeared.
 const GRACE_SECONDS: i64 = 300;
 
 pub(crate) type Ids = BTreeSet<String>;
@@ -44,7 +44,7 @@ pub enum InventoryError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Device {
     pub(crate) is_healthy: bool,
-    /// None where the plugin says nothing of it.
+    /// None if the plugin does not report it.
     pub(crate) nodes: Option<Vec<u32>>,
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct Device {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Resource {
     pub(crate) devices: BTreeMap<String, Device>,
-    /// Since when nobody speaks for it, in seconds since the epoch.
+    /// Since when it has no plugin, in seconds since the epoch.
     pub(crate) silent_since: Option<i64>,
 }
 
@@ -97,7 +97,7 @@ impl Inventory {
         shares.flat_map(|share| share.devices.keys().cloned()).collect()
     }
 
-    /// Healthy, and nobody's.
+    /// Healthy devices that no container has.
     pub(crate) fn free(&self, resource: &str) -> Ids {
         let Some(known) = self.resources.get(resource) else { return Ids::new() };
         let healthy = known.devices.iter().filter(|(_, device)| device.is_healthy).map(|(id, _)| id.clone());
@@ -117,7 +117,7 @@ impl Inventory {
         reusable
     }
 
-    /// Takes over what a plugin says that it has; the pods whose devices are not as they were.
+    /// Applies a plugin's list. Returns the pods whose devices have changed.
     pub(crate) fn update(&mut self, resource: &str, devices: BTreeMap<String, Device>) -> Vec<String> {
         let known = self.resources.entry(resource.to_string()).or_default();
         let before = std::mem::replace(&mut known.devices, devices);
@@ -130,7 +130,7 @@ impl Inventory {
         self.given.iter().filter(|(_, containers)| has_changed(containers)).map(|(uid, _)| uid.clone()).collect()
     }
 
-    /// Nobody speaks for a resource any more: nothing of it is healthy.
+    /// A resource has no plugin any more: none of its devices is healthy.
     pub(crate) fn silence(&mut self, resource: &str, now: i64) -> Vec<String> {
         let Some(known) = self.resources.get_mut(resource) else { return Vec::new() };
         known.silent_since = Some(now);
@@ -139,7 +139,7 @@ impl Inventory {
         self.update(resource, devices)
     }
 
-    /// Forgets resources nobody has spoken for in a long time; their names.
+    /// Forgets resources that were without a plugin for a long time. Returns their names.
     pub(crate) fn expire(&mut self, now: i64) -> Vec<String> {
         let is_over = |known: &Resource| known.silent_since.is_some_and(|since| now - since >= GRACE_SECONDS);
         let gone: Vec<String> =
@@ -153,7 +153,7 @@ impl Inventory {
         self.resources.values().filter_map(|known| known.silent_since).min().map(|since| since + GRACE_SECONDS)
     }
 
-    /// What the node says that it has.
+    /// The devices in the node's status.
     pub(crate) fn report(&self, removed: &BTreeSet<String>) -> facts::Devices {
         let count = |number: usize| Quantity::new(i64::try_from(number).unwrap_or(i64::MAX), Format::DecimalSI);
         let mut report = facts::Devices::default();
@@ -349,7 +349,7 @@ fn shown_share(uid: &str, container: &str, resource: &str, share: &Share) -> Tre
     }
 }
 
-/// Devices that are chosen, before the plugin was asked which others it would rather give.
+/// Chosen devices, before the plugin was asked for its preference.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Choice {
     taken: Ids,
@@ -371,7 +371,7 @@ impl Choice {
         Choice { taken, wanted, open, rest: [elsewhere, nowhere].concat() }
     }
 
-    /// What the plugin is asked, if there is anything left to choose.
+    /// The request for the plugin's preference, if there is a choice.
     pub(crate) fn question(&self) -> Option<wire::PreferredAllocationRequest> {
         if self.taken.len() >= self.wanted {
             return None;

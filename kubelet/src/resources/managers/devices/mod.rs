@@ -1,4 +1,5 @@
-//! Devices of plugins: they register at a socket, list what they have, and are asked when a container gets some of it.
+//! Devices of device plugins: plugins register at a socket, list their devices, and are called when a container gets
+//! some.
 
 mod inventory;
 mod plugins;
@@ -78,7 +79,7 @@ pub(crate) struct Devices {
     clock: Arc<dyn Clock>,
     metrics: Metrics,
     state: Mutex<State>,
-    /// Told when there is more or less than before.
+    /// Notified when the number of devices changes.
     changed: Notify,
     registrations: mpsc::Sender<Registration>,
     arrivals: tokio::sync::Mutex<mpsc::Receiver<Registration>>,
@@ -125,7 +126,7 @@ impl Devices {
         checkpoint::write(&self.dir.join(FILE), state.inventory.shown())
     }
 
-    /// What a container wants of resources that plugins have made known.
+    /// What a container requests of registered resources.
     fn wanted(&self, spec: &Tree) -> BTreeMap<String, usize> {
         let state = self.state();
         let mut wanted = wants::devices(spec);
@@ -171,7 +172,7 @@ impl Devices {
         wanted.into_iter().map(hint).collect()
     }
 
-    /// Gives a container its devices. Its plugins are asked one after the other; only one pod is taken at a time.
+    /// Assigns a container its devices. Its plugins are called one after the other; only one pod is admitted at a time.
     pub(crate) async fn allocate(&self, pod: &Tree, spec: &Tree, near: Option<Mask>) -> Result<(), DeviceError> {
         let (uid, name) = (pod::uid(pod), spec.str("name"));
         for (resource, wanted) in self.wanted(spec) {
@@ -199,7 +200,7 @@ impl Devices {
         Ok(())
     }
 
-    /// Told to plugins that want it before each start of a container.
+    /// Calls the plugins that require it before each start of a container.
     pub(crate) async fn pre_start(&self, uid: &str, container: &str) -> Result<(), DeviceError> {
         let shares = self.state().inventory.of(uid, container).cloned().unwrap_or_default();
         for (resource, share) in shares {
@@ -217,7 +218,7 @@ impl Devices {
         self.state().inventory.of(uid, container).cloned().unwrap_or_default()
     }
 
-    /// Healthy or not, whoever has them.
+    /// All healthy devices, used or not.
     pub(crate) fn all(&self) -> Vec<(String, String, Vec<u32>)> {
         let state = self.state();
         let of = |(name, known): (&String, &inventory::Resource)| {
@@ -241,7 +242,7 @@ impl Devices {
         }
     }
 
-    /// Of pods that nobody knows any more nothing is kept.
+    /// Releases the devices of unknown pods.
     pub(crate) fn keep(&self, is_known: impl Fn(&str) -> bool) {
         let mut state = self.state();
         let before = state.inventory.given.len();
@@ -257,7 +258,7 @@ impl Devices {
         }
     }
 
-    /// What the node says that it has, now.
+    /// The devices in the node's status, now.
     fn report(&self) -> (facts::Devices, Option<i64>) {
         let now = self.now();
         let mut state = self.state();

@@ -23,7 +23,7 @@ use crate::volumes::csi::wire::RpcError;
 pub struct Registration {
     pub(crate) resource: String,
     pub(crate) socket: PathBuf,
-    /// It is asked for them where it has not said them.
+    /// If None, the plugin is called for them.
     pub(crate) options: Option<wire::Options>,
 }
 
@@ -54,7 +54,7 @@ const PAUSE: Duration = Duration::from_secs(5);
 const MOST: usize = 1024;
 
 impl Devices {
-    /// Serves plugins for ever. `show` is told what the node has, `wake` the pods whose devices have changed.
+    /// Serves plugins forever. `show` gets the node's devices, `wake` the pods whose devices have changed.
     pub(crate) async fn run(
         self: Arc<Devices>,
         show: impl Fn(facts::Devices) + Send + Sync,
@@ -122,7 +122,7 @@ impl Devices {
         }
     }
 
-    /// One plugin, from its registration until it is gone or another takes its place.
+    /// One plugin, from its registration until it disconnects or is replaced.
     async fn follow(
         self: Arc<Devices>,
         registration: Registration,

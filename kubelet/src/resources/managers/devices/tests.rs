@@ -150,7 +150,7 @@ fn hints_say_where_devices_could_be_had() {
     assert_eq!(nowhere.hints(&[0, 1], GPU, None, &Ids::new(), 1), None);
 }
 
-/// A plugin with devices that a test changes; it counts what it is told before starts.
+/// A plugin whose devices a test changes; it counts its PreStartContainer calls.
 struct StandIn {
     devices: watch::Sender<Vec<(&'static str, bool)>>,
     told: Arc<AtomicUsize>,

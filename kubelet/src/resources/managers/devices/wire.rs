@@ -14,7 +14,7 @@ pub(crate) const HEALTHY: &str = "Healthy";
 /// The method with which a plugin registers.
 pub const REGISTER: &str = "/v1beta1.Registration/Register";
 
-/// Upstream's for the call before a start; the others may take longer, but not for ever: one pod is taken at a time.
+/// Upstream's timeout of PreStartContainer. Other calls have a longer one, because only one pod is admitted at a time.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 const TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -22,7 +22,7 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Empty {}
 
-/// What a plugin wants to be called for.
+/// The optional calls of a plugin.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub struct Options {
     #[prost(bool, tag = "1")]
@@ -111,7 +111,7 @@ pub struct AllocateRequest {
     pub(crate) container_requests: Vec<ContainerAllocateRequest>,
 }
 
-/// Also what is asked before a container starts.
+/// Also the request before a container starts.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct ContainerAllocateRequest {
     #[prost(string, repeated, tag = "1")]

@@ -201,7 +201,7 @@ impl Policy {
         hints(&numbers, holds, fits)
     }
 
-    /// Gives a container its memory; nothing happens where it has it already, or wants none.
+    /// Assigns a container its memory; nothing happens if it has it already, or requests none.
     pub(crate) fn allocate(&self, state: &mut State, pod: &Tree, spec: &Tree, near: Hint) -> Result<(), Refusal> {
         let (uid, name) = (pod::uid(pod), spec.str("name"));
         let wanted = wants::memory(pod, spec);

@@ -1,4 +1,4 @@
-//! Who gets memory of which nodes, as tables.
+//! Memory assignments as tables.
 
 use super::super::machine::made_up::machine;
 use super::*;
