@@ -96,7 +96,7 @@ mod tests {
     const BEAT: Duration = Duration::from_secs(10);
 
     #[test]
-    fn a_silent_runtime_and_a_loop_that_hangs_are_told() {
+    fn reports_a_silent_runtime_and_a_hanging_loop() {
         let (liveness, began) = (Liveness::default(), Instant::now());
         let after = |seconds: u64| began + Duration::from_secs(seconds);
         assert_eq!(

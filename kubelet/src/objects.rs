@@ -401,7 +401,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_a_pod_names_is_found() {
+    fn finds_all_references_of_a_pod() {
         let pod = api::yaml::decode(
             br#"
 metadata: {name: p, namespace: a, uid: u}
@@ -474,7 +474,7 @@ spec:
     }
 
     #[tokio::test(start_paused = true)]
-    async fn pods_share_a_watch_that_ends_with_the_last_of_them() {
+    async fn pods_share_a_watch_until_the_last_one() {
         let (objects, server) = objects(false);
         objects.register(&pod("u1", "m"));
         objects.register(&pod("u2", "m"));
@@ -498,7 +498,7 @@ spec:
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_cannot_change_is_not_watched() {
+    async fn does_not_watch_immutable_objects() {
         let (objects, server) = objects(true);
         objects.register(&pod("u1", "m"));
         assert!(objects.get(CONFIG_MAPS, "a", "m").await.unwrap().is_some());

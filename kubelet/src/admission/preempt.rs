@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn few_go_and_those_that_were_promised_least() {
+    fn preempts_few_pods_of_the_lowest_class() {
         let there = [
             pod("be", "best-effort", 0, 0),
             pod("small", "burstable", 100, 100),

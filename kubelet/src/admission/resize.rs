@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resize_is_never_later_or_now() {
+    fn resize_is_infeasible_deferred_or_granted() {
         let node = read("status: {allocatable: {cpu: '4', memory: 1Gi, pods: '10'}}");
         let static_pod = ", annotations: {kubernetes.io/config.source: file}";
         let cases = [
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_guaranteed_pod_has_for_itself_stays() {
+    fn exclusive_resources_cannot_be_resized() {
         let node = read("status: {allocatable: {cpu: '4', memory: 1Gi, pods: '10'}}");
         let full = |cpu: &str, memory: &str| {
             let amounts = format!("{{cpu: {cpu}, memory: {memory}}}");

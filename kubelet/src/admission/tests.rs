@@ -26,7 +26,7 @@ fn pod(uid: &str, spec: &str) -> Tree {
 }
 
 #[test]
-fn pods_are_refused_for_upstreams_reasons() {
+fn rejects_pods_with_upstreams_reasons() {
     let there = pod(
         "a",
         "{containers: [{name: c, ports: [{containerPort: 1, hostPort: 80}], resources: {requests: {cpu: 1500m}}}]}",
@@ -100,7 +100,7 @@ fn pods_are_refused_for_upstreams_reasons() {
 }
 
 #[test]
-fn places_are_given_once_and_come_back() {
+fn admitted_pods_count_until_released() {
     let admission = Admission::default();
     let small = "{containers: [{name: c}]}";
     let admit =
@@ -112,7 +112,7 @@ fn places_are_given_once_and_come_back() {
 }
 
 #[test]
-fn taints_that_end_pods_and_pressure_keep_them_out() {
+fn rejects_pods_for_taints_and_pressure() {
     let admission = Admission::default();
     let plain = read("{metadata: {name: p, uid: u}, spec: {containers: [{name: c}]}}");
     let refused = admission.admit(&plain, &node(), &Rules::default()).expect_err("a taint");
@@ -129,7 +129,7 @@ fn taints_that_end_pods_and_pressure_keep_them_out() {
 }
 
 #[test]
-fn a_critical_pod_gets_the_place_of_others() {
+fn critical_pods_preempt_other_pods() {
     let admission = Admission::default();
     let rules = Rules::default();
     let asks = |cpu: &str| format!("containers: [{{name: c, resources: {{requests: {{cpu: {cpu}}}}}}}]");

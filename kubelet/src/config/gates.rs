@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_list_is_sorted() {
+    fn gates_are_sorted() {
         assert!(GATES.is_sorted());
     }
 }

@@ -12,14 +12,14 @@ fn config(text: &str) -> Config {
 }
 
 #[test]
-fn the_defaults_are_those_that_are_shown() {
+fn shows_the_defaults() {
     let shown = parsed("", &Overlay::default()).expect("a configuration").shown;
     let again = read(&shown, &Overlay::default()).expect("what is shown can be read");
     assert_eq!(format!("{:?}", again.config), format!("{:?}", Config::default()));
 }
 
 #[test]
-fn the_table_is_sorted() {
+fn fields_are_sorted() {
     let paths: Vec<&str> = fields::FIELDS.iter().map(|field| field.path).collect();
     assert!(paths.is_sorted(), "{paths:?}");
 }
@@ -66,7 +66,7 @@ volumeStatsAggPeriod: 0s
 ";
 
 #[test]
-fn what_kubeadm_writes_is_honoured() {
+fn reads_kubeadms_configuration() {
     let config = config(KUBEADM);
     assert_eq!(config.cgroup_driver, CgroupDriver::Systemd);
     assert_eq!(config.cluster_dns, [IpAddr::from([10, 96, 0, 10])]);
@@ -78,7 +78,7 @@ fn what_kubeadm_writes_is_honoured() {
 }
 
 #[test]
-fn fields_depend_on_each_other_as_upstream_has_it() {
+fn defaults_depend_on_other_fields() {
     let both = config("nodeStatusUpdateFrequency: 20s");
     assert_eq!(both.node_status_report_frequency, Duration::from_secs(20));
     let parallel = config("maxParallelImagePulls: 3");
@@ -99,7 +99,7 @@ fn fields_depend_on_each_other_as_upstream_has_it() {
 }
 
 #[test]
-fn what_is_wrong_names_its_field() {
+fn errors_name_their_field() {
     let cases = [
         ("maxPod: 1", "maxPod: unknown field"),
         ("authentication: {x509: {caFile: a}}", "authentication.x509.caFile: unknown field"),
@@ -160,7 +160,7 @@ fn what_is_wrong_names_its_field() {
 }
 
 #[test]
-fn flags_count_before_files_and_later_files_before_earlier_ones() {
+fn flags_override_files_and_later_files_earlier_ones() {
     let dir = tempfile::tempdir().expect("a directory");
     let write = |name: &str, text: &str| {
         let path = dir.path().join(name);
@@ -192,7 +192,7 @@ fn flags_count_before_files_and_later_files_before_earlier_ones() {
 }
 
 #[test]
-fn flags_have_forms() {
+fn parses_flags() {
     let read = |form: Form, text: &str| {
         let mut overlay = Overlay::default();
         overlay

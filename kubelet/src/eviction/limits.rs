@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_used_is_held_against_each_limit() {
+    fn compares_usage_with_each_limit() {
         let volume = |limit: &str| format!(r#"{{"volumes":[{{"name":"v","emptyDir":{{"sizeLimit":{limit}}}}}]}}"#);
         let over = Some("Usage of EmptyDir volume \"v\" exceeds the limit \"1Ki\". ");
         check(&volume(r#""1Ki""#), (0, 0, 1024), None);
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_without_limits_is_not_looked_at() {
+    fn pods_without_limits_are_not_measured() {
         let pod = json::decode(br#"{"spec":{"containers":[{"name":"c"}],"volumes":[{"name":"v","emptyDir":{}}]}}"#);
         assert!(!is_limited(&pod.expect("JSON")));
     }

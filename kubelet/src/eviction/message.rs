@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_is_told_what_was_missing_and_what_it_used() {
+    fn message_names_the_resource_and_the_usage() {
         check(
             POD,
             "memory.available",
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_not_told() {
+    fn message_omits_unknown_usage() {
         let pod = json::decode(POD.as_bytes()).expect("JSON");
         let got = message(Resource::Pids, &pod, None, &thresholds("pid.available", "10"), &Seen::new());
         assert_eq!(got, "The node was low on resource: pids. ");

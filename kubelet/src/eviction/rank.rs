@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn by_memory_beyond_the_request_then_priority_then_how_much() {
+    fn ranks_by_memory_above_request_then_priority_then_amount() {
         let uses = |memory| Some(Usage { memory, ..Usage::default() });
         let all = vec![
             candidate("within", 0, "100", uses(100)),
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn by_what_is_on_the_disk_that_runs_full() {
+    fn ranks_by_usage_of_the_full_disk() {
         let used = |bytes| Used { bytes, inodes: bytes / 10 };
         let uses = |root, logs, volume, in_memory| {
             let (root, logs) = (Some(used(root)), Some(used(logs)));
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn by_priority_then_processes() {
+    fn ranks_by_priority_then_processes() {
         let uses = |processes| Some(Usage { processes, ..Usage::default() });
         let all = vec![
             candidate("few", 0, "0", uses(3)),
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_node_can_give_itself_depends_on_its_disks() {
+    fn reclaims_depend_on_the_disk_layout() {
         let cases = [
             (Layout::One, Signal::NodeFs, (true, true)),
             (Layout::Images, Signal::NodeFsInodes, (false, false)),

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_and_processes_are_read_from_the_kernel_s_files() {
+    fn reads_memory_and_processes() {
         let seen = look(&[
             ("proc/meminfo", "MemTotal: 1000 kB\nMemFree: 200 kB\nInactive(file): 300 kB\n"),
             ("proc/sys/kernel/pid_max", "32768\n"),
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn both_versions_of_cgroups_tell_what_pods_have_left() {
+    fn reads_allocatable_memory_of_both_cgroup_versions() {
         let first = |limit: &'static str| {
             look(&[
                 ("sys/fs/cgroup/memory/kubepods/memory.limit_in_bytes", limit),
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_s_disk_is_seen() {
+    fn measures_the_disk_of_this_machine() {
         let places = Paths { node: "/".into(), images: Some("/".into()), ..Paths::default() };
         let seen = System::default().look(&places);
         assert!(seen.get(&Signal::NodeFs).is_some_and(|left| left.capacity > 0), "{seen:?}");
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn disks_are_told_apart_by_their_devices() {
+    fn distinguishes_disks_by_device() {
         assert_eq!(layout(Some(1), None, None), Layout::One);
         assert_eq!(layout(Some(1), Some(1), Some(1)), Layout::One);
         assert_eq!(layout(Some(1), Some(2), Some(2)), Layout::Images);

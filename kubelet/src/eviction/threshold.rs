@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hard_threshold_is_due_at_once_and_its_condition_stays_for_a_while() {
+    fn hard_threshold_is_due_at_once_and_its_condition_lasts() {
         check(
             &[threshold(Signal::NodeFs, "10%", 0, None)],
             &[
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_soft_threshold_waits_for_its_grace_and_begins_anew() {
+    fn soft_threshold_waits_for_its_grace_period() {
         check(
             &[threshold(Signal::Memory, "200", 25, None)],
             &[
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn more_is_won_back_than_the_threshold_says_once_it_was_met() {
+    fn minimum_reclaim_applies_once_a_threshold_is_met() {
         check(
             &[threshold(Signal::NodeFs, "100", 0, Some("5%"))],
             &[
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_comes_first_and_what_is_not_seen_is_not_met() {
+    fn memory_comes_first_and_missing_signals_are_not_met() {
         let thresholds = [
             threshold(Signal::NodeFs, "100", 0, None),
             threshold(Signal::Pid, "100", 0, None),
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_part_of_the_node_has_the_node_s_hard_threshold() {
+    fn allocatable_memory_has_the_hard_memory_threshold() {
         let eviction = Eviction::default();
         let names = |enforced: &[&str]| -> Vec<&'static str> {
             let enforced = enforced.iter().map(|one| one.to_string()).collect();

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn dead_containers_go_by_age_and_number() {
+    fn removes_dead_containers_by_age_and_number() {
         let there = [
             ("p", "a", 1),
             ("p", "a", 3),
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_sandbox_of_a_pod_stays() {
+    fn keeps_the_newest_sandbox_of_a_pod() {
         let one = |id: &str, pod: &str, created_at, is_ready| Sandbox {
             id: id.to_string(),
             pod: pod.to_string(),

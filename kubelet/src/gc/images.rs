@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn unused_images_go_by_their_last_use_and_age() {
+    fn removes_unused_images_by_last_use_and_age() {
         let mut records = Records::default();
         let used = |ids: &[&str]| ids.iter().map(|id| id.to_string()).collect::<BTreeSet<_>>();
         let mut all: Vec<Image> = ["a", "b", "c", "pause"].map(image).to_vec();
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_image_of_a_node_is_new() {
+    fn first_seen_images_are_new() {
         let mut records = Records::default();
         records.note(&[], &BTreeSet::new(), 1000);
         records.note(&[image("a")], &BTreeSet::new(), 1300);
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn images_can_be_too_old() {
+    fn removes_images_above_the_maximum_age() {
         let mut records = Records::default();
         records.note(&["a", "b"].map(image), &BTreeSet::from(["a".to_string()]), 5000);
         assert_eq!(ids(records.old(5100, &gc(None))), [""; 0]);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_freed_down_to_the_low_threshold() {
+    fn frees_a_full_disk_down_to_the_low_threshold() {
         let cases = [(1000, 160, None), (1000, 150, Some(50)), (1000, 0, Some(200)), (1000, 5000, None), (0, 0, None)];
         for (capacity, available, want) in cases {
             assert_eq!(to_free(capacity, available, &gc(None)), want, "{available} of {capacity}");

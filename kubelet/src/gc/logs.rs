@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_log_goes_with_all_that_was_rotated_away_of_it() {
+    fn removes_a_log_with_its_rotated_files() {
         let dir = tempfile::tempdir().expect("a directory");
         let write = |name: &str| std::fs::write(dir.path().join(name), "x").expect("a file");
         ["0.log", "0.log.20260102-030405", "0.log.20260102-030405.gz", "1.log", "10.log"].into_iter().for_each(write);
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_of_pods_that_are_gone_go() {
+    fn removes_directories_of_removed_pods() {
         let dir = tempfile::tempdir().expect("a directory");
         let make = |name: &str| std::fs::create_dir_all(dir.path().join(name).join("c")).expect("a directory");
         ["n_p_u1", "n_q_u2", "n_r_u11"].into_iter().for_each(make);
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_dead_when_its_pod_is_gone() {
+    fn link_is_dead_once_its_pod_is_removed() {
         let dir = tempfile::tempdir().expect("a directory");
         let link = |name: &str, target: &str| {
             let link = dir.path().join(name);

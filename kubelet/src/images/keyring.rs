@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn servers_are_matched_by_host_and_path() {
+    fn matches_servers_by_host_and_path() {
         let cases = [
             ("https://index.docker.io/v1/", "nginx", true),
             ("docker.io", "library/nginx:1", true),

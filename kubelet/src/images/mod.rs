@@ -404,7 +404,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failures_of_pulls_have_upstreams_names() {
+    fn pull_failures_have_upstreams_reasons() {
         let cases = [
             ("no such image", "ErrImagePull: no such image"),
             ("RegistryUnavailable", "RegistryUnavailable: image pull failed for i because the registry is unavailable"),

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_right_or_told() {
+    fn checks_image_names() {
         let digest = format!("a@sha256:{}", "0".repeat(64));
         for name in
             ["a", "a:1", "a/b", "x.example/a/b-c__d.e:T_1", "localhost/a", "h:5000/a", "[::1]:5/a", &digest, "Host/a"]

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_is_for_those_who_could_pull_it() {
+    fn images_are_for_pods_that_could_pull_them() {
         let dir = tempfile::tempdir().expect("a directory");
         let records = Records::open(dir.path(), ImageVerification::default());
         let image = "r.example/i:1";
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn policies_say_which_are_asked_for() {
+    fn policies_decide_which_images_are_verified() {
         let listed =
             |entries: &[&str]| ImageVerification::NeverVerifyListed(entries.iter().map(ToString::to_string).collect());
         let cases = [

@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_read_through_a_link() {
+    fn does_not_follow_symbolic_links() {
         let temporary = tempfile::tempdir().expect("a directory");
         let at = |name: &str| temporary.path().join(name);
         std::fs::create_dir_all(at("real/pods/p/c")).expect("directories");
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pods_part_of_a_path() {
+    fn finds_the_pods_part_of_a_path() {
         let check = |path: &str, expected: (&str, &str)| {
             assert_eq!(split(Path::new(path), 2), (expected.0.into(), expected.1.into()), "{path}");
         };

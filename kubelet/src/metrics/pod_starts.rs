@@ -123,7 +123,7 @@ mod tests {
     const RUNNING: &str = "startTime: x, containerStatuses: [{state: {running: {}}}]";
 
     #[test]
-    fn a_start_is_counted_once_and_without_what_others_took() {
+    fn counts_a_start_once_and_without_pulls() {
         let metrics = Metrics::default();
         let starts = Starts::new(metrics.clone());
         starts.observe(&pod(""), 101 * NANOS);
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_was_there_before_tells_nothing() {
+    fn ignores_pods_from_before_the_start() {
         let metrics = Metrics::default();
         let starts = Starts::new(metrics.clone());
         starts.observe(&pod(RUNNING), 101 * NANOS);

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sets_are_read_and_written_as_the_kernel_does() {
+    fn parses_and_prints_cpu_lists() {
         let cases = [("", ""), ("3", "3"), ("0-3,8", "0-3,8"), ("8,1,0,2", "0-2,8"), (" 5 , 5", "5"), ("0,1", "0-1")];
         for (text, want) in cases {
             assert_eq!(CpuSet::parse(text).map(|set| set.to_string()).as_deref(), Ok(want), "{text}");

@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_replaced() {
+    fn expands_names() {
         let cases = [
             ("$(A)", "1"),
             ("x$(A)y$(A)", "x1y1"),

@@ -116,7 +116,7 @@ spec:
 "#;
 
     #[test]
-    fn metadata_is_written_as_upstream_writes_it() {
+    fn prints_metadata_like_upstream() {
         let pod = api::yaml::decode(POD.as_bytes()).unwrap();
         let cases = [
             ("metadata.name", Some("p")),
@@ -135,7 +135,7 @@ spec:
     }
 
     #[test]
-    fn resources_are_counted_in_divisors() {
+    fn divides_resources_by_the_divisor() {
         let pod = api::yaml::decode(POD.as_bytes()).unwrap();
         let node = api::yaml::decode(b"{cpu: '4', memory: 8Gi, ephemeral-storage: 10Gi}").unwrap();
         let cases = [

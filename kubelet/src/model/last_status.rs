@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_status_tells_what_became_of_a_container() {
+    fn reads_the_last_status_of_a_container() {
         let crashed = "lastState: {terminated: {exitCode: 3, containerID: x}}";
         let cases = [
             ("", None, None),

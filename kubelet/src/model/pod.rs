@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_of_the_api_is_never_a_static_one() {
+    fn pods_of_the_api_are_never_static() {
         for said in ["file", "http", "api", ""] {
             let annotations = format!("{{{SOURCE}: '{said}', {HASH}: ../x, note: a}}");
             let pod = yaml::decode(format!("metadata: {{annotations: {annotations}}}").as_bytes()).expect("YAML");
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_lead_elsewhere_are_told_from_others() {
+    fn rejects_names_that_leave_the_directory() {
         let cases = [
             ("default", "web", "1-2", true),
             ("default", "..", "1-2", false),

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_is_known_whatever_the_clock_says() {
+    fn sorts_the_newest_first_whatever_the_clock_says() {
         let containers = vec![
             made("first", 0, Stage::Exited, 500, ""),
             made("never started", 1, Stage::Created, 200, ""),
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_of_this_round_is_none_of_before() {
+    fn containers_of_this_round_are_not_outdated() {
         let state = PodState { round: 400, ..PodState::default() };
         let cases = [(300, "", true), (500, "", false), (300, "400", false), (300, "200", true)];
         for (created_at, round, before) in cases {

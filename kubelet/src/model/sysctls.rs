@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_a_pod_has_for_itself_can_be_allowed() {
+    fn allows_only_namespaced_sysctls() {
         let cases = [
             ("kernel.msgmax", "kernel.msgmax"),
             ("kernel/sem", "kernel.sem"),

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_chosen_in_upstreams_order() {
+    fn chooses_addresses_in_upstreams_order() {
         let cases = [
             ("", "named", "10.0.0.9"),
             ("", "six", "fd00::5"),

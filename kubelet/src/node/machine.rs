@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_is_read_from_its_files() {
+    fn reads_a_machine_from_its_files() {
         let dir = tempfile::tempdir().expect("a directory");
         let write = |path: &str, text: &str| {
             let path = dir.path().join(path);
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_can_be_read() {
+    fn reads_this_machine() {
         let machine = read(Path::new("/"), Path::new("/"));
         assert!(machine.cores > 0 && machine.memory_bytes > 0 && !machine.boot_id.is_empty(), "{machine:?}");
     }

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_reserved_is_not_for_pods() {
+    fn reserved_resources_are_not_allocatable() {
         let machine = Machine {
             cores: 2,
             memory_bytes: 4 << 30,
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_come_and_go() {
+    fn devices_appear_and_disappear() {
         let quantity = |text: &str| Quantity::parse(text).expect("a quantity");
         let devices = Devices {
             capacity: [("example.com/gpu".to_string(), quantity("4"))].into(),

@@ -56,7 +56,7 @@ fn node(config: &Config, facts: &Facts) -> (Tree, Vec<String>) {
 }
 
 #[test]
-fn a_node_is_registered_as_users_know_it() {
+fn registers_the_node_like_upstream() {
     let mut config = config();
     config.node_labels = vec![("disk".to_string(), "fast".to_string())];
     config.register_with_taints =
@@ -75,7 +75,7 @@ fn ready(status: &Tree) -> (String, String) {
 }
 
 #[test]
-fn a_node_says_why_it_is_not_ready() {
+fn reports_why_the_node_is_not_ready() {
     let down = "container runtime is down";
     let early = "container runtime status check may not have completed yet";
     let network = "NetworkReady=false reason:NetworkPluginNotReady message:no network";
@@ -116,7 +116,7 @@ fn a_node_says_why_it_is_not_ready() {
 }
 
 #[test]
-fn only_what_has_changed_is_written() {
+fn writes_only_changes() {
     let (config, mut facts) = (config(), facts());
     let (seen, _) = node(&config, &facts);
     let again = status::status(&config, &facts, &seen, LATER);
@@ -144,7 +144,7 @@ fn only_what_has_changed_is_written() {
 }
 
 #[test]
-fn what_others_write_stays() {
+fn keeps_what_other_components_write() {
     let (config, facts) = (config(), facts());
     let (mut seen, _) = node(&config, &facts);
     let status = seen.child("status");
@@ -163,7 +163,7 @@ fn what_others_write_stays() {
 }
 
 #[test]
-fn each_look_counts_until_the_api_server_has_the_node() {
+fn newer_objects_win() {
     let (config, mut facts) = (config(), facts());
     let (second, _) = node(&config, &facts);
     facts.addresses = None;
@@ -175,7 +175,7 @@ fn each_look_counts_until_the_api_server_has_the_node() {
 }
 
 #[test]
-fn a_lost_node_that_lives_becomes_ready_again() {
+fn unreachable_node_becomes_ready_again() {
     let (config, facts) = (config(), facts());
     let (mut seen, _) = node(&config, &facts);
     for condition in seen.list_mut("status.conditions") {
@@ -187,7 +187,7 @@ fn a_lost_node_that_lives_becomes_ready_again() {
 }
 
 #[test]
-fn a_provider_writes_the_addresses_where_there_is_one() {
+fn cloud_provider_writes_the_addresses() {
     let (mut config, facts) = (config(), facts());
     config.external_cloud_provider = true;
     let (made, _) = node(&config, &facts);
@@ -202,7 +202,7 @@ fn a_provider_writes_the_addresses_where_there_is_one() {
 }
 
 #[test]
-fn a_node_that_is_there_keeps_what_is_the_administrators() {
+fn existing_node_keeps_the_administrators_labels() {
     let (mut config, facts) = (config(), facts());
     config.node_labels = vec![("disk".to_string(), "slow".to_string())];
     let wanted = register::object(&config, &facts);
@@ -219,7 +219,7 @@ fn a_node_that_is_there_keeps_what_is_the_administrators() {
 }
 
 #[test]
-fn a_lease_is_the_nodes_and_is_renewed() {
+fn lease_belongs_to_the_node_and_is_renewed() {
     let config = config();
     let first = lease::lease(&config, None, None, NOW);
     assert_eq!((first.str("spec.holderIdentity"), first.int("spec.leaseDurationSeconds")), ("n1", Some(40)));
@@ -230,7 +230,7 @@ fn a_lease_is_the_nodes_and_is_renewed() {
 }
 
 #[test]
-fn a_silent_runtime_is_down_after_a_while() {
+fn silent_runtime_is_down_after_a_while() {
     let ready = facts().runtime;
     let health = |before: &Runtime, silent: Option<i64>| runtime::runtime(before, None, silent).health;
     assert_eq!(health(&Runtime::default(), None), Health::Unknown);

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_are_nobody_elses_and_survive_a_restart() {
+    fn ranges_are_exclusive_and_survive_a_restart() {
         let dir = tempfile::tempdir().expect("a directory");
         let config = Arc::new(Config { root_dir: dir.path().to_path_buf(), ..Config::default() });
         let pod = |uid: &str, own: bool| {

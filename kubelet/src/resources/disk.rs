@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_is_measured_with_all_below_it() {
+    fn measures_a_directory_recursively() {
         let dir = tempfile::tempdir().expect("a directory");
         let write = |name: &str, size: usize| std::fs::write(dir.path().join(name), vec![1; size]).expect("a file");
         let empty = measure(dir.path());
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_known_is_kept_for_a_period() {
+    async fn caches_measurements_for_a_period() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("a");
         let clock = Arc::new(RuntimeClock::starting_at(Duration::from_secs(1000)));

@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_s_pages_are_read() {
+    fn parses_kernel_statistics() {
         let stat = "cpu  100 10 50 9999 500 1 2 3 40 0\ncpu0 1 2\ncpu1 1 2\nintr 5\nbtime 1700000000\n";
         assert_eq!(cpu(stat), (166 * NANOSECONDS_A_TICK, 2, 1_700_000_000));
         let meminfo = "MemTotal: 1000 kB\nMemFree: 200 kB\nInactive(file): 300 kB\nAnonPages: 50 kB\nSwapTotal: 10 kB\nSwapFree: 4 kB\n";

@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_s_lines_are_read() {
+    fn parses_psi() {
         let text =
             "some avg10=0.12 avg60=0.03 avg300=0.00 total=123456\nfull avg10=0.00 avg60=0.01 avg300=0.00 total=7\n";
         let want = PsiStats {

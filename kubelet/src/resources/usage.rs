@@ -187,7 +187,7 @@ mod tests {
     use crate::model::pod::message_file;
 
     #[test]
-    fn files_that_containers_write_through_the_kubelet_are_counted() {
+    fn counts_files_of_the_kubelet_that_containers_write() {
         let pod_dir = Path::new("/k/pods/u");
         let counted = own_files(pod_dir);
         assert!(counted.iter().any(|path| message_file(pod_dir, "c", 3).starts_with(path)));

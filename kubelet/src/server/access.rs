@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_a_subresource_of_the_node() {
+    fn maps_paths_to_node_subresources() {
         let cases: &[(&str, &[&str])] = &[
             ("/pods", &["pods", "proxy"]),
             ("/runningpods/", &["pods", "proxy"]),

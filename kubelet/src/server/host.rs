@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_say_of_a_pod_is_shown_too() {
+    fn shows_conditions_of_other_components() {
         let pod = read(
             "
 spec: {containers: [{name: c, resources: {requests: {cpu: 1}}}]}

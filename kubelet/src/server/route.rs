@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_read() {
+    fn parses_paths() {
         let place = |uid, container| ContainerPath { namespace: "a", pod: "b", uid, container };
         let cases = [
             ("/healthz", Route::Health("")),

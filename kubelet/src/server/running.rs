@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn containers_are_put_together_by_their_pods() {
+    fn groups_containers_by_pod() {
         let container = |pod: &str, name: &str| {
             let labels = [("io.kubernetes.pod.name", pod), ("io.kubernetes.container.name", name)];
             Container { labels: labels.map(|(key, value)| (key.into(), value.into())).into(), ..Default::default() }

@@ -264,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_runtime_s_address_is_taken_apart() {
+    fn splits_the_runtimes_address() {
         let parts = |url: &str| {
             let parts = split(url).map(|(authority, place)| format!("{authority} {place}"));
             parts.map_err(|error| error.to_string())
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_are_named_in_the_query() {
+    fn reads_ports_from_the_query() {
         let of = |query: &str| ports(&Query::parse(query));
         assert_eq!(of(""), Ok(vec![]));
         assert_eq!(of("port=80&port=81,82"), Ok(vec![80, 81, 82]));

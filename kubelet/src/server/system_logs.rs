@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_outside_of_the_directory_is_shown() {
+    fn does_not_leave_the_log_directory() {
         let dir = tempfile::tempdir().expect("a directory");
         let root = dir.path().join("log");
         std::fs::create_dir_all(root.join("pods")).expect("a directory");
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn queries_become_arguments_or_are_refused() {
+    fn converts_or_rejects_queries() {
         let of = |query: &str| read(&Query::parse(query)).map(|asked| asked.arguments.join(" "));
         assert_eq!(of("query=kubelet"), Ok(String::new()));
         assert_eq!(

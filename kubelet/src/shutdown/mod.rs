@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn the_important_ones_end_last() {
+    fn critical_pods_stop_last() {
         let seconds = Duration::from_secs;
         let pods = [
             pod("critical", CRITICAL + 1000, 60, "Running"),

@@ -139,7 +139,7 @@ mod tests {
     const POD: &str = "{apiVersion: v1, kind: Pod, metadata: {name: web}, spec: {containers: [{name: a, image: i}]}}";
 
     #[test]
-    fn a_static_pod_gets_its_name_and_its_uid() {
+    fn sets_name_and_uid_of_static_pods() {
         let one = read(POD.as_bytes(), "node", "file", "/a").expect("a pod");
         assert_eq!((one.str("metadata.name"), one.str("metadata.namespace")), ("web-node", "default"));
         assert_eq!(one.str("spec.restartPolicy"), "Always");
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_static_pod_is_refused() {
+    fn rejects_invalid_static_pods() {
         let cases = [
             ("{apiVersion: v1, kind: Service}", "a Pod of v1 is wanted"),
             ("{apiVersion: v1, kind: Pod, metadata: {name: w}, spec: {}}", "spec.containers"),
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_refers_to_the_api_is_refused_by_name() {
+    fn rejects_references_to_api_objects() {
         let of_pod = |field: &str| POD.replace("spec: {", &format!("spec: {{{field}, "));
         let of_container = |field: &str| POD.replace("image: i", &format!("image: i, {field}"));
         let of_volume = |kind: &str| of_pod(&format!("volumes: [{{name: v, {kind}}}]"));
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mirror_shows_whose_it_is() {
+    fn mirror_names_its_static_pod() {
         let pod = read(POD.as_bytes(), "n1", "file", "/a").expect("a pod");
         let node = tree! { "metadata" => tree! { "name" => "n1", "uid" => "x" } };
         let mirror = mirror(&pod, &node);

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn mirrors_follow_their_pods() {
+    fn mirrors_follow_static_pods() {
         let delete = |name: &str, uid: &str| Step::Delete("default".into(), name.into(), uid.into());
         let plan = |statics: &[Arc<Tree>], seen: &[Arc<Tree>]| super::plan(statics, seen, true);
         assert_eq!(plan(&[own("a", "1")], &[]), [Step::Create("1".into())]);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn mirrors_stay_until_all_pods_are_known() {
+    fn keeps_mirrors_until_all_sources_are_known() {
         let plan = |statics: &[Arc<Tree>], seen: &[Arc<Tree>]| super::plan(statics, seen, false);
         assert_eq!(plan(&[], &[mirror("a", "m", "1")]), []);
         assert_eq!(plan(&[own("b", "2")], &[mirror("a", "m", "1")]), [Step::Create("2".into())]);

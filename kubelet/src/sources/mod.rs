@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_read_and_bad_files_are_named() {
+    fn reads_a_directory_and_names_invalid_files() {
         let dir = tempfile::tempdir().expect("a directory");
         write(dir.path(), "good.yaml", GOOD);
         write(dir.path(), ".hidden.yaml", GOOD);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn each_file_counts_by_itself() {
+    fn files_are_independent() {
         let dir = tempfile::tempdir().expect("a directory");
         let named = |name: &str| GOOD.replace("web", name);
         for name in ["kept", "broken", "changed", "gone"] {

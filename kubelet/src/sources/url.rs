@@ -203,7 +203,7 @@ mod tests {
     use crate::model::pod;
 
     #[test]
-    fn a_pod_or_a_list_is_read() {
+    fn reads_a_pod_or_a_list() {
         let pod = |name: &str| format!("{{metadata: {{name: {name}}}, spec: {{containers: [{{name: a, image: i}}]}}}}");
         let one = format!("{{apiVersion: v1, kind: Pod, {}", &pod("web")[1..]);
         let list = format!("{{apiVersion: v1, kind: PodList, items: [{}, {}]}}", pod("a"), pod("b"));
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_source_is_named() {
+    fn rejects_invalid_sources() {
         let header = |name: &str| vec![(name.to_string(), "x".to_string())];
         assert!(Source::new("https://example.org/pods", &header("Metadata-Flavor")).is_ok());
         for url in ["example.org", "ftp://example.org/", "http://"] {
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_is_asked_with_its_headers() {
+    async fn sends_configured_headers() {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let url = format!("http://{}/pods?x=1", listener.local_addr().expect("an address"));

@@ -268,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_of_the_node_are_what_a_pod_says() {
+    fn checks_host_path_types() {
         let temp = tempfile::tempdir().unwrap();
         let at = |name: &str| temp.path().join(name);
         fs::write(at("file"), "").unwrap();
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn mounts_are_made_once_and_taken_away_without_what_they_show() {
+    fn mounts_once_and_unmounts_without_removing_content() {
         if !apart::is_apart("volumes::act::tests::mounts_are_made_once_and_taken_away_without_what_they_show") {
             return;
         }
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_of_the_node_can_be_read_only() {
+    fn binds_read_only() {
         let temp = tempfile::tempdir().unwrap();
         for read_only in [false, true] {
             let plan = Plan::Host { path: temp.path().into(), expected: Expected::Directory, read_only };
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_again_is_the_groups_again() {
+    fn rewritten_files_belong_to_the_group() {
         let temp = tempfile::tempdir().unwrap();
         let mut place = place(temp.path(), "t");
         place.owner.on_root_mismatch = true;
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_program_mounts_keeps_its_owner() {
+    fn program_mounts_keep_their_owner() {
         let temp = tempfile::tempdir().unwrap();
         let place = place(temp.path(), "n");
         let file = place.dir.join("kept");
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_given_to_its_group_once() {
+    fn changes_the_group_of_a_directory_once() {
         let temp = tempfile::tempdir().unwrap();
         let place = place(temp.path(), "e");
         let made = carry_out(Plan::Directory(Backing::Disk), &place).unwrap();
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn files_and_directories_of_the_kubelet_are_closed_to_others() {
+    fn kubelet_files_are_closed_to_other_users() {
         use std::os::unix::fs::PermissionsExt;
         let temp = tempfile::tempdir().unwrap();
         let at = |name: &str| temp.path().join(name);

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_moves_one_link() {
+    fn update_renames_one_link() {
         let temp = tempfile::tempdir().unwrap();
         let dir = temp.path();
         let write = |list: &[(&str, &str)]| write(dir, &files(list), NOW, |_| Ok(())).unwrap();
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_that_fails_or_was_cut_off_leaves_the_old_files() {
+    fn failed_update_keeps_the_old_files() {
         let temp = tempfile::tempdir().unwrap();
         let dir = temp.path();
         write(dir, &files(&[("a", "1")]), NOW, |_| Ok(())).unwrap();
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn modes_are_set_whatever_the_umask_is() {
+    fn sets_modes_despite_the_umask() {
         let temp = tempfile::tempdir().unwrap();
         let one = Files::from([("a/b".to_string(), File::new("", 0o777)), ("c".to_string(), File::new("", 0o400))]);
         write(temp.path(), &one, NOW, |_| Ok(())).unwrap();

@@ -271,7 +271,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_come_to_an_end() {
+    fn reads_the_result_of_a_request() {
         let check = |status: &str, wanted: Answer| {
             assert_eq!(answer(&api::yaml::decode(status.as_bytes()).unwrap()).unwrap(), wanted, "{status}");
         };
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_all_kinds_are_made() {
+    fn generates_keys_of_all_types() {
         for kind in ["RSA3072", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519"] {
             let (key, request) = make(kind).unwrap();
             assert!(key.starts_with("-----BEGIN PRIVATE KEY-----") && request.len() > 50, "{kind}");

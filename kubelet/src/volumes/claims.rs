@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_claim_has_to_be_bound_and_the_pods_own() {
+    fn claim_must_be_bound_and_owned() {
         let read = |text: &str| api::yaml::decode(text.as_bytes()).unwrap();
         let pod = read("metadata: {name: p, namespace: ns, uid: u}");
         let (named, own) = (read("{name: v, persistentVolumeClaim: {claimName: c}}"), read("{name: v, ephemeral: {}}"));

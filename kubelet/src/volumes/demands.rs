@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_volume_is_had_where_it_can_be() {
+    fn checks_node_affinity() {
         let node = api::yaml::decode(b"metadata: {name: n1, labels: {zone: a}}").unwrap();
         let by = |key: &str, value: &str| {
             format!(
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn one_mode_alone_is_for_one_pod_alone() {
+    fn read_write_once_pod_is_exclusive() {
         let cases =
             [("[ReadWriteOncePod]", true), ("[ReadWriteOnce]", false), ("[ReadWriteOncePod, ReadOnlyMany]", false)];
         for (modes, wanted) in cases {

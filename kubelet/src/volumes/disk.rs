@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_neither_options_nor_variables() {
+    fn rejects_names_that_look_like_options() {
         let check = |device: &str, kind: &str, is_good: bool| {
             let disk = Disk { device: device.into(), kind: kind.into(), options: Vec::new(), read_only: false };
             assert_eq!(disk.check_names().is_ok(), is_good, "{device} {kind}");
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn only_nothing_at_all_is_written_over() {
+    fn formats_only_empty_devices() {
         let cases = [
             (Some(2), "", Some(Found::Nothing)),
             (Some(0), "DEVNAME=/dev/x\nTYPE=xfs\n", Some(Found::FileSystem("xfs".into()))),
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_gets_a_file_system_once() {
+    fn formats_a_device_once() {
         if !apart::is_apart("volumes::disk::tests::a_device_gets_a_file_system_once") {
             return;
         }

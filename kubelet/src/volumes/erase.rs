@@ -176,7 +176,7 @@ mod tests {
     const UID: &str = "01234567-89ab-cdef-0123-456789abcdef";
 
     #[test]
-    fn only_directories_of_volumes_are_erased() {
+    fn erases_only_directories_of_volumes() {
         let good = format!("/d/volumes/pvc-{UID}_default_data");
         assert_eq!(volume_name(Path::new(&good)), Some(format!("pvc-{UID}")));
         let bad = ["/", "/etc", "/d/pvc-1_a_b", "pvc-01234567-89ab-cdef-0123-456789abcdef_a_b", "/d/pvc-x"];
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn the_volume_says_what_may_be_erased() {
+    fn volume_decides_what_may_be_erased() {
         let path = format!("/d/volumes/pvc-{UID}_default_data");
         let node = |text: &str| api::yaml::decode(text.as_bytes()).expect("a node");
         let named = node("metadata: {name: n, labels: {kubernetes.io/hostname: host}}");
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_container_has_mounted_is_in_use() {
+    fn mounted_directories_are_in_use() {
         let check = |host_path: &str, expected: bool| {
             let mounts = vec![cri::Mount { host_path: host_path.to_string(), ..Default::default() }];
             let status = cri::ContainerStatus { mounts, ..Default::default() };
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_erased_is_told_once() {
+    fn reports_erased_directories_once() {
         let node = |erased: &str| tree! { "metadata" => tree! { "annotations" => tree! { ERASED => erased } } };
         let said =
             |patch: Option<Tree>| patch.map(|patch| patch.at("metadata").map("annotations").str(ERASED).to_string());

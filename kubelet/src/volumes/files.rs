@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_stay_within_the_volume() {
+    fn rejects_paths_outside_of_the_volume() {
         let cases = [
             ("a", Ok("a")),
             ("a//b/./c", Ok("a/b/c")),

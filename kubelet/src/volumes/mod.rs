@@ -480,7 +480,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_of_volumes_are_added_to_those_of_the_pod() {
+    fn adds_groups_of_volumes() {
         let read = |text: &str| api::yaml::decode(text.as_bytes()).unwrap();
         let persistent =
             |note: &str| read(&format!("metadata: {{annotations: {{pv.beta.kubernetes.io/gid: '{note}'}}}}"));
@@ -499,7 +499,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn failures_are_told_in_upstreams_words() {
+    async fn failures_have_upstreams_words() {
         let mut state = State::default();
         let failures = [failed("a", Step::SetUp, "configmap \"y\" not found")];
         let first = state.problem(&failures);
@@ -520,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_containers_use_is_made() {
+    fn prepares_only_used_volumes() {
         let pod = api::yaml::decode(
             b"spec: {initContainers: [{volumeMounts: [{name: a}]}], containers: [{volumeDevices: [{name: b}]}], volumes: [{name: c}]}",
         );

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_deepest_comes_first() {
+    fn deepest_mount_comes_first() {
         let table = b"22 1 0:20 / / rw - ext4 /dev/vda rw\n\
             23 22 0:21 / /k/pods/u/volumes/a rw - tmpfs tmpfs rw\n\
             24 23 0:22 / /k/pods/u/volumes/a/deep\\040er rw - tmpfs tmpfs rw\n\
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_whose_server_is_gone_is_a_mount() {
+    fn dead_mount_counts_as_mounted() {
         if !super::super::apart::is_apart("volumes::mountinfo::tests::a_mount_whose_server_is_gone_is_a_mount") {
             return;
         }
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_mounted_is_known() {
+    fn finds_mounts() {
         assert!(is_mounted(Path::new("/proc")).unwrap());
         assert!(!is_mounted(Path::new("/proc/self/nothing")).unwrap());
         assert!(!is_mounted(tempfile::tempdir().unwrap().path()).unwrap());

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn mounts_are_told_to_the_runtime() {
+    async fn builds_cri_mounts() {
         let directory = Made { path: "/v/e".into(), relabel: true, ..Made::default() };
         let files = Made { path: "/v/c".into(), read_only: true, ..Made::default() };
         let image = Made { read_only: true, image: Some(("img".into(), String::new())), ..Made::default() };
@@ -288,7 +288,7 @@ volumeDevices: [{name: d, devicePath: /dev/in}]
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn rejects_impossible_mounts() {
         let check = |mount: &str, supported: bool, wanted: Result<bool, &str>| {
             let mount = read(mount);
             let got =
@@ -312,7 +312,7 @@ volumeDevices: [{name: d, devicePath: /dev/in}]
     }
 
     #[test]
-    fn paths_below_a_volume_are_expanded_and_checked() {
+    fn expands_and_checks_sub_paths() {
         let env = [("A".to_string(), b"x".to_vec()), ("E".to_string(), Vec::new())];
         let cases = [
             ("{subPath: a/b}", Ok("a/b")),

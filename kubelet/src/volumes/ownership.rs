@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn all_of_a_volume_is_given_to_the_group_and_links_are_left_alone() {
+    fn changes_the_group_of_a_volume_but_not_of_links() {
         let temp = tempfile::tempdir().unwrap();
         let outside = temp.path().join("outside");
         let root = temp.path().join("v");
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_says_who_owns_its_files() {
+    fn reads_the_owner_from_the_pod() {
         let check = |text: &str, wanted: Owner| {
             assert_eq!(Owner::of(&api::yaml::decode(text.as_bytes()).unwrap()), wanted, "{text}");
         };

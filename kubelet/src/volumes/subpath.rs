@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_read_within_the_volume_alone() {
+    fn reads_files_only_within_the_volume() {
         let temp = tempfile::tempdir().unwrap();
         let volume = temp.path().join("v");
         fs::create_dir_all(volume.join("a")).unwrap();
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_are_made_within_the_volume_alone() {
+    fn creates_directories_only_within_the_volume() {
         let temp = tempfile::tempdir().unwrap();
         let (volume, outside) = (temp.path().join("v"), temp.path().join("o"));
         fs::create_dir(&volume).unwrap();

@@ -125,14 +125,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_are_replaced_in_time() {
+    fn replaces_tokens_in_time() {
         for (seconds, wanted) in [(3600, 2880), (600, 480), (7 * 86_400, 86_400), (0, 1)] {
             assert_eq!(use_seconds(seconds), wanted, "{seconds}");
         }
     }
 
     #[test]
-    fn a_token_of_unknown_age_is_replaced() {
+    fn replaces_tokens_of_unknown_age() {
         let token =
             Token { text: String::new(), due: 10_000, expiration: String::new(), expires: 10_720, seconds: 3600 };
         for (now, fresh) in [(7_120, true), (9_999, true), (10_000, false), (7_119, false), (100, false)] {
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_bound_to_its_pod() {
+    fn binds_tokens_to_their_pod() {
         let pod = api::yaml::decode(b"metadata: {name: p, uid: u}").unwrap();
         let key = Key { uid: "u".into(), account: "a".into(), audience: vec!["x".into()], seconds: 600 };
         let asked = request(&pod, &key);

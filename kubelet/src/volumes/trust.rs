@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn bundles_are_chosen_and_merged() {
+    fn selects_and_merges_bundles() {
         let all = [
             bundle("a", "", "{}", &[b"one", b"two"]),
             bundle("s:b", "s", "{x: w}", &[b"two", b"three"]),

@@ -31,8 +31,8 @@ const RULES: &[Rule] = &[
     rule("makes no sense", "invalid", &[]),
     rule("are no names", "invalid names", &[]),
     rule("the way of", "the life of", &["docs", "podmodel"]),
-    rule("whoever", "the caller, the client", &["cri", "docs", "fakenode", "kubelet", "server", "testkit", "tiphys"]),
-    rule("somebody", "the caller, the client", &["docs", "fakenode", "kubelet", "server", "testkit", "tiphys"]),
+    rule("whoever", "the caller, the client", &["cri", "docs", "fakenode", "server", "testkit", "tiphys"]),
+    rule("somebody", "the caller, the client", &["docs", "fakenode", "server", "testkit", "tiphys"]),
 ];
 
 /// Files that have to name the words, or that hold upstream's text.

@@ -212,7 +212,7 @@ mod tests {
         apiVersion: credentialprovider.kubelet.k8s.io/v1, args: [a], env: [{name: K, value: V}]}";
 
     #[test]
-    fn providers_are_read_and_what_is_wrong_is_named() {
+    fn reads_providers_and_names_invalid_fields() {
         let dir = tempfile::tempdir().expect("a directory");
         std::fs::write(dir.path().join("plugin"), "").expect("a program");
         let file = dir.path().join("config.yaml");

@@ -269,7 +269,7 @@ printf '{"kind":"CredentialProviderResponse","apiVersion":"credentialprovider.ku
     }
 
     #[tokio::test]
-    async fn plugins_are_asked_and_their_answers_kept() {
+    async fn calls_plugins_and_caches_their_responses() {
         // The cache key type, the duration, and the user for each of three images.
         let cases = [
             ("Image", "", ["u1", "u2", "u1"]),
@@ -295,7 +295,7 @@ printf '{"kind":"CredentialProviderResponse","apiVersion":"credentialprovider.ku
     }
 
     #[tokio::test]
-    async fn one_that_fails_gives_nothing() {
+    async fn failed_plugins_give_no_credentials() {
         let dir = tempfile::tempdir().expect("a directory");
         let providers = providers(dir.path(), "Nothing", "");
         assert!(providers.find(&tree! {}, "r.example/a").await.is_empty());
@@ -305,7 +305,7 @@ printf '{"kind":"CredentialProviderResponse","apiVersion":"credentialprovider.ku
     }
 
     #[test]
-    fn accounts_say_what_a_plugin_may_know() {
+    fn plugins_get_annotations_of_service_accounts() {
         let rules = |required: &[&str], optional: &[&str]| TokenRules {
             audience: "a".to_string(),
             cached_by_token: false,

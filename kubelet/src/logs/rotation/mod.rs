@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_is_put_aside_and_older_ones_are_compressed() {
+    fn rotates_a_log_and_compresses_older_ones() {
         let dir = tempfile::tempdir().expect("a directory");
         let log = dir.path().join("0.log");
         for (at, text) in ["first", "second", "third"].into_iter().enumerate() {
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_not_compressed() {
+    fn does_not_compress_symbolic_links() {
         let dir = tempfile::tempdir().expect("a directory");
         let at = |name: &str| dir.path().join(name);
         std::fs::create_dir(at("logs")).expect("a directory");
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_is_due_when_it_is_large_or_gone() {
+    fn log_is_due_when_large_or_missing() {
         let dir = tempfile::tempdir().expect("a directory");
         let log = dir.path().join("0.log");
         assert!(is_due(&log, POLICY));

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn old_files_are_compressed_and_the_oldest_go() {
+    fn compresses_old_files_and_removes_the_oldest() {
         let check = |names: &[&str], most, remove: &[&str], compress: &[&str]| {
             let owned: Vec<String> = names.iter().map(|name| name.to_string()).collect();
             let strings = |names: &[&str]| names.iter().map(|name| name.to_string()).collect();
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_named_after_the_time() {
+    fn names_rotated_files_by_time() {
         assert_eq!(stamp(1_136_214_245), "20060102-150405");
         let names = ["l.2.gz", "l.1", "l.1.gz", "l.3.tmp"].map(str::to_string);
         assert_eq!(rotated(&names).into_iter().collect::<Vec<_>>(), ["l.1", "l.2"]);

@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_escaped_as_far_as_they_have_to_be() {
+    fn escapes_paths_only_where_needed() {
         let cases = [
             ("healthz", "/healthz"),
             ("/a?b=c&d=%20#e", "/a?b=c&d=%20"),
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn redirects_lead_on_from_where_they_were_given() {
+    fn resolves_redirects() {
         let from = HttpTarget::new("http", "10.0.0.1:8080".to_string(), "/a/b?c");
         let cases = [
             ("login", "http://10.0.0.1:8080/a/login"),

@@ -59,7 +59,7 @@ fn moved(to: &str) -> String {
 }
 
 #[tokio::test]
-async fn redirects_are_followed_on_their_host_alone() {
+async fn follows_redirects_on_the_same_host_only() {
     let server = Server::start(|path, port| match path {
         "/relative/a" => moved("login"),
         "/port" => moved(&format!("http://127.0.0.1:{port}/relative/login")),
@@ -88,14 +88,14 @@ async fn redirects_are_followed_on_their_host_alone() {
 }
 
 #[tokio::test]
-async fn paths_are_sent_escaped() {
+async fn sends_escaped_paths() {
     let server = Server::start(|_, _| good("")).await;
     assert_eq!(server.ask("{path: '/grüße und {x}?y=\"z\"'}").await, Outcome::Success);
     assert!(server.asked()[0].starts_with("GET /gr%C3%BC%C3%9Fe%20und%20%7Bx%7D?y=%22z%22 HTTP/1.1\r\n"));
 }
 
 #[tokio::test]
-async fn headers_are_the_pods_own() {
+async fn pod_overrides_headers() {
     let server = Server::start(|path, _| if path == "/" { moved("/next") } else { good("") }).await;
     let own = format!("127.0.0.1:{}", server.port);
     let cases = [

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_what_a_shell_would_read() {
+    fn parses_values_like_a_shell() {
         let text = "# first\n\n  A='a'\n\tB='two\n# lines'  # said\nC=''\nD='x=\"$Y\\'\nA='again'\n";
         let cases =
             [("A", Some("a")), ("B", Some("two\n# lines")), ("C", Some("")), ("D", Some("x=\"$Y\\")), ("E", None)];

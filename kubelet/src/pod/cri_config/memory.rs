@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_kept_slowed_down_and_written_out_as_is_told() {
+    fn sets_memory_protection_throttling_and_swap() {
         const BURSTABLE: &str = "{requests: {memory: 256Mi}, limits: {memory: 512Mi}}";
         const FULL: &str = "{requests: {memory: 1Mi, cpu: 1}, limits: {memory: 1Mi, cpu: 1}}";
         let two = Rules { unified: true, allocatable: 1 << 30, ..Rules::default() };

@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_warmth_of_every_cpu_is_hidden() {
+    fn masks_the_temperature_of_every_cpu() {
         let paths = masked_paths(&CpuSet::parse("0-1,4").expect("a set"));
         let of = |cpu: u32| format!("/sys/devices/system/cpu/cpu{cpu}/thermal_throttle");
         assert_eq!(paths[MASKED.len()..], [of(0), of(1), of(4)]);

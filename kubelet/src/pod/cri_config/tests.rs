@@ -33,7 +33,7 @@ fn read(text: &str) -> Tree {
 }
 
 #[test]
-fn resources_become_weights_quotas_and_scores() {
+fn converts_resources_to_weights_quotas_and_scores() {
     let cases = [
         ("{}", (2, 0, 0, 1000)),
         ("{requests: {cpu: 500m}}", (512, 0, 0, 999)),
@@ -52,7 +52,7 @@ fn resources_become_weights_quotas_and_scores() {
 }
 
 #[test]
-fn the_class_of_a_static_pod_follows_from_its_containers() {
+fn derives_the_qos_class_of_static_pods() {
     let cases = [
         ("{containers: [{name: a}]}", Class::BestEffort),
         ("{containers: [{name: a, resources: {requests: {cpu: 1}}}]}", Class::Burstable),
@@ -71,7 +71,7 @@ fn the_class_of_a_static_pod_follows_from_its_containers() {
 }
 
 #[test]
-fn names_of_pods_are_what_the_kernel_takes() {
+fn hostnames_fit_the_kernel() {
     let long = "x".repeat(70);
     let cases: [(&str, &str, &str); 4] = [
         ("metadata: {name: web, namespace: ns}", "web", ""),
@@ -135,7 +135,7 @@ fn resolvers_follow_the_policy() {
 }
 
 #[test]
-fn variables_come_from_everywhere() {
+fn reads_variables_of_all_sources() {
     let spec = read(
         "
 name: a
@@ -238,7 +238,7 @@ resources: {limits: {cpu: 250m}}
 }
 
 #[test]
-fn containers_get_their_commands_names_and_rights() {
+fn configures_commands_names_and_privileges() {
     let pod = read(
         "
 metadata: {name: p, namespace: ns, uid: u}
@@ -292,7 +292,7 @@ spec:
 }
 
 #[test]
-fn sandboxes_get_ports_names_and_namespaces() {
+fn configures_sandbox_ports_names_and_namespaces() {
     let pod = read(
         "
 metadata: {name: p, namespace: ns, uid: u, labels: {app: web}}

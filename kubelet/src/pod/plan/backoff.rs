@@ -55,7 +55,7 @@ mod tests {
     use crate::clock::SECOND;
 
     #[test]
-    fn a_clock_that_is_set_back_makes_nobody_wait() {
+    fn clock_set_back_does_not_extend_the_backoff() {
         let hour = 3600;
         // The clock in seconds when the container ended, and now; whether it waits.
         let cases = [

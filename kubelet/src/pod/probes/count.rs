@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn verdicts_take_so_many_in_a_row() {
+    fn verdict_needs_consecutive_results() {
         let probe = tree! { "successThreshold" => 2, "failureThreshold" => 3 };
         let mut count = Count::of(&probe, None);
         let said: String = "++-+--+---?--++"

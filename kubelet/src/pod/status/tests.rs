@@ -75,7 +75,7 @@ fn short(status: &Tree) -> String {
 }
 
 #[test]
-fn a_phase_follows_from_containers() {
+fn derives_the_phase_from_containers() {
     type Case<'a> = (&'a str, &'a [(&'a str, &'a str)], bool, &'a str);
     let cases: [Case<'_>; 8] = [
         ("Always", &[], false, "Pending a-waiting:ContainerCreating b-waiting:ContainerCreating"),
@@ -94,7 +94,7 @@ fn a_phase_follows_from_containers() {
 }
 
 #[test]
-fn a_signal_that_a_pod_asks_for_is_told() {
+fn reports_the_stop_signal() {
     let mut pod = pod("Always");
     pod.list_mut("spec.containers")[0].set("lifecycle", tree! { "stopSignal" => "SIGUSR1" });
     let mut state = state(&[("a", "running"), ("b", "running")]);
@@ -107,7 +107,7 @@ fn a_signal_that_a_pod_asks_for_is_told() {
 }
 
 #[test]
-fn containers_that_prepare_hold_the_others_up() {
+fn init_containers_block_main_containers() {
     let mut pod = pod("Never");
     let init = list![tree! { "name" => "i", "image" => "i" }];
     pod.child("spec").set("initContainers", init);
@@ -132,7 +132,7 @@ fn containers_that_prepare_hold_the_others_up() {
 }
 
 #[test]
-fn all_that_begin_anew_are_no_failure() {
+fn restarting_all_containers_is_no_failure() {
     let mut pod = pod("Never");
     let codes = tree! { "operator" => "In", "values" => list![42] };
     let rules = list![tree! { "action" => "RestartAllContainers", "exitCodes" => codes }];
@@ -159,7 +159,7 @@ fn old(text: &str) -> Tree {
 }
 
 #[test]
-fn no_pod_comes_back_from_its_end() {
+fn final_phase_does_not_change() {
     let evicted = "{phase: Failed, reason: Evicted, message: too much, containerStatuses: \
                    [{name: a, state: {terminated: {exitCode: 0}}}, {name: b, state: {terminated: {exitCode: 0}}}]}";
     let refused = "{phase: Failed, reason: OutOfpods, message: full}";
@@ -189,7 +189,7 @@ fn no_pod_comes_back_from_its_end() {
 }
 
 #[test]
-fn whoever_ends_a_pod_for_good_is_heard() {
+fn keeps_a_final_phase_that_a_controller_set() {
     let object = tree! { "status" => old("{phase: Failed, reason: NodeLost, conditions: [{type: Other}]}") };
     let pod = merged(&object, &old("{phase: Running, podIP: 10.0.0.1, conditions: [{type: Ready}]}"));
     assert_eq!((pod.str("status.phase"), pod.str("status.reason")), ("Failed", "NodeLost"));
@@ -197,7 +197,7 @@ fn whoever_ends_a_pod_for_good_is_heard() {
 }
 
 #[test]
-fn what_the_runtime_forgot_is_known_from_the_last_status() {
+fn uses_the_last_status_of_forgotten_containers() {
     let crashed = "{containerID: x, restartCount: 4, state: {waiting: {}}, \
                     lastState: {terminated: {exitCode: 3, containerID: x}}}";
     // The policy, the last status of the container, and the new one: its state, its number, its last termination.
@@ -235,7 +235,7 @@ fn what_the_runtime_forgot_is_known_from_the_last_status() {
 }
 
 #[test]
-fn last_words_stay_when_their_file_is_gone() {
+fn keeps_termination_messages_of_removed_files() {
     let mut pod = pod("Never");
     let mut ended = state(&[("a", "1"), ("b", "0")]);
     ended.containers.iter_mut().filter(|seen| seen.name == "a").for_each(|seen| seen.message = "gone".into());
@@ -248,7 +248,7 @@ fn last_words_stay_when_their_file_is_gone() {
 }
 
 #[test]
-fn what_probes_say_decides_about_readiness() {
+fn probes_decide_readiness() {
     let mut pod = pod("Always");
     pod.child("spec").list_mut("containers")[0].set("readinessProbe", tree! {});
     let running = state(&[("a", "running"), ("b", "running")]);
@@ -259,7 +259,7 @@ fn what_probes_say_decides_about_readiness() {
 }
 
 #[test]
-fn one_that_crashes_waits_and_shows_its_last_end() {
+fn crashed_container_waits_and_shows_its_last_state() {
     let mut backoffs = Backoffs::new(Duration::from_secs(300));
     backoffs.started_again("a", 0, 0);
     let wait = backoffs.wait("a", 3_000_000_000, 4_000_000_000).expect("it waits");
@@ -273,7 +273,7 @@ fn one_that_crashes_waits_and_shows_its_last_end() {
 }
 
 #[test]
-fn the_rest_of_a_status_is_there() {
+fn sets_addresses_conditions_and_times() {
     let status = say(&pod("Always"), &state(&[("a", "running"), ("b", "running")]), Verdicts::default(), &[], false);
     assert_eq!(status.str("podIP"), "10.0.0.9");
     assert_eq!(status.list("podIPs")[0].str("ip"), "10.0.0.9");

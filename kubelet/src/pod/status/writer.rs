@@ -319,7 +319,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_differs_is_written() {
+    fn writes_only_differences() {
         let condition = |status: &str| list![tree! { "type" => "Ready", "status" => status }];
         let object = |status: Tree| tree! { "metadata" => tree! { "uid" => "u" }, "status" => status };
         let running = || tree! { "phase" => "Running", "conditions" => condition("True") };
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_goes_after_the_last_word() {
+    fn deletes_the_object_after_the_final_status() {
         let deleted = tree! { "metadata" => tree! { "uid" => "u", "deletionTimestamp" => "x" }, "status" => tree! {} };
         let alive = tree! { "metadata" => tree! { "uid" => "u" }, "status" => tree! {} };
         let status = tree! { "phase" => "Failed" };

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_in_rotation_is_left_alone_for_half_its_grace() {
+    fn pod_in_rotation_keeps_running_for_half_its_grace_period() {
         let condition = |status: &str| format!("{{type: {OUT_OF_ROTATION}, status: {status:?}}}");
         // The condition, the grace period, seconds since the deletion was seen; until when.
         let cases = [

@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_message_of_a_log_has_the_lines_that_were_written() {
+    fn reads_the_last_lines_of_a_log() {
         let check = |log: &str, expected: &str| assert_eq!(last_words(log), expected, "{log:?}");
         check("", "");
         check("t stdout F DONE\n", "DONE\n");
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_log_has_the_next_number() {
+    fn numbers_the_next_log() {
         let dir = tempfile::tempdir().expect("a directory");
         assert_eq!(next_log(&dir.path().join("absent")), 0);
         for (file, expected) in [("other", 0), ("0.log", 1), ("11.log.20260101-000000.gz", 12), ("2.log", 12)] {

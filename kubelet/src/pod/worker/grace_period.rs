@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shortest_counts() {
+    fn shortest_grace_period_counts() {
         // The grace period of the deletion, of the known ending, and of a later one.
         let cases = [
             (None, None, None, None),
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_becomes_less_and_never_more() {
+    async fn grace_period_never_grows() {
         let mut given = GracePeriod::now(None);
         tokio::time::advance(Duration::from_secs(10)).await;
         assert_eq!((given.left(30), given.left(i64::MAX)), (20, i64::MAX - 10));

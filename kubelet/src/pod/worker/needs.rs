@@ -185,7 +185,7 @@ mod tests {
     use crate::model::problem::Problem;
 
     #[test]
-    fn pods_of_the_api_wait_for_its_services() {
+    fn waits_for_services_except_in_static_pods() {
         let own = tree! { "metadata" => tree! { "annotations" => tree! { "kubernetes.io/config.source" => "file" } } };
         assert!(check_services(&own, false).is_ok() && check_services(&Tree::Null, true).is_ok());
         let why = "services have not yet been read at least once, cannot construct envvars";
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn users_are_ids_and_not_root_where_they_must_not_be() {
+    fn checks_user_ids_and_non_root() {
         let image = |uid: Option<i64>| images::Present { id: String::new(), uid, username: String::new() };
         let check = |of_pod: &str, own: &str, uid: Option<i64>, expected: &str| {
             let read = |text: &str| api::yaml::decode(text.as_bytes()).unwrap();
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_that_is_missing_is_a_problem_of_those_who_mount_it() {
+    fn missing_volume_image_fails_only_its_containers() {
         let problem = Problem { reason: "ErrImagePull".into(), message: "no such image".to_string() };
         let problem = ImageError { problem, is_scheduled: true };
         let images =

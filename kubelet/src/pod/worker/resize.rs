@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_in_use_is_not_taken_away() {
+    fn does_not_shrink_memory_in_use() {
         let cases = [(10, None, None), (10, Some(10), None), (10, Some(11), Some("(10) below current usage (11)"))];
         for (limit, used, expected) in cases {
             let said = below("container \"c\"", limit, used).map(|in_use| in_use.to_string());

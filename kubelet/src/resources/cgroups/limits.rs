@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_reserved_for_others_is_limited_as_far_as_is_said() {
+    fn limits_reserved_cgroups_as_configured() {
         let amount = |text: &str| api::quantity::Quantity::parse(text).expect("a quantity");
         let amounts = [("cpu".to_string(), amount("500m")), ("memory".to_string(), amount("64Mi"))].into();
         let enforced = ["pods".to_string(), "kube-reserved-compressible".to_string(), "system-reserved".to_string()];
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_of_a_pods_own_cpus_is_not_rationed() {
+    fn exclusive_cpus_have_no_quota() {
         let pod = |cpu: &str| {
             let amounts = format!("{{cpu: {cpu}, memory: 1Mi}}");
             read(&format!("spec: {{containers: [{{name: a, resources: {{limits: {amounts}, requests: {amounts}}}}}]}}"))
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_gets_what_its_containers_and_its_runtime_need() {
+    fn pod_limits_include_containers_and_overhead() {
         let cases = [
             ("containers: [{name: a}]", "cpu.shares=2 pids.max=64 hugetlb.2MB.limit=0"),
             (
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_reserved_by_class_where_that_is_asked_for() {
+    fn reserves_memory_by_class() {
         let text = |class: &str| {
             read(&format!(
                 "{{spec: {{containers: [{{name: a, resources: {{requests: {{memory: 1Mi}}}}}}]}}, status: {{qosClass: {class}}}}}"
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn classes_weigh_as_much_as_their_pods() {
+    fn class_weights_are_sums_of_pods() {
         let share = |class, milli_cpu, memory| Share { class, milli_cpu, memory };
         let taken = [
             ("a".to_string(), share(Class::Burstable, 500, 10)),
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_grows_is_written_before_containers_follow() {
+    fn grows_limits_before_containers() {
         let of = |shares, quota, memory| Resources {
             cpu_shares: Some(shares),
             cpu_quota: quota,

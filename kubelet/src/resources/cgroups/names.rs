@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_are_called_as_either_driver_calls_them() {
+    fn names_cgroups_for_both_drivers() {
         let pod = tree! { "metadata" => tree! { "uid" => "1-2" }, "status" => tree! { "qosClass" => "Burstable" } };
         let config =
             |root: &str, cgroup_driver| Config { cgroup_root: root.to_string(), cgroup_driver, ..Config::default() };

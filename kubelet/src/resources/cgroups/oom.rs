@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kills_outside_of_pods_are_told() {
+    fn reports_oom_kills_outside_of_pods() {
         let line = |constraint: &str, group: &str, task: &str| {
             format!(
                 "3,9,1,-;oom-kill:constraint={constraint},nodemask=(null),cpuset=/,mems_allowed=0,global_oom,\

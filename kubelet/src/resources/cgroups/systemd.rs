@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_have_other_names() {
+    fn translates_limits_to_properties() {
         let resources = Resources {
             cpu_shares: Some(1024),
             cpu_quota: Some(12_345),

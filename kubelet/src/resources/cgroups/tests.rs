@@ -62,7 +62,7 @@ fn pod(uid: &str, class: &str, resources: &str) -> Tree {
 }
 
 #[tokio::test]
-async fn groups_are_made_resized_and_removed() {
+async fn creates_resizes_and_removes_cgroups() {
     let scene = Scene::start("life");
     let groups = &scene.groups;
     assert_eq!(scene.show(""), "79 - 1073741824");
@@ -94,7 +94,7 @@ async fn groups_are_made_resized_and_removed() {
 }
 
 #[tokio::test]
-async fn groups_that_nobody_knows_go_unless_somebody_is_in_them() {
+async fn removes_unknown_cgroups_without_processes() {
     let scene = Scene::start("leftover");
     for uid in ["known", "unknown", "used"] {
         scene.groups.ensure(&pod(uid, "Burstable", "{requests: {cpu: 1}}")).await.expect("a group");
@@ -115,7 +115,7 @@ async fn groups_that_nobody_knows_go_unless_somebody_is_in_them() {
 }
 
 #[tokio::test]
-async fn a_group_that_was_left_without_limits_gets_them() {
+async fn limits_an_existing_empty_cgroup() {
     let scene = Scene::start("unlimited");
     let path = format!("{}/kubepods/podg", scene.root);
     // As a try leaves it that fails right after the group is made.
@@ -127,7 +127,7 @@ async fn a_group_that_was_left_without_limits_gets_them() {
 }
 
 #[test]
-fn what_the_machine_cannot_do_is_refused_by_name() {
+fn rejects_unsupported_settings_by_name() {
     let cases: [(Config, bool, &str); 4] = [
         (Config::default(), false, ""),
         (Config { single_process_oom_kill: Some(false), ..Config::default() }, false, "singleProcessOOMKill"),

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_written_is_read_and_what_was_changed_is_not() {
+    fn detects_changed_checkpoints() {
         let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("below/cpu_manager_state");
         assert_eq!(read(&file).expect("no file"), None);
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_upstreams_that_hands_nothing_out_is_ignored() {
+    fn ignores_upstreams_empty_checkpoint() {
         let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("state");
         for (text, is_ignored) in [

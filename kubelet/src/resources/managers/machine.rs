@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_is_read_from_the_kernels_files() {
+    fn reads_the_topology_from_sysfs() {
         let dir = tempfile::tempdir().expect("a directory");
         let write = |path: String, text: &str| {
             let path = dir.path().join("sys/devices/system").join(path);
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_can_be_read() {
+    fn reads_this_machine() {
         let machine = read(Path::new("/"));
         assert!(!machine.cpus.is_empty() && !machine.nodes.is_empty(), "{machine:?}");
         assert!(machine.nodes.values().all(|node| node.memory_bytes > 0), "{machine:?}");

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn masks_come_small_ones_first() {
+    fn small_masks_come_first() {
         let of = |nodes: &[u32]| nodes.iter().copied().collect::<Mask>();
         let all = [&[0][..], &[1], &[3], &[0, 1], &[0, 3], &[1, 3], &[0, 1, 3]];
         assert_eq!(masks(&[0, 1, 3]), all.map(of));

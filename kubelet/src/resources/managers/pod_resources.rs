@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_are_limited_as_upstream_limits_them() {
+    fn limits_calls_like_upstream() {
         let start = Instant::now();
         let mut bucket = TokenBucket::new(PER_SECOND, BURST, start);
         let mut take = |millis: u64| bucket.try_take(start + Duration::from_millis(millis));

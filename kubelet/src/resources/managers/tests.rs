@@ -75,7 +75,7 @@ fn text(cpus: &str, nodes: &str, own: bool) -> (String, String, bool) {
 }
 
 #[tokio::test]
-async fn cpus_and_memory_are_of_one_node_and_kept_over_restarts() {
+async fn aligns_cpus_and_memory_and_survives_restarts() {
     let dir = tempfile::tempdir().expect("a directory");
     make_machine(dir.path());
     let settings = || config(dir.path(), all(Policy::SingleNumaNode, Scope::Container));
@@ -99,7 +99,7 @@ async fn cpus_and_memory_are_of_one_node_and_kept_over_restarts() {
 }
 
 #[tokio::test]
-async fn a_pod_that_is_refused_leaves_nothing_behind() {
+async fn rejected_pod_leaves_nothing_behind() {
     let dir = tempfile::tempdir().expect("a directory");
     make_machine(dir.path());
     let managers = open(dir.path(), config(dir.path(), all(Policy::None, Scope::Container))).expect("managers");
@@ -112,7 +112,7 @@ async fn a_pod_that_is_refused_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn the_pods_containers_are_near_each_other_where_that_is_wanted() {
+async fn pod_scope_aligns_all_containers() {
     let dir = tempfile::tempdir().expect("a directory");
     make_machine(dir.path());
     for (scope, want) in [(Scope::Container, ["1", "2"]), (Scope::Pod, ["2", "3"])] {
@@ -126,7 +126,7 @@ async fn the_pods_containers_are_near_each_other_where_that_is_wanted() {
 }
 
 #[tokio::test]
-async fn what_does_not_fit_stops_the_start_and_names_its_file() {
+async fn unfit_checkpoint_stops_the_start() {
     let dir = tempfile::tempdir().expect("a directory");
     make_machine(dir.path());
     let settings = || config(dir.path(), all(Policy::None, Scope::Container));
@@ -155,7 +155,7 @@ async fn what_does_not_fit_stops_the_start_and_names_its_file() {
 }
 
 #[tokio::test]
-async fn whoever_asks_is_told_what_pods_have() {
+async fn serves_the_pod_resources_api() {
     use pod_resources::wire::{AllocatableResponse, Empty, GetRequest, GetResponse, ListResponse};
     let dir = tempfile::tempdir().expect("a directory");
     make_machine(dir.path());

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn hints_are_merged_as_upstream_merges_them() {
+    fn merges_hints_like_upstream() {
         let either = || Some(vec![hint(&[0], true), hint(&[1], true), hint(&[0, 1], false)]);
         let second = || Some(vec![hint(&[1], true), hint(&[0, 1], false)]);
         let both = || Some(vec![hint(&[0, 1], true)]);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn of_places_that_nobody_prefers_the_one_that_is_large_enough_is_best() {
+    fn prefers_the_smallest_sufficient_mask() {
         let machine = made_up::machine(2, 2, 2, 1, 2);
         let merger = Merger { policy: Policy::BestEffort, options: Options::default(), machine: &machine };
         let lists = provider(&[
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn close_nodes_are_preferred_where_that_is_wanted() {
+    fn prefers_close_nodes_if_configured() {
         let machine = made_up::machine(2, 2, 2, 1, 2);
         let hints = provider(&[("cpu", Some(vec![hint(&[0, 2], true), hint(&[2, 3], true)]))]);
         let merge = |prefer_closest: bool| {
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn options_are_read_and_refused_by_name() {
+    fn reads_options_and_rejects_by_name() {
         let read = |name: &str, value: &str| Options::read(&BTreeMap::from([(name.to_string(), value.to_string())]));
         assert!(read("prefer-closest-numa-nodes", "true").is_ok_and(|options| options.prefer_closest));
         assert!(read("max-allowable-numa-nodes", "12").is_ok_and(|options| options.most_nodes == 12));

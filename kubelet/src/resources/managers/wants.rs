@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn only_whole_cores_of_guaranteed_pods_are_wanted() {
+    fn counts_whole_cores_of_guaranteed_pods_only() {
         let limits = |cpu: &str| {
             format!(
                 "{{containers: [{{name: c, resources: {{limits: {{cpu: {cpu}, memory: 1Gi}}, requests: {{cpu: {cpu}, memory: 1Gi}}}}}}]}}"
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_prepare_count_for_as_much_as_they_add() {
+    fn init_containers_count_as_much_as_they_add() {
         let init = |list: &str| {
             let pod =
                 pod(&format!("{{initContainers: [{list}], containers: [{{name: c, many: 2}}, {{name: d, many: 1}}]}}"));
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_are_what_has_a_domain_of_its_own() {
+    fn extended_resources_are_devices() {
         let pod = pod(
             "{containers: [{name: c, resources: {limits: {cpu: 1, hugepages-2Mi: 4Mi, a.b/gpu: 2, a.b/none: 0}}}]}",
         );

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_is_behind_until_it_has_followed() {
+    fn containers_are_behind_until_updated() {
         let pod = |cpu: &str| {
             read(&format!(
                 "spec: {{initContainers: [{{name: i, resources: {{requests: {{cpu: 9}}}}}}], containers: [{{name: a, resources: {{requests: {{cpu: '{cpu}'}}}}}}, {{name: b}}]}}"
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_outlives_the_agent() {
+    fn record_survives_a_restart() {
         let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("pods/u/allocated");
         assert_eq!(Record::read(&file), None);

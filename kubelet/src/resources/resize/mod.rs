@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_says_what_it_can_take_while_it_runs() {
+    fn resize_policy_decides_restarts() {
         let pod = read(
             "spec: {containers: [{name: c, resizePolicy: [{resourceName: memory, restartPolicy: RestartContainer}],
              resources: {requests: {cpu: 1, memory: 1Mi}, limits: {memory: 2Mi}}}]}",
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_keeps_what_it_was_given_when_the_agent_begins_anew() {
+    fn allocation_survives_a_restart() {
         let dir = tempfile::tempdir().expect("a directory");
         let config = Arc::new(Config { root_dir: dir.path().to_path_buf(), ..Config::default() });
         let pod = |generation: i64, cpu: &str| {
@@ -321,13 +321,13 @@ mod tests {
         before.take(&pod(1, "1"));
         assert_eq!(cpu(&before.allocated(&pod(2, "2"))), "1");
         let after = Resizes::new(config, |_| {});
-        assert_eq!(cpu(&after.allocated(&pod(2, "2"))), "1", "somebody asked for more while the agent was away");
+        assert_eq!(cpu(&after.allocated(&pod(2, "2"))), "1", "a client requested more while the kubelet was stopped");
         assert!(after.restarts(&pod(2, "2")).is_empty());
         after.forget("u");
     }
 
     #[test]
-    fn the_larger_counts_while_a_pod_changes() {
+    fn larger_amount_counts_during_a_resize() {
         let pod = read("spec: {containers: [{name: a, resources: {requests: {cpu: 1, memory: 4Mi}}}]}");
         let behind = [("a".to_string(), read("requests: {cpu: 2, memory: 1Mi}"))].into();
         let sum = podmodel::requests(&counted(&pod, &behind));

@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn who_frees_room_comes_before_who_matters_before_who_has_waited() {
+    fn orders_by_freed_resources_priority_and_waiting_time() {
         let allocated = super::super::allocation::wanted(&pod("1", ""));
         let mut ranks = [
             ("late", rank(&pod("2", ""), &allocated, 9)),
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn events_show_what_is_wanted() {
+    fn events_show_desired_resources() {
         assert_eq!(
             text("Deferred", &pod("2", ""), "no room"),
             "Pod resize Deferred: {\"containers\":[{\"name\":\"c\",\"resources\":{\"requests\":{\"cpu\":2}}}],\

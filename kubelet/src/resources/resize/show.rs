@@ -78,7 +78,7 @@ mod tests {
     use crate::resources::resize::allocation::{Record, wanted};
 
     #[test]
-    fn a_status_tells_what_runs_and_what_waits() {
+    fn status_shows_allocated_and_actual_resources() {
         let pod = |cpu: &str| -> Tree {
             let text = format!(
                 "{{metadata: {{generation: 2}}, spec: {{containers: [{{name: a, resources: {{requests: {{cpu: '{cpu}'}}}}}}]}}}}"

@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_container_that_runs_or_ran_last_is_meant() {
+    fn chooses_the_running_or_last_container() {
         let cases = [
             (r#"{"name":"c","containerID":"x://1","state":{"running":{}}}"#, false, Ok("x://1")),
             (

@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_file_in_the_place_of_another_is_found() {
+    async fn finds_a_replaced_file() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("0.log");
         std::fs::write(&path, "a").expect("a file");

@@ -96,7 +96,7 @@ mod tests {
     ];
 
     #[test]
-    fn lines_become_what_is_asked_for() {
+    fn formats_lines_as_requested() {
         let check = |options: Options, want: &str, want_over: bool| {
             let mut writer = Writer::new(&options);
             let mut out = Vec::new();

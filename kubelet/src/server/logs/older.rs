@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn older_files_are_read_in_the_order_of_time() {
+    async fn reads_rotated_files_in_order() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("0.log");
         write(dir.path(), "0.log.20260102-030400.gz", &["a", "b"]);
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn files_that_were_rotated_since_are_found() {
+    async fn finds_files_rotated_meanwhile() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("0.log");
         write(dir.path(), "0.log.1", &["a"]);

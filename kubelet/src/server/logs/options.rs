@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_are_read_from_the_query() {
+    fn reads_options_from_the_query() {
         let at = |seconds| Some(Timestamp { seconds, nanos: 5 });
         let whole = Options::default();
         let cases = [

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_last_lines_are_found() {
+    async fn finds_the_last_lines() {
         let long = format!("{}\nb\n", "a".repeat(40_000));
         let cases = [
             ("a\nb\nc\n", 0, (6, 0)),

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_is_what_was_used_since_the_last_question() {
+    fn rate_is_the_usage_since_the_last_call() {
         const SECOND: i64 = 1_000_000_000;
         let rates = Rates::default();
         let ask = |of: &str, at: i64, used: u64| rates.now().rate(of.to_string(), at, used);

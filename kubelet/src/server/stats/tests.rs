@@ -72,7 +72,7 @@ fn files() -> Files {
 }
 
 #[test]
-fn the_summary_says_what_is_on_disk() {
+fn summary_has_disk_usage() {
     let page = summary(&usage(), false);
     let pod = &page.list("pods")[0];
     let [volume, data] = pod.list("volume") else { panic!("two volumes: {pod:?}") };
@@ -84,7 +84,7 @@ fn the_summary_says_what_is_on_disk() {
 }
 
 #[test]
-fn the_summary_says_how_long_was_waited() {
+fn summary_has_pressure() {
     let mut usage = usage();
     assert!(!summary(&usage, false).at("node.cpu").has("psi"), "a kernel that does not count it");
     usage.machine.nano_cores = Some(7);
@@ -98,7 +98,7 @@ fn the_summary_says_how_long_was_waited() {
 }
 
 #[test]
-fn the_summary_says_what_is_known() {
+fn summary_has_known_values_only() {
     let page = summary(&usage(), false);
     assert_eq!(page.str("node.nodeName"), "node");
     assert_eq!(page.int("node.memory.availableBytes"), Some(600));
@@ -114,7 +114,7 @@ fn the_summary_says_what_is_known() {
 }
 
 #[test]
-fn metrics_have_their_names_and_times() {
+fn prints_metrics_with_names_and_times() {
     let page = resource(&usage());
     for line in [
         "# TYPE container_cpu_usage_seconds_total counter",

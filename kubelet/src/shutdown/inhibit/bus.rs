@@ -253,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_name_sockets() {
+    fn parses_bus_addresses() {
         let cases = [
             (SYSTEM, Some("/run/dbus/system_bus_socket")),
             ("tcp:host=x;unix:guid=1,path=/a b", Some("/a b")),

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use super::*;
 
 #[test]
-fn only_logind_and_the_bus_are_believed() {
+fn trusts_only_logind_and_the_bus() {
     let prepare = |sender: &str, body: Value| Message {
         kind: Kind::Signal,
         sender: sender.into(),
@@ -44,7 +44,7 @@ fn only_logind_and_the_bus_are_believed() {
 }
 
 #[test]
-fn no_second_is_lost() {
+fn rounds_the_delay_up_to_seconds() {
     for (millis, expected) in [(30_000, "=30\n"), (30_001, "=31\n"), (0, "=0\n")] {
         assert!(drop_in(Duration::from_millis(millis)).ends_with(expected), "{millis}");
     }
@@ -113,7 +113,7 @@ impl Logind {
     }
 
     async fn lock(&mut self) -> pipe::Receiver {
-        let (asked, lock) = self.locks.recv().await.expect("somebody takes it");
+        let (asked, lock) = self.locks.recv().await.expect("a lock is taken");
         let words = ["shutdown", "kubelet", "Kubelet needs time to handle node shutdown", "delay"];
         assert_eq!(asked, words.map(Value::text));
         lock
@@ -178,7 +178,7 @@ fn is_held(lock: &pipe::Receiver) -> bool {
 }
 
 #[tokio::test]
-async fn the_machine_is_held_up_until_its_pods_have_ended() {
+async fn delays_the_shutdown_until_pods_have_stopped() {
     let daemon = Daemon::start();
     let places = daemon.places();
     let mut logind = Logind::start(&places).await;
@@ -203,7 +203,7 @@ async fn the_machine_is_held_up_until_its_pods_have_ended() {
 }
 
 #[tokio::test]
-async fn without_a_bus_or_a_logind_nobody_is_held_up() {
+async fn does_not_delay_without_bus_or_logind() {
     let daemon = Daemon::start();
     let nowhere = Paths { bus: "unix:path=/nowhere/bus".into(), ..daemon.places() };
     for places in [nowhere, daemon.places()] {

@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_can_be_read() {
+    fn reads_what_it_writes() {
         let all = vec![
             Value::Byte(3),
             Value::Long(u64::MAX),
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_word_to_a_bus_is_as_the_protocol_has_it() {
+    fn hello_matches_the_protocol() {
         let hello = Message { serial: 1, path: "/o".into(), member: "Hello".into(), ..Message::default() };
         let bytes = encode(&hello);
         let fields = b"\x01\x01o\0\x02\0\0\0/o\0\0\0\0\0\0\x03\x01s\0\x05\0\0\0Hello\0";
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn the_other_order_of_bytes_is_read_as_well() {
+    fn reads_big_endian_messages() {
         let mut bytes = b"B\x04\0\x01\0\0\0\x04\0\0\0\x09\0\0\0\x0f".to_vec();
         bytes.extend(b"\x08\x01g\0\x01b\0\0\x05\x01u\0\0\0\0\x02");
         // The last field is one byte shorter than its length: fields end where the header says.
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn no_length_is_believed_without_its_bytes() {
+    fn checks_lengths_against_the_bytes() {
         let good = encode(&call());
         // Where a byte is changed, and to what.
         let cases = [(0, b'x'), (1, 9), (7, 0xff), (4, 0xff), (12, 0), (14, 1), (15, 0xff), (20, 0xff), (17, 0xff)];
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn any_byte_may_be_wrong() {
+    fn survives_any_wrong_byte() {
         let good = encode(&call());
         for at in 0..good.len() {
             for byte in [0, 1, 0x7f, 0x80, 0xff] {
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_nobody_needs_are_left_out() {
+    fn skips_unneeded_values() {
         let mut message = call();
         message.body = vec![Value::Uint(0), Value::Uint(0)];
         let mut bytes = encode(&message);

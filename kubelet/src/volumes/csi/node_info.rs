@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn drivers_come_and_go() {
+    fn adds_and_removes_drivers() {
         let topology = Topology { segments: [("zone".to_string(), "a".to_string())].into() };
         let info = NodeInfo { node_id: "id".into(), max_volumes_per_node: 3, accessible_topology: Some(topology) };
         let mut object = empty("n", "u");
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_note_names_all_drivers() {
+    fn annotation_names_all_drivers() {
         assert_eq!(with_id("", "d", Some("1")), Tree::from(r#"{"d":"1"}"#));
         assert_eq!(with_id(r#"{"d":"1"}"#, "e", Some("2")), Tree::from(r#"{"d":"1","e":"2"}"#));
         assert_eq!(with_id(r#"{"d":"1","e":"2"}"#, "d", None), Tree::from(r#"{"e":"2"}"#));

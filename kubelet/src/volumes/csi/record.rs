@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_written_is_found_again() {
+    fn finds_written_records() {
         let temp = tempfile::tempdir().unwrap();
         let record = |uid: &str, is_block: bool, attachment: &str| Record {
             dir: Record::dir(&temp.path().join("pods").join(uid), "pv", is_block),

@@ -279,7 +279,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn drivers_of_version_1_are_taken() {
+    fn accepts_drivers_of_version_1() {
         let check = |versions: &[&str]| check("d", &versions.iter().map(|v| v.to_string()).collect::<Vec<_>>()).is_ok();
         assert!(check(&["1.0.0"]) && check(&["0.3.0", "v1.2.0"]));
         assert!(!check(&[]) && !check(&["0.3.0"]) && !check(&["2.0.0", "10.0.0"]));

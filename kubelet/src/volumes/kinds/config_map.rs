@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_become_files() {
+    fn writes_keys_as_files() {
         let object = api::yaml::decode(b"{data: {a: x, b: ''}, binaryData: {c: AAE=}}").unwrap();
         type Wanted<'a> = &'a [(&'a str, &'a [u8], u32)];
         let check = |source: &str, wanted: Result<Wanted<'_>, &str>| {

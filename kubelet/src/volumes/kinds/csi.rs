@@ -343,7 +343,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn modes_of_access_are_those_of_csi() {
+    fn maps_access_modes_to_csi() {
         for (mode, plain, precise) in
             [("ReadWriteOnce", 1, 7), ("ReadOnlyMany", 3, 3), ("ReadWriteMany", 5, 5), ("ReadWriteOncePod", 1, 6)]
         {
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn volumes_of_one_writer_are_given_to_the_group() {
+    fn fs_group_applies_to_volumes_of_one_writer() {
         let read = |text: &str| api::yaml::decode(text.as_bytes()).unwrap();
         let (once, many) = (read("spec: {accessModes: [ReadWriteOnce]}"), read("spec: {accessModes: [ReadWriteMany]}"));
         let (typed, plain) = (read("{fsType: ext4}"), read("{}"));
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_makes_what_it_says() {
+    fn checks_lifecycle_modes() {
         let read = |text: &str| api::yaml::decode(text.as_bytes()).unwrap();
         let check = |object: &Tree, is_persistent: bool| check_mode("d", object, is_persistent).is_ok();
         assert!(check(&Tree::Null, true) && !check(&Tree::Null, false));
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_is_told_of_the_pod_where_it_asks() {
+    fn passes_pod_info_if_requested() {
         let pod =
             api::yaml::decode(b"{metadata: {name: p, namespace: ns, uid: u}, spec: {serviceAccountName: a}}").unwrap();
         let asks = api::yaml::decode(b"spec: {podInfoOnMount: true}").unwrap();

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_is_written_into_files() {
+    fn writes_pod_fields_as_files() {
         let pod = api::yaml::decode(
             b"{metadata: {name: p, labels: {a: b}}, spec: {containers: [{name: c, resources: {limits: {cpu: '2'}}}]}}",
         );

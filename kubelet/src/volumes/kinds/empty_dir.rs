@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_volume_in_memory_is_no_larger_than_its_pod() {
+    fn memory_volume_is_limited_by_pod_and_node() {
         let check = |pod: &str, source: &str, wanted: Result<Backing, &str>| {
             let (pod, source) =
                 (api::yaml::decode(pod.as_bytes()).unwrap(), api::yaml::decode(source.as_bytes()).unwrap());

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_mounted_or_given_as_a_device() {
+    fn plans_mounts_and_devices() {
         let source = api::tree! { "path" => "/mnt/a" };
         let block = api::tree! { "spec" => api::tree! { "volumeMode" => "Block" } };
         let directory = |read_only, options| Plan::Bind { source: "/mnt/a".into(), read_only, options };

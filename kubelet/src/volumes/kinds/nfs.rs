@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mount_is_what_upstream_calls() {
+    fn mount_command_matches_upstream() {
         let check = |source: &str, volume: &str, read_only: bool, wanted: &str| {
             let (source, volume) =
                 (api::yaml::decode(source.as_bytes()).unwrap(), api::yaml::decode(volume.as_bytes()).unwrap());
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_volume_names_is_no_option() {
+    fn rejects_sources_that_look_like_options() {
         for (server, path, is_good) in [
             ("nfs.example", "/export", true),
             ("fd00::1", "/", true),

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_become_files() {
+    fn writes_keys_as_files() {
         let object = api::yaml::decode(b"{data: {a: eA==, b: AAE=}}").unwrap();
         let read = |source: &str| chosen(&object, &api::yaml::decode(source.as_bytes()).unwrap(), 0o600);
         let files = read("{secretName: s}").unwrap();

@@ -13,7 +13,7 @@ fn taken(machine: &Machine, free: &str, wanted: usize, manner: Manner) -> String
 }
 
 #[test]
-fn whole_parts_are_taken_first() {
+fn takes_whole_parts_first() {
     let (flat, threads) = (machine(1, 1, 4, 1, 4), machine(2, 1, 4, 2, 4));
     let cases = [
         (&flat, "0-3", 0, ""),
@@ -39,7 +39,7 @@ fn whole_parts_are_taken_first() {
 }
 
 #[test]
-fn sockets_of_many_nodes_are_taken_socket_by_socket() {
+fn takes_sockets_with_several_nodes_whole() {
     // 2 sockets of 2 nodes of 2 cores: nodes 0-1, 2-3 and 4-5, 6-7.
     let machine = machine(2, 2, 2, 1, 2);
     for (free, wanted, want) in [
@@ -55,7 +55,7 @@ fn sockets_of_many_nodes_are_taken_socket_by_socket() {
 }
 
 #[test]
-fn threads_are_spread_over_cores() {
+fn spreads_threads_over_cores() {
     let (machine, manner) = (machine(1, 1, 4, 2, 4), Manner { spread: true, ..Manner::default() });
     for (free, wanted, want) in [("0-7", 2, "0-1"), ("0-7", 5, "0-4"), ("0,4,1", 2, "0-1"), ("0-7", 8, "0-7")] {
         assert_eq!(taken(&machine, free, wanted, manner), want, "{wanted} of {free}");
@@ -63,7 +63,7 @@ fn threads_are_spread_over_cores() {
 }
 
 #[test]
-fn caches_are_kept_together() {
+fn keeps_caches_together() {
     // 8 cores of 2 threads; a cache for each 4 cores: 0-3,8-11 and 4-7,12-15.
     let machine = machine(1, 1, 8, 2, 4);
     let manner = Manner { by_cache: true, ..Manner::default() };
@@ -82,7 +82,7 @@ fn caches_are_kept_together() {
 }
 
 #[test]
-fn cpus_are_distributed_evenly_over_nodes() {
+fn distributes_cpus_evenly_over_nodes() {
     // 4 nodes of 4 cores of 1 thread, one a socket.
     let wide = machine(4, 1, 4, 1, 4);
     let even = |group| Manner { distribute: Some(group), ..Manner::default() };
@@ -136,7 +136,7 @@ fn allocate(policy: &Policy, state: &mut State, pod: &Tree) -> Result<String, Re
 }
 
 #[test]
-fn cpus_are_given_once_used_again_and_come_back() {
+fn assigns_reuses_and_releases_cpus() {
     let policy = policy(machine(1, 1, 8, 1, 8), Options::default(), "0");
     let mut state = policy.fresh();
     let first = pod("a", &[("i", 3, false), ("s", 1, true)], &[("c", 2), ("d", 1)]);
@@ -156,7 +156,7 @@ fn cpus_are_given_once_used_again_and_come_back() {
 }
 
 #[test]
-fn only_whole_cores_where_that_is_wanted() {
+fn assigns_only_whole_cores() {
     let options = Options { full_cores_only: true, ..Options::default() };
     let policy = policy(machine(1, 1, 2, 2, 2), options, "0");
     let mut state = policy.fresh();
@@ -185,7 +185,7 @@ fn reserved_cpus_are_shared_unless_they_are_strictly_reserved() {
 }
 
 #[test]
-fn state_that_does_not_fit_is_refused() {
+fn rejects_state_that_does_not_fit() {
     let policy = policy(machine(1, 1, 4, 1, 4), Options::default(), "0");
     let state = |shared: &str, given: &str| {
         let containers = BTreeMap::from([("c".to_string(), set(given))]);
@@ -217,7 +217,7 @@ fn shown(hints: &[Hint]) -> String {
 }
 
 #[test]
-fn hints_say_where_cpus_could_be_had() {
+fn hints_name_nodes_with_enough_cpus() {
     // Nodes 0-3 and 4-7.
     let policy = policy(machine(2, 1, 4, 1, 4), Options::default(), "0");
     let hints = |state: &State, cpus: u32| {
@@ -242,7 +242,7 @@ fn hints_say_where_cpus_could_be_had() {
 }
 
 #[test]
-fn nodes_of_one_socket_are_as_good_as_one_node_where_that_is_wanted() {
+fn aligns_by_socket() {
     let options = Options { align_by_socket: true, ..Options::default() };
     let policy = policy(machine(2, 2, 2, 1, 2), options, "0");
     let pod = pod("a", &[], &[("c", 2)]);

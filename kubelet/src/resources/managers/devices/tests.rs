@@ -45,7 +45,7 @@ fn pod(uid: &str, init: &[(&str, u32)], main: &[(&str, u32)]) -> Tree {
 }
 
 #[test]
-fn healthy_ones_near_the_others_are_chosen() {
+fn chooses_healthy_devices_near_the_hint() {
     let placed = [
         ("a", device(true, Some(&[0]))),
         ("b", device(true, Some(&[1]))),
@@ -74,7 +74,7 @@ fn healthy_ones_near_the_others_are_chosen() {
 }
 
 #[test]
-fn what_cannot_be_had_is_said_in_upstreams_words() {
+fn errors_have_upstreams_words() {
     let mut some = inventory(&[("a", device(true, None)), ("b", device(false, None))]);
     let check = |inventory: &Inventory, resource: &str, wanted: usize| {
         inventory
@@ -99,7 +99,7 @@ fn what_cannot_be_had_is_said_in_upstreams_words() {
 }
 
 #[test]
-fn those_that_prepare_hand_their_devices_on() {
+fn init_containers_pass_on_their_devices() {
     let mut some = inventory(&[("a", device(true, None)), ("b", device(true, None)), ("c", device(true, None))]);
     let wanted = pod("u", &[("i", 2), ("j", 1)], &[("c", 1), ("d", 2)]);
     for spec in wants::containers(&wanted) {
@@ -113,7 +113,7 @@ fn those_that_prepare_hand_their_devices_on() {
 }
 
 #[test]
-fn a_resource_outlives_its_plugin_for_a_while() {
+fn resource_outlives_its_plugin_for_a_while() {
     let mut some = inventory(&[("a", device(true, None)), ("b", device(false, None))]);
     some.give("u", "c", GPU, &ids(&["a"]), Default::default());
     let shown = |inventory: &Inventory| {
@@ -134,7 +134,7 @@ fn a_resource_outlives_its_plugin_for_a_while() {
 }
 
 #[test]
-fn hints_say_where_devices_could_be_had() {
+fn hints_name_nodes_with_enough_devices() {
     let placed = [("a", device(true, Some(&[0]))), ("b", device(true, Some(&[1]))), ("c", device(true, Some(&[1])))];
     let all = inventory(&placed);
     let hints = |wanted: usize| {
@@ -281,7 +281,7 @@ fn text(a: &str, b: &str) -> (String, String) {
 }
 
 #[tokio::test]
-async fn a_plugin_is_asked_and_survives_the_agent() {
+async fn plugin_allocations_survive_a_restart() {
     let dir = tempfile::tempdir().expect("a directory");
     let open = || {
         Arc::new(
@@ -333,7 +333,7 @@ async fn a_plugin_is_asked_and_survives_the_agent() {
 }
 
 #[tokio::test]
-async fn plugins_that_nobody_follows_yet_are_not_without_number() {
+async fn limits_pending_registrations() {
     let dir = tempfile::tempdir().expect("a directory");
     let devices = Devices::open(dir.path().to_path_buf(), vec![0], Arc::new(SystemClock), Metrics::default());
     let devices = devices.expect("devices");

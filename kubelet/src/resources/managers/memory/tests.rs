@@ -32,7 +32,7 @@ fn allocate(policy: &Policy, state: &mut State, pod: &Tree) -> Result<String, St
 }
 
 #[test]
-fn memory_is_of_the_fewest_nodes_that_have_it() {
+fn assigns_memory_of_the_fewest_nodes() {
     let policy = policy(2);
     let mut state = State::default();
     let mut give = |uid: &str, gib: u64| allocate(&policy, &mut state, &pod(uid, &[], &[("c", gib)]));
@@ -52,7 +52,7 @@ fn memory_is_of_the_fewest_nodes_that_have_it() {
 }
 
 #[test]
-fn memory_of_those_that_prepare_is_used_again() {
+fn reuses_memory_of_init_containers() {
     let policy = policy(1);
     let mut state = State::default();
     let first = pod("a", &[("i", 6), ("j", 4)], &[("c", 5), ("d", 2)]);
@@ -68,7 +68,7 @@ fn memory_of_those_that_prepare_is_used_again() {
 }
 
 #[test]
-fn another_machine_is_noticed() {
+fn detects_another_machine() {
     let (one, two) = (policy(1), policy(2));
     let mut state = State::default();
     allocate(&two, &mut state, &pod("a", &[], &[("c", 5)])).expect("memory");
@@ -78,7 +78,7 @@ fn another_machine_is_noticed() {
 }
 
 #[test]
-fn what_is_reserved_must_be_what_is_kept() {
+fn reserved_memory_must_match_allocatable() {
     let machine = Arc::new(machine(2, 1, 2, 1, 2));
     let of = |node: u32, kind: &str, gib: u64| BTreeMap::from([(node, Amounts::from([(kind.to_string(), gib * GIB)]))]);
     let check = |reserved, kept| {
@@ -97,7 +97,7 @@ fn what_is_reserved_must_be_what_is_kept() {
 }
 
 #[test]
-fn a_place_that_is_too_small_is_made_larger() {
+fn extends_a_hint_that_is_too_small() {
     let policy = policy(2);
     let mut state = State::default();
     let wanted = pod("a", &[], &[("c", 12)]);
