@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 use fleet::Fleet;
 use work::{Nodes, Pods, Work};
 
-pub use logs::{LOG, log};
+pub use logs::{LOG, LogError, log};
 pub use node::{DOWN, LABEL, MOST, name, number};
 
 const NODES: Resource = Resource::core("nodes");
@@ -89,10 +89,18 @@ struct Shared {
     queues: Queues,
 }
 
+/// Fake nodes that cannot be started.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StartError {
+    /// More nodes than [`MOST`].
+    #[error("{0} are too many: at most {MOST}")]
+    TooMany(u32),
+}
+
 /// Starts the nodes `fake-0`, `fake-1`, and so on.
-pub fn start(environment: Environment, count: u32) -> Result<Running, String> {
+pub fn start(environment: Environment, count: u32) -> Result<Running, StartError> {
     if count > MOST {
-        return Err(format!("{count} are too many: at most {MOST}"));
+        return Err(StartError::TooMany(count));
     }
     let random = Arc::new(Random::seeded(environment.seed));
     let informers = Arc::new(Informers::new(environment.reader, random));

@@ -7,30 +7,54 @@ use api::time::{self, Timestamp};
 /// What the containers of a pod write when they start.
 pub const LOG: &str = "tiphys.io/fake-log";
 
+/// A container without the requested log, in the words of a kubelet.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LogError {
+    /// The container has not started yet.
+    #[error("container {container:?} in pod {pod:?} is waiting to start: ContainerCreating")]
+    Waiting {
+        /// Its name.
+        container: String,
+        /// The name of its pod.
+        pod: String,
+    },
+    /// The container has not been restarted.
+    #[error("previous terminated container {container:?} in pod {pod:?} not found")]
+    NoPrevious {
+        /// Its name.
+        container: String,
+        /// The name of its pod.
+        pod: String,
+    },
+}
+
 struct Line {
     second: i64,
     text: String,
 }
 
 /// The log that the query asks for. The query was checked by the API server.
-pub fn log(pod: &Tree, container: &str, query: &Query, now: i64) -> Result<String, String> {
+pub fn log(pod: &Tree, container: &str, query: &Query, now: i64) -> Result<String, LogError> {
     let run = run(pod, container, query.flag("previous"))?;
     let lines = select(lines(pod, container, run), query, now);
     Ok(limit(render(&lines, query.flag("timestamps")), query))
 }
 
 /// The state of the run that is asked for: `running` or `terminated`.
-fn run<'a>(pod: &'a Tree, container: &str, previous: bool) -> Result<&'a Tree, String> {
-    let name = pod.str("metadata.name");
+fn run<'a>(pod: &'a Tree, container: &str, previous: bool) -> Result<&'a Tree, LogError> {
+    let names = || (container.to_string(), pod.str("metadata.name").to_string());
     let lists = ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"];
     let mut statuses = lists.into_iter().flat_map(|list| pod.at("status").list(list));
     let status = statuses.find(|status| status.str("name") == container);
-    let waiting = || format!("container {container:?} in pod {name:?} is waiting to start: ContainerCreating");
+    let waiting = || {
+        let (container, pod) = names();
+        LogError::Waiting { container, pod }
+    };
     let status = status.ok_or_else(waiting)?;
     let (state, last) = (status.at("state"), status.at("lastState.terminated"));
     if previous {
-        let missing = || format!("previous terminated container {container:?} in pod {name:?} not found");
-        return (!last.is_null()).then_some(last).ok_or_else(missing);
+        let (container, pod) = names();
+        return (!last.is_null()).then_some(last).ok_or(LogError::NoPrevious { container, pod });
     }
     let known = [state.at("running"), state.at("terminated"), last];
     known.into_iter().find(|run| !run.is_null()).ok_or_else(waiting)
@@ -103,7 +127,7 @@ mod tests {
 
     fn check(pod: &Tree, query: &str, want: Result<&str, &str>) {
         let got = log(pod, "c", &Query::parse(query), 1010);
-        assert_eq!(got, want.map(str::to_string).map_err(str::to_string), "{query}");
+        assert_eq!(got.map_err(|error| error.to_string()), want.map(str::to_string).map_err(str::to_string), "{query}");
     }
 
     #[test]

@@ -289,7 +289,7 @@ fn start_scheduler(server: &Arc<Server>, configuration: Configuration) -> Result
 }
 
 fn start_fake_nodes(server: &Arc<Server>, count: u32) -> Result<fakenode::Running> {
-    let refused = |why| Error::Flags(vec![format!("--fake-nodes: {why}")]);
+    let refused = |error: fakenode::StartError| Error::Flags(vec![format!("--fake-nodes: {error}")]);
     let running = fakenode::start(LocalClients::new(server).fake_nodes(), count).map_err(refused)?;
     let _ = server.registry.local_nodes.set(Box::new(FakeNodes { count, clock: server.config.clock.clone() }));
     Ok(running)
@@ -304,7 +304,8 @@ struct FakeNodes {
 impl server::outbound::local_nodes::LocalNodes for FakeNodes {
     fn log(&self, pod: &api::Tree, container: &str, query: &api::query::Query) -> Option<Result<String, String>> {
         let number = fakenode::number(pod.str("spec.nodeName"))?;
-        (number < self.count).then(|| fakenode::log(pod, container, query, self.clock.now().seconds))
+        let log = || fakenode::log(pod, container, query, self.clock.now().seconds);
+        (number < self.count).then(|| log().map_err(|error| error.to_string()))
     }
 }
 
