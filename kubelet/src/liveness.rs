@@ -11,9 +11,9 @@ use tokio::time::Instant;
 
 use crate::metrics;
 
-/// The loop may take so long at least.
+/// The minimum of the sync loop's limit.
 const LEAST: Duration = Duration::from_secs(300);
-/// Without events the runtime is looked at each second; with them, seldom.
+/// Without events the runtime is relisted each second; with events, rarely.
 const THRESHOLD: Duration = Duration::from_secs(180);
 const THRESHOLD_WITH_EVENTS: Duration = Duration::from_secs(600);
 
@@ -27,7 +27,7 @@ impl Mark {
         self.0.lock().replace(now)
     }
 
-    /// How long ago it was seen, where it ever was.
+    /// How long ago it was last seen, if ever.
     fn age(&self, now: Instant) -> Option<Duration> {
         self.0.lock().map(|last| now.saturating_duration_since(last))
     }
@@ -59,7 +59,7 @@ impl Liveness {
         self.of_runtime.set(now);
     }
 
-    /// All that there is was looked at, from `begun` until `now`, which is so many seconds after the epoch.
+    /// Records a relist, from `begun` until `now`, which is `seconds` after the epoch.
     pub(crate) fn relisted(&self, metrics: &Metrics, begun: Instant, now: Instant, seconds: i64) {
         self.runtime_answers(now);
         let took = |since: Instant| now.saturating_duration_since(since).as_secs_f64();
@@ -79,7 +79,7 @@ impl Liveness {
         }
     }
 
-    /// Why the node is not ready, where the runtime has been silent for too long.
+    /// Why the node is not ready, if the runtime has not responded for too long.
     pub(crate) fn runtime(&self, now: Instant) -> Option<String> {
         let threshold = if self.has_events.load(Ordering::Relaxed) { THRESHOLD_WITH_EVENTS } else { THRESHOLD };
         let passed = self.of_runtime.age(now).filter(|passed| *passed > threshold)?;

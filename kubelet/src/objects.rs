@@ -24,7 +24,7 @@ const WAIT: Duration = Duration::from_secs(1);
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// What a pod names: an object, or all of a resource where the name is "".
+/// A reference of a pod: an object, or all objects of a resource if the name is "".
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Reference {
     pub(crate) resource: Resource,
@@ -50,7 +50,7 @@ impl Reference {
 /// JSON by name.
 type Found = BTreeMap<String, Bytes>;
 
-/// None before the first answer.
+/// None before the first response.
 type Known = Option<Arc<Found>>;
 
 /// Objects that pods of this node refer to, kept up to date by watches.
@@ -119,8 +119,8 @@ impl Objects {
         Objects { shared: Arc::new(shared) }
     }
 
-    /// Follows what the pod refers to now, and no longer what only it referred to before. Static pods refer to
-    /// nothing of the API.
+    /// Watches the objects that the pod refers to now, and stops watching those that only it referred to before. Static
+    /// pods refer to no objects.
     pub fn register(&self, pod: &Tree) {
         let wanted = if pod::is_static(pod) { BTreeSet::new() } else { references(pod) };
         let mut state = self.shared.state();
@@ -153,13 +153,13 @@ impl Objects {
             Followed { pods: BTreeSet::new(), known, missed: false, error: None, task }
         });
         let new = followed.pods.insert(uid.to_string());
-        // An immutable object is not watched, but one of the same name may have come in its place.
+        // An immutable object is not watched, but it may have been replaced by one of the same name.
         if new && followed.task.is_finished() {
             followed.task = self.shared.follow(reference, followed.known.clone());
         }
     }
 
-    /// The object, once there is an answer; none where there is no such object.
+    /// The object, once there is a response; None if it does not exist.
     pub(crate) async fn get(
         &self,
         resource: Resource,
@@ -432,7 +432,7 @@ spec:
         assert_eq!(of(TRUST_BUNDLES), ["/"]);
     }
 
-    /// A server that answers lists with one ConfigMap, and watches with silence.
+    /// A server that responds to lists with one ConfigMap, and to watches not at all.
     struct Silent {
         immutable: bool,
         asked: Mutex<Vec<String>>,

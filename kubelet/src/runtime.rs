@@ -37,7 +37,7 @@ impl Runtime {
         pull: images.pull_image(PullImageRequest) -> PullImageResponse;
     }
 
-    /// The same, whose calls take so long and no longer.
+    /// The same services, with timeouts.
     pub(crate) fn limited(self, usual: Duration) -> Runtime {
         Runtime {
             service: Arc::new(Limited::new(self.service, usual)),
@@ -50,7 +50,7 @@ impl Runtime {
         self.service.start_container(cri::StartContainerRequest { container_id }).await.map(drop)
     }
 
-    /// Ends a container; after so many seconds by force.
+    /// Stops a container; after so many seconds it is killed.
     pub(crate) async fn stop(&self, container_id: &str, timeout: i64) -> Result<()> {
         let container_id = container_id.to_string();
         gone(self.service.stop_container(cri::StopContainerRequest { container_id, timeout }).await)
@@ -73,7 +73,7 @@ impl Runtime {
         gone(self.service.remove_pod_sandbox(cri::RemovePodSandboxRequest { pod_sandbox_id }).await)
     }
 
-    /// What there is of one pod.
+    /// The state of one pod.
     pub(crate) async fn pod(&self, uid: &str) -> Result<PodState> {
         let label_selector = BTreeMap::from([(keys::POD_UID.to_string(), uid.to_string())]);
         let filter = cri::PodSandboxFilter { label_selector: label_selector.clone(), ..Default::default() };

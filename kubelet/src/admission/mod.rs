@@ -22,17 +22,17 @@ use crate::model::resources::{Class, class};
 pub(crate) use apparmor::is_enabled as has_apparmor;
 use preempt::Room;
 
-/// What a handler looks at.
+/// The input of a handler.
 pub(crate) struct Case<'a> {
     pub(crate) tree: &'a Tree,
     pub(crate) pod: &'a Pod,
     pub(crate) node: &'a Node,
-    /// Those that the node has taken and that take place on it still.
+    /// The admitted pods that still count.
     pub(crate) others: Vec<&'a Pod>,
     pub(crate) rules: &'a Rules,
 }
 
-/// What holds on the node now.
+/// The current settings and conditions of the node.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Rules {
     pub(crate) allowed_unsafe_sysctls: Vec<String>,
@@ -43,7 +43,7 @@ pub(crate) struct Rules {
     pub(crate) has_apparmor: bool,
     /// The runtime can leave out the groups of an image's user.
     pub(crate) has_groups_policy: bool,
-    /// Resources that plugins give: the pod has got them already, whatever the node shows of them yet.
+    /// Resources of device plugins: they are assigned to the pod already, whatever the node's status shows.
     pub(crate) given: Vec<String>,
 }
 
@@ -70,7 +70,7 @@ pub(crate) fn judge(case: &Case<'_>) -> Result<(), Problem> {
     EARLY.iter().chain(LATE).try_for_each(|handler| handler(case))
 }
 
-/// A pod that takes place on the node.
+/// An admitted pod.
 #[derive(Debug)]
 struct Taken {
     pod: Pod,
@@ -90,7 +90,7 @@ impl Taken {
     }
 }
 
-/// What the node has taken.
+/// The admitted pods.
 #[derive(Default)]
 pub(crate) struct Admission(Mutex<BTreeMap<String, Arc<Taken>>>);
 
@@ -119,7 +119,7 @@ impl Admission {
         Ok(room)
     }
 
-    /// Whether a pod holds a place.
+    /// Whether a pod counts.
     pub(crate) fn holds(&self, uid: &str) -> bool {
         self.0.lock().contains_key(uid)
     }
@@ -137,7 +137,7 @@ impl Admission {
         self.0.lock().insert(own.pod.uid.to_string(), Arc::new(own));
     }
 
-    /// A pod takes no place any more.
+    /// A pod does not count any more.
     pub(crate) fn release(&self, uid: &str) {
         self.0.lock().remove(uid);
     }
@@ -147,7 +147,7 @@ fn refused(reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> 
     Err(Problem { reason: reason.into(), message: message.into() })
 }
 
-/// Under pressure only pods that matter, or that will not make it worse.
+/// Under pressure only critical pods are admitted, or pods that do not make it worse.
 fn pressure(case: &Case<'_>) -> Result<(), Problem> {
     if case.rules.pressure.is_empty() || is_critical(case.tree) {
         return Ok(());

@@ -1,4 +1,4 @@
-//! What the scheduler should have seen to, but another may have bound the pod, or the node has changed since.
+//! Predicates that the scheduler checks too: another client may have bound the pod, or the node has changed since.
 
 use podmodel::{Effect, HostPort, Resources};
 

@@ -10,7 +10,7 @@ pub(crate) const REASON: &str = "Preempting";
 pub(crate) const MESSAGE: &str = "Preempted in order to admit critical pod";
 pub(crate) const CONDITION: &str = "Pod was preempted by Kubelet to accommodate a critical pod.";
 
-/// What is missing of a resource.
+/// A missing amount of a resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Shortage {
     pub(crate) name: String,
@@ -25,7 +25,7 @@ impl Shortage {
     }
 }
 
-/// How much of what is still missing.
+/// The amounts that are still missing.
 type Missing = Vec<(String, i64)>;
 
 /// The preempted pods, and the resource that was missing.
@@ -73,7 +73,7 @@ fn choose<'a>([worst, middle, best]: [Vec<&'a Taken>; 3], missing: &Missing) -> 
     Ok(from_worst.into_iter().chain(from_middle).chain(from_best).collect())
 }
 
-/// One after the other, who comes nearest to what is still missing.
+/// One after the other, the pod that is nearest to the missing amount.
 fn nearest(mut pods: Vec<&Taken>, mut missing: Missing) -> Result<Vec<&Taken>, Missing> {
     let mut chosen = Vec::new();
     while !missing.is_empty() {

@@ -1,4 +1,4 @@
-//! Whether a pod that runs gets other amounts: never here, not now, or at once.
+//! Whether a running pod can be resized: never on this node, not now, or at once.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ const DEFERRED: &str = "Deferred";
 pub(crate) struct Change<'a> {
     /// With its desired resources, and without the resources in its status.
     pub(crate) wanted: &'a Tree,
-    /// With what it has.
+    /// With its allocated resources.
     pub(crate) allocated: &'a Tree,
     /// Burstable pods of the node may be written out in the measure of their requests.
     pub(crate) swaps: bool,

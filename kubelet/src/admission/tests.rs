@@ -1,4 +1,4 @@
-//! Who is taken and who is not, as a table.
+//! Admission as tables.
 
 use api::yaml;
 

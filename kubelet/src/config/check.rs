@@ -1,4 +1,4 @@
-//! What does not go together, and what no node could do, in upstream's words.
+//! Settings that contradict each other or are impossible, in upstream's words.
 
 use std::time::Duration;
 

@@ -10,7 +10,7 @@ pub(crate) struct Options {
     pub(crate) distribute_over_nodes: bool,
     pub(crate) align_by_socket: bool,
     pub(crate) distribute_over_cores: bool,
-    /// What is reserved is not shared either.
+    /// Reserved CPUs are not shared either.
     pub(crate) strict_reservation: bool,
     pub(crate) prefer_cache: bool,
 }
@@ -22,7 +22,7 @@ const CORES: &str = "distribute-cpus-across-cores";
 const STRICT: &str = "strict-cpu-reservation";
 const CACHE: &str = "prefer-align-cpus-by-uncorecache";
 
-/// Those that do not go together.
+/// Options that exclude each other.
 const APART: [(&str, &str); 4] = [(FULL, CORES), (NODES, CORES), (CACHE, CORES), (CACHE, NODES)];
 
 impl Options {

@@ -19,7 +19,7 @@ pub(crate) const SIGNALS: [&str; 9] = [
     "pid.available",
 ];
 
-/// So much of a signal: a quantity, or a part of all that there is.
+/// An amount of a signal: a quantity, or a share of the capacity.
 #[derive(Debug, Clone)]
 pub(crate) enum Amount {
     Quantity(Quantity),
@@ -58,9 +58,9 @@ impl Amount {
 #[derive(Debug, Clone)]
 pub struct Threshold {
     pub(crate) signal: String,
-    /// What must be left.
+    /// The amount that must be available.
     pub(crate) least: Amount,
-    /// How long less may be left; None where pods go at once.
+    /// How long less may be available; None for a hard threshold.
     pub(crate) grace_period: Option<Duration>,
     /// How much more than the threshold is to be won back.
     pub(crate) minimum_reclaim: Option<Amount>,
@@ -76,7 +76,7 @@ pub struct Eviction {
 }
 
 impl Eviction {
-    /// Those at which pods go at once.
+    /// The hard thresholds.
     pub(crate) fn hard(&self) -> impl Iterator<Item = &Threshold> {
         self.thresholds.iter().filter(|threshold| threshold.grace_period.is_none())
     }

@@ -20,11 +20,11 @@ pub(crate) enum Take {
     Set(fn(&mut Config, &Tree) -> Result<(), InvalidValue>),
     /// Only these values are supported; otherwise the reason is the error.
     Only(&'static [&'static str], &'static str),
-    /// It is read with others, once all are there.
+    /// It is read together with other fields.
     Together,
 }
 
-/// A field whose value is read by a function and kept in a place.
+/// A field whose value is parsed by a function and stored in the configuration.
 macro_rules! set {
     ($path:literal, $read:path, $($place:tt)+) => {
         Field { path: $path, zero_is_unset: false, take: Take::Set(|config, value| {
@@ -34,7 +34,7 @@ macro_rules! set {
     };
 }
 
-/// The same where zero is upstream's default.
+/// The same, if zero means upstream's default.
 macro_rules! nonzero {
     ($path:literal, $read:path, $($place:tt)+) => {
         Field { zero_is_unset: true, ..set!($path, $read, $($place)+) }

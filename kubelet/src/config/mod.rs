@@ -37,9 +37,9 @@ pub(crate) type Resources = BTreeMap<String, Quantity>;
 /// The configuration of a kubelet, with upstream's defaults.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// What the node is called in the API.
+    /// The name of the Node object.
     pub node_name: String,
-    /// What it calls itself: the label, and the address of type Hostname.
+    /// The hostname: the label, and the address of type Hostname.
     pub hostname: String,
     /// Pods' directories, checkpoints, plugins' sockets.
     pub root_dir: PathBuf,
@@ -55,7 +55,7 @@ pub struct Config {
     pub cluster_dns: Vec<IpAddr>,
     /// `clusterDomain`.
     pub cluster_domain: String,
-    /// What pods take over whose dnsPolicy is Default.
+    /// The resolver of pods with dnsPolicy Default.
     pub resolv_conf: PathBuf,
     /// `maxPods`.
     pub max_pods: u32,
@@ -83,7 +83,7 @@ pub struct Config {
     pub swap: Swap,
     /// The longest pause before a container that crashes is started again.
     pub crash_loop_max: Duration,
-    /// How often a pod is looked at although nothing is known to have changed.
+    /// How often a pod is synced without a change.
     pub sync_frequency: Duration,
     /// `nodeStatusUpdateFrequency`.
     pub node_status_update_frequency: Duration,
@@ -101,7 +101,7 @@ pub struct Config {
     pub node_labels: Vec<(String, String)>,
     /// `registerWithTaints`.
     pub register_with_taints: Vec<Taint>,
-    /// One of each family at most; one that is unspecified chooses its family.
+    /// At most one of each family; an unspecified address chooses the family.
     pub node_ips: Vec<IpAddr>,
     /// `providerID`.
     pub provider_id: String,
@@ -133,7 +133,7 @@ pub struct Config {
     pub registry_qps: u32,
     /// `registryBurst`.
     pub registry_burst: u32,
-    /// Who may use an image that is there already.
+    /// Which pods may use an image that is present.
     pub image_verification: ImageVerification,
     /// `--image-credential-provider-config`.
     pub credential_provider_config: Option<PathBuf>,
@@ -157,7 +157,7 @@ pub struct Config {
     pub container_log_max_workers: u32,
     /// `containerLogMonitorInterval`.
     pub container_log_monitor_interval: Duration,
-    /// How long what was measured of volumes holds; None where they are not measured.
+    /// How long measurements of volumes are cached; None if volumes are not measured.
     pub volume_stats_period: Option<Duration>,
     /// `enableControllerAttachDetach`.
     pub enable_controller_attach_detach: bool,
@@ -207,7 +207,7 @@ pub struct Taint {
     pub effect: String,
 }
 
-/// What becomes of memory that is written out.
+/// Swap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Swap {
     /// A machine that swaps is refused.

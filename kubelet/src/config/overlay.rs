@@ -23,7 +23,7 @@ pub enum FlagError {
     Taint { text: String, source: InvalidValue },
 }
 
-/// What a flag's text becomes.
+/// The type of a flag's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     /// A string.

@@ -56,7 +56,7 @@ fn one(path: &Path) -> Result<Tree, Vec<String>> {
     if version != API_VERSION || kind != KIND {
         return Err(vec![format!("it must be a {KIND} of {API_VERSION}, not a {kind:?} of {version:?}")]);
     }
-    // Each file is judged by itself, so that an error names the one that it is in.
+    // Each file is checked by itself, so that an error names its file.
     let errors = apply(&tree, &mut Config::default());
     if errors.is_empty() { Ok(tree) } else { Err(errors) }
 }
@@ -75,7 +75,7 @@ pub fn read(tree: &Tree, flags: &Overlay) -> Result<Settings, Vec<String>> {
     Ok(Settings { config, shown: api::patch::merge(defaults, &said) })
 }
 
-/// A flag takes the place of a whole field, also of one that is a map.
+/// A flag replaces a whole field, even if it is a map.
 fn replaced(tree: &Tree, flags: &Tree) -> Tree {
     let mut said = tree.clone();
     for field in FIELDS {
@@ -161,7 +161,7 @@ fn unknown(tree: &Tree, prefix: &str, errors: &mut Vec<String>) {
 
 type Part = (&'static str, fn(&Tree, &mut Config) -> Result<(), InvalidValue>);
 
-/// What depends on more than one field, each with the one that is named where nothing else is.
+/// Settings that depend on several fields, each with the field that errors name by default.
 const PARTS: [Part; 5] = [
     ("nodeStatusReportFrequency", report_frequency),
     ("kubeAPIQPS", requests),

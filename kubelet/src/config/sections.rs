@@ -9,16 +9,17 @@ use super::Resources;
 use super::{cpu_options, topology};
 use crate::model::cpuset::CpuSet;
 
-/// What is kept from pods.
+/// Resources that are not for pods.
 #[derive(Debug, Clone)]
 pub struct Allocatable {
     /// `kubeReserved`.
     pub kube_reserved: Resources,
     /// `systemReserved`.
     pub system_reserved: Resources,
-    /// Cores that are the system's alone: their number takes the place of what is reserved of `cpu`.
+    /// CPUs of the system: their number replaces the reserved `cpu`.
     pub reserved_cpus: Option<CpuSet>,
-    /// `pods`, `system-reserved`, `kube-reserved`, the latter two with `-compressible` for CPU alone; none where nothing is enforced.
+    /// `pods`, `system-reserved`, `kube-reserved`, the latter two with `-compressible` for CPU only; empty if nothing
+    /// is enforced.
     pub enforced: Vec<String>,
     /// `kubeReservedCgroup`.
     pub kube_reserved_cgroup: String,
@@ -39,13 +40,13 @@ impl Default for Allocatable {
     }
 }
 
-/// What containers get for themselves.
+/// Exclusive resources of containers.
 #[derive(Debug, Clone)]
 pub struct Pinning {
     /// Containers of Guaranteed pods that request whole CPUs get exclusive ones.
     pub cpu_static: bool,
     pub(crate) cpu_options: cpu_options::Options,
-    /// How often the CPUs of containers are looked at although nothing is known to have changed.
+    /// How often the CPUs of containers are reconciled without a change.
     pub(crate) cpu_reconcile_period: Duration,
     /// Containers of Guaranteed pods get memory of some NUMA nodes.
     pub(crate) memory_static: bool,
@@ -75,7 +76,7 @@ impl Default for Pinning {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ImageGc {
     pub(crate) minimum_age: Duration,
-    /// None where age alone is no reason.
+    /// None if images are not removed for their age.
     pub(crate) maximum_age: Option<Duration>,
     /// Percent of the disk at which garbage collection starts, and at which it stops.
     pub(crate) high_threshold: u8,
@@ -168,7 +169,7 @@ impl Default for Serving {
     }
 }
 
-/// Which certificates the kubelet shows, and where they come from.
+/// The kubelet's certificates, and where they come from.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Certificates {
     /// The directory of certificates that the kubelet requests; ROOT/pki by default.

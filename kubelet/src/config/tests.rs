@@ -24,7 +24,7 @@ fn fields_are_sorted() {
     assert!(paths.is_sorted(), "{paths:?}");
 }
 
-/// What kubeadm writes to its nodes.
+/// The configuration that kubeadm writes.
 const KUBEADM: &str = "
 authentication:
   anonymous: {enabled: false}

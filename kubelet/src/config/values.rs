@@ -26,7 +26,7 @@ pub(crate) fn path(value: &Tree) -> Read<PathBuf> {
     Ok(text(value)?.into())
 }
 
-/// None where it is empty.
+/// None if it is empty.
 pub(crate) fn optional_path(value: &Tree) -> Read<Option<PathBuf>> {
     Ok(optional_text(value)?.map(Into::into))
 }
@@ -63,12 +63,12 @@ pub(crate) fn duration(value: &Tree) -> Read<Duration> {
     u64::try_from(nanos).map(Duration::from_nanos).map_err(|_| InvalidValue::new("must not be negative"))
 }
 
-/// None where it is zero.
+/// None if it is zero.
 pub(crate) fn optional_duration(value: &Tree) -> Read<Option<Duration>> {
     Ok(Some(duration(value)?).filter(|duration| !duration.is_zero()))
 }
 
-/// None where it is negative.
+/// None if it is negative.
 pub(crate) fn duration_or_none(value: &Tree) -> Read<Option<Duration>> {
     let is_negative =
         value.as_str().and_then(|text| api::time::parse_duration(text).ok()).is_some_and(|nanos| nanos < 0);
@@ -116,7 +116,7 @@ pub(crate) fn bytes(value: &Tree) -> Read<u64> {
     u64::try_from(quantity(value)?.value()).map_err(|_| InvalidValue::new("must not be negative"))
 }
 
-/// What can be reserved.
+/// Reserved resources.
 pub(crate) fn reserved(value: &Tree) -> Read<Resources> {
     let resources = map(value, quantity)?;
     for (name, quantity) in &resources {
@@ -146,7 +146,7 @@ pub(crate) fn percentage(value: &Tree) -> Read<u8> {
         .ok_or_else(|| InvalidValue::new(format!("{number} must be between 0 and 100, inclusive")))
 }
 
-/// Cores by a list such as `0-3,8`; none where it is empty.
+/// CPUs by a list like `0-3,8`; None if it is empty.
 pub(crate) fn cpus(value: &Tree) -> Read<Option<CpuSet>> {
     let cpus = CpuSet::parse(&text(value)?)?;
     Ok(Some(cpus).filter(|cpus| !cpus.is_empty()))
@@ -157,7 +157,7 @@ pub(crate) fn options<T>(value: &Tree, read: impl Fn(&BTreeMap<String, String>) 
     read(&map(value, text)?)
 }
 
-/// What is kept from pods of each NUMA node.
+/// Reserved memory by NUMA node.
 pub(crate) fn reserved_memory(value: &Tree) -> Read<BTreeMap<u32, Amounts>> {
     let mut nodes: BTreeMap<u32, Amounts> = BTreeMap::new();
     for (node, limits) in list(value, |item| Ok((int::<u32>(item.at("numaNode"))?, map(item.at("limits"), quantity)?)))?
@@ -206,7 +206,7 @@ pub(crate) fn taints(value: &Tree) -> Read<Vec<Taint>> {
     })
 }
 
-/// Refuses what no node could have.
+/// Rejects invalid taints.
 pub(crate) fn taint(taint: Taint) -> Read<Taint> {
     let problems = api::validation::qualified_name(&taint.key).into_iter();
     let problems: Vec<_> = problems.chain(api::validation::label_value(&taint.value)).collect();

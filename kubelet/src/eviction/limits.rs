@@ -67,7 +67,7 @@ pub(crate) fn total(pod: &Tree, usage: &Usage) -> Used {
     sum
 }
 
-/// What its containers may use together; None where none of them is limited.
+/// The limit of its containers together; None if none of them has a limit.
 fn pod_limit(pod: &Tree) -> Option<Quantity> {
     let limit = |spec: &Tree| spec.map("resources.limits").get(STORAGE).map(quantity);
     let mut sum: Option<Quantity> = None;

@@ -37,20 +37,20 @@ use senses::{Paths, Senses};
 use signal::{Condition, Resource, Seen};
 use threshold::{Progress, Threshold, Verdict};
 
-/// How often the node looks at itself.
+/// How often signals are measured.
 const PERIOD: Duration = Duration::from_secs(10);
 /// How often the runtime is called for the location of its files.
 const PLACES_SECONDS: i64 = 600;
-/// A pod that has to go at once gets so much time.
+/// The grace period of a pod that is evicted for a hard threshold.
 const AT_ONCE_SECONDS: i64 = 1;
-/// So long is waited for what a pod gives back, before the next one has to go.
+/// How long the manager waits for an evicted pod before it evicts the next one.
 const CLEANUP: Duration = Duration::from_secs(30);
 const CLEANUP_LOOK: Duration = Duration::from_secs(1);
 
 static EVICTIONS: Metric =
     Metric::counter("kubelet_evictions", "Cumulative number of pod evictions by eviction signal", &["eviction_signal"]);
 
-/// Who looks after what runs out.
+/// The eviction manager.
 pub(crate) struct Manager {
     pub(crate) config: Arc<Config>,
     pub(crate) runtime: Runtime,
@@ -64,7 +64,7 @@ pub(crate) struct Manager {
     pub(crate) senses: Arc<dyn Senses>,
 }
 
-/// What is remembered from look to look.
+/// What one measurement passes to the next.
 struct History {
     thresholds: Vec<Threshold>,
     progress: Progress,
@@ -97,7 +97,7 @@ impl Manager {
         }
     }
 
-    /// One look, and what follows from it: the pods that have to go.
+    /// One measurement, and its consequences. Returns the evicted pods.
     async fn round(&self, history: &mut History) -> Vec<String> {
         self.place(history).await;
         let seen = self.look(history).await;
@@ -117,7 +117,7 @@ impl Manager {
         }
     }
 
-    /// Where the runtime keeps images: it stays there, but the runtime may not have been there yet.
+    /// Reads where the runtime keeps images: it does not change, but the runtime may not have responded yet.
     async fn place(&self, history: &mut History) {
         let now = self.clock.now().seconds;
         if history.placed.is_some_and(|last| (0..PLACES_SECONDS).contains(&(now - last))) {
@@ -197,7 +197,7 @@ impl Manager {
         Some(uid)
     }
 
-    /// What the node itself can do without; whether that was enough.
+    /// Reclaims resources of the node; whether that was enough.
     async fn give_back(&self, history: &History, threshold: &Threshold, layout: Layout) -> bool {
         let (containers, images) = layout.reclaims(threshold.signal);
         if containers {
@@ -209,7 +209,7 @@ impl Manager {
         (containers || images) && threshold::is_relieved(&history.thresholds, &self.look(history).await)
     }
 
-    /// The pod's own, up to what is allowed, where there is time.
+    /// The pod's grace period, up to the maximum, for a soft threshold.
     fn grace(&self, pod: &Tree, threshold: &Threshold) -> i64 {
         let most = i64::try_from(self.config.eviction.max_pod_grace_period.as_secs()).unwrap_or(i64::MAX);
         match threshold.is_hard() {

@@ -10,7 +10,7 @@ use super::signal::{Resource, Signal};
 use crate::model::pod;
 use crate::resources::disk::Used;
 
-/// What a pod uses, as far as it is known.
+/// The usage of a pod, as far as it is known.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
     pub(crate) memory: u64,
@@ -26,7 +26,7 @@ pub(crate) struct Usage {
 pub(crate) struct ContainerUsage {
     pub(crate) name: String,
     pub(crate) memory: Option<u64>,
-    /// What it has written beside its image.
+    /// Its writable layers.
     pub(crate) root: Option<Used>,
     pub(crate) logs: Option<Used>,
 }
@@ -42,13 +42,13 @@ pub(crate) struct Candidate {
 pub enum Layout {
     /// One file system for all.
     One,
-    /// Images, and what containers write, have their own.
+    /// Images and writable layers have their own file system.
     Images,
     /// Images alone have their own.
     Split,
 }
 
-/// What of a pod's files is on a disk.
+/// Which files of a pod are on a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Measured {
     root: bool,
@@ -82,7 +82,7 @@ impl Layout {
     }
 }
 
-/// Puts those who have to go first in front.
+/// Sorts candidates, the first to be evicted in front.
 pub(crate) fn rank(candidates: &mut [Candidate], signal: Signal, layout: Layout) {
     match signal.resource() {
         Resource::Memory => candidates.sort_by_cached_key(|one| {

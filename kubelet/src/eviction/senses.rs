@@ -1,4 +1,4 @@
-//! What is left on the machine: a few files of the kernel's, and three questions to file systems.
+//! Measures the signals of the machine, from files of the kernel and file systems.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use super::signal::{Left, Seen, Signal};
 use crate::config::{CgroupDriver, Config};
 use crate::resources::machine;
 
-/// Where to look.
+/// The paths to measure.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Paths {
     /// Pods' directories.
@@ -30,7 +30,7 @@ impl Paths {
     }
 }
 
-/// The machine, or what a test takes for it.
+/// The machine, or its simulation in a test.
 pub trait Senses: Send + Sync + 'static {
     /// Measures all signals.
     fn look(&self, places: &Paths) -> Seen;
@@ -104,7 +104,7 @@ fn left(available: u64, capacity: u64) -> Left {
 }
 
 impl System {
-    /// What pods have left of their part of the node's memory; None where they are not held within one.
+    /// The available allocatable memory; None if it is not limited.
     fn of_group(&self, group: &str) -> Option<Left> {
         let mount = self.0.join("sys/fs/cgroup");
         let group = group.trim_start_matches('/');

@@ -95,11 +95,11 @@ impl Resource {
 /// How much there is of something, and how much of it is left.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Left {
-    /// What is left.
+    /// The available amount.
     pub available: i64,
     /// All that there is.
     pub capacity: i64,
 }
 
-/// What was seen in one look; what could not be seen is not there.
+/// The result of one measurement; signals that could not be measured are missing.
 pub type Seen = BTreeMap<Signal, Left>;

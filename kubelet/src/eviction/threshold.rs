@@ -13,7 +13,7 @@ use crate::config::{Allocatable, Amount, Eviction};
 pub(crate) struct Threshold {
     pub(crate) signal: Signal,
     pub(crate) least: Amount,
-    /// Zero where pods go at once.
+    /// Zero for a hard threshold.
     pub(crate) grace: Duration,
     minimum_reclaim: Option<Amount>,
 }
@@ -38,7 +38,7 @@ impl Threshold {
     }
 }
 
-/// Those that are configured. Where pods are held within their part of the node, that part has the node's threshold.
+/// The configured thresholds. If allocatable is enforced, its memory has the hard threshold of the node.
 pub(crate) fn thresholds(eviction: &Eviction, allocatable: &Allocatable) -> Vec<Threshold> {
     let read = |one: &crate::config::Threshold| {
         Some(Threshold {
@@ -62,7 +62,7 @@ pub(crate) fn thresholds(eviction: &Eviction, allocatable: &Allocatable) -> Vec<
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Progress {
     first_met: BTreeMap<usize, i64>,
-    /// Met for as long as they have to be, and not yet made up for.
+    /// Met for longer than their grace period, and not yet resolved.
     due: Vec<usize>,
     last_seen: BTreeMap<Condition, i64>,
 }
@@ -97,7 +97,7 @@ pub(crate) fn judge(
     (Verdict { conditions, due: due.clone() }, Progress { first_met, due, last_seen })
 }
 
-/// Whether nothing runs out any more, once something was given back.
+/// Whether no threshold is met any more after resources were reclaimed.
 pub(crate) fn is_relieved(thresholds: &[Threshold], seen: &Seen) -> bool {
     !thresholds.iter().any(|threshold| threshold.is_met(seen, true))
 }
@@ -123,7 +123,7 @@ mod tests {
         BTreeMap::from([(Signal::Memory, left(memory)), (Signal::NodeFs, left(disk))])
     }
 
-    /// The second, what is left of memory and disk, and what follows.
+    /// The second, available memory and disk, and the result.
     type Step<'a> = (i64, i64, i64, &'a [Condition], &'a [usize]);
 
     fn check(thresholds: &[Threshold], steps: &[Step<'_>]) {

@@ -1,4 +1,4 @@
-//! Which dead containers and sandboxes go. Pure: from what the runtime has and what is kept of it.
+//! Which dead containers and sandboxes are removed. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ pub(crate) struct Sandbox {
     pub(crate) is_ready: bool,
 }
 
-/// Those to remove, the oldest first. Of pods for which `is_over` holds none is kept.
+/// The containers to remove, the oldest first. All of a pod for which `is_over` is true are removed.
 pub(crate) fn dead(all: Vec<Dead>, is_over: impl Fn(&str) -> bool, policy: &ContainerGc, now: i64) -> Vec<String> {
     let least = i64::try_from(policy.minimum_age.as_nanos()).unwrap_or(i64::MAX);
     let mut units: BTreeMap<(String, String), Vec<Dead>> = BTreeMap::new();

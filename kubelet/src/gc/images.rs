@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::config::ImageGc;
 
-/// What is known of the images that are there. Times are seconds since the epoch.
+/// The images of the node. Times are seconds since the epoch.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Records {
     known: BTreeMap<String, Record>,
@@ -39,9 +39,9 @@ pub(crate) struct Spare {
 }
 
 impl Records {
-    /// Takes note of what is there and what of it is used, by any of its names.
+    /// Records which images exist, and which are used by any of their names.
     pub(crate) fn note(&mut self, images: &[Image], used: &BTreeSet<String>, now: i64) {
-        // What was there before the first look may be as old as the machine.
+        // Images from before the first listing may be as old as the machine.
         let first_seen = if self.has_looked { now } else { 0 };
         self.has_looked = true;
         let before = std::mem::take(&mut self.known);

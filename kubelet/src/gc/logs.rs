@@ -8,7 +8,7 @@ use crate::logs::files::{self, LogDir};
 use crate::logs::rotation::rotated;
 use crate::runtime::Runtime;
 
-/// Removes a log and what was rotated away of it.
+/// Removes a log and its rotated files.
 pub(crate) fn remove(log: &Path) {
     let Ok(dir) = LogDir::of(log) else { return };
     for name in rotated::around(log).into_iter().chain([files::name(log)]) {

@@ -38,7 +38,7 @@ static REMOVED_IMAGES: Metric = Metric::counter(
     &["reason"],
 );
 
-/// What the collector calls.
+/// What the collector uses.
 pub(crate) struct Environment {
     pub config: Arc<Config>,
     pub runtime: Runtime,
@@ -60,7 +60,7 @@ pub(crate) struct Collector {
     records: Mutex<Records>,
     /// Whether it is known which pods there are.
     all_known: watch::Receiver<bool>,
-    /// Seconds; images cannot be too old for one who has not watched them for so long.
+    /// Seconds; an image can be too old only after it was watched for that long.
     began: i64,
     failures: stdx::sync::Mutex<Failures>,
 }
@@ -153,7 +153,7 @@ impl Collector {
 
 /// Images.
 impl Collector {
-    /// Those that are too old, and as many as it takes where the disk is too full.
+    /// Removes images that are too old, and as many as needed if the disk is too full.
     async fn images_when_full(&self) {
         let result = self.try_images().await;
         self.outcome("ImageGCFailed", |failures| &mut failures.images, result);
@@ -200,7 +200,7 @@ impl Collector {
         }
     }
 
-    /// Takes note of what is there; the time of it.
+    /// Lists the images. Returns the time.
     async fn look(&self) -> Result<i64, GcError> {
         let listed = self.runtime.images.list_images(cri::ListImagesRequest { filter: None });
         let there: Vec<Image> = listed.await?.images.into_iter().map(image).collect();
@@ -210,7 +210,7 @@ impl Collector {
         Ok(now)
     }
 
-    /// What containers were made of, also those that have ended, and what pods mount.
+    /// The images of all containers, including exited ones, and of mounted volumes.
     async fn used(&self) -> runtime::Result<BTreeSet<String>> {
         let listed = self.runtime.service.list_containers(cri::ListContainersRequest { filter: None }).await?;
         let mut used = BTreeSet::new();
@@ -232,7 +232,7 @@ impl Collector {
         Ok(used)
     }
 
-    /// Capacity, and what is left, of the disk that images are on.
+    /// Capacity and available bytes of the image file system.
     async fn disk(&self) -> Result<(u64, u64), GcError> {
         let answer = self.runtime.images.image_fs_info(cri::ImageFsInfoRequest {}).await?;
         let first = answer.image_filesystems.into_iter().next().and_then(|usage| usage.fs_id);
@@ -323,7 +323,7 @@ impl Collector {
         }
         for sandbox in sandboxes {
             let Some(metadata) = &sandbox.metadata else { continue };
-            // Others may use the runtime too.
+            // Other clients may use the runtime too.
             if sandbox.labels.get(keys::POD_UID) == Some(&metadata.uid) && !self.workers.knows(&metadata.uid) {
                 let pod = from_labels(&metadata.uid, &metadata.name, &metadata.namespace);
                 self.workers.clean_up(Arc::new(pod));

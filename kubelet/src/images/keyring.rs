@@ -10,7 +10,7 @@ use super::records::{Credential, Source};
 /// The hub has several names, and its own path for credentials.
 const HUB: [&str; 4] = ["docker.io", "index.docker.io", "registry-1.docker.io", "index.docker.io/v1"];
 
-/// Those of a pod's secrets that fit, the most specific first.
+/// Credentials of a pod's secrets for an image, the most specific first.
 pub(crate) fn find(secrets: &[Arc<Tree>], image: &str) -> Vec<Credential> {
     let of = |secret: &Arc<Tree>| {
         let text = |path: &str| secret.str(path).to_string();
@@ -21,13 +21,13 @@ pub(crate) fn find(secrets: &[Arc<Tree>], image: &str) -> Vec<Credential> {
     fitting(secrets.iter().flat_map(of), image)
 }
 
-/// The same of what is known by server.
+/// The same, from a map of servers.
 pub(crate) fn of_auths(auths: &Tree, image: &str, source: &Source) -> Vec<Credential> {
     let known = auths.as_map().into_iter().flat_map(|map| map.iter());
     fitting(known.map(|(server, entry)| (server.to_string(), entry.clone(), source.clone())), image)
 }
 
-/// What the node itself was given to pull by, in the files of old.
+/// The node's own credentials, from upstream's legacy files.
 pub(crate) fn of_node(root_dir: &Path, image: &str) -> Vec<Credential> {
     let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".docker/config.json"));
     let files = std::iter::once(root_dir.join("config.json")).chain(home);
@@ -45,7 +45,7 @@ fn fitting(known: impl Iterator<Item = (String, Tree, Source)>, image: &str) -> 
     fitting.into_iter().map(|(_, credential)| credential).collect()
 }
 
-/// Servers and what is known of them, in either of the two forms of secrets.
+/// Servers and their credentials, in either of the two formats of secrets.
 fn entries(secret: &Tree) -> Vec<(String, Tree)> {
     let data = secret.map("data");
     let decoded = |key: &str| base64::decode(data.str(key)).ok().and_then(|bytes| json::decode(&bytes).ok());
@@ -105,7 +105,7 @@ pub(crate) fn fits(server: &str, image: &str) -> bool {
             || image_path.starts_with(&format!("{path}/")))
 }
 
-/// `*` stands for a part between dots.
+/// `*` matches a label of a host name.
 fn matches(pattern: &str, host: &str) -> bool {
     let (pattern, host): (Vec<&str>, Vec<&str>) = (pattern.split('.').collect(), host.split('.').collect());
     pattern.len() == host.len() && pattern.iter().zip(&host).all(|(pattern, part)| glob(pattern, part))

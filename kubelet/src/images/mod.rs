@@ -312,7 +312,7 @@ impl Images {
         self.pauses().get(key).filter(|pause| lasts(now, pause.until, pause.length)).cloned()
     }
 
-    /// What cannot be written down costs another pull, later.
+    /// An intent or record that is not written costs another pull later.
     fn noted(&self, written: Result<(), RecordError>) {
         if let Err(error) = written {
             tracing::warn!(why = %error, "failed to write image pull record");
@@ -385,7 +385,7 @@ pub(crate) fn spec(name: &str) -> cri::ImageSpec {
     cri::ImageSpec { image: name.to_string(), user_specified_image: name.to_string(), ..Default::default() }
 }
 
-/// What is written, or what follows from the tag.
+/// The pull policy, or the default for the tag.
 fn policy(container: &Tree) -> &str {
     match container.str("imagePullPolicy") {
         "" if is_latest(container.str("image")) => "Always",

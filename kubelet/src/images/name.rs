@@ -43,7 +43,7 @@ pub(crate) fn check(name: &str) -> Result<(), NameError> {
 
 const HUB: &str = "docker.io";
 
-/// What stands before the first slash is a host only where it looks like one.
+/// The part before the first slash is a host only if it looks like one.
 fn split_domain(name: &str) -> (&str, &str) {
     let is_host =
         |first: &str| first.contains(['.', ':']) || first == "localhost" || first.chars().any(char::is_uppercase);

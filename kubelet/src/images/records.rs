@@ -31,7 +31,7 @@ pub(crate) enum Source {
     Node,
 }
 
-/// What a pod could pull by.
+/// A credential for a pull.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Credential {
     pub(crate) auth: cri::AuthConfig,
@@ -45,7 +45,7 @@ impl Credential {
         hash(&parts.map(String::as_str).join("\n"))
     }
 
-    /// As a record names it; the list that it stands in, and the entry.
+    /// The list of the record that it belongs to, and its entry.
     fn entry(&self) -> Option<(&'static str, Tree)> {
         let named = |uid: &str, namespace: &str, name: &str| {
             tree! { "uid" => uid, "namespace" => namespace, "name" => name }
@@ -104,7 +104,7 @@ impl Records {
         }
     }
 
-    /// A pull begins.
+    /// Records the intent of a pull.
     pub(crate) fn begins(&self, image: &str) -> Result<(), RecordError> {
         let intent = tree! { "kind" => "ImagePullIntent", "apiVersion" => VERSION, "image" => image };
         self.write(PULLING, image, &intent)
@@ -124,7 +124,7 @@ impl Records {
         Ok(())
     }
 
-    /// A pull has failed: what is there was there before.
+    /// A pull has failed: an image that is present was there before.
     pub(crate) fn fails(&self, image: &str) {
         let _ = std::fs::remove_file(self.file(PULLING, image));
     }

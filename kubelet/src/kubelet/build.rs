@@ -147,7 +147,7 @@ pub(crate) fn pods_of(node: &str) -> Selection {
     Selection::queried(PODS, &format!("fieldSelector=spec.nodeName%3D{node}"))
 }
 
-/// The runtime's own cgroup driver counts; the configured one is used where the runtime does not report it.
+/// The runtime's cgroup driver overrides the configured one if the runtime reports it.
 async fn with_driver(config: Arc<Config>, runtime: &Runtime) -> Arc<Config> {
     let response = runtime.service.runtime_config(cri::RuntimeConfigRequest {}).await;
     let Some(linux) = response.ok().and_then(|response| response.linux) else { return config };

@@ -51,7 +51,7 @@ pub(crate) async fn remove_unknown(
     context.volumes.clean_up(|uid| workers.knows(uid) || running.contains(uid)).await;
 }
 
-/// All sandboxes of the runtime. It is called until it responds, since unknown pods are looked for only once.
+/// All sandboxes of the runtime. It is called until it responds, since unknown pods are searched only once.
 async fn list_sandboxes(context: &PodContext) -> Vec<cri::PodSandbox> {
     let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
     loop {

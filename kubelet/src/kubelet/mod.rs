@@ -125,7 +125,7 @@ impl StartError {
     }
 }
 
-/// Starts the kubelet; an error where the runtime does not respond.
+/// Starts the kubelet; an error if the runtime does not respond.
 pub async fn start(environment: Environment) -> Result<Kubelet, StartError> {
     start_on(environment, Arc::new(senses::System::default())).await
 }

@@ -93,7 +93,7 @@ fn regular(file: OwnedFd) -> io::Result<File> {
     }
 }
 
-/// The last components of a path apart from what is above them.
+/// Splits the last components from a path.
 fn split(path: &Path, last: usize) -> (PathBuf, PathBuf) {
     let mut above = path.to_path_buf();
     let mut below = PathBuf::new();

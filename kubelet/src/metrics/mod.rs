@@ -135,7 +135,7 @@ fn count(metrics: &Metrics, pods: &[(Arc<Tree>, Arc<PodState>)]) {
     metrics.record(&DESIRED_PODS, &[""], (pods.len() - own) as f64);
 }
 
-/// What sort of container one is, as upstream counts them.
+/// The type of a container, as upstream counts them.
 pub(crate) fn sort(pod: &Tree, name: &str) -> &'static str {
     let is_in = |list: &str| pod.list(list).iter().any(|spec| spec.str("name") == name);
     match () {

@@ -12,7 +12,7 @@ use crate::model::state::{PodState, Stage};
 
 const SECOND: f64 = 1e9;
 
-/// The pods that begin; times are nanoseconds since the epoch.
+/// Pods that are starting; times are nanoseconds since the epoch.
 pub(crate) struct Starts {
     metrics: Metrics,
     pods: Mutex<BTreeMap<String, Start>>,
@@ -25,14 +25,14 @@ struct Start {
     is_new: bool,
     first_pull: Option<i64>,
     last_pull: Option<i64>,
-    /// What init containers took.
+    /// The duration of init containers.
     prepared: i64,
     has_run: bool,
     is_recorded: bool,
 }
 
 impl Start {
-    /// Seconds from the creation until now, and those that count against the node.
+    /// Seconds from the creation until now, and those that the node is responsible for.
     fn measured(&self, created: i64, now: i64) -> (f64, f64) {
         let pulls = match (self.first_pull, self.last_pull) {
             (Some(first), Some(last)) => (last - first).max(0),

@@ -20,7 +20,7 @@ pub(crate) fn files(spec: &Tree) -> BTreeSet<(&str, &str)> {
     references.map(|reference| (reference.str("volumeName"), reference.str("path"))).collect()
 }
 
-/// What others see of a value where they name it.
+/// A value as text, for references to it.
 pub(crate) fn text((_, value): &Variable) -> String {
     String::from_utf8_lossy(value).into_owned()
 }

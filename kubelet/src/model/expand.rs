@@ -1,6 +1,6 @@
 //! `$(NAME)` in commands, arguments, values and paths.
 
-/// Replaces what is known and leaves the rest as it stands; `$$` is a dollar.
+/// Expands known variables and keeps unknown references; `$$` is a dollar sign.
 pub(crate) fn expand(text: &str, mut value: impl FnMut(&str) -> Option<String>) -> String {
     let (mut out, mut rest) = (String::with_capacity(text.len()), text);
     while let Some(at) = rest.find('$') {

@@ -13,7 +13,7 @@ pub(crate) enum Past {
     Awaited { restarts: i64 },
     /// It ran when it was last seen.
     Lost { restarts: i64 },
-    /// It has ended, and may have waited to be started again.
+    /// It has exited, and may have waited for its restart.
     Ended { restarts: i64, code: i32 },
 }
 
@@ -26,7 +26,7 @@ impl Past {
             return Some(Past::Lost { restarts });
         }
         let last = status.at("lastState.terminated");
-        // One that crashed shows its own end as the last one; one that was only made shows that of the one before it.
+        // A crashed container has its own exit as `lastState`; one that was only created has that of its predecessor.
         let waits_after_end =
             !status.str("containerID").is_empty() && last.str("containerID") == status.str("containerID");
         let ended = if waits_after_end { last } else { status.at("state.terminated") };
@@ -37,7 +37,7 @@ impl Past {
         Some(Past::Ended { restarts, code })
     }
 
-    /// The code with which it counts as ended; None where it was never started.
+    /// The exit code to assume; None if it was never started.
     pub(crate) fn code(self) -> Option<i32> {
         match self {
             Past::Awaited { .. } => None,
@@ -46,7 +46,7 @@ impl Past {
         }
     }
 
-    /// The number of the one that is started next.
+    /// The restart count of the next container.
     pub(crate) fn next(self) -> i64 {
         match self {
             Past::Awaited { restarts } => restarts,
@@ -80,7 +80,7 @@ mod tests {
                 Some(3),
                 Some(3),
             ),
-            // Made and never started, after one that crashed.
+            // Created and never started, after a crashed one.
             (
                 &format!("{{name: a, restartCount: 2, containerID: y, state: {{waiting: {{}}}}, {crashed}}}"),
                 None,

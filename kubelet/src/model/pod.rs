@@ -33,7 +33,7 @@ pub(crate) fn annotation<'a>(pod: &'a Tree, key: &str) -> &'a str {
     pod.map("metadata.annotations").str(key)
 }
 
-/// A static pod is this node's own; the API only shows its mirror.
+/// A static pod comes from a file or URL of this node; the API only has its mirror pod.
 pub(crate) fn is_static(pod: &Tree) -> bool {
     !matches!(annotation(pod, SOURCE), "" | "api")
 }
@@ -55,12 +55,12 @@ pub(crate) fn has_plain_names(pod: &Tree) -> bool {
     [namespace(pod), name(pod), uid(pod)].into_iter().all(is_plain)
 }
 
-/// One step of a path.
+/// Whether a name is one component of a path.
 pub(crate) fn is_plain(name: &str) -> bool {
     !matches!(name, "" | "." | "..") && !name.contains(['/', '\0'])
 }
 
-/// Whether a directory stands right below another.
+/// Whether a directory is a direct child of another.
 pub(crate) fn is_child(directory: &Path, parent: &Path) -> bool {
     directory.parent() == Some(parent) && directory.file_name().and_then(|name| name.to_str()).is_some_and(is_plain)
 }
@@ -99,7 +99,7 @@ pub(crate) fn is_ephemeral(volume: &Tree) -> bool {
     volume.get("emptyDir").is_some_and(|directory| directory.str("medium").is_empty()) || volume.has("configMap")
 }
 
-/// The cluster's own pods, which run whatever the node's condition is.
+/// Critical pods run whatever the node's condition is.
 pub(crate) fn is_critical(pod: &Tree) -> bool {
     const SYSTEM: i64 = 2_000_000_000;
     is_static(pod) || pod.int("spec.priority").is_some_and(|priority| priority >= SYSTEM)
@@ -129,7 +129,7 @@ pub(crate) fn log_dir(root: &Path, pod: &Tree) -> PathBuf {
 /// The directory of termination messages below a pod's directory, by container.
 pub(crate) const MESSAGES: &str = "containers";
 
-/// Where the container's last words are, in the pod's directory.
+/// The file of a container's termination message, in the pod's directory.
 pub(crate) fn message_file(pod_dir: &Path, name: &str, restarts: i64) -> PathBuf {
     pod_dir.join(MESSAGES).join(name).join(format!("{restarts}.message"))
 }

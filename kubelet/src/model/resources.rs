@@ -72,12 +72,12 @@ fn parse(value: &Tree) -> Option<Quantity> {
     }
 }
 
-/// The weight of so many thousandths of a core.
+/// CPU shares of so many millicores.
 pub(crate) fn shares(milli: i64) -> i64 {
     (milli * 1024 / 1000).clamp(MIN_SHARES, MAX_SHARES)
 }
 
-/// The time of each period that so many thousandths of a core are.
+/// The CPU quota of so many millicores in each period.
 pub(crate) fn quota(milli: i64, period: i64) -> i64 {
     (milli * period / 1000).max(MIN_QUOTA)
 }
@@ -88,7 +88,7 @@ pub(crate) fn page_size(bytes: i64) -> String {
     format!("{}B", text.strip_suffix('i').unwrap_or(&text))
 }
 
-/// A resource with a domain of its own: a device's, or one that an administrator made up.
+/// An extended resource: it has a domain outside of kubernetes.io.
 pub(crate) fn is_extended(name: &str) -> bool {
     name.contains('/') && !name.contains("kubernetes.io/") && !name.starts_with("requests.")
 }

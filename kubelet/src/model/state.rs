@@ -22,7 +22,7 @@ pub mod keys {
     pub(crate) const DELETION_GRACE: &str = "io.kubernetes.pod.deletionGracePeriod";
     pub(crate) const PRE_STOP: &str = "io.kubernetes.container.preStopHandler";
     pub(crate) const PORTS: &str = "io.kubernetes.container.ports";
-    /// The round of all containers that one was made for.
+    /// The round of restarts for which a container was created.
     pub(crate) const ROUND: &str = "tiphys.io/round";
 }
 
@@ -96,7 +96,7 @@ impl PodState {
         self.containers.iter().find(|container| container.name == name)
     }
 
-    /// The newest of a container's in the sandbox that there is now.
+    /// The newest container of this name in the current sandbox.
     pub(crate) fn active(&self, name: &str) -> Option<&Container> {
         let sandbox = self.sandbox()?;
         let counts = |container: &&Container| container.sandbox == sandbox.id && !self.is_of_before(container);
@@ -110,7 +110,7 @@ impl PodState {
         container.created_at <= self.round && made_for < self.round
     }
 
-    /// The one before the newest.
+    /// The container before the newest.
     pub(crate) fn previous(&self, name: &str) -> Option<&Container> {
         self.containers.iter().filter(|container| container.name == name).nth(1)
     }

@@ -29,7 +29,7 @@ pub(crate) fn pattern(text: &str) -> Result<String, PatternError> {
     }
 }
 
-/// The kernel's names have slashes where a file's name has dots in it: then dots and slashes change places.
+/// A name with slashes as separators may have dots in its components: then both are swapped.
 pub(crate) fn dotted(name: &str) -> String {
     let first = name.find(['.', '/']);
     if first.is_none_or(|at| name[at..].starts_with('.')) {
@@ -43,7 +43,8 @@ pub(crate) fn dotted(name: &str) -> String {
     name.chars().map(swap).collect()
 }
 
-/// Parts of small letters, digits, - and _ between dots or slashes; the last may end in a star, or be one.
+/// Components of lower-case letters, digits, - and _ between dots or slashes; the last may end in an asterisk, or be
+/// one.
 fn is_pattern(text: &str) -> bool {
     let inner = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || "-_".contains(letter);
     let outer =

@@ -91,7 +91,7 @@ fn own(host: &dyn Host, name: &str, hostname: &str, is_v6: Option<bool>) -> Opti
     named.or_else(|| families.iter().find_map(|is_v6| host.way_out(*is_v6)).filter(wanted))
 }
 
-/// One by which others can reach the machine.
+/// Whether other machines can reach the address.
 fn is_far(address: IpAddr) -> bool {
     let is_link_local = match address {
         IpAddr::V4(v4) => v4.is_link_local(),

@@ -52,7 +52,7 @@ const GOES_DOWN: &str = "node is shutting down";
 
 const NEEDED: [&str; 4] = ["cpu", "memory", "pods", "ephemeral-storage"];
 
-/// The conditions after the ones that were there, which keep their places. `capacity` is what the node has.
+/// The conditions, after existing ones, which keep their positions. `capacity` is the node's.
 pub(crate) fn conditions(
     node: &str,
     facts: &Facts,
@@ -120,7 +120,7 @@ pub(crate) fn goes_down(node: &Tree) -> bool {
     ready.any(|condition| condition.str("status") == "False" && condition.str("message").contains(GOES_DOWN))
 }
 
-/// Puts a condition in its place. None where it stays as it was; otherwise whether it is the first of its kind.
+/// Sets a condition. Returns None if it is unchanged; otherwise whether it is new.
 fn put(conditions: &mut Vec<Tree>, condition: &Condition, now: Timestamp) -> Option<bool> {
     let now = format_seconds(now.seconds);
     let status = if condition.holds { "True" } else { "False" };

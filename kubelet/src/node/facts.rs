@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use crate::config::Resources;
 
-/// What a machine is; all but the amounts stay as they are until it is started again.
+/// Facts of the machine; only amounts can change until a reboot.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Machine {
     pub(crate) machine_id: String,
@@ -27,10 +27,10 @@ pub(crate) struct Machine {
 /// The status of the runtime.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Runtime {
-    /// `tiphys://0.1.0`; empty before it answered once.
+    /// `tiphys://0.1.0`; empty before the first response.
     pub(crate) version: String,
     pub(crate) health: Health,
-    /// Why pods get no network, in the runtime's own words.
+    /// Why pods have no network, as reported by the runtime.
     pub(crate) network: Network,
     pub(crate) handlers: Vec<Handler>,
     /// None if the runtime does not report it.
@@ -39,10 +39,10 @@ pub(crate) struct Runtime {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) enum Health {
-    /// It has not answered yet.
+    /// There was no response yet.
     #[default]
     Unknown,
-    /// It has not answered for a while.
+    /// There was no response for a while.
     Down,
     /// The runtime reports that it is not ready.
     NotReady(String),
@@ -87,7 +87,7 @@ pub struct Reports {
     pub disk_pressure: bool,
     pub(crate) pid_pressure: bool,
     pub(crate) shutting_down: bool,
-    /// Why pods cannot be run, in upstream's words, where the runtime has been silent for too long.
+    /// Why pods cannot run, in upstream's words, if the runtime has not responded for too long.
     pub(crate) runtime_silence: Option<String>,
     /// None until they are known after a start.
     pub(crate) volumes_in_use: Option<Vec<String>>,

@@ -1,4 +1,4 @@
-//! The node's lease: by it others see that the kubelet lives.
+//! The node's lease: it shows other components that the kubelet is alive.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,7 +59,7 @@ impl Keeper {
         }
     }
 
-    /// The lease as the server has it now; None where it has to be looked at again.
+    /// The lease after its renewal; None if it has to be read again.
     async fn renewed(&self, held: Option<Tree>, uid: Option<&str>) -> Option<Tree> {
         let mut held = held;
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);

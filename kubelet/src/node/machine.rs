@@ -1,4 +1,4 @@
-//! Reads what the machine is from the kernel and a few files. What cannot be read is empty or zero, never made up.
+//! Reads facts of the machine from the kernel and a few files. An unreadable value is empty or zero.
 
 use std::path::Path;
 
@@ -29,7 +29,7 @@ pub(crate) fn read(root: &Path, pods: &Path) -> Machine {
     }
 }
 
-/// Whether the kernel writes memory out: the list has a line beside its head.
+/// Whether the machine uses swap: the list has a line after its header.
 pub fn swaps(root: &Path) -> bool {
     std::fs::read_to_string(root.join("proc/swaps")).is_ok_and(|text| text.lines().skip(1).any(|line| !line.is_empty()))
 }
@@ -66,7 +66,7 @@ fn kilobytes(text: &str, name: &str) -> i64 {
     line.and_then(|line| line.split_whitespace().next()?.parse::<i64>().ok()).unwrap_or(0) * 1024
 }
 
-/// Directories such as `hugepages-2048kB`.
+/// Directories like `hugepages-2048kB`.
 fn huge_pages(dir: &Path) -> Vec<(i64, i64)> {
     let Ok(entries) = std::fs::read_dir(dir) else { return Vec::new() };
     let size = |entry: &std::fs::DirEntry| {

@@ -36,16 +36,16 @@ pub(crate) use view::NodeView;
 
 pub(crate) const NODES: Resource = Resource::core("nodes");
 
-/// Until it is ready for the first time, a node looks at itself so often.
+/// How often the status is computed until the node is ready for the first time.
 const IMPATIENCE: Duration = Duration::from_millis(100);
-/// What comes one after the other is looked at once.
+/// Changes within this time are handled together.
 const SETTLE: Duration = Duration::from_millis(20);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(7);
 const ADDRESS_SECONDS: i64 = 60;
 const TRIES: u32 = 5;
 
-/// What a node is made with.
+/// What a node is created with.
 pub struct Environment {
     /// The configuration.
     pub config: Arc<Config>,
@@ -78,11 +78,11 @@ pub struct Node {
     progress: Mutex<Progress>,
 }
 
-/// What the last look has left for the next.
+/// What one status update passes to the next.
 #[derive(Default)]
 struct Progress {
     runtime: Runtime,
-    /// The second in which the runtime answered last.
+    /// The second of the runtime's last response.
     answered: Option<i64>,
     images: Vec<Image>,
     addresses: Option<(i64, Vec<std::net::IpAddr>)>,
@@ -120,8 +120,8 @@ impl Node {
         self.reports.send_modify(change);
     }
 
-    /// The node's object as it was seen last. Before the API server was reached it is what will be registered: static
-    /// pods do not wait for it. None before the first look at the machine.
+    /// The last known Node object. Before the API server was reached, it is the object to be registered, so that static
+    /// pods do not wait. None before the machine was read.
     pub fn object(&self) -> watch::Receiver<Option<Arc<Tree>>> {
         self.object.subscribe()
     }
@@ -156,7 +156,7 @@ impl Node {
         informers.stop();
     }
 
-    /// The node for those who only read it.
+    /// A read-only view of the node.
     pub(crate) fn view(&self) -> NodeView {
         NodeView::new(self.config.node_name.clone(), self.object(), self.reports())
     }
@@ -166,7 +166,7 @@ impl Node {
         self.recorder.normal(&self.reference(), reason, message);
     }
 
-    /// What events are about. Its uid is the name, by which `kubectl describe` looks for them.
+    /// The subject of events. Its UID is the name, by which `kubectl describe` finds them.
     pub(crate) fn reference(&self) -> Tree {
         reference(&self.config.node_name)
     }
@@ -380,7 +380,7 @@ impl Node {
         read.await.unwrap_or_default()
     }
 
-    /// A name is looked up once in a while.
+    /// The node's name is resolved once in a while.
     async fn addresses(&self, now: i64) -> Option<Vec<std::net::IpAddr>> {
         if let Some((since, known)) = &self.progress().addresses
             && (0..ADDRESS_SECONDS).contains(&(now - since))
@@ -422,7 +422,7 @@ impl Node {
     }
 }
 
-/// Before the API server has one, each look may have found more than the one before.
+/// Before the API server has the object, each computation may know more than the one before.
 fn is_newer(known: &Tree, new: &Tree) -> bool {
     match (revision_of(known), revision_of(new)) {
         (None, None) => known != new,

@@ -1,4 +1,4 @@
-//! The node's object when it is made, and what of one that is there already has to be put right.
+//! The Node object at registration, and what has to be changed in an existing one.
 
 use api::{Map, Tree, tree};
 

@@ -7,7 +7,7 @@ use super::facts::{Devices, Machine};
 use crate::config::{Config, Resources};
 use crate::model::resources::{is_extended, is_huge_pages};
 
-/// What the machine has. What others have written of resources that are not ours stays.
+/// The capacity of the machine. Resources that other components have added are kept.
 pub(crate) fn capacity(config: &Config, machine: &Machine, devices: &Devices, previous: &Map) -> Resources {
     let mut capacity: Resources = kept(previous).collect();
     let binary = |bytes: i64| Quantity::new(bytes, Format::BinarySI);
@@ -39,7 +39,7 @@ fn huge_pages(size: i64) -> String {
     format!("hugepages-{}", Quantity::new(size, Format::BinarySI))
 }
 
-/// What is left for pods: less what is reserved, and less what must be left at any time.
+/// Allocatable resources: capacity without reserved resources and hard eviction thresholds.
 pub(crate) fn allocatable(config: &Config, capacity: &Resources, devices: &Devices) -> Resources {
     let mut allocatable = Resources::new();
     for (name, whole) in capacity {
@@ -57,7 +57,7 @@ pub(crate) fn allocatable(config: &Config, capacity: &Resources, devices: &Devic
     allocatable
 }
 
-/// What is left when only what is reserved is taken away: so much may pods use before they are stopped.
+/// Capacity without reserved resources: the limit of all pods together.
 pub(crate) fn unreserved(config: &Config, capacity: &Resources) -> Resources {
     let left = capacity.iter().map(|(name, whole)| (name.clone(), less(whole, &kept_back(config, name, whole))));
     left.collect()

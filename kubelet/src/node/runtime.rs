@@ -10,7 +10,7 @@ use cri::{
 
 use super::facts::{Handler, Health, Image, Network, Runtime};
 
-/// So long it may be silent before it is thought to be down.
+/// How long the runtime may be silent before it counts as down.
 pub(crate) const SILENCE_SECONDS: i64 = 30;
 
 pub(crate) struct Asked {
@@ -20,7 +20,7 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// None where it does not answer.
+    /// None if it does not respond.
     pub(crate) async fn version(&self) -> Option<String> {
         let answer = self.in_time(self.runtime.version(VersionRequest { version: String::new() })).await?;
         Some(format!("{}://{}", answer.runtime_name, answer.runtime_version))

@@ -1,4 +1,4 @@
-//! The node's status from what is known, and what of it has to be written: pure functions.
+//! Pure functions: the node's status from its facts, and the patch that has to be written.
 
 use api::time::Timestamp;
 use api::{Map, Tree, tree};
@@ -11,7 +11,7 @@ use crate::config::Config;
 /// The version in `kubectl version` and in the Node object.
 pub const VERSION: &str = concat!("v1.37.0+tiphys.", env!("CARGO_PKG_VERSION"));
 
-/// So many names of an image are listed.
+/// The number of listed names of an image.
 const MOST_NAMES: usize = 5;
 
 /// A status, and its events.
@@ -21,7 +21,7 @@ pub(crate) struct Reported {
     pub(crate) events: Vec<Event>,
 }
 
-/// The status of a node that was seen so, or is about to be made. What others write into it stays.
+/// The status of an existing or new node. What other components have written is kept.
 pub(crate) fn status(config: &Config, facts: &Facts, seen: &Tree, now: Timestamp) -> Reported {
     let old = seen.at("status");
     let mut status = if old.as_map().is_some() {
@@ -134,8 +134,8 @@ fn without_heartbeats(status: &Tree) -> Tree {
     status
 }
 
-/// A strategic merge patch from one status to the next: whole fields, but resources and conditions by their names, since
-/// others write them too, and addresses at once, since their types are no keys.
+/// A strategic merge patch from one status to the next: whole fields, except resources and conditions, which other
+/// components write too and are merged by name, and addresses, which are replaced, because their types are not unique.
 pub(crate) fn patch(old: &Tree, new: &Tree) -> Tree {
     let (nothing, mut patch) = (Map::new(), tree! {});
     let (old, new) = (old.as_map().unwrap_or(&nothing), new.as_map().unwrap_or(&nothing));

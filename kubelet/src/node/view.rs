@@ -1,4 +1,4 @@
-//! The node as the API shows it and as the kubelet reports it, for those who only read it.
+//! A read-only view of the node, as in the API and as reported by the kubelet.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ impl NodeView {
         super::reference(&self.name)
     }
 
-    /// What the node has for pods; null while that is not known.
+    /// Allocatable resources; null while they are not known.
     pub(crate) fn allocatable(&self) -> Tree {
         self.object().map(|node| node.at("status.allocatable").clone()).unwrap_or_default()
     }

@@ -29,7 +29,7 @@ use crate::volumes::Volumes;
 /// Ends a pod, by its uid, without waiting for it.
 pub(crate) type End = Box<dyn Fn(&str, Ending) + Send + Sync>;
 
-/// What workers call and read. Each part of it knows only what it needs itself.
+/// The services and caches that workers use.
 pub(crate) struct PodContext {
     pub(crate) config: Arc<Config>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -51,7 +51,7 @@ pub(crate) struct PodContext {
     pub(crate) volumes: Arc<Volumes>,
     pub(crate) groups: Arc<Groups>,
     pub(crate) resizes: Resizes,
-    /// What resizes are decided with.
+    /// What decides about resizes.
     pub(crate) resizing: resize::Environment,
     pub(crate) end: End,
 }
@@ -70,14 +70,14 @@ pub(crate) struct Cache {
 pub(crate) struct RuntimeFeatures {
     /// In front of container ids.
     pub(crate) name: String,
-    /// The runtime makes all that is mounted below a read-only mount read-only too.
+    /// The runtime supports recursive read-only mounts.
     pub(crate) recursive_read_only: bool,
 }
 
 /// Memory of the machine, and how it is kept, slowed down and written out.
 pub(crate) struct MachineMemory {
     pub(crate) bytes: i64,
-    /// What pods may have is read from the node each time.
+    /// Allocatable memory is read from the node each time.
     pub(crate) rules: memory::Rules,
 }
 
@@ -105,7 +105,7 @@ impl PodContext {
         }
     }
 
-    /// What the admission of pods depends on.
+    /// The settings and facts for admission.
     pub(crate) fn rules(&self) -> Rules {
         let (reports, node) = (self.node.reports(), self.node.object().unwrap_or_default());
         Rules {

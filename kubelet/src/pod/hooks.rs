@@ -1,4 +1,4 @@
-//! What a container does after its start and before its end.
+//! postStart and preStop hooks.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! The life of a pod on its node: a worker a pod decides from the pod and what the runtime has of it
-//! ([`plan`]), carries that out with the messages of [`cri_config`], and reports it as a [`status`].
+//! The life of a pod on its node: one worker per pod decides from the pod and its state in the runtime ([`plan`]),
+//! executes the decision with the messages of [`cri_config`], and reports a [`status`].
 
 mod action;
 pub(crate) mod context;

@@ -1,5 +1,5 @@
-//! What happens in the runtime: by its own events where it has them, and by looking at all that there is now and then,
-//! which is all there is for runtimes without.
+//! Changes of containers: from the runtime's events if it has them, and from periodic relists, which are the only
+//! source for other runtimes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::worker::Workers;
 use crate::liveness::Liveness;
 use crate::runtime::Runtime;
 
-/// Between two looks without events.
+/// The interval of relists without events.
 const RELIST: Duration = Duration::from_secs(1);
 /// The interval with events, as a safety net, and the pause before a runtime without events is called for them again.
 const SLOW_RELIST: Duration = Duration::from_secs(300);
@@ -39,7 +39,7 @@ pub(crate) async fn watch(watcher: Watcher) {
             absent_since = (ended == Ended::Absent).then(Instant::now);
         }
         tokio::time::sleep(RELIST).await;
-        // The runtime may have ended: what happened meanwhile is found by looking, and the next may have events.
+        // The runtime may have been restarted: a relist finds missed changes, and the new one may have events.
         if !relist(&watcher, &mut marks).await {
             absent_since = None;
         }
@@ -51,7 +51,7 @@ pub(crate) async fn watch(watcher: Watcher) {
 enum Ended {
     /// The runtime does not have any.
     Absent,
-    /// It does not answer.
+    /// It does not respond.
     Away,
     /// They were there.
     After,
@@ -86,7 +86,7 @@ async fn listen(watcher: &Watcher, marks: &mut BTreeMap<String, String>) -> Ende
     }
 }
 
-/// Whether the runtime answers.
+/// Whether the runtime responds.
 async fn relist(watcher: &Watcher, marks: &mut BTreeMap<String, String>) -> bool {
     let begun = Instant::now();
     let Ok(now) = watcher.runtime.marks().await else { return false };

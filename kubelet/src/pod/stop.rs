@@ -12,10 +12,10 @@ use crate::pod::context::PodContext;
 use crate::pod::worker::{GracePeriod, stop_all};
 use crate::resources::cgroups::GroupError;
 
-/// A call to the runtime that was under way may have made one more container.
+/// A call in flight may create one more container.
 const ROUNDS: usize = 3;
 
-/// What became of a pod.
+/// The result for a pod.
 #[derive(Debug)]
 pub struct Stopped {
     /// `NAMESPACE/NAME`.
@@ -41,11 +41,11 @@ pub enum StopError {
 pub struct Report<'a> {
     /// The number of pods to stop.
     pub started: &'a (dyn Fn(usize) + Sync),
-    /// One pod after the other.
+    /// Called for each pod.
     pub stopped: &'a (dyn Fn(Stopped) + Sync),
 }
 
-/// Stops pods beside each other and removes their containers, sandboxes and cgroups.
+/// Stops pods concurrently and removes their containers, sandboxes and cgroups.
 pub(crate) async fn stop_pods(context: &Arc<PodContext>, pods: Vec<Arc<Tree>>, report: &Report<'_>) {
     let running = pods.iter().filter(|pod| !pod::is_over(pod)).count();
     (report.started)(running);

@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::model::pod;
 use crate::volumes;
 
-/// Ranges are made of so many ids; the first is the host's own.
+/// The size of a range; the first range is the host's.
 const LENGTH: u32 = 65_536;
 /// As many as there are pods of the largest nodes, and many more.
 const MOST: u32 = 60_000;
@@ -35,7 +35,7 @@ pub(crate) struct Users {
 }
 
 impl Users {
-    /// With those that pods got before this process began.
+    /// With the ranges of pods from before this process started.
     pub(crate) fn open(config: Arc<Config>) -> Users {
         let entries = std::fs::read_dir(config.root_dir.join("pods")).into_iter().flatten().filter_map(Result::ok);
         let read = |uid: String| {

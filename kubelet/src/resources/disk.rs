@@ -26,7 +26,7 @@ impl AddAssign for Used {
     }
 }
 
-/// A directory, or a file, and all below it on the same file system. What has several names counts once.
+/// Measures a directory recursively, or a file, on the same file system. Hard links count once.
 pub(crate) fn measure(root: &Path) -> Used {
     let Ok(meta) = std::fs::symlink_metadata(root) else { return Used::default() };
     let device = meta.dev();
@@ -64,7 +64,7 @@ pub(crate) enum Location {
     Mount(PathBuf),
 }
 
-/// What a place takes, and the file system that it is on.
+/// The usage of a path, and its file system.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) used: Used,
@@ -88,10 +88,10 @@ const KEPT_PERIODS: u32 = 10;
 
 pub(crate) struct Disks {
     clock: Arc<dyn Clock>,
-    /// None where directories are not measured at all.
+    /// None if directories are not measured.
     period: Option<Duration>,
     known: Mutex<BTreeMap<Location, Known>>,
-    /// One looks at a time.
+    /// One measurement at a time.
     turn: tokio::sync::Mutex<()>,
 }
 
@@ -108,7 +108,7 @@ impl Disks {
         Arc::new(Disks { clock, period, known: Mutex::default(), turn: tokio::sync::Mutex::default() })
     }
 
-    /// What is known of places, none of it older than a period; what is not known in time is missing.
+    /// The usage of paths, none older than a period; those not measured in time are missing.
     pub(crate) async fn of(self: &Arc<Disks>, places: &[Location]) -> BTreeMap<Location, Found> {
         let Some(period) = self.period else { return BTreeMap::new() };
         let now = self.now();

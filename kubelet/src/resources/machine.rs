@@ -18,11 +18,11 @@ pub(crate) struct Filesystem {
 pub(crate) struct Machine {
     pub(crate) cores: u64,
     pub(crate) cpu_nanoseconds: u64,
-    /// What is used now, in billionths of a core.
+    /// The current usage in nanocores.
     pub(crate) nano_cores: Option<u64>,
     pub(crate) pressure: Pressures,
     pub(crate) memory: Memory,
-    /// Where pods' directories are.
+    /// The file system of pods' directories.
     pub(crate) filesystem: Filesystem,
     pub(crate) max_pid: u64,
     pub(crate) processes: u64,

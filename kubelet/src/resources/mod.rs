@@ -1,4 +1,4 @@
-//! What pods may use of their node and what they do use: cgroups, exclusive CPUs, memory and devices, resizes, disks.
+//! Limits and usage of pods: cgroups, exclusive CPUs, memory and devices, resizes, disks.
 
 pub(crate) mod cgroups;
 pub(crate) mod disk;

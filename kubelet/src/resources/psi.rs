@@ -1,4 +1,4 @@
-//! How long the machine's processes waited for something, where the kernel counts it.
+//! Pressure stall information of the machine.
 
 use cri::{PsiData, PsiStats};
 

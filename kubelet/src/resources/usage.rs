@@ -1,4 +1,4 @@
-//! What pods use: of the runtime what it counts, of the disk what is measured here.
+//! The usage of pods: statistics of the runtime, and measurements of their files.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::model::state::keys;
 use crate::resources::disk::{Disks, Found, Location, Used};
 use crate::volumes::Volumes;
 
-/// What a pod has on disk, beside what its containers write into their own files.
+/// The files of a pod, besides writable layers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Files {
     pub(crate) volumes: Vec<Volume>,
@@ -34,7 +34,7 @@ pub(crate) struct Volume {
     pub(crate) claim: Option<String>,
 }
 
-/// Where the files of pods are, and who measures them.
+/// Where the files of pods are, and their measurements.
 #[derive(Clone)]
 pub(crate) struct PodFiles {
     pub(crate) config: Arc<Config>,
@@ -42,7 +42,7 @@ pub(crate) struct PodFiles {
     pub(crate) volumes: Arc<Volumes>,
 }
 
-/// Measures what pods have on disk, by their uids; what is not known in time is missing.
+/// Measures the files of pods, by UID; those not measured in time are missing.
 pub(crate) async fn files(of: &PodFiles, pods: impl IntoIterator<Item = &Tree>) -> BTreeMap<String, Files> {
     let of_pod = |pod: &Tree| (pod::uid(pod).to_string(), parts(of, pod));
     let wanted: BTreeMap<String, Vec<(Part, Location)>> = pods.into_iter().map(of_pod).collect();
@@ -57,7 +57,7 @@ enum Part {
     Own,
 }
 
-/// What of a pod is measured, and where it is.
+/// The parts of a pod to measure, and their paths.
 fn parts(of: &PodFiles, pod: &Tree) -> Vec<(Part, Location)> {
     let dir = of.config.pod_dir(pod::uid(pod));
     let logs = pod::log_dir(&of.config.pod_logs_dir, pod);
@@ -68,7 +68,7 @@ fn parts(of: &PodFiles, pod: &Tree) -> Vec<(Part, Location)> {
     }
     for (name, path) in of.volumes.places(pod::uid(pod)) {
         let Some(volume) = pod::volume(pod, &name) else { continue };
-        // What is outside of the pod's directory is the machine's.
+        // Paths outside of the pod's directory belong to the machine.
         if path.starts_with(&dir) {
             parts.push((Part::Volume { claim: claim(pod, volume), name }, place(volume, path)));
         }
@@ -82,7 +82,7 @@ fn own_files(pod_dir: &Path) -> [PathBuf; 2] {
     ["etc-hosts", pod::MESSAGES].map(|name| pod_dir.join(name))
 }
 
-/// What the kubelet has made itself is counted file by file.
+/// Files that the kubelet writes are counted one by one.
 fn place(volume: &Tree, path: PathBuf) -> Location {
     const OWN: [&str; 5] = ["emptyDir", "configMap", "secret", "downwardAPI", "projected"];
     if OWN.iter().any(|kind| volume.has(kind)) { Location::Tree(path) } else { Location::Mount(path) }
@@ -112,7 +112,7 @@ fn together(parts: Vec<(Part, Location)>, found: &BTreeMap<Location, Found>) -> 
 pub(crate) async fn sandboxes(runtime: &dyn DynRuntimeService) -> Result<Vec<PodSandboxStats>, Status> {
     match runtime.list_pod_sandbox_stats(ListPodSandboxStatsRequest { filter: None }).await {
         Ok(answer) => Ok(answer.stats),
-        // Older runtimes know of containers alone, or fail for all where one pod is just ending.
+        // Older runtimes report only containers, or fail for all pods if one is just ending.
         Err(_) => {
             let answer = runtime.list_container_stats(ListContainerStatsRequest { filter: None }).await?;
             Ok(by_pods(answer.stats))
@@ -175,7 +175,7 @@ pub(crate) fn value(number: &Option<cri::UInt64Value>) -> Option<u64> {
     number.as_ref().map(|number| number.value)
 }
 
-/// The name that a pod gives to a container.
+/// The name of a container in its pod.
 pub(crate) fn container_name(stats: &ContainerStats) -> &str {
     let metadata = stats.attributes.as_ref().and_then(|attributes| attributes.metadata.as_ref());
     metadata.map_or("", |metadata| &metadata.name)

@@ -1,4 +1,4 @@
-//! What a request is about, for those who judge it: a subresource of this node.
+//! What a request needs, for authorization: a subresource of this node.
 
 /// The subresources of `nodes` that allow a path; any of them will do.
 pub fn subresources(path: &str) -> Vec<&'static str> {
@@ -21,7 +21,7 @@ fn covers(root: &str, path: &str) -> bool {
     path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// The API's word for a method.
+/// The API verb of a method.
 pub fn verb(method: &http::Method) -> &'static str {
     match method.as_str() {
         "POST" => "create",

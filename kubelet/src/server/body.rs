@@ -1,4 +1,4 @@
-//! Answers: whole, or a stream that is written as it comes.
+//! Response bodies: whole, or streamed.
 
 use std::io;
 
@@ -25,7 +25,7 @@ pub(crate) fn stream(pieces: mpsc::Receiver<Bytes>) -> Body {
     StreamBody::new(ReceiverStream::new(pieces).map(|piece| Ok(Frame::data(piece)))).boxed_unsync()
 }
 
-/// The answer of another server, as it is.
+/// The response of another server.
 pub(crate) fn behind(response: Response<Incoming>) -> Answer {
     response.map(|body| body.map_err(io::Error::other).boxed_unsync())
 }

@@ -1,4 +1,4 @@
-//! `/healthz`: all checks, or the one that is named.
+//! `/healthz`: all checks, or a named one.
 
 use http::StatusCode;
 

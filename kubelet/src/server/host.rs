@@ -1,4 +1,4 @@
-//! The kubelet at work, as the answers see it.
+//! A running kubelet, as its server sees it.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -32,7 +32,7 @@ use route::Route;
 pub use crate::liveness::SyncLoopError;
 use crate::resources::usage::Files;
 
-/// What the answers are made from.
+/// What responses are built from.
 pub trait Host: Send + Sync + 'static {
     /// The name of the Node object.
     fn node_name(&self) -> &str;
@@ -52,22 +52,22 @@ pub trait Host: Send + Sync + 'static {
     /// The KubeletConfiguration in effect.
     fn configuration(&self) -> Tree;
 
-    /// What the kubelet counts, in Prometheus' text.
+    /// The kubelet's metrics, in Prometheus' text format.
     fn metrics(&self) -> String;
 
     /// The same of probes alone.
     fn probe_metrics(&self) -> String;
 
-    /// Why pods are not looked at any more, if so.
+    /// Whether pods are still synced.
     fn sync_loop(&self) -> Result<(), SyncLoopError>;
 
     /// The time of statistics.
     fn clock(&self) -> Arc<dyn Clock>;
 
-    /// Where pods' directories are.
+    /// The directory with pods' directories.
     fn root_dir(&self) -> PathBuf;
 
-    /// What pods have on disk, by their uids.
+    /// The disk usage of pods, by UID.
     fn files<'a>(&'a self, _: &'a [Tree]) -> Measuring<'a> {
         Box::pin(async { BTreeMap::new() })
     }
@@ -75,7 +75,7 @@ pub trait Host: Send + Sync + 'static {
 
 pub(crate) type Measuring<'a> = Pin<Box<dyn Future<Output = BTreeMap<String, Files>> + Send + 'a>>;
 
-/// What is served, and for how long.
+/// Which handlers are enabled, and their timeouts.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// exec, attach, logs and the like.
@@ -85,7 +85,7 @@ pub struct Settings {
     /// Lines of services by `/logs/?query=NAME`.
     pub(crate) system_log_query: bool,
     pub(crate) streaming_idle: Duration,
-    /// Where the logs of the machine are.
+    /// The machine's log directory.
     pub(crate) log_dir: PathBuf,
 }
 
@@ -116,7 +116,7 @@ impl Default for Settings {
 
 pub(crate) type Answer = Response<Body>;
 
-/// What a node answers.
+/// The kubelet's server.
 pub struct KubeletServer {
     host: Arc<dyn Host>,
     settings: Settings,

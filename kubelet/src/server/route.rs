@@ -1,6 +1,6 @@
 //! Routes of the kubelet's server.
 
-/// A container, or a pod where there is no container to name.
+/// A container, or a pod if the path names no container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ContainerPath<'a> {
     pub(crate) namespace: &'a str,
@@ -78,7 +78,7 @@ impl<'a> Route<'a> {
         }
     }
 
-    /// What an operator can turn off as a whole.
+    /// Handlers that `enableDebuggingHandlers` controls.
     pub(crate) fn is_debugging(&self) -> bool {
         use Route::*;
         matches!(self, Logs(_) | Exec(_) | Attach(_) | PortForward(_) | Run(_) | RunningPods | SystemLogs(_))

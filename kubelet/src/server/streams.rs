@@ -23,7 +23,7 @@ use super::{Answer, Host};
 /// Labels by which the kubelet's containers and sandboxes are found again.
 const POD_UID: &str = "io.kubernetes.pod.uid";
 const CONTAINER_NAME: &str = "io.kubernetes.container.name";
-/// A runtime on this machine answers soon.
+/// The runtime is on this machine and accepts connections soon.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) struct Streams<'a> {
@@ -218,7 +218,7 @@ where
     Ok(relay::send(stream, onward).await?)
 }
 
-/// Where a runtime's address leads. It is on this machine, and plain.
+/// The address and path of a runtime's URL. It is on this machine, without TLS.
 fn split(url: &str) -> std::result::Result<(String, PathAndQuery), AddressError> {
     let bad = |source| AddressError { url: url.to_string(), source };
     let uri: Uri = url.parse().map_err(|error| bad(AddressProblem::Uri(error)))?;
@@ -249,7 +249,7 @@ fn failed(why: String) -> Answer {
     text(StatusCode::INTERNAL_SERVER_ERROR, why)
 }
 
-/// What a runtime refused.
+/// The response for a runtime's error.
 fn refused(status: Status) -> Answer {
     let code = match status.code() {
         Code::NotFound => StatusCode::NOT_FOUND,

@@ -90,7 +90,7 @@ struct Asked {
     arguments: Vec<String>,
 }
 
-/// A query that cannot be answered.
+/// An invalid query.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 enum QueryError {
     #[error("query: Required value: query cannot be empty")]
@@ -134,7 +134,7 @@ fn read(query: &Query) -> Result<Asked, QueryError> {
     Ok(Asked { services, arguments })
 }
 
-/// From the journal where there is one, else from the file of the name.
+/// From the journal if there is one, else from the file of the name.
 async fn services(settings: &Settings, query: &Query) -> Answer {
     let asked = match read(query) {
         Ok(asked) => asked,

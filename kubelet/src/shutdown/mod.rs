@@ -21,7 +21,7 @@ const CRITICAL: i64 = 2_000_000_000;
 /// The grace period of a pod that does not specify one.
 const DEFAULT_GRACE_SECONDS: i64 = 30;
 const MESSAGE: &str = "Pod was terminated in response to imminent node shutdown.";
-/// After their time, so long is waited for the last words of those that had to be killed, and of the node.
+/// How long the final statuses of killed pods, and of the node, are waited for.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// Pods that end at the same time, and how long they have.
@@ -49,14 +49,14 @@ fn periods(shutdown: &Shutdown) -> Vec<(i64, Duration)> {
     vec![(0, all.saturating_sub(critical)), (CRITICAL, critical)]
 }
 
-/// Who ends when.
+/// The groups of pods, in the order in which they stop.
 pub(crate) fn plan(shutdown: &Shutdown, pods: &[Arc<Tree>]) -> Vec<Group> {
     let periods = periods(shutdown);
     let mut groups: Vec<Group> =
         periods.iter().map(|(_, period)| Group { period: *period, pods: Vec::new() }).collect();
     for one in pods.iter().filter(|pod| !pod::is_over(pod)) {
         let priority = one.int("spec.priority").unwrap_or(0);
-        // Those below the lowest go with it.
+        // Pods below the lowest priority belong to its group.
         let at = periods.iter().rposition(|(from, _)| priority >= *from).unwrap_or(0);
         let Some(group) = groups.get_mut(at) else { continue };
         let own = one.int("spec.terminationGracePeriodSeconds").unwrap_or(DEFAULT_GRACE_SECONDS);
@@ -94,7 +94,7 @@ pub async fn run(node: &Node, running: &Kubelet, shutdown: &Shutdown) {
     }
 }
 
-/// The machine stays up after all: the node takes pods again. Those that have ended stay so.
+/// The shutdown was cancelled: the node accepts pods again. Stopped pods stay stopped.
 pub fn call_off(node: &Node) {
     node.record_event("NodeShutdown", "Shutdown manager detected shutdown cancellation");
     node.update_reports(|reports| reports.shutting_down = false);

@@ -55,7 +55,7 @@ pub(crate) fn read(bytes: &[u8], node: &str, source: &str, origin: &str) -> Resu
     if texts.is_empty() { Ok(tree) } else { Err(ManifestError::Invalid(texts)) }
 }
 
-/// It runs without the API, so that it cannot depend on what is there.
+/// It runs without the API, and cannot depend on its objects.
 fn check_references(pod: &Tree) -> Result<(), ManifestError> {
     match reference(pod) {
         Some(what) => Err(ManifestError::Reference(what)),
@@ -63,7 +63,7 @@ fn check_references(pod: &Tree) -> Result<(), ManifestError> {
     }
 }
 
-/// What a pod refers to, in upstream's words and order.
+/// The first reference of a pod, in upstream's words and order.
 fn reference(pod: &Tree) -> Option<&'static str> {
     let (named, volumes) = (objects::references(pod), pod.list("spec.volumes"));
     let names = |resource: Resource| named.iter().any(|reference| reference.resource == resource);

@@ -1,4 +1,4 @@
-//! Mirrors: what the API shows of static pods. They are made where they are missing and go with their pods.
+//! Mirror pods show static pods in the API. They are created if they are missing, and deleted with their pods.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ pub(crate) fn plan(statics: &[Arc<Tree>], seen: &[Arc<Tree>], all_known: bool) -
     steps
 }
 
-/// What mirror pods are made with.
+/// What mirror pods need.
 pub(crate) struct Mirrors {
     pub(crate) client: Client,
     pub(crate) node: NodeView,

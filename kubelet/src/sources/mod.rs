@@ -17,10 +17,10 @@ use tokio::sync::watch;
 use crate::model::pod;
 use crate::pod::worker::Workers;
 
-/// No more is read of a file, or of what a URL answers.
+/// The limit of a file, or of a URL's response.
 const MOST: usize = 10 << 20;
 
-/// A static pod, and where it stands.
+/// A static pod, and its file or URL.
 #[derive(Debug, Clone, PartialEq)]
 struct Own {
     origin: String,
@@ -30,11 +30,11 @@ struct Own {
 /// By uid.
 type Pods = BTreeMap<String, Own>;
 
-/// What was read.
+/// The pods and errors of a source.
 #[derive(Debug, Default)]
 struct Found {
     pods: Pods,
-    /// Where something stands that could not be read, and why.
+    /// Unreadable files, and why.
     problems: BTreeMap<String, ReadError>,
 }
 
@@ -59,7 +59,7 @@ impl Found {
     }
 }
 
-/// What has to be done so that the workers have what was read.
+/// Changes of the workers.
 #[derive(Debug, Default, PartialEq)]
 struct Changes {
     gone: BTreeSet<String>,
@@ -119,7 +119,7 @@ impl FileSource {
     /// Follows it until it is dropped; `known_once` becomes true once its pods are known.
     pub(crate) async fn follow(mut self, period: Duration, workers: Arc<Workers>, known_once: watch::Sender<bool>) {
         loop {
-            // Watched before it is read: what comes in between is not missed.
+            // Watched before it is read, so that no change in between is missed.
             let files = Files::watch(std::slice::from_ref(&self.path)).ok();
             if self.look(&workers) {
                 known_once.send_replace(true);
@@ -135,7 +135,7 @@ impl FileSource {
     }
 }
 
-/// The pods of a directory or a file. An error where nothing at all could be read.
+/// The pods of a directory or a file. An error if it cannot be listed.
 fn read(path: &Path, node: &str) -> std::io::Result<Found> {
     let mut found = Found::default();
     for file in files_of(path)? {
@@ -150,7 +150,7 @@ fn read(path: &Path, node: &str) -> std::io::Result<Found> {
     Ok(found)
 }
 
-/// None where there is no such path.
+/// Empty if the path does not exist.
 fn files_of(path: &Path) -> std::io::Result<Vec<PathBuf>> {
     match std::fs::metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),

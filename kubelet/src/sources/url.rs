@@ -146,7 +146,7 @@ where
     }
 }
 
-/// A pod, or those of a list; nothing at all is no pod.
+/// A pod, or the pods of a list; an empty response has none.
 fn read(bytes: &[u8], node: &str, url: &str) -> Result<Found, ReadError> {
     if bytes.is_empty() {
         return Ok(Found::default());

@@ -41,18 +41,18 @@ impl ActError {
 pub(crate) struct Target {
     /// The volume's directory below the pod's.
     pub(crate) dir: PathBuf,
-    /// This file exists once the directory was created and given to its owner.
+    /// This file exists once the directory was created and its owner set.
     pub(crate) ready: PathBuf,
     pub(crate) owner: Owner,
     pub(crate) now: Timestamp,
 }
 
-/// What became of a plan.
+/// The result of a plan.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Made {
     pub(crate) path: PathBuf,
     pub(crate) read_only: bool,
-    /// A block device, which containers get as such.
+    /// A block device, which containers get as a device.
     pub(crate) is_device: bool,
     /// An image that the runtime mounts: its name, and when it is pulled.
     pub(crate) image: Option<(String, String)>,
@@ -100,7 +100,7 @@ fn directory(backing: &Backing, place: &Target) -> Result<(), Failure> {
     }
     back(backing, &place.dir)?;
     ownership::give(&place.dir, &place.owner.of_everything(), false)?;
-    // From now on it belongs to the pod, which may have given files to others.
+    // From now on it belongs to the pod, which may have changed the owners of files.
     make_all(place.ready.parent().unwrap_or(&place.ready))?;
     Ok(fs::write(&place.ready, "")?)
 }
@@ -115,7 +115,7 @@ fn write(files: Files, backing: &Backing, place: &Target) -> Result<(), Failure>
     Ok(atomic::write(&place.dir, &files, place.now, own)?)
 }
 
-/// A directory that all may use, and what it stands on.
+/// A directory that all users may use, and its file system.
 fn back(backing: &Backing, dir: &Path) -> io::Result<()> {
     if *backing != Backing::Disk && mountinfo::is_mounted(dir)? {
         return Ok(());
@@ -165,7 +165,7 @@ pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     io::Write::write_all(&mut private_file(path)?, bytes)
 }
 
-/// Takes from users that are neither the owner nor of its group what an earlier version gave them.
+/// Removes permissions of other users, which an earlier version set.
 pub(crate) fn close_to_others(path: &Path) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     let mode = fs::symlink_metadata(path)?.permissions().mode() & 0o7777;
@@ -223,7 +223,7 @@ fn device(path: &Path) -> Result<(), Failure> {
     }
 }
 
-/// What another machine shows is that machine's to give away: it may be of many pods of many nodes.
+/// The owner of a network file system is not changed: it may be used by many pods of many nodes.
 fn run(command: &Command, place: &Target) -> Result<(), Failure> {
     if mountinfo::is_mounted(&place.dir)? {
         return Ok(());

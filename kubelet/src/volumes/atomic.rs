@@ -1,5 +1,5 @@
-//! Replaces the files of a volume all at once: they stand in a directory that is named after the time, `..data` is a
-//! link to it, and what a container sees are links through `..data`. Moving that one link is the update.
+//! Replaces the files of a volume atomically: they are in a directory that is named after the time, `..data` is a
+//! symbolic link to it, and containers see links through `..data`. An update renames that one link.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -40,7 +40,7 @@ pub(crate) fn write(
     clear(dir, &fresh, &tops(files.keys().map(String::as_str)))
 }
 
-/// Files by path, as far as they can be read; what cannot is none of ours.
+/// Readable files by path; unreadable ones were not written by the kubelet.
 type Content = Vec<(String, Vec<u8>)>;
 
 fn content(root: &Path) -> io::Result<Content> {
@@ -68,7 +68,7 @@ fn is_same(old: &Content, files: &Files) -> bool {
     old.len() == files.len() && old.iter().zip(files).all(|((at, data), (path, file))| at == path && *data == file.data)
 }
 
-/// The first parts of paths: what stands in the volume's directory itself.
+/// The first components of paths: the entries of the volume's directory.
 fn tops<'a>(paths: impl Iterator<Item = &'a str>) -> BTreeSet<&'a str> {
     paths.filter_map(|path| path.split('/').next()).collect()
 }
@@ -127,7 +127,7 @@ fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
     fs::set_permissions(path, fs::Permissions::from_mode(mode))
 }
 
-/// Links to what is new come before the move, so that none of them ever leads nowhere for long.
+/// Links to new files are created before the rename, so that they are not dangling for long.
 fn swap(dir: &Path, fresh: &Path, files: &Files) -> io::Result<()> {
     for top in tops(files.keys().map(String::as_str)) {
         match symlink(Path::new(DATA).join(top), dir.join(top)) {
@@ -143,7 +143,7 @@ fn swap(dir: &Path, fresh: &Path, files: &Files) -> io::Result<()> {
     fs::rename(next, dir.join(DATA))
 }
 
-/// Removes links to what is no more, the directory before, and what an update that was cut off left.
+/// Removes links to removed files, the old directory, and leftovers of an interrupted update.
 fn clear(dir: &Path, fresh: &Path, wanted: &BTreeSet<&str>) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let entry = entry?;

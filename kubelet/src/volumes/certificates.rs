@@ -30,7 +30,7 @@ struct Key {
     source: usize,
 }
 
-/// A key and what was issued for it.
+/// A key and its certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Credential {
     pub(crate) key: String,
@@ -91,7 +91,7 @@ pub(crate) enum CertificateError {
     Task(#[from] tokio::task::JoinError),
 }
 
-/// What a request has come to.
+/// The result of a request.
 #[derive(Debug, PartialEq, Eq)]
 enum Answer {
     Pending,

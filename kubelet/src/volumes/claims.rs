@@ -9,7 +9,7 @@ use crate::model::pod;
 const CLAIMS: Resource = Resource::core("persistentvolumeclaims");
 const VOLUMES: Resource = Resource::core("persistentvolumes");
 
-/// What a volume of a pod is.
+/// The source of a pod's volume.
 pub(crate) enum Found {
     /// A volume that the pod itself defines.
     Own,
@@ -17,7 +17,7 @@ pub(crate) enum Found {
 }
 
 impl Found {
-    /// What has the field of its kind.
+    /// The object that has the field of the volume's kind.
     pub(crate) fn spec<'a>(&'a self, volume: &'a Tree) -> &'a Tree {
         self.persistent().map_or(volume, |persistent| persistent.at("spec"))
     }
@@ -71,7 +71,8 @@ pub(crate) enum ClaimError {
     BoundToOther { uid: String, name: String, bound: String },
 }
 
-/// Looks up a claim and its volume; a node may get them one by one, and only while its pods use them.
+/// Gets a claim and its volume; the node authorizer allows a node to get them one by one, and only while its pods use
+/// them.
 pub(crate) async fn resolve(client: &Client, pod: &Tree, volume: &Tree) -> Result<Found, Failure> {
     let Some(name) = claim_of(pod, volume) else { return Ok(Found::Own) };
     let namespace = pod::namespace(pod);
@@ -93,7 +94,7 @@ async fn find(client: &Client, pod: &Tree, volume: &Tree, name: &str) -> Result<
     Ok(found)
 }
 
-/// The claim of a volume: one that it names, or one that was made for the pod.
+/// The claim of a volume: a named one, or one that was created for the pod.
 fn claim_of(pod: &Tree, volume: &Tree) -> Option<String> {
     if volume.has("persistentVolumeClaim") {
         return Some(volume.str("persistentVolumeClaim.claimName").to_string());

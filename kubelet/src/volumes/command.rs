@@ -1,8 +1,8 @@
-//! A program that mounts: what it is called with, and its run.
+//! A program that mounts a volume.
 
 use std::process::Stdio;
 
-/// Upstream gives a mount two minutes as well.
+/// Upstream's timeout of a mount.
 const SECONDS: &str = "120";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub(crate) enum CommandError {
 }
 
 impl Command {
-    /// `mount -t KIND -o OPTIONS -- SOURCE TARGET`: what a volume names is never an option of the program.
+    /// `mount -t KIND -o OPTIONS -- SOURCE TARGET`: a source is never parsed as an option.
     pub(crate) fn mount(kind: &str, options: &[String], source: &str, target: &str) -> Command {
         let mut arguments = vec!["-t".to_string(), kind.to_string()];
         if !options.is_empty() {

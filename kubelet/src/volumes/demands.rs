@@ -1,5 +1,5 @@
-//! What a persistent volume demands of its node and of its pods, before anything is mounted. The scheduler has seen to
-//! both; a pod may have come here without it.
+//! Node affinity and access modes of persistent volumes, checked before anything is mounted. The scheduler checks both
+//! too, but a pod may be bound without it.
 
 use api::Tree;
 use podmodel::{Labels, NodeSelector};
@@ -32,7 +32,7 @@ pub(crate) fn on_node(volume: &Tree, node: &Tree) -> Result<(), Failure> {
     Err(Failure::at(step, DemandError::OtherNode))
 }
 
-/// One pod alone may have it. Where there are other modes beside, it is not known which one a pod means.
+/// Whether only one pod may use it. With other access modes, it is not known which one a pod means.
 pub(crate) fn is_sole(volume: &Tree) -> bool {
     matches!(volume.list("spec.accessModes"), [mode] if mode.as_str() == Some("ReadWriteOncePod"))
 }

@@ -16,7 +16,7 @@ pub(crate) struct Disk {
     pub(crate) read_only: bool,
 }
 
-/// What stands on a device.
+/// The content of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Found {
     Nothing,
@@ -72,7 +72,8 @@ impl Disk {
         Ok(Command::mount(&kind, &options, &device, &target.display().to_string()).run()?)
     }
 
-    /// What programs get as arguments: a device by its absolute path, a kind that is the end of a program's name.
+    /// Checks what becomes an argument of programs: a device by its absolute path, and a file system that is a part of
+    /// a program's name.
     fn check_names(&self) -> Result<(), DiskError> {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
         if !self.device.is_absolute() {
@@ -93,7 +94,7 @@ impl Disk {
         found.ok_or_else(|| DiskError::Probe { device, output: trimmed(&output.stderr) })
     }
 
-    /// Makes a file system; its kind.
+    /// Creates a file system. Returns its type.
     fn make(&self, device: &str) -> Result<String, DiskError> {
         if self.read_only {
             return Err(DiskError::ReadOnly(device.to_string()));
@@ -105,7 +106,7 @@ impl Disk {
         Ok(kind.to_string())
     }
 
-    /// Repairs what can be repaired without a question.
+    /// Repairs what can be repaired automatically.
     fn check(&self, device: &str) -> Result<(), DiskError> {
         /// `fsck` has left errors as they were.
         const UNCORRECTED: i32 = 4;
@@ -117,7 +118,7 @@ impl Disk {
             Ok(output) if output.status.code() == Some(UNCORRECTED) => {
                 Err(DiskError::Fsck { device: device.to_string(), output: trimmed(&output.stdout) })
             }
-            // One that is not there, or that knows nothing of this kind: then the kernel judges.
+            // fsck is missing, or does not know the file system: the kernel decides.
             _ => Ok(()),
         }
     }

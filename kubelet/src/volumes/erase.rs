@@ -149,7 +149,7 @@ fn has_mount(status: &cri::ContainerStatus, directory: &Path) -> bool {
     status.mounts.iter().any(|mount| Path::new(&mount.host_path).starts_with(directory))
 }
 
-/// The volume whose directory a path can be, by its name `pvc-UID_NAMESPACE_CLAIM`; none of any other path.
+/// The name of the volume with this directory, from `pvc-UID_NAMESPACE_CLAIM`; None for other paths.
 fn volume_name(path: &Path) -> Option<String> {
     let name = path.file_name().and_then(|name| name.to_str())?;
     let (uid, rest) = name.strip_prefix("pvc-")?.split_once('_')?;

@@ -1,5 +1,5 @@
-//! What the volumes of a pod are on this node: directories and files that its containers get to see. A kind of volume
-//! decides what is to be done (`plan`), `act` does it, and `remove` takes it away again.
+//! The volumes of pods on this node: directories and files that containers mount. A kind of volume returns a plan
+//! (`plan`), `act` executes it, and `remove` removes the volume again.
 
 mod act;
 #[cfg(test)]
@@ -62,17 +62,17 @@ const PATIENCE: Duration = Duration::from_secs(123);
 const REPEAT: Duration = Duration::from_secs(60);
 /// How soon it is seen that a volume has been attached.
 const ATTACH_PAUSE: Duration = Duration::from_secs(1);
-/// How large a file of variables may be: more than all that a process can be given.
+/// The limit of a file of variables: more than a process can get.
 const MOST_VARIABLES: u64 = 4 << 20;
 
-/// What the kinds of volumes need of the kubelet.
+/// What kinds of volumes use.
 pub struct Host {
     pub(crate) config: Arc<Config>,
     pub(crate) node: String,
     pub(crate) client: Client,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) objects: Arc<Objects>,
-    /// What the node has for pods, by resource; null while that is not known.
+    /// Allocatable resources of the node; null while they are not known.
     pub(crate) allocatable: Box<dyn Fn() -> Tree + Send + Sync>,
     tokens: tokens::Tokens,
     certificates: certificates::Certificates,
@@ -104,7 +104,7 @@ impl Host {
         memory.ok().and_then(|memory| u64::try_from(memory.value()).ok())
     }
 
-    /// What files stand on that must not reach a disk.
+    /// The file system of files that must not reach a disk.
     fn in_memory(&self, pod: &Tree) -> Backing {
         Backing::Memory(kinds::memory(pod, None, self.memory()))
     }
@@ -125,7 +125,7 @@ pub struct Mounted {
     pub volumes: BTreeMap<String, Volume>,
     /// Volumes that could not be updated; the pod continues with their old content.
     pub warnings: Vec<Warning>,
-    /// When to look again although nothing is known to have changed.
+    /// When the volumes have to be prepared again, even without a change.
     pub again: Option<Duration>,
 }
 
@@ -140,7 +140,7 @@ pub struct Volume {
 }
 
 impl Mounted {
-    /// The groups of volumes, but those that the pod names itself.
+    /// The groups of volumes, without those that the pod names itself.
     pub fn groups(&self, pod: &Tree) -> Vec<i64> {
         let named = pod.list("spec.securityContext.supplementalGroups");
         let of_volumes: BTreeSet<i64> = self.volumes.values().filter_map(|volume| volume.group).collect();
@@ -191,12 +191,12 @@ pub struct Volumes {
     pods: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<State>>>>,
 }
 
-/// What is known of one pod's volumes.
+/// The state of one pod's volumes.
 #[derive(Default)]
 struct State {
     done: BTreeMap<String, Done>,
     failures: u32,
-    /// Since when it waits for what is not there.
+    /// Since when it waits for missing volumes.
     waiting: Option<Instant>,
     /// Held while its files are changed, which continues if the caller is cancelled.
     busy: Arc<tokio::sync::Mutex<()>>,
@@ -206,12 +206,12 @@ struct Done {
     volume: Volume,
     stamp: Option<u64>,
     refreshes: bool,
-    /// When it was made, where it has to be made again from time to time.
+    /// When it was last mounted, if it has to be remounted from time to time.
     repeats: Option<Instant>,
 }
 
 impl Done {
-    /// There is nothing to look at.
+    /// Whether it needs no update.
     fn stays(&self) -> bool {
         match self.repeats {
             Some(made) => made.elapsed() < REPEAT,
@@ -247,8 +247,7 @@ impl Volumes {
         files.map(|(name, done)| (name.clone(), done.volume.made.path.clone())).collect()
     }
 
-    /// Whether a volume of a pod is made of this directory, or may be: what a pod has is not known while its volumes take
-    /// long to be made.
+    /// Whether a volume of a pod uses this directory, or may use it: while volumes are being prepared, it is not known.
     pub(crate) async fn uses(&self, directory: &Path) -> bool {
         const PATIENCE: Duration = Duration::from_secs(1);
         let states: Vec<_> = self.pods().values().cloned().collect();
@@ -293,7 +292,7 @@ impl Volumes {
         Ok(mounted)
     }
 
-    /// One volume, and after what time it is due again. A failure comes with the name of what failed.
+    /// Prepares one volume. Returns when it is due again; an error has the name of the volume that failed.
     async fn one(&self, pod: &Tree, volume: &Tree, state: &mut State) -> Result<Option<Duration>, (Failure, String)> {
         let name = volume.str("name");
         if state.done.get(name).is_some_and(Done::stays) {
@@ -330,7 +329,7 @@ impl Volumes {
 
     /// Takes a volume that one pod alone may have; false where another has it.
     fn take(&self, name: &str, uid: &str) -> bool {
-        // What a pod had before the kubelet was started is still its own, were it not looked at yet.
+        // A volume that a pod had before the kubelet started is still in use, even if the pod was not synced yet.
         let is_there = |other: &String| {
             let directories =
                 ["volumes", "volumeDevices"].map(|directory| self.host.config.pod_dir(other).join(directory));
@@ -413,7 +412,7 @@ fn unknown(spec: &Tree) -> Failure {
     Failure::at(Step::Process, UnknownKind(fields.join(", ")))
 }
 
-/// The volumes that some container has, or has variables of; others are not made.
+/// The volumes that containers mount or read variables from; other volumes are not prepared.
 fn used(pod: &Tree) -> BTreeSet<&str> {
     let lists = ["volumeMounts", "volumeDevices"];
     let has = |container| lists.iter().flat_map(move |list| Tree::list(container, list)).map(|mount| mount.str("name"));
@@ -426,7 +425,7 @@ fn warning(failure: &Failure, name: &str) -> Warning {
     Warning { reason: failure.step.reason(), message }
 }
 
-/// The name in the pod, the name of what failed, and why.
+/// The name in the pod, the name of the failed volume, and the failure.
 type Failed = (String, String, Failure);
 
 impl State {

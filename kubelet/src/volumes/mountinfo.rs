@@ -7,10 +7,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags};
 
-/// The places at or below a directory where something is mounted, the deepest and last ones first: in this order they
-/// can be unmounted.
+/// The mount points at or below a directory, the deepest and latest first: they can be unmounted in this order.
 pub(crate) fn below(dir: &Path) -> io::Result<Vec<PathBuf>> {
-    // The kernel knows no links: a root that is one would hide what is mounted there.
+    // The mount table has no symbolic links: with a link as the root, nothing would be found.
     let dir = match dir.canonicalize() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         dir => dir?,
@@ -62,7 +61,7 @@ pub(crate) fn is_mounted(path: &Path) -> io::Result<bool> {
     Ok(below(&path)?.contains(&path))
 }
 
-/// Unmounts what is mounted at a place, however often.
+/// Unmounts everything that is mounted at a path.
 pub(crate) fn unmount(path: &Path) -> io::Result<()> {
     while is_mounted(path)? {
         rustix::mount::unmount(path, rustix::mount::UnmountFlags::NOFOLLOW)?;

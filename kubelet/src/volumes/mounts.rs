@@ -13,7 +13,7 @@ use crate::model::env::{self, Variable};
 use crate::model::expand::expand;
 use crate::model::pod;
 
-/// What is known of a container when its mounts are made.
+/// What the mounts of a container depend on.
 #[derive(Default)]
 pub struct MountInputs<'a> {
     /// Its environment: names and values.
@@ -22,7 +22,7 @@ pub struct MountInputs<'a> {
     pub images: &'a [(String, cri::ImageSpec)],
     /// The users and groups of the pod's own user namespace, where it has one.
     pub users: Option<&'a cri::UserNamespace>,
-    /// The runtime can make all that is mounted below read only too.
+    /// The runtime supports recursive read-only mounts.
     pub recursive_read_only: bool,
 }
 
@@ -63,7 +63,7 @@ pub enum RecursiveReadOnlyError {
     Unsupported,
 }
 
-/// The mounts of a container, in its order. What `subPath` names is made where it is missing.
+/// The mounts of a container, in its order. A missing `subPath` is created.
 pub async fn mounts(
     config: &Config,
     pod: &Tree,

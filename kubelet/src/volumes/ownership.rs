@@ -1,5 +1,5 @@
-//! Gives a volume to the pod's fsGroup: its group, what the group may do, and setgid on directories, so that what is
-//! made there later belongs to the group too.
+//! Applies the pod's fsGroup to a volume: the group, its permissions, and setgid on directories, so that new files
+//! belong to the group too.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, S
 
 use crate::model::pod;
 
-/// Who is to own what the kubelet makes.
+/// The owner of files that the kubelet creates.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Owner {
     pub(crate) fs_group: Option<u32>,
@@ -43,7 +43,7 @@ fn id(value: Option<i64>) -> Option<u32> {
     value.filter(|value| pod::IDS.contains(value)).and_then(|value| u32::try_from(value).ok())
 }
 
-/// What a file or directory gets beside the bits that it has.
+/// The permissions that are added to a file or directory.
 fn mask(kind: FileType, read_only: bool) -> u32 {
     let plain = if read_only { 0o440 } else { 0o660 };
     if kind == FileType::Directory { plain | 0o2110 } else { plain }
@@ -56,7 +56,7 @@ fn is_right(root: &Stat, group: u32, read_only: bool) -> bool {
     kind == FileType::Directory && root.st_gid == group && root.st_mode & wanted == wanted
 }
 
-/// Gives all of a volume to the group. The root comes last: as long as it is wrong, all is done again.
+/// Changes the group of a whole volume. The root comes last: as long as it differs, everything is done again.
 pub(crate) fn give(root: &Path, owner: &Owner, read_only: bool) -> io::Result<()> {
     let Some(group) = owner.fs_group else { return Ok(()) };
     let root = rustix::fs::openat(CWD, root, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;

@@ -1,5 +1,5 @@
-//! What is to be done for a volume on this node, as a value. It is made from the pod and from what it refers to, and
-//! carried out by `act`.
+//! What has to be done for a volume on this node, as a value. It is derived from the pod and the objects that it refers
+//! to, and executed by `act`.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -17,18 +17,18 @@ pub(crate) enum Plan {
     Files {
         files: Files,
         backing: Backing,
-        /// When some of them have to be made anew, in seconds since the epoch.
+        /// When some of them have to be renewed, in seconds since the epoch.
         due: Option<i64>,
     },
     /// A path of the node, as it is.
     Host { path: PathBuf, expected: Expected, read_only: bool },
     /// A path of the node, mounted into the pod's directory.
     Bind { source: PathBuf, read_only: bool, options: Vec<String> },
-    /// The file system of a block device of the node, made where there is none, and mounted into the pod's directory.
+    /// The file system of a block device of the node, created if there is none, and mounted into the pod's directory.
     Disk(Disk),
     /// A block device of the node, which containers get as a device.
     Device { path: PathBuf, read_only: bool },
-    /// What a program mounts.
+    /// A mount by a program.
     Run { command: Command, read_only: bool },
     /// The content of an image, which the runtime mounts.
     Image { reference: String, pull_policy: String },
@@ -36,25 +36,25 @@ pub(crate) enum Plan {
     Made {
         path: PathBuf,
         read_only: bool,
-        /// It is the kubelet who gives it to the pod's group.
+        /// The kubelet applies the pod's fsGroup.
         give: bool,
-        /// It has to be made again from time to time.
+        /// The driver has to be called again from time to time.
         repeats: bool,
     },
 }
 
-/// What a directory stands on.
+/// The file system of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Backing {
     Disk,
-    /// A file system of its own in memory, of so many bytes at most.
+    /// A tmpfs, with at most so many bytes.
     Memory(Option<u64>),
     HugePages {
         page_bytes: u64,
     },
 }
 
-/// What a path of the node has to be.
+/// The required type of a path of the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Expected {
     Anything,
@@ -87,7 +87,7 @@ pub(crate) struct Failure {
 /// The step that failed, as upstream's events name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// It is not known yet what the volume is.
+    /// The volume's source is not known yet.
     Process,
     WaitForAttach,
     /// The volume is not for this node.

@@ -1,5 +1,5 @@
-//! Takes a pod's volumes away. Nothing is ever deleted through a mount: what is mounted is unmounted first, and
-//! what cannot be unmounted stays, with all else.
+//! Removes a pod's volumes. Nothing is ever deleted through a mount: mounts are unmounted first, and if that fails,
+//! everything is kept.
 
 use std::io;
 use std::path::Path;
@@ -21,8 +21,7 @@ pub enum RemoveError {
 }
 
 impl Volumes {
-    /// Unmounts and removes all that a pod has on this node, when none of its containers is left. What fails can be
-    /// tried again.
+    /// Unmounts and removes all volumes of a pod, after its containers were removed. A failure can be retried.
     pub async fn remove(&self, uid: &str) -> Result<(), RemoveError> {
         let state = self.state(uid);
         let mut state = state.lock().await;
@@ -32,7 +31,7 @@ impl Volumes {
         self.host.certificates.forget(uid);
         self.host.objects.forget(uid);
         let dir = self.host.config.pod_dir(uid);
-        // A driver takes back itself what it has made.
+        // CSI volumes are unmounted by their drivers.
         self.host.csi.take_back(&dir, uid).await?;
         tokio::task::spawn_blocking(move || clear(&dir)).await??;
         self.sole().retain(|_, by| by != uid);
@@ -63,8 +62,8 @@ impl Volumes {
         all
     }
 
-    /// Pods that have something on this node, from before the kubelet started too: those that are not known any more
-    /// have to be removed.
+    /// Pods with a directory on this node, including those from before the kubelet started. Unknown ones have to be
+    /// removed.
     pub fn reconstruct(&self) -> io::Result<Vec<String>> {
         let entries = match std::fs::read_dir(self.host.config.root_dir.join("pods")) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),

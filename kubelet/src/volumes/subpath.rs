@@ -26,7 +26,7 @@ fn open_within(root: &OwnedFd, path: &Path, flags: OFlags) -> rustix::io::Result
     rustix::fs::openat2(root, path, flags | OFlags::CLOEXEC, Mode::empty(), WITHIN)
 }
 
-/// What stands in a file below a volume; one that is longer than it may be is none.
+/// The content of a file below a volume; an error if it is larger than the limit.
 pub(crate) fn read(volume: &Path, path: &Path, most: u64) -> io::Result<Vec<u8>> {
     use io::Read;
     let root = rustix::fs::openat(CWD, volume, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
@@ -42,7 +42,7 @@ pub(crate) fn read(volume: &Path, path: &Path, most: u64) -> io::Result<Vec<u8>>
 }
 
 impl Subpath {
-    /// Makes the path where it is missing, and binds it.
+    /// Creates a missing path, and bind-mounts it.
     pub(crate) fn bind(&self) -> io::Result<()> {
         let root = rustix::fs::openat(CWD, &self.volume, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
         let found = match open_within(&root, &self.path, OFlags::PATH) {
@@ -70,7 +70,7 @@ impl Subpath {
         Ok((bound.st_dev, bound.st_ino) == (wanted.st_dev, wanted.st_ino))
     }
 
-    /// A directory for a directory, a file for anything else; what stood there for another is replaced.
+    /// A directory for a directory, a file for anything else; a target of the wrong type is replaced.
     fn make_target(&self, kind: FileType) -> io::Result<()> {
         let parent = self.target.parent().unwrap_or(&self.target);
         fs::DirBuilder::new().recursive(true).mode(0o750).create(parent)?;
@@ -89,7 +89,7 @@ impl Subpath {
     }
 }
 
-/// Makes all directories of a path that are missing, with the mode of the volume itself.
+/// Creates the missing directories of a path, with the mode of the volume's root.
 fn make(root: &OwnedFd, path: &Path) -> io::Result<()> {
     let mode = Mode::from_raw_mode(rustix::fs::fstat(root)?.st_mode & 0o7777);
     let mut here = open_within(root, Path::new("."), OFlags::PATH | OFlags::DIRECTORY)?;
@@ -109,7 +109,7 @@ fn make_one(parent: &OwnedFd, name: &Path, mode: Mode) -> io::Result<OwnedFd> {
         Ok(()) | Err(rustix::io::Errno::EXIST) => {}
         Err(error) => return Err(error.into()),
     }
-    // Only what was just made: a link that came in between is not followed.
+    // Only the new directory is opened: a symbolic link that replaced it is not followed.
     let made = open_within(parent, name, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW)?;
     rustix::fs::fchmod(&made, mode)?;
     Ok(made)

@@ -85,7 +85,7 @@ impl Tokens {
                 self.0.lock().insert(key, token.clone());
                 Ok(token)
             }
-            // One that still holds is better than none.
+            // A token that has not expired is better than none.
             Err(error) => kept.filter(|token| now < token.expires).ok_or(TokenError(error)),
         }
     }

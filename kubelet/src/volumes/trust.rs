@@ -28,7 +28,7 @@ pub(crate) async fn anchors(objects: &Objects, source: &Tree) -> Result<Vec<u8>,
     Ok(merged(choose(&all, source)?).into_bytes())
 }
 
-/// The bundle of a name, or those of a signer that labels select.
+/// The bundle of a name, or the bundles of a signer that labels select.
 fn choose<'a>(all: &'a [Tree], source: &Tree) -> Result<Vec<&'a Tree>, TrustError> {
     let optional = source.bool("optional");
     if source.has("name") {

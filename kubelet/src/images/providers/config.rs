@@ -35,11 +35,11 @@ pub(crate) struct Provider {
     pub(crate) token: Option<TokenRules>,
 }
 
-/// A plugin that is given a token of the pod's service account.
+/// A plugin that gets a token of the pod's service account.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TokenRules {
     pub(crate) audience: String,
-    /// An answer holds for a token, not for all of an account's.
+    /// A response is cached for the token, not for the service account.
     pub(crate) cached_by_token: bool,
     /// The plugin is not called for pods without a service account.
     pub(crate) is_required: bool,
@@ -79,7 +79,7 @@ impl InvalidField {
     }
 }
 
-/// Reads a file, or those of a directory in the order of their names.
+/// Reads a file, or the files of a directory in the order of their names.
 pub(crate) fn read(place: &Path, programs: &Path) -> Result<Vec<Provider>, ConfigError> {
     if !programs.is_dir() {
         return Err(ConfigError::NoDirectory(programs.to_path_buf()));

@@ -1,4 +1,4 @@
-//! One question to a plugin: written to its standard input, answered on its standard output.
+//! One call of a plugin: the request on its standard input, the response on its standard output.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use tokio::process::Command;
 use super::config::Provider;
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// No more of an answer is read.
+/// The limit of a response.
 const MOST: u64 = 1 << 20;
 
-/// A plugin that has not given an answer.
+/// A plugin that has not responded.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ExecError {
     #[error("it does not answer within {PATIENCE:?}")]
@@ -43,7 +43,7 @@ async fn ask(provider: &Provider, request: Vec<u8>) -> Result<Vec<u8>, ExecError
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let write = async {
         if let Some(mut stdin) = stdin {
-            // One that does not read it may answer all the same.
+            // A plugin that does not read its request may respond all the same.
             let _ = stdin.write_all(&request).await;
         }
     };

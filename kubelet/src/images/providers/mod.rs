@@ -23,7 +23,7 @@ use config::{PROTOCOL, Provider, TokenRules};
 const ACCOUNTS: Resource = Resource::core("serviceaccounts");
 const SECOND: i64 = 1_000_000_000;
 const TOKEN_SECONDS: i64 = 3600;
-/// So many answers are kept.
+/// The number of cached responses.
 const MOST: usize = 1000;
 const GLOBAL: &str = "<global>";
 
@@ -46,7 +46,7 @@ struct Kept {
     until: i64,
 }
 
-/// The service account for which a plugin is called. Its responses are not used for others.
+/// The service account for which a plugin is called. Responses are not shared between accounts.
 #[derive(Default)]
 struct Caller {
     token: String,

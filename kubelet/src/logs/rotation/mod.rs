@@ -34,7 +34,7 @@ struct Log {
     path: PathBuf,
 }
 
-/// Looks after all logs until it is dropped.
+/// Rotates all logs until it is dropped.
 pub(crate) async fn run(config: Arc<Config>, runtime: Runtime, clock: Arc<dyn Clock>, pods: ListPods) {
     let policy = Policy { most_bytes: config.container_log_max_size, most_files: config.container_log_max_files };
     let turns = usize::try_from(config.container_log_max_workers).unwrap_or(1).max(1);

@@ -9,14 +9,14 @@ use crate::logs::files::LogDir;
 pub(crate) const COMPRESSED: &str = ".gz";
 pub(crate) const UNFINISHED: &str = ".tmp";
 
-/// What is to be done before a log is rotated.
+/// What has to be done before a log is rotated.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tidy {
     pub(crate) remove: Vec<String>,
     pub(crate) compress: Vec<String>,
 }
 
-/// The names of files beside a log that were made of it, finished or not.
+/// The names of a log's rotated files, complete or not.
 pub(crate) fn around(log: &Path) -> Vec<String> {
     let Some((dir, name)) = log.parent().zip(log.file_name().and_then(|name| name.to_str())) else { return Vec::new() };
     let prefix = format!("{name}.");
@@ -25,7 +25,7 @@ pub(crate) fn around(log: &Path) -> Vec<String> {
     names.filter(|name| name.starts_with(&prefix)).collect()
 }
 
-/// Those of them that count, by their names without compression, the oldest first.
+/// The complete ones, by their names without compression, the oldest first.
 pub(crate) fn rotated(names: &[String]) -> BTreeSet<&str> {
     let finished = names.iter().filter(|name| !name.ends_with(UNFINISHED));
     finished.map(|name| name.strip_suffix(COMPRESSED).unwrap_or(name)).collect()
@@ -38,7 +38,7 @@ pub(crate) fn tidy(names: &[String], most_files: u32) -> Tidy {
     let mut tidy = Tidy::default();
     tidy.remove.extend(names.iter().filter(|name| name.ends_with(UNFINISHED)).cloned());
     let all = rotated(names);
-    // The one that is written to, and the one that it becomes.
+    // The current file, and the one that it becomes.
     let kept = usize::try_from(most_files.saturating_sub(2)).unwrap_or(usize::MAX);
     let too_many = all.len().saturating_sub(kept);
     for (at, name) in all.into_iter().enumerate() {

@@ -67,7 +67,7 @@ impl HttpTarget {
     }
 }
 
-/// Whether a redirect names its place in full.
+/// Whether a redirect has a full URL.
 pub(crate) fn is_full(location: &str) -> bool {
     location.split_once(':').is_some_and(|(scheme, _)| is_scheme(scheme))
 }
@@ -86,8 +86,7 @@ fn split(path: &str) -> (&str, &str) {
     path.split_at(path.find('?').unwrap_or(path.len()))
 }
 
-/// A path as it is sent: one that is written as it should be stays as it is, and anything else is made good. What
-/// follows a # is the client's own.
+/// A path as it is sent: a valid one is unchanged, any other is escaped. The fragment is not sent.
 fn escaped(path: &str) -> String {
     let sent = path.split('#').next().unwrap_or_default();
     let (path, query) = split(sent);
@@ -103,7 +102,7 @@ fn escaped(path: &str) -> String {
     path + &escape(query.as_bytes(), |byte| byte.is_ascii_graphic() && !b"\"<>`{}|\\^".contains(&byte))
 }
 
-/// What stands for itself in a path.
+/// Bytes that need no escape in a path.
 fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-_.~$&+,/:;=@".contains(&byte)
 }

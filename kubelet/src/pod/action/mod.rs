@@ -222,7 +222,7 @@ fn is_redirect(status: u16) -> bool {
     matches!(status, 301 | 302 | 303 | 307 | 308)
 }
 
-/// The first of a name among the headers that an action gives.
+/// The first header of this name in an action.
 fn header<'a>(get: &'a Tree, name: &str) -> Option<&'a str> {
     let mut headers = get.list("httpHeaders").iter();
     headers.find(|header| header.str("name").eq_ignore_ascii_case(name)).map(|header| header.str("value"))
@@ -293,7 +293,7 @@ where
         let status = answer.status().as_u16();
         let location = answer.headers().get(http::header::LOCATION);
         let location = location.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
-        // Read, so that the server is not cut off; longer answers are.
+        // The body is read, so that the server can complete its response; a longer one is cut.
         let body = start(answer.into_body()).await;
         Ok(Answer { status, location, body: String::from_utf8_lossy(&body).into_owned() })
     };
@@ -306,7 +306,7 @@ where
     }
 }
 
-/// What comes of an answer, as far as it is looked at.
+/// The beginning of a response's body.
 async fn start(mut body: hyper::body::Incoming) -> Vec<u8> {
     let mut bytes = Vec::new();
     while bytes.len() < MOST

@@ -37,7 +37,7 @@ impl Server {
         self.asked.lock().clone()
     }
 
-    /// What comes of an `httpGet`.
+    /// The outcome of an `httpGet`.
     async fn ask(&self, get: &str) -> Outcome {
         // The runtime is not called.
         let (service, images) = cri::connect(std::path::Path::new("/nowhere"));

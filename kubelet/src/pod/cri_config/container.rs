@@ -12,7 +12,7 @@ use crate::model::pod;
 use crate::model::state::keys;
 use crate::pod::plan;
 
-/// What is known beside the pod and the container.
+/// What the configuration needs besides the pod and the container.
 pub(crate) struct Inputs<'a> {
     pub(crate) restarts: i64,
     pub(crate) image: cri::ImageSpec,
@@ -102,7 +102,7 @@ pub(crate) fn signal_name(number: i32) -> Option<String> {
     Some(format!("{signal:?}").to_ascii_uppercase().replace("PLUS", "+").replace("MINUS", "-"))
 }
 
-/// The container whose processes an ephemeral one shall see.
+/// The container whose processes an ephemeral container sees.
 pub(crate) fn target<'a>(spec: &'a Tree, pod: &Tree) -> Option<&'a str> {
     let name = spec.str("targetContainerName");
     (!name.is_empty() && pod::container(pod, name).is_some()).then_some(name)

@@ -61,7 +61,7 @@ fn search(name: String) -> String {
 /// The node's DNS servers.
 pub(crate) enum Host {
     File(Resolver),
-    /// There is no such file, by configuration.
+    /// No file is configured.
     Nowhere(Vec<IpAddr>),
 }
 
@@ -144,7 +144,7 @@ fn add_own(pod: &Tree, resolver: &mut Resolver) {
             Some(value) => format!("{name}:{value}"),
             None => name.to_string(),
         };
-        // The pod's own word replaces what was there of the same name.
+        // An option of the pod replaces one of the same name.
         resolver.options.retain(|known| known.split(':').next() != Some(name));
         resolver.options.push(text);
     }

@@ -52,7 +52,7 @@ pub(crate) struct Known<'a> {
     pub(crate) pod_ips: &'a [String],
     pub(crate) host_ips: &'a [String],
     pub(crate) node_name: &'a str,
-    /// What limits stand for that are not set.
+    /// The values of limits that are not set.
     pub(crate) allocatable: &'a Tree,
 }
 
@@ -69,7 +69,7 @@ pub(crate) fn references(spec: &Tree) -> Vec<(&'static str, String)> {
     sources.chain(single.flat_map(|from| of(from, keys))).collect()
 }
 
-/// Variables in order, a later one of the same name in place of an earlier one.
+/// Variables in order; a later one replaces an earlier one of the same name.
 pub(crate) fn of(pod: &Tree, spec: &Tree, known: &Known<'_>) -> Result<Vec<Variable>, EnvError> {
     let mut made = Variables::default();
     for source in spec.list("envFrom") {
@@ -89,7 +89,7 @@ pub(crate) fn of(pod: &Tree, spec: &Tree, known: &Known<'_>) -> Result<Vec<Varia
             made.set(name, value);
         }
     }
-    // Services come last: what the container names itself counts.
+    // Services come last: variables of the container override them.
     for (name, value) in services {
         if made.text(&name).is_none() {
             made.set(&name, value.into_bytes());

@@ -50,7 +50,7 @@ fn after_line(text: &str) -> &str {
     text.split_once('\n').map_or("", |(_, after)| after)
 }
 
-/// A name, its value, and what stands after its line.
+/// A name, its value, and the text after its line.
 fn assignment(text: &str) -> Result<(&str, &str, &str), Syntax> {
     let line = text.lines().next().unwrap_or_default();
     let (name, _) = line.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or(Syntax::NoName)?;

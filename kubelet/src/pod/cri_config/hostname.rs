@@ -9,7 +9,7 @@ const LONGEST: usize = 63;
 
 /// The name inside of the pod, and the domain it is in, or "".
 pub(crate) fn of(pod: &Tree, cluster_domain: &str) -> (String, String) {
-    // One that replaces all others is in no domain.
+    // `hostnameOverride` has no domain.
     let instead = pod.str("spec.hostnameOverride");
     if !instead.is_empty() {
         return (instead.to_string(), String::new());

@@ -1,5 +1,4 @@
-//! What becomes of a container's memory before it is used up: when it is slowed down, what is kept for it, whether it is
-//! written out. Most of it needs cgroups of version 2.
+//! Memory of containers: protection, throttling and swap. Most of it needs cgroup v2.
 
 use api::Tree;
 
@@ -7,12 +6,12 @@ use super::resources::Limits;
 use crate::model::pod::is_critical;
 use crate::model::resources::{Class, amount, class};
 
-/// What holds on the node.
+/// The rules of the node.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Rules {
     /// Cgroups are of version 2.
     pub(crate) unified: bool,
-    /// The kernel counts what a group has written out.
+    /// The kernel accounts swap.
     pub(crate) counts_swap: bool,
     /// Bytes that can be written out, where burstable pods may do so.
     pub(crate) swap: Option<i64>,

@@ -1,4 +1,4 @@
-//! What a container may use, and how soon it is sacrificed.
+//! Resource limits and OOM scores of containers.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ const BEST_EFFORT: i64 = 1000;
 /// From here on a pod belongs to the cluster itself.
 const SYSTEM_PRIORITY: i64 = 2_000_000_000;
 
-/// What the runtime enforces for a container.
+/// The resources that the runtime enforces for a container.
 pub(crate) fn of_container(pod: &Tree, spec: &Tree, limits: Limits) -> cri::LinuxContainerResources {
     let resources = spec.at("resources");
     let mut linux = cpu_and_memory(resources, limits);
@@ -35,7 +35,7 @@ pub(crate) fn of_container(pod: &Tree, spec: &Tree, limits: Limits) -> cri::Linu
     linux
 }
 
-/// What the containers of a pod have together, and what its runtime adds to that: the runtime may size a sandbox by it.
+/// The resources of a pod's containers together, and the overhead: a runtime may size a sandbox by them.
 pub(crate) fn of_sandbox(
     pod: &Tree,
     limits: Limits,

@@ -10,7 +10,7 @@ use crate::model::pod;
 use crate::model::state::keys;
 use crate::model::sysctls::dotted;
 
-/// What is known beside the pod.
+/// What the configuration needs besides the pod.
 pub(crate) struct Inputs<'a> {
     pub(crate) attempt: u32,
     pub(crate) logs: &'a Path,

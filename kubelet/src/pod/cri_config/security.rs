@@ -1,4 +1,4 @@
-//! Who a container is and what it may do.
+//! Users, groups, capabilities and profiles of containers.
 
 use std::sync::OnceLock;
 
@@ -30,9 +30,9 @@ pub(crate) fn of_sandbox(
     }
 }
 
-/// What is known beside the pod and the container.
+/// What the security context needs besides the pod and the container.
 pub(crate) struct Security<'a> {
-    /// Of the container whose processes it shall see, where it is an ephemeral one.
+    /// The ID of the container whose processes an ephemeral container sees.
     pub(crate) target: &'a str,
     pub(crate) users: Option<&'a cri::UserNamespace>,
     pub(crate) volume_groups: &'a [i64],

@@ -125,7 +125,7 @@ fn resolvers_follow_the_policy() {
     let without = Cluster { servers: &[], domain: "" };
     assert_eq!(show(&pod, &without), "192.0.2.1|example.com|timeout:1|1");
     assert_eq!(dns::of(&pod, &without, &host).1, [dns::Warning::NoCluster]);
-    // A node without a file: nothing of the machine's own file may come in its place.
+    // A node without a file: the machine's own file must not be used.
     let addresses = |list: &[&str]| list.iter().map(|address| address.parse().expect("an address")).collect();
     assert_eq!(with(&pod, &without, &Host::Nowhere(addresses(&["192.0.2.9", "fd00::9"]))), "127.0.0.1 ::1|.||1");
     assert_eq!(with(&pod, &without, &Host::Nowhere(Vec::new())), "127.0.0.1|.||1");

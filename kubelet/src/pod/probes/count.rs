@@ -1,4 +1,4 @@
-//! When so many answers of one sort in a row mean something.
+//! Counts consecutive probe results until they reach a threshold.
 
 use api::Tree;
 

@@ -49,7 +49,7 @@ pub(crate) struct Probes {
     pub(crate) metrics: Metrics,
 }
 
-/// Of one container.
+/// The probes and verdicts of one container.
 struct Known {
     uid: String,
     verdicts: tokio::sync::watch::Sender<Verdicts>,
@@ -83,7 +83,7 @@ impl Probes {
         self.known().get(container_id).map_or_else(Verdicts::default, |known| *known.verdicts.borrow())
     }
 
-    /// Starts the probes of containers that run, and ends those of others of the pod.
+    /// Starts the probes of running containers of a pod, and stops all others of it.
     pub(crate) fn follow(self: &Arc<Probes>, pod: &Arc<Tree>, state: &PodState, host: &str) {
         let uid = pod::uid(pod);
         let running: Vec<&Container> = state.containers.iter().filter(|seen| seen.is_running()).collect();
@@ -173,7 +173,7 @@ struct Probe {
 
 impl Probe {
     async fn run(self) {
-        // It was started before this process began: that is settled.
+        // The startup probe has succeeded before this process started.
         if self.kind == Kind::Startup && self.current() == Some(true) {
             return;
         }

@@ -88,7 +88,7 @@ fn one(view: &View<'_>, spec: &Tree, list: usize) -> Tree {
     status
 }
 
-/// One that prepares is ready once it is done.
+/// An init container is ready once it has completed.
 fn ready(spec: &Tree, seen: &Container, list: usize, begins_anew: bool, verdicts: crate::pod::plan::Verdicts) -> bool {
     match list {
         0 if !pod::is_sidecar(spec) => seen.succeeded() && !begins_anew,
@@ -165,7 +165,7 @@ fn at(nanos: i64) -> api::Str {
     time::format_seconds(nanos.div_euclid(SECOND))
 }
 
-/// One that the runtime does not have: not yet, or not any more.
+/// The status of a container that the runtime does not have: not yet, or not any more.
 fn not_there(view: &View<'_>, spec: &Tree, list: usize) -> Tree {
     let name = spec.str("name");
     let (old, past) = (last_status::status(view.pod, name), Past::of(view.pod, name));
@@ -191,7 +191,7 @@ fn not_there(view: &View<'_>, spec: &Tree, list: usize) -> Tree {
     }
 }
 
-/// Whether one is started again that has ended with a code.
+/// Whether a container that has exited with this code is restarted.
 fn restarts(pod: &Tree, spec: &Tree, list: usize, code: i32) -> bool {
     match list {
         0 => Restart::after_init(pod, spec, code),
@@ -200,12 +200,12 @@ fn restarts(pod: &Tree, spec: &Tree, list: usize, code: i32) -> bool {
     }
 }
 
-/// Why one that is to come is not there yet, init containers included. It is the same before and after they are done.
+/// The reason of a container that has not been created yet, including init containers.
 pub(crate) fn begins(pod: &Tree) -> &'static str {
     if pod.list(pod::LISTS[0]).is_empty() { "ContainerCreating" } else { "PodInitializing" }
 }
 
-/// One that had ended when it was last seen, even if it was to be started again then.
+/// A container that had exited in its last status, even if it waited for its restart then.
 fn ended(old: &Tree) -> Tree {
     let mut status = old.clone();
     if old.at("state").has("waiting") {
@@ -236,7 +236,7 @@ fn unseen(message: &str) -> Tree {
     }
 }
 
-/// What the container was really given.
+/// Adds what the container was actually created with.
 fn add_details(spec: &Tree, seen: &Container, status: &mut Tree) {
     let resources = spec.at("resources");
     if resources.as_map().is_some_and(|map| !map.is_empty()) {

@@ -22,7 +22,7 @@ pub(crate) use containers::begins as initial_reason;
 /// Why containers are waiting, by name.
 pub(crate) type Problems = BTreeMap<String, Problem>;
 
-/// What a status is made from.
+/// The input of a status.
 pub(crate) struct View<'a> {
     pub(crate) pod: &'a Tree,
     pub(crate) state: &'a PodState,
@@ -35,7 +35,7 @@ pub(crate) struct View<'a> {
     pub(crate) host_ips: &'a [IpAddr],
     /// Nothing of the pod will run again.
     pub(crate) is_over: bool,
-    /// Why the node ends the pod, where it does.
+    /// Why the node terminates the pod, if it does.
     pub(crate) ended: Option<&'a Problem>,
     /// Seconds since the epoch.
     pub(crate) now: i64,
@@ -48,7 +48,7 @@ pub(crate) fn status(view: &View<'_>) -> Tree {
     }
     let made = Containers::of(view);
     let phase = match view.ended {
-        // No pod comes back from its end, or to another one.
+        // A final phase does not change.
         _ if pod::is_over(pod) => pod.str("status.phase"),
         Some(_) => "Failed",
         None => phase::of(view, &made),
@@ -80,14 +80,14 @@ pub(crate) fn status(view: &View<'_>) -> Tree {
     status
 }
 
-/// A pod that never ran here and has had its last word, such as one that was refused.
+/// A pod that never ran here and has its final status, such as a rejected one.
 fn is_settled(view: &View<'_>) -> bool {
     let state = view.state;
     let has_containers = view.pod.at("status").has("containerStatuses");
     pod::is_over(view.pod) && !has_containers && state.sandboxes.is_empty() && state.containers.is_empty()
 }
 
-/// The same as before; conditions, which others write too, are left alone.
+/// The same status as before, without conditions, which other components write too.
 fn kept(pod: &Tree) -> Tree {
     let mut status = tree! {};
     keep(pod, &writer::OWN, &mut status);
@@ -134,7 +134,7 @@ fn set_addresses(view: &View<'_>, status: &mut Tree) {
         status.set("podIP", first.as_str());
         status.set("podIPs", listed(&own));
     } else if view.pod.at("status").has("podIP") {
-        // The sandbox does not exist any more, but its addresses are kept for clients that look at the end of the pod.
+        // The sandbox does not exist any more, but its addresses are kept for clients that read the final status.
         status.set("podIP", view.pod.str("status.podIP"));
         status.set("podIPs", view.pod.list("status.podIPs").to_vec());
     }
@@ -143,7 +143,7 @@ fn set_addresses(view: &View<'_>, status: &mut Tree) {
 /// A pod with its last reported status instead of its object's.
 pub(crate) fn merged(object: &Tree, last: &Tree) -> Tree {
     let mut pod = object.clone();
-    // Conditions of others are in the object alone.
+    // Conditions of other components are only in the object.
     let own: Vec<Tree> = last.list("conditions").to_vec();
     let others = object
         .list("status.conditions")
@@ -155,14 +155,14 @@ pub(crate) fn merged(object: &Tree, last: &Tree) -> Tree {
         status.set(key, value.clone());
     }
     status.set("conditions", conditions);
-    // Others may end a pod too, for good: one on a node that was out of reach, for example.
+    // A controller may fail a pod too, for example on a node that was unreachable.
     if pod::is_over(object) {
         keep(object, &["phase", "reason", "message"], status);
     }
     pod
 }
 
-/// A pod that the node does not take.
+/// The status of a pod that the node rejects.
 pub(crate) fn rejected(pod: &Tree, problem: &Problem, now: i64) -> Tree {
     let started = pod.str("status.startTime");
     let mut status = tree! {
@@ -194,7 +194,7 @@ fn counts(spec: &Tree, is_init: bool) -> bool {
     !is_init || pod::is_sidecar(spec)
 }
 
-/// Whether a container answers.
+/// Whether a container is ready.
 pub(crate) fn is_ready(spec: &Tree, seen: &crate::model::state::Container, verdicts: Verdicts) -> bool {
     plan::is_started(spec, seen, verdicts) && (!spec.has("readinessProbe") || verdicts.readiness == Some(true))
 }

@@ -18,7 +18,7 @@ fn pod(policy: &str) -> Tree {
     }
 }
 
-/// `name`, what became of it: "running", "created" or an exit code; an earlier one of the same name comes later.
+/// `name` and its state: "running", "created" or an exit code; an earlier container of the same name comes later.
 fn container(index: usize, (name, what): &(&str, &str)) -> Container {
     let exit_code = what.parse().unwrap_or(0);
     let stage = match *what {

@@ -13,9 +13,9 @@ use tokio::sync::watch;
 use crate::model::pod;
 
 const PODS: Resource = Resource::core("pods");
-/// So many are written at the same time: each waits for the disk of the API server.
+/// The number of concurrent writes: each waits for the disk of the API server.
 const WORKERS: usize = 16;
-/// A pod that begins is on its way to something better: its first status waits for that a little.
+/// A new pod will soon have a better status: its first one waits for that a little.
 const BEGINS: Duration = Duration::from_millis(150);
 /// The API server gets statuses soon after it is reachable again, as with upstream's periodic sync.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
@@ -60,7 +60,7 @@ struct Entry {
 /// What was written last.
 struct Written {
     status: Arc<Tree>,
-    /// What the API made of it, until the informer shows that.
+    /// The object after the write, until the informer has it.
     answer: Option<Arc<Tree>>,
     revision: Option<u64>,
 }
@@ -156,7 +156,7 @@ impl Writer {
         self.entries().remove(uid);
     }
 
-    /// Drops what is kept of pods that are not there any more.
+    /// Forgets all other pods.
     pub(crate) fn keep(&self, uids: &BTreeSet<String>) {
         self.entries().retain(|uid, _| uids.contains(uid));
     }
@@ -208,7 +208,7 @@ impl Writer {
         entry.written.take_if(|written| written.revision < revision);
         let answer = entry.written.as_mut().and_then(|written| written.unless_shown(revision));
         let object = answer.unwrap_or(seen);
-        // Whatever the API made of it, it was written.
+        // It was written, whatever the API server made of it.
         let is_settled = entry.written.as_ref().is_some_and(|written| written.status == entry.status);
         let shown = if pod::is_mirror(&object) { pod::annotation(&object, pod::MIRROR) } else { pod::uid(&object) };
         let step = decide(&object, &entry.status, entry.is_gone, is_settled);
@@ -230,7 +230,7 @@ impl Writer {
 }
 
 impl Written {
-    /// The answer, where the informer is still behind it.
+    /// The object after the last write, if the informer does not have it yet.
     fn unless_shown(&mut self, shown: Option<u64>) -> Option<Arc<Tree>> {
         self.answer.take_if(|_| self.revision <= shown);
         self.answer.clone()
@@ -241,7 +241,7 @@ fn is_over(error: &Error) -> bool {
     error.is_not_found() || error.is_conflict()
 }
 
-/// What is to be written of an object whose status shall be this.
+/// What has to be written to give an object this status.
 pub(crate) fn decide(object: &Tree, status: &Tree, is_gone: bool, is_settled: bool) -> Step {
     if let Some(patch) = difference(object.at("status"), status).filter(|_| !is_settled) {
         let uid = pod::uid(object);
@@ -250,7 +250,7 @@ pub(crate) fn decide(object: &Tree, status: &Tree, is_gone: bool, is_settled: bo
     if is_gone && pod::is_deleted(object) { Step::Delete } else { Step::Nothing }
 }
 
-/// A merge patch from what is there; None where nothing differs.
+/// A merge patch; None if nothing differs.
 fn difference(seen: &Tree, wanted: &Tree) -> Option<Tree> {
     let wanted_map = wanted.as_map()?;
     let mut patch = tree! {};
@@ -281,7 +281,7 @@ fn whole(conditions: &Tree) -> Vec<Tree> {
     conditions
 }
 
-/// Conditions that are there only while they hold, and do not any more.
+/// Conditions that exist only while they are true, and are not any more.
 fn stale<'a>(seen: &'a Tree, wanted: &'a Tree) -> impl Iterator<Item = Tree> + 'a {
     let has = |list: &Tree, name: &str| list.as_list().unwrap_or(&[]).iter().any(|one| one.str("type") == name);
     let gone = WHILE_RESIZED.iter().filter(move |name| has(seen.at("conditions"), name) && !has(wanted, name));
@@ -294,7 +294,7 @@ fn replaced(list: &Tree) -> Vec<Tree> {
     [tree! { "$patch" => "replace" }].into_iter().chain(all).collect()
 }
 
-/// Others have conditions of their own in the same list.
+/// Other components have conditions in the same list.
 fn has_conditions(seen: &Tree, wanted: &Tree) -> bool {
     let seen = seen.as_list().unwrap_or(&[]);
     let is_there = |condition: &Tree| {

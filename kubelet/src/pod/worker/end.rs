@@ -21,7 +21,7 @@ use crate::resources::cgroups::GroupError;
 
 const SECOND: i64 = 1_000_000_000;
 
-/// A pod that shall not run any more.
+/// Syncs a pod that is to be stopped.
 pub(crate) async fn sync(
     context: &Arc<PodContext>,
     wanted: &DesiredPod,
@@ -51,7 +51,7 @@ pub(crate) async fn sync(
     Next::Idle(None)
 }
 
-/// A pod that has come to its own end.
+/// Stops a pod that has completed.
 pub(crate) async fn finish(
     context: &Arc<PodContext>,
     wanted: &DesiredPod,
@@ -76,7 +76,7 @@ async fn stop_pod(
     let pod = &wanted.pod;
     context.probes.end(pod::uid(pod));
     if !state.is_stopped() {
-        // Why it ends, and who of it is ready still, is not kept back until it has ended.
+        // The reason and the readiness are reported before the pod has stopped.
         report_status(context, wanted, worker, &state);
         let held_seconds = hold(context, wanted, worker)?;
         if let Err(status) = stop_when_told(context, wanted, worker, &state, (told, held_seconds)).await {
@@ -120,7 +120,7 @@ fn report_status(context: &PodContext, wanted: &DesiredPod, worker: &WorkerState
     }
 }
 
-/// Leaves the pod as it is while proxies may send requests to it. For how many seconds it has been.
+/// Keeps the pod running while proxies may send requests to it. Returns for how many seconds it was.
 fn hold(context: &PodContext, wanted: &DesiredPod, worker: &mut WorkerState) -> Result<i64, Next> {
     if wanted.is_removed || worker.ended.is_some() || !context.config.drain_by_proxies {
         return Ok(0);
@@ -138,7 +138,7 @@ fn hold(context: &PodContext, wanted: &DesiredPod, worker: &mut WorkerState) -> 
     }
 }
 
-/// One that never ran has had its last word.
+/// A rejected pod has its final status already.
 fn was_refused(worker: &WorkerState, state: &PodState) -> bool {
     worker.ended.is_some() && state.sandboxes.is_empty() && state.containers.is_empty()
 }
@@ -205,11 +205,11 @@ async fn stop_together(
     result
 }
 
-/// How a container is ended.
+/// How a container is stopped.
 pub(crate) struct Kill<'a> {
-    /// "" where its pod ends.
+    /// The text of the event; "" if its pod is stopped.
     pub(crate) message: &'a str,
-    /// How long it has, which may become less.
+    /// The grace period, which may be shortened.
     pub(crate) given: watch::Receiver<GracePeriod>,
     pub(crate) runs_pre_stop: bool,
 }
@@ -254,7 +254,7 @@ fn pre_stop(pod: &Tree, seen: &Container) -> Option<Tree> {
     api::json::decode(seen.annotation(keys::PRE_STOP).as_bytes()).ok()
 }
 
-/// Where a container is reached. The runtime knows it of every pod; what the API shows of one may be nothing.
+/// The address of a container, from the runtime: the object of the pod may not have it.
 fn address(context: &PodContext, state: &PodState, seen: &Container) -> String {
     match state.sandboxes.iter().find(|sandbox| sandbox.id == seen.sandbox) {
         Some(sandbox) if sandbox.on_host_network => context.node.host_ip(),
@@ -320,14 +320,14 @@ async fn clean_up(context: &Arc<PodContext>, pod: &Tree, state: &PodState) -> Re
     let uid = pod::uid(pod);
     // No record is written into a directory that is being removed.
     context.resizes.forget(uid);
-    // Its own directory last: as long as it is there, the kubelet knows that the rest is its to remove.
+    // The pod's own directory is removed last: while it exists, the kubelet knows that it has to remove the rest.
     remove_child(&context.config.pod_logs_dir, &sync::logs(context, pod))?;
     remove_child(&context.config.root_dir.join("pods"), &context.config.pod_dir(uid))?;
     context.users.release(uid);
     Ok(())
 }
 
-/// Removes a directory with all that is in it, and none that does not stand right below the one of its kind.
+/// Removes a directory recursively, but only a direct child of `parent`.
 fn remove_child(parent: &Path, directory: &Path) -> Result<(), RemoveError> {
     if !pod::is_child(directory, parent) {
         return Err(RemoveError::Elsewhere { directory: directory.into(), parent: parent.into() });

@@ -1,4 +1,5 @@
-//! Files that the kubelet keeps for containers: their hosts file, their last words, and links to their logs.
+//! Files that the kubelet writes for containers: their hosts file, termination messages, and symbolic links to their
+//! logs.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -13,7 +14,7 @@ use crate::pod::context::PodContext;
 use crate::pod::cri_config::hostname;
 use crate::pod::plan::StartContainer;
 
-/// How much of a container's last words is kept.
+/// The limit of a termination message.
 const MOST_MESSAGE: usize = 4096;
 const MOST_LINES: usize = 80;
 const MOST_LOG: u64 = 2048;
@@ -26,7 +27,7 @@ pub(crate) struct FileError {
     pub(crate) source: std::io::Error,
 }
 
-/// What every container gets besides its volumes: its names, and a place for its last words.
+/// The mounts of every container besides its volumes: its hosts file, and its termination message.
 pub(crate) fn own_mounts(
     context: &PodContext,
     pod: &Tree,
@@ -70,7 +71,7 @@ fn write_file(path: &Path, text: &[u8], mode: u32) -> Result<(), FileError> {
     write().map_err(|source| FileError { path: path.to_path_buf(), source })
 }
 
-/// The number after the highest of a container's logs, `N.log` and what was put aside of it.
+/// The number after the highest number of a container's log files, `N.log` and their rotated files.
 pub(crate) fn next_log(directory: &Path) -> i64 {
     let number = |name: &str| name.split_once(".log").and_then(|(number, _)| number.parse::<i64>().ok());
     let entries = std::fs::read_dir(directory).into_iter().flatten().filter_map(Result::ok);
@@ -78,7 +79,7 @@ pub(crate) fn next_log(directory: &Path) -> i64 {
     highest.map_or(0, |highest| highest.saturating_add(1).max(0))
 }
 
-/// The name by which collectors of logs find a container's.
+/// Creates the symbolic link by which log collectors find a container's log.
 pub(crate) fn link_log(context: &PodContext, pod: &Tree, name: &str, id: &str, restarts: i64) {
     let log = sync::logs(context, pod).join(name).join(format!("{restarts}.log"));
     let file = link_of(context, pod, name, id);
@@ -116,16 +117,16 @@ fn read_start(file: &Path) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The end of a log, without the times and streams in front of its lines.
+/// The end of a log, without timestamps and streams.
 fn last_lines(log: &Path) -> String {
     use std::io::{Read, Seek, SeekFrom};
     let read = || -> std::io::Result<String> {
         let mut file = files::open(log)?;
         let length = file.metadata()?.len();
-        // The lines' heads take about as much again.
+        // The prefixes of the lines take about as much again.
         file.seek(SeekFrom::Start(length.saturating_sub(MOST_LOG * 4)))?;
         let mut bytes = Vec::new();
-        // It may be written to meanwhile, without an end.
+        // The file may grow while it is read.
         file.take(MOST_LOG * 4).read_to_end(&mut bytes)?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     };
@@ -145,7 +146,7 @@ fn last_words(text: &str) -> String {
     out
 }
 
-/// The text of a line of a log, after its time, stream and tags, and what ends it.
+/// The text of a line of a log, after its timestamp, stream and tags, and its line end.
 fn parts(line: &str) -> Option<(&str, &str)> {
     let mut fields = line.splitn(4, ' ').skip(2);
     let is_part = fields.next()?.split(':').next() == Some("P");

@@ -1,4 +1,4 @@
-//! How long a pod or container that ends is given. It may become less while it ends, never more.
+//! Grace periods of pods and containers. A grace period can be shortened while it runs, never extended.
 
 use api::Tree;
 use tokio::sync::watch;
@@ -13,7 +13,7 @@ const LEAST: i64 = 2;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct GracePeriod {
-    /// None for a container's own.
+    /// None for the container's own grace period.
     seconds: Option<i64>,
     since: Instant,
 }
@@ -46,7 +46,7 @@ impl GracePeriod {
     }
 }
 
-/// Waits until there is less time than before.
+/// Waits until the grace period is shortened.
 pub(crate) async fn shortened(given: &mut watch::Receiver<GracePeriod>) {
     if given.changed().await.is_err() {
         std::future::pending::<()>().await;

@@ -39,11 +39,11 @@ use sync::{Next, WorkerState};
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// Why and how a pod is ended by the node itself.
+/// Why and how the node terminates a pod.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Ending {
     pub(crate) problem: Problem,
-    /// Instead of the pod's own.
+    /// Overrides the pod's grace period.
     pub(crate) grace_seconds: Option<i64>,
     /// A condition that explains it.
     pub(crate) condition: Option<Tree>,
@@ -55,12 +55,12 @@ struct DesiredPod {
     pod: Arc<Tree>,
     /// Its object was deleted, or it was never a pod of this node: everything of it is removed.
     is_removed: bool,
-    /// The node ends it.
+    /// The node terminates it.
     ending: Option<Ending>,
 }
 
 impl DesiredPod {
-    /// It shall not run any more.
+    /// Whether it is to be stopped.
     fn ends(&self) -> bool {
         self.is_removed || self.ending.is_some() || pod::is_deleted(&self.pod) || pod::is_over(&self.pod)
     }
@@ -69,13 +69,14 @@ impl DesiredPod {
 struct Worker {
     wanted: watch::Sender<DesiredPod>,
     wake: Arc<Notify>,
-    /// What the runtime had of it when it was last looked at.
+    /// The state in the runtime when it was last read.
     state: Arc<Mutex<Arc<PodState>>>,
     /// Nothing of it runs any more, and its status is reported.
     is_down: watch::Receiver<bool>,
-    /// Of pods of one namespace and name, which a changed static pod is with the one before it, one has its turn.
+    /// Of several pods with the same namespace and name, such as a changed static pod and its predecessor, only one
+    /// runs.
     has_turn: bool,
-    /// It is wanted again once nothing of it is left: a static pod may come back as it was while it ends.
+    /// The pod to start once this one is removed: a static pod may be added again, unchanged, while it is stopped.
     comes_back: Option<Arc<Tree>>,
     task: JoinHandle<()>,
 }
@@ -83,7 +84,7 @@ struct Worker {
 pub(crate) struct Workers {
     context: Arc<PodContext>,
     workers: Mutex<BTreeMap<String, Worker>>,
-    /// Updates when a worker begins or has ended.
+    /// Notified when a worker starts or has ended.
     moved: Notify,
 }
 
@@ -92,7 +93,7 @@ impl Workers {
         Arc::new(Workers { context, workers: Mutex::default(), moved: Notify::new() })
     }
 
-    /// A pod of this node is there, or has changed.
+    /// A pod of this node was added or has changed.
     pub(crate) fn update(self: &Arc<Workers>, pod: Arc<Tree>) {
         if !may_be_called(&pod) {
             return;
@@ -132,7 +133,7 @@ impl Workers {
         workers.entry(uid).or_insert_with(|| self.begin(DesiredPod { pod, is_removed: true, ending: None }));
     }
 
-    /// The node ends a pod.
+    /// Terminates a pod on behalf of the node.
     pub(crate) fn end(&self, uid: &str, ending: Ending) {
         if let Some(worker) = self.workers().get(uid) {
             worker.wanted.send_modify(|wanted| match &mut wanted.ending {
@@ -151,7 +152,7 @@ impl Workers {
         }
     }
 
-    /// Waits until there is a new pod, or one less, since the last time.
+    /// Waits until a pod was added or removed since the last call.
     pub(crate) async fn changed(&self) {
         self.moved.notified().await;
     }
@@ -191,12 +192,12 @@ impl Workers {
     pub(crate) async fn is_down(&self, uid: &str) {
         let is_down = self.workers().get(uid).map(|worker| worker.is_down.clone());
         if let Some(mut is_down) = is_down {
-            // A worker that has ended has nothing left to be done.
+            // A worker that has ended counts as down.
             let _ = is_down.wait_for(|is_down| *is_down).await;
         }
     }
 
-    /// Ends all workers where they are; pods run on.
+    /// Aborts all workers; pods keep running.
     pub(crate) fn stop(&self) {
         self.workers().values().for_each(|worker| worker.task.abort());
     }
@@ -222,7 +223,7 @@ impl Workers {
         Worker { wanted: sender, wake, state, is_down, has_turn: false, comes_back: None, task }
     }
 
-    /// Whether a pod may begin: a static one waits until no other of its name is here.
+    /// Whether a pod may start: a static pod waits until no other pod has its name.
     fn take_turn(&self, pod: &Tree) -> bool {
         let mut workers = self.workers();
         let is_before = |(uid, worker): (&String, &Worker)| {
@@ -257,7 +258,7 @@ impl Workers {
     }
 }
 
-/// One worker's loop.
+/// The loop of one worker.
 struct Run {
     workers: Arc<Workers>,
     wanted: watch::Receiver<DesiredPod>,
@@ -305,7 +306,7 @@ impl Run {
             // A change that arrived while the pod was stopped may have been consumed there, and does not wake the
             // worker again.
             let wait = if self.wanted.has_changed().unwrap_or(false) { Duration::ZERO } else { wait };
-            // Whether woken or not: what has to be done is decided anew.
+            // Whether it was woken does not matter: the next sync decides from the state.
             let _ = tokio::time::timeout(wait, self.wake.notified()).await;
         }
     }

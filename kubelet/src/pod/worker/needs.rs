@@ -15,7 +15,7 @@ use crate::pod::context::PodContext;
 use crate::pod::cri_config::env::{self as container_env, FileError};
 use crate::volumes::Mounted;
 
-/// What the pod may pull its images with; a secret that is missing is not there.
+/// The pod's image pull secrets; missing ones are skipped with an event.
 pub(crate) async fn pull_secrets(context: &PodContext, pod: &Tree) -> Vec<Arc<Tree>> {
     let mut secrets = Vec::new();
     for reference in pod.list("spec.imagePullSecrets") {
@@ -33,12 +33,12 @@ pub(crate) async fn pull_secrets(context: &PodContext, pod: &Tree) -> Vec<Arc<Tr
     secrets
 }
 
-/// The images of volumes by the volumes' names: as they were pulled, or why they are not there.
+/// The images of volumes by volume: pulled, or the error.
 #[derive(Default)]
 pub(crate) struct VolumeImages(Vec<(String, Result<cri::ImageSpec, ImageError>)>);
 
 impl VolumeImages {
-    /// Those that a container mounts; one that is not there is this container's problem, and no other's.
+    /// The images that a container mounts; a missing image fails only the containers that mount it.
     pub(crate) fn of(&self, spec: &Tree) -> Result<Vec<(String, cri::ImageSpec)>, ImageError> {
         let mounted = |name: &str| spec.list("volumeMounts").iter().any(|mount| mount.str("name") == name);
         let own = self.0.iter().filter(|(name, _)| mounted(name));
@@ -94,7 +94,7 @@ pub(crate) enum VariablesError {
     Env(#[from] container_env::EnvError),
 }
 
-/// A container that must not run as root does not, and ids are such that no runtime takes them for root's.
+/// Checks that a container does not run as root against its policy, and that IDs are valid.
 pub(crate) fn check_user(pod: &Tree, spec: &Tree, image: &images::Present) -> Result<(), UserError> {
     let (of_pod, own) = (pod.at("spec.securityContext"), spec.at("securityContext"));
     check_ids(of_pod, own, image)?;

@@ -40,7 +40,7 @@ fn list(all: &[InUse]) -> String {
 /// What became of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// There was nothing to do.
+    /// There was no resize.
     Nothing,
     Done,
     /// It has to be tried again.
@@ -80,7 +80,7 @@ async fn follow(
                 update(context, pod, spec, seen).await?;
                 context.resizes.follows(uid, name);
             }
-            // It is started with what it was given.
+            // It is started with the allocated resources.
             _ => context.resizes.follows(uid, name),
         }
     }
@@ -92,7 +92,7 @@ async fn follow(
     update_sandbox(context, pod, state).await;
     context.resizes.finish(uid);
     context.recorder.normal(pod, "ResizeCompleted", event_text("completed", pod, ""));
-    // What it does not take any more may be what others wait for.
+    // The resources that it released may be what other pods wait for.
     context.admission.take(&spec_only(pod));
     context.resizes.retry(&context.resizing);
     Ok(())
@@ -122,7 +122,7 @@ async fn update_sandbox(context: &Arc<PodContext>, pod: &Tree, state: &PodState)
     }
 }
 
-/// A limit below what is in use would end processes instead of shrinking them.
+/// A limit below the usage would kill processes instead of shrinking them.
 async fn check_memory(
     context: &Arc<PodContext>,
     pod: &Tree,

@@ -44,7 +44,7 @@ fn failed(context: &PodContext, pod: &Tree, why: &str) -> Failure {
     Failure::Failed
 }
 
-/// The runtime's name for the pod's class; one that does not exist fails the pod.
+/// The runtime handler of the pod's RuntimeClass; a missing class fails the pod.
 fn handler(context: &PodContext, pod: &Tree) -> Result<String> {
     let name = pod.str("spec.runtimeClassName");
     if name.is_empty() {
@@ -56,7 +56,7 @@ fn handler(context: &PodContext, pod: &Tree) -> Result<String> {
     }
 }
 
-/// Which attempt it is, and what there is of volumes.
+/// The CRI configuration, for an attempt and the pod's volumes.
 pub(crate) fn config(
     context: &PodContext,
     pod: &Tree,
@@ -104,7 +104,7 @@ fn record_dns_warning(context: &PodContext, pod: &Tree, warning: &dns::Warning) 
     }
 }
 
-/// The addresses of a sandbox that may have been made just now.
+/// The addresses of a sandbox, which may be new.
 pub(crate) async fn addresses(
     context: &PodContext,
     pod: &Tree,

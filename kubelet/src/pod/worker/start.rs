@@ -132,7 +132,7 @@ async fn remove_older(context: &PodContext, older: &[String]) {
 /// Where a container is started.
 type Location<'a> = (&'a StartContext, &'a Inputs<'a>);
 
-/// Waits for something that may take long, unless the pod is to end meanwhile.
+/// Waits for a slow operation, unless the pod is to end meanwhile.
 pub(crate) async fn unless_ended<T>(told: Updates<'_>, work: impl Future<Output = T>) -> Option<T> {
     let mut told = told.clone();
     tokio::select! {
@@ -240,7 +240,7 @@ async fn run_container(
     }
 }
 
-/// A container whose first hook has failed ends like any other: with its last hook.
+/// A container whose postStart hook has failed is stopped like any other, with its preStop hook.
 async fn stop_unready(context: &Arc<PodContext>, pod: &Tree, id: &str) {
     let state = context.runtime.pod(pod::uid(pod)).await.unwrap_or_default();
     let kill = end::Kill { message: "FailedPostStartHook", given: GracePeriod::fixed(None), runs_pre_stop: true };

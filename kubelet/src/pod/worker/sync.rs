@@ -1,4 +1,4 @@
-//! One look at a pod, and what follows from it.
+//! One sync of a pod: reads its state, admits it, decides and executes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::pod::status::{self, Problems};
 use crate::volumes::Mounted;
 
 const SECOND: i64 = 1_000_000_000;
-/// How often a pod that preempts others checks whether they are gone.
+/// How often a pod checks whether the pods that it has preempted are gone.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// What a worker remembers of its pod.
@@ -28,7 +28,7 @@ pub(crate) struct WorkerState {
     pub(crate) backoffs: Backoffs,
     pub(crate) problems: Problems,
     pub(crate) is_admitted: bool,
-    /// Why the node ended it, once it has.
+    /// Why the node has terminated it.
     pub(crate) ended: Option<Ending>,
     /// Nothing runs any more, and nothing is left but what logs need.
     pub(crate) is_stopped: bool,
@@ -80,7 +80,7 @@ impl WorkerState {
     }
 }
 
-/// When to look again.
+/// When the pod is synced again.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Next {
     /// At this time, if nothing happens before.
@@ -93,7 +93,7 @@ pub(crate) enum Next {
     Gone,
 }
 
-/// Whether a pod is to end while something is done for it.
+/// Shows whether a pod is to end while a sync is running.
 pub(crate) type Updates<'a> = &'a watch::Receiver<DesiredPod>;
 
 pub(crate) async fn sync(
@@ -189,7 +189,7 @@ async fn admit(context: &PodContext, wanted: &DesiredPod, worker: &mut WorkerSta
     false
 }
 
-/// Ends a pod whose place a critical one gets.
+/// Terminates a pod that a critical pod preempts.
 fn preempt(context: &PodContext, uid: &str, signal: &str) {
     let problem = Problem { reason: preempt::REASON.into(), message: preempt::MESSAGE.to_string() };
     let victim = context.cache.pods.all().into_iter().find(|pod| pod::uid(pod) == uid);

@@ -9,14 +9,14 @@ use crate::model::pod;
 use crate::model::resources::{Class, class, milli, page_size, quota, shares};
 use crate::resources::managers::wants;
 
-/// What holds for all groups of the node.
+/// Rules for all cgroups of the node.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Rules {
-    /// Microseconds; None where limits of CPU time are not enforced.
+    /// Microseconds; None if CPU limits are not enforced.
     pub(crate) cfs_period: Option<i64>,
     /// Containers of Guaranteed pods that request whole CPUs have exclusive CPUs without a quota.
     pub(crate) pins_cpus: bool,
-    /// Of a pod; None where it may have as many as it likes.
+    /// The limit of processes of a pod; None without a limit.
     pub(crate) pids: Option<i64>,
     /// Requests for memory are kept from being reclaimed, in version 2.
     pub(crate) reserves: bool,
@@ -24,7 +24,7 @@ pub(crate) struct Rules {
     pub(crate) page_sizes: Vec<i64>,
 }
 
-/// What one pod adds to its class.
+/// The contribution of a pod to its class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Share {
     pub(crate) class: Class,
@@ -82,7 +82,7 @@ fn pages(requests: &podmodel::Resources, rules: &Rules) -> BTreeMap<String, u64>
     none.chain(asked).collect()
 }
 
-/// What is not reclaimed from a pod: never of a guaranteed one, as long as it can be helped of a burstable one.
+/// Memory that is protected from reclaim: strictly for Guaranteed pods, best-effort for Burstable ones.
 fn reserved(class: Class, memory: i64, rules: &Rules) -> BTreeMap<String, String> {
     let file = match class {
         Class::Guaranteed => "memory.min",
@@ -93,7 +93,7 @@ fn reserved(class: Class, memory: i64, rules: &Rules) -> BTreeMap<String, String
     (rules.reserves && memory > 0).then_some(entry).into_iter().collect()
 }
 
-/// The classes' own weights, and what is kept for their pods.
+/// Weights and protected memory of the classes.
 pub(crate) fn of_classes(taken: &BTreeMap<String, Share>, rules: &Rules) -> Vec<(Class, Resources)> {
     let of = |class: Class| {
         let own = taken.values().filter(move |share| share.class == class);
@@ -141,7 +141,7 @@ pub(crate) fn of_part(amounts: &crate::config::Resources) -> Resources {
     }
 }
 
-/// The part of what a group shall have that is more than it has.
+/// The limits that are larger than the current ones.
 pub(crate) fn grown(now: &Resources, wanted: &Resources) -> Resources {
     let part = |quota: Option<i64>, period: Option<u64>| {
         Some(i128::from(quota?) * 1_000_000 / i128::from(period.filter(|period| *period > 0)?))

@@ -90,7 +90,7 @@ impl Groups {
         self.hierarchies.as_ref().is_some_and(Hierarchies::unified_only)
     }
 
-    /// Whether the kernel counts what a group has written out.
+    /// Whether the kernel accounts swap of cgroups.
     pub(crate) fn counts_swap(&self) -> bool {
         let Some(hierarchies) = &self.hierarchies else { return false };
         let path = names::of_class(&self.config, Class::Guaranteed);
@@ -111,7 +111,7 @@ impl Groups {
         self.limit_reserved(hierarchies)
     }
 
-    /// Limits what is reserved for others: their groups must be there.
+    /// Limits the reserved cgroups, which must exist.
     fn limit_reserved(&self, hierarchies: &Hierarchies) -> Result<(), GroupError> {
         let told = &self.config.allocatable;
         let parts = [
@@ -129,14 +129,14 @@ impl Groups {
         Ok(())
     }
 
-    /// Limits all pods together. It fails as long as they use more than they shall.
+    /// Limits all pods together. It fails as long as they use more than the limit.
     pub(crate) fn limit_all(&self) -> Result<(), GroupError> {
         let Some(hierarchies) = &self.hierarchies else { return Ok(()) };
         self.write(hierarchies, (Class::Guaranteed, None), &self.whole)
     }
 
-    /// The group of a pod, there and limited. One that is used already keeps what it has: it is resized step by step.
-    /// One in which nothing runs may have been left by a try that failed before it was limited.
+    /// Creates and limits the cgroup of a pod. A cgroup that is in use keeps its limits: it is resized step by step. An
+    /// empty one may be left from a failed attempt.
     pub(crate) async fn ensure(self: &Arc<Groups>, pod: &Tree) -> Result<(), GroupError> {
         let uid = pod::uid(pod).to_string();
         if self.hierarchies.is_none() || self.state().taken.contains_key(&uid) {
@@ -160,13 +160,13 @@ impl Groups {
         .await
     }
 
-    /// Gives the group of a pod other limits; what they do not name stays.
+    /// Changes the limits of a pod's cgroup; missing limits are unchanged.
     pub(crate) async fn limit(self: &Arc<Groups>, pod: &Tree, limits: Resources) -> Result<(), GroupError> {
         let (class, uid) = (class(pod), pod::uid(pod).to_string());
         self.apart(move |groups, hierarchies| groups.write(hierarchies, (class, Some(&uid)), &limits)).await
     }
 
-    /// Gives the group of a pod that part of other limits that is more than it has.
+    /// Applies the limits that are larger than the current ones.
     pub(crate) async fn grow(self: &Arc<Groups>, pod: &Tree, limits: Resources) -> Result<(), GroupError> {
         let (class, uid) = (class(pod), pod::uid(pod).to_string());
         self.apart(move |groups, hierarchies| {
@@ -194,7 +194,7 @@ impl Groups {
         .await
     }
 
-    /// What a pod's group should have.
+    /// The limits of a pod's cgroup.
     pub(crate) fn limits_of(&self, pod: &Tree) -> Resources {
         limits::of_pod(pod, &self.rules)
     }
@@ -206,7 +206,7 @@ impl Groups {
         i64::try_from(usage.working_set_bytes).ok()
     }
 
-    /// Removes the group of a pod that has ended, in all hierarchies; what has processes stays, and is an error.
+    /// Removes the cgroup of a stopped pod, in all hierarchies; remaining processes are an error.
     pub(crate) async fn remove(self: &Arc<Groups>, pod: &Tree) -> Result<(), GroupError> {
         let uid = pod::uid(pod).to_string();
         self.apart(move |groups, hierarchies| {
@@ -298,7 +298,7 @@ impl Groups {
     }
 }
 
-/// What cannot be done on this machine.
+/// Rejects settings that the machine does not support.
 fn check(config: &Config, unified: bool) -> Result<(), GroupError> {
     if config.cgroup_driver == CgroupDriver::Systemd && config.cgroups_per_qos && !systemd::runs() {
         return Err(GroupError::NoSystemd);
@@ -320,7 +320,7 @@ fn micros(config: &Config) -> i64 {
     i64::try_from(config.cpu_cfs_quota_period.as_micros()).unwrap_or(100_000)
 }
 
-/// What all pods together may have: the machine, less what is reserved where that is enforced.
+/// The limits of all pods together: the machine, without reserved resources if that is enforced.
 fn whole(config: &Config, machine: &Machine) -> Resources {
     let mut amounts = resources::capacity(config, machine, &Devices::default(), &api::Map::new());
     if let Some(most) = most_processes(Path::new("/proc/sys/kernel")) {
@@ -332,7 +332,7 @@ fn whole(config: &Config, machine: &Machine) -> Resources {
     limits::of_part(&amounts)
 }
 
-/// The smaller of what ids and what tables allow.
+/// The smaller of the limits of PIDs and threads.
 fn most_processes(directory: &Path) -> Option<i64> {
     let read = |name: &str| std::fs::read_to_string(directory.join(name)).ok()?.trim().parse::<i64>().ok();
     ["pid_max", "threads-max"].into_iter().filter_map(read).min()

@@ -19,12 +19,12 @@ pub(crate) fn parent(config: &Config, pod: &Tree) -> String {
     told(config, class(pod), Some(pod::uid(pod)))
 }
 
-/// The group of a pod, where it stands.
+/// The path of a pod's cgroup.
 pub(crate) fn of_pod(config: &Config, class: Class, uid: &str) -> String {
     path(config, class, Some(uid))
 }
 
-/// The group of a class; guaranteed pods stand in that of all.
+/// The path of a class's cgroup; Guaranteed pods are directly in the cgroup of all pods.
 pub(crate) fn of_class(config: &Config, class: Class) -> String {
     path(config, class, None)
 }

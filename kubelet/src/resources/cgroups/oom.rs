@@ -73,11 +73,11 @@ fn concerns_system(kill: &Kill, config: &Config) -> bool {
     !in_pods && (!kill.is_of_group || kill.group == "/")
 }
 
-/// A line such as `3,9,1,-;oom-kill:constraint=CONSTRAINT_NONE,…,task_memcg=/a,task=b,pid=4,uid=0`.
+/// A line like `3,9,1,-;oom-kill:constraint=CONSTRAINT_NONE,…,task_memcg=/a,task=b,pid=4,uid=0`.
 fn parse(record: &str) -> Option<Kill> {
     let (_, text) = record.split_once(';')?;
     let fields = text.lines().next()?.strip_prefix("oom-kill:")?;
-    // A process may be called anything: its name stands between two that are known.
+    // A process can have any name: it is between two known fields.
     let (front, rest) = fields.split_once(",task=")?;
     let (process, rest) = rest.rsplit_once(",pid=")?;
     let field = |name: &str| front.split(',').find_map(|field| field.strip_prefix(name)?.strip_prefix('='));

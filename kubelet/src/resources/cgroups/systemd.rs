@@ -32,7 +32,7 @@ pub(crate) fn set(slice: &str, resources: &Resources, unified: bool) -> Result<(
     ask(&[&["set-property", "--runtime", slice], properties.as_slice()].concat())
 }
 
-/// Stops a slice and forgets what it was limited to.
+/// Stops a slice and reverts its limits.
 pub(crate) fn remove(slice: &str) -> Result<(), SystemctlError> {
     ask(&["stop", slice])?;
     ask(&["revert", slice])
@@ -51,7 +51,7 @@ fn ask(args: &[&str]) -> Result<(), SystemctlError> {
     }
 }
 
-/// What systemd calls them. It knows nothing of large pages.
+/// Properties of systemd. It has none for huge pages.
 fn properties(resources: &Resources, unified: bool) -> Vec<String> {
     let limited = |value: i64| if value > 0 { value.to_string() } else { "infinity".to_string() };
     let mut properties = Vec::new();

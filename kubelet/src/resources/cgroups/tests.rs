@@ -118,7 +118,7 @@ async fn removes_unknown_cgroups_without_processes() {
 async fn limits_an_existing_empty_cgroup() {
     let scene = Scene::start("unlimited");
     let path = format!("{}/kubepods/podg", scene.root);
-    // As a try leaves it that fails right after the group is made.
+    // As after an attempt that failed right after the cgroup was created.
     scene.hierarchies.create(&path).expect("a group");
     let pod = pod("g", "Guaranteed", "{limits: {cpu: 500m, memory: 32Mi}, requests: {cpu: 500m, memory: 32Mi}}");
     scene.groups.ensure(&pod).await.expect("a group");

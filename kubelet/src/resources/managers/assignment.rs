@@ -1,4 +1,4 @@
-//! What a container is made with.
+//! Resources that are assigned to a container.
 
 use super::devices::wire::ContainerAllocateResponse;
 
@@ -17,7 +17,7 @@ pub struct Assignment {
 }
 
 impl Assignment {
-    /// With what a plugin answered.
+    /// Adds a plugin's response.
     pub(crate) fn add(&mut self, answer: ContainerAllocateResponse) {
         self.env.extend(answer.envs);
         self.annotations.extend(answer.annotations);

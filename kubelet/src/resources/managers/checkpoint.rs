@@ -1,4 +1,4 @@
-//! What was handed out, kept in a file over restarts: JSON with a checksum, written beside and moved into its place.
+//! Checkpoints of assignments: JSON files with a checksum, replaced atomically.
 
 use std::path::{Path, PathBuf};
 
@@ -57,7 +57,7 @@ pub(crate) fn write(file: &Path, mut tree: Tree) -> Result<(), WriteError> {
     write().map_err(|source| WriteError { file: file.to_path_buf(), source })
 }
 
-/// FNV-1a of what is written.
+/// FNV-1a of the content.
 fn checksum(tree: &Tree) -> i64 {
     i64::from(fnv1a_32(json::encode(tree, None).iter().copied()))
 }

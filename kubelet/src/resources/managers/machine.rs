@@ -1,4 +1,4 @@
-//! What the machine is made of, read from the kernel's files: cores, sockets, NUMA nodes, caches and memory.
+//! The topology of the machine, from sysfs: cores, sockets, NUMA nodes, caches and memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -9,11 +9,11 @@ use crate::model::cpuset::CpuSet;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cpu {
     pub(crate) id: u32,
-    /// Its lowest CPU's number stands for a core.
+    /// A core is named by its lowest CPU.
     pub(crate) core: u32,
     pub(crate) socket: u32,
     pub(crate) node: u32,
-    /// The last cache that it shares with others.
+    /// The last-level cache.
     pub(crate) uncore: u32,
 }
 
@@ -40,7 +40,7 @@ impl Machine {
         self.cpus.keys().copied().collect()
     }
 
-    /// Those of a set that are in one of these parts.
+    /// The CPUs of a set that are in one of these parts.
     pub(crate) fn within(&self, cpus: &CpuSet, part: Part, numbers: &[u32]) -> CpuSet {
         cpus.iter().filter(|cpu| self.cpus.get(cpu).is_some_and(|cpu| numbers.contains(&part(cpu)))).collect()
     }
@@ -137,7 +137,7 @@ fn kilobytes(text: &str, name: &str) -> u64 {
     line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) * 1024
 }
 
-/// Directories such as `hugepages-2048kB`.
+/// Directories like `hugepages-2048kB`.
 fn huge_pages(dir: &Path) -> Vec<(u64, u64)> {
     let size = |path: std::path::PathBuf| {
         let size = path.file_name()?.to_str()?.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse::<u64>().ok()?;

@@ -111,7 +111,7 @@ pub(crate) struct Managers {
     memory: Option<memory::Policy>,
     held: Mutex<Held>,
     pub(crate) devices: Arc<Devices>,
-    /// One pod is taken at a time: what one looks at must not be given to another meanwhile.
+    /// One pod is admitted at a time, so that no resource is assigned twice.
     turn: tokio::sync::Mutex<()>,
     /// Notified when the shared CPUs change.
     moved: Notify,
@@ -121,7 +121,8 @@ pub(crate) struct Managers {
 }
 
 impl Managers {
-    /// With what was handed out before this process began. An error names the field or the file that does not fit.
+    /// Restores the assignments from before this process started. An error names the field or the file that does not
+    /// fit.
     pub(crate) fn open(
         config: Arc<Config>,
         root: &Path,
@@ -271,7 +272,7 @@ impl Managers {
         }
     }
 
-    /// A pod that runs already has what it has; what it lacks of CPUs and memory it gets if it can.
+    /// Restores missing assignments of a running pod, if possible.
     pub(crate) fn take(&self, pod: &Tree) {
         let before = self.held().clone();
         for spec in wants::containers(pod) {
@@ -321,13 +322,13 @@ impl Managers {
         uids.iter().filter(|uid| !is_known(uid)).for_each(|uid| self.release(uid));
     }
 
-    /// The CPUs of a container, its own or those that are shared; none where nothing is pinned.
+    /// The CPUs of a container, exclusive or shared; empty without the static policy.
     pub(crate) fn cpus(&self, uid: &str, container: &str) -> CpuSet {
         let held = self.held();
         held.cpus.of(uid, container).unwrap_or(&held.cpus.shared).clone()
     }
 
-    /// Those that a container has for itself.
+    /// The exclusive CPUs of a container.
     pub(crate) fn own_cpus(&self, uid: &str, container: &str) -> CpuSet {
         self.held().cpus.of(uid, container).cloned().unwrap_or_default()
     }
@@ -362,7 +363,7 @@ impl Managers {
         Ok(given)
     }
 
-    /// Adds what is known of the devices' health to the statuses of a pod's containers.
+    /// Adds the health of devices to the statuses of a pod's containers.
     pub(crate) fn add_health(&self, pod: &Tree, status: &mut Tree) {
         for list in ["initContainerStatuses", "containerStatuses"] {
             for container in status.list_mut(list) {

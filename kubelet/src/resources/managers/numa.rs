@@ -1,4 +1,4 @@
-//! Where something could be had: sets of NUMA nodes, and hints made of them.
+//! Sets of NUMA nodes, and topology hints.
 
 use std::collections::BTreeMap;
 
@@ -44,7 +44,7 @@ pub(crate) fn masks(nodes: &[u32]) -> Vec<Mask> {
     (1..=nodes.len()).flat_map(|size| combinations(nodes, size)).map(|nodes| nodes.into_iter().collect()).collect()
 }
 
-/// All ways to choose so many of a list, in its order.
+/// All combinations of so many items of a list, in its order.
 pub(crate) fn combinations<T: Copy>(of: &[T], size: usize) -> Vec<Vec<T>> {
     if size == 0 {
         return vec![Vec::new()];

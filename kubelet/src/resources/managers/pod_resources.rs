@@ -135,7 +135,7 @@ impl Service {
     }
 
     fn pod(&self, pod: &Tree) -> PodResources {
-        // Those that prepare the pod are done soon; what they have is what others have after them.
+        // Init containers complete soon, and their resources are reused.
         let containers = wants::containers(pod).filter(|spec| !wants::is_passing(pod, spec));
         PodResources {
             name: pod::name(pod).to_string(),

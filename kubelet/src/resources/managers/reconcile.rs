@@ -1,4 +1,4 @@
-//! Keeps the CPUs of running containers what they should be: those that share get fewer when one gets its own.
+//! Keeps the CPUs of running containers up to date: shared CPUs change when a container gets exclusive ones.
 
 use super::Managers;
 use crate::model::pod;
@@ -6,17 +6,17 @@ use crate::model::state::{Container, ListPods};
 use crate::runtime::Runtime;
 
 impl Managers {
-    /// The CPUs that a container was made with.
+    /// The CPUs with which a container was created.
     pub(crate) fn made(&self, container_id: &str, cpus: &str) {
         if self.cpu.is_none() {
             return;
         }
         self.applied.lock().insert(container_id.to_string(), cpus.to_string());
-        // They may be others already.
+        // They may have changed already.
         self.moved.notify_one();
     }
 
-    /// Whenever something was given or given back, and once in a while.
+    /// Runs after each change of assignments, and periodically.
     pub(crate) async fn reconcile(&self, runtime: &Runtime, pods: &ListPods) {
         if self.cpu.is_none() {
             return;

@@ -1,4 +1,4 @@
-//! What the managers do beside admitting pods.
+//! Tasks of the resource managers besides admission.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The whole of it on a made-up machine, with its files.
+//! All managers together, on a fake machine with its files.
 
 use api::tree;
 use stdx::clock::SystemClock;

@@ -11,7 +11,7 @@ pub(crate) struct Merger<'a> {
 }
 
 impl Merger<'_> {
-    /// The best place, and whether it may be used.
+    /// The best hint, and whether it is admitted.
     pub(crate) fn merge(&self, providers: &[Hints]) -> (Hint, bool) {
         let mut lists: Vec<Vec<Hint>> = providers.iter().flat_map(lists).collect();
         if self.policy == Policy::SingleNumaNode {
@@ -46,7 +46,7 @@ impl Merger<'_> {
                         .map(|hint| (mask.and(hint.affinity.unwrap_or(everywhere)), *preferred && hint.preferred))
                 })
                 .collect();
-            // What leads to the same place is the same from there on; the first of it counts.
+            // Combinations with the same result are equal from there on; the first one counts.
             let mut seen = std::collections::BTreeSet::new();
             merged.retain(|way| way.0.count() > 0 && seen.insert(*way));
         }

@@ -8,18 +8,18 @@ use crate::model::pod;
 use crate::model::resources::{Class, amount, class, milli};
 use crate::model::resources::{is_extended, is_huge_pages};
 
-/// Those that something is given to: all but the ephemeral ones, in the order in which they start.
+/// Containers that get resources: all except ephemeral ones, in the order in which they start.
 pub(crate) fn containers(pod: &Tree) -> impl Iterator<Item = &Tree> {
     pod::LISTS[..2].iter().flat_map(|list| pod.list(list))
 }
 
-/// One that prepares the pod and is done when others begin.
+/// An init container that completes before the main containers start.
 pub(crate) fn is_passing(pod: &Tree, spec: &Tree) -> bool {
     let name = spec.str("name");
     pod.list(pod::LISTS[0]).iter().any(|init| init.str("name") == name && !pod::is_sidecar(init))
 }
 
-/// What resources are of a container alone: where the pod has them as a whole, nothing is pinned.
+/// With pod-level resources, containers have no exclusive resources.
 fn is_pinned(pod: &Tree) -> bool {
     class(pod) == Class::Guaranteed && !pod.at("spec").has("resources")
 }
@@ -61,7 +61,7 @@ pub(crate) fn devices(spec: &Tree) -> BTreeMap<String, usize> {
     devices.filter(|(_, count)| *count > 0).collect()
 }
 
-/// The most that a pod has at once of what its containers have.
+/// The largest amount that a pod's containers have at the same time.
 pub(crate) fn at_once(pod: &Tree, of: impl Fn(&Tree) -> u64) -> u64 {
     let (mut preparing, mut beside) = (0, 0);
     for spec in pod.list(pod::LISTS[0]) {

@@ -20,9 +20,9 @@ pub(crate) const WHOLE: &str = "";
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Record {
-    /// What the pod may have.
+    /// The allocated resources.
     pub(crate) allocated: Amounts,
-    /// What runs with something else, and with what: there is nothing here but while a resize is carried out.
+    /// Containers that run with other resources, and those resources: empty except during a resize.
     pub(crate) behind: Amounts,
     /// Something was granted and not carried out to its end, be it only for the pod's group.
     pub(crate) is_unfinished: bool,
@@ -35,7 +35,7 @@ pub(crate) fn wanted(pod: &Tree) -> Amounts {
     each.chain(whole).collect()
 }
 
-/// The pod with other amounts.
+/// The pod with other resources.
 pub(crate) fn with(pod: &Tree, amounts: &Amounts) -> Tree {
     let mut made = pod.clone();
     let spec = made.child("spec");
@@ -43,7 +43,7 @@ pub(crate) fn with(pod: &Tree, amounts: &Amounts) -> Tree {
         spec.set("resources", resources.clone());
     }
     for list in ["initContainers", "containers"] {
-        // A list that is not there is not made.
+        // A missing list is not created.
         if !spec.has(list) {
             continue;
         }
@@ -89,12 +89,12 @@ impl Record {
             self.is_unfinished = true;
         }
         self.allocated = wanted;
-        // It may have come back to what runs.
+        // The allocation may equal the running resources again.
         let allocated = &self.allocated;
         self.behind.retain(|name, old| allocated.get(name).is_some_and(|new| !same(old, new)));
     }
 
-    /// What something runs with.
+    /// The resources that a container runs with.
     pub(crate) fn actual(&self, name: &str) -> Option<&Tree> {
         self.behind.get(name).or_else(|| self.allocated.get(name))
     }

@@ -26,7 +26,7 @@ use allocation::{Amounts, Record, WHOLE, differing, wanted, with};
 pub(crate) use order::text as event_text;
 pub(crate) use show::{IN_PROGRESS, PENDING};
 
-/// What resizes are decided with.
+/// What decides about resizes.
 pub(crate) struct Environment {
     pub(crate) admission: Arc<Admission>,
     pub node: NodeView,
@@ -37,20 +37,20 @@ pub(crate) struct Environment {
 pub(crate) struct Resizes {
     config: Arc<Config>,
     entries: Mutex<BTreeMap<String, Entry>>,
-    /// Has a pod looked at.
+    /// Wakes the worker of a pod.
     wake: Box<dyn Fn(&str) + Send + Sync>,
 }
 
-/// What is known of one pod.
+/// The state of one pod.
 struct Entry {
     record: Record,
-    /// The pod as it was when it was last looked at.
+    /// The pod at its last sync.
     pod: Arc<Tree>,
     /// The generation whose wish was granted.
     granted: Option<i64>,
     /// Why its wish is not, and since when.
     pending: Option<(Problem, i64)>,
-    /// Why what was granted could not be carried out.
+    /// Why a granted resize has failed.
     error: String,
 }
 
@@ -59,7 +59,7 @@ impl Resizes {
         Resizes { config, entries: Mutex::default(), wake: Box::new(wake) }
     }
 
-    /// The pod with what it was given.
+    /// The pod with its allocated resources.
     pub(crate) fn allocated(&self, pod: &Arc<Tree>) -> Arc<Tree> {
         let mut entries = self.entries();
         let uid = pod::uid(pod);
@@ -118,7 +118,7 @@ impl Resizes {
             let mut entries = self.entries();
             let waits = |entry: &&Entry| {
                 let is_granted = entry.granted == Some(generation(&entry.pod));
-                // One that has ended gets nothing any more.
+                // A stopped pod is not resized any more.
                 !is_granted && entry.is_behind(&entry.pod) && environment.admission.holds(pod::uid(&entry.pod))
             };
             let mut waiting: Vec<_> = entries.values().filter(waits).map(|entry| (entry.rank(), entry.uid())).collect();
@@ -170,18 +170,18 @@ impl Resizes {
         }
     }
 
-    /// What is to be carried out for a pod.
+    /// The resize to be carried out for a pod.
     pub(crate) fn record(&self, uid: &str) -> Option<Record> {
         self.entries().get(uid).map(|entry| entry.record.clone())
     }
 
-    /// Containers that have to be started again to get what they were given.
+    /// Containers whose resize needs a restart.
     pub(crate) fn restarts(&self, pod: &Tree) -> BTreeSet<String> {
         let record = self.record(pod::uid(pod)).unwrap_or_default();
         record.behind.iter().filter(|(name, old)| wants_restart(pod, name, old)).map(|(name, _)| name.clone()).collect()
     }
 
-    /// Something runs with what it was given.
+    /// A container runs with its allocated resources.
     pub(crate) fn follows(&self, uid: &str, name: &str) {
         if let Some(entry) = self.entries().get_mut(uid)
             && entry.record.behind.remove(name).is_some()
@@ -255,7 +255,7 @@ pub(crate) fn spec_only(pod: &Tree) -> Tree {
     }
 }
 
-/// What a pod takes while it changes: the larger of both.
+/// What a pod counts during a resize: the larger of both amounts.
 fn counted(pod: &Tree, behind: &Amounts) -> Tree {
     let mut counted = spec_only(pod);
     for (list, statuses) in [("initContainers", "initContainerStatuses"), ("containers", "containerStatuses")] {

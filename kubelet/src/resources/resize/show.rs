@@ -10,7 +10,7 @@ pub(crate) const PENDING: &str = "PodResizePending";
 pub(crate) const IN_PROGRESS: &str = "PodResizeInProgress";
 
 impl Resizes {
-    /// Puts into a status what was made from what is allocated: what runs with something else, and how it stands.
+    /// Adds the actual resources and the progress of a resize to a status.
     pub(crate) fn show(&self, pod: &Tree, state: &PodState, status: &mut Tree, now: i64) {
         let entries = self.entries();
         let Some(entry) = entries.get(pod::uid(pod)) else { return };

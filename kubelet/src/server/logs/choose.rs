@@ -1,4 +1,4 @@
-//! Which container's log is meant: of several that have had the name, the one that runs or ran last.
+//! Chooses the container of a log: of several with the name, the running or the last one.
 
 use std::fmt;
 

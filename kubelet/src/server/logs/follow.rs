@@ -24,7 +24,7 @@ pub(crate) struct Changes {
 }
 
 impl Changes {
-    /// Of the file, and of others that take its place.
+    /// Watches the file, and its replacement.
     pub(crate) fn watch(path: &Path) -> Result<Changes> {
         let events = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
         inotify::add_watch(&events, path, WatchFlags::MODIFY | WatchFlags::CLOSE_WRITE)?;
@@ -36,7 +36,7 @@ impl Changes {
         Ok(Changes { events, wait: QUIET })
     }
 
-    /// Waits until there may be more; true where the container may have ended, too.
+    /// Waits until there may be more lines; true if the container may have exited, too.
     pub(crate) async fn next(&mut self) -> bool {
         let heard = tokio::time::timeout(self.wait, self.heard()).await;
         heard.is_err() || self.wait == CLOSED
@@ -61,11 +61,11 @@ fn drain(events: &OwnedFd) -> Result<bool> {
     while let Ok(event) = reader.next() {
         last = event.events();
     }
-    // The last word counts: a file that is written to again is open.
+    // The last event counts: a file that is written again is open.
     Ok(last.contains(ReadFlags::CLOSE_WRITE))
 }
 
-/// The file that has taken the place of an older one, open.
+/// Opens the file that has replaced an older one.
 pub(crate) async fn successor(old: &File, path: &Path) -> Option<File> {
     let new = files::open_async(path.to_path_buf()).await.ok()?;
     let identity = |meta: std::fs::Metadata| (meta.dev(), meta.ino());

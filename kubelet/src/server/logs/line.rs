@@ -1,4 +1,4 @@
-//! A line of a log file, `TIME STREAM TAGS TEXT`, and what a client gets of it.
+//! A line of a log file, `TIME STREAM TAGS TEXT`, and its output for a client.
 
 use api::time::{self, Timestamp};
 
@@ -8,7 +8,7 @@ use super::options::{Options, Stream};
 struct Line<'a> {
     time: &'a str,
     stream: Stream,
-    /// With its end of line, where it is not the part of a longer one.
+    /// With its line end, unless it is a part of a longer line.
     text: &'a [u8],
 }
 
@@ -27,7 +27,7 @@ fn parse(line: &[u8]) -> Option<Line<'_>> {
     Some(Line { time, stream, text })
 }
 
-/// Makes what a client gets out of lines, and knows when it has enough.
+/// Formats lines for a client, up to its limits.
 pub(crate) struct Writer {
     timestamps: bool,
     since: Option<Timestamp>,
@@ -48,7 +48,7 @@ impl Writer {
         }
     }
 
-    /// Appends what a line of the file comes to; true where no more is wanted. What is no line of a log is left out.
+    /// Appends the output of a line; true if the limit is reached. Invalid lines are skipped.
     pub(crate) fn write(&mut self, line: &[u8], out: &mut Vec<u8>) -> bool {
         let Some(line) = parse(line) else { return false };
         let is_wanted = self.stream == Stream::All || self.stream == line.stream;
@@ -75,7 +75,7 @@ impl Writer {
     }
 }
 
-/// The time with nine digits of a second, so that lines stand below each other.
+/// The time with nine digits of a second, so that lines are aligned.
 fn write_time(out: &mut Vec<u8>, time: &str) {
     let zone = time.rfind(['Z', '+', '-']).unwrap_or(time.len());
     let (clock, zone) = time.split_at(zone);

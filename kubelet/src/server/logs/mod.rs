@@ -1,4 +1,4 @@
-//! `/containerLogs`: what a container wrote, from the file in which its runtime keeps it.
+//! `/containerLogs`: the output of a container, from the runtime's log file.
 
 mod choose;
 mod follow;
@@ -27,9 +27,9 @@ use line::Writer;
 use older::Older;
 use options::Options;
 
-/// What is read at once, and what is sent at once.
+/// The size of reads and of chunks.
 const BLOCK: usize = 64 << 10;
-/// A runtime cuts what a container writes into lines of 16 KiB; longer ones are no log.
+/// A runtime splits output into lines of 16 KiB; a longer line is no log.
 const MAX_LINE: u64 = 1 << 20;
 /// Pieces that wait for the client.
 const WAITING: usize = 4;
@@ -86,11 +86,11 @@ struct Log {
     container: String,
     path: PathBuf,
     file: File,
-    /// What was rotated away before.
+    /// Rotated files.
     older: Older,
 }
 
-/// Opens the log where its last lines begin: what is written from here on is seen.
+/// Opens the log at its last lines, so that everything that is written later is seen.
 async fn open(runtime: Arc<dyn DynRuntimeService>, container: String, options: &Options) -> Result<Log, LogError> {
     let (scheme, id) = container.split_once("://").unwrap_or(("", &container));
     let id = id.to_string();

@@ -1,4 +1,4 @@
-//! The files that a log was rotated into: they are read before the one that is written to.
+//! The rotated files of a log: they are read before the current one.
 
 use std::collections::BTreeSet;
 use std::io::{self, BufRead, BufReader, Read};
@@ -19,14 +19,14 @@ pub(crate) struct Older {
     dir: PathBuf,
     /// All that were older than the file that was open.
     known: BTreeSet<String>,
-    /// Those to read, the oldest first.
+    /// The files to read, the oldest first.
     names: Vec<String>,
     /// Lines of the first that are not wanted.
     skip: u64,
 }
 
 impl Older {
-    /// Those that are older than a file of the log, which may have been rotated away itself since it was opened.
+    /// Files older than the opened one, which may have been rotated itself since.
     pub(crate) async fn of(file: &File, path: &Path) -> Older {
         let own = file.metadata().await.ok().map(|meta| (meta.dev(), meta.ino()));
         let dir = path.parent().unwrap_or(Path::new("/")).to_path_buf();
@@ -44,14 +44,14 @@ impl Older {
         &self.known
     }
 
-    /// Those that came after others that were known, and after the one that was read meanwhile.
+    /// Files newer than known ones, and than the one that was read meanwhile.
     pub(crate) fn after(mut self, known: &BTreeSet<String>) -> Older {
         let new = self.names.into_iter().filter(|name| !known.contains(name));
         self.names = new.skip(1).collect();
         self
     }
 
-    /// So many lines of the end are wanted.
+    /// Keeps only the last lines.
     pub(crate) async fn keep_last(&mut self, mut lines: u64) -> io::Result<()> {
         let mut kept = Vec::new();
         while let Some(name) = self.names.pop().filter(|_| lines > 0) {
@@ -76,7 +76,7 @@ impl Older {
         }
     }
 
-    /// Sends all of them; None where no more is wanted.
+    /// Sends all of them; None if the limit is reached.
     pub(crate) async fn send(self, mut writer: Writer, to: &mpsc::Sender<Bytes>) -> io::Result<Option<Writer>> {
         let mut skip = self.skip;
         for name in self.names {

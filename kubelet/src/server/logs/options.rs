@@ -55,7 +55,7 @@ impl fmt::Display for Refusal {
 }
 
 pub(crate) fn read(query: &Query, now: Timestamp) -> Result<Options, Refusal> {
-    // An old name, by which `all` stands for no limit.
+    // A legacy name; `all` means no limit.
     let tail = match query.get("tail") {
         "" => query.get("tailLines"),
         "all" => "",

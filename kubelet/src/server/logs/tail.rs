@@ -1,4 +1,4 @@
-//! Where the last lines of a file begin.
+//! Finds the last lines of a file.
 
 use std::io::Result;
 
@@ -6,7 +6,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncSeek, AsyncSeekExt, SeekFrom};
 
 const BLOCK: u64 = 16 << 10;
 
-/// The place of the first of the last `lines` lines, read from the end, and how many are missing before it.
+/// The offset of the last `lines` lines, and how many are missing.
 pub(crate) async fn start<F: AsyncRead + AsyncSeek + Unpin>(file: &mut F, lines: u64) -> Result<(u64, u64)> {
     let end = file.seek(SeekFrom::End(0)).await?;
     if lines == 0 {
@@ -20,7 +20,7 @@ pub(crate) async fn start<F: AsyncRead + AsyncSeek + Unpin>(file: &mut F, lines:
         file.read_exact(&mut block).await?;
         for (at, byte) in block.iter().enumerate().rev() {
             let place = begin + at as u64;
-            // The end of the last line begins no other.
+            // The line end of the last line starts no other.
             if *byte == b'\n' && place + 1 < end {
                 left -= 1;
                 if left == 0 {

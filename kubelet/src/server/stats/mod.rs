@@ -1,5 +1,5 @@
-//! What pods, containers and the machine use. It is gathered once for each question; the three pages are pure
-//! functions of it.
+//! Statistics of pods, containers and the machine. They are read once per request; the three pages are pure functions
+//! of them.
 
 mod cadvisor;
 mod exposition;
@@ -28,7 +28,7 @@ pub(crate) struct Usage {
     pub(crate) machine: Machine,
     pub(crate) images: Option<Filesystem>,
     pub(crate) pods: Vec<PodUsage>,
-    /// Why pods are missing, where they are.
+    /// Whether the statistics of pods could not be read.
     pub(crate) failed: bool,
 }
 
@@ -41,9 +41,9 @@ pub(crate) struct PodUsage {
     pub(crate) stats: PodSandboxStats,
     /// When each container was started, by its name.
     pub(crate) containers_started: Vec<(String, Timestamp)>,
-    /// What it has on disk.
+    /// Its disk usage.
     pub(crate) files: Files,
-    /// Volumes that count for what it may use of the disk.
+    /// Volumes that count for its ephemeral storage.
     pub(crate) ephemeral: Vec<String>,
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use cri::{CpuUsage, PodSandboxStats, UInt64Value};
 use stdx::sync::Mutex;
 
-/// Questions that come closer than this have the same answer.
+/// Requests within this time get the same rate.
 const LEAST: i64 = 1_000_000_000;
 
 /// The last measurements, by what was measured.
@@ -20,7 +20,7 @@ struct Sample {
     rate: Option<u64>,
 }
 
-/// What was used until now.
+/// The current measurement.
 pub(crate) struct Now<'a> {
     rates: &'a Rates,
     seen: BTreeMap<String, Sample>,
@@ -41,7 +41,7 @@ impl Now<'_> {
         sample.rate
     }
 
-    /// Fills in what the runtime does not know of a pod and its containers.
+    /// Adds missing rates to a pod and its containers.
     pub(crate) fn fill(&mut self, uid: &str, stats: &mut PodSandboxStats) {
         let Some(linux) = &mut stats.linux else { return };
         self.fill_one(uid.to_string(), linux.cpu.as_mut());
@@ -59,7 +59,7 @@ impl Now<'_> {
 }
 
 impl Drop for Now<'_> {
-    /// What is not there any more is forgotten.
+    /// Forgets what was not measured again.
     fn drop(&mut self) {
         *self.rates.0.lock() = std::mem::take(&mut self.seen);
     }

@@ -1,4 +1,4 @@
-//! `/metrics/resource`: what autoscalers read.
+//! `/metrics/resource`, for autoscalers.
 
 use cri::{CpuUsage, MemoryUsage};
 

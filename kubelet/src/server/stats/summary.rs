@@ -28,7 +28,7 @@ fn moment(nanoseconds: i64, usage: &Usage) -> Tree {
     time(if known { Timestamp { seconds: nanoseconds / 1_000_000_000, nanos: 0 } } else { usage.at })
 }
 
-/// A page of what is known; the rest is left out.
+/// An object with the known numbers.
 fn known(at: Tree, numbers: &[(&str, Option<u64>)]) -> Tree {
     let mut page = tree! { "time" => at };
     for (name, number) in numbers {
@@ -200,7 +200,7 @@ fn cpu(of: &CpuUsage, usage: &Usage) -> Tree {
     page
 }
 
-/// How long was waited for something, where the kernel counts it.
+/// Pressure stall information.
 fn psi(of: &PsiStats) -> Tree {
     let data = |of: Option<&PsiData>| {
         let of = of.cloned().unwrap_or_default();
@@ -254,7 +254,7 @@ fn swap(of: &SwapUsage, usage: &Usage) -> Tree {
     )
 }
 
-/// What a container wrote, on the file system of the images.
+/// Writable layers of a container, on the image file system.
 fn written(of: &FilesystemUsage, usage: &Usage) -> Tree {
     let images = usage.images.as_ref();
     known(
@@ -270,7 +270,7 @@ fn written(of: &FilesystemUsage, usage: &Usage) -> Tree {
     )
 }
 
-/// What of a file system is something's own.
+/// The part of a file system that is used.
 fn part(at: Tree, found: &Found) -> Tree {
     filesystem(at, &Filesystem { used: found.used.bytes, inodes_used: found.used.inodes, ..found.whole })
 }

@@ -1,5 +1,4 @@
-//! A connection to a D-Bus: who we are, calls and their answers, and signals. One task has it; nothing here runs by
-//! itself.
+//! A connection to a D-Bus: authentication, calls and replies, and signals. It has no task of its own.
 
 use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
@@ -21,7 +20,7 @@ pub(crate) const SYSTEM: &str = "unix:path=/run/dbus/system_bus_socket";
 const ANSWER: Duration = Duration::from_secs(10);
 /// Files that may come along at once, and wait to be taken.
 const MOST_FILES: usize = 16;
-/// Signals that came while an answer was waited for.
+/// The number of signals that are queued during a call.
 const MOST_HEARD: usize = 64;
 const MOST_LINE: usize = 512;
 
@@ -126,7 +125,7 @@ impl Bus {
         .await
     }
 
-    /// The next that is no answer.
+    /// The next message that is no reply.
     pub(crate) async fn next(&mut self) -> Result<Heard> {
         match self.heard.pop_front() {
             Some(heard) => Ok(heard),
@@ -241,7 +240,7 @@ async fn in_time<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     tokio::time::timeout(ANSWER, work).await.unwrap_or(Err(Error::Other("no answer in time")))
 }
 
-/// The socket of an address such as `unix:path=/run/bus,guid=…;tcp:…`.
+/// The socket of an address like `unix:path=/run/bus,guid=…;tcp:…`.
 fn place(address: &str) -> Option<PathBuf> {
     let unix = address.split(';').filter_map(|one| one.strip_prefix("unix:"));
     let mut keys = unix.flat_map(|keys| keys.split(','));

@@ -29,7 +29,7 @@ const LOOK: Duration = Duration::from_millis(100);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// Where the bus is, and where logind is configured.
+/// The address of the bus, and logind's configuration.
 #[derive(Debug, Clone)]
 pub struct Paths {
     pub(crate) bus: String,
@@ -221,7 +221,7 @@ async fn delay(bus: &mut Bus) -> Result<Duration> {
     }
 }
 
-/// Takes the lock, which is given back by closing it.
+/// Takes the lock, which is released by closing it.
 async fn hold(bus: &mut Bus) -> Result<OwnedFd> {
     let words = ["shutdown", "kubelet", "Kubelet needs time to handle node shutdown", "delay"];
     let (answer, files) = bus.call(to_logind(MANAGER, "Inhibit", words.map(Value::text).to_vec())).await?;
@@ -232,7 +232,7 @@ async fn hold(bus: &mut Bus) -> Result<OwnedFd> {
     files.into_iter().nth(at).ok_or(Error::Other("logind gives no lock"))
 }
 
-/// Has logind wait for as long as pods may take. Where it does not, less time is better than none.
+/// Extends logind's delay to the time that pods need. If that fails, less time is better than none.
 async fn lengthen(bus: &mut Bus, places: &Paths, period: Duration) {
     let done = async {
         write_drop_in(places, period)?;

@@ -1,4 +1,4 @@
-//! A real bus, and a logind that is made up.
+//! A real bus, and a fake logind.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -90,7 +90,7 @@ impl Drop for Daemon {
     }
 }
 
-/// What a test has of its logind: who took which lock, which is there until it is given back.
+/// A fake logind: the locks that were taken, until they are released.
 struct Logind {
     signals: mpsc::Sender<bool>,
     locks: mpsc::Receiver<(Vec<Value>, pipe::Receiver)>,
@@ -168,7 +168,7 @@ fn prepares(goes: bool) -> Message {
     }
 }
 
-/// Waits until a lock was given back.
+/// Waits until a lock is released.
 async fn is_free(mut lock: pipe::Receiver) {
     assert_eq!(lock.read(&mut [0]).await.expect("a pipe"), 0);
 }

@@ -1,9 +1,9 @@
 //! D-Bus messages as bytes. Only what a few calls need: basic values and variants of them. Lengths of a peer are
 //! checked against the bytes.
 
-/// No message that concerns us is nearly so long.
+/// The limit of a message; ours are much shorter.
 pub(crate) const MOST: usize = 64 << 10;
-/// What stands before a message can be measured.
+/// The bytes that are needed to know the length of a message.
 pub(crate) const HEAD: usize = 16;
 /// Variants in variants.
 const DEEPEST: usize = 4;
@@ -18,7 +18,7 @@ pub(crate) enum Value {
     Text(String),
     Path(String),
     Signature(String),
-    /// The place of an open file among those that came along.
+    /// The index of a passed file descriptor.
     Handle(u32),
     Variant(Box<Value>),
 }
@@ -57,7 +57,7 @@ pub(crate) enum Kind {
 pub(crate) struct Message {
     pub(crate) kind: Kind,
     pub(crate) serial: u32,
-    /// The call that this answers.
+    /// The serial number of the call that this replies to.
     pub(crate) reply_to: Option<u32>,
     pub(crate) path: String,
     pub(crate) interface: String,
@@ -388,7 +388,7 @@ mod tests {
     #[test]
     fn checks_lengths_against_the_bytes() {
         let good = encode(&call());
-        // Where a byte is changed, and to what.
+        // The offset of a changed byte, and its value.
         let cases = [(0, b'x'), (1, 9), (7, 0xff), (4, 0xff), (12, 0), (14, 1), (15, 0xff), (20, 0xff), (17, 0xff)];
         for (at, byte) in cases {
             let mut bytes = good.clone();

@@ -1,5 +1,5 @@
-//! Volumes that drivers make: each a process with a socket, called by CSI. What is published for a pod is written
-//! down beside it, so that it can be taken back after a restart.
+//! Volumes of CSI drivers: processes with a socket. Published volumes are recorded beside the pod, so that they can be
+//! unpublished after a restart.
 
 mod node_info;
 mod record;
@@ -102,7 +102,7 @@ impl Csi {
         self.in_use.subscribe()
     }
 
-    /// Looks at what is written down.
+    /// Reads the records, and updates the volumes in use.
     fn count(&self) {
         let found: BTreeSet<String> = self.records().iter().filter_map(Record::unique_name).collect();
         if *self.in_use.borrow() != found {
@@ -152,7 +152,7 @@ impl Csi {
         Record { is_begun: true, ..record.clone() }.write(node)
     }
 
-    /// Takes back all that was published for a pod, and what no other pod needs staged.
+    /// Unpublishes all volumes of a pod, and unstages those that no other pod needs.
     pub(crate) async fn take_back(&self, pod_dir: &Path, uid: &str) -> Result<(), CsiError> {
         for record in Record::of_pod(pod_dir) {
             let _alone = self.alone(&record.driver, &record.handle).await;

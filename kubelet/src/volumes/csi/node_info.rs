@@ -39,7 +39,7 @@ pub(crate) async fn uninstall(client: &Client, node: &str, driver: &str) -> Resu
     annotate(client, node, driver, None).await
 }
 
-/// Makes the node's CSINode where there is none.
+/// Creates the node's CSINode if it is missing.
 pub(crate) async fn initialize(client: &Client, node: &str) -> Result<(), NodeInfoError> {
     change(client, node, |_| {}).await
 }

@@ -26,7 +26,7 @@ pub(crate) struct Record {
     pub(crate) attachment: String,
     pub(crate) is_persistent: bool,
     pub(crate) is_block: bool,
-    /// The driver was called for it: there may be something to take back, whatever the directories look like.
+    /// The driver was called for it: it may have to be unpublished, whatever the directories look like.
     pub(crate) is_begun: bool,
 }
 
@@ -88,7 +88,7 @@ impl Record {
         (!self.attachment.is_empty()).then(|| format!("kubernetes.io/csi/{}^{}", self.driver, self.handle))
     }
 
-    /// The pod's, by the directory that the file stands in.
+    /// The UID of the pod, from the directory of the file.
     pub(crate) fn uid(&self) -> String {
         let directory = self.dir.ancestors().nth(3).and_then(Path::file_name);
         directory.map(|uid| uid.to_string_lossy().into_owned()).unwrap_or_default()

@@ -24,7 +24,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(122);
 /// Sockets that are called at a time; more wait.
 const MOST_CALLS: usize = 64;
 
-/// A socket as it stands there: one that was made anew is another one.
+/// Sockets by path, with inode and time: a socket that was created again is another one.
 type Seen = BTreeMap<PathBuf, (u64, i64)>;
 
 /// Takes a plugin of devices: its resource, its socket and the versions that it speaks.
@@ -89,12 +89,12 @@ impl Calls<'_> {
     }
 }
 
-/// Sockets that were called, and the drivers that answered.
+/// Sockets that were called, and the drivers that responded.
 #[derive(Default)]
 struct Known {
     sockets: Seen,
     drivers: BTreeMap<PathBuf, String>,
-    /// Those that are left alone until something changes, or for a while.
+    /// Sockets that are not called again until something changes, or for a while.
     failed: BTreeSet<PathBuf>,
     /// The CSINode exists, even without drivers.
     is_shown: bool,

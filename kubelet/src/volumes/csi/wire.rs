@@ -1,5 +1,5 @@
-//! CSI v1 as far as a node needs it, and how a driver makes itself known: messages by their published field
-//! numbers, and one function a call.
+//! CSI v1 as far as a node needs it, and plugin registration: messages by their published field numbers, and one
+//! function per call.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use cri::Status;
 use cri::grpc::{Channel, call};
 
-/// Upstream gives a driver as long for each call.
+/// Upstream's timeout of a call.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// No arguments, or no result.
@@ -54,7 +54,7 @@ pub struct Topology {
     pub segments: BTreeMap<String, String>,
 }
 
-/// What a driver can do on a node.
+/// The capabilities of a driver on a node.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct NodeCapabilities {
     #[prost(message, repeated, tag = "1")]
@@ -75,7 +75,7 @@ pub struct NodeRpc {
     pub kind: i32,
 }
 
-/// What a driver can do on a node.
+/// Capabilities of drivers on a node.
 pub mod capability {
     /// Volumes are staged before they are published.
     pub const STAGE_UNSTAGE_VOLUME: i32 = 1;

@@ -43,7 +43,7 @@ fn chosen(object: &Tree, source: &Tree, default_mode: u32) -> Result<Files, Sour
     choose(keys, data, source, default_mode, missing)
 }
 
-/// All keys, or those that items name, by the items' paths.
+/// All keys, or the keys of items, by the items' paths.
 pub(crate) fn choose<'a>(
     keys: impl Iterator<Item = &'a str>,
     data: impl Fn(&str) -> Option<Result<Vec<u8>, Base64Error>>,

@@ -166,7 +166,7 @@ fn check_mode(driver: &str, object: &Tree, is_persistent: bool) -> Result<(), Fa
     Err(CsiVolumeError::Mode { wanted, driver: driver.to_string(), modes }.into())
 }
 
-/// What the attacher found out, once the volume is attached.
+/// The attachment metadata, once the volume is attached.
 async fn attachment(ask: &Ask<'_>, record: &Record) -> Result<Words, Failure> {
     if record.attachment.is_empty() {
         return Ok(Words::new());
@@ -222,7 +222,7 @@ fn access_mode(mode: &str, is_precise: bool) -> i32 {
     }
 }
 
-/// Whether the kubelet gives the volume to the pod's group.
+/// Whether the kubelet applies the pod's fsGroup to the volume.
 fn is_given(source: &Tree, persistent: Option<&Tree>, object: &Tree) -> bool {
     match object.str("spec.fsGroupPolicy") {
         "None" => false,

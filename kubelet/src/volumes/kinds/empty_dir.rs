@@ -50,7 +50,7 @@ fn bytes(quantity: Option<&Tree>) -> Option<u64> {
     u64::try_from(Quantity::parse(&text).ok()?.value()).ok()
 }
 
-/// What all containers of a pod may use together; none where one of them is not limited.
+/// The memory limit of all containers of a pod together; None if one of them has no limit.
 fn pod_limit(pod: &Tree) -> Option<u64> {
     let limit = |of: &Tree| bytes(of.map("resources.limits").get("memory"));
     if let Some(limit) = limit(pod.at("spec")) {

@@ -31,7 +31,7 @@ pub(crate) const KINDS: &[Kind] = &[
     downward_api::KIND,
     host_path::KIND,
     image::KIND,
-    // Those below can be persistent volumes too, as host paths can.
+    // These can be persistent volumes too, as host paths can.
     local::KIND,
     nfs::KIND,
     csi::KIND,
@@ -42,7 +42,7 @@ pub(crate) struct Kind {
     pub(crate) field: &'static str,
     /// The directory below `volumes`: upstream's name of the plugin with its slash as a tilde.
     pub(crate) directory: &'static str,
-    /// What it is made of can change while the pod runs.
+    /// Its content can change while the pod runs.
     pub(crate) refreshes: bool,
     pub(crate) plan: for<'a> fn(&'a Ask<'a>) -> Planning<'a>,
 }
@@ -53,7 +53,7 @@ pub(crate) type Planning<'a> = Pin<Box<dyn Future<Output = Result<Plan, Failure>
 pub(crate) struct Ask<'a> {
     pub(crate) host: &'a Host,
     pub(crate) pod: &'a Tree,
-    /// What stands below the kind's field.
+    /// The value of the kind's field.
     pub(crate) source: &'a Tree,
     /// The persistent volume that has it, where it is none of the pod's own.
     pub(crate) persistent: Option<&'a Tree>,

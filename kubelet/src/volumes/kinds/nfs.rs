@@ -26,7 +26,7 @@ fn plan<'a>(ask: &'a Ask<'a>) -> Planning<'a> {
     })
 }
 
-/// The helper `mount.nfs` gets server and path as one argument, where a dash would make it an option.
+/// `mount.nfs` gets server and path as one argument, where a leading dash would be an option.
 fn check(source: &Tree) -> Result<(), SourceError> {
     let (server, path) = (source.str("server"), source.str("path"));
     let is_plain = |text: &str| !text.is_empty() && !text.chars().any(|c| c.is_whitespace() || c.is_control());

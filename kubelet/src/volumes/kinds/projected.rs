@@ -30,7 +30,7 @@ fn plan<'a>(ask: &'a Ask<'a>) -> Planning<'a> {
     })
 }
 
-/// Files, and when they have to be looked at again.
+/// Files, and when they have to be renewed.
 type Projected = Result<(Files, Option<i64>), SourceError>;
 
 async fn project(ask: &Ask<'_>, source: &Tree, index: usize) -> Projected {

@@ -49,7 +49,7 @@ impl Policy {
         let all = machine.all();
         let nodes: Vec<u32> = machine.parts(&all, |cpu| cpu.node).into_keys().collect();
         let holds = |mask: Mask| count(&all, mask) >= wanted;
-        // What is used again must be among them.
+        // Reused CPUs must be among them.
         let fits = |mask: Mask| count(reusable, mask) == reusable.len() && count(free, mask) + reusable.len() >= wanted;
         let mut hints = hints(&nodes, holds, fits);
         if self.options.align_by_socket {

@@ -35,7 +35,7 @@ pub(crate) struct Policy {
     pub(crate) options: Options,
     /// CPUs that are never exclusive.
     pub(crate) reserved: CpuSet,
-    /// With all other threads of their cores.
+    /// With all other threads of the same cores.
     reserved_cores: CpuSet,
 }
 
@@ -84,7 +84,7 @@ pub(crate) enum SmtError {
     NotEnough { free: usize, wanted: usize, threads: usize },
 }
 
-/// What the node keeps for itself.
+/// Reserved CPUs: listed ones, or an amount.
 pub(crate) enum Reserved<'a> {
     These(&'a CpuSet),
     Milli(i64),
@@ -113,7 +113,7 @@ impl Policy {
         Ok(policy)
     }
 
-    /// All that can be shared or given.
+    /// All CPUs that can be shared or exclusive.
     fn usable(&self) -> CpuSet {
         match self.options.strict_reservation {
             true => self.machine.all().without(&self.reserved),
@@ -198,7 +198,7 @@ impl Policy {
         Ok(())
     }
 
-    /// Those of the nodes first, as many as there are.
+    /// CPUs of the nodes first, as many as there are.
     fn choose_near(&self, free: &CpuSet, wanted: usize, near: Option<Mask>) -> Result<CpuSet, NotEnough> {
         let close = near.map(|near| self.close_to(near, free)).unwrap_or_default();
         let first = self.choose(&close, wanted.min(close.len()))?;
@@ -228,12 +228,12 @@ impl Policy {
 }
 
 impl State {
-    /// What a container has for itself.
+    /// The exclusive CPUs of a container.
     pub(crate) fn of(&self, uid: &str, container: &str) -> Option<&CpuSet> {
         self.given.get(uid)?.get(container)
     }
 
-    /// What those had that prepare the pod; they are done when others begin.
+    /// CPUs of init containers, which have completed when main containers start.
     fn reusable(&self, pod: &Tree) -> CpuSet {
         let mut reusable = CpuSet::default();
         for spec in wants::containers(pod) {

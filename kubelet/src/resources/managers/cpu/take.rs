@@ -7,11 +7,11 @@ use crate::model::cpuset::CpuSet;
 /// How CPUs are chosen.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Manner {
-    /// Threads of different cores rather than those of one.
+    /// Prefers threads of different cores.
     pub(crate) spread: bool,
-    /// Those that share a cache.
+    /// Prefers CPUs that share a cache.
     pub(crate) by_cache: bool,
-    /// Evenly over the NUMA nodes that are needed, in groups of so many.
+    /// Evenly over the needed NUMA nodes, in groups of so many.
     pub(crate) distribute: Option<usize>,
 }
 
@@ -32,7 +32,7 @@ pub(crate) fn take(machine: &Machine, free: &CpuSet, wanted: usize, manner: Mann
     Ok(distributed.unwrap_or_else(|| pack(machine, free, wanted, manner)))
 }
 
-/// Those that are left, those that were taken, and how many are needed still.
+/// Free CPUs, chosen CPUs, and how many are still needed.
 struct Pile<'a> {
     machine: &'a Machine,
     free: CpuSet,
@@ -94,7 +94,7 @@ impl Pile<'_> {
         }
     }
 
-    /// Whole caches; then, for what is left over, one cache that has enough of it.
+    /// Whole caches; then, for the remainder, one cache that has enough.
     fn take_caches(&mut self, outer: &[Part]) {
         let cache: Part = |cpu| cpu.uncore;
         let levels: Vec<Part> = outer.iter().copied().chain([cache]).collect();
@@ -109,7 +109,7 @@ impl Pile<'_> {
         }
     }
 
-    /// Whole cores of a cache, and a thread of one more where that is what is left.
+    /// Whole cores of a cache, and a thread of one more core for the remainder.
     fn part_of_cache(&self, cpus: &CpuSet) -> Option<CpuSet> {
         let cores = self.machine.parts(cpus, |cpu| cpu.core);
         let threads = self.machine.cpus_per_core();
@@ -143,11 +143,11 @@ impl Pile<'_> {
 struct Share {
     balance: f64,
     nodes: Vec<u32>,
-    /// Those that give a group more, for what cannot be divided.
+    /// Nodes that give one group more, for the remainder.
     more: Vec<u32>,
 }
 
-/// As few nodes as can give the same to within a group each, so that what is left is as even as can be.
+/// As few nodes as can give equal shares, so that the remaining CPUs are as even as possible.
 fn distribute(machine: &Machine, free: &CpuSet, wanted: usize, group: usize) -> Option<CpuSet> {
     let (node, socket): (Part, Part) = (|cpu| cpu.node, |cpu| cpu.socket);
     let levels = if machine.count(socket) >= machine.count(node) { vec![node] } else { vec![socket, node] };
@@ -201,7 +201,7 @@ fn share(nodes: &[(u32, usize)], chosen: &[(u32, usize)], wanted: usize, group: 
     best
 }
 
-/// What is left once the rest was taken from some nodes, a group of each in turn.
+/// The free CPUs after the remainder was taken from some nodes, one group of each in turn.
 fn with_rest(left: &[(u32, usize)], more: &[u32], mut rest: usize, group: usize) -> Option<Vec<(u32, usize)>> {
     let mut left = left.to_vec();
     while rest > 0 {

@@ -1,4 +1,4 @@
-//! Which devices there are, who has them, and what follows from that. Pure.
+//! The devices, and the containers that have them. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -48,7 +48,7 @@ pub(crate) struct Device {
     pub(crate) nodes: Option<Vec<u32>>,
 }
 
-/// A resource that a plugin has made known.
+/// A resource of a registered plugin.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Resource {
     pub(crate) devices: BTreeMap<String, Device>,
@@ -56,7 +56,7 @@ pub(crate) struct Resource {
     pub(crate) silent_since: Option<i64>,
 }
 
-/// What a container has of a resource.
+/// The devices of a container of one resource.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Share {
     /// With the NUMA nodes of each.
@@ -104,7 +104,7 @@ impl Inventory {
         &healthy.collect::<Ids>() - &self.in_use(resource)
     }
 
-    /// What those had that prepare the pod and are done when others begin.
+    /// Devices of init containers, which have completed when main containers start.
     pub(crate) fn reusable(&self, pod: &Tree, resource: &str) -> Ids {
         let mut reusable = Ids::new();
         for spec in wants::containers(pod) {
@@ -208,7 +208,7 @@ impl Inventory {
         Some(hints(nodes, holds, fits))
     }
 
-    /// Free ones by their place: in `near`, elsewhere, nowhere.
+    /// Free devices by locality: in `near`, on other nodes, without a node.
     fn sort(&self, resource: &str, free: &Ids, near: Option<Mask>) -> [Vec<String>; 3] {
         let mut sorted: [Vec<String>; 3] = Default::default();
         let Some(near) = near.filter(|_| self.has_places(resource)) else {
@@ -226,7 +226,7 @@ impl Inventory {
         sorted
     }
 
-    /// What a container is to get of a resource; None where it has it already.
+    /// Chooses devices for a container; None if it has them already.
     pub(crate) fn choose(
         &self,
         pod: &Tree,
@@ -312,7 +312,7 @@ impl Inventory {
         tree! { "PodDeviceEntries" => entries, "RegisteredDevices" => registered }
     }
 
-    /// What was kept. Resources have no devices until their plugins come back.
+    /// Reads a checkpoint. Resources have no devices until their plugins register again.
     pub(crate) fn read(tree: &Tree, now: i64) -> Result<Inventory, InventoryError> {
         let mut inventory = Inventory::default();
         for name in tree.list("RegisteredDevices").iter().filter_map(Tree::as_str) {
@@ -354,7 +354,7 @@ fn shown_share(uid: &str, container: &str, resource: &str, share: &Share) -> Tre
 pub(crate) struct Choice {
     taken: Ids,
     wanted: usize,
-    /// Those that the plugin may choose from.
+    /// The devices from which the plugin may choose.
     open: Ids,
     /// In which order they are taken where it does not.
     rest: Vec<String>,

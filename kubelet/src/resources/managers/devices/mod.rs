@@ -27,12 +27,12 @@ pub(crate) use inventory::Share;
 use inventory::{Ids, Inventory};
 pub use plugins::Registration;
 
-/// A plugin that answers.
+/// A connected plugin.
 #[derive(Clone)]
 struct Plugin {
     channel: Channel,
     options: wire::Options,
-    /// Which of those that registered for the resource it is.
+    /// Distinguishes plugins that registered for the same resource.
     number: u64,
 }
 
@@ -86,11 +86,11 @@ pub(crate) struct Devices {
 }
 
 const FILE: &str = "kubelet_internal_checkpoint";
-/// So many plugins may wait to be followed; one more has to come again.
+/// The number of pending registrations; further plugins have to retry.
 const WAITING: usize = 64;
 
 impl Devices {
-    /// With what was handed out before this process began.
+    /// Restores the assignments from before this process started.
     pub(crate) fn open(
         dir: PathBuf,
         nodes: Vec<u32>,
@@ -134,7 +134,7 @@ impl Devices {
         wanted
     }
 
-    /// The resources that plugins have made known.
+    /// The registered resources.
     pub(crate) fn names(&self) -> Vec<String> {
         self.state().inventory.resources.keys().cloned().collect()
     }
@@ -213,7 +213,7 @@ impl Devices {
         Ok(())
     }
 
-    /// What a container has, by resource.
+    /// The devices of a container, by resource.
     pub(crate) fn of(&self, uid: &str, container: &str) -> BTreeMap<String, Share> {
         self.state().inventory.of(uid, container).cloned().unwrap_or_default()
     }

@@ -19,7 +19,7 @@ use crate::model::resources::is_extended;
 use crate::node::facts;
 use crate::volumes::csi::wire::RpcError;
 
-/// A plugin that makes itself known.
+/// A registration of a plugin.
 pub struct Registration {
     pub(crate) resource: String,
     pub(crate) socket: PathBuf,
@@ -207,7 +207,7 @@ impl Devices {
     }
 }
 
-/// A fresh socket. Those of plugins go too, by which they know that they have to register again.
+/// Creates the socket. Sockets of plugins are removed too, by which plugins notice that they have to register again.
 fn listen(dir: &Path) -> std::io::Result<UnixListener> {
     crate::volumes::make_all(dir)?;
     for entry in std::fs::read_dir(dir)? {

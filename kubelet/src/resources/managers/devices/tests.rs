@@ -1,4 +1,4 @@
-//! Devices as tables, and with a stand-in plugin over real sockets.
+//! Devices as tables, and with a fake plugin over real sockets.
 
 use std::collections::BTreeMap;
 use std::path::Path;

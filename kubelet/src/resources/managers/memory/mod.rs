@@ -1,5 +1,5 @@
-//! Memory of NUMA nodes for containers of Guaranteed pods. Pure: what was given is a value, and what is left follows
-//! from it.
+//! Memory of NUMA nodes for containers of Guaranteed pods. Pure: the assignments are a value, from which the free
+//! memory follows.
 
 #[cfg(test)]
 mod tests;
