@@ -142,7 +142,7 @@ fn critical_pods_preempt_other_pods() {
     assert_eq!(refused.reason, "UnexpectedAdmissionError");
     assert!(refused.message.ends_with("reclaim resources: [(res: cpu, q: 3000), ]"), "{}", refused.message);
     let elsewhere = admission.admit(&critical("c", "1", "nodeName: other,"), &node(), &rules).expect_err("a name");
-    assert_eq!(elsewhere.reason, "NodeName", "nobody goes for it");
+    assert_eq!(elsewhere.reason, "NodeName", "no pod is preempted for it");
     assert_eq!(
         admission.admit(&critical("c", "1", ""), &node(), &rules),
         Ok(Room { victims: vec!["a".to_string()], signal: "cpu".to_string() })

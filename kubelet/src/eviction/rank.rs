@@ -26,7 +26,7 @@ pub(crate) struct Usage {
 pub(crate) struct ContainerUsage {
     pub(crate) name: String,
     pub(crate) memory: Option<u64>,
-    /// Its writable layers.
+    /// Its writable layer.
     pub(crate) root: Option<Used>,
     pub(crate) logs: Option<Used>,
 }

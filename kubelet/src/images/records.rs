@@ -239,7 +239,7 @@ mod tests {
         let image = "r.example/i:1";
         assert!(records.may_use(image, "ref", &[]), "it was there before");
         records.begins(image).expect("written");
-        assert!(!records.may_use(image, "ref", &[]), "nobody knows by whom");
+        assert!(!records.may_use(image, "ref", &[]), "its credential is unknown");
         records.ends(image, "ref", Some(&secret("s", "1"))).expect("written");
         let check = |records: &Records| {
             assert!(!records.may_use(image, "ref", &[]));
@@ -279,6 +279,6 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let records = Records::open(dir.path(), ImageVerification::NeverVerify);
         records.ends("i", "ref", Some(&secret("s", "1"))).expect("written");
-        assert!(records.may_use("i", "ref", &[]), "nobody is asked");
+        assert!(records.may_use("i", "ref", &[]), "no image is verified");
     }
 }

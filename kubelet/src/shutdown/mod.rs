@@ -159,7 +159,7 @@ mod tests {
             ..Shutdown::default()
         };
         assert_eq!(said(&by_priority), ["60: low=60 plain=5", "120: slow=120", "5: critical=5"]);
-        assert!(said(&Shutdown::default()).is_empty(), "nobody waits");
+        assert!(said(&Shutdown::default()).is_empty(), "it is disabled");
         assert_eq!([&plain, &by_priority, &Shutdown::default()].map(|one| whole(one).as_secs()), [30, 185, 0]);
     }
 }

@@ -96,7 +96,7 @@ mod tests {
         let flags = rustix::mount::MountFlags::empty();
         rustix::mount::mount("dead", temp.path(), "fuse", flags, Some(options.as_c_str())).unwrap();
         drop(server);
-        assert!(std::fs::metadata(temp.path()).is_err(), "nobody answers");
+        assert!(std::fs::metadata(temp.path()).is_err(), "its server does not respond");
         assert!(is_mounted(temp.path()).unwrap());
         unmount(temp.path()).unwrap();
         assert!(!is_mounted(temp.path()).unwrap());

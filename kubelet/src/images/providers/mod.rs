@@ -244,9 +244,9 @@ cat > "$COUNT.asked"
 printf '{"kind":"CredentialProviderResponse","apiVersion":"credentialprovider.kubelet.k8s.io/v1","cacheKeyType":"%s","cacheDuration":"%s","auth":{"r.example":{"username":"u%s","password":"p"}}}' "$1" "$2" "$(wc -l < "$COUNT" | tr -d ' ')"
 "#;
 
-    struct Nobody;
+    struct NoTransport;
 
-    impl client::Transport for Nobody {
+    impl client::Transport for NoTransport {
         fn send(&self, _: http::Request<bytes::Bytes>) -> client::ResponseFuture<'_> {
             Box::pin(std::future::pending())
         }
@@ -264,7 +264,7 @@ printf '{"kind":"CredentialProviderResponse","apiVersion":"credentialprovider.ku
         );
         let file = dir.join("config.yaml");
         std::fs::write(&file, text).expect("a file");
-        let client = Client::new(Arc::new(Nobody), "test");
+        let client = Client::new(Arc::new(NoTransport), "test");
         Providers::open((Some(&file), Some(dir)), client, Arc::new(SystemClock)).expect("providers")
     }
 
@@ -285,7 +285,7 @@ printf '{"kind":"CredentialProviderResponse","apiVersion":"credentialprovider.ku
                 let users: Vec<&str> = found.iter().map(|found| found.auth.username.as_str()).collect();
                 assert_eq!(users, [user], "{by} {length} {image}");
             }
-            assert!(providers.find(&tree! {}, "other.test/a").await.is_empty(), "nobody is asked");
+            assert!(providers.find(&tree! {}, "other.test/a").await.is_empty(), "no plugin is called");
             let asked = std::fs::read_to_string(dir.path().join("count.asked")).expect("what it was asked");
             assert!(
                 asked.contains("\"kind\":\"CredentialProviderRequest\"") && asked.contains("r.example/"),
@@ -299,7 +299,7 @@ printf '{"kind":"CredentialProviderResponse","apiVersion":"credentialprovider.ku
         let dir = tempfile::tempdir().expect("a directory");
         let providers = providers(dir.path(), "Nothing", "");
         assert!(providers.find(&tree! {}, "r.example/a").await.is_empty());
-        let client = || Client::new(Arc::new(Nobody), "test");
+        let client = || Client::new(Arc::new(NoTransport), "test");
         let half = Providers::open((Some(dir.path()), None), client(), Arc::new(SystemClock));
         assert!(half.err().is_some_and(|why| why.to_string().contains("belong together")));
     }

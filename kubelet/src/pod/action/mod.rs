@@ -324,16 +324,16 @@ fn trusting() -> ClientConfig {
     let builder = ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions();
     match builder {
         Ok(builder) => {
-            builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody(provider))).with_no_client_auth()
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyServer(provider))).with_no_client_auth()
         }
         Err(_) => ClientConfig::builder().with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth(),
     }
 }
 
 #[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
+struct AnyServer(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for AnyServer {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

@@ -37,7 +37,7 @@ impl Resolver {
         resolver
     }
 
-    /// For a node without configured servers: pods use the node's addresses, as upstream does.
+    /// For a node without a resolv.conf: the loopback address of each family of the node, as upstream does.
     pub(crate) fn own(addresses: &[IpAddr]) -> Resolver {
         let itself = |address: &IpAddr| if address.is_ipv6() { "::1" } else { "127.0.0.1" };
         let mut servers: Vec<String> = addresses.iter().map(|address| itself(address).to_string()).collect();

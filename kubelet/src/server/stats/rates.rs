@@ -92,6 +92,6 @@ mod tests {
         assert_eq!(ask("a", 14 * SECOND, 1500), Some(0));
         assert_eq!(ask("a", 16 * SECOND, 3), None, "it was started anew");
         assert_eq!(ask("b", 20 * SECOND, 3), None);
-        assert_eq!(ask("a", 30 * SECOND, 30), None, "nobody asked for it last time");
+        assert_eq!(ask("a", 30 * SECOND, 30), None, "it was not measured last time");
     }
 }

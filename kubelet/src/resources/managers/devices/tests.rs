@@ -322,7 +322,7 @@ async fn plugin_allocations_survive_a_restart() {
     assert_eq!(why.to_string(), "rpc error: code = Unknown desc = it burns");
     plugin.task.abort();
     let _ = plugin.task.await;
-    eventually("nobody can have them", || seen.count() == text("1", "0")).await;
+    eventually("none is allocatable", || seen.count() == text("1", "0")).await;
     task.abort();
     let _ = task.await;
     let again = open();
