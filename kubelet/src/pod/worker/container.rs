@@ -1,5 +1,6 @@
 //! The CRI configuration of a container, from everything that it refers to.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use api::Tree;
@@ -9,7 +10,9 @@ use super::needs::{self, UserError, VariablesError};
 use super::start::Inputs;
 use super::sync;
 use crate::images;
+use crate::logs::files as log_files;
 use crate::model::env::Variable;
+use crate::model::pod;
 use crate::model::state::{PodState, keys};
 use crate::pod::context::PodContext;
 use crate::pod::cri_config::container;
@@ -127,7 +130,9 @@ fn round(state: &PodState) -> Option<(String, String)> {
     (state.round > 0).then(|| (keys::ROUND.to_string(), state.round.to_string()))
 }
 
-fn create_log_dir(context: &PodContext, pod: &Tree, name: &str) -> Result<(), FileError> {
+/// The directory of a container's logs, or of the pod's without a name.
+pub(super) fn create_log_dir(context: &PodContext, pod: &Tree, name: &str) -> Result<(), FileError> {
+    let below = pod::log_dir(Path::new(""), pod).join(name);
     let path = sync::logs(context, pod).join(name);
-    std::fs::create_dir_all(&path).map_err(|source| FileError { path, source })
+    log_files::create_dir(&context.config.pod_logs_dir, &below).map_err(|source| FileError { path, source })
 }

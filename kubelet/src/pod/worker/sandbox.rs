@@ -1,6 +1,5 @@
 //! Creates the sandbox of a pod.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use api::Tree;
@@ -23,9 +22,8 @@ pub(crate) async fn create(
     which: (u32, &Mounted),
 ) -> Result<String> {
     let config = config(context, pod, worker, which)?;
-    let logs = PathBuf::from(&config.log_directory);
-    if let Err(error) = std::fs::create_dir_all(&logs) {
-        return Err(failed(context, pod, &format!("{}: {error}", logs.display())));
+    if let Err(error) = super::container::create_log_dir(context, pod, "") {
+        return Err(failed(context, pod, &format!("{}: {}", config.log_directory, error.source)));
     }
     let request = cri::RunPodSandboxRequest { config: Some(config), runtime_handler: handler(context, pod)? };
     context.metrics.count(&metrics::STARTED_PODS, &[]);
