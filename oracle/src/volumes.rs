@@ -80,7 +80,7 @@ fn shares_monitor(a: &Tree, b: &Tree) -> bool {
 
 pub fn limits(case: &Case<'_>, node: &Tree) -> Verdict {
     let name = node.str("metadata.name");
-    let drivers = by_name(&case.world.csi_nodes, name).map_or(&[][..], |node| node.list("spec.drivers"));
+    let drivers = by_name(&case.world.csi_nodes, name).map_or(&[][..], |csi_node| csi_node.list("spec.drivers"));
     let wanted = disks(case, case.pod);
     let misses = |(driver, _): &&(String, String)| {
         let wants = by_name(&case.world.csi_drivers, driver);

@@ -274,12 +274,12 @@ impl StorageClass {
 }
 
 impl CsiNode {
-    pub fn read(node: &Tree) -> CsiNode {
+    pub fn read(csi_node: &Tree) -> CsiNode {
         let limit = |driver: &Tree| Some((Str::new(driver.str("name")), driver.int("allocatable.count")?));
-        let migrated = node.map("metadata.annotations").get(MIGRATED).and_then(Tree::as_str).unwrap_or("");
+        let migrated = csi_node.map("metadata.annotations").get(MIGRATED).and_then(Tree::as_str).unwrap_or("");
         CsiNode {
-            drivers: node.list("spec.drivers").iter().map(|driver| Str::new(driver.str("name"))).collect(),
-            limits: node.list("spec.drivers").iter().filter_map(limit).collect(),
+            drivers: csi_node.list("spec.drivers").iter().map(|driver| Str::new(driver.str("name"))).collect(),
+            limits: csi_node.list("spec.drivers").iter().filter_map(limit).collect(),
             migrated: migrated.split(',').map(str::trim).filter(|name| !name.is_empty()).map(Str::new).collect(),
         }
     }

@@ -436,9 +436,9 @@ async fn status_is_apart(cluster: &mut Cluster) {
     let made = client.post(path, &deployment).await.tree();
     assert_eq!((made.int("metadata.generation"), made.int("status.replicas")), (Some(1), None));
     let body = r#"{"spec":{"replicas":5},"status":{"replicas":2}}"#;
-    let status = client.patch(&format!("{path}/d/status"), "merge", body).await.tree();
-    assert_eq!((status.int("spec.replicas"), status.int("status.replicas")), (Some(1), Some(2)));
-    assert_eq!(status.int("metadata.generation"), Some(1));
+    let patched = client.patch(&format!("{path}/d/status"), "merge", body).await.tree();
+    assert_eq!((patched.int("spec.replicas"), patched.int("status.replicas")), (Some(1), Some(2)));
+    assert_eq!(patched.int("metadata.generation"), Some(1));
     let spec = client.patch(&format!("{path}/d"), "merge", body).await.tree();
     assert_eq!((spec.int("spec.replicas"), spec.int("status.replicas")), (Some(5), Some(2)));
     assert_eq!(spec.int("metadata.generation"), Some(2));

@@ -13,6 +13,7 @@ mod debian;
 #[path = "../../../runtime/tests/shared/containerd.rs"]
 mod debian_containerd;
 mod etcd;
+mod field_paths;
 mod graph;
 mod http2;
 mod images;
