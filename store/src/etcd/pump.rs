@@ -38,7 +38,18 @@ pub(crate) struct Pump {
 enum End {
     /// Events that were not received are compacted.
     Compacted,
-    Lost(String),
+    Lost(Lost),
+}
+
+/// Why the connection to the watch is lost.
+#[derive(Debug, thiserror::Error)]
+enum Lost {
+    #[error("etcd ended the watch")]
+    Ended,
+    #[error("{0}")]
+    Canceled(String),
+    #[error(transparent)]
+    Store(#[from] crate::Error),
 }
 
 impl Pump {
@@ -56,14 +67,14 @@ impl Pump {
         loop {
             let before = self.revision;
             let end = match self.follow().await {
-                End::Compacted => self.resync().await,
-                End::Lost(reason) => Err(reason),
+                End::Compacted => self.resync().await.err().map(Lost::Store),
+                End::Lost(error) => Some(error),
             };
             if self.revision > before {
                 backoff.reset();
             }
-            if let Err(reason) = end {
-                tracing::warn!(reason, "etcd watch ended, reopening it");
+            if let Some(error) = end {
+                tracing::warn!(reason = %error, "etcd watch ended, reopening it");
                 tokio::time::sleep(backoff.next_pause()).await;
             }
         }
@@ -78,14 +89,14 @@ impl Pump {
         loop {
             let response = match responses.message().await {
                 Ok(Some(response)) => response,
-                Ok(None) => return End::Lost("etcd ended the watch".to_owned()),
+                Ok(None) => return End::Lost(Lost::Ended),
                 Err(status) => return lost(&status),
             };
             if response.compact_revision > 0 {
                 return End::Compacted;
             }
             if response.canceled {
-                return End::Lost(response.cancel_reason);
+                return End::Lost(Lost::Canceled(response.cancel_reason));
             }
             fragments.extend(response.events);
             if !response.fragment && !fragments.is_empty() {
@@ -133,9 +144,8 @@ impl Pump {
     }
 
     /// Events are lost: reads everything, and publishes the differences.
-    async fn resync(&mut self) -> Result<(), String> {
-        let listed = list(&self.client, &self.keys, &self.leases).await;
-        let (entries, revision) = listed.map_err(|error| error.to_string())?;
+    async fn resync(&mut self) -> Result<()> {
+        let (entries, revision) = list(&self.client, &self.keys, &self.leases).await?;
         let events = difference(&self.entries, &entries, revision);
         (self.entries, self.revision) = (entries, revision);
         self.feed.restart_history(self.limits, revision);
@@ -146,7 +156,7 @@ impl Pump {
 }
 
 fn lost(status: &Status) -> End {
-    if is_compacted(status) { End::Compacted } else { End::Lost(failed(status).to_string()) }
+    if is_compacted(status) { End::Compacted } else { End::Lost(failed(status).into()) }
 }
 
 /// Puts have their revisions; the time of deletions is unknown, so they have the revision of the read.
