@@ -5,22 +5,23 @@ use std::borrow::Cow;
 use ::base64::Engine;
 use ::base64::engine::general_purpose::STANDARD;
 
+/// Text that is not base64: the position of the first invalid byte, with the message of Go's decoder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("illegal base64 data at input byte {0}")]
+pub struct DecodeError(usize);
+
 /// The canonical encoding: without line ends and without stray bits before the padding, as Go encodes.
-pub fn canonical(text: &str) -> Result<Cow<'_, str>, String> {
+pub fn canonical(text: &str) -> Result<Cow<'_, str>, DecodeError> {
     let encoded = encode(&decode(text)?);
     Ok(if encoded == text { Cow::Borrowed(text) } else { Cow::Owned(encoded) })
 }
 
 /// Line ends are skipped, and errors have positions, like Go's decoder.
-pub fn decode(text: &str) -> Result<Vec<u8>, String> {
+pub fn decode(text: &str) -> Result<Vec<u8>, DecodeError> {
     let mut input = Input { bytes: text.as_bytes(), at: 0 };
     let mut out = Vec::with_capacity(text.len() / 4 * 3);
     while decode_quartet(&mut input, &mut out)? {}
     Ok(out)
-}
-
-fn bad(at: usize) -> String {
-    format!("illegal base64 data at input byte {at}")
 }
 
 struct Input<'a> {
@@ -45,12 +46,12 @@ impl Input<'_> {
 }
 
 /// Returns whether another quartet may follow.
-fn decode_quartet(input: &mut Input<'_>, out: &mut Vec<u8>) -> Result<bool, String> {
+fn decode_quartet(input: &mut Input<'_>, out: &mut Vec<u8>) -> Result<bool, DecodeError> {
     let mut bits = 0u32;
     for place in 0..4 {
         match input.next() {
             None if place == 0 => return Ok(false),
-            None => return Err(bad(input.at - place)),
+            None => return Err(DecodeError(input.at - place)),
             Some((at, byte)) => match digit(byte) {
                 Some(digit) => bits |= u32::from(digit) << (18 - 6 * place),
                 None if byte == b'=' && place >= 2 => {
@@ -58,7 +59,7 @@ fn decode_quartet(input: &mut Input<'_>, out: &mut Vec<u8>) -> Result<bool, Stri
                     out.extend_from_slice(&bits.to_be_bytes()[1..place]);
                     return Ok(false);
                 }
-                None => return Err(bad(at)),
+                None => return Err(DecodeError(at)),
             },
         }
     }
@@ -67,16 +68,16 @@ fn decode_quartet(input: &mut Input<'_>, out: &mut Vec<u8>) -> Result<bool, Stri
 }
 
 /// After the first `=` at `place`: an optional second one, and nothing after it.
-fn end_padding(input: &mut Input<'_>, place: usize) -> Result<(), String> {
+fn end_padding(input: &mut Input<'_>, place: usize) -> Result<(), DecodeError> {
     if place == 2 {
         match input.next() {
-            None => return Err(bad(input.bytes.len())),
-            Some((at, byte)) if byte != b'=' => return Err(bad(at - 1)),
+            None => return Err(DecodeError(input.bytes.len())),
+            Some((at, byte)) if byte != b'=' => return Err(DecodeError(at - 1)),
             Some(_) => {}
         }
     }
     input.skip_line_ends();
-    if input.at < input.bytes.len() { Err(bad(input.at)) } else { Ok(()) }
+    if input.at < input.bytes.len() { Err(DecodeError(input.at)) } else { Ok(()) }
 }
 
 fn digit(byte: u8) -> Option<u8> {
@@ -101,15 +102,16 @@ mod tests {
 
     #[test]
     fn round_trips_and_locates_errors() {
+        let read = |text: &str| decode(text).map_err(|error| error.to_string());
         for bytes in [&b""[..], b"a", b"ab", b"abc", b"abcd", &[0, 255, 128]] {
             assert_eq!(decode(&encode(bytes)).as_deref(), Ok(bytes));
         }
-        assert_eq!(decode("ab*d"), Err("illegal base64 data at input byte 2".to_string()));
+        assert_eq!(read("ab*d"), Err("illegal base64 data at input byte 2".to_string()));
         assert_eq!(decode("YQ=="), Ok(b"a".to_vec()));
-        assert_eq!(decode("YQ==YQ=="), Err("illegal base64 data at input byte 4".to_string()));
+        assert_eq!(read("YQ==YQ=="), Err("illegal base64 data at input byte 4".to_string()));
         assert_eq!(decode("YWJj\nZGVm"), Ok(b"abcdef".to_vec()));
         for (text, at) in [("YWJ", 0), ("YW\nJ", 1), ("ab=d", 2), ("ab=", 3), ("a=", 1), ("YQ==\nYQ==", 5), ("=", 0)] {
-            assert_eq!(decode(text), Err(format!("illegal base64 data at input byte {at}")), "{text:?}");
+            assert_eq!(read(text), Err(format!("illegal base64 data at input byte {at}")), "{text:?}");
         }
     }
 

@@ -15,24 +15,16 @@ const NANO: i64 = -9;
 /// Larger exponents are meaningless and would make additions inexact.
 const MAX_EXPONENT: i64 = 1000;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Text that is not a quantity, with upstream's message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
+    #[error("{BAD_FORMAT}")]
     Format,
+    #[error("unable to parse numeric part of quantity")]
     Numeric,
+    #[error("unable to parse quantity's suffix")]
     Suffix,
 }
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Error::Format => BAD_FORMAT,
-            Error::Numeric => "unable to parse numeric part of quantity",
-            Error::Suffix => "unable to parse quantity's suffix",
-        })
-    }
-}
-
-impl std::error::Error for Error {}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Format {
@@ -55,8 +47,8 @@ pub struct Quantity {
 }
 
 /// The canonical text of a quantity.
-pub fn canonical(text: &str) -> Result<Str, String> {
-    let quantity = Quantity::parse(text.trim()).map_err(|error| error.to_string())?;
+pub fn canonical(text: &str) -> Result<Str, Error> {
+    let quantity = Quantity::parse(text.trim())?;
     Ok(match quantity.text {
         Some(text) => text,
         None => Str::from(quantity.to_string()),

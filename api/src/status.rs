@@ -80,7 +80,7 @@ impl Status {
         Status::new(409, "Conflict", message).about(group, resource, name)
     }
 
-    pub fn forbidden(group: &str, resource: &str, name: &str, why: &str) -> Status {
+    pub fn forbidden(group: &str, resource: &str, name: &str, why: impl std::fmt::Display) -> Status {
         let message = if resource.is_empty() {
             format!("forbidden: {why}")
         } else if name.is_empty() {

@@ -7,8 +7,31 @@ use crate::tree::Str;
 
 pub use stdx::clock::Timestamp;
 
+/// Text that is not a time. The texts in the fields are quoted like Go's.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ParseError {
+    #[error("parsing time {text}: {what} out of range")]
+    OutOfRange { text: String, what: &'static str },
+    /// An element of the layout does not match the rest of the text.
+    #[error("parsing time {text} as \"{layout}\": cannot parse {rest} as \"{element}\"")]
+    Mismatch { text: String, layout: &'static str, rest: String, element: &'static str },
+    #[error("parsing time {text}: extra text: {extra}")]
+    ExtraText { text: String, extra: String },
+}
+
+/// Text that is not a duration. The texts in the fields are quoted like Go's.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DurationError {
+    #[error("time: invalid duration {0}")]
+    Invalid(String),
+    #[error("time: missing unit in duration {0}")]
+    MissingUnit(String),
+    #[error("time: unknown unit {unit} in duration {text}")]
+    UnknownUnit { unit: String, text: String },
+}
+
 /// The canonical text of a Time.
-pub fn canonical(text: &str) -> Result<Str, String> {
+pub fn canonical(text: &str) -> Result<Str, ParseError> {
     let time = parse(text)?;
     // Twenty bytes ending in Z have no fraction and no offset: they are canonical.
     let canonical = text.len() == "2006-01-02T15:04:05Z".len() && text.ends_with('Z');
@@ -16,17 +39,17 @@ pub fn canonical(text: &str) -> Result<Str, String> {
 }
 
 /// The canonical text of a MicroTime.
-pub fn canonical_micro(text: &str) -> Result<Str, String> {
+pub fn canonical_micro(text: &str) -> Result<Str, ParseError> {
     parse_micro(text).map(format_micros)
 }
 
 /// RFC 3339 with any offset and fraction.
-pub fn parse(text: &str) -> Result<Timestamp, String> {
+pub fn parse(text: &str) -> Result<Timestamp, ParseError> {
     read(text, &TIME, "2006-01-02T15:04:05Z07:00")
 }
 
 /// RFC 3339 with exactly six digits of a second.
-pub fn parse_micro(text: &str) -> Result<Timestamp, String> {
+pub fn parse_micro(text: &str) -> Result<Timestamp, ParseError> {
     read(text, &MICRO_TIME, "2006-01-02T15:04:05.000000Z07:00")
 }
 
@@ -215,30 +238,25 @@ enum Refusal {
     Range(&'static str),
 }
 
-fn read(text: &str, layout: &[Piece], layout_text: &str) -> Result<Timestamp, String> {
+fn read(text: &str, elements: &[Piece], layout: &'static str) -> Result<Timestamp, ParseError> {
     let mut clock = Clock::default();
     let mut rest = text.as_bytes();
-    for piece in layout {
+    for piece in elements {
         match read_piece(*piece, rest, &mut clock) {
             Ok(next) => rest = next,
-            Err(Refusal::Range(what)) => return Err(format!("parsing time {}: {what} out of range", go_quote(text))),
+            Err(Refusal::Range(what)) => return Err(ParseError::OutOfRange { text: go_quote(text), what }),
             Err(Refusal::Bad) => {
-                let rest = String::from_utf8_lossy(rest);
-                return Err(format!(
-                    "parsing time {} as \"{layout_text}\": cannot parse {} as \"{}\"",
-                    go_quote(text),
-                    go_quote(&rest),
-                    piece.name()
-                ));
+                let rest = go_quote(&String::from_utf8_lossy(rest));
+                return Err(ParseError::Mismatch { text: go_quote(text), layout, rest, element: piece.name() });
             }
         }
     }
     if !rest.is_empty() {
         let extra = go_quote(&String::from_utf8_lossy(rest));
-        return Err(format!("parsing time {}: extra text: {extra}", go_quote(text)));
+        return Err(ParseError::ExtraText { text: go_quote(text), extra });
     }
     if clock.day < 1 || clock.day > days_in(clock.year, clock.month) {
-        return Err(format!("parsing time {}: day out of range", go_quote(text)));
+        return Err(ParseError::OutOfRange { text: go_quote(text), what: "day" });
     }
     let days = days_of(clock.year, clock.month, clock.day);
     let of_day = clock.hour * 3600 + clock.minute * 60 + clock.second;
@@ -353,8 +371,8 @@ const UNITS: [(&str, i128); 8] = [
 ];
 
 /// Parses Go's notation (`1h2m3.5s`) to nanoseconds.
-pub fn parse_duration(text: &str) -> Result<i64, String> {
-    let invalid = || format!("time: invalid duration {}", go_quote(text));
+pub fn parse_duration(text: &str) -> Result<i64, DurationError> {
+    let invalid = || DurationError::Invalid(go_quote(text));
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
     if unsigned == "0" {
         return Ok(0);
@@ -370,11 +388,11 @@ pub fn parse_duration(text: &str) -> Result<i64, String> {
         let (unit, tail) = tail.split_at(end);
         let number = decimal_nanos(number).ok_or_else(invalid)?;
         if unit.is_empty() {
-            return Err(format!("time: missing unit in duration {}", go_quote(text)));
+            return Err(DurationError::MissingUnit(go_quote(text)));
         }
         let known = UNITS.iter().find(|(name, _)| *name == unit);
-        let (_, nanos) =
-            known.ok_or_else(|| format!("time: unknown unit {} in duration {}", go_quote(unit), go_quote(text)))?;
+        let unknown = || DurationError::UnknownUnit { unit: go_quote(unit), text: go_quote(text) };
+        let (_, nanos) = known.ok_or_else(unknown)?;
         total += number * nanos / 1_000_000_000;
         if total > 1 << 63 {
             return Err(invalid());
@@ -497,7 +515,7 @@ mod tests {
             ("2024-01-01T00:00:00Zé", r#": extra text: "\xc3\xa9""#),
         ];
         for (text, want) in time {
-            let message = canonical(text).expect_err(text);
+            let message = canonical(text).expect_err(text).to_string();
             assert!(message.ends_with(want), "{message}");
         }
         let micro = [
@@ -506,7 +524,7 @@ mod tests {
             ("bad", r#"cannot parse "bad" as "2006""#),
         ];
         for (text, want) in micro {
-            let message = canonical_micro(text).expect_err(text);
+            let message = canonical_micro(text).expect_err(text).to_string();
             assert_eq!(message, format!("parsing time \"{text}\" as \"2006-01-02T15:04:05.000000Z07:00\": {want}"));
         }
     }
@@ -527,7 +545,7 @@ mod tests {
             ("9999999999h", Err(r#"time: invalid duration "9999999999h""#), ""),
         ];
         for (text, want, back) in cases {
-            let read = parse_duration(text);
+            let read = parse_duration(text).map_err(|error| error.to_string());
             assert_eq!(read.as_ref().map(|nanos| *nanos).map_err(String::as_str), want);
             if let Ok(nanos) = read {
                 assert_eq!(format_duration(nanos), back);

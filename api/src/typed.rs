@@ -10,32 +10,26 @@ use crate::tree::{Str, Tree};
 use crate::{base64, quantity, time};
 
 /// A value that does not match its type, with the message of Go's decoder.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// `cannot unmarshal VALUE into Go struct field STRUCT.PATH of type TYPE`; `items` counts the lists and maps
-    /// between the innermost field and the value.
+    /// `items` counts the lists and maps between the innermost field and the value; `path` has the innermost field
+    /// first.
+    #[error("json: cannot unmarshal {value} into Go struct field {structure}.{} of type {go_type}", joined(path))]
     Mismatch { value: String, structure: String, path: Vec<Str>, go_type: String, items: usize },
-    /// A text rejected by the parser of its type.
-    Text(String),
+    #[error(transparent)]
+    Base64(#[from] base64::DecodeError),
+    #[error(transparent)]
+    Time(#[from] time::ParseError),
+    #[error(transparent)]
+    Quantity(#[from] quantity::Error),
+    #[error("the object has too many values")]
+    TooManyValues,
 }
 
-impl std::fmt::Display for Error {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Error::Text(text) => f.write_str(text),
-            Error::Mismatch { value, structure, path, go_type, .. } => {
-                let path: Vec<&str> = path.iter().rev().map(Str::as_str).collect();
-                write!(
-                    f,
-                    "json: cannot unmarshal {value} into Go struct field {structure}.{} of type {go_type}",
-                    path.join(".")
-                )
-            }
-        }
-    }
+fn joined(path: &[Str]) -> String {
+    let path: Vec<&str> = path.iter().rev().map(Str::as_str).collect();
+    path.join(".")
 }
-
-impl std::error::Error for Error {}
 
 impl Error {
     fn inside(mut self, structure: &Type, field: &Field) -> Error {
@@ -180,7 +174,7 @@ fn is_zero(value: &Tree, ty: Ty) -> bool {
 }
 
 fn conform_value(value: &mut Tree, ty: Ty, walk: &mut Walk<'_>) -> Result<(), Error> {
-    walk.left = walk.left.checked_sub(1).ok_or_else(|| Error::Text("the object has too many values".to_string()))?;
+    walk.left = walk.left.checked_sub(1).ok_or(Error::TooManyValues)?;
     match (ty, &mut *value) {
         (Ty::String, Tree::Str(_)) | (Ty::Bool, Tree::Bool(_)) | (Ty::Int64, Tree::Int(_)) => Ok(()),
         (Ty::Int32, Tree::Int(number)) if i32::try_from(*number).is_ok() => Ok(()),
@@ -225,14 +219,14 @@ fn conform_schema(value: &mut Tree) -> Result<(), Error> {
     }
 }
 
-fn canonical(text: &mut Str, make: fn(&str) -> Result<Str, String>) -> Result<(), Error> {
-    *text = make(text).map_err(Error::Text)?;
+fn canonical(text: &mut Str, make: fn(&str) -> Result<Str, time::ParseError>) -> Result<(), Error> {
+    *text = make(text)?;
     Ok(())
 }
 
 /// Bytes are stored in Go's encoding.
 fn conform_bytes(text: &mut Str) -> Result<(), Error> {
-    if let Cow::Owned(canonical) = base64::canonical(text).map_err(Error::Text)? {
+    if let Cow::Owned(canonical) = base64::canonical(text)? {
         *text = Str::from(canonical);
     }
     Ok(())
@@ -262,9 +256,9 @@ fn conform_quantity(value: &mut Tree) -> Result<(), Error> {
         Tree::Str(text) => text.clone(),
         Tree::Int(number) => Str::new(itoa::Buffer::new().format(*number)),
         Tree::Float(number) => Str::new(ryu::Buffer::new().format(*number)),
-        _ => return Err(Error::Text(quantity::BAD_FORMAT.to_string())),
+        _ => return Err(quantity::Error::Format.into()),
     };
-    *value = Tree::Str(quantity::canonical(&text).map_err(Error::Text)?);
+    *value = Tree::Str(quantity::canonical(&text)?);
     Ok(())
 }
 
@@ -383,7 +377,7 @@ mod tests {
     fn refuses_objects_with_a_million_values() {
         let text = format!("{{\"spec\":{{\"containers\":[{}{{}}]}}}}", "{},".repeat(500_000));
         let error = conformed("Pod", &text).expect_err("too many");
-        assert_eq!(error, Error::Text("the object has too many values".to_string()));
+        assert_eq!(error.to_string(), "the object has too many values");
     }
 
     #[test]

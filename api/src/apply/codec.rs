@@ -4,6 +4,25 @@ use super::set::{Element, Entry, FieldSet};
 use crate::json;
 use crate::tree::{Map, Str, Tree};
 
+/// FieldsV1 that is not a set of paths.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    #[error("expected a map of fields")]
+    NotFields,
+    #[error("expected a map below {0:?}")]
+    NotMap(String),
+    #[error("key must be 2 characters long:")]
+    ShortElement,
+    #[error("missing colon: {0}")]
+    NoColon(String),
+    #[error("expected a map of key fields: {0}")]
+    NotKey(String),
+    #[error(transparent)]
+    Json(#[from] json::Error),
+    #[error(transparent)]
+    Index(#[from] std::num::ParseIntError),
+}
+
 /// The set as FieldsV1. A member with children has `.` among them.
 pub fn encode(set: &FieldSet) -> Tree {
     Tree::Map(encode_map(set, false))
@@ -76,16 +95,16 @@ fn value_text(value: &Tree) -> Str {
 }
 
 /// FieldsV1 as a set. Unknown element types are dropped, as a later version may have added them.
-pub fn decode(fields: &Tree) -> Result<FieldSet, String> {
+pub fn decode(fields: &Tree) -> Result<FieldSet, DecodeError> {
     match fields {
         Tree::Null => Ok(FieldSet::new()),
         Tree::Map(map) => Ok(decode_map(map)?.0),
-        _ => Err("expected a map of fields".to_string()),
+        _ => Err(DecodeError::NotFields),
     }
 }
 
 /// The paths below, and whether the map's own path is a member.
-fn decode_map(map: &Map) -> Result<(FieldSet, bool), String> {
+fn decode_map(map: &Map) -> Result<(FieldSet, bool), DecodeError> {
     let mut set = FieldSet::with_capacity(map.len());
     let mut own = false;
     for (key, value) in map.iter() {
@@ -94,7 +113,7 @@ fn decode_map(map: &Map) -> Result<(FieldSet, bool), String> {
             continue;
         }
         let Some(element) = decode_element(key)? else { continue };
-        let Tree::Map(below) = value else { return Err(format!("expected a map below {key:?}")) };
+        let Tree::Map(below) = value else { return Err(DecodeError::NotMap(key.to_string())) };
         let (children, member) = decode_map(below)?;
         set.push(element, member, children);
     }
@@ -103,30 +122,26 @@ fn decode_map(map: &Map) -> Result<(FieldSet, bool), String> {
     Ok((set, own))
 }
 
-fn decode_element(text: &str) -> Result<Option<Element>, String> {
+fn decode_element(text: &str) -> Result<Option<Element>, DecodeError> {
     if text.len() < 2 {
-        return Err("key must be 2 characters long:".to_string());
+        return Err(DecodeError::ShortElement);
     }
     if text.as_bytes()[1] != b':' {
-        return Err(format!("missing colon: {text}"));
+        return Err(DecodeError::NoColon(text.to_string()));
     }
     let rest = &text[2..];
     match text.as_bytes()[0] {
         b'f' => Ok(Some(Element::field(rest))),
-        b'v' => json::decode(rest.as_bytes()).map(|value| Some(Element::Value(Box::new(value)))).map_err(text_of),
+        b'v' => Ok(Some(Element::Value(Box::new(json::decode(rest.as_bytes())?)))),
         b'k' => decode_key(rest).map(Some),
-        b'i' => rest.parse().map(|index| Some(Element::Index(index))).map_err(text_of),
+        b'i' => Ok(Some(Element::Index(rest.parse()?))),
         _ => Ok(None),
     }
 }
 
-fn decode_key(text: &str) -> Result<Element, String> {
-    match json::decode(text.as_bytes()).map_err(text_of)? {
+fn decode_key(text: &str) -> Result<Element, DecodeError> {
+    match json::decode(text.as_bytes())? {
         Tree::Map(map) => Ok(Element::Key(map.into_entries().into_boxed_slice())),
-        _ => Err(format!("expected a map of key fields: {text}")),
+        _ => Err(DecodeError::NotKey(text.to_string())),
     }
-}
-
-fn text_of(error: impl std::fmt::Display) -> String {
-    error.to_string()
 }

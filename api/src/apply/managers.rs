@@ -9,6 +9,21 @@ const MAX_UPDATE_MANAGERS: usize = 10;
 /// The manager of merged entries.
 const ANCIENT: &str = "ancient-changes";
 
+/// An entry of `managedFields` that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EntryError {
+    #[error("operation must be `Apply` or `Update`")]
+    Operation,
+    #[error("apiVersion must not be empty")]
+    NoVersion,
+    #[error("missing fieldsType in managed fields entry {0}")]
+    NoFieldsType(usize),
+    #[error("invalid fieldsType {fields_type:?} in managed fields entry {index}")]
+    FieldsType { fields_type: String, index: usize },
+    #[error("error decoding versioned set from entry {index}: error decoding set: {source}")]
+    Fields { index: usize, source: codec::DecodeError },
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operation {
     Apply,
@@ -85,7 +100,7 @@ pub struct Managed {
 
 impl Managed {
     /// Decodes the entries; the first invalid one is the error.
-    pub fn decode(entries: &[Tree]) -> Result<Managed, String> {
+    pub fn decode(entries: &[Tree]) -> Result<Managed, EntryError> {
         let mut managed = Managed::default();
         for (index, entry) in entries.iter().enumerate() {
             let manager = decode_entry(entry, index)?;
@@ -170,23 +185,22 @@ pub(super) fn identity(manager: &Manager) -> String {
     format!("{:?}\u{0}{}\u{0}{version}\u{0}{}", manager.name, manager.operation.text(), manager.subresource)
 }
 
-fn decode_entry(entry: &Tree, index: usize) -> Result<Manager, String> {
+fn decode_entry(entry: &Tree, index: usize) -> Result<Manager, EntryError> {
     let operation = match entry.str("operation") {
         "Apply" => Operation::Apply,
         "Update" => Operation::Update,
-        _ => return Err("operation must be `Apply` or `Update`".to_string()),
+        _ => return Err(EntryError::Operation),
     };
     let api_version = entry.str("apiVersion");
     if api_version.is_empty() {
-        return Err("apiVersion must not be empty".to_string());
+        return Err(EntryError::NoVersion);
     }
     match entry.str("fieldsType") {
         "FieldsV1" => {}
-        "" => return Err(format!("missing fieldsType in managed fields entry {index}")),
-        other => return Err(format!("invalid fieldsType {other:?} in managed fields entry {index}")),
+        "" => return Err(EntryError::NoFieldsType(index)),
+        other => return Err(EntryError::FieldsType { fields_type: other.to_string(), index }),
     }
-    let fields = codec::decode(entry.at("fieldsV1"))
-        .map_err(|error| format!("error decoding versioned set from entry {index}: error decoding set: {error}"))?;
+    let fields = codec::decode(entry.at("fieldsV1")).map_err(|source| EntryError::Fields { index, source })?;
     Ok(Manager {
         name: Str::new(entry.str("manager")),
         operation,

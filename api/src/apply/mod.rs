@@ -27,10 +27,10 @@ mod updater;
 mod validate;
 
 pub use applier::{ApplyError, apply};
-pub use codec::{decode as decode_fields, encode as encode_fields};
+pub use codec::{DecodeError, decode as decode_fields, encode as encode_fields};
 pub use compare::{Comparison, compare};
 pub use conflict::{Conflict, Conflicts};
-pub use managers::{Managed, Manager, Operation};
+pub use managers::{EntryError, Managed, Manager, Operation};
 pub use merge::merge;
 pub use remove::{extract_items, remove_items};
 pub use scale::{ReplicasPath, parent_from_scale, scale_from_parent};

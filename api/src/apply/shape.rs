@@ -49,23 +49,38 @@ impl Typed {
     }
 }
 
+/// A list item without a path element.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ItemError {
+    #[error("associative list with keys may not have a null element")]
+    Null,
+    #[error("associative list with keys may not have non-map elements")]
+    NotMap,
+    #[error("associative list with keys has an element that omits key field {0:?} (and doesn't have default value)")]
+    NoKey(&'static str),
+    #[error("associative list without keys has an element that's a map type")]
+    MapInSet,
+    #[error("not supported: associative list with lists as elements")]
+    ListInSet,
+    #[error("associative list without keys has an element that's an explicit null")]
+    NullInSet,
+}
+
 /// The path element of a list item, or why it has none.
-pub(super) fn item_element(item: &Tree, keys: &'static [&'static str], typed: Typed) -> Result<Element, String> {
+pub(super) fn item_element(item: &Tree, keys: &'static [&'static str], typed: Typed) -> Result<Element, ItemError> {
     if keys.is_empty() {
         return set_element(item);
     }
     match item {
         Tree::Map(_) => {}
-        Tree::Null => return Err("associative list with keys may not have a null element".to_string()),
-        _ => return Err("associative list with keys may not have non-map elements".to_string()),
+        Tree::Null => return Err(ItemError::Null),
+        _ => return Err(ItemError::NotMap),
     }
     let mut fields = Vec::with_capacity(keys.len());
     for key in keys {
         let value = match item.get(key) {
             Some(value) => value.clone(),
-            None => key_default(key, typed).ok_or_else(|| {
-                format!("associative list with keys has an element that omits key field {key:?} (and doesn't have default value)")
-            })?,
+            None => key_default(key, typed).ok_or(ItemError::NoKey(key))?,
         };
         fields.push((Str::const_new(key), value));
     }
@@ -73,11 +88,11 @@ pub(super) fn item_element(item: &Tree, keys: &'static [&'static str], typed: Ty
     Ok(Element::Key(fields.into_boxed_slice()))
 }
 
-fn set_element(item: &Tree) -> Result<Element, String> {
+fn set_element(item: &Tree) -> Result<Element, ItemError> {
     match item {
-        Tree::Map(_) => Err("associative list without keys has an element that's a map type".to_string()),
-        Tree::List(_) => Err("not supported: associative list with lists as elements".to_string()),
-        Tree::Null => Err("associative list without keys has an element that's an explicit null".to_string()),
+        Tree::Map(_) => Err(ItemError::MapInSet),
+        Tree::List(_) => Err(ItemError::ListInSet),
+        Tree::Null => Err(ItemError::NullInSet),
         scalar => Ok(Element::Value(Box::new(scalar.clone()))),
     }
 }

@@ -8,15 +8,25 @@ use super::shape::{Typed, item_element};
 use crate::schema::{Topology, Ty, Type};
 use crate::tree::{MAX_DEPTH, Map, Tree};
 
-/// All problems as one message in upstream's format.
-pub(super) fn validate(tree: &Tree, ty: &'static Type) -> Result<(), String> {
+/// All problems of an applied object, as one message in upstream's format.
+#[derive(Debug)]
+pub(super) struct Problems(Vec<String>);
+
+impl std::fmt::Display for Problems {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0.as_slice() {
+            [only] => f.write_str(only),
+            many => write!(f, "errors:\n  {}", many.join("\n  ")),
+        }
+    }
+}
+
+impl std::error::Error for Problems {}
+
+pub(super) fn validate(tree: &Tree, ty: &'static Type) -> Result<(), Problems> {
     let mut problems = Vec::new();
     Walk { problems: &mut problems, path: String::new() }.node(tree, Typed::root(ty), 0);
-    match problems.as_slice() {
-        [] => Ok(()),
-        [only] => Err(only.clone()),
-        many => Err(format!("errors:\n  {}", many.join("\n  "))),
-    }
+    if problems.is_empty() { Ok(()) } else { Err(Problems(problems)) }
 }
 
 /// More would be repetitive.

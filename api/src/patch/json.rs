@@ -18,6 +18,33 @@ pub struct Operation {
     pub value: Tree,
 }
 
+/// Why an operation does not apply to the object.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OperationError {
+    #[error("{0} operation failed to decode path")]
+    NoPath(Str),
+    #[error("{0} operation failed to decode from")]
+    NoFrom(Str),
+    #[error("Unexpected kind: {0}")]
+    UnknownOperation(Str),
+    #[error("operation does not apply: doc is missing path: {0:?}")]
+    MissingPath(String),
+    #[error("Unable to remove nonexistent key: {0}")]
+    MissingKey(String),
+    #[error("value was not a proper array index: '{0}'")]
+    NotAnIndex(String),
+    #[error("Unable to access invalid index: {0}")]
+    InvalidIndex(String),
+    #[error("exceeded max depth at {0:?}")]
+    TooDeep(String),
+    #[error(
+        "Unable to complete the copy, the accumulated size increase of copy is {0}, exceeding the limit {MAX_COPIED_BYTES}"
+    )]
+    CopiesTooLarge(usize),
+    #[error("testing value {0} failed")]
+    TestFailed(String),
+}
+
 /// Decodes a patch. Duplicate and unknown fields of an operation are reported, not rejected.
 pub fn decode(bytes: &[u8], strict: &mut Strict) -> Result<Vec<Operation>, Error> {
     let mut found = Strict::default();
@@ -81,15 +108,15 @@ fn text_of(value: Tree, name: &str) -> Result<Option<Str>, Error> {
 pub fn apply(mut object: Tree, operations: &[Operation]) -> Result<Tree, Error> {
     let mut copied = 0;
     for operation in operations {
-        apply_one(&mut object, operation, &mut copied).map_err(Error::Unprocessable)?;
+        apply_one(&mut object, operation, &mut copied).map_err(|error| Error::Unprocessable(error.into()))?;
     }
     Ok(object)
 }
 
-fn apply_one(object: &mut Tree, operation: &Operation, copied: &mut usize) -> Result<(), String> {
+fn apply_one(object: &mut Tree, operation: &Operation, copied: &mut usize) -> Result<(), OperationError> {
     let op = operation.op.as_str();
-    let path = || operation.path.as_deref().ok_or_else(|| format!("{op} operation failed to decode path"));
-    let from = || operation.from.as_deref().ok_or_else(|| format!("{op} operation failed to decode from"));
+    let path = || operation.path.as_deref().ok_or_else(|| OperationError::NoPath(operation.op.clone()));
+    let from = || operation.from.as_deref().ok_or_else(|| OperationError::NoFrom(operation.op.clone()));
     match op {
         "add" => add(object, path()?, operation.value.clone()),
         "remove" => remove(object, path()?).map(drop),
@@ -103,13 +130,11 @@ fn apply_one(object: &mut Tree, operation: &Operation, copied: &mut usize) -> Re
             let value = get(object, from()?)?.cloned().unwrap_or_default();
             *copied += json::encode(&value, None).len();
             if *copied > MAX_COPIED_BYTES {
-                return Err(format!(
-                    "Unable to complete the copy, the accumulated size increase of copy is {copied}, exceeding the limit {MAX_COPIED_BYTES}"
-                ));
+                return Err(OperationError::CopiesTooLarge(*copied));
             }
             add(object, path()?, value)
         }
-        other => Err(format!("Unexpected kind: {other}")),
+        _ => Err(OperationError::UnknownOperation(operation.op.clone())),
     }
 }
 
@@ -127,14 +152,14 @@ fn unescape(part: &str) -> String {
 }
 
 /// The parts of a path below the root, and the last one.
-fn parts(path: &str) -> Result<(Vec<String>, String), String> {
+fn parts(path: &str) -> Result<(Vec<String>, String), OperationError> {
     let mut parts: Vec<String> = path.split('/').skip(1).map(unescape).collect();
     let last = parts.pop().ok_or_else(|| missing(path))?;
     Ok((parts, last))
 }
 
-fn missing(path: &str) -> String {
-    format!("operation does not apply: doc is missing path: {path:?}")
+fn missing(path: &str) -> OperationError {
+    OperationError::MissingPath(path.to_string())
 }
 
 fn child<'a>(tree: &'a Tree, part: &str) -> Option<&'a Tree> {
@@ -154,7 +179,7 @@ fn child_mut<'a>(tree: &'a mut Tree, part: &str) -> Option<&'a mut Tree> {
 }
 
 /// The map or list of the last part of a path.
-fn container<'a>(object: &'a mut Tree, path: &str) -> Result<(&'a mut Tree, String, usize), String> {
+fn container<'a>(object: &'a mut Tree, path: &str) -> Result<(&'a mut Tree, String, usize), OperationError> {
     let (above, last) = parts(path)?;
     let mut here = object;
     for part in &above {
@@ -167,7 +192,7 @@ fn container<'a>(object: &'a mut Tree, path: &str) -> Result<(&'a mut Tree, Stri
 }
 
 /// The value at a path; None if a map has no such key.
-fn get<'a>(object: &'a Tree, path: &str) -> Result<Option<&'a Tree>, String> {
+fn get<'a>(object: &'a Tree, path: &str) -> Result<Option<&'a Tree>, OperationError> {
     let (above, last) = parts(path)?;
     let mut here = object;
     for part in &above {
@@ -181,18 +206,18 @@ fn get<'a>(object: &'a Tree, path: &str) -> Result<Option<&'a Tree>, String> {
 }
 
 /// A list index; negative ones count from the end.
-fn index(text: &str, length: usize) -> Result<usize, String> {
-    let invalid = || format!("Unable to access invalid index: {text}");
-    let index: i64 = text.parse().map_err(|_| format!("value was not a proper array index: '{text}'"))?;
+fn index(text: &str, length: usize) -> Result<usize, OperationError> {
+    let invalid = || OperationError::InvalidIndex(text.to_string());
+    let index: i64 = text.parse().map_err(|_| OperationError::NotAnIndex(text.to_string()))?;
     let length = i64::try_from(length).map_err(|_| invalid())?;
     let index = if index < 0 { index + length } else { index };
     usize::try_from(index).ok().filter(|index| (*index as i64) < length).ok_or_else(invalid)
 }
 
-fn add(object: &mut Tree, path: &str, value: Tree) -> Result<(), String> {
+fn add(object: &mut Tree, path: &str, value: Tree) -> Result<(), OperationError> {
     let (container, key, depth) = container(object, path)?;
     if too_deep(&value, depth) {
-        return Err(format!("exceeded max depth at {path:?}"));
+        return Err(OperationError::TooDeep(path.to_string()));
     }
     match container {
         Tree::List(items) if key == "-" => items.push(value),
@@ -203,10 +228,10 @@ fn add(object: &mut Tree, path: &str, value: Tree) -> Result<(), String> {
     Ok(())
 }
 
-fn replace(object: &mut Tree, path: &str, value: Tree) -> Result<(), String> {
+fn replace(object: &mut Tree, path: &str, value: Tree) -> Result<(), OperationError> {
     let (container, key, depth) = container(object, path)?;
     if too_deep(&value, depth) {
-        return Err(format!("exceeded max depth at {path:?}"));
+        return Err(OperationError::TooDeep(path.to_string()));
     }
     match container {
         Tree::List(items) => {
@@ -219,19 +244,19 @@ fn replace(object: &mut Tree, path: &str, value: Tree) -> Result<(), String> {
     Ok(())
 }
 
-fn remove(object: &mut Tree, path: &str) -> Result<Tree, String> {
+fn remove(object: &mut Tree, path: &str) -> Result<Tree, OperationError> {
     let (container, key, _) = container(object, path)?;
     match container {
         Tree::List(items) => Ok(items.remove(index(&key, items.len())?)),
-        Tree::Map(map) => map.remove(&key).ok_or_else(|| format!("Unable to remove nonexistent key: {key}")),
+        Tree::Map(map) => map.remove(&key).ok_or(OperationError::MissingKey(key)),
         _ => Err(missing(path)),
     }
 }
 
 /// A missing key equals null.
-fn test(object: &Tree, path: &str, value: &Tree) -> Result<(), String> {
+fn test(object: &Tree, path: &str, value: &Tree) -> Result<(), OperationError> {
     match get(object, path)?.unwrap_or(&Tree::Null) == value {
         true => Ok(()),
-        false => Err(format!("testing value {path} failed")),
+        false => Err(OperationError::TestFailed(path.to_string())),
     }
 }

@@ -17,29 +17,30 @@ pub use merge::merge;
 pub use strategic::strategic;
 
 /// Why a patch could not be applied, by response.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// 400 with this message.
+    #[error("{0}")]
     BadRequest(String),
     /// 413 with this message.
+    #[error("{0}")]
     TooLarge(String),
-    /// 422; upstream returns a general message, the text is for the log.
-    Unprocessable(String),
+    /// 422; upstream returns a general message, the cause is for the log.
+    #[error(transparent)]
+    Unprocessable(#[from] Unprocessable),
     /// 500 with this message: upstream's response to a patch that does not match the object.
+    #[error("{0}")]
     Internal(String),
 }
 
-impl std::fmt::Display for Error {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Error::BadRequest(text) | Error::TooLarge(text) | Error::Unprocessable(text) | Error::Internal(text) => {
-                f.write_str(text)
-            }
-        }
-    }
+/// Why a valid patch does not apply to the object.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unprocessable {
+    #[error(transparent)]
+    Operation(#[from] json::OperationError),
+    #[error("lists of lists are not supported")]
+    ListOfLists,
 }
-
-impl std::error::Error for Error {}
 
 /// Decodes a merge patch or strategic merge patch, which must be an object.
 pub fn decode_object(bytes: &[u8], strict: &mut Strict) -> Result<Tree, Error> {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::order::{Id, arrange, id_of, places};
-use super::{Error, go, into_map};
+use super::{Error, Unprocessable, go, into_map};
 use crate::schema::{Strategy, Ty, Type};
 use crate::tree::{Map, Str, Tree};
 
@@ -310,7 +310,7 @@ fn element_kind(lists: &[&[Tree]]) -> Result<Kind, Error> {
         return Err(Error::Internal("no elements in any of the given slices".to_string()));
     };
     if matches!(first, Tree::List(_)) {
-        return Err(Error::Unprocessable("lists of lists are not supported".to_string()));
+        return Err(Unprocessable::ListOfLists.into());
     }
     if first.is_null() || items.any(|item| go::go_type(item) != go::go_type(first)) {
         let printed: Vec<String> = lists.iter().map(|list| go::print_list(list)).collect();

@@ -51,6 +51,16 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
+impl Error {
+    /// The line of a syntax error, if the parser reports one.
+    pub fn line(&self) -> Option<usize> {
+        match self {
+            Error::Syntax { line, .. } => *line,
+            _ => None,
+        }
+    }
+}
+
 /// Any YAML; the last of duplicate keys wins silently.
 pub fn decode(bytes: &[u8]) -> Result<Tree, Error> {
     decode_as(bytes, None, &mut Strict::default())

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use server::authentication::oidc::{Claim, Issuer, Rules};
 use server::authentication::token::Tokens;
 use server::authentication::webhook::Webhook;
-use server::authentication::{self, Anonymous, CaBundle, PasswordFile, RequestHeader, TokenFile};
+use server::authentication::{self, Anonymous, CaBundle, PasswordFile, RequestHeader, TokenFile, csv};
 use server::outbound::callout::{Client, Trust, kubeconfig};
 
 use super::flags::Flags;
@@ -79,8 +79,8 @@ pub fn followed(flags: &Flags) -> Result<Option<Followed>> {
     Followed::new("authentication", file, apply).map(Some)
 }
 
-fn refused(why: impl Into<String>) -> Error {
-    Error::Flags(vec![why.into()])
+fn refused(why: impl std::fmt::Display) -> Error {
+    Error::Flags(vec![why.to_string()])
 }
 
 fn in_file(path: &Path, why: impl std::fmt::Display) -> Error {
@@ -133,7 +133,7 @@ fn request_header(flags: &Flags, current: &Credentials) -> Result<Option<Request
     proxies.map(Some).map_err(refused)
 }
 
-fn read_file<T>(path: Option<&Path>, read: fn(&str) -> Result<T, String>) -> Result<Option<T>> {
+fn read_file<T>(path: Option<&Path>, read: fn(&str) -> Result<T, csv::Error>) -> Result<Option<T>> {
     let Some(path) = path else { return Ok(None) };
     let text = fs::read_to_string(path).map_err(Error::file(path))?;
     read(&text).map(Some).map_err(|why| in_file(path, why))
@@ -210,7 +210,7 @@ fn issuer(rules: Rules) -> Result<Issuer> {
         None => Trust::System,
     };
     let client = Client::new(&trust, None).map_err(|error| bad(error.to_string()))?;
-    Issuer::new(rules.clone(), client).map_err(bad)
+    Issuer::new(rules.clone(), client).map_err(|error| bad(error.to_string()))
 }
 
 /// Files that count while running, besides those of the serving certificate.

@@ -140,7 +140,7 @@ impl Authorization {
         match (name, &self.policy_file, &self.webhook_file) {
             ("ABAC", Some(file), _) => {
                 let text = std::fs::read_to_string(file).map_err(Error::file(file))?;
-                let policies = abac::parse(&text).map_err(|why| bad_file(file, vec![why]))?;
+                let policies = abac::parse(&text).map_err(|why| bad_file(file, vec![why.to_string()]))?;
                 Ok(Mode::Abac(Arc::new(policies)))
             }
             ("Webhook", _, Some(file)) => self.webhook(file).map(Mode::Webhook),
@@ -177,7 +177,7 @@ pub fn followed(flags: &Authorization) -> Result<Option<Followed>> {
 }
 
 fn parse_config(file: &Path, bytes: &[u8]) -> Result<Vec<Setting>> {
-    let open = |file: &Path| kubeconfig::read(file).map_err(|error| error.to_string());
+    let open = |file: &Path| kubeconfig::read(file).map_err(Into::into);
     config::parse(bytes, &open).map_err(|errors| bad_file(file, errors))
 }
 

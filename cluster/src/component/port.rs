@@ -152,7 +152,9 @@ fn clients(common: &Common) -> Result<Option<CaBundle>> {
 fn proxies(common: &Common) -> Result<Option<RequestHeader>> {
     let Some(path) = &common.proxy_ca_file else { return Ok(None) };
     let (allowed, names) = (common.proxy_allowed_names.clone(), common.proxy_headers.clone());
-    RequestHeader::new(read_ca_bundle(path)?, allowed, names).map(Some).map_err(|why| Error::Flags(vec![why]))
+    RequestHeader::new(read_ca_bundle(path)?, allowed, names)
+        .map(Some)
+        .map_err(|why| Error::Flags(vec![why.to_string()]))
 }
 
 impl Handler for Shown {

@@ -48,7 +48,8 @@ impl ExtenderTransport for ExtenderClients {
         Box::pin(async move {
             let client = self.0.iter().find(|(known, _)| known == extender).map(|(_, client)| client);
             let client = client.ok_or("unknown extender")?;
-            let url = Url::parse(&format!("{}/{}", extender.url_prefix, verb.trim_start_matches('/')))?;
+            let url = Url::parse(&format!("{}/{}", extender.url_prefix, verb.trim_start_matches('/')));
+            let url = url.map_err(|error| error.to_string())?;
             let answer = client.post_json(&url, body, extender.timeout).await.map_err(|error| error.to_string())?;
             match answer.code {
                 200 => Ok(answer.body.to_vec()),

@@ -14,6 +14,7 @@ use scheduler::config::Configuration;
 use server::Server;
 use server::authentication::Authentication;
 use server::http::serve::Handshake;
+use server::outbound::local_nodes::{LocalNodes, LogError};
 use server::routes::health::Step;
 use server::storage::cache::Caches;
 use server::tls::{self, Serving};
@@ -301,11 +302,11 @@ struct FakeNodes {
     clock: stdx::clock::SharedClock,
 }
 
-impl server::outbound::local_nodes::LocalNodes for FakeNodes {
-    fn log(&self, pod: &api::Tree, container: &str, query: &api::query::Query) -> Option<Result<String, String>> {
+impl LocalNodes for FakeNodes {
+    fn log(&self, pod: &api::Tree, container: &str, query: &api::query::Query) -> Option<Result<String, LogError>> {
         let number = fakenode::number(pod.str("spec.nodeName"))?;
         let log = || fakenode::log(pod, container, query, self.clock.now().seconds);
-        (number < self.count).then(|| log().map_err(|error| error.to_string()))
+        (number < self.count).then(|| log().map_err(|error| LogError(error.to_string())))
     }
 }
 

@@ -11,7 +11,7 @@ use kinds::User;
 use server::Server;
 use server::outbound::callout::{Answer, Client, Trust, Url};
 use server::registry::announce::{ADDRESS, CERTIFICATE, SCHEDULERS};
-use server::routes::why::{Explains, ROOT};
+use server::routes::why::{ExplainError, Explains, ROOT};
 use store::BoxFuture;
 
 use crate::pki::cluster::ReadIdentity;
@@ -51,7 +51,7 @@ impl Schedulers {
         let client = Client::new(&Trust::Certificate(leader.fingerprint.clone()), Some(&proxy()?));
         let client = client.map_err(|error| error.to_string())?;
         let (method, path, body) = what;
-        let url = Url::parse(&format!("https://{}{path}", leader.address))?;
+        let url = Url::parse(&format!("https://{}{path}", leader.address)).map_err(|error| error.to_string())?;
         let answer = client.ask(method, &url, &headers(user)?, body, TIMEOUT).await;
         answer.map_err(|error| format!("request to the scheduler failed: {error}"))
     }
@@ -98,19 +98,22 @@ fn encoded(key: &str) -> String {
     key.bytes().map(one).collect()
 }
 
-fn told(answer: &Answer) -> Result<Tree, String> {
+fn told(answer: &Answer) -> Result<Tree, ExplainError> {
     match answer.code {
-        200 => api::json::decode(&answer.body).map_err(|error| error.to_string()),
-        code => Err(format!("the scheduler responded with {code}: {}", String::from_utf8_lossy(&answer.body).trim())),
+        200 => api::json::decode(&answer.body).map_err(|error| ExplainError::Unavailable(error.to_string())),
+        code => Err(ExplainError::Unavailable(format!(
+            "the scheduler responded with {code}: {}",
+            String::from_utf8_lossy(&answer.body).trim()
+        ))),
     }
 }
 
 /// The error if no scheduler of this name runs.
-fn nobody(name: &str) -> String {
-    format!(
+fn nobody(name: &str) -> ExplainError {
+    ExplainError::Unavailable(format!(
         "no scheduler named {name:?} is running, so the pod stays pending: start one, or change \
          spec.schedulerName of the pod; the scheduler of `tiphys up` is \"default-scheduler\""
-    )
+    ))
 }
 
 impl Explains for Schedulers {
@@ -119,29 +122,31 @@ impl Explains for Schedulers {
         user: &'a User,
         scheduler: &'a str,
         (namespace, name): (&'a str, &'a str),
-    ) -> BoxFuture<'a, Result<Option<Tree>, String>> {
+    ) -> BoxFuture<'a, Result<Option<Tree>, ExplainError>> {
         Box::pin(async move {
             if let Some(local) = self.local.as_ref().filter(|local| local.is_for(scheduler)) {
                 return Ok(local.why(namespace, name));
             }
             let leader = self.leader(scheduler).ok_or_else(|| nobody(scheduler))?;
             let path = format!("{ROOT}{namespace}/{name}");
-            let answer = self.ask(&leader, user, (Method::GET, path, Vec::new())).await?;
+            let answer = self.ask(&leader, user, (Method::GET, path, Vec::new())).await;
+            let answer = answer.map_err(ExplainError::Unavailable)?;
             if answer.code == 404 { Ok(None) } else { told(&answer).map(Some) }
         })
     }
 
-    fn what_if<'a>(&'a self, user: &'a User, pod: Tree) -> BoxFuture<'a, Result<Result<Tree, String>, String>> {
+    fn what_if<'a>(&'a self, user: &'a User, pod: Tree) -> BoxFuture<'a, Result<Tree, ExplainError>> {
         Box::pin(async move {
             let scheduler = pod.str("spec.schedulerName");
             if let Some(local) = self.local.as_ref().filter(|local| local.is_for(scheduler)) {
-                return Ok(local.what_if(&pod));
+                return local.what_if(&pod).map_err(ExplainError::InvalidPod);
             }
             let leader = self.leader(scheduler).ok_or_else(|| nobody(scheduler))?;
             let path = format!("{ROOT}{}", pod.str("metadata.namespace"));
-            let answer = self.ask(&leader, user, (Method::POST, path, api::json::encode(&pod, None))).await?;
+            let answer = self.ask(&leader, user, (Method::POST, path, api::json::encode(&pod, None))).await;
+            let answer = answer.map_err(ExplainError::Unavailable)?;
             let said = String::from_utf8_lossy(&answer.body).trim().to_string();
-            if answer.code == 400 { Ok(Err(said)) } else { told(&answer).map(Ok) }
+            if answer.code == 400 { Err(ExplainError::InvalidPod(said)) } else { told(&answer) }
         })
     }
 }

@@ -131,7 +131,7 @@ fn secret(token: &str, create: &Create, now: Timestamp) -> Result<Tree> {
         set("description", &create.description);
     }
     let wrong = |flag: &str, why: String| Error::Flags(vec![format!("--{flag}: {why}")]);
-    let lifetime = api::time::parse_duration(&create.ttl).map_err(|why| wrong("ttl", why))?;
+    let lifetime = api::time::parse_duration(&create.ttl).map_err(|why| wrong("ttl", why.to_string()))?;
     let lifetime = u64::try_from(lifetime).map_err(|_| wrong("ttl", "it must not be negative".to_string()))?;
     if lifetime > 0 {
         let seconds = Duration::from_nanos(lifetime).as_secs() as i64;

@@ -171,10 +171,12 @@ fn volumes(data_dir: &Path) -> Result<String> {
 pub fn authentication(current: &Credentials, tokens: Tokens, config: &server::Config) -> Result<Authentication> {
     let read = |pem: &Option<String>| pem.as_deref().map(parse_ca_bundle).transpose();
     let proxies = |ca_bundle| RequestHeader::new(ca_bundle, vec![PROXY_CLIENT.to_string()], Names::usual());
-    let bad = |why: String| Error::Flags(vec![why]);
     Ok(Authentication {
         clients: read(&current.clients)?,
-        request_header: read(&current.proxies)?.map(proxies).transpose().map_err(bad)?,
+        request_header: read(&current.proxies)?
+            .map(proxies)
+            .transpose()
+            .map_err(|error| Error::Flags(vec![error.to_string()]))?,
         tokens: Some(tokens),
         bootstrap_tokens: true,
         anonymous: Anonymous::minimal(),

@@ -74,7 +74,7 @@ impl Controller {
 }
 
 fn read(request: &Tree) -> std::result::Result<Request, String> {
-    Request::read(&api::base64::decode(request.str("spec.request"))?)
+    Request::read(&api::base64::decode(request.str("spec.request")).map_err(|error| error.to_string())?)
 }
 
 impl Reconcile for Controller {

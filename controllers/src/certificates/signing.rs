@@ -55,7 +55,8 @@ impl Controller {
     }
 
     fn sign(&self, request: &Tree, ca: &Ca) -> std::result::Result<Tree, String> {
-        let asked = Request::read(&api::base64::decode(request.str("spec.request"))?)?;
+        let asked =
+            Request::read(&api::base64::decode(request.str("spec.request")).map_err(|error| error.to_string())?)?;
         let now = self.context.now_seconds();
         let usages = plan::usages(request);
         if let Err(why) = plan::check(request.str("spec.signerName"), &asked.subject, &usages) {

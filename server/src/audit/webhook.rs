@@ -4,11 +4,20 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::outbound::callout::kubeconfig::Remote;
+use crate::outbound::callout::{self, kubeconfig::Remote};
 
 /// A list is tried this often before it is given up.
 const TRIES: u32 = 5;
 const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Why events were not accepted.
+#[derive(Debug, thiserror::Error)]
+pub enum SendError {
+    #[error(transparent)]
+    Call(#[from] callout::Error),
+    #[error("it answered {0}")]
+    Code(u16),
+}
 
 pub struct Webhook {
     pub remote: Remote,
@@ -16,29 +25,30 @@ pub struct Webhook {
 }
 
 impl Webhook {
-    /// Sends events as one list; the error says why they were not accepted.
-    pub async fn send(&self, events: &[Vec<u8>]) -> Result<(), String> {
+    /// Sends events as one list.
+    pub async fn send(&self, events: &[Vec<u8>]) -> Result<(), SendError> {
         let body = event_list(events);
         let mut backoff = self.initial_backoff;
-        let mut problem = String::new();
-        for attempt in 1..=TRIES {
-            if attempt > 1 {
-                sleep(backoff).await;
-                backoff = backoff.mul_f64(1.5);
-            }
-            problem = match self.remote.client.post_json(&self.remote.url, body.clone(), TIMEOUT).await {
+        let mut attempt = 1;
+        loop {
+            let problem = match self.remote.client.post_json(&self.remote.url, body.clone(), TIMEOUT).await {
                 Ok(answer) if answer.is_success() => return Ok(()),
                 // A server that rejects the content of a list would reject it again.
                 Ok(answer) if answer.code < 500 && answer.code != 429 => {
                     tracing::error!(code = answer.code, "audit webhook rejected events");
-                    return Err(format!("it answered {}", answer.code));
+                    return Err(SendError::Code(answer.code));
                 }
-                Ok(answer) => format!("it answered {}", answer.code),
-                Err(error) => error.to_string(),
+                Ok(answer) => SendError::Code(answer.code),
+                Err(error) => error.into(),
             };
-            tracing::warn!(attempt, problem, "failed to send events to audit webhook");
+            tracing::warn!(attempt, %problem, "failed to send events to audit webhook");
+            if attempt == TRIES {
+                return Err(problem);
+            }
+            attempt += 1;
+            sleep(backoff).await;
+            backoff = backoff.mul_f64(1.5);
         }
-        Err(problem)
     }
 }
 

@@ -17,13 +17,13 @@ pub struct PasswordFile {
 
 impl PasswordFile {
     /// Errors name the line, never the password.
-    pub fn read(text: &str) -> Result<PasswordFile, String> {
+    pub fn read(text: &str) -> Result<PasswordFile, csv::Error> {
         let mut users = HashMap::new();
         for record in csv::read(text)? {
-            let (password, user) =
-                owner(record.fields, "password").map_err(|why| format!("line {}: {why}", record.line))?;
+            let line = record.line;
+            let (password, user) = owner(record, "password")?;
             if users.insert(user.name.clone(), (password, user)).is_some() {
-                return Err(format!("line {}: the user of an earlier line again", record.line));
+                return Err(csv::Error::Duplicate { line, what: "user" });
             }
         }
         Ok(PasswordFile { users })
@@ -54,7 +54,7 @@ mod tests {
         for (name, password, want) in [("jane", "secret", true), ("jane", "secre", false), ("joe", "secret", false)] {
             assert_eq!(file.user(name, password).is_some(), want, "{name} {password}");
         }
-        let error = PasswordFile::read("secret,jane,7\nother,jane,8").err();
+        let error = PasswordFile::read("secret,jane,7\nother,jane,8").err().map(|error| error.to_string());
         assert_eq!(error.as_deref(), Some("line 2: the user of an earlier line again"));
     }
 }

@@ -1,5 +1,22 @@
 //! Comma-separated files of people and their secrets. An error names the line and never what is in it.
 
+/// A file that cannot be read: the line, and what is wrong in it.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    #[error("line {0}: a quote inside a field that is not quoted")]
+    QuoteInField(usize),
+    #[error("line {0}: a quote is not closed")]
+    OpenQuote(usize),
+    #[error("line {0}: text behind a closing quote")]
+    TextAfterQuote(usize),
+    #[error("line {line}: at least 3 columns are needed ({secret}, user name, user uid), there are {count}")]
+    Columns { line: usize, secret: &'static str, count: usize },
+    #[error("line {line}: the {secret} and the user name must not be empty")]
+    Empty { line: usize, secret: &'static str },
+    #[error("line {line}: the {what} of an earlier line again")]
+    Duplicate { line: usize, what: &'static str },
+}
+
 /// A record and the line that it starts on.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Record {
@@ -8,7 +25,7 @@ pub struct Record {
 }
 
 /// Reads a file as RFC 4180 has it; blank lines are skipped.
-pub fn read(text: &str) -> Result<Vec<Record>, String> {
+pub fn read(text: &str) -> Result<Vec<Record>, Error> {
     let mut reader = Reader { rest: text, line: 1 };
     let mut records = Vec::new();
     while !reader.rest.is_empty() {
@@ -26,7 +43,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn record(&mut self) -> Result<Record, String> {
+    fn record(&mut self) -> Result<Record, Error> {
         let mut record = Record { line: self.line, fields: Vec::new() };
         loop {
             let field = if self.rest.starts_with('"') { self.quoted()? } else { self.plain()? };
@@ -38,23 +55,23 @@ impl Reader<'_> {
         }
     }
 
-    fn plain(&mut self) -> Result<String, String> {
+    fn plain(&mut self) -> Result<String, Error> {
         let end = self.rest.find([',', '\n']).unwrap_or(self.rest.len());
         let (field, rest) = self.rest.split_at(end);
         let field = if rest.starts_with(',') { field } else { field.trim_end_matches('\r') };
         if field.contains('"') {
-            return Err(format!("line {}: a quote inside a field that is not quoted", self.line));
+            return Err(Error::QuoteInField(self.line));
         }
         self.rest = if rest.starts_with(',') { rest } else { &self.rest[field.len()..] };
         Ok(field.to_string())
     }
 
-    fn quoted(&mut self) -> Result<String, String> {
+    fn quoted(&mut self) -> Result<String, Error> {
         let start = self.line;
         let mut field = String::new();
         self.eat("\"");
         loop {
-            let end = self.rest.find('"').ok_or_else(|| format!("line {start}: a quote is not closed"))?;
+            let end = self.rest.find('"').ok_or(Error::OpenQuote(start))?;
             let (part, rest) = self.rest.split_at(end);
             self.line += part.matches('\n').count();
             field.push_str(part);
@@ -66,12 +83,12 @@ impl Reader<'_> {
         }
     }
 
-    fn end_of_line(&mut self) -> Result<(), String> {
+    fn end_of_line(&mut self) -> Result<(), Error> {
         if self.eat("\r\n") || self.eat("\n") {
             self.line += 1;
             return Ok(());
         }
-        if self.rest.is_empty() { Ok(()) } else { Err(format!("line {}: text behind a closing quote", self.line)) }
+        if self.rest.is_empty() { Ok(()) } else { Err(Error::TextAfterQuote(self.line)) }
     }
 
     fn eat(&mut self, text: &str) -> bool {
@@ -101,7 +118,7 @@ mod tests {
             ("\"secret\"x,b", "line 1: text behind a closing quote"),
         ];
         for (text, want) in cases {
-            assert_eq!(read(text), Err(want.to_string()));
+            assert_eq!(read(text).map_err(|error| error.to_string()), Err(want.to_string()));
         }
     }
 }

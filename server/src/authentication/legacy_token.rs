@@ -17,7 +17,15 @@ pub const ISSUER: &str = "kubernetes/serviceaccount";
 const PREFIX: &str = "kubernetes.io/serviceaccount";
 const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
 pub(crate) const LAST_USED: &str = "kubernetes.io/legacy-token-last-used";
-const INVALID: &str = "service account token has been invalidated";
+
+/// Why a token is refused.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+enum Refusal {
+    #[error("service account token has been invalidated")]
+    Invalidated,
+    #[error("service account token is marked as invalid since {0}")]
+    InvalidSince(String),
+}
 
 pub fn judge(auth: &Authenticator, claims: &Tree, question: TokenRequest<'_>) -> Verdict {
     let claim = |name: &str| claims.get(&format!("{PREFIX}/{name}")).and_then(Tree::as_str).unwrap_or("");
@@ -30,7 +38,7 @@ pub fn judge(auth: &Authenticator, claims: &Tree, question: TokenRequest<'_>) ->
     }
     let name = format!("system:serviceaccount:{namespace}:{account}");
     if claims.str("sub") != name {
-        return Verdict::refused("service account token has another subject".to_string());
+        return Verdict::refused("service account token has another subject");
     }
     let today = date(question.now);
     if secret.as_deref().is_some_and(|secret| secret.map("metadata.labels").str(LAST_USED) != today) {
@@ -53,17 +61,17 @@ fn notes(subject: &str, secret: &str, account: Option<&Tree>) -> Vec<(&'static s
     vec![("authentication.k8s.io/legacy-token", subject.to_string()), (kind, secret.to_string())]
 }
 
-fn check(secret: Option<&Tree>, account: Option<&Tree>, uid: &str, token: &str) -> Result<(), String> {
+fn check(secret: Option<&Tree>, account: Option<&Tree>, uid: &str, token: &str) -> Result<(), Refusal> {
     let lives = |object: &&Tree| !object.at("metadata").has("deletionTimestamp");
-    let secret = secret.filter(lives).ok_or(INVALID)?;
+    let secret = secret.filter(lives).ok_or(Refusal::Invalidated)?;
     let kept = base64::decode(secret.map("data").str("token")).unwrap_or_default();
-    constant_time::verify_slices_are_equal(&kept, token.as_bytes()).map_err(|_| INVALID)?;
+    constant_time::verify_slices_are_equal(&kept, token.as_bytes()).map_err(|_| Refusal::Invalidated)?;
     let since = secret.map("metadata.labels").str(INVALID_SINCE);
     if !since.is_empty() {
-        return Err(format!("service account token is marked as invalid since {since}"));
+        return Err(Refusal::InvalidSince(since.to_string()));
     }
     let is_same = |account: &&Tree| !uid.is_empty() && account.str("metadata.uid") == uid;
-    account.filter(lives).filter(is_same).map(|_| ()).ok_or_else(|| INVALID.to_string())
+    account.filter(lives).filter(is_same).map(|_| ()).ok_or(Refusal::Invalidated)
 }
 
 fn date(seconds: i64) -> String {
@@ -112,6 +120,8 @@ impl Uses {
 
 #[cfg(test)]
 mod tests {
+    const INVALID: &str = "service account token has been invalidated";
+
     use api::tree;
 
     use super::*;
@@ -136,7 +146,7 @@ mod tests {
         ending.child("metadata").set("deletionTimestamp", "2026-01-01T00:00:00Z");
         marked.child("metadata.labels").set(INVALID_SINCE, "2026-01-01");
         let check = |secret: Option<&Tree>, account: Option<&Tree>, uid: &str, token: &str| {
-            super::check(secret, account, uid, token).err().unwrap_or_default()
+            super::check(secret, account, uid, token).err().map(|refusal| refusal.to_string()).unwrap_or_default()
         };
         assert_eq!(check(Some(&secret), Some(&account), "u", "token"), "");
         assert_eq!(check(Some(&secret), Some(&account), "u", "other"), INVALID);

@@ -4,7 +4,7 @@ pub mod anonymous;
 mod basic;
 mod bootstrap_token;
 pub mod config;
-mod csv;
+pub mod csv;
 mod jwt;
 pub mod legacy_token;
 pub mod oidc;

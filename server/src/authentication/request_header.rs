@@ -10,7 +10,21 @@ use kinds::User;
 use super::{Authenticator, Credentials, Verdict, extra_key};
 use crate::call::Call;
 use crate::common::users::with_authenticated_group;
-use crate::tls::client::{CaBundle, ClientChain};
+use crate::tls::client::{CaBundle, CertificateError, ClientChain};
+
+/// A configured name that no header can have.
+#[derive(Debug, thiserror::Error)]
+#[error("{0:?} is no name of a header")]
+pub struct HeaderNameError(String);
+
+/// Why a proxy is not trusted.
+#[derive(Debug, thiserror::Error)]
+pub enum ProxyError {
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
+    #[error("x509: subject with cn={0} is not in the allowed list")]
+    NotAllowed(String),
+}
 
 pub struct RequestHeader {
     /// Who signs the certificates of proxies.
@@ -62,20 +76,26 @@ pub fn authenticate(auth: &Authenticator, call: &mut Call, _: &Credentials) -> V
 }
 
 impl RequestHeader {
-    pub fn new(cas: CaBundle, allowed_names: Vec<String>, names: Names) -> Result<RequestHeader, String> {
+    pub fn new(cas: CaBundle, allowed_names: Vec<String>, names: Names) -> Result<RequestHeader, HeaderNameError> {
         Ok(RequestHeader { cas, allowed_names, headers: Headers::new(&names)?, names })
     }
 
     /// The user that a proxy names, if any. Removes the headers.
-    pub fn user(&self, headers: &mut HeaderMap, chain: &ClientChain, now: i64) -> Option<Result<Arc<User>, String>> {
+    pub fn user(
+        &self,
+        headers: &mut HeaderMap,
+        chain: &ClientChain,
+        now: i64,
+    ) -> Option<Result<Arc<User>, ProxyError>> {
         let user = self.headers.take(headers)?;
         if chain.is_empty() {
             return None;
         }
-        Some(self.cas.identify(chain, &chain.as_proxy, now).and_then(|proxy| match self.allows(&proxy.name) {
-            true => Ok(with_authenticated_group(user)),
-            false => Err(format!("x509: subject with cn={} is not in the allowed list", proxy.name)),
-        }))
+        Some(match self.cas.identify(chain, &chain.as_proxy, now) {
+            Ok(proxy) if self.allows(&proxy.name) => Ok(with_authenticated_group(user)),
+            Ok(proxy) => Err(ProxyError::NotAllowed(proxy.name.clone())),
+            Err(error) => Err(error.into()),
+        })
     }
 
     fn allows(&self, name: &str) -> bool {
@@ -84,7 +104,7 @@ impl RequestHeader {
 }
 
 impl Headers {
-    fn new(names: &Names) -> Result<Headers, String> {
+    fn new(names: &Names) -> Result<Headers, HeaderNameError> {
         let read = |names: &[String]| names.iter().map(|name| header_name(name)).collect::<Result<Vec<_>, _>>();
         Ok(Headers {
             username: read(&names.username)?,
@@ -121,8 +141,8 @@ impl Headers {
     }
 }
 
-fn header_name(name: &str) -> Result<HeaderName, String> {
-    name.parse().map_err(|_| format!("{name:?} is no name of a header"))
+fn header_name(name: &str) -> Result<HeaderName, HeaderNameError> {
+    name.parse().map_err(|_| HeaderNameError(name.to_string()))
 }
 
 fn take_first(headers: &mut HeaderMap, names: &[HeaderName]) -> String {

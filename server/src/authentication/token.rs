@@ -92,14 +92,41 @@ impl Public {
     }
 }
 
-/// Why a token of ours is not taken.
-type Refusal = String;
+/// A key that cannot sign or verify tokens, or a signature that failed.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeyError {
+    #[error("the service account key is neither P-256 nor RSA")]
+    SigningKey,
+    #[error("the service account key has no public part")]
+    NoPublicPart,
+    #[error("the key is neither P-256 nor RSA")]
+    PublicKey,
+    #[error(transparent)]
+    Crypto(#[from] aws_lc_rs::error::Unspecified),
+}
+
+/// Why a token that a known key has signed is refused.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+enum Refusal {
+    #[error("token audiences [{}] is invalid for the target audiences [{}]", quoted(own), quoted(wanted))]
+    Audiences { own: Vec<String>, wanted: Vec<String> },
+    #[error("service account token has expired")]
+    Expired,
+    #[error("service account token is not valid yet")]
+    NotYetValid,
+    #[error("service account token has been invalidated")]
+    Invalidated,
+}
+
+fn quoted(list: &[String]) -> String {
+    list.iter().map(|text| format!("{text:?}")).collect::<Vec<_>>().join(" ")
+}
 
 impl Tokens {
     /// Takes a P-256 or an RSA key.
-    pub fn new(key: &PrivateKeyDer<'_>) -> Result<Tokens, String> {
-        let key = Key::read(key).ok_or("the service account key is neither P-256 nor RSA")?;
-        let public = Public::new(key.public_der()?).ok_or("the service account key has no public part")?;
+    pub fn new(key: &PrivateKeyDer<'_>) -> Result<Tokens, KeyError> {
+        let key = Key::read(key).ok_or(KeyError::SigningKey)?;
+        let public = Public::new(key.public_der()?).ok_or(KeyError::NoPublicPart)?;
         Ok(Tokens { key, id: public.id(), trusted: vec![public] })
     }
 
@@ -117,8 +144,8 @@ impl Tokens {
     }
 
     /// Takes tokens of another key too, given as SubjectPublicKeyInfo.
-    pub fn trust(&mut self, public_key: Vec<u8>) -> Result<(), String> {
-        let key = Public::new(public_key).ok_or("the key is neither P-256 nor RSA")?;
+    pub fn trust(&mut self, public_key: Vec<u8>) -> Result<(), KeyError> {
+        let key = Public::new(public_key).ok_or(KeyError::PublicKey)?;
         if !self.trusted.iter().any(|known| known.der == key.der) {
             self.trusted.push(key);
         }
@@ -131,7 +158,7 @@ impl Tokens {
     }
 
     /// The token, and its `jti`.
-    pub fn sign(&self, subject: &Subject<'_>, issuer: &str, now: i64) -> Result<(String, String), String> {
+    pub fn sign(&self, subject: &Subject<'_>, issuer: &str, now: i64) -> Result<(String, String), KeyError> {
         let header = tree! { "alg" => self.key.algorithm(), "kid" => self.id.as_str() };
         let claims = claims(subject, issuer, now);
         let part = |tree: &Tree| url_encode(&json::encode(tree, None));
@@ -179,24 +206,21 @@ impl Key {
         }
     }
 
-    fn public_der(&self) -> Result<Vec<u8>, String> {
+    fn public_der(&self) -> Result<Vec<u8>, KeyError> {
         let der: Result<PublicKeyX509Der<'_>, _> = match self {
             Key::Ecdsa(key) => key.public_key().as_der(),
             Key::Rsa(key) => key.public_key().as_der(),
         };
-        der.map(|der| der.as_ref().to_vec()).map_err(|error| error.to_string())
+        Ok(der?.as_ref().to_vec())
     }
 
-    fn sign(&self, text: &[u8]) -> Result<Vec<u8>, String> {
+    fn sign(&self, text: &[u8]) -> Result<Vec<u8>, KeyError> {
         let random = SystemRandom::new();
         match self {
-            Key::Ecdsa(key) => {
-                key.sign(&random, text).map(|signature| signature.as_ref().to_vec()).map_err(|error| error.to_string())
-            }
+            Key::Ecdsa(key) => Ok(key.sign(&random, text)?.as_ref().to_vec()),
             Key::Rsa(key) => {
                 let mut signature = vec![0; key.public_modulus_len()];
-                key.sign(&signature::RSA_PKCS1_SHA256, &random, text, &mut signature)
-                    .map_err(|error| error.to_string())?;
+                key.sign(&signature::RSA_PKCS1_SHA256, &random, text, &mut signature)?;
                 Ok(signature)
             }
         }
@@ -234,7 +258,7 @@ pub fn authenticate<'a>(auth: &'a Authenticator, question: TokenRequest<'a>) -> 
     let claims = auth.config.tokens.as_ref().and_then(|tokens| tokens.verify(question.token));
     TokenVerdict::Now(match claims {
         Some(claims) if auth.issuers.iter().any(|issuer| claims.str("iss") == issuer) => {
-            judge(auth, &claims, question).map_or_else(Verdict::Refused, Verdict::Known)
+            judge(auth, &claims, question).map_or_else(Verdict::refused, Verdict::Known)
         }
         Some(claims) if claims.str("iss") == legacy_token::ISSUER => legacy_token::judge(auth, &claims, question),
         _ => Verdict::Unknown,
@@ -262,9 +286,7 @@ fn check_audiences(claims: &Tree, wanted: &[String]) -> Result<Vec<String>, Refu
     let own: Vec<String> = claims.list("aud").iter().filter_map(Tree::as_str).map(str::to_string).collect();
     let common = super::common(&own, wanted);
     if common.is_empty() {
-        let shown = |list: &[String]| list.iter().map(|text| format!("{text:?}")).collect::<Vec<_>>().join(" ");
-        let text = format!("token audiences [{}] is invalid for the target audiences [{}]", shown(&own), shown(wanted));
-        return Err(text);
+        return Err(Refusal::Audiences { own, wanted: wanted.to_vec() });
     }
     Ok(common)
 }
@@ -273,10 +295,10 @@ fn check_time(claims: &Tree, now: i64) -> Result<(), Refusal> {
     // Clocks may differ by this much, as upstream allows.
     const LEEWAY_SECONDS: i64 = 60;
     if claims.int("exp").is_none_or(|end| now > end + LEEWAY_SECONDS) {
-        return Err("service account token has expired".to_string());
+        return Err(Refusal::Expired);
     }
     if claims.int("nbf").is_some_and(|start| now + LEEWAY_SECONDS < start) {
-        return Err("service account token is not valid yet".to_string());
+        return Err(Refusal::NotYetValid);
     }
     Ok(())
 }
@@ -297,7 +319,7 @@ fn check_objects(auth: &Authenticator, claims: &Tree, now: i64) -> Result<(), Re
         let place = if key == "node" { name.to_string() } else { format!("{namespace}/{name}") };
         let object = auth.storage.object(storage, &place);
         if !object.is_some_and(|object| object.str("metadata.uid") == claim.str("uid") && lives(&object, now)) {
-            return Err("service account token has been invalidated".to_string());
+            return Err(Refusal::Invalidated);
         }
     }
     Ok(())
@@ -391,13 +413,14 @@ mod tests {
     #[test]
     fn time_and_audiences_are_judged() {
         let claims = claims(&subject(), "i", 1000);
+        let text = |refusal: Refusal| refusal.to_string();
         assert_eq!(check_time(&claims, 1600), Ok(()));
-        assert_eq!(check_time(&claims, 1661), Err("service account token has expired".to_string()));
-        assert_eq!(check_time(&claims, 900), Err("service account token is not valid yet".to_string()));
+        assert_eq!(check_time(&claims, 1661).map_err(text), Err("service account token has expired".to_string()));
+        assert_eq!(check_time(&claims, 900).map_err(text), Err("service account token is not valid yet".to_string()));
         let named = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(check_audiences(&claims, &named(&["y", "z"])), Ok(named(&["y"])));
-        let text = r#"token audiences ["x" "y"] is invalid for the target audiences ["z"]"#;
-        assert_eq!(check_audiences(&claims, &named(&["z"])), Err(text.to_string()));
+        let want = r#"token audiences ["x" "y"] is invalid for the target audiences ["z"]"#;
+        assert_eq!(check_audiences(&claims, &named(&["z"])).map_err(text), Err(want.to_string()));
     }
 
     #[test]

@@ -15,27 +15,28 @@ pub struct TokenFile {
 
 impl TokenFile {
     /// Errors name the line, never the token.
-    pub fn read(text: &str) -> Result<TokenFile, String> {
+    pub fn read(text: &str) -> Result<TokenFile, csv::Error> {
         let mut users = HashMap::new();
         for record in csv::read(text)? {
-            let (token, user) = owner(record.fields, "token").map_err(|why| format!("line {}: {why}", record.line))?;
+            let line = record.line;
+            let (token, user) = owner(record, "token")?;
             if users.insert(token, user).is_some() {
-                return Err(format!("line {}: the token of an earlier line again", record.line));
+                return Err(csv::Error::Duplicate { line, what: "token" });
             }
         }
         Ok(TokenFile { users })
     }
 }
 
-/// The secret of a record, and whose it is.
-pub(super) fn owner(fields: Vec<String>, what: &str) -> Result<(String, Arc<User>), String> {
-    let count = fields.len();
-    let mut fields = fields.into_iter();
+/// The secret of a record, and the user that it belongs to.
+pub(super) fn owner(record: csv::Record, secret_name: &'static str) -> Result<(String, Arc<User>), csv::Error> {
+    let (line, count) = (record.line, record.fields.len());
+    let mut fields = record.fields.into_iter();
     let (Some(secret), Some(name), Some(uid)) = (fields.next(), fields.next(), fields.next()) else {
-        return Err(format!("at least 3 columns are needed ({what}, user name, user uid), there are {count}"));
+        return Err(csv::Error::Columns { line, secret: secret_name, count });
     };
     if secret.is_empty() || name.is_empty() {
-        return Err(format!("the {what} and the user name must not be empty"));
+        return Err(csv::Error::Empty { line, secret: secret_name });
     }
     let groups = fields.next().unwrap_or_default();
     let groups = groups.split(',').filter(|group| !group.is_empty()).map(str::to_string).collect();
@@ -67,7 +68,7 @@ mod tests {
             ("secret,b,c\nsecret,d,e", "line 2: the token of an earlier line again"),
         ];
         for (text, want) in cases {
-            assert_eq!(TokenFile::read(text).err().as_deref(), Some(want));
+            assert_eq!(TokenFile::read(text).err().map(|error| error.to_string()).as_deref(), Some(want));
         }
     }
 }

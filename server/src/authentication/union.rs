@@ -74,8 +74,8 @@ impl Verdict {
         self
     }
 
-    pub fn refused(why: impl Into<String>) -> Verdict {
-        Verdict::Refused(why.into())
+    pub fn refused(why: impl std::fmt::Display) -> Verdict {
+        Verdict::Refused(why.to_string())
     }
 }
 
@@ -103,7 +103,7 @@ impl Credentials {
     }
 }
 
-/// Which ways have failed, and why.
+/// The authenticators that refused the credentials, and why; as an error, the message in a TokenReview.
 #[derive(Debug, Default)]
 pub struct Failures(Vec<(&'static str, String)>);
 
@@ -117,16 +117,19 @@ impl Failures {
         }
         None
     }
+}
 
-    /// The message in a TokenReview.
-    fn message(&self) -> String {
+impl std::fmt::Display for Failures {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.0.is_empty() {
-            return "invalid bearer token".to_string();
+            return f.write_str("invalid bearer token");
         }
         let all: Vec<&str> = self.0.iter().map(|(_, why)| why.as_str()).collect();
-        format!("[invalid bearer token, {}]", all.join(", "))
+        write!(f, "[invalid bearer token, {}]", all.join(", "))
     }
 }
+
+impl std::error::Error for Failures {}
 
 /// Puts the caller's identity into the call. The credentials do not travel on.
 pub fn authenticate<'a>(auth: &'a Authenticator, call: &'a mut Call) -> Step<'a> {
@@ -170,11 +173,11 @@ fn bearer(call: &mut Call, credentials: &Credentials, failures: &mut Failures) -
 }
 
 /// The user of a token, for a TokenReview, from the same list.
-pub async fn review(auth: &Authenticator, token: &str, audiences: &[String], now: i64) -> Result<Identity, String> {
+pub async fn review(auth: &Authenticator, token: &str, audiences: &[String], now: i64) -> Result<Identity, Failures> {
     let mut failures = Failures::default();
     let question = TokenRequest { token, audiences, now };
     let found = await_token(auth, question, AUTHENTICATORS, &mut failures).await;
-    found.ok_or_else(|| failures.message())
+    found.ok_or(failures)
 }
 
 fn authenticate_request(
@@ -303,10 +306,10 @@ mod tests {
     #[test]
     fn failures_are_told_together() {
         let mut failures = Failures::default();
-        assert_eq!(failures.message(), "invalid bearer token");
+        assert_eq!(failures.to_string(), "invalid bearer token");
         assert!(failures.sift("a", Verdict::Unknown).is_none() && failures.0.is_empty());
         failures.sift("a", Verdict::refused("one"));
         failures.sift("b", Verdict::refused("two"));
-        assert_eq!(failures.message(), "[invalid bearer token, one, two]");
+        assert_eq!(failures.to_string(), "[invalid bearer token, one, two]");
     }
 }

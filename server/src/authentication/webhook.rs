@@ -13,11 +13,33 @@ use super::union::Identity;
 use super::{TokenRequest, TokenVerdict, Verdict, common};
 use crate::authentication::Authenticator;
 use crate::common::users::with_authenticated_group;
-use crate::outbound::callout::kubeconfig::Remote;
+use crate::outbound::callout::{self, kubeconfig::Remote};
 
 /// How long the other server may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_CACHED: usize = 8192;
+
+/// A version of TokenReview that the webhook cannot be called with.
+#[derive(Debug, thiserror::Error)]
+#[error("unknown version {0:?}: use v1 or v1beta1")]
+pub struct UnknownVersion(String);
+
+/// Why the other server did not decide.
+#[derive(Debug, thiserror::Error)]
+enum ReviewError {
+    #[error(transparent)]
+    Call(#[from] callout::Error),
+    #[error("the webhook responded with {0}")]
+    Code(u16),
+    #[error("the webhook's response is not JSON")]
+    NotJson,
+    #[error("the webhook's response has no status")]
+    NoStatus,
+    #[error("the webhook refuses: {0}")]
+    Refused(String),
+    #[error("the webhook accepts the token but names no user")]
+    NoUser,
+}
 
 pub struct Webhook {
     remote: Remote,
@@ -37,11 +59,11 @@ struct Cached {
 }
 
 impl Webhook {
-    pub fn new(remote: Remote, version: &str, cache_ttl: Duration) -> Result<Webhook, String> {
+    pub fn new(remote: Remote, version: &str, cache_ttl: Duration) -> Result<Webhook, UnknownVersion> {
         let version = match version {
             "v1" => "v1",
             "v1beta1" => "v1beta1",
-            other => return Err(format!("unknown version {other:?}: use v1 or v1beta1")),
+            other => return Err(UnknownVersion(other.to_string())),
         };
         Ok(Webhook { remote, version, cache_ttl, cache: Mutex::default() })
     }
@@ -64,14 +86,13 @@ impl Webhook {
         cache.insert(key, Cached { until: now + self.cache_ttl, identity });
     }
 
-    async fn post(&self, own: &[String], question: TokenRequest<'_>) -> Result<Option<Identity>, String> {
+    async fn post(&self, own: &[String], question: TokenRequest<'_>) -> Result<Option<Identity>, ReviewError> {
         let body = json::encode(&review(self.version, question), None);
-        let answer = self.remote.client.post_json(&self.remote.url, body, TIMEOUT).await;
-        let answer = answer.map_err(|error| error.to_string())?;
+        let answer = self.remote.client.post_json(&self.remote.url, body, TIMEOUT).await?;
         if !answer.is_success() {
-            return Err(format!("the webhook responded with {}", answer.code));
+            return Err(ReviewError::Code(answer.code));
         }
-        let answer = json::decode(&answer.body).map_err(|_| "the webhook's response is not JSON".to_string())?;
+        let answer = json::decode(&answer.body).map_err(|_| ReviewError::NotJson)?;
         judge(&answer, own, question.audiences)
     }
 }
@@ -90,8 +111,8 @@ pub fn authenticate<'a>(auth: &'a Authenticator, question: TokenRequest<'a>) -> 
             }
             // What went wrong may be well again for the next request.
             Err(why) => {
-                tracing::warn!(why, "token review by webhook failed");
-                Verdict::Refused(why)
+                tracing::warn!(%why, "token review by webhook failed");
+                Verdict::refused(why)
             }
         }
     }))
@@ -121,10 +142,10 @@ fn review(version: &str, question: TokenRequest<'_>) -> Tree {
 
 /// The identity in a response; None if the token is unknown. A response without audiences is valid for those of the
 /// server.
-fn judge(answer: &Tree, own: &[String], asked: &[String]) -> Result<Option<Identity>, String> {
+fn judge(answer: &Tree, own: &[String], asked: &[String]) -> Result<Option<Identity>, ReviewError> {
     let status = answer.at("status");
     if status.as_map().is_none() {
-        return Err("the webhook's response has no status".to_string());
+        return Err(ReviewError::NoStatus);
     }
     let named: Vec<String> = status.list("audiences").iter().filter_map(Tree::as_str).map(str::to_string).collect();
     let audiences = common(asked, if named.is_empty() { own } else { &named });
@@ -133,11 +154,11 @@ fn judge(answer: &Tree, own: &[String], asked: &[String]) -> Result<Option<Ident
     }
     if !status.bool("authenticated") {
         let error = status.str("error");
-        return if error.is_empty() { Ok(None) } else { Err(format!("the webhook refuses: {error}")) };
+        return if error.is_empty() { Ok(None) } else { Err(ReviewError::Refused(error.to_string())) };
     }
     let user = user(status.at("user"));
     if user.name.is_empty() {
-        return Err("the webhook accepts the token but names no user".to_string());
+        return Err(ReviewError::NoUser);
     }
     Ok(Some(Identity::new(with_authenticated_group(user), audiences)))
 }
@@ -174,7 +195,8 @@ mod tests {
         ];
         for (answer, want) in cases {
             let answer_tree = json::decode(answer.as_bytes()).expect("JSON");
-            let judged = judge(&answer_tree, &named(&["own"]), &named(&["own", "x"]));
+            let judged =
+                judge(&answer_tree, &named(&["own"]), &named(&["own", "x"])).map_err(|error| error.to_string());
             let shown = judged.map(|identity| {
                 identity
                     .map_or("nobody".to_string(), |known| format!("{} {}", known.user.name, known.audiences.join(",")))

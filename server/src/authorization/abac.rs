@@ -10,6 +10,33 @@ use super::{Attributes, Authorizer, Rule, UserRules, Verdict};
 
 const API_VERSION: &str = "abac.authorization.kubernetes.io/v1beta1";
 
+/// A line that is not a policy.
+#[derive(Debug, thiserror::Error)]
+#[error("line {line}: {source}")]
+pub struct LineError {
+    line: usize,
+    source: PolicyError,
+}
+
+/// What is wrong with a policy.
+#[derive(Debug, thiserror::Error)]
+enum PolicyError {
+    #[error(transparent)]
+    Json(#[from] json::Error),
+    #[error("it must be a Policy of {API_VERSION}")]
+    Kind,
+    #[error("spec is missing")]
+    NoSpec,
+    #[error("spec names neither a user nor a group")]
+    NoSubject,
+    #[error("spec.readonly must be a boolean")]
+    NotBool,
+    #[error("spec.{0} must be a string")]
+    NotString(String),
+    #[error("unknown field \"spec.{0}\"")]
+    Unknown(String),
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Policy {
     user: String,
@@ -24,31 +51,31 @@ pub struct Policy {
 pub type Policies = Vec<Policy>;
 
 /// Reads a policy file; an error names its line.
-pub fn parse(text: &str) -> Result<Policies, String> {
+pub fn parse(text: &str) -> Result<Policies, LineError> {
     let lines = text.lines().enumerate().map(|(at, line)| (at + 1, line.trim()));
     let meant = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
-    meant.map(|(at, line)| parse_line(line).map_err(|why| format!("line {at}: {why}"))).collect()
+    meant.map(|(at, line)| parse_line(line).map_err(|source| LineError { line: at, source })).collect()
 }
 
-fn parse_line(line: &str) -> Result<Policy, String> {
-    let tree = json::decode(line.as_bytes()).map_err(|error| error.to_string())?;
+fn parse_line(line: &str) -> Result<Policy, PolicyError> {
+    let tree = json::decode(line.as_bytes())?;
     if tree.str("apiVersion") != API_VERSION || tree.str("kind") != "Policy" {
-        return Err(format!("it must be a Policy of {API_VERSION}"));
+        return Err(PolicyError::Kind);
     }
     let spec = tree.at("spec");
-    let fields = spec.as_map().ok_or("spec is missing")?;
+    let fields = spec.as_map().ok_or(PolicyError::NoSpec)?;
     let mut policy = Policy::default();
     for (key, value) in fields.iter() {
         policy.set(key, value)?;
     }
     if policy.user.is_empty() && policy.group.is_empty() {
-        return Err("spec names neither a user nor a group".to_string());
+        return Err(PolicyError::NoSubject);
     }
     Ok(policy)
 }
 
 impl Policy {
-    fn set(&mut self, key: &str, value: &Tree) -> Result<(), String> {
+    fn set(&mut self, key: &str, value: &Tree) -> Result<(), PolicyError> {
         let field = match key {
             "user" => &mut self.user,
             "group" => &mut self.group,
@@ -57,12 +84,12 @@ impl Policy {
             "namespace" => &mut self.namespace,
             "nonResourcePath" => &mut self.path,
             "readonly" => {
-                self.readonly = value.as_bool().ok_or("spec.readonly must be a boolean")?;
+                self.readonly = value.as_bool().ok_or(PolicyError::NotBool)?;
                 return Ok(());
             }
-            other => return Err(format!("unknown field \"spec.{other}\"")),
+            other => return Err(PolicyError::Unknown(other.to_string())),
         };
-        *field = value.as_str().ok_or_else(|| format!("spec.{key} must be a string"))?.to_string();
+        *field = value.as_str().ok_or_else(|| PolicyError::NotString(key.to_string()))?.to_string();
         Ok(())
     }
 
@@ -181,7 +208,7 @@ mod tests {
             (&line(r#"{"namespace":"a"}"#), "line 2: spec names neither"),
         ];
         for (bad, want) in cases {
-            let error = parse(&format!("{good}\n{bad}")).expect_err("a bad line");
+            let error = parse(&format!("{good}\n{bad}")).expect_err("a bad line").to_string();
             assert!(error.starts_with(want), "{error}");
         }
     }

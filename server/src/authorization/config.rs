@@ -71,7 +71,7 @@ const MAX_TIMEOUT: Duration = Duration::from_secs(30);
 const CEL: &str = "expressions cannot be evaluated yet";
 
 /// Opens the kubeconfig that a webhook names.
-pub type Open<'a> = &'a dyn Fn(&File) -> Result<Remote, String>;
+pub type Open<'a> = &'a dyn Fn(&File) -> Result<Remote, Box<dyn std::error::Error>>;
 
 /// Reads an AuthorizationConfiguration; the errors are texts that begin with a field's path.
 pub fn parse(bytes: &[u8], open: Open<'_>) -> Result<Vec<Setting>, Vec<String>> {
@@ -246,7 +246,7 @@ impl Reader<'_> {
         match (self.open)(File::new(file)) {
             Ok(remote) => Some(remote),
             Err(why) => {
-                self.errors.invalid(&path, file, &why);
+                self.errors.invalid(&path, file, &why.to_string());
                 None
             }
         }
@@ -274,7 +274,7 @@ mod tests {
         let text = format!(
             "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers: {authorizers}\n"
         );
-        let settings = parse(text.as_bytes(), &|_| Err("cannot be read".to_string()))?;
+        let settings = parse(text.as_bytes(), &|_| Err("cannot be read".into()))?;
         Ok(settings.iter().map(|setting| format!("{} {}", setting.mode.name(), setting.name)).collect())
     }
 
@@ -310,6 +310,6 @@ mod tests {
             let errors = read(file).expect_err("a bad file");
             assert!(errors.iter().any(|error| error.contains(want)), "{want} in {errors:?}");
         }
-        assert!(parse(b"kind: Config", &|_| Err(String::new())).is_err());
+        assert!(parse(b"kind: Config", &|_| Err("".into())).is_err());
     }
 }

@@ -11,7 +11,7 @@ use kinds::User;
 use stdx::sync::Mutex;
 
 use super::{Attributes, Authorizer, Decision, Reason, UserRules, Verdict, Wait};
-use crate::outbound::callout::kubeconfig::Remote;
+use crate::outbound::callout::{self, kubeconfig::Remote};
 
 /// The settings of a webhook.
 #[derive(Clone)]
@@ -46,6 +46,21 @@ const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const KEPT: usize = 8192;
 const MAX_KEPT_QUESTION: usize = 10_000;
 
+/// Why the webhook made no decision.
+#[derive(Debug, thiserror::Error)]
+enum ReviewError {
+    #[error(transparent)]
+    Call(#[from] callout::Error),
+    #[error("the webhook answered {0}")]
+    Code(u16),
+    #[error("the webhook's response is not JSON: {0}")]
+    NotJson(#[from] json::Error),
+    #[error("webhook subject access review returned both allow and deny response")]
+    Contradiction,
+    #[error("it was not called")]
+    NotCalled,
+}
+
 pub struct Webhook {
     settings: Settings,
     answers: Mutex<Answers>,
@@ -64,30 +79,27 @@ impl Webhook {
                     self.keep(question, &verdict);
                     return verdict;
                 }
-                Err(error) if last => return self.failed(error),
+                Err(error) if last => return self.failed(&error),
                 Err(error) => tracing::debug!(%error, "retrying authorization webhook"),
             }
             tokio::time::sleep(pause).await;
             pause = pause * 3 / 2;
         }
-        self.failed("it was not called".to_string())
+        self.failed(&ReviewError::NotCalled)
     }
 
-    async fn call(&self, question: &[u8]) -> Result<Verdict, String> {
+    async fn call(&self, question: &[u8]) -> Result<Verdict, ReviewError> {
         let Settings { remote, timeout, .. } = &self.settings;
-        let answer = remote.client.post_json(&remote.url, question.to_vec(), *timeout).await;
-        let answer = answer.map_err(|error| error.to_string())?;
+        let answer = remote.client.post_json(&remote.url, question.to_vec(), *timeout).await?;
         if !answer.is_success() {
-            return Err(format!("the webhook answered {}", answer.code));
+            return Err(ReviewError::Code(answer.code));
         }
-        let review =
-            json::decode(&answer.body).map_err(|error| format!("the webhook's response is not JSON: {error}"))?;
-        read_answer(&review)
+        read_answer(&json::decode(&answer.body)?)
     }
 
-    fn failed(&self, error: String) -> Verdict {
+    fn failed(&self, error: &ReviewError) -> Verdict {
         tracing::warn!(%error, "authorization webhook failed");
-        Verdict { decision: self.settings.on_failure, reason: Reason::None, error: Some(error) }
+        Verdict { decision: self.settings.on_failure, reason: Reason::None, error: Some(error.to_string()) }
     }
 
     fn keep(&self, question: Vec<u8>, verdict: &Verdict) {
@@ -144,10 +156,10 @@ impl Answers {
     }
 }
 
-fn read_answer(review: &Tree) -> Result<Verdict, String> {
+fn read_answer(review: &Tree) -> Result<Verdict, ReviewError> {
     let status = review.at("status");
     let decision = match (status.bool("allowed"), status.bool("denied")) {
-        (true, true) => return Err("webhook subject access review returned both allow and deny response".to_string()),
+        (true, true) => return Err(ReviewError::Contradiction),
         (true, false) => Decision::Allow,
         (false, true) => Decision::Deny,
         (false, false) => Decision::NoOpinion,
@@ -268,8 +280,10 @@ mod tests {
 
     #[test]
     fn an_answer_cannot_say_both() {
-        let read =
-            |text: &str| read_answer(&crate::registry::admission::tests::json(text)).map(|verdict| verdict.decision);
+        let read = |text: &str| {
+            let verdict = read_answer(&crate::registry::admission::tests::json(text));
+            verdict.map(|verdict| verdict.decision).map_err(|error| error.to_string())
+        };
         assert_eq!(read(r#"{"status":{"allowed":true}}"#), Ok(Decision::Allow));
         assert_eq!(read(r#"{"status":{"denied":true}}"#), Ok(Decision::Deny));
         assert_eq!(read(r#"{"status":{}}"#), Ok(Decision::NoOpinion));

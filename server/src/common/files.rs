@@ -35,13 +35,13 @@ pub struct File {
 impl File {
     /// A document of this kind, in one of these versions.
     pub fn read(path: &Path, kind: &str, versions: &[&str]) -> Result<File, Error> {
-        let bytes = std::fs::read(path).map_err(|error| unreadable(path, &error))?;
+        let bytes = std::fs::read(path).map_err(|error| unreadable(path, &error, None))?;
         File::parse(path, &bytes, kind, versions)
     }
 
     pub fn parse(path: &Path, bytes: &[u8], kind: &str, versions: &[&str]) -> Result<File, Error> {
         let text = String::from_utf8_lossy(bytes).into_owned();
-        let tree = api::yaml::decode(bytes).map_err(|error| unreadable(path, &error))?;
+        let tree = api::yaml::decode(bytes).map_err(|error| unreadable(path, &error, error.line()))?;
         let file = File { path: path.to_path_buf(), text, tree };
         if file.tree.str("kind") != kind {
             return Err(file.wrong("kind", file.tree.str("kind"), format!("it must be {kind}")));
@@ -93,11 +93,8 @@ impl File {
     }
 }
 
-fn unreadable(path: &Path, error: &dyn fmt::Display) -> Error {
-    let problem = error.to_string();
-    // The parser's own text has the line: `yaml: line 3: ...`.
-    let line = problem.strip_prefix("yaml: line ").and_then(|rest| rest.split(':').next()?.parse().ok());
-    Error { path: path.to_path_buf(), line, problem }
+fn unreadable(path: &Path, error: &dyn fmt::Display, line: Option<usize>) -> Error {
+    Error { path: path.to_path_buf(), line, problem: error.to_string() }
 }
 
 #[cfg(test)]

@@ -44,19 +44,32 @@ pub fn ready<'a>(slices: &'a [Tree], port: &str) -> Vec<Endpoint<'a>> {
     found
 }
 
-/// Host and port at which the server itself calls a port of a service. The error texts are upstream's.
-pub fn for_service(storage: &Storage, namespace: &str, name: &str, port: i64) -> Result<(String, u16), String> {
+/// Why a service cannot be called. The texts are upstream's.
+#[derive(Debug, thiserror::Error)]
+pub enum ServiceError {
+    #[error("service {0:?} not found")]
+    NotFound(String),
+    #[error("no port {0}")]
+    NoPort(i64),
+    #[error("no service port {port} found for service {name:?}")]
+    NoServicePort { port: i64, name: String },
+    #[error("no endpoints available for service {0:?}")]
+    NoEndpoints(String),
+}
+
+/// Host and port at which the server itself calls a port of a service.
+pub fn for_service(storage: &Storage, namespace: &str, name: &str, port: i64) -> Result<(String, u16), ServiceError> {
     let service = storage.object("services/specs", &format!("{namespace}/{name}"));
-    let service = service.ok_or_else(|| format!("service {name:?} not found"))?;
+    let service = service.ok_or_else(|| ServiceError::NotFound(name.to_string()))?;
     if service.str("spec.type") == "ExternalName" {
-        let port = u16::try_from(port).map_err(|_| format!("no port {port}"))?;
+        let port = u16::try_from(port).map_err(|_| ServiceError::NoPort(port))?;
         return Ok((service.str("spec.externalName").to_string(), port));
     }
     let own = service.list("spec.ports").iter().find(|own| own.int("port") == Some(port));
-    let own = own.ok_or_else(|| format!("no service port {port} found for service {name:?}"))?;
+    let own = own.ok_or_else(|| ServiceError::NoServicePort { port, name: name.to_string() })?;
     let slices = slices(storage, namespace, name);
     let found = ready(&slices, own.str("name")).into_iter().next();
-    let found = found.ok_or_else(|| format!("no endpoints available for service {name:?}"))?;
+    let found = found.ok_or_else(|| ServiceError::NoEndpoints(name.to_string()))?;
     Ok((found.address.ip().to_string(), found.address.port()))
 }
 

@@ -8,9 +8,14 @@ use http::{HeaderValue, Response, header};
 
 use crate::request::body::Body;
 
+/// Why there is no log of a container.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct LogError(pub String);
+
 pub trait LocalNodes: Send + Sync {
     /// The log of a pod's container, or why there is none; None where the pod's node is not one of these.
-    fn log(&self, pod: &Tree, container: &str, query: &Query) -> Option<Result<String, String>>;
+    fn log(&self, pod: &Tree, container: &str, query: &Query) -> Option<Result<String, LogError>>;
 }
 
 /// The response to a request for a log, if the pod is on a local node.
@@ -21,7 +26,7 @@ pub fn log(
     query: &Query,
 ) -> Option<Result<Response<Body>, Status>> {
     let log = nodes.log(pod, container, query)?;
-    Some(log.map(plain_text).map_err(Status::bad_request))
+    Some(log.map(plain_text).map_err(|error| Status::bad_request(error.to_string())))
 }
 
 fn plain_text(text: String) -> Response<Body> {

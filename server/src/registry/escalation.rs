@@ -84,7 +84,7 @@ async fn may(scope: &Scope<'_>, verb: &str, plural: &str, name: &str) -> bool {
 fn missing(scope: &Scope<'_>, wanted: &[Rule]) -> Option<String> {
     let (own, errors) = scope.registry.rbac.rules_of(scope.user, scope.namespace);
     let uncovered = cover::uncovered(&own, wanted);
-    (!uncovered.is_empty()).then(|| describe(scope.user, uncovered, errors))
+    (!uncovered.is_empty()).then(|| describe(scope.user, uncovered, errors.iter().map(ToString::to_string).collect()))
 }
 
 fn everything() -> [Rule; 2] {

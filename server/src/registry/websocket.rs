@@ -51,7 +51,7 @@ pub fn stream(call: &mut Call, source: impl Source) -> Result<Answer, Status> {
     let asked = call.header(header::SEC_WEBSOCKET_PROTOCOL).unwrap_or("");
     let (protocol, framing) = match stream_protocol(asked) {
         Ok(chosen) => chosen,
-        Err(why) => return Ok(crate::call::text(403, &why)),
+        Err(why) => return Ok(crate::call::text(403, &why.to_string())),
     };
     let upgrade = call.upgrade.take().ok_or_else(|| Status::bad_request("the connection cannot be upgraded"))?;
     tokio::spawn(async move {
@@ -71,13 +71,21 @@ pub fn stream(call: &mut Call, source: impl Source) -> Result<Answer, Status> {
 const STREAM_PROTOCOLS: [(&str, Framing); 3] =
     [("", Framing::Binary), ("base64.binary.k8s.io", Framing::Base64), ("binary.k8s.io", Framing::Binary)];
 
+/// The client knows no subprotocol of the server.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("requested protocol(s) are not supported: [{requested}]; supports [{known}]")]
+struct UnsupportedProtocols {
+    requested: String,
+    known: String,
+}
+
 /// The first of the client's subprotocols that is known.
-fn stream_protocol(asked: &str) -> Result<(&'static str, Framing), String> {
+fn stream_protocol(asked: &str) -> Result<(&'static str, Framing), UnsupportedProtocols> {
     let known = |name: &str| STREAM_PROTOCOLS.into_iter().find(|(known, _)| *known == name);
     let names: Vec<&str> = asked.split(',').map(str::trim).collect();
     names.iter().find_map(|name| known(name)).ok_or_else(|| {
         let known: Vec<&str> = STREAM_PROTOCOLS.iter().map(|(name, _)| *name).collect();
-        format!("requested protocol(s) are not supported: [{}]; supports [{}]", names.join(" "), known.join(" "))
+        UnsupportedProtocols { requested: names.join(" "), known: known.join(" ") }
     })
 }
 
@@ -236,7 +244,7 @@ mod tests {
         assert_eq!(stream_protocol(""), Ok(("", Framing::Binary)));
         assert_eq!(stream_protocol("x, base64.binary.k8s.io"), Ok(("base64.binary.k8s.io", Framing::Base64)));
         let why = "requested protocol(s) are not supported: [x y]; supports [ base64.binary.k8s.io binary.k8s.io]";
-        assert_eq!(stream_protocol("x,y"), Err(why.to_string()));
+        assert_eq!(stream_protocol("x,y").map_err(|error| error.to_string()), Err(why.to_string()));
         assert_eq!(&Framing::Binary.messages(&Bytes::from("ab"))[..], b"\x82\x02ab");
         assert_eq!(&Framing::Base64.messages(&Bytes::from("ab"))[..], b"\x81\x04YWI=");
         assert_eq!(Framing::Binary.messages(&Bytes::from(vec![0; 3000])).len(), 2048 + 4 + 952 + 4);

@@ -139,35 +139,43 @@ fn wrong_kind(given_version: &str, given_kind: &str, expected: &Expected) -> Sta
         return Status::bad_request(why);
     }
     let (_, version) = given_version.rsplit_once('/').unwrap_or(("", given_version));
-    let why = wrong_kind_text(given_version, given_kind, expected);
+    let why = kind_error(given_version, given_kind, expected);
     Status::bad_request(format!("{given_kind} in version {version:?} cannot be handled as a {}: {why}", expected.kind))
 }
 
-/// Whether a tree is of the expected kind; otherwise the reason.
-pub fn same_kind(tree: &Tree, expected: &Expected) -> Result<(), String> {
+/// An object of another kind than the resource has.
+#[derive(Debug, thiserror::Error)]
+pub enum KindError {
+    /// `package` is the Go package of the expected kind.
+    #[error("converting ({version}.{kind}) to ({package}.{expected}): unknown conversion")]
+    Conversion { version: String, kind: String, package: String, expected: &'static str },
+    #[error(
+        "no kind {kind:?} is registered for version {api_version:?} in scheme \"pkg/api/legacyscheme/scheme.go:30\""
+    )]
+    Unknown { kind: String, api_version: String },
+}
+
+/// Whether a tree is of the expected kind.
+pub fn require_kind(tree: &Tree, expected: &Expected) -> Result<(), KindError> {
     let (version, kind) = (tree.str("apiVersion"), tree.str("kind"));
     if version == expected.api_version() && kind == expected.kind {
         return Ok(());
     }
-    Err(wrong_kind_text(version, kind, expected))
+    Err(kind_error(version, kind, expected))
 }
 
-fn wrong_kind_text(given_version: &str, given_kind: &str, expected: &Expected) -> String {
-    let (group, version) = given_version.rsplit_once('/').unwrap_or(("", given_version));
+fn kind_error(api_version: &str, kind: &str, expected: &Expected) -> KindError {
+    let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
     // The kinds of `meta.k8s.io` are responses, never objects.
-    if group != "meta.k8s.io" && type_of(group, version, given_kind).is_some() {
-        let home = |group: &str| {
-            if group.is_empty() { "core".to_string() } else { group.split('.').next().unwrap_or(group).to_string() }
-        };
-        format!(
-            "converting ({version}.{given_kind}) to ({}.{}): unknown conversion",
-            home(expected.group),
-            expected.kind
-        )
-    } else {
-        format!(
-            r#"no kind {given_kind:?} is registered for version {given_version:?} in scheme "pkg/api/legacyscheme/scheme.go:30""#
-        )
+    if group == "meta.k8s.io" || type_of(group, version, kind).is_none() {
+        return KindError::Unknown { kind: kind.to_string(), api_version: api_version.to_string() };
+    }
+    let package = expected.group.split('.').next().filter(|name| !name.is_empty()).unwrap_or("core");
+    KindError::Conversion {
+        version: version.to_string(),
+        kind: kind.to_string(),
+        package: package.to_string(),
+        expected: expected.kind,
     }
 }
 

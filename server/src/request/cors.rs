@@ -13,19 +13,30 @@ const HEADERS: &str =
 #[derive(Debug, Clone, Default)]
 pub struct Cors(Vec<PikeVM>);
 
+/// A pattern that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum PatternError {
+    #[error("{0:?} does not anchor the start of the host: begin it with ^ or //")]
+    Start(String),
+    #[error("{0:?} does not anchor the end of the host: end it with $ or (:|$)")]
+    End(String),
+    #[error("{0:?} is not a regular expression")]
+    NotRegex(String),
+}
+
 impl Cors {
     /// A pattern that does not hold both ends of the host would let in names that merely contain it.
-    pub fn new(patterns: &[&str]) -> Result<Cors, String> {
+    pub fn new(patterns: &[&str]) -> Result<Cors, PatternError> {
         let mut all = Vec::new();
         for pattern in patterns {
             let host = pattern.split_once("//").map(|(_, host)| host);
             if !pattern.starts_with('^') && host.is_none() {
-                return Err(format!("{pattern:?} does not anchor the start of the host: begin it with ^ or //"));
+                return Err(PatternError::Start(pattern.to_string()));
             }
             if !host.unwrap_or(pattern).contains(['$', ':']) {
-                return Err(format!("{pattern:?} does not anchor the end of the host: end it with $ or (:|$)"));
+                return Err(PatternError::End(pattern.to_string()));
             }
-            all.push(PikeVM::new(pattern).map_err(|_| format!("{pattern:?} is not a regular expression"))?);
+            all.push(PikeVM::new(pattern).map_err(|_| PatternError::NotRegex(pattern.to_string()))?);
         }
         Ok(Cors(all))
     }

@@ -62,6 +62,7 @@ impl Accepted {
 }
 
 const REPRESENTATIONS: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
+const STREAMS: &str = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
 
 /// One clause of an Accept header.
 struct Clause<'a> {
@@ -119,7 +120,7 @@ pub fn names(accept: &str) -> Vec<&str> {
 }
 
 /// Chooses the format of the response. `shapes` is true if `as=` is supported here.
-pub fn accept(header: Option<&str>, shapes: bool) -> Result<Accepted, Status> {
+pub fn accept(header: Option<&str>, shapes: bool) -> Result<Accepted, NotAcceptable> {
     let header = header.unwrap_or("").trim();
     // The most common header needs no parsing.
     if matches!(header, "" | "*/*" | "application/json") {
@@ -136,18 +137,30 @@ pub fn accept(header: Option<&str>, shapes: bool) -> Result<Accepted, Status> {
             return Ok(Accepted { media, shape, pretty });
         }
     }
-    Err(if known { shape_not_acceptable() } else { not_acceptable() })
+    Err(if known { NotAcceptable::Shape } else { NotAcceptable::Media })
 }
 
-fn shape_not_acceptable() -> Status {
-    Status::not_acceptable(format!("only the following media types are accepted: {REPRESENTATIONS}"))
+/// Nothing that the client accepts is served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NotAcceptable {
+    #[error("406: Not Acceptable\n\nAvailable representations: {REPRESENTATIONS}")]
+    Media,
+    /// Like `Media`, of a watch, which has more representations.
+    #[error("406: Not Acceptable\n\nAvailable representations: {REPRESENTATIONS}, {STREAMS}")]
+    WatchMedia,
+    /// A media type is served, but not in this shape.
+    #[error("only the following media types are accepted: {REPRESENTATIONS}")]
+    Shape,
 }
 
-fn not_acceptable() -> Status {
-    let mut status =
-        Status::not_acceptable(format!("406: Not Acceptable\n\nAvailable representations: {REPRESENTATIONS}"));
-    status.details = Some(api::status::Details::default());
-    status
+impl From<NotAcceptable> for Status {
+    fn from(error: NotAcceptable) -> Status {
+        let mut status = Status::not_acceptable(error.to_string());
+        if error != NotAcceptable::Shape {
+            status.details = Some(api::status::Details::default());
+        }
+        status
+    }
 }
 
 /// The format of a body; JSON by default.

@@ -11,7 +11,7 @@ use kinds::{Kind, Subresource, Verb};
 use crate::call::{Answer, Call, answer};
 use crate::registry::respond;
 use crate::request::body::Body;
-use crate::request::negotiate::{self, Accepted, Media};
+use crate::request::negotiate::{self, Accepted, Media, NotAcceptable};
 use crate::routes::Routes;
 use crate::storage::resource::{Resource, Resources};
 
@@ -136,8 +136,7 @@ fn top(call: &Call, documents: &Aggregated, plain: Tree) -> Result<Answer, Statu
     match requested(call.header(header::ACCEPT).unwrap_or("")) {
         Requested::Aggregated(media) => Ok(aggregated_answer(call, documents, media)),
         Requested::Plain => plain_any(call, plain),
-        Requested::Nothing => negotiate::accept(Some("application/json;as=Unknown"), false)
-            .map(|_| crate::routes::router::page_not_found()),
+        Requested::Nothing => Err(NotAcceptable::Shape.into()),
     }
 }
 

@@ -19,6 +19,26 @@ use crate::storage::resource::Resource;
 pub const ROOT: &str = "/tiphys/v1/why/";
 
 /// Schedulers, each for the pods that name it. An error says why one cannot be reached.
+/// Why the scheduler explains nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum ExplainError {
+    /// No scheduler is available, or its response is invalid.
+    #[error("{0}")]
+    Unavailable(String),
+    /// The pod cannot be simulated.
+    #[error("{0}")]
+    InvalidPod(String),
+}
+
+impl From<ExplainError> for Status {
+    fn from(error: ExplainError) -> Status {
+        match error {
+            ExplainError::Unavailable(why) => Status::service_unavailable(why),
+            ExplainError::InvalidPod(why) => Status::bad_request(why),
+        }
+    }
+}
+
 pub trait Explains: Send + Sync {
     /// Every node's verdict on a pod that waits, by namespace and name; None where it was not tried yet.
     fn why<'a>(
@@ -26,10 +46,10 @@ pub trait Explains: Send + Sync {
         user: &'a User,
         scheduler: &'a str,
         pod: (&'a str, &'a str),
-    ) -> BoxFuture<'a, Result<Option<Tree>, String>>;
+    ) -> BoxFuture<'a, Result<Option<Tree>, ExplainError>>;
 
     /// What would become of a pod that is not there, or what is wrong with it.
-    fn what_if<'a>(&'a self, user: &'a User, pod: Tree) -> BoxFuture<'a, Result<Result<Tree, String>, String>>;
+    fn what_if<'a>(&'a self, user: &'a User, pod: Tree) -> BoxFuture<'a, Result<Tree, ExplainError>>;
 }
 
 pub async fn route(routes: &Routes, call: &mut Call) -> Result<Answer, Status> {
@@ -58,8 +78,7 @@ async fn why(routes: &Routes, call: &Call, resource: &Arc<Resource>) -> Result<A
 
 async fn waits(routes: &Routes, call: &Call, pod: &Tree) -> Result<Tree, Status> {
     let asked = (call.info.namespace.as_str(), call.info.name.as_str());
-    let told = scheduler(routes)?.why(&*user(call)?, pod.str("spec.schedulerName"), asked).await;
-    let told = told.map_err(Status::service_unavailable)?;
+    let told = scheduler(routes)?.why(&*user(call)?, pod.str("spec.schedulerName"), asked).await?;
     // A scheduling gate, or an external scheduler: the pod's condition has the reason.
     let condition = |condition: &&Tree| condition.str("type") == "PodScheduled";
     let said = pod.list("status.conditions").iter().find(condition).map(|condition| condition.str("message"));
@@ -79,9 +98,8 @@ async fn what_if(routes: &Routes, call: &mut Call, resource: &Arc<Resource>) -> 
     let mut warnings = Vec::new();
     let outcome = scope(&routes.registry, resource, call, true)?.create(pod, &options, &mut warnings).await?;
     call.warnings.append(&mut warnings);
-    let told = scheduler(routes)?.what_if(&*user(call)?, outcome.tree(resource)).await;
-    let told = told.map_err(Status::service_unavailable)?;
-    told.map(|told| json_answer(200, &told)).map_err(Status::bad_request)
+    let told = scheduler(routes)?.what_if(&*user(call)?, outcome.tree(resource)).await?;
+    Ok(json_answer(200, &told))
 }
 
 fn user(call: &Call) -> Result<Arc<User>, Status> {

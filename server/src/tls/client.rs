@@ -24,6 +24,36 @@ const UID: &str = "1.3.6.1.4.1.57683.2";
 /// A bad chain is not judged again for this long: its signatures are dear.
 const REFUSED_SECONDS: i64 = 5;
 
+/// A CA bundle that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum BundleError {
+    #[error(transparent)]
+    Pem(#[from] rustls::pki_types::pem::Error),
+    #[error(transparent)]
+    Certificate(#[from] rustls::Error),
+    #[error("no certificate found")]
+    Empty,
+    #[error(transparent)]
+    Verifier(#[from] rustls::server::VerifierBuilderError),
+}
+
+/// Why the chain of a client is not accepted. Cached with the verification.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum CertificateError {
+    #[error("no certificate")]
+    Missing,
+    #[error(transparent)]
+    Clock(#[from] std::num::TryFromIntError),
+    #[error(transparent)]
+    Chain(#[from] rustls::Error),
+    #[error(transparent)]
+    Der(#[from] DerError),
+    #[error("the name is not valid text")]
+    Name,
+}
+
+type DerError = x509_parser::nom::Err<x509_parser::error::X509Error>;
+
 /// The CA bundle of client certificates; it can be replaced while running.
 pub struct CaBundle {
     current: ArcSwap<Bundle>,
@@ -37,12 +67,12 @@ struct Bundle {
 }
 
 impl CaBundle {
-    pub fn new(pem: &str) -> Result<CaBundle, String> {
+    pub fn new(pem: &str) -> Result<CaBundle, BundleError> {
         Ok(CaBundle { current: ArcSwap::from_pointee(Bundle::read(pem, 0)?), changes: watch::Sender::new(0) })
     }
 
     /// Replaces the bundle. An unreadable one changes nothing.
-    pub fn replace(&self, pem: &str) -> Result<(), String> {
+    pub fn replace(&self, pem: &str) -> Result<(), BundleError> {
         let current = self.current.load();
         if current.pem == pem {
             return Ok(());
@@ -73,7 +103,7 @@ impl CaBundle {
     }
 
     /// The owner of a chain that is good now, as a client.
-    pub fn owner(&self, chain: &ClientChain, now: i64) -> Result<Arc<User>, String> {
+    pub fn owner(&self, chain: &ClientChain, now: i64) -> Result<Arc<User>, CertificateError> {
         self.identify(chain, &chain.as_user, now)
     }
 
@@ -83,7 +113,7 @@ impl CaBundle {
         chain: &ClientChain,
         known: &VerificationCache,
         now: i64,
-    ) -> Result<Arc<User>, String> {
+    ) -> Result<Arc<User>, CertificateError> {
         let bundle = self.current.load();
         if let Some(judged) = known.0.load().as_ref()
             && judged.generation == bundle.generation
@@ -99,17 +129,15 @@ impl CaBundle {
 }
 
 impl Bundle {
-    fn read(pem: &str, generation: u64) -> Result<Bundle, String> {
+    fn read(pem: &str, generation: u64) -> Result<Bundle, BundleError> {
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
-            roots.add(certificate.map_err(|error| error.to_string())?).map_err(|error| error.to_string())?;
+            roots.add(certificate?)?;
         }
         if roots.is_empty() {
-            return Err("no certificate found".to_string());
+            return Err(BundleError::Empty);
         }
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), super::provider())
-            .build()
-            .map_err(|error| error.to_string())?;
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), super::provider()).build()?;
         Ok(Bundle { generation, pem: pem.to_string(), verifier })
     }
 
@@ -124,14 +152,14 @@ impl Bundle {
     }
 
     /// The user, and the seconds between which every certificate of the chain is valid.
-    fn verify(&self, chain: &[CertificateDer<'static>], now: i64) -> Result<(User, i64, i64), String> {
-        let (leaf, intermediates) = chain.split_first().ok_or("no certificate")?;
-        let seconds = u64::try_from(now).map_err(|error| error.to_string())?;
+    fn verify(&self, chain: &[CertificateDer<'static>], now: i64) -> Result<(User, i64, i64), CertificateError> {
+        let (leaf, intermediates) = chain.split_first().ok_or(CertificateError::Missing)?;
+        let seconds = u64::try_from(now)?;
         let time = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
-        self.verifier.verify_client_cert(leaf, intermediates, time).map_err(|error| error.to_string())?;
+        self.verifier.verify_client_cert(leaf, intermediates, time)?;
         let (mut from, mut until) = (i64::MIN, i64::MAX);
         for certificate in chain {
-            let (_, certificate) = X509Certificate::from_der(certificate).map_err(|error| error.to_string())?;
+            let (_, certificate) = X509Certificate::from_der(certificate)?;
             from = from.max(certificate.validity().not_before.timestamp());
             until = until.min(certificate.validity().not_after.timestamp());
         }
@@ -166,14 +194,14 @@ struct Verification {
     generation: u64,
     from: i64,
     until: i64,
-    owner: Result<Arc<User>, String>,
+    owner: Result<Arc<User>, CertificateError>,
 }
 
 /// CN is the name and O are the groups. Of several CNs the last counts, as upstream has it.
-fn user(leaf: &CertificateDer<'_>) -> Result<User, String> {
-    let (_, certificate) = X509Certificate::from_der(leaf).map_err(|error| error.to_string())?;
+fn user(leaf: &CertificateDer<'_>) -> Result<User, CertificateError> {
+    let (_, certificate) = X509Certificate::from_der(leaf)?;
     let subject = certificate.subject();
-    let text = |value: Result<&str, _>| value.map(str::to_string).map_err(|_| "the name is not valid text".to_string());
+    let text = |value: Result<&str, _>| value.map(str::to_string).map_err(|_| CertificateError::Name);
     let names: Vec<String> = subject.iter_common_name().map(|cn| text(cn.as_str())).collect::<Result<_, _>>()?;
     let groups = subject.iter_organization().map(|o| text(o.as_str())).collect::<Result<_, _>>()?;
     let uid = subject.iter_attributes().filter(|attribute| attribute.attr_type().to_id_string() == UID).last();

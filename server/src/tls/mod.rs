@@ -95,8 +95,17 @@ pub fn server_config_with_hints(
     Ok(Arc::new(config))
 }
 
+/// A name that is not that of a cipher suite which may be used.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CipherError {
+    #[error("the cipher suite {0} is not safe and is not there")]
+    Unsafe(String),
+    #[error("unknown cipher suite {0:?}")]
+    Unknown(String),
+}
+
 /// Suites by Go's names. Those of TLS 1.3 cannot be disabled in Go: they stay if none of them is named.
-pub fn cipher_suites(names: &[&str]) -> Result<Vec<SupportedCipherSuite>, String> {
+pub fn cipher_suites(names: &[&str]) -> Result<Vec<SupportedCipherSuite>, CipherError> {
     let mut suites = names.iter().map(|name| cipher(name)).collect::<Result<Vec<_>, _>>()?;
     if !suites.iter().any(|suite| suite.tls13().is_some()) {
         suites.extend(ALL_CIPHER_SUITES.iter().filter(|suite| suite.tls13().is_some()));
@@ -104,7 +113,7 @@ pub fn cipher_suites(names: &[&str]) -> Result<Vec<SupportedCipherSuite>, String
     Ok(suites)
 }
 
-fn cipher(name: &str) -> Result<SupportedCipherSuite, String> {
+fn cipher(name: &str) -> Result<SupportedCipherSuite, CipherError> {
     Ok(match name {
         "TLS_AES_128_GCM_SHA256" => cipher_suite::TLS13_AES_128_GCM_SHA256,
         "TLS_AES_256_GCM_SHA384" => cipher_suite::TLS13_AES_256_GCM_SHA384,
@@ -120,9 +129,9 @@ fn cipher(name: &str) -> Result<SupportedCipherSuite, String> {
             cipher_suite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256
         }
         _ if name.contains("_CBC_") || name.contains("_RC4_") || name.starts_with("TLS_RSA_") => {
-            return Err(format!("the cipher suite {name} is not safe and is not there"));
+            return Err(CipherError::Unsafe(name.to_string()));
         }
-        _ => return Err(format!("unknown cipher suite {name:?}")),
+        _ => return Err(CipherError::Unknown(name.to_string())),
     })
 }
 
@@ -229,7 +238,7 @@ mod tests {
 
     #[test]
     fn suites_go_by_go_s_names() {
-        let count = |names: &[&str]| cipher_suites(names).map(|suites| suites.len());
+        let count = |names: &[&str]| cipher_suites(names).map(|suites| suites.len()).map_err(|error| error.to_string());
         assert_eq!(count(&["TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"]), Ok(4));
         assert_eq!(count(&["TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305", "TLS_AES_128_GCM_SHA256"]), Ok(2));
         assert_eq!(count(&["TLS_X"]), Err("unknown cipher suite \"TLS_X\"".to_string()));

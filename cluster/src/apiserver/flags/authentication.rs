@@ -111,7 +111,7 @@ pub static FLAGS: &[Flag] = &[
     }),
     flag("cors-allowed-origins", "regular expressions of allowed CORS origins", |flags, value| {
         let patterns: Vec<&str> = value.split(',').collect();
-        flags.config.cors = Cors::new(&patterns)?;
+        flags.config.cors = Cors::new(&patterns).map_err(|error| error.to_string())?;
         Ok(())
     }),
     switch("enable-bootstrap-token-auth", "accept bootstrap tokens of kube-system [false]", |flags, value| {
@@ -192,7 +192,7 @@ pub static FLAGS: &[Flag] = &[
     ),
     flag("tls-cipher-suites", "cipher suites, by Go's names [all secure ones]", |flags, value| {
         let names: Vec<&str> = value.split(',').map(str::trim).collect();
-        flags.authentication.tls.ciphers = Some(tls::cipher_suites(&names)?);
+        flags.authentication.tls.ciphers = Some(tls::cipher_suites(&names).map_err(|error| error.to_string())?);
         Ok(())
     }),
     flag("tls-min-version", "VersionTLS12 or VersionTLS13 [VersionTLS12]", |flags, value| {

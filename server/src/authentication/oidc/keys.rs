@@ -8,13 +8,30 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::authentication::jwt::{Key, Unverified};
-use crate::outbound::callout::{Client, Url};
+use crate::outbound::callout::{self, Client, Url, UrlError};
 
 /// How long a provider may take for one document.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Tokens with unknown keys must not each cause a request to the provider.
 const PAUSE: Duration = Duration::from_secs(1);
 const MAX_KEYS: usize = 256;
+
+/// Why the keys of a provider could not be fetched.
+#[derive(Debug, thiserror::Error)]
+pub enum FetchError {
+    #[error("the document of {0} is one of another issuer")]
+    OtherIssuer(Url),
+    #[error("jwks_uri: {0}")]
+    KeysUrl(#[from] UrlError),
+    #[error("jwks_uri: {0} is not https")]
+    NotHttps(Url),
+    #[error(transparent)]
+    Call(#[from] callout::Error),
+    #[error("{url} answers {code}")]
+    Code { url: Url, code: u16 },
+    #[error("{0} answers no JSON")]
+    NotJson(Url),
+}
 
 pub struct Keys {
     client: Client,
@@ -42,7 +59,7 @@ impl Keys {
     }
 
     /// Fetches the keys, unless that has just been done. Of many concurrent callers one does it.
-    pub async fn refresh(&self) -> Result<(), String> {
+    pub async fn refresh(&self) -> Result<(), FetchError> {
         let mut fetched = self.fetched.lock().await;
         if fetched.is_some_and(|at| at.elapsed() < PAUSE) {
             return Ok(());
@@ -53,24 +70,24 @@ impl Keys {
         Ok(())
     }
 
-    async fn fetch(&self) -> Result<Vec<Key>, String> {
+    async fn fetch(&self) -> Result<Vec<Key>, FetchError> {
         let document = self.get(&self.discovery).await?;
         if document.str("issuer") != self.issuer {
-            return Err(format!("the document of {} is one of another issuer", self.discovery));
+            return Err(FetchError::OtherIssuer(self.discovery.clone()));
         }
-        let url = Url::parse(document.str("jwks_uri")).map_err(|why| format!("jwks_uri: {why}"))?;
+        let url = Url::parse(document.str("jwks_uri"))?;
         if !url.tls {
-            return Err(format!("jwks_uri: {url} is not https"));
+            return Err(FetchError::NotHttps(url));
         }
         let set = self.get(&url).await?;
         Ok(set.list("keys").iter().filter_map(Key::read).take(MAX_KEYS).collect())
     }
 
-    async fn get(&self, url: &Url) -> Result<Tree, String> {
-        let answer = self.client.get(url, TIMEOUT).await.map_err(|error| error.to_string())?;
+    async fn get(&self, url: &Url) -> Result<Tree, FetchError> {
+        let answer = self.client.get(url, TIMEOUT).await?;
         if !answer.is_success() {
-            return Err(format!("{url} answers {}", answer.code));
+            return Err(FetchError::Code { url: url.clone(), code: answer.code });
         }
-        json::decode(&answer.body).map_err(|_| format!("{url} answers no JSON"))
+        json::decode(&answer.body).map_err(|_| FetchError::NotJson(url.clone()))
     }
 }

@@ -12,10 +12,35 @@ use kinds::User;
 use super::jwt::{self, Unverified};
 use super::{Authenticator, TokenRequest, TokenVerdict, Verdict};
 use crate::common::users::with_authenticated_group;
-use crate::outbound::callout::{Client, Url};
+use crate::outbound::callout::{Client, Url, UrlError};
 
 /// Clocks of providers may be this much ahead.
 const NOT_BEFORE_LEEWAY_SECONDS: i64 = 300;
+
+/// Why a token whose signature is good is refused.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+enum ClaimError {
+    #[error("verify token: expected audience in {0:?}")]
+    Audience(Vec<String>),
+    #[error("verify token: token is expired")]
+    Expired,
+    #[error("verify token: current time is before the nbf (not before) time")]
+    NotYetValid,
+    #[error("required claim {0} value does not match")]
+    Required(String),
+    #[error("email not verified")]
+    EmailNotVerified,
+    #[error("the username claim is empty")]
+    EmptyUsername,
+    #[error("parse groups claim {0:?}: it is neither a text nor a list of texts")]
+    Groups(String),
+    #[error("the groups claim {0:?} is kept elsewhere, which cannot be followed")]
+    DistributedGroups(String),
+    #[error("parse claim {0:?}: claim not present")]
+    Missing(String),
+    #[error("parse claim {0:?}: it is no text")]
+    NotText(String),
+}
 
 /// One provider, and what its claims mean here.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -49,7 +74,7 @@ pub struct Issuer {
 }
 
 impl Issuer {
-    pub fn new(rules: Rules, client: Client) -> Result<Issuer, String> {
+    pub fn new(rules: Rules, client: Client) -> Result<Issuer, UrlError> {
         let below = || format!("{}/.well-known/openid-configuration", rules.url.trim_end_matches('/'));
         let discovery = Url::parse(&rules.discovery_url.clone().unwrap_or_else(below))?;
         let keys = keys::Keys::new(client, discovery, rules.url.clone());
@@ -112,10 +137,10 @@ pub fn authenticate<'a>(auth: &'a Authenticator, question: TokenRequest<'a>) -> 
 }
 
 /// The user of a token whose signature is good.
-fn owner(rules: &Rules, token: &Unverified<'_>, now: i64) -> Result<User, String> {
+fn owner(rules: &Rules, token: &Unverified<'_>, now: i64) -> Result<User, ClaimError> {
     let claims = &token.claims;
     if !token.audiences().iter().any(|audience| rules.audiences.iter().any(|wanted| wanted == audience)) {
-        return Err(format!("verify token: expected audience in {:?}", rules.audiences));
+        return Err(ClaimError::Audience(rules.audiences.clone()));
     }
     check_time(claims, now)?;
     let user = User {
@@ -126,54 +151,52 @@ fn owner(rules: &Rules, token: &Unverified<'_>, now: i64) -> Result<User, String
     };
     for (name, value) in &rules.required {
         if text(claims, name)? != *value {
-            return Err(format!("required claim {name} value does not match"));
+            return Err(ClaimError::Required(name.clone()));
         }
     }
     Ok(user)
 }
 
-fn check_time(claims: &Tree, now: i64) -> Result<(), String> {
+fn check_time(claims: &Tree, now: i64) -> Result<(), ClaimError> {
     let seconds = |name: &str| match claims.get(name) {
         Some(Tree::Float(seconds)) => Some(*seconds as i64),
         other => other.and_then(Tree::as_int),
     };
     if seconds("exp").is_none_or(|end| end < now) {
-        return Err("verify token: token is expired".to_string());
+        return Err(ClaimError::Expired);
     }
     if seconds("nbf").is_some_and(|start| now + NOT_BEFORE_LEEWAY_SECONDS < start) {
-        return Err("verify token: current time is before the nbf (not before) time".to_string());
+        return Err(ClaimError::NotYetValid);
     }
     Ok(())
 }
 
-fn username(claim: &Claim, claims: &Tree) -> Result<String, String> {
+fn username(claim: &Claim, claims: &Tree) -> Result<String, ClaimError> {
     let name = text(claims, &claim.name)?;
     let verified = claims.get("email_verified").is_none_or(|verified| verified.as_bool() == Some(true));
     if claim.name == "email" && !verified {
-        return Err("email not verified".to_string());
+        return Err(ClaimError::EmailNotVerified);
     }
-    if name.is_empty() { Err("the username claim is empty".to_string()) } else { Ok(format!("{}{name}", claim.prefix)) }
+    if name.is_empty() { Err(ClaimError::EmptyUsername) } else { Ok(format!("{}{name}", claim.prefix)) }
 }
 
 /// A single group may be a string.
-fn groups(claim: &Claim, claims: &Tree) -> Result<Vec<String>, String> {
-    let bad = || format!("parse groups claim {:?}: it is neither a text nor a list of texts", claim.name);
+fn groups(claim: &Claim, claims: &Tree) -> Result<Vec<String>, ClaimError> {
+    let bad = || ClaimError::Groups(claim.name.clone());
     let prefixed = |group: &Tree| group.as_str().map(|group| format!("{}{group}", claim.prefix)).ok_or_else(bad);
     match claims.get(&claim.name) {
         Some(Tree::List(all)) => all.iter().map(prefixed).collect(),
         Some(Tree::Null) => Ok(Vec::new()),
         Some(one) => Ok(vec![prefixed(one)?]),
-        None if claims.at("_claim_names").has(&claim.name) => {
-            Err(format!("the groups claim {:?} is kept elsewhere, which cannot be followed", claim.name))
-        }
+        None if claims.at("_claim_names").has(&claim.name) => Err(ClaimError::DistributedGroups(claim.name.clone())),
         None => Ok(Vec::new()),
     }
 }
 
-fn text(claims: &Tree, name: &str) -> Result<String, String> {
+fn text(claims: &Tree, name: &str) -> Result<String, ClaimError> {
     match claims.get(name) {
-        None => Err(format!("parse claim {name:?}: claim not present")),
-        Some(value) => value.as_str().map(str::to_string).ok_or_else(|| format!("parse claim {name:?}: it is no text")),
+        None => Err(ClaimError::Missing(name.to_string())),
+        Some(value) => value.as_str().map(str::to_string).ok_or_else(|| ClaimError::NotText(name.to_string())),
     }
 }
 
@@ -183,7 +206,7 @@ mod tests {
 
     use super::*;
 
-    fn judged(claims: &str) -> Result<String, String> {
+    fn judged(claims: &str) -> Result<String, ClaimError> {
         let rules = Rules {
             audiences: vec!["a".to_string(), "b".to_string()],
             username: Claim { name: "email".to_string(), prefix: "x:".to_string() },
@@ -220,7 +243,10 @@ mod tests {
         assert_eq!(of("{}"), Ok(Vec::new()));
         assert_eq!(of(r#"{"_claim_names":{"other":"s"}}"#), Ok(Vec::new()));
         let error = of(r#"{"_claim_names":{"roles":"s"},"_claim_sources":{"s":{"endpoint":"https://a"}}}"#);
-        assert_eq!(error, Err("the groups claim \"roles\" is kept elsewhere, which cannot be followed".to_string()));
+        assert_eq!(
+            error.map_err(|error| error.to_string()),
+            Err("the groups claim \"roles\" is kept elsewhere, which cannot be followed".to_string())
+        );
     }
 
     #[test]
@@ -240,7 +266,7 @@ mod tests {
             (r#"{"sub":null}"#, "it is no text"),
         ];
         for (claims, want) in cases {
-            let got = judged(claims).err().unwrap_or_default();
+            let got = judged(claims).err().map(|error| error.to_string()).unwrap_or_default();
             assert!(got.contains(want), "{claims}: {got}");
         }
     }

@@ -10,6 +10,14 @@ use kinds::User;
 use super::super::Rule;
 use crate::storage::cache::{Derived, Item};
 
+/// A binding refers to a role that does not exist.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}.{} {name:?} not found", if *of_cluster { "clusterrole" } else { "role" }, super::GROUP)]
+pub struct RoleNotFound {
+    of_cluster: bool,
+    name: Box<str>,
+}
+
 /// A role that one subject has by one binding.
 #[derive(Debug, Default)]
 pub struct Grant {
@@ -52,8 +60,8 @@ impl Grant {
         if self.of_cluster { "ClusterRole" } else { "Role" }
     }
 
-    fn role_missing(&self) -> String {
-        format!("{}.{} {:?} not found", self.role_kind().to_lowercase(), super::GROUP, self.role_name())
+    fn role_missing(&self) -> RoleNotFound {
+        RoleNotFound { of_cluster: self.of_cluster, name: self.role_name().into() }
     }
 }
 
@@ -115,7 +123,7 @@ impl Index {
         &'a self,
         user: &User,
         namespace: &str,
-        mut look: impl FnMut(&'a Arc<Grant>, Result<&'a [Rule], String>) -> bool,
+        mut look: impl FnMut(&'a Arc<Grant>, Result<&'a [Rule], RoleNotFound>) -> bool,
     ) {
         let local = if namespace.is_empty() { None } else { self.namespaces.get(namespace) };
         for lists in std::iter::once(&self.cluster).chain(local) {
@@ -128,7 +136,7 @@ impl Index {
         }
     }
 
-    pub fn role(&self, grant: &Grant) -> Result<&[Rule], String> {
+    pub fn role(&self, grant: &Grant) -> Result<&[Rule], RoleNotFound> {
         let found = match grant.of_cluster {
             true => self.cluster_roles.get(&*grant.role),
             false => self.roles.get(&*grant.role),
@@ -269,7 +277,7 @@ mod tests {
             }
             Ok(_) => true,
             Err(error) => {
-                found = error;
+                found = error.to_string();
                 true
             }
         });

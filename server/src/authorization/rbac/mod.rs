@@ -15,7 +15,7 @@ use super::{Attributes, Authorizer, Decision, Reason, Rule, UserRules, Verdict};
 use crate::storage::cache::{Caches, View};
 use index::Index;
 
-pub use index::Grant;
+pub use index::{Grant, RoleNotFound};
 
 pub const GROUP: &str = "rbac.authorization.k8s.io";
 
@@ -32,7 +32,7 @@ impl Rbac {
     }
 
     /// The rules of all roles that a user has in a namespace, and what could not be resolved.
-    pub fn rules_of(&self, user: &User, namespace: &str) -> (Vec<Rule>, Vec<String>) {
+    pub fn rules_of(&self, user: &User, namespace: &str) -> (Vec<Rule>, Vec<RoleNotFound>) {
         self.view.read(|index| {
             let (mut rules, mut errors) = (Vec::new(), Vec::new());
             index.visit(user, namespace, |_, role| {
@@ -47,7 +47,7 @@ impl Rbac {
     }
 
     /// The rules of a role that a binding in a namespace refers to.
-    pub fn role_rules(&self, reference: &Tree, namespace: &str) -> Result<Vec<Rule>, String> {
+    pub fn role_rules(&self, reference: &Tree, namespace: &str) -> Result<Vec<Rule>, RoleNotFound> {
         let grant = Grant::new(reference, namespace);
         self.view.read(|index| index.role(&grant).map(<[Rule]>::to_vec))
     }
@@ -75,12 +75,16 @@ impl Authorizer for Arc<Rbac> {
 
     fn rules(&self, user: &User, namespace: &str) -> UserRules {
         let (rules, errors) = self.rules_of(user, namespace);
-        UserRules { rules, incomplete: false, error: aggregate(errors) }
+        UserRules { rules, incomplete: false, error: aggregate(texts(errors)) }
     }
 }
 
-fn refused(errors: Vec<String>) -> Verdict {
-    match aggregate(errors) {
+fn texts(errors: Vec<RoleNotFound>) -> Vec<String> {
+    errors.iter().map(RoleNotFound::to_string).collect()
+}
+
+fn refused(errors: Vec<RoleNotFound>) -> Verdict {
+    match aggregate(texts(errors)) {
         Some(errors) => Verdict::no_opinion(format!("RBAC: {errors}")),
         None => Verdict::NO_OPINION,
     }

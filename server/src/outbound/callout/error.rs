@@ -7,6 +7,8 @@ use std::io;
 use http::Method;
 use rustls::CertificateError;
 
+use crate::outbound::endpoints::ServiceError;
+
 #[derive(Debug)]
 pub struct Error {
     pub(super) method: Method,
@@ -30,7 +32,7 @@ pub enum Failure {
     Header,
     TokenFile(String, io::Error),
     /// A service without a ready endpoint.
-    Service(String),
+    Service(ServiceError),
 }
 
 impl Error {
@@ -79,7 +81,7 @@ impl fmt::Display for Failure {
             Failure::TooLarge(limit) => write!(f, "the response is larger than {limit} bytes"),
             Failure::Header => f.write_str("the URL or the credentials cannot be sent in a header"),
             Failure::TokenFile(path, error) => write!(f, "the token file {path} cannot be read: {error}"),
-            Failure::Service(why) => f.write_str(why),
+            Failure::Service(error) => write!(f, "{error}"),
         }
     }
 }

@@ -26,9 +26,9 @@ use connect::Address;
 pub use error::Error;
 use error::Failure;
 pub use logins::{Login, Logins};
-pub use service::Target;
+pub use service::{Target, TargetError};
 pub use trust::{Identity, Trust};
-pub use url::Url;
+pub use url::{Url, UrlError};
 
 /// The maximum size of a response.
 const MAX_ANSWER_BYTES: usize = 3 << 20;

@@ -7,7 +7,7 @@ use api::Tree;
 use http::Method;
 
 use super::error::Failure;
-use super::{Answer, Client, Error, Login, Logins, Trust, Url};
+use super::{Answer, Client, Error, Login, Logins, Trust, Url, UrlError};
 use crate::outbound::endpoints;
 use crate::storage::Storage;
 
@@ -24,14 +24,27 @@ struct Service {
     port: i64,
 }
 
+/// A `clientConfig` that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TargetError {
+    #[error("caBundle: {0}")]
+    CaBundle(#[from] api::base64::DecodeError),
+    #[error("unable to load root certificates: {0}")]
+    Certificates(String),
+    #[error(transparent)]
+    Url(#[from] UrlError),
+    #[error(transparent)]
+    Tls(#[from] rustls::Error),
+}
+
 impl Target {
-    /// Reads a `clientConfig`; the error says what is invalid.
-    pub fn new(config: &Tree, logins: &Logins) -> Result<Target, String> {
+    /// Reads a `clientConfig`.
+    pub fn new(config: &Tree, logins: &Logins) -> Result<Target, TargetError> {
         let trust = match config.str("caBundle") {
             "" => Trust::System,
             bundle => {
-                let pem = api::base64::decode(bundle).map_err(|error| format!("caBundle: {error}"))?;
-                Trust::pem(&pem).map_err(|error| format!("unable to load root certificates: {error}"))?
+                let pem = api::base64::decode(bundle)?;
+                Trust::pem(&pem).map_err(|error| TargetError::Certificates(error.to_string()))?
             }
         };
         let service = config.has("service").then(|| Service::new(config.at("service")));
@@ -40,7 +53,7 @@ impl Target {
             None => Url::parse(config.str("url"))?,
         };
         let login = logins.find(&format!("{}:{}", url.host_name(), url.port));
-        let client = Login::client(login, &trust).map_err(|error| error.to_string())?;
+        let client = Login::client(login, &trust)?;
         Ok(Target { client, url, service })
     }
 
@@ -64,7 +77,7 @@ impl Service {
         }
     }
 
-    fn url(&self, path: &str) -> Result<Url, String> {
+    fn url(&self, path: &str) -> Result<Url, UrlError> {
         let slash = if path.starts_with('/') { "" } else { "/" };
         Url::parse(&format!("https://{}.{}.svc:{}{slash}{path}", self.name, self.namespace, self.port))
     }

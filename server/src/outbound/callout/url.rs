@@ -2,6 +2,23 @@
 
 use std::fmt;
 
+/// Text that is not the URL of a server.
+#[derive(Debug, thiserror::Error)]
+pub enum UrlError {
+    #[error("{0:?} has no scheme")]
+    NoScheme(String),
+    #[error("the scheme {0:?} is not supported: use https or http")]
+    Scheme(String),
+    #[error("{0:?} has a fragment")]
+    Fragment(String),
+    #[error("a URL must not carry a user or a password")]
+    Credentials,
+    #[error("{0:?} names no host and port")]
+    NoHost(String),
+    #[error("{text:?}: {source}")]
+    Path { text: String, source: http::uri::InvalidUri },
+}
+
 /// `https://host:8443/path?query`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Url {
@@ -16,22 +33,22 @@ pub struct Url {
 }
 
 impl Url {
-    pub fn parse(text: &str) -> Result<Url, String> {
-        let (scheme, rest) = text.split_once("://").ok_or_else(|| format!("{text:?} has no scheme"))?;
+    pub fn parse(text: &str) -> Result<Url, UrlError> {
+        let (scheme, rest) = text.split_once("://").ok_or_else(|| UrlError::NoScheme(text.to_string()))?;
         let tls = match scheme {
             "https" => true,
             "http" => false,
-            other => return Err(format!("the scheme {other:?} is not supported: use https or http")),
+            other => return Err(UrlError::Scheme(other.to_string())),
         };
         let at = rest.find(['/', '?', '#']).unwrap_or(rest.len());
         let (authority, path) = rest.split_at(at);
         if path.contains('#') {
-            return Err(format!("{text:?} has a fragment"));
+            return Err(UrlError::Fragment(text.to_string()));
         }
         if authority.contains('@') {
-            return Err("a URL must not carry a user or a password".to_string());
+            return Err(UrlError::Credentials);
         }
-        let (host, port) = split_port(authority).ok_or_else(|| format!("{text:?} names no host and port"))?;
+        let (host, port) = split_port(authority).ok_or_else(|| UrlError::NoHost(text.to_string()))?;
         let slash = if path.starts_with('/') { "" } else { "/" };
         let url = Url {
             tls,
@@ -40,7 +57,7 @@ impl Url {
             path: format!("{slash}{path}"),
             authority: authority.to_string(),
         };
-        url.path.parse::<http::Uri>().map_err(|error| format!("{text:?}: {error}"))?;
+        url.path.parse::<http::Uri>().map_err(|source| UrlError::Path { text: text.to_string(), source })?;
         Ok(url)
     }
 
@@ -112,7 +129,7 @@ mod tests {
                 (Ok(url), Ok((host, port, path))) => {
                     assert_eq!((url.host.as_str(), url.port, url.path.as_str()), (host, port, path), "{text}");
                 }
-                (Err(error), Err(want)) => assert!(error.contains(want), "{text}: {error}"),
+                (Err(error), Err(want)) => assert!(error.to_string().contains(want), "{text}: {error}"),
                 (got, _) => panic!("{text}: {got:?}"),
             }
         }

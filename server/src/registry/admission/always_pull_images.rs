@@ -28,7 +28,7 @@ pub fn validate(
 ) -> Result<(), Status> {
     let Some(pod) = pod.filter(|pod| concerns(attributes, pod, old)) else { return Ok(()) };
     let errors = check(pod);
-    if errors.is_empty() { Ok(()) } else { Err(attributes.forbidden(&join_errors(errors))) }
+    if errors.is_empty() { Ok(()) } else { Err(attributes.forbidden(join_errors(errors))) }
 }
 
 /// An update without a new image is left alone.

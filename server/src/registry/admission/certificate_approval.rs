@@ -41,5 +41,5 @@ pub async fn check(attributes: &Attributes<'_>, verb: &str, signer: &str) -> Res
             return Ok(());
         }
     }
-    Err(attributes.forbidden(&format!("user not permitted to {verb} requests with signerName {signer:?}")))
+    Err(attributes.forbidden(format!("user not permitted to {verb} requests with signerName {signer:?}")))
 }

@@ -32,5 +32,5 @@ async fn check(attributes: &Attributes<'_>, signer: &str) -> Result<(), Status> 
             return Ok(());
         }
     }
-    Err(attributes.forbidden(&format!("user not permitted to attest for signerName {signer:?}")))
+    Err(attributes.forbidden(format!("user not permitted to attest for signerName {signer:?}")))
 }

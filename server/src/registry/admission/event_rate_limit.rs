@@ -9,7 +9,7 @@ use api::status::Status;
 use stdx::sync::Mutex;
 use stdx::token_bucket::TokenBucket;
 
-use super::setup::Source;
+use super::setup::{FieldError, Source};
 use super::{Attributes, Operation, Settings, join_errors};
 
 /// The default number of a limit's buckets.
@@ -24,32 +24,32 @@ pub struct Limit {
     buckets: Mutex<HashMap<String, TokenBucket<Instant>>>,
 }
 
-pub fn configure(settings: &mut Settings, source: &Source<'_>) -> Result<(), String> {
+pub fn configure(settings: &mut Settings, source: &Source<'_>) -> Result<(), FieldError> {
     source.expect(&["eventratelimit.admission.k8s.io/v1alpha1"], "Configuration")?;
     source.only("", source.tree, &["apiVersion", "kind", "limits"])?;
     let limits = source.tree.list("limits");
     if limits.is_empty() {
-        return Err("limits: must not be empty".to_string());
+        return Err(FieldError::new("limits", "must not be empty"));
     }
     for (index, limit) in limits.iter().enumerate() {
         let at = format!("limits[{index}]");
         source.only(&at, limit, &["type", "qps", "burst", "cacheSize"])?;
-        settings.event_limits.push(read(limit).map_err(|why| format!("{at}.{why}"))?);
+        settings.event_limits.push(read(limit).map_err(|error| error.below(&at))?);
     }
     Ok(())
 }
 
-fn read(limit: &Tree) -> Result<Limit, String> {
+fn read(limit: &Tree) -> Result<Limit, FieldError> {
     let ty = limit.str("type").to_string();
     if !TYPES.contains(&ty.as_str()) {
-        return Err(format!("type: {ty:?} is none of {}", TYPES.join(", ")));
+        return Err(FieldError::new("type", format_args!("{ty:?} is none of {}", TYPES.join(", "))));
     }
     let positive = |key: &str| match limit.int(key) {
         Some(number) if number > 0 => Ok(number as f64),
-        _ => Err(format!("{key}: must be positive")),
+        _ => Err(FieldError::new(key, "must be positive")),
     };
     let cache_size = match limit.int("cacheSize") {
-        Some(size) if size < 0 => return Err("cacheSize: must not be negative".to_string()),
+        Some(size) if size < 0 => return Err(FieldError::new("cacheSize", "must not be negative")),
         Some(size) if size > 0 => usize::try_from(size).unwrap_or(CACHE_SIZE),
         _ => CACHE_SIZE,
     };
@@ -133,7 +133,7 @@ mod tests {
             (r#"{"type":"User","qps":1,"burst":1,"cacheSize":-1}"#, "cacheSize: must not be negative"),
         ];
         for (limit, want) in cases {
-            let error = read(&json(limit)).err().unwrap_or_default();
+            let error = read(&json(limit)).err().map(|error| error.to_string()).unwrap_or_default();
             assert!(error.starts_with(want), "{error}");
         }
     }

@@ -7,8 +7,9 @@ use api::status::Status;
 use api::{Map, Tree, tree};
 use stdx::sync::Mutex;
 
-use super::setup::Source;
+use super::setup::{FieldError, Source};
 use super::{Attributes, Operation, Pending, Settings};
+use crate::outbound::callout;
 use crate::outbound::callout::kubeconfig::{self, Remote};
 
 const PREFIX: &str = "imagepolicywebhook.image-policy.k8s.io/";
@@ -25,17 +26,40 @@ pub struct ImagePolicy {
     kept: Mutex<HashMap<Vec<u8>, (Tree, Instant)>>,
 }
 
-pub fn configure(settings: &mut Settings, source: &Source<'_>) -> Result<(), String> {
+/// Why the webhook made no decision.
+#[derive(Debug, thiserror::Error)]
+enum ReviewError {
+    #[error(transparent)]
+    Call(#[from] callout::Error),
+    #[error("Error contacting webhook: {0}")]
+    Code(u16),
+    #[error(transparent)]
+    Json(#[from] api::json::Error),
+    #[error("the response is not an ImageReview")]
+    NotReview,
+}
+
+/// Why the webhook denies the images of a pod.
+#[derive(Debug, thiserror::Error)]
+enum Denial {
+    #[error("one or more images rejected by webhook backend")]
+    Unexplained,
+    #[error("image policy webhook backend denied one or more images: {0}")]
+    Reason(String),
+}
+
+pub fn configure(settings: &mut Settings, source: &Source<'_>) -> Result<(), FieldError> {
     source.only("", source.tree, &["imagePolicy"])?;
     let policy = source.tree.at("imagePolicy");
     let fields = ["kubeConfigFile", "allowTTL", "denyTTL", "retryBackoff", "defaultAllow"];
     source.only("imagePolicy", policy, &fields)?;
-    let named = |why: String| format!("imagePolicy.{why}");
+    let named = |error: FieldError| error.below("imagePolicy");
     let file = policy.str("kubeConfigFile");
     if file.is_empty() {
-        return Err(named("kubeConfigFile: required".to_string()));
+        return Err(named(FieldError::new("kubeConfigFile", "required")));
     }
-    let remote = kubeconfig::read(&source.beside(file)).map_err(|error| named(format!("kubeConfigFile: {error}")))?;
+    let unreadable = |error| named(FieldError::new("kubeConfigFile", error));
+    let remote = kubeconfig::read(&source.beside(file)).map_err(unreadable)?;
     let time = |key: &str, unit, default, limits| duration(policy, key, unit, default, limits).map_err(named);
     let (second, half_hour) = (Duration::from_secs(1), Duration::from_secs(1800));
     settings.image_policy = Some(ImagePolicy {
@@ -61,14 +85,14 @@ fn duration(
     unit: Duration,
     default: Duration,
     (min, max): (Duration, Duration),
-) -> Result<Duration, String> {
+) -> Result<Duration, FieldError> {
     let number = match policy.int(key).unwrap_or(0) {
         0 => return Ok(default),
         -1 => return Ok(Duration::ZERO),
-        number => u32::try_from(number).map_err(|_| format!("{key}: {number} is no duration"))?,
+        number => u32::try_from(number).map_err(|_| FieldError::new(key, format_args!("{number} is no duration")))?,
     };
     let given = unit.checked_mul(number).filter(|given| (min..=max).contains(given));
-    given.ok_or_else(|| format!("{key}: valid value is between {min:?} and {max:?}, got {number}"))
+    given.ok_or_else(|| FieldError::new(key, format_args!("valid value is between {min:?} and {max:?}, got {number}")))
 }
 
 pub fn validate<'a>(
@@ -100,11 +124,11 @@ async fn call(attributes: &Attributes<'_>, policy: &ImagePolicy, pod: &Tree) -> 
     judge(&status).map_err(|why| attributes.forbidden(&why))
 }
 
-fn judge(status: &Tree) -> Result<(), String> {
+fn judge(status: &Tree) -> Result<(), Denial> {
     match (status.bool("allowed"), status.str("reason")) {
         (true, _) => Ok(()),
-        (false, "") => Err("one or more images rejected by webhook backend".to_string()),
-        (false, reason) => Err(format!("image policy webhook backend denied one or more images: {reason}")),
+        (false, "") => Err(Denial::Unexplained),
+        (false, reason) => Err(Denial::Reason(reason.to_string())),
     }
 }
 
@@ -121,7 +145,7 @@ fn spec(pod: &Tree, namespace: &str) -> Tree {
 }
 
 impl ImagePolicy {
-    async fn status(&self, spec: &Tree) -> Result<Tree, String> {
+    async fn status(&self, spec: &Tree) -> Result<Tree, ReviewError> {
         let key = api::json::encode(spec, None);
         let now = Instant::now();
         if let Some(status) = self.kept(&key, now) {
@@ -137,24 +161,23 @@ impl ImagePolicy {
     }
 
     /// Tried again where the other side could not be reached, a little later each time.
-    async fn call(&self, body: Vec<u8>) -> Result<Tree, String> {
+    async fn call(&self, body: Vec<u8>) -> Result<Tree, ReviewError> {
         let mut pause = self.retry_backoff;
-        let mut failure = String::new();
-        for attempt in 0..TRIES {
-            if attempt > 0 {
-                tokio::time::sleep(pause).await;
-                pause = pause.mul_f64(1.5);
-            }
-            match self.remote.client.post_json(&self.remote.url, body.clone(), TIMEOUT).await {
+        let mut attempt = 1;
+        loop {
+            let failure = match self.remote.client.post_json(&self.remote.url, body.clone(), TIMEOUT).await {
                 Ok(answer) if answer.is_success() => return read(&answer.body),
-                Ok(answer) if answer.code < 500 && answer.code != 429 => {
-                    return Err(format!("Error contacting webhook: {}", answer.code));
-                }
-                Ok(answer) => failure = format!("Error contacting webhook: {}", answer.code),
-                Err(error) => failure = error.to_string(),
+                Ok(answer) if answer.code < 500 && answer.code != 429 => return Err(ReviewError::Code(answer.code)),
+                Ok(answer) => ReviewError::Code(answer.code),
+                Err(error) => error.into(),
+            };
+            if attempt == TRIES {
+                return Err(failure);
             }
+            attempt += 1;
+            tokio::time::sleep(pause).await;
+            pause = pause.mul_f64(1.5);
         }
-        Err(failure)
     }
 
     fn kept(&self, key: &[u8], now: Instant) -> Option<Tree> {
@@ -173,10 +196,10 @@ impl ImagePolicy {
     }
 }
 
-fn read(body: &[u8]) -> Result<Tree, String> {
-    let review = api::json::decode(body).map_err(|error| error.to_string())?;
+fn read(body: &[u8]) -> Result<Tree, ReviewError> {
+    let review = api::json::decode(body)?;
     if review.str("kind") != "ImageReview" || !review.has("status") {
-        return Err("the response is not an ImageReview".to_string());
+        return Err(ReviewError::NotReview);
     }
     Ok(review.at("status").clone())
 }
@@ -199,13 +222,15 @@ mod tests {
     #[test]
     fn answers_and_times_are_judged() {
         assert!(judge(&json(r#"{"allowed":true}"#)).is_ok());
-        assert!(judge(&json(r#"{"reason":"old"}"#)).is_err_and(|why| why.ends_with("images: old")));
+        assert!(judge(&json(r#"{"reason":"old"}"#)).is_err_and(|why| why.to_string().ends_with("images: old")));
         assert!(read(b"{}").is_err());
         let second = Duration::from_secs(1);
         let time = |json_text: &str| duration(&json(json_text), "t", second, second * 7, (second, second * 9));
         assert_eq!(time("{}"), Ok(second * 7));
         assert_eq!(time(r#"{"t":-1}"#), Ok(Duration::ZERO));
         assert_eq!(time(r#"{"t":3}"#), Ok(second * 3));
-        assert!(time(r#"{"t":10}"#).is_err_and(|why| why.starts_with("t: valid value is between 1s and 9s")));
+        assert!(
+            time(r#"{"t":10}"#).is_err_and(|why| why.to_string().starts_with("t: valid value is between 1s and 9s"))
+        );
     }
 }

@@ -8,7 +8,7 @@ use api::Tree;
 use api::quantity::{Format, Quantity};
 use api::status::Status;
 
-use super::setup::Source;
+use super::setup::{FieldError, Source};
 use super::{Attributes, Operation, Settings};
 use crate::registry::usage::history::History;
 
@@ -53,11 +53,12 @@ impl Default for Estimates {
     }
 }
 
-pub fn configure(settings: &mut Settings, source: &Source<'_>) -> Result<(), String> {
+pub fn configure(settings: &mut Settings, source: &Source<'_>) -> Result<(), FieldError> {
     source.only("", source.tree, &["percentile", "namespaceOnly"])?;
     if let Some(percentile) = source.tree.int("percentile") {
         let given = u8::try_from(percentile).ok().filter(|percentile| (1..=100).contains(percentile));
-        settings.estimates.percentile = given.ok_or("percentile: it must be between 1 and 100")?;
+        let out_of_range = || FieldError::new("percentile", "it must be between 1 and 100");
+        settings.estimates.percentile = given.ok_or_else(out_of_range)?;
     }
     settings.estimates.namespace_only = source.tree.bool("namespaceOnly");
     Ok(())

@@ -102,7 +102,7 @@ async fn check_right(attributes: &Attributes<'_>, refusal: &str) -> Result<(), S
         ..authorization::Attributes::resource(attributes.user, "initialize", kind.group, kind.plural)
     };
     let verdict = attributes.registry.authorizer.wait(&asked).await;
-    if verdict.is_allowed() { Ok(()) } else { Err(attributes.forbidden(&format!("{refusal}: {}", verdict.reason))) }
+    if verdict.is_allowed() { Ok(()) } else { Err(attributes.forbidden(format!("{refusal}: {}", verdict.reason))) }
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ pub fn validate(
     let write = attributes.is("", "Pod", Operation::Create) || attributes.is("", "Pod", Operation::Update);
     let Some(pod) = pod.filter(|_| write) else { return Ok(()) };
     match wide_key(pod) {
-        Some(key) => Err(attributes.forbidden(&format!(
+        Some(key) => Err(attributes.forbidden(format!(
             "affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey {key} but only key {HOSTNAME} is allowed"
         ))),
         None => Ok(()),

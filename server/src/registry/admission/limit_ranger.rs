@@ -39,7 +39,7 @@ pub fn validate(
     for range in ranges(attributes) {
         let errors = check(object, &range);
         if !errors.is_empty() {
-            return Err(attributes.forbidden(&join_errors(errors)));
+            return Err(attributes.forbidden(join_errors(errors)));
         }
     }
     Ok(())

@@ -99,7 +99,7 @@ impl Attributes<'_> {
         }
     }
 
-    pub fn forbidden(&self, why: &str) -> Status {
+    pub fn forbidden(&self, why: impl std::fmt::Display) -> Status {
         let kind = self.resource.kind;
         Status::forbidden(kind.group, kind.plural, self.name, why)
     }
@@ -117,7 +117,7 @@ pub type ValidateLater =
     for<'a> fn(&'a Attributes<'_>, Option<&'a Tree>, Option<&'a Tree>, &'a mut Vec<String>) -> Pending<'a>;
 
 /// Reads a plugin's part of the admission configuration; an error names the field.
-pub type Configure = fn(&mut Settings, &setup::Source<'_>) -> Result<(), String>;
+pub type Configure = fn(&mut Settings, &setup::Source<'_>) -> Result<(), setup::FieldError>;
 
 /// A plugin under upstream's name.
 pub struct Plugin {

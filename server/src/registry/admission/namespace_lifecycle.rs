@@ -36,7 +36,7 @@ fn judge(namespace: Option<&Tree>, operation: Operation) -> Verdict {
 fn terminating(attributes: &Attributes<'_>) -> Status {
     let namespace = attributes.namespace;
     let mut status = attributes
-        .forbidden(&format!("unable to create new content in namespace {namespace} because it is being terminated"));
+        .forbidden(format!("unable to create new content in namespace {namespace} because it is being terminated"));
     if let Some(details) = &mut status.details {
         details.causes = vec![Cause {
             reason: "NamespaceTerminating".to_string(),

@@ -67,7 +67,7 @@ async fn check_owner(attributes: &Attributes<'_>, owner: &Tree) -> Result<(), St
     let (group, version) = split_api_version(owner.str("apiVersion"));
     let is = |kind: &kinds::Kind| kind.group == group && kind.version == version && kind.kind == owner.str("kind");
     let Some(resource) = attributes.registry.storage.resources.all().iter().find(|resource| is(resource.kind)) else {
-        return Err(attributes.forbidden(&unknown_kind(owner, &group, &version)));
+        return Err(attributes.forbidden(unknown_kind(owner, &group, &version)));
     };
     let kind = resource.kind;
     let finalize = authorization::Attributes {
@@ -94,7 +94,7 @@ fn refuse(attributes: &Attributes<'_>, verdict: &Verdict, why: &str) -> Result<(
         return Ok(());
     }
     let error = verdict.error.as_deref().unwrap_or("<nil>");
-    Err(attributes.forbidden(&format!("{why}: {}, {error}", verdict.reason)))
+    Err(attributes.forbidden(format!("{why}: {}, {error}", verdict.reason)))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use api::selector::Selector;
 use api::status::Status;
 use api::{Map, Tree};
 
-use super::setup::Source;
+use super::setup::{FieldError, Source};
 use super::{Attributes, Operation, Settings};
 
 const ANNOTATION: &str = "scheduler.alpha.kubernetes.io/node-selector";
@@ -18,12 +18,12 @@ pub struct Selectors {
     bounds: Vec<(String, Map)>,
 }
 
-pub fn configure(settings: &mut Settings, source: &Source<'_>) -> Result<(), String> {
+pub fn configure(settings: &mut Settings, source: &Source<'_>) -> Result<(), FieldError> {
     let key = "podNodeSelectorPluginConfig";
     source.only("", source.tree, &[key])?;
     for (name, text) in source.tree.map(key).iter() {
-        let text = text.as_str().ok_or_else(|| format!("{key}.{name}: it must be a text"))?;
-        let labels = labels(text).map_err(|why| format!("{key}.{name}: {why}"))?;
+        let text = text.as_str().ok_or_else(|| FieldError::new(name, "it must be a text").below(key))?;
+        let labels = labels(text).map_err(|error| FieldError::new(name, error).below(key))?;
         if name == DEFAULT {
             settings.node_selectors.default = labels;
         } else {
@@ -33,14 +33,23 @@ pub fn configure(settings: &mut Settings, source: &Source<'_>) -> Result<(), Str
     Ok(())
 }
 
+/// Text that is not a list of labels.
+#[derive(Debug, thiserror::Error)]
+enum LabelsError {
+    #[error("invalid selector: {0:?}")]
+    NotPair(String),
+    #[error(transparent)]
+    Selector(#[from] api::selector::Error),
+}
+
 /// `a=b,c=d` as a map.
-fn labels(text: &str) -> Result<Map, String> {
+fn labels(text: &str) -> Result<Map, LabelsError> {
     let mut map = Map::new();
     for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
-        let (key, value) = pair.split_once('=').ok_or_else(|| format!("invalid selector: {pair:?}"))?;
+        let (key, value) = pair.split_once('=').ok_or_else(|| LabelsError::NotPair(pair.to_string()))?;
         map.insert(key.trim(), value.trim());
     }
-    Selector::parse(text).map_err(|error| error.to_string())?;
+    Selector::parse(text)?;
     Ok(map)
 }
 

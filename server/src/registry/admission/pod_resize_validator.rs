@@ -19,7 +19,7 @@ pub fn validate(
     if !resize || !attributes.is_kind("", "Pod") || node_name.is_empty() || unchanged {
         return Ok(());
     }
-    let missing = || attributes.forbidden(&format!("node {node_name:?} not found"));
+    let missing = || attributes.forbidden(format!("node {node_name:?} not found"));
     let node = attributes.registry.storage.object("minions", node_name).ok_or_else(missing)?;
     check(pod, &node).map_err(|(cause, why)| with_cause(attributes.forbidden(&why), cause))
 }

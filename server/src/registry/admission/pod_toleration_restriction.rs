@@ -5,7 +5,7 @@ use api::status::Status;
 use api::{Tree, tree};
 use kinds::podspec::qos;
 
-use super::setup::Source;
+use super::setup::{FieldError, Source};
 use super::{Attributes, Operation, Settings, tolerations};
 
 const DEFAULT: &str = "scheduler.alpha.kubernetes.io/defaultTolerations";
@@ -18,7 +18,7 @@ pub struct Restriction {
     whitelist: Vec<Tree>,
 }
 
-pub fn configure(settings: &mut Settings, source: &Source<'_>) -> Result<(), String> {
+pub fn configure(settings: &mut Settings, source: &Source<'_>) -> Result<(), FieldError> {
     source.expect(&["podtolerationrestriction.admission.k8s.io/v1alpha1"], "Configuration")?;
     source.only("", source.tree, &["apiVersion", "kind", "default", "whitelist"])?;
     settings.tolerations.default = source.tree.list("default").to_vec();
@@ -77,7 +77,7 @@ fn check(attributes: &Attributes<'_>, pod: &Tree) -> Result<(), Status> {
     if list.is_empty() || tolerations::are_covered(pod.list("spec.tolerations"), &list) {
         return Ok(());
     }
-    Err(attributes.forbidden(&format!(
+    Err(attributes.forbidden(format!(
         "pod tolerations (possibly merged with namespace default tolerations) conflict with its {scope} whitelist"
     )))
 }
@@ -90,8 +90,8 @@ fn of_namespace(attributes: &Attributes<'_>, annotation: &str) -> Result<Option<
         Some("") => Ok(Some(Vec::new())),
         Some(text) => match api::json::decode(text.as_bytes()) {
             Ok(Tree::List(list)) => Ok(Some(list)),
-            Ok(_) => Err(attributes.forbidden(&format!("namespace annotation {annotation} is no list"))),
-            Err(error) => Err(attributes.forbidden(&format!("namespace annotation {annotation}: {error}"))),
+            Ok(_) => Err(attributes.forbidden(format!("namespace annotation {annotation} is no list"))),
+            Err(error) => Err(attributes.forbidden(format!("namespace annotation {annotation}: {error}"))),
         },
     }
 }

@@ -25,7 +25,7 @@ pub fn mutate(
     let class = if name.is_empty() {
         global_default(&attributes.registry.storage.objects(STORAGE, "")).map(Arc::new)
     } else {
-        let missing = || attributes.forbidden(&format!("no PriorityClass with name {name} was found"));
+        let missing = || attributes.forbidden(format!("no PriorityClass with name {name} was found"));
         Some(attributes.registry.storage.object(STORAGE, name).ok_or_else(missing)?)
     };
     set_priority(pod, class.as_deref()).map_err(|why| attributes.forbidden(&why))
@@ -44,7 +44,7 @@ pub fn validate(
         return Ok(());
     }
     match global_default(&attributes.registry.storage.objects(STORAGE, "")) {
-        Some(other) if create || other.str("metadata.name") != attributes.name => Err(attributes.forbidden(&format!(
+        Some(other) if create || other.str("metadata.name") != attributes.name => Err(attributes.forbidden(format!(
             "PriorityClass {} is already marked as default. Only one default can exist",
             other.str("metadata.name")
         ))),
@@ -67,7 +67,20 @@ fn global_default(classes: &[Tree]) -> Option<Tree> {
     defaults.min_by_key(|class| class.int("value")).cloned()
 }
 
-fn set_priority(pod: &mut Tree, class: Option<&Tree>) -> Result<(), String> {
+/// A pod that sets what its priority class decides.
+#[derive(Debug, thiserror::Error)]
+enum PriorityError {
+    #[error(
+        "the integer value of priority ({given}) must not be provided in pod spec; priority admission controller computed {computed} from the given PriorityClass name"
+    )]
+    Priority { given: i64, computed: i64 },
+    #[error(
+        "the string value of PreemptionPolicy ({given}) must not be provided in pod spec; priority admission controller computed {computed} from the given PriorityClass name"
+    )]
+    PreemptionPolicy { given: String, computed: String },
+}
+
+fn set_priority(pod: &mut Tree, class: Option<&Tree>) -> Result<(), PriorityError> {
     let none = Tree::Map(Map::new());
     let class = class.unwrap_or(&none);
     let priority = class.int("value").unwrap_or(0);
@@ -77,15 +90,11 @@ fn set_priority(pod: &mut Tree, class: Option<&Tree>) -> Result<(), String> {
     };
     let spec = pod.child("spec");
     if let Some(given) = spec.int("priority").filter(|given| *given != priority) {
-        return Err(format!(
-            "the integer value of priority ({given}) must not be provided in pod spec; priority admission controller computed {priority} from the given PriorityClass name"
-        ));
+        return Err(PriorityError::Priority { given, computed: priority });
     }
     let given = spec.str("preemptionPolicy");
     if !given.is_empty() && given != policy {
-        return Err(format!(
-            "the string value of PreemptionPolicy ({given}) must not be provided in pod spec; priority admission controller computed {policy} from the given PriorityClass name"
-        ));
+        return Err(PriorityError::PreemptionPolicy { given: given.to_string(), computed: policy.to_string() });
     }
     spec.set("priority", priority);
     spec.set("preemptionPolicy", policy);
@@ -112,7 +121,7 @@ mod tests {
                     pod.int("spec.priority").unwrap_or(-1),
                     pod.str("spec.preemptionPolicy")
                 ),
-                Err(why) => why[..30].to_string(),
+                Err(why) => why.to_string()[..30].to_string(),
             };
             assert_eq!(got, want);
         };

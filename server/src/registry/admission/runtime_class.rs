@@ -37,18 +37,27 @@ fn find(attributes: &Attributes<'_>, pod: Option<&Tree>) -> Result<Option<Arc<Tr
     if !attributes.is("", "Pod", Operation::Create) || name.is_empty() {
         return Ok(None);
     }
-    let missing = || attributes.forbidden(&format!("pod rejected: RuntimeClass {name:?} not found"));
+    let missing = || attributes.forbidden(format!("pod rejected: RuntimeClass {name:?} not found"));
     attributes.registry.storage.object("runtimeclasses", name).ok_or_else(missing).map(Some)
 }
 
-const MISMATCH: &str = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead";
+/// Why a pod does not fit its runtime class.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+enum ClassError {
+    #[error("pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead")]
+    Overhead,
+    #[error("pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead")]
+    NoOverhead,
+    #[error("conflict: runtimeClass.scheduling.nodeSelector[{key}] = {class}; pod.spec.nodeSelector[{key}] = {pod}")]
+    NodeSelector { key: String, class: String, pod: String },
+}
 
-fn apply_class(pod: &mut Tree, class: &Tree) -> Result<(), String> {
+fn apply_class(pod: &mut Tree, class: &Tree) -> Result<(), ClassError> {
     let spec = pod.child("spec");
     if class.has("overhead") {
         let overhead = class.at("overhead.podFixed");
         if spec.has("overhead") && !same_amounts(spec.at("overhead"), overhead) {
-            return Err(MISMATCH.to_string());
+            return Err(ClassError::Overhead);
         }
         spec.set("overhead", overhead.clone());
     }
@@ -59,15 +68,15 @@ fn apply_class(pod: &mut Tree, class: &Tree) -> Result<(), String> {
     Ok(())
 }
 
-fn check_overhead(pod: &Tree, class: &Tree) -> Result<(), &'static str> {
+fn check_overhead(pod: &Tree, class: &Tree) -> Result<(), ClassError> {
     let given = pod.at("spec.overhead");
     if class.has("overhead") {
-        return if same_amounts(given, class.at("overhead.podFixed")) { Ok(()) } else { Err(MISMATCH) };
+        return if same_amounts(given, class.at("overhead.podFixed")) { Ok(()) } else { Err(ClassError::Overhead) };
     }
     if given.is_null() {
         return Ok(());
     }
-    Err("pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead")
+    Err(ClassError::NoOverhead)
 }
 
 /// The same resources in the same amounts, however they are written.
@@ -80,14 +89,13 @@ fn same_amounts(a: &Tree, b: &Tree) -> bool {
         })
 }
 
-fn merge_selector(spec: &mut Tree, class: &Tree) -> Result<(), String> {
+fn merge_selector(spec: &mut Tree, class: &Tree) -> Result<(), ClassError> {
     for (key, value) in class.map("scheduling.nodeSelector").iter() {
         let value = value.as_str().unwrap_or("");
         let given = spec.at("nodeSelector").get(key).and_then(Tree::as_str);
         if let Some(given) = given.filter(|given| *given != value) {
-            return Err(format!(
-                "conflict: runtimeClass.scheduling.nodeSelector[{key}] = {value}; pod.spec.nodeSelector[{key}] = {given}"
-            ));
+            let (key, class, pod) = (key.to_string(), value.to_string(), given.to_string());
+            return Err(ClassError::NodeSelector { key, class, pod });
         }
         spec.child("nodeSelector").set(key, value);
     }
@@ -114,7 +122,7 @@ mod tests {
         let check = |spec: &str, want: Result<&str, &str>| {
             let mut pod = json(&format!(r#"{{"spec":{spec}}}"#));
             let got = apply_class(&mut pod, &class).map(|()| pod.at("spec").clone());
-            assert_eq!(got, want.map(json).map_err(str::to_string));
+            assert_eq!(got.map_err(|error| error.to_string()), want.map(json).map_err(str::to_string));
         };
         check(
             "{}",
@@ -128,7 +136,10 @@ mod tests {
                 r#"{"overhead":{"cpu":"10m"},"nodeSelector":{"a":"b","c":"d"},"tolerations":[{"key":"x","operator":"Exists"}]}"#,
             ),
         );
-        check(r#"{"overhead":{"cpu":"20m"}}"#, Err(MISMATCH));
+        check(
+            r#"{"overhead":{"cpu":"20m"}}"#,
+            Err("pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"),
+        );
         check(
             r#"{"nodeSelector":{"a":"c"}}"#,
             Err("conflict: runtimeClass.scheduling.nodeSelector[a] = b; pod.spec.nodeSelector[a] = c"),

@@ -64,8 +64,32 @@ pub fn validate(
     refuse(attributes, checked)
 }
 
-fn refuse(attributes: &Attributes<'_>, checked: Result<(), String>) -> Result<(), Status> {
-    checked.map_err(|why| attributes.forbidden(&why))
+/// Why a pod may not be created: what a mirror pod may not have, and secrets that the account does not allow.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+enum Refusal {
+    #[error("a mirror pod may not reference service accounts")]
+    MirrorAccount,
+    #[error("a mirror pod may not reference secrets")]
+    MirrorSecrets,
+    #[error("a mirror pod may not use ServiceAccountToken volume projections")]
+    MirrorToken,
+    #[error(
+        "volume with secret.secretName=\"{secret}\" is not allowed because service account {account} does not reference that secret"
+    )]
+    Volume { secret: String, account: String },
+    #[error(
+        "imagePullSecrets[{index}].name=\"{secret}\" is not allowed because service account {account} does not reference that imagePullSecret"
+    )]
+    PullSecret { index: usize, secret: String, account: String },
+    /// `container` has its type too: `init container a`; `variable` is `envFrom` or `envVar NAME`.
+    #[error(
+        "{container} with {variable} referencing secret.secretName=\"{secret}\" is not allowed because service account {account} does not reference that secret"
+    )]
+    Environment { container: String, variable: String, secret: String, account: String },
+}
+
+fn refuse(attributes: &Attributes<'_>, checked: Result<(), Refusal>) -> Result<(), Status> {
+    checked.map_err(|why| attributes.forbidden(why))
 }
 
 fn find(attributes: &Attributes<'_>, name: &str) -> Option<Arc<Tree>> {
@@ -75,7 +99,7 @@ fn find(attributes: &Attributes<'_>, name: &str) -> Option<Arc<Tree>> {
 fn require(attributes: &Attributes<'_>, name: &str) -> Result<Arc<Tree>, Status> {
     find(attributes, name).ok_or_else(|| {
         let namespace = attributes.namespace;
-        attributes.forbidden(&format!(
+        attributes.forbidden(format!(
             "error looking up service account {namespace}/{name}: serviceaccount \"{name}\" not found"
         ))
     })
@@ -154,17 +178,17 @@ fn token_volume(name: &str) -> Tree {
     tree! { "name" => name, "projected" => tree! { "sources" => sources, "defaultMode" => 0o644 } }
 }
 
-fn check_mirror(pod: &Tree) -> Result<(), String> {
+fn check_mirror(pod: &Tree) -> Result<(), Refusal> {
     if !pod.str("spec.serviceAccountName").is_empty() {
-        return Err("a mirror pod may not reference service accounts".to_string());
+        return Err(Refusal::MirrorAccount);
     }
     let spec = pod.at("spec");
     if references_secrets(spec) {
-        return Err("a mirror pod may not reference secrets".to_string());
+        return Err(Refusal::MirrorSecrets);
     }
     let mut sources = spec.list("volumes").iter().flat_map(|volume| volume.list("projected.sources"));
     if sources.any(|source| source.has("serviceAccountToken")) {
-        return Err("a mirror pod may not use ServiceAccountToken volume projections".to_string());
+        return Err(Refusal::MirrorToken);
     }
     Ok(())
 }
@@ -196,7 +220,7 @@ fn references_secrets(spec: &Tree) -> bool {
 }
 
 /// An account may say that its pods use no other secrets than its own.
-fn check_secrets(pod: &Tree, account: &Tree) -> Result<(), String> {
+fn check_secrets(pod: &Tree, account: &Tree) -> Result<(), Refusal> {
     if !enforces(account) {
         return Ok(());
     }
@@ -205,9 +229,7 @@ fn check_secrets(pod: &Tree, account: &Tree) -> Result<(), String> {
     for volume in pod.list("spec.volumes") {
         let secret = volume.str("secret.secretName");
         if volume.has("secret") && !allowed.contains(secret) {
-            return Err(format!(
-                "volume with secret.secretName=\"{secret}\" is not allowed because service account {name} does not reference that secret"
-            ));
+            return Err(Refusal::Volume { secret: secret.to_string(), account: name.to_string() });
         }
     }
     check_environment(pod, "initContainers", "init container", &allowed, name)?;
@@ -216,15 +238,14 @@ fn check_secrets(pod: &Tree, account: &Tree) -> Result<(), String> {
     for (at, secret) in pod.list("spec.imagePullSecrets").iter().enumerate() {
         let secret = secret.str("name");
         if !allowed.contains(secret) {
-            return Err(format!(
-                "imagePullSecrets[{at}].name=\"{secret}\" is not allowed because service account {name} does not reference that imagePullSecret"
-            ));
+            let (secret, account) = (secret.to_string(), name.to_string());
+            return Err(Refusal::PullSecret { index: at, secret, account });
         }
     }
     Ok(())
 }
 
-fn check_ephemeral_secrets(pod: &Tree, account: &Tree) -> Result<(), String> {
+fn check_ephemeral_secrets(pod: &Tree, account: &Tree) -> Result<(), Refusal> {
     if !enforces(account) {
         return Ok(());
     }
@@ -245,12 +266,10 @@ fn names(references: &[Tree]) -> Map {
     names
 }
 
-fn check_environment(pod: &Tree, list: &str, what: &str, allowed: &Map, account: &str) -> Result<(), String> {
-    let refused = |container: &Tree, how: String, secret: &str| {
-        Err(format!(
-            "{what} {} with {how} referencing secret.secretName=\"{secret}\" is not allowed because service account {account} does not reference that secret",
-            container.str("name")
-        ))
+fn check_environment(pod: &Tree, list: &str, what: &str, allowed: &Map, account: &str) -> Result<(), Refusal> {
+    let refused = |container: &Tree, variable: String, secret: &str| {
+        let container = format!("{what} {}", container.str("name"));
+        Err(Refusal::Environment { container, variable, secret: secret.to_string(), account: account.to_string() })
     };
     for container in pod.at("spec").list(list) {
         for env in container.list("env").iter().filter(|env| env.at("valueFrom").has("secretKeyRef")) {
@@ -319,7 +338,7 @@ mod tests {
         let check = |spec: &str, want: &str| {
             let got = check_secrets(&json(&format!(r#"{{"spec":{spec}}}"#)), &account);
             let want = if want.is_empty() { Ok(()) } else { Err(want.to_string()) };
-            assert_eq!(got, want);
+            assert_eq!(got.map_err(|refusal| refusal.to_string()), want);
         };
         let tail = "is not allowed because service account a does not reference that";
         check(r#"{"volumes":[{"secret":{"secretName":"ok"}}]}"#, "");
@@ -345,7 +364,7 @@ mod tests {
     fn a_mirror_pod_refers_to_nothing() {
         let check = |spec: &str, want: Result<(), &str>| {
             let got = check_mirror(&json(&format!(r#"{{"spec":{spec}}}"#)));
-            assert_eq!(got, want.map_err(str::to_string));
+            assert_eq!(got.map_err(|refusal| refusal.to_string()), want.map_err(str::to_string));
         };
         check("{}", Ok(()));
         check(r#"{"serviceAccountName":"x"}"#, Err("a mirror pod may not reference service accounts"));

@@ -136,6 +136,43 @@ fn unusable(name: &str, flag: &str) -> Option<String> {
     }
 }
 
+/// A field of a plugin's configuration that cannot be used, and why.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {problem}")]
+pub struct FieldError {
+    field: String,
+    problem: String,
+}
+
+impl FieldError {
+    pub fn new(field: impl Into<String>, problem: impl fmt::Display) -> FieldError {
+        FieldError { field: field.into(), problem: problem.to_string() }
+    }
+
+    /// The same error of a field below another.
+    pub fn below(self, parent: &str) -> FieldError {
+        FieldError { field: format!("{parent}.{}", self.field), ..self }
+    }
+}
+
+/// A configuration file that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {source}", path.display())]
+struct FileError {
+    path: PathBuf,
+    source: FileProblem,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum FileProblem {
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    #[error(transparent)]
+    Yaml(#[from] api::yaml::Error),
+    #[error(transparent)]
+    Field(#[from] FieldError),
+}
+
 /// A plugin's own configuration, and where relative paths in it start.
 pub struct Source<'a> {
     pub tree: &'a Tree,
@@ -148,70 +185,75 @@ impl Source<'_> {
     }
 
     /// The configuration must be of this kind.
-    pub fn expect(&self, api_versions: &[&str], kind: &str) -> Result<(), String> {
+    pub fn expect(&self, api_versions: &[&str], kind: &str) -> Result<(), FieldError> {
         let (version, given) = (self.tree.str("apiVersion"), self.tree.str("kind"));
         if given != kind {
-            return Err(format!("kind: {given:?} is not {kind}"));
+            return Err(FieldError::new("kind", format_args!("{given:?} is not {kind}")));
         }
         if !api_versions.contains(&version) {
-            return Err(format!("apiVersion: {version:?} is not {}", api_versions.join(" or ")));
+            let problem = format!("{version:?} is not {}", api_versions.join(" or "));
+            return Err(FieldError::new("apiVersion", problem));
         }
         Ok(())
     }
 
     /// Nothing but these fields may be given at a place.
-    pub fn only(&self, at: &str, tree: &Tree, fields: &[&str]) -> Result<(), String> {
+    pub fn only(&self, at: &str, tree: &Tree, fields: &[&str]) -> Result<(), FieldError> {
         let keys = tree.as_map().into_iter().flat_map(|map| map.keys());
         match keys.into_iter().find(|key| !fields.contains(key)) {
-            Some(key) if at.is_empty() => Err(format!("{key}: unknown field")),
-            Some(key) => Err(format!("{at}.{key}: unknown field")),
+            Some(key) if at.is_empty() => Err(FieldError::new(key, "unknown field")),
+            Some(key) => Err(FieldError::new(key, "unknown field").below(at)),
             None => Ok(()),
         }
     }
 }
 
 /// An AdmissionConfiguration.
-fn read(file: &Path, settings: &mut Settings) -> Result<(), String> {
+fn read(file: &Path, settings: &mut Settings) -> Result<(), FileError> {
     let tree = read_yaml(file)?;
     let dir = file.parent().unwrap_or(Path::new(""));
-    let source = Source { tree: &tree, dir };
-    let named = |error: String| format!("{}: {error}", file.display());
-    source
-        .expect(&["apiserver.config.k8s.io/v1", "apiserver.config.k8s.io/v1alpha1"], "AdmissionConfiguration")
-        .map_err(named)?;
-    source.only("", &tree, &["apiVersion", "kind", "plugins"]).map_err(named)?;
-    for (index, entry) in tree.list("plugins").iter().enumerate() {
+    read_plugins(&Source { tree: &tree, dir }, settings)
+        .map_err(|error| FileError { path: file.to_path_buf(), source: error.into() })
+}
+
+fn read_plugins(source: &Source<'_>, settings: &mut Settings) -> Result<(), FieldError> {
+    source.expect(&["apiserver.config.k8s.io/v1", "apiserver.config.k8s.io/v1alpha1"], "AdmissionConfiguration")?;
+    source.only("", source.tree, &["apiVersion", "kind", "plugins"])?;
+    for (index, entry) in source.tree.list("plugins").iter().enumerate() {
         let at = format!("plugins[{index}]");
-        source.only(&at, entry, &["name", "path", "configuration"]).map_err(named)?;
-        read_plugin(entry, &source, settings).map_err(|error| named(format!("{at}.{error}")))?;
+        source.only(&at, entry, &["name", "path", "configuration"])?;
+        read_plugin(entry, source, settings).map_err(|error| error.below(&at))?;
     }
     Ok(())
 }
 
 /// The configuration of one plugin: in its place, or in a file of its own.
-fn read_plugin(entry: &Tree, source: &Source<'_>, settings: &mut Settings) -> Result<(), String> {
+fn read_plugin(entry: &Tree, source: &Source<'_>, settings: &mut Settings) -> Result<(), FieldError> {
     let name = entry.str("name");
     let plugin = PLUGINS.iter().find(|plugin| plugin.name == name);
-    let plugin = plugin.ok_or_else(|| format!("name: unknown plugin {name:?}"))?;
-    let configure = plugin.configure.ok_or_else(|| format!("name: {name} has nothing to be configured"))?;
+    let plugin = plugin.ok_or_else(|| FieldError::new("name", format_args!("unknown plugin {name:?}")))?;
+    let fixed = || FieldError::new("name", format_args!("{name} has nothing to be configured"));
+    let configure = plugin.configure.ok_or_else(fixed)?;
     match (entry.has("configuration"), entry.str("path")) {
         (true, "") => {
             let inner = Source { tree: entry.at("configuration"), dir: source.dir };
-            configure(settings, &inner).map_err(|error| format!("configuration.{error}"))
+            configure(settings, &inner).map_err(|error| error.below("configuration"))
         }
         (false, path) if !path.is_empty() => {
             let path = source.beside(path);
-            let tree = read_yaml(&path).map_err(|error| format!("path: {error}"))?;
+            let tree = read_yaml(&path).map_err(|error| FieldError::new("path", error))?;
             let inner = Source { tree: &tree, dir: path.parent().unwrap_or(Path::new("")) };
-            configure(settings, &inner).map_err(|error| format!("path: {}: {error}", path.display()))
+            let named = |error| FieldError::new("path", format_args!("{}: {error}", path.display()));
+            configure(settings, &inner).map_err(named)
         }
-        _ => Err("configuration: exactly one of configuration and path is required".to_string()),
+        _ => Err(FieldError::new("configuration", "exactly one of configuration and path is required")),
     }
 }
 
-fn read_yaml(file: &Path) -> Result<Tree, String> {
-    let bytes = std::fs::read(file).map_err(|error| format!("{}: {error}", file.display()))?;
-    api::yaml::decode(&bytes).map_err(|error| format!("{}: {error}", file.display()))
+fn read_yaml(file: &Path) -> Result<Tree, FileError> {
+    let failed = |source| FileError { path: file.to_path_buf(), source };
+    let bytes = std::fs::read(file).map_err(|error| failed(error.into()))?;
+    api::yaml::decode(&bytes).map_err(|error| failed(error.into()))
 }
 
 #[cfg(test)]

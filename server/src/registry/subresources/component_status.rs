@@ -7,7 +7,7 @@ use api::status::Status;
 use api::{Tree, list, tree};
 
 use crate::call::{Answer, Call};
-use crate::outbound::callout::{Client, Trust, Url};
+use crate::outbound::callout::{self, Client, Trust, Url, UrlError};
 use crate::registry::Registry;
 use crate::registry::{respond, shape};
 use crate::storage::resource::Resource;
@@ -32,10 +32,8 @@ pub async fn read(registry: &Registry, resource: &Arc<Resource>, call: &mut Call
 }
 
 async fn components(registry: &Registry) -> Vec<Tree> {
-    let store = match registry.storage.store.revision().await {
-        Ok(_) => Ok("ok".to_string()),
-        Err(error) => Err(error.to_string()),
-    };
+    let store = registry.storage.store.revision().await;
+    let store = store.map(|_| "ok".to_string()).map_err(Unhealthy::Store);
     let (scheduler, manager) =
         tokio::join!(health(registry, "scheduler", 10259), health(registry, "controller-manager", 10257));
     vec![component("scheduler", scheduler), component("controller-manager", manager), component("etcd-0", store)]
@@ -44,10 +42,28 @@ async fn components(registry: &Registry) -> Vec<Tree> {
 /// Whether a component of this process is well, by its name; None for one that does not run in it.
 pub type LocalHealth = Box<dyn Fn(&str) -> Option<bool> + Send + Sync>;
 
-async fn health(registry: &Registry, name: &str, port: u16) -> Result<String, String> {
+/// Why a component is not healthy.
+#[derive(Debug, thiserror::Error)]
+enum Unhealthy {
+    #[error("a worker has ended")]
+    WorkerEnded,
+    #[error(transparent)]
+    Tls(#[from] rustls::Error),
+    #[error(transparent)]
+    Url(#[from] UrlError),
+    #[error(transparent)]
+    Call(#[from] callout::Error),
+    #[error(transparent)]
+    Store(store::Error),
+    /// The body of a response other than `ok`.
+    #[error("{0}")]
+    Response(String),
+}
+
+async fn health(registry: &Registry, name: &str, port: u16) -> Result<String, Unhealthy> {
     match registry.local_health.get().and_then(|health| health(name)) {
         Some(true) => Ok("ok".to_string()),
-        Some(false) => Err("a worker has ended".to_string()),
+        Some(false) => Err(Unhealthy::WorkerEnded),
         None => probe(port).await,
     }
 }
@@ -56,17 +72,19 @@ async fn health(registry: &Registry, name: &str, port: u16) -> Result<String, St
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Probes the health of a component on this machine, as upstream does: its certificate is not verified.
-async fn probe(port: u16) -> Result<String, String> {
-    let client = Client::new(&Trust::Anybody, None).map_err(|error| error.to_string())?;
+async fn probe(port: u16) -> Result<String, Unhealthy> {
+    let client = Client::new(&Trust::Anybody, None)?;
     let url = Url::parse(&format!("https://127.0.0.1:{port}/healthz"))?;
-    let answer = client.get(&url, PATIENCE).await.map_err(|error| error.to_string())?;
+    let answer = client.get(&url, PATIENCE).await?;
     let text = String::from_utf8_lossy(&answer.body).into_owned();
-    if answer.is_success() && text == "ok" { Ok(text) } else { Err(text) }
+    if answer.is_success() && text == "ok" { Ok(text) } else { Err(Unhealthy::Response(text)) }
 }
 
-fn component(name: &str, health: Result<String, String>) -> Tree {
-    let status = if health.is_ok() { "True" } else { "False" };
-    let (Ok(message) | Err(message)) = health;
+fn component(name: &str, health: Result<String, Unhealthy>) -> Tree {
+    let (status, message) = match health {
+        Ok(message) => ("True", message),
+        Err(error) => ("False", error.to_string()),
+    };
     tree! {
         "kind" => "ComponentStatus",
         "apiVersion" => "v1",

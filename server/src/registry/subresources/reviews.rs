@@ -92,7 +92,7 @@ async fn token(registry: &Registry, mut review: Tree, now: i64) -> Result<Tree, 
             "user" => user_info(&known.user),
             "audiences" => known.audiences.iter().map(Tree::from).collect::<Vec<_>>(),
         },
-        Err(error) => tree! { "user" => tree! {}, "error" => error },
+        Err(error) => tree! { "user" => tree! {}, "error" => error.to_string() },
     };
     review.set("status", status);
     Ok(review)

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::status::Status;
 use api::{Tree, json};
 use bytes::Bytes;
 use http::{Method, Request, header};
@@ -44,28 +45,49 @@ pub async fn collect(registry: Arc<Registry>) {
         for node in registry.storage.objects("minions", "") {
             match summary(&registry, node.str("metadata.name")).await {
                 Ok(summary) => record_usage(&registry, &summary),
-                Err(why) => tracing::debug!(node = node.str("metadata.name"), why, "failed to read usage from kubelet"),
+                Err(why) => {
+                    tracing::debug!(node = node.str("metadata.name"), %why, "failed to read usage from kubelet")
+                }
             }
         }
         tokio::time::sleep(PERIOD).await;
     }
 }
 
-async fn summary(registry: &Registry, name: &str) -> Result<Tree, String> {
-    let kubelet = node::kubelet(registry, name, "nodes").await.map_err(|status| status.message.to_string())?.target;
+/// Why the usage of a node could not be read.
+#[derive(Debug, thiserror::Error)]
+enum SummaryError {
+    #[error("{}", .0.message)]
+    Kubelet(Status),
+    #[error("invalid host")]
+    Host,
+    #[error("{0}")]
+    Send(String),
+    #[error("it answers {0}")]
+    Code(http::StatusCode),
+    #[error("{0}")]
+    Body(Box<dyn std::error::Error + Send + Sync>),
+    #[error(transparent)]
+    Json(#[from] json::Error),
+    #[error("the kubelet timed out")]
+    Timeout,
+}
+
+async fn summary(registry: &Registry, name: &str) -> Result<Tree, SummaryError> {
+    let kubelet = node::kubelet(registry, name, "nodes").await.map_err(SummaryError::Kubelet)?.target;
     let mut request = Request::new(Full::<Bytes>::default());
     *request.uri_mut() = http::Uri::from_static("/stats/summary?only_cpu_and_memory=true");
-    let host = kubelet.authority().parse().map_err(|_| "invalid host".to_string())?;
+    let host = kubelet.authority().parse().map_err(|_| SummaryError::Host)?;
     request.headers_mut().insert(header::HOST, host);
     let work = async {
-        let response = node::send(&kubelet, request).await?;
+        let response = node::send(&kubelet, request).await.map_err(|error| SummaryError::Send(error.to_string()))?;
         if response.status() != http::StatusCode::OK {
-            return Err(format!("it answers {}", response.status()));
+            return Err(SummaryError::Code(response.status()));
         }
-        let body = Limited::new(response.into_body(), MOST).collect().await.map_err(|error| error.to_string())?;
-        json::decode(&body.to_bytes()).map_err(|error| error.to_string())
+        let body = Limited::new(response.into_body(), MOST).collect().await.map_err(SummaryError::Body)?;
+        Ok(json::decode(&body.to_bytes())?)
     };
-    tokio::time::timeout(PATIENCE, work).await.unwrap_or_else(|_| Err("the kubelet timed out".to_string()))
+    tokio::time::timeout(PATIENCE, work).await.unwrap_or(Err(SummaryError::Timeout))
 }
 
 fn record_usage(registry: &Registry, summary: &Tree) {

@@ -128,8 +128,8 @@ fn patch_status(error: patch::Error) -> Status {
         patch::Error::BadRequest(text) => Status::bad_request(text),
         patch::Error::TooLarge(text) => Status::too_large(text),
         patch::Error::Internal(text) => Status::new(500, "", text),
-        patch::Error::Unprocessable(text) => {
-            tracing::debug!(%text, "failed to apply patch");
+        patch::Error::Unprocessable(error) => {
+            tracing::debug!(text = %error, "failed to apply patch");
             let mut status =
                 Status::new(422, "Invalid", "the server rejected our request due to an error in our request");
             status.details = Some(Details::default());
@@ -217,8 +217,8 @@ pub fn shape_patched(
         }
         status
     };
-    if let Err(why) = codec::same_kind(&patched, expected) {
-        return Err(invalid(shown(&patched), &why));
+    if let Err(why) = codec::require_kind(&patched, expected) {
+        return Err(invalid(shown(&patched), &why.to_string()));
     }
     let judged = patched.clone();
     apply::keep_reset(&mut patched);

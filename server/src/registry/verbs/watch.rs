@@ -8,6 +8,7 @@ use std::time::Duration;
 use api::status::Status;
 use api::{Tree, json, tree};
 use bytes::{Bytes, BytesMut};
+use http::header;
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep};
 
@@ -19,7 +20,7 @@ use crate::registry::shape::{self, Shaping};
 use crate::registry::{respond, websocket};
 use crate::request::body::{Body, CHUNK_BYTES, Source, StreamBody};
 use crate::request::in_process::{LINE, Pieces};
-use crate::request::negotiate::{Accepted, Media, Shape};
+use crate::request::negotiate::{self, Accepted, Media, NotAcceptable, Shape};
 use crate::storage::cache::{Cache, Change, Format, Item, Position, Read, Selection, Snapshot};
 use crate::storage::resource::{Resource, fill_hole};
 
@@ -48,12 +49,9 @@ pub async fn watch(registry: &Registry, resource: &Arc<Resource>, call: &mut Cal
 }
 
 fn accepted(call: &Call) -> Result<Accepted, Status> {
-    let mut accepted = respond::accepted(call).map_err(|mut status| {
-        let streams = ", application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
-        if status.message.starts_with("406") {
-            status.message.push_str(streams);
-        }
-        status
+    let mut accepted = negotiate::accept(call.header(header::ACCEPT), true).map_err(|error| match error {
+        NotAcceptable::Media => NotAcceptable::WatchMedia,
+        other => other,
     })?;
     accepted.pretty = false;
     if accepted.media == Media::Yaml {

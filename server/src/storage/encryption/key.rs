@@ -10,7 +10,8 @@ use crypto_secretbox::aead::{Aead, KeyInit};
 use crypto_secretbox::{Nonce as BoxNonce, XSalsa20Poly1305};
 
 /// Why a value was not encrypted or decrypted. It reveals nothing of the value.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct Broken(pub String);
 
 fn broken(why: &str) -> Broken {

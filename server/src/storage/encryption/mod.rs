@@ -32,6 +32,17 @@ pub fn is_sealed(value: &[u8]) -> bool {
     value.starts_with(SEALED)
 }
 
+/// A value that could not be encrypted or decrypted; `key` is its key in the store.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ValueError {
+    #[error("{key} cannot be encrypted: {source}")]
+    Seal { key: String, source: Broken },
+    #[error("{key} cannot be decrypted: {source}")]
+    Open { key: String, source: Broken },
+    #[error("{0} is encrypted, and no provider is configured for its resource")]
+    NoProvider(String),
+}
+
 /// A provider at work.
 enum Provider {
     Identity,
@@ -168,7 +179,7 @@ impl Encryption {
     }
 
     /// None where the value is kept as it is.
-    async fn seal(&self, key: &str, plain: &[u8]) -> Result<Option<Vec<u8>>, String> {
+    async fn seal(&self, key: &str, plain: &[u8]) -> Result<Option<Vec<u8>>, ValueError> {
         let Some(providers) = self.providers(key) else { return Ok(None) };
         let authenticated = self.authenticated(key);
         let (prefix, sealed) = match providers.first() {
@@ -178,12 +189,12 @@ impl Encryption {
             }
             Some(Provider::Kms { prefix, kms }) => (prefix, kms.seal(plain, &authenticated).await),
         };
-        let sealed = sealed.map_err(|Broken(why)| format!("{key} cannot be encrypted: {why}"))?;
+        let sealed = sealed.map_err(|source| ValueError::Seal { key: key.to_string(), source })?;
         Ok(Some([prefix.as_bytes(), &sealed].concat()))
     }
 
     /// The newest entry of a key with its plain value, and the revision in it.
-    fn open(&self, entry: Arc<Entry>) -> Result<Arc<Entry>, String> {
+    fn open(&self, entry: Arc<Entry>) -> Result<Arc<Entry>, ValueError> {
         let (entry, writer) = self.open_past(entry)?;
         if let Some(writer) = writer {
             self.note(&entry.key, writer);
@@ -192,13 +203,13 @@ impl Encryption {
     }
 
     /// The same of any entry, and who wrote it where a rule is about its resource.
-    fn open_past(&self, entry: Arc<Entry>) -> Result<(Arc<Entry>, Option<Arc<str>>), String> {
+    fn open_past(&self, entry: Arc<Entry>) -> Result<(Arc<Entry>, Option<Arc<str>>), ValueError> {
         let Some(providers) = self.providers(&entry.key) else {
-            let problem = || format!("{} is encrypted, and no provider is configured for its resource", entry.key);
+            let problem = || ValueError::NoProvider(entry.key.to_string());
             return if is_sealed(&entry.value) { Err(problem()) } else { Ok((entry, None)) };
         };
         let opened = open(&providers, &entry.value, || self.authenticated(&entry.key));
-        let (plain, writer) = opened.map_err(|Broken(why)| format!("{} cannot be decrypted: {why}", entry.key))?;
+        let (plain, writer) = opened.map_err(|source| ValueError::Open { key: entry.key.to_string(), source })?;
         let entry = match plain {
             None => entry,
             Some(plain) => Arc::new(Entry { value: with_revision(plain, entry.revision), ..(*entry).clone() }),

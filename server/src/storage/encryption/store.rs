@@ -9,7 +9,7 @@ use store::{
     Write,
 };
 
-use super::Encryption;
+use super::{Encryption, ValueError};
 
 pub struct Sealed {
     pub inner: Arc<dyn Store>,
@@ -37,8 +37,8 @@ fn past(encryption: &Encryption, entry: Arc<Entry>) -> Option<Arc<Entry>> {
     encryption.open_past(entry).ok().map(|(entry, _)| entry)
 }
 
-fn unavailable(problem: String) -> Error {
-    Error::Unavailable(problem)
+fn unavailable(problem: ValueError) -> Error {
+    Error::Unavailable(problem.to_string())
 }
 
 impl Store for Sealed {
@@ -151,7 +151,7 @@ fn opened_event(encryption: &Encryption, event: &Event) -> Event {
     let open = |entry: &Arc<Entry>| match encryption.open(entry.clone()) {
         Ok(entry) => Some(entry),
         Err(problem) => {
-            tracing::error!(problem, "failed to decrypt stored value, skipping it");
+            tracing::error!(%problem, "failed to decrypt stored value, skipping it");
             None
         }
     };

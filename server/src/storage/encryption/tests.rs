@@ -63,7 +63,7 @@ async fn keys_rotate_and_old_values_are_stale() {
 
     write(&path, &key("aesgcm", "third", 3));
     encryption.reload().expect("another good file");
-    let problem = encryption.open(entry(KEY, &sealed)).expect_err("its key is gone");
+    let problem = encryption.open(entry(KEY, &sealed)).expect_err("its key is gone").to_string();
     assert!(problem.contains(KEY) && problem.contains("no provider"), "{problem}");
     std::fs::write(&path, "kind: Nonsense").expect("a file");
     assert!(encryption.reload().is_err());
@@ -165,7 +165,7 @@ async fn a_plugin_keeps_the_seeds_and_changes_its_key() {
     // Without its plugin nothing is written, least of all in the clear.
     plugin.stop();
     let third = ready(&path);
-    let problem = third.seal(KEY, PLAIN).await.expect_err("no plugin");
+    let problem = third.seal(KEY, PLAIN).await.expect_err("no plugin").to_string();
     assert!(problem.contains("kms-") && third.open(entry(KEY, &sealed)).is_err(), "{problem}");
     std::fs::remove_file(&path).expect("the file");
 }

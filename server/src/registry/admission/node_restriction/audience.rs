@@ -44,7 +44,7 @@ async fn check(attributes: &Attributes<'_>, request: &Tree) -> Result<(), Status
     let drivers = |volume: &Tree| driver(attributes.registry, attributes.namespace, &pod, volume);
     let has = |driver: &str| driver_requests(attributes.registry, driver, audience);
     let referenced = references(&pod, audience, drivers, has)
-        .map_err(|why| attributes.forbidden(&format!("error validating audience {audience:?}: {why}")))?;
+        .map_err(|why| attributes.forbidden(format!("error validating audience {audience:?}: {why}")))?;
     if referenced { Ok(()) } else { authorize(attributes, audience).await }
 }
 
@@ -57,13 +57,33 @@ fn requested(request: &Tree) -> Result<&str, &'static str> {
     }
 }
 
+/// An object that a volume refers to, and that does not exist.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{resource} {name:?} not found")]
+struct NotFound {
+    resource: &'static str,
+    name: String,
+}
+
+/// The lookups that failed, each once.
+#[derive(Debug, PartialEq, Eq)]
+struct FailedLookups(Vec<NotFound>);
+
+impl std::fmt::Display for FailedLookups {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&join_errors(self.0.iter().map(ToString::to_string).collect()))
+    }
+}
+
+impl std::error::Error for FailedLookups {}
+
 /// Whether a volume of the pod needs a token for the audience; where none does, the lookups that failed.
 fn references(
     pod: &Tree,
     audience: &str,
-    driver: impl Fn(&Tree) -> Result<Option<String>, String>,
-    requests: impl Fn(&str) -> Result<bool, String>,
-) -> Result<bool, String> {
+    driver: impl Fn(&Tree) -> Result<Option<String>, NotFound>,
+    requests: impl Fn(&str) -> Result<bool, NotFound>,
+) -> Result<bool, FailedLookups> {
     let mut errors = Vec::new();
     for volume in pod.list("spec.volumes") {
         let token =
@@ -77,11 +97,11 @@ fn references(
             Err(error) => errors.push(error),
         }
     }
-    if errors.is_empty() { Ok(false) } else { Err(join_errors(errors)) }
+    if errors.is_empty() { Ok(false) } else { Err(FailedLookups(errors)) }
 }
 
 /// The CSI driver behind a volume of a pod.
-fn driver(registry: &Registry, namespace: &str, pod: &Tree, volume: &Tree) -> Result<Option<String>, String> {
+fn driver(registry: &Registry, namespace: &str, pod: &Tree, volume: &Tree) -> Result<Option<String>, NotFound> {
     if volume.at("ephemeral").has("volumeClaimTemplate") {
         let claim = format!("{}-{}", pod.str("metadata.name"), volume.str("name"));
         return driver_of_claim(registry, namespace, &claim);
@@ -92,16 +112,16 @@ fn driver(registry: &Registry, namespace: &str, pod: &Tree, volume: &Tree) -> Re
     Ok(driver_of_source(volume))
 }
 
-fn driver_of_claim(registry: &Registry, namespace: &str, name: &str) -> Result<Option<String>, String> {
+fn driver_of_claim(registry: &Registry, namespace: &str, name: &str) -> Result<Option<String>, NotFound> {
     let claim = registry
         .storage
         .object("persistentvolumeclaims", &format!("{namespace}/{name}"))
-        .ok_or_else(|| format!("persistentvolumeclaim {name:?} not found"))?;
+        .ok_or_else(|| NotFound { resource: "persistentvolumeclaim", name: name.to_string() })?;
     let name = claim.str("spec.volumeName");
     let volume = registry
         .storage
         .object("persistentvolumes", name)
-        .ok_or_else(|| format!("persistentvolume {name:?} not found"))?;
+        .ok_or_else(|| NotFound { resource: "persistentvolume", name: name.to_string() })?;
     Ok(driver_of_source(volume.at("spec")))
 }
 
@@ -112,11 +132,11 @@ fn driver_of_source(source: &Tree) -> Option<String> {
     MIGRATED.iter().find(|(field, _)| source.has(field)).map(|(_, driver)| driver.to_string())
 }
 
-fn driver_requests(registry: &Registry, driver: &str, audience: &str) -> Result<bool, String> {
+fn driver_requests(registry: &Registry, driver: &str, audience: &str) -> Result<bool, NotFound> {
     let object = registry
         .storage
         .object("csidrivers", driver)
-        .ok_or_else(|| format!("csidriver.storage.k8s.io {driver:?} not found"))?;
+        .ok_or_else(|| NotFound { resource: "csidriver.storage.k8s.io", name: driver.to_string() })?;
     Ok(object.list("spec.tokenRequests").iter().any(|request| request.str("audience") == audience))
 }
 
@@ -132,9 +152,9 @@ async fn authorize(attributes: &Attributes<'_>, audience: &str) -> Result<(), St
     match verdict.error {
         _ if verdict.is_allowed() => Ok(()),
         Some(error) => Err(attributes
-            .forbidden(&format!("error authorizing {user} to request tokens for audience {audience:?}: {error}"))),
+            .forbidden(format!("error authorizing {user} to request tokens for audience {audience:?}: {error}"))),
         None => {
-            Err(attributes.forbidden(&format!("{user} is not authorized to request tokens for audience {audience:?}")))
+            Err(attributes.forbidden(format!("{user} is not authorized to request tokens for audience {audience:?}")))
         }
     }
 }
@@ -154,10 +174,10 @@ mod tests {
             let requests = |driver: &str| match driver {
                 "d" => Ok(audience == "store"),
                 "pd.csi.storage.gke.io" => Ok(audience == "disk"),
-                other => Err(format!("no {other}")),
+                other => Err(NotFound { resource: "csidriver", name: other.to_string() }),
             };
             let got = references(&pod, audience, |volume| Ok(driver_of_source(volume)), requests);
-            assert_eq!(got, want.map_err(str::to_string), "{volumes} {audience}");
+            assert_eq!(got.map_err(|error| error.to_string()), want.map_err(str::to_string), "{volumes} {audience}");
         };
         check("", "", Ok(false));
         check(own, "", Ok(true));
@@ -167,7 +187,7 @@ mod tests {
         check(csi, "store", Ok(true));
         check(csi, "other", Ok(false));
         check(disk, "disk", Ok(true));
-        check(r#"{"csi":{"driver":"gone"}}"#, "x", Err("no gone"));
+        check(r#"{"csi":{"driver":"gone"}}"#, "x", Err("csidriver \"gone\" not found"));
         check(&format!(r#"{{"csi":{{"driver":"gone"}}}},{projected}"#), "vault", Ok(true));
         check(r#"{"emptyDir":{}}"#, "x", Ok(false));
     }

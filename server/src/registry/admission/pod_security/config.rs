@@ -2,7 +2,7 @@
 
 use api::Tree;
 
-use super::super::setup::Source;
+use super::super::setup::{FieldError, Source};
 use super::labels::{Policies, Policy, parse_level, parse_version};
 
 #[derive(Default)]
@@ -21,7 +21,7 @@ const API_VERSIONS: &[&str] = &[
 const DEFAULTS: &[&str] = &["enforce", "enforce-version", "audit", "audit-version", "warn", "warn-version"];
 const EXEMPTIONS: &[&str] = &["usernames", "runtimeClasses", "namespaces"];
 
-pub fn read(source: &Source<'_>) -> Result<Config, String> {
+pub fn read(source: &Source<'_>) -> Result<Config, FieldError> {
     source.expect(API_VERSIONS, "PodSecurityConfiguration")?;
     source.only("", source.tree, &["apiVersion", "kind", "defaults", "exemptions"])?;
     let (defaults, exemptions) = (source.tree.at("defaults"), source.tree.at("exemptions"));
@@ -39,25 +39,26 @@ pub fn read(source: &Source<'_>) -> Result<Config, String> {
     })
 }
 
-fn policy(defaults: &Tree, mode: &str) -> Result<Policy, String> {
+fn policy(defaults: &Tree, mode: &str) -> Result<Policy, FieldError> {
     let mut policy = Policy::default();
     if defaults.has(mode) {
         let level = parse_level(defaults.str(mode));
-        policy.level =
-            level.ok_or_else(|| format!("defaults.{mode}: must be one of privileged, baseline, restricted"))?;
+        let unknown = || FieldError::new(mode, "must be one of privileged, baseline, restricted").below("defaults");
+        policy.level = level.ok_or_else(unknown)?;
     }
     let key = format!("{mode}-version");
     if defaults.has(&key) {
         let version = parse_version(defaults.str(&key));
-        policy.version = version.ok_or_else(|| format!("defaults.{key}: must be \"latest\" or \"v1.x\""))?;
+        let unknown = || FieldError::new(&key, "must be \"latest\" or \"v1.x\"").below("defaults");
+        policy.version = version.ok_or_else(unknown)?;
     }
     Ok(policy)
 }
 
-fn names(exemptions: &Tree, key: &str) -> Result<Vec<String>, String> {
+fn names(exemptions: &Tree, key: &str) -> Result<Vec<String>, FieldError> {
     let text = |(index, name): (usize, &Tree)| match name.as_str() {
         Some(name) if !name.is_empty() => Ok(name.to_string()),
-        _ => Err(format!("exemptions.{key}[{index}]: it must be a name")),
+        _ => Err(FieldError::new(format!("exemptions.{key}[{index}]"), "it must be a name")),
     };
     exemptions.list(key).iter().enumerate().map(text).collect()
 }
@@ -83,7 +84,7 @@ mod tests {
     use super::super::super::tests::json;
     use super::*;
 
-    fn config(more: &str) -> Result<Config, String> {
+    fn config(more: &str) -> Result<Config, FieldError> {
         let text = format!(
             r#"{{"apiVersion":"pod-security.admission.config.k8s.io/v1","kind":"PodSecurityConfiguration"{more}}}"#
         );
@@ -114,7 +115,7 @@ mod tests {
             (r#","exemptions":{"namespaces":[""]}"#, "exemptions.namespaces[0]: it must be a name"),
         ];
         for (more, want) in cases {
-            let error = config(more).err().unwrap_or_default();
+            let error = config(more).err().map(|error| error.to_string()).unwrap_or_default();
             assert!(error.starts_with(want), "{error}");
         }
     }

@@ -11,7 +11,7 @@ use api::Tree;
 use api::field::Errors;
 use api::status::Status;
 
-use super::setup::Source;
+use super::setup::{FieldError, Source};
 use super::{Attributes, Operation, Settings};
 use check::{Pod, Violation};
 use labels::{Level, Policies, Policy};
@@ -21,7 +21,7 @@ const MAX_PODS: usize = 3000;
 
 pub use config::Config;
 
-pub fn configure(settings: &mut Settings, source: &Source<'_>) -> Result<(), String> {
+pub fn configure(settings: &mut Settings, source: &Source<'_>) -> Result<(), FieldError> {
     settings.pod_security = config::read(source)?;
     Ok(())
 }
@@ -57,7 +57,7 @@ pub fn validate(
         let violations = evaluate(template, policies.enforce);
         if !violations.is_empty() {
             let text = describe(&violations);
-            return Err(attributes.forbidden(&format!("violates PodSecurity \"{}\": {text}", policies.enforce)));
+            return Err(attributes.forbidden(format!("violates PodSecurity \"{}\": {text}", policies.enforce)));
         }
     }
     let audited = evaluate(template, policies.audit);

@@ -8,8 +8,24 @@ use kinds::Kind;
 use kinds::quota::{self as usage, Usage, match_object};
 use kinds::resources::read;
 
+/// Why a quota refuses a write. The lists are texts such as `requests.cpu=1,pods=2`.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum QuotaError {
+    #[error("failed quota: {quota}: must specify {missing}")]
+    Unspecified { quota: String, missing: String },
+    #[error("status unknown for quota: {quota}, resources: {resources}")]
+    UnknownUsage { quota: String, resources: String },
+    #[error("exceeded quota: {quota}, requested: {requested}, used: {used}, limited: {limited}")]
+    Exceeded { quota: String, requested: String, used: String, limited: String },
+}
+
 /// The quotas that change, by their index, with their new usage.
-pub fn charges(quotas: &[Tree], kind: &Kind, object: &Tree, old: Option<&Tree>) -> Result<Vec<(usize, Tree)>, String> {
+pub fn charges(
+    quotas: &[Tree],
+    kind: &Kind,
+    object: &Tree,
+    old: Option<&Tree>,
+) -> Result<Vec<(usize, Tree)>, QuotaError> {
     let mut used = usage::of(kind, object);
     let names: BTreeSet<String> = used.keys().cloned().collect();
     if let Some(old) = old {
@@ -51,7 +67,7 @@ fn within(quota: &Tree, used: &Usage) -> Usage {
 }
 
 /// A quota of compute resources wants each container to say what it takes.
-fn check_constraints(quota: &Tree, kind: &Kind, object: &Tree) -> Result<(), String> {
+fn check_constraints(quota: &Tree, kind: &Kind, object: &Tree) -> Result<(), QuotaError> {
     const COMPUTE: &[&str] = &["cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"];
     if !kind.group.is_empty() || kind.kind != "Pod" {
         return Ok(());
@@ -79,21 +95,21 @@ fn check_constraints(quota: &Tree, kind: &Kind, object: &Tree) -> Result<(), Str
         .into_iter()
         .map(|(name, containers)| format!("{name} for: {}", containers.into_iter().collect::<Vec<_>>().join(",")))
         .collect();
-    Err(format!("failed quota: {}: must specify {}", quota.str("metadata.name"), texts.join("; ")))
+    Err(QuotaError::Unspecified { quota: name_of(quota), missing: texts.join("; ") })
 }
 
 /// Nothing is decided on usage that has not been counted.
-fn check_known(quota: &Tree, names: &BTreeSet<String>) -> Result<(), String> {
+fn check_known(quota: &Tree, names: &BTreeSet<String>) -> Result<(), QuotaError> {
     let limited = names.iter().filter(|name| hard(quota).contains(name));
     let unknown: Vec<&str> =
         limited.filter(|name| !quota.map("status.used").contains(name)).map(String::as_str).collect();
     if unknown.is_empty() {
         return Ok(());
     }
-    Err(format!("status unknown for quota: {}, resources: {}", quota.str("metadata.name"), unknown.join(",")))
+    Err(QuotaError::UnknownUsage { quota: name_of(quota), resources: unknown.join(",") })
 }
 
-fn check_fits(quota: &Tree, more: &Usage) -> Result<(), String> {
+fn check_fits(quota: &Tree, more: &Usage) -> Result<(), QuotaError> {
     let at = |map: &Map, name: &str| map.get(name).map(read).unwrap_or_default();
     let exceeded: Vec<(&String, &Quantity)> =
         more.iter().filter(|(name, value)| sum(quota, name, value) > at(hard(quota), name)).collect();
@@ -104,13 +120,16 @@ fn check_fits(quota: &Tree, more: &Usage) -> Result<(), String> {
         let texts: Vec<String> = exceeded.iter().map(|(name, more)| format!("{name}={}", value(name, more))).collect();
         texts.join(",")
     };
-    Err(format!(
-        "exceeded quota: {}, requested: {}, used: {}, limited: {}",
-        quota.str("metadata.name"),
-        list(&|_, more| more.clone()),
-        list(&|name, _| at(quota.map("status.used"), name)),
-        list(&|name, _| at(hard(quota), name)),
-    ))
+    Err(QuotaError::Exceeded {
+        quota: name_of(quota),
+        requested: list(&|_, more| more.clone()),
+        used: list(&|name, _| at(quota.map("status.used"), name)),
+        limited: list(&|name, _| at(hard(quota), name)),
+    })
+}
+
+fn name_of(quota: &Tree) -> String {
+    quota.str("metadata.name").to_string()
 }
 
 fn sum(quota: &Tree, name: &str, more: &Quantity) -> Quantity {
@@ -151,7 +170,7 @@ mod tests {
         let check = |pod: &str, want: Result<&str, &str>| {
             let got = charges(&[quota()], &kinds::core::pod::KIND, &json(pod), None);
             let got = got.map(|charged| charged[0].1.at("status.used").clone());
-            assert_eq!(got, want.map(json).map_err(str::to_string));
+            assert_eq!(got.map_err(|error| error.to_string()), want.map(json).map_err(str::to_string));
         };
         check(
             &pod("600m"),
@@ -172,7 +191,8 @@ mod tests {
         let service = |ty: &str| json(&format!(r#"{{"spec":{{"type":"{ty}","ports":[{{}}]}}}}"#));
         let check = |old: &str, new: &str, want: Result<usize, &str>| {
             let got = charges(&[quota()], &kinds::core::service::KIND, &service(new), Some(&service(old)));
-            assert_eq!(got.map(|charged| charged.len()), want.map_err(str::to_string));
+            let got = got.map(|charged| charged.len()).map_err(|error| error.to_string());
+            assert_eq!(got, want.map_err(str::to_string));
         };
         check("NodePort", "ClusterIP", Ok(0));
         check("ClusterIP", "ClusterIP", Ok(0));
@@ -189,7 +209,8 @@ mod tests {
     fn usage_must_be_known() {
         let quota = json(r#"{"metadata":{"name":"q"},"status":{"hard":{"configmaps":"2"}}}"#);
         let got = charges(&[quota], &kinds::core::config_map::KIND, &json("{}"), None);
-        assert_eq!(got.err().as_deref(), Some("status unknown for quota: q, resources: configmaps"));
+        let error = got.err().map(|error| error.to_string());
+        assert_eq!(error.as_deref(), Some("status unknown for quota: q, resources: configmaps"));
         let new = json(r#"{"metadata":{"name":"q"},"spec":{"hard":{"configmaps":"0"}}}"#);
         assert_eq!(charges(&[new], &kinds::core::config_map::KIND, &json("{}"), None).map(|c| c.len()), Ok(0));
     }

@@ -35,7 +35,7 @@ pub fn validate(
         return Ok(());
     }
     let quotas = attributes.registry.storage.objects(STORAGE, attributes.namespace);
-    decide::charges(&quotas, kind, object, old).map(|_| ()).map_err(|why| attributes.forbidden(&why))
+    decide::charges(&quotas, kind, object, old).map(|_| ()).map_err(|why| attributes.forbidden(why))
 }
 
 /// Most kinds are counted at their creation; a few can also grow.
@@ -56,7 +56,7 @@ pub fn claim(scope: &Scope<'_>, name: &str, object: &Tree, old: Option<&Tree>) -
         return Ok(Vec::new());
     }
     let quotas: Vec<Tree> = items.iter().map(|item| item.tree()).collect();
-    let refused = |why: String| Status::forbidden(kind.group, kind.plural, name, &why);
+    let refused = |why| Status::forbidden(kind.group, kind.plural, name, why);
     let charges = decide::charges(&quotas, kind, object, old).map_err(refused)?;
     charges.into_iter().map(|(at, charged)| write(scope, &items[at], &quotas[at], charged)).collect()
 }

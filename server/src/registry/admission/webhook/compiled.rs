@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::Tree;
-use api::selector::Selector;
+use api::selector::{self, Selector};
 use arc_swap::ArcSwapOption;
 
-use crate::outbound::callout::{Logins, Target};
+use crate::outbound::callout::{Logins, Target, TargetError};
 use crate::registry::Registry;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,15 +34,15 @@ pub struct Hook {
     pub rules: Vec<Tree>,
     /// Also called for another version of the same object.
     pub equivalent: bool,
-    pub namespace_selector: Result<Selector, String>,
-    pub object_selector: Result<Selector, String>,
+    pub namespace_selector: Result<Selector, selector::Error>,
+    pub object_selector: Result<Selector, selector::Error>,
     pub ignore_failure: bool,
     pub timeout: Duration,
     pub reinvoke: bool,
     /// Of the versions of AdmissionReview that it takes, the first that is known here.
     pub review_version: Option<&'static str>,
     /// Where it is, or why it cannot be called.
-    pub target: Result<Target, String>,
+    pub target: Result<Target, Arc<TargetError>>,
     /// A stored condition that cannot be evaluated: then nothing passes.
     pub has_conditions: bool,
 }
@@ -87,7 +87,7 @@ fn compile(configuration: &Tree, logins: &Logins) -> Vec<Hook> {
 }
 
 fn hook(configuration: &str, index: usize, webhook: &Tree, logins: &Logins) -> Hook {
-    let selector = |key: &str| Selector::from_object(webhook.at(key)).map_err(|error| error.to_string());
+    let selector = |key: &str| Selector::from_object(webhook.at(key));
     let name = webhook.str("name");
     Hook {
         id: format!("{configuration}/{name}/{index}"),
@@ -101,7 +101,7 @@ fn hook(configuration: &str, index: usize, webhook: &Tree, logins: &Logins) -> H
         timeout: Duration::from_secs(webhook.int("timeoutSeconds").map_or(10, |seconds| seconds.clamp(1, 30) as u64)),
         reinvoke: webhook.str("reinvocationPolicy") == "IfNeeded",
         review_version: review_version(webhook.list("admissionReviewVersions")),
-        target: Target::new(webhook.at("clientConfig"), logins),
+        target: Target::new(webhook.at("clientConfig"), logins).map_err(Arc::new),
         has_conditions: !webhook.list("matchConditions").is_empty(),
     }
 }

@@ -1,5 +1,6 @@
 //! One call of one webhook.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::status::Status;
@@ -9,7 +10,7 @@ use super::compiled::{Hook, Side};
 use super::matching::Invocation;
 use super::review;
 use super::shown::Shown;
-use crate::outbound::callout::Answer;
+use crate::outbound::callout::{self, Answer};
 use crate::registry::admission::Attributes;
 use crate::registry::admission::metrics::Outcome;
 
@@ -28,15 +29,54 @@ impl Said {
         match &self.verdict {
             Ok(_) => Outcome::Allowed,
             Err(Failure::Refused(status)) => Outcome::Refused(status.code),
-            Err(Failure::Calling(code, _)) => Outcome::Failed(*code, hook.ignore_failure),
+            Err(Failure::Calling(error)) => Outcome::Failed(error.code(), hook.ignore_failure),
         }
     }
 }
 
 pub enum Failure {
-    /// The call failed, or its response was invalid; the code is upstream's.
-    Calling(u16, String),
+    /// The call failed, or its response was invalid.
+    Calling(CallError),
     Refused(Status),
+}
+
+/// Why a webhook gave no verdict.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    #[error("webhook does not accept known AdmissionReview versions (v1, v1beta1)")]
+    Versions,
+    #[error(transparent)]
+    Target(Arc<callout::TargetError>),
+    #[error("failed to call webhook: {0}")]
+    Call(#[from] callout::Error),
+    /// A response other than 200, in the words of upstream's client.
+    #[error("failed to call webhook: {text}")]
+    Response { code: u16, text: String },
+    #[error("failed to call webhook: {0}")]
+    NotReview(review::ReplyError),
+    #[error(transparent)]
+    Reply(review::ReplyError),
+}
+
+impl CallError {
+    /// Upstream's code for the metrics.
+    fn code(&self) -> u16 {
+        match self {
+            CallError::Versions => 400,
+            CallError::Target(_) => 500,
+            CallError::Call(_) | CallError::NotReview(_) | CallError::Reply(_) => 503,
+            CallError::Response { code, .. } => *code,
+        }
+    }
+}
+
+impl From<review::ReplyError> for CallError {
+    fn from(error: review::ReplyError) -> CallError {
+        match error {
+            review::ReplyError::Json(_) => CallError::NotReview(error),
+            error => CallError::Reply(error),
+        }
+    }
 }
 
 pub async fn call(attributes: &Attributes<'_>, invocation: &Invocation<'_>, shown: &Shown, side: Side) -> Said {
@@ -51,7 +91,7 @@ pub async fn call(attributes: &Attributes<'_>, invocation: &Invocation<'_>, show
         return silent(Failure::Refused(Status::internal(why)));
     }
     match send(attributes, invocation, shown, side).await {
-        Err((code, why)) => silent(Failure::Calling(code, why)),
+        Err(error) => silent(Failure::Calling(error)),
         Ok(reply) => said(invocation, reply, began.elapsed()),
     }
 }
@@ -71,22 +111,18 @@ async fn send(
     invocation: &Invocation<'_>,
     shown: &Shown,
     side: Side,
-) -> Result<review::Reply, (u16, String)> {
+) -> Result<review::Reply, CallError> {
     let hook = invocation.hook;
-    let unknown = || (400, "webhook does not accept known AdmissionReview versions (v1, v1beta1)".to_string());
-    let version = hook.review_version.ok_or_else(unknown)?;
-    let target = hook.target.as_ref().map_err(|why| (500, why.clone()))?;
+    let version = hook.review_version.ok_or(CallError::Versions)?;
+    let target = hook.target.as_ref().map_err(|error| CallError::Target(error.clone()))?;
     let uid = crate::common::ids::uid();
     let question = review::question(attributes, invocation, shown, version, &uid);
     let body = api::json::encode(&question, None);
-    let answer = target.post_json(&attributes.registry.storage, body, hook.timeout).await;
-    let answer = answer.map_err(|error| (503, format!("failed to call webhook: {error}")))?;
+    let answer = target.post_json(&attributes.registry.storage, body, hook.timeout).await?;
     if !answer.is_success() {
-        return Err((answer.code, format!("failed to call webhook: {}", describe(&answer))));
+        return Err(CallError::Response { code: answer.code, text: describe(&answer) });
     }
-    let read = review::read(&answer.body, version, &uid, side);
-    let called = |why: String| if why.starts_with("couldn't") { format!("failed to call webhook: {why}") } else { why };
-    read.map_err(|why| (503, called(why)))
+    Ok(review::read(&answer.body, version, &uid, side)?)
 }
 
 /// How much of an unexpected response is quoted.

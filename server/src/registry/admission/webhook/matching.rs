@@ -36,9 +36,8 @@ pub fn find<'a>(
 ) -> Result<Option<Invocation<'a>>, Status> {
     let found = by_rules(hook, attributes);
     let Some(other) = found else { return Ok(None) };
-    let bad = |error: &String| Status::internal(error);
-    let objects = hook.object_selector.as_ref().map_err(bad)?;
-    let namespaces = hook.namespace_selector.as_ref().map_err(bad)?;
+    let objects = hook.object_selector.as_ref().map_err(Status::internal)?;
+    let namespaces = hook.namespace_selector.as_ref().map_err(Status::internal)?;
     if !matches_object(objects, object, old) || !matches_namespace(namespaces, attributes, object)? {
         return Ok(None);
     }

@@ -16,7 +16,7 @@ use api::Tree;
 use api::status::Status;
 
 use super::metrics::{Half, Outcome};
-use super::setup::Source;
+use super::setup::{FieldError, Source};
 use super::{Attributes, Pending, Settings};
 use crate::common::join::{Joined, join_all};
 use crate::outbound::callout::{Logins, kubeconfig};
@@ -47,26 +47,26 @@ pub fn validate<'a>(
     Some(Box::pin(validate_all(attributes, hooks, object, old, warnings)))
 }
 
-pub fn configure_mutating(settings: &mut Settings, source: &Source<'_>) -> Result<(), String> {
+pub fn configure_mutating(settings: &mut Settings, source: &Source<'_>) -> Result<(), FieldError> {
     settings.mutating_logins = logins(source)?;
     Ok(())
 }
 
-pub fn configure_validating(settings: &mut Settings, source: &Source<'_>) -> Result<(), String> {
+pub fn configure_validating(settings: &mut Settings, source: &Source<'_>) -> Result<(), FieldError> {
     settings.validating_logins = logins(source)?;
     Ok(())
 }
 
 /// A WebhookAdmissionConfiguration names a kubeconfig whose users are named by the webhooks' hosts.
-fn logins(source: &Source<'_>) -> Result<Logins, String> {
+fn logins(source: &Source<'_>) -> Result<Logins, FieldError> {
     let old = source.expect(&["apiserver.config.k8s.io/v1alpha1"], "WebhookAdmission");
     old.or_else(|_| source.expect(&["apiserver.config.k8s.io/v1"], "WebhookAdmissionConfiguration"))?;
     source.only("", source.tree, &["apiVersion", "kind", "kubeConfigFile"])?;
     let file = std::path::Path::new(source.tree.str("kubeConfigFile"));
     if !file.is_absolute() {
-        return Err("kubeConfigFile: must be an absolute path".to_string());
+        return Err(FieldError::new("kubeConfigFile", "must be an absolute path"));
     }
-    kubeconfig::read_logins(file).map_err(|error| format!("kubeConfigFile: {error}"))
+    kubeconfig::read_logins(file).map_err(|error| FieldError::new("kubeConfigFile", error))
 }
 
 /// The webhooks of a side; None if there are none, or if none may interfere: for writes of the server itself, and for
@@ -165,13 +165,11 @@ fn settle(
     match std::mem::replace(&mut said.verdict, Ok(None)) {
         Ok(patch) => Ok(patch),
         Err(Failure::Refused(status)) => Err(status),
-        Err(Failure::Calling(_, why)) if hook.ignore_failure => {
+        Err(Failure::Calling(why)) if hook.ignore_failure => {
             tracing::warn!(webhook = hook.name, %why, "webhook failed, continuing without it");
             notes::failed_open(attributes, hook, index, side);
             Ok(None)
         }
-        Err(Failure::Calling(_, why)) => {
-            Err(Status::internal(format!("failed calling webhook {:?}: {why}", hook.name)))
-        }
+        Err(Failure::Calling(why)) => Err(Status::internal(format!("failed calling webhook {:?}: {why}", hook.name))),
     }
 }

@@ -111,23 +111,54 @@ pub struct Reply {
     pub annotations: Vec<(String, String)>,
 }
 
-/// Parses a response; the error says why it is invalid.
-pub fn read(bytes: &[u8], version: &str, uid: &str, side: Side) -> Result<Reply, String> {
-    let review =
-        api::json::decode(bytes).map_err(|error| format!("couldn't get version/kind; json parse error: {error}"))?;
+/// A response that is not a valid AdmissionReview.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplyError {
+    #[error("couldn't get version/kind; json parse error: {0}")]
+    Json(#[from] api::json::Error),
+    #[error("expected webhook response of {GROUP}/v1, Kind=AdmissionReview, got {version}, Kind={kind}")]
+    Kind { version: String, kind: String },
+    #[error("webhook response was absent")]
+    Absent,
+    #[error("expected response.uid={expected:?}, got {given:?}")]
+    Uid { expected: String, given: String },
+    #[error(transparent)]
+    Patch(#[from] PatchError),
+}
+
+/// A patch that the response may not have, or that cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum PatchError {
+    #[error("validating webhook may not return response.patchType")]
+    ValidatingType,
+    #[error("validating webhook may not return response.patch")]
+    Validating,
+    #[error("webhook returned response.patchType but not response.patch")]
+    Missing,
+    #[error("webhook returned response.patch but not response.patchType")]
+    MissingType,
+    #[error("webhook returned invalid response.patchType of \"\"")]
+    EmptyType,
+    #[error("unsupported patch type {0:?}")]
+    Type(String),
+    #[error(transparent)]
+    Base64(#[from] api::base64::DecodeError),
+}
+
+/// Parses a response.
+pub fn read(bytes: &[u8], version: &str, uid: &str, side: Side) -> Result<Reply, ReplyError> {
+    let review = api::json::decode(bytes)?;
     if version == "v1" {
         let (given, kind) = (review.str("apiVersion"), review.str("kind"));
         if given != format!("{GROUP}/v1") || kind != "AdmissionReview" {
-            return Err(format!(
-                "expected webhook response of {GROUP}/v1, Kind=AdmissionReview, got {given}, Kind={kind}"
-            ));
+            return Err(ReplyError::Kind { version: given.to_string(), kind: kind.to_string() });
         }
     }
     let response = review.get("response").filter(|response| matches!(response, Tree::Map(_)));
-    let response = response.ok_or("webhook response was absent")?;
+    let response = response.ok_or(ReplyError::Absent)?;
     let given = response.str("uid");
     if version == "v1" && given != uid {
-        return Err(format!("expected response.uid={uid:?}, got {given:?}"));
+        return Err(ReplyError::Uid { expected: uid.to_string(), given: given.to_string() });
     }
     Ok(Reply {
         allowed: response.bool("allowed"),
@@ -142,31 +173,25 @@ pub fn read(bytes: &[u8], version: &str, uid: &str, side: Side) -> Result<Reply,
     })
 }
 
-fn read_patch(response: &Tree, version: &str, side: Side) -> Result<Vec<u8>, String> {
+fn read_patch(response: &Tree, version: &str, side: Side) -> Result<Vec<u8>, PatchError> {
     let (text, ty) = (response.str("patch"), response.at("patchType").as_str());
     if side == Side::Validating {
         return match (text, ty) {
             _ if version != "v1" => Ok(Vec::new()),
             ("", None) => Ok(Vec::new()),
-            ("", Some(_)) => Err("validating webhook may not return response.patchType".to_string()),
-            _ => Err("validating webhook may not return response.patch".to_string()),
+            ("", Some(_)) => Err(PatchError::ValidatingType),
+            _ => Err(PatchError::Validating),
         };
     }
     match (text, ty) {
         ("", None) => return Ok(Vec::new()),
-        ("", Some(_)) if version == "v1" => {
-            return Err("webhook returned response.patchType but not response.patch".to_string());
-        }
-        (_, None) if version == "v1" => {
-            return Err("webhook returned response.patch but not response.patchType".to_string());
-        }
-        (_, Some("")) if version == "v1" => {
-            return Err("webhook returned invalid response.patchType of \"\"".to_string());
-        }
-        (_, Some(ty)) if version == "v1" && ty != "JSONPatch" => return Err(format!("unsupported patch type {ty:?}")),
+        ("", Some(_)) if version == "v1" => return Err(PatchError::Missing),
+        (_, None) if version == "v1" => return Err(PatchError::MissingType),
+        (_, Some("")) if version == "v1" => return Err(PatchError::EmptyType),
+        (_, Some(ty)) if version == "v1" && ty != "JSONPatch" => return Err(PatchError::Type(ty.to_string())),
         _ => {}
     }
-    api::base64::decode(text)
+    Ok(api::base64::decode(text)?)
 }
 
 /// The refusal as the client gets it.
@@ -196,7 +221,7 @@ mod tests {
             let review = format!(r#"{{"apiVersion":"{GROUP}/v1","kind":"AdmissionReview","response":{response}}}"#);
             let got = match read(review.as_bytes(), version, "u", side) {
                 Ok(reply) => format!("{} {}", reply.allowed, String::from_utf8_lossy(&reply.patch)),
-                Err(error) => error,
+                Err(error) => error.to_string(),
             };
             assert_eq!(got, want, "{response}");
         };
@@ -227,7 +252,7 @@ mod tests {
             "illegal base64 data at input byte 0",
         );
         let garbage = |text: &str, want: &str| {
-            let error = read(text.as_bytes(), "v1", "u", Validating).expect_err("no review");
+            let error = read(text.as_bytes(), "v1", "u", Validating).expect_err("no review").to_string();
             assert!(error.starts_with(want), "{error}");
         };
         garbage("garbage", "couldn't get version/kind; json parse error: ");

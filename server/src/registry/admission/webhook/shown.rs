@@ -37,7 +37,7 @@ impl Shown {
         object: Option<&mut Tree>,
         bytes: &[u8],
     ) -> Result<bool, Status> {
-        let operations = patch::json::decode(bytes, &mut Strict::default()).map_err(broken)?;
+        let operations = patch::json::decode(bytes, &mut Strict::default()).map_err(Status::internal)?;
         if operations.is_empty() {
             return Ok(false);
         }
@@ -47,7 +47,7 @@ impl Shown {
                 "admission webhook {name:?} attempted to modify the object, which is not supported for this operation"
             )));
         };
-        let mut patched = patch::json::apply(self.object.clone(), &operations).map_err(broken)?;
+        let mut patched = patch::json::apply(self.object.clone(), &operations).map_err(Status::internal)?;
         if !matches!(patched, Tree::Map(_)) {
             return Err(Status::internal(format!("admission webhook {name:?} left no object")));
         }
@@ -65,15 +65,6 @@ impl Shown {
         }
         take_back(attributes, invocation.other.as_deref(), patched, object);
         Ok(true)
-    }
-}
-
-fn broken(error: patch::Error) -> Status {
-    match error {
-        patch::Error::BadRequest(text)
-        | patch::Error::TooLarge(text)
-        | patch::Error::Internal(text)
-        | patch::Error::Unprocessable(text) => Status::internal(text),
     }
 }
 
