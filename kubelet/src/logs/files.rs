@@ -55,7 +55,7 @@ impl LogDir {
 
 /// Creates a directory of logs, `POD` or `POD/CONTAINER`, below the directory of all logs. A link in its place is
 /// refused: it would make the kubelet and the runtime write somewhere else.
-pub fn create_dir(all: &Path, below: &Path) -> io::Result<()> {
+pub(crate) fn create_dir(all: &Path, below: &Path) -> io::Result<()> {
     std::fs::create_dir_all(all)?;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let mut dir = rustix::fs::openat(CWD, all, flags, Mode::empty())?;
