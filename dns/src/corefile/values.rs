@@ -10,7 +10,7 @@ pub type Value<T> = Result<T, String>;
 
 /// Go's durations.
 pub fn duration(text: &str) -> Value<Duration> {
-    let nanos = api::time::parse_duration(text)?;
+    let nanos = api::time::parse_duration(text).map_err(|error| error.to_string())?;
     u64::try_from(nanos).map(Duration::from_nanos).map_err(|_| format!("{text} is negative"))
 }
 
