@@ -7,6 +7,7 @@ mod absent;
 mod answers;
 mod authorization;
 mod batch;
+mod dns;
 mod fake_nodes;
 mod gate;
 mod golden;

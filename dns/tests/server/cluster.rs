@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use client::{Resource, Selection};
 use dns::message::{Rcode, Type};
 
 use crate::support::{
@@ -59,6 +60,22 @@ async fn answers_follow_the_api() {
     eventually(server, "db.default.svc.cluster.local", "NXDOMAIN").await;
     api.delete(NAMESPACES, "default");
     eventually(server, "web.default.svc.cluster.local", "NXDOMAIN").await;
+}
+
+#[tokio::test]
+async fn an_event_is_answered_as_soon_as_it_has_arrived() {
+    let api = api();
+    let cluster = api.cluster();
+    let (running, server) = start_with(config(corefile("")), Some(cluster.clone())).await;
+    ready(&running).await;
+    let services = cluster.informers.informer(Selection::all(Resource::core("services")));
+    for last in 1..100 {
+        let spec = format!(r#"{{"clusterIPs":["10.96.1.{last}"],"ports":[{{"port":80}}]}}"#);
+        let revision = api.put(SERVICES, &service("web", &spec));
+        services.store().wait_for(revision).await;
+        let answer = lookup(server, "web.default.svc.cluster.local", Type::A).await;
+        assert_eq!(answer, format!("NOERROR 10.96.1.{last}"));
+    }
 }
 
 #[tokio::test]

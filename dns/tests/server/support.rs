@@ -222,8 +222,8 @@ struct ApiState {
 }
 
 impl FakeApi {
-    /// Creates or changes an object; the JSON lacks its resourceVersion.
-    pub fn put(&self, collection: &str, object: &str) {
+    /// Creates or changes an object, whose JSON lacks its resourceVersion; returns that.
+    pub fn put(&self, collection: &str, object: &str) -> u64 {
         let mut state = self.state.lock().expect("a lock");
         state.revision += 1;
         let version = format!(r#""metadata":{{"resourceVersion":"{}","#, state.revision);
@@ -231,6 +231,7 @@ impl FakeApi {
         let object = object.replacen(r#""metadata":{"#, &version, 1).replace('\n', " ");
         state.objects.entry(collection.to_string()).or_default().insert(key_of(&object), object.clone());
         state.notify(collection, "MODIFIED", &object);
+        state.revision
     }
 
     pub fn delete(&self, collection: &str, key: &str) {
