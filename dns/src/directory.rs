@@ -1,13 +1,17 @@
-//! Keeps the index by watches: each event changes the index before the informer reports the next one.
+//! Keeps the index by watches: each event changes the index before the next one is read.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 
+use api::Tree;
 use arc_swap::{ArcSwap, Guard};
-use client::{Change, Informer, Informers, Resource, Selection, split};
+use client::{Client, Resource, split};
 use stdx::clock::Clock;
 use stdx::sync::Mutex;
+use tokio::task::JoinHandle;
 
 use crate::corefile::Kubernetes;
+use crate::reflector::Reflector;
 use crate::zone::{Index, Pod, Service, Slice, Writer};
 
 const SERVICES: Resource = Resource::core("services");
@@ -30,11 +34,18 @@ pub struct Watches {
     pub labels: Option<String>,
     pub namespace_labels: Option<String>,
     pub pods: PodWatch,
+    /// Whether the pods of endpoints are kept, as names.
+    pub with_pod_names: bool,
 }
 
 impl Watches {
     pub fn new(kubernetes: &Kubernetes, pods: PodWatch) -> Watches {
-        Watches { labels: kubernetes.labels.clone(), namespace_labels: kubernetes.namespace_labels.clone(), pods }
+        Watches {
+            labels: kubernetes.labels.clone(),
+            namespace_labels: kubernetes.namespace_labels.clone(),
+            pods,
+            with_pod_names: kubernetes.zone.with_pod_names,
+        }
     }
 }
 
@@ -43,58 +54,36 @@ pub struct Directory {
     pub watches: Watches,
     index: ArcSwap<Index>,
     writer: Mutex<Writer>,
-    informers: Vec<Arc<Informer>>,
     clock: Arc<dyn Clock>,
+    /// Whether each reflector has listed its resource.
+    synced: Vec<Arc<AtomicBool>>,
+    tasks: Mutex<Vec<JoinHandle<()>>>,
 }
 
-type Apply = fn(&mut Writer, &Change);
-
 impl Directory {
-    /// Follows the objects; the informers are shared with other components of the process.
-    pub fn follow(informers: &Informers, watches: Watches, clock: Arc<dyn Clock>) -> Arc<Directory> {
-        let labelled = |resource: Resource, labels: &Option<String>| match labels {
-            Some(labels) => Selection::queried(resource, &format!("labelSelector={}", encode(labels))),
-            None => Selection::all(resource),
-        };
-        let mut followed: Vec<(Selection, Apply)> = vec![
-            (labelled(NAMESPACES, &watches.namespace_labels), apply_namespace),
-            (labelled(SERVICES, &watches.labels), apply_service),
-            (labelled(SLICES, &watches.labels), apply_slice),
-        ];
-        match &watches.pods {
-            PodWatch::None => {}
-            PodWatch::All => followed.push((Selection::all(PODS), apply_pod)),
-            PodWatch::Node(node) => {
-                let query = format!("fieldSelector={}", encode(&format!("spec.nodeName={node}")));
-                followed.push((Selection::queried(PODS, &query), apply_pod));
-            }
-        }
-        let with_handler: Vec<(Arc<Informer>, Apply)> =
-            followed.into_iter().map(|(selection, apply)| (informers.informer(selection), apply)).collect();
+    /// Follows the objects until it is dropped. Only the index is kept of them.
+    pub fn follow(client: &Client, watches: Watches, clock: Arc<dyn Clock>) -> Arc<Directory> {
+        let resources = resources(&watches);
+        let synced: Vec<Arc<AtomicBool>> = resources.iter().map(|_| Arc::default()).collect();
         let directory = Arc::new(Directory {
             watches,
             index: ArcSwap::default(),
             writer: Mutex::default(),
-            informers: with_handler.iter().map(|(informer, _)| informer.clone()).collect(),
             clock,
+            synced: synced.clone(),
+            tasks: Mutex::default(),
         });
-        for (informer, apply) in with_handler {
-            // A directory that is no longer in use is not kept by its informers.
-            let directory = Arc::downgrade(&directory);
-            informer.on_change(move |change| {
-                if let Some(directory) = directory.upgrade() {
-                    directory.apply(change, apply);
+        let tasks = resources.into_iter().zip(synced).map(|((resource, query, apply), synced)| {
+            let itself: Weak<Directory> = Arc::downgrade(&directory);
+            let put = move |key: &Arc<str>, object: Option<&Tree>| {
+                if let Some(directory) = itself.upgrade() {
+                    directory.apply(key, object, apply);
                 }
-            });
-        }
+            };
+            tokio::spawn(Reflector::new(client.clone(), resource, query, Box::new(put), synced).run())
+        });
+        *directory.tasks.lock() = tasks.collect();
         directory
-    }
-
-    /// An index that only the caller changes, for benchmarks and tests.
-    pub fn of(writer: Writer, clock: Arc<dyn Clock>) -> Arc<Directory> {
-        let watches = Watches { labels: None, namespace_labels: None, pods: PodWatch::None };
-        let index = ArcSwap::from_pointee(writer.index());
-        Arc::new(Directory { watches, index, writer: Mutex::new(writer), informers: Vec::new(), clock })
     }
 
     /// The current snapshot.
@@ -104,15 +93,46 @@ impl Directory {
 
     /// Whether all objects are known that existed at the start.
     pub fn is_synced(&self) -> bool {
-        self.informers.iter().all(|informer| *informer.synced().borrow())
+        self.synced.iter().all(|synced| synced.load(Ordering::Acquire))
     }
 
-    fn apply(&self, change: &Change, apply: Apply) {
+    fn apply(&self, key: &Arc<str>, object: Option<&Tree>, apply: Apply) {
         let mut writer = self.writer.lock();
-        apply(&mut writer, change);
+        apply(&mut writer, key, object);
         writer.set_modified(u32::try_from(self.clock.since_epoch().as_secs()).unwrap_or(u32::MAX));
         self.index.store(Arc::new(writer.index()));
     }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        self.tasks.lock().iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// Changes the index by the current state of an object.
+type Apply = fn(&mut Writer, &Arc<str>, Option<&Tree>);
+
+/// What is watched, with the selectors of each resource.
+fn resources(watches: &Watches) -> Vec<(Resource, String, Apply)> {
+    let labelled = |labels: &Option<String>| match labels {
+        Some(labels) => format!("labelSelector={}", encode(labels)),
+        None => String::new(),
+    };
+    let mut resources: Vec<(Resource, String, Apply)> = vec![
+        (NAMESPACES, labelled(&watches.namespace_labels), apply_namespace),
+        (SERVICES, labelled(&watches.labels), apply_service),
+        (SLICES, labelled(&watches.labels), if watches.with_pod_names { apply_named_slice } else { apply_slice }),
+    ];
+    match &watches.pods {
+        PodWatch::None => {}
+        PodWatch::All => resources.push((PODS, String::new(), apply_pod)),
+        PodWatch::Node(node) => {
+            let query = format!("fieldSelector={}", encode(&format!("spec.nodeName={node}")));
+            resources.push((PODS, query, apply_pod));
+        }
+    }
+    resources
 }
 
 fn encode(text: &str) -> String {
@@ -120,21 +140,26 @@ fn encode(text: &str) -> String {
     text.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
 }
 
-fn apply_namespace(writer: &mut Writer, change: &Change) {
-    writer.set_namespace(&change.key, change.new.is_some());
+fn apply_namespace(writer: &mut Writer, key: &Arc<str>, object: Option<&Tree>) {
+    writer.set_namespace(key, object.is_some());
 }
 
-fn apply_service(writer: &mut Writer, change: &Change) {
-    let (namespace, name) = split(&change.key);
-    writer.set_service(namespace, name, change.new.as_ref().map(|object| Service::read(namespace, name, object)));
+fn apply_service(writer: &mut Writer, key: &Arc<str>, object: Option<&Tree>) {
+    let (namespace, name) = split(key);
+    writer.set_service(namespace, name, object.map(|object| Service::read(namespace, name, object)));
 }
 
-fn apply_slice(writer: &mut Writer, change: &Change) {
-    let (namespace, _) = split(&change.key);
-    writer.set_slice(&change.key, change.new.as_ref().and_then(|object| Slice::read(namespace, object)));
+fn apply_slice(writer: &mut Writer, key: &Arc<str>, object: Option<&Tree>) {
+    let (namespace, _) = split(key);
+    writer.set_slice(key, object.and_then(|object| Slice::read(namespace, object, false)));
 }
 
-fn apply_pod(writer: &mut Writer, change: &Change) {
-    let (namespace, _) = split(&change.key);
-    writer.set_pod(&change.key, change.new.as_ref().and_then(|object| Pod::read(namespace, object)));
+fn apply_named_slice(writer: &mut Writer, key: &Arc<str>, object: Option<&Tree>) {
+    let (namespace, _) = split(key);
+    writer.set_slice(key, object.and_then(|object| Slice::read(namespace, object, true)));
+}
+
+fn apply_pod(writer: &mut Writer, key: &Arc<str>, object: Option<&Tree>) {
+    let (namespace, _) = split(key);
+    writer.set_pod(key, object.and_then(|object| Pod::read(namespace, object)));
 }

@@ -11,6 +11,7 @@ pub mod fuzz;
 mod hosts;
 pub mod message;
 pub mod metrics;
+mod reflector;
 pub mod server;
 pub mod zone;
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use client::{Body, Client, Informers, Random, ResponseFuture, Transport};
+use client::{Body, Client, ResponseFuture, Transport};
 use dns::message::{Message, Name, Question, Type};
 use dns::{Cluster, Config, CorefileSource, HttpEndpoints, Limits, Listen, Running, Server};
 use stdx::clock::SystemClock;
@@ -193,8 +193,6 @@ impl DnsServer {
         let runtime = workers()?;
         let running = runtime.block_on(async {
             let client = Client::new(Arc::new(LargeCluster), "bench");
-            let informers = Arc::new(Informers::new(client.clone(), Arc::new(Random::seeded(1))));
-            informers.start();
             let config = Config {
                 corefile: CorefileSource::Text(COREFILE.to_string()),
                 default_port: 53,
@@ -205,7 +203,7 @@ impl DnsServer {
                 limits,
                 clock: Arc::new(SystemClock),
             };
-            let running = Server::start(config, Some(Cluster { client, informers })).await?;
+            let running = Server::start(config, Some(Cluster { client })).await?;
             let deadline = Instant::now() + Duration::from_secs(60);
             while !running.is_ready() {
                 if Instant::now() > deadline {

@@ -5,7 +5,6 @@ pub mod flags;
 use std::sync::Arc;
 
 use ::dns::{Cluster, Config, CorefileSource, HttpEndpoints, Limits, Listen, Server, StartError};
-use client::{Informers, Random};
 use stdx::clock::SystemClock;
 use tokio::sync::watch;
 
@@ -43,13 +42,7 @@ pub async fn run(flags: Flags) -> Result<Running> {
     let mut follow = Follow::default();
     let remote = remote(&flags, &mut follow)?;
     let (stop, stopped) = watch::channel(false);
-    let cluster = remote.map(|remote| {
-        let client = remote.client();
-        let informers = Informers::new(client.clone(), Arc::new(Random::seeded(Random::fresh_seed())));
-        let informers = Arc::new(informers);
-        informers.start();
-        Cluster { client, informers }
-    });
+    let cluster = remote.map(|remote| Cluster { client: remote.client() });
     let server = Server::start(config(&flags), cluster).await.map_err(start_error)?;
     tokio::spawn(follow.run(stopped));
     for address in server.addresses() {

@@ -12,7 +12,7 @@ use ::dns::{Cluster, Config as DnsConfig, CorefileSource, HttpEndpoints, Limits,
 use ::proxy::config::{Configuration, LocalMode};
 use ::proxy::runner;
 use api::{Tree, list, tree};
-use client::{Client, Informers, Metrics, Random, Resource};
+use client::{Client, Metrics, Resource};
 use kubelet::Config;
 use network::cni::builtin::Names;
 use stdx::clock::SystemClock;
@@ -205,9 +205,7 @@ async fn start_dns(client: &Client, address: IpAddr, config: &Config) -> Result<
     let hint = "`--disable dns` runs this node without a DNS server";
     let failed = |why: String| Error::Node(format!("failed to serve DNS at {address}: {why}; {hint}"));
     let held = LoopbackAddress::add(address).map_err(|error| failed(error.to_string()))?;
-    let informers = Arc::new(Informers::new(client.clone(), Arc::new(Random::seeded(Random::fresh_seed()))));
-    informers.start();
-    let cluster = Cluster { client: client.clone(), informers };
+    let cluster = Cluster { client: client.clone() };
     let server = ::dns::Server::start(dns_config(address, config), Some(cluster)).await;
     Ok((server.map_err(|error| failed(crate::error::chain(&error)))?, held))
 }

@@ -208,7 +208,7 @@ fn bind_udp(address: SocketAddr) -> io::Result<Vec<UdpSocket>> {
         socket.set_reuse_port(true)?;
         // Beyond the machine's limit where that is allowed.
         rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER)
-            .or_else(|_| Ok::<_, io::Error>(socket.set_recv_buffer_size(RECEIVE_BUFFER)?))?;
+            .or_else(|_| socket.set_recv_buffer_size(RECEIVE_BUFFER))?;
         socket.bind(&address.into())?;
         UdpSocket::from_std(socket.into())
     };

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use client::{Client, Informers};
+use client::Client;
 use stdx::clock::Clock;
 use stdx::sync::Mutex;
 use tokio::sync::watch;
@@ -82,10 +82,8 @@ pub struct Config {
 /// Access to the API.
 #[derive(Clone)]
 pub struct Cluster {
-    /// Reads the ConfigMap.
+    /// Watches the objects and reads the ConfigMap.
     pub client: Client,
-    /// Watch the objects; the caller starts them, before or after.
-    pub informers: Arc<Informers>,
 }
 
 /// Why a server does not start.

@@ -107,7 +107,7 @@ fn directory(shared: &Arc<Shared>, kubernetes: &Kubernetes, needs_pods: bool) ->
     if let Some(known) = directories.iter().find(|directory| directory.watches == watches) {
         return Some(known.clone());
     }
-    let directory = Directory::follow(&cluster.informers, watches, shared.config.clock.clone());
+    let directory = Directory::follow(&cluster.client, watches, shared.config.clock.clone());
     directories.push(directory.clone());
     Some(directory)
 }

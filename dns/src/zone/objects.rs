@@ -111,15 +111,16 @@ pub struct Slice {
 pub struct Endpoint {
     pub address: IpAddr,
     pub hostname: Option<Box<str>>,
-    /// The name of its pod, if it is short enough for a label.
+    /// The name of its pod, if it is needed and short enough for a label.
     pub target: Option<Box<str>>,
 }
 
 impl Slice {
     /// None if it belongs to no Service.
-    pub fn read(namespace: &str, object: &Tree) -> Option<Slice> {
+    pub fn read(namespace: &str, object: &Tree, with_pod_names: bool) -> Option<Slice> {
         let service = object.map("metadata.labels").get(SERVICE_NAME).and_then(Tree::as_str)?;
-        let endpoints = object.list("endpoints").iter().filter(|endpoint| is_ready(endpoint)).flat_map(Endpoint::read);
+        let ready = object.list("endpoints").iter().filter(|endpoint| is_ready(endpoint));
+        let endpoints = ready.flat_map(|endpoint| Endpoint::read(endpoint, with_pod_names));
         Some(Slice {
             service: service_key(namespace, service),
             endpoints: endpoints.collect(),
@@ -134,13 +135,13 @@ fn is_ready(endpoint: &Tree) -> bool {
 }
 
 impl Endpoint {
-    fn read(endpoint: &Tree) -> Vec<Endpoint> {
+    fn read(endpoint: &Tree, with_pod_names: bool) -> Vec<Endpoint> {
         let text = |path: &str| Some(endpoint.str(path)).filter(|text| !text.is_empty() && text.len() <= MAX_LABEL);
         let addresses = endpoint.list("addresses").iter().filter_map(Tree::as_str);
         let of = |address: IpAddr| Endpoint {
             address,
             hostname: text("hostname").map(Into::into),
-            target: text("targetRef.name").map(Into::into),
+            target: text("targetRef.name").filter(|_| with_pod_names).map(Into::into),
         };
         addresses.filter_map(|address| address.parse().ok()).map(of).collect()
     }

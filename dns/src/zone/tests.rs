@@ -69,7 +69,7 @@ fn writer() -> Writer {
     for (key, service, rest) in slices {
         let text = format!(r#"{{"metadata":{{"labels":{{"kubernetes.io/service-name":"{service}"}}}},{rest}}}"#);
         let object = json::decode(text.as_bytes()).expect("JSON");
-        writer.set_slice(&key.into(), Slice::read("default", &object));
+        writer.set_slice(&key.into(), Slice::read("default", &object, true));
     }
     let pod = r#"{"spec":{},"status":{"podIPs":[{"ip":"10.244.0.1"},{"ip":"fd00:1::1"}]}}"#;
     let pod = json::decode(pod.as_bytes()).expect("JSON");

@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use client::{Body, Client, Informers, Random, ResponseFuture, Transport};
+use client::{Body, Client, ResponseFuture, Transport};
 use dns::message::{Data, Message, Name, Question, Rcode, Record, Type};
 use dns::{Cluster, Config, CorefileSource, HttpEndpoints, Limits, Listen, Running, Server};
 use stdx::clock::SystemClock;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 pub const WAIT: Duration = Duration::from_secs(10);
 
@@ -210,6 +210,7 @@ async fn serve_tcp(listener: TcpListener, answer: Arc<Answer>, queries: Queries)
 #[derive(Default)]
 pub struct FakeApi {
     state: Mutex<ApiState>,
+    is_paused: watch::Sender<bool>,
 }
 
 #[derive(Default)]
@@ -217,6 +218,8 @@ struct ApiState {
     /// By path of the collection, and by namespace and name.
     objects: BTreeMap<String, BTreeMap<String, String>>,
     watchers: Vec<(String, mpsc::UnboundedSender<Bytes>)>,
+    /// All events, by revision and collection.
+    events: Vec<(u64, String, Bytes)>,
     revision: u64,
     paths: Vec<String>,
 }
@@ -243,15 +246,18 @@ impl FakeApi {
         state.notify(collection, "DELETED", &object);
     }
 
+    /// Requests wait until this is false.
+    pub fn pause(&self, is_paused: bool) {
+        self.is_paused.send_replace(is_paused);
+    }
+
     pub fn paths(&self) -> Vec<String> {
         self.state.lock().expect("a lock").paths.clone()
     }
 
     pub fn cluster(self: &Arc<FakeApi>) -> Cluster {
         let client = Client::new(Arc::new(Fake(self.clone())), "test");
-        let informers = Arc::new(Informers::new(client.clone(), Arc::new(Random::seeded(1))));
-        informers.start();
-        Cluster { client, informers }
+        Cluster { client }
     }
 }
 
@@ -270,6 +276,7 @@ fn version_of(object: &str) -> String {
 impl ApiState {
     fn notify(&mut self, collection: &str, kind: &str, object: &str) {
         let line = Bytes::from(format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n"));
+        self.events.push((self.revision, collection.to_string(), line.clone()));
         self.watchers.retain(|(of, sender)| of != collection || sender.send(line.clone()).is_ok());
     }
 }
@@ -280,10 +287,16 @@ impl Transport for Fake {
     fn send(&self, request: http::Request<Bytes>) -> ResponseFuture<'_> {
         let path = request.uri().path().to_string();
         let is_watch = request.uri().query().unwrap_or_default().contains("watch=");
+        let mut paused = self.0.is_paused.subscribe();
         let mut state = self.0.state.lock().expect("a lock");
         state.paths.push(request.uri().to_string());
         let body = if is_watch {
             let (sender, receiver) = mpsc::unbounded_channel();
+            let query = request.uri().query().unwrap_or_default();
+            let from = query.split('&').find_map(|pair| pair.strip_prefix("resourceVersion="));
+            let from: u64 = from.and_then(|version| version.parse().ok()).expect("a version");
+            let missed = state.events.iter().filter(|(revision, of, _)| *revision > from && *of == path);
+            missed.for_each(|(_, _, line)| sender.send(line.clone()).expect("the receiver exists"));
             state.watchers.push((path, sender));
             Body::new(Lines(receiver))
         } else {
@@ -296,7 +309,10 @@ impl Transport for Fake {
             );
             Body::new(http_body_util::Full::new(Bytes::from(list)))
         };
-        Box::pin(async move { Ok(http::Response::new(body)) })
+        Box::pin(async move {
+            let _ = paused.wait_for(|is_paused| !*is_paused).await;
+            Ok(http::Response::new(body))
+        })
     }
 }
 
