@@ -267,6 +267,9 @@ impl Proxier {
     }
 
     fn delete_connections(&mut self, changed: &[(PortName, Option<PortPlan>, Option<PortPlan>)]) -> usize {
+        if !self.backend.translates_to_endpoints() {
+            return 0;
+        }
         let udp = changed.iter().filter(|(name, ..)| name.protocol == Protocol::Udp);
         let stale: Vec<conntrack::Frontends> = udp
             .filter_map(|(name, old, new)| {

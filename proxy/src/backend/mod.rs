@@ -2,12 +2,14 @@
 
 mod iptables;
 mod nftables;
+mod userspace;
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 
 pub use iptables::Iptables;
 pub use nftables::Nftables;
+pub use userspace::Userspace;
 
 use crate::config::Mode;
 use crate::model::PortName;
@@ -67,6 +69,11 @@ pub trait Backend: Send {
 
     /// A descriptor that becomes readable when rules may have changed; None if they have to be verified periodically.
     fn notices(&self) -> Option<OwnedFd>;
+
+    /// Whether the kernel translates addresses to those of endpoints.
+    fn translates_to_endpoints(&self) -> bool {
+        true
+    }
 
     /// Deletes all rules of this proxy.
     fn cleanup(&mut self) -> Result<(), Error>;

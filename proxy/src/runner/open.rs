@@ -1,12 +1,15 @@
 //! Opens the backend of a mode, and chooses the mode from what the kernel supports.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
 
-use crate::backend::{Backend, Error, Iptables, Nftables, Plans};
+use network::cidr::IpNet;
+
+use crate::backend::{Backend, Error, Iptables, Nftables, Plans, Userspace};
 use crate::config::{Configuration, Mode};
-use crate::model::Family;
-use crate::plan::{LocalTraffic, NodePortAddresses, NodeRules};
+use crate::model::{Family, PortName, Protocol};
+use crate::plan::{LocalTraffic, NodePortAddresses, NodeRules, PortPlan, Traffic};
 use crate::proxier::Proxier;
 
 /// A proxy that cannot start.
@@ -38,41 +41,83 @@ pub enum StartError {
     },
 }
 
+const PROBE_TABLE: &str = "tiphys-probe";
+const PROBE_BIT: u8 = 14;
+
 /// Tries the rules of a mode in a network namespace of its own, and returns the families that work.
 pub fn probe(mode: Mode) -> Result<Vec<Family>, String> {
-    let tried = std::thread::Builder::new().name("proxy-probe".to_string()).spawn(move || probe_here(mode));
-    let tried = tried.map_err(|error| error.to_string())?;
-    tried.join().unwrap_or_else(|_| Err("the probe panicked".to_string()))
+    in_namespace(move || {
+        let mut first_error = None;
+        let mut works = |family: Family| match try_family(mode, family) {
+            Ok(()) => true,
+            Err(error) => {
+                first_error.get_or_insert(describe(&error));
+                false
+            }
+        };
+        let families: Vec<Family> = Family::ALL.into_iter().filter(|family| works(*family)).collect();
+        match families.is_empty() {
+            true => Err(first_error.unwrap_or_default()),
+            false => Ok(families),
+        }
+    })
 }
 
-/// Moves the calling thread into a new namespace, which is deleted when the thread ends.
-fn probe_here(mode: Mode) -> Result<Vec<Family>, String> {
-    network::ns::unshare().map_err(|error| format!("failed to create a network namespace: {error}"))?;
-    let mut first_error = None;
-    let mut works = |family: Family| match try_family(mode, family) {
-        Ok(()) => true,
-        Err(error) => {
-            first_error.get_or_insert(describe(&error));
-            false
-        }
+/// Runs on a thread in a new namespace, which is deleted when the thread ends.
+fn in_namespace<T: Send>(work: impl FnOnce() -> Result<T, String> + Send) -> Result<T, String> {
+    let run = || {
+        network::ns::unshare().map_err(|error| format!("failed to create a network namespace: {error}"))?;
+        work()
     };
-    let families: Vec<Family> = Family::ALL.into_iter().filter(|family| works(*family)).collect();
-    match (families.is_empty(), first_error) {
-        (true, error) => Err(error.unwrap_or_default()),
-        (false, _) => Ok(families),
-    }
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("proxy-probe".to_string()).spawn_scoped(scope, run);
+        let thread = thread.map_err(|error| error.to_string())?;
+        thread.join().unwrap_or_else(|_| Err("the probe panicked".to_string()))
+    })
 }
 
 fn try_family(mode: Mode, family: Family) -> Result<(), Error> {
-    let config = Configuration { table: "tiphys-probe".to_string(), ..Configuration::default() };
-    let rules = NodeRules {
+    let config = Configuration { table: PROBE_TABLE.to_string(), ..Configuration::default() };
+    open_backend(mode, &config)?.replace(&[sample_rules(family)], &sample(family, 2))
+}
+
+fn sample_rules(family: Family) -> NodeRules {
+    NodeRules {
         family,
         local_traffic: LocalTraffic::Interface("probe".to_string()),
         masquerade_all: false,
         node_ports: NodePortAddresses::All,
         service_cidrs: Vec::new(),
+    }
+}
+
+/// Plans that use everything that rules may need: some endpoints, affinity, and a restricted load balancer.
+fn sample(family: Family, endpoints: u16) -> Plans {
+    let address: IpAddr = match family {
+        Family::V4 => Ipv4Addr::new(192, 0, 2, 1).into(),
+        Family::V6 => Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into(),
     };
-    open_backend(mode, &config)?.replace(&[rules], &Plans::new())
+    let name =
+        |port: &str| PortName { service: "probe/probe".into(), port: port.into(), protocol: Protocol::Tcp, family };
+    let plan = |port: u16, affinity| PortPlan {
+        created: Default::default(),
+        protocol: Protocol::Tcp,
+        cluster_ip: address,
+        port,
+        internal: Traffic::Cluster,
+        external_ips: vec![address],
+        node_port: Some(port),
+        external: Traffic::Cluster,
+        external_local: false,
+        firewalled: vec![address],
+        sources: vec![IpNet::host(address)],
+        affinity,
+        cluster: (1..=endpoints).map(|port| SocketAddr::new(address, port)).collect(),
+        local: Vec::new(),
+        hairpin: vec![address],
+    };
+    let affinity = (endpoints > 1).then_some(Duration::from_secs(1));
+    [(name("a"), plan(1, None)), (name("b"), plan(2, affinity))].into()
 }
 
 /// An error with its causes.
@@ -87,15 +132,29 @@ fn describe(error: &dyn std::error::Error) -> String {
 }
 
 fn open_backend(mode: Mode, config: &Configuration) -> Result<Box<dyn Backend>, Error> {
+    let iptables = || Iptables::new(&config.table, config.masquerade_bit, config.localhost_node_ports);
     match mode {
         Mode::Nftables => Ok(Box::new(Nftables::open(&config.table, config.masquerade_bit)?)),
-        Mode::Iptables => {
-            Ok(Box::new(Iptables::new(&config.table, config.masquerade_bit, config.localhost_node_ports)))
-        }
+        Mode::Iptables => Ok(Box::new(iptables())),
         Mode::Userspace => {
-            Err(Error::Program { program: mode.name().to_string(), message: "the mode is not implemented".to_string() })
+            // It redirects by the rules that the kernel has.
+            let rules: Box<dyn Backend> = match try_nftables() {
+                true => Box::new(Nftables::open(&config.table, config.masquerade_bit)?),
+                false => Box::new(iptables()),
+            };
+            Ok(Box::new(Userspace::new(rules)?))
         }
     }
+}
+
+/// Whether nftables can redirect, which needs less than the mode nftables.
+fn try_nftables() -> bool {
+    in_namespace(|| {
+        let mut nftables = Nftables::open(PROBE_TABLE, PROBE_BIT).map_err(|error| describe(&error))?;
+        let plans = sample(Family::V4, 1);
+        nftables.replace(&[sample_rules(Family::V4)], &plans).map_err(|error| describe(&error))
+    })
+    .is_ok()
 }
 
 /// The proxy of the configured mode, or of the first one that works.
@@ -132,5 +191,7 @@ pub(super) fn set_up_machine(_config: &Configuration) {}
 
 /// Deletes the rules of all modes of a proxy with this table name, in the namespace of the calling thread.
 pub fn cleanup(config: &Configuration) -> Result<(), Error> {
-    Nftables::open(&config.table, config.masquerade_bit)?.cleanup()
+    let nftables = Nftables::open(&config.table, config.masquerade_bit).and_then(|mut backend| backend.cleanup());
+    Iptables::new(&config.table, config.masquerade_bit, config.localhost_node_ports).cleanup()?;
+    nftables
 }

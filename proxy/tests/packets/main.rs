@@ -60,3 +60,4 @@ macro_rules! in_mode {
 
 suite!(nftables);
 suite!(iptables);
+suite!(userspace);

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use api::{Tree, json};
 use network::netlink::{Route, Rtnl, Veth};
 use network::ns::Netns;
-use proxy::backend::{Backend, Iptables, Nftables};
+use proxy::backend::{Backend, Iptables, Nftables, Userspace};
 use proxy::config::{Configuration, LocalMode, Mode, NodePortAddress};
 use proxy::model::Family;
 use proxy::proxier::{Proxier, Report};
@@ -345,6 +345,11 @@ impl Cluster {
         }
     }
 
+    /// Whether the kernel translates addresses, so that endpoints may see the client's.
+    pub fn translates(&self) -> bool {
+        self.proxier.mode() != Mode::Userspace
+    }
+
     pub fn sync(&mut self) -> Report {
         self.proxier.sync().expect("a sync")
     }
@@ -389,7 +394,10 @@ pub fn proxier(mode: Mode, config: Configuration) -> Proxier {
     let backend: Box<dyn Backend> = match mode {
         Mode::Nftables => Box::new(Nftables::open(&config.table, config.masquerade_bit).expect("nftables")),
         Mode::Iptables => Box::new(Iptables::new(&config.table, config.masquerade_bit, config.localhost_node_ports)),
-        Mode::Userspace => panic!("not built"),
+        Mode::Userspace => {
+            let rules = Nftables::open(&config.table, config.masquerade_bit).expect("nftables");
+            Box::new(Userspace::new(Box::new(rules)).expect("userspace"))
+        }
     };
     Proxier::new(config, backend, Family::ALL.into())
 }

@@ -66,7 +66,8 @@ pub(super) fn pick(family: Family, frontend: Frontend, count: u32) -> Vec<Rule<'
         rule.push(translate(family, R0));
         rule
     };
-    vec![rule(Expression::Random(number, count)), rule(Expression::Value(number, NONE))]
+    let random = (count > 1).then(|| rule(Expression::Random(number, count)));
+    random.into_iter().chain([rule(Expression::Value(number, NONE))]).collect()
 }
 
 /// Translates the destination to the endpoint in the registers.
