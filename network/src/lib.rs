@@ -15,4 +15,4 @@ pub mod nft;
 pub mod ns;
 pub mod plugins;
 pub(crate) mod spec;
-mod sysctl;
+pub mod sysctl;

@@ -1,6 +1,7 @@
 //! Runs a proxy: watches the API, applies changes in batches, repairs rules, and confirms what is applied.
 
 mod confirm;
+mod machine;
 mod open;
 mod pending;
 mod sync;
@@ -98,8 +99,8 @@ struct Shared {
 pub async fn start(environment: Environment) -> Result<Running, StartError> {
     let Environment { client, configuration: config, metrics, clock } = environment;
     let (proxier, families) = open::open(&config)?;
-    open::set_up_machine(&config);
     let mode = proxier.mode();
+    machine::set_up(&config, mode);
     let health = Arc::new(Health::new(clock.clone(), &families));
     let shared = Arc::new(Shared {
         config,

@@ -186,9 +186,6 @@ fn choose(configured: Option<Mode>) -> Result<(Mode, Vec<Family>), StartError> {
     Err(StartError::NoMode(errors.join("; ")))
 }
 
-/// Sets what is not part of the rules. Failures are reported and do not stop the proxy.
-pub(super) fn set_up_machine(_config: &Configuration) {}
-
 /// Deletes the rules of all modes of a proxy with this table name, in the namespace of the calling thread.
 pub fn cleanup(config: &Configuration) -> Result<(), Error> {
     let nftables = Nftables::open(&config.table, config.masquerade_bit).and_then(|mut backend| backend.cleanup());
