@@ -194,3 +194,26 @@ pub fn masquerade_all(cluster: &mut Cluster) {
     let reply = cluster.pods[0].tcp("10.96.0.20:80").expect("a reply");
     assert_eq!(reply.client, "10.244.2.1".parse::<std::net::IpAddr>().expect("an address"));
 }
+
+/// Traffic of pods is recognised by their bridge, or by the names of devices.
+pub fn local_interface(cluster: &mut Cluster) {
+    serve_all(cluster);
+    cluster.service("web", &spec("NodePort", ""), "");
+    set_endpoints(cluster, "web", &[], true);
+    cluster.sync();
+    let gateway: std::net::IpAddr = "10.244.2.1".parse().expect("an address");
+    assert_eq!(cluster.pods[0].tcp("10.96.0.20:80").expect("a reply").client, cluster.pods[0].ip);
+    assert_eq!(cluster.outside.tcp("10.96.0.20:80").expect("a reply").client, gateway);
+    assert_eq!(cluster.node.tcp("10.96.0.20:80").expect("a reply").client, gateway);
+}
+
+/// In the mode iptables, node ports are served at 127.0.0.1 too.
+pub fn localhost_node_ports(cluster: &mut Cluster) {
+    std::fs::write("/proc/sys/net/ipv4/conf/all/route_localnet", "1").expect("a sysctl");
+    serve_all(cluster);
+    cluster.service("web", &spec("NodePort", ""), "");
+    set_endpoints(cluster, "web", &[0], false);
+    cluster.sync();
+    assert_eq!(cluster.node.servers("127.0.0.1:30080", 5), ["pod-0"]);
+    assert_eq!(cluster.pods[1].servers("10.244.1.1:30080", 5), ["pod-0"]);
+}

@@ -4,12 +4,13 @@
 
 #![allow(unsafe_code)]
 
+mod sctp;
 mod support;
 
 mod external;
 mod suite;
 
-use proxy::config::Configuration;
+use proxy::config::{Configuration, LocalMode, NodePortAddress};
 use support::Cluster;
 
 /// The tests that run in each mode.
@@ -31,6 +32,7 @@ macro_rules! suite {
                 suite::connections_survive,
                 suite::repair,
                 suite::single_stack_ipv6,
+                suite::two_proxies,
                 external::node_port,
                 external::node_port_addresses,
                 external::external_local,
@@ -58,6 +60,41 @@ macro_rules! in_mode {
     };
 }
 
+/// What a mode in which the kernel translates addresses does besides.
+macro_rules! translating {
+    ($module:ident, $mode:literal) => {
+        mod $module {
+            use super::*;
+
+            #[test]
+            fn sctp() {
+                Cluster::run($mode, suite::sctp);
+            }
+
+            #[test]
+            fn local_interface() {
+                for mode in ["br0", "br"] {
+                    let configure = |config: &mut Configuration| {
+                        config.local_mode = match mode {
+                            "br0" => LocalMode::BridgeInterface("br0".to_string()),
+                            prefix => LocalMode::InterfaceNamePrefix(prefix.to_string()),
+                        };
+                    };
+                    Cluster::configured($mode, configure, external::local_interface);
+                }
+            }
+        }
+    };
+}
+
+#[test]
+fn iptables_serves_node_ports_on_localhost() {
+    let configure = |config: &mut Configuration| config.node_port_addresses = Some(vec![NodePortAddress::All]);
+    Cluster::configured("iptables", configure, external::localhost_node_ports);
+}
+
+translating!(nftables_kernel, "nftables");
+translating!(iptables_kernel, "iptables");
 suite!(nftables);
 suite!(iptables);
 suite!(userspace);

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use proxy::config::Mode;
 use proxy::model::Family;
 
-use crate::support::{Cluster, NODE, TABLE, ask, endpoint, next_reply, ready, ruleset, shown};
+use crate::sctp;
+use crate::support::{Cluster, NODE, TABLE, ask, endpoint, next_reply, ready, ruleset, shown, tree};
 
 const WEB: &str = r#"{"type":"ClusterIP","clusterIP":"10.96.0.10","clusterIPs":["10.96.0.10","fd00:96::10"],
     "ports":[{"protocol":"TCP","port":80,"targetPort":8080}]}"#;
@@ -329,4 +330,59 @@ pub fn single_stack_ipv6(cluster: &mut Cluster) {
     assert_eq!(cluster.outside.servers("[fd02::1]:30090", 40), ["pod-0", "remote"]);
     assert!(cluster.pods[2].udp("[fd00:96::19]:80").is_ok());
     assert!(cluster.pods[2].is_refused("192.0.2.1:30090"));
+}
+
+/// This kernel may have no SCTP sockets: packets are written and read by hand.
+pub fn sctp(cluster: &mut Cluster) {
+    let ports = r#""ports":[{"protocol":"SCTP","port":3868}]"#;
+    cluster.service("diameter", &spec(20, ports), "");
+    cluster.slice(
+        "diameter",
+        Family::V4,
+        r#"[{"name":"","protocol":"SCTP","port":3000}]"#,
+        &[ready(&cluster.pods[0], Family::V4, NODE)],
+    );
+    cluster.sync();
+    let server = cluster.pods[0].raw_sctp();
+    let client = cluster.pods[2].raw_sctp();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        sctp::send_init(&client, "10.96.0.20", 3868);
+        match sctp::receive(&server) {
+            Some((source, port)) => {
+                assert_eq!((source, port), (cluster.pods[2].ip, 3000));
+                return;
+            }
+            None => assert!(Instant::now() < deadline, "no packet arrives"),
+        }
+    }
+}
+
+/// Proxies of two clusters on one machine do not touch each other.
+pub fn two_proxies(cluster: &mut Cluster) {
+    serve_all(cluster, 8080);
+    cluster.service("web", &spec(21, TCP_80), "");
+    cluster.endpoints("web", "TCP", 8080, &[0]);
+    cluster.sync();
+    let mut other = cluster.other_proxier("another-test");
+    let service = r#"{"metadata":{"name":"web","namespace":"default"},"spec":{"type":"ClusterIP","clusterIP":"10.97.0.21",
+        "clusterIPs":["10.97.0.21"],"ports":[{"protocol":"TCP","port":80}]}}"#;
+    let slice = format!(
+        r#"{{"metadata":{{"name":"web","namespace":"default","labels":{{"kubernetes.io/service-name":"web"}}}},
+        "addressType":"IPv4","ports":{PORTS_8080},"endpoints":[{}]}}"#,
+        ready(&cluster.pods[1], Family::V4, NODE)
+    );
+    let key = client::key("default", "web");
+    other.set_service(&key, Some(&tree(service)));
+    other.set_slice(&key, Some(&tree(&slice)));
+    other.sync().expect("a sync");
+    assert_eq!(cluster.pods[2].servers("10.96.0.21:80", 5), ["pod-0"]);
+    assert_eq!(cluster.pods[2].servers("10.97.0.21:80", 5), ["pod-1"]);
+    assert!(!cluster.proxier.check_rules().expect("checked"), "rules of the other proxy are not noticed");
+    cluster.proxier.request_replacement();
+    cluster.sync();
+    assert_eq!(cluster.pods[2].servers("10.97.0.21:80", 5), ["pod-1"]);
+    other.cleanup().expect("cleanup");
+    assert_eq!(cluster.pods[2].servers("10.96.0.21:80", 5), ["pod-0"]);
+    assert!(cluster.pods[2].is_dropped("10.97.0.21:80"));
 }

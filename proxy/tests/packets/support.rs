@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -136,6 +136,15 @@ impl Machine {
         });
         let socket = socket.expect("a socket");
         socket.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
+        socket
+    }
+
+    /// A raw socket that sends and receives SCTP.
+    pub fn raw_sctp(&self) -> OwnedFd {
+        use rustix::net::{AddressFamily, Protocol, SocketType, socket, sockopt};
+        let protocol = std::num::NonZero::new(132).map(Protocol::from_raw);
+        let socket = self.space.run(|| Ok(socket(AddressFamily::INET, SocketType::RAW, protocol)?)).expect("a socket");
+        sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(SILENCE)).expect("a timeout");
         socket
     }
 
@@ -343,6 +352,11 @@ impl Cluster {
             let list: Vec<String> = pods.iter().map(|pod| ready(&self.pods[*pod], family, NODE)).collect();
             self.slice(service, family, &ports, &list);
         }
+    }
+
+    /// The proxy of another cluster on this machine.
+    pub fn other_proxier(&self, table: &str) -> Proxier {
+        proxier(self.proxier.mode(), Configuration { table: table.to_string(), ..self.config.clone() })
     }
 
     /// Whether the kernel translates addresses, so that endpoints may see the client's.
