@@ -48,6 +48,7 @@ pub async fn run(flags: Flags) -> Result<Running> {
     tokio::spawn(follow.run(stopped));
     let environment = Environment {
         client: remote.client(),
+        node_client: None,
         configuration: settings.configuration,
         metrics: Metrics::default(),
         clock: Arc::new(SystemClock),

@@ -192,6 +192,7 @@ async fn find_dns(client: &Client, dns: Dns) -> Result<(Option<IpAddr>, Option<I
 async fn start_proxy(client: &Client, configuration: Configuration) -> Result<runner::Running> {
     let environment = runner::Environment {
         client: client.clone(),
+        node_client: None,
         configuration,
         metrics: Metrics::default(),
         clock: Arc::new(SystemClock),

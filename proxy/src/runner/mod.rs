@@ -36,9 +36,11 @@ const SELECTOR: &str =
 
 /// What a proxy works with.
 pub struct Environment {
-    /// A client that may read Services, EndpointSlices, ServiceCIDRs and the Node, and write events. To confirm endpoints
-    /// it must be allowed to patch the Node.
+    /// A client that may read Services, EndpointSlices, ServiceCIDRs and the Node, and write events: the user
+    /// `system:kube-proxy` may.
     pub client: Client,
+    /// A client that may patch the Node, to confirm endpoints; the first one if there is none. A Node may patch itself.
+    pub node_client: Option<Client>,
     /// The configuration.
     pub configuration: Configuration,
     /// The metrics of the process.
@@ -97,7 +99,7 @@ struct Shared {
 
 /// Starts a proxy in the network namespace of the calling thread.
 pub async fn start(environment: Environment) -> Result<Running, StartError> {
-    let Environment { client, configuration: config, metrics, clock } = environment;
+    let Environment { client, node_client, configuration: config, metrics, clock } = environment;
     let (proxier, families) = open::open(&config)?;
     let mode = proxier.mode();
     machine::set_up(&config, mode);
@@ -119,7 +121,7 @@ pub async fn start(environment: Environment) -> Result<Running, StartError> {
     let recorder = events.recorder(client.clone(), "kube-proxy").on(&shared.config.node_name);
     let (stop, stopped) = watch::channel(false);
     let (synced_sender, synced) = watch::channel(false);
-    let confirm = confirm::Confirm::new(&shared, client);
+    let confirm = confirm::Confirm::new(&shared, node_client.unwrap_or(client));
     let worker = sync::Worker {
         service_health: ServiceHealthServers::new(shared.health.clone(), &families),
         shared,
