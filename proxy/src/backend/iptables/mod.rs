@@ -30,8 +30,8 @@ struct FamilyState {
     rules: NodeRules,
     program: Program,
     ports: BTreeMap<PortName, PortText>,
-    /// The numbers of rules in the shared chains, to notice that some were deleted.
-    counts: BTreeMap<(&'static str, String), usize>,
+    /// The chains that all ports share.
+    frame: TableText,
 }
 
 impl Iptables {
@@ -63,12 +63,12 @@ impl Backend for Iptables {
             let of_family = plans.iter().filter(|(name, _)| name.family == rules.family);
             let ports: BTreeMap<PortName, PortText> =
                 of_family.map(|(name, plan)| (name.clone(), shared.port(name, plan))).collect();
-            let mut state = FamilyState { rules: rules.clone(), program, ports, counts: BTreeMap::new() };
-            let desired = shared.all(&state.ports);
+            let frame = shared.frame(&ports);
+            let state = FamilyState { rules: rules.clone(), program, ports, frame };
+            let desired = state.all();
             let stale = state.stale_chains(&self.names, &desired)?;
             let text = desired.restore_input(&stale);
             state.program.restore(&text)?;
-            state.counts = desired.counts();
             for jump in self.names.jumps() {
                 state.program.ensure_rule(&jump)?;
             }
@@ -102,8 +102,9 @@ impl Backend for Iptables {
                     return Ok(true);
                 }
             }
-            for ((table, chain), count) in &state.counts {
-                if state.program.count_rules(table, chain)? != Some(*count) {
+            // The number of rules shows that some were deleted.
+            for ((table, chain), count) in state.frame.counts() {
+                if state.program.count_rules(table, &chain)? != Some(count) {
                     return Ok(true);
                 }
             }
@@ -141,10 +142,17 @@ impl FamilyState {
         }
         if is_shared_changed {
             let frame = shared.frame(&self.ports);
-            self.counts = frame.counts();
-            text.extend(&frame);
+            text.extend(&frame.difference(&self.frame));
+            self.frame = frame;
         }
         self.program.restore(&text.restore_input(&stale))
+    }
+
+    /// All chains.
+    fn all(&self) -> TableText {
+        let mut text = self.frame.clone();
+        self.ports.values().for_each(|port| text.extend(&port.own));
+        text
     }
 
     /// Chains of an earlier proxy that are not needed any more.

@@ -31,7 +31,16 @@ impl TableText {
     }
 
     pub(super) fn has(&self, table: &str, chain: &str) -> bool {
-        self.chains.keys().any(|(own, name)| *own == table && name == chain)
+        super::program::TABLES
+            .into_iter()
+            .find(|known| *known == table)
+            .is_some_and(|table| self.chains.contains_key(&(table, chain.to_string())))
+    }
+
+    /// The chains that are different in another text.
+    pub(super) fn difference(&self, other: &TableText) -> TableText {
+        let changed = self.chains.iter().filter(|(key, rules)| other.chains.get(*key) != Some(*rules));
+        TableText { chains: changed.map(|(key, rules)| (key.clone(), rules.clone())).collect() }
     }
 
     pub(super) fn counts(&self) -> BTreeMap<(&'static str, String), usize> {
@@ -86,6 +95,7 @@ pub(super) struct SharedRules {
     filter: Vec<String>,
     /// After the rules of all ports.
     filter_last: Vec<String>,
+    hairpin: Vec<String>,
 }
 
 impl PortText {
@@ -103,19 +113,13 @@ pub(super) struct Shared<'a> {
 }
 
 impl Shared<'_> {
-    /// All chains.
-    pub(super) fn all(&self, ports: &BTreeMap<PortName, PortText>) -> TableText {
-        let mut text = self.frame(ports);
-        ports.values().for_each(|port| text.extend(&port.own));
-        text
-    }
-
     /// The chains that all ports share.
     pub(super) fn frame(&self, ports: &BTreeMap<PortName, PortText>) -> TableText {
         let mut text = TableText::default();
         let (mark, chain) = (self.mark, |name: &str| self.names.shared(name));
         text.chain(NAT, chain("MARK-MASQ")).push(format!("-j MARK --or-mark {mark:#x}"));
         text.chain(NAT, chain("POSTROUTING")).extend([
+            format!("-m conntrack --ctstate DNAT -j {}", chain("HAIRPIN")),
             format!("-m mark ! --mark {mark:#x}/{mark:#x} -j RETURN"),
             format!("-j MARK --xor-mark {mark:#x}"),
             "-j MASQUERADE --random-fully".to_string(),
@@ -132,6 +136,7 @@ impl Shared<'_> {
         services.extend(self.node_port_conditions().into_iter().map(to_node_port));
         *text.chain(NAT, chain("SERVICES")) = services;
         *text.chain(NAT, chain("NODEPORTS")) = of(|rules| &rules.node_ports);
+        *text.chain(NAT, chain("HAIRPIN")) = of(|rules| &rules.hairpin);
         let mut filter = self.protect_loopback();
         filter.extend(of(|rules| &rules.filter));
         filter.extend(of(|rules| &rules.filter_last));
@@ -174,11 +179,13 @@ impl Shared<'_> {
         port.put_internal(&mut text);
         port.put_external(&mut text);
         port.put_endpoints(&mut text.own);
+        let hairpin = |address: &IpAddr| format!("-s {0} -d {0} -j MASQUERADE --random-fully", host(*address));
+        text.shared.hairpin = plan.hairpin.iter().map(hairpin).collect();
         text
     }
 
     /// Matches packets of pods on this node, or all others; None if they cannot be recognised.
-    fn from_pod(&self, is_pod: bool) -> Option<String> {
+    fn pod_source(&self, is_pod: bool) -> Option<String> {
         let not = if is_pod { "" } else { "! " };
         match &self.rules.local_traffic {
             LocalTraffic::Unknown => None,
@@ -232,7 +239,7 @@ impl Port<'_> {
         };
         let condition = match self.shared.rules.masquerade_all {
             true => Some(String::new()),
-            false => self.shared.from_pod(false),
+            false => self.shared.pod_source(false),
         };
         if let Some(condition) = condition {
             text.shared.services.push(format!("{condition} {to} {}", self.mark_masquerade()).trim_start().to_string());
@@ -285,7 +292,7 @@ impl Port<'_> {
         }
         let from_node = "-m addrtype --src-type LOCAL";
         let mut rules: Vec<String> =
-            self.shared.from_pod(true).map(|pod| format!("{pod} {cluster}")).into_iter().collect();
+            self.shared.pod_source(true).map(|pod| format!("{pod} {cluster}")).into_iter().collect();
         rules.extend([format!("{from_node} {masquerade}"), format!("{from_node} {cluster}")]);
         if self.plan.external == Traffic::Local {
             rules.push(format!("-j {}", self.chain("SVL")));
@@ -293,54 +300,46 @@ impl Port<'_> {
         rules
     }
 
-    /// The chains that choose an endpoint, and those of the endpoints.
+    /// The chains that choose an endpoint, and with affinity those of the endpoints.
     fn put_endpoints(&self, text: &mut TableText) {
         for (kind, endpoints) in [("SVC", &self.plan.cluster), ("SVL", &self.plan.local)] {
             if endpoints.is_empty() {
                 continue;
             }
             *text.chain(NAT, self.chain(kind)) = self.choice(endpoints);
-            for endpoint in endpoints {
-                *text.chain(NAT, self.shared.names.endpoint(self.name, *endpoint)) = self.endpoint_rules(*endpoint);
+            for endpoint in endpoints.iter().filter(|_| self.plan.affinity.is_some()) {
+                let name = self.shared.names.endpoint(self.name, *endpoint);
+                let remember = format!("-m recent --name {name} --set {}", self.translate(endpoint));
+                *text.chain(NAT, name) = vec![remember];
             }
         }
     }
 
+    /// Chooses an endpoint at random; with affinity, the one that the client had before.
     fn choice(&self, endpoints: &[SocketAddr]) -> Vec<String> {
         let name = |endpoint: &SocketAddr| self.shared.names.endpoint(self.name, *endpoint);
         let mut rules = Vec::new();
         if let Some(timeout) = self.plan.affinity {
-            let seconds = timeout.as_secs();
-            rules.extend(
-                endpoints
-                    .iter()
-                    .map(name)
-                    .map(|chain| format!("-m recent --name {chain} --rcheck --seconds {seconds} --reap -j {chain}")),
-            );
+            let recent = format!("--rcheck --seconds {} --reap", timeout.as_secs());
+            let rule = |chain: String| format!("-m recent --name {chain} {recent} -j {chain}");
+            rules.extend(endpoints.iter().map(name).map(rule));
         }
         for (index, endpoint) in endpoints.iter().enumerate() {
-            let left = endpoints.len() - index;
-            let condition = match left {
+            let condition = match endpoints.len() - index {
                 1 => String::new(),
                 left => format!("-m statistic --mode random --probability {:.10} ", 1.0 / left as f64),
             };
-            rules.push(format!("{condition}-j {}", name(endpoint)));
+            rules.push(match self.plan.affinity {
+                Some(_) => format!("{condition}-j {}", name(endpoint)),
+                None => format!("{condition}{}", self.translate(endpoint)),
+            });
         }
         rules
     }
 
-    fn endpoint_rules(&self, endpoint: SocketAddr) -> Vec<String> {
-        let chain = self.shared.names.endpoint(self.name, endpoint);
-        let recent = match self.plan.affinity {
-            Some(_) => format!("-m recent --name {chain} --set "),
-            None => String::new(),
-        };
+    fn translate(&self, endpoint: &SocketAddr) -> String {
         let protocol = self.plan.protocol.name();
-        vec![
-            // An endpoint that is its own client.
-            format!("-s {} {}", host(endpoint.ip()), self.mark_masquerade()),
-            format!("{recent}-p {protocol} -m {protocol} -j DNAT --to-destination {endpoint}"),
-        ]
+        format!("-p {protocol} -m {protocol} -j DNAT --to-destination {endpoint}")
     }
 }
 

@@ -142,13 +142,13 @@ impl List<'_> {
     }
 
     /// Leads a destination to the endpoints of all nodes.
-    fn to_cluster(&mut self, frontend: Frontend, key: Vec<u8>) {
+    fn forward_to_cluster(&mut self, frontend: Frontend, key: Vec<u8>) {
         let plan = self.plan;
         self.forward(frontend, key, self.ids.cluster, &plan.cluster);
     }
 
     /// Leads a destination to the endpoints of this node.
-    fn to_local(&mut self, frontend: Frontend, key: Vec<u8>) {
+    fn forward_to_local(&mut self, frontend: Frontend, key: Vec<u8>) {
         let plan = self.plan;
         self.forward(frontend, key, self.ids.local, &plan.local);
     }
@@ -170,8 +170,8 @@ impl List<'_> {
     fn internal(&mut self) {
         let key = self.by_address(self.plan.cluster_ip);
         match self.plan.internal {
-            Traffic::Cluster => self.to_cluster(Frontend::Services, key),
-            Traffic::Local => self.to_local(Frontend::Services, key),
+            Traffic::Cluster => self.forward_to_cluster(Frontend::Services, key),
+            Traffic::Local => self.forward_to_local(Frontend::Services, key),
             Traffic::Drop => self.set(SetId::Drop, key),
             Traffic::Reject => self.set(SetId::Reject, key),
         }
@@ -181,11 +181,11 @@ impl List<'_> {
         if self.plan.external == Traffic::Reject {
             return self.set(sets.reject, key);
         }
-        self.to_cluster(sets.cluster, key.clone());
+        self.forward_to_cluster(sets.cluster, key.clone());
         let policy = if self.plan.external_local { sets.local_policy } else { sets.masquerade };
         self.set(policy, key.clone());
         match self.plan.external {
-            Traffic::Local => self.to_local(sets.local, key),
+            Traffic::Local => self.forward_to_local(sets.local, key),
             Traffic::Drop => self.set(sets.drop, key),
             Traffic::Cluster | Traffic::Reject => {}
         }

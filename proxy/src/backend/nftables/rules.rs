@@ -199,7 +199,7 @@ impl<'a> Table<'a> {
 
     /// Packets to cluster IPs from outside of the cluster may be forwarded to other nodes, whose replies must return here.
     fn masquerade_cluster_ips(&self) -> Option<Rule<'a>> {
-        let condition = match (self.rules.masquerade_all, self.from_pod(false)) {
+        let condition = match (self.rules.masquerade_all, self.pod_source(false)) {
             (true, _) => Vec::new(),
             (false, Some(condition)) => condition,
             (false, None) => return None,
@@ -223,7 +223,7 @@ impl<'a> Table<'a> {
     fn local_policy(&self, cluster: Frontend, local: Frontend) -> Vec<Rule<'a>> {
         let from_node = || vec![Expression::Load(Field::SourceType, R0), Expression::Equal(R0, LOCAL)];
         let mut rules = Vec::new();
-        if let Some(mut rule) = self.from_pod(true) {
+        if let Some(mut rule) = self.pod_source(true) {
             rule.extend(self.forward(cluster));
             rules.push(rule);
         }
@@ -291,7 +291,7 @@ impl<'a> Table<'a> {
     }
 
     /// Matches packets of pods on this node, or all others; None if they cannot be recognised.
-    fn from_pod(&self, is_pod: bool) -> Option<Rule<'a>> {
+    fn pod_source(&self, is_pod: bool) -> Option<Rule<'a>> {
         let name = self.interface;
         match &self.rules.local_traffic {
             LocalTraffic::Unknown => None,
