@@ -140,7 +140,10 @@ impl Shared<'_> {
         let mut filter = self.protect_loopback();
         filter.extend(of(|rules| &rules.filter));
         filter.extend(of(|rules| &rules.filter_last));
-        filter.extend(self.rules.service_cidrs.iter().map(|cidr| format!("-d {cidr} -j DROP")));
+        // An address that this node serves itself, as a node-local DNS does, does not leave it.
+        filter.extend(
+            self.rules.service_cidrs.iter().map(|cidr| format!("-d {cidr} -m addrtype ! --dst-type LOCAL -j DROP")),
+        );
         *text.chain(FILTER, chain("FILTER")) = filter;
         text
     }
