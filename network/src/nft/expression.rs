@@ -61,10 +61,24 @@ pub enum Field {
     ConnectionStatus,
     /// The destination port of the connection's first packet.
     OriginalPort,
+    /// The protocol of the connection; for an ICMP error, of the connection that it is about.
+    ConnectionProtocol,
+    /// Who opened the connection, before any translation.
+    OriginalSource4,
+    OriginalSource6,
+    /// Who replies: the destination of the connection after its translation.
+    ReplySource4,
+    ReplySource6,
+    /// The port from which replies are sent.
+    ReplyPort,
 }
 
 /// The bit of [`Field::ConnectionState`] for the first packets of a connection.
 pub const STATE_NEW: u32 = 1 << 3;
+/// The bit of [`Field::ConnectionState`] for packets that belong to no connection and cannot open one.
+pub const STATE_INVALID: u32 = 1 << 0;
+/// The bit of [`Field::ConnectionState`] for packets that are excluded from connection tracking.
+pub const STATE_UNTRACKED: u32 = 1 << 6;
 /// The value of [`Field::DestinationType`] and [`Field::SourceType`] for addresses of this machine.
 pub const TYPE_LOCAL: u32 = 2;
 
@@ -76,6 +90,8 @@ pub enum Expression<'a> {
     Value(Register, &'a [u8]),
     Equal(Register, &'a [u8]),
     NotEqual(Register, &'a [u8]),
+    /// Matches from the first value to the last.
+    Between(Register, &'a [u8], &'a [u8]),
     /// Keeps the bits of the mask.
     Mask(Register, &'a [u8]),
     /// Copies four bytes from one register to another: the bits of the mask are kept, then those of `xor` inverted.
@@ -137,6 +153,7 @@ impl Expression<'_> {
         match self {
             Expression::Load(field, _) => load(*field).0,
             Expression::Equal(..) | Expression::NotEqual(..) => "cmp",
+            Expression::Between(..) => "range",
             Expression::Mask(..) | Expression::Bits { .. } => "bitwise",
             Expression::SetMark(_) => "meta",
             Expression::Random(..) => "numgen",
@@ -185,6 +202,10 @@ impl Expression<'_> {
             }
             Expression::Equal(register, value) => put_compare(data, *register, 0, value),
             Expression::NotEqual(register, value) => put_compare(data, *register, 1, value),
+            Expression::Between(register, first, last) => {
+                put_compare(data, *register, 0, first);
+                data.nest(4, |nest| nest.put(DATA_VALUE, last));
+            }
             Expression::Mask(register, mask) => put_mask(data, *register, mask),
             Expression::In(register, set) => put_lookup(data, set, *register, None),
             Expression::NotIn(register, set) => {
@@ -237,6 +258,9 @@ fn load(field: Field) -> (&'static str, &'static [(u16, Value)]) {
     const LINK: Value = Number(0);
     const NETWORK: Value = Number(1);
     const TRANSPORT: Value = Number(2);
+    /// The directions of a connection.
+    const ORIGINAL: Value = Byte(0);
+    const REPLY: Value = Byte(1);
     match field {
         Field::NetworkProtocol => ("meta", &[(1, Register), (2, Number(15))]),
         Field::TransportProtocol => ("meta", &[(1, Register), (2, Number(16))]),
@@ -261,8 +285,13 @@ fn load(field: Field) -> (&'static str, &'static [(u16, Value)]) {
         Field::NeighbourTarget => ("payload", &[(1, Register), (2, TRANSPORT), (3, Number(8)), (4, Number(16))]),
         Field::ConnectionState => ("ct", &[(1, Register), (2, Number(0))]),
         Field::ConnectionStatus => ("ct", &[(1, Register), (2, Number(2))]),
-        // In the original direction.
-        Field::OriginalPort => ("ct", &[(1, Register), (2, Number(12)), (3, Byte(0))]),
+        Field::OriginalPort => ("ct", &[(1, Register), (2, Number(12)), (3, ORIGINAL)]),
+        Field::ConnectionProtocol => ("ct", &[(1, Register), (2, Number(10)), (3, ORIGINAL)]),
+        Field::OriginalSource4 => ("ct", &[(1, Register), (2, Number(19)), (3, ORIGINAL)]),
+        Field::OriginalSource6 => ("ct", &[(1, Register), (2, Number(21)), (3, ORIGINAL)]),
+        Field::ReplySource4 => ("ct", &[(1, Register), (2, Number(19)), (3, REPLY)]),
+        Field::ReplySource6 => ("ct", &[(1, Register), (2, Number(21)), (3, REPLY)]),
+        Field::ReplyPort => ("ct", &[(1, Register), (2, Number(11)), (3, REPLY)]),
     }
 }
 

@@ -10,7 +10,7 @@ mod read;
 mod set;
 
 pub use batch::{Batch, Hook};
-pub use expression::{Expression, Field, Register, STATE_NEW, TYPE_LOCAL};
+pub use expression::{Expression, Field, Register, STATE_INVALID, STATE_NEW, STATE_UNTRACKED, TYPE_LOCAL};
 pub use monitor::{Monitor, Notice};
 pub use pool::Pool;
 pub use set::{Data, Element, Kind, MapOf, Set, comment};

@@ -8,7 +8,7 @@ use rustix::net::netlink::{NETFILTER, SocketAddrNetlink};
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, bind, recv};
 
-use super::{Nft, SUBSYSTEM, kind};
+use super::{Family, Nft, SUBSYSTEM, kind};
 use crate::netlink::Error;
 use crate::netlink::message::{attribute, text};
 use crate::netlink::socket::parts;
@@ -55,12 +55,21 @@ impl Monitor {
         Ok(Monitor { fd, buffer: vec![0; BUFFER_BYTES] })
     }
 
-    /// Reads all pending notices, without waiting.
+    /// Reads all pending notices about a table of any family, without waiting.
     pub fn read(&mut self, table: &str) -> io::Result<Notice> {
+        self.read_matching(table, None)
+    }
+
+    /// Reads all pending notices about a table of one family, without waiting.
+    pub fn read_family(&mut self, family: Family, table: &str) -> io::Result<Notice> {
+        self.read_matching(table, Some(family))
+    }
+
+    fn read_matching(&mut self, table: &str, family: Option<Family>) -> io::Result<Notice> {
         let mut notice = Notice::Unchanged;
         loop {
             match recv(&self.fd, &mut self.buffer[..], RecvFlags::DONTWAIT) {
-                Ok((_, length)) if concerns(&self.buffer[..length], table) => notice = Notice::Changed,
+                Ok((_, length)) if concerns(&self.buffer[..length], table, family) => notice = Notice::Changed,
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(Errno::NOBUFS) => notice = Notice::Changed,
                 Err(Errno::AGAIN) => return Ok(notice),
@@ -76,13 +85,14 @@ impl AsFd for Monitor {
     }
 }
 
-fn concerns(bytes: &[u8], table: &str) -> bool {
+fn concerns(bytes: &[u8], table: &str, family: Option<Family>) -> bool {
+    let of_family = |payload: &[u8]| family.is_none_or(|family| payload.first() == Some(&(family as u8)));
     let of_table = |payload: &[u8]| {
         let name = payload.get(HEADER..).and_then(|attributes| attribute(attributes, TABLE));
         name.is_some_and(|name| text(name) == table)
     };
     let is_change = |kind: u16| kind >> 8 == SUBSYSTEM && kind & 0xff != kind::NEW_GENERATION;
-    parts(bytes).any(|part| is_change(part.kind) && of_table(part.payload))
+    parts(bytes).any(|part| is_change(part.kind) && of_family(part.payload) && of_table(part.payload))
 }
 
 /// Attaches a filter that drops datagrams which this port caused: the notices of a large transaction of our own would

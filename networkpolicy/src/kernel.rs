@@ -1,0 +1,115 @@
+//! Applies tables to the kernel, each change in one transaction.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use network::netlink;
+use network::nft::{Batch, Family, Monitor, Nft, Notice};
+
+use crate::table::{Table, diff};
+
+const FAMILY: Family = Family::Inet;
+
+/// Rules that could not be applied or watched.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The kernel refuses a change.
+    #[error("failed to change the network policy rules")]
+    Change(#[from] netlink::Error),
+    /// Changes of other processes cannot be watched.
+    #[error("failed to watch the network policy rules")]
+    Watch(#[source] io::Error),
+}
+
+/// The table of network policies in the kernel.
+#[derive(Debug)]
+pub struct Kernel {
+    name: String,
+    nft: Nft,
+    monitor: Monitor,
+    /// What the kernel has; None if that is not known.
+    applied: Option<Table>,
+}
+
+impl Kernel {
+    /// Opens sockets in the network namespace of the calling thread. Nothing is changed yet.
+    pub fn open(name: &str) -> Result<Kernel, Error> {
+        let nft = Nft::open()?;
+        let monitor = Monitor::open(&nft)?;
+        Ok(Kernel { name: name.to_string(), nft, monitor, applied: None })
+    }
+
+    /// Applies a state: the difference, or everything if it is not known what the kernel has. Returns the number of
+    /// changes.
+    pub fn apply(&mut self, desired: Table) -> Result<usize, Error> {
+        let changes = match self.applied.take() {
+            Some(applied) if applied == desired => 0,
+            Some(applied) if !applied.is_empty() && !desired.is_empty() => match self.update(&applied, &desired) {
+                Ok(changes) => changes,
+                Err(error) => {
+                    // Another process may have deleted the table, and its notice is not read yet.
+                    tracing::warn!(%error, "failed to update the network policy rules, replacing all of them");
+                    self.replace(&desired)?
+                }
+            },
+            _ => self.replace(&desired)?,
+        };
+        self.applied = Some(desired);
+        Ok(changes)
+    }
+
+    fn update(&mut self, applied: &Table, desired: &Table) -> Result<usize, Error> {
+        let changes = diff(applied, desired);
+        let mut batch = Batch::new(FAMILY, &self.name);
+        changes.iter().for_each(|change| change.put(&mut batch));
+        batch.commit(&mut self.nft, "update the network policy rules")?;
+        Ok(changes.len())
+    }
+
+    /// Replaces the whole table, without a moment in between.
+    fn replace(&mut self, desired: &Table) -> Result<usize, Error> {
+        let nothing = Table::default();
+        let changes = diff(&nothing, desired);
+        let mut batch = Batch::new(FAMILY, &self.name);
+        // A table that does not exist cannot be deleted.
+        batch.ensure_table();
+        batch.delete_table();
+        if !desired.is_empty() {
+            batch.ensure_table();
+        }
+        changes.iter().for_each(|change| change.put(&mut batch));
+        batch.commit(&mut self.nft, "replace the network policy rules")?;
+        // Notices of what was changed before are about rules that no longer exist.
+        self.read_notices()?;
+        Ok(changes.len())
+    }
+
+    /// Whether another process has changed the table. If so, the next state is applied completely.
+    pub fn is_tampered(&mut self) -> Result<bool, Error> {
+        let is_changed = self.read_notices()? == Notice::Changed;
+        if is_changed {
+            self.applied = None;
+        }
+        Ok(is_changed)
+    }
+
+    fn read_notices(&mut self) -> Result<Notice, Error> {
+        self.monitor.read_family(FAMILY, &self.name).map_err(Error::Watch)
+    }
+
+    /// A descriptor that is readable when another process may have changed the table.
+    pub fn notices(&self) -> Result<OwnedFd, Error> {
+        self.monitor.as_fd().try_clone_to_owned().map_err(Error::Watch)
+    }
+
+    /// Deletes the table, if it exists.
+    pub fn cleanup(&mut self) -> Result<(), Error> {
+        self.applied = Some(Table::default());
+        if !self.nft.has_table(FAMILY, &self.name)? {
+            return Ok(());
+        }
+        let mut batch = Batch::new(FAMILY, &self.name);
+        batch.delete_table();
+        Ok(batch.commit(&mut self.nft, "delete the network policy rules")?)
+    }
+}
