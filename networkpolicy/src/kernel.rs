@@ -68,29 +68,46 @@ impl Kernel {
 
     /// Replaces the whole table, without a moment in between.
     fn replace(&mut self, desired: &Table) -> Result<usize, Error> {
+        if desired.is_empty() {
+            return self.remove();
+        }
+        // Notices of earlier changes are about rules that are replaced; a later one leads to another replacement.
+        self.read_notices()?;
         let nothing = Table::default();
         let changes = diff(&nothing, desired);
         let mut batch = Batch::new(FAMILY, &self.name);
         // A table that does not exist cannot be deleted.
         batch.ensure_table();
         batch.delete_table();
-        if !desired.is_empty() {
-            batch.ensure_table();
-        }
+        batch.ensure_table();
         changes.iter().for_each(|change| change.put(&mut batch));
         batch.commit(&mut self.nft, "replace the network policy rules")?;
-        // Notices of what was changed before are about rules that no longer exist.
-        self.read_notices()?;
         Ok(changes.len())
+    }
+
+    /// Without policies, a kernel without nftables is good enough.
+    fn remove(&mut self) -> Result<usize, Error> {
+        match self.nft.has_table(FAMILY, &self.name) {
+            Ok(true) => {}
+            Ok(false) => return Ok(0),
+            Err(error) => {
+                tracing::warn!(%error, "network policies cannot be applied on this machine");
+                return Ok(0);
+            }
+        }
+        let mut batch = Batch::new(FAMILY, &self.name);
+        batch.delete_table();
+        batch.commit(&mut self.nft, "delete the network policy rules")?;
+        Ok(1)
     }
 
     /// Whether another process has changed the table. If so, the next state is applied completely.
     pub fn is_tampered(&mut self) -> Result<bool, Error> {
-        let is_changed = self.read_notices()? == Notice::Changed;
-        if is_changed {
+        let notice = self.read_notices();
+        if !matches!(notice, Ok(Notice::Unchanged)) {
             self.applied = None;
         }
-        Ok(is_changed)
+        notice.map(|notice| notice == Notice::Changed)
     }
 
     fn read_notices(&mut self) -> Result<Notice, Error> {
@@ -104,12 +121,7 @@ impl Kernel {
 
     /// Deletes the table, if it exists.
     pub fn cleanup(&mut self) -> Result<(), Error> {
-        self.applied = Some(Table::default());
-        if !self.nft.has_table(FAMILY, &self.name)? {
-            return Ok(());
-        }
-        let mut batch = Batch::new(FAMILY, &self.name);
-        batch.delete_table();
-        Ok(batch.commit(&mut self.nft, "delete the network policy rules")?)
+        self.applied = None;
+        self.remove().map(drop)
     }
 }

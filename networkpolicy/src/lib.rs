@@ -10,5 +10,7 @@
 pub mod kernel;
 pub mod model;
 pub mod plan;
-
+pub mod runner;
 pub mod table;
+
+pub use runner::{Agent, Environment, PodError, PodInfo, Running, cleanup, start};
