@@ -16,6 +16,7 @@ mod kubelet;
 mod lifecycle;
 mod machinery;
 mod network;
+mod network_policy;
 mod node;
 mod node_agent;
 mod plugins;

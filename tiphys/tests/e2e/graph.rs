@@ -72,6 +72,23 @@ fn crates_have_no_forbidden_dependencies() {
                 "descriptions",
             ],
         ),
+        (
+            "networkpolicy",
+            &[
+                "proxy",
+                "dns",
+                "kubelet",
+                "cri",
+                "runtime",
+                "kinds",
+                "store",
+                "server",
+                "cluster",
+                "controllers",
+                "openapi",
+                "descriptions",
+            ],
+        ),
         ("streaming", &["api", "kinds", "store", "server", "client", "cri", "rustls"]),
         ("server", &["client", "cluster", "controllers", "scheduler"]),
     ];
