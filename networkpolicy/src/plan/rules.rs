@@ -1,7 +1,9 @@
 //! The chains and sets of one policy in one direction.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use api::selector::Selector;
 use network::cidr::{IpNet, octets};
 use network::nft::{Element, Field, Register};
 
@@ -51,6 +53,7 @@ impl PolicyRules<'_> {
     /// The beginnings of rules that match the peers.
     fn peer_matches(&self, name: &str, peers: &[Peer], table: &mut Table) -> Vec<Vec<Step>> {
         let mut matches = Vec::new();
+        let pods = self.pods_of(peers);
         for family in FAMILIES {
             let mut put = |set: String| {
                 matches.push(vec![Step::Load(family.peer(self.direction), FIRST), Step::In(FIRST, set)]);
@@ -58,7 +61,7 @@ impl PolicyRules<'_> {
             if peers.iter().any(|peer| matches!(peer, Peer::Pods { .. })) {
                 let set = format!("{name}/pods{}", family.suffix);
                 let members = table.set(&set, addresses(family));
-                self.pods_of(peers).into_iter().flat_map(|pod| ips(pod, family)).for_each(|ip| members.add(octets(ip)));
+                pods.iter().flat_map(|pod| ips(pod, family)).for_each(|ip| members.add(octets(ip)));
                 put(set);
             }
             let blocks = ranges::ranges(peers.iter().filter_map(block), family.is_ipv4);
@@ -76,20 +79,17 @@ impl PolicyRules<'_> {
     /// The pods that one of the peers selects.
     fn pods_of(&self, peers: &[Peer]) -> Vec<&Endpoint<'_>> {
         let selections: Vec<_> = peers.iter().filter_map(|peer| self.selection(peer)).collect();
-        self.endpoints.iter().filter(|pod| selections.iter().any(|selects| selects(pod))).collect()
+        self.endpoints.iter().filter(|pod| selections.iter().any(|selection| selection.matches(pod))).collect()
     }
 
-    /// Whether a peer selects a pod; None if the peer does not select pods.
-    fn selection<'p>(&'p self, peer: &'p Peer) -> Option<Box<dyn Fn(&Endpoint<'_>) -> bool + 'p>> {
+    /// None if the peer does not select pods.
+    fn selection<'p>(&'p self, peer: &'p Peer) -> Option<PodSelection<'p>> {
         let Peer::Pods { namespaces, pods } = peer else { return None };
-        let has_labels = |pod: &Endpoint<'_>| pods.matches_with(|key| pod.labels.get(key));
-        Some(match namespaces {
-            PeerNamespaces::Own => Box::new(move |pod| pod.pod.namespace == self.policy.namespace && has_labels(pod)),
-            PeerNamespaces::Matching(selector) => {
-                let names = matching_namespaces(self.cluster, selector);
-                Box::new(move |pod| names.contains(pod.pod.namespace.as_str()) && has_labels(pod))
-            }
-        })
+        let namespaces = match namespaces {
+            PeerNamespaces::Own => BTreeSet::from([self.policy.namespace.as_str()]),
+            PeerNamespaces::Matching(selector) => matching_namespaces(self.cluster, selector),
+        };
+        Some(PodSelection { namespaces, pods })
     }
 
     /// The beginnings of rules that match the ports. They are those of the destination, which replies.
@@ -156,6 +156,18 @@ impl PolicyRules<'_> {
                 self.pods_of(peers).into_iter().chain(in_blocks).collect()
             }
         }
+    }
+}
+
+/// A peer that selects pods.
+struct PodSelection<'a> {
+    namespaces: BTreeSet<&'a str>,
+    pods: &'a Selector,
+}
+
+impl PodSelection<'_> {
+    fn matches(&self, pod: &Endpoint<'_>) -> bool {
+        self.namespaces.contains(pod.pod.namespace.as_str()) && self.pods.matches_with(|key| pod.labels.get(key))
     }
 }
 

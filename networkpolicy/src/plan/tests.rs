@@ -315,7 +315,7 @@ mod endpoints {
     #[test]
     fn the_api_has_the_newest_labels() {
         let shown = Pod { labels: [("name", "new")].into_iter().collect(), ..pod("a", "1", &["10.0.0.9"]) };
-        check(&[shown.clone()], &[pod("a", "1", &["10.0.0.1"])], &[("10.0.0.1", "new", true)]);
+        check(std::slice::from_ref(&shown), &[pod("a", "1", &["10.0.0.1"])], &[("10.0.0.1", "new", true)]);
         // Another pod of the same name is another pod.
         check(&[shown], &[pod("a", "2", &["10.0.0.1"])], &[("10.0.0.1", "a", true), ("10.0.0.9", "new", false)]);
     }
@@ -329,7 +329,7 @@ mod endpoints {
     #[test]
     fn an_address_belongs_to_the_latest_pod() {
         let old = pod("old", "1", &["10.0.0.1"]);
-        check(&[old.clone()], &[pod("new", "2", &["10.0.0.1"])], &[("10.0.0.1", "new", true)]);
+        check(std::slice::from_ref(&old), &[pod("new", "2", &["10.0.0.1"])], &[("10.0.0.1", "new", true)]);
         check(&[], &[old.clone(), pod("new", "2", &["10.0.0.1"])], &[("10.0.0.1", "new", true)]);
         let dying = Pod { terminating: true, created: "2026-01-02T00:00:00Z".into(), ..old.clone() };
         let young = Pod { created: "2026-01-01T00:00:00Z".into(), ..pod("young", "2", &["10.0.0.1"]) };
