@@ -2,8 +2,10 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use networkpolicy::model::Pod as PodModel;
 use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType};
 use rustix::net::{recv, sendto, socket_with};
 
@@ -408,5 +410,61 @@ fn a_restart_leaves_no_gap() {
             assert!(flood.join().expect("the flood") > 100);
         });
         assert!(receiver.recv(&mut [0; 8]).is_err(), "a packet passed");
+    });
+}
+
+/// A pod that the kubelet has reported is isolated before the API shows its address, and an address that a later pod has got
+/// is that pod's.
+#[test]
+fn reported_pods_are_isolated() {
+    Host::run(false, |host| {
+        let at = host.pod("x/a").at(false, 80);
+        let _listener = host.pod("x/a").space.listen(at);
+        let model = host.pod("x/a").model();
+        host.cluster.pods.remove("x/a");
+        host.apply(DENY);
+        expect(&host.pod("y/a").space, at, true);
+        host.cluster.reported.push(Arc::new(model.clone()));
+        host.sync();
+        expect(&host.pod("y/a").space, at, false);
+        // A pod of another namespace gets the address; the old one is not forgotten yet.
+        host.cluster.reported.push(Arc::new(PodModel { namespace: "z".into(), uid: "later".into(), ..model }));
+        host.sync();
+        expect(&host.pod("y/a").space, at, true);
+    });
+}
+
+/// One more peer among many is one more element in each set that has it.
+#[test]
+fn an_update_is_the_difference() {
+    const PEERS: u32 = 3000;
+    Host::run(false, |host| {
+        let peer = |number: u32| {
+            let ip = IpAddr::from((0x0aff_0000 + number).to_be_bytes());
+            let name = format!("peer-{number}");
+            let pod =
+                PodModel { namespace: "z".into(), name: name.as_str().into(), ips: vec![ip], ..PodModel::default() };
+            (Arc::from(format!("z/{name}")), Arc::new(pod))
+        };
+        host.cluster.pods.extend((0..PEERS).map(peer));
+        let allow = "x {podSelector: {}, ingress: [{from: [{namespaceSelector: {matchLabels: {ns: z}}}]}]}";
+        let started = Instant::now();
+        host.apply(allow);
+        let first = started.elapsed();
+        host.cluster.pods.extend([peer(PEERS)]);
+        let started = Instant::now();
+        assert_eq!(host.sync(), 1, "one message");
+        println!("{PEERS} peers: {first:?}, one more: {:?}", started.elapsed());
+        host.cluster.pods.remove("z/peer-7");
+        assert_eq!(host.sync(), 1);
+        assert_eq!(host.sync(), 0);
+        // A label of an isolated pod, so that no policy applies to it any more: its own elements.
+        let at = host.pod("x/a").at(false, 80);
+        let _listener = host.pod("x/a").space.listen(at);
+        expect(&host.pod("y/a").space, at, false);
+        let moved = PodModel { namespace: "y".into(), ..host.pod("x/a").model() };
+        host.cluster.pods.insert("x/a".into(), Arc::new(moved));
+        assert_eq!(host.sync(), 6, "an element of map, isolated and self for each family");
+        expect(&host.pod("y/a").space, at, true);
     });
 }
