@@ -97,8 +97,8 @@ enum QueryError {
     Empty,
     #[error("query: Invalid value: {0:?}: is no name of a service or a file")]
     Name(String),
-    #[error("{key}: Invalid value: {why}")]
-    Time { key: &'static str, why: String },
+    #[error("{key}: Invalid value: {source}")]
+    Time { key: &'static str, source: api::time::ParseError },
     #[error("{key}: Invalid value: {source}")]
     Number { key: &'static str, source: std::num::ParseIntError },
 }
@@ -118,7 +118,7 @@ fn read(query: &Query) -> Result<Asked, QueryError> {
     let mut arguments = Vec::new();
     for (key, flag) in [("sinceTime", "--since"), ("untilTime", "--until")] {
         if query.has(key) {
-            let at = api::time::parse(query.get(key)).map_err(|why| QueryError::Time { key, why: why.to_string() })?;
+            let at = api::time::parse(query.get(key)).map_err(|source| QueryError::Time { key, source })?;
             arguments.push(format!("{flag}=@{}", at.seconds));
         }
     }

@@ -316,7 +316,7 @@ mod tests {
 
     #[test]
     fn mounts_once_and_unmounts_without_removing_content() {
-        if !apart::is_apart("volumes::act::tests::mounts_are_made_once_and_taken_away_without_what_they_show") {
+        if !apart::is_apart("volumes::act::tests::mounts_once_and_unmounts_without_removing_content") {
             return;
         }
         let temp = tempfile::tempdir().unwrap();

@@ -85,8 +85,8 @@ pub(crate) enum CertificateError {
     #[error("while signing a request: {0}")]
     Sign(#[source] rcgen::Error),
     /// `beginRefreshAt` is not a time.
-    #[error("{0}")]
-    Time(String),
+    #[error(transparent)]
+    Time(#[from] time::ParseError),
     #[error(transparent)]
     Task(#[from] tokio::task::JoinError),
 }
@@ -256,8 +256,7 @@ fn answer(request: &Tree) -> Result<Answer, CertificateError> {
             "Denied" => return Ok(Answer::Refused(refused("denied"))),
             "Failed" => return Ok(Answer::Refused(refused("failed"))),
             "Issued" => {
-                let refresh = time::parse(request.str("status.beginRefreshAt"));
-                let refresh = refresh.map_err(|error| CertificateError::Time(error.to_string()))?.seconds;
+                let refresh = time::parse(request.str("status.beginRefreshAt"))?.seconds;
                 return Ok(Answer::Issued { chain: request.str("status.certificateChain").to_string(), refresh });
             }
             _ => {}

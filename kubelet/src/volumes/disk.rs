@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn formats_a_device_once() {
-        if !apart::is_apart("volumes::disk::tests::a_device_gets_a_file_system_once") {
+        if !apart::is_apart("volumes::disk::tests::formats_a_device_once") {
             return;
         }
         let temp = tempfile::tempdir().unwrap();

@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn dead_mount_counts_as_mounted() {
-        if !super::super::apart::is_apart("volumes::mountinfo::tests::a_mount_whose_server_is_gone_is_a_mount") {
+        if !super::super::apart::is_apart("volumes::mountinfo::tests::dead_mount_counts_as_mounted") {
             return;
         }
         use std::os::fd::AsRawFd;

@@ -18,8 +18,8 @@ pub(crate) enum EnvError {
     NotFound { kind: &'static str, name: String },
     #[error("couldn't find key {key} in {kind} {namespace}/{name}")]
     NoKey { key: String, kind: &'static str, namespace: String, name: String },
-    #[error("a secret's value is not base64: {0:?}")]
-    Base64(String),
+    #[error("a secret's value is not base64: {:?}", .0.to_string())]
+    Base64(#[from] base64::DecodeError),
     #[error(transparent)]
     Resource(#[from] fields::ResourceError),
     #[error("unsupported fieldPath: {0}")]
@@ -137,7 +137,7 @@ fn plain(resource: &str, value: &Tree) -> Result<Vec<u8>, EnvError> {
     if resource == "configmaps" {
         return Ok(text.as_bytes().to_vec());
     }
-    base64::decode(text).map_err(|error| EnvError::Base64(error.to_string()))
+    Ok(base64::decode(text)?)
 }
 
 /// None where an optional reference leads nowhere.

@@ -1,8 +1,9 @@
 //! The keys of a ConfigMap as files.
 
 use api::Tree;
+use api::base64::{self, DecodeError};
 
-use super::error::{Base64Error, SourceError, decode_base64};
+use super::error::SourceError;
 use super::{Ask, Kind, Planning, default_mode, mode};
 use crate::model::pod;
 use crate::objects::{CONFIG_MAPS, Objects};
@@ -34,9 +35,9 @@ pub(crate) async fn files(
 }
 
 fn chosen(object: &Tree, source: &Tree, default_mode: u32) -> Result<Files, SourceError> {
-    let data = |key: &str| -> Option<Result<Vec<u8>, Base64Error>> {
+    let data = |key: &str| -> Option<Result<Vec<u8>, DecodeError>> {
         let text = object.map("data").get(key).and_then(Tree::as_str).map(|text| Ok(text.as_bytes().to_vec()));
-        text.or_else(|| object.map("binaryData").get(key).and_then(Tree::as_str).map(decode_base64))
+        text.or_else(|| object.map("binaryData").get(key).and_then(Tree::as_str).map(base64::decode))
     };
     let keys = object.map("data").keys().chain(object.map("binaryData").keys());
     let missing = |key: &str| SourceError::NoConfigMapKey(key.to_string());
@@ -46,7 +47,7 @@ fn chosen(object: &Tree, source: &Tree, default_mode: u32) -> Result<Files, Sour
 /// All keys, or the keys of items, by the items' paths.
 pub(crate) fn choose<'a>(
     keys: impl Iterator<Item = &'a str>,
-    data: impl Fn(&str) -> Option<Result<Vec<u8>, Base64Error>>,
+    data: impl Fn(&str) -> Option<Result<Vec<u8>, DecodeError>>,
     source: &Tree,
     default_mode: u32,
     missing: impl Fn(&str) -> SourceError,

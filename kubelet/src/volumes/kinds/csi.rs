@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use api::{Tree, json};
+use api::{Tree, base64, json};
 use client::Resource;
 use tokio::sync::OwnedMutexGuard;
 
-use super::error::{Base64Error, decode_base64};
 use super::{Ask, Kind, Planning};
 use crate::model::pod;
 use crate::objects::SECRETS;
@@ -47,7 +46,7 @@ enum CsiVolumeError {
     #[error(transparent)]
     Io(#[from] std::io::Error),
     #[error(transparent)]
-    Base64(#[from] Base64Error),
+    Base64(#[from] base64::DecodeError),
     #[error(transparent)]
     Token(#[from] TokenError),
 }
@@ -332,7 +331,7 @@ async fn secrets(ask: &Ask<'_>, field: &str, named: &'static str) -> Result<Word
         CsiVolumeError::Secret { named, namespace, name, source }
     })?;
     let read = |(key, value): (&str, &Tree)| {
-        let bytes = decode_base64(value.as_str().unwrap_or_default())?;
+        let bytes = base64::decode(value.as_str().unwrap_or_default())?;
         Ok((key.to_string(), String::from_utf8_lossy(&bytes).into_owned()))
     };
     secret.map("data").iter().map(read).collect()

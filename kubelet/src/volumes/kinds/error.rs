@@ -1,5 +1,7 @@
 //! Errors of volumes whose files the kubelet writes.
 
+use api::base64::DecodeError;
+
 use crate::model::fields::ResourceError;
 use crate::objects::ObjectError;
 use crate::volumes::certificates::CertificateError;
@@ -20,7 +22,7 @@ pub(crate) enum SourceError {
     #[error("references non-existent secret key: {0}")]
     NoSecretKey(String),
     #[error(transparent)]
-    Base64(#[from] Base64Error),
+    Base64(#[from] DecodeError),
     #[error(transparent)]
     Resource(#[from] ResourceError),
     #[error("unsupported fieldPath: {0}")]
@@ -50,13 +52,4 @@ impl SourceError {
 fn list(errors: &[SourceError]) -> String {
     let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
     format!("[{}]", texts.join(", "))
-}
-
-/// A value that is not base64.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct Base64Error(String);
-
-pub(crate) fn decode_base64(text: &str) -> Result<Vec<u8>, Base64Error> {
-    api::base64::decode(text).map_err(|error| Base64Error(error.to_string()))
 }

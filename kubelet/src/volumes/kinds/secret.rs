@@ -1,8 +1,8 @@
 //! The keys of a Secret as files, which never reach a disk.
 
-use api::Tree;
+use api::{Tree, base64};
 
-use super::error::{SourceError, decode_base64};
+use super::error::SourceError;
 use super::{Ask, Kind, Planning, config_map, default_mode};
 use crate::model::pod;
 use crate::objects::{Objects, SECRETS};
@@ -35,7 +35,7 @@ pub(crate) async fn files(
 }
 
 fn chosen(object: &Tree, source: &Tree, default_mode: u32) -> Result<Files, SourceError> {
-    let data = |key: &str| object.map("data").get(key).and_then(Tree::as_str).map(decode_base64);
+    let data = |key: &str| object.map("data").get(key).and_then(Tree::as_str).map(base64::decode);
     let missing = |key: &str| SourceError::NoSecretKey(key.to_string());
     config_map::choose(object.map("data").keys(), data, source, default_mode, missing)
 }
