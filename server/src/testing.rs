@@ -40,7 +40,7 @@ pub fn scope<'a>(registry: &'a Registry, resource: &'a Resource, user: &'a User)
         subresource: "",
         now: 1_700_000_000,
         dry_run: false,
-        call: None,
+        origin: None,
     }
 }
 
@@ -63,5 +63,7 @@ pub fn call(method: http::Method, path: &str, user: &str) -> Call {
         seat: None,
     };
     let user = User { name: user.to_string(), groups: vec!["system:authenticated".to_string()], ..User::default() };
-    Call { user: Some(Arc::new(user)), ..Call::new(method, path.to_string(), query.to_string(), peer, 1_700_000_000) }
+    let mut call = Call::new(method, path.to_string(), query.to_string(), peer, 1_700_000_000);
+    call.caller.user = Some(Arc::new(user));
+    call
 }

@@ -13,9 +13,10 @@ use http::HeaderMap;
 use kinds::User;
 
 use crate::authorization::Decision;
-use crate::call::Call;
+use crate::call::{AuditRecord, Call, Peer};
 use crate::request::audit::Trail;
 use crate::request::audit::{Level, Stage};
+use crate::request::head::RequestHead;
 use crate::request::negotiate::Media;
 
 /// The maximum length of a recorded user agent.
@@ -66,35 +67,35 @@ pub fn head(level: Level, stage: Stage, time: SystemTime) -> Vec<u8> {
 /// All fields but those of `head`, each with its comma before it.
 pub fn rest(call: &Call, trail: &Trail, outcome: Option<&Outcome<'_>>, bodies: Bodies) -> Vec<u8> {
     let mut out = Vec::with_capacity(1024);
-    text(&mut out, "auditID", call.audit_id.to_str().unwrap_or(""));
-    let uri = call.info.path.as_str();
+    text(&mut out, "auditID", call.audit.id.to_str().unwrap_or(""));
+    let uri = call.head.info.path.as_str();
     out.extend_from_slice(b",\"requestURI\":");
-    if call.raw_query.is_empty() {
+    if call.head.raw_query.is_empty() {
         write_string(&mut out, uri);
     } else {
-        write_string(&mut out, &format!("{uri}?{}", call.raw_query));
+        write_string(&mut out, &format!("{uri}?{}", call.head.raw_query));
     }
-    text(&mut out, "verb", call.info.verb);
-    user(&mut out, "user", call.original_user().or(call.user.as_deref()));
-    if call.original_user().is_some() {
-        user(&mut out, "impersonatedUser", call.user.as_deref());
+    text(&mut out, "verb", call.head.info.verb);
+    user(&mut out, "user", call.caller.original_user().or(call.caller.user.as_deref()));
+    if call.caller.original_user().is_some() {
+        user(&mut out, "impersonatedUser", call.caller.user.as_deref());
     }
-    if !call.impersonation_mode.is_empty() {
-        let constraint = Tree::from(format!("impersonate:{}", call.impersonation_mode));
+    if !call.caller.impersonation_mode.is_empty() {
+        let constraint = Tree::from(format!("impersonate:{}", call.caller.impersonation_mode));
         object(&mut out, "authenticationMetadata", &api::tree! { "impersonationConstraint" => constraint });
     }
     out.extend_from_slice(b",\"sourceIPs\":");
-    write_source_ips(&mut out, call);
-    if let Some(agent) = call.header(http::header::USER_AGENT) {
+    write_source_ips(&mut out, &call.head, &call.peer);
+    if let Some(agent) = call.head.header(http::header::USER_AGENT) {
         text(&mut out, "userAgent", &shortened(agent));
     }
-    object_ref(&mut out, call, trail);
+    object_ref(&mut out, &call.head, trail);
     if let Some(outcome) = outcome {
         response_status(&mut out, outcome);
     }
     if bodies == Bodies::Shown
         && trail.decision.level >= Level::Request
-        && let Some(tree) = request_object(call, trail)
+        && let Some(tree) = request_object(&call.head, trail)
     {
         object(&mut out, "requestObject", &tree);
     }
@@ -106,7 +107,7 @@ pub fn rest(call: &Call, trail: &Trail, outcome: Option<&Outcome<'_>>, bodies: B
     out.extend_from_slice(b",\"requestReceivedTimestamp\":\"");
     write_micros(&mut out, since_epoch(trail.received));
     out.push(b'"');
-    annotations(&mut out, call, bodies);
+    annotations(&mut out, &call.audit, bodies);
     out
 }
 
@@ -158,12 +159,12 @@ fn user(out: &mut Vec<u8>, name: &str, user: Option<&User>) {
     out.push(b'}');
 }
 
-fn object_ref(out: &mut Vec<u8>, call: &Call, trail: &Trail) {
-    let info = &call.info;
+fn object_ref(out: &mut Vec<u8>, head: &RequestHead, trail: &Trail) {
+    let info = &head.info;
     if !info.is_resource {
         return;
     }
-    let given = SentObject::of(call, trail);
+    let given = SentObject::of(head, trail);
     key(out, "objectRef");
     out.extend_from_slice(b"{\"resource\":");
     write_string(out, &info.resource);
@@ -200,14 +201,14 @@ impl SentObject {
     const PATHS: [&str; 4] = ["metadata.namespace", "metadata.name", "metadata.uid", "metadata.resourceVersion"];
 
     /// Patches and DeleteOptions are not objects.
-    fn of(call: &Call, trail: &Trail) -> SentObject {
-        if !matches!(call.info.verb, "create" | "update") {
+    fn of(head: &RequestHead, trail: &Trail) -> SentObject {
+        if !matches!(head.info.verb, "create" | "update") {
             return SentObject::default();
         }
         let Some(bytes) = trail.request.as_ref().filter(|bytes| !bytes.is_empty()) else {
             return SentObject::default();
         };
-        let kind = call.header(http::header::CONTENT_TYPE).unwrap_or("");
+        let kind = head.header(http::header::CONTENT_TYPE).unwrap_or("");
         let tree = if kind.contains("protobuf") || kind.contains("yaml") {
             decoded(bytes, kind, false)
         } else {
@@ -235,14 +236,14 @@ fn response_status(out: &mut Vec<u8>, outcome: &Outcome<'_>) {
     out.push(b'}');
 }
 
-fn annotations(out: &mut Vec<u8>, call: &Call, bodies: Bodies) {
-    call.annotations.read(|all| {
-        if all.is_empty() && call.decided.is_none() && bodies == Bodies::Shown {
+fn annotations(out: &mut Vec<u8>, record: &AuditRecord, bodies: Bodies) {
+    record.annotations.read(|all| {
+        if all.is_empty() && record.decision.is_none() && bodies == Bodies::Shown {
             return;
         }
         key(out, "annotations");
         let start = out.len();
-        if let Some((decision, reason)) = &call.decided {
+        if let Some((decision, reason)) = &record.decision {
             let decision = if *decision == Decision::Allow { "allow" } else { "forbid" };
             text(out, "authorization.k8s.io/decision", decision);
             key(out, "authorization.k8s.io/reason");
@@ -271,9 +272,9 @@ fn shortened(agent: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{}...TRUNCATED", &agent[..end]))
 }
 
-fn write_source_ips(out: &mut Vec<u8>, call: &Call) {
-    let behind = ["x-forwarded-for", "x-real-ip"].iter().any(|name| call.headers.contains_key(*name));
-    match call.peer.address.ip().to_canonical() {
+fn write_source_ips(out: &mut Vec<u8>, head: &RequestHead, peer: &Peer) {
+    let behind = ["x-forwarded-for", "x-real-ip"].iter().any(|name| head.headers.contains_key(*name));
+    match peer.address.ip().to_canonical() {
         // Nearly everybody: nothing to look for, and digits alone.
         IpAddr::V4(v4) if !behind => {
             out.extend_from_slice(b"[\"");
@@ -285,7 +286,7 @@ fn write_source_ips(out: &mut Vec<u8>, call: &Call) {
             }
             out.extend_from_slice(b"\"]");
         }
-        ip => texts(out, source_ips(&call.headers, ip).iter().map(String::as_str)),
+        ip => texts(out, source_ips(&head.headers, ip).iter().map(String::as_str)),
     }
 }
 
@@ -303,9 +304,9 @@ pub fn source_ips(headers: &HeaderMap, peer: std::net::IpAddr) -> Vec<String> {
     ips
 }
 
-fn request_object(call: &Call, trail: &Trail) -> Option<Tree> {
+fn request_object(head: &RequestHead, trail: &Trail) -> Option<Tree> {
     let bytes = trail.request.as_ref().filter(|bytes| !bytes.is_empty())?;
-    let kind = call.header(http::header::CONTENT_TYPE).unwrap_or("");
+    let kind = head.header(http::header::CONTENT_TYPE).unwrap_or("");
     decoded(bytes, kind, trail.decision.omit_managed_fields)
 }
 
@@ -329,24 +330,24 @@ pub fn decoded(bytes: &Bytes, content_type: &str, omit_managed_fields: bool) -> 
 
 /// One line of upstream's first format.
 pub fn legacy(call: &Call, stage: Stage, time: SystemTime, code: Option<u16>) -> Vec<u8> {
-    let original = call.original_user();
-    let user = original.or(call.user.as_deref());
+    let original = call.caller.original_user();
+    let user = original.or(call.caller.user.as_deref());
     let name = user.map_or("<none>", |user| &user.name);
     let groups = user.map_or("<none>".to_string(), |user| quoted_list(&user.groups));
-    let as_user = original.and(call.user.as_deref());
-    let query = if call.raw_query.is_empty() { String::new() } else { format!("?{}", call.raw_query) };
-    let ip = source_ips(&call.headers, call.peer.address.ip()).into_iter().next().unwrap_or_default();
-    let namespace = if call.info.namespace.is_empty() { "<none>" } else { &call.info.namespace };
+    let as_user = original.and(call.caller.user.as_deref());
+    let query = if call.head.raw_query.is_empty() { String::new() } else { format!("?{}", call.head.raw_query) };
+    let ip = source_ips(&call.head.headers, call.peer.address.ip()).into_iter().next().unwrap_or_default();
+    let namespace = if call.head.info.namespace.is_empty() { "<none>" } else { &call.head.info.namespace };
     format!(
         "{} AUDIT: id={:?} stage={:?} ip={ip:?} method={:?} user={name:?} groups={groups:?} as={:?} asgroups={:?} user-agent={:?} namespace={namespace:?} uri={:?} response=\"{}\"",
         timestamp(time),
-        call.audit_id.to_str().unwrap_or(""),
+        call.audit.id.to_str().unwrap_or(""),
         stage.name(),
-        call.info.verb,
+        call.head.info.verb,
         as_user.map_or("<self>", |user| &user.name),
         as_user.map_or("<lookup>".to_string(), |user| quoted_list(&user.groups)),
-        call.header(http::header::USER_AGENT).unwrap_or(""),
-        format!("{}{query}", call.info.path),
+        call.head.header(http::header::USER_AGENT).unwrap_or(""),
+        format!("{}{query}", call.head.info.path),
         code.map_or("<deferred>".to_string(), |code| code.to_string()),
     )
     .into_bytes()

@@ -23,11 +23,11 @@ use stdx::sync::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::call::Step;
-use crate::call::{Answer, Call};
+use crate::call::{Answer, AuditRecord, Call, Step};
 use crate::outbound::callout::kubeconfig;
 use crate::request::audit::{Level, Stage, Trail};
 use crate::request::body::Body;
+use crate::request::head::RequestHead;
 use crate::request::limits::is_long_running;
 use backend::{AuditEvent, Backend, Rest, Sink};
 pub use backend::{Delivery, Mode, Truncate};
@@ -216,21 +216,21 @@ fn open_webhook(file: &Path, settings: &Settings, counts: &Arc<Counts>) -> Resul
 static AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
 /// The caller's own, or a new one.
-pub fn id(call: &Call) -> HeaderValue {
-    let given = call.headers.get(&AUDIT_ID).filter(|id| !id.is_empty());
+pub fn id(head: &RequestHead) -> HeaderValue {
+    let given = head.headers.get(&AUDIT_ID).filter(|id| !id.is_empty());
     given.cloned().unwrap_or_else(|| {
         HeaderValue::from_bytes(&crate::common::ids::uid_bytes())
             .unwrap_or_else(|_| HeaderValue::from_static("unknown"))
     })
 }
 
-pub fn sign(headers: &mut http::HeaderMap, call: &Call) {
-    headers.insert(&AUDIT_ID, call.audit_id.clone());
+pub fn sign(headers: &mut http::HeaderMap, record: &AuditRecord) {
+    headers.insert(&AUDIT_ID, record.id.clone());
 }
 
 /// Applies the policy, and sends the first event.
 pub fn begin<'a>(audit: &'a Audit, call: &'a mut Call) -> Step<'a> {
-    let decision = audit.policy.decide(&call.info, call.user.as_deref());
+    let decision = audit.policy.decide(&call.head.info, call.caller.user.as_deref());
     audit.counts.by_level[decision.level as usize].inc();
     if decision.level == Level::None {
         return Step::Done(Ok(()));
@@ -239,11 +239,11 @@ pub fn begin<'a>(audit: &'a Audit, call: &'a mut Call) -> Step<'a> {
     let trail = Box::new(Trail { decision, received, request: None });
     let stage = Stage::RequestReceived;
     if !decision.records(stage) {
-        call.audit = Some(trail);
+        call.audit.trail = Some(trail);
         return Step::Done(Ok(()));
     }
     let rest = audit.rest(call, &trail, None);
-    call.audit = Some(trail);
+    call.audit.trail = Some(trail);
     let head = event::head(decision.level, stage, SystemTime::now());
     let line = || event::legacy(call, stage, SystemTime::now(), None);
     let waiting = audit.send(&AuditEvent { begins: true, head: &head, rest: &rest, line: &line });
@@ -263,11 +263,11 @@ pub enum End<'a> {
 
 /// The last event of a call; that of a stream follows when the stream ends.
 pub fn complete<'a>(audit: &'a Arc<Audit>, call: &mut Call, answer: &mut Answer, end: End<'_>) -> Step<'a> {
-    if call.audit.is_none() && answer.status().as_u16() == 401 {
+    if call.audit.trail.is_none() && answer.status().as_u16() == 401 {
         // The user is unknown, so the policy has not been consulted yet.
         begin_unknown(audit, call);
     }
-    let Some(trail) = call.audit.take() else { return Step::Done(Ok(())) };
+    let Some(trail) = call.audit.trail.take() else { return Step::Done(Ok(())) };
     let (status, stage) = match end {
         End::Answered => (None, Stage::ResponseComplete),
         End::Refused(status) => (Some(status), Stage::ResponseComplete),
@@ -279,7 +279,7 @@ pub fn complete<'a>(audit: &'a Arc<Audit>, call: &mut Call, answer: &mut Answer,
     let code = Some(outcome.code);
     let decision = trail.decision;
     let line = |stage| event::legacy(call, stage, SystemTime::now(), code);
-    let goes_on = status.is_none() && is_long_running(&call.info);
+    let goes_on = status.is_none() && is_long_running(&call.head.info);
     let now = if goes_on { Stage::ResponseStarted } else { stage };
     let mut waiting = Vec::new();
     if decision.records(now) {
@@ -302,10 +302,10 @@ pub fn complete<'a>(audit: &'a Arc<Audit>, call: &mut Call, answer: &mut Answer,
 }
 
 fn begin_unknown(audit: &Audit, call: &mut Call) {
-    let decision = audit.policy.decide(&call.info, None);
+    let decision = audit.policy.decide(&call.head.info, None);
     if decision.level != Level::None {
         let received = SystemTime::now() - call.started.elapsed();
-        call.audit = Some(Box::new(Trail { decision, received, request: None }));
+        call.audit.trail = Some(Box::new(Trail { decision, received, request: None }));
     }
 }
 

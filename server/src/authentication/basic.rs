@@ -9,7 +9,8 @@ use kinds::User;
 
 use super::token_file::owner;
 use super::{Authenticator, Credentials, Verdict, csv};
-use crate::call::Call;
+use crate::call::Peer;
+use crate::request::head::RequestHead;
 
 pub struct PasswordFile {
     users: HashMap<String, (String, Arc<User>)>,
@@ -36,7 +37,7 @@ impl PasswordFile {
     }
 }
 
-pub fn authenticate(auth: &Authenticator, _: &mut Call, credentials: &Credentials) -> Verdict {
+pub fn authenticate(auth: &Authenticator, _: &mut RequestHead, _: &Peer, credentials: &Credentials) -> Verdict {
     let Some(file) = &auth.config.passwords else { return Verdict::Unknown };
     let Some(encoded) = credentials.of_scheme("basic") else { return Verdict::Unknown };
     let decoded = base64::decode(encoded).ok().and_then(|bytes| String::from_utf8(bytes).ok());

@@ -8,8 +8,9 @@ use http::{HeaderMap, HeaderName};
 use kinds::User;
 
 use super::{Authenticator, Credentials, Verdict, extra_key};
-use crate::call::Call;
+use crate::call::Peer;
 use crate::common::users::with_authenticated_group;
+use crate::request::head::RequestHead;
 use crate::tls::client::{CaBundle, CertificateError, ClientChain};
 
 /// A configured name that no header can have.
@@ -66,9 +67,9 @@ struct Headers {
     extra_prefixes: Vec<String>,
 }
 
-pub fn authenticate(auth: &Authenticator, call: &mut Call, _: &Credentials) -> Verdict {
+pub fn authenticate(auth: &Authenticator, head: &mut RequestHead, peer: &Peer, _: &Credentials) -> Verdict {
     let Some(proxies) = &auth.config.request_header else { return Verdict::Unknown };
-    match proxies.user(&mut call.headers, &call.peer.certificates, call.now) {
+    match proxies.user(&mut head.headers, &peer.certificates, head.now) {
         None => Verdict::Unknown,
         Some(Err(why)) => Verdict::refused(why),
         Some(Ok(user)) => Verdict::known(user),

@@ -8,8 +8,8 @@ use http::{HeaderMap, header};
 use kinds::User;
 
 use super::{AUTHENTICATORS, Authenticator, websocket};
-use crate::call::Call;
-use crate::call::Step;
+use crate::call::{Call, Peer, Step};
+use crate::request::head::RequestHead;
 
 /// One way to know a caller.
 pub struct Entry {
@@ -19,7 +19,7 @@ pub struct Entry {
 
 pub enum Method {
     /// By the connection and its headers.
-    Request(fn(&Authenticator, &mut Call, &Credentials) -> Verdict),
+    Request(fn(&Authenticator, &mut RequestHead, &Peer, &Credentials) -> Verdict),
     /// By a bearer token; TokenReviews use these.
     Token(for<'a> fn(&'a Authenticator, TokenRequest<'a>) -> TokenVerdict<'a>),
 }
@@ -134,22 +134,22 @@ impl std::error::Error for Failures {}
 /// Puts the caller's identity into the call. The credentials do not travel on.
 pub fn authenticate<'a>(auth: &'a Authenticator, call: &'a mut Call) -> Step<'a> {
     // Only an in-process request has its user already.
-    if call.user.is_some() {
+    if call.caller.user.is_some() {
         return Step::Done(Ok(()));
     }
-    let credentials = match Credentials::take(&mut call.headers) {
+    let credentials = match Credentials::take(&mut call.head.headers) {
         Ok(credentials) => credentials,
         Err(status) => return Step::Done(Err(status)),
     };
     let mut failures = Failures::default();
-    if let Some(identity) = authenticate_request(auth, call, &credentials, &mut failures) {
-        call.user = Some(identity.user);
+    if let Some(identity) = authenticate_request(auth, &mut call.head, &call.peer, &credentials, &mut failures) {
+        call.caller.user = Some(identity.user);
         return Step::Done(Ok(()));
     }
-    let Some(token) = bearer(call, &credentials, &mut failures) else {
+    let Some(token) = bearer(&mut call.head.headers, &credentials, &mut failures) else {
         return Step::Done(conclude(auth, call, None, &failures));
     };
-    let question = TokenRequest { token: &token, audiences: &auth.config.audiences, now: call.now };
+    let question = TokenRequest { token: &token, audiences: &auth.config.audiences, now: call.head.now };
     let left = match authenticate_token(auth, question, AUTHENTICATORS, &mut failures) {
         Progress::Done(found) => {
             return Step::Done(conclude_token(auth, call, found, failures));
@@ -157,15 +157,15 @@ pub fn authenticate<'a>(auth: &'a Authenticator, call: &'a mut Call) -> Step<'a>
         Progress::Waiting { from, .. } => from,
     };
     Step::Later(Box::pin(async move {
-        let question = TokenRequest { token: &token, audiences: &auth.config.audiences, now: call.now };
+        let question = TokenRequest { token: &token, audiences: &auth.config.audiences, now: call.head.now };
         let found = await_token(auth, question, left, &mut failures).await;
         conclude_token(auth, call, found, failures)
     }))
 }
 
 /// The token of the header, or of a WebSocket's subprotocol.
-fn bearer(call: &mut Call, credentials: &Credentials, failures: &mut Failures) -> Option<String> {
-    let of_browser = websocket::take_token(&mut call.headers).unwrap_or_else(|why| {
+fn bearer(headers: &mut HeaderMap, credentials: &Credentials, failures: &mut Failures) -> Option<String> {
+    let of_browser = websocket::take_token(headers).unwrap_or_else(|why| {
         failures.0.push(("websocket", why.to_string()));
         None
     });
@@ -182,12 +182,13 @@ pub async fn review(auth: &Authenticator, token: &str, audiences: &[String], now
 
 fn authenticate_request(
     auth: &Authenticator,
-    call: &mut Call,
+    head: &mut RequestHead,
+    peer: &Peer,
     credentials: &Credentials,
     failures: &mut Failures,
 ) -> Option<Identity> {
     AUTHENTICATORS.iter().find_map(|way| match way.method {
-        Method::Request(ask) => failures.sift(way.name, ask(auth, call, credentials)),
+        Method::Request(ask) => failures.sift(way.name, ask(auth, head, peer, credentials)),
         Method::Token(_) => None,
     })
 }
@@ -257,20 +258,20 @@ fn conclude_token(
 
 /// A request with invalid credentials is never anonymous.
 fn conclude(auth: &Authenticator, call: &mut Call, found: Option<Identity>, failures: &Failures) -> Result<(), Status> {
-    call.user = match found {
+    call.caller.user = match found {
         Some(identity) => {
             for (key, note) in identity.notes {
-                call.annotations.add(key, note);
+                call.audit.annotations.add(key, note);
             }
             Some(identity.user)
         }
-        None if failures.0.is_empty() => auth.config.anonymous.user(&call.path),
+        None if failures.0.is_empty() => auth.config.anonymous.user(&call.head.path),
         None => None,
     };
-    if call.user.is_some() {
+    if call.caller.user.is_some() {
         return Ok(());
     }
-    tracing::debug!(failures = ?failures.0, path = call.path, "authentication failed");
+    tracing::debug!(failures = ?failures.0, path = call.head.path, "authentication failed");
     Err(Status::unauthorized())
 }
 

@@ -190,7 +190,7 @@ fn scope<'a>(
         subresource,
         now: server.now(),
         dry_run: false,
-        call: None,
+        origin: None,
     }
 }
 

@@ -11,12 +11,13 @@ use crate::call::{Call, Step};
 
 /// The stage of the chain.
 pub fn authorize<'a>(server: &'a Arc<Server>, call: &'a mut Call) -> Step<'a> {
-    let Some(user) = call.user.clone() else { return Step::Done(Err(Status::unauthorized())) };
-    let decided = server.registry.authorizer.decide(&Attributes::of(&user, &call.info, &call.query));
+    let Some(user) = call.caller.user.clone() else { return Step::Done(Err(Status::unauthorized())) };
+    let decided = server.registry.authorizer.decide(&Attributes::of(&user, &call.head.info, &call.head.query));
     match decided {
         Some(verdict) => Step::Done(settle(call, &user, verdict)),
         None => Step::Later(Box::pin(async move {
-            let verdict = server.registry.authorizer.wait(&Attributes::of(&user, &call.info, &call.query)).await;
+            let verdict =
+                server.registry.authorizer.wait(&Attributes::of(&user, &call.head.info, &call.head.query)).await;
             settle(call, &user, verdict)
         })),
     }
@@ -24,11 +25,11 @@ pub fn authorize<'a>(server: &'a Arc<Server>, call: &'a mut Call) -> Step<'a> {
 
 /// Records the decision for the audit log, and refuses what is not allowed.
 fn settle(call: &mut Call, user: &User, verdict: Verdict) -> Result<(), Status> {
-    if call.audit.is_some() {
-        call.decided = Some((verdict.decision, verdict.reason.clone()));
+    if call.audit.trail.is_some() {
+        call.audit.decision = Some((verdict.decision, verdict.reason.clone()));
     }
     if verdict.is_allowed() {
         return Ok(());
     }
-    Err(refuse(&call.path, &Attributes::of(user, &call.info, &call.query), &verdict))
+    Err(refuse(&call.head.path, &Attributes::of(user, &call.head.info, &call.head.query), &verdict))
 }

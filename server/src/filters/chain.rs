@@ -10,8 +10,9 @@ use stdx::panic::catch_unwind;
 use super::{authentication, authorization, compression, deadline, fairness, impersonation};
 use crate::Server;
 use crate::audit;
-use crate::call::{Answer, Call, Step, status_answer, warning_header};
+use crate::call::{Answer, Call, Seats, Step, status_answer, warning_header};
 use crate::common::users::ANONYMOUS;
+use crate::request::head::RequestHead;
 use crate::request::negotiate::{self, Accepted};
 use crate::routes::router;
 
@@ -89,29 +90,30 @@ static STAGES: &[Stage] = &[
 ];
 
 fn begin_metrics(server: &Server, call: &mut Call) -> Result<(), Status> {
-    call.in_flight = Some(server.metrics.begin(&call.info));
+    call.in_flight = Some(server.metrics.begin(&call.head.info));
     Ok(())
 }
 
 fn finish_metrics(server: &Server, call: &mut Call, answer: &mut Answer) {
-    server.metrics.finish(&call.info, answer.status().as_u16(), call.started.elapsed());
+    server.metrics.finish(&call.head.info, answer.status().as_u16(), call.started.elapsed());
 }
 
 fn set_audit_id(_: &Server, call: &mut Call) -> Result<(), Status> {
-    call.audit_id = audit::id(call);
+    call.audit.id = audit::id(&call.head);
     Ok(())
 }
 
 fn answer_preflight(server: &Server, call: &Call) -> Option<Answer> {
-    server.config.cors.preflight(&call.method, &call.headers)
+    server.config.cors.preflight(&call.head.method, &call.head.headers)
 }
 
 fn add_cors_headers(server: &Server, call: &mut Call, answer: &mut Answer) {
-    server.config.cors.add_headers(&call.headers, answer.headers_mut());
+    server.config.cors.add_headers(&call.head.headers, answer.headers_mut());
 }
 
 fn refuse_when_closing(server: &Server, call: &mut Call) -> Result<(), Status> {
-    let health = matches!(call.path.as_str(), "/healthz" | "/livez" | "/readyz") || call.path.starts_with("/readyz/");
+    let health =
+        matches!(call.head.path.as_str(), "/healthz" | "/livez" | "/readyz") || call.head.path.starts_with("/readyz/");
     if *server.closing.borrow() && !health {
         return Err(Status::service_unavailable("the server is shutting down"));
     }
@@ -119,7 +121,7 @@ fn refuse_when_closing(server: &Server, call: &mut Call) -> Result<(), Status> {
 }
 
 fn release_source(_: &Server, call: &mut Call) -> Result<(), Status> {
-    let is_known = call.user.as_ref().is_some_and(|user| user.name != ANONYMOUS);
+    let is_known = call.caller.user.as_ref().is_some_and(|user| user.name != ANONYMOUS);
     if let Some(seat) = call.peer.seat.as_ref().filter(|_| is_known) {
         seat.release();
     }
@@ -157,8 +159,8 @@ fn add_headers(server: &Server, call: &mut Call, answer: &mut Answer) {
     }
     // A handler may have set its own, and so may the server behind a proxied response.
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
-    audit::sign(headers, call);
-    fairness::sign(headers, call);
+    audit::sign(headers, &call.audit);
+    fairness::sign(headers, &call.seats);
     for warning in &call.warnings {
         if let Some(value) = warning_header(warning) {
             headers.append(header::WARNING, value);
@@ -169,18 +171,18 @@ fn add_headers(server: &Server, call: &mut Call, answer: &mut Answer) {
 /// Runs a call through all stages. Never fails: every error becomes a response.
 pub async fn handle(server: Arc<Server>, mut call: Call) -> Answer {
     // Handlers may take the headers away.
-    let accepted = accepted_for_errors(&call);
+    let accepted = accepted_for_errors(&call.head);
     let mut panicked = false;
     let result = catch_unwind(std::pin::pin!(enter(&server, &mut call))).await.unwrap_or_else(|_| {
         panicked = true;
         Err(panic_status())
     });
     if panicked {
-        tracing::error!(path = call.path, "request handler panicked");
+        tracing::error!(path = call.head.path, "request handler panicked");
     }
     let (mut answer, refusal) = match result {
         Ok(answer) => (answer, None),
-        Err(status) => (refuse(&status, &call, accepted), Some(status)),
+        Err(status) => (refuse(&status, &call.seats, accepted), Some(status)),
     };
     let end = match &refusal {
         None => audit::End::Answered,
@@ -189,7 +191,7 @@ pub async fn handle(server: Arc<Server>, mut call: Call) -> Answer {
     };
     let left = catch_unwind(std::pin::pin!(leave(&server, &mut call, &mut answer, end))).await;
     if left.is_err() {
-        tracing::error!(path = call.path, "response filter panicked");
+        tracing::error!(path = call.head.path, "response filter panicked");
         answer = status_answer(&panic_status(), accepted);
     }
     answer
@@ -206,7 +208,7 @@ async fn enter(server: &Arc<Server>, call: &mut Call) -> Result<Answer, Status> 
             return Ok(answer);
         }
     }
-    call.timeout = deadline::timeout(&server.config.limits, call)?;
+    call.timeout = deadline::timeout(&server.config.limits, &call.head)?;
     deadline::within(call.timeout, enter_rest(stages.as_slice(), server, call)).await
 }
 
@@ -230,7 +232,7 @@ async fn run(stage: &Stage, server: &Arc<Server>, call: &mut Call) -> Result<Opt
         Enter::Nothing | Enter::CatchPanics | Enter::Deadline | Enter::Handle => Ok(()),
     };
     let log = |status: &Status| {
-        tracing::debug!(stage = stage.name, code = status.code, path = call.path, "request refused");
+        tracing::debug!(stage = stage.name, code = status.code, path = call.head.path, "request refused");
     };
     result.inspect_err(log).map(|()| None)
 }
@@ -252,13 +254,13 @@ async fn leave(server: &Arc<Server>, call: &mut Call, answer: &mut Answer, end: 
 }
 
 /// The format of a Status that refuses the call.
-fn accepted_for_errors(call: &Call) -> Accepted {
-    let accepted = negotiate::accept(call.header(header::ACCEPT), true);
+fn accepted_for_errors(head: &RequestHead) -> Accepted {
+    let accepted = negotiate::accept(head.header(header::ACCEPT), true);
     accepted.map_or(Accepted::JSON, |accepted| Accepted { shape: negotiate::Shape::Plain, ..accepted })
 }
 
-fn refuse(status: &Status, call: &Call, accepted: Accepted) -> Answer {
-    match call.too_many {
+fn refuse(status: &Status, seats: &Seats, accepted: Accepted) -> Answer {
+    match seats.too_many {
         Some(seconds) => fairness::too_many_answer(seconds),
         None => status_answer(status, accepted),
     }

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use api::status::Status;
 
-use crate::call::Call;
+use crate::request::head::RequestHead;
 use crate::request::limits::{Limits, is_long_running};
 
 /// How long this call may take; None for one that has no deadline.
-pub fn timeout(limits: &Limits, call: &Call) -> Result<Option<Duration>, Status> {
-    if is_long_running(&call.info) {
+pub fn timeout(limits: &Limits, head: &RequestHead) -> Result<Option<Duration>, Status> {
+    if is_long_running(&head.info) {
         return Ok(None);
     }
-    allotted(call.query.get("timeout"), limits.request_timeout).map(Some)
+    allotted(head.query.get("timeout"), limits.request_timeout).map(Some)
 }
 
 /// A client may request less time than the limit, not more; nothing and 0 request all of it.

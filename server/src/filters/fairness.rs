@@ -8,12 +8,13 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::Server;
-use crate::call::{Answer, Call, Step, text};
+use crate::call::{Answer, Call, Caller, Seats, Step, text};
 use crate::fairness::level::Entry;
 use crate::fairness::matching::Digest;
 use crate::fairness::plan::{Distinguisher, Plan, Priority, Schema};
 use crate::fairness::{Fairness, Flow, Held, Seat, dump, width};
 use crate::request::body::Body;
+use crate::request::head::RequestHead;
 use crate::request::limits::is_long_running;
 
 /// A request waits for a seat for at most this part of the time that it has.
@@ -24,23 +25,25 @@ pub fn admit<'a>(server: &'a Arc<Server>, call: &'a mut Call) -> Step<'a> {
     if !server.config.limits.fairness {
         return Step::Done(count(server, call));
     }
-    if is_long_running(&call.info) && call.info.verb != "watch" {
+    if is_long_running(&call.head.info) && call.head.info.verb != "watch" {
         return Step::Done(Ok(()));
     }
     let plan = server.fairness.plan.load();
-    let Some(at) = plan.find(&Digest::new(&call.info, call.user.as_deref())) else { return Step::Done(Ok(())) };
+    let Some(at) = plan.find(&Digest::new(&call.head.info, call.caller.user.as_deref())) else {
+        return Step::Done(Ok(()));
+    };
     let (schema, priority) = plan.at(at);
-    call.flow = Some(Flow { schema: schema.uid.clone(), level: priority.uid.clone() });
+    call.seats.flow = Some(Flow { schema: schema.uid.clone(), level: priority.uid.clone() });
     let Some(level) = &priority.level else {
         schema.metrics.dispatched.inc();
         return Step::Done(Ok(()));
     };
-    let flow = server.fairness.flow_hash(schema, distinguisher(schema, call));
+    let flow = server.fairness.flow_hash(schema, distinguisher(schema, &call.head, &call.caller));
     if level.steps_aside(flow) {
-        call.turns = Some(level.turns().clone());
+        call.seats.turns = Some(level.turns().clone());
         let plan = arc_swap::Guard::into_inner(plan);
         return Step::Later(Box::pin(async move {
-            if let Some(turns) = &call.turns {
+            if let Some(turns) = &call.seats.turns {
                 turns.next().await;
             }
             match take(server, call, &plan, at, flow) {
@@ -69,16 +72,17 @@ fn take(server: &Server, call: &mut Call, plan: &Plan, at: usize, flow: u64) -> 
     let Some(level) = &priority.level else { return Admission::Done(Ok(())) };
     let now = Instant::now();
     server.fairness.adjust(plan, now);
-    let seats = width::seats(&server.registry.storage.resources, (&call.info, &call.query), level.bounds().nominal);
-    match level.enter(now, flow, seats, || about(server, schema, call)) {
+    let seats =
+        width::seats(&server.registry.storage.resources, (&call.head.info, &call.head.query), level.bounds().nominal);
+    match level.enter(now, flow, seats, || about(server, schema, &call.head, &call.caller)) {
         Entry::Run(seat) => {
             schema.metrics.dispatched.inc();
-            call.held = Some(Held::Seat(seat));
+            call.seats.held = Some(Held::Seat(seat));
             Admission::Done(Ok(()))
         }
         Entry::Reject(reason) => {
             let seconds = level.refuse(server.now(), true);
-            Admission::Done(Err(reject(server, call, (schema, priority), reason.text(), seconds)))
+            Admission::Done(Err(reject(server, &mut call.seats, (schema, priority), reason.text(), seconds)))
         }
         Entry::Wait(seat, told) => Admission::Later(seat, told),
     }
@@ -99,11 +103,11 @@ async fn wait(
     if !matches!(got, Ok(Ok(()))) {
         seat.give_up();
         let seconds = priority.level.as_ref().map_or(1, |level| level.refuse(server.now(), false));
-        return Err(reject(server, call, (schema, priority), "time-out", seconds));
+        return Err(reject(server, &mut call.seats, (schema, priority), "time-out", seconds));
     }
     seat.begin();
     schema.metrics.dispatched.inc();
-    call.held = Some(Held::Seat(seat));
+    call.seats.held = Some(Held::Seat(seat));
     Ok(())
 }
 
@@ -124,31 +128,31 @@ async fn wait_for_seat(
 
 /// Without fairness: a place among the requests under way, or 429.
 fn count(server: &Server, call: &mut Call) -> Result<(), Status> {
-    let entered = server.fairness.inflight.enter(&server.config.limits, &call.info, call.user.as_deref());
+    let entered = server.fairness.inflight.enter(&server.config.limits, &call.head.info, call.caller.user.as_deref());
     match entered {
         Ok(counted) => {
-            call.held = counted.map(Held::Counted);
+            call.seats.held = counted.map(Held::Counted);
             Ok(())
         }
-        Err(_) => Err(too_many(call, 1)),
+        Err(_) => Err(too_many(&mut call.seats, 1)),
     }
 }
 
 fn reject(
     server: &Server,
-    call: &mut Call,
+    seats: &mut Seats,
     (schema, priority): (&Schema, &Priority),
     reason: &str,
     seconds: u32,
 ) -> Status {
     server.fairness.metrics.reject(&priority.name, &schema.name, reason);
-    too_many(call, seconds)
+    too_many(seats, seconds)
 }
 
 const TOO_MANY: &str = "Too many requests, please try again later.";
 
-fn too_many(call: &mut Call, seconds: u32) -> Status {
-    call.too_many = Some(seconds);
+fn too_many(seats: &mut Seats, seconds: u32) -> Status {
+    seats.too_many = Some(seconds);
     Status::too_many_requests(TOO_MANY, seconds)
 }
 
@@ -164,8 +168,8 @@ static SCHEMA_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-flowsch
 static LEVEL_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-prioritylevel-uid");
 
 /// Adds the UIDs of the schema and the level to the headers.
-pub fn sign(headers: &mut HeaderMap, call: &Call) {
-    let Some(flow) = &call.flow else { return };
+pub fn sign(headers: &mut HeaderMap, seats: &Seats) {
+    let Some(flow) = &seats.flow else { return };
     if let Some(uid) = &flow.schema {
         headers.insert(&SCHEMA_UID, uid.clone());
     }
@@ -177,11 +181,11 @@ pub fn sign(headers: &mut HeaderMap, call: &Call) {
 /// A list is made while it is sent: its seats are held until then. Everything else is made by now. What a crowd
 /// gets is sent in turns too.
 pub fn hold_seats(_: &Server, call: &mut Call, answer: &mut Answer) {
-    if let Some(turns) = call.turns.take() {
+    if let Some(turns) = call.seats.turns.take() {
         let body = std::mem::replace(answer.body_mut(), Body::empty());
         *answer.body_mut() = body.paced(turns);
     }
-    let Some(held) = call.held.take() else { return };
+    let Some(held) = call.seats.held.take() else { return };
     if answer.body().is_list() {
         let body = std::mem::replace(answer.body_mut(), Body::empty());
         *answer.body_mut() = Body::held(body, Box::new(held));
@@ -189,21 +193,21 @@ pub fn hold_seats(_: &Server, call: &mut Call, answer: &mut Answer) {
 }
 
 /// The value that distinguishes the flow of a call from others of its schema.
-fn distinguisher<'a>(schema: &Schema, call: &'a Call) -> &'a str {
+fn distinguisher<'a>(schema: &Schema, head: &'a RequestHead, caller: &'a Caller) -> &'a str {
     match schema.distinguisher {
         Distinguisher::None => "",
-        Distinguisher::User => call.user_name(),
-        Distinguisher::Namespace => &call.info.namespace,
+        Distinguisher::User => caller.name(),
+        Distinguisher::Namespace => &head.info.namespace,
     }
 }
 
 /// The description of a waiting call, for dumps of the queues.
-fn about(server: &Server, schema: &Schema, call: &Call) -> dump::About {
-    let info = &call.info;
+fn about(server: &Server, schema: &Schema, head: &RequestHead, caller: &Caller) -> dump::About {
+    let info = &head.info;
     let api_version =
         if info.group.is_empty() { info.version.clone() } else { format!("{}/{}", info.group, info.version) };
     let details = [
-        call.user_name(),
+        caller.name(),
         info.verb,
         &info.path,
         &info.namespace,
@@ -214,7 +218,7 @@ fn about(server: &Server, schema: &Schema, call: &Call) -> dump::About {
     ];
     dump::About {
         schema: schema.name.clone(),
-        flow: distinguisher(schema, call).to_string(),
+        flow: distinguisher(schema, head, caller).to_string(),
         arrived: api::time::format_micros(server.config.clock.now()).to_string(),
         details: details.map(str::to_string),
     }

@@ -26,9 +26,9 @@ pub async fn handle(server: &Arc<Server>, request: Request<Bytes>, user: Arc<Use
     let pieces = request.extensions().get::<Pieces>().is_some();
     let unread = request.extensions().get::<Unread>().is_some();
     let mut call = Call::from_request(request, peer, server.now());
-    call.user = Some(user);
-    call.pieces = pieces;
-    call.unread = unread;
+    call.caller.user = Some(user);
+    call.delivery.pieces = pieces;
+    call.delivery.unread = unread;
     let mut answer = chain::handle(server.clone(), call).await;
     if pieces && answer.body_mut().take_apart() {
         answer.extensions_mut().insert(Pieces);

@@ -25,12 +25,12 @@ pub fn hides(query: &Query) -> bool {
 
 /// Waits until a new object is initialized, where its creator does not want it as it is.
 pub async fn wait(scope: &Scope<'_>, outcome: Outcome) -> Result<Outcome, Status> {
-    let Some(call) = scope.call.filter(|call| hides(&call.query)) else { return Ok(outcome) };
+    let Some(origin) = scope.origin.filter(|origin| hides(&origin.head.query)) else { return Ok(outcome) };
     let Outcome::Stored(item) = &outcome else { return Ok(outcome) };
     if item.is_initialized(scope.resource.stored) {
         return Ok(outcome);
     }
-    let deadline = Instant::now() + timeout(call.query.get("timeout"));
+    let deadline = Instant::now() + timeout(origin.head.query.get("timeout"));
     let cache = scope.resource.cache()?;
     let mut wake = cache.subscribe();
     let mut cursor = cache.cursor(item.revision).ok_or_else(lost)?;

@@ -4,8 +4,8 @@ use api::field::{Errors, Path, Value};
 use api::status::Status;
 use api::{Tree, tree};
 
-use crate::call::Call;
 use crate::request::codec::Validation;
+use crate::request::head::RequestHead;
 use crate::request::info::Query;
 
 /// Options of create, update and patch.
@@ -19,8 +19,8 @@ pub struct WriteOptions {
 
 impl WriteOptions {
     /// `kind` is CreateOptions, UpdateOptions or PatchOptions; `apply` is true for server-side apply.
-    pub fn parse(call: &Call, kind: &str, apply: bool) -> Result<WriteOptions, Status> {
-        let query = &call.query;
+    pub fn parse(head: &RequestHead, kind: &str, apply: bool) -> Result<WriteOptions, Status> {
+        let query = &head.query;
         let mut errors = Errors::new();
         let given = query.get("fieldManager");
         if apply && given.is_empty() {
@@ -35,14 +35,14 @@ impl WriteOptions {
         if !errors.is_empty() {
             return Err(Status::invalid("meta.k8s.io", kind, "", &errors));
         }
-        let field_manager = if given.is_empty() { default_manager(call) } else { given.to_string() };
+        let field_manager = if given.is_empty() { default_manager(head) } else { given.to_string() };
         Ok(WriteOptions { dry_run: query.has("dryRun"), field_manager, validation, force: query.flag("force") })
     }
 }
 
 /// The first word of the user agent, up to the slash.
-fn default_manager(call: &Call) -> String {
-    let agent = call.header(http::header::USER_AGENT).unwrap_or("");
+fn default_manager(head: &RequestHead) -> String {
+    let agent = head.header(http::header::USER_AGENT).unwrap_or("");
     let word = agent.split('/').next().unwrap_or("");
     let printable: String = word.chars().filter(|c| !c.is_control()).take(128).collect();
     printable

@@ -9,30 +9,31 @@ use crate::call::{Answer, Call, answer};
 use crate::registry::shape::{self, IncludeObject, Shaping};
 use crate::registry::write::Outcome;
 use crate::request::body::Body;
+use crate::request::head::RequestHead;
 use crate::request::negotiate::{Accepted, Media, Shape};
 use crate::storage::resource::Resource;
 
 /// The media type and shape that this call accepts.
-pub fn accepted(call: &Call) -> Result<Accepted, Status> {
-    let mut accepted = crate::request::negotiate::accept(call.header(http::header::ACCEPT), true)?;
-    accepted.pretty |= pretty(call);
+pub fn accepted(head: &RequestHead) -> Result<Accepted, Status> {
+    let mut accepted = crate::request::negotiate::accept(head.header(http::header::ACCEPT), true)?;
+    accepted.pretty |= pretty(head);
     Ok(accepted)
 }
 
-fn pretty(call: &Call) -> bool {
-    if call.query.has("pretty") {
-        return call.query.flag("pretty");
+fn pretty(head: &RequestHead) -> bool {
+    if head.query.has("pretty") {
+        return head.query.flag("pretty");
     }
-    let agent = call.header(http::header::USER_AGENT).unwrap_or("");
+    let agent = head.header(http::header::USER_AGENT).unwrap_or("");
     ["curl", "Wget", "Mozilla/5.0"].iter().any(|prefix| agent.starts_with(prefix))
 }
 
-pub fn shaping(call: &Call, accepted: Accepted) -> Result<Shaping, Status> {
+pub fn shaping(head: &RequestHead, accepted: Accepted) -> Result<Shaping, Status> {
     let include = match accepted.shape {
-        Shape::Table(_) => IncludeObject::parse(call.query.get("includeObject"))?,
+        Shape::Table(_) => IncludeObject::parse(head.query.get("includeObject"))?,
         _ => IncludeObject::Metadata,
     };
-    Ok(Shaping { shape: accepted.shape, include, now: call.now })
+    Ok(Shaping { shape: accepted.shape, include, now: head.now })
 }
 
 /// The response about one object.
@@ -40,19 +41,19 @@ pub fn outcome(call: &Call, resource: &Resource, code: u16, outcome: &Outcome) -
     if is_unread(call) {
         return Ok(answer(code, Media::Json.name(), Body::empty()));
     }
-    let accepted = accepted(call)?;
+    let accepted = accepted(&call.head)?;
     if let Outcome::Stored(item) = outcome
         && accepted == Accepted::JSON
         && resource.serves_stored_bytes()
     {
         return Ok(answer(code, Media::Json.name(), with_newline(&item.bytes)));
     }
-    tree(call, resource, code, outcome.tree(resource))
+    tree(&call.head, resource, code, outcome.tree(resource))
 }
 
 /// The audit log may record the response.
 fn is_unread(call: &Call) -> bool {
-    call.unread && call.audit.is_none()
+    call.delivery.unread && call.audit.trail.is_none()
 }
 
 /// Upstream's encoder ends a document with a line end; the stored bytes are sent as they are.
@@ -61,9 +62,9 @@ fn with_newline(bytes: &Bytes) -> Body {
 }
 
 /// The response about one object of the resource, from a tree.
-pub fn tree(call: &Call, resource: &Resource, code: u16, object: Tree) -> Result<Answer, Status> {
-    let accepted = accepted(call)?;
-    let shaped = shape::object(resource.kind, object, shaping(call, accepted)?)?;
+pub fn tree(head: &RequestHead, resource: &Resource, code: u16, object: Tree) -> Result<Answer, Status> {
+    let accepted = accepted(head)?;
+    let shaped = shape::object(resource.kind, object, shaping(head, accepted)?)?;
     Ok(encoded(code, &shaped, accepted))
 }
 

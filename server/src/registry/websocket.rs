@@ -10,9 +10,10 @@ use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::call::{Answer, Call};
+use crate::call::{Answer, Content};
 use crate::registry::verbs::watch::Watcher;
 use crate::request::body::{Body, Source};
+use crate::request::head::RequestHead;
 use crate::request::negotiate::Media;
 
 /// The GUID of RFC 6455.
@@ -23,17 +24,17 @@ const CLOSE: u8 = 0x8;
 const PING: u8 = 0x9;
 const PONG: u8 = 0xa;
 
-pub fn is_upgrade(call: &Call) -> bool {
+pub fn is_upgrade(head: &RequestHead, content: &Content) -> bool {
     let websocket = |value: &str| value.eq_ignore_ascii_case("websocket");
-    call.upgrade.is_some() && call.header(header::UPGRADE).is_some_and(websocket)
+    content.upgrade.is_some() && head.header(header::UPGRADE).is_some_and(websocket)
 }
 
 /// Accepts the handshake, and sends the watch's events after the upgrade.
-pub fn watch(call: &mut Call, watcher: Watcher) -> Result<Answer, Status> {
-    let key = call.header("sec-websocket-key").ok_or_else(|| Status::bad_request("Sec-WebSocket-Key is missing"))?;
+pub fn watch(head: &RequestHead, content: &mut Content, watcher: Watcher) -> Result<Answer, Status> {
+    let key = head.header("sec-websocket-key").ok_or_else(|| Status::bad_request("Sec-WebSocket-Key is missing"))?;
     let accept = accept_key(key);
     let binary = watcher.media() == Media::Protobuf;
-    let upgrade = call.upgrade.take().ok_or_else(|| Status::bad_request("the connection cannot be upgraded"))?;
+    let upgrade = content.upgrade.take().ok_or_else(|| Status::bad_request("the connection cannot be upgraded"))?;
     let framing = Framing::Events(if binary { BINARY } else { TEXT });
     tokio::spawn(async move {
         match upgrade.await {
@@ -45,15 +46,15 @@ pub fn watch(call: &mut Call, watcher: Watcher) -> Result<Answer, Status> {
 }
 
 /// Accepts the handshake, and sends a stream of bytes in the client's subprotocol.
-pub fn stream(call: &mut Call, source: impl Source) -> Result<Answer, Status> {
-    let key = call.header("sec-websocket-key").ok_or_else(|| Status::bad_request("Sec-WebSocket-Key is missing"))?;
+pub fn stream(head: &RequestHead, content: &mut Content, source: impl Source) -> Result<Answer, Status> {
+    let key = head.header("sec-websocket-key").ok_or_else(|| Status::bad_request("Sec-WebSocket-Key is missing"))?;
     let accept = accept_key(key);
-    let asked = call.header(header::SEC_WEBSOCKET_PROTOCOL).unwrap_or("");
+    let asked = head.header(header::SEC_WEBSOCKET_PROTOCOL).unwrap_or("");
     let (protocol, framing) = match stream_protocol(asked) {
         Ok(chosen) => chosen,
         Err(why) => return Ok(crate::call::text(403, &why.to_string())),
     };
-    let upgrade = call.upgrade.take().ok_or_else(|| Status::bad_request("the connection cannot be upgraded"))?;
+    let upgrade = content.upgrade.take().ok_or_else(|| Status::bad_request("the connection cannot be upgraded"))?;
     tokio::spawn(async move {
         match upgrade.await {
             Ok(upgraded) => greet(TokioIo::new(upgraded), source, framing).await,

@@ -13,7 +13,7 @@ use kinds::{Context, User};
 use store::{Durability, Expect, Op, Template, Write as StoreWrite};
 
 use crate::authorization;
-use crate::call::Call;
+use crate::call::Origin;
 use crate::registry::Registry;
 use crate::registry::admission::{self, Attributes, Operation, resource_quota};
 use crate::registry::options::WriteOptions;
@@ -37,7 +37,7 @@ pub struct Scope<'a> {
     pub now: i64,
     pub dry_run: bool,
     /// The request behind it; None for what the server writes of itself.
-    pub call: Option<&'a Call>,
+    pub origin: Option<Origin<'a>>,
 }
 
 /// An object after a write: as it is stored, or as it would be (dry run).
@@ -75,7 +75,7 @@ impl<'a> Scope<'a> {
             subresource: self.subresource,
             user: self.user,
             dry_run: self.dry_run,
-            call: self.call,
+            origin: self.origin,
             delete_options: None,
             rounds: Default::default(),
         }
@@ -165,9 +165,9 @@ impl<'a> Scope<'a> {
 
     /// An apply or a PUT that creates was authorized as `patch` or `update` only.
     async fn authorize_create(&self, name: &str) -> Result<(), Status> {
-        match self.call {
-            Some(call) if call.info.verb != "create" => {
-                authorization::authorize_create(&self.registry.authorizer, self.user, (&call.info, &call.query), name)
+        match self.origin {
+            Some(Origin { head, .. }) if head.info.verb != "create" => {
+                authorization::authorize_create(&self.registry.authorizer, self.user, (&head.info, &head.query), name)
                     .await
             }
             _ => Ok(()),
@@ -225,7 +225,7 @@ impl<'a> Scope<'a> {
     /// Upstream names the kind in whose form the object is stored.
     fn invalid(&self, name: &str, errors: &Errors) -> Status {
         let kind = self.resource.stored;
-        match self.call.and_then(|call| call.sent.as_ref()) {
+        match self.origin.and_then(|origin| origin.object) {
             Some((media, body)) => {
                 let errors = empties::restore(errors, self.resource.ty(), *media, body);
                 Status::invalid(kind.group, kind.kind, name, &errors)
@@ -236,7 +236,7 @@ impl<'a> Scope<'a> {
 
     /// The lease that fences this write, where the client sent one.
     fn fence(&self) -> Option<&str> {
-        self.call.and_then(|call| call.header(fence::HEADER))
+        self.origin.and_then(|origin| origin.head.header(fence::HEADER))
     }
 
     /// What the log stores beside the value: the user who wrote it.

@@ -6,6 +6,7 @@ pub mod body;
 pub mod codec;
 pub mod compress;
 pub mod cors;
+pub mod head;
 pub mod in_process;
 pub mod info;
 pub mod limits;

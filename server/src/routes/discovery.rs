@@ -8,9 +8,10 @@ use aws_lc_rs::digest::{SHA256, SHA512, digest};
 use http::{HeaderValue, Method, header};
 use kinds::{Kind, Subresource, Verb};
 
-use crate::call::{Answer, Call, answer};
+use crate::call::{Answer, answer};
 use crate::registry::respond;
 use crate::request::body::Body;
+use crate::request::head::RequestHead;
 use crate::request::negotiate::{self, Accepted, Media, NotAcceptable};
 use crate::routes::Routes;
 use crate::storage::resource::{Resource, Resources};
@@ -81,21 +82,21 @@ fn resources_of<'a>(
 }
 
 /// Serves /api, /apis and the paths below them down to a version.
-pub fn route(routes: &Routes, call: &Call) -> Result<Option<Answer>, Status> {
-    if call.path.starts_with("//") {
+pub fn route(routes: &Routes, head: &RequestHead) -> Result<Option<Answer>, Status> {
+    if head.path.starts_with("//") {
         return Ok(None);
     }
-    let parts: Vec<&str> = call.path.trim_matches('/').split('/').collect();
+    let parts: Vec<&str> = head.path.trim_matches('/').split('/').collect();
     match parts.as_slice() {
-        ["api"] => top(call, &routes.discovery.core, api_versions(routes)).map(Some),
-        ["apis"] => top(call, &routes.discovery.groups, group_list(routes)).map(Some),
-        ["api", "v1"] => plain(call, resource_list(routes, "", "v1")).map(Some),
+        ["api"] => top(head, &routes.discovery.core, api_versions(routes)).map(Some),
+        ["apis"] => top(head, &routes.discovery.groups, group_list(routes)).map(Some),
+        ["api", "v1"] => plain(head, resource_list(routes, "", "v1")).map(Some),
         ["api", _] => Err(Status::no_resource()),
         ["apis", group] if !group.is_empty() && routes.registry.storage.resources.has_group(group) => {
-            plain_any(call, api_group(routes, group)).map(Some)
+            plain_any(head, api_group(routes, group)).map(Some)
         }
         ["apis", group, version] if routes.registry.storage.resources.has_version(group, version) => {
-            plain(call, resource_list(routes, group, version)).map(Some)
+            plain(head, resource_list(routes, group, version)).map(Some)
         }
         ["apis", group, _] if !group.is_empty() && routes.registry.storage.resources.has_group(group) => {
             Err(Status::no_resource())
@@ -104,17 +105,17 @@ pub fn route(routes: &Routes, call: &Call) -> Result<Option<Answer>, Status> {
     }
 }
 
-fn check_method(call: &Call) -> Result<(), Status> {
-    if matches!(call.method, Method::GET | Method::HEAD) { Ok(()) } else { Err(Status::method_not_allowed()) }
+fn check_method(head: &RequestHead) -> Result<(), Status> {
+    if matches!(head.method, Method::GET | Method::HEAD) { Ok(()) } else { Err(Status::method_not_allowed()) }
 }
 
-fn plain(call: &Call, tree: Tree) -> Result<Answer, Status> {
-    check_method(call)?;
-    plain_any(call, tree)
+fn plain(head: &RequestHead, tree: Tree) -> Result<Answer, Status> {
+    check_method(head)?;
+    plain_any(head, tree)
 }
 
-fn plain_any(call: &Call, tree: Tree) -> Result<Answer, Status> {
-    let accepted = negotiate::accept(call.header(header::ACCEPT), false)?;
+fn plain_any(head: &RequestHead, tree: Tree) -> Result<Answer, Status> {
+    let accepted = negotiate::accept(head.header(header::ACCEPT), false)?;
     Ok(encoded(&tree, accepted))
 }
 
@@ -128,14 +129,14 @@ fn encoded(tree: &Tree, accepted: Accepted) -> Answer {
     }
 }
 
-fn top(call: &Call, documents: &Aggregated, plain: Tree) -> Result<Answer, Status> {
+fn top(head: &RequestHead, documents: &Aggregated, plain: Tree) -> Result<Answer, Status> {
     // Upstream's list of groups accepts every method.
-    if call.path.trim_end_matches('/') == "/api" {
-        check_method(call)?;
+    if head.path.trim_end_matches('/') == "/api" {
+        check_method(head)?;
     }
-    match requested(call.header(header::ACCEPT).unwrap_or("")) {
-        Requested::Aggregated(media) => Ok(aggregated_answer(call, documents, media)),
-        Requested::Plain => plain_any(call, plain),
+    match requested(head.header(header::ACCEPT).unwrap_or("")) {
+        Requested::Aggregated(media) => Ok(aggregated_answer(head, documents, media)),
+        Requested::Plain => plain_any(head, plain),
         Requested::Nothing => Err(NotAcceptable::Shape.into()),
     }
 }
@@ -167,8 +168,8 @@ fn requested(accept: &str) -> Requested {
     if asked { Requested::Nothing } else { Requested::Plain }
 }
 
-fn aggregated_answer(call: &Call, documents: &Aggregated, media: Media) -> Answer {
-    let same = call.header(header::IF_NONE_MATCH).is_some_and(|given| given.as_bytes() == documents.etag.as_bytes());
+fn aggregated_answer(head: &RequestHead, documents: &Aggregated, media: Media) -> Answer {
+    let same = head.header(header::IF_NONE_MATCH).is_some_and(|given| given.as_bytes() == documents.etag.as_bytes());
     let (content_type, bytes) = match media {
         Media::Protobuf => (
             "application/vnd.kubernetes.protobuf;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use api::{Tree, tree};
 use http::Method;
 
-use crate::call::{Answer, Call, answer, json_answer, text};
+use crate::call::{Answer, answer, json_answer, text};
+use crate::request::head::RequestHead;
 use crate::routes::Routes;
 
 pub use slis::Slis;
@@ -60,10 +61,10 @@ impl Health {
     }
 }
 
-pub async fn route(routes: &Routes, call: &Call) -> Option<Answer> {
-    let path = call.path.as_str();
+pub async fn route(routes: &Routes, head: &RequestHead) -> Option<Answer> {
+    let path = head.path.as_str();
     if path == "/version" || path == "/version/" {
-        return Some(version(call));
+        return Some(version(head));
     }
     if path == "/" {
         return Some(json_answer(200, &paths(routes)));
@@ -71,19 +72,19 @@ pub async fn route(routes: &Routes, call: &Call) -> Option<Answer> {
     if path == "/statusz" || path == "/flagz" {
         return Some(text(200, &about(routes, path)));
     }
-    if let Some(answer) = crate::routes::openid::route(routes, call) {
+    if let Some(answer) = crate::routes::openid::route(routes, head) {
         return Some(answer);
     }
     if path == "/metrics" {
         routes.fairness.show();
         return Some(answer(200, "text/plain; version=0.0.4; charset=utf-8", routes.metrics.text()));
     }
-    checks::route(routes, call).await
+    checks::route(routes, head).await
 }
 
 /// What clients read as the version of Kubernetes that is spoken here.
-fn version(call: &Call) -> Answer {
-    if !matches!(call.method, Method::GET | Method::HEAD) {
+fn version(head: &RequestHead) -> Answer {
+    if !matches!(head.method, Method::GET | Method::HEAD) {
         return crate::call::status_answer(
             &api::status::Status::method_not_allowed(),
             crate::request::negotiate::Accepted::JSON,

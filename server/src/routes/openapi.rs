@@ -12,9 +12,10 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, header};
 use stdx::sync::Mutex;
 
-use crate::call::{Answer, Call, answer};
+use crate::call::{Answer, answer};
 use crate::request::body::Body;
 use crate::request::compress::gzip;
+use crate::request::head::RequestHead;
 use crate::request::negotiate;
 use crate::routes::Routes;
 
@@ -50,47 +51,47 @@ impl Texts for Descriptions {
 }
 
 /// Serves /openapi/v2 and the paths below /openapi/v3.
-pub async fn route(routes: &Routes, call: &Call) -> Result<Option<Answer>, Status> {
-    match call.path.strip_prefix("/openapi/") {
-        Some("v2") => get_v2(routes, call).await.map(Some),
-        Some("v3" | "v3/") => get_index(routes, call).await.map(Some),
+pub async fn route(routes: &Routes, head: &RequestHead) -> Result<Option<Answer>, Status> {
+    match head.path.strip_prefix("/openapi/") {
+        Some("v2") => get_v2(routes, head).await.map(Some),
+        Some("v3" | "v3/") => get_index(routes, head).await.map(Some),
         Some(rest) => match rest.strip_prefix("v3/") {
-            Some(name) => get_v3(routes, call, name).await,
+            Some(name) => get_v3(routes, head, name).await,
             None => Ok(None),
         },
         None => Ok(None),
     }
 }
 
-fn check_method(call: &Call) -> Result<(), Status> {
-    if matches!(call.method, Method::GET | Method::HEAD) { Ok(()) } else { Err(Status::method_not_allowed()) }
+fn check_method(head: &RequestHead) -> Result<(), Status> {
+    if matches!(head.method, Method::GET | Method::HEAD) { Ok(()) } else { Err(Status::method_not_allowed()) }
 }
 
-async fn get_v2(routes: &Routes, call: &Call) -> Result<Answer, Status> {
-    check_method(call)?;
-    let encoding = accepted(call, v2::PROTOBUF_NAMES)?;
+async fn get_v2(routes: &Routes, head: &RequestHead) -> Result<Answer, Status> {
+    check_method(head)?;
+    let encoding = accepted(head, v2::PROTOBUF_NAMES)?;
     let document = find(routes, "", encoding).await?.ok_or_else(Status::no_resource)?;
-    Ok(document_answer(call, &document, content_type(encoding, v2::PROTOBUF)))
+    Ok(document_answer(head, &document, content_type(encoding, v2::PROTOBUF)))
 }
 
-async fn get_index(routes: &Routes, call: &Call) -> Result<Answer, Status> {
-    check_method(call)?;
+async fn get_index(routes: &Routes, head: &RequestHead) -> Result<Answer, Status> {
+    check_method(head)?;
     let hashes = hashes(routes).await?;
     let index = v3::index_of(hashes.iter().map(|(name, hash)| (name.clone(), hash.clone())));
     Ok(answer(200, "application/json", json::encode(&index, None)))
 }
 
-async fn get_v3(routes: &Routes, call: &Call, name: &str) -> Result<Option<Answer>, Status> {
-    check_method(call)?;
+async fn get_v3(routes: &Routes, head: &RequestHead, name: &str) -> Result<Option<Answer>, Status> {
+    check_method(head)?;
     let hashes = hashes(routes).await?;
     let Some(hash) = hashes.get(name) else { return Ok(Some(not_there())) };
-    let asked = call.query.get("hash");
+    let asked = head.query.get("hash");
     if !asked.is_empty() && asked != hash {
         return Ok(Some(redirect(name, hash)));
     }
-    let encoding = accepted(call, v3::PROTOBUF_NAMES)?;
+    let encoding = accepted(head, v3::PROTOBUF_NAMES)?;
     let document = find(routes, name, encoding).await?.ok_or_else(Status::no_resource)?;
-    let mut response = document_answer(call, &document, content_type(encoding, v3::PROTOBUF));
+    let mut response = document_answer(head, &document, content_type(encoding, v3::PROTOBUF));
     if !asked.is_empty() {
         response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static(IMMUTABLE));
     }
@@ -114,8 +115,8 @@ fn redirect(name: &str, hash: &str) -> Answer {
 }
 
 /// JSON or protobuf, by the first clause of the Accept header that means either.
-fn accepted(call: &Call, protobuf: &[&str]) -> Result<Encoding, Status> {
-    let accept = call.header(header::ACCEPT).unwrap_or("").trim();
+fn accepted(head: &RequestHead, protobuf: &[&str]) -> Result<Encoding, Status> {
+    let accept = head.header(header::ACCEPT).unwrap_or("").trim();
     if accept.is_empty() {
         return Ok(Encoding::Json);
     }
@@ -135,10 +136,10 @@ fn content_type(encoding: Encoding, protobuf: &'static str) -> &'static str {
     }
 }
 
-fn document_answer(call: &Call, document: &Document, content_type: &'static str) -> Answer {
+fn document_answer(head: &RequestHead, document: &Document, content_type: &'static str) -> Answer {
     let etag = format!("\"{}\"", document.etag);
-    let unchanged = call.header(header::IF_NONE_MATCH).is_some_and(|known| known.contains(&etag));
-    let gzip = call.header(header::ACCEPT_ENCODING).is_some_and(|accepted| accepted.contains("gzip"));
+    let unchanged = head.header(header::IF_NONE_MATCH).is_some_and(|known| known.contains(&etag));
+    let gzip = head.header(header::ACCEPT_ENCODING).is_some_and(|accepted| accepted.contains("gzip"));
     let mut response = match unchanged {
         true => answer(304, content_type, Body::empty()),
         false if gzip => answer(200, content_type, document.gzip.clone()),

@@ -3,13 +3,14 @@
 use api::{Tree, list, tree};
 
 use crate::authentication::token::Tokens;
-use crate::call::{Answer, Call, answer};
+use crate::call::{Answer, answer};
+use crate::request::head::RequestHead;
 use crate::routes::Routes;
 
 /// Serves the two documents; None without a signing key, or for another path.
-pub fn route(routes: &Routes, call: &Call) -> Option<Answer> {
+pub fn route(routes: &Routes, head: &RequestHead) -> Option<Answer> {
     let tokens = routes.registry.authentication.config.tokens.as_ref()?;
-    match call.path.as_str() {
+    match head.path.as_str() {
         "/.well-known/openid-configuration" => Some(json(&configuration(routes, tokens), "application/json")),
         "/openid/v1/jwks" => Some(json(&tree! { "keys" => tokens.jwks() }, "application/jwk-set+json")),
         _ => None,

@@ -9,33 +9,36 @@ use kinds::Verb;
 use crate::call::{Answer, Call, text};
 use crate::fairness;
 use crate::registry::{subresources, usage, verbs};
+use crate::request::head::RequestHead;
 use crate::routes::Routes;
 use crate::routes::{discovery, health, openapi, why};
 use crate::storage::resource::Resource;
 
 pub async fn route(routes: &Routes, call: &mut Call) -> Result<Answer, Status> {
-    if call.path.starts_with("//") {
+    if call.head.path.starts_with("//") {
         return Ok(page_not_found());
     }
-    if call.path.starts_with(why::ROOT) && call.info.is_resource {
+    if call.head.path.starts_with(why::ROOT) && call.head.info.is_resource {
         return Box::pin(why::route(routes, call)).await;
     }
-    if call.info.is_resource {
+    if call.head.info.is_resource {
         return route_resource(routes, call).await;
     }
-    if let Some(answer) = discovery::route(routes, call)? {
+    if let Some(answer) = discovery::route(routes, &call.head)? {
         return Ok(answer);
     }
-    if let Some(answer) = Box::pin(openapi::route(routes, call)).await? {
+    if let Some(answer) = Box::pin(openapi::route(routes, &call.head)).await? {
         return Ok(answer);
     }
-    if let Some(answer) = Box::pin(health::route(routes, call)).await {
+    if let Some(answer) = Box::pin(health::route(routes, &call.head)).await {
         return Ok(answer);
     }
-    if let Some(answer) = usage::route(&routes.registry, call) {
+    if let Some(answer) = usage::route(&routes.registry, &call.head) {
         return Ok(answer);
     }
-    if let Some(page) = fairness::dump::page(&routes.fairness, &call.path, &call.query).filter(|_| routes.is_fair) {
+    if let Some(page) =
+        fairness::dump::page(&routes.fairness, &call.head.path, &call.head.query).filter(|_| routes.is_fair)
+    {
         return Ok(text(200, &page));
     }
     Ok(page_not_found())
@@ -46,22 +49,22 @@ pub fn page_not_found() -> Answer {
 }
 
 async fn route_resource(routes: &Routes, call: &mut Call) -> Result<Answer, Status> {
-    let info = &call.info;
+    let info = &call.head.info;
     let resource = match routes.registry.storage.resources.find(&info.group, &info.version, &info.resource) {
         Some(resource) => resource.clone(),
         None if routes.registry.storage.resources.has_group(&info.group) => return Err(Status::no_resource()),
         None => return Ok(page_not_found()),
     };
-    check_place(&resource, call)?;
-    if !call.info.subresource.is_empty() {
+    check_place(&resource, &call.head)?;
+    if !call.head.info.subresource.is_empty() {
         return Box::pin(route_subresource(routes, &resource, call)).await;
     }
-    let allowed = allowed_verb(&resource, call);
+    let allowed = allowed_verb(&resource, &call.head);
     // A request with a method that no resource has gets no other warning.
     let told = allowed.as_ref().map_or_else(|status| *status != Status::method_not_allowed(), |_| true);
     if let Some(warning) = resource.kind.lifecycle.deprecation.filter(|_| told) {
         call.warnings.push(warning.to_string());
-        call.annotate("k8s.io/deprecated", "true");
+        call.audit.annotate("k8s.io/deprecated", "true");
     }
     let verb = allowed?;
     // The futures of writes are kilobytes: each in a box of its own, so that a GET does not carry them.
@@ -71,7 +74,7 @@ async fn route_resource(routes: &Routes, call: &mut Call) -> Result<Answer, Stat
         }
         Verb::Create => Box::pin(verbs::create::create(&routes.registry, &resource, call)).await,
         Verb::Get => verbs::get::get(&routes.registry, &resource, call).await,
-        Verb::List => Box::pin(verbs::list::list(&routes.registry, &resource, call)).await,
+        Verb::List => Box::pin(verbs::list::list(&routes.registry, &resource, &call.head)).await,
         Verb::Watch => Box::pin(verbs::watch::watch(&routes.registry, &resource, call)).await,
         Verb::Update => Box::pin(verbs::update::update(&routes.registry, &resource, call)).await,
         Verb::Patch => Box::pin(verbs::patch::patch(&routes.registry, &resource, call)).await,
@@ -81,8 +84,8 @@ async fn route_resource(routes: &Routes, call: &mut Call) -> Result<Answer, Stat
 }
 
 /// A namespaced object needs its namespace in the path, another must not have one.
-fn check_place(resource: &Resource, call: &Call) -> Result<(), Status> {
-    let info = &call.info;
+fn check_place(resource: &Resource, head: &RequestHead) -> Result<(), Status> {
+    let info = &head.info;
     let of_namespaces = info.resource == "namespaces" && info.group.is_empty();
     let has_namespace = !info.namespace.is_empty() && !of_namespaces;
     if info.path.contains("//") || (!resource.kind.namespaced && has_namespace) {
@@ -94,9 +97,9 @@ fn check_place(resource: &Resource, call: &Call) -> Result<(), Status> {
     Ok(())
 }
 
-fn allowed_verb(resource: &Resource, call: &Call) -> Result<Verb, Status> {
-    let collection = call.info.name.is_empty();
-    let verb = match (call.info.verb, &call.method) {
+fn allowed_verb(resource: &Resource, head: &RequestHead) -> Result<Verb, Status> {
+    let collection = head.info.name.is_empty();
+    let verb = match (head.info.verb, &head.method) {
         ("create", _) if collection => Verb::Create,
         ("get", &Method::GET) => Verb::Get,
         ("list", &Method::GET) => Verb::List,
@@ -107,7 +110,7 @@ fn allowed_verb(resource: &Resource, call: &Call) -> Result<Verb, Status> {
         ("deletecollection", _) => Verb::DeleteCollection,
         _ => return Err(Status::method_not_allowed()),
     };
-    let everywhere = resource.kind.namespaced && call.info.namespace.is_empty();
+    let everywhere = resource.kind.namespaced && head.info.namespace.is_empty();
     if everywhere && !matches!(verb, Verb::List | Verb::Watch) {
         return Err(Status::method_not_allowed());
     }
@@ -132,15 +135,15 @@ fn watch_not_supported(resource: &Resource) -> Status {
 }
 
 async fn route_subresource(routes: &Routes, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
-    let sub = resource.kind.subresource(&call.info.subresource).ok_or_else(Status::no_resource)?;
-    if !call.info.rest.is_empty() && sub.name != "proxy" {
+    let sub = resource.kind.subresource(&call.head.info.subresource).ok_or_else(Status::no_resource)?;
+    if !call.head.info.rest.is_empty() && sub.name != "proxy" {
         return Err(Status::no_resource());
     }
     // A proxy passes every method on.
     if sub.name == "proxy" {
         return subresources::handle(&routes.registry, resource, call).await;
     }
-    let verb = match call.info.verb {
+    let verb = match call.head.info.verb {
         "create" => Verb::Create,
         "get" => Verb::Get,
         "update" => Verb::Update,
@@ -148,7 +151,7 @@ async fn route_subresource(routes: &Routes, resource: &Arc<Resource>, call: &mut
         "delete" => Verb::Delete,
         _ => return Err(Status::method_not_allowed()),
     };
-    if call.method == Method::HEAD || !sub.verbs.contains(&verb) {
+    if call.head.method == Method::HEAD || !sub.verbs.contains(&verb) {
         return Err(Status::method_not_allowed());
     }
     subresources::handle(&routes.registry, resource, call).await

@@ -10,7 +10,7 @@ use http::Method;
 use kinds::User;
 use store::BoxFuture;
 
-use crate::call::{Answer, Call, json_answer};
+use crate::call::{Answer, Call, Caller, json_answer};
 use crate::registry::options::WriteOptions;
 use crate::registry::verbs::{check_namespace, read_object, scope};
 use crate::routes::Routes;
@@ -54,7 +54,7 @@ pub trait Explains: Send + Sync {
 
 pub async fn route(routes: &Routes, call: &mut Call) -> Result<Answer, Status> {
     let resource = routes.registry.storage.resources.find("", "v1", "pods").cloned().ok_or_else(Status::no_resource)?;
-    match (&call.method, call.info.name.is_empty()) {
+    match (&call.head.method, call.head.info.name.is_empty()) {
         (&Method::GET | &Method::HEAD, false) => why(routes, call, &resource).await,
         (&Method::POST, true) => what_if(routes, call, &resource).await,
         _ => Err(Status::method_not_allowed()),
@@ -62,7 +62,7 @@ pub async fn route(routes: &Routes, call: &mut Call) -> Result<Answer, Status> {
 }
 
 async fn why(routes: &Routes, call: &Call, resource: &Arc<Resource>) -> Result<Answer, Status> {
-    let (namespace, name) = (&call.info.namespace, &call.info.name);
+    let (namespace, name) = (&call.head.info.namespace, &call.head.info.name);
     let item =
         routes.registry.storage.read(resource, namespace, name).await?.ok_or_else(|| resource.not_found(name))?;
     let pod = resource.read(&item);
@@ -77,8 +77,8 @@ async fn why(routes: &Routes, call: &Call, resource: &Arc<Resource>) -> Result<A
 }
 
 async fn waits(routes: &Routes, call: &Call, pod: &Tree) -> Result<Tree, Status> {
-    let asked = (call.info.namespace.as_str(), call.info.name.as_str());
-    let told = scheduler(routes)?.why(&*user(call)?, pod.str("spec.schedulerName"), asked).await?;
+    let asked = (call.head.info.namespace.as_str(), call.head.info.name.as_str());
+    let told = scheduler(routes)?.why(&*user(&call.caller)?, pod.str("spec.schedulerName"), asked).await?;
     // A scheduling gate, or an external scheduler: the pod's condition has the reason.
     let condition = |condition: &&Tree| condition.str("type") == "PodScheduled";
     let said = pod.list("status.conditions").iter().find(condition).map(|condition| condition.str("message"));
@@ -88,9 +88,9 @@ async fn waits(routes: &Routes, call: &Call, pod: &Tree) -> Result<Tree, Status>
 
 /// The pod is taken as if it were created, so that it has what defaults and admission give it.
 async fn what_if(routes: &Routes, call: &mut Call, resource: &Arc<Resource>) -> Result<Answer, Status> {
-    let options = WriteOptions { dry_run: true, ..WriteOptions::parse(call, "CreateOptions", false)? };
+    let options = WriteOptions { dry_run: true, ..WriteOptions::parse(&call.head, "CreateOptions", false)? };
     let mut pod = read_object(call, resource, &options).await?;
-    check_namespace(&mut pod, resource, &call.info.namespace)?;
+    check_namespace(&mut pod, resource, &call.head.info.namespace)?;
     // One of its name may be there: this is another.
     let metadata = pod.child("metadata");
     metadata.remove("name");
@@ -98,12 +98,12 @@ async fn what_if(routes: &Routes, call: &mut Call, resource: &Arc<Resource>) -> 
     let mut warnings = Vec::new();
     let outcome = scope(&routes.registry, resource, call, true)?.create(pod, &options, &mut warnings).await?;
     call.warnings.append(&mut warnings);
-    let told = scheduler(routes)?.what_if(&*user(call)?, outcome.tree(resource)).await?;
+    let told = scheduler(routes)?.what_if(&*user(&call.caller)?, outcome.tree(resource)).await?;
     Ok(json_answer(200, &told))
 }
 
-fn user(call: &Call) -> Result<Arc<User>, Status> {
-    call.user.clone().ok_or_else(|| Status::internal("the request has no user"))
+fn user(caller: &Caller) -> Result<Arc<User>, Status> {
+    caller.user.clone().ok_or_else(|| Status::internal("the request has no user"))
 }
 
 fn scheduler(routes: &Routes) -> Result<&Arc<dyn Explains>, Status> {

@@ -76,11 +76,11 @@ async fn a_level_without_queues_refuses_at_once() {
     let (mut first, mut second) = (get("bob"), get("bob"));
     assert!(matches!(admit(&server, &mut first), Step::Done(Ok(()))));
     let status = admitted(&server, &mut second).await.expect_err("no seat is left");
-    assert_eq!((status.code, second.too_many), (429, Some(1)));
+    assert_eq!((status.code, second.seats.too_many), (429, Some(1)));
     let answer = too_many_answer(1);
     assert_eq!(answer.headers()["retry-after"], "1");
     let mut headers = HeaderMap::new();
-    sign(&mut headers, &second);
+    sign(&mut headers, &second.seats);
     assert_eq!(headers["x-kubernetes-pf-flowschema-uid"], "schema-uid");
     assert_eq!(headers["x-kubernetes-pf-prioritylevel-uid"], "level-uid");
     // Other users are not affected, and bob's seat is released.
@@ -107,7 +107,7 @@ async fn those_who_wait_get_a_seat_or_a_refusal_in_time() {
         let server = server.clone();
         tokio::spawn(async move {
             let mut call = get("bob");
-            admitted(&server, &mut call).await.map(|()| call.held.is_some())
+            admitted(&server, &mut call).await.map(|()| call.seats.held.is_some())
         })
     };
     tokio::task::yield_now().await;
@@ -133,7 +133,7 @@ async fn one_who_goes_away_while_waiting_takes_no_seat_along() {
 
 fn dumped(server: &Server, what: &str) -> Vec<String> {
     let call = testing::call(Method::GET, &format!("/debug/api_priority_and_fairness/{what}"), "root");
-    let page = dump::page(&server.fairness, &call.path, &call.query).expect("a table");
+    let page = dump::page(&server.fairness, &call.head.path, &call.head.query).expect("a table");
     page.lines().map(|line| line.replace(' ', "")).collect()
 }
 
@@ -180,7 +180,7 @@ async fn streams_other_than_watches_need_no_seat() {
         call
     };
     let mut log = testing::call(Method::GET, "/api/v1/namespaces/a/pods/x/log", "bob");
-    assert!(admitted(&server, &mut log).await.is_ok() && log.held.is_none());
+    assert!(admitted(&server, &mut log).await.is_ok() && log.seats.held.is_none());
     let mut watch = testing::call(Method::GET, "/api/v1/pods?watch=1", "bob");
     assert!(admitted(&server, &mut watch).await.is_err());
 }

@@ -15,6 +15,7 @@ use crate::Server;
 use crate::authentication::{AUTHENTICATED, UNAUTHENTICATED, anonymous};
 use crate::authorization::{Attributes, Reason, forbidden};
 use crate::call::{Call, Step};
+use crate::request::head::RequestHead;
 use requested::Requested;
 
 const NODE_KEYS: &str = "authentication.kubernetes.io/associated-node-keys";
@@ -48,17 +49,17 @@ impl Check {
 
 /// Puts the impersonated user into the call, and removes the headers.
 pub fn impersonate<'a>(server: &'a Arc<Server>, call: &'a mut Call) -> Step<'a> {
-    let requested = match Requested::take(&mut call.headers) {
+    let requested = match Requested::take(&mut call.head.headers) {
         Ok(None) => return Step::Done(Ok(())),
         Ok(Some(requested)) => requested,
         Err(status) => return Step::Done(Err(status)),
     };
     Step::Later(Box::pin(async move {
-        let requestor = call.user.clone().ok_or_else(Status::unauthorized)?;
-        let (user, mode) = allowed(server, call, &requestor, &requested).await?;
-        call.user = Some(Arc::new(user));
-        call.impersonation_mode = mode;
-        call.impersonator = Some(requestor);
+        let requestor = call.caller.user.clone().ok_or_else(Status::unauthorized)?;
+        let (user, mode) = allowed(server, &call.head, &requestor, &requested).await?;
+        call.caller.user = Some(Arc::new(user));
+        call.caller.impersonation_mode = mode;
+        call.caller.impersonator = Some(requestor);
         Ok(())
     }))
 }
@@ -66,13 +67,13 @@ pub fn impersonate<'a>(server: &'a Arc<Server>, call: &'a mut Call) -> Step<'a> 
 /// The identity and the name of the first mode that allows it; otherwise the error of the first one.
 async fn allowed(
     server: &Server,
-    call: &Call,
+    head: &RequestHead,
     requestor: &User,
     requested: &Requested,
 ) -> Result<(User, &'static str), Status> {
     let mut first = None;
     for mode in MODES.iter().filter(|mode| (mode.applies)(requested, requestor)) {
-        match pass(server, call, requestor, mode, requested).await {
+        match pass(server, head, requestor, mode, requested).await {
             Ok(()) => return Ok((actual(mode, requested), mode.name)),
             Err(status) => first = first.or(Some(status)),
         }
@@ -82,15 +83,15 @@ async fn allowed(
 
 async fn pass(
     server: &Server,
-    call: &Call,
+    head: &RequestHead,
     requestor: &User,
     mode: &Mode,
     requested: &Requested,
 ) -> Result<(), Status> {
     let requestor = &mode.requestor(requestor);
     if mode.is_constrained() {
-        let verb = format!("impersonate-on:{}:{}", mode.name, call.info.verb);
-        check(server, &Attributes { verb: &verb, ..Attributes::of(requestor, &call.info, &call.query) }).await?;
+        let verb = format!("impersonate-on:{}:{}", mode.name, head.info.verb);
+        check(server, &Attributes { verb: &verb, ..Attributes::of(requestor, &head.info, &head.query) }).await?;
     }
     let mut checks = Vec::new();
     let refused = mode.checks(requested, &mut checks);

@@ -16,7 +16,7 @@ pub fn deny(
     _: &mut Vec<String>,
 ) -> Result<(), Status> {
     // What the server writes of itself passes: it could not start otherwise.
-    match attributes.call {
+    match attributes.origin {
         Some(_) => Err(attributes.forbidden("admission control is denying all modifications")),
         None => Ok(()),
     }

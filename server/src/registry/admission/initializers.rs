@@ -36,7 +36,7 @@ pub fn mutate<'a>(
 
 /// Parts of objects can be written meanwhile, and what configures the gate is never kept waiting.
 fn concerns(attributes: &Attributes<'_>) -> bool {
-    attributes.call.is_some()
+    attributes.origin.is_some()
         && attributes.subresource.is_empty()
         && attributes.resource.kind.group != "admissionregistration.k8s.io"
         && !attributes.resource.kind.storage.is_empty()

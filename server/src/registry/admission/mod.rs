@@ -47,7 +47,7 @@ use api::Tree;
 use api::status::Status;
 use kinds::User;
 
-use crate::call::Call;
+use crate::call::Origin;
 pub(crate) use crate::common::errors::join_errors;
 use crate::registry::Registry;
 use crate::registry::options::DeleteOptions;
@@ -76,7 +76,7 @@ pub struct Attributes<'a> {
     pub user: &'a User,
     pub dry_run: bool,
     /// The request itself, where the write comes from one.
-    pub call: Option<&'a Call>,
+    pub origin: Option<Origin<'a>>,
     pub delete_options: Option<&'a DeleteOptions>,
     pub rounds: Rounds,
 }
@@ -94,8 +94,8 @@ impl Attributes<'_> {
 
     /// Something for the audit log.
     pub fn annotate(&self, key: impl Into<std::borrow::Cow<'static, str>>, value: impl Into<String>) {
-        if let Some(call) = self.call {
-            call.annotate(key, value);
+        if let Some(origin) = self.origin {
+            origin.audit.annotate(key, value);
         }
     }
 

@@ -37,7 +37,7 @@ async fn provision(attributes: &Attributes<'_>) -> Result<(), Status> {
         subresource: "",
         now: registry.now(),
         dry_run: false,
-        call: None,
+        origin: None,
     };
     let mut namespace = tree! {
         "apiVersion" => "v1", "kind" => "Namespace", "metadata" => tree! { "name" => attributes.namespace },

@@ -23,13 +23,13 @@ const MAX_TRIES: usize = 64;
 
 /// POST pods/NAME/binding, or POST bindings.
 pub async fn create(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
-    respond::accepted(call)?;
-    let options = WriteOptions::parse(call, "CreateOptions", false)?;
+    respond::accepted(&call.head)?;
+    let options = WriteOptions::parse(&call.head, "CreateOptions", false)?;
     let expected = Expected::of(&kinds::core::binding::KIND);
     let mut binding = verbs::read_expected(call, &expected, &options).await?;
-    check_namespace(&mut binding, resource, &call.info.namespace)?;
+    check_namespace(&mut binding, resource, &call.head.info.namespace)?;
     let name = binding.str("metadata.name").to_string();
-    if !call.info.name.is_empty() && name != call.info.name {
+    if !call.head.info.name.is_empty() && name != call.head.info.name {
         return Err(Status::bad_request("name in URL does not match name in Binding object"));
     }
     binding::validate(&binding).map_err(|status| *status)?;
@@ -40,7 +40,7 @@ pub async fn create(registry: &Registry, resource: &Arc<Resource>, call: &mut Ca
     admission::admit(&attributes, &mut binding, &mut warnings).await?;
     bind(&scope, &name, &binding).await?;
     call.warnings.append(&mut warnings);
-    success(call, 201)
+    success(&call.head, 201)
 }
 
 /// Written as it is: a binding is not an update of the pod, and owns no fields.

@@ -13,22 +13,22 @@ use crate::registry::{respond, shape};
 use crate::storage::resource::Resource;
 
 pub async fn read(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
-    let accepted = respond::accepted(call)?;
-    let shaping = respond::shaping(call, accepted)?;
+    let accepted = respond::accepted(&call.head)?;
+    let shaping = respond::shaping(&call.head, accepted)?;
     if let Some(deprecation) = resource.kind.lifecycle.deprecation.map(str::to_string)
         && !call.warnings.contains(&deprecation)
     {
         call.warnings.push(deprecation);
     }
     let mut components = components(registry).await;
-    if call.info.name.is_empty() {
+    if call.head.info.name.is_empty() {
         let tree = shape::list_of(resource.kind, tree! {}, components, shaping)?;
         return Ok(respond::encoded(200, &tree, accepted));
     }
-    let name = &call.info.name;
+    let name = &call.head.info.name;
     let at = components.iter().position(|component| component.str("metadata.name") == name);
     let at = at.ok_or_else(|| resource.not_found(name))?;
-    respond::tree(call, resource, 200, components.swap_remove(at))
+    respond::tree(&call.head, resource, 200, components.swap_remove(at))
 }
 
 async fn components(registry: &Registry) -> Vec<Tree> {

@@ -20,12 +20,13 @@ use crate::registry::Registry;
 use crate::registry::admission::{self, Operation};
 use crate::registry::{verbs, websocket};
 use crate::request::body::{Body, Source};
+use crate::request::head::RequestHead;
 use crate::storage::resource::Resource;
 
 pub async fn log(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
-    check_log_options(call)?;
+    check_log_options(&call.head)?;
     let pod = pod(registry, resource, call).await?;
-    let container = choose_container(&pod, call.query.get("container"))?;
+    let container = choose_container(&pod, call.head.query.get("container"))?;
     let node = pod.str("spec.nodeName");
     if node.is_empty() {
         // Nothing has run yet: an empty log.
@@ -33,13 +34,20 @@ pub async fn log(registry: &Registry, resource: &Arc<Resource>, call: &mut Call)
         *answer.status_mut() = http::StatusCode::NO_CONTENT;
         return Ok(answer);
     }
-    let place = format!("{}{}", place("containerLogs", &pod, container), passed(&call.query, LOG_OPTIONS));
-    let answer =
-        match registry.local_nodes.get().and_then(|nodes| local_nodes::log(&**nodes, &pod, container, &call.query)) {
-            Some(answer) => answer?,
-            None => node::log(registry, node, call, &place).await?,
-        };
-    if websocket::is_upgrade(call) { websocket::stream(call, Whole(answer.into_body())) } else { Ok(answer) }
+    let place = format!("{}{}", place("containerLogs", &pod, container), passed(&call.head.query, LOG_OPTIONS));
+    let answer = match registry
+        .local_nodes
+        .get()
+        .and_then(|nodes| local_nodes::log(&**nodes, &pod, container, &call.head.query))
+    {
+        Some(answer) => answer?,
+        None => node::log(registry, node, &call.head, &place).await?,
+    };
+    if websocket::is_upgrade(&call.head, &call.content) {
+        websocket::stream(&call.head, &mut call.content, Whole(answer.into_body()))
+    } else {
+        Ok(answer)
+    }
 }
 
 /// A body as a stream of bytes.
@@ -84,11 +92,11 @@ fn encoded<'a>(pairs: impl Iterator<Item = (&'a str, String)>) -> String {
 
 /// A connection is judged by its options, which plugins may not change.
 pub async fn admit(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<(), Status> {
-    let Some(mut options) = options(resource, call) else { return Ok(()) };
+    let Some(mut options) = options(resource, &call.head) else { return Ok(()) };
     let before = options.clone();
     let mut warnings = Vec::new();
     let scope = verbs::scope(registry, resource, call, false)?;
-    let attributes = scope.attributes(Operation::Connect, &call.info.name);
+    let attributes = scope.attributes(Operation::Connect, &call.head.info.name);
     admission::admit(&attributes, &mut options, &mut warnings).await?;
     call.warnings.append(&mut warnings);
     if options != before {
@@ -100,10 +108,10 @@ pub async fn admit(registry: &Registry, resource: &Arc<Resource>, call: &mut Cal
 }
 
 /// The options of a connection as an object: the query, in the kind of the subresource.
-fn options(resource: &Resource, call: &Call) -> Option<Tree> {
-    let (_, version, kind) = resource.kind.subresource(&call.info.subresource)?.gvk?;
+fn options(resource: &Resource, head: &RequestHead) -> Option<Tree> {
+    let (_, version, kind) = resource.kind.subresource(&head.info.subresource)?.gvk?;
     let mut options = api::tree! { "kind" => kind, "apiVersion" => version };
-    let query = &call.query;
+    let query = &head.query;
     for key in ["stdin", "stdout", "stderr", "tty"] {
         if query.flag(key) && matches!(kind, "PodExecOptions" | "PodAttachOptions") {
             options.set(key, true);
@@ -120,8 +128,8 @@ fn options(resource: &Resource, call: &Call) -> Option<Tree> {
     if kind == "PodPortForwardOptions" && !ports.is_empty() {
         options.set("ports", ports);
     }
-    if call.info.subresource == "proxy" {
-        options.set("path", format!("/{}", call.info.rest));
+    if head.info.subresource == "proxy" {
+        options.set("path", format!("/{}", head.info.rest));
     }
     Some(options)
 }
@@ -129,18 +137,18 @@ fn options(resource: &Resource, call: &Call) -> Option<Tree> {
 /// exec and attach.
 pub async fn run(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
     let pod = pod(registry, resource, call).await?;
-    let container = choose_container(&pod, call.query.get("container"))?.to_string();
+    let container = choose_container(&pod, call.head.query.get("container"))?.to_string();
     let kubelet = node::kubelet(registry, node_name(&pod)?, "pods").await?;
     may_create(registry, call).await?;
-    let verb = if call.info.subresource == "exec" { Verb::Exec } else { Verb::Attach };
-    let query = &call.query;
+    let verb = if call.head.info.subresource == "exec" { Verb::Exec } else { Verb::Attach };
+    let query = &call.head.query;
     let tty = query.flag("tty");
     let options =
         Options { stdin: query.flag("stdin"), stdout: query.flag("stdout"), stderr: query.flag("stderr") && !tty, tty };
     let streams = [("input", options.stdin), ("output", options.stdout), ("error", query.flag("stderr")), ("tty", tty)];
     let streams = streams.into_iter().filter(|(_, on)| *on).map(|(key, _)| (key, "1".to_string()));
     let command = query.all("command").filter(|_| verb == Verb::Exec).map(|word| ("command", word.to_string()));
-    let place = format!("{}{}", place(&call.info.subresource, &pod, &container), encoded(streams.chain(command)));
+    let place = format!("{}{}", place(&call.head.info.subresource, &pod, &container), encoded(streams.chain(command)));
     node::stream(call, kubelet, StreamRequest::Command(verb, options), &place).await
 }
 
@@ -148,7 +156,7 @@ pub async fn port_forward(registry: &Registry, resource: &Arc<Resource>, call: &
     let pod = pod(registry, resource, call).await?;
     let kubelet = node::kubelet(registry, node_name(&pod)?, "pods").await?;
     may_create(registry, call).await?;
-    let ports = call.query.all("ports").flat_map(|ports| ports.split(','));
+    let ports = call.head.query.all("ports").flat_map(|ports| ports.split(','));
     let ports = encoded(ports.map(|port| ("port", port.to_string())));
     let place = format!("{}{ports}", place("portForward", &pod, ""));
     node::stream(call, kubelet, StreamRequest::Forward, &place).await
@@ -156,11 +164,13 @@ pub async fn port_forward(registry: &Registry, resource: &Arc<Resource>, call: &
 
 /// A WebSocket begins with a GET, but needs the permission of a POST.
 async fn may_create(registry: &Registry, call: &Call) -> Result<(), Status> {
-    let Some(user) = call.user.as_deref().filter(|_| call.info.verb == "get") else { return Ok(()) };
-    let attributes =
-        authorization::Attributes { verb: "create", ..authorization::Attributes::of(user, &call.info, &call.query) };
+    let Some(user) = call.caller.user.as_deref().filter(|_| call.head.info.verb == "get") else { return Ok(()) };
+    let attributes = authorization::Attributes {
+        verb: "create",
+        ..authorization::Attributes::of(user, &call.head.info, &call.head.query)
+    };
     let verdict = registry.authorizer.wait(&attributes).await;
-    if verdict.is_allowed() { Ok(()) } else { Err(authorization::refuse(&call.path, &attributes, &verdict)) }
+    if verdict.is_allowed() { Ok(()) } else { Err(authorization::refuse(&call.head.path, &attributes, &verdict)) }
 }
 
 fn node_name(pod: &Tree) -> Result<&str, Status> {
@@ -171,7 +181,7 @@ fn node_name(pod: &Tree) -> Result<&str, Status> {
 }
 
 async fn pod(registry: &Registry, resource: &Arc<Resource>, call: &Call) -> Result<Tree, Status> {
-    verbs::scope(registry, resource, call, false)?.current_object(&call.info.name).await
+    verbs::scope(registry, resource, call, false)?.current_object(&call.head.info.name).await
 }
 
 /// The container that is meant; a pod with one container needs no name.
@@ -193,8 +203,8 @@ fn choose_container<'a>(pod: &'a Tree, wanted: &'a str) -> Result<&'a str, Statu
     }
 }
 
-fn check_log_options(call: &Call) -> Result<(), Status> {
-    let query = &call.query;
+fn check_log_options(head: &RequestHead) -> Result<(), Status> {
+    let query = &head.query;
     let mut errors = Errors::new();
     for (key, least, text) in [
         ("tailLines", 0, "must be greater than or equal to 0"),
@@ -214,7 +224,7 @@ fn check_log_options(call: &Call) -> Result<(), Status> {
     if errors.is_empty() {
         return Ok(());
     }
-    Err(Status::invalid("", "PodLogOptions", &call.info.name, &errors))
+    Err(Status::invalid("", "PodLogOptions", &head.info.name, &errors))
 }
 
 fn number(text: &str) -> Result<Option<i64>, Status> {

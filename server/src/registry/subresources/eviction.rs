@@ -25,26 +25,26 @@ use crate::storage::store_status;
 const MAX_TRIES: usize = 20;
 
 pub async fn create(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
-    respond::accepted(call)?;
-    let options = WriteOptions::parse(call, "CreateOptions", false)?;
+    respond::accepted(&call.head)?;
+    let options = WriteOptions::parse(&call.head, "CreateOptions", false)?;
     let expected = Expected::named("policy", "v1", "Eviction").ok_or_else(Status::no_resource)?;
     let mut eviction = verbs::read_adapted(call, &expected, &options, take_beta).await?;
-    if eviction.str("metadata.name") != call.info.name {
+    if eviction.str("metadata.name") != call.head.info.name {
         return Err(Status::bad_request("name in URL does not match name in Eviction object"));
     }
     let delete_options = match eviction.get("deleteOptions") {
-        Some(given) if !given.is_null() => DeleteOptions::parse(&call.query, Some(given))?,
+        Some(given) if !given.is_null() => DeleteOptions::parse(&call.head.query, Some(given))?,
         _ => DeleteOptions::default(),
     };
     let dry_run = options.dry_run || delete_options.dry_run;
     let mut scope = verbs::scope(registry, resource, call, dry_run)?;
     let mut warnings = Vec::new();
-    let attributes = scope.attributes(Operation::Create, &call.info.name);
+    let attributes = scope.attributes(Operation::Create, &call.head.info.name);
     admission::admit(&attributes, &mut eviction, &mut warnings).await?;
     scope.subresource = "";
-    evict(&scope, &call.info.name, &delete_options, &mut warnings).await?;
+    evict(&scope, &call.head.info.name, &delete_options, &mut warnings).await?;
     call.warnings.append(&mut warnings);
-    success(call, 201)
+    success(&call.head, 201)
 }
 
 /// The old version has the same fields.
@@ -106,7 +106,7 @@ async fn spend(scope: &Scope<'_>, pod: &Tree, name: &str) -> Result<(), Status> 
         .find("policy", "v1", "poddisruptionbudgets")
         .ok_or_else(Status::no_resource)?;
     let user: User = system_user();
-    let scope = Scope { resource, user: &user, subresource: "status", call: None, ..*scope };
+    let scope = Scope { resource, user: &user, subresource: "status", origin: None, ..*scope };
     let options = WriteOptions {
         dry_run: scope.dry_run,
         field_manager: "kube-apiserver".to_string(),

@@ -23,14 +23,15 @@ use crate::call::{Answer, Call};
 use crate::registry::Registry;
 use crate::registry::write::Scope;
 use crate::registry::{respond, verbs};
+use crate::request::head::RequestHead;
 use crate::storage::resource::Resource;
 
 /// A request to a subresource, by its name.
 pub async fn handle(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
-    if matches!(call.info.subresource.as_str(), "exec" | "attach" | "portforward" | "proxy") {
+    if matches!(call.head.info.subresource.as_str(), "exec" | "attach" | "portforward" | "proxy") {
         connect::admit(registry, resource, call).await?;
     }
-    match (call.info.subresource.as_str(), call.info.verb) {
+    match (call.head.info.subresource.as_str(), call.head.info.verb) {
         ("scale", "get") => scale::get(registry, resource, call).await,
         ("scale", "update") => scale::update(registry, resource, call).await,
         ("scale", "patch") => scale::patch(registry, resource, call).await,
@@ -81,7 +82,7 @@ pub fn validate(name: &str, _: &Scope<'_>, object: &Tree, old: &Tree, errors: &m
 }
 
 /// The response of writes that return no object.
-fn success(call: &Call, code: u16) -> Result<Answer, Status> {
+fn success(head: &RequestHead, code: u16) -> Result<Answer, Status> {
     let status = tree! {
         "kind" => "Status",
         "apiVersion" => "v1",
@@ -89,5 +90,5 @@ fn success(call: &Call, code: u16) -> Result<Answer, Status> {
         "status" => "Success",
         "code" => i64::from(code),
     };
-    Ok(respond::encoded(code, &status, respond::accepted(call)?))
+    Ok(respond::encoded(code, &status, respond::accepted(head)?))
 }

@@ -15,6 +15,7 @@ use crate::call::{Answer, Call};
 use crate::outbound::kubelets::{Kubelets, PREFERRED, TIMEOUT};
 use crate::registry::Registry;
 use crate::request::body::Body;
+use crate::request::head::RequestHead;
 
 /// What is read of a refusal's text.
 const MAX_REFUSAL: usize = 50_000;
@@ -48,15 +49,15 @@ fn unverified_kubelets() -> Result<Kubelets, Status> {
 }
 
 /// Passes a container's log on.
-pub async fn log(registry: &Registry, node: &str, call: &Call, place: &str) -> Result<Answer, Status> {
-    let kubelet = find(registry, node, "pods", call.query.flag("insecureSkipTLSVerifyBackend")).await?;
+pub async fn log(registry: &Registry, node: &str, head: &RequestHead, place: &str) -> Result<Answer, Status> {
+    let kubelet = find(registry, node, "pods", head.query.flag("insecureSkipTLSVerifyBackend")).await?;
     let mut request = Request::new(Full::<Bytes>::default());
     *request.uri_mut() = place.parse().map_err(Status::internal)?;
     request.headers_mut().insert(header::HOST, host(&kubelet.target)?);
     let failed = |why: String| Status::new(500, "", format!("Get \"{}{place}\": {why}", kubelet.target.url()));
     let response = forward::send(&kubelet.target, request).await.map_err(failed)?;
     if !(200..=206).contains(&response.status().as_u16()) {
-        return Err(refusal(response, &call.info.name).await);
+        return Err(refusal(response, &head.info.name).await);
     }
     let mut answer = streamed(response);
     forward::drop_hop_headers(answer.headers_mut());
@@ -103,15 +104,15 @@ fn judged(code: StatusCode, text: &str, name: &str) -> Status {
 
 /// Passes a connection on, in a protocol that the kubelet knows.
 pub async fn stream(call: &mut Call, kubelet: Kubelet, asked: StreamRequest, place: &str) -> Result<Answer, Status> {
-    let (Some(upgrade), true) = (call.upgrade.take(), is_upgrade(&call.headers)) else {
+    let (Some(upgrade), true) = (call.content.upgrade.take(), is_upgrade(&call.head.headers)) else {
         return Err(Status::bad_request("Upgrade request required"));
     };
     let place: PathAndQuery = place.parse().map_err(Status::internal)?;
     let mut request = Request::new(());
-    *request.method_mut() = call.method.clone();
-    *request.headers_mut() = call.headers.clone();
+    *request.method_mut() = call.head.method.clone();
+    *request.headers_mut() = call.head.headers.clone();
     request.extensions_mut().insert(upgrade);
-    let way = if kubelet.takes_websockets { RelayMode::Through } else { RelayMode::of(&call.headers, asked) };
+    let way = if kubelet.takes_websockets { RelayMode::Through } else { RelayMode::of(&call.head.headers, asked) };
     let (target, host) = (kubelet.target.clone(), host(&kubelet.target)?);
     let relayed = relay(request, way, place, Timeouts::default(), move |mut onward| async move {
         onward.headers_mut().insert(header::HOST, host);

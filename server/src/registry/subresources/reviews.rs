@@ -15,6 +15,7 @@ use crate::registry::Registry;
 use crate::registry::admission::{self, Operation};
 use crate::registry::options::WriteOptions;
 use crate::registry::{respond, verbs};
+use crate::request::head::RequestHead;
 use crate::storage::resource::Resource;
 
 const SPEC: Path<'static> = Path::root("spec");
@@ -22,25 +23,25 @@ const ONE_OF: &str = "exactly one of nonResourceAttributes or resourceAttributes
 
 pub async fn create(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
     // A review has no columns, only its status.
-    crate::request::negotiate::accept(call.header(http::header::ACCEPT), false)?;
-    let options = WriteOptions::parse(call, "CreateOptions", false)?;
+    crate::request::negotiate::accept(call.head.header(http::header::ACCEPT), false)?;
+    let options = WriteOptions::parse(&call.head, "CreateOptions", false)?;
     let mut review = verbs::read_object(call, resource, &options).await?;
-    verbs::check_namespace(&mut review, resource, &call.info.namespace)?;
-    own_fields(resource, &mut review, call.now, &options);
+    verbs::check_namespace(&mut review, resource, &call.head.info.namespace)?;
+    own_fields(resource, &mut review, call.head.now, &options);
     let mut warnings = Vec::new();
     let scope = verbs::scope(registry, resource, call, options.dry_run)?;
     admission::admit(&scope.attributes(Operation::Create, ""), &mut review, &mut warnings).await?;
     call.warnings.append(&mut warnings);
-    let user = call.user.as_ref().ok_or_else(Status::unauthorized)?;
+    let user = call.caller.user.as_ref().ok_or_else(Status::unauthorized)?;
     let answered = match resource.kind.kind {
-        "SelfSubjectReview" => self_subject(user, call.now),
-        "TokenReview" => token(registry, review, call.now).await?,
-        "SelfSubjectAccessReview" => access(registry, review, Some(user), call).await?,
-        "SubjectAccessReview" | "LocalSubjectAccessReview" => access(registry, review, None, call).await?,
+        "SelfSubjectReview" => self_subject(user, call.head.now),
+        "TokenReview" => token(registry, review, call.head.now).await?,
+        "SelfSubjectAccessReview" => access(registry, review, Some(user), &call.head).await?,
+        "SubjectAccessReview" | "LocalSubjectAccessReview" => access(registry, review, None, &call.head).await?,
         "SelfSubjectRulesReview" => rules(registry, &review, user)?,
         _ => return Err(Status::method_not_allowed()),
     };
-    respond::tree(call, resource, 201, answered)
+    respond::tree(&call.head, resource, 201, answered)
 }
 
 fn own_fields(resource: &Resource, review: &mut Tree, now: i64, options: &WriteOptions) {
@@ -99,10 +100,15 @@ async fn token(registry: &Registry, mut review: Tree, now: i64) -> Result<Tree, 
 }
 
 /// May the user of the spec, or the caller, do this?
-async fn access(registry: &Registry, mut review: Tree, caller: Option<&User>, call: &Call) -> Result<Tree, Status> {
+async fn access(
+    registry: &Registry,
+    mut review: Tree,
+    caller: Option<&User>,
+    head: &RequestHead,
+) -> Result<Tree, Status> {
     let local = review.str("kind") == "LocalSubjectAccessReview";
     let mut errors = Errors::new();
-    validate_access(review.at("spec"), caller.is_some(), local, &call.info.namespace, &mut errors);
+    validate_access(review.at("spec"), caller.is_some(), local, &head.info.namespace, &mut errors);
     if !errors.is_empty() {
         return Err(Status::invalid("authorization.k8s.io", "", "", &errors));
     }

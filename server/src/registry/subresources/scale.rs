@@ -19,6 +19,7 @@ use crate::registry::verbs::{self, check_namespace};
 use crate::registry::write::{Outcome, Scope};
 use crate::registry::{respond, shape};
 use crate::request::codec::{Expected, Validation};
+use crate::request::head::RequestHead;
 use crate::storage::resource::Resource;
 
 static SCALE: Kind = Kind {
@@ -39,42 +40,42 @@ fn cells(scale: &Tree, now: i64) -> Vec<Tree> {
 }
 
 pub async fn get(registry: &Registry, resource: &Arc<Resource>, call: &Call) -> Result<Answer, Status> {
-    registry.storage.wait_for_version(call.query.get("resourceVersion")).await?;
+    registry.storage.wait_for_version(call.head.query.get("resourceVersion")).await?;
     let scope = verbs::scope(registry, resource, call, false)?;
-    let item = scope.current(&call.info.name).await?;
-    answer(call, resource, &resource.read(&item))
+    let item = scope.current(&call.head.info.name).await?;
+    answer(&call.head, resource, &resource.read(&item))
 }
 
 pub async fn update(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
-    respond::accepted(call)?;
-    let options = WriteOptions::parse(call, "UpdateOptions", false)?;
+    respond::accepted(&call.head)?;
+    let options = WriteOptions::parse(&call.head, "UpdateOptions", false)?;
     let mut given = verbs::read_expected(call, &Expected::of(&SCALE), &options).await?;
-    check_namespace(&mut given, resource, &call.info.namespace)?;
-    check_name(&given, &call.info.name)?;
+    check_namespace(&mut given, resource, &call.head.info.namespace)?;
+    check_name(&given, &call.head.info.name)?;
     let scope = verbs::scope(registry, resource, call, options.dry_run)?;
-    let outcome = write(&scope, call, &options, |_, _| Ok(given.clone())).await?;
-    answer(call, resource, &outcome.0.tree(resource))
+    let outcome = write(&scope, &call.head, &options, |_, _| Ok(given.clone())).await?;
+    answer(&call.head, resource, &outcome.0.tree(resource))
 }
 
 pub async fn patch(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
-    respond::accepted(call)?;
-    let ty = PatchType::of(call)?;
-    let options = WriteOptions::parse(call, "PatchOptions", ty == PatchType::Apply)?;
+    respond::accepted(&call.head)?;
+    let ty = PatchType::of(&call.head)?;
+    let options = WriteOptions::parse(&call.head, "PatchOptions", ty == PatchType::Apply)?;
     let body = call.read_body().await?;
     let patch = Patch::read(ty, &body)?;
     let scope = verbs::scope(registry, resource, call, options.dry_run)?;
     let mut problems = Vec::new();
     let written = match patch.applied() {
         Some(applied) => {
-            patch::check_applied(applied, &scope, &call.info.name)?;
-            write(&scope, call, &options, |live, old| applied_scale(&scope, live, old, applied, &options)).await?
+            patch::check_applied(applied, &scope, &call.head.info.name)?;
+            write(&scope, &call.head, &options, |live, old| applied_scale(&scope, live, old, applied, &options)).await?
         }
         None => {
-            write(&scope, call, &options, |live, _| {
+            write(&scope, &call.head, &options, |live, _| {
                 let patched = patch.patched(live, SCALE.schema())?;
                 let mut scale =
                     patch::shape_patched(&Expected::of(&SCALE), live, patched, &patch, &options, &mut problems)?;
-                patch::check_identity(&mut scale, &call.info.name, &scope)?;
+                patch::check_identity(&mut scale, &call.head.info.name, &scope)?;
                 Ok(scale)
             })
             .await?
@@ -86,7 +87,7 @@ pub async fn patch(registry: &Registry, resource: &Arc<Resource>, call: &mut Cal
     }
     let object = outcome.tree(resource);
     call.warnings.append(&mut warnings);
-    answer(call, resource, &object)
+    answer(&call.head, resource, &object)
 }
 
 fn applied_scale(
@@ -119,15 +120,15 @@ fn request<'a>(scope: &Scope<'_>, options: &'a WriteOptions, versions: &'a SameV
 /// Writes the parent of a scale that `change` makes from the live one and the live parent.
 async fn write<F>(
     scope: &Scope<'_>,
-    call: &Call,
+    head: &RequestHead,
     options: &WriteOptions,
     mut change: F,
 ) -> Result<(Outcome, Vec<String>), Status>
 where
     F: FnMut(&Tree, &Tree) -> Result<Tree, Status> + Send,
 {
-    let name = &call.info.name;
-    let is_apply = call.header(http::header::CONTENT_TYPE).is_some_and(|ty| ty.starts_with("application/apply"));
+    let name = &head.info.name;
+    let is_apply = head.header(http::header::CONTENT_TYPE).is_some_and(|ty| ty.starts_with("application/apply"));
     let versions = SameVersion { api_version: API_VERSION, ty: SCALE.schema() };
     let mut warnings = Vec::new();
     let outcome = scope
@@ -183,9 +184,9 @@ fn paths<'a>(versions: &'a [(String, &'static str)]) -> Vec<apply::ReplicasPath<
     versions.iter().map(|(version, path)| (version.as_str(), *path)).collect()
 }
 
-fn answer(call: &Call, resource: &Resource, object: &Tree) -> Result<Answer, Status> {
-    let accepted = respond::accepted(call)?;
+fn answer(head: &RequestHead, resource: &Resource, object: &Tree) -> Result<Answer, Status> {
+    let accepted = respond::accepted(head)?;
     let scale = kinds::scale::from_object(resource.kind, object).ok_or_else(Status::no_resource)?;
-    let shaped = shape::object(&SCALE, scale, respond::shaping(call, accepted)?)?;
+    let shaped = shape::object(&SCALE, scale, respond::shaping(head, accepted)?)?;
     Ok(respond::encoded(200, &shaped, accepted))
 }

@@ -27,21 +27,21 @@ const POD_SECONDS: i64 = 3607;
 const EXTENDED_SECONDS: i64 = 365 * 24 * 3600;
 
 pub async fn create(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
-    let accepted = respond::accepted(call)?;
-    let options = WriteOptions::parse(call, "CreateOptions", false)?;
+    let accepted = respond::accepted(&call.head)?;
+    let options = WriteOptions::parse(&call.head, "CreateOptions", false)?;
     let expected = Expected::named(GROUP, "v1", KIND).ok_or_else(Status::no_resource)?;
     let mut request = verbs::read_expected(call, &expected, &options).await?;
     if !request.at("spec").has("expirationSeconds") {
         request.child("spec").set("expirationSeconds", DEFAULT_SECONDS);
     }
-    own_fields(&expected, &mut request, call.now, &options);
+    own_fields(&expected, &mut request, call.head.now, &options);
     let scope = verbs::scope(registry, resource, call, options.dry_run)?;
-    let attributes = scope.attributes(Operation::Create, &call.info.name);
+    let attributes = scope.attributes(Operation::Create, &call.head.info.name);
     let mut warnings = Vec::new();
     // Mutating admission sees the audiences as the client gave them.
     admission::mutate(&attributes, Some(&mut request), None, &mut warnings).await?;
-    check_names(&request, &call.info.name, &call.info.namespace)?;
-    let account = scope.current_object(&call.info.name).await?;
+    check_names(&request, &call.head.info.name, &call.head.info.namespace)?;
+    let account = scope.current_object(&call.head.info.name).await?;
     if request.list("spec.audiences").is_empty() {
         let audiences: Vec<Tree> = registry.authentication.config.audiences.iter().map(Tree::from).collect();
         request.child("spec").set("audiences", audiences);
@@ -54,8 +54,8 @@ pub async fn create(registry: &Registry, resource: &Arc<Resource>, call: &mut Ca
         .tokens
         .as_ref()
         .ok_or_else(|| Status::internal("no key to sign tokens is configured"))?;
-    let id = issue(registry, tokens, &account, &mut request, call.now)?;
-    call.annotate("authentication.kubernetes.io/issued-credential-id", format!("JTI={id}"));
+    let id = issue(registry, tokens, &account, &mut request, call.head.now)?;
+    call.audit.annotate("authentication.kubernetes.io/issued-credential-id", format!("JTI={id}"));
     api::typed::fill(&mut request, expected.ty);
     call.warnings.append(&mut warnings);
     Ok(respond::encoded(201, &request, accepted))

@@ -13,9 +13,10 @@ use bytes::Bytes;
 use http::{Method, Request, header};
 use http_body_util::{BodyExt, Full, Limited};
 
-use crate::call::{Answer, Call, json_answer, text};
+use crate::call::{Answer, json_answer, text};
 use crate::registry::Registry;
 use crate::registry::subresources::node;
+use crate::request::head::RequestHead;
 use history::Sample;
 
 pub const PATH: &str = "/tiphys/v1/usage";
@@ -26,11 +27,11 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const MOST: usize = 16 << 20;
 
 /// None for another path.
-pub fn route(registry: &Registry, call: &Call) -> Option<Answer> {
-    if call.path != PATH {
+pub fn route(registry: &Registry, head: &RequestHead) -> Option<Answer> {
+    if head.path != PATH {
         return None;
     }
-    Some(match call.method {
+    Some(match head.method {
         Method::GET | Method::HEAD => json_answer(200, &registry.admission.settings.estimates.history.shown()),
         _ => text(405, "Method Not Allowed\n"),
     })

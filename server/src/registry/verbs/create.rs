@@ -12,10 +12,10 @@ use crate::registry::respond;
 use crate::storage::resource::Resource;
 
 pub async fn create(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
-    respond::accepted(call)?;
-    let options = WriteOptions::parse(call, "CreateOptions", false)?;
+    respond::accepted(&call.head)?;
+    let options = WriteOptions::parse(&call.head, "CreateOptions", false)?;
     let mut object = read_object(call, resource, &options).await?;
-    check_namespace(&mut object, resource, &call.info.namespace)?;
+    check_namespace(&mut object, resource, &call.head.info.namespace)?;
     let mut warnings = Vec::new();
     let outcome = scope(registry, resource, call, options.dry_run)?.create(object, &options, &mut warnings).await?;
     call.warnings.append(&mut warnings);

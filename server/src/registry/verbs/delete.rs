@@ -22,10 +22,10 @@ use crate::storage::resource::Resource;
 use crate::storage::store_status;
 
 pub async fn delete(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
-    respond::accepted(call)?;
+    respond::accepted(&call.head)?;
     let options = read_options(call).await?;
     let scope = scope(registry, resource, call, options.dry_run)?;
-    let name = call.info.name.clone();
+    let name = call.head.info.name.clone();
     let mut warnings = Vec::new();
     let result = delete_one(&scope, &name, &options, &mut warnings).await?;
     call.warnings.append(&mut warnings);
@@ -33,19 +33,19 @@ pub async fn delete(registry: &Registry, resource: &Arc<Resource>, call: &mut Ca
         Deleted::Gone(object) if !resource.kind.lifecycle.returns_deleted => {
             let kind = resource.kind;
             let tree = deleted(kind.group, kind.plural, &name, object.str("metadata.uid"));
-            let accepted = Accepted { shape: Shape::Plain, ..respond::accepted(call)? };
+            let accepted = Accepted { shape: Shape::Plain, ..respond::accepted(&call.head)? };
             Ok(respond::encoded(200, &tree, accepted))
         }
-        Deleted::Gone(object) => respond::tree(call, resource, 200, object),
+        Deleted::Gone(object) => respond::tree(&call.head, resource, 200, object),
         Deleted::Later(outcome) => respond::outcome(call, resource, 200, &outcome),
     }
 }
 
 async fn read_options(call: &mut Call) -> Result<DeleteOptions, Status> {
-    let media = crate::request::negotiate::content_type(call.header(http::header::CONTENT_TYPE));
+    let media = crate::request::negotiate::content_type(call.head.header(http::header::CONTENT_TYPE));
     let body = call.read_body().await?;
     if body.is_empty() {
-        return DeleteOptions::parse(&call.query, None);
+        return DeleteOptions::parse(&call.head.query, None);
     }
     let expected = Expected::named("", "v1", "DeleteOptions")
         .or_else(|| {
@@ -66,7 +66,7 @@ async fn read_options(call: &mut Call) -> Result<DeleteOptions, Status> {
     }
     decoded.tree.set("apiVersion", "v1");
     let tree = codec::conform(decoded, &expected, Validation::Ignore, &mut call.warnings)?;
-    DeleteOptions::parse(&call.query, Some(&tree))
+    DeleteOptions::parse(&call.head.query, Some(&tree))
 }
 
 /// Options are decoded without naming the expected kind.
@@ -352,11 +352,11 @@ pub async fn delete_collection(
     resource: &Arc<Resource>,
     call: &mut Call,
 ) -> Result<Answer, Status> {
-    let accepted = respond::accepted(call)?;
-    let shaping = respond::shaping(call, accepted)?;
-    let list_options = ListOptions::parse(&call.query, resource.kind, false)?;
+    let accepted = respond::accepted(&call.head)?;
+    let shaping = respond::shaping(&call.head, accepted)?;
+    let list_options = ListOptions::parse(&call.head.query, resource.kind, false)?;
     let options = read_options(call).await?;
-    let listed = list::read(registry, resource, &call.info.namespace, "", &list_options).await?;
+    let listed = list::read(registry, resource, &call.head.info.namespace, "", &list_options).await?;
     // Side by side, so that many go with one commit.
     for items in listed.items.chunks(SIDE_BY_SIDE) {
         let mut each = Vec::with_capacity(items.len());

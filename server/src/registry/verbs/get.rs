@@ -11,18 +11,18 @@ use crate::registry::write::Outcome;
 use crate::storage::resource::Resource;
 
 pub async fn get(registry: &Registry, resource: &Arc<Resource>, call: &Call) -> Result<Answer, Status> {
-    respond::accepted(call)?;
-    let version = call.query.get("resourceVersion");
+    respond::accepted(&call.head)?;
+    let version = call.head.query.get("resourceVersion");
     registry.storage.wait_for_version(version).await?;
-    let name = &call.info.name;
-    let namespace = if resource.kind.namespaced { call.info.namespace.as_str() } else { "" };
+    let name = &call.head.info.name;
+    let namespace = if resource.kind.namespaced { call.head.info.namespace.as_str() } else { "" };
     // A reader that names a version is content with the cache; one that does not wants the newest.
     let found = if version.is_empty() {
         registry.storage.read(resource, namespace, name).await?
     } else {
         resource.cache()?.get(&resource.key(namespace, name))
     };
-    let hidden = crate::registry::initializers::hides(&call.query);
+    let hidden = crate::registry::initializers::hides(&call.head.query);
     let seen = found.filter(|item| !hidden || item.is_initialized(resource.stored));
     let item = seen.ok_or_else(|| resource.not_found(name))?;
     respond::outcome(call, resource, 200, &Outcome::Stored(item))

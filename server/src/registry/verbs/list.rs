@@ -8,10 +8,11 @@ use api::status::Status;
 use api::{Tree, base64, json, tree};
 use kinds::Kind;
 
-use crate::call::{Answer, Call, answer};
+use crate::call::{Answer, answer};
 use crate::registry::Registry;
 use crate::registry::{respond, shape};
 use crate::request::body::{Body, ListBody};
+use crate::request::head::RequestHead;
 use crate::request::info::Query;
 use crate::request::negotiate::{Accepted, Media};
 use crate::storage::cache::{Cache, Item, Selection, Snapshot};
@@ -250,13 +251,17 @@ impl Listed {
     }
 }
 
-pub async fn list(registry: &Registry, resource: &Arc<Resource>, call: &Call) -> Result<Answer, Status> {
-    let accepted = respond::accepted(call)?;
-    let shaping = respond::shaping(call, accepted)?;
-    let options = ListOptions::parse(&call.query, resource.kind, false)?;
-    let listed = read(registry, resource, &call.info.namespace, &call.info.name, &options).await?;
+pub async fn list(registry: &Registry, resource: &Arc<Resource>, head: &RequestHead) -> Result<Answer, Status> {
+    let accepted = respond::accepted(head)?;
+    let shaping = respond::shaping(head, accepted)?;
+    let options = ListOptions::parse(&head.query, resource.kind, false)?;
+    let listed = read(registry, resource, &head.info.namespace, &head.info.name, &options).await?;
     if accepted == Accepted::JSON && resource.serves_stored_bytes() {
-        return Ok(answer(200, Media::Json.name(), Body::List(ListBody::new(head(resource, &listed), listed.items))));
+        return Ok(answer(
+            200,
+            Media::Json.name(),
+            Body::List(ListBody::new(list_start(resource, &listed), listed.items)),
+        ));
     }
     let metadata = listed.metadata();
     let objects = listed.items.iter().map(|item| resource.read(item)).collect();
@@ -264,16 +269,17 @@ pub async fn list(registry: &Registry, resource: &Arc<Resource>, call: &Call) ->
     Ok(respond::encoded(200, &tree, accepted))
 }
 
-fn head(resource: &Resource, listed: &Listed) -> Vec<u8> {
-    let mut head = Vec::with_capacity(256);
-    head.extend_from_slice(b"{\"kind\":\"");
-    head.extend_from_slice(resource.kind.kind.as_bytes());
-    head.extend_from_slice(b"List\",\"apiVersion\":\"");
-    head.extend_from_slice(resource.api_version.as_bytes());
-    head.extend_from_slice(b"\",\"metadata\":");
-    json::encode_into(&mut head, &listed.metadata(), None);
-    head.extend_from_slice(b",\"items\":[");
-    head
+/// A list up to its first item.
+fn list_start(resource: &Resource, listed: &Listed) -> Vec<u8> {
+    let mut start = Vec::with_capacity(256);
+    start.extend_from_slice(b"{\"kind\":\"");
+    start.extend_from_slice(resource.kind.kind.as_bytes());
+    start.extend_from_slice(b"List\",\"apiVersion\":\"");
+    start.extend_from_slice(resource.api_version.as_bytes());
+    start.extend_from_slice(b"\",\"metadata\":");
+    json::encode_into(&mut start, &listed.metadata(), None);
+    start.extend_from_slice(b",\"items\":[");
+    start
 }
 
 /// Reads a page. `name` narrows it to one object, for a watch or deletecollection of a name.

@@ -25,16 +25,16 @@ pub fn scope<'a>(
     call: &'a Call,
     dry_run: bool,
 ) -> Result<Scope<'a>, Status> {
-    let user = call.user.as_ref().ok_or_else(Status::unauthorized)?;
+    let user = call.caller.user.as_ref().ok_or_else(Status::unauthorized)?;
     Ok(Scope {
         registry,
         resource,
         user,
-        namespace: if resource.kind.namespaced { &call.info.namespace } else { "" },
-        subresource: &call.info.subresource,
-        now: call.now,
+        namespace: if resource.kind.namespaced { &call.head.info.namespace } else { "" },
+        subresource: &call.head.info.subresource,
+        now: call.head.now,
         dry_run,
-        call: Some(call),
+        origin: Some(call.origin()),
     })
 }
 
@@ -58,10 +58,10 @@ pub async fn read_adapted(
     options: &WriteOptions,
     adapt: impl FnOnce(&mut Tree) -> Result<(), Status>,
 ) -> Result<Tree, Status> {
-    let media = crate::request::negotiate::content_type(call.header(http::header::CONTENT_TYPE))?;
+    let media = crate::request::negotiate::content_type(call.head.header(http::header::CONTENT_TYPE))?;
     let body = call.read_body().await?;
     let mut decoded = codec::decode_any_version(media, &body, expected)?;
-    call.sent = Some((media, body));
+    call.content.object = Some((media, body));
     adapt(&mut decoded.tree)?;
     let decoded = codec::expect(decoded, expected)?;
     codec::conform(decoded, expected, options.validation, &mut call.warnings)

@@ -18,6 +18,7 @@ use crate::registry::options::WriteOptions;
 use crate::registry::respond;
 use crate::registry::write::{Outcome, Scope};
 use crate::request::codec::{self, Expected, Validation};
+use crate::request::head::RequestHead;
 use crate::storage::resource::Resource;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,8 +30,8 @@ pub enum PatchType {
 }
 
 impl PatchType {
-    pub fn of(call: &Call) -> Result<PatchType, Status> {
-        let name = call.header(http::header::CONTENT_TYPE).unwrap_or("").split(';').next().unwrap_or("").trim();
+    pub fn of(head: &RequestHead) -> Result<PatchType, Status> {
+        let name = head.header(http::header::CONTENT_TYPE).unwrap_or("").split(';').next().unwrap_or("").trim();
         match name {
             "application/json-patch+json" => Ok(PatchType::Json),
             "application/merge-patch+json" => Ok(PatchType::Merge),
@@ -139,16 +140,18 @@ fn patch_status(error: patch::Error) -> Status {
 }
 
 pub async fn patch(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
-    respond::accepted(call)?;
-    let ty = PatchType::of(call)?;
-    let options = WriteOptions::parse(call, "PatchOptions", ty == PatchType::Apply)?;
+    respond::accepted(&call.head)?;
+    let ty = PatchType::of(&call.head)?;
+    let options = WriteOptions::parse(&call.head, "PatchOptions", ty == PatchType::Apply)?;
     let body = call.read_body().await?;
     let patch = Patch::read(ty, &body)?;
     let scope = scope(registry, resource, call, options.dry_run)?;
     let mut warnings = Vec::new();
     let (code, outcome) = match &patch.body {
-        Body::Apply(applied) => run_apply(&scope, call, applied, &patch.problems, &options, &mut warnings).await?,
-        _ => (200, run_patch(&scope, call, &patch, &options, &mut warnings).await?),
+        Body::Apply(applied) => {
+            run_apply(&scope, &call.head, applied, &patch.problems, &options, &mut warnings).await?
+        }
+        _ => (200, run_patch(&scope, &call.head, &patch, &options, &mut warnings).await?),
     };
     call.warnings.append(&mut warnings);
     respond::outcome(call, resource, code, &outcome)
@@ -156,12 +159,12 @@ pub async fn patch(registry: &Registry, resource: &Arc<Resource>, call: &mut Cal
 
 async fn run_patch(
     scope: &Scope<'_>,
-    call: &Call,
+    head: &RequestHead,
     patch: &Patch,
     options: &WriteOptions,
     warnings: &mut Vec<String>,
 ) -> Result<Outcome, Status> {
-    let name = &call.info.name;
+    let name = &head.info.name;
     let mut problems = Vec::new();
     let outcome = scope
         .update(name, warnings, |old, _| {
@@ -237,13 +240,13 @@ pub fn shape_patched(
 /// Applies to the live object, or creates it.
 async fn run_apply(
     scope: &Scope<'_>,
-    call: &Call,
+    head: &RequestHead,
     applied: &Tree,
     problems: &[String],
     options: &WriteOptions,
     warnings: &mut Vec<String>,
 ) -> Result<(u16, Outcome), Status> {
-    let name = &call.info.name;
+    let name = &head.info.name;
     check_applied(applied, scope, name)?;
     if options.validation == Validation::Strict && !problems.is_empty() {
         return Err(Status::bad_request(format!("error strict decoding YAML: {}", problems.join(", "))));

@@ -15,11 +15,11 @@ use crate::registry::write::{MODIFIED, Outcome};
 use crate::storage::resource::Resource;
 
 pub async fn update(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
-    respond::accepted(call)?;
-    let options = WriteOptions::parse(call, "UpdateOptions", false)?;
+    respond::accepted(&call.head)?;
+    let options = WriteOptions::parse(&call.head, "UpdateOptions", false)?;
     let mut object = read_object(call, resource, &options).await?;
-    check_namespace(&mut object, resource, &call.info.namespace)?;
-    check_name(&object, &call.info.name)?;
+    check_namespace(&mut object, resource, &call.head.info.namespace)?;
+    check_name(&object, &call.head.info.name)?;
     let mut warnings = Vec::new();
     let (code, outcome) = put(registry, resource, call, object, &options, &mut warnings).await?;
     call.warnings.append(&mut warnings);
@@ -47,7 +47,7 @@ async fn put(
     warnings: &mut Vec<String>,
 ) -> Result<(u16, Outcome), Status> {
     let scope = scope(registry, resource, call, options.dry_run)?;
-    let name = &call.info.name;
+    let name = &call.head.info.name;
     let changed = scope
         .update(name, warnings, |old, _| {
             check_version(resource, &object, old, name)?;
@@ -57,7 +57,9 @@ async fn put(
         })
         .await;
     match changed {
-        Err(status) if status.code == 404 && resource.kind.create_on_update && call.info.subresource.is_empty() => {
+        Err(status)
+            if status.code == 404 && resource.kind.create_on_update && call.head.info.subresource.is_empty() =>
+        {
             let mut object = object;
             object.child("metadata").remove("resourceVersion");
             Ok((201, scope.create(object, options, warnings).await?))

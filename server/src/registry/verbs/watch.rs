@@ -19,6 +19,7 @@ use crate::registry::Registry;
 use crate::registry::shape::{self, Shaping};
 use crate::registry::{respond, websocket};
 use crate::request::body::{Body, CHUNK_BYTES, Source, StreamBody};
+use crate::request::head::RequestHead;
 use crate::request::in_process::{LINE, Pieces};
 use crate::request::negotiate::{self, Accepted, Media, NotAcceptable, Shape};
 use crate::storage::cache::{Cache, Change, Format, Item, Position, Read, Selection, Snapshot};
@@ -28,13 +29,13 @@ use crate::storage::resource::{Resource, fill_hole};
 const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
 
 pub async fn watch(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
-    let accepted = accepted(call)?;
-    let shaping = respond::shaping(call, accepted)?;
-    let options = ListOptions::parse(&call.query, resource.kind, true)?;
+    let accepted = accepted(&call.head)?;
+    let shaping = respond::shaping(&call.head, accepted)?;
+    let options = ListOptions::parse(&call.head.query, resource.kind, true)?;
     let mut watcher = start(registry, resource, call, &options, accepted, shaping).await?;
-    watcher.held = call.held.take();
-    if websocket::is_upgrade(call) {
-        return websocket::watch(call, watcher);
+    watcher.held = call.seats.held.take();
+    if websocket::is_upgrade(&call.head, &call.content) {
+        return websocket::watch(&call.head, &mut call.content, watcher);
     }
     let content_type = match accepted.media {
         Media::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
@@ -48,8 +49,8 @@ pub async fn watch(registry: &Registry, resource: &Arc<Resource>, call: &mut Cal
     Ok(answer)
 }
 
-fn accepted(call: &Call) -> Result<Accepted, Status> {
-    let mut accepted = negotiate::accept(call.header(header::ACCEPT), true).map_err(|error| match error {
+fn accepted(head: &RequestHead) -> Result<Accepted, Status> {
+    let mut accepted = negotiate::accept(head.header(header::ACCEPT), true).map_err(|error| match error {
         NotAcceptable::Media => NotAcceptable::WatchMedia,
         other => other,
     })?;
@@ -74,8 +75,8 @@ async fn start(
     let mut watcher = Watcher {
         wake: cache.subscribe(),
         resource: resource.clone(),
-        namespace: if resource.kind.namespaced { call.info.namespace.clone() } else { String::new() },
-        name: call.info.name.clone(),
+        namespace: if resource.kind.namespaced { call.head.info.namespace.clone() } else { String::new() },
+        name: call.head.info.name.clone(),
         selection: options.selection.clone(),
         accepted,
         shaping,
@@ -90,7 +91,7 @@ async fn start(
         pieces: None,
     };
     let whole = matches!(accepted.shape, Shape::Plain | Shape::PartialObjectMetadata(_));
-    if call.pieces && whole && accepted.media == Media::Json && resource.serves_stored_bytes() {
+    if call.delivery.pieces && whole && accepted.media == Media::Json && resource.serves_stored_bytes() {
         watcher.pieces = Some(VecDeque::new());
     }
     watcher.begin(registry, options).await?;

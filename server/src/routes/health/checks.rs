@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::Step;
-use crate::call::{Answer, Call, answer, text};
+use crate::call::{Answer, answer, text};
+use crate::request::head::RequestHead;
 use crate::routes::Routes;
 
 struct Check {
@@ -89,8 +90,8 @@ pub fn paths() -> Vec<String> {
     ALL.iter().map(|probe| format!("/{probe}")).chain(ALL.iter().flat_map(below)).collect()
 }
 
-pub async fn route(routes: &Routes, call: &Call) -> Option<Answer> {
-    let path = call.path.strip_prefix('/')?;
+pub async fn route(routes: &Routes, head: &RequestHead) -> Option<Answer> {
+    let path = head.path.strip_prefix('/')?;
     if path == "metrics/slis" {
         let lines = indicators(routes).await;
         return Some(answer(200, "text/plain; version=0.0.4; charset=utf-8", lines.into_bytes()));
@@ -98,7 +99,7 @@ pub async fn route(routes: &Routes, call: &Call) -> Option<Answer> {
     let (probe, name) = path.split_once('/').unwrap_or((path, ""));
     let probe = *ALL.iter().find(|known| **known == probe)?;
     if name.is_empty() {
-        return Some(whole(routes, call, probe).await);
+        return Some(whole(routes, head, probe).await);
     }
     let check = of(probe).find(|check| check.name == name)?;
     Some(if check.run(routes, probe).await {
@@ -109,8 +110,8 @@ pub async fn route(routes: &Routes, call: &Call) -> Option<Answer> {
 }
 
 /// All checks of a probe; each is listed if the client asks for it, or if one fails.
-async fn whole(routes: &Routes, call: &Call, probe: &'static str) -> Answer {
-    let mut excluded: Vec<&str> = call.query.all("exclude").filter(|name| !name.is_empty()).collect();
+async fn whole(routes: &Routes, head: &RequestHead, probe: &'static str) -> Answer {
+    let mut excluded: Vec<&str> = head.query.all("exclude").filter(|name| !name.is_empty()).collect();
     let (mut lines, mut failed) = (String::new(), false);
     for check in of(probe) {
         let line = if excluded.contains(&check.name) {
@@ -128,7 +129,7 @@ async fn whole(routes: &Routes, call: &Call, probe: &'static str) -> Answer {
         let names: Vec<String> = excluded.iter().map(|name| format!("{name:?}")).collect();
         lines.push_str(&format!("warn: some health checks cannot be excluded: no matches for {}\n", names.join(", ")));
     }
-    match (failed, call.query.has("verbose")) {
+    match (failed, head.query.has("verbose")) {
         (true, _) => text(500, &format!("{lines}{probe} check failed\n")),
         (false, true) => text(200, &format!("{lines}{probe} check passed\n")),
         (false, false) => text(200, "ok"),

@@ -67,7 +67,7 @@ fn quotas(registry: &Registry, namespace: &str) -> Vec<Arc<Item>> {
 
 fn write(scope: &Scope<'_>, item: &Item, old: &Tree, mut charged: Tree) -> Result<StoreWrite, Status> {
     let resource = scope.registry.storage.resources.find("", "v1", STORAGE).ok_or_else(Status::no_resource)?;
-    let quota = Scope { resource, subresource: "status", call: None, ..*scope };
+    let quota = Scope { resource, subresource: "status", origin: None, ..*scope };
     let options = WriteOptions {
         dry_run: false,
         field_manager: "kube-apiserver".to_string(),
@@ -126,7 +126,7 @@ mod tests {
             subresource,
             now: registry.now(),
             dry_run: false,
-            call: None,
+            origin: None,
         };
         let options = WriteOptions {
             dry_run: false,

@@ -73,7 +73,7 @@ fn logins(source: &Source<'_>) -> Result<Logins, FieldError> {
 /// the configurations, which a broken webhook must not keep from being repaired.
 fn relevant(attributes: &Attributes<'_>, side: Side) -> Option<Arc<Vec<Hook>>> {
     let hooks = attributes.registry.webhooks.of(attributes.registry, side)?;
-    attributes.call?;
+    attributes.origin?;
     let exempt = attributes.resource.kind.group == "admissionregistration.k8s.io";
     (!exempt).then_some(hooks)
 }

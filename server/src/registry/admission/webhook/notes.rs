@@ -19,12 +19,12 @@ pub fn mutation(attributes: &Attributes<'_>, hook: &Hook, index: usize, mutated:
 
 /// A patch repeats parts of the body: it is recorded only if the policy records bodies.
 pub fn patch(attributes: &Attributes<'_>, hook: &Hook, index: usize, bytes: &[u8]) {
-    let Some(call) = attributes.call else { return };
+    let Some(origin) = attributes.origin else { return };
     let operations = json::decode(bytes).unwrap_or_default();
     if operations.as_list().is_none_or(<[Tree]>::is_empty) {
         return;
     }
-    call.annotate_request(key("patch.webhook.admission.k8s.io/", attributes, index), || {
+    origin.audit.annotate_request(key("patch.webhook.admission.k8s.io/", attributes, index), || {
         let operations = json::encode(&operations, None);
         format!("{},\"patch\":{},\"patchType\":\"JSONPatch\"}}", start(hook), String::from_utf8_lossy(&operations))
     });

@@ -91,7 +91,8 @@ fn options(attributes: &Attributes<'_>) -> Tree {
     if attributes.dry_run {
         options.set("dryRun", Tree::List(vec![Tree::from("All")]));
     }
-    let query = attributes.call.filter(|_| attributes.operation != Operation::Delete).map(|call| &call.query);
+    let query =
+        attributes.origin.filter(|_| attributes.operation != Operation::Delete).map(|origin| &origin.head.query);
     for key in ["fieldManager", "fieldValidation"] {
         if let Some(value) = query.map(|query| query.get(key)).filter(|value| !value.is_empty()) {
             options.set(key, value);

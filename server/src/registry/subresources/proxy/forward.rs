@@ -44,7 +44,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Connection for T {}
 
 /// Sends the call to the target with this path; `prefix` is the part of the client's path that denotes the target.
 pub async fn forward(call: &mut Call, target: &Target, prefix: &str, path: &str) -> Result<Answer, Status> {
-    let upgrade = call.upgrade.take();
+    let upgrade = call.content.upgrade.take();
     let request = outbound(call, target, path, upgrade.is_some())?;
     let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or("").to_string();
     let response = send(target, request)
@@ -56,18 +56,18 @@ pub async fn forward(call: &mut Call, target: &Target, prefix: &str, path: &str)
         return Ok(switch(response, client));
     }
     let place = Location { prefix: prefix.to_string(), hosts: [target.authority(), host] };
-    Ok(inbound(response, place, call.method == http::Method::HEAD))
+    Ok(inbound(response, place, call.head.method == http::Method::HEAD))
 }
 
 fn outbound(call: &mut Call, target: &Target, path: &str, upgrade: bool) -> Result<Request<Received>, Status> {
-    let body = call.body.take().ok_or_else(|| Status::internal("the body has been read already"))?;
+    let body = call.content.body.take().ok_or_else(|| Status::internal("the body has been read already"))?;
     let path = if path.is_empty() { "/" } else { path };
-    let uri = if call.raw_query.is_empty() { path.to_string() } else { format!("{path}?{}", call.raw_query) };
+    let uri = if call.head.raw_query.is_empty() { path.to_string() } else { format!("{path}?{}", call.head.raw_query) };
     let mut request = Request::new(body);
-    *request.method_mut() = call.method.clone();
+    *request.method_mut() = call.head.method.clone();
     *request.uri_mut() = uri.parse::<Uri>().map_err(|error| Status::bad_request(error.to_string()))?;
-    let protocol = call.headers.get(header::UPGRADE).cloned();
-    let mut headers = call.headers.clone();
+    let protocol = call.head.headers.get(header::UPGRADE).cloned();
+    let mut headers = call.head.headers.clone();
     drop_hop_headers(&mut headers);
     if let Some(protocol) = protocol.filter(|_| upgrade) {
         headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
@@ -76,7 +76,7 @@ fn outbound(call: &mut Call, target: &Target, path: &str, upgrade: bool) -> Resu
     if !headers.contains_key(header::HOST) {
         headers.insert(header::HOST, value(&target.authority())?);
     }
-    headers.insert("x-forwarded-uri", value(&call.path)?);
+    headers.insert("x-forwarded-uri", value(&call.head.path)?);
     headers.insert(
         "x-forwarded-for",
         value(&forwarded_for(&headers, &call.peer.address.ip().to_canonical().to_string()))?,

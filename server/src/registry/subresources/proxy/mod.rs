@@ -17,13 +17,13 @@ use crate::storage::resource::Resource;
 pub async fn handle(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
     let target = match resource.kind.plural {
         "pods" => target::pod(registry, resource, call).await?,
-        "services" => target::service(registry, &call.info.namespace, &call.info.name)?,
-        _ => target::node(registry, &call.info.name).await?,
+        "services" => target::service(registry, &call.head.info.namespace, &call.head.info.name)?,
+        _ => target::node(registry, &call.head.info.name).await?,
     };
-    let (prefix, rest) = split_path(&call.path, resource.kind.namespaced);
+    let (prefix, rest) = split_path(&call.head.path, resource.kind.namespaced);
     // Relative links of a page work only below a path that ends in a slash.
-    if rest.is_empty() && matches!(call.method, Method::GET | Method::HEAD) && call.upgrade.is_none() {
-        return redirect(&call.path, &call.raw_query);
+    if rest.is_empty() && matches!(call.head.method, Method::GET | Method::HEAD) && call.content.upgrade.is_none() {
+        return redirect(&call.head.path, &call.head.raw_query);
     }
     let (prefix, rest) = (prefix.to_string(), rest.to_string());
     forward::forward(call, &target, &prefix, &rest).await

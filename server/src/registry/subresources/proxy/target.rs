@@ -62,7 +62,7 @@ pub fn split_id(id: &str) -> Option<(bool, &str, &str)> {
 }
 
 pub async fn pod(registry: &Registry, resource: &Arc<Resource>, call: &Call) -> Result<Target, Status> {
-    let id = &call.info.name;
+    let id = &call.head.info.name;
     let (tls, name, port) = split_id(id).ok_or_else(|| Status::bad_request(format!("invalid pod request {id:?}")))?;
     let pod = verbs::scope(registry, resource, call, false)?.current_object(name).await?;
     let ip = pod.list("status.podIPs").first().map_or("", |address| address.str("ip"));

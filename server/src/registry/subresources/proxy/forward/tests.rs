@@ -66,7 +66,7 @@ fn client_of(address: SocketAddr) -> DuplexStream {
             seat: None,
         };
         let mut call = Call::from_request(request, peer, 0);
-        let path = call.path.strip_prefix(PREFIX).unwrap_or_default().to_string();
+        let path = call.head.path.strip_prefix(PREFIX).unwrap_or_default().to_string();
         let answer = forward(&mut call, &Target::plain(false, address).expect("a target"), PREFIX, &path).await;
         Ok::<_, Infallible>(answer.unwrap_or_else(|status| status_answer(&status, Accepted::JSON)))
     });

@@ -1,0 +1,65 @@
+//! The response to a request.
+
+use api::status::Status;
+use api::{Tree, json};
+use http::{HeaderValue, Response, StatusCode, header};
+
+use crate::request::body::Body;
+use crate::request::negotiate::{Accepted, Media};
+
+pub type Answer = Response<Body>;
+
+/// A response with a complete body.
+pub fn answer(code: u16, content_type: &'static str, body: impl Into<Body>) -> Answer {
+    let mut response = Response::new(body.into());
+    *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}
+
+pub fn text(code: u16, body: &str) -> Answer {
+    answer(code, "text/plain; charset=utf-8", body.as_bytes().to_vec())
+}
+
+/// A tree that is not a stored object, as JSON.
+pub fn json_answer(code: u16, tree: &Tree) -> Answer {
+    let mut bytes = json::encode(tree, api::schema::type_of("", "v1", tree.str("kind")));
+    bytes.push(b'\n');
+    answer(code, "application/json", bytes)
+}
+
+/// Every error becomes HTTP here.
+pub fn status_answer(status: &Status, accepted: Accepted) -> Answer {
+    let tree = status.to_tree();
+    let mut response = match accepted.media {
+        Media::Protobuf => {
+            let bytes = crate::request::codec::protobuf(&tree, "", "v1", "Status");
+            answer(status.code, "application/vnd.kubernetes.protobuf", bytes)
+        }
+        Media::Yaml => answer(status.code, "application/yaml", api::yaml::encode(&tree)),
+        Media::Json => json_answer(status.code, &tree),
+    };
+    let seconds = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
+    if seconds > 0 {
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    response
+}
+
+/// `Warning: 299 - "text"`, as RFC 7234 and upstream write it.
+pub fn warning_header(text: &str) -> Option<HeaderValue> {
+    let mut quoted = String::with_capacity(text.len() + 10);
+    quoted.push_str("299 - \"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => {
+                quoted.push('\\');
+                quoted.push(c);
+            }
+            c if c.is_control() => quoted.push(' '),
+            c => quoted.push(c),
+        }
+    }
+    quoted.push('"');
+    HeaderValue::from_bytes(quoted.as_bytes()).ok()
+}
