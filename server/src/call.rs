@@ -26,13 +26,14 @@ use crate::request::turns::Turns;
 use crate::request::watched::Watched;
 use crate::tls::client::ClientChain;
 
-pub use audit_record::{Annotations, AuditRecord};
-pub use content::{Content, MAX_BODY_BYTES};
-pub use response::{Answer, answer, json_answer, status_answer, text, warning_header};
+pub(crate) use audit_record::AuditRecord;
+pub(crate) use content::Content;
+pub(crate) use response::{Answer, answer, text};
+pub(crate) use response::{json_answer, status_answer, warning_header};
 
 /// What is known of the connection; shared by its requests.
 #[derive(Debug, Clone)]
-pub struct Peer {
+pub(crate) struct Peer {
     pub address: SocketAddr,
     /// The client's certificate chain, judged by each request.
     pub certificates: Arc<ClientChain>,
@@ -44,7 +45,7 @@ pub struct Peer {
 }
 
 /// One request in progress.
-pub struct Call {
+pub(crate) struct Call {
     pub head: RequestHead,
     pub content: Content,
     pub peer: Peer,
@@ -63,7 +64,7 @@ pub struct Call {
 
 /// The user of a request.
 #[derive(Default)]
-pub struct Caller {
+pub(crate) struct Caller {
     /// Set by authentication; a request of this process has it from the start.
     pub user: Option<Arc<User>>,
     /// The user who impersonates `user`, if any.
@@ -74,19 +75,19 @@ pub struct Caller {
 
 impl Caller {
     /// The user's name; empty before authentication.
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         self.user.as_ref().map_or("", |user| &user.name)
     }
 
     /// The user who really sends the request, if it impersonates another one.
-    pub fn original_user(&self) -> Option<&User> {
+    pub(crate) fn original_user(&self) -> Option<&User> {
         self.impersonator.as_deref()
     }
 }
 
 /// What priority and fairness has given to a request.
 #[derive(Default)]
-pub struct Seats {
+pub(crate) struct Seats {
     /// The FlowSchema and priority level of the request, named in the headers of its response.
     pub flow: Option<Flow>,
     /// A watch takes them along until it has begun.
@@ -99,7 +100,7 @@ pub struct Seats {
 
 /// How an in-process client takes the response.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Delivery {
+pub(crate) struct Delivery {
     /// A watch hands over objects as they are stored.
     pub pieces: bool,
     /// The client ignores the body of a successful response.
@@ -108,7 +109,7 @@ pub struct Delivery {
 
 /// The request that a write comes from, as the write path and admission see it.
 #[derive(Clone, Copy)]
-pub struct Origin<'a> {
+pub(crate) struct Origin<'a> {
     pub head: &'a RequestHead,
     /// The object in the body, as it was sent.
     pub object: Option<&'a (Media, Bytes)>,
@@ -116,14 +117,14 @@ pub struct Origin<'a> {
 }
 
 /// The result of a stage, or a future if it has to wait: most calls need no future at all.
-pub enum Step<'a> {
+pub(crate) enum Step<'a> {
     Done(Result<(), Status>),
     Later(Pin<Box<dyn Future<Output = Result<(), Status>> + Send + 'a>>),
 }
 
 impl Call {
     /// A call for a path, before its user is known.
-    pub fn new(method: Method, path: String, raw_query: String, peer: Peer, now: i64) -> Call {
+    pub(crate) fn new(method: Method, path: String, raw_query: String, peer: Peer, now: i64) -> Call {
         Call {
             head: RequestHead::new(method, path, raw_query, now),
             content: Content::default(),
@@ -140,7 +141,7 @@ impl Call {
     }
 
     /// Reads a request of HTTP.
-    pub fn from_request<B: Into<Received>>(mut request: Request<B>, peer: Peer, now: i64) -> Call {
+    pub(crate) fn from_request<B: Into<Received>>(mut request: Request<B>, peer: Peer, now: i64) -> Call {
         let upgrade = request.headers().contains_key(header::UPGRADE).then(|| hyper::upgrade::on(&mut request));
         let (parts, body) = request.into_parts();
         let raw_query = parts.uri.query().unwrap_or("").to_string();
@@ -155,12 +156,12 @@ impl Call {
     }
 
     /// What the write path and admission may read of this request.
-    pub fn origin(&self) -> Origin<'_> {
+    pub(crate) fn origin(&self) -> Origin<'_> {
         Origin { head: &self.head, object: self.content.object.as_ref(), audit: &self.audit }
     }
 
     /// Reads the body, and keeps it for the audit log if that records it.
-    pub async fn read_body(&mut self) -> Result<Bytes, Status> {
+    pub(crate) async fn read_body(&mut self) -> Result<Bytes, Status> {
         let bytes = self.content.take_body().await?;
         if let Some(trail) = &mut self.audit.trail {
             trail.request = Some(bytes.clone());

@@ -1,13 +1,15 @@
 //! The API server: the request path from the socket to the store. It knows no controller, and it alone
 //! talks to the store.
 
+#![warn(unreachable_pub)]
+
 pub mod audit;
 pub mod authentication;
 pub mod authorization;
 pub mod bootstrap;
-pub mod call;
+pub(crate) mod call;
 pub mod common;
-pub mod fairness;
+pub(crate) mod fairness;
 pub mod filters;
 pub mod http;
 pub mod metrics;

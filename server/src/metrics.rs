@@ -23,7 +23,7 @@ pub struct Metrics {
 
 /// How a service account's token was used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TokenUse {
+pub(crate) enum TokenUse {
     /// It should have been renewed, and is still accepted.
     Stale,
     Valid,
@@ -107,7 +107,7 @@ impl Metrics {
         metrics
     }
 
-    pub fn count_token(&self, used: TokenUse) {
+    pub(crate) fn count_token(&self, used: TokenUse) {
         self.tokens[used as usize].inc();
     }
 

@@ -13,7 +13,7 @@ use crate::storage::cache::Caches;
 use crate::storage::resource::{self, Resource};
 use crate::{Config, Server, authentication, bootstrap};
 
-pub async fn server(config: Config) -> Arc<Server> {
+pub(crate) async fn server(config: Config) -> Arc<Server> {
     let caches = Arc::new(Caches::new(&config.storage_prefix, resource::storage_paths(), resource::adopt_own));
     let store = store::memory::open(caches.clone()).expect("a store in memory");
     let auth = authentication::Authentication {
@@ -26,12 +26,12 @@ pub async fn server(config: Config) -> Arc<Server> {
 }
 
 /// The registry of such a server.
-pub async fn registry(config: Config) -> Arc<Registry> {
+pub(crate) async fn registry(config: Config) -> Arc<Registry> {
     server(config).await.registry.clone()
 }
 
 /// A write in the namespace `default`.
-pub fn scope<'a>(registry: &'a Registry, resource: &'a Resource, user: &'a User) -> Scope<'a> {
+pub(crate) fn scope<'a>(registry: &'a Registry, resource: &'a Resource, user: &'a User) -> Scope<'a> {
     Scope {
         registry,
         resource,
@@ -45,7 +45,7 @@ pub fn scope<'a>(registry: &'a Registry, resource: &'a Resource, user: &'a User)
 }
 
 /// Stores an object as it is, whatever the path of a write would say to it.
-pub async fn put(registry: &Registry, group: &str, version: &str, plural: &str, object: Tree) {
+pub(crate) async fn put(registry: &Registry, group: &str, version: &str, plural: &str, object: Tree) {
     let resource = registry.storage.resources.find(group, version, plural).expect("a resource");
     let user = User::default();
     let write = scope(registry, resource, &user).put(object.str("metadata.name"), &object, Expect::Absent);
@@ -53,7 +53,7 @@ pub async fn put(registry: &Registry, group: &str, version: &str, plural: &str, 
 }
 
 /// A call of a user as the chain would have it behind authentication.
-pub fn call(method: http::Method, path: &str, user: &str) -> Call {
+pub(crate) fn call(method: http::Method, path: &str, user: &str) -> Call {
     let (path, query) = path.split_once('?').unwrap_or((path, ""));
     let peer = Peer {
         address: std::net::SocketAddr::from(([192, 0, 2, 1], 1)),

@@ -69,7 +69,7 @@ impl Delivery {
 }
 
 /// An event in pieces; what is made of it depends on the backend.
-pub struct AuditEvent<'a> {
+pub(crate) struct AuditEvent<'a> {
     /// The first of a request.
     pub begins: bool,
     pub head: &'a [u8],
@@ -79,7 +79,7 @@ pub struct AuditEvent<'a> {
 }
 
 /// All of an event but its head; again without the bodies where a backend may want less.
-pub struct Rest {
+pub(crate) struct Rest {
     pub full: Vec<u8>,
     pub brief: Option<Vec<u8>>,
 }
@@ -92,7 +92,7 @@ pub enum Sink {
 
 impl Sink {
     /// What is lost is counted there.
-    pub async fn deliver(&self, events: &[Vec<u8>]) {
+    pub(crate) async fn deliver(&self, events: &[Vec<u8>]) {
         match self {
             Sink::Log(log) => {
                 for event in events {
@@ -116,7 +116,7 @@ impl Sink {
     }
 }
 
-pub struct Backend {
+pub(crate) struct Backend {
     name: &'static str,
     pub mode: Mode,
     pub format: Format,
@@ -130,7 +130,13 @@ pub struct Backend {
 }
 
 impl Backend {
-    pub fn new(name: &'static str, delivery: &Delivery, format: Format, sink: Sink, counts: &Arc<Counts>) -> Backend {
+    pub(super) fn new(
+        name: &'static str,
+        delivery: &Delivery,
+        format: Format,
+        sink: Sink,
+        counts: &Arc<Counts>,
+    ) -> Backend {
         let batches = delivery.mode == Mode::Batch;
         let (queue, events) = mpsc::channel(delivery.batch.buffer.max(1));
         Backend {
@@ -146,20 +152,20 @@ impl Backend {
     }
 
     /// Begins to deliver batches, on the runtime of the caller.
-    pub fn start(&self, ending: &watch::Sender<bool>) -> Option<JoinHandle<()>> {
+    pub(super) fn start(&self, ending: &watch::Sender<bool>) -> Option<JoinHandle<()>> {
         let (batch, events) = self.idle.lock().take()?;
         let max_bytes = if self.truncate.enabled { self.truncate.max_batch } else { usize::MAX };
         Some(tokio::spawn(batch::run(batch, max_bytes, events, ending.subscribe(), self.sink.clone())))
     }
 
     /// Whether an event of so many bytes is shown without its bodies.
-    pub fn shortens(&self, bytes: usize) -> bool {
+    pub(crate) fn shortens(&self, bytes: usize) -> bool {
         self.truncate.enabled && self.format == Format::Json && bytes > self.truncate.max_event
     }
 
     /// Hands an event over. What comes back has to be waited for, by `finish` or, at the beginning of a
     /// request, by `insist`.
-    pub fn offer(&self, told: &AuditEvent<'_>) -> Option<Vec<u8>> {
+    pub(super) fn offer(&self, told: &AuditEvent<'_>) -> Option<Vec<u8>> {
         let line;
         let pieces = match self.format {
             // Such a line has no bodies that could be left out.
@@ -195,12 +201,12 @@ impl Backend {
         brief.map(whole)
     }
 
-    pub async fn finish(&self, event: Vec<u8>) {
+    pub(super) async fn finish(&self, event: Vec<u8>) {
         self.sink.deliver(&[event]).await;
     }
 
     /// The beginning of a request: in the strict mode it must arrive.
-    pub async fn send_strictly(&self, event: Vec<u8>) -> io::Result<()> {
+    pub(crate) async fn send_strictly(&self, event: Vec<u8>) -> io::Result<()> {
         if self.mode == Mode::BlockingStrict {
             return self.sink.send_strictly(event).await;
         }
@@ -209,7 +215,7 @@ impl Backend {
     }
 
     /// Waits until what was handed over is written.
-    pub async fn flush(&self) {
+    pub(super) async fn flush(&self) {
         if let Sink::Log(log) = &*self.sink
             && let Err(error) = log.flush().await
         {
@@ -217,7 +223,7 @@ impl Backend {
         }
     }
 
-    pub fn close(&self) {
+    pub(super) fn close(&self) {
         if let Sink::Log(log) = &*self.sink {
             log.close();
         }

@@ -14,7 +14,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    pub fn new() -> Counts {
+    pub(crate) fn new() -> Counts {
         let events = IntCounter::new(
             "apiserver_audit_event_total",
             "Counter of audit events generated and sent to the audit backend.",
@@ -42,11 +42,11 @@ impl Counts {
         }
     }
 
-    pub fn lost(&self, plugin: &str, count: u64) {
+    pub(crate) fn lost(&self, plugin: &str, count: u64) {
         self.lost.with_label_values(&[plugin]).inc_by(count);
     }
 
-    pub fn register(&self, registry: &Registry) {
+    pub(crate) fn register(&self, registry: &Registry) {
         for collector in [
             Box::new(self.events.clone()) as Box<dyn prometheus::core::Collector>,
             Box::new(self.lost.clone()),

@@ -22,7 +22,7 @@ use crate::request::negotiate::Media;
 /// The maximum length of a recorded user agent.
 const MAX_USER_AGENT: usize = 1024;
 
-pub fn timestamp(time: SystemTime) -> api::Str {
+pub(super) fn timestamp(time: SystemTime) -> api::Str {
     format_micros(since_epoch(time))
 }
 
@@ -33,7 +33,7 @@ fn since_epoch(time: SystemTime) -> Timestamp {
 
 /// The response, as far as it is known.
 #[derive(Default)]
-pub struct Outcome<'a> {
+pub(super) struct Outcome<'a> {
     pub code: u16,
     /// The Status of a refusal, whose fields are written beside the code.
     pub status: Option<&'a api::status::Status>,
@@ -42,17 +42,17 @@ pub struct Outcome<'a> {
 
 /// Whether the bodies of request and response are in an event.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Bodies {
+pub(crate) enum Bodies {
     Shown,
     /// The event would be too large with them, and says so.
     LeftOut,
 }
 
 /// The maximum length of a head.
-pub const HEAD_BYTES: usize = 192;
+pub(crate) const HEAD_BYTES: usize = 192;
 
 /// The start of an event: what changes between stages. The rest and a bracket follow.
-pub fn head(level: Level, stage: Stage, time: SystemTime) -> Vec<u8> {
+pub(super) fn head(level: Level, stage: Stage, time: SystemTime) -> Vec<u8> {
     let mut out = Vec::with_capacity(HEAD_BYTES);
     out.extend_from_slice(b"{\"kind\":\"Event\",\"apiVersion\":\"audit.k8s.io/v1\",\"level\":\"");
     out.extend_from_slice(level.name().as_bytes());
@@ -65,7 +65,7 @@ pub fn head(level: Level, stage: Stage, time: SystemTime) -> Vec<u8> {
 }
 
 /// All fields but those of `head`, each with its comma before it.
-pub fn rest(call: &Call, trail: &Trail, outcome: Option<&Outcome<'_>>, bodies: Bodies) -> Vec<u8> {
+pub(super) fn rest(call: &Call, trail: &Trail, outcome: Option<&Outcome<'_>>, bodies: Bodies) -> Vec<u8> {
     let mut out = Vec::with_capacity(1024);
     text(&mut out, "auditID", call.audit.id.to_str().unwrap_or(""));
     let uri = call.head.info.path.as_str();
@@ -291,7 +291,7 @@ fn write_source_ips(out: &mut Vec<u8>, head: &RequestHead, peer: &Peer) {
 }
 
 /// The client addresses that proxies report, then the peer itself.
-pub fn source_ips(headers: &HeaderMap, peer: std::net::IpAddr) -> Vec<String> {
+pub(crate) fn source_ips(headers: &HeaderMap, peer: std::net::IpAddr) -> Vec<String> {
     let value = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("");
     let said = value("x-forwarded-for").split(',').chain([value("x-real-ip")]);
     let mut ips: Vec<String> = Vec::new();
@@ -311,7 +311,7 @@ fn request_object(head: &RequestHead, trail: &Trail) -> Option<Tree> {
 }
 
 /// A body of any media type as a tree.
-pub fn decoded(bytes: &Bytes, content_type: &str, omit_managed_fields: bool) -> Option<Tree> {
+pub(super) fn decoded(bytes: &Bytes, content_type: &str, omit_managed_fields: bool) -> Option<Tree> {
     let mut tree = if content_type.starts_with(Media::Protobuf.name()) {
         api::protobuf::decode(bytes, None).ok()?
     } else if content_type.contains("yaml") {
@@ -329,7 +329,7 @@ pub fn decoded(bytes: &Bytes, content_type: &str, omit_managed_fields: bool) -> 
 }
 
 /// One line of upstream's first format.
-pub fn legacy(call: &Call, stage: Stage, time: SystemTime, code: Option<u16>) -> Vec<u8> {
+pub(super) fn legacy(call: &Call, stage: Stage, time: SystemTime, code: Option<u16>) -> Vec<u8> {
     let original = call.caller.original_user();
     let user = original.or(call.caller.user.as_deref());
     let name = user.map_or("<none>", |user| &user.name);

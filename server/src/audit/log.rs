@@ -52,7 +52,7 @@ pub struct Log {
 
 impl Log {
     /// Opens the log, and starts the thread that writes to it. `failed` is called for each lost write.
-    pub fn start(
+    pub(crate) fn start(
         path: &Path,
         rotation: Rotation,
         limit: usize,
@@ -70,7 +70,7 @@ impl Log {
     }
 
     /// Adds a line made of these pieces; false if there is no space for it.
-    pub fn add(&self, pieces: &[&[u8]]) -> bool {
+    pub(crate) fn add(&self, pieces: &[&[u8]]) -> bool {
         let mut waiting = self.lock();
         if waiting.closed || waiting.bytes.len() > self.limit {
             return false;
@@ -85,7 +85,7 @@ impl Log {
     }
 
     /// The same, once there is room.
-    pub async fn add_later(&self, pieces: &[&[u8]]) {
+    pub(crate) async fn add_later(&self, pieces: &[&[u8]]) {
         loop {
             let taken = self.taken.notified();
             if self.add(pieces) || self.lock().closed {
@@ -96,7 +96,7 @@ impl Log {
     }
 
     /// Adds a line and waits until it is written.
-    pub async fn write(&self, pieces: &[&[u8]]) -> io::Result<()> {
+    pub(crate) async fn write(&self, pieces: &[&[u8]]) -> io::Result<()> {
         let (sender, receiver) = oneshot::channel();
         {
             let mut waiting = self.lock();
@@ -111,7 +111,7 @@ impl Log {
     }
 
     /// Waits until everything before this is written.
-    pub async fn flush(&self) -> io::Result<()> {
+    pub(crate) async fn flush(&self) -> io::Result<()> {
         let (sender, receiver) = oneshot::channel();
         self.lock().told.push(sender);
         self.filled.notify_one();
@@ -119,7 +119,7 @@ impl Log {
     }
 
     /// The thread ends when what waits is written.
-    pub fn close(&self) {
+    pub(crate) fn close(&self) {
         self.lock().closed = true;
         self.filled.notify_one();
     }

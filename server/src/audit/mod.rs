@@ -216,7 +216,7 @@ fn open_webhook(file: &Path, settings: &Settings, counts: &Arc<Counts>) -> Resul
 static AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
 /// The caller's own, or a new one.
-pub fn id(head: &RequestHead) -> HeaderValue {
+pub(crate) fn id(head: &RequestHead) -> HeaderValue {
     let given = head.headers.get(&AUDIT_ID).filter(|id| !id.is_empty());
     given.cloned().unwrap_or_else(|| {
         HeaderValue::from_bytes(&crate::common::ids::uid_bytes())
@@ -224,12 +224,12 @@ pub fn id(head: &RequestHead) -> HeaderValue {
     })
 }
 
-pub fn sign(headers: &mut http::HeaderMap, record: &AuditRecord) {
+pub(crate) fn sign(headers: &mut http::HeaderMap, record: &AuditRecord) {
     headers.insert(&AUDIT_ID, record.id.clone());
 }
 
 /// Applies the policy, and sends the first event.
-pub fn begin<'a>(audit: &'a Audit, call: &'a mut Call) -> Step<'a> {
+pub(crate) fn begin<'a>(audit: &'a Audit, call: &'a mut Call) -> Step<'a> {
     let decision = audit.policy.decide(&call.head.info, call.caller.user.as_deref());
     audit.counts.by_level[decision.level as usize].inc();
     if decision.level == Level::None {
@@ -255,14 +255,14 @@ pub fn begin<'a>(audit: &'a Audit, call: &'a mut Call) -> Step<'a> {
 
 /// How a call ended, for `complete`.
 #[derive(Clone, Copy)]
-pub enum End<'a> {
+pub(crate) enum End<'a> {
     Answered,
     Refused(&'a Status),
     Panicked(&'a Status),
 }
 
 /// The last event of a call; that of a stream follows when the stream ends.
-pub fn complete<'a>(audit: &'a Arc<Audit>, call: &mut Call, answer: &mut Answer, end: End<'_>) -> Step<'a> {
+pub(crate) fn complete<'a>(audit: &'a Arc<Audit>, call: &mut Call, answer: &mut Answer, end: End<'_>) -> Step<'a> {
     if call.audit.trail.is_none() && answer.status().as_u16() == 401 {
         // The user is unknown, so the policy has not been consulted yet.
         begin_unknown(audit, call);

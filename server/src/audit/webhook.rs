@@ -12,7 +12,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Why events were not accepted.
 #[derive(Debug, thiserror::Error)]
-pub enum SendError {
+pub(crate) enum SendError {
     #[error(transparent)]
     Call(#[from] callout::Error),
     #[error("it answered {0}")]
@@ -26,7 +26,7 @@ pub struct Webhook {
 
 impl Webhook {
     /// Sends events as one list.
-    pub async fn send(&self, events: &[Vec<u8>]) -> Result<(), SendError> {
+    pub(crate) async fn send(&self, events: &[Vec<u8>]) -> Result<(), SendError> {
         let body = event_list(events);
         let mut backoff = self.initial_backoff;
         let mut attempt = 1;

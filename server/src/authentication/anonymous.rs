@@ -4,7 +4,7 @@ use std::sync::{Arc, LazyLock};
 
 use kinds::User;
 
-pub use crate::common::users::ANONYMOUS as NAME;
+pub(crate) use crate::common::users::ANONYMOUS as NAME;
 
 static USER: LazyLock<Arc<User>> = LazyLock::new(|| {
     Arc::new(User { name: NAME.to_string(), groups: vec![super::UNAUTHENTICATED.to_string()], ..User::default() })

@@ -37,7 +37,7 @@ impl PasswordFile {
     }
 }
 
-pub fn authenticate(auth: &Authenticator, _: &mut RequestHead, _: &Peer, credentials: &Credentials) -> Verdict {
+pub(super) fn authenticate(auth: &Authenticator, _: &mut RequestHead, _: &Peer, credentials: &Credentials) -> Verdict {
     let Some(file) = &auth.config.passwords else { return Verdict::Unknown };
     let Some(encoded) = credentials.of_scheme("basic") else { return Verdict::Unknown };
     let decoded = base64::decode(encoded).ok().and_then(|bytes| String::from_utf8(bytes).ok());

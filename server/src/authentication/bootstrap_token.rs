@@ -10,7 +10,7 @@ use crate::common::users::with_authenticated_group;
 const GROUP: &str = "system:bootstrappers";
 const MAX_GROUP_BYTES: usize = GROUP.len() + 257;
 
-pub fn authenticate<'a>(auth: &'a Authenticator, question: TokenRequest<'a>) -> TokenVerdict<'a> {
+pub(super) fn authenticate<'a>(auth: &'a Authenticator, question: TokenRequest<'a>) -> TokenVerdict<'a> {
     TokenVerdict::Now(judge(auth, question))
 }
 

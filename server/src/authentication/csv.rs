@@ -19,13 +19,13 @@ pub enum Error {
 
 /// A record and the line that it starts on.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Record {
+pub(crate) struct Record {
     pub line: usize,
     pub fields: Vec<String>,
 }
 
 /// Reads a file as RFC 4180 has it; blank lines are skipped.
-pub fn read(text: &str) -> Result<Vec<Record>, Error> {
+pub(crate) fn read(text: &str) -> Result<Vec<Record>, Error> {
     let mut reader = Reader { rest: text, line: 1 };
     let mut records = Vec::new();
     while !reader.rest.is_empty() {

@@ -7,7 +7,7 @@ use aws_lc_rs::signature::{self, RsaParameters, RsaPublicKeyComponents, Unparsed
 const MAX_BYTES: usize = 64 << 10;
 
 /// A token that has the form of one; nothing in it is to be believed yet.
-pub struct Unverified<'a> {
+pub(crate) struct Unverified<'a> {
     pub header: Tree,
     pub claims: Tree,
     /// What the signature is over.
@@ -15,7 +15,7 @@ pub struct Unverified<'a> {
     pub signature: Vec<u8>,
 }
 
-pub fn split(token: &str) -> Option<Unverified<'_>> {
+pub(super) fn split(token: &str) -> Option<Unverified<'_>> {
     if token.len() > MAX_BYTES {
         return None;
     }
@@ -31,12 +31,12 @@ pub fn split(token: &str) -> Option<Unverified<'_>> {
 
 impl Unverified<'_> {
     /// The algorithm is the header's word, so the caller must have a list of those it allows.
-    pub fn algorithm(&self) -> &str {
+    pub(super) fn algorithm(&self) -> &str {
         self.header.str("alg")
     }
 
     /// A single audience may be a string.
-    pub fn audiences(&self) -> Vec<&str> {
+    pub(super) fn audiences(&self) -> Vec<&str> {
         match self.claims.get("aud") {
             Some(Tree::List(all)) => all.iter().filter_map(Tree::as_str).collect(),
             Some(one) => one.as_str().into_iter().collect(),
@@ -50,7 +50,7 @@ pub const ALGORITHMS: &[&str] = &["RS256", "RS384", "RS512", "ES256", "ES384", "
 
 /// A public key of a JSON web key set.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Key {
+pub(super) struct Key {
     pub id: String,
     /// The only algorithm of the key, if it names one.
     algorithm: String,
@@ -72,7 +72,7 @@ enum Material {
 
 impl Key {
     /// None for keys of other kinds, and for those that are not for signatures.
-    pub fn read(jwk: &Tree) -> Option<Key> {
+    pub(super) fn read(jwk: &Tree) -> Option<Key> {
         if !matches!(jwk.str("use"), "" | "sig") {
             return None;
         }
@@ -88,7 +88,7 @@ impl Key {
         Some(Key { id: jwk.str("kid").to_string(), algorithm: jwk.str("alg").to_string(), material })
     }
 
-    pub fn verifies(&self, token: &Unverified<'_>) -> bool {
+    pub(super) fn verifies(&self, token: &Unverified<'_>) -> bool {
         let algorithm = token.algorithm();
         if !self.algorithm.is_empty() && self.algorithm != algorithm {
             return false;
@@ -126,11 +126,11 @@ fn ecdsa(algorithm: &str, curve: &str) -> Option<&'static dyn VerificationAlgori
 }
 
 /// base64 as URLs take it, without padding.
-pub fn url_encode(bytes: &[u8]) -> String {
+pub(crate) fn url_encode(bytes: &[u8]) -> String {
     base64::encode(bytes).trim_end_matches('=').replace('+', "-").replace('/', "_")
 }
 
-pub fn url_decode(text: &str) -> Option<Vec<u8>> {
+pub(crate) fn url_decode(text: &str) -> Option<Vec<u8>> {
     let mut text = text.replace('-', "+").replace('_', "/");
     while !text.len().is_multiple_of(4) {
         text.push('=');

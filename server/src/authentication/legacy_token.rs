@@ -13,7 +13,7 @@ use super::{Authenticator, TokenRequest, Verdict};
 use crate::common::users::with_authenticated_group;
 use crate::metrics::TokenUse;
 
-pub const ISSUER: &str = "kubernetes/serviceaccount";
+pub(crate) const ISSUER: &str = "kubernetes/serviceaccount";
 const PREFIX: &str = "kubernetes.io/serviceaccount";
 const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
 pub(crate) const LAST_USED: &str = "kubernetes.io/legacy-token-last-used";
@@ -27,7 +27,7 @@ enum Refusal {
     InvalidSince(String),
 }
 
-pub fn judge(auth: &Authenticator, claims: &Tree, question: TokenRequest<'_>) -> Verdict {
+pub(crate) fn judge(auth: &Authenticator, claims: &Tree, question: TokenRequest<'_>) -> Verdict {
     let claim = |name: &str| claims.get(&format!("{PREFIX}/{name}")).and_then(Tree::as_str).unwrap_or("");
     let (namespace, account) = (claim("namespace"), claim("service-account.name"));
     let secret = auth.storage.object("secrets", &format!("{namespace}/{}", claim("secret.name")));

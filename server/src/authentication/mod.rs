@@ -6,7 +6,7 @@ mod bootstrap_token;
 pub mod config;
 pub mod csv;
 mod jwt;
-pub mod legacy_token;
+pub(crate) mod legacy_token;
 pub mod oidc;
 mod public_keys;
 pub mod request_header;
@@ -25,15 +25,16 @@ use crate::metrics::Metrics;
 use crate::request::info::percent_decode;
 use crate::storage::Storage;
 
-pub use crate::common::users::{AUTHENTICATED, UNAUTHENTICATED};
-pub use crate::tls::client::{CaBundle, ClientChain};
+pub(crate) use crate::common::users::{AUTHENTICATED, UNAUTHENTICATED};
+pub use crate::tls::client::CaBundle;
+pub(crate) use crate::tls::client::ClientChain;
 pub use anonymous::Anonymous;
 pub use basic::PasswordFile;
 pub use jwt::ALGORITHMS;
 pub use request_header::RequestHeader;
 pub use token_file::TokenFile;
 pub(crate) use union::{Credentials, Entry, Method, TokenRequest, TokenVerdict, Verdict};
-pub use union::{authenticate, review};
+pub(crate) use union::{authenticate, review};
 
 /// The first that knows the caller wins. What fails on the way is kept for the log, and keeps the caller
 /// from being taken for one without credentials.
@@ -87,7 +88,7 @@ pub struct Authenticator {
 }
 
 impl Authenticator {
-    pub fn new(
+    pub(crate) fn new(
         config: Authentication,
         storage: Arc<Storage>,
         metrics: Arc<Metrics>,

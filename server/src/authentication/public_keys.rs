@@ -1,7 +1,7 @@
 //! The parts of public keys in DER.
 
 /// The content of a SubjectPublicKeyInfo: a point, or a PKCS#1 key.
-pub fn public_key(spki: &[u8]) -> Option<&[u8]> {
+pub(super) fn public_key(spki: &[u8]) -> Option<&[u8]> {
     let (_, body) = read_der(spki, 0x30)?;
     let (rest, _algorithm) = read_der(body, 0x30)?;
     let (_, bits) = read_der(rest, 0x03)?;
@@ -9,7 +9,7 @@ pub fn public_key(spki: &[u8]) -> Option<&[u8]> {
 }
 
 /// The two numbers of a PKCS#1 RSA public key: modulus and exponent, without leading zeros.
-pub fn rsa_numbers(der: &[u8]) -> Option<(&[u8], &[u8])> {
+pub(crate) fn rsa_numbers(der: &[u8]) -> Option<(&[u8], &[u8])> {
     let (_, body) = read_der(der, 0x30)?;
     let (rest, modulus) = read_der(body, 0x02)?;
     let (_, exponent) = read_der(rest, 0x02)?;

@@ -67,7 +67,7 @@ struct Headers {
     extra_prefixes: Vec<String>,
 }
 
-pub fn authenticate(auth: &Authenticator, head: &mut RequestHead, peer: &Peer, _: &Credentials) -> Verdict {
+pub(crate) fn authenticate(auth: &Authenticator, head: &mut RequestHead, peer: &Peer, _: &Credentials) -> Verdict {
     let Some(proxies) = &auth.config.request_header else { return Verdict::Unknown };
     match proxies.user(&mut head.headers, &peer.certificates, head.now) {
         None => Verdict::Unknown,

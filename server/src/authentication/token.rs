@@ -158,7 +158,7 @@ impl Tokens {
     }
 
     /// The token, and its `jti`.
-    pub fn sign(&self, subject: &Subject<'_>, issuer: &str, now: i64) -> Result<(String, String), KeyError> {
+    pub(crate) fn sign(&self, subject: &Subject<'_>, issuer: &str, now: i64) -> Result<(String, String), KeyError> {
         let header = tree! { "alg" => self.key.algorithm(), "kid" => self.id.as_str() };
         let claims = claims(subject, issuer, now);
         let part = |tree: &Tree| url_encode(&json::encode(tree, None));
@@ -254,7 +254,7 @@ fn claims(subject: &Subject<'_>, issuer: &str, now: i64) -> Tree {
 }
 
 /// Judges a token now: its signature, its time, its audiences, and the objects that it is bound to.
-pub fn authenticate<'a>(auth: &'a Authenticator, question: TokenRequest<'a>) -> TokenVerdict<'a> {
+pub(crate) fn authenticate<'a>(auth: &'a Authenticator, question: TokenRequest<'a>) -> TokenVerdict<'a> {
     let claims = auth.config.tokens.as_ref().and_then(|tokens| tokens.verify(question.token));
     TokenVerdict::Now(match claims {
         Some(claims) if auth.issuers.iter().any(|issuer| claims.str("iss") == issuer) => {

@@ -43,7 +43,7 @@ pub(super) fn owner(record: csv::Record, secret_name: &'static str) -> Result<(S
     Ok((secret, with_authenticated_group(User { name, uid, groups, ..User::default() })))
 }
 
-pub fn authenticate<'a>(auth: &'a Authenticator, question: TokenRequest<'a>) -> TokenVerdict<'a> {
+pub(super) fn authenticate<'a>(auth: &'a Authenticator, question: TokenRequest<'a>) -> TokenVerdict<'a> {
     let found = auth.config.token_file.as_ref().and_then(|file| file.users.get(question.token));
     let verdict = found.map_or(Verdict::Unknown, |user| auth.config.for_any_audience(user.clone(), question.audiences));
     TokenVerdict::Now(verdict)

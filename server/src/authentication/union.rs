@@ -12,12 +12,12 @@ use crate::call::{Call, Peer, Step};
 use crate::request::head::RequestHead;
 
 /// One way to know a caller.
-pub struct Entry {
+pub(crate) struct Entry {
     pub name: &'static str,
     pub method: Method,
 }
 
-pub enum Method {
+pub(crate) enum Method {
     /// By the connection and its headers.
     Request(fn(&Authenticator, &mut RequestHead, &Peer, &Credentials) -> Verdict),
     /// By a bearer token; TokenReviews use these.
@@ -26,19 +26,19 @@ pub enum Method {
 
 /// A token, its requested audiences, and the time.
 #[derive(Clone, Copy)]
-pub struct TokenRequest<'a> {
+pub(crate) struct TokenRequest<'a> {
     pub token: &'a str,
     pub audiences: &'a [String],
     pub now: i64,
 }
 
-pub enum TokenVerdict<'a> {
+pub(crate) enum TokenVerdict<'a> {
     Now(Verdict),
     Later(Pin<Box<dyn Future<Output = Verdict> + Send + 'a>>),
 }
 
 #[derive(Debug)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     Known(Identity),
     /// Nothing that this way could judge.
     Unknown,
@@ -48,7 +48,7 @@ pub enum Verdict {
 
 /// An authenticated user, and which of the requested audiences the token is for.
 #[derive(Debug, Clone)]
-pub struct Identity {
+pub(crate) struct Identity {
     pub user: Arc<User>,
     pub audiences: Vec<String>,
     /// Audit annotations about the credentials.
@@ -56,32 +56,32 @@ pub struct Identity {
 }
 
 impl Identity {
-    pub fn new(user: Arc<User>, audiences: Vec<String>) -> Identity {
+    pub(crate) fn new(user: Arc<User>, audiences: Vec<String>) -> Identity {
         Identity { user, audiences, notes: Vec::new() }
     }
 }
 
 impl Verdict {
-    pub fn known(user: Arc<User>) -> Verdict {
+    pub(crate) fn known(user: Arc<User>) -> Verdict {
         Verdict::Known(Identity::new(user, Vec::new()))
     }
 
     /// With these annotations, if the user is known.
-    pub fn noting(mut self, notes: Vec<(&'static str, String)>) -> Verdict {
+    pub(crate) fn noting(mut self, notes: Vec<(&'static str, String)>) -> Verdict {
         if let Verdict::Known(identity) = &mut self {
             identity.notes = notes;
         }
         self
     }
 
-    pub fn refused(why: impl std::fmt::Display) -> Verdict {
+    pub(crate) fn refused(why: impl std::fmt::Display) -> Verdict {
         Verdict::Refused(why.to_string())
     }
 }
 
 /// The content of the Authorization header.
 #[derive(Default)]
-pub struct Credentials(String);
+pub(crate) struct Credentials(String);
 
 impl Credentials {
     /// The header does not travel on. Two of them could be read differently by two readers: none counts.
@@ -96,7 +96,7 @@ impl Credentials {
     }
 
     /// What follows the name of the scheme, up to the next space.
-    pub fn of_scheme(&self, scheme: &str) -> Option<&str> {
+    pub(crate) fn of_scheme(&self, scheme: &str) -> Option<&str> {
         let mut words = self.0.split(' ');
         let named = words.next()?.eq_ignore_ascii_case(scheme);
         words.next().filter(|word| named && !word.is_empty())
@@ -105,7 +105,7 @@ impl Credentials {
 
 /// The authenticators that refused the credentials, and why; as an error, the message in a TokenReview.
 #[derive(Debug, Default)]
-pub struct Failures(Vec<(&'static str, String)>);
+pub(crate) struct Failures(Vec<(&'static str, String)>);
 
 impl Failures {
     /// The identity of a verdict; a refusal is kept.
@@ -132,7 +132,7 @@ impl std::fmt::Display for Failures {
 impl std::error::Error for Failures {}
 
 /// Puts the caller's identity into the call. The credentials do not travel on.
-pub fn authenticate<'a>(auth: &'a Authenticator, call: &'a mut Call) -> Step<'a> {
+pub(crate) fn authenticate<'a>(auth: &'a Authenticator, call: &'a mut Call) -> Step<'a> {
     // Only an in-process request has its user already.
     if call.caller.user.is_some() {
         return Step::Done(Ok(()));
@@ -173,7 +173,12 @@ fn bearer(headers: &mut HeaderMap, credentials: &Credentials, failures: &mut Fai
 }
 
 /// The user of a token, for a TokenReview, from the same list.
-pub async fn review(auth: &Authenticator, token: &str, audiences: &[String], now: i64) -> Result<Identity, Failures> {
+pub(crate) async fn review(
+    auth: &Authenticator,
+    token: &str,
+    audiences: &[String],
+    now: i64,
+) -> Result<Identity, Failures> {
     let mut failures = Failures::default();
     let question = TokenRequest { token, audiences, now };
     let found = await_token(auth, question, AUTHENTICATORS, &mut failures).await;

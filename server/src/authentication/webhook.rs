@@ -97,7 +97,7 @@ impl Webhook {
     }
 }
 
-pub fn authenticate<'a>(auth: &'a Authenticator, question: TokenRequest<'a>) -> TokenVerdict<'a> {
+pub(crate) fn authenticate<'a>(auth: &'a Authenticator, question: TokenRequest<'a>) -> TokenVerdict<'a> {
     let Some(webhook) = &auth.config.webhook else { return TokenVerdict::Now(Verdict::Unknown) };
     let key = fingerprint(question);
     if let Some(identity) = webhook.cached(&key) {

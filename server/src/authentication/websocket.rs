@@ -8,7 +8,7 @@ use super::jwt::url_decode;
 const PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
 
 /// The token, if there is one. The subprotocol that carries it is removed in any case.
-pub fn take_token(headers: &mut HeaderMap) -> Result<Option<String>, &'static str> {
+pub(crate) fn take_token(headers: &mut HeaderMap) -> Result<Option<String>, &'static str> {
     let upgrade = headers.get(header::UPGRADE).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"websocket"));
     let Some(given) = headers.get(header::SEC_WEBSOCKET_PROTOCOL).filter(|_| upgrade) else { return Ok(None) };
     let all: Vec<String> = given.to_str().unwrap_or("").split(',').map(|word| word.trim().to_string()).collect();

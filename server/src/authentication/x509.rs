@@ -4,7 +4,7 @@ use super::{Authenticator, Credentials, Verdict};
 use crate::call::Peer;
 use crate::request::head::RequestHead;
 
-pub fn authenticate(auth: &Authenticator, head: &mut RequestHead, peer: &Peer, _: &Credentials) -> Verdict {
+pub(super) fn authenticate(auth: &Authenticator, head: &mut RequestHead, peer: &Peer, _: &Credentials) -> Verdict {
     let chain = &peer.certificates;
     let Some(cas) = auth.config.clients.as_ref().filter(|_| !chain.is_empty()) else {
         return Verdict::Unknown;

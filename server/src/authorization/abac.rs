@@ -48,7 +48,7 @@ pub struct Policy {
     path: String,
 }
 
-pub type Policies = Vec<Policy>;
+pub(crate) type Policies = Vec<Policy>;
 
 /// Reads a policy file; an error names its line.
 pub fn parse(text: &str) -> Result<Policies, LineError> {

@@ -5,7 +5,7 @@ use kinds::User;
 
 use super::{Attributes, Authorizer, Rule, UserRules, Verdict};
 
-pub struct AlwaysAllow;
+pub(super) struct AlwaysAllow;
 
 impl Authorizer for AlwaysAllow {
     fn decide(&self, _: &Attributes<'_>) -> Option<Verdict> {
@@ -20,7 +20,7 @@ impl Authorizer for AlwaysAllow {
     }
 }
 
-pub struct AlwaysDeny;
+pub(super) struct AlwaysDeny;
 
 impl Authorizer for AlwaysDeny {
     fn decide(&self, _: &Attributes<'_>) -> Option<Verdict> {

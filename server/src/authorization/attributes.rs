@@ -9,7 +9,7 @@ use kinds::User;
 use crate::request::info::{Query, RequestInfo};
 
 #[derive(Debug, Clone)]
-pub struct Attributes<'a> {
+pub(crate) struct Attributes<'a> {
     pub user: &'a User,
     pub verb: &'a str,
     pub namespace: &'a str,
@@ -27,7 +27,7 @@ pub struct Attributes<'a> {
 
 impl<'a> Attributes<'a> {
     /// A verb on a resource; the rest is empty.
-    pub fn resource(user: &'a User, verb: &'a str, group: &'a str, resource: &'a str) -> Attributes<'a> {
+    pub(crate) fn resource(user: &'a User, verb: &'a str, group: &'a str, resource: &'a str) -> Attributes<'a> {
         Attributes {
             user,
             verb,
@@ -43,12 +43,12 @@ impl<'a> Attributes<'a> {
         }
     }
 
-    pub fn of_path(user: &'a User, verb: &'a str, path: &'a str) -> Attributes<'a> {
+    pub(crate) fn of_path(user: &'a User, verb: &'a str, path: &'a str) -> Attributes<'a> {
         Attributes { version: "", path: Some(path), ..Attributes::resource(user, verb, "", "") }
     }
 
     /// The attributes of a request.
-    pub fn of(user: &'a User, info: &'a RequestInfo, query: &Query) -> Attributes<'a> {
+    pub(crate) fn of(user: &'a User, info: &'a RequestInfo, query: &Query) -> Attributes<'a> {
         if !info.is_resource {
             return Attributes::of_path(user, info.verb, &info.path);
         }
@@ -84,7 +84,7 @@ impl<'a> Attributes<'a> {
     }
 
     /// The attributes in the spec of an access review.
-    pub fn of_review(user: &'a User, spec: &'a Tree) -> Attributes<'a> {
+    pub(crate) fn of_review(user: &'a User, spec: &'a Tree) -> Attributes<'a> {
         let path = spec.at("nonResourceAttributes");
         if !path.is_null() {
             return Attributes::of_path(user, path.str("verb"), path.str("path"));
@@ -102,14 +102,14 @@ impl<'a> Attributes<'a> {
     }
 
     /// The resource with its part: `pods/log`.
-    pub fn whole_resource(&self) -> Cow<'a, str> {
+    pub(crate) fn whole_resource(&self) -> Cow<'a, str> {
         if self.subresource.is_empty() {
             return Cow::Borrowed(self.resource);
         }
         Cow::Owned(format!("{}/{}", self.resource, self.subresource))
     }
 
-    pub fn is_read_only(&self) -> bool {
+    pub(crate) fn is_read_only(&self) -> bool {
         matches!(self.verb, "get" | "list" | "watch")
     }
 }
@@ -156,7 +156,7 @@ fn labels_of(selector: &Tree) -> Vec<Requirement> {
 #[cfg(test)]
 impl<'a> Attributes<'a> {
     /// For tables: `VERB [GROUP:]RESOURCE[/PART][@NAMESPACE] [NAME]`, or `VERB /PATH`.
-    pub fn parse(user: &'a User, text: &'a str) -> Attributes<'a> {
+    pub(crate) fn parse(user: &'a User, text: &'a str) -> Attributes<'a> {
         let (verb, rest) = text.split_once(' ').expect("a verb");
         if rest.starts_with('/') {
             return Attributes::of_path(user, verb, rest);

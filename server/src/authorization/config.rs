@@ -61,7 +61,7 @@ impl From<Mode> for Setting {
 }
 
 /// The default authorizers of a cluster.
-pub fn node_and_rbac() -> Vec<Setting> {
+pub(crate) fn node_and_rbac() -> Vec<Setting> {
     vec![Mode::Node.into(), Mode::Rbac.into()]
 }
 

@@ -4,7 +4,7 @@ use api::status::{Details, Status};
 
 use super::{Attributes, Reason};
 
-pub fn forbidden(attributes: &Attributes<'_>, reason: &Reason) -> Status {
+pub(crate) fn forbidden(attributes: &Attributes<'_>, reason: &Reason) -> Status {
     let mut why = escape(&message(attributes));
     if !reason.is_empty() {
         why.push_str(&format!(": {reason}"));

@@ -24,10 +24,10 @@ use kinds::User;
 
 use crate::request::info::{Query, RequestInfo};
 
-pub use attributes::Attributes;
-pub use forbidden::forbidden;
-pub use rules::Rule;
-pub use union::Union;
+pub(crate) use attributes::Attributes;
+pub(crate) use forbidden::forbidden;
+pub(crate) use rules::Rule;
+pub(crate) use union::Union;
 pub(crate) use union::{aggregate, is_master};
 
 pub use crate::common::users::MASTERS;
@@ -42,7 +42,7 @@ pub enum Decision {
 
 /// A decision and why.
 #[derive(Debug, Clone)]
-pub struct Verdict {
+pub(crate) struct Verdict {
     pub decision: Decision,
     pub reason: Reason,
     /// What went wrong on the way, where something did.
@@ -51,7 +51,7 @@ pub struct Verdict {
 
 /// Formatted only if it is read.
 #[derive(Debug, Clone, Default)]
-pub enum Reason {
+pub(crate) enum Reason {
     #[default]
     None,
     Text(Cow<'static, str>),
@@ -72,14 +72,14 @@ impl fmt::Display for Reason {
 
 impl Reason {
     /// Appends the text as a JSON string. That of a grant is made once, since it is the usual one.
-    pub fn write_json(&self, out: &mut Vec<u8>) {
+    pub(crate) fn write_json(&self, out: &mut Vec<u8>) {
         match self {
             Reason::Granted(grant) => out.extend_from_slice(grant.quoted(GRANTED)),
             reason => api::json::write_string(out, &reason.to_string()),
         }
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         match self {
             Reason::None => true,
             Reason::Text(text) => text.is_empty(),
@@ -89,31 +89,31 @@ impl Reason {
 }
 
 impl Verdict {
-    pub const ALLOW: Verdict = Verdict { decision: Decision::Allow, reason: Reason::None, error: None };
-    pub const NO_OPINION: Verdict = Verdict { decision: Decision::NoOpinion, reason: Reason::None, error: None };
+    pub(crate) const ALLOW: Verdict = Verdict { decision: Decision::Allow, reason: Reason::None, error: None };
+    pub(crate) const NO_OPINION: Verdict = Verdict { decision: Decision::NoOpinion, reason: Reason::None, error: None };
 
-    pub fn no_opinion(why: impl Into<Cow<'static, str>>) -> Verdict {
+    pub(crate) fn no_opinion(why: impl Into<Cow<'static, str>>) -> Verdict {
         Verdict { reason: Reason::Text(why.into()), ..Verdict::NO_OPINION }
     }
 
-    pub fn is_allowed(&self) -> bool {
+    pub(crate) fn is_allowed(&self) -> bool {
         self.decision == Decision::Allow
     }
 }
 
 /// What one authorizer contributes to a rules review.
 #[derive(Debug, Default)]
-pub struct UserRules {
+pub(crate) struct UserRules {
     pub rules: Vec<Rule>,
     /// True where there may be more than can be listed.
     pub incomplete: bool,
     pub error: Option<String>,
 }
 
-pub type Wait<'a> = Pin<Box<dyn Future<Output = Verdict> + Send + 'a>>;
+pub(crate) type Wait<'a> = Pin<Box<dyn Future<Output = Verdict> + Send + 'a>>;
 
 /// One way to decide. A file each.
-pub trait Authorizer: Send + Sync {
+pub(crate) trait Authorizer: Send + Sync {
     /// The verdict, or None if it has to wait.
     fn decide(&self, attributes: &Attributes<'_>) -> Option<Verdict>;
 
@@ -127,7 +127,7 @@ pub trait Authorizer: Send + Sync {
 }
 
 /// A failure to decide is not the caller's fault, and still a no.
-pub fn refuse(path: &str, attributes: &Attributes<'_>, verdict: &Verdict) -> Status {
+pub(crate) fn refuse(path: &str, attributes: &Attributes<'_>, verdict: &Verdict) -> Status {
     match &verdict.error {
         Some(error) => Status::new(500, "InternalError", format!("Internal Server Error: {path:?}: {error}")),
         None => forbidden(attributes, &verdict.reason),
@@ -135,7 +135,7 @@ pub fn refuse(path: &str, attributes: &Attributes<'_>, verdict: &Verdict) -> Sta
 }
 
 /// Authorizes the `create` behind a request of another verb.
-pub async fn authorize_create(
+pub(crate) async fn authorize_create(
     authorizer: &Union,
     user: &User,
     (info, query): (&RequestInfo, &Query),
@@ -153,6 +153,6 @@ pub async fn authorize_create(
 }
 
 /// Whether a user may do what the spec of an access review says.
-pub async fn review(authorizer: &Union, user: &User, spec: &Tree) -> Verdict {
+pub(crate) async fn review(authorizer: &Union, user: &User, spec: &Tree) -> Verdict {
     authorizer.wait(&Attributes::of_review(user, spec)).await
 }

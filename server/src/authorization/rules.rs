@@ -6,7 +6,7 @@ use super::Attributes;
 
 /// One rule of a role.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Rule {
+pub(crate) struct Rule {
     pub verbs: Vec<Str>,
     pub groups: Vec<Str>,
     pub resources: Vec<Str>,
@@ -16,7 +16,7 @@ pub struct Rule {
 }
 
 impl Rule {
-    pub fn read(rule: &Tree) -> Rule {
+    pub(crate) fn read(rule: &Tree) -> Rule {
         let words = |key: &str| rule.list(key).iter().filter_map(Tree::as_str).map(Str::new).collect();
         Rule {
             verbs: words("verbs"),
@@ -28,11 +28,11 @@ impl Rule {
     }
 
     /// The rules of a role.
-    pub fn read_all(role: &Tree) -> Vec<Rule> {
+    pub(crate) fn read_all(role: &Tree) -> Vec<Rule> {
         role.list("rules").iter().map(Rule::read).collect()
     }
 
-    pub fn to_tree(&self) -> Tree {
+    pub(crate) fn to_tree(&self) -> Tree {
         let mut tree = Tree::map_new();
         let fields = [
             ("verbs", &self.verbs),
@@ -47,7 +47,7 @@ impl Rule {
         tree
     }
 
-    pub fn allows(&self, attributes: &Attributes<'_>) -> bool {
+    pub(crate) fn allows(&self, attributes: &Attributes<'_>) -> bool {
         if !has_or_all(&self.verbs, attributes.verb) {
             return false;
         }
@@ -62,11 +62,11 @@ impl Rule {
     }
 }
 
-pub fn has(words: &[Str], word: &str) -> bool {
+pub(super) fn has(words: &[Str], word: &str) -> bool {
     words.iter().any(|other| other == word)
 }
 
-pub fn has_or_all(words: &[Str], word: &str) -> bool {
+pub(crate) fn has_or_all(words: &[Str], word: &str) -> bool {
     words.iter().any(|other| other == word || other == "*")
 }
 
@@ -83,7 +83,7 @@ fn resource_matches(rule: &str, attributes: &Attributes<'_>) -> bool {
 }
 
 /// A URL may end in `*`.
-pub fn url_matches(rule: &str, path: &str) -> bool {
+pub(crate) fn url_matches(rule: &str, path: &str) -> bool {
     rule == path || (rule.ends_with('*') && path.starts_with(rule.trim_end_matches('*')))
 }
 

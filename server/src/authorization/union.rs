@@ -10,7 +10,7 @@ use super::rbac::Rbac;
 use super::{Attributes, Authorizer, Decision, MASTERS, Reason, UserRules, Verdict, abac, always, node, webhook};
 use crate::storage::cache::Caches;
 
-pub struct Union {
+pub(crate) struct Union {
     /// Exchanged when the configuration file changes.
     members: ArcSwap<Vec<Member>>,
     /// Made once: what it knows of the caches outlives a change.
@@ -24,14 +24,14 @@ struct Member {
 }
 
 impl Union {
-    pub fn new(settings: &[Setting], caches: &Caches, rbac: &Arc<Rbac>) -> Union {
+    pub(crate) fn new(settings: &[Setting], caches: &Caches, rbac: &Arc<Rbac>) -> Union {
         let union = Union { members: ArcSwap::default(), node: OnceLock::new() };
         union.replace(settings, caches, rbac);
         union
     }
 
     /// Replaces the authorizers; a request that waits for an old one gets its verdict.
-    pub fn replace(&self, settings: &[Setting], caches: &Caches, rbac: &Arc<Rbac>) {
+    pub(crate) fn replace(&self, settings: &[Setting], caches: &Caches, rbac: &Arc<Rbac>) {
         let member = |setting: &Setting| Member {
             name: setting.name.clone(),
             authorizer: self.build(&setting.mode, caches, rbac),
@@ -52,7 +52,7 @@ impl Union {
     }
 
     /// The verdict, or None if one of the authorizers has to wait.
-    pub fn decide(&self, attributes: &Attributes<'_>) -> Option<Verdict> {
+    pub(crate) fn decide(&self, attributes: &Attributes<'_>) -> Option<Verdict> {
         if is_master(attributes.user) {
             return Some(Verdict::ALLOW);
         }
@@ -68,7 +68,7 @@ impl Union {
     }
 
     /// The verdict, however long it takes.
-    pub async fn wait(&self, attributes: &Attributes<'_>) -> Verdict {
+    pub(crate) async fn wait(&self, attributes: &Attributes<'_>) -> Verdict {
         if is_master(attributes.user) {
             return Verdict::ALLOW;
         }
@@ -87,7 +87,7 @@ impl Union {
     }
 
     /// Everything that is known of what a user may do in a namespace.
-    pub fn rules(&self, user: &User, namespace: &str) -> UserRules {
+    pub(crate) fn rules(&self, user: &User, namespace: &str) -> UserRules {
         let mut all = UserRules::default();
         let mut errors = Vec::new();
         for member in self.members.load().iter() {
@@ -101,7 +101,7 @@ impl Union {
     }
 }
 
-pub fn is_master(user: &User) -> bool {
+pub(crate) fn is_master(user: &User) -> bool {
     user.groups.iter().any(|group| group == MASTERS)
 }
 
@@ -130,7 +130,7 @@ impl NoOpinions {
 }
 
 /// Several errors as upstream writes them: each once, in brackets where there are more than one.
-pub fn aggregate(errors: Vec<String>) -> Option<String> {
+pub(crate) fn aggregate(errors: Vec<String>) -> Option<String> {
     if errors.is_empty() {
         return None;
     }

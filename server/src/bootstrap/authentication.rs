@@ -13,7 +13,7 @@ use crate::authentication::{Authentication, CaBundle};
 const NAMESPACE: &str = "kube-system";
 const NAME: &str = "extension-apiserver-authentication";
 
-pub fn config_map(auth: &Authentication) -> Object {
+pub(super) fn config_map(auth: &Authentication) -> Object {
     Object {
         group: "",
         version: "v1",
@@ -48,7 +48,7 @@ fn data(auth: &Authentication) -> Tree {
 }
 
 /// Writes the current CA bundles, and again whenever one changes, until the server drains.
-pub async fn keep(server: Arc<Server>) {
+pub(super) async fn keep(server: Arc<Server>) {
     let mut closing = server.closing.subscribe();
     let mut clients = Changes::of(server.registry.authentication.config.clients.as_ref());
     let mut proxies =

@@ -4,7 +4,7 @@ use api::{time, tree};
 
 use super::{MANAGER, Object};
 /// In the order of their age.
-pub fn namespaces() -> Vec<Object> {
+pub(super) fn namespaces() -> Vec<Object> {
     let namespace = |name: &str| Object {
         group: "",
         version: "v1",
@@ -15,7 +15,7 @@ pub fn namespaces() -> Vec<Object> {
     ["kube-system", "kube-public", "default", "kube-node-lease"].map(namespace).into()
 }
 
-pub fn priority_classes() -> Vec<Object> {
+pub(crate) fn priority_classes() -> Vec<Object> {
     let class = |(name, value, description): (&str, i64, &str)| Object {
         group: "scheduling.k8s.io",
         version: "v1",
@@ -43,7 +43,7 @@ pub fn priority_classes() -> Vec<Object> {
 }
 
 /// Since when unused tokens are tracked.
-pub fn token_tracking(now: i64) -> Object {
+pub(crate) fn token_tracking(now: i64) -> Object {
     let today = time::format_seconds(now).chars().take("2026-01-01".len()).collect::<String>();
     let name = "kube-apiserver-legacy-service-account-token-tracking";
     Object {

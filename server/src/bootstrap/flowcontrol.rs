@@ -13,7 +13,7 @@ const API_VERSION: &str = "flowcontrol.apiserver.k8s.io/v1";
 const PRODUCER: &str = "api-priority-and-fairness-config-producer-v1";
 const CONSUMER: &str = "api-priority-and-fairness-config-consumer-v1";
 
-pub fn objects() -> Vec<Object> {
+pub(super) fn objects() -> Vec<Object> {
     let object = |tree: Tree| Object {
         group: GROUP,
         version: "v1",
@@ -25,7 +25,7 @@ pub fn objects() -> Vec<Object> {
 }
 
 /// The conditions that are missing or no longer true.
-pub fn status_changes(server: &Server) -> Vec<StatusChange> {
+pub(crate) fn status_changes(server: &Server) -> Vec<StatusChange> {
     let levels = server.objects("prioritylevelconfigurations", "");
     let levels: Vec<&str> = levels.iter().map(|level| level.str("metadata.name")).collect();
     let schemas = server.objects("flowschemas", "");
@@ -62,7 +62,7 @@ fn dangling(schema: &Tree, levels: &[&str], now: i64) -> Option<StatusChange> {
 }
 
 /// Looks again at each change of a schema or a level, until the server drains.
-pub async fn keep_status(server: Arc<Server>) {
+pub(crate) async fn keep_status(server: Arc<Server>) {
     let Some(mut changes) = Changes::of(&server.registry.storage.caches, server.closing.subscribe()) else { return };
     loop {
         // A schema that was deleted meanwhile is not a failure; the next change finds the rest.

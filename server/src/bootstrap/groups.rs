@@ -31,7 +31,7 @@ const PRIORITIES: &[(&str, i64)] = &[
     ("storagemigration.k8s.io", 15800),
 ];
 
-pub fn api_services(resources: &Resources) -> Vec<Object> {
+pub(crate) fn api_services(resources: &Resources) -> Vec<Object> {
     let mut seen = Vec::new();
     for resource in resources.all() {
         let version = (resource.kind.group, resource.kind.version);

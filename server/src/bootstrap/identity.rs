@@ -14,7 +14,7 @@ const LEASE_SECONDS: i64 = 3600;
 /// Seldom beside the hour that the lease lasts: each renewal is a write.
 const RENEW_SECONDS: i64 = 600;
 
-pub fn lease(now: i64) -> Object {
+pub(super) fn lease(now: i64) -> Object {
     let hostname = hostname();
     let name = name(&hostname);
     let labels = tree! { "apiserver.kubernetes.io/identity" => "kube-apiserver", "kubernetes.io/hostname" => hostname };
@@ -39,7 +39,7 @@ fn micro_time(seconds: i64) -> api::Str {
 }
 
 /// Renews the lease until the server drains.
-pub async fn keep(server: Arc<Server>) {
+pub(super) async fn keep(server: Arc<Server>) {
     let name = name(&hostname());
     let mut closing = server.closing.subscribe();
     loop {

@@ -23,7 +23,7 @@ enum Plan {
     Replace,
 }
 
-pub async fn run(server: &Arc<Server>, objects: Vec<Object>) -> Result<(), Status> {
+pub(super) async fn run(server: &Arc<Server>, objects: Vec<Object>) -> Result<(), Status> {
     for object in objects {
         reconcile(server, object).await?;
     }

@@ -17,7 +17,7 @@ fn object(group: &'static str, plural: &'static str, tree: Tree) -> Object {
 }
 
 /// The range that services' addresses come from unless another is added.
-pub fn cidr(config: &Config) -> Object {
+pub(super) fn cidr(config: &Config) -> Object {
     let cidrs: Vec<Tree> =
         config.service_cidrs.iter().map(|(address, bits)| Tree::from(format!("{address}/{bits}"))).collect();
     let tree = tree! {
@@ -28,7 +28,7 @@ pub fn cidr(config: &Config) -> Object {
 }
 
 /// The default range is ready from the start: services need it before any controller runs.
-pub fn cidr_status(server: &Server) -> Option<StatusChange> {
+pub(crate) fn cidr_status(server: &Server) -> Option<StatusChange> {
     let stored = server.registry.storage.object("servicecidrs", NAME)?;
     if stored.list("status.conditions").iter().any(|condition| condition.str("type") == "Ready") {
         return None;
@@ -50,7 +50,7 @@ pub fn cidr_status(server: &Server) -> Option<StatusChange> {
     })
 }
 
-pub fn objects(config: &Config) -> Vec<Object> {
+pub(super) fn objects(config: &Config) -> Vec<Object> {
     let mut objects = vec![object("", "services", service(config))];
     // Other machines cannot reach a loopback address, so it is not an endpoint.
     if config.publishes_endpoints && !config.advertise_address.is_loopback() {
@@ -118,7 +118,7 @@ fn endpoint(config: &Config) -> Tree {
 
 /// Updates the service and its endpoints if an earlier start had another address or port. If other servers share the
 /// store, their addresses stay.
-pub async fn sync(server: &Arc<Server>) -> Result<(), Status> {
+pub(super) async fn sync(server: &Arc<Server>) -> Result<(), Status> {
     let config = &server.config;
     let key = format!("{NAMESPACE}/{NAME}");
     let stored = |storage: &str| server.registry.storage.object(storage, &key).unwrap_or_default();

@@ -9,7 +9,7 @@ use crate::authorization::{Decision, Reason};
 use crate::request::audit::{Level, Trail};
 
 /// Collected while the request is handled, for its audit events.
-pub struct AuditRecord {
+pub(crate) struct AuditRecord {
     /// The same in every event and in the response of a request.
     pub id: HeaderValue,
     /// Set if the audit policy records the request.
@@ -28,14 +28,14 @@ impl Default for AuditRecord {
 
 impl AuditRecord {
     /// Adds an annotation if the request is recorded.
-    pub fn annotate(&self, key: impl Into<Cow<'static, str>>, value: impl Into<String>) {
+    pub(crate) fn annotate(&self, key: impl Into<Cow<'static, str>>, value: impl Into<String>) {
         if self.trail.is_some() {
             self.annotations.add(key, value);
         }
     }
 
     /// Adds an annotation that repeats parts of a body, only if the policy records bodies.
-    pub fn annotate_request(&self, key: impl Into<Cow<'static, str>>, value: impl FnOnce() -> String) {
+    pub(crate) fn annotate_request(&self, key: impl Into<Cow<'static, str>>, value: impl FnOnce() -> String) {
         if self.trail.as_ref().is_some_and(|trail| trail.decision.level >= Level::Request) {
             self.annotations.add(key, value());
         }
@@ -44,10 +44,10 @@ impl AuditRecord {
 
 /// Annotations of a request's audit event; the first value of a key counts.
 #[derive(Debug, Default)]
-pub struct Annotations(Mutex<Vec<(Cow<'static, str>, String)>>);
+pub(crate) struct Annotations(Mutex<Vec<(Cow<'static, str>, String)>>);
 
 impl Annotations {
-    pub fn add(&self, key: impl Into<Cow<'static, str>>, value: impl Into<String>) {
+    pub(crate) fn add(&self, key: impl Into<Cow<'static, str>>, value: impl Into<String>) {
         let key = key.into();
         let mut all = self.0.lock();
         if !all.iter().any(|(other, _)| *other == key) {
@@ -55,7 +55,7 @@ impl Annotations {
         }
     }
 
-    pub fn read<T>(&self, read: impl FnOnce(&[(Cow<'static, str>, String)]) -> T) -> T {
+    pub(crate) fn read<T>(&self, read: impl FnOnce(&[(Cow<'static, str>, String)]) -> T) -> T {
         read(&self.0.lock())
     }
 }

@@ -9,13 +9,13 @@ use crate::request::negotiate::Media;
 use crate::request::received::Received;
 
 /// The maximum size of a body.
-pub const MAX_BODY_BYTES: usize = 3 << 20;
+pub(crate) const MAX_BODY_BYTES: usize = 3 << 20;
 /// A body that is too large is read to its end as long as it is below this.
 const MAX_DRAINED_BYTES: usize = 32 << 20;
 
 /// What a client sends after the head.
 #[derive(Default)]
-pub struct Content {
+pub(crate) struct Content {
     pub body: Option<Received>,
     /// The object in the body, once it was read: errors show parts of it.
     pub object: Option<(Media, Bytes)>,

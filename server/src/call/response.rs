@@ -7,29 +7,29 @@ use http::{HeaderValue, Response, StatusCode, header};
 use crate::request::body::Body;
 use crate::request::negotiate::{Accepted, Media};
 
-pub type Answer = Response<Body>;
+pub(crate) type Answer = Response<Body>;
 
 /// A response with a complete body.
-pub fn answer(code: u16, content_type: &'static str, body: impl Into<Body>) -> Answer {
+pub(crate) fn answer(code: u16, content_type: &'static str, body: impl Into<Body>) -> Answer {
     let mut response = Response::new(body.into());
     *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
 }
 
-pub fn text(code: u16, body: &str) -> Answer {
+pub(crate) fn text(code: u16, body: &str) -> Answer {
     answer(code, "text/plain; charset=utf-8", body.as_bytes().to_vec())
 }
 
 /// A tree that is not a stored object, as JSON.
-pub fn json_answer(code: u16, tree: &Tree) -> Answer {
+pub(crate) fn json_answer(code: u16, tree: &Tree) -> Answer {
     let mut bytes = json::encode(tree, api::schema::type_of("", "v1", tree.str("kind")));
     bytes.push(b'\n');
     answer(code, "application/json", bytes)
 }
 
 /// Every error becomes HTTP here.
-pub fn status_answer(status: &Status, accepted: Accepted) -> Answer {
+pub(crate) fn status_answer(status: &Status, accepted: Accepted) -> Answer {
     let tree = status.to_tree();
     let mut response = match accepted.media {
         Media::Protobuf => {
@@ -47,7 +47,7 @@ pub fn status_answer(status: &Status, accepted: Accepted) -> Answer {
 }
 
 /// `Warning: 299 - "text"`, as RFC 7234 and upstream write it.
-pub fn warning_header(text: &str) -> Option<HeaderValue> {
+pub(crate) fn warning_header(text: &str) -> Option<HeaderValue> {
     let mut quoted = String::with_capacity(text.len() + 10);
     quoted.push_str("299 - \"");
     for c in text.chars() {

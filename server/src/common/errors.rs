@@ -1,7 +1,7 @@
 //! Several error messages as one.
 
 /// The messages without duplicates, in brackets where there are several.
-pub fn join_errors(errors: Vec<String>) -> String {
+pub(crate) fn join_errors(errors: Vec<String>) -> String {
     let mut seen: Vec<String> = Vec::with_capacity(errors.len());
     for error in errors {
         if !seen.contains(&error) {

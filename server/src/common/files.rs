@@ -64,7 +64,7 @@ impl File {
     }
 
     /// The same about a secret, which is not shown.
-    pub fn wrong_secret(&self, field: &str, why: impl fmt::Display) -> Error {
+    pub(crate) fn wrong_secret(&self, field: &str, why: impl fmt::Display) -> Error {
         Error { path: self.path.clone(), line: None, problem: format!("{field}: {why}") }
     }
 

@@ -12,7 +12,7 @@ pub fn hostname() -> String {
 }
 
 /// The identity of this server among the servers of its cluster.
-pub fn server_id() -> String {
+pub(crate) fn server_id() -> String {
     name(&hostname())
 }
 

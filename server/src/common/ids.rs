@@ -61,7 +61,7 @@ pub fn uid() -> Str {
 }
 
 /// The text of a version 4 UUID.
-pub fn uid_bytes() -> [u8; 36] {
+pub(crate) fn uid_bytes() -> [u8; 36] {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut bytes: [u8; 16] = random();
     bytes[6] = bytes[6] & 0x0f | 0x40;

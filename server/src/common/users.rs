@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use kinds::User;
 
-pub const AUTHENTICATED: &str = "system:authenticated";
-pub const UNAUTHENTICATED: &str = "system:unauthenticated";
+pub(crate) const AUTHENTICATED: &str = "system:authenticated";
+pub(crate) const UNAUTHENTICATED: &str = "system:unauthenticated";
 /// Members may do everything before any authorizer is consulted, so that no configuration can lock all users out.
 pub const MASTERS: &str = "system:masters";
 /// The name of a user without credentials.
-pub const ANONYMOUS: &str = "system:anonymous";
+pub(crate) const ANONYMOUS: &str = "system:anonymous";
 
 /// The identity under which the server writes for itself.
-pub fn system_user() -> User {
+pub(crate) fn system_user() -> User {
     User {
         name: "system:apiserver".to_string(),
         uid: String::new(),

@@ -5,21 +5,21 @@ use tokio::sync::watch;
 use crate::storage::cache::Caches;
 
 /// Changes of any schema or level, until the server drains.
-pub struct Changes {
+pub(crate) struct Changes {
     schemas: watch::Receiver<u64>,
     levels: watch::Receiver<u64>,
     closing: watch::Receiver<bool>,
 }
 
 impl Changes {
-    pub fn of(caches: &Caches, closing: watch::Receiver<bool>) -> Option<Changes> {
+    pub(crate) fn of(caches: &Caches, closing: watch::Receiver<bool>) -> Option<Changes> {
         let watch = |path| caches.get(path).map(|cache| cache.subscribe());
         let (schemas, levels) = (watch("flowschemas")?, watch("prioritylevelconfigurations")?);
         Some(Changes { schemas, levels, closing })
     }
 
     /// False where there will be none any more.
-    pub async fn next(&mut self) -> bool {
+    pub(crate) async fn next(&mut self) -> bool {
         tokio::select! {
             biased;
             _ = self.closing.wait_for(|closing| *closing) => false,

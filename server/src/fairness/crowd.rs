@@ -12,7 +12,7 @@ const WINDOW: u32 = 32_768;
 const LEAST: u32 = 64;
 
 /// Recent requests of a level's flows. Two flows may share a slot, and then count as one.
-pub struct Crowd {
+pub(crate) struct Crowd {
     slots: [AtomicU32; SLOTS],
     total: AtomicU32,
 }
@@ -25,7 +25,7 @@ impl Default for Crowd {
 
 impl Crowd {
     /// Counts a request of a flow; true where the flow has to step aside.
-    pub fn count(&self, flow: u64) -> bool {
+    pub(super) fn count(&self, flow: u64) -> bool {
         let own = 1 + self.slots[(flow % SLOTS as u64) as usize].fetch_add(1, Ordering::Relaxed);
         let total = 1 + self.total.fetch_add(1, Ordering::Relaxed);
         if total >= WINDOW {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// Integrates a number that changes now and then.
 #[derive(Debug)]
-pub struct Demand {
+pub(crate) struct Demand {
     since: Duration,
     changed: Duration,
     value: f64,
@@ -17,18 +17,18 @@ pub struct Demand {
 
 /// A level's demand over one period.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Summary {
+pub(crate) struct Summary {
     pub high: f64,
     pub average: f64,
     pub deviation: f64,
 }
 
 impl Demand {
-    pub fn new(now: Duration) -> Demand {
+    pub(super) fn new(now: Duration) -> Demand {
         Demand { since: now, changed: now, value: 0.0, sum: 0.0, squares: 0.0, high: 0.0 }
     }
 
-    pub fn set(&mut self, now: Duration, value: u32) {
+    pub(super) fn set(&mut self, now: Duration, value: u32) {
         self.integrate(now);
         self.value = f64::from(value);
         self.high = self.high.max(self.value);
@@ -42,7 +42,7 @@ impl Demand {
     }
 
     /// The summary since the last time, and a new beginning.
-    pub fn take(&mut self, now: Duration) -> Summary {
+    pub(super) fn take(&mut self, now: Duration) -> Summary {
         self.integrate(now);
         let elapsed = now.saturating_sub(self.since).as_secs_f64();
         let value = self.value;
@@ -62,27 +62,27 @@ impl Demand {
 const SMOOTHING: f64 = 0.977;
 
 /// Follows demand up at once and down slowly.
-pub fn smooth(before: f64, summary: Summary) -> f64 {
+pub(crate) fn smooth(before: f64, summary: Summary) -> f64 {
     let envelope = summary.average + summary.deviation;
     envelope.max(SMOOTHING * before + (1.0 - SMOOTHING) * envelope)
 }
 
 /// What a level may have, and what it would like.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Claim {
+pub(crate) struct Claim {
     pub least: f64,
     pub most: f64,
     pub wanted: f64,
 }
 
 /// A level's seats when nothing is lent.
-pub fn nominal(total: u32, shares: u32, all_shares: u32) -> u32 {
+pub(crate) fn nominal(total: u32, shares: u32, all_shares: u32) -> u32 {
     if all_shares == 0 { 0 } else { (u64::from(total) * u64::from(shares)).div_ceil(u64::from(all_shares)) as u32 }
 }
 
 /// Shares `total` out in proportion to what is wanted, within each claim's bounds. The sum is `total`
 /// unless the bounds forbid it.
-pub fn allocate(total: u32, claims: &[Claim]) -> Vec<u32> {
+pub(super) fn allocate(total: u32, claims: &[Claim]) -> Vec<u32> {
     let given = |factor: f64| claims.iter().map(move |claim| bounded(claim, factor));
     let (mut low, mut high) = (0.0_f64, 1.0_f64);
     // Beyond the factor at which every claim has its most, more changes nothing.

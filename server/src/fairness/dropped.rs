@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 const MAX_SECONDS: u32 = 32;
 
 #[derive(Debug)]
-pub struct Dropped {
+pub(super) struct Dropped {
     /// Refusals of past seconds, each with its second.
     history: VecDeque<(i64, i64)>,
     current: (i64, i64),
@@ -22,7 +22,7 @@ impl Default for Dropped {
 
 impl Dropped {
     /// Counts a refusal in this second; how many seconds the refused one is to wait.
-    pub fn count(&mut self, second: i64) -> u32 {
+    pub(super) fn count(&mut self, second: i64) -> u32 {
         if self.current.0 == second {
             self.current.1 += 1;
             return self.retry_after;

@@ -50,7 +50,7 @@ const DETAILS: &[&str] = &["UserName", "Verb", "APIPath", "Namespace", "Name", "
 
 /// A request that waits, as it is shown.
 #[derive(Debug, Default)]
-pub struct About {
+pub(crate) struct About {
     pub schema: String,
     pub flow: String,
     pub arrived: String,
@@ -59,7 +59,7 @@ pub struct About {
 }
 
 /// One queue at one moment.
-pub struct Queue<'a> {
+pub(crate) struct Queue<'a> {
     /// Each with its seats.
     pub waiting: Vec<(&'a About, u32)>,
     pub running: u32,
@@ -70,7 +70,7 @@ pub struct Queue<'a> {
 }
 
 /// The page at a path; None for any other path.
-pub fn page(fairness: &Fairness, path: &str, query: &Query) -> Option<String> {
+pub(crate) fn page(fairness: &Fairness, path: &str, query: &Query) -> Option<String> {
     let what = path.strip_prefix(PREFIX)?;
     let plan = fairness.plan.load();
     let rows = match what {

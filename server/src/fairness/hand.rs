@@ -2,11 +2,11 @@
 //! share all of them and a heavy flow leaves a light one a queue of its own.
 
 /// The largest hand that the API allows.
-pub const MAX_HAND: usize = 64;
+pub(crate) const MAX_HAND: usize = 64;
 
 /// Calls `visit` with `size` different numbers below `deck`, chosen by the hash: the digits of the hash in
 /// falling bases say which of the cards that are left is taken.
-pub fn deal(mut hash: u64, deck: usize, size: usize, mut visit: impl FnMut(usize)) {
+pub(crate) fn deal(mut hash: u64, deck: usize, size: usize, mut visit: impl FnMut(usize)) {
     let mut taken = [0usize; MAX_HAND];
     let size = size.min(MAX_HAND).min(deck);
     for have in 0..size {

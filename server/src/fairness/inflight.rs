@@ -10,14 +10,14 @@ use crate::request::limits::{Limits, is_long_running};
 
 /// The requests under way where fairness is off.
 #[derive(Debug, Default)]
-pub struct Inflight {
+pub(crate) struct Inflight {
     reading: Arc<AtomicU32>,
     mutating: Arc<AtomicU32>,
 }
 
 /// One of the counted places; given back when it is dropped.
 #[derive(Debug)]
-pub struct Counted(Arc<AtomicU32>);
+pub(crate) struct Counted(Arc<AtomicU32>);
 
 impl Drop for Counted {
     fn drop(&mut self) {
@@ -27,7 +27,12 @@ impl Drop for Counted {
 
 impl Inflight {
     /// Counts a request; None inside for one that is not limited. 0 is no limit.
-    pub fn enter(&self, limits: &Limits, info: &RequestInfo, user: Option<&User>) -> Result<Option<Counted>, Full> {
+    pub(crate) fn enter(
+        &self,
+        limits: &Limits,
+        info: &RequestInfo,
+        user: Option<&User>,
+    ) -> Result<Option<Counted>, Full> {
         let reads = matches!(info.verb, "get" | "list" | "watch");
         let (count, most) = if reads {
             (&self.reading, limits.max_requests_inflight)
@@ -46,7 +51,7 @@ impl Inflight {
 
 /// All places are taken.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Full;
+pub(crate) struct Full;
 
 #[cfg(test)]
 mod tests {

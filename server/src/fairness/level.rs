@@ -16,14 +16,14 @@ use crate::request::turns::Turns;
 
 /// A level's seats as its object and its shares give them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Bounds {
+pub(crate) struct Bounds {
     pub nominal: u32,
     pub least: u32,
     pub most: u32,
 }
 
 /// The state that outlives changes of the objects.
-pub struct Level {
+pub(crate) struct Level {
     started: Instant,
     state: Mutex<State>,
     crowd: Crowd,
@@ -46,7 +46,7 @@ struct Waiter {
 
 /// Requests that got nothing, since the level is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Tally {
+pub(crate) struct Tally {
     /// At once, for want of room.
     pub rejected: u64,
     /// After their time in a queue.
@@ -55,14 +55,14 @@ pub struct Tally {
     pub cancelled: u64,
 }
 
-pub enum Entry {
+pub(crate) enum Entry {
     Run(Seat),
     Wait(Seat, oneshot::Receiver<()>),
     Reject(Reason),
 }
 
 /// A request's seats, or its place in a queue; given back when it is dropped.
-pub struct Seat {
+pub(crate) struct Seat {
     level: Arc<Level>,
     place: Ticket,
     began: Instant,
@@ -71,12 +71,12 @@ pub struct Seat {
 
 impl Seat {
     /// The wait is over: only from here on the seats are used.
-    pub fn begin(&mut self) {
+    pub(crate) fn begin(&mut self) {
         self.began = Instant::now();
     }
 
     /// The wait was too long, and ends without a seat.
-    pub fn give_up(mut self) {
+    pub(crate) fn give_up(mut self) {
         self.timed_out = true;
     }
 }
@@ -105,7 +105,7 @@ fn wake(woken: Vec<Waiter>) {
 }
 
 impl Level {
-    pub fn new(shape: Shape, bounds: Bounds) -> Level {
+    pub(crate) fn new(shape: Shape, bounds: Bounds) -> Level {
         let queues = Queues::new(shape, bounds.nominal.max(1), Duration::ZERO);
         let state =
             Mutex::new(State { queues, bounds, smoothed: 0.0, dropped: Dropped::default(), tally: Tally::default() });
@@ -113,12 +113,12 @@ impl Level {
     }
 
     /// Whether a request of this flow yields to others before it is served.
-    pub fn steps_aside(&self, flow: u64) -> bool {
+    pub(crate) fn steps_aside(&self, flow: u64) -> bool {
         self.crowd.count(flow)
     }
 
     /// The turns of requests that yield.
-    pub fn turns(&self) -> &Turns {
+    pub(crate) fn turns(&self) -> &Turns {
         &self.turns
     }
 
@@ -131,7 +131,7 @@ impl Level {
     }
 
     /// Takes what the objects say now. Where the level's own bounds are new, lending starts over.
-    pub fn configure(&self, shape: Shape, bounds: Bounds) {
+    pub(crate) fn configure(&self, shape: Shape, bounds: Bounds) {
         let now = self.since(Instant::now());
         let mut state = self.hold();
         state.queues.reshape(shape);
@@ -144,7 +144,13 @@ impl Level {
     }
 
     /// `about` is called only if the request has to wait.
-    pub fn enter(self: &Arc<Level>, now: Instant, hash: u64, seats: u32, about: impl FnOnce() -> About) -> Entry {
+    pub(crate) fn enter(
+        self: &Arc<Level>,
+        now: Instant,
+        hash: u64,
+        seats: u32,
+        about: impl FnOnce() -> About,
+    ) -> Entry {
         let mut told = None;
         let verdict = self.hold().queues.arrive(self.since(now), hash, seats, || {
             let (sender, receiver) = oneshot::channel();
@@ -161,18 +167,18 @@ impl Level {
     }
 
     /// A request of this second is refused, at once or after its wait; how long it is to stay away.
-    pub fn refuse(&self, second: i64, at_once: bool) -> u32 {
+    pub(crate) fn refuse(&self, second: i64, at_once: bool) -> u32 {
         let mut state = self.hold();
         state.tally.rejected += u64::from(at_once);
         state.dropped.count(second)
     }
 
-    pub fn tally(&self) -> Tally {
+    pub(crate) fn tally(&self) -> Tally {
         self.hold().tally
     }
 
     /// Shows the queues at one moment.
-    pub fn look<R>(&self, look: impl FnOnce(&[Queue<'_>]) -> R) -> R {
+    pub(crate) fn look<R>(&self, look: impl FnOnce(&[Queue<'_>]) -> R) -> R {
         let state = self.hold();
         let queues = state.queues.look().map(|seen| Queue {
             waiting: seen.waiting.into_iter().map(|(waiter, seats)| (&waiter.about, seats)).collect(),
@@ -184,16 +190,16 @@ impl Level {
         look(&queues.collect::<Vec<_>>())
     }
 
-    pub fn load(&self) -> Load {
+    pub(crate) fn load(&self) -> Load {
         self.hold().queues.load()
     }
 
-    pub fn bounds(&self) -> Bounds {
+    pub(crate) fn bounds(&self) -> Bounds {
         self.hold().bounds
     }
 
     /// The demand of the level after one more period.
-    pub fn claim(&self, now: Instant) -> Claim {
+    pub(crate) fn claim(&self, now: Instant) -> Claim {
         let mut state = self.hold();
         let summary = state.queues.take_demand(self.since(now));
         state.smoothed = smooth(state.smoothed, summary);
@@ -202,7 +208,7 @@ impl Level {
         Claim { least, most: f64::from(most).max(least), wanted: state.smoothed.max(least) }
     }
 
-    pub fn set_limit(&self, now: Instant, limit: u32) {
+    pub(crate) fn set_limit(&self, now: Instant, limit: u32) {
         let woken = self.hold().queues.set_limit(self.since(now), limit);
         wake(woken);
     }

@@ -7,14 +7,14 @@ use kinds::User;
 use crate::request::info::RequestInfo;
 
 /// What schemas look at.
-pub struct Digest<'a> {
+pub(crate) struct Digest<'a> {
     pub info: &'a RequestInfo,
     pub user: &'a str,
     pub groups: &'a [String],
 }
 
 impl<'a> Digest<'a> {
-    pub fn new(info: &'a RequestInfo, user: Option<&'a User>) -> Digest<'a> {
+    pub(crate) fn new(info: &'a RequestInfo, user: Option<&'a User>) -> Digest<'a> {
         match user {
             Some(user) => Digest { info, user: &user.name, groups: &user.groups },
             None => Digest { info, user: "system:anonymous", groups: &[] },
@@ -55,7 +55,7 @@ struct PathRule {
 
 /// One of `spec.rules`: a subject, and what it does.
 #[derive(Debug)]
-pub struct Rule {
+pub(crate) struct Rule {
     subjects: Vec<Subject>,
     resources: Vec<ResourceRule>,
     paths: Vec<PathRule>,
@@ -84,7 +84,7 @@ fn texts(list: &[Tree]) -> Vec<String> {
 }
 
 impl Rule {
-    pub fn compile(rule: &Tree) -> Rule {
+    pub(crate) fn compile(rule: &Tree) -> Rule {
         Rule {
             subjects: rule.list("subjects").iter().filter_map(Subject::compile).collect(),
             resources: rule.list("resourceRules").iter().map(ResourceRule::compile).collect(),
@@ -92,7 +92,7 @@ impl Rule {
         }
     }
 
-    pub fn matches(&self, digest: &Digest<'_>) -> bool {
+    pub(crate) fn matches(&self, digest: &Digest<'_>) -> bool {
         let does = if digest.info.is_resource {
             self.resources.iter().any(|rule| rule.matches(digest.info))
         } else {

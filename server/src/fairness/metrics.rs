@@ -5,7 +5,7 @@ use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterV
 use super::plan::Plan;
 use crate::metrics::registered;
 
-pub struct FlowMetrics {
+pub(crate) struct FlowMetrics {
     dispatched: IntCounterVec,
     rejected: IntCounterVec,
     waited: HistogramVec,
@@ -13,7 +13,7 @@ pub struct FlowMetrics {
 }
 
 /// One schema's series, found once.
-pub struct SchemaMetrics {
+pub(crate) struct SchemaMetrics {
     pub dispatched: IntCounter,
     pub waited: Histogram,
 }
@@ -64,7 +64,7 @@ const GAUGES: &[(Shown, &str, &str)] = &[
 const BUCKETS: &[f64] = &[0.0, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0];
 
 impl FlowMetrics {
-    pub fn new(registry: &Registry) -> FlowMetrics {
+    pub(crate) fn new(registry: &Registry) -> FlowMetrics {
         let both = &["priority_level", "flow_schema"];
         let counter = |name: &str, help: &str, labels: &[&str]| {
             registered(registry, IntCounterVec::new(Opts::new(name, help), labels))
@@ -95,7 +95,7 @@ impl FlowMetrics {
         }
     }
 
-    pub fn schema(&self, level: &str, schema: &str) -> SchemaMetrics {
+    pub(crate) fn schema(&self, level: &str, schema: &str) -> SchemaMetrics {
         let labels = [level, schema];
         SchemaMetrics {
             dispatched: self.dispatched.with_label_values(&labels),
@@ -103,12 +103,12 @@ impl FlowMetrics {
         }
     }
 
-    pub fn reject(&self, level: &str, schema: &str, reason: &str) {
+    pub(crate) fn reject(&self, level: &str, schema: &str, reason: &str) {
         self.rejected.with_label_values(&[level, schema, reason]).inc();
     }
 
     /// Gauges are set when they are read, and not maintained for each request.
-    pub fn show(&self, plan: &Plan) {
+    pub(crate) fn show(&self, plan: &Plan) {
         for priority in &plan.levels {
             let Some(level) = &priority.level else { continue };
             let (load, nominal) = (level.load(), level.bounds().nominal);

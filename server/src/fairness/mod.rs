@@ -6,7 +6,7 @@ mod changes;
 mod crowd;
 mod demand;
 mod dropped;
-pub mod dump;
+pub(crate) mod dump;
 mod hand;
 mod inflight;
 pub(crate) mod level;
@@ -29,12 +29,12 @@ use tokio::time::Instant;
 
 use crate::request::limits::Limits;
 use crate::storage::Storage;
-pub use changes::Changes;
+pub(crate) use changes::Changes;
 use inflight::{Counted, Inflight};
 use metrics::FlowMetrics;
 use plan::{Plan, Schema};
 
-pub use level::Seat;
+pub(crate) use level::Seat;
 
 /// The interval at which seats are lent, while requests arrive.
 pub(crate) const ADJUSTMENT: Duration = Duration::from_secs(10);
@@ -49,15 +49,16 @@ pub struct Fairness {
     adjusted: AtomicU64,
 }
 
-/// What a call holds while it runs.
-pub enum Held {
+/// What a call holds while it runs; dropping it frees the seat.
+#[expect(dead_code, reason = "held until it is dropped")]
+pub(crate) enum Held {
     Seat(Seat),
     Counted(Counted),
 }
 
 /// The objects that classified a call; the headers of its response name them.
 #[derive(Clone)]
-pub struct Flow {
+pub(crate) struct Flow {
     pub schema: Option<HeaderValue>,
     pub level: Option<HeaderValue>,
 }
@@ -118,7 +119,12 @@ pub(crate) fn lend(plan: &Plan, now: Instant) {
 }
 
 /// Compiles at each change of a schema or a level, until the server drains.
-pub async fn follow(fairness: Arc<Fairness>, storage: Arc<Storage>, limits: Limits, closing: watch::Receiver<bool>) {
+pub(crate) async fn follow(
+    fairness: Arc<Fairness>,
+    storage: Arc<Storage>,
+    limits: Limits,
+    closing: watch::Receiver<bool>,
+) {
     let Some(mut changes) = Changes::of(&storage.caches, closing) else { return };
     fairness.reload(&storage, &limits);
     while changes.next().await {

@@ -95,13 +95,13 @@ const SCHEMAS: &[Schema] = &[
     schema("catch-all", "catch-all", 10000, "ByUser", EVERYONE),
 ];
 
-pub fn objects() -> Vec<Tree> {
+pub(crate) fn objects() -> Vec<Tree> {
     let levels = LEVELS.iter().map(|level| object("PriorityLevelConfiguration", level.0, level_spec(level)));
     levels.chain(SCHEMAS.iter().map(|schema| object("FlowSchema", schema.name, schema_spec(schema)))).collect()
 }
 
 /// Some of the objects by name, for the time before they are in the store.
-pub fn named(kind: &str, names: &[&str]) -> Vec<Tree> {
+pub(crate) fn named(kind: &str, names: &[&str]) -> Vec<Tree> {
     let wanted = |tree: &Tree| tree.str("kind") == kind && names.contains(&tree.str("metadata.name"));
     objects().into_iter().filter(wanted).collect()
 }

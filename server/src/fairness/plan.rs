@@ -12,14 +12,14 @@ use super::matching::{Digest, Rule};
 use super::metrics::{FlowMetrics, SchemaMetrics};
 use super::queues::Shape;
 
-pub struct Plan {
+pub(crate) struct Plan {
     /// The first that matches counts: in the order of precedence, then of names.
     schemas: Vec<Schema>,
     pub levels: Vec<Priority>,
     pub total: u32,
 }
 
-pub struct Schema {
+pub(crate) struct Schema {
     pub name: String,
     pub uid: Option<HeaderValue>,
     precedence: i64,
@@ -32,13 +32,13 @@ pub struct Schema {
 
 /// What distinguishes the flows of a schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Distinguisher {
+pub(crate) enum Distinguisher {
     None,
     User,
     Namespace,
 }
 
-pub struct Priority {
+pub(crate) struct Priority {
     pub name: String,
     pub uid: Option<HeaderValue>,
     /// None for an exempt level: requests never wait and are not counted.
@@ -46,12 +46,12 @@ pub struct Priority {
 }
 
 impl Plan {
-    pub fn empty() -> Plan {
+    pub(crate) fn empty() -> Plan {
         Plan { schemas: Vec::new(), levels: Vec::new(), total: 0 }
     }
 
     /// Levels that are known already keep their queues.
-    pub fn compile(&self, schemas: &[Tree], levels: &[Tree], total: u32, metrics: &FlowMetrics) -> Plan {
+    pub(crate) fn compile(&self, schemas: &[Tree], levels: &[Tree], total: u32, metrics: &FlowMetrics) -> Plan {
         let levels = with_mandatory(levels, mandatory_levels());
         let schemas = with_mandatory(schemas, mandatory_schemas());
         let shares = levels.iter().map(|level| limits(level).shares).sum();
@@ -64,20 +64,20 @@ impl Plan {
         Plan { schemas, levels, total }
     }
 
-    pub fn at(&self, at: usize) -> (&Schema, &Priority) {
+    pub(crate) fn at(&self, at: usize) -> (&Schema, &Priority) {
         let schema = &self.schemas[at];
         (schema, &self.levels[schema.level])
     }
 
     /// Requests of a level that got seats, or needed none.
-    pub fn dispatched(&self, level: &str) -> u64 {
+    pub(crate) fn dispatched(&self, level: &str) -> u64 {
         let own = self.schemas.iter().filter(|schema| self.levels[schema.level].name == level);
         own.map(|schema| schema.metrics.dispatched.get()).sum()
     }
 
     /// Where the request belongs. The mandatory catch-all takes whatever no other schema does; None is a
     /// plan without it.
-    pub fn find(&self, digest: &Digest<'_>) -> Option<usize> {
+    pub(crate) fn find(&self, digest: &Digest<'_>) -> Option<usize> {
         self.schemas.iter().position(|schema| schema.rules.iter().any(|rule| rule.matches(digest)))
     }
 }

@@ -13,7 +13,7 @@ const ESTIMATE: f64 = 0.003;
 
 /// How requests wait; without queues they do not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Shape {
+pub(crate) struct Shape {
     pub queues: usize,
     pub hand_size: usize,
     pub queue_length_limit: usize,
@@ -21,27 +21,27 @@ pub struct Shape {
 
 /// Where a request runs or waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ticket {
+pub(crate) struct Ticket {
     queue: usize,
     id: u64,
     pub seats: u32,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     Run(Ticket),
     Wait(Ticket),
     Reject(Reason),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reason {
+pub(crate) enum Reason {
     ConcurrencyLimit,
     QueueFull,
 }
 
 impl Reason {
-    pub fn text(self) -> &'static str {
+    pub(crate) fn text(self) -> &'static str {
         match self {
             Reason::ConcurrencyLimit => "concurrency-limit",
             Reason::QueueFull => "queue-full",
@@ -51,7 +51,7 @@ impl Reason {
 
 /// `T` notifies a waiting request.
 #[derive(Debug)]
-pub struct Queues<T> {
+pub(crate) struct Queues<T> {
     shape: Shape,
     /// Seats that may be in use; moved by borrowing.
     limit: u32,
@@ -99,7 +99,7 @@ impl<T> Queue<T> {
 
 /// How full a level is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Load {
+pub(crate) struct Load {
     pub limit: u32,
     pub running: u32,
     pub running_seats: u32,
@@ -108,7 +108,7 @@ pub struct Load {
 }
 
 /// A queue as it is shown.
-pub struct Seen<'a, T> {
+pub(super) struct Seen<'a, T> {
     pub waiting: Vec<(&'a T, u32)>,
     pub running: u32,
     pub running_seats: u32,
@@ -118,7 +118,7 @@ pub struct Seen<'a, T> {
 }
 
 impl<T> Queues<T> {
-    pub fn new(shape: Shape, limit: u32, now: Duration) -> Queues<T> {
+    pub(super) fn new(shape: Shape, limit: u32, now: Duration) -> Queues<T> {
         let mut queues = Queues {
             shape: Shape::default(),
             limit,
@@ -139,7 +139,7 @@ impl<T> Queues<T> {
     }
 
     /// Changes the shape. Requests of removed queues move to the remaining ones.
-    pub fn reshape(&mut self, shape: Shape) {
+    pub(crate) fn reshape(&mut self, shape: Shape) {
         self.shape = shape;
         let count = shape.queues.max(1);
         self.queues.resize_with(self.queues.len().max(count), Queue::new);
@@ -154,7 +154,7 @@ impl<T> Queues<T> {
         self.active = self.queues.iter().filter(|queue| queue.is_active()).count() as u32;
     }
 
-    pub fn load(&self) -> Load {
+    pub(super) fn load(&self) -> Load {
         Load {
             limit: self.limit,
             running: self.running,
@@ -165,7 +165,7 @@ impl<T> Queues<T> {
     }
 
     /// Each queue as it is: who waits and with how many seats, what runs, and when it begins the next.
-    pub fn look(&self) -> impl Iterator<Item = Seen<'_, T>> {
+    pub(super) fn look(&self) -> impl Iterator<Item = Seen<'_, T>> {
         self.queues.iter().take(self.shape.queues).map(|queue| Seen {
             waiting: queue.waiting.iter().map(|waiting| (&waiting.token, waiting.seats)).collect(),
             running: queue.running,
@@ -176,13 +176,13 @@ impl<T> Queues<T> {
     }
 
     /// The demand since the last call.
-    pub fn take_demand(&mut self, now: Duration) -> super::demand::Summary {
+    pub(crate) fn take_demand(&mut self, now: Duration) -> super::demand::Summary {
         self.advance(now);
         self.demand.take(now)
     }
 
     /// A request comes. `token` is made only for one that waits.
-    pub fn arrive(&mut self, now: Duration, hash: u64, seats: u32, token: impl FnOnce() -> T) -> Verdict {
+    pub(super) fn arrive(&mut self, now: Duration, hash: u64, seats: u32, token: impl FnOnce() -> T) -> Verdict {
         self.advance(now);
         let queue = self.choose(hash);
         let place = Ticket { queue, id: self.next_id, seats };
@@ -210,7 +210,7 @@ impl<T> Queues<T> {
     }
 
     /// A request is done after `took`, or gives up waiting. Gives those that run now, and whether it gave up.
-    pub fn leave(&mut self, now: Duration, place: Ticket, took: Duration) -> (Vec<T>, bool) {
+    pub(super) fn leave(&mut self, now: Duration, place: Ticket, took: Duration) -> (Vec<T>, bool) {
         self.advance(now);
         let at = place.queue % self.queues.len();
         let gave_up = self.give_up(at, place.id);
@@ -225,7 +225,7 @@ impl<T> Queues<T> {
     }
 
     /// More or fewer seats; gives those that run now.
-    pub fn set_limit(&mut self, now: Duration, limit: u32) -> Vec<T> {
+    pub(crate) fn set_limit(&mut self, now: Duration, limit: u32) -> Vec<T> {
         self.advance(now);
         self.limit = limit;
         self.dispatch()

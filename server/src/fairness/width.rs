@@ -7,7 +7,7 @@ use crate::storage::resource::Resources;
 const OBJECTS_PER_SEAT: u64 = 100;
 const MAX_SEATS: u32 = 10;
 
-pub fn seats(resources: &Resources, (info, query): (&RequestInfo, &Query), nominal: u32) -> u32 {
+pub(crate) fn seats(resources: &Resources, (info, query): (&RequestInfo, &Query), nominal: u32) -> u32 {
     let lists = match info.verb {
         "list" => true,
         "watch" => query.flag("sendInitialEvents"),

@@ -14,7 +14,7 @@ use crate::call::{Call, Step};
 use crate::common::users::system_user;
 
 /// Puts the user of the credentials into the call.
-pub fn authenticate<'a>(server: &'a Arc<Server>, call: &'a mut Call) -> Step<'a> {
+pub(super) fn authenticate<'a>(server: &'a Arc<Server>, call: &'a mut Call) -> Step<'a> {
     let step = authentication::authenticate(&server.registry.authentication, call);
     label_used_secrets(server);
     step

@@ -10,7 +10,7 @@ use crate::authorization::{Attributes, Verdict, refuse};
 use crate::call::{Call, Step};
 
 /// The stage of the chain.
-pub fn authorize<'a>(server: &'a Arc<Server>, call: &'a mut Call) -> Step<'a> {
+pub(super) fn authorize<'a>(server: &'a Arc<Server>, call: &'a mut Call) -> Step<'a> {
     let Some(user) = call.caller.user.clone() else { return Step::Done(Err(Status::unauthorized())) };
     let decided = server.registry.authorizer.decide(&Attributes::of(&user, &call.head.info, &call.head.query));
     match decided {

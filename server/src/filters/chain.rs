@@ -169,7 +169,7 @@ fn add_headers(server: &Server, call: &mut Call, answer: &mut Answer) {
 }
 
 /// Runs a call through all stages. Never fails: every error becomes a response.
-pub async fn handle(server: Arc<Server>, mut call: Call) -> Answer {
+pub(crate) async fn handle(server: Arc<Server>, mut call: Call) -> Answer {
     // Handlers may take the headers away.
     let accepted = accepted_for_errors(&call.head);
     let mut panicked = false;

@@ -12,7 +12,7 @@ use crate::request::compress::gzip;
 const MIN_BYTES: usize = 128 << 10;
 
 /// Compresses a complete response. The loopback is faster than any compressor.
-pub fn compress(_: &Server, call: &mut Call, answer: &mut Answer) {
+pub(super) fn compress(_: &Server, call: &mut Call, answer: &mut Answer) {
     let asked = call.head.header(header::ACCEPT_ENCODING).is_some_and(|accepted| accepted.contains("gzip"));
     if !asked
         || call.peer.address.ip().to_canonical().is_loopback()

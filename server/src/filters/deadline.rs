@@ -10,7 +10,7 @@ use crate::request::head::RequestHead;
 use crate::request::limits::{Limits, is_long_running};
 
 /// How long this call may take; None for one that has no deadline.
-pub fn timeout(limits: &Limits, head: &RequestHead) -> Result<Option<Duration>, Status> {
+pub(super) fn timeout(limits: &Limits, head: &RequestHead) -> Result<Option<Duration>, Status> {
     if is_long_running(&head.info) {
         return Ok(None);
     }
@@ -29,7 +29,10 @@ fn allotted(asked: &str, most: Duration) -> Result<Duration, Status> {
 }
 
 /// Gives the work up at its deadline. Most work is done at its first poll and needs no timer.
-pub async fn within<T>(timeout: Option<Duration>, work: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
+pub(super) async fn within<T>(
+    timeout: Option<Duration>,
+    work: impl Future<Output = Result<T, Status>>,
+) -> Result<T, Status> {
     let mut work = pin!(work);
     let Some(timeout) = timeout else { return work.await };
     let first = std::future::poll_fn(|cx| match work.as_mut().poll(cx) {

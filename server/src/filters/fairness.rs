@@ -21,7 +21,7 @@ use crate::request::limits::is_long_running;
 const PATIENCE: u32 = 4;
 
 /// The stage: a seat now, a seat later, or 429.
-pub fn admit<'a>(server: &'a Arc<Server>, call: &'a mut Call) -> Step<'a> {
+pub(super) fn admit<'a>(server: &'a Arc<Server>, call: &'a mut Call) -> Step<'a> {
     if !server.config.limits.fairness {
         return Step::Done(count(server, call));
     }
@@ -157,7 +157,7 @@ fn too_many(seats: &mut Seats, seconds: u32) -> Status {
 }
 
 /// Upstream refuses with plain text here, and clients know it by its header.
-pub fn too_many_answer(seconds: u32) -> Answer {
+pub(crate) fn too_many_answer(seconds: u32) -> Answer {
     let mut answer = text(429, &format!("{TOO_MANY}\n"));
     answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     answer.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -168,7 +168,7 @@ static SCHEMA_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-flowsch
 static LEVEL_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-prioritylevel-uid");
 
 /// Adds the UIDs of the schema and the level to the headers.
-pub fn sign(headers: &mut HeaderMap, seats: &Seats) {
+pub(super) fn sign(headers: &mut HeaderMap, seats: &Seats) {
     let Some(flow) = &seats.flow else { return };
     if let Some(uid) = &flow.schema {
         headers.insert(&SCHEMA_UID, uid.clone());
@@ -180,7 +180,7 @@ pub fn sign(headers: &mut HeaderMap, seats: &Seats) {
 
 /// A list is made while it is sent: its seats are held until then. Everything else is made by now. What a crowd
 /// gets is sent in turns too.
-pub fn hold_seats(_: &Server, call: &mut Call, answer: &mut Answer) {
+pub(crate) fn hold_seats(_: &Server, call: &mut Call, answer: &mut Answer) {
     if let Some(turns) = call.seats.turns.take() {
         let body = std::mem::replace(answer.body_mut(), Body::empty());
         *answer.body_mut() = body.paced(turns);

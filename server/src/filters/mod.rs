@@ -2,7 +2,7 @@
 
 mod authentication;
 mod authorization;
-pub mod chain;
+pub(crate) mod chain;
 mod compression;
 mod deadline;
 mod fairness;

@@ -25,7 +25,7 @@ const WATCH_SEND_BYTES: usize = 32 << 10;
 const WATCH_TLS_BYTES: usize = 8 << 10;
 
 /// TLS over a socket; a watch narrows both.
-pub struct Secured {
+pub(crate) struct Secured {
     tls: TlsStream<Socket>,
     watched: Watched,
     narrowed: bool,

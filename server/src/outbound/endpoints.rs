@@ -8,14 +8,14 @@ use api::Tree;
 use crate::storage::Storage;
 
 /// An endpoint of a service.
-pub struct Endpoint<'a> {
+pub(crate) struct Endpoint<'a> {
     pub address: SocketAddr,
     /// The target of the endpoint according to the slice: authors of slices can name any object.
     pub target: &'a Tree,
 }
 
 /// The slices of a service.
-pub fn slices(storage: &Storage, namespace: &str, service: &str) -> Vec<Tree> {
+pub(crate) fn slices(storage: &Storage, namespace: &str, service: &str) -> Vec<Tree> {
     let Some(cache) = storage.caches.get("endpointslices") else { return Vec::new() };
     let snapshot = cache.snapshot();
     let start: Arc<str> = Arc::from(format!("{namespace}/"));
@@ -25,7 +25,7 @@ pub fn slices(storage: &Storage, namespace: &str, service: &str) -> Vec<Tree> {
 }
 
 /// The ready endpoints of a port, by its name, in a random order: any of them will do.
-pub fn ready<'a>(slices: &'a [Tree], port: &str) -> Vec<Endpoint<'a>> {
+pub(crate) fn ready<'a>(slices: &'a [Tree], port: &str) -> Vec<Endpoint<'a>> {
     let mut found = Vec::new();
     for slice in slices {
         let number = slice.list("ports").iter().find(|own| own.str("name") == port).and_then(|own| own.int("port"));
@@ -46,7 +46,7 @@ pub fn ready<'a>(slices: &'a [Tree], port: &str) -> Vec<Endpoint<'a>> {
 
 /// Why a service cannot be called. The texts are upstream's.
 #[derive(Debug, thiserror::Error)]
-pub enum ServiceError {
+pub(crate) enum ServiceError {
     #[error("service {0:?} not found")]
     NotFound(String),
     #[error("no port {0}")]
@@ -58,7 +58,12 @@ pub enum ServiceError {
 }
 
 /// Host and port at which the server itself calls a port of a service.
-pub fn for_service(storage: &Storage, namespace: &str, name: &str, port: i64) -> Result<(String, u16), ServiceError> {
+pub(crate) fn for_service(
+    storage: &Storage,
+    namespace: &str,
+    name: &str,
+    port: i64,
+) -> Result<(String, u16), ServiceError> {
     let service = storage.object("services/specs", &format!("{namespace}/{name}"));
     let service = service.ok_or_else(|| ServiceError::NotFound(name.to_string()))?;
     if service.str("spec.type") == "ExternalName" {

@@ -12,7 +12,7 @@ pub const CERTIFICATE: &str = "tiphys.io/certificate";
 pub const SCHEDULERS: &str = "tiphys.io/schedulers";
 
 /// Judges a write to a lease; every other one passes.
-pub async fn check(scope: &Scope<'_>, name: &str, object: &Tree, old: Option<&Tree>) -> Result<(), Status> {
+pub(crate) async fn check(scope: &Scope<'_>, name: &str, object: &Tree, old: Option<&Tree>) -> Result<(), Status> {
     let kind = scope.resource.kind;
     if (kind.group, kind.plural) != ("coordination.k8s.io", "leases") || !changes(object, old) {
         return Ok(());

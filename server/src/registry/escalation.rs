@@ -12,7 +12,7 @@ use crate::authorization::rbac::{GROUP, cover};
 use crate::authorization::{Attributes, Rule, aggregate, is_master};
 
 /// Judges a write to one of the four kinds; every other one passes.
-pub async fn check(scope: &Scope<'_>, name: &str, object: &Tree, old: Option<&Tree>) -> Result<(), Status> {
+pub(crate) async fn check(scope: &Scope<'_>, name: &str, object: &Tree, old: Option<&Tree>) -> Result<(), Status> {
     let kind = scope.resource.kind;
     if kind.group != GROUP || is_master(scope.user) || old.is_some_and(|old| only_owners_change(object, old)) {
         return Ok(());

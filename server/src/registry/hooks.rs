@@ -13,14 +13,14 @@ use crate::storage::is_seen;
 
 /// Writes that belong to an object (addresses, ports, quota), committed with it or not at all.
 #[derive(Default)]
-pub struct Claims {
+pub(crate) struct Claims {
     writes: Vec<StoreWrite>,
     /// Holds the claim in memory until the commit is published.
     _reserved: Option<crate::registry::alloc::Reservation>,
 }
 
 impl Claims {
-    pub fn new(writes: Vec<StoreWrite>, reserved: Option<crate::registry::alloc::Reservation>) -> Claims {
+    pub(crate) fn new(writes: Vec<StoreWrite>, reserved: Option<crate::registry::alloc::Reservation>) -> Claims {
         Claims { writes, _reserved: reserved }
     }
 
@@ -30,13 +30,13 @@ impl Claims {
         self
     }
 
-    pub fn writes(&self) -> &[StoreWrite] {
+    pub(crate) fn writes(&self) -> &[StoreWrite] {
         &self.writes
     }
 }
 
 /// Completes an object from the configuration of the cluster before it is validated: services get their IP families.
-pub fn complete(scope: &Scope<'_>, object: &mut Tree, old: Option<&Tree>) -> Result<(), Status> {
+pub(crate) fn complete(scope: &Scope<'_>, object: &mut Tree, old: Option<&Tree>) -> Result<(), Status> {
     match scope.resource.kind.lifecycle.allocates && scope.subresource.is_empty() {
         true => crate::registry::alloc::complete(scope, object, old),
         false => Ok(()),
@@ -44,7 +44,7 @@ pub fn complete(scope: &Scope<'_>, object: &mut Tree, old: Option<&Tree>) -> Res
 }
 
 /// Services claim addresses and node ports; every kind claims its share of the namespace's quotas.
-pub fn claim_create(scope: &Scope<'_>, name: &str, object: &mut Tree) -> Result<Claims, Status> {
+pub(crate) fn claim_create(scope: &Scope<'_>, name: &str, object: &mut Tree) -> Result<Claims, Status> {
     let charges = resource_quota::claim(scope, name, object, None)?;
     let claims = match scope.resource.kind.lifecycle.allocates {
         true => crate::registry::alloc::claim(scope, name, object, None)?,
@@ -53,7 +53,7 @@ pub fn claim_create(scope: &Scope<'_>, name: &str, object: &mut Tree) -> Result<
     Ok(claims.behind(charges))
 }
 
-pub fn claim_update(scope: &Scope<'_>, name: &str, object: &mut Tree, old: &Tree) -> Result<Claims, Status> {
+pub(crate) fn claim_update(scope: &Scope<'_>, name: &str, object: &mut Tree, old: &Tree) -> Result<Claims, Status> {
     let charges = resource_quota::claim(scope, name, object, Some(old))?;
     let claims = match scope.resource.kind.lifecycle.allocates && scope.subresource.is_empty() {
         true => crate::registry::alloc::claim(scope, name, object, Some(old))?,
@@ -63,7 +63,7 @@ pub fn claim_update(scope: &Scope<'_>, name: &str, object: &mut Tree, old: &Tree
 }
 
 /// The writes that release the claims of a deleted object.
-pub fn release(scope: &Scope<'_>, object: &Tree) -> Vec<StoreWrite> {
+pub(crate) fn release(scope: &Scope<'_>, object: &Tree) -> Vec<StoreWrite> {
     match scope.resource.kind.lifecycle.allocates {
         true => crate::registry::alloc::release(scope, object),
         false => Vec::new(),
@@ -71,14 +71,14 @@ pub fn release(scope: &Scope<'_>, object: &Tree) -> Vec<StoreWrite> {
 }
 
 /// The error for an existing object says whether it is being deleted.
-pub fn exists(there: &Tree, mut status: Status) -> Status {
+pub(crate) fn exists(there: &Tree, mut status: Status) -> Status {
     if there.at("metadata").has("deletionTimestamp") {
         status.message = format!("object is being deleted: {}", status.message);
     }
     status
 }
 
-pub fn prepare_update(scope: &Scope<'_>, object: &mut Tree, old: &Tree) -> Result<(), Status> {
+pub(crate) fn prepare_update(scope: &Scope<'_>, object: &mut Tree, old: &Tree) -> Result<(), Status> {
     let kind = scope.resource.kind;
     let context = scope.context();
     match scope.subresource {
@@ -92,7 +92,7 @@ pub fn prepare_update(scope: &Scope<'_>, object: &mut Tree, old: &Tree) -> Resul
     Ok(())
 }
 
-pub fn validate_update(scope: &Scope<'_>, object: &Tree, old: &Tree, errors: &mut Errors) {
+pub(crate) fn validate_update(scope: &Scope<'_>, object: &Tree, old: &Tree, errors: &mut Errors) {
     let kind = scope.resource.kind;
     match scope.subresource {
         // No client has seen it yet: an initializer may change fields that are immutable later.
@@ -108,19 +108,19 @@ pub fn validate_update(scope: &Scope<'_>, object: &Tree, old: &Tree, errors: &mu
 }
 
 /// Some writes may be acknowledged before they are on disk.
-pub fn durability(kind: &Kind, object: &Tree, old: Option<&Tree>) -> Durability {
+pub(crate) fn durability(kind: &Kind, object: &Tree, old: Option<&Tree>) -> Durability {
     if (kind.lifecycle.is_relaxed)(object, old) { Durability::Relaxed } else { Durability::Durable }
 }
 
 /// Whether an object waits for the finalizers of its spec. It is marked at the first deletion even without any.
-pub fn waits_for_finalize(kind: &Kind, object: &Tree) -> bool {
+pub(crate) fn waits_for_finalize(kind: &Kind, object: &Tree) -> bool {
     let marked = object.at("metadata").has("deletionTimestamp");
     kind.lifecycle.spec_finalizers && (!marked || !object.list("spec.finalizers").is_empty())
 }
 
 /// Lends an object without labels those of its template while field owners are determined: upstream sets them by
 /// default, so that they count as the client's. Returns whether it did; the server adds its own labels later.
-pub fn lend_labels(kind: &Kind, object: &mut Tree) -> bool {
+pub(crate) fn lend_labels(kind: &Kind, object: &mut Tree) -> bool {
     let Some(path) = kind.lifecycle.labels_from else { return false };
     if !object.map("metadata.labels").is_empty() || object.map(path).is_empty() {
         return false;

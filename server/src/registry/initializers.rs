@@ -19,12 +19,12 @@ use crate::storage::store_status;
 const WAIT: Duration = Duration::from_secs(30);
 
 /// Whether a reader is shown only what is initialized.
-pub fn hides(query: &Query) -> bool {
+pub(crate) fn hides(query: &Query) -> bool {
     initializers::are_on() && !query.flag("includeUninitialized")
 }
 
 /// Waits until a new object is initialized, where its creator does not want it as it is.
-pub async fn wait(scope: &Scope<'_>, outcome: Outcome) -> Result<Outcome, Status> {
+pub(crate) async fn wait(scope: &Scope<'_>, outcome: Outcome) -> Result<Outcome, Status> {
     let Some(origin) = scope.origin.filter(|origin| hides(&origin.head.query)) else { return Ok(outcome) };
     let Outcome::Stored(item) = &outcome else { return Ok(outcome) };
     if item.is_initialized(scope.resource.stored) {
@@ -91,7 +91,7 @@ fn failed(object: &Tree) -> Option<Status> {
 
 /// Deletes an object whose initialization has failed. It was stored with the failure first, so that its creator, which
 /// may wait at another server, can read the reason.
-pub async fn remove_failed(scope: &Scope<'_>, name: &str, outcome: &Outcome) -> Result<(), Status> {
+pub(crate) async fn remove_failed(scope: &Scope<'_>, name: &str, outcome: &Outcome) -> Result<(), Status> {
     let Outcome::Stored(item) = outcome else { return Ok(()) };
     if !initializers::are_on() || item.is_initialized(scope.resource.stored) {
         return Ok(());

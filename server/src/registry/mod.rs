@@ -2,7 +2,7 @@
 //! storage and the authorizers, and nothing of the chain that a request has passed.
 
 pub mod admission;
-pub mod alloc;
+pub(crate) mod alloc;
 pub mod announce;
 pub(crate) mod escalation;
 pub(crate) mod hooks;
@@ -62,7 +62,7 @@ pub struct Registry {
     pub config: Config,
     pub storage: Arc<Storage>,
     pub authentication: Authenticator,
-    pub authorizer: authorization::Union,
+    pub(crate) authorizer: authorization::Union,
     /// The roles, whichever authorizers are configured: no user grants rights that they do not hold by them.
     pub(crate) rbac: Arc<authorization::rbac::Rbac>,
     pub admission: Arc<admission::Setup>,
@@ -79,7 +79,7 @@ pub struct Registry {
 }
 
 impl Registry {
-    pub fn new(
+    pub(crate) fn new(
         config: Config,
         storage: Arc<Storage>,
         authentication: Authenticator,
@@ -107,12 +107,12 @@ impl Registry {
     }
 
     /// Replaces the authorizers.
-    pub fn set_authorization(&self, settings: &[authorization::config::Setting]) {
+    pub(crate) fn set_authorization(&self, settings: &[authorization::config::Setting]) {
         self.authorizer.replace(settings, &self.storage.caches, &self.rbac);
     }
 
     /// Seconds since the Unix epoch.
-    pub fn now(&self) -> i64 {
+    pub(crate) fn now(&self) -> i64 {
         self.config.clock.now().seconds
     }
 }

@@ -10,7 +10,7 @@ use crate::request::info::Query;
 
 /// Options of create, update and patch.
 #[derive(Debug, Clone)]
-pub struct WriteOptions {
+pub(crate) struct WriteOptions {
     pub dry_run: bool,
     pub field_manager: String,
     pub validation: Validation,
@@ -19,7 +19,7 @@ pub struct WriteOptions {
 
 impl WriteOptions {
     /// `kind` is CreateOptions, UpdateOptions or PatchOptions; `apply` is true for server-side apply.
-    pub fn parse(head: &RequestHead, kind: &str, apply: bool) -> Result<WriteOptions, Status> {
+    pub(crate) fn parse(head: &RequestHead, kind: &str, apply: bool) -> Result<WriteOptions, Status> {
         let query = &head.query;
         let mut errors = Errors::new();
         let given = query.get("fieldManager");
@@ -69,7 +69,7 @@ fn check_validation(value: &str, errors: &mut Errors) -> Validation {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Propagation {
+pub(crate) enum Propagation {
     Orphan,
     Background,
     Foreground,
@@ -77,7 +77,7 @@ pub enum Propagation {
 
 /// DeleteOptions, from the body or, where there is none, from the query.
 #[derive(Debug, Clone, Default)]
-pub struct DeleteOptions {
+pub(crate) struct DeleteOptions {
     pub dry_run: bool,
     pub grace_period_seconds: Option<i64>,
     pub propagation: Option<Propagation>,
@@ -86,7 +86,7 @@ pub struct DeleteOptions {
 }
 
 impl DeleteOptions {
-    pub fn parse(query: &Query, body: Option<&Tree>) -> Result<DeleteOptions, Status> {
+    pub(crate) fn parse(query: &Query, body: Option<&Tree>) -> Result<DeleteOptions, Status> {
         let from_query;
         let tree = match body {
             Some(tree) => tree,
@@ -117,7 +117,7 @@ impl DeleteOptions {
 
 impl DeleteOptions {
     /// As shown to webhooks.
-    pub fn to_tree(&self) -> Tree {
+    pub(crate) fn to_tree(&self) -> Tree {
         let mut tree = tree! {};
         if let Some(seconds) = self.grace_period_seconds {
             tree.set("gracePeriodSeconds", seconds);

@@ -14,7 +14,7 @@ use crate::request::negotiate::{Accepted, Media, Shape};
 use crate::storage::resource::Resource;
 
 /// The media type and shape that this call accepts.
-pub fn accepted(head: &RequestHead) -> Result<Accepted, Status> {
+pub(crate) fn accepted(head: &RequestHead) -> Result<Accepted, Status> {
     let mut accepted = crate::request::negotiate::accept(head.header(http::header::ACCEPT), true)?;
     accepted.pretty |= pretty(head);
     Ok(accepted)
@@ -28,7 +28,7 @@ fn pretty(head: &RequestHead) -> bool {
     ["curl", "Wget", "Mozilla/5.0"].iter().any(|prefix| agent.starts_with(prefix))
 }
 
-pub fn shaping(head: &RequestHead, accepted: Accepted) -> Result<Shaping, Status> {
+pub(crate) fn shaping(head: &RequestHead, accepted: Accepted) -> Result<Shaping, Status> {
     let include = match accepted.shape {
         Shape::Table(_) => IncludeObject::parse(head.query.get("includeObject"))?,
         _ => IncludeObject::Metadata,
@@ -37,7 +37,7 @@ pub fn shaping(head: &RequestHead, accepted: Accepted) -> Result<Shaping, Status
 }
 
 /// The response about one object.
-pub fn outcome(call: &Call, resource: &Resource, code: u16, outcome: &Outcome) -> Result<Answer, Status> {
+pub(crate) fn outcome(call: &Call, resource: &Resource, code: u16, outcome: &Outcome) -> Result<Answer, Status> {
     if is_unread(call) {
         return Ok(answer(code, Media::Json.name(), Body::empty()));
     }
@@ -62,21 +62,21 @@ fn with_newline(bytes: &Bytes) -> Body {
 }
 
 /// The response about one object of the resource, from a tree.
-pub fn tree(head: &RequestHead, resource: &Resource, code: u16, object: Tree) -> Result<Answer, Status> {
+pub(crate) fn tree(head: &RequestHead, resource: &Resource, code: u16, object: Tree) -> Result<Answer, Status> {
     let accepted = accepted(head)?;
     let shaped = shape::object(resource.kind, object, shaping(head, accepted)?)?;
     Ok(encoded(code, &shaped, accepted))
 }
 
 /// A tree that contains its kind.
-pub fn encoded(code: u16, tree: &Tree, accepted: Accepted) -> Answer {
+pub(crate) fn encoded(code: u16, tree: &Tree, accepted: Accepted) -> Answer {
     let (group, version) = crate::storage::resource::split_api_version(tree.str("apiVersion"));
     let ty = api::schema::type_of(&group, &version, tree.str("kind"));
     encoded_as(code, tree, ty, accepted)
 }
 
 /// A tree of a known type, which gives its keys their order.
-pub fn encoded_as(code: u16, tree: &Tree, ty: Option<&'static Type>, accepted: Accepted) -> Answer {
+pub(crate) fn encoded_as(code: u16, tree: &Tree, ty: Option<&'static Type>, accepted: Accepted) -> Answer {
     match accepted.media {
         Media::Json if accepted.pretty => answer(code, accepted.media.name(), json::encode_pretty(tree, ty)),
         Media::Json => {

@@ -8,14 +8,14 @@ use crate::request::negotiate::Shape;
 
 /// What a Table's rows carry besides their cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum IncludeObject {
+pub(crate) enum IncludeObject {
     None,
     Metadata,
     Object,
 }
 
 impl IncludeObject {
-    pub fn parse(value: &str) -> Result<IncludeObject, Status> {
+    pub(crate) fn parse(value: &str) -> Result<IncludeObject, Status> {
         match value {
             "" | "Metadata" => Ok(IncludeObject::Metadata),
             "None" => Ok(IncludeObject::None),
@@ -29,7 +29,7 @@ impl IncludeObject {
 
 /// How objects are to be shaped.
 #[derive(Debug, Clone, Copy)]
-pub struct Shaping {
+pub(crate) struct Shaping {
     pub shape: Shape,
     pub include: IncludeObject,
     pub now: i64,
@@ -41,7 +41,7 @@ fn meta_version(version: &str) -> String {
 }
 
 /// One object.
-pub fn object(kind: &Kind, object: Tree, shaping: Shaping) -> Result<Tree, Status> {
+pub(crate) fn object(kind: &Kind, object: Tree, shaping: Shaping) -> Result<Tree, Status> {
     match shaping.shape {
         Shape::Plain => Ok(object),
         Shape::Table(version) => {
@@ -74,7 +74,7 @@ fn list_or_null(items: Vec<Tree>) -> Tree {
 }
 
 /// A list, given its metadata and objects.
-pub fn list_of(kind: &Kind, metadata: Tree, objects: Vec<Tree>, shaping: Shaping) -> Result<Tree, Status> {
+pub(crate) fn list_of(kind: &Kind, metadata: Tree, objects: Vec<Tree>, shaping: Shaping) -> Result<Tree, Status> {
     match shaping.shape {
         Shape::Plain => Ok(tree! {
             "kind" => format!("{}List", kind.kind),
@@ -107,7 +107,7 @@ fn without_type_meta(mut object: Tree) -> Tree {
 }
 
 /// A Table; a watch sends the columns with its first event only.
-pub fn table(kind: &Kind, version: &str, metadata: Tree, rows: Vec<Tree>, columns: bool) -> Tree {
+pub(crate) fn table(kind: &Kind, version: &str, metadata: Tree, rows: Vec<Tree>, columns: bool) -> Tree {
     let shown = if columns { kind.columns } else { &[] };
     let definitions = Tree::List(shown.iter().map(column).collect());
     tree! {
@@ -127,7 +127,7 @@ fn column(column: &kinds::Column) -> Tree {
 }
 
 /// A row with its cells.
-pub fn row(kind: &Kind, object: Tree, version: &str, shaping: Shaping) -> Tree {
+pub(crate) fn row(kind: &Kind, object: Tree, version: &str, shaping: Shaping) -> Tree {
     let cells = (kind.cells)(&object, shaping.now);
     let mut row = tree! { "cells" => Tree::List(cells) };
     if let Some(conditions) = conditions(kind, &object) {

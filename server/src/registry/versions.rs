@@ -6,7 +6,7 @@ use kinds::Kind;
 
 use crate::storage::resource::Resource;
 
-pub struct Versions<'a> {
+pub(crate) struct Versions<'a> {
     pub resource: &'a Resource,
 }
 

@@ -24,13 +24,13 @@ const CLOSE: u8 = 0x8;
 const PING: u8 = 0x9;
 const PONG: u8 = 0xa;
 
-pub fn is_upgrade(head: &RequestHead, content: &Content) -> bool {
+pub(crate) fn is_upgrade(head: &RequestHead, content: &Content) -> bool {
     let websocket = |value: &str| value.eq_ignore_ascii_case("websocket");
     content.upgrade.is_some() && head.header(header::UPGRADE).is_some_and(websocket)
 }
 
 /// Accepts the handshake, and sends the watch's events after the upgrade.
-pub fn watch(head: &RequestHead, content: &mut Content, watcher: Watcher) -> Result<Answer, Status> {
+pub(crate) fn watch(head: &RequestHead, content: &mut Content, watcher: Watcher) -> Result<Answer, Status> {
     let key = head.header("sec-websocket-key").ok_or_else(|| Status::bad_request("Sec-WebSocket-Key is missing"))?;
     let accept = accept_key(key);
     let binary = watcher.media() == Media::Protobuf;
@@ -46,7 +46,7 @@ pub fn watch(head: &RequestHead, content: &mut Content, watcher: Watcher) -> Res
 }
 
 /// Accepts the handshake, and sends a stream of bytes in the client's subprotocol.
-pub fn stream(head: &RequestHead, content: &mut Content, source: impl Source) -> Result<Answer, Status> {
+pub(crate) fn stream(head: &RequestHead, content: &mut Content, source: impl Source) -> Result<Answer, Status> {
     let key = head.header("sec-websocket-key").ok_or_else(|| Status::bad_request("Sec-WebSocket-Key is missing"))?;
     let accept = accept_key(key);
     let asked = head.header(header::SEC_WEBSOCKET_PROTOCOL).unwrap_or("");

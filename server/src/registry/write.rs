@@ -27,7 +27,7 @@ use meta::{
 };
 
 /// Who writes what, where.
-pub struct Scope<'a> {
+pub(crate) struct Scope<'a> {
     pub registry: &'a Registry,
     pub resource: &'a Resource,
     pub user: &'a User,
@@ -42,13 +42,13 @@ pub struct Scope<'a> {
 
 /// An object after a write: as it is stored, or as it would be (dry run).
 #[derive(Clone)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     Stored(Arc<Item>),
     Imagined(Tree),
 }
 
 impl Outcome {
-    pub fn tree(&self, resource: &Resource) -> Tree {
+    pub(crate) fn tree(&self, resource: &Resource) -> Tree {
         match self {
             Outcome::Stored(item) => resource.read(item),
             Outcome::Imagined(tree) => tree.clone(),
@@ -60,12 +60,12 @@ impl Outcome {
 const MAX_TRIES: usize = 64;
 
 impl<'a> Scope<'a> {
-    pub fn context(&self) -> Context<'a> {
+    pub(crate) fn context(&self) -> Context<'a> {
         Context { now: self.now, user: self.user }
     }
 
     /// What admission may know of this write.
-    pub fn attributes<'b>(&'b self, operation: Operation, name: &'b str) -> Attributes<'b> {
+    pub(crate) fn attributes<'b>(&'b self, operation: Operation, name: &'b str) -> Attributes<'b> {
         Attributes {
             registry: self.registry,
             resource: self.resource,
@@ -82,7 +82,7 @@ impl<'a> Scope<'a> {
     }
 
     /// Creates an object that has been decoded, shaped and defaulted.
-    pub async fn create(
+    pub(crate) async fn create(
         &self,
         mut object: Tree,
         options: &WriteOptions,
@@ -100,7 +100,7 @@ impl<'a> Scope<'a> {
     }
 
     /// Creates an object whose managed fields are there already: the outcome of an apply.
-    pub async fn create_applied(&self, object: Tree, warnings: &mut Vec<String>) -> Result<Outcome, Status> {
+    pub(crate) async fn create_applied(&self, object: Tree, warnings: &mut Vec<String>) -> Result<Outcome, Status> {
         self.check_refused(&object)?;
         self.create_owned(object, warnings).await
     }
@@ -201,7 +201,7 @@ impl<'a> Scope<'a> {
         Err(Status::internal("failed to allocate what the object claims"))
     }
 
-    pub fn put(&self, name: &str, object: &Tree, expect: Expect) -> StoreWrite {
+    pub(crate) fn put(&self, name: &str, object: &Tree, expect: Expect) -> StoreWrite {
         let (bytes, hole) = self.resource.encode(object);
         StoreWrite {
             op: Op::Put(Template { bytes, hole: Some(hole) }),
@@ -211,7 +211,7 @@ impl<'a> Scope<'a> {
     }
 
     /// A write to this object's key without any content yet.
-    pub fn bare(&self, name: &str, expect: Expect) -> StoreWrite {
+    pub(crate) fn bare(&self, name: &str, expect: Expect) -> StoreWrite {
         StoreWrite {
             key: self.resource.store_key(self.namespace, name),
             op: Op::Delete,
@@ -262,7 +262,7 @@ impl<'a> Scope<'a> {
     }
 
     /// Managed fields after a write other than apply.
-    pub fn own_fields(&self, live: Option<&Tree>, object: &mut Tree, options: &WriteOptions) {
+    pub(crate) fn own_fields(&self, live: Option<&Tree>, object: &mut Tree, options: &WriteOptions) {
         let reset = self.resource.reset(self.subresource);
         let versions = crate::registry::versions::Versions { resource: self.resource };
         let request = apply::Request {
@@ -277,20 +277,25 @@ impl<'a> Scope<'a> {
     }
 
     /// The stored object, or NotFound.
-    pub async fn current(&self, name: &str) -> Result<Arc<Item>, Status> {
+    pub(crate) async fn current(&self, name: &str) -> Result<Arc<Item>, Status> {
         let found = self.registry.storage.read(self.resource, self.namespace, name).await?;
         found.ok_or_else(|| self.resource.not_found(name))
     }
 
     /// The same, in this resource's version.
-    pub async fn current_object(&self, name: &str) -> Result<Tree, Status> {
+    pub(crate) async fn current_object(&self, name: &str) -> Result<Tree, Status> {
         let item = self.current(name).await?;
         Ok(self.resource.read(&item))
     }
 
     /// Changes the stored object by `change`, which sees it and returns the new one, shaped and defaulted. Retried from
     /// the newest state after conflicts, unless `change` refuses.
-    pub async fn update<F>(&self, name: &str, warnings: &mut Vec<String>, mut change: F) -> Result<Outcome, Status>
+    pub(crate) async fn update<F>(
+        &self,
+        name: &str,
+        warnings: &mut Vec<String>,
+        mut change: F,
+    ) -> Result<Outcome, Status>
     where
         F: FnMut(&Tree, &Arc<Item>) -> Result<Tree, Status> + Send,
     {
@@ -314,7 +319,7 @@ impl<'a> Scope<'a> {
         Err(Status::conflict(kind.group, kind.plural, name, MODIFIED))
     }
 
-    pub async fn newest(&self, name: &str) -> Result<Arc<Item>, Status> {
+    pub(crate) async fn newest(&self, name: &str) -> Result<Arc<Item>, Status> {
         let found = self.registry.storage.read_stored(self.resource, self.namespace, name).await?;
         found.ok_or_else(|| self.resource.not_found(name))
     }
@@ -412,12 +417,12 @@ impl<'a> Scope<'a> {
     }
 
     /// Writes an object over the one of this revision, as it is.
-    pub async fn put_at(&self, name: &str, object: &Tree, revision: u64) -> Result<Arc<Item>, store::Error> {
+    pub(crate) async fn put_at(&self, name: &str, object: &Tree, revision: u64) -> Result<Arc<Item>, store::Error> {
         self.commit(&[], self.put(name, object, Expect::Revision(revision))).await
     }
 
     /// Deletes what is stored, if it is still of this revision, and what the object had claimed.
-    pub async fn delete_stored(&self, name: &str, object: &Tree, revision: u64) -> Result<u64, store::Error> {
+    pub(crate) async fn delete_stored(&self, name: &str, object: &Tree, revision: u64) -> Result<u64, store::Error> {
         // The object first: a reader that misses one of its claims must not find the object afterwards, or it would
         // repair what was released.
         let mut writes = vec![self.bare(name, Expect::Revision(revision))];
@@ -427,7 +432,7 @@ impl<'a> Scope<'a> {
     }
 }
 
-pub const MODIFIED: &str =
+pub(crate) const MODIFIED: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
 
 enum Replaced {
@@ -437,7 +442,7 @@ enum Replaced {
 }
 
 /// True once an object that is being deleted has nothing left to wait for.
-pub fn finished(object: &Tree) -> bool {
+pub(crate) fn finished(object: &Tree) -> bool {
     let meta = object.at("metadata");
     meta.has("deletionTimestamp")
         && meta.list("finalizers").is_empty()

@@ -15,7 +15,7 @@ pub enum Level {
 
 impl Level {
     /// From least to most.
-    pub const ALL: [Level; 4] = [Level::None, Level::Metadata, Level::Request, Level::RequestResponse];
+    pub(crate) const ALL: [Level; 4] = [Level::None, Level::Metadata, Level::Request, Level::RequestResponse];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -28,14 +28,14 @@ impl Level {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
+pub(crate) enum Stage {
     RequestReceived,
     ResponseStarted,
     ResponseComplete,
     Panic,
 }
 
-pub const STAGES: [(&str, Stage); 4] = [
+pub(crate) const STAGES: [(&str, Stage); 4] = [
     ("RequestReceived", Stage::RequestReceived),
     ("ResponseStarted", Stage::ResponseStarted),
     ("ResponseComplete", Stage::ResponseComplete),
@@ -43,7 +43,7 @@ pub const STAGES: [(&str, Stage); 4] = [
 ];
 
 impl Stage {
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         STAGES.iter().find(|(_, stage)| *stage == self).map_or("", |(name, _)| name)
     }
 }
@@ -58,17 +58,17 @@ pub struct Decision {
 }
 
 impl Decision {
-    pub fn records(&self, stage: Stage) -> bool {
+    pub(crate) fn records(&self, stage: Stage) -> bool {
         self.omitted & bit(stage) == 0
     }
 }
 
-pub fn bit(stage: Stage) -> u8 {
+pub(crate) fn bit(stage: Stage) -> u8 {
     1 << stage as u8
 }
 
 /// What is kept of a recorded call.
-pub struct Trail {
+pub(crate) struct Trail {
     pub decision: Decision,
     pub received: SystemTime,
     /// The body, if the policy records it or the object's name is in it.

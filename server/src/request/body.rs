@@ -14,7 +14,7 @@ use crate::request::turns::Turns;
 use crate::storage::cache::Item;
 
 /// Watches are written in pieces of about this size.
-pub const CHUNK_BYTES: usize = 64 << 10;
+pub(crate) const CHUNK_BYTES: usize = 64 << 10;
 /// A list ends: it may have larger ones, which costs fewer turns.
 const LIST_CHUNK_BYTES: usize = 128 << 10;
 
@@ -79,7 +79,7 @@ impl Paced {
 
 impl Body {
     /// The same body, sent in turns where it is more than one of them and its end is known.
-    pub fn paced(self, turns: Turns) -> Body {
+    pub(crate) fn paced(self, turns: Turns) -> Body {
         match self.size_hint().exact() {
             Some(bytes) if bytes > TURN_BYTES as u64 => {
                 Body::Paced(Box::new(Paced { body: self, piece: Bytes::new(), turns, turn: None }))
@@ -89,7 +89,7 @@ impl Body {
     }
 
     /// Whether this is a list that is made while it is sent.
-    pub fn is_list(&self) -> bool {
+    pub(crate) fn is_list(&self) -> bool {
         match self {
             Body::List(_) => true,
             Body::Paced(paced) => paced.body.is_list(),
@@ -103,7 +103,7 @@ impl Body {
     }
 
     /// Hands over the objects of a list as they are stored; false if this is not such a list.
-    pub fn take_apart(&mut self) -> bool {
+    pub(crate) fn take_apart(&mut self) -> bool {
         match self {
             Body::List(_) => {}
             Body::Held(held) => return held.body.take_apart(),
@@ -205,7 +205,7 @@ pub struct ListBody {
 }
 
 impl ListBody {
-    pub fn new(head: Vec<u8>, items: Vec<Arc<Item>>) -> ListBody {
+    pub(crate) fn new(head: Vec<u8>, items: Vec<Arc<Item>>) -> ListBody {
         let tail: &'static [u8] = b"]}\n";
         let commas = items.len().saturating_sub(1);
         let bytes: usize = items.iter().map(|item| item.list_bytes().len() + 1).sum();
@@ -249,7 +249,7 @@ impl ListBody {
     }
 
     /// The whole list at once, for responses that are compressed or re-encoded.
-    pub fn collect(mut self) -> Vec<u8> {
+    pub(crate) fn collect(mut self) -> Vec<u8> {
         let mut all = Vec::with_capacity(self.left as usize);
         while let Some(chunk) = self.next_chunk() {
             all.extend_from_slice(&chunk);
@@ -259,7 +259,7 @@ impl ListBody {
 }
 
 /// Where the bytes of a stream come from: each call waits for the next piece; None ends it.
-pub trait Source: Send + 'static {
+pub(crate) trait Source: Send + 'static {
     fn next(&mut self) -> impl Future<Output = Option<Bytes>> + Send;
 }
 
@@ -285,7 +285,7 @@ pub struct StreamBody {
 }
 
 impl StreamBody {
-    pub fn new<S: Source>(source: S) -> StreamBody {
+    pub(crate) fn new<S: Source>(source: S) -> StreamBody {
         StreamBody { step: Some(Box::new(source).step()) }
     }
 

@@ -10,14 +10,14 @@ use kinds::Kind;
 use crate::request::negotiate::Media;
 
 /// A body that was read: the tree, not yet shaped, and what strict decoding has against it.
-pub struct Decoded {
+pub(crate) struct Decoded {
     pub tree: Tree,
     pub strict: Strict,
 }
 
 /// What a body must be.
 #[derive(Clone, Copy)]
-pub struct Expected {
+pub(crate) struct Expected {
     pub group: &'static str,
     pub version: &'static str,
     pub kind: &'static str,
@@ -25,22 +25,22 @@ pub struct Expected {
 }
 
 impl Expected {
-    pub fn of(kind: &Kind) -> Expected {
+    pub(crate) fn of(kind: &Kind) -> Expected {
         Expected { group: kind.group, version: kind.version, kind: kind.kind, ty: kind.schema() }
     }
 
     /// The kind of a subresource, such as `autoscaling/v1 Scale`.
-    pub fn named(group: &'static str, version: &'static str, kind: &'static str) -> Option<Expected> {
+    pub(crate) fn named(group: &'static str, version: &'static str, kind: &'static str) -> Option<Expected> {
         Some(Expected { group, version, kind, ty: type_of(group, version, kind)? })
     }
 
-    pub fn api_version(&self) -> String {
+    pub(crate) fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.to_string() } else { format!("{}/{}", self.group, self.version) }
     }
 }
 
 /// Reads a body whose apiVersion may be that of any group, as options may be.
-pub fn decode_any_version(media: Media, body: &Bytes, expected: &Expected) -> Result<Decoded, Status> {
+pub(crate) fn decode_any_version(media: Media, body: &Bytes, expected: &Expected) -> Result<Decoded, Status> {
     let mut strict = Strict::default();
     let tree = match media {
         Media::Json => decode_json(body, expected, &mut strict)?,
@@ -51,13 +51,8 @@ pub fn decode_any_version(media: Media, body: &Bytes, expected: &Expected) -> Re
     Ok(Decoded { tree, strict })
 }
 
-/// Reads a body and checks that it is of the expected kind; kind and apiVersion are filled in.
-pub fn decode(media: Media, body: &Bytes, expected: &Expected) -> Result<Decoded, Status> {
-    expect(decode_any_version(media, body, expected)?, expected)
-}
-
 /// Checks that what was read is of the expected kind; kind and apiVersion are filled in.
-pub fn expect(decoded: Decoded, expected: &Expected) -> Result<Decoded, Status> {
+pub(crate) fn expect(decoded: Decoded, expected: &Expected) -> Result<Decoded, Status> {
     let Decoded { mut tree, strict } = decoded;
     if tree.is_null() {
         tree = Tree::map_new();
@@ -145,7 +140,7 @@ fn wrong_kind(given_version: &str, given_kind: &str, expected: &Expected) -> Sta
 
 /// An object of another kind than the resource has.
 #[derive(Debug, thiserror::Error)]
-pub enum KindError {
+pub(crate) enum KindError {
     /// `package` is the Go package of the expected kind.
     #[error("converting ({version}.{kind}) to ({package}.{expected}): unknown conversion")]
     Conversion { version: String, kind: String, package: String, expected: &'static str },
@@ -156,7 +151,7 @@ pub enum KindError {
 }
 
 /// Whether a tree is of the expected kind.
-pub fn require_kind(tree: &Tree, expected: &Expected) -> Result<(), KindError> {
+pub(crate) fn require_kind(tree: &Tree, expected: &Expected) -> Result<(), KindError> {
     let (version, kind) = (tree.str("apiVersion"), tree.str("kind"));
     if version == expected.api_version() && kind == expected.kind {
         return Ok(());
@@ -180,7 +175,7 @@ fn kind_error(api_version: &str, kind: &str, expected: &Expected) -> KindError {
 }
 
 /// Gives a decoded tree the shape of its kind; strict problems become an error or warnings.
-pub fn conform(
+pub(crate) fn conform(
     decoded: Decoded,
     expected: &Expected,
     validation: Validation,
@@ -211,13 +206,13 @@ fn short_problem(problem: &str) -> String {
 
 /// The fieldValidation option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Validation {
+pub(crate) enum Validation {
     Strict,
     Warn,
     Ignore,
 }
 
-pub fn protobuf(tree: &Tree, group: &str, version: &str, kind: &str) -> Vec<u8> {
+pub(crate) fn protobuf(tree: &Tree, group: &str, version: &str, kind: &str) -> Vec<u8> {
     match type_of(group, version, kind) {
         Some(ty) => api::protobuf::encode(tree, ty),
         None => Vec::new(),

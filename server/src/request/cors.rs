@@ -53,7 +53,7 @@ impl Cors {
     }
 
     /// The response to a preflight request, which has no credentials.
-    pub fn preflight(&self, method: &Method, headers: &HeaderMap) -> Option<Response<Body>> {
+    pub(crate) fn preflight(&self, method: &Method, headers: &HeaderMap) -> Option<Response<Body>> {
         if *method != Method::OPTIONS {
             return None;
         }
@@ -63,7 +63,7 @@ impl Cors {
         Some(answer)
     }
 
-    pub fn add_headers(&self, request: &HeaderMap, headers: &mut HeaderMap) {
+    pub(crate) fn add_headers(&self, request: &HeaderMap, headers: &mut HeaderMap) {
         let Some(origin) = self.origin(request) else { return };
         headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
         headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(METHODS));

@@ -6,7 +6,7 @@ use http::{HeaderMap, Method};
 use super::info::{Query, RequestInfo};
 
 /// The head of a request. Authentication removes the credentials from its headers; nothing else changes it.
-pub struct RequestHead {
+pub(crate) struct RequestHead {
     pub method: Method,
     pub path: String,
     pub raw_query: String,
@@ -19,14 +19,14 @@ pub struct RequestHead {
 
 impl RequestHead {
     /// A head without headers.
-    pub fn new(method: Method, path: String, raw_query: String, now: i64) -> RequestHead {
+    pub(crate) fn new(method: Method, path: String, raw_query: String, now: i64) -> RequestHead {
         let query = Query::parse(&raw_query);
         let info = RequestInfo::parse(&method, &path, &query);
         RequestHead { method, path, raw_query, query, headers: HeaderMap::new(), info, now }
     }
 
     /// The value of a header, if it is text.
-    pub fn header(&self, name: impl AsHeaderName) -> Option<&str> {
+    pub(crate) fn header(&self, name: impl AsHeaderName) -> Option<&str> {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }
 }

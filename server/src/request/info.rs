@@ -2,7 +2,9 @@
 
 use std::borrow::Cow;
 
-pub use api::query::{Query, percent_decode};
+pub use api::query::Query;
+
+pub(crate) use api::query::percent_decode;
 use http::Method;
 
 /// The parts of a path: `/apis/apps/v1/namespaces/prod/deployments/web/scale`.

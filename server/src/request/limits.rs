@@ -48,7 +48,7 @@ impl Default for Limits {
 }
 
 /// Long-running requests: they have no deadline, and are not limited in number.
-pub fn is_long_running(info: &RequestInfo) -> bool {
+pub(crate) fn is_long_running(info: &RequestInfo) -> bool {
     let streams = ["attach", "exec", "proxy", "log", "portforward"];
     info.verb == "watch"
         || (info.is_resource && streams.contains(&info.subresource.as_str()))

@@ -3,14 +3,14 @@
 use api::status::Status;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Media {
+pub(crate) enum Media {
     Json,
     Yaml,
     Protobuf,
 }
 
 impl Media {
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Media::Json => "application/json",
             Media::Yaml => "application/yaml",
@@ -30,7 +30,7 @@ impl Media {
 
 /// The shape that `as=` requests; the version is that of meta.k8s.io.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shape {
+pub(crate) enum Shape {
     Plain,
     Table(&'static str),
     PartialObjectMetadata(&'static str),
@@ -38,17 +38,17 @@ pub enum Shape {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Accepted {
+pub(crate) struct Accepted {
     pub media: Media,
     pub shape: Shape,
     pub pretty: bool,
 }
 
 impl Accepted {
-    pub const JSON: Accepted = Accepted { media: Media::Json, shape: Shape::Plain, pretty: false };
+    pub(crate) const JSON: Accepted = Accepted { media: Media::Json, shape: Shape::Plain, pretty: false };
 
     /// A small number for each format, for cached frames.
-    pub fn code(self) -> u32 {
+    pub(crate) fn code(self) -> u32 {
         let shape = match self.shape {
             Shape::Plain => 0,
             Shape::Table("v1") => 1,
@@ -115,12 +115,12 @@ fn clauses(accept: &str) -> Vec<Clause<'_>> {
 }
 
 /// The media types of an Accept header, the most wanted first, without their parameters.
-pub fn names(accept: &str) -> Vec<&str> {
+pub(crate) fn names(accept: &str) -> Vec<&str> {
     clauses(accept).iter().map(|clause| clause.name).collect()
 }
 
 /// Chooses the format of the response. `shapes` is true if `as=` is supported here.
-pub fn accept(header: Option<&str>, shapes: bool) -> Result<Accepted, NotAcceptable> {
+pub(crate) fn accept(header: Option<&str>, shapes: bool) -> Result<Accepted, NotAcceptable> {
     let header = header.unwrap_or("").trim();
     // The most common header needs no parsing.
     if matches!(header, "" | "*/*" | "application/json") {
@@ -142,7 +142,7 @@ pub fn accept(header: Option<&str>, shapes: bool) -> Result<Accepted, NotAccepta
 
 /// Nothing that the client accepts is served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NotAcceptable {
+pub(crate) enum NotAcceptable {
     #[error("406: Not Acceptable\n\nAvailable representations: {REPRESENTATIONS}")]
     Media,
     /// Like `Media`, of a watch, which has more representations.
@@ -164,7 +164,7 @@ impl From<NotAcceptable> for Status {
 }
 
 /// The format of a body; JSON by default.
-pub fn content_type(header: Option<&str>) -> Result<Media, Status> {
+pub(crate) fn content_type(header: Option<&str>) -> Result<Media, Status> {
     let name = header.unwrap_or("").split(';').next().unwrap_or("").trim();
     match name {
         "" | "application/json" => Ok(Media::Json),

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
-pub enum Received {
+pub(crate) enum Received {
     Socket(Incoming),
     Whole(Option<Bytes>),
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 
 #[derive(Clone)]
-pub struct Turns(Arc<Semaphore>);
+pub(crate) struct Turns(Arc<Semaphore>);
 
 impl Default for Turns {
     fn default() -> Turns {
@@ -20,14 +20,14 @@ impl Default for Turns {
 
 impl Turns {
     /// Waits for a turn; the next one begins as soon as this one ends.
-    pub async fn next(&self) {
+    pub(crate) async fn next(&self) {
         // The semaphore is never closed.
         let _turn = self.0.acquire().await;
         tokio::task::yield_now().await;
     }
 
     /// The same, as a future to poll.
-    pub fn boxed(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    pub(crate) fn boxed(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         let turns = self.clone();
         Box::pin(async move { turns.next().await })
     }

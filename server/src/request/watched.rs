@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Set by the request, read by the connection.
 #[derive(Debug, Clone, Default)]
-pub struct Watched(Arc<AtomicBool>);
+pub(crate) struct Watched(Arc<AtomicBool>);
 
 impl Watched {
-    pub fn set(&self) {
+    pub(crate) fn set(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    pub fn is_set(&self) -> bool {
+    pub(crate) fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }

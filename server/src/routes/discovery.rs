@@ -17,7 +17,7 @@ use crate::routes::Routes;
 use crate::storage::resource::{Resource, Resources};
 
 /// The aggregated documents, made once.
-pub struct Documents {
+pub(crate) struct Documents {
     core: Aggregated,
     groups: Aggregated,
 }
@@ -29,7 +29,7 @@ struct Aggregated {
 }
 
 impl Documents {
-    pub fn new(resources: &Resources) -> Documents {
+    pub(crate) fn new(resources: &Resources) -> Documents {
         let mut groups = group_names(resources);
         groups.retain(|group| !group.is_empty());
         Documents {
@@ -82,7 +82,7 @@ fn resources_of<'a>(
 }
 
 /// Serves /api, /apis and the paths below them down to a version.
-pub fn route(routes: &Routes, head: &RequestHead) -> Result<Option<Answer>, Status> {
+pub(crate) fn route(routes: &Routes, head: &RequestHead) -> Result<Option<Answer>, Status> {
     if head.path.starts_with("//") {
         return Ok(None);
     }

@@ -39,7 +39,7 @@ pub enum Step {
 }
 
 impl Health {
-    pub fn new(started: i64) -> Health {
+    pub(crate) fn new(started: i64) -> Health {
         Health { done: AtomicU8::new(0), leaving: AtomicBool::new(false), started, slis: Slis::default() }
     }
 
@@ -61,7 +61,7 @@ impl Health {
     }
 }
 
-pub async fn route(routes: &Routes, head: &RequestHead) -> Option<Answer> {
+pub(crate) async fn route(routes: &Routes, head: &RequestHead) -> Option<Answer> {
     let path = head.path.as_str();
     if path == "/version" || path == "/version/" {
         return Some(version(head));

@@ -1,6 +1,6 @@
 //! The paths of the API and the handler of each: resources, discovery, OpenAPI, health and metrics.
 
-pub mod discovery;
+pub(crate) mod discovery;
 pub mod health;
 pub mod openapi;
 pub(crate) mod openid;
@@ -28,7 +28,12 @@ pub struct Routes {
 }
 
 impl Routes {
-    pub fn new(registry: Arc<Registry>, metrics: Arc<Metrics>, fairness: Arc<Fairness>, is_fair: bool) -> Routes {
+    pub(crate) fn new(
+        registry: Arc<Registry>,
+        metrics: Arc<Metrics>,
+        fairness: Arc<Fairness>,
+        is_fair: bool,
+    ) -> Routes {
         Routes {
             discovery: discovery::Documents::new(&registry.storage.resources),
             openapi: openapi::Documents::default(),

@@ -27,7 +27,7 @@ const IMMUTABLE: &str = "public, immutable, max-age=31536000";
 
 /// The cached documents. Two concurrent requests may build a document twice; the second one is dropped.
 #[derive(Default)]
-pub struct Documents {
+pub(crate) struct Documents {
     kept: Mutex<BTreeMap<(String, bool), Arc<Document>>>,
     hashes: Mutex<Option<Arc<BTreeMap<String, String>>>>,
 }
@@ -51,7 +51,7 @@ impl Texts for Descriptions {
 }
 
 /// Serves /openapi/v2 and the paths below /openapi/v3.
-pub async fn route(routes: &Routes, head: &RequestHead) -> Result<Option<Answer>, Status> {
+pub(crate) async fn route(routes: &Routes, head: &RequestHead) -> Result<Option<Answer>, Status> {
     match head.path.strip_prefix("/openapi/") {
         Some("v2") => get_v2(routes, head).await.map(Some),
         Some("v3" | "v3/") => get_index(routes, head).await.map(Some),

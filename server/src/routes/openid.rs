@@ -8,7 +8,7 @@ use crate::request::head::RequestHead;
 use crate::routes::Routes;
 
 /// Serves the two documents; None without a signing key, or for another path.
-pub fn route(routes: &Routes, head: &RequestHead) -> Option<Answer> {
+pub(crate) fn route(routes: &Routes, head: &RequestHead) -> Option<Answer> {
     let tokens = routes.registry.authentication.config.tokens.as_ref()?;
     match head.path.as_str() {
         "/.well-known/openid-configuration" => Some(json(&configuration(routes, tokens), "application/json")),

@@ -14,7 +14,7 @@ use crate::routes::Routes;
 use crate::routes::{discovery, health, openapi, why};
 use crate::storage::resource::Resource;
 
-pub async fn route(routes: &Routes, call: &mut Call) -> Result<Answer, Status> {
+pub(crate) async fn route(routes: &Routes, call: &mut Call) -> Result<Answer, Status> {
     if call.head.path.starts_with("//") {
         return Ok(page_not_found());
     }
@@ -44,7 +44,7 @@ pub async fn route(routes: &Routes, call: &mut Call) -> Result<Answer, Status> {
     Ok(page_not_found())
 }
 
-pub fn page_not_found() -> Answer {
+pub(crate) fn page_not_found() -> Answer {
     text(404, "404 page not found\n")
 }
 

@@ -52,7 +52,7 @@ pub trait Explains: Send + Sync {
     fn what_if<'a>(&'a self, user: &'a User, pod: Tree) -> BoxFuture<'a, Result<Tree, ExplainError>>;
 }
 
-pub async fn route(routes: &Routes, call: &mut Call) -> Result<Answer, Status> {
+pub(crate) async fn route(routes: &Routes, call: &mut Call) -> Result<Answer, Status> {
     let resource = routes.registry.storage.resources.find("", "v1", "pods").cloned().ok_or_else(Status::no_resource)?;
     match (&call.head.method, call.head.info.name.is_empty()) {
         (&Method::GET | &Method::HEAD, false) => why(routes, call, &resource).await,

@@ -10,7 +10,7 @@ use store::{Committed, Durability, Expect, Op, Write};
 use super::Storage;
 
 /// `NAMESPACE/NAME HOLDER TRANSITIONS`
-pub const HEADER: &str = "tiphys-fence";
+pub(crate) const HEADER: &str = "tiphys-fence";
 
 /// As often as a lease may be renewed between a look at it and the commit.
 const MAX_TRIES: usize = 64;
@@ -30,7 +30,7 @@ struct Lease {
 }
 
 /// Commits writes, with a check of the lease that the request's header names.
-pub async fn commit(
+pub(crate) async fn commit(
     storage: &Storage,
     header: Option<&str>,
     writes: Vec<Write>,

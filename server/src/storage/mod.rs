@@ -158,12 +158,12 @@ fn refuse_sealed(entries: &[Arc<store::Entry>]) -> Result<(), store::Error> {
 }
 
 /// Whether the server itself sees an object: one that waits for its initializers is hidden.
-pub fn is_seen(object: &Tree) -> bool {
+pub(crate) fn is_seen(object: &Tree) -> bool {
     !initializers::are_on() || !is_pending(object)
 }
 
 /// Store errors as clients see them.
-pub fn store_status(error: store::Error) -> Status {
+pub(crate) fn store_status(error: store::Error) -> Status {
     match error {
         store::Error::TooLarge { size, limit } => Status::too_large(format!(
             "Request entity too large: the object is {size} bytes, at most {limit} can be stored"

@@ -18,7 +18,7 @@ pub struct Resource {
     /// The kind in whose form objects are stored; the same kind for all but a few.
     pub stored: &'static Kind,
     /// None for kinds that are never stored.
-    pub cache: Option<Arc<Cache>>,
+    pub(crate) cache: Option<Arc<Cache>>,
     pub api_version: &'static str,
     /// What a write to the object itself, to its status, and to its approval cannot own.
     reset: FieldSet,
@@ -65,21 +65,21 @@ impl Resource {
     }
 
     /// The key in the store.
-    pub fn store_key(&self, namespace: &str, name: &str) -> String {
+    pub(crate) fn store_key(&self, namespace: &str, name: &str) -> String {
         format!("{}{}", self.key_prefix, self.key(namespace, name))
     }
 
     /// What the keys of the store begin with.
-    pub fn store_prefix(&self) -> &str {
+    pub(crate) fn store_prefix(&self) -> &str {
         &self.key_prefix
     }
 
-    pub fn cache(&self) -> Result<&Arc<Cache>, Status> {
+    pub(crate) fn cache(&self) -> Result<&Arc<Cache>, Status> {
         self.cache.as_ref().ok_or_else(Status::method_not_allowed)
     }
 
     /// True where the stored bytes are what a client of this resource gets.
-    pub fn serves_stored_bytes(&self) -> bool {
+    pub(crate) fn serves_stored_bytes(&self) -> bool {
         std::ptr::eq(self.kind, self.stored)
     }
 
@@ -97,7 +97,7 @@ impl Resource {
     }
 
     /// Defaults as upstream sets them: those of this version, then those of the stored form.
-    pub fn set_defaults(&self, object: &mut Tree) {
+    pub(crate) fn set_defaults(&self, object: &mut Tree) {
         (self.kind.set_defaults)(object);
         if let Some(conversion) = self.kind.conversion
             && !self.serves_stored_bytes()
@@ -170,11 +170,11 @@ impl Resources {
         &self.all
     }
 
-    pub fn has_group(&self, group: &str) -> bool {
+    pub(crate) fn has_group(&self, group: &str) -> bool {
         self.all.iter().any(|resource| resource.kind.group == group)
     }
 
-    pub fn has_version(&self, group: &str, version: &str) -> bool {
+    pub(crate) fn has_version(&self, group: &str, version: &str) -> bool {
         self.all.iter().any(|resource| resource.kind.group == group && resource.kind.version == version)
     }
 }
@@ -212,13 +212,13 @@ pub fn adopt_foreign(entry: &store::Entry) -> Option<Bytes> {
     Some(fill_hole(&bytes, hole, entry.revision))
 }
 
-pub fn split_api_version(api_version: &str) -> (Str, Str) {
+pub(crate) fn split_api_version(api_version: &str) -> (Str, Str) {
     let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
     (Str::new(group), Str::new(version))
 }
 
 /// The bytes with a revision in the hole, in a buffer of exactly that size.
-pub fn fill_hole(bytes: &[u8], hole: usize, revision: u64) -> Bytes {
+pub(crate) fn fill_hole(bytes: &[u8], hole: usize, revision: u64) -> Bytes {
     let mut digits = itoa::Buffer::new();
     let digits = digits.format(revision).as_bytes();
     let mut out = Vec::with_capacity(bytes.len() + digits.len());

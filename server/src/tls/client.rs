@@ -176,7 +176,7 @@ pub struct ClientChain {
 }
 
 impl ClientChain {
-    pub fn new(certificates: Vec<CertificateDer<'static>>) -> ClientChain {
+    pub(crate) fn new(certificates: Vec<CertificateDer<'static>>) -> ClientChain {
         ClientChain { certificates, ..ClientChain::default() }
     }
 

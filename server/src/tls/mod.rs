@@ -75,7 +75,7 @@ pub fn server_config(serving: Arc<Serving>, options: &Options) -> Result<Arc<Ser
 
 /// `hints` name CAs whose certificates are identities. They only help clients to choose: any certificate completes the
 /// handshake.
-pub fn server_config_with_hints(
+pub(crate) fn server_config_with_hints(
     serving: Arc<Serving>,
     options: &Options,
     hints: Vec<DistinguishedName>,

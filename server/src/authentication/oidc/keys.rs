@@ -18,7 +18,7 @@ const MAX_KEYS: usize = 256;
 
 /// Why the keys of a provider could not be fetched.
 #[derive(Debug, thiserror::Error)]
-pub enum FetchError {
+pub(crate) enum FetchError {
     #[error("the document of {0} is one of another issuer")]
     OtherIssuer(Url),
     #[error("jwks_uri: {0}")]
@@ -33,7 +33,7 @@ pub enum FetchError {
     NotJson(Url),
 }
 
-pub struct Keys {
+pub(crate) struct Keys {
     client: Client,
     discovery: Url,
     issuer: String,
@@ -43,12 +43,12 @@ pub struct Keys {
 }
 
 impl Keys {
-    pub fn new(client: Client, discovery: Url, issuer: String) -> Keys {
+    pub(super) fn new(client: Client, discovery: Url, issuer: String) -> Keys {
         Keys { client, discovery, issuer, known: ArcSwap::default(), fetched: Mutex::default() }
     }
 
     /// Whether a known key has signed the token; None where its key is not known.
-    pub fn verifies(&self, token: &Unverified<'_>) -> Option<bool> {
+    pub(super) fn verifies(&self, token: &Unverified<'_>) -> Option<bool> {
         let id = token.header.str("kid");
         let known = self.known.load();
         let mut candidates = known.iter().filter(|key| id.is_empty() || key.id == id).peekable();
@@ -59,7 +59,7 @@ impl Keys {
     }
 
     /// Fetches the keys, unless that has just been done. Of many concurrent callers one does it.
-    pub async fn refresh(&self) -> Result<(), FetchError> {
+    pub(super) async fn refresh(&self) -> Result<(), FetchError> {
         let mut fetched = self.fetched.lock().await;
         if fetched.is_some_and(|at| at.elapsed() < PAUSE) {
             return Ok(());

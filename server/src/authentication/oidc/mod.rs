@@ -119,7 +119,7 @@ impl Issuer {
     }
 }
 
-pub fn authenticate<'a>(auth: &'a Authenticator, question: TokenRequest<'a>) -> TokenVerdict<'a> {
+pub(crate) fn authenticate<'a>(auth: &'a Authenticator, question: TokenRequest<'a>) -> TokenVerdict<'a> {
     let issuers = auth.config.issuers.load();
     if issuers.is_empty() {
         return TokenVerdict::Now(Verdict::Unknown);

@@ -9,12 +9,12 @@ use api::{Tree, json};
 use crate::storage::cache::{Derived, Item};
 
 /// Storage paths, in the order in which the graph numbers them.
-pub const SOURCES: [&str; 5] =
+pub(crate) const SOURCES: [&str; 5] =
     ["pods", "persistentvolumes", "volumeattachments", "resourceslices", "podcertificaterequests"];
 
 /// Objects that a node may request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub(crate) enum Kind {
     Pod,
     Secret,
     ConfigMap,
@@ -28,7 +28,7 @@ pub enum Kind {
 }
 
 #[derive(Default)]
-pub struct Graph {
+pub(crate) struct Graph {
     /// Objects that lead to nodes, by kind and key, with the number of ways.
     nodes: HashMap<Kind, HashMap<Box<str>, Vec<Paths>>>,
     /// The claim of each bound volume.
@@ -63,7 +63,7 @@ impl Derived for Graph {
 }
 
 impl Graph {
-    pub fn leads(&self, kind: Kind, key: &str, node: &str) -> bool {
+    pub(super) fn leads(&self, kind: Kind, key: &str, node: &str) -> bool {
         self.leads_directly(kind, key, node)
             || match kind {
                 // What is in a volume of its own disk is the node's to read anyway, and to erase: it must be able to see
@@ -175,7 +175,7 @@ fn pod_edges(item: &Item) -> Option<Edges> {
 const EXTENDED: &str = "status.extendedResourceClaimStatus";
 
 /// Everything in its namespace that a pod refers to.
-pub fn references(pod: &Tree) -> Vec<(Kind, String)> {
+pub(crate) fn references(pod: &Tree) -> Vec<(Kind, String)> {
     let mut found = Vec::new();
     let spec = pod.at("spec");
     found.push((Kind::Account, spec.str("serviceAccountName").to_string()));

@@ -12,7 +12,7 @@ use super::{Attributes, Authorizer, Rule, UserRules, Verdict};
 use crate::storage::cache::{Caches, View};
 use graph::{Graph, Kind};
 
-pub use graph::Kind as Referred;
+pub(crate) use graph::Kind as Referred;
 
 const USER_PREFIX: &str = "system:node:";
 const NODES: &str = "system:nodes";
@@ -34,7 +34,7 @@ pub fn node_name(user: &User) -> Option<&str> {
 }
 
 /// Whether a pod refers to anything of a kind.
-pub fn pod_refers_to(pod: &Tree, kind: Referred) -> bool {
+pub(crate) fn pod_refers_to(pod: &Tree, kind: Referred) -> bool {
     graph::references(pod).iter().any(|(other, name)| *other == kind && !name.is_empty())
 }
 

@@ -6,7 +6,7 @@ use super::super::Rule;
 use super::super::rules::{has, has_or_all, url_matches};
 
 /// The parts of the required rules that the other rules do not grant.
-pub fn uncovered(own: &[Rule], wanted: &[Rule]) -> Vec<Rule> {
+pub(crate) fn uncovered(own: &[Rule], wanted: &[Rule]) -> Vec<Rule> {
     wanted.iter().flat_map(break_down).filter(|part| !covers(own, part)).collect()
 }
 

@@ -13,14 +13,14 @@ use crate::storage::cache::{Derived, Item};
 /// A binding refers to a role that does not exist.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}.{} {name:?} not found", if *of_cluster { "clusterrole" } else { "role" }, super::GROUP)]
-pub struct RoleNotFound {
+pub(crate) struct RoleNotFound {
     of_cluster: bool,
     name: Box<str>,
 }
 
 /// A role that one subject has by one binding.
 #[derive(Debug, Default)]
-pub struct Grant {
+pub(crate) struct Grant {
     /// "" for a binding of the whole cluster.
     namespace: Box<str>,
     binding: Box<str>,
@@ -36,7 +36,7 @@ pub struct Grant {
 }
 
 impl Grant {
-    pub fn new(reference: &Tree, namespace: &str) -> Grant {
+    pub(crate) fn new(reference: &Tree, namespace: &str) -> Grant {
         let of_cluster = reference.str("kind") == "ClusterRole";
         let name = reference.str("name");
         let role = if of_cluster { name.into() } else { format!("{namespace}/{name}").into() };
@@ -44,7 +44,7 @@ impl Grant {
     }
 
     /// Its text behind a prefix, as a JSON string.
-    pub fn quoted(&self, prefix: &'static str) -> &[u8] {
+    pub(crate) fn quoted(&self, prefix: &'static str) -> &[u8] {
         self.quoted.get_or_init(|| {
             let mut out = Vec::new();
             json::write_string(&mut out, &format!("{prefix}{self}"));
@@ -85,7 +85,7 @@ struct Lists {
 }
 
 #[derive(Default)]
-pub struct Index {
+pub(crate) struct Index {
     /// By `NAMESPACE/NAME`.
     roles: HashMap<Arc<str>, Vec<Rule>>,
     cluster_roles: HashMap<Arc<str>, Vec<Rule>>,
@@ -119,7 +119,7 @@ fn set_role(roles: &mut HashMap<Arc<str>, Vec<Rule>>, old: Option<&Item>, new: O
 impl Index {
     /// Visits each grant of a user with its role's rules, or the reason why they are missing, until `look` returns that
     /// it has seen enough: first those of the cluster, then those of the namespace.
-    pub fn visit<'a>(
+    pub(crate) fn visit<'a>(
         &'a self,
         user: &User,
         namespace: &str,
@@ -136,7 +136,7 @@ impl Index {
         }
     }
 
-    pub fn role(&self, grant: &Grant) -> Result<&[Rule], RoleNotFound> {
+    pub(super) fn role(&self, grant: &Grant) -> Result<&[Rule], RoleNotFound> {
         let found = match grant.of_cluster {
             true => self.cluster_roles.get(&*grant.role),
             false => self.roles.get(&*grant.role),

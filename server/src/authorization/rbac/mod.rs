@@ -1,7 +1,7 @@
 //! Role-based access control: who is bound to which role, from the caches. The index follows every change of a role or
 //! binding incrementally, so that a decision looks only at the few grants of its user.
 
-pub mod cover;
+pub(crate) mod cover;
 mod index;
 pub(crate) mod policy;
 
@@ -15,24 +15,24 @@ use super::{Attributes, Authorizer, Decision, Reason, Rule, UserRules, Verdict};
 use crate::storage::cache::{Caches, View};
 use index::Index;
 
-pub use index::{Grant, RoleNotFound};
+pub(crate) use index::{Grant, RoleNotFound};
 
 pub const GROUP: &str = "rbac.authorization.k8s.io";
 
 /// Storage paths, in the order in which the index numbers them.
 const SOURCES: [&str; 4] = ["roles", "clusterroles", "rolebindings", "clusterrolebindings"];
 
-pub struct Rbac {
+pub(crate) struct Rbac {
     view: View<Index>,
 }
 
 impl Rbac {
-    pub fn new(caches: &Caches) -> Rbac {
+    pub(crate) fn new(caches: &Caches) -> Rbac {
         Rbac { view: View::new(SOURCES.iter().filter_map(|path| caches.get(path))) }
     }
 
     /// The rules of all roles that a user has in a namespace, and what could not be resolved.
-    pub fn rules_of(&self, user: &User, namespace: &str) -> (Vec<Rule>, Vec<RoleNotFound>) {
+    pub(crate) fn rules_of(&self, user: &User, namespace: &str) -> (Vec<Rule>, Vec<RoleNotFound>) {
         self.view.read(|index| {
             let (mut rules, mut errors) = (Vec::new(), Vec::new());
             index.visit(user, namespace, |_, role| {
@@ -47,7 +47,7 @@ impl Rbac {
     }
 
     /// The rules of a role that a binding in a namespace refers to.
-    pub fn role_rules(&self, reference: &Tree, namespace: &str) -> Result<Vec<Rule>, RoleNotFound> {
+    pub(crate) fn role_rules(&self, reference: &Tree, namespace: &str) -> Result<Vec<Rule>, RoleNotFound> {
         let grant = Grant::new(reference, namespace);
         self.view.read(|index| index.role(&grant).map(<[Rule]>::to_vec))
     }

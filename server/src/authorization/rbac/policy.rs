@@ -7,7 +7,7 @@ use super::GROUP;
 const TABLE: &str = include_str!("rbac.txt");
 
 /// A role or a binding of the table.
-pub struct Object {
+pub(crate) struct Object {
     pub plural: &'static str,
     pub tree: Tree,
 }
@@ -21,7 +21,7 @@ pub(crate) fn namespaced_objects() -> Vec<Object> {
 }
 
 /// A cluster role of the table; null where there is none of that name.
-pub fn cluster_role(name: &str) -> Tree {
+pub(crate) fn cluster_role(name: &str) -> Tree {
     let is = |object: &Object| object.plural == "clusterroles" && object.tree.str("metadata.name") == name;
     objects().into_iter().find(is).map(|object| object.tree).unwrap_or_default()
 }
@@ -97,7 +97,7 @@ fn add_rule(role: &mut Tree, line: &str) {
 }
 
 /// A rule as the table writes it.
-pub fn rule(line: &str) -> Tree {
+pub(crate) fn rule(line: &str) -> Tree {
     match line.split_once(" url ") {
         Some((verbs, urls)) => tree! { "verbs" => words(verbs), "nonResourceURLs" => words(urls) },
         None => resource_rule(line),

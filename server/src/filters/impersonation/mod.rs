@@ -48,7 +48,7 @@ impl Check {
 }
 
 /// Puts the impersonated user into the call, and removes the headers.
-pub fn impersonate<'a>(server: &'a Arc<Server>, call: &'a mut Call) -> Step<'a> {
+pub(super) fn impersonate<'a>(server: &'a Arc<Server>, call: &'a mut Call) -> Step<'a> {
     let requested = match Requested::take(&mut call.head.headers) {
         Ok(None) => return Step::Done(Ok(())),
         Ok(Some(requested)) => requested,

@@ -24,7 +24,7 @@ pub(super) struct Requested {
 
 impl Requested {
     /// None without impersonation headers.
-    pub fn take(headers: &mut HeaderMap) -> Result<Option<Requested>, Status> {
+    pub(super) fn take(headers: &mut HeaderMap) -> Result<Option<Requested>, Status> {
         if !headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {
             return Ok(None);
         }
@@ -60,7 +60,7 @@ impl Requested {
     }
 
     /// Nothing but the name.
-    pub fn is_bare(&self) -> bool {
+    pub(crate) fn is_bare(&self) -> bool {
         self.uid.is_empty() && self.groups.is_empty() && self.extra.is_empty()
     }
 

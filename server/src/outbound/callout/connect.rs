@@ -16,7 +16,7 @@ use super::error::Failure;
 
 /// The address of a connection, and the server name that it must verify.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Address {
+pub(crate) struct Address {
     pub tls: bool,
     pub host: String,
     pub port: u16,
@@ -24,7 +24,10 @@ pub struct Address {
     pub name: String,
 }
 
-pub async fn connect(address: &Address, config: &Arc<ClientConfig>) -> Result<SendRequest<Full<Bytes>>, Failure> {
+pub(super) async fn connect(
+    address: &Address,
+    config: &Arc<ClientConfig>,
+) -> Result<SendRequest<Full<Bytes>>, Failure> {
     let stream = dial(address).await?;
     if !address.tls {
         return handshake(stream).await;

@@ -17,7 +17,7 @@ pub struct Error {
 }
 
 #[derive(Debug)]
-pub enum Failure {
+pub(crate) enum Failure {
     Deadline,
     Dial {
         address: String,
@@ -33,13 +33,6 @@ pub enum Failure {
     TokenFile(String, io::Error),
     /// A service without a ready endpoint.
     Service(ServiceError),
-}
-
-impl Error {
-    /// True if the other side timed out.
-    pub fn is_timeout(&self) -> bool {
-        matches!(self.failure, Failure::Deadline)
-    }
 }
 
 impl fmt::Display for Error {
@@ -61,7 +54,7 @@ impl std::error::Error for Error {
 
 impl Failure {
     /// True if the connection closed before the response began.
-    pub fn is_lost_connection(&self) -> bool {
+    pub(crate) fn is_lost_connection(&self) -> bool {
         match self {
             Failure::Http(error) => error.is_canceled() || error.is_closed() || error.is_incomplete_message(),
             _ => false,

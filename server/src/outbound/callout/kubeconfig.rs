@@ -65,7 +65,7 @@ pub fn parse(file: &Path, text: &str) -> Result<Remote, Error> {
 }
 
 /// Reads the file's users alone, which are named by hosts.
-pub fn read_logins(file: &Path) -> Result<Logins, Error> {
+pub(crate) fn read_logins(file: &Path) -> Result<Logins, Error> {
     let reader = Reader { file };
     reader.logins(&reader.bytes()?)
 }

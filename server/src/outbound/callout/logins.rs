@@ -4,14 +4,14 @@ use super::{Client, Credentials, Identity, Trust};
 
 /// A certificate, a token or a password, whichever is configured.
 #[derive(Clone)]
-pub struct Login {
+pub(crate) struct Login {
     pub identity: Option<Identity>,
     pub credentials: Credentials,
 }
 
 impl Login {
     /// A client with these credentials, or without any.
-    pub fn client(login: Option<&Login>, trust: &Trust) -> Result<Client, rustls::Error> {
+    pub(crate) fn client(login: Option<&Login>, trust: &Trust) -> Result<Client, rustls::Error> {
         let client = Client::new(trust, login.and_then(|login| login.identity.as_ref()))?;
         Ok(match login {
             Some(login) => client.with_credentials(login.credentials.clone()),
@@ -21,7 +21,7 @@ impl Login {
 }
 
 #[derive(Clone, Default)]
-pub struct Logins {
+pub(crate) struct Logins {
     pub named: Vec<(String, Login)>,
     /// The user of the current context: for hosts that are not named.
     pub current: Option<String>,
@@ -30,7 +30,7 @@ pub struct Logins {
 impl Logins {
     /// The login for `host:port`: its own, that of a `*.` with one of its endings, then, where the port is
     /// the usual one, the same without it, `*`, and the current user.
-    pub fn find(&self, target: &str) -> Option<&Login> {
+    pub(crate) fn find(&self, target: &str) -> Option<&Login> {
         let bare = target.strip_suffix(":443");
         let names = candidates(target).chain(bare.into_iter().flat_map(candidates));
         let names = names.chain(["*".to_string()]).chain(self.current.clone());

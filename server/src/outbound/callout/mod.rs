@@ -25,10 +25,11 @@ use stdx::sync::Mutex;
 use connect::Address;
 pub use error::Error;
 use error::Failure;
-pub use logins::{Login, Logins};
-pub use service::{Target, TargetError};
+pub(crate) use logins::{Login, Logins};
+pub(crate) use service::{Target, TargetError};
 pub use trust::{Identity, Trust};
-pub use url::{Url, UrlError};
+pub use url::Url;
+pub(crate) use url::UrlError;
 
 /// The maximum size of a response.
 const MAX_ANSWER_BYTES: usize = 3 << 20;
@@ -70,7 +71,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    pub fn is_success(&self) -> bool {
+    pub(crate) fn is_success(&self) -> bool {
         (200..300).contains(&self.code)
     }
 }
@@ -123,7 +124,7 @@ impl Client {
     }
 
     /// The same, to an endpoint that was found by other means than by asking for the URL's host.
-    pub async fn post_json_at(
+    pub(crate) async fn post_json_at(
         &self,
         url: &Url,
         at: (String, u16),

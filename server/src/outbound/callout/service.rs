@@ -12,7 +12,7 @@ use crate::outbound::endpoints;
 use crate::storage::Storage;
 
 /// A `clientConfig`, compiled.
-pub struct Target {
+pub(crate) struct Target {
     client: Client,
     url: Url,
     service: Option<Service>,
@@ -26,7 +26,7 @@ struct Service {
 
 /// A `clientConfig` that cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum TargetError {
+pub(crate) enum TargetError {
     #[error("caBundle: {0}")]
     CaBundle(#[from] api::base64::DecodeError),
     #[error("unable to load root certificates: {0}")]
@@ -39,7 +39,7 @@ pub enum TargetError {
 
 impl Target {
     /// Reads a `clientConfig`.
-    pub fn new(config: &Tree, logins: &Logins) -> Result<Target, TargetError> {
+    pub(crate) fn new(config: &Tree, logins: &Logins) -> Result<Target, TargetError> {
         let trust = match config.str("caBundle") {
             "" => Trust::System,
             bundle => {
@@ -58,7 +58,7 @@ impl Target {
     }
 
     /// Sends JSON; the URL contains the timeout.
-    pub async fn post_json(&self, storage: &Storage, body: Vec<u8>, timeout: Duration) -> Result<Answer, Error> {
+    pub(crate) async fn post_json(&self, storage: &Storage, body: Vec<u8>, timeout: Duration) -> Result<Answer, Error> {
         let url = self.url.clone().with_query("timeout", &format!("{}s", timeout.as_secs()));
         let Some(service) = &self.service else { return self.client.post_json(&url, body, timeout).await };
         match endpoints::for_service(storage, &service.namespace, &service.name, service.port) {

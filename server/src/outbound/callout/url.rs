@@ -67,12 +67,12 @@ impl Url {
     }
 
     /// The host in the form that precedes a port.
-    pub fn host_name(&self) -> String {
+    pub(crate) fn host_name(&self) -> String {
         if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() }
     }
 
     /// With one more pair in the query.
-    pub fn with_query(mut self, key: &str, value: &str) -> Url {
+    pub(crate) fn with_query(mut self, key: &str, value: &str) -> Url {
         let joint = if self.path.contains('?') { '&' } else { '?' };
         self.path = format!("{}{joint}{key}={value}", self.path);
         self

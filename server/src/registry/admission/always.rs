@@ -5,11 +5,11 @@ use api::status::Status;
 
 use super::Attributes;
 
-pub fn admit(_: &Attributes<'_>, _: Option<&Tree>, _: Option<&Tree>, _: &mut Vec<String>) -> Result<(), Status> {
+pub(super) fn admit(_: &Attributes<'_>, _: Option<&Tree>, _: Option<&Tree>, _: &mut Vec<String>) -> Result<(), Status> {
     Ok(())
 }
 
-pub fn deny(
+pub(crate) fn deny(
     attributes: &Attributes<'_>,
     _: Option<&Tree>,
     _: Option<&Tree>,

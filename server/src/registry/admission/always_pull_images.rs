@@ -8,7 +8,7 @@ use super::{Attributes, Operation, join_errors};
 
 const LISTS: &[&str] = &["initContainers", "containers", "ephemeralContainers"];
 
-pub fn mutate(
+pub(crate) fn mutate(
     attributes: &Attributes<'_>,
     pod: &mut Tree,
     old: Option<&Tree>,
@@ -20,7 +20,7 @@ pub fn mutate(
     Ok(())
 }
 
-pub fn validate(
+pub(super) fn validate(
     attributes: &Attributes<'_>,
     pod: Option<&Tree>,
     old: Option<&Tree>,

@@ -8,7 +8,7 @@ use api::status::Status;
 use super::{Attributes, Operation, Pending};
 use crate::authorization;
 
-pub fn validate<'a>(
+pub(super) fn validate<'a>(
     attributes: &'a Attributes<'_>,
     _: Option<&'a Tree>,
     old: Option<&'a Tree>,
@@ -23,14 +23,14 @@ pub fn validate<'a>(
 }
 
 /// True for an update of a certificate request through one of its parts.
-pub fn is_part(attributes: &Attributes<'_>, part: &str) -> bool {
+pub(super) fn is_part(attributes: &Attributes<'_>, part: &str) -> bool {
     attributes.operation == Operation::Update
         && attributes.subresource == part
         && attributes.is_kind("certificates.k8s.io", "CertificateSigningRequest")
 }
 
 /// The signer by name, or all of its domain.
-pub async fn check(attributes: &Attributes<'_>, verb: &str, signer: &str) -> Result<(), Status> {
+pub(super) async fn check(attributes: &Attributes<'_>, verb: &str, signer: &str) -> Result<(), Status> {
     let domain = format!("{}/*", signer.split('/').next().unwrap_or(""));
     for name in [signer, &domain] {
         let asked = authorization::Attributes {

@@ -5,7 +5,7 @@ use api::Tree;
 use super::certificate_approval::{check, is_part};
 use super::{Attributes, Pending};
 
-pub fn validate<'a>(
+pub(super) fn validate<'a>(
     attributes: &'a Attributes<'_>,
     request: Option<&'a Tree>,
     old: Option<&'a Tree>,

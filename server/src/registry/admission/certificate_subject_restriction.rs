@@ -9,7 +9,7 @@ use super::{Attributes, Operation};
 
 /// A text that is not a base64-encoded certificate signing request in PEM.
 #[derive(Debug, thiserror::Error)]
-pub enum RequestError {
+pub(crate) enum RequestError {
     #[error(transparent)]
     Base64(#[from] api::base64::DecodeError),
     #[error(transparent)]
@@ -20,7 +20,7 @@ pub enum RequestError {
 
 const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 
-pub fn validate(
+pub(super) fn validate(
     attributes: &Attributes<'_>,
     request: Option<&Tree>,
     _: Option<&Tree>,
@@ -48,7 +48,7 @@ fn organizations(encoded: &str) -> Result<Vec<String>, RequestError> {
 
 /// The common name of a base64-encoded PEM request; "" where it has none. Of several the last counts, as in
 /// authentication and in the signer.
-pub fn common_name(encoded: &str) -> Result<String, RequestError> {
+pub(super) fn common_name(encoded: &str) -> Result<String, RequestError> {
     subject(encoded, |subject| {
         subject.iter_common_name().filter_map(|name| name.as_str().ok()).last().unwrap_or("").to_string()
     })

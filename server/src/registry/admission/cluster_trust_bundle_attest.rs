@@ -6,7 +6,7 @@ use api::status::Status;
 use super::{Attributes, Operation, Pending};
 use crate::authorization;
 
-pub fn validate<'a>(
+pub(super) fn validate<'a>(
     attributes: &'a Attributes<'_>,
     bundle: Option<&'a Tree>,
     old: Option<&'a Tree>,

@@ -5,7 +5,7 @@ use api::status::Status;
 
 use super::{Attributes, Operation, default_class};
 
-pub fn mutate(
+pub(crate) fn mutate(
     attributes: &Attributes<'_>,
     ingress: &mut Tree,
     _: Option<&Tree>,

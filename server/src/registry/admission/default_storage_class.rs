@@ -8,7 +8,7 @@ use super::{Attributes, Operation, default_class};
 const ANNOTATIONS: &[&str] =
     &["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
 
-pub fn mutate(
+pub(crate) fn mutate(
     attributes: &Attributes<'_>,
     claim: &mut Tree,
     _: Option<&Tree>,

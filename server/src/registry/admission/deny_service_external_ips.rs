@@ -5,7 +5,7 @@ use api::status::Status;
 
 use super::{Attributes, Operation};
 
-pub fn validate(
+pub(super) fn validate(
     attributes: &Attributes<'_>,
     service: Option<&Tree>,
     old: Option<&Tree>,

@@ -16,7 +16,7 @@ use super::{Attributes, Operation, Settings, join_errors};
 const CACHE_SIZE: usize = 4096;
 const TYPES: &[&str] = &["Server", "Namespace", "User", "SourceAndObject"];
 
-pub struct Limit {
+pub(crate) struct Limit {
     ty: String,
     qps: f64,
     burst: f64,
@@ -24,7 +24,7 @@ pub struct Limit {
     buckets: Mutex<HashMap<String, TokenBucket<Instant>>>,
 }
 
-pub fn configure(settings: &mut Settings, source: &Source<'_>) -> Result<(), FieldError> {
+pub(super) fn configure(settings: &mut Settings, source: &Source<'_>) -> Result<(), FieldError> {
     source.expect(&["eventratelimit.admission.k8s.io/v1alpha1"], "Configuration")?;
     source.only("", source.tree, &["apiVersion", "kind", "limits"])?;
     let limits = source.tree.list("limits");
@@ -56,7 +56,7 @@ fn read(limit: &Tree) -> Result<Limit, FieldError> {
     Ok(Limit { ty, qps: positive("qps")?, burst: positive("burst")?, cache_size, buckets: Mutex::default() })
 }
 
-pub fn validate(
+pub(super) fn validate(
     attributes: &Attributes<'_>,
     event: Option<&Tree>,
     _: Option<&Tree>,

@@ -5,7 +5,7 @@ use api::{Tree, tree};
 
 use super::{Attributes, Operation};
 
-pub fn mutate(
+pub(crate) fn mutate(
     attributes: &Attributes<'_>,
     pod: &mut Tree,
     _: Option<&Tree>,

@@ -17,7 +17,7 @@ const MAX_KEPT: usize = 1024;
 const TRIES: u32 = 5;
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-pub struct ImagePolicy {
+pub(crate) struct ImagePolicy {
     remote: Remote,
     allow_ttl: Duration,
     deny_ttl: Duration,
@@ -48,7 +48,7 @@ enum Denial {
     Reason(String),
 }
 
-pub fn configure(settings: &mut Settings, source: &Source<'_>) -> Result<(), FieldError> {
+pub(super) fn configure(settings: &mut Settings, source: &Source<'_>) -> Result<(), FieldError> {
     source.only("", source.tree, &["imagePolicy"])?;
     let policy = source.tree.at("imagePolicy");
     let fields = ["kubeConfigFile", "allowTTL", "denyTTL", "retryBackoff", "defaultAllow"];
@@ -95,7 +95,7 @@ fn duration(
     given.ok_or_else(|| FieldError::new(key, format_args!("valid value is between {min:?} and {max:?}, got {number}")))
 }
 
-pub fn validate<'a>(
+pub(super) fn validate<'a>(
     attributes: &'a Attributes<'_>,
     pod: Option<&'a Tree>,
     _: Option<&'a Tree>,

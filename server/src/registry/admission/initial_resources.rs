@@ -38,7 +38,7 @@ pub trait Usage: Send + Sync {
     fn percentile(&self, question: &Question<'_>) -> Option<(i64, u64)>;
 }
 
-pub struct Estimates {
+pub(crate) struct Estimates {
     percentile: u8,
     namespace_only: bool,
     pub usage: Arc<dyn Usage>,
@@ -53,7 +53,7 @@ impl Default for Estimates {
     }
 }
 
-pub fn configure(settings: &mut Settings, source: &Source<'_>) -> Result<(), FieldError> {
+pub(crate) fn configure(settings: &mut Settings, source: &Source<'_>) -> Result<(), FieldError> {
     source.only("", source.tree, &["percentile", "namespaceOnly"])?;
     if let Some(percentile) = source.tree.int("percentile") {
         let given = u8::try_from(percentile).ok().filter(|percentile| (1..=100).contains(percentile));
@@ -64,7 +64,7 @@ pub fn configure(settings: &mut Settings, source: &Source<'_>) -> Result<(), Fie
     Ok(())
 }
 
-pub fn mutate(
+pub(crate) fn mutate(
     attributes: &Attributes<'_>,
     pod: &mut Tree,
     _: Option<&Tree>,
@@ -110,7 +110,7 @@ fn quantity(resource: &str, amount: i64) -> String {
 }
 
 /// The colon of a port precedes a slash, that of a tag follows the last one.
-pub fn without_tag(image: &str) -> &str {
+pub(crate) fn without_tag(image: &str) -> &str {
     let name = image.split('@').next().unwrap_or(image);
     name.rsplit_once(':').filter(|(_, tag)| !tag.contains('/')).map_or(name, |(name, _)| name)
 }

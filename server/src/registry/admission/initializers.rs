@@ -12,7 +12,7 @@ use crate::authorization;
 
 const STORAGE: &str = "initializerconfigurations";
 
-pub fn mutate<'a>(
+pub(crate) fn mutate<'a>(
     attributes: &'a Attributes<'_>,
     object: Option<&'a mut Tree>,
     old: Option<&'a Tree>,

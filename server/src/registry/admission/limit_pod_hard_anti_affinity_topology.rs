@@ -8,7 +8,7 @@ use super::{Attributes, Operation};
 const HOSTNAME: &str = "kubernetes.io/hostname";
 const TERMS: &str = "spec.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution";
 
-pub fn validate(
+pub(super) fn validate(
     attributes: &Attributes<'_>,
     pod: Option<&Tree>,
     _: Option<&Tree>,

@@ -10,7 +10,7 @@ use super::{Attributes, Operation, join_errors};
 
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
 
-pub fn mutate(
+pub(crate) fn mutate(
     attributes: &Attributes<'_>,
     object: &mut Tree,
     old: Option<&Tree>,
@@ -24,7 +24,7 @@ pub fn mutate(
     Ok(())
 }
 
-pub fn validate(
+pub(super) fn validate(
     attributes: &Attributes<'_>,
     object: Option<&Tree>,
     old: Option<&Tree>,

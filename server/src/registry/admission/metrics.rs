@@ -12,7 +12,7 @@ use crate::metrics::registered;
 
 /// The half of admission, as upstream calls them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Half {
+pub(crate) enum Half {
     Admit,
     Validate,
 }
@@ -48,7 +48,7 @@ pub enum Outcome {
 const PLUGIN_BUCKETS: &[f64] = &[0.005, 0.025, 0.1, 0.5, 1.0, 2.5];
 const WEBHOOK_BUCKETS: &[f64] = &[0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 25.0];
 
-pub struct AdmissionMetrics {
+pub(crate) struct AdmissionMetrics {
     step: HistogramVec,
     controller: HistogramVec,
     webhook: HistogramVec,
@@ -72,7 +72,7 @@ impl Series {
 }
 
 impl AdmissionMetrics {
-    pub fn new(registry: &Registry, setup: &Setup) -> AdmissionMetrics {
+    pub(crate) fn new(registry: &Registry, setup: &Setup) -> AdmissionMetrics {
         let histogram = |name: &str, help: &str, buckets: &[f64], labels: &[&str]| {
             let options = HistogramOpts::new(format!("apiserver_admission_{name}"), help).buckets(buckets.to_vec());
             registered(registry, HistogramVec::new(options, labels))
@@ -121,7 +121,7 @@ impl AdmissionMetrics {
     }
 
     /// A plugin by its place among those that are on.
-    pub fn plugin(
+    pub(crate) fn plugin(
         &self,
         (at, plugin): (usize, &Plugin),
         half: Half,
@@ -135,13 +135,13 @@ impl AdmissionMetrics {
         series.get(half, operation, rejected, make).observe(took.as_secs_f64());
     }
 
-    pub fn half(&self, half: Half, operation: Operation, rejected: bool, took: Duration) {
+    pub(crate) fn half(&self, half: Half, operation: Operation, rejected: bool, took: Duration) {
         let labels = [half.name(), operation_name(operation), bool_name(rejected)];
         let make = || self.step.with_label_values(&labels);
         self.steps.get(half, operation, rejected, make).observe(took.as_secs_f64());
     }
 
-    pub fn webhook(&self, name: &str, half: Half, operation: Operation, outcome: Outcome, took: Duration) {
+    pub(crate) fn webhook(&self, name: &str, half: Half, operation: Operation, outcome: Outcome, took: Duration) {
         let (code, error) = match outcome {
             Outcome::Allowed => (200, None),
             Outcome::Refused(code) => (code, Some("no_error")),

@@ -31,7 +31,7 @@ mod pod_security;
 mod pod_toleration_restriction;
 mod pod_topology_labels;
 mod priority;
-pub mod resource_quota;
+pub(crate) mod resource_quota;
 mod run;
 mod runtime_class;
 mod service_account;
@@ -52,12 +52,13 @@ pub(crate) use crate::common::errors::join_errors;
 use crate::registry::Registry;
 use crate::registry::options::DeleteOptions;
 use crate::storage::resource::Resource;
-pub use run::{admit, mutate, validate};
+pub(crate) use run::mutate;
+pub(crate) use run::{admit, validate};
 pub use setup::{Settings, Setup};
-pub use webhook::Rounds;
+pub(crate) use webhook::Rounds;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Operation {
+pub(crate) enum Operation {
     Create,
     Update,
     Delete,
@@ -66,7 +67,7 @@ pub enum Operation {
 }
 
 /// What a plugin may know of a request.
-pub struct Attributes<'a> {
+pub(crate) struct Attributes<'a> {
     pub registry: &'a Registry,
     pub resource: &'a Resource,
     pub operation: Operation,
@@ -83,54 +84,54 @@ pub struct Attributes<'a> {
 
 impl Attributes<'_> {
     /// True for a write to the object itself of this kind.
-    pub fn is(&self, group: &str, kind: &str, operation: Operation) -> bool {
+    pub(crate) fn is(&self, group: &str, kind: &str, operation: Operation) -> bool {
         self.operation == operation && self.subresource.is_empty() && self.is_kind(group, kind)
     }
 
     /// True for any write to an object of this kind or to a part of it.
-    pub fn is_kind(&self, group: &str, kind: &str) -> bool {
+    pub(crate) fn is_kind(&self, group: &str, kind: &str) -> bool {
         self.resource.kind.group == group && self.resource.kind.kind == kind
     }
 
     /// Something for the audit log.
-    pub fn annotate(&self, key: impl Into<std::borrow::Cow<'static, str>>, value: impl Into<String>) {
+    pub(crate) fn annotate(&self, key: impl Into<std::borrow::Cow<'static, str>>, value: impl Into<String>) {
         if let Some(origin) = self.origin {
             origin.audit.annotate(key, value);
         }
     }
 
-    pub fn forbidden(&self, why: impl std::fmt::Display) -> Status {
+    pub(crate) fn forbidden(&self, why: impl std::fmt::Display) -> Status {
         let kind = self.resource.kind;
         Status::forbidden(kind.group, kind.plural, self.name, why)
     }
 }
 
-pub type Mutate = fn(&Attributes<'_>, &mut Tree, Option<&Tree>, &mut Vec<String>) -> Result<(), Status>;
-pub type Validate = fn(&Attributes<'_>, Option<&Tree>, Option<&Tree>, &mut Vec<String>) -> Result<(), Status>;
+pub(crate) type Mutate = fn(&Attributes<'_>, &mut Tree, Option<&Tree>, &mut Vec<String>) -> Result<(), Status>;
+pub(crate) type Validate = fn(&Attributes<'_>, Option<&Tree>, Option<&Tree>, &mut Vec<String>) -> Result<(), Status>;
 
 /// A plugin that calls another server and waits for its response; None if there is none to call.
 pub type Pending<'a> = Option<Pin<Box<dyn Future<Output = Result<(), Status>> + Send + 'a>>>;
 /// The object is None for operations that have none.
-pub type MutateLater =
+pub(crate) type MutateLater =
     for<'a> fn(&'a Attributes<'_>, Option<&'a mut Tree>, Option<&'a Tree>, &'a mut Vec<String>) -> Pending<'a>;
-pub type ValidateLater =
+pub(crate) type ValidateLater =
     for<'a> fn(&'a Attributes<'_>, Option<&'a Tree>, Option<&'a Tree>, &'a mut Vec<String>) -> Pending<'a>;
 
 /// Reads a plugin's part of the admission configuration; an error names the field.
-pub type Configure = fn(&mut Settings, &setup::Source<'_>) -> Result<(), setup::FieldError>;
+pub(crate) type Configure = fn(&mut Settings, &setup::Source<'_>) -> Result<(), setup::FieldError>;
 
 /// A plugin under upstream's name.
 pub struct Plugin {
     pub name: &'static str,
     /// On unless a flag turns it off.
     pub by_default: bool,
-    pub configure: Option<Configure>,
+    pub(crate) configure: Option<Configure>,
     /// False while something that the plugin needs is about to be made by a controller.
-    pub is_ready: Option<fn(&Attributes<'_>, &Tree) -> bool>,
-    pub mutate: Option<Mutate>,
-    pub mutate_later: Option<MutateLater>,
-    pub validate: Option<Validate>,
-    pub validate_later: Option<ValidateLater>,
+    pub(crate) is_ready: Option<fn(&Attributes<'_>, &Tree) -> bool>,
+    pub(crate) mutate: Option<Mutate>,
+    pub(crate) mutate_later: Option<MutateLater>,
+    pub(crate) validate: Option<Validate>,
+    pub(crate) validate_later: Option<ValidateLater>,
 }
 
 impl Plugin {
@@ -263,11 +264,11 @@ fn default_class(classes: Vec<Tree>, annotations: &[&str]) -> Option<Tree> {
 }
 
 #[cfg(test)]
-pub mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// A tree from JSON, for the tables of the plugins.
-    pub fn json(text: &str) -> Tree {
+    pub(crate) fn json(text: &str) -> Tree {
         api::json::decode(text.as_bytes()).expect("the test's own JSON")
     }
 

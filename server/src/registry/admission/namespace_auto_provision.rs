@@ -9,7 +9,7 @@ use crate::registry::options::WriteOptions;
 use crate::registry::write::Scope;
 use crate::request::codec::Validation;
 
-pub fn mutate<'a>(
+pub(crate) fn mutate<'a>(
     attributes: &'a Attributes<'_>,
     _: Option<&'a mut Tree>,
     _: Option<&'a Tree>,

@@ -5,7 +5,12 @@ use api::status::{Cause, Status};
 
 use super::{Attributes, Operation};
 
-pub fn mutate(attributes: &Attributes<'_>, _: &mut Tree, _: Option<&Tree>, _: &mut Vec<String>) -> Result<(), Status> {
+pub(crate) fn mutate(
+    attributes: &Attributes<'_>,
+    _: &mut Tree,
+    _: Option<&Tree>,
+    _: &mut Vec<String>,
+) -> Result<(), Status> {
     // Access reviews may name a namespace that does not exist yet.
     let review = attributes.is_kind("authorization.k8s.io", "LocalSubjectAccessReview");
     if !attributes.resource.kind.namespaced || attributes.namespace.is_empty() || review {
@@ -48,7 +53,7 @@ fn terminating(attributes: &Attributes<'_>) -> Status {
 }
 
 /// The system's namespaces and priority classes stay.
-pub fn validate(
+pub(super) fn validate(
     attributes: &Attributes<'_>,
     _: Option<&Tree>,
     _: Option<&Tree>,

@@ -10,7 +10,7 @@ use super::{Attributes, Operation, Pending};
 use crate::authorization::{self, Verdict};
 use crate::storage::resource::split_api_version;
 
-pub fn validate<'a>(
+pub(super) fn validate<'a>(
     attributes: &'a Attributes<'_>,
     object: Option<&'a Tree>,
     old: Option<&'a Tree>,

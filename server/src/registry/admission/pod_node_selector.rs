@@ -13,12 +13,12 @@ const DEFAULT: &str = "clusterDefaultNodeSelector";
 
 /// Node labels by namespace, and those of namespaces that say nothing.
 #[derive(Default)]
-pub struct Selectors {
+pub(crate) struct Selectors {
     default: Map,
     bounds: Vec<(String, Map)>,
 }
 
-pub fn configure(settings: &mut Settings, source: &Source<'_>) -> Result<(), FieldError> {
+pub(super) fn configure(settings: &mut Settings, source: &Source<'_>) -> Result<(), FieldError> {
     let key = "podNodeSelectorPluginConfig";
     source.only("", source.tree, &[key])?;
     for (name, text) in source.tree.map(key).iter() {
@@ -53,7 +53,7 @@ fn labels(text: &str) -> Result<Map, LabelsError> {
     Ok(map)
 }
 
-pub fn mutate(
+pub(crate) fn mutate(
     attributes: &Attributes<'_>,
     pod: &mut Tree,
     _: Option<&Tree>,
@@ -67,7 +67,7 @@ pub fn mutate(
     check(attributes, pod, &own)
 }
 
-pub fn validate(
+pub(super) fn validate(
     attributes: &Attributes<'_>,
     pod: Option<&Tree>,
     _: Option<&Tree>,

@@ -6,7 +6,7 @@ use kinds::resources::read;
 
 use super::{Attributes, Operation};
 
-pub fn validate(
+pub(super) fn validate(
     attributes: &Attributes<'_>,
     pod: Option<&Tree>,
     old: Option<&Tree>,

@@ -13,12 +13,12 @@ const WHITELIST: &str = "scheduler.alpha.kubernetes.io/tolerationsWhitelist";
 
 /// What counts for namespaces that say nothing.
 #[derive(Default)]
-pub struct Restriction {
+pub(crate) struct Restriction {
     default: Vec<Tree>,
     whitelist: Vec<Tree>,
 }
 
-pub fn configure(settings: &mut Settings, source: &Source<'_>) -> Result<(), FieldError> {
+pub(super) fn configure(settings: &mut Settings, source: &Source<'_>) -> Result<(), FieldError> {
     source.expect(&["podtolerationrestriction.admission.k8s.io/v1alpha1"], "Configuration")?;
     source.only("", source.tree, &["apiVersion", "kind", "default", "whitelist"])?;
     settings.tolerations.default = source.tree.list("default").to_vec();
@@ -26,7 +26,7 @@ pub fn configure(settings: &mut Settings, source: &Source<'_>) -> Result<(), Fie
     Ok(())
 }
 
-pub fn mutate(
+pub(crate) fn mutate(
     attributes: &Attributes<'_>,
     pod: &mut Tree,
     _: Option<&Tree>,
@@ -44,7 +44,7 @@ pub fn mutate(
     check(attributes, pod)
 }
 
-pub fn validate(
+pub(super) fn validate(
     attributes: &Attributes<'_>,
     pod: Option<&Tree>,
     _: Option<&Tree>,

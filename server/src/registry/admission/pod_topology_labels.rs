@@ -8,7 +8,7 @@ use super::{Attributes, Operation};
 
 const LABELS: &[&str] = &["topology.kubernetes.io/zone", "topology.kubernetes.io/region"];
 
-pub fn mutate(
+pub(crate) fn mutate(
     attributes: &Attributes<'_>,
     object: &mut Tree,
     _: Option<&Tree>,

@@ -9,7 +9,7 @@ use super::{Attributes, Operation};
 
 const STORAGE: &str = "priorityclasses";
 
-pub fn mutate(
+pub(crate) fn mutate(
     attributes: &Attributes<'_>,
     pod: &mut Tree,
     old: Option<&Tree>,
@@ -31,7 +31,7 @@ pub fn mutate(
     set_priority(pod, class.as_deref()).map_err(|why| attributes.forbidden(&why))
 }
 
-pub fn validate(
+pub(super) fn validate(
     attributes: &Attributes<'_>,
     class: Option<&Tree>,
     _: Option<&Tree>,

@@ -14,7 +14,7 @@ const READY_WAIT: Duration = Duration::from_secs(1);
 
 /// The mutating phase, a second time if a webhook has changed what earlier plugins had seen. Requests that write no
 /// object are shown only to webhooks.
-pub async fn mutate(
+pub(crate) async fn mutate(
     attributes: &Attributes<'_>,
     mut object: Option<&mut Tree>,
     old: Option<&Tree>,
@@ -95,7 +95,11 @@ impl<'a> StopWatch<'a> {
 }
 
 /// Both phases, for objects that are never stored.
-pub async fn admit(attributes: &Attributes<'_>, object: &mut Tree, warnings: &mut Vec<String>) -> Result<(), Status> {
+pub(crate) async fn admit(
+    attributes: &Attributes<'_>,
+    object: &mut Tree,
+    warnings: &mut Vec<String>,
+) -> Result<(), Status> {
     mutate(attributes, Some(object), None, warnings).await?;
     validate(attributes, Some(object), None, warnings).await
 }
@@ -110,7 +114,7 @@ async fn wait_until(attributes: &Attributes<'_>, object: &Tree, is_ready: fn(&At
 }
 
 /// The validating half.
-pub async fn validate(
+pub(crate) async fn validate(
     attributes: &Attributes<'_>,
     object: Option<&Tree>,
     old: Option<&Tree>,

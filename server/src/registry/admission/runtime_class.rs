@@ -7,7 +7,7 @@ use api::status::Status;
 
 use super::{Attributes, Operation, tolerations};
 
-pub fn mutate(
+pub(crate) fn mutate(
     attributes: &Attributes<'_>,
     pod: &mut Tree,
     _: Option<&Tree>,
@@ -19,7 +19,7 @@ pub fn mutate(
     }
 }
 
-pub fn validate(
+pub(super) fn validate(
     attributes: &Attributes<'_>,
     pod: Option<&Tree>,
     _: Option<&Tree>,

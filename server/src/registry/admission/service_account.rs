@@ -17,14 +17,14 @@ const VOLUME_PREFIX: &str = "kube-api-access-";
 const TOKEN_SECONDS: i64 = 3607;
 
 /// A namespace's default account is made by a controller a moment after the namespace.
-pub fn is_ready(attributes: &Attributes<'_>, pod: &Tree) -> bool {
+pub(super) fn is_ready(attributes: &Attributes<'_>, pod: &Tree) -> bool {
     if !attributes.is("", "Pod", Operation::Create) || is_mirror(pod) || account_name(pod) != DEFAULT {
         return true;
     }
     find(attributes, DEFAULT).is_some()
 }
 
-pub fn mutate(
+pub(crate) fn mutate(
     attributes: &Attributes<'_>,
     pod: &mut Tree,
     _: Option<&Tree>,
@@ -44,7 +44,7 @@ pub fn mutate(
     refuse(attributes, check_secrets(pod, &account))
 }
 
-pub fn validate(
+pub(super) fn validate(
     attributes: &Attributes<'_>,
     pod: Option<&Tree>,
     _: Option<&Tree>,

@@ -16,15 +16,15 @@ use crate::outbound::callout::Logins;
 /// The configuration of plugins, one field for each that can be configured.
 #[derive(Default)]
 pub struct Settings {
-    pub estimates: initial_resources::Estimates,
-    pub event_limits: Vec<event_rate_limit::Limit>,
-    pub image_policy: Option<image_policy_webhook::ImagePolicy>,
-    pub node_selectors: pod_node_selector::Selectors,
+    pub(crate) estimates: initial_resources::Estimates,
+    pub(crate) event_limits: Vec<event_rate_limit::Limit>,
+    pub(crate) image_policy: Option<image_policy_webhook::ImagePolicy>,
+    pub(crate) node_selectors: pod_node_selector::Selectors,
     pub pod_security: pod_security::Config,
-    pub tolerations: pod_toleration_restriction::Restriction,
+    pub(crate) tolerations: pod_toleration_restriction::Restriction,
     /// Who the server is to webhooks, of each side.
-    pub mutating_logins: Logins,
-    pub validating_logins: Logins,
+    pub(crate) mutating_logins: Logins,
+    pub(crate) validating_logins: Logins,
 }
 
 /// The plugins that are on, in their order.
@@ -139,18 +139,18 @@ fn unusable(name: &str, flag: &str) -> Option<String> {
 /// A field of a plugin's configuration that cannot be used, and why.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {problem}")]
-pub struct FieldError {
+pub(crate) struct FieldError {
     field: String,
     problem: String,
 }
 
 impl FieldError {
-    pub fn new(field: impl Into<String>, problem: impl fmt::Display) -> FieldError {
+    pub(crate) fn new(field: impl Into<String>, problem: impl fmt::Display) -> FieldError {
         FieldError { field: field.into(), problem: problem.to_string() }
     }
 
     /// The same error of a field below another.
-    pub fn below(self, parent: &str) -> FieldError {
+    pub(crate) fn below(self, parent: &str) -> FieldError {
         FieldError { field: format!("{parent}.{}", self.field), ..self }
     }
 }
@@ -174,18 +174,18 @@ enum FileProblem {
 }
 
 /// A plugin's own configuration, and where relative paths in it start.
-pub struct Source<'a> {
+pub(crate) struct Source<'a> {
     pub tree: &'a Tree,
     pub dir: &'a Path,
 }
 
 impl Source<'_> {
-    pub fn beside(&self, path: &str) -> PathBuf {
+    pub(crate) fn beside(&self, path: &str) -> PathBuf {
         self.dir.join(path)
     }
 
     /// The configuration must be of this kind.
-    pub fn expect(&self, api_versions: &[&str], kind: &str) -> Result<(), FieldError> {
+    pub(crate) fn expect(&self, api_versions: &[&str], kind: &str) -> Result<(), FieldError> {
         let (version, given) = (self.tree.str("apiVersion"), self.tree.str("kind"));
         if given != kind {
             return Err(FieldError::new("kind", format_args!("{given:?} is not {kind}")));
@@ -198,7 +198,7 @@ impl Source<'_> {
     }
 
     /// Nothing but these fields may be given at a place.
-    pub fn only(&self, at: &str, tree: &Tree, fields: &[&str]) -> Result<(), FieldError> {
+    pub(crate) fn only(&self, at: &str, tree: &Tree, fields: &[&str]) -> Result<(), FieldError> {
         let keys = tree.as_map().into_iter().flat_map(|map| map.keys());
         match keys.into_iter().find(|key| !fields.contains(key)) {
             Some(key) if at.is_empty() => Err(FieldError::new(key, "unknown field")),

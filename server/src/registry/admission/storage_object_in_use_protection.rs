@@ -5,7 +5,7 @@ use api::status::Status;
 
 use super::{Attributes, Operation};
 
-pub fn mutate(
+pub(crate) fn mutate(
     attributes: &Attributes<'_>,
     object: &mut Tree,
     _: Option<&Tree>,

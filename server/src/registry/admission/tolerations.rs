@@ -3,7 +3,7 @@
 use api::Tree;
 
 /// Both together; a toleration that another one covers is left out.
-pub fn merge(first: &[Tree], second: &[Tree]) -> Vec<Tree> {
+pub(super) fn merge(first: &[Tree], second: &[Tree]) -> Vec<Tree> {
     let all: Vec<&Tree> = first.iter().chain(second).collect();
     let mut merged: Vec<Tree> = Vec::new();
     for (at, toleration) in all.iter().enumerate() {
@@ -17,7 +17,7 @@ pub fn merge(first: &[Tree], second: &[Tree]) -> Vec<Tree> {
 }
 
 /// Whether each toleration is covered by one of a list.
-pub fn are_covered(tolerations: &[Tree], list: &[Tree]) -> bool {
+pub(crate) fn are_covered(tolerations: &[Tree], list: &[Tree]) -> bool {
     tolerations.iter().all(|toleration| list.iter().any(|wide| covers(wide, toleration)))
 }
 

@@ -22,20 +22,20 @@ use crate::registry::write::Scope;
 use crate::registry::{Config, Registry};
 use crate::request::codec::Validation;
 
-pub use ports::Reservation;
+pub(crate) use ports::Reservation;
 use ports::{Claim, Refusal};
 use ranges::Range;
 
 const SPEC: Path<'static> = Path::root("spec");
 
-pub struct Allocator {
+pub(crate) struct Allocator {
     /// The ranges that the server was started with, the default family first.
     ranges: Vec<Range>,
     ports: ports::Ports,
 }
 
 impl Allocator {
-    pub fn new(config: &Config) -> Allocator {
+    pub(crate) fn new(config: &Config) -> Allocator {
         let ranges = config.service_cidrs.iter().filter_map(|(network, bits)| Range::new(*network, *bits));
         Allocator { ranges: ranges.collect(), ports: ports::Ports::new(config.node_ports.clone()) }
     }
@@ -52,7 +52,7 @@ fn family(ipv4: bool) -> &'static str {
 
 /// Completes a service's IP families before it is validated, and checks whether the named addresses and families are
 /// available. Such an error is reported alone, as upstream does.
-pub fn complete(scope: &Scope<'_>, object: &mut Tree, old: Option<&Tree>) -> Result<(), Status> {
+pub(crate) fn complete(scope: &Scope<'_>, object: &mut Tree, old: Option<&Tree>) -> Result<(), Status> {
     let old = old.unwrap_or(&Tree::Null);
     let mut errors = Errors::new();
     families::set_families(object, old, &scope.registry.alloc.families(), &mut errors);
@@ -92,7 +92,7 @@ fn refuse(scope: &Scope<'_>, object: &Tree, errors: &Errors) -> Result<(), Statu
 }
 
 /// Allocates what a service names or lacks; what the old one no longer needs is released.
-pub fn claim(scope: &Scope<'_>, name: &str, object: &mut Tree, old: Option<&Tree>) -> Result<Claims, Status> {
+pub(crate) fn claim(scope: &Scope<'_>, name: &str, object: &mut Tree, old: Option<&Tree>) -> Result<Claims, Status> {
     let before = old.unwrap_or(&Tree::Null);
     let taken = claim_addresses(scope, object, before)?;
     let ports = claim_ports(scope, name, object, before)?;
@@ -109,7 +109,7 @@ pub fn claim(scope: &Scope<'_>, name: &str, object: &mut Tree, old: Option<&Tree
 }
 
 /// The writes that release a deleted service's addresses.
-pub fn release(scope: &Scope<'_>, object: &Tree) -> Vec<StoreWrite> {
+pub(crate) fn release(scope: &Scope<'_>, object: &Tree) -> Vec<StoreWrite> {
     let name = object.str("metadata.name");
     let released = allocation::released(object, &Tree::Null);
     released.cluster_ips.iter().filter_map(|ip| address_delete(scope, ip, name)).collect()

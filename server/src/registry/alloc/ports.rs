@@ -20,7 +20,7 @@ const BAND: (u128, u128, u128) = (16, 128, 32);
 const READ_BYTES: usize = 1 << 20;
 
 #[derive(Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub(super) enum Refusal {
     OutOfRange(String),
     Taken,
     Full,
@@ -39,7 +39,7 @@ impl std::fmt::Display for Refusal {
 }
 
 /// A pool for all services, whatever the protocol.
-pub struct Ports {
+pub(super) struct Ports {
     range: RangeInclusive<u16>,
     state: Arc<Mutex<State>>,
 }
@@ -56,18 +56,18 @@ struct State {
 }
 
 /// Ports that are taken but not yet published; given back when dropped.
-pub struct Reservation {
+pub(crate) struct Reservation {
     state: Arc<Mutex<State>>,
     ports: Vec<u16>,
 }
 
 impl Ports {
-    pub fn new(range: RangeInclusive<u16>) -> Ports {
+    pub(super) fn new(range: RangeInclusive<u16>) -> Ports {
         Ports { range, state: Arc::default() }
     }
 
     /// Begins a claim for a service.
-    pub fn begin<'a>(&'a self, services: &'a Cache, owner: &str) -> Claim<'a> {
+    pub(super) fn begin<'a>(&'a self, services: &'a Cache, owner: &str) -> Claim<'a> {
         let reservation = Reservation { state: self.state.clone(), ports: Vec::new() };
         Claim { ports: self, services: Some(services), owner: Arc::from(owner), reservation }
     }
@@ -89,7 +89,7 @@ impl Ports {
 }
 
 /// The ports that one write takes.
-pub struct Claim<'a> {
+pub(super) struct Claim<'a> {
     ports: &'a Ports,
     /// None in tests that fill the index themselves.
     services: Option<&'a Cache>,
@@ -107,7 +107,7 @@ impl<'a> Claim<'a> {
     }
 
     /// Takes a port that was named.
-    pub fn take(&mut self, port: i64) -> Result<(), Refusal> {
+    pub(super) fn take(&mut self, port: i64) -> Result<(), Refusal> {
         let range = &self.ports.range;
         let number = u16::try_from(port).ok().filter(|port| range.contains(port));
         let number = number.ok_or_else(|| Refusal::OutOfRange(format!("{}-{}", range.start(), range.end())))?;
@@ -120,7 +120,7 @@ impl<'a> Claim<'a> {
     }
 
     /// Takes any port.
-    pub fn take_next(&mut self) -> Result<i64, Refusal> {
+    pub(crate) fn take_next(&mut self) -> Result<i64, Refusal> {
         let mut state = self.state();
         let number = self.ports.free_port(&state).ok_or(Refusal::Full)?;
         self.reserve(&mut state, number);
@@ -132,7 +132,7 @@ impl<'a> Claim<'a> {
         self.reservation.ports.push(port);
     }
 
-    pub fn finish(self) -> Reservation {
+    pub(super) fn finish(self) -> Reservation {
         self.reservation
     }
 }

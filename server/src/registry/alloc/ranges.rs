@@ -5,7 +5,7 @@ use std::net::IpAddr;
 /// A range of one family, such as `10.96.0.0/16`. The network's own address is never given out, nor
 /// is an IPv4 broadcast address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Range {
+pub(super) struct Range {
     network: IpAddr,
     first: u128,
     last: u128,
@@ -17,7 +17,7 @@ pub struct Range {
 const BAND: (u128, u128, u128) = (16, 256, 16);
 
 impl Range {
-    pub fn new(network: IpAddr, bits: u8) -> Option<Range> {
+    pub(super) fn new(network: IpAddr, bits: u8) -> Option<Range> {
         let width: u32 = if network.is_ipv4() { 32 } else { 128 };
         let host_bits = width.checked_sub(u32::from(bits))?;
         // Upstream takes no IPv6 range that is wider than 64 bits.
@@ -31,21 +31,21 @@ impl Range {
         Some(Range { network: address(base, network), first: base + 1, last, reserved: band(size, BAND) })
     }
 
-    pub fn is_ipv4(&self) -> bool {
+    pub(super) fn is_ipv4(&self) -> bool {
         self.network.is_ipv4()
     }
 
     /// The address of the network itself: what a dry run shows.
-    pub fn network(&self) -> IpAddr {
+    pub(super) fn network(&self) -> IpAddr {
         self.network
     }
 
-    pub fn contains(&self, ip: IpAddr) -> bool {
+    pub(super) fn contains(&self, ip: IpAddr) -> bool {
         ip.is_ipv4() == self.is_ipv4() && (self.first..=self.last).contains(&number(ip))
     }
 
     /// An address that is not taken: from the upper band first, each from a random place on.
-    pub fn pick(&self, below: impl Fn(u64) -> u64, taken: impl Fn(IpAddr) -> bool) -> Option<IpAddr> {
+    pub(super) fn pick(&self, below: impl Fn(u64) -> u64, taken: impl Fn(IpAddr) -> bool) -> Option<IpAddr> {
         let middle = self.first + self.reserved;
         let free = |from: u128, to: u128| {
             let size = (to + 1).checked_sub(from).filter(|size| *size > 0)?;
@@ -58,7 +58,7 @@ impl Range {
 }
 
 /// The size of the lower band of a range: a share of it between two limits, none for tiny ranges.
-pub fn band(size: u128, (min, max, share): (u128, u128, u128)) -> u128 {
+pub(crate) fn band(size: u128, (min, max, share): (u128, u128, u128)) -> u128 {
     if size <= min { 0 } else { (size / share).clamp(min, max) }
 }
 

@@ -22,7 +22,7 @@ use crate::storage::store_status;
 const MAX_TRIES: usize = 64;
 
 /// POST pods/NAME/binding, or POST bindings.
-pub async fn create(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+pub(super) async fn create(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
     respond::accepted(&call.head)?;
     let options = WriteOptions::parse(&call.head, "CreateOptions", false)?;
     let expected = Expected::of(&kinds::core::binding::KIND);

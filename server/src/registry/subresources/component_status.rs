@@ -12,7 +12,7 @@ use crate::registry::Registry;
 use crate::registry::{respond, shape};
 use crate::storage::resource::Resource;
 
-pub async fn read(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+pub(crate) async fn read(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
     let accepted = respond::accepted(&call.head)?;
     let shaping = respond::shaping(&call.head, accepted)?;
     if let Some(deprecation) = resource.kind.lifecycle.deprecation.map(str::to_string)
@@ -40,7 +40,7 @@ async fn components(registry: &Registry) -> Vec<Tree> {
 }
 
 /// Whether a component of this process is well, by its name; None for one that does not run in it.
-pub type LocalHealth = Box<dyn Fn(&str) -> Option<bool> + Send + Sync>;
+pub(crate) type LocalHealth = Box<dyn Fn(&str) -> Option<bool> + Send + Sync>;
 
 /// Why a component is not healthy.
 #[derive(Debug, thiserror::Error)]

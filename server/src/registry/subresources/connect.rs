@@ -23,7 +23,7 @@ use crate::request::body::{Body, Source};
 use crate::request::head::RequestHead;
 use crate::storage::resource::Resource;
 
-pub async fn log(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+pub(super) async fn log(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
     check_log_options(&call.head)?;
     let pod = pod(registry, resource, call).await?;
     let container = choose_container(&pod, call.head.query.get("container"))?;
@@ -91,7 +91,7 @@ fn encoded<'a>(pairs: impl Iterator<Item = (&'a str, String)>) -> String {
 }
 
 /// A connection is judged by its options, which plugins may not change.
-pub async fn admit(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<(), Status> {
+pub(super) async fn admit(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<(), Status> {
     let Some(mut options) = options(resource, &call.head) else { return Ok(()) };
     let before = options.clone();
     let mut warnings = Vec::new();
@@ -135,7 +135,7 @@ fn options(resource: &Resource, head: &RequestHead) -> Option<Tree> {
 }
 
 /// exec and attach.
-pub async fn run(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+pub(super) async fn run(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
     let pod = pod(registry, resource, call).await?;
     let container = choose_container(&pod, call.head.query.get("container"))?.to_string();
     let kubelet = node::kubelet(registry, node_name(&pod)?, "pods").await?;
@@ -152,7 +152,11 @@ pub async fn run(registry: &Registry, resource: &Arc<Resource>, call: &mut Call)
     node::stream(call, kubelet, StreamRequest::Command(verb, options), &place).await
 }
 
-pub async fn port_forward(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+pub(super) async fn port_forward(
+    registry: &Registry,
+    resource: &Arc<Resource>,
+    call: &mut Call,
+) -> Result<Answer, Status> {
     let pod = pod(registry, resource, call).await?;
     let kubelet = node::kubelet(registry, node_name(&pod)?, "pods").await?;
     may_create(registry, call).await?;

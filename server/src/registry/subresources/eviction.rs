@@ -24,7 +24,7 @@ use crate::storage::store_status;
 /// How often the decision is repeated because the pod changed.
 const MAX_TRIES: usize = 20;
 
-pub async fn create(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+pub(super) async fn create(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
     respond::accepted(&call.head)?;
     let options = WriteOptions::parse(&call.head, "CreateOptions", false)?;
     let expected = Expected::named("policy", "v1", "Eviction").ok_or_else(Status::no_resource)?;

@@ -1,7 +1,7 @@
 //! The subresources that are not plain objects: scale, binding, eviction, token, proxies and more.
 
 mod binding;
-pub mod component_status;
+pub(crate) mod component_status;
 mod connect;
 mod eviction;
 pub(crate) mod node;
@@ -27,7 +27,7 @@ use crate::request::head::RequestHead;
 use crate::storage::resource::Resource;
 
 /// A request to a subresource, by its name.
-pub async fn handle(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+pub(crate) async fn handle(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
     if matches!(call.head.info.subresource.as_str(), "exec" | "attach" | "portforward" | "proxy") {
         connect::admit(registry, resource, call).await?;
     }
@@ -50,7 +50,11 @@ pub async fn handle(registry: &Registry, resource: &Arc<Resource>, call: &mut Ca
 }
 
 /// Kinds that are never stored: reviews, bindings and the health of components.
-pub async fn answer_only(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+pub(crate) async fn answer_only(
+    registry: &Registry,
+    resource: &Arc<Resource>,
+    call: &mut Call,
+) -> Result<Answer, Status> {
     match resource.kind.kind {
         "Binding" => binding::create(registry, resource, call).await,
         "ComponentStatus" => component_status::read(registry, resource, call).await,
@@ -59,7 +63,7 @@ pub async fn answer_only(registry: &Registry, resource: &Arc<Resource>, call: &m
 }
 
 /// Prepares an object that is written through one of the subresources of its own kind.
-pub fn prepare(name: &str, scope: &Scope<'_>, object: &mut Tree, old: &Tree) -> Result<(), Status> {
+pub(crate) fn prepare(name: &str, scope: &Scope<'_>, object: &mut Tree, old: &Tree) -> Result<(), Status> {
     let context = scope.context();
     match name {
         "ephemeralcontainers" => ephemeral_containers::prepare(object, old, &context),
@@ -71,7 +75,7 @@ pub fn prepare(name: &str, scope: &Scope<'_>, object: &mut Tree, old: &Tree) -> 
     Ok(())
 }
 
-pub fn validate(name: &str, _: &Scope<'_>, object: &Tree, old: &Tree, errors: &mut Errors) {
+pub(crate) fn validate(name: &str, _: &Scope<'_>, object: &Tree, old: &Tree, errors: &mut Errors) {
     match name {
         "ephemeralcontainers" => ephemeral_containers::validate(object, old, errors),
         "resize" => resize::validate(object, old, errors),

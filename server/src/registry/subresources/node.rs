@@ -21,13 +21,13 @@ use crate::request::head::RequestHead;
 const MAX_REFUSAL: usize = 50_000;
 
 /// A node's kubelet.
-pub struct Kubelet {
+pub(crate) struct Kubelet {
     pub target: Target,
     takes_websockets: bool,
 }
 
 /// `resource` is the resource in the NotFound error of a missing node.
-pub async fn kubelet(registry: &Registry, node: &str, resource: &str) -> Result<Kubelet, Status> {
+pub(crate) async fn kubelet(registry: &Registry, node: &str, resource: &str) -> Result<Kubelet, Status> {
     find(registry, node, resource, false).await
 }
 
@@ -49,7 +49,7 @@ fn unverified_kubelets() -> Result<Kubelets, Status> {
 }
 
 /// Passes a container's log on.
-pub async fn log(registry: &Registry, node: &str, head: &RequestHead, place: &str) -> Result<Answer, Status> {
+pub(crate) async fn log(registry: &Registry, node: &str, head: &RequestHead, place: &str) -> Result<Answer, Status> {
     let kubelet = find(registry, node, "pods", head.query.flag("insecureSkipTLSVerifyBackend")).await?;
     let mut request = Request::new(Full::<Bytes>::default());
     *request.uri_mut() = place.parse().map_err(Status::internal)?;
@@ -66,7 +66,7 @@ pub async fn log(registry: &Registry, node: &str, head: &RequestHead, place: &st
 }
 
 /// Sends a request of the server itself to a kubelet.
-pub async fn send(target: &Target, request: Request<Full<Bytes>>) -> Result<http::Response<Incoming>, String> {
+pub(crate) async fn send(target: &Target, request: Request<Full<Bytes>>) -> Result<http::Response<Incoming>, String> {
     forward::send(target, request).await
 }
 
@@ -103,7 +103,12 @@ fn judged(code: StatusCode, text: &str, name: &str) -> Status {
 }
 
 /// Passes a connection on, in a protocol that the kubelet knows.
-pub async fn stream(call: &mut Call, kubelet: Kubelet, asked: StreamRequest, place: &str) -> Result<Answer, Status> {
+pub(crate) async fn stream(
+    call: &mut Call,
+    kubelet: Kubelet,
+    asked: StreamRequest,
+    place: &str,
+) -> Result<Answer, Status> {
     let (Some(upgrade), true) = (call.content.upgrade.take(), is_upgrade(&call.head.headers)) else {
         return Err(Status::bad_request("Upgrade request required"));
     };

@@ -21,7 +21,7 @@ use crate::storage::resource::Resource;
 const SPEC: Path<'static> = Path::root("spec");
 const ONE_OF: &str = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
 
-pub async fn create(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+pub(super) async fn create(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
     // A review has no columns, only its status.
     crate::request::negotiate::accept(call.head.header(http::header::ACCEPT), false)?;
     let options = WriteOptions::parse(&call.head, "CreateOptions", false)?;

@@ -39,14 +39,14 @@ fn cells(scale: &Tree, now: i64) -> Vec<Tree> {
     vec![kinds::cells::name(scale), number("spec.replicas"), number("status.replicas"), kinds::cells::age(scale, now)]
 }
 
-pub async fn get(registry: &Registry, resource: &Arc<Resource>, call: &Call) -> Result<Answer, Status> {
+pub(super) async fn get(registry: &Registry, resource: &Arc<Resource>, call: &Call) -> Result<Answer, Status> {
     registry.storage.wait_for_version(call.head.query.get("resourceVersion")).await?;
     let scope = verbs::scope(registry, resource, call, false)?;
     let item = scope.current(&call.head.info.name).await?;
     answer(&call.head, resource, &resource.read(&item))
 }
 
-pub async fn update(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+pub(super) async fn update(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
     respond::accepted(&call.head)?;
     let options = WriteOptions::parse(&call.head, "UpdateOptions", false)?;
     let mut given = verbs::read_expected(call, &Expected::of(&SCALE), &options).await?;
@@ -57,7 +57,7 @@ pub async fn update(registry: &Registry, resource: &Arc<Resource>, call: &mut Ca
     answer(&call.head, resource, &outcome.0.tree(resource))
 }
 
-pub async fn patch(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+pub(super) async fn patch(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
     respond::accepted(&call.head)?;
     let ty = PatchType::of(&call.head)?;
     let options = WriteOptions::parse(&call.head, "PatchOptions", ty == PatchType::Apply)?;

@@ -15,11 +15,11 @@ const MOST: usize = 2000;
 /// Each size is by so much larger than the one before.
 const STEP: f64 = 1.05;
 
-pub const RESOURCES: [&str; 2] = ["cpu", "memory"];
+pub(crate) const RESOURCES: [&str; 2] = ["cpu", "memory"];
 
 /// One container at one time: thousandths of a core, and bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sample {
+pub(crate) struct Sample {
     pub image: String,
     pub namespace: String,
     pub milli_cpu: i64,
@@ -70,7 +70,7 @@ fn value(size: u16) -> i64 {
 type Days = BTreeMap<i64, [Sizes; 2]>;
 
 #[derive(Default)]
-pub struct History {
+pub(crate) struct History {
     state: Mutex<State>,
 }
 
@@ -82,7 +82,7 @@ struct State {
 }
 
 impl History {
-    pub fn add(&self, samples: &[Sample], now: i64) {
+    pub(crate) fn add(&self, samples: &[Sample], now: i64) {
         let mut state = self.state();
         state.now = now;
         let today = now / DAY;
@@ -102,7 +102,7 @@ impl History {
     }
 
     /// All that is known, for people.
-    pub fn shown(&self) -> Tree {
+    pub(crate) fn shown(&self) -> Tree {
         let state = self.state();
         let one = |((image, namespace), days): (&(String, String), &Days)| {
             let mut shown = tree! { "image" => image.as_str(), "namespace" => namespace.as_str() };

@@ -1,7 +1,7 @@
 //! The usage of containers, collected from the kubelets of all nodes while InitialResources is on, and shown at
 //! `/tiphys/v1/usage`.
 
-pub mod history;
+pub(crate) mod history;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::registry::subresources::node;
 use crate::request::head::RequestHead;
 use history::Sample;
 
-pub const PATH: &str = "/tiphys/v1/usage";
+pub(crate) const PATH: &str = "/tiphys/v1/usage";
 const PLUGIN: &str = "InitialResources";
 const PERIOD: Duration = Duration::from_secs(60);
 /// The timeout of a kubelet, and the maximum size of its response.
@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const MOST: usize = 16 << 20;
 
 /// None for another path.
-pub fn route(registry: &Registry, head: &RequestHead) -> Option<Answer> {
+pub(crate) fn route(registry: &Registry, head: &RequestHead) -> Option<Answer> {
     if head.path != PATH {
         return None;
     }

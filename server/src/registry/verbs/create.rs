@@ -11,7 +11,7 @@ use crate::registry::options::WriteOptions;
 use crate::registry::respond;
 use crate::storage::resource::Resource;
 
-pub async fn create(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+pub(crate) async fn create(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
     respond::accepted(&call.head)?;
     let options = WriteOptions::parse(&call.head, "CreateOptions", false)?;
     let mut object = read_object(call, resource, &options).await?;

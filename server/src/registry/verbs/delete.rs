@@ -21,7 +21,7 @@ use crate::storage::cache::Item;
 use crate::storage::resource::Resource;
 use crate::storage::store_status;
 
-pub async fn delete(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+pub(crate) async fn delete(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
     respond::accepted(&call.head)?;
     let options = read_options(call).await?;
     let scope = scope(registry, resource, call, options.dry_run)?;
@@ -77,7 +77,7 @@ fn plain_message(mut status: Status) -> Status {
     status
 }
 
-pub enum Deleted {
+pub(crate) enum Deleted {
     /// The object as it was last.
     Gone(Tree),
     /// It waits for finalizers or its grace period.
@@ -85,7 +85,7 @@ pub enum Deleted {
 }
 
 /// Deletes one object; retried after conflicts.
-pub async fn delete_one(
+pub(crate) async fn delete_one(
     scope: &Scope<'_>,
     name: &str,
     options: &DeleteOptions,
@@ -95,7 +95,7 @@ pub async fn delete_one(
 }
 
 /// The same, for a deletion that was judged under another name: an eviction.
-pub async fn delete_admitted(
+pub(crate) async fn delete_admitted(
     scope: &Scope<'_>,
     name: &str,
     options: &DeleteOptions,
@@ -347,7 +347,7 @@ impl Scope<'_> {
 /// So many of a collection are deleted at a time.
 const SIDE_BY_SIDE: usize = 64;
 
-pub async fn delete_collection(
+pub(crate) async fn delete_collection(
     registry: &Registry,
     resource: &Arc<Resource>,
     call: &mut Call,

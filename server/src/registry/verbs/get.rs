@@ -10,7 +10,7 @@ use crate::registry::respond;
 use crate::registry::write::Outcome;
 use crate::storage::resource::Resource;
 
-pub async fn get(registry: &Registry, resource: &Arc<Resource>, call: &Call) -> Result<Answer, Status> {
+pub(crate) async fn get(registry: &Registry, resource: &Arc<Resource>, call: &Call) -> Result<Answer, Status> {
     respond::accepted(&call.head)?;
     let version = call.head.query.get("resourceVersion");
     registry.storage.wait_for_version(version).await?;

@@ -19,7 +19,7 @@ use crate::storage::cache::{Cache, Item, Selection, Snapshot};
 use crate::storage::resource::Resource;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Match {
+pub(crate) enum Match {
     Unset,
     Exact,
     NotOlderThan,
@@ -27,7 +27,7 @@ pub enum Match {
 
 /// ListOptions, checked.
 #[derive(Debug, Clone)]
-pub struct ListOptions {
+pub(crate) struct ListOptions {
     pub selection: Selection,
     pub limit: usize,
     pub continue_token: String,
@@ -39,7 +39,7 @@ pub struct ListOptions {
 }
 
 impl ListOptions {
-    pub fn parse(query: &Query, kind: &Kind, watch: bool) -> Result<ListOptions, Status> {
+    pub(crate) fn parse(query: &Query, kind: &Kind, watch: bool) -> Result<ListOptions, Status> {
         let selection = selection(query, kind)?;
         let limit = integer(query, "limit")?.unwrap_or(0);
         let timeout = integer(query, "timeoutSeconds")?;
@@ -141,7 +141,7 @@ fn check_list(
 }
 
 /// The selectors of a query, with the field names of the stored kind.
-pub fn selection(query: &Query, kind: &Kind) -> Result<Selection, Status> {
+pub(crate) fn selection(query: &Query, kind: &Kind) -> Result<Selection, Status> {
     let bad = |error: api::selector::Error| Status::bad_request(error.to_string());
     let labels = match query.get("labelSelector") {
         "" => None,
@@ -231,7 +231,7 @@ fn decode_token(text: &str) -> Result<Token, Status> {
 }
 
 /// The objects of one page.
-pub struct Listed {
+pub(crate) struct Listed {
     pub items: Vec<Arc<Item>>,
     pub revision: u64,
     pub continue_token: Option<String>,
@@ -239,7 +239,7 @@ pub struct Listed {
 }
 
 impl Listed {
-    pub fn metadata(&self) -> Tree {
+    pub(crate) fn metadata(&self) -> Tree {
         let mut metadata = tree! { "resourceVersion" => self.revision.to_string() };
         if let Some(token) = &self.continue_token {
             metadata.set("continue", token);
@@ -251,7 +251,7 @@ impl Listed {
     }
 }
 
-pub async fn list(registry: &Registry, resource: &Arc<Resource>, head: &RequestHead) -> Result<Answer, Status> {
+pub(crate) async fn list(registry: &Registry, resource: &Arc<Resource>, head: &RequestHead) -> Result<Answer, Status> {
     let accepted = respond::accepted(head)?;
     let shaping = respond::shaping(head, accepted)?;
     let options = ListOptions::parse(&head.query, resource.kind, false)?;
@@ -283,7 +283,7 @@ fn list_start(resource: &Resource, listed: &Listed) -> Vec<u8> {
 }
 
 /// Reads a page. `name` narrows it to one object, for a watch or deletecollection of a name.
-pub async fn read(
+pub(crate) async fn read(
     registry: &Registry,
     resource: &Resource,
     namespace: &str,

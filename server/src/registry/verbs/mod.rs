@@ -1,12 +1,12 @@
 //! The verbs. There is one of each, for all kinds.
 
-pub mod create;
-pub mod delete;
-pub mod get;
-pub mod list;
-pub mod patch;
-pub mod update;
-pub mod watch;
+pub(crate) mod create;
+pub(crate) mod delete;
+pub(crate) mod get;
+pub(crate) mod list;
+pub(crate) mod patch;
+pub(crate) mod update;
+pub(crate) mod watch;
 
 use api::Tree;
 use api::status::Status;
@@ -19,7 +19,7 @@ use crate::request::codec::{self, Expected};
 use crate::storage::resource::Resource;
 
 /// The scope of a write by this call.
-pub fn scope<'a>(
+pub(crate) fn scope<'a>(
     registry: &'a Registry,
     resource: &'a Resource,
     call: &'a Call,
@@ -39,7 +39,7 @@ pub fn scope<'a>(
 }
 
 /// Reads, checks, shapes and defaults the object in the body.
-pub async fn read_object(call: &mut Call, resource: &Resource, options: &WriteOptions) -> Result<Tree, Status> {
+pub(crate) async fn read_object(call: &mut Call, resource: &Resource, options: &WriteOptions) -> Result<Tree, Status> {
     let expected = Expected::of(resource.kind);
     let mut object = read_expected(call, &expected, options).await?;
     resource.set_defaults(&mut object);
@@ -47,12 +47,16 @@ pub async fn read_object(call: &mut Call, resource: &Resource, options: &WriteOp
 }
 
 /// Reads, checks and shapes a body of any known kind.
-pub async fn read_expected(call: &mut Call, expected: &Expected, options: &WriteOptions) -> Result<Tree, Status> {
+pub(crate) async fn read_expected(
+    call: &mut Call,
+    expected: &Expected,
+    options: &WriteOptions,
+) -> Result<Tree, Status> {
     read_adapted(call, expected, options, |_| Ok(())).await
 }
 
 /// The same; `adapt` sees the body before its kind is judged.
-pub async fn read_adapted(
+pub(crate) async fn read_adapted(
     call: &mut Call,
     expected: &Expected,
     options: &WriteOptions,
@@ -68,7 +72,7 @@ pub async fn read_adapted(
 }
 
 /// An object's namespace must be that of the path; one that has none gets it, and a cluster-scoped one loses it.
-pub fn check_namespace(object: &mut Tree, resource: &Resource, namespace: &str) -> Result<(), Status> {
+pub(crate) fn check_namespace(object: &mut Tree, resource: &Resource, namespace: &str) -> Result<(), Status> {
     if !resource.kind.namespaced {
         object.remove_at("metadata.namespace");
         return Ok(());

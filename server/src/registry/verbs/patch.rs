@@ -22,7 +22,7 @@ use crate::request::head::RequestHead;
 use crate::storage::resource::Resource;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PatchType {
+pub(crate) enum PatchType {
     Json,
     Merge,
     Strategic,
@@ -30,7 +30,7 @@ pub enum PatchType {
 }
 
 impl PatchType {
-    pub fn of(head: &RequestHead) -> Result<PatchType, Status> {
+    pub(crate) fn of(head: &RequestHead) -> Result<PatchType, Status> {
         let name = head.header(http::header::CONTENT_TYPE).unwrap_or("").split(';').next().unwrap_or("").trim();
         match name {
             "application/json-patch+json" => Ok(PatchType::Json),
@@ -55,21 +55,21 @@ enum Body {
 }
 
 /// A patch, and what strict decoding has against its text.
-pub struct Patch {
+pub(crate) struct Patch {
     body: Body,
     problems: Vec<String>,
 }
 
 impl Patch {
     /// The configuration of a server-side apply.
-    pub fn applied(&self) -> Option<&Tree> {
+    pub(crate) fn applied(&self) -> Option<&Tree> {
         match &self.body {
             Body::Apply(applied) => Some(applied),
             _ => None,
         }
     }
 
-    pub fn read(ty: PatchType, bytes: &Bytes) -> Result<Patch, Status> {
+    pub(crate) fn read(ty: PatchType, bytes: &Bytes) -> Result<Patch, Status> {
         let mut strict = Strict::default();
         let body = match ty {
             PatchType::Json => Body::Json(patch::json::decode(bytes, &mut strict).map_err(patch_status)?),
@@ -106,7 +106,7 @@ impl Patch {
     }
 
     /// The patched object, not yet shaped.
-    pub fn patched(&self, old: &Tree, ty: &'static api::schema::Type) -> Result<Tree, Status> {
+    pub(crate) fn patched(&self, old: &Tree, ty: &'static api::schema::Type) -> Result<Tree, Status> {
         let patched = match &self.body {
             Body::Json(operations) => patch::json::apply(old.clone(), operations),
             Body::Merge(tree) => Ok(patch::merge(old.clone(), tree)),
@@ -139,7 +139,7 @@ fn patch_status(error: patch::Error) -> Status {
     }
 }
 
-pub async fn patch(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+pub(crate) async fn patch(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
     respond::accepted(&call.head)?;
     let ty = PatchType::of(&call.head)?;
     let options = WriteOptions::parse(&call.head, "PatchOptions", ty == PatchType::Apply)?;
@@ -185,7 +185,7 @@ async fn run_patch(
 }
 
 /// A patch conflicts by resourceVersion only: another uid is a change of an immutable field.
-pub fn check_patch_version(resource: &Resource, object: &Tree, old: &Tree, name: &str) -> Result<(), Status> {
+pub(crate) fn check_patch_version(resource: &Resource, object: &Tree, old: &Tree, name: &str) -> Result<(), Status> {
     let mut versioned = api::tree! { "metadata" => api::tree! {} };
     versioned.child("metadata").set("resourceVersion", object.str("metadata.resourceVersion"));
     if object.str("metadata.resourceVersion").is_empty() {
@@ -195,13 +195,13 @@ pub fn check_patch_version(resource: &Resource, object: &Tree, old: &Tree, name:
 }
 
 /// A patched object must keep the namespace and the name of its URL.
-pub fn check_identity(object: &mut Tree, name: &str, scope: &Scope<'_>) -> Result<(), Status> {
+pub(crate) fn check_identity(object: &mut Tree, name: &str, scope: &Scope<'_>) -> Result<(), Status> {
     check_namespace(object, scope.resource, scope.namespace)?;
     check_name(object, name)
 }
 
 /// Shapes what a patch made; problems become errors or warnings.
-pub fn shape_patched(
+pub(crate) fn shape_patched(
     expected: &Expected,
     old: &Tree,
     mut patched: Tree,
@@ -279,7 +279,7 @@ fn is_own_not_found(status: &Status, resource: &Resource) -> bool {
     status.details.as_ref().is_some_and(|details| details.kind == resource.kind.plural)
 }
 
-pub fn check_applied(applied: &Tree, scope: &Scope<'_>, name: &str) -> Result<(), Status> {
+pub(crate) fn check_applied(applied: &Tree, scope: &Scope<'_>, name: &str) -> Result<(), Status> {
     if !matches!(applied, Tree::Map(_)) {
         return Err(Status::bad_request("error decoding patch: the patch is not an object"));
     }
@@ -294,7 +294,7 @@ pub fn check_applied(applied: &Tree, scope: &Scope<'_>, name: &str) -> Result<()
 }
 
 /// The object after an apply, with its managed fields.
-pub fn applied_object(
+pub(crate) fn applied_object(
     scope: &Scope<'_>,
     live: Option<&Tree>,
     applied: &Tree,
@@ -324,7 +324,7 @@ pub fn applied_object(
     Ok(object)
 }
 
-pub fn apply_status(error: ApplyError) -> Status {
+pub(crate) fn apply_status(error: ApplyError) -> Status {
     match error {
         ApplyError::BadRequest(text) => Status::bad_request(text),
         ApplyError::Internal(text) => Status::new(500, "", text),

@@ -14,7 +14,7 @@ use crate::registry::respond;
 use crate::registry::write::{MODIFIED, Outcome};
 use crate::storage::resource::Resource;
 
-pub async fn update(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+pub(crate) async fn update(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
     respond::accepted(&call.head)?;
     let options = WriteOptions::parse(&call.head, "UpdateOptions", false)?;
     let mut object = read_object(call, resource, &options).await?;
@@ -26,7 +26,7 @@ pub async fn update(registry: &Registry, resource: &Arc<Resource>, call: &mut Ca
     respond::outcome(call, resource, code, &outcome)
 }
 
-pub fn check_name(object: &Tree, name: &str) -> Result<(), Status> {
+pub(crate) fn check_name(object: &Tree, name: &str) -> Result<(), Status> {
     match object.str("metadata.name") {
         "" => Err(Status::bad_request(format!(
             "the name of the object ({name} based on URL) was undeterminable: name must be provided"
@@ -70,7 +70,7 @@ async fn put(
 }
 
 /// The client's resourceVersion and uid, where it gives them, must be those of the stored object.
-pub fn check_version(resource: &Resource, object: &Tree, old: &Tree, name: &str) -> Result<(), Status> {
+pub(crate) fn check_version(resource: &Resource, object: &Tree, old: &Tree, name: &str) -> Result<(), Status> {
     let kind = resource.kind;
     let uid = object.str("metadata.uid");
     if !uid.is_empty() && uid != old.str("metadata.uid") {
@@ -90,7 +90,7 @@ pub fn check_version(resource: &Resource, object: &Tree, old: &Tree, name: &str)
 }
 
 /// The words of upstream's store.
-pub fn wrong_uid(resource: &Resource, uid: &str, old: &Tree, name: &str) -> Status {
+pub(crate) fn wrong_uid(resource: &Resource, uid: &str, old: &Tree, name: &str) -> Status {
     let key = resource.store_key(old.str("metadata.namespace"), name);
     let why = format!(
         "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {}",

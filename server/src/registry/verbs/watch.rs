@@ -28,7 +28,7 @@ use crate::storage::resource::{Resource, fill_hole};
 /// A bookmark is sent this often.
 const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
 
-pub async fn watch(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+pub(crate) async fn watch(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
     let accepted = accepted(&call.head)?;
     let shaping = respond::shaping(&call.head, accepted)?;
     let options = ListOptions::parse(&call.head.query, resource.kind, true)?;
@@ -125,7 +125,7 @@ enum Stage {
     Ended,
 }
 
-pub struct Watcher {
+pub(crate) struct Watcher {
     cache: Arc<Cache>,
     resource: Arc<Resource>,
     namespace: String,
@@ -172,7 +172,7 @@ impl Watcher {
         Ok(())
     }
 
-    pub fn media(&self) -> Media {
+    pub(crate) fn media(&self) -> Media {
         self.accepted.media
     }
 

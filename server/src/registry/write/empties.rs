@@ -11,7 +11,7 @@ use crate::request::negotiate::Media;
 const NULL: &str = "Invalid value: null";
 
 /// The errors about an object of this type, with what the client sent where it was empty.
-pub fn restore(errors: &Errors, ty: &'static Type, media: Media, body: &Bytes) -> Errors {
+pub(crate) fn restore(errors: &Errors, ty: &'static Type, media: Media, body: &Bytes) -> Errors {
     let mut out = Errors::new();
     let mut sent = None;
     for error in errors.iter() {

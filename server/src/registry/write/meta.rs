@@ -7,7 +7,7 @@ use super::Scope;
 use crate::storage::resource::Resource;
 
 /// The server's own metadata of a new object. True if a name is to be generated.
-pub fn begin_create(object: &mut Tree, scope: &Scope<'_>) -> Result<bool, Status> {
+pub(crate) fn begin_create(object: &mut Tree, scope: &Scope<'_>) -> Result<bool, Status> {
     let meta = object.child("metadata");
     if !meta.str("resourceVersion").is_empty() {
         return Err(Status::new(500, "", "resourceVersion should not be set on objects to be created"));
@@ -24,7 +24,7 @@ pub fn begin_create(object: &mut Tree, scope: &Scope<'_>) -> Result<bool, Status
 }
 
 /// Fields that a client cannot set on a new object; they have no owner either.
-pub fn wipe_system_fields(object: &mut Tree) {
+pub(crate) fn wipe_system_fields(object: &mut Tree) {
     let meta = object.child("metadata");
     for key in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
         meta.remove(key);
@@ -32,7 +32,7 @@ pub fn wipe_system_fields(object: &mut Tree) {
 }
 
 /// A duplicate owner reference is removed, with a warning.
-pub fn dedup_owners(object: &mut Tree, warnings: &mut Vec<String>) {
+pub(crate) fn dedup_owners(object: &mut Tree, warnings: &mut Vec<String>) {
     let Some(Tree::List(owners)) = object.at_mut("metadata.ownerReferences") else { return };
     let mut twice: Vec<String> = Vec::new();
     let mut kept: Vec<Tree> = Vec::with_capacity(owners.len());
@@ -53,7 +53,7 @@ pub fn dedup_owners(object: &mut Tree, warnings: &mut Vec<String>) {
 }
 
 /// A name from `generateName`.
-pub fn generate_name(object: &mut Tree) {
+pub(crate) fn generate_name(object: &mut Tree) {
     let meta = object.child("metadata");
     // Names are at most 63 bytes where they become labels and host names.
     let base: String = meta.str("generateName").chars().take(58).collect();
@@ -61,7 +61,7 @@ pub fn generate_name(object: &mut Tree) {
 }
 
 /// No generated name was free.
-pub fn name_timeout(resource: &Resource, status: Status) -> Status {
+pub(crate) fn name_timeout(resource: &Resource, status: Status) -> Status {
     let kind = resource.kind;
     let name = status.details.as_ref().map_or("", |details| &details.name);
     Status {
@@ -78,7 +78,7 @@ fn status_resource(kind: &kinds::Kind) -> String {
 }
 
 /// What an update cannot touch comes from the stored object.
-pub fn keep_system_metadata(object: &mut Tree, old: &Tree) {
+pub(crate) fn keep_system_metadata(object: &mut Tree, old: &Tree) {
     let meta = object.child("metadata");
     meta.remove("selfLink");
     if let Some(created) = old.at("metadata").get("creationTimestamp") {
@@ -98,7 +98,7 @@ pub fn keep_system_metadata(object: &mut Tree, old: &Tree) {
 }
 
 /// A deletion is never taken back, whatever a client sends and a kind prepares.
-pub fn keep_deletion(object: &mut Tree, old: &Tree) {
+pub(crate) fn keep_deletion(object: &mut Tree, old: &Tree) {
     let (meta, old) = (object.child("metadata"), old.at("metadata"));
     if old.has("deletionTimestamp") {
         meta.set("deletionTimestamp", old.at("deletionTimestamp").clone());

@@ -85,12 +85,12 @@ fn of(probe: &str) -> impl Iterator<Item = &'static Check> {
 }
 
 /// The path of every probe and check.
-pub fn paths() -> Vec<String> {
+pub(super) fn paths() -> Vec<String> {
     let below = |probe: &&str| of(probe).map(|check| format!("/{probe}/{}", check.name)).collect::<Vec<_>>();
     ALL.iter().map(|probe| format!("/{probe}")).chain(ALL.iter().flat_map(below)).collect()
 }
 
-pub async fn route(routes: &Routes, head: &RequestHead) -> Option<Answer> {
+pub(super) async fn route(routes: &Routes, head: &RequestHead) -> Option<Answer> {
     let path = head.path.strip_prefix('/')?;
     if path == "metrics/slis" {
         let lines = indicators(routes).await;

@@ -13,13 +13,13 @@ use super::Item;
 const KEPT: usize = 32;
 
 #[derive(Default)]
-pub struct Decoded {
+pub(crate) struct Decoded {
     /// The latest first. An item is immutable, so its address identifies its revision too.
     trees: Mutex<VecDeque<(Arc<Item>, Arc<Tree>)>>,
 }
 
 impl Decoded {
-    pub fn tree(&self, item: &Arc<Item>) -> Arc<Tree> {
+    pub(crate) fn tree(&self, item: &Arc<Item>) -> Arc<Tree> {
         if let Some(tree) = self.find(item) {
             return tree;
         }

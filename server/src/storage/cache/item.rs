@@ -50,12 +50,12 @@ impl Item {
     }
 
     /// The JSON without kind and apiVersion, as items of a list are written.
-    pub fn list_bytes(&self) -> &[u8] {
+    pub(crate) fn list_bytes(&self) -> &[u8] {
         &self.bytes[usize::from(self.list_at)..]
     }
 
     /// Whether everybody sees it.
-    pub fn is_initialized(&self, kind: &Kind) -> bool {
+    pub(crate) fn is_initialized(&self, kind: &Kind) -> bool {
         self.facts(kind).initialized
     }
 

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 /// What a chunk was made for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Position<'a> {
+pub(crate) struct Position<'a> {
     /// The cursor of the first change.
     pub cursor: u64,
     /// The number of the media type and transformation.
@@ -35,18 +35,18 @@ impl Chunk {
 const KEPT: usize = 32;
 
 #[derive(Debug, Default)]
-pub struct Joined {
+pub(crate) struct Joined {
     chunks: VecDeque<Chunk>,
 }
 
 impl Joined {
     /// The bytes for a place and the cursor behind them.
-    pub fn find(&self, place: Position<'_>) -> Option<(Bytes, u64)> {
+    pub(super) fn find(&self, place: Position<'_>) -> Option<(Bytes, u64)> {
         let chunk = self.chunks.iter().rev().find(|chunk| chunk.is_for(place))?;
         Some((chunk.bytes.clone(), chunk.next))
     }
 
-    pub fn keep(&mut self, place: Position<'_>, bytes: Bytes, next: u64) {
+    pub(super) fn keep(&mut self, place: Position<'_>, bytes: Bytes, next: u64) {
         if self.chunks.len() >= KEPT {
             self.chunks.pop_front();
         }

@@ -17,17 +17,18 @@ use imbl::OrdMap;
 use stdx::sync::{Mutex, RwLock};
 use tokio::sync::{Notify, watch};
 
-pub use decoded::Decoded;
+pub(crate) use decoded::Decoded;
 pub use item::{Item, Selection};
-pub use joined::Position;
-pub use ring::{Change, Format, Read, Ring};
-pub use view::{Derived, View};
+pub(crate) use joined::Position;
+pub(crate) use ring::Ring;
+pub use ring::{Change, Format, Read};
+pub(crate) use view::{Derived, View};
 
 pub type Map = OrdMap<Arc<str>, Arc<Item>>;
 
 /// A resource's objects at one revision.
 #[derive(Debug, Clone)]
-pub struct Snapshot {
+pub(crate) struct Snapshot {
     pub map: Map,
     pub revision: u64,
 }
@@ -71,16 +72,12 @@ impl Cache {
         self.state.read().map.get(key).cloned()
     }
 
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.state.read().map.len()
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// The objects of a namespace, or all where it is "", in the order of their keys.
-    pub fn items_in(&self, namespace: &str) -> Vec<Arc<Item>> {
+    pub(crate) fn items_in(&self, namespace: &str) -> Vec<Arc<Item>> {
         let map = self.state.read().map.clone();
         if namespace.is_empty() {
             return map.values().cloned().collect();
@@ -93,13 +90,13 @@ impl Cache {
 
     /// The revision of the last change to these objects; what was made of them is good for as long as it
     /// stays.
-    pub fn changed(&self) -> u64 {
+    pub(crate) fn changed(&self) -> u64 {
         self.state.read().revision
     }
 
     /// All objects, with the newest revision for which they are complete. The global revision is read
     /// first: whatever it covers has reached the map.
-    pub fn snapshot(&self) -> Snapshot {
+    pub(crate) fn snapshot(&self) -> Snapshot {
         let global = self.global.load(Ordering::Acquire);
         let mut snapshot = self.state.read().clone();
         snapshot.revision = snapshot.revision.max(global);
@@ -107,7 +104,7 @@ impl Cache {
     }
 
     /// Keeps a snapshot for the next page of a list.
-    pub fn hold(&self, snapshot: &Snapshot) {
+    pub(crate) fn hold(&self, snapshot: &Snapshot) {
         let mut held = self.held.lock();
         if held.iter().any(|other| other.revision == snapshot.revision) {
             return;
@@ -119,7 +116,7 @@ impl Cache {
     }
 
     /// The objects at a revision, or None if that is no longer known.
-    pub fn snapshot_at(&self, revision: u64) -> Option<Snapshot> {
+    pub(crate) fn snapshot_at(&self, revision: u64) -> Option<Snapshot> {
         if revision < self.compacted.load(Ordering::Acquire) {
             return None;
         }
@@ -136,28 +133,32 @@ impl Cache {
     }
 
     /// The oldest revision from which a watch can start.
-    pub fn floor(&self) -> u64 {
+    pub(crate) fn floor(&self) -> u64 {
         self.ring.lock().floor()
     }
 
     /// The cursor of the change that comes next.
-    pub fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         self.end.load(Ordering::Acquire)
     }
 
     /// Changes above a revision.
-    pub fn cursor(&self, after: u64) -> Option<u64> {
+    pub(crate) fn cursor(&self, after: u64) -> Option<u64> {
         self.ring.lock().cursor(after)
     }
 
     /// The changes at a cursor, up to about `budget` bytes.
-    pub fn read(&self, cursor: u64, budget: usize) -> Read {
+    pub(crate) fn read(&self, cursor: u64, budget: usize) -> Read {
         self.ring.lock().read(cursor, budget)
     }
 
     /// The chunk at a position and the cursor behind it, joined by `make` if it is not cached; concurrent callers wait
     /// for it.
-    pub fn joined(&self, place: Position<'_>, make: impl FnOnce() -> Option<(Bytes, u64)>) -> Option<(Bytes, u64)> {
+    pub(crate) fn joined(
+        &self,
+        place: Position<'_>,
+        make: impl FnOnce() -> Option<(Bytes, u64)>,
+    ) -> Option<(Bytes, u64)> {
         let mut joined = self.joined.lock();
         if let Some(found) = joined.find(place) {
             return Some(found);
@@ -168,16 +169,16 @@ impl Cache {
     }
 
     /// A snapshot, and the cursor of the first change that is not in it.
-    pub fn snapshot_and_cursor(&self) -> (Snapshot, u64) {
+    pub(crate) fn snapshot_and_cursor(&self) -> (Snapshot, u64) {
         let ring = self.ring.lock();
         (self.snapshot(), ring.end())
     }
 
-    pub fn global_revision(&self) -> u64 {
+    pub(crate) fn global_revision(&self) -> u64 {
         self.global.load(Ordering::Acquire)
     }
 
-    pub fn subscribe(&self) -> watch::Receiver<u64> {
+    pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
         self.wake.subscribe()
     }
 
@@ -208,12 +209,12 @@ impl Cache {
     }
 
     /// Wakes the watchers for another reason than a change.
-    pub fn wake_all(&self) {
+    pub(crate) fn wake_all(&self) {
         self.wake.send_modify(|_| ());
     }
 
     /// Wakes the watchers after each publication, as long as the cache exists.
-    pub async fn wake_watchers(self: Arc<Cache>) {
+    pub(crate) async fn wake_watchers(self: Arc<Cache>) {
         loop {
             self.dirty.notified().await;
             self.wake.send_replace(self.global.load(Ordering::Acquire));
@@ -236,7 +237,7 @@ pub struct Caches {
 }
 
 /// How much history a resource keeps for watches that resume, in bytes.
-pub const HISTORY_BYTES: usize = 16 << 20;
+pub(crate) const HISTORY_BYTES: usize = 16 << 20;
 
 impl Caches {
     /// `prefix` is the store's, such as `/registry`; `adopt` reads values of a shared store.
@@ -264,7 +265,7 @@ impl Caches {
         self.by_path.get(path).cloned()
     }
 
-    pub fn all(&self) -> impl Iterator<Item = (&str, &Arc<Cache>)> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&str, &Arc<Cache>)> {
         self.by_path.iter().map(|(path, cache)| (path.as_str(), cache))
     }
 
@@ -273,7 +274,7 @@ impl Caches {
     }
 
     /// Forgets how objects were before a revision; watches that resume go by the ring.
-    pub fn compact(&self, revision: u64) {
+    pub(crate) fn compact(&self, revision: u64) {
         self.compacted.fetch_max(revision, Ordering::AcqRel);
         for cache in self.by_path.values() {
             cache.held.lock().retain(|snapshot| snapshot.revision >= revision);

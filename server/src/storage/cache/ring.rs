@@ -64,7 +64,7 @@ pub enum Read {
 }
 
 #[derive(Debug)]
-pub struct Ring {
+pub(crate) struct Ring {
     changes: VecDeque<Arc<Change>>,
     /// The cursor of the first change that is kept.
     start: u64,
@@ -75,25 +75,25 @@ pub struct Ring {
 }
 
 impl Ring {
-    pub fn new(floor: u64, limit: usize) -> Ring {
+    pub(crate) fn new(floor: u64, limit: usize) -> Ring {
         Ring { changes: VecDeque::new(), start: 0, bytes: 0, limit, floor }
     }
 
-    pub fn restart(&mut self, floor: u64) {
+    pub(crate) fn restart(&mut self, floor: u64) {
         self.changes.clear();
         self.bytes = 0;
         self.floor = floor;
     }
 
-    pub fn floor(&self) -> u64 {
+    pub(crate) fn floor(&self) -> u64 {
         self.floor
     }
 
-    pub fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         self.start + self.changes.len() as u64
     }
 
-    pub fn push(&mut self, change: Arc<Change>) {
+    pub(crate) fn push(&mut self, change: Arc<Change>) {
         self.bytes += change.size();
         self.changes.push_back(change);
         while self.bytes > self.limit && self.changes.len() > 1 {
@@ -106,7 +106,7 @@ impl Ring {
     }
 
     /// The cursor of the first change above a revision; None if such changes were dropped.
-    pub fn cursor(&self, after: u64) -> Option<u64> {
+    pub(crate) fn cursor(&self, after: u64) -> Option<u64> {
         if after < self.floor {
             return None;
         }
@@ -114,7 +114,7 @@ impl Ring {
         Some(self.start + at as u64)
     }
 
-    pub fn read(&self, cursor: u64, budget: usize) -> Read {
+    pub(crate) fn read(&self, cursor: u64, budget: usize) -> Read {
         if cursor < self.start {
             return Read::Lost;
         }
@@ -135,7 +135,7 @@ impl Ring {
     }
 
     /// Takes back the changes above a revision.
-    pub fn undo(&self, map: &mut Map, revision: u64) {
+    pub(crate) fn undo(&self, map: &mut Map, revision: u64) {
         for change in self.changes.iter().rev().take_while(|change| change.revision > revision) {
             match &change.old {
                 Some(item) => map.insert(change.key.clone(), item.clone()),

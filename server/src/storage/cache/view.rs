@@ -9,12 +9,12 @@ use stdx::sync::RwLock;
 use super::{Cache, Item, Read};
 
 /// What is derived. Sources are numbered in the order in which the view was given them.
-pub trait Derived: Default {
+pub(crate) trait Derived: Default {
     /// One object of a source changed from the old to the new one.
     fn apply(&mut self, source: usize, old: Option<&Item>, new: Option<&Item>);
 }
 
-pub struct View<D> {
+pub(crate) struct View<D> {
     sources: Vec<Source>,
     derived: RwLock<D>,
 }
@@ -29,13 +29,13 @@ struct Source {
 const NEVER: u64 = u64::MAX;
 
 impl<D: Derived> View<D> {
-    pub fn new(caches: impl IntoIterator<Item = Arc<Cache>>) -> View<D> {
+    pub(crate) fn new(caches: impl IntoIterator<Item = Arc<Cache>>) -> View<D> {
         let source = |cache| Source { cache, seen: AtomicU64::new(NEVER) };
         View { sources: caches.into_iter().map(source).collect(), derived: RwLock::default() }
     }
 
     /// Looks at the state as it is now.
-    pub fn read<R>(&self, look: impl FnOnce(&D) -> R) -> R {
+    pub(crate) fn read<R>(&self, look: impl FnOnce(&D) -> R) -> R {
         if self.sources.iter().any(Source::is_behind) {
             self.catch_up();
         }

@@ -9,14 +9,14 @@ use api::Tree;
 use super::key::Cipher;
 use crate::common::files::{Error, File};
 
-pub struct Rule {
+pub(crate) struct Rule {
     pub resources: Vec<String>,
     /// The first one writes; all of them read.
     pub providers: Vec<Provider>,
 }
 
 #[derive(Clone)]
-pub enum Provider {
+pub(super) enum Provider {
     Identity,
     Key { cipher: Cipher, name: String, secret: Vec<u8> },
     Kms { name: String, socket: PathBuf, timeout: Duration },
@@ -24,7 +24,7 @@ pub enum Provider {
 
 const VERSIONS: &[&str] = &["apiserver.config.k8s.io/v1"];
 
-pub fn read(path: &Path) -> Result<Vec<Rule>, Error> {
+pub(super) fn read(path: &Path) -> Result<Vec<Rule>, Error> {
     of(&File::read(path, "EncryptionConfiguration", VERSIONS)?)
 }
 

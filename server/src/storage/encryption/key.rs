@@ -12,14 +12,14 @@ use crypto_secretbox::{Nonce as BoxNonce, XSalsa20Poly1305};
 /// Why a value was not encrypted or decrypted. It reveals nothing of the value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Broken(pub String);
+pub(crate) struct Broken(pub String);
 
 fn broken(why: &str) -> Broken {
     Broken(why.to_string())
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cipher {
+pub(crate) enum Cipher {
     AesCbc,
     AesGcm,
     SecretBox,
@@ -27,7 +27,7 @@ pub enum Cipher {
 
 impl Cipher {
     /// As in the file and in what values begin with.
-    pub fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Cipher::AesCbc => "aescbc",
             Cipher::AesGcm => "aesgcm",
@@ -36,7 +36,7 @@ impl Cipher {
     }
 
     /// The lengths that a key may have.
-    pub fn key_bytes(self) -> &'static [usize] {
+    pub(crate) fn key_bytes(self) -> &'static [usize] {
         match self {
             Cipher::AesCbc | Cipher::AesGcm => &[16, 24, 32],
             Cipher::SecretBox => &[32],
@@ -48,13 +48,13 @@ const NONCE_BYTES: usize = 12;
 const IV_BYTES: usize = 16;
 const BOX_NONCE_BYTES: usize = 24;
 
-pub fn random<const N: usize>() -> Result<[u8; N], Broken> {
+pub(super) fn random<const N: usize>() -> Result<[u8; N], Broken> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(|_| broken("the kernel gives no random bytes"))?;
     Ok(bytes)
 }
 
-pub fn seal(cipher: Cipher, secret: &[u8], plain: &[u8], authenticated: &[u8]) -> Result<Vec<u8>, Broken> {
+pub(crate) fn seal(cipher: Cipher, secret: &[u8], plain: &[u8], authenticated: &[u8]) -> Result<Vec<u8>, Broken> {
     match cipher {
         Cipher::AesCbc => seal_cbc(secret, plain),
         Cipher::AesGcm => seal_gcm(secret, plain, authenticated),
@@ -62,7 +62,7 @@ pub fn seal(cipher: Cipher, secret: &[u8], plain: &[u8], authenticated: &[u8]) -
     }
 }
 
-pub fn open(cipher: Cipher, secret: &[u8], sealed: &[u8], authenticated: &[u8]) -> Result<Vec<u8>, Broken> {
+pub(super) fn open(cipher: Cipher, secret: &[u8], sealed: &[u8], authenticated: &[u8]) -> Result<Vec<u8>, Broken> {
     match cipher {
         Cipher::AesCbc => open_cbc(secret, sealed),
         Cipher::AesGcm => open_gcm(secret, sealed, authenticated),
@@ -152,13 +152,13 @@ fn open_box(secret: &[u8], sealed: &[u8]) -> Result<Vec<u8>, Broken> {
 const INFO_BYTES: usize = 32;
 
 /// KMS v2: each value has a key of its own, derived from the seed and the bytes that precede it.
-pub fn seal_derived(seed: &[u8], plain: &[u8], authenticated: &[u8]) -> Result<Vec<u8>, Broken> {
+pub(crate) fn seal_derived(seed: &[u8], plain: &[u8], authenticated: &[u8]) -> Result<Vec<u8>, Broken> {
     let info: [u8; INFO_BYTES] = random()?;
     let sealed = seal_gcm(&derived(seed, &info)?, plain, authenticated)?;
     Ok([info.as_slice(), &sealed].concat())
 }
 
-pub fn open_derived(seed: &[u8], sealed: &[u8], authenticated: &[u8]) -> Result<Vec<u8>, Broken> {
+pub(crate) fn open_derived(seed: &[u8], sealed: &[u8], authenticated: &[u8]) -> Result<Vec<u8>, Broken> {
     let (info, value) = sealed.split_at_checked(INFO_BYTES).ok_or_else(|| broken("the value is too short"))?;
     open_gcm(&derived(seed, info)?, value, authenticated)
 }

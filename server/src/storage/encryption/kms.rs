@@ -24,10 +24,10 @@ const MAX_SEEDS: usize = 1000;
 const MAX_PART_BYTES: usize = 32 << 10;
 
 #[derive(Clone, PartialEq, Message)]
-pub struct StatusRequest {}
+pub(crate) struct StatusRequest {}
 
 #[derive(Clone, PartialEq, Message)]
-pub struct StatusResponse {
+pub(crate) struct StatusResponse {
     #[prost(string, tag = "1")]
     pub version: String,
     #[prost(string, tag = "2")]
@@ -37,7 +37,7 @@ pub struct StatusResponse {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct DecryptRequest {
+pub(crate) struct DecryptRequest {
     #[prost(bytes = "vec", tag = "1")]
     pub ciphertext: Vec<u8>,
     #[prost(string, tag = "2")]
@@ -49,13 +49,13 @@ pub struct DecryptRequest {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct DecryptResponse {
+pub(crate) struct DecryptResponse {
     #[prost(bytes = "vec", tag = "1")]
     pub plaintext: Vec<u8>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct EncryptRequest {
+pub(crate) struct EncryptRequest {
     #[prost(bytes = "vec", tag = "1")]
     pub plaintext: Vec<u8>,
     #[prost(string, tag = "2")]
@@ -63,7 +63,7 @@ pub struct EncryptRequest {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct EncryptResponse {
+pub(crate) struct EncryptResponse {
     #[prost(bytes = "vec", tag = "1")]
     pub ciphertext: Vec<u8>,
     #[prost(string, tag = "2")]
@@ -91,7 +91,7 @@ struct EncryptedObject {
 const SOURCE_KEY: i32 = 0;
 const SOURCE_SEED: i32 = 1;
 
-pub struct Kms {
+pub(crate) struct Kms {
     socket: PathBuf,
     timeout: Duration,
     writing: RwLock<Option<Arc<Seed>>>,
@@ -108,16 +108,16 @@ struct Seed {
 }
 
 impl Kms {
-    pub fn new(socket: &Path, timeout: Duration) -> Kms {
+    pub(crate) fn new(socket: &Path, timeout: Duration) -> Kms {
         Kms { socket: socket.to_path_buf(), timeout, writing: RwLock::default(), seeds: Mutex::default() }
     }
 
     /// The plugin's key that values are written with at present.
-    pub fn key_id(&self) -> String {
+    pub(crate) fn key_id(&self) -> String {
         self.current().map(|seed| seed.key_id.clone()).unwrap_or_default()
     }
 
-    pub async fn seal(&self, plain: &[u8], authenticated: &[u8]) -> Result<Vec<u8>, Broken> {
+    pub(crate) async fn seal(&self, plain: &[u8], authenticated: &[u8]) -> Result<Vec<u8>, Broken> {
         let seed = self.fresh_seed().await?;
         let object = EncryptedObject {
             encrypted_data: key::seal_derived(&seed.plain, plain, authenticated)?,
@@ -130,7 +130,7 @@ impl Kms {
     }
 
     /// The value, and the plugin's key that it was written with.
-    pub fn open(&self, sealed: &[u8], authenticated: &[u8]) -> Result<(Vec<u8>, String), Broken> {
+    pub(crate) fn open(&self, sealed: &[u8], authenticated: &[u8]) -> Result<(Vec<u8>, String), Broken> {
         let object =
             EncryptedObject::decode(sealed).map_err(|_| Broken("the value is not an encrypted object".into()))?;
         let source = self.source(&object)?;
@@ -267,7 +267,7 @@ async fn unary(socket: &Path, method: &str, message: Vec<u8>) -> Result<Bytes, S
     Ok(bytes.slice(5..))
 }
 
-pub fn framed(message: &[u8]) -> Bytes {
+pub(crate) fn framed(message: &[u8]) -> Bytes {
     let mut frame = BytesMut::with_capacity(message.len() + 5);
     frame.put_u8(0);
     frame.put_u32(message.len() as u32);
@@ -285,7 +285,7 @@ fn check_status(headers: &http::HeaderMap) -> Result<(), String> {
 }
 
 #[cfg(test)]
-pub mod tests {
+pub(crate) mod tests {
     use super::*;
 
     #[test]

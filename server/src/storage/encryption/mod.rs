@@ -4,7 +4,7 @@
 
 mod config;
 mod key;
-pub mod kms;
+pub(crate) mod kms;
 mod store;
 mod watch;
 
@@ -28,13 +28,13 @@ use stdx::clock::SharedClock;
 /// What every sealed value begins with.
 const SEALED: &[u8] = b"k8s:enc:";
 
-pub fn is_sealed(value: &[u8]) -> bool {
+pub(crate) fn is_sealed(value: &[u8]) -> bool {
     value.starts_with(SEALED)
 }
 
 /// A value that could not be encrypted or decrypted; `key` is its key in the store.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ValueError {
+pub(crate) enum ValueError {
     #[error("{key} cannot be encrypted: {source}")]
     Seal { key: String, source: Broken },
     #[error("{key} cannot be decrypted: {source}")]
@@ -101,7 +101,7 @@ impl Encryption {
     }
 
     /// Counts changes of the file from now on, where it is followed.
-    pub fn measure(&self, registry: &Registry, clock: &SharedClock) {
+    pub(crate) fn measure(&self, registry: &Registry, clock: &SharedClock) {
         if !self.followed.load(Ordering::Relaxed) {
             return;
         }
@@ -226,7 +226,7 @@ impl Encryption {
     }
 
     /// True if what is stored was not written by the provider that writes now.
-    pub fn is_stale(&self, key: &str) -> bool {
+    pub(crate) fn is_stale(&self, key: &str) -> bool {
         let Some(providers) = self.providers(key) else { return false };
         let writers = self.writers.read();
         let wrote = writers.get(key).map_or("", |writer| writer);

@@ -11,7 +11,7 @@ use store::{
 
 use super::{Encryption, ValueError};
 
-pub struct Sealed {
+pub(crate) struct Sealed {
     pub inner: Arc<dyn Store>,
     pub encryption: Arc<Encryption>,
 }
@@ -123,7 +123,7 @@ impl Watch for OpenedWatch {
 }
 
 /// The sink of the engine; hands plain events on.
-pub struct Opening {
+pub(crate) struct Opening {
     pub inner: Arc<dyn Sink>,
     pub encryption: Arc<Encryption>,
 }

@@ -196,7 +196,7 @@ mod plugin {
 
     use super::kms::*;
 
-    pub struct Plugin {
+    pub(super) struct Plugin {
         state: Arc<Mutex<State>>,
         task: tokio::task::JoinHandle<()>,
         socket: std::path::PathBuf,
@@ -208,7 +208,7 @@ mod plugin {
     }
 
     impl Plugin {
-        pub fn start(socket: &Path, key_id: &str) -> Plugin {
+        pub(super) fn start(socket: &Path, key_id: &str) -> Plugin {
             let _ = std::fs::remove_file(socket);
             let listener = tokio::net::UnixListener::bind(socket).expect("a socket");
             let state = Arc::new(Mutex::new(State { key_id: key_id.to_string(), calls: Vec::new() }));
@@ -224,15 +224,15 @@ mod plugin {
             Plugin { state, task, socket: socket.to_path_buf() }
         }
 
-        pub fn calls(&self) -> Vec<String> {
+        pub(super) fn calls(&self) -> Vec<String> {
             self.state.lock().calls.clone()
         }
 
-        pub fn use_key(&self, key_id: &str) {
+        pub(crate) fn use_key(&self, key_id: &str) {
             self.state.lock().key_id = key_id.to_string();
         }
 
-        pub fn stop(self) {
+        pub(super) fn stop(self) {
             self.task.abort();
             let _ = std::fs::remove_file(&self.socket);
         }

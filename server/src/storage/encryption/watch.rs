@@ -8,7 +8,7 @@ use std::path::Path;
 use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
 
 /// Calls `changed` after each change, until it returns false.
-pub fn on_change(path: &Path, changed: impl Fn() -> bool + Send + 'static) -> io::Result<()> {
+pub(crate) fn on_change(path: &Path, changed: impl Fn() -> bool + Send + 'static) -> io::Result<()> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let fd = inotify::init(CreateFlags::CLOEXEC)?;
     // A directory of links that point elsewhere, as mounted secrets are, changes by moving a link.

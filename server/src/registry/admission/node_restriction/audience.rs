@@ -24,7 +24,7 @@ const MIGRATED: [(&str, &str); 7] = [
     ("vsphereVolume", "csi.vsphere.vmware.com"),
 ];
 
-pub fn mutate<'a>(
+pub(crate) fn mutate<'a>(
     attributes: &'a Attributes<'_>,
     request: Option<&'a mut Tree>,
     _: Option<&'a Tree>,

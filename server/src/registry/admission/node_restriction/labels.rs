@@ -18,7 +18,7 @@ const KUBELET_LABELS: &[&str] = &[
 ];
 
 /// Changed labels that the node may not change: they decide which pods it gets.
-pub fn forbidden_labels(new: &Map, old: &Map) -> Vec<String> {
+pub(crate) fn forbidden_labels(new: &Map, old: &Map) -> Vec<String> {
     let changed = |key: &&str| new.get(key) != old.get(key);
     let mut keys: Vec<String> =
         new.keys().chain(old.keys()).filter(changed).filter(|key| is_reserved(key)).map(str::to_string).collect();

@@ -1,7 +1,7 @@
 //! What a kubelet may write: its own node, its own pods, and what is named after it. Which objects it may
 //! touch at all is the Node authorizer's business; this looks at what is in them.
 
-pub mod audience;
+pub(crate) mod audience;
 mod labels;
 
 use api::status::Status;
@@ -13,7 +13,7 @@ use labels::forbidden_labels;
 
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
-pub fn mutate(
+pub(crate) fn mutate(
     attributes: &Attributes<'_>,
     object: &mut Tree,
     old: Option<&Tree>,
@@ -23,7 +23,7 @@ pub fn mutate(
 }
 
 /// Deletions have no object to change, and are judged here.
-pub fn validate(
+pub(super) fn validate(
     attributes: &Attributes<'_>,
     object: Option<&Tree>,
     old: Option<&Tree>,

@@ -8,9 +8,9 @@ use api::field::go_quote;
 use super::check::{Check, Pod, Violation, bad_setters, containers, plural, quoted, run, since};
 
 /// Rules that the restricted level replaces by stricter ones.
-pub const CAPABILITIES: Check = since(0, capabilities);
-pub const HOST_PATHS: Check = since(0, host_paths);
-pub const SECCOMP: Check = since(0, seccomp);
+pub(crate) const CAPABILITIES: Check = since(0, capabilities);
+pub(crate) const HOST_PATHS: Check = since(0, host_paths);
+pub(crate) const SECCOMP: Check = since(0, seccomp);
 
 /// In the order of upstream's names for them, in which violations are listed.
 const CHECKS: &[Check] = &[
@@ -28,12 +28,12 @@ const CHECKS: &[Check] = &[
     since(0, windows_host_process),
 ];
 
-pub fn violations(pod: &Pod<'_>) -> Vec<Violation> {
+pub(crate) fn violations(pod: &Pod<'_>) -> Vec<Violation> {
     run(CHECKS.iter(), pod)
 }
 
 /// The rules that the restricted level keeps.
-pub fn kept() -> impl Iterator<Item = &'static Check> {
+pub(super) fn kept() -> impl Iterator<Item = &'static Check> {
     let replaced = [CAPABILITIES.run, HOST_PATHS.run, SECCOMP.run];
     CHECKS.iter().filter(move |check| !replaced.iter().any(|other| std::ptr::fn_addr_eq(*other, check.run)))
 }
@@ -80,7 +80,7 @@ fn capabilities(pod: &Pod<'_>) -> Option<Violation> {
 }
 
 /// Which containers add other capabilities than these.
-pub fn added_capabilities(pod: &Pod<'_>, allowed: &[&str]) -> Option<String> {
+pub(crate) fn added_capabilities(pod: &Pod<'_>, allowed: &[&str]) -> Option<String> {
     let mut forbidden = BTreeSet::new();
     let names = pod.named(|container| {
         let added = container.list("securityContext.capabilities.add").iter().filter_map(Tree::as_str);
@@ -155,7 +155,7 @@ fn proc_mount(pod: &Pod<'_>) -> Option<Violation> {
     if pod.version >= 35 && pod.has_user_namespace() { None } else { unmasked_proc(pod) }
 }
 
-pub fn unmasked_proc(pod: &Pod<'_>) -> Option<Violation> {
+pub(crate) fn unmasked_proc(pod: &Pod<'_>) -> Option<Violation> {
     let mut types = BTreeSet::new();
     let names = pod.named(|container| {
         let ty = container.str("securityContext.procMount");
@@ -213,7 +213,7 @@ fn se_linux_complaints(wrong: &[Tree], known: &[&str]) -> String {
     complaints.join("; ")
 }
 
-pub fn is_confined(profile: &Tree) -> bool {
+pub(crate) fn is_confined(profile: &Tree) -> bool {
     ["RuntimeDefault", "Localhost"].contains(&profile.as_str().unwrap_or(""))
 }
 

@@ -7,7 +7,7 @@ use api::field::go_quote;
 use api::{Map, Tree};
 
 /// A pod, or a template of pods, under the rules of a minor version.
-pub struct Pod<'a> {
+pub(super) struct Pod<'a> {
     pub annotations: &'a Map,
     pub spec: &'a Tree,
     pub version: u32,
@@ -15,34 +15,34 @@ pub struct Pod<'a> {
 
 impl<'a> Pod<'a> {
     /// In upstream's order: init containers first.
-    pub fn containers(&self) -> impl Iterator<Item = &'a Tree> {
+    pub(super) fn containers(&self) -> impl Iterator<Item = &'a Tree> {
         let spec = self.spec;
         ["initContainers", "containers", "ephemeralContainers"].into_iter().flat_map(|list| spec.list(list))
     }
 
     /// The names of the containers for which the predicate is true.
-    pub fn named(&self, mut is_bad: impl FnMut(&Tree) -> bool) -> Vec<&'a str> {
+    pub(super) fn named(&self, mut is_bad: impl FnMut(&Tree) -> bool) -> Vec<&'a str> {
         self.containers().filter(|container| is_bad(container)).map(|container| container.str("name")).collect()
     }
 
     /// Linux rules that Windows knows nothing of were dropped for it in 1.25.
-    pub fn is_windows(&self) -> bool {
+    pub(crate) fn is_windows(&self) -> bool {
         self.version >= 25 && self.spec.str("os.name") == "windows"
     }
 
     /// Root in a user namespace has no rights outside of it.
-    pub fn has_user_namespace(&self) -> bool {
+    pub(crate) fn has_user_namespace(&self) -> bool {
         self.spec.at("hostUsers").as_bool() == Some(false)
     }
 }
 
-pub struct Violation {
+pub(crate) struct Violation {
     pub reason: String,
     pub detail: String,
 }
 
 impl Violation {
-    pub fn new(reason: &str, detail: String) -> Option<Violation> {
+    pub(super) fn new(reason: &str, detail: String) -> Option<Violation> {
         Some(Violation { reason: reason.to_string(), detail })
     }
 }
@@ -54,35 +54,39 @@ impl fmt::Display for Violation {
 }
 
 /// A rule and the minor version in which it came.
-pub struct Check {
+pub(crate) struct Check {
     pub since: u32,
     pub run: fn(&Pod<'_>) -> Option<Violation>,
 }
 
-pub const fn since(since: u32, run: fn(&Pod<'_>) -> Option<Violation>) -> Check {
+pub(super) const fn since(since: u32, run: fn(&Pod<'_>) -> Option<Violation>) -> Check {
     Check { since, run }
 }
 
-pub fn run<'a>(checks: impl Iterator<Item = &'a Check>, pod: &Pod<'_>) -> Vec<Violation> {
+pub(super) fn run<'a>(checks: impl Iterator<Item = &'a Check>, pod: &Pod<'_>) -> Vec<Violation> {
     checks.filter(|check| pod.version >= check.since).filter_map(|check| (check.run)(pod)).collect()
 }
 
-pub fn plural(one: &'static str, many: &'static str, count: usize) -> &'static str {
+pub(super) fn plural(one: &'static str, many: &'static str, count: usize) -> &'static str {
     if count == 1 { one } else { many }
 }
 
-pub fn quoted<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
+pub(crate) fn quoted<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
     let texts: Vec<String> = texts.into_iter().map(go_quote).collect();
     texts.join(", ")
 }
 
 /// `container "a"` or `containers "a", "b"`.
-pub fn containers(names: &[&str]) -> String {
+pub(super) fn containers(names: &[&str]) -> String {
     format!("{} {}", plural("container", "containers", names.len()), quoted(names.iter().copied()))
 }
 
 /// Who sets a value under the pod's or a container's security context that is not allowed, and the values.
-pub fn bad_setters(pod: &Pod<'_>, path: &str, is_allowed: impl Fn(&Tree) -> bool) -> (Vec<String>, BTreeSet<String>) {
+pub(crate) fn bad_setters(
+    pod: &Pod<'_>,
+    path: &str,
+    is_allowed: impl Fn(&Tree) -> bool,
+) -> (Vec<String>, BTreeSet<String>) {
     let mut values = BTreeSet::new();
     let mut is_bad = |owner: &Tree| {
         let value = owner.at("securityContext").at(path);

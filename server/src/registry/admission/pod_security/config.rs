@@ -7,7 +7,7 @@ use super::labels::{Policies, Policy, parse_level, parse_version};
 
 #[derive(Default)]
 pub struct Config {
-    pub defaults: Policies,
+    pub(crate) defaults: Policies,
     usernames: Vec<String>,
     runtime_classes: Vec<String>,
     namespaces: Vec<String>,
@@ -21,7 +21,7 @@ const API_VERSIONS: &[&str] = &[
 const DEFAULTS: &[&str] = &["enforce", "enforce-version", "audit", "audit-version", "warn", "warn-version"];
 const EXEMPTIONS: &[&str] = &["usernames", "runtimeClasses", "namespaces"];
 
-pub fn read(source: &Source<'_>) -> Result<Config, FieldError> {
+pub(super) fn read(source: &Source<'_>) -> Result<Config, FieldError> {
     source.expect(API_VERSIONS, "PodSecurityConfiguration")?;
     source.only("", source.tree, &["apiVersion", "kind", "defaults", "exemptions"])?;
     let (defaults, exemptions) = (source.tree.at("defaults"), source.tree.at("exemptions"));
@@ -65,7 +65,7 @@ fn names(exemptions: &Tree, key: &str) -> Result<Vec<String>, FieldError> {
 
 impl Config {
     /// By what a write is exempt, where it is.
-    pub fn exempts(&self, namespace: &str, user: &str, template: &Tree) -> Option<&'static str> {
+    pub(crate) fn exempts(&self, namespace: &str, user: &str, template: &Tree) -> Option<&'static str> {
         let has = |list: &[String], name: &str| list.iter().any(|own| own == name);
         let class = template.str("spec.runtimeClassName");
         match () {

@@ -6,7 +6,7 @@ use api::Map;
 use api::field::{Errors, Path};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
+pub(crate) enum Level {
     Privileged,
     Baseline,
     Restricted,
@@ -14,13 +14,13 @@ pub enum Level {
 
 /// A level as it was in a minor version; `u32::MAX` is the latest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Policy {
+pub(crate) struct Policy {
     pub level: Level,
     pub version: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Policies {
+pub(crate) struct Policies {
     pub enforce: Policy,
     pub audit: Policy,
     pub warn: Policy,
@@ -36,7 +36,7 @@ impl Default for Policy {
 
 impl Policies {
     /// Reads the labels; a wrong one is reported, and taken for the strictest.
-    pub fn read(labels: &Map, defaults: Policies, errors: &mut Errors) -> Policies {
+    pub(crate) fn read(labels: &Map, defaults: Policies, errors: &mut Errors) -> Policies {
         let enforce = Policy::read(labels, "enforce", defaults.enforce, errors);
         let audit = Policy::read(labels, "audit", defaults.audit, errors);
         let warn = Policy::read(labels, "warn", defaults.warn, errors);
@@ -46,7 +46,7 @@ impl Policies {
         Policies { enforce, audit, warn }
     }
 
-    pub fn are_privileged(&self) -> bool {
+    pub(crate) fn are_privileged(&self) -> bool {
         [self.enforce, self.audit, self.warn].iter().all(|policy| policy.level == Level::Privileged)
     }
 }
@@ -78,7 +78,7 @@ impl Policy {
     }
 
     /// True where pods that were fine may no longer be.
-    pub fn is_stricter(self, old: Policy) -> bool {
+    pub(crate) fn is_stricter(self, old: Policy) -> bool {
         self != old && self.level != Level::Privileged && (self.version != old.version || self.level > old.level)
     }
 }
@@ -97,7 +97,7 @@ impl fmt::Display for Policy {
     }
 }
 
-pub fn parse_level(text: &str) -> Option<Level> {
+pub(crate) fn parse_level(text: &str) -> Option<Level> {
     match text {
         "privileged" => Some(Level::Privileged),
         "baseline" => Some(Level::Baseline),
@@ -106,7 +106,7 @@ pub fn parse_level(text: &str) -> Option<Level> {
     }
 }
 
-pub fn parse_version(text: &str) -> Option<u32> {
+pub(crate) fn parse_version(text: &str) -> Option<u32> {
     if text == "latest" {
         return Some(LATEST);
     }

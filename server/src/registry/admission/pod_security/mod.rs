@@ -19,16 +19,16 @@ use labels::{Level, Policies, Policy};
 /// How many pods of a namespace are looked at when its level rises.
 const MAX_PODS: usize = 3000;
 
-pub use config::Config;
+pub(super) use config::Config;
 
-pub fn configure(settings: &mut Settings, source: &Source<'_>) -> Result<(), FieldError> {
+pub(super) fn configure(settings: &mut Settings, source: &Source<'_>) -> Result<(), FieldError> {
     settings.pod_security = config::read(source)?;
     Ok(())
 }
 
 const ANNOTATIONS: &str = "pod-security.kubernetes.io";
 
-pub fn validate(
+pub(super) fn validate(
     attributes: &Attributes<'_>,
     object: Option<&Tree>,
     old: Option<&Tree>,

@@ -21,7 +21,7 @@ const CHECKS: &[Check] = &[
     SECCOMP,
 ];
 
-pub fn violations(pod: &Pod<'_>) -> Vec<Violation> {
+pub(crate) fn violations(pod: &Pod<'_>) -> Vec<Violation> {
     let mut all = run(baseline::kept(), pod);
     // Before the stricter rule came, the baseline's held.
     for (strict, base) in [(&CAPABILITIES, &baseline::CAPABILITIES), (&SECCOMP, &baseline::SECCOMP)] {

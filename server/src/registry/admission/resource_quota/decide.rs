@@ -10,7 +10,7 @@ use kinds::resources::read;
 
 /// Why a quota refuses a write. The lists are texts such as `requests.cpu=1,pods=2`.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum QuotaError {
+pub(crate) enum QuotaError {
     #[error("failed quota: {quota}: must specify {missing}")]
     Unspecified { quota: String, missing: String },
     #[error("status unknown for quota: {quota}, resources: {resources}")]
@@ -20,7 +20,7 @@ pub enum QuotaError {
 }
 
 /// The quotas that change, by their index, with their new usage.
-pub fn charges(
+pub(crate) fn charges(
     quotas: &[Tree],
     kind: &Kind,
     object: &Tree,

@@ -23,7 +23,7 @@ use crate::storage::cache::Item;
 
 const STORAGE: &str = "resourcequotas";
 
-pub fn validate(
+pub(crate) fn validate(
     attributes: &Attributes<'_>,
     object: Option<&Tree>,
     old: Option<&Tree>,
@@ -49,7 +49,12 @@ fn is_counted(kind: &Kind, subresource: &str, old: Option<&Tree>) -> bool {
 }
 
 /// The writes that charge an object to the quotas of its namespace, to be committed before its own.
-pub fn claim(scope: &Scope<'_>, name: &str, object: &Tree, old: Option<&Tree>) -> Result<Vec<StoreWrite>, Status> {
+pub(crate) fn claim(
+    scope: &Scope<'_>,
+    name: &str,
+    object: &Tree,
+    old: Option<&Tree>,
+) -> Result<Vec<StoreWrite>, Status> {
     let kind = scope.resource.kind;
     let items = quotas(scope.registry, scope.namespace);
     if items.is_empty() || scope.dry_run || !is_counted(kind, scope.subresource, old) {
@@ -81,12 +86,12 @@ fn write(scope: &Scope<'_>, item: &Item, old: &Tree, mut charged: Tree) -> Resul
 /// Writes that are charged to the quotas of one namespace come one after the other: the second could
 /// only lose against the first.
 #[derive(Default)]
-pub struct Turns {
+pub(crate) struct Turns {
     by_namespace: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
 }
 
 /// Waits for a turn, where there is anything to charge.
-pub async fn turn(scope: &Scope<'_>, old: Option<&Tree>) -> Option<OwnedMutexGuard<()>> {
+pub(crate) async fn turn(scope: &Scope<'_>, old: Option<&Tree>) -> Option<OwnedMutexGuard<()>> {
     let counted = is_counted(scope.resource.kind, scope.subresource, old);
     if scope.dry_run || !counted || quotas(scope.registry, scope.namespace).is_empty() {
         return None;

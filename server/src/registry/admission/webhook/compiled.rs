@@ -11,7 +11,7 @@ use crate::outbound::callout::{Logins, Target, TargetError};
 use crate::registry::Registry;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Side {
+pub(crate) enum Side {
     Mutating,
     Validating,
 }
@@ -26,7 +26,7 @@ impl Side {
 }
 
 /// One webhook of one configuration.
-pub struct Hook {
+pub(crate) struct Hook {
     /// Unique among all webhooks.
     pub id: String,
     pub configuration: String,
@@ -49,14 +49,14 @@ pub struct Hook {
 
 /// The hooks of both sides, as of a revision of their configurations.
 #[derive(Default)]
-pub struct Compiled {
+pub(crate) struct Compiled {
     mutating: ArcSwapOption<(u64, Arc<Vec<Hook>>)>,
     validating: ArcSwapOption<(u64, Arc<Vec<Hook>>)>,
 }
 
 impl Compiled {
     /// The hooks of a side by the names of their configurations; None where there are none.
-    pub fn of(&self, registry: &Registry, side: Side) -> Option<Arc<Vec<Hook>>> {
+    pub(crate) fn of(&self, registry: &Registry, side: Side) -> Option<Arc<Vec<Hook>>> {
         let slot = match side {
             Side::Mutating => &self.mutating,
             Side::Validating => &self.validating,

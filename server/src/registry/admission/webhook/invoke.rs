@@ -15,7 +15,7 @@ use crate::registry::admission::Attributes;
 use crate::registry::admission::metrics::Outcome;
 
 /// The result of a webhook call.
-pub struct Said {
+pub(super) struct Said {
     /// The patch of one that agrees and changes something.
     pub verdict: Result<Option<Vec<u8>>, Failure>,
     pub warnings: Vec<String>,
@@ -25,7 +25,7 @@ pub struct Said {
 
 impl Said {
     /// For the metrics; a patch may still turn out to be of no use.
-    pub fn outcome(&self, hook: &Hook) -> Outcome {
+    pub(super) fn outcome(&self, hook: &Hook) -> Outcome {
         match &self.verdict {
             Ok(_) => Outcome::Allowed,
             Err(Failure::Refused(status)) => Outcome::Refused(status.code),
@@ -34,7 +34,7 @@ impl Said {
     }
 }
 
-pub enum Failure {
+pub(crate) enum Failure {
     /// The call failed, or its response was invalid.
     Calling(CallError),
     Refused(Status),
@@ -42,7 +42,7 @@ pub enum Failure {
 
 /// Why a webhook gave no verdict.
 #[derive(Debug, thiserror::Error)]
-pub enum CallError {
+pub(crate) enum CallError {
     #[error("webhook does not accept known AdmissionReview versions (v1, v1beta1)")]
     Versions,
     #[error(transparent)]
@@ -79,7 +79,7 @@ impl From<review::ReplyError> for CallError {
     }
 }
 
-pub async fn call(attributes: &Attributes<'_>, invocation: &Invocation<'_>, shown: &Shown, side: Side) -> Said {
+pub(super) async fn call(attributes: &Attributes<'_>, invocation: &Invocation<'_>, shown: &Shown, side: Side) -> Said {
     let began = Instant::now();
     let silent =
         |failure| Said { verdict: Err(failure), warnings: Vec::new(), annotations: Vec::new(), took: began.elapsed() };

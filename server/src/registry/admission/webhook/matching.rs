@@ -11,14 +11,14 @@ use crate::registry::admission::{Attributes, Operation};
 use crate::storage::resource::Resource;
 
 /// A webhook that is to be called, with the version of the resource that it wants to see.
-pub struct Invocation<'a> {
+pub(crate) struct Invocation<'a> {
     pub hook: &'a Hook,
     /// None where it is the version of the request.
     pub other: Option<Arc<Resource>>,
 }
 
 /// What rules look at.
-pub struct Request<'a> {
+pub(crate) struct Request<'a> {
     pub operation: Operation,
     pub group: &'a str,
     pub version: &'a str,
@@ -28,7 +28,7 @@ pub struct Request<'a> {
     pub namespace: &'a str,
 }
 
-pub fn find<'a>(
+pub(crate) fn find<'a>(
     hook: &'a Hook,
     attributes: &Attributes<'_>,
     object: Option<&Tree>,
@@ -78,7 +78,7 @@ fn request<'a>(attributes: &'a Attributes<'_>, resource: &'a Resource) -> Reques
     }
 }
 
-pub fn matches_rule(rule: &Tree, request: &Request<'_>) -> bool {
+pub(crate) fn matches_rule(rule: &Tree, request: &Request<'_>) -> bool {
     let any = |key: &str, value: &str| {
         rule.list(key).iter().filter_map(Tree::as_str).any(|entry| entry == "*" || entry == value)
     };
@@ -100,7 +100,7 @@ fn matches_resource(entry: &str, request: &Request<'_>) -> bool {
     (resource == "*" || resource == request.resource) && (subresource == "*" || subresource == request.subresource)
 }
 
-pub fn operation_name(operation: Operation) -> &'static str {
+pub(crate) fn operation_name(operation: Operation) -> &'static str {
     match operation {
         Operation::Create => "CREATE",
         Operation::Update => "UPDATE",

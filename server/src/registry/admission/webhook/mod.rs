@@ -4,7 +4,7 @@
 
 mod compiled;
 mod invoke;
-pub mod matching;
+pub(crate) mod matching;
 mod notes;
 mod review;
 mod rounds;
@@ -20,14 +20,14 @@ use super::setup::{FieldError, Source};
 use super::{Attributes, Pending, Settings};
 use crate::common::join::{Joined, join_all};
 use crate::outbound::callout::{Logins, kubeconfig};
-pub use compiled::Compiled;
+pub(crate) use compiled::Compiled;
 use compiled::{Hook, Side};
 use invoke::{Failure, Said};
 use matching::Invocation;
-pub use rounds::Rounds;
+pub(crate) use rounds::Rounds;
 use shown::Shown;
 
-pub fn mutate<'a>(
+pub(crate) fn mutate<'a>(
     attributes: &'a Attributes<'_>,
     object: Option<&'a mut Tree>,
     old: Option<&'a Tree>,
@@ -37,7 +37,7 @@ pub fn mutate<'a>(
     Some(Box::pin(mutate_all(attributes, hooks, object, old, warnings)))
 }
 
-pub fn validate<'a>(
+pub(crate) fn validate<'a>(
     attributes: &'a Attributes<'_>,
     object: Option<&'a Tree>,
     old: Option<&'a Tree>,
@@ -47,12 +47,12 @@ pub fn validate<'a>(
     Some(Box::pin(validate_all(attributes, hooks, object, old, warnings)))
 }
 
-pub fn configure_mutating(settings: &mut Settings, source: &Source<'_>) -> Result<(), FieldError> {
+pub(crate) fn configure_mutating(settings: &mut Settings, source: &Source<'_>) -> Result<(), FieldError> {
     settings.mutating_logins = logins(source)?;
     Ok(())
 }
 
-pub fn configure_validating(settings: &mut Settings, source: &Source<'_>) -> Result<(), FieldError> {
+pub(crate) fn configure_validating(settings: &mut Settings, source: &Source<'_>) -> Result<(), FieldError> {
     settings.validating_logins = logins(source)?;
     Ok(())
 }

@@ -12,13 +12,13 @@ fn key(prefix: &str, attributes: &Attributes<'_>, index: usize) -> String {
 }
 
 /// The audit annotation of every called mutating webhook.
-pub fn mutation(attributes: &Attributes<'_>, hook: &Hook, index: usize, mutated: bool) {
+pub(super) fn mutation(attributes: &Attributes<'_>, hook: &Hook, index: usize, mutated: bool) {
     let note = format!("{},\"mutated\":{mutated}}}", start(hook));
     attributes.annotate(key("mutation.webhook.admission.k8s.io/", attributes, index), note);
 }
 
 /// A patch repeats parts of the body: it is recorded only if the policy records bodies.
-pub fn patch(attributes: &Attributes<'_>, hook: &Hook, index: usize, bytes: &[u8]) {
+pub(super) fn patch(attributes: &Attributes<'_>, hook: &Hook, index: usize, bytes: &[u8]) {
     let Some(origin) = attributes.origin else { return };
     let operations = json::decode(bytes).unwrap_or_default();
     if operations.as_list().is_none_or(<[Tree]>::is_empty) {
@@ -31,7 +31,7 @@ pub fn patch(attributes: &Attributes<'_>, hook: &Hook, index: usize, bytes: &[u8
 }
 
 /// The call failed, and the request continues without it.
-pub fn failed_open(attributes: &Attributes<'_>, hook: &Hook, index: usize, side: Side) {
+pub(crate) fn failed_open(attributes: &Attributes<'_>, hook: &Hook, index: usize, side: Side) {
     let prefix = match side {
         Side::Mutating => "failed-open.mutation.webhook.admission.k8s.io/",
         Side::Validating => "failed-open.validating.webhook.admission.k8s.io/",

@@ -12,7 +12,7 @@ use crate::storage::resource::Resource;
 
 const GROUP: &str = "admission.k8s.io";
 
-pub fn question(
+pub(super) fn question(
     attributes: &Attributes<'_>,
     invocation: &Invocation<'_>,
     shown: &Shown,
@@ -103,7 +103,7 @@ fn options(attributes: &Attributes<'_>) -> Tree {
 
 /// The response of a webhook.
 #[derive(Debug, Default, PartialEq)]
-pub struct Reply {
+pub(super) struct Reply {
     pub allowed: bool,
     /// JSON, empty where nothing is to be changed.
     pub patch: Vec<u8>,
@@ -114,7 +114,7 @@ pub struct Reply {
 
 /// A response that is not a valid AdmissionReview.
 #[derive(Debug, thiserror::Error)]
-pub enum ReplyError {
+pub(crate) enum ReplyError {
     #[error("couldn't get version/kind; json parse error: {0}")]
     Json(#[from] api::json::Error),
     #[error("expected webhook response of {GROUP}/v1, Kind=AdmissionReview, got {version}, Kind={kind}")]
@@ -129,7 +129,7 @@ pub enum ReplyError {
 
 /// A patch that the response may not have, or that cannot be read.
 #[derive(Debug, thiserror::Error)]
-pub enum PatchError {
+pub(crate) enum PatchError {
     #[error("validating webhook may not return response.patchType")]
     ValidatingType,
     #[error("validating webhook may not return response.patch")]
@@ -147,7 +147,7 @@ pub enum PatchError {
 }
 
 /// Parses a response.
-pub fn read(bytes: &[u8], version: &str, uid: &str, side: Side) -> Result<Reply, ReplyError> {
+pub(super) fn read(bytes: &[u8], version: &str, uid: &str, side: Side) -> Result<Reply, ReplyError> {
     let review = api::json::decode(bytes)?;
     if version == "v1" {
         let (given, kind) = (review.str("apiVersion"), review.str("kind"));
@@ -196,7 +196,7 @@ fn read_patch(response: &Tree, version: &str, side: Side) -> Result<Vec<u8>, Pat
 }
 
 /// The refusal as the client gets it.
-pub fn refusal(name: &str, result: &Tree) -> Status {
+pub(super) fn refusal(name: &str, result: &Tree) -> Status {
     let mut status = Status::from_tree(result);
     // A refusal must not look like a success.
     if status.code < 400 {

@@ -8,7 +8,7 @@ use api::Tree;
 use super::compiled::Hook;
 
 #[derive(Default)]
-pub struct Rounds(Mutex<State>);
+pub(crate) struct Rounds(Mutex<State>);
 
 #[derive(Default)]
 struct State {
@@ -28,27 +28,27 @@ impl Rounds {
     }
 
     /// True once, where a second round is wanted.
-    pub fn begin_second(&self) -> bool {
+    pub(crate) fn begin_second(&self) -> bool {
         let mut state = self.state();
         let begin = state.wanted && !state.second;
         state.second |= begin;
         begin
     }
 
-    pub fn number(&self) -> u8 {
+    pub(crate) fn number(&self) -> u8 {
         u8::from(self.state().second)
     }
 
     /// The webhooks' turn. In the second round all that are willing are due, if the built-in plugins have
     /// changed something.
-    pub fn begin(&self, object: Option<&Tree>) {
+    pub(crate) fn begin(&self, object: Option<&Tree>) {
         let mut state = self.state();
         if state.second && state.left.as_ref() != object {
             state.due_all();
         }
     }
 
-    pub fn end(&self, object: Option<&Tree>) {
+    pub(crate) fn end(&self, object: Option<&Tree>) {
         let mut state = self.state();
         if state.wanted {
             state.left = object.cloned();
@@ -56,12 +56,12 @@ impl Rounds {
     }
 
     /// In the second round no webhook is called for the first time.
-    pub fn may_call(&self, id: &str) -> bool {
+    pub(crate) fn may_call(&self, id: &str) -> bool {
         let state = self.state();
         !state.second || state.due.iter().any(|due| due == id)
     }
 
-    pub fn called(&self, hook: &Hook) {
+    pub(crate) fn called(&self, hook: &Hook) {
         let mut state = self.state();
         if hook.reinvoke && !state.second {
             state.willing.push(hook.id.clone());
@@ -69,7 +69,7 @@ impl Rounds {
     }
 
     /// The webhook that was called last has changed the object: those before it are due.
-    pub fn changed(&self) {
+    pub(crate) fn changed(&self) {
         let mut state = self.state();
         state.wanted = true;
         state.due_all();

@@ -9,14 +9,14 @@ use super::matching::Invocation;
 use crate::registry::admission::Attributes;
 use crate::storage::resource::Resource;
 
-pub struct Shown {
+pub(super) struct Shown {
     /// Null where there is none.
     pub object: Tree,
     pub old: Tree,
 }
 
 impl Shown {
-    pub fn new(
+    pub(super) fn new(
         attributes: &Attributes<'_>,
         invocation: &Invocation<'_>,
         object: Option<&Tree>,
@@ -30,7 +30,7 @@ impl Shown {
     }
 
     /// Applies a webhook's patch to the object; true if that changed it.
-    pub fn patch(
+    pub(super) fn patch(
         &self,
         attributes: &Attributes<'_>,
         invocation: &Invocation<'_>,

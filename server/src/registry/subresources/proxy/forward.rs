@@ -43,7 +43,7 @@ trait Connection: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Connection for T {}
 
 /// Sends the call to the target with this path; `prefix` is the part of the client's path that denotes the target.
-pub async fn forward(call: &mut Call, target: &Target, prefix: &str, path: &str) -> Result<Answer, Status> {
+pub(crate) async fn forward(call: &mut Call, target: &Target, prefix: &str, path: &str) -> Result<Answer, Status> {
     let upgrade = call.content.upgrade.take();
     let request = outbound(call, target, path, upgrade.is_some())?;
     let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or("").to_string();
@@ -95,7 +95,7 @@ fn forwarded_for(headers: &HeaderMap, client: &str) -> String {
     earlier.chain([client]).collect::<Vec<_>>().join(", ")
 }
 
-pub fn drop_hop_headers(headers: &mut HeaderMap) {
+pub(crate) fn drop_hop_headers(headers: &mut HeaderMap) {
     let listed: Vec<HeaderName> = headers
         .get_all(header::CONNECTION)
         .iter()
@@ -112,7 +112,7 @@ pub fn drop_hop_headers(headers: &mut HeaderMap) {
 }
 
 /// Sends a request to the target over a connection of its own.
-pub async fn send<B>(target: &Target, request: Request<B>) -> Result<Response<Incoming>, String>
+pub(crate) async fn send<B>(target: &Target, request: Request<B>) -> Result<Response<Incoming>, String>
 where
     B: http_body::Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
 {
@@ -172,7 +172,7 @@ fn page_encoding(headers: &HeaderMap) -> Option<Encoding> {
 }
 
 /// A response whose body is streamed.
-pub fn streamed(response: Response<Incoming>) -> Answer {
+pub(crate) fn streamed(response: Response<Incoming>) -> Answer {
     let (mut parts, body) = response.into_parts();
     // The version is that of the client's own connection.
     parts.version = http::Version::default();

@@ -48,7 +48,7 @@ const PIECE_BYTES: usize = 4 << 10;
 
 /// Where links of a page lead.
 #[derive(Debug, Clone)]
-pub struct Location {
+pub(crate) struct Location {
     /// The client's path up to and with `proxy`.
     pub prefix: String,
     /// The host of the target, and the one that the client requested.
@@ -57,7 +57,7 @@ pub struct Location {
 
 impl Location {
     /// A URL as it leads through the proxy; one of another host, or a relative one, stays as it is.
-    pub fn rewrite(&self, url: &str) -> String {
+    pub(crate) fn rewrite(&self, url: &str) -> String {
         self.rewritten(url).unwrap_or_else(|| url.to_string())
     }
 
@@ -107,7 +107,7 @@ fn clean(path: &str) -> String {
 
 /// How a page comes from its target.
 #[derive(Debug)]
-pub enum Encoding {
+pub(crate) enum Encoding {
     Plain,
     Gzip(GzDecoder<Vec<u8>>),
     Deflate(DeflateDecoder<Vec<u8>>),
@@ -115,7 +115,7 @@ pub enum Encoding {
 
 impl Encoding {
     /// None for one that is not known: such a page is passed on as it is.
-    pub fn named(name: &str) -> Option<Encoding> {
+    pub(super) fn named(name: &str) -> Option<Encoding> {
         match name {
             "" => Some(Encoding::Plain),
             "gzip" => Some(Encoding::Gzip(GzDecoder::new(Vec::new()))),
@@ -142,7 +142,7 @@ impl Encoding {
 }
 
 /// A page on its way to the client.
-pub struct Page<S> {
+pub(crate) struct Page<S> {
     source: S,
     encoding: Encoding,
     /// Of the source, and not looked at yet.
@@ -152,7 +152,7 @@ pub struct Page<S> {
 }
 
 impl<S> Page<S> {
-    pub fn new(source: S, encoding: Encoding, place: Location) -> Page<S> {
+    pub(super) fn new(source: S, encoding: Encoding, place: Location) -> Page<S> {
         Page { source, encoding, piece: Bytes::new(), links: Links::new(place), is_done: false }
     }
 }

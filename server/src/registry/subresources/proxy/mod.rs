@@ -1,8 +1,8 @@
 //! /proxy of pods, services and nodes: a request goes on to where the object lives, and its answer comes back.
 
-pub mod forward;
+pub(crate) mod forward;
 mod links;
-pub mod target;
+pub(super) mod target;
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::registry::Registry;
 use crate::request::body::Body;
 use crate::storage::resource::Resource;
 
-pub async fn handle(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+pub(super) async fn handle(registry: &Registry, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
     let target = match resource.kind.plural {
         "pods" => target::pod(registry, resource, call).await?,
         "services" => target::service(registry, &call.head.info.namespace, &call.head.info.name)?,

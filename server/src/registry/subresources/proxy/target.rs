@@ -16,7 +16,7 @@ use crate::storage::resource::Resource;
 use crate::tls;
 
 #[derive(Clone)]
-pub struct Target {
+pub(crate) struct Target {
     pub host: String,
     pub port: u16,
     /// None for plain HTTP.
@@ -30,26 +30,26 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Target {
     /// One whose certificate nobody vouches for, if it has any.
-    pub fn plain(is_tls: bool, address: SocketAddr) -> Result<Target, Status> {
+    pub(crate) fn plain(is_tls: bool, address: SocketAddr) -> Result<Target, Status> {
         let tls = is_tls.then(|| tls::any_server_config().map(Arc::new)).transpose().map_err(Status::internal)?;
         Ok(Target { host: address.ip().to_string(), port: address.port(), tls, timeout: CONNECT_TIMEOUT })
     }
 
     /// `HOST:PORT`
-    pub fn authority(&self) -> String {
+    pub(crate) fn authority(&self) -> String {
         match self.host.contains(':') {
             true => format!("[{}]:{}", self.host, self.port),
             false => format!("{}:{}", self.host, self.port),
         }
     }
 
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("{}://{}", if self.tls.is_some() { "https" } else { "http" }, self.authority())
     }
 }
 
 /// `NAME`, `NAME:PORT` or `SCHEME:NAME:PORT`.
-pub fn split_id(id: &str) -> Option<(bool, &str, &str)> {
+pub(crate) fn split_id(id: &str) -> Option<(bool, &str, &str)> {
     let parts: Vec<&str> = id.split(':').collect();
     let (scheme, name, port) = match parts[..] {
         [name] => ("", name, ""),
@@ -61,7 +61,7 @@ pub fn split_id(id: &str) -> Option<(bool, &str, &str)> {
     (known && !name.is_empty()).then_some((scheme == "https", name, port))
 }
 
-pub async fn pod(registry: &Registry, resource: &Arc<Resource>, call: &Call) -> Result<Target, Status> {
+pub(crate) async fn pod(registry: &Registry, resource: &Arc<Resource>, call: &Call) -> Result<Target, Status> {
     let id = &call.head.info.name;
     let (tls, name, port) = split_id(id).ok_or_else(|| Status::bad_request(format!("invalid pod request {id:?}")))?;
     let pod = verbs::scope(registry, resource, call, false)?.current_object(name).await?;
@@ -87,7 +87,7 @@ fn first_port(pod: &Tree) -> Option<u16> {
     ports.filter_map(|port| u16::try_from(port.int("containerPort")?).ok()).next()
 }
 
-pub fn service(registry: &Registry, namespace: &str, id: &str) -> Result<Target, Status> {
+pub(crate) fn service(registry: &Registry, namespace: &str, id: &str) -> Result<Target, Status> {
     let invalid = || Status::bad_request(format!("invalid service request {id:?}"));
     let (tls, name, port) = split_id(id).ok_or_else(invalid)?;
     let port = match port.parse::<i64>() {
@@ -111,7 +111,7 @@ pub fn service(registry: &Registry, namespace: &str, id: &str) -> Result<Target,
 }
 
 /// The kubelet of a node, or another port of the node's address.
-pub async fn node(registry: &Registry, id: &str) -> Result<Target, Status> {
+pub(crate) async fn node(registry: &Registry, id: &str) -> Result<Target, Status> {
     let (tls, name, port) = split_id(id).ok_or_else(|| Status::bad_request(format!("invalid node request {id:?}")))?;
     let kubelet = crate::registry::subresources::node::kubelet(registry, name, "nodes").await?;
     if port.is_empty() || port == kubelet.target.port.to_string() {
