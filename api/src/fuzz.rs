@@ -7,10 +7,12 @@ use crate::selector::{FieldSelector, Selector};
 use crate::{json, protobuf, typed, yaml};
 
 /// Takes any bytes; a panic is a defect.
-pub type Target = fn(&[u8]);
+#[cfg(test)]
+type Target = fn(&[u8]);
 
 /// All targets. A new decoder adds a line here and a file in `fuzz/`.
-pub static TARGETS: &[(&str, Target)] = &[
+#[cfg(test)]
+static TARGETS: &[(&str, Target)] = &[
     ("json", fuzz_json),
     ("yaml", fuzz_yaml),
     ("protobuf", fuzz_protobuf),

@@ -1,6 +1,8 @@
 //! The data model of the API: the tree, the schema table, JSON, YAML and protobuf, selectors, quantities, errors, the
 //! four patches and managed fields. No I/O, no defaults of kinds.
 
+#![warn(unreachable_pub)]
+
 pub mod apply;
 pub mod base64;
 pub mod field;

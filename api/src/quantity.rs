@@ -7,7 +7,7 @@ use std::ops::{AddAssign, Neg, SubAssign};
 
 use crate::tree::Str;
 
-pub const BAD_FORMAT: &str =
+pub(crate) const BAD_FORMAT: &str =
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
 
 /// The precision of a quantity; smaller values are rounded up.
@@ -156,13 +156,6 @@ impl Neg for Quantity {
         self.value = -self.value;
         self.text = None;
         self
-    }
-}
-
-impl Quantity {
-    pub fn multiply(&mut self, factor: i64) {
-        self.value = self.value.saturating_mul(factor.into());
-        self.text = None;
     }
 }
 

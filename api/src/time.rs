@@ -31,7 +31,7 @@ pub enum DurationError {
 }
 
 /// The canonical text of a Time.
-pub fn canonical(text: &str) -> Result<Str, ParseError> {
+pub(crate) fn canonical(text: &str) -> Result<Str, ParseError> {
     let time = parse(text)?;
     // Twenty bytes ending in Z have no fraction and no offset: they are canonical.
     let canonical = text.len() == "2006-01-02T15:04:05Z".len() && text.ends_with('Z');
@@ -39,7 +39,7 @@ pub fn canonical(text: &str) -> Result<Str, ParseError> {
 }
 
 /// The canonical text of a MicroTime.
-pub fn canonical_micro(text: &str) -> Result<Str, ParseError> {
+pub(crate) fn canonical_micro(text: &str) -> Result<Str, ParseError> {
     parse_micro(text).map(format_micros)
 }
 

@@ -128,7 +128,7 @@ impl Map {
     }
 
     /// The entry at an index in key order.
-    pub fn entry_at(&self, at: usize) -> (&str, &Tree) {
+    pub(crate) fn entry_at(&self, at: usize) -> (&str, &Tree) {
         let (key, value) = &self.entries[at];
         (key, value)
     }

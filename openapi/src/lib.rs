@@ -2,6 +2,8 @@
 //! Everything is a pure function of the schema table, the kinds and the caller's additions; nothing is cached, since
 //! the server stores the compressed bytes.
 
+#![warn(unreachable_pub)]
+
 mod document;
 mod etag;
 mod names;

@@ -18,7 +18,7 @@ pub(crate) enum Location {
 }
 
 impl Location {
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Location::Path => "path",
             Location::Query => "query",

@@ -28,7 +28,7 @@ pub(crate) enum Definition<'a> {
 }
 
 impl<'a> Schemas<'a> {
-    pub fn new(api: &'a Api<'a>) -> Schemas<'a> {
+    pub(crate) fn new(api: &'a Api<'a>) -> Schemas<'a> {
         let own = schema().types().iter().filter(|ty| !ty.inline);
         Schemas { types: own.map(|ty| (ty.openapi_name(), *ty)).collect(), api }
     }
@@ -44,7 +44,7 @@ impl<'a> Schemas<'a> {
     }
 
     /// The named schemas and everything they refer to, by name. Names without a schema are skipped.
-    pub fn reach(&self, roots: impl IntoIterator<Item = String>) -> BTreeMap<String, Definition<'a>> {
+    pub(crate) fn reach(&self, roots: impl IntoIterator<Item = String>) -> BTreeMap<String, Definition<'a>> {
         let mut found = BTreeMap::new();
         let mut open: Vec<String> = roots.into_iter().collect();
         while let Some(name) = open.pop() {
@@ -58,7 +58,7 @@ impl<'a> Schemas<'a> {
         found
     }
 
-    pub fn render(&self, name: &str, definition: Definition<'_>) -> Tree {
+    pub(crate) fn render(&self, name: &str, definition: Definition<'_>) -> Tree {
         match definition {
             Definition::Type(ty) => self.render_type(name, ty),
             Definition::Scalar(name) => described(scalar(name), self.api.texts.of_type(name)),

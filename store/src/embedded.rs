@@ -37,7 +37,7 @@ pub use load::{check_and_copy, history};
 pub(crate) use plan::{holds, refuse_duplicates};
 
 /// Terminates the process with a reason. Replaced in tests.
-pub type Fatal = Arc<dyn Fn(&str) + Send + Sync>;
+pub(crate) type Fatal = Arc<dyn Fn(&str) + Send + Sync>;
 
 #[derive(Clone)]
 pub struct Config {

@@ -32,32 +32,37 @@ struct View {
 }
 
 impl Feed {
-    pub fn new(entries: Entries, revision: Revision, history: History, progress_interval: Duration) -> Arc<Self> {
+    pub(crate) fn new(
+        entries: Entries,
+        revision: Revision,
+        history: History,
+        progress_interval: Duration,
+    ) -> Arc<Self> {
         let compacted = history.floor();
         let view = View { entries, revision, history, compacted, closed: false };
         let newest = watch::Sender::new(revision);
         Arc::new(Self { view: Mutex::new(view), newest, progress_interval })
     }
 
-    pub fn revision(&self) -> Revision {
+    pub(crate) fn revision(&self) -> Revision {
         self.hold().revision
     }
 
-    pub fn compacted(&self) -> Revision {
+    pub(crate) fn compacted(&self) -> Revision {
         self.hold().history.floor()
     }
 
-    pub fn get(&self, key: &str) -> Option<Arc<Entry>> {
+    pub(crate) fn get(&self, key: &str) -> Option<Arc<Entry>> {
         self.hold().entries.get(key).cloned()
     }
 
-    pub fn state(&self) -> (Entries, Revision) {
+    pub(crate) fn state(&self) -> (Entries, Revision) {
         let view = self.hold();
         (view.entries.clone(), view.revision)
     }
 
     /// Publishes a new state with its events. Watchers are woken by `wake`, after the writers were acknowledged.
-    pub fn publish(&self, entries: Entries, revision: Revision, events: &[Event]) {
+    pub(crate) fn publish(&self, entries: Entries, revision: Revision, events: &[Event]) {
         // The old state is dropped after the lock is released.
         let _old = {
             let mut view = self.hold();
@@ -67,17 +72,17 @@ impl Feed {
         };
     }
 
-    pub fn wake(&self) {
+    pub(crate) fn wake(&self) {
         let revision = self.revision();
         self.newest.send_replace(revision);
     }
 
     /// Restarts the history after a gap without events.
-    pub fn restart_history(&self, limits: HistoryLimits, floor: Revision) {
+    pub(crate) fn restart_history(&self, limits: HistoryLimits, floor: Revision) {
         self.hold().history = History::new(limits, floor);
     }
 
-    pub fn compact(&self, revision: Revision) -> Result<()> {
+    pub(crate) fn compact(&self, revision: Revision) -> Result<()> {
         let mut view = self.hold();
         if revision > view.revision {
             return Err(Error::Future { asked: revision, newest: view.revision });
@@ -87,17 +92,17 @@ impl Feed {
         Ok(())
     }
 
-    pub fn close(&self) {
+    pub(crate) fn close(&self) {
         self.hold().closed = true;
         self.wake();
     }
 
-    pub fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.hold().closed
     }
 
     /// Waits until watchers were woken for this revision, which implies that the sink has it.
-    pub async fn reached(&self, revision: Revision) -> Result<()> {
+    pub(crate) async fn reached(&self, revision: Revision) -> Result<()> {
         let mut newest = self.newest.subscribe();
         loop {
             if *newest.borrow_and_update() >= revision {
@@ -110,7 +115,7 @@ impl Feed {
         }
     }
 
-    pub fn range(&self, range: &Range) -> Result<Page> {
+    pub(crate) fn range(&self, range: &Range) -> Result<Page> {
         let view = self.hold();
         let asked = range.revision;
         if asked > view.revision {
@@ -132,7 +137,7 @@ impl Feed {
         Ok(page(then.into_iter(), range.limit, asked))
     }
 
-    pub fn watch(self: &Arc<Self>, prefix: &str, after: Revision) -> Result<Box<dyn Watch>> {
+    pub(crate) fn watch(self: &Arc<Self>, prefix: &str, after: Revision) -> Result<Box<dyn Watch>> {
         let view = self.hold();
         if view.closed {
             return Err(Error::Closed);

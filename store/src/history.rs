@@ -31,16 +31,16 @@ pub(crate) struct History {
 }
 
 impl History {
-    pub fn new(limits: HistoryLimits, floor: Revision) -> Self {
+    pub(crate) fn new(limits: HistoryLimits, floor: Revision) -> Self {
         Self { limits, events: VecDeque::new(), bytes: 0, floor }
     }
 
     /// The oldest revision that can be read or watched from.
-    pub fn floor(&self) -> Revision {
+    pub(crate) fn floor(&self) -> Revision {
         self.floor
     }
 
-    pub fn push(&mut self, event: Event) {
+    pub(crate) fn push(&mut self, event: Event) {
         self.bytes += cost(&event);
         self.events.push_back(event);
         while self.events.len() > self.limits.events || self.bytes > self.limits.bytes {
@@ -49,7 +49,7 @@ impl History {
     }
 
     /// Drops everything up to and including this revision.
-    pub fn compact(&mut self, revision: Revision) {
+    pub(crate) fn compact(&mut self, revision: Revision) {
         while self.events.front().is_some_and(|event| event.revision <= revision) {
             self.forget_oldest();
         }
@@ -57,12 +57,12 @@ impl History {
     }
 
     /// Events above a revision, oldest first.
-    pub fn after(&self, revision: Revision) -> impl DoubleEndedIterator<Item = &Event> {
+    pub(crate) fn after(&self, revision: Revision) -> impl DoubleEndedIterator<Item = &Event> {
         self.events.range(self.events.partition_point(|event| event.revision <= revision)..)
     }
 
     /// The entries at a revision of the keys in a range that have changed since.
-    pub fn undo(&self, revision: Revision, start: &str, end: &str) -> BTreeMap<Box<str>, Option<Arc<Entry>>> {
+    pub(crate) fn undo(&self, revision: Revision, start: &str, end: &str) -> BTreeMap<Box<str>, Option<Arc<Entry>>> {
         let changed = self.after(revision).filter(|event| contains(start, end, &event.key));
         changed.rev().map(|event| (event.key.clone(), event.previous.clone())).collect()
     }

@@ -2,6 +2,8 @@
 //! engines: an embedded append-only log (default), memory (tests) and etcd v3. This crate must not know Kubernetes: a
 //! value is bytes with at most one placeholder for its revision.
 
+#![warn(unreachable_pub)]
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -24,7 +24,7 @@ pub enum DecodeError {
 }
 
 /// The set as FieldsV1. A member with children has `.` among them.
-pub fn encode(set: &FieldSet) -> Tree {
+pub(crate) fn encode(set: &FieldSet) -> Tree {
     Tree::Map(encode_map(set, false))
 }
 
@@ -95,7 +95,7 @@ fn value_text(value: &Tree) -> Str {
 }
 
 /// FieldsV1 as a set. Unknown element types are dropped, as a later version may have added them.
-pub fn decode(fields: &Tree) -> Result<FieldSet, DecodeError> {
+pub(crate) fn decode(fields: &Tree) -> Result<FieldSet, DecodeError> {
     match fields {
         Tree::Null => Ok(FieldSet::new()),
         Tree::Map(map) => Ok(decode_map(map)?.0),

@@ -6,19 +6,19 @@ use crate::schema::Type;
 use crate::tree::{MAX_DEPTH, Map, Str, Tree};
 
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Comparison {
+pub(crate) struct Comparison {
     pub added: FieldSet,
     pub modified: FieldSet,
     pub removed: FieldSet,
 }
 
 impl Comparison {
-    pub fn is_same(&self) -> bool {
+    pub(crate) fn is_same(&self) -> bool {
         self.added.is_empty() && self.modified.is_empty() && self.removed.is_empty()
     }
 
     /// Without the given paths and everything below them.
-    pub fn exclude(self, reset: &FieldSet) -> Comparison {
+    pub(crate) fn exclude(self, reset: &FieldSet) -> Comparison {
         Comparison {
             added: self.added.recursive_difference(reset),
             modified: self.modified.recursive_difference(reset),
@@ -49,7 +49,7 @@ enum Change {
 }
 
 /// Compares two objects of a type. A field with null is present.
-pub fn compare(old: &Tree, new: &Tree, ty: &'static Type) -> Comparison {
+pub(crate) fn compare(old: &Tree, new: &Tree, ty: &'static Type) -> Comparison {
     node(Some(old), Some(new), Typed::root(ty), 0).1
 }
 

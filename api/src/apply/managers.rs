@@ -100,7 +100,7 @@ pub struct Managed {
 
 impl Managed {
     /// Decodes the entries; the first invalid one is the error.
-    pub fn decode(entries: &[Tree]) -> Result<Managed, EntryError> {
+    pub(crate) fn decode(entries: &[Tree]) -> Result<Managed, EntryError> {
         let mut managed = Managed::default();
         for (index, entry) in entries.iter().enumerate() {
             let manager = decode_entry(entry, index)?;

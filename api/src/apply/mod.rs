@@ -27,16 +27,13 @@ mod updater;
 mod validate;
 
 pub use applier::{ApplyError, apply};
-pub use codec::{DecodeError, decode as decode_fields, encode as encode_fields};
-pub use compare::{Comparison, compare};
+pub use codec::DecodeError;
 pub use conflict::{Conflict, Conflicts};
 pub use managers::{EntryError, Managed, Manager, Operation};
 pub use merge::merge;
-pub use remove::{extract_items, remove_items};
 pub use scale::{ReplicasPath, parent_from_scale, scale_from_parent};
 pub(crate) use set::order_values;
-pub use set::{Element, Entry, FieldSet, path_text};
-pub use to_set::to_field_set;
+pub use set::{Entry, FieldSet};
 pub use updater::{Request, SameVersion, Versions, keep_reset, keep_timestamps, update};
 
 #[cfg(test)]

@@ -6,12 +6,13 @@ use crate::schema::Type;
 use crate::tree::{MAX_DEPTH, Map, Str, Tree};
 
 /// The object without the set's fields. Empty values become null.
-pub fn remove_items(tree: &Tree, set: &FieldSet, ty: &'static Type) -> Tree {
+pub(crate) fn remove_items(tree: &Tree, set: &FieldSet, ty: &'static Type) -> Tree {
     Walk { extract: false }.node(tree, set, Typed::root(ty), 0)
 }
 
 /// The set's fields of an object, with the keys of list items.
-pub fn extract_items(tree: &Tree, set: &FieldSet, ty: &'static Type) -> Tree {
+#[cfg(test)]
+pub(crate) fn extract_items(tree: &Tree, set: &FieldSet, ty: &'static Type) -> Tree {
     Walk { extract: true }.node(tree, set, Typed::root(ty), 0)
 }
 

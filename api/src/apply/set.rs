@@ -7,7 +7,7 @@ use crate::tree::{Str, Tree};
 
 /// One path element.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Element {
+pub(crate) enum Element {
     /// A field of a struct or an entry of a map.
     Field(Str),
     /// The list item with these key fields, sorted by name.
@@ -19,7 +19,7 @@ pub enum Element {
 }
 
 impl Element {
-    pub fn field(name: &str) -> Element {
+    pub(crate) fn field(name: &str) -> Element {
         Element::Field(Str::new(name))
     }
 
@@ -32,7 +32,7 @@ impl Element {
         }
     }
 
-    pub fn order(&self, other: &Element) -> Ordering {
+    pub(crate) fn order(&self, other: &Element) -> Ordering {
         match (self, other) {
             (Element::Field(a), Element::Field(b)) => a.cmp(b),
             (Element::Key(a), Element::Key(b)) => order_keys(a, b),
@@ -77,7 +77,7 @@ fn order_keys(a: &[(Str, Tree)], b: &[(Str, Tree)]) -> Ordering {
 }
 
 /// Numbers before strings before booleans before lists before maps before null.
-pub fn order_values(a: &Tree, b: &Tree) -> Ordering {
+pub(crate) fn order_values(a: &Tree, b: &Tree) -> Ordering {
     match (a, b) {
         (Tree::Int(a), Tree::Int(b)) => a.cmp(b),
         (Tree::Float(a), Tree::Float(b)) => a.total_cmp(b),
@@ -113,7 +113,7 @@ fn value_rank(value: &Tree) -> u8 {
 /// An element, whether its path is in the set, and the paths below it. Never empty: it is a member or has children.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
-    pub element: Element,
+    pub(crate) element: Element,
     pub member: bool,
     pub children: FieldSet,
 }
@@ -146,7 +146,7 @@ impl FieldSet {
         set
     }
 
-    pub fn from_path(path: &[Element]) -> FieldSet {
+    pub(crate) fn from_path(path: &[Element]) -> FieldSet {
         let mut set = FieldSet::new();
         set.insert(path);
         set
@@ -189,11 +189,11 @@ impl FieldSet {
         self.entries.binary_search_by(|entry| entry.element.order(element))
     }
 
-    pub fn get(&self, element: &Element) -> Option<&Entry> {
+    pub(crate) fn get(&self, element: &Element) -> Option<&Entry> {
         self.find(element).ok().map(|at| &self.entries[at])
     }
 
-    pub fn get_field(&self, name: &str) -> Option<&Entry> {
+    pub(crate) fn get_field(&self, name: &str) -> Option<&Entry> {
         let found = self.entries.binary_search_by(|entry| match &entry.element {
             Element::Field(field) => field.as_str().cmp(name),
             _ => Ordering::Greater,
@@ -201,7 +201,7 @@ impl FieldSet {
         found.ok().map(|at| &self.entries[at])
     }
 
-    pub fn insert(&mut self, path: &[Element]) {
+    pub(crate) fn insert(&mut self, path: &[Element]) {
         let Some((first, rest)) = path.split_first() else { return };
         let at = match self.find(first) {
             Ok(at) => at,
@@ -218,7 +218,7 @@ impl FieldSet {
         }
     }
 
-    pub fn has(&self, path: &[Element]) -> bool {
+    pub(crate) fn has(&self, path: &[Element]) -> bool {
         match path.split_first() {
             None => false,
             Some((last, [])) => self.get(last).is_some_and(|entry| entry.member),
@@ -272,7 +272,7 @@ impl FieldSet {
     }
 
     /// Like `difference`, but members of the other set also remove everything below them.
-    pub fn recursive_difference(&self, other: &FieldSet) -> FieldSet {
+    pub(crate) fn recursive_difference(&self, other: &FieldSet) -> FieldSet {
         self.zip(other, |pick| match pick {
             Pick::Left(entry) => Some((entry.member, entry.children.clone())),
             Pick::Right(_) => None,
@@ -292,7 +292,7 @@ impl FieldSet {
     }
 
     /// Whether the two sets have a path in common.
-    pub fn intersects(&self, other: &FieldSet) -> bool {
+    pub(crate) fn intersects(&self, other: &FieldSet) -> bool {
         let (mut a, mut b) = (self.entries.iter().peekable(), other.entries.iter().peekable());
         while let (Some(left), Some(right)) = (a.peek(), b.peek()) {
             match left.element.order(&right.element) {
@@ -311,7 +311,7 @@ impl FieldSet {
     }
 
     /// Calls `each` with every path, members of a level before the levels below.
-    pub fn each_path(&self, mut each: impl FnMut(&[Element])) {
+    pub(crate) fn each_path(&self, mut each: impl FnMut(&[Element])) {
         self.walk(&mut Vec::new(), &mut each);
     }
 
@@ -353,6 +353,6 @@ impl FieldSet {
 }
 
 /// The text of a whole path: `.spec.ports[port=80,protocol="TCP"].name`.
-pub fn path_text(path: &[Element]) -> String {
+pub(crate) fn path_text(path: &[Element]) -> String {
     path.iter().map(Element::to_string).collect()
 }

@@ -22,11 +22,11 @@ pub(super) enum Shape {
 }
 
 impl Typed {
-    pub fn root(ty: &'static Type) -> Typed {
+    pub(super) fn root(ty: &'static Type) -> Typed {
         Typed { ty: Ty::Struct(ty), topology: Topology::Unset }
     }
 
-    pub fn field(field: &Field) -> Typed {
+    pub(super) fn field(field: &Field) -> Typed {
         Typed { ty: field.ty, topology: field.topology }
     }
 
@@ -34,7 +34,7 @@ impl Typed {
         Typed { ty: *ty, topology: Topology::Unset }
     }
 
-    pub fn shape(self) -> Shape {
+    pub(super) fn shape(self) -> Shape {
         match (self.ty, self.topology) {
             (_, Topology::Atomic) => Shape::Leaf,
             (Ty::Struct(ty), topology) => match (topology, ty.topology) {

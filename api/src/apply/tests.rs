@@ -1,5 +1,8 @@
 //! Sequences of writes with the managed fields of upstream.
 
+use super::codec::{decode as decode_fields, encode as encode_fields};
+use super::remove::{extract_items, remove_items};
+use super::set::Element;
 use super::*;
 use crate::json;
 use crate::schema::{Type, type_of};

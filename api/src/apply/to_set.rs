@@ -7,7 +7,7 @@ use crate::tree::{MAX_DEPTH, Map, Str, Tree};
 
 /// Every leaf of an object: scalars, atomic values, items, map entries, nulls and empty maps. A struct with fields is
 /// not a leaf, and an empty list claims nothing.
-pub fn to_field_set(tree: &Tree, ty: &'static Type) -> FieldSet {
+pub(crate) fn to_field_set(tree: &Tree, ty: &'static Type) -> FieldSet {
     node(tree, Typed::root(ty), 0).1
 }
 

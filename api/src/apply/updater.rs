@@ -163,13 +163,18 @@ pub(super) struct Changes<'a> {
 }
 
 impl<'a> Changes<'a> {
-    pub fn new(live: &'a Tree, new: &'a Tree, comparison: &'a Comparison, request: &'a Request<'a>) -> Changes<'a> {
+    pub(super) fn new(
+        live: &'a Tree,
+        new: &'a Tree,
+        comparison: &'a Comparison,
+        request: &'a Request<'a>,
+    ) -> Changes<'a> {
         Changes { live, new, comparison, request }
     }
 
     /// Takes changed and removed fields from all managers except one; managers of unserved versions are dropped.
     /// Returns the changed fields, which an apply conflicts with.
-    pub fn take_from(&self, managed: &mut Managed, but: Option<&Manager>) -> Vec<(Manager, FieldSet)> {
+    pub(super) fn take_from(&self, managed: &mut Managed, but: Option<&Manager>) -> Vec<(Manager, FieldSet)> {
         let mut conflicts = Vec::new();
         let mut other_versions: Vec<(Str, Comparison)> = Vec::new();
         managed.managers.retain_mut(|manager| {

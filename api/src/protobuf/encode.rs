@@ -20,7 +20,7 @@ pub(super) fn envelope(out: &mut Vec<u8>, api_version: &str, kind: &str, body: i
 }
 
 /// The message of an object, without its envelope.
-pub fn encode_message(out: &mut Vec<u8>, tree: &Tree, ty: &'static Type) {
+pub(crate) fn encode_message(out: &mut Vec<u8>, tree: &Tree, ty: &'static Type) {
     encode_struct(out, tree.as_map().unwrap_or(&EMPTY), ty);
 }
 

@@ -12,7 +12,7 @@ use crate::schema::{self, Ty, Type};
 use crate::tree::{Str, Tree};
 use crate::{json, typed};
 
-pub use encode::encode_message;
+pub(crate) use encode::encode_message;
 
 /// The prefix of every enveloped object.
 pub const PREFIX: &[u8; 4] = b"k8s\0";
@@ -68,7 +68,7 @@ impl std::error::Error for Error {}
 
 /// A decoded envelope: the type of the object, and its message.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Envelope<'a> {
+pub(crate) struct Envelope<'a> {
     pub api_version: Str,
     pub kind: Str,
     pub raw: &'a [u8],
@@ -78,7 +78,7 @@ pub struct Envelope<'a> {
 
 impl Envelope<'_> {
     /// The type named by the envelope.
-    pub fn ty(&self) -> Option<&'static Type> {
+    pub(crate) fn ty(&self) -> Option<&'static Type> {
         let (group, version) = self.api_version.split_once('/').unwrap_or(("", &self.api_version));
         schema::type_of(group, version, &self.kind).or_else(|| of_any_group(&self.kind))
     }
@@ -91,7 +91,7 @@ fn of_any_group(kind: &str) -> Option<&'static Type> {
 }
 
 /// Decodes only the envelope.
-pub fn open(bytes: &[u8]) -> Result<Envelope<'_>, Error> {
+pub(crate) fn open(bytes: &[u8]) -> Result<Envelope<'_>, Error> {
     match bytes.strip_prefix(PREFIX) {
         None => Err(Error::NoPrefix),
         Some([]) => Err(Error::Empty),
@@ -120,7 +120,8 @@ fn decode_envelope(envelope: &Envelope<'_>, default: Option<&'static Type>, dept
 }
 
 /// A conformed message of a known type.
-pub fn decode_message(bytes: &[u8], ty: &'static Type) -> Result<Tree, Error> {
+#[cfg(any(test, feature = "testing"))]
+pub(crate) fn decode_message(bytes: &[u8], ty: &'static Type) -> Result<Tree, Error> {
     shape(decode::message(bytes, ty, 0)?, ty)
 }
 

@@ -2,14 +2,14 @@
 
 use super::Error;
 
-pub const VARINT: u8 = 0;
-pub const FIXED64: u8 = 1;
-pub const BYTES: u8 = 2;
-pub const GROUP_START: u8 = 3;
-pub const GROUP_END: u8 = 4;
-pub const FIXED32: u8 = 5;
+pub(super) const VARINT: u8 = 0;
+pub(super) const FIXED64: u8 = 1;
+pub(super) const BYTES: u8 = 2;
+pub(crate) const GROUP_START: u8 = 3;
+pub(crate) const GROUP_END: u8 = 4;
+pub(crate) const FIXED32: u8 = 5;
 
-pub fn write_varint(out: &mut Vec<u8>, mut value: u64) {
+pub(super) fn write_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
         value >>= 7;
@@ -17,22 +17,22 @@ pub fn write_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-pub fn write_tag(out: &mut Vec<u8>, number: u32, wire_type: u8) {
+pub(super) fn write_tag(out: &mut Vec<u8>, number: u32, wire_type: u8) {
     write_varint(out, u64::from(number) << 3 | u64::from(wire_type));
 }
 
 /// Negative numbers take ten bytes, as in upstream.
-pub fn write_int(out: &mut Vec<u8>, number: u32, value: i64) {
+pub(crate) fn write_int(out: &mut Vec<u8>, number: u32, value: i64) {
     write_tag(out, number, VARINT);
     write_varint(out, value as u64);
 }
 
-pub fn write_double(out: &mut Vec<u8>, number: u32, value: f64) {
+pub(crate) fn write_double(out: &mut Vec<u8>, number: u32, value: f64) {
     write_tag(out, number, FIXED64);
     out.extend_from_slice(&value.to_le_bytes());
 }
 
-pub fn write_bytes(out: &mut Vec<u8>, number: u32, bytes: &[u8]) {
+pub(super) fn write_bytes(out: &mut Vec<u8>, number: u32, bytes: &[u8]) {
     write_tag(out, number, BYTES);
     write_varint(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
@@ -40,7 +40,7 @@ pub fn write_bytes(out: &mut Vec<u8>, number: u32, bytes: &[u8]) {
 
 /// A nested message. One byte is reserved for its length, and more is inserted if needed, so that nothing is measured
 /// in advance.
-pub fn write_message(out: &mut Vec<u8>, number: u32, body: impl FnOnce(&mut Vec<u8>)) {
+pub(super) fn write_message(out: &mut Vec<u8>, number: u32, body: impl FnOnce(&mut Vec<u8>)) {
     write_tag(out, number, BYTES);
     let start = out.len();
     out.push(0);
@@ -56,13 +56,13 @@ pub fn write_message(out: &mut Vec<u8>, number: u32, body: impl FnOnce(&mut Vec<
 }
 
 /// Iterates over the fields of a message.
-pub struct Reader<'a> {
+pub(super) struct Reader<'a> {
     bytes: &'a [u8],
 }
 
 /// A field's value; its wire type is kept to reject mismatches.
 #[derive(Clone, Copy)]
-pub enum Value<'a> {
+pub(super) enum Value<'a> {
     Varint(u64),
     Fixed64(u64),
     Bytes(&'a [u8]),
@@ -71,7 +71,7 @@ pub enum Value<'a> {
 }
 
 impl Value<'_> {
-    pub fn wire_type(self) -> u8 {
+    pub(crate) fn wire_type(self) -> u8 {
         match self {
             Value::Varint(_) => VARINT,
             Value::Fixed64(_) => FIXED64,
@@ -83,12 +83,12 @@ impl Value<'_> {
 }
 
 impl<'a> Reader<'a> {
-    pub fn new(bytes: &'a [u8]) -> Reader<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> Reader<'a> {
         Reader { bytes }
     }
 
     /// The next field's number and value; groups, which no type uses, are skipped.
-    pub fn next(&mut self) -> Result<Option<(u32, Value<'a>)>, Error> {
+    pub(super) fn next(&mut self) -> Result<Option<(u32, Value<'a>)>, Error> {
         if self.bytes.is_empty() {
             return Ok(None);
         }

@@ -11,11 +11,11 @@ pub(super) struct FieldIndex {
 }
 
 impl FieldIndex {
-    pub const fn new() -> FieldIndex {
+    pub(super) const fn new() -> FieldIndex {
         FieldIndex { table: Vec::new() }
     }
 
-    pub fn of(fields: &[&'static Field]) -> FieldIndex {
+    pub(super) fn of(fields: &[&'static Field]) -> FieldIndex {
         let mut table = vec![0; (fields.len() * 2).next_power_of_two()];
         for (place, field) in fields.iter().enumerate() {
             let mut slot = hash(field.name);
@@ -28,7 +28,7 @@ impl FieldIndex {
         FieldIndex { table }
     }
 
-    pub fn find(&self, name: &str, fields: &[&'static Field]) -> Option<usize> {
+    pub(super) fn find(&self, name: &str, fields: &[&'static Field]) -> Option<usize> {
         let mask = self.table.len().checked_sub(1)?;
         let mut slot = hash(name);
         // Half of the table is free: the loop ends.

@@ -167,7 +167,7 @@ impl Type {
     }
 
     /// The field's index in `fields`.
-    pub fn field_index(&self, name: &str) -> Option<usize> {
+    pub(crate) fn field_index(&self, name: &str) -> Option<usize> {
         let body = self.body();
         body.by_name.find(name, &body.fields)
     }

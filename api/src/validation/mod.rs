@@ -3,8 +3,6 @@
 
 mod ip;
 
-use std::borrow::Cow;
-
 pub use ip::{
     cidr, cidr_legacy, cidr_warnings, interface_address, ip, ip_legacy, ip_warning, ipv4, ipv6, parse_cidr, parse_ip,
 };
@@ -19,8 +17,8 @@ const NAME_PART_RULE: &str =
     "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
 const NAME_PART_EXAMPLES: &[&str] = &["MyName", "my.name", "123-abc"];
 
-pub const LABEL_MAX: usize = 63;
-pub const SUBDOMAIN_MAX: usize = 253;
+pub(crate) const LABEL_MAX: usize = 63;
+pub(crate) const SUBDOMAIN_MAX: usize = 253;
 
 /// A lowercase DNS label (RFC 1123): `my-name`.
 pub fn dns1123_label(value: &str) -> Messages {
@@ -129,15 +127,6 @@ pub fn qualified_name(value: &str) -> Messages {
     messages
 }
 
-/// A qualified name with its domain.
-pub fn prefixed_label_key(value: &str) -> Messages {
-    let messages = qualified_name(value);
-    if messages.is_empty() && !value.contains('/') {
-        return vec!["must include a prefix (e.g. 'example.com/key')".to_string()];
-    }
-    messages
-}
-
 pub fn label_value(value: &str) -> Messages {
     let mut messages: Messages = too_many_bytes(value, LABEL_MAX).into_iter().collect();
     if !value.is_empty() && !is_name_part(value) {
@@ -161,27 +150,6 @@ pub fn domain_prefixed_path(value: &str) -> Vec<(String, String)> {
         complaints.push((path.to_string(), regex("Invalid path", r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+", &[])));
     }
     complaints
-}
-
-/// A qualified name with a required domain, for keys that were once free text.
-pub fn domain_prefixed_key(value: &str) -> Messages {
-    let messages = qualified_name(value);
-    if messages.is_empty() && !value.contains('/') {
-        return vec!["must be a domain-prefixed key (such as \"acme.io/foo\")".to_string()];
-    }
-    messages
-}
-
-/// `generateName` for validation: a trailing dash counts as a letter, since random letters follow.
-pub fn mask_trailing_dash(prefix: &str) -> Cow<'_, str> {
-    match prefix.strip_suffix('-') {
-        Some(rest) if !rest.is_empty() => Cow::Owned(format!("{}a", &rest[..rest.len() - last_length(rest)])),
-        _ => Cow::Borrowed(prefix),
-    }
-}
-
-fn last_length(text: &str) -> usize {
-    text.chars().next_back().map_or(0, char::len_utf8)
 }
 
 /// A domain of at least three segments; no message for an empty name.
@@ -220,22 +188,6 @@ pub fn env_var_name(value: &str) -> Messages {
         let rule = "a valid environment variable name must consist only of printable ASCII characters other than '='";
         messages.push(rule.to_string());
     }
-    messages
-}
-
-/// The former, stricter rule for the keys of `envFrom`.
-pub fn strict_env_var_name(value: &str) -> Messages {
-    let other = |byte: u8| byte.is_ascii_alphabetic() || matches!(byte, b'-' | b'.' | b'_');
-    let mut messages = Messages::new();
-    match value.as_bytes() {
-        [first, rest @ ..] if other(*first) && rest.iter().all(|b| other(*b) || b.is_ascii_digit()) => {}
-        _ => messages.push(regex(
-            "a valid environment variable name must consist of alphabetic characters, digits, '_', '-', or '.', and must not start with a digit",
-            "[-._a-zA-Z][-._a-zA-Z0-9]*",
-            &["my.env-name", "MY_ENV.NAME", "MyEnvName1"],
-        )),
-    }
-    messages.extend(parent_directory(value));
     messages
 }
 
@@ -333,15 +285,6 @@ pub fn path_segment_name(value: &str) -> Messages {
 pub fn path_segment_prefix(value: &str) -> Messages {
     let found = ['/', '%'].into_iter().filter(|c| value.contains(*c));
     found.map(|c| format!("may not contain '{c}'")).collect()
-}
-
-/// `C:\a`, `\\server\share`, `c:/a`: an absolute Windows path.
-pub fn is_windows_path(value: &str) -> bool {
-    match value.as_bytes() {
-        [letter, b':', b'\\' | b'/', ..] => letter.is_ascii_alphabetic(),
-        [b'\\', ..] => true,
-        _ => false,
-    }
 }
 
 /// `must be no more than 63 characters`, in upstream's wording.
@@ -469,9 +412,6 @@ mod tests {
             &["http", "a-1"],
             &[("1", &["must contain at least one letter"]), ("A", &["must contain only", "must contain at least"])],
         );
-        assert!(is_windows_path(r"C:\a") && is_windows_path(r"\\a\b") && !is_windows_path("/a"));
-        assert_eq!(mask_trailing_dash("web-"), "wea");
-        assert_eq!(mask_trailing_dash("-"), "-");
         assert_eq!(port_number(0), ["must be between 1 and 65535, inclusive"]);
     }
 }

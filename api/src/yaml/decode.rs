@@ -15,7 +15,7 @@ const COPY_BUDGET: usize = 1 << 18;
 const MAX_DUPLICATES: usize = 100;
 
 /// The first document and its duplicate keys.
-pub fn document(text: &str) -> Result<(Tree, Vec<String>), Error> {
+pub(super) fn document(text: &str) -> Result<(Tree, Vec<String>), Error> {
     let options = granit_parser::options! {
         flow_nesting_limit: MAX_DEPTH,
         block_nesting_limit: MAX_DEPTH,

@@ -82,14 +82,6 @@ pub fn decode_as(bytes: &[u8], ty: Option<&'static Type>, strict: &mut Strict) -
 
 const DUPLICATES: &str = "yaml: unmarshal errors:";
 
-/// A strict decoding problem, one line each: for warnings, which upstream sends separately.
-pub fn problem_lines(problem: &str) -> Vec<&str> {
-    match problem.strip_prefix(DUPLICATES) {
-        Some(lines) => lines.lines().map(str::trim).filter(|line| !line.is_empty()).collect(),
-        None => vec![problem],
-    }
-}
-
 fn prune(tree: &mut Tree, ty: Ty, path: &mut String, strict: &mut Strict) {
     let length = path.len();
     match (ty, tree) {
@@ -235,7 +227,6 @@ mod tests {
         let tree = decode_as(text.as_bytes(), type_of("", "v1", "ConfigMap"), &mut strict).expect("valid YAML");
         let want = ["yaml: unmarshal errors:\n  line 6: key \"a\" already set in map", "unknown field \"bogus\""];
         assert_eq!(strict.problems, want);
-        assert_eq!(problem_lines(&strict.problems[0]), ["line 6: key \"a\" already set in map"]);
         assert_eq!(tree.str("data.a"), "2");
         assert!(tree.at("bogus").is_null());
     }

@@ -3,7 +3,7 @@
 use crate::tree::{Str, Tree};
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum Plain {
+pub(super) enum Plain {
     Null,
     Bool(bool),
     Int(i64),
@@ -15,7 +15,7 @@ pub enum Plain {
     Text,
 }
 
-pub fn plain(text: &str) -> Plain {
+pub(super) fn plain(text: &str) -> Plain {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => Plain::Null,
         "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => Plain::Bool(true),
@@ -79,7 +79,7 @@ fn is_float(text: &str) -> bool {
 }
 
 /// `2001-12-14`, `2001-12-14T21:59:43.10-05:00`, `2001-12-14 21:59:43`
-pub fn is_timestamp(text: &str) -> bool {
+pub(crate) fn is_timestamp(text: &str) -> bool {
     let Some((date, time)) = split_date(text) else { return false };
     if time.is_empty() {
         return date;
@@ -129,7 +129,7 @@ fn in_range(text: &str, max: u8) -> bool {
 }
 
 /// `1:20`, a base-60 number in YAML 1.1, which upstream does not read as such.
-pub fn is_base60(text: &str) -> bool {
+pub(crate) fn is_base60(text: &str) -> bool {
     let text = text.strip_prefix(['-', '+']).unwrap_or(text);
     let (text, fraction) = text.split_once('.').unwrap_or((text, ""));
     let digit_or_bar = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'_');
@@ -143,7 +143,7 @@ pub fn is_base60(text: &str) -> bool {
         && rest.iter().all(|part| in_range(part, 59))
 }
 
-pub fn as_tree(plain: Plain, text: &str) -> Tree {
+pub(crate) fn as_tree(plain: Plain, text: &str) -> Tree {
     match plain {
         Plain::Null => Tree::Null,
         Plain::Bool(value) => Tree::Bool(value),

@@ -23,12 +23,12 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    pub fn new(head: &Head, builder: &Builder) -> Self {
+    pub(super) fn new(head: &Head, builder: &Builder) -> Self {
         let (head, mark) = (head.clone(), builder.mark());
         Self { head, events: Vec::new(), durable: false, relaxed: false, mark, answers: Vec::new() }
     }
 
-    pub fn add(
+    pub(super) fn add(
         &mut self,
         writes: Vec<Write>,
         reply: Reply<Vec<Committed>>,
@@ -42,7 +42,7 @@ impl Batch {
     }
 
     /// An expiry that is lost in a crash is repeated: it need not wait for the disk, nor trigger a write.
-    pub fn expire(&mut self, key: String, builder: &mut Builder, now: Duration) {
+    pub(super) fn expire(&mut self, key: String, builder: &mut Builder, now: Duration) {
         if let Some(event) = plan::apply(&mut self.head, key, Op::Delete, None, now) {
             builder.push_delete(event.revision, &event.key, &[]);
             self.events.push(event);
@@ -67,14 +67,14 @@ impl Batch {
         committed
     }
 
-    pub fn answer(self) {
+    pub(super) fn answer(self) {
         // The caller may have been dropped.
         self.answers.into_iter().for_each(|(reply, answer)| drop(reply.send(answer)));
     }
 
     /// Reverts every write. Rejected callers get the failure as well: the conflicting entry may have been one of this
     /// batch.
-    pub fn fail(self, error: &Error, builder: &mut Builder) {
+    pub(super) fn fail(self, error: &Error, builder: &mut Builder) {
         builder.rewind(self.mark);
         for (reply, _) in self.answers {
             let _ = reply.send(Err(again(error)));

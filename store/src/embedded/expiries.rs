@@ -11,13 +11,13 @@ use crate::{Entry, Event, Revision};
 pub(crate) struct Expiries(BTreeMap<(u64, Revision), Box<str>>);
 
 impl Expiries {
-    pub fn of(entries: &Entries) -> Self {
+    pub(super) fn of(entries: &Entries) -> Self {
         let mut expiries = Self::default();
         entries.iter().for_each(|entry| expiries.add(entry));
         expiries
     }
 
-    pub fn follow(&mut self, event: &Event) {
+    pub(super) fn follow(&mut self, event: &Event) {
         if let Some(previous) = &event.previous {
             self.0.remove(&(previous.expires, previous.revision));
         }
@@ -26,12 +26,12 @@ impl Expiries {
         }
     }
 
-    pub fn nearest(&self) -> Option<Duration> {
+    pub(crate) fn nearest(&self) -> Option<Duration> {
         self.0.first_key_value().map(|(&(expires, _), _)| Duration::from_secs(expires))
     }
 
     /// The expired keys, at most `limit`.
-    pub fn due(&self, now: Duration, limit: usize) -> Vec<String> {
+    pub(super) fn due(&self, now: Duration, limit: usize) -> Vec<String> {
         let due = self.0.range(..(now.as_secs() + 1, 0)).take(limit);
         due.map(|(_, key)| key.to_string()).collect()
     }

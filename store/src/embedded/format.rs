@@ -41,7 +41,7 @@ pub(crate) struct FileHeader {
 }
 
 impl FileHeader {
-    pub fn encode(&self) -> Vec<u8> {
+    pub(super) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(SECTOR);
         out.extend_from_slice(&FILE_MAGIC);
         put_u32(&mut out, 0);
@@ -59,7 +59,7 @@ impl FileHeader {
     }
 
     /// The header, or what is wrong with it.
-    pub fn decode(bytes: &[u8]) -> Result<Self, &'static str> {
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self, &'static str> {
         if bytes.len() < SECTOR || bytes[..8] != FILE_MAGIC {
             return Err("not a store file");
         }
@@ -110,7 +110,7 @@ pub(crate) struct BatchHeader {
 }
 
 impl BatchHeader {
-    pub fn decode(bytes: &[u8]) -> Option<Self> {
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields(bytes.get(..BATCH_HEADER)?);
         let (magic, crc, payload, kind) = (fields.u32(), fields.u32(), fields.u32() as usize, fields.u32());
         let (count, chain) = (fields.u32(), fields.u32());
@@ -135,12 +135,12 @@ impl BatchHeader {
     }
 
     /// The length on disk.
-    pub fn size(&self) -> usize {
+    pub(super) fn size(&self) -> usize {
         (BATCH_HEADER + self.payload).next_multiple_of(SECTOR)
     }
 
     /// Whether the checksum matches the batch, which starts with its header.
-    pub fn matches(&self, batch: &[u8], id: u64) -> bool {
+    pub(super) fn matches(&self, batch: &[u8], id: u64) -> bool {
         batch.get(8..BATCH_HEADER + self.payload).is_some_and(|bytes| checksum(bytes, id) == self.crc)
     }
 }
@@ -173,46 +173,46 @@ pub(crate) struct Seal {
 }
 
 impl Builder {
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { bytes: vec![0; BATCH_HEADER], end: BATCH_HEADER, count: 0 }
     }
 
-    pub fn mark(&self) -> Mark {
+    pub(super) fn mark(&self) -> Mark {
         Mark { end: self.end, count: self.count }
     }
 
-    pub fn rewind(&mut self, mark: Mark) {
+    pub(crate) fn rewind(&mut self, mark: Mark) {
         self.bytes.truncate(mark.end);
         self.end = mark.end;
         self.count = mark.count;
     }
 
-    pub fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.rewind(Mark { end: BATCH_HEADER, count: 0 });
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    pub fn count(&self) -> u32 {
+    pub(super) fn count(&self) -> u32 {
         self.count
     }
 
     /// The length of the records.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.end - BATCH_HEADER
     }
 
-    pub fn push_put(&mut self, entry: &Entry, cause: &[u8]) {
+    pub(crate) fn push_put(&mut self, entry: &Entry, cause: &[u8]) {
         self.push(Tag::Put, entry.revision, entry.expires, &entry.key, &entry.value, cause);
     }
 
-    pub fn push_delete(&mut self, revision: Revision, key: &str, cause: &[u8]) {
+    pub(crate) fn push_delete(&mut self, revision: Revision, key: &str, cause: &[u8]) {
         self.push(Tag::Delete, revision, 0, key, &[], cause);
     }
 
-    pub fn push_raw(&mut self, bytes: &[u8]) {
+    pub(crate) fn push_raw(&mut self, bytes: &[u8]) {
         self.bytes.truncate(self.end);
         self.bytes.extend_from_slice(bytes);
         self.end = self.bytes.len();
@@ -237,11 +237,11 @@ impl Builder {
     }
 
     /// The whole batch in whole sectors, and its checksum. Can be called again after a failed write.
-    pub fn seal(&mut self, seal: Seal) -> (&[u8], u32) {
+    pub(super) fn seal(&mut self, seal: Seal) -> (&[u8], u32) {
         self.seal_counted(seal, self.count)
     }
 
-    pub fn seal_counted(&mut self, seal: Seal, count: u32) -> (&[u8], u32) {
+    pub(crate) fn seal_counted(&mut self, seal: Seal, count: u32) -> (&[u8], u32) {
         let length = self.end;
         self.bytes.truncate(length);
         let mut header = Vec::with_capacity(BATCH_HEADER);

@@ -20,7 +20,7 @@ pub(crate) struct Inline {
 }
 
 impl Inline {
-    pub fn start(writer: Writer, clock: &Arc<dyn Clock>) -> Arc<Self> {
+    pub(super) fn start(writer: Writer, clock: &Arc<dyn Clock>) -> Arc<Self> {
         let queue = writer.queue.clone();
         let inline = Arc::new(Self { queue, writer: Mutex::new(Some(writer)), expiry: Notify::new() });
         let weak = Arc::downgrade(&inline);
@@ -34,7 +34,7 @@ impl Inline {
 
     /// Works until nothing is pending. A caller that finds another one at work leaves its request to it, which checks
     /// again after unlocking.
-    pub fn drive(&self) {
+    pub(super) fn drive(&self) {
         loop {
             let Some(mut slot) = self.writer.try_lock() else {
                 return;

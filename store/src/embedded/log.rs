@@ -59,7 +59,7 @@ pub(crate) struct Position {
 }
 
 impl Log {
-    pub fn new(disk: Arc<dyn Disk>, dir: PathBuf, id: u64, end: &End, config: &super::Config) -> Self {
+    pub(super) fn new(disk: Arc<dyn Disk>, dir: PathBuf, id: u64, end: &End, config: &super::Config) -> Self {
         Self {
             disk,
             dir,
@@ -77,22 +77,22 @@ impl Log {
         }
     }
 
-    pub fn reserved(&self) -> Revision {
+    pub(super) fn reserved(&self) -> Revision {
         self.reserved
     }
 
-    pub fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// Makes the batch durable. Its revisions end at `last`; revisions up to `reserved` may then be visible.
-    pub fn commit(&mut self, builder: &mut Builder, last: Revision, reserved: Revision) -> Result<(), Failure> {
+    pub(super) fn commit(&mut self, builder: &mut Builder, last: Revision, reserved: Revision) -> Result<(), Failure> {
         let first = last + 1 - Revision::from(builder.count());
         self.append(builder, BatchKind::Writes, first, last, reserved)
     }
 
     /// Records that nothing is missing, and releases unused reservations.
-    pub fn close(&mut self, compacted: Revision, revision: Revision) -> Result<(), Failure> {
+    pub(super) fn close(&mut self, compacted: Revision, revision: Revision) -> Result<(), Failure> {
         if !self.dirty {
             return Ok(());
         }
@@ -201,14 +201,14 @@ impl Log {
     }
 
     /// Closes the current file, so that a state file can replace everything up to here.
-    pub fn rotate(&mut self) -> Result<Position> {
+    pub(super) fn rotate(&mut self) -> Result<Position> {
         self.cut()?;
         self.current = None;
         Ok(Position { sequence: self.sequence, chain: self.chain, revision: self.revision, reserved: self.reserved })
     }
 
     /// The state file has replaced older files.
-    pub fn compacted(&mut self, before: u64, after: u64) {
+    pub(super) fn compacted(&mut self, before: u64, after: u64) {
         self.bytes = self.bytes.saturating_sub(before) + after;
     }
 }

@@ -36,7 +36,7 @@ struct Waiting {
 }
 
 impl Queue {
-    pub fn push(&self, request: Request) -> Result<()> {
+    pub(super) fn push(&self, request: Request) -> Result<()> {
         let mut waiting = self.hold();
         if waiting.closed {
             return Err(Error::Closed);
@@ -51,14 +51,14 @@ impl Queue {
         Ok(())
     }
 
-    pub fn nudge(&self) {
+    pub(crate) fn nudge(&self) {
         self.hold().nudged = true;
         self.wake.notify_one();
     }
 
     /// Moves all pending requests to `into`. Sleeps until there is a request, a nudge or the timeout; without a
     /// timeout indefinitely.
-    pub fn take(&self, into: &mut VecDeque<Request>, sleep: Option<Duration>) {
+    pub(super) fn take(&self, into: &mut VecDeque<Request>, sleep: Option<Duration>) {
         let idle = |waiting: &mut Waiting| waiting.requests.is_empty() && !waiting.nudged;
         let waiting = self.hold();
         let mut waiting = match sleep {
@@ -70,13 +70,13 @@ impl Queue {
     }
 
     /// Whether a writer without a thread has work.
-    pub fn has_work(&self) -> bool {
+    pub(crate) fn has_work(&self) -> bool {
         let waiting = self.hold();
         !waiting.requests.is_empty() || waiting.nudged
     }
 
     /// The writer has ended: waiting callers see the dropped reply.
-    pub fn abandon(&self) {
+    pub(crate) fn abandon(&self) {
         let requests = {
             let mut waiting = self.hold();
             waiting.closed = true;

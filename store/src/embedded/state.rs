@@ -94,7 +94,7 @@ impl Output<'_> {
 }
 
 /// Creates a data directory from a snapshot. The directory must not contain a store. Returns the initial revision.
-pub fn restore(snapshot: &Path, dir: &Path, disk: &dyn Disk) -> Result<Revision> {
+pub(super) fn restore(snapshot: &Path, dir: &Path, disk: &dyn Disk) -> Result<Revision> {
     let mut entries = Entries::default();
     let mut insert = |_, record: Record<'_>| drop(entries.insert(Arc::new(super::load::entry(&record))));
     let end = scan::scan_state(disk, snapshot, None, &mut insert)?;

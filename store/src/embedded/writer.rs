@@ -51,7 +51,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub fn run(mut self) {
+    pub(super) fn run(mut self) {
         let _guard = Guard { queue: self.queue.clone(), feed: self.feed.clone(), fatal: self.config.fatal.clone() };
         loop {
             let sleep = self.sleep();
@@ -63,7 +63,7 @@ impl Writer {
     }
 
     /// Everything that can be done without waiting, for a writer without a thread.
-    pub fn turn(&mut self) -> Option<Option<Reply<()>>> {
+    pub(super) fn turn(&mut self) -> Option<Option<Reply<()>>> {
         self.queue.take(&mut self.waiting, Some(Duration::ZERO));
         loop {
             let close = self.step();
@@ -76,7 +76,7 @@ impl Writer {
     }
 
     /// The time until the next expiry; `None` if there is none, or if the clock will notify.
-    pub fn next_expiry(&self) -> Option<Duration> {
+    pub(crate) fn next_expiry(&self) -> Option<Duration> {
         self.expiries.nearest().and_then(|at| self.until(at))
     }
 
@@ -237,7 +237,7 @@ impl Writer {
         self.compact_above = self.log.bytes() + self.config.compact_bytes;
     }
 
-    pub fn close(mut self, reply: Option<Reply<()>>) {
+    pub(super) fn close(mut self, reply: Option<Reply<()>>) {
         self.compaction = None;
         let result = self.flush_and_end();
         self.feed.close();

@@ -27,7 +27,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub fn new(config: &Config) -> Result<Self> {
+    pub(super) fn new(config: &Config) -> Result<Self> {
         let tls = tls(config)?;
         let endpoints: Result<Vec<Endpoint>> =
             config.endpoints.iter().map(|address| endpoint(address, tls.as_ref())).collect();
@@ -41,29 +41,29 @@ impl Client {
     }
 
     /// Sent once: after an error it may or may not have been executed.
-    pub async fn txn(&self, request: proto::TxnRequest) -> Result<proto::TxnResponse, Status> {
+    pub(crate) async fn txn(&self, request: proto::TxnRequest) -> Result<proto::TxnResponse, Status> {
         self.unary("/etcdserverpb.KV/Txn", request).await
     }
 
     /// A linearizable read.
-    pub async fn range(&self, request: proto::RangeRequest) -> Result<proto::RangeResponse, Status> {
+    pub(super) async fn range(&self, request: proto::RangeRequest) -> Result<proto::RangeResponse, Status> {
         self.retried("/etcdserverpb.KV/Range", request).await
     }
 
-    pub async fn compact(&self, revision: Revision) -> Result<proto::CompactionResponse, Status> {
+    pub(super) async fn compact(&self, revision: Revision) -> Result<proto::CompactionResponse, Status> {
         let request = proto::CompactionRequest { revision: revision as i64 };
         self.retried("/etcdserverpb.KV/Compact", request).await
     }
 
-    pub async fn grant(&self, ttl_seconds: i64) -> Result<proto::LeaseGrantResponse, Status> {
+    pub(super) async fn grant(&self, ttl_seconds: i64) -> Result<proto::LeaseGrantResponse, Status> {
         self.retried("/etcdserverpb.Lease/LeaseGrant", proto::LeaseGrantRequest { ttl: ttl_seconds }).await
     }
 
-    pub async fn status(&self) -> Result<proto::StatusResponse, Status> {
+    pub(super) async fn status(&self) -> Result<proto::StatusResponse, Status> {
         self.retried("/etcdserverpb.Maintenance/Status", proto::StatusRequest {}).await
     }
 
-    pub async fn snapshot(&self) -> Result<Streaming<proto::SnapshotResponse>, Status> {
+    pub(super) async fn snapshot(&self) -> Result<Streaming<proto::SnapshotResponse>, Status> {
         let mut grpc = self.grpc().await?;
         let path = PathAndQuery::from_static("/etcdserverpb.Maintenance/Snapshot");
         let request = tonic::Request::new(proto::SnapshotRequest {});
@@ -71,7 +71,7 @@ impl Client {
     }
 
     /// The request stream stays open as long as the sender exists: etcd ends the watch with it.
-    pub async fn watch(
+    pub(super) async fn watch(
         &self,
         requests: tokio::sync::mpsc::Receiver<proto::WatchRequest>,
     ) -> Result<Streaming<proto::WatchResponse>, Status> {

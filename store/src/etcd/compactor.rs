@@ -28,7 +28,7 @@ struct Seen {
 }
 
 impl Compactor {
-    pub async fn run(self, mut closed: watch::Receiver<bool>) {
+    pub(super) async fn run(self, mut closed: watch::Receiver<bool>) {
         let mut seen = Seen::default();
         loop {
             tokio::select! {

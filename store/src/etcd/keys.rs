@@ -14,12 +14,12 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    pub fn full(&self, key: &str) -> Vec<u8> {
+    pub(super) fn full(&self, key: &str) -> Vec<u8> {
         [self.prefix.as_bytes(), key.as_bytes()].concat()
     }
 
     /// The end of a range: never after the last key with the prefix.
-    pub fn end(&self, end: &str) -> Vec<u8> {
+    pub(super) fn end(&self, end: &str) -> Vec<u8> {
         if end.is_empty() { behind(self.prefix.as_bytes()) } else { self.full(end) }
     }
 
@@ -28,13 +28,13 @@ impl Keys {
         std::str::from_utf8(key).ok()?.strip_prefix(self.prefix.as_str())
     }
 
-    pub fn entry(&self, kv: KeyValue, leases: &Leases) -> Option<Arc<Entry>> {
+    pub(super) fn entry(&self, kv: KeyValue, leases: &Leases) -> Option<Arc<Entry>> {
         let key = self.ours(&kv.key)?.into();
         let expires = leases.expires(kv.lease);
         Some(Arc::new(Entry { key, value: kv.value.into(), revision: kv.mod_revision as u64, expires }))
     }
 
-    pub fn event(&self, change: Change, leases: &Leases) -> Option<Event> {
+    pub(super) fn event(&self, change: Change, leases: &Leases) -> Option<Event> {
         let kv = change.kv?;
         let (key, revision) = (self.ours(&kv.key)?.into(), kv.mod_revision as u64);
         let previous = change.prev_kv.and_then(|previous| self.entry(previous, leases));

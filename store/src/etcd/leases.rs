@@ -36,7 +36,7 @@ struct Lease {
 
 impl Leases {
     /// A lease that expires at or shortly after `ttl` from now.
-    pub async fn lease(&self, client: &Client, ttl: Duration) -> Result<i64> {
+    pub(super) async fn lease(&self, client: &Client, ttl: Duration) -> Result<i64> {
         let seconds = ttl.as_secs().max(1) + u64::from(ttl.subsec_nanos() > 0 && ttl.as_secs() > 0);
         let now = now();
         if let Some(id) = self.hold().reuse(seconds, now) {
@@ -52,7 +52,7 @@ impl Leases {
     }
 
     /// When a key with this lease expires; 0 for never, or if only another server knows.
-    pub fn expires(&self, lease: i64) -> u64 {
+    pub(super) fn expires(&self, lease: i64) -> u64 {
         if lease == 0 { 0 } else { self.hold().expires.get(&lease).copied().unwrap_or(0) }
     }
 

@@ -2,13 +2,13 @@
 //! build needs protoc.
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct ResponseHeader {
+pub(crate) struct ResponseHeader {
     #[prost(int64, tag = "3")]
     pub revision: i64,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct KeyValue {
+pub(crate) struct KeyValue {
     #[prost(bytes = "vec", tag = "1")]
     pub key: Vec<u8>,
     #[prost(int64, tag = "2")]
@@ -23,10 +23,10 @@ pub struct KeyValue {
     pub lease: i64,
 }
 
-pub const EVENT_DELETE: i32 = 1;
+pub(crate) const EVENT_DELETE: i32 = 1;
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Event {
+pub(super) struct Event {
     #[prost(int32, tag = "1")]
     pub kind: i32,
     #[prost(message, optional, tag = "2")]
@@ -36,7 +36,7 @@ pub struct Event {
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct RangeRequest {
+pub(crate) struct RangeRequest {
     #[prost(bytes = "vec", tag = "1")]
     pub key: Vec<u8>,
     #[prost(bytes = "vec", tag = "2")]
@@ -50,7 +50,7 @@ pub struct RangeRequest {
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct RangeResponse {
+pub(crate) struct RangeResponse {
     #[prost(message, optional, tag = "1")]
     pub header: Option<ResponseHeader>,
     #[prost(message, repeated, tag = "2")]
@@ -62,7 +62,7 @@ pub struct RangeResponse {
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct PutRequest {
+pub(crate) struct PutRequest {
     #[prost(bytes = "vec", tag = "1")]
     pub key: Vec<u8>,
     #[prost(bytes = "vec", tag = "2")]
@@ -74,13 +74,13 @@ pub struct PutRequest {
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct PutResponse {
+pub(crate) struct PutResponse {
     #[prost(message, optional, tag = "2")]
     pub prev_kv: Option<KeyValue>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct DeleteRangeRequest {
+pub(crate) struct DeleteRangeRequest {
     #[prost(bytes = "vec", tag = "1")]
     pub key: Vec<u8>,
     #[prost(bool, tag = "3")]
@@ -88,19 +88,19 @@ pub struct DeleteRangeRequest {
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct DeleteRangeResponse {
+pub(crate) struct DeleteRangeResponse {
     #[prost(message, repeated, tag = "3")]
     pub prev_kvs: Vec<KeyValue>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct RequestOp {
+pub(crate) struct RequestOp {
     #[prost(oneof = "Request", tags = "1, 2, 3")]
     pub request: Option<Request>,
 }
 
 #[derive(Clone, PartialEq, prost::Oneof)]
-pub enum Request {
+pub(super) enum Request {
     #[prost(message, tag = "1")]
     Range(RangeRequest),
     #[prost(message, tag = "2")]
@@ -110,13 +110,13 @@ pub enum Request {
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct ResponseOp {
+pub(crate) struct ResponseOp {
     #[prost(oneof = "Response", tags = "1, 2, 3")]
     pub response: Option<Response>,
 }
 
 #[derive(Clone, PartialEq, prost::Oneof)]
-pub enum Response {
+pub(super) enum Response {
     #[prost(message, tag = "1")]
     Range(RangeResponse),
     #[prost(message, tag = "2")]
@@ -125,12 +125,12 @@ pub enum Response {
     DeleteRange(DeleteRangeResponse),
 }
 
-pub const COMPARE_EQUAL: i32 = 0;
-pub const TARGET_VERSION: i32 = 0;
-pub const TARGET_MOD: i32 = 2;
+pub(crate) const COMPARE_EQUAL: i32 = 0;
+pub(crate) const TARGET_VERSION: i32 = 0;
+pub(crate) const TARGET_MOD: i32 = 2;
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Compare {
+pub(crate) struct Compare {
     #[prost(int32, tag = "1")]
     pub result: i32,
     #[prost(int32, tag = "2")]
@@ -142,7 +142,7 @@ pub struct Compare {
 }
 
 #[derive(Clone, Copy, PartialEq, prost::Oneof)]
-pub enum Target {
+pub(super) enum Target {
     #[prost(int64, tag = "4")]
     Version(i64),
     #[prost(int64, tag = "6")]
@@ -150,7 +150,7 @@ pub enum Target {
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct TxnRequest {
+pub(crate) struct TxnRequest {
     #[prost(message, repeated, tag = "1")]
     pub compare: Vec<Compare>,
     #[prost(message, repeated, tag = "2")]
@@ -160,7 +160,7 @@ pub struct TxnRequest {
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct TxnResponse {
+pub(crate) struct TxnResponse {
     #[prost(message, optional, tag = "1")]
     pub header: Option<ResponseHeader>,
     #[prost(bool, tag = "2")]
@@ -170,22 +170,22 @@ pub struct TxnResponse {
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct CompactionRequest {
+pub(crate) struct CompactionRequest {
     #[prost(int64, tag = "1")]
     pub revision: i64,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct CompactionResponse {}
+pub(crate) struct CompactionResponse {}
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct WatchRequest {
+pub(crate) struct WatchRequest {
     #[prost(message, optional, tag = "1")]
     pub create_request: Option<WatchCreateRequest>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct WatchCreateRequest {
+pub(crate) struct WatchCreateRequest {
     #[prost(bytes = "vec", tag = "1")]
     pub key: Vec<u8>,
     #[prost(bytes = "vec", tag = "2")]
@@ -199,7 +199,7 @@ pub struct WatchCreateRequest {
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct WatchResponse {
+pub(crate) struct WatchResponse {
     #[prost(message, optional, tag = "1")]
     pub header: Option<ResponseHeader>,
     #[prost(bool, tag = "3")]
@@ -217,13 +217,13 @@ pub struct WatchResponse {
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct LeaseGrantRequest {
+pub(crate) struct LeaseGrantRequest {
     #[prost(int64, tag = "1")]
     pub ttl: i64,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct LeaseGrantResponse {
+pub(crate) struct LeaseGrantResponse {
     #[prost(int64, tag = "2")]
     pub id: i64,
     #[prost(int64, tag = "3")]
@@ -231,10 +231,10 @@ pub struct LeaseGrantResponse {
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct StatusRequest {}
+pub(super) struct StatusRequest {}
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct StatusResponse {
+pub(super) struct StatusResponse {
     #[prost(message, optional, tag = "1")]
     pub header: Option<ResponseHeader>,
     #[prost(string, tag = "2")]
@@ -244,10 +244,10 @@ pub struct StatusResponse {
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct SnapshotRequest {}
+pub(crate) struct SnapshotRequest {}
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct SnapshotResponse {
+pub(crate) struct SnapshotResponse {
     #[prost(bytes = "vec", tag = "3")]
     pub blob: Vec<u8>,
 }

@@ -53,7 +53,7 @@ enum Lost {
 }
 
 impl Pump {
-    pub async fn run(mut self, mut closed: watch::Receiver<bool>) {
+    pub(super) async fn run(mut self, mut closed: watch::Receiver<bool>) {
         tokio::select! {
             biased;
             _ = closed.wait_for(|&closed| closed) => {}
