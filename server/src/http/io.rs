@@ -33,7 +33,7 @@ pub(crate) struct Secured {
 }
 
 impl Secured {
-    pub fn new(tls: TlsStream<Socket>, watched: Watched, position: RequestPosition) -> Secured {
+    pub(crate) fn new(tls: TlsStream<Socket>, watched: Watched, position: RequestPosition) -> Secured {
         Secured { tls, watched, narrowed: false, reader: RequestReader::new(position) }
     }
 

@@ -17,7 +17,7 @@ use tokio::io::{AsyncRead, ReadBuf};
 
 /// The position in the requests of a connection, shared by its reader and its service.
 #[derive(Clone, Default)]
-pub struct RequestPosition(Arc<Mutex<Position>>);
+pub(crate) struct RequestPosition(Arc<Mutex<Position>>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Position {
@@ -41,7 +41,7 @@ impl Default for Position {
 
 impl RequestPosition {
     /// The head of a request was parsed; nothing was read since it was whole.
-    pub fn set_request<B: Body>(&self, request: &Request<B>) {
+    pub(crate) fn set_request<B: Body>(&self, request: &Request<B>) {
         let is_plain = request.version() < Version::HTTP_2 && !request.headers().contains_key(header::UPGRADE);
         let length = request.body().size_hint().exact().filter(|_| is_plain);
         self.0.lock().set_body(length);
@@ -118,18 +118,18 @@ fn encode(line: &[u8], out: &mut Vec<u8>) {
 
 /// Reads a connection, with request lines that hyper takes.
 #[derive(Default)]
-pub struct RequestReader {
+pub(super) struct RequestReader {
     position: RequestPosition,
     /// What was encoded and did not fit.
     rest: Vec<u8>,
 }
 
 impl RequestReader {
-    pub fn new(position: RequestPosition) -> RequestReader {
+    pub(super) fn new(position: RequestPosition) -> RequestReader {
         RequestReader { position, rest: Vec::new() }
     }
 
-    pub fn poll_read(
+    pub(super) fn poll_read(
         &mut self,
         inner: Pin<&mut (impl AsyncRead + ?Sized)>,
         cx: &mut Context<'_>,
