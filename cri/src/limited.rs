@@ -1,5 +1,5 @@
-//! A runtime that may hang: whoever calls it waits so long and no longer. A call that changes something is a task of its
-//! own, which goes on to its end whatever becomes of the one who asked: the embedded runtime is never cut in the middle.
+//! Limits how long a caller waits for a runtime that may hang. A call that changes something is a task of its own, which
+//! completes even if its caller is dropped: the built-in runtime is never interrupted in the middle of a change.
 
 use std::any::Any;
 use std::future::Future;

@@ -5,6 +5,7 @@ use api::Str;
 use api::schema::type_of;
 use kinds::{Kind, Subresource, Verb};
 
+/// A resource as the paths of a document describe it.
 #[derive(Clone)]
 pub struct Resource {
     pub group: Str,
@@ -46,6 +47,7 @@ const RETURNING_DELETED: &[(&str, &[&str])] = &[
 ];
 
 impl Resource {
+    /// The resource of a kind.
     pub fn of(kind: &Kind) -> Resource {
         let ty = kind.schema();
         let list = type_of(kind.group, kind.version, &format!("{}List", kind.kind));

@@ -22,7 +22,7 @@ impl HostPort {
         Some(HostPort { protocol, ip, port: number })
     }
 
-    /// Two cannot be had at once: all addresses stand in the way of each.
+    /// Whether both cannot be used at once: a port of all addresses conflicts with that of each address.
     pub fn conflicts_with(&self, other: &HostPort) -> bool {
         let same_address = self.ip == other.ip || self.ip == ALL || other.ip == ALL;
         self.port == other.port && self.protocol == other.protocol && same_address

@@ -9,6 +9,7 @@ use stdx::sync::RwLock;
 
 use crate::request::info::RequestInfo;
 
+/// The metrics of the server and of its requests, in upstream's names.
 pub struct Metrics {
     registry: Registry,
     requests: IntCounterVec,
@@ -57,6 +58,7 @@ const BUCKETS: &[f64] = &[
 ];
 
 impl Metrics {
+    /// Metrics in a registry of their own.
     pub fn new() -> Metrics {
         let registry = Registry::new();
         let labels = &["verb", "group", "version", "resource", "subresource", "code"];
@@ -111,6 +113,7 @@ impl Metrics {
         self.tokens[used as usize].inc();
     }
 
+    /// Counts a request as running until the result is dropped.
     pub fn begin(&self, info: &RequestInfo) -> Running {
         let reads = matches!(info.verb, "get" | "list" | "watch");
         let gauge = if reads { &self.reading } else { &self.mutating };
@@ -118,6 +121,7 @@ impl Metrics {
         Running { gauge: gauge.clone() }
     }
 
+    /// Counts a request by its code and duration.
     pub fn finish(&self, info: &RequestInfo, code: u16, took: Duration) {
         // Paths that name nothing known must not make new series.
         if !info.is_resource || code == 404 {
@@ -131,10 +135,12 @@ impl Metrics {
         self.requests.with_label_values(&all).inc();
     }
 
+    /// The registry, for the metrics of other parts of the process.
     pub fn registry(&self) -> &Registry {
         &self.registry
     }
 
+    /// All metrics in the text format of Prometheus.
     pub fn text(&self) -> Vec<u8> {
         let mut out = Vec::new();
         // Writing to a Vec does not fail.

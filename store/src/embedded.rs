@@ -39,6 +39,7 @@ pub(crate) use plan::{holds, refuse_duplicates};
 /// Terminates the process with a reason. Replaced in tests.
 pub(crate) type Fatal = Arc<dyn Fn(&str) + Send + Sync>;
 
+/// The configuration of the embedded engine.
 #[derive(Clone)]
 pub struct Config {
     pub dir: PathBuf,
@@ -62,6 +63,7 @@ pub struct Config {
     pub writer_mode: WriterMode,
 }
 
+/// Where batches are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriterMode {
     /// On its own thread, for real disks.
@@ -72,6 +74,7 @@ pub enum WriterMode {
 }
 
 impl Config {
+    /// The defaults for a store in a directory.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self {
             dir: dir.into(),

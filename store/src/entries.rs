@@ -13,14 +13,17 @@ use crate::Entry;
 pub struct Entries(imbl::OrdSet<ByKey>);
 
 impl Entries {
+    /// The number of entries.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
+    /// Whether there is no entry.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
+    /// The entry of a key.
     pub fn get(&self, key: &str) -> Option<&Arc<Entry>> {
         self.0.get(key).map(|found| &found.0)
     }
@@ -30,6 +33,7 @@ impl Entries {
         self.0.insert(ByKey(entry)).map(|old| old.0)
     }
 
+    /// Removes and returns the entry of a key.
     pub fn remove(&mut self, key: &str) -> Option<Arc<Entry>> {
         self.0.remove(key).map(|old| old.0)
     }

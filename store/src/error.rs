@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::{Entry, Revision};
 
+/// Why an operation of a store failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// An expectation does not hold; `write` is its index in the transaction.

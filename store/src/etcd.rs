@@ -28,6 +28,7 @@ const PAGE: usize = 5000;
 /// etcd's default request size limit.
 const MAX_REQUEST: usize = 3 << 19;
 
+/// How an etcd cluster is reached.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// `http://` or `https://` with host and port.
@@ -46,6 +47,7 @@ pub struct Config {
 }
 
 impl Config {
+    /// The defaults for these endpoints.
     pub fn new(endpoints: Vec<String>) -> Self {
         Self {
             endpoints,

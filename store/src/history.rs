@@ -10,6 +10,7 @@ use crate::{Entry, Event, Revision};
 /// The overhead of an event besides the entry that only the history holds.
 const EVENT_BYTES: usize = 192;
 
+/// How much history a store keeps for watches.
 #[derive(Debug, Clone, Copy)]
 pub struct HistoryLimits {
     pub events: usize,

@@ -25,6 +25,7 @@ pub use history::HistoryLimits;
 /// Increases with every write and never repeats. 0 is before every write.
 pub type Revision = u64;
 
+/// A result with the error of stores.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// A boxed future, so that `Store` can be a trait object.
@@ -49,6 +50,7 @@ pub struct Template {
     pub hole: Option<usize>,
 }
 
+/// What a write does.
 #[derive(Debug, Clone)]
 pub enum Op {
     Put(Template),
@@ -74,6 +76,7 @@ pub enum Durability {
     Relaxed,
 }
 
+/// One write of a transaction.
 #[derive(Debug, Clone)]
 pub struct Write {
     pub key: String,
@@ -115,6 +118,7 @@ pub struct Range {
     pub limit: usize,
 }
 
+/// A part of a range.
 #[derive(Debug, Clone)]
 pub struct Page {
     pub entries: Vec<Arc<Entry>>,
@@ -144,6 +148,7 @@ pub trait Watch: Send {
     fn next(&mut self) -> BoxFuture<'_, Result<Notice>>;
 }
 
+/// A store with revisions: every engine implements it.
 pub trait Store: Send + Sync + 'static {
     /// The newest revision that readers may see.
     fn revision(&self) -> BoxFuture<'_, Result<Revision>>;

@@ -15,6 +15,7 @@ pub fn open(sink: Arc<dyn Sink>) -> Result<Embedded> {
     open_at(Arc::new(RuntimeClock::default()), sink)
 }
 
+/// Like `open`, with a clock of the caller.
 pub fn open_at(clock: Arc<dyn Clock>, sink: Arc<dyn Sink>) -> Result<Embedded> {
     // There are no files to compact.
     let config = Config { clock, writer_mode: WriterMode::Inline, compact_bytes: u64::MAX, ..Config::new("/memory") };

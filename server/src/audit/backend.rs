@@ -47,10 +47,12 @@ pub struct Delivery {
 }
 
 impl Delivery {
+    /// Upstream's default for the log backend.
     pub fn of_log() -> Delivery {
         Delivery { mode: Mode::Blocking, batch: Batch::of_log(), truncate: Truncate::default() }
     }
 
+    /// Upstream's default for the webhook backend.
     pub fn of_webhook() -> Delivery {
         Delivery { mode: Mode::Batch, batch: Batch::of_webhook(), truncate: Truncate::default() }
     }

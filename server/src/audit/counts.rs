@@ -4,6 +4,7 @@ use prometheus::{IntCounter, IntCounterVec, Opts, Registry};
 
 use crate::request::audit::Level;
 
+/// The metrics of the audit log.
 pub struct Counts {
     pub events: IntCounter,
     lost: IntCounterVec,

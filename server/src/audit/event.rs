@@ -275,7 +275,7 @@ fn shortened(agent: &str) -> Cow<'_, str> {
 fn write_source_ips(out: &mut Vec<u8>, head: &RequestHead, peer: &Peer) {
     let behind = ["x-forwarded-for", "x-real-ip"].iter().any(|name| head.headers.contains_key(*name));
     match peer.address.ip().to_canonical() {
-        // Nearly everybody: nothing to look for, and digits alone.
+        // Most clients: no header to look for, and digits only.
         IpAddr::V4(v4) if !behind => {
             out.extend_from_slice(b"[\"");
             for (at, octet) in v4.octets().into_iter().enumerate() {

@@ -272,7 +272,7 @@ fn parts(path: &Path) -> (String, String) {
     (stem, extension)
 }
 
-/// Only the owner may read what everybody does here.
+/// Only the owner may read the log.
 fn append(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).mode(0o600).open(path)
 }

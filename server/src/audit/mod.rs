@@ -65,6 +65,7 @@ impl Default for Settings {
     }
 }
 
+/// The format of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Format {
     #[default]
@@ -77,6 +78,7 @@ const LOG_BUFFER: usize = 8 << 20;
 /// How long the end waits for batches that are on their way.
 const LAST_WAIT: Duration = Duration::from_secs(10);
 
+/// The audit log: its policy and its backends.
 pub struct Audit {
     policy: Policy,
     backends: Vec<Backend>,

@@ -9,6 +9,7 @@ use crate::common::files::{Error, File};
 use crate::request::audit::{Decision, Level, STAGES, bit};
 use crate::request::info::RequestInfo;
 
+/// An audit policy: the first rule that matches a request decides.
 #[derive(Debug)]
 pub struct Policy {
     rules: Vec<Rule>,
@@ -46,6 +47,7 @@ const RULE_FIELDS: &[&str] = &[
 ];
 
 impl Policy {
+    /// Reads a policy file.
     pub fn read(path: &Path) -> Result<Policy, Error> {
         Policy::of(&File::read(path, "Policy", VERSIONS)?)
     }

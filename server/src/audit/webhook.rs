@@ -19,6 +19,7 @@ pub(crate) enum SendError {
     Code(u16),
 }
 
+/// The server that events are posted to.
 pub struct Webhook {
     pub remote: Remote,
     pub initial_backoff: Duration,

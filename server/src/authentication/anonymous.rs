@@ -27,6 +27,7 @@ impl Anonymous {
         Anonymous::Only(paths.map(str::to_string).into())
     }
 
+    /// The anonymous user, if it may use the path.
     pub fn user(&self, path: &str) -> Option<Arc<User>> {
         let allowed = match self {
             Anonymous::Anywhere => true,

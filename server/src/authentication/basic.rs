@@ -12,6 +12,7 @@ use super::{Authenticator, Credentials, Verdict, csv};
 use crate::call::Peer;
 use crate::request::head::RequestHead;
 
+/// The users and passwords of a file.
 pub struct PasswordFile {
     users: HashMap<String, (String, Arc<User>)>,
 }

@@ -14,6 +14,7 @@ const VERSIONS: &[&str] = &["v1", "v1beta1", "v1alpha1"];
 const MAX_ISSUERS: usize = 64;
 const CEL: &str = "CEL expressions cannot be evaluated yet";
 
+/// An AuthenticationConfiguration that was read.
 #[derive(Debug, Default, PartialEq)]
 pub struct Configuration {
     pub issuers: Vec<Rules>,

@@ -27,6 +27,7 @@ pub enum ProxyError {
     NotAllowed(String),
 }
 
+/// The proxies that may name users, and the headers by which they do.
 pub struct RequestHeader {
     /// Who signs the certificates of proxies.
     pub cas: CaBundle,
@@ -77,6 +78,7 @@ pub(crate) fn authenticate(auth: &Authenticator, head: &mut RequestHead, peer: &
 }
 
 impl RequestHeader {
+    /// Fails if a configured name cannot be that of a header.
     pub fn new(cas: CaBundle, allowed_names: Vec<String>, names: Names) -> Result<RequestHeader, HeaderNameError> {
         Ok(RequestHeader { cas, allowed_names, headers: Headers::new(&names)?, names })
     }

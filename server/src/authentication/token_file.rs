@@ -9,6 +9,7 @@ use super::{TokenRequest, TokenVerdict, Verdict, csv};
 use crate::authentication::Authenticator;
 use crate::common::users::with_authenticated_group;
 
+/// The users and tokens of a file.
 pub struct TokenFile {
     users: HashMap<String, Arc<User>>,
 }

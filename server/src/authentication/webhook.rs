@@ -41,6 +41,7 @@ enum ReviewError {
     NoUser,
 }
 
+/// The server that reviews tokens, with a cache of its responses.
 pub struct Webhook {
     remote: Remote,
     /// `v1` or `v1beta1` of authentication.k8s.io.
@@ -59,6 +60,7 @@ struct Cached {
 }
 
 impl Webhook {
+    /// `version` is v1 or v1beta1 of TokenReview.
     pub fn new(remote: Remote, version: &str, cache_ttl: Duration) -> Result<Webhook, UnknownVersion> {
         let version = match version {
             "v1" => "v1",

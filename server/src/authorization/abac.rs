@@ -37,6 +37,7 @@ enum PolicyError {
     Unknown(String),
 }
 
+/// One line of a policy file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Policy {
     user: String,
@@ -132,11 +133,13 @@ impl Policy {
     }
 }
 
+/// The authorizer of a policy file.
 pub struct Abac {
     policies: Arc<Policies>,
 }
 
 impl Abac {
+    /// Authorizes by these policies.
     pub fn new(policies: Arc<Policies>) -> Abac {
         Abac { policies }
     }

@@ -21,6 +21,7 @@ pub struct Setting {
     pub mode: Mode,
 }
 
+/// An authorization mode with its configuration.
 #[derive(Debug, Clone)]
 pub enum Mode {
     AlwaysAllow,

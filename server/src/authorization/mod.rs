@@ -32,6 +32,7 @@ pub(crate) use union::{aggregate, is_master};
 
 pub use crate::common::users::MASTERS;
 
+/// What an authorizer decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
     Allow,

@@ -61,12 +61,14 @@ enum ReviewError {
     NotCalled,
 }
 
+/// The authorizer that asks a webhook.
 pub struct Webhook {
     settings: Settings,
     answers: Mutex<Answers>,
 }
 
 impl Webhook {
+    /// Calls the webhook of these settings.
     pub fn new(settings: Settings) -> Webhook {
         Webhook { settings, answers: Mutex::default() }
     }

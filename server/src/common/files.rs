@@ -26,6 +26,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
+/// A configuration file that was read.
 pub struct File {
     path: PathBuf,
     text: String,
@@ -39,6 +40,7 @@ impl File {
         File::parse(path, &bytes, kind, versions)
     }
 
+    /// Parses the content of a file; `path` is named in errors.
     pub fn parse(path: &Path, bytes: &[u8], kind: &str, versions: &[&str]) -> Result<File, Error> {
         let text = String::from_utf8_lossy(bytes).into_owned();
         let tree = api::yaml::decode(bytes).map_err(|error| unreadable(path, &error, error.line()))?;

@@ -38,6 +38,7 @@ pub(crate) use level::Seat;
 
 /// The interval at which seats are lent, while requests arrive.
 pub(crate) const ADJUSTMENT: Duration = Duration::from_secs(10);
+/// Priority and fairness: the plan of the configured levels, and their seats.
 pub struct Fairness {
     pub(crate) plan: ArcSwap<Plan>,
     pub(crate) metrics: FlowMetrics,
@@ -64,6 +65,7 @@ pub(crate) struct Flow {
 }
 
 impl Fairness {
+    /// Priority and fairness with its metrics.
     pub fn new(metrics: &crate::metrics::Metrics) -> Fairness {
         Fairness {
             plan: ArcSwap::from_pointee(Plan::empty()),

@@ -15,6 +15,7 @@ use crate::filters::chain;
 use crate::request::in_process::{Pieces, Unread};
 use crate::request::watched::Watched;
 
+/// Handles a request of this process on behalf of a user.
 pub async fn handle(server: &Arc<Server>, request: Request<Bytes>, user: Arc<User>) -> Answer {
     let peer = Peer {
         address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),

@@ -49,6 +49,7 @@ impl Question {
     }
 }
 
+/// A small response of a component.
 pub struct Reply {
     pub code: u16,
     pub content_type: &'static str,
@@ -56,10 +57,12 @@ pub struct Reply {
 }
 
 impl Reply {
+    /// A reply with a tree as JSON.
     pub fn json(code: u16, tree: &api::Tree) -> Reply {
         Reply { code, content_type: "application/json", body: api::json::encode(tree, None).into() }
     }
 
+    /// A reply with plain text.
     pub fn text(code: u16, text: impl Into<Bytes>) -> Reply {
         Reply { code, content_type: "text/plain; charset=utf-8", body: text.into() }
     }
@@ -79,8 +82,10 @@ impl From<Reply> for Answer {
     }
 }
 
+/// The future of a handler's response.
 pub type Replying<'a> = Pin<Box<dyn Future<Output = Answer> + Send + 'a>>;
 
+/// Answers the requests of a component's port.
 pub trait Handler: Send + Sync + 'static {
     fn answer(&self, question: Question) -> Replying<'_>;
 }

@@ -91,6 +91,7 @@ pub struct Socket {
 }
 
 impl Socket {
+    /// Wraps an accepted connection.
     pub fn new(stream: TcpStream) -> Socket {
         Socket { stream, stalled: None }
     }

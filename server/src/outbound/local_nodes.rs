@@ -13,6 +13,7 @@ use crate::request::body::Body;
 #[error("{0}")]
 pub struct LogError(pub String);
 
+/// Nodes that this process simulates and that no kubelet serves.
 pub trait LocalNodes: Send + Sync {
     /// The log of a pod's container, or why there is none; None where the pod's node is not one of these.
     fn log(&self, pod: &Tree, container: &str, query: &Query) -> Option<Result<String, LogError>>;

@@ -7,8 +7,11 @@ use api::status::Status;
 use crate::authorization;
 use crate::registry::write::Scope;
 
+/// The annotation of a lease with the address of its holder.
 pub const ADDRESS: &str = "tiphys.io/address";
+/// The annotation of a lease with the fingerprint of its holder's certificate.
 pub const CERTIFICATE: &str = "tiphys.io/certificate";
+/// The annotation of a lease with the scheduler names that its holder serves.
 pub const SCHEDULERS: &str = "tiphys.io/schedulers";
 
 /// Judges a write to a lease; every other one passes.

@@ -13,6 +13,7 @@ type Judge = dyn Fn(IpAddr, IpAddr) -> bool + Send + Sync;
 pub struct Accepts(Option<Arc<Judge>>);
 
 impl Accepts {
+    /// Accepts the connections for which `judge` returns true; it gets the addresses of both sides.
     pub fn new(judge: impl Fn(IpAddr, IpAddr) -> bool + Send + Sync + 'static) -> Accepts {
         Accepts(Some(Arc::new(judge)))
     }

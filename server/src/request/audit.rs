@@ -4,6 +4,7 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 
+/// How much the audit log records of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Level {
     #[default]
@@ -17,6 +18,7 @@ impl Level {
     /// From least to most.
     pub(crate) const ALL: [Level; 4] = [Level::None, Level::Metadata, Level::Request, Level::RequestResponse];
 
+    /// The level's name in policies and events.
     pub fn name(self) -> &'static str {
         match self {
             Level::None => "None",

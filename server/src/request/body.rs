@@ -18,6 +18,7 @@ pub(crate) const CHUNK_BYTES: usize = 64 << 10;
 /// A list ends: it may have larger ones, which costs fewer turns.
 const LIST_CHUNK_BYTES: usize = 128 << 10;
 
+/// The body of a response: bytes, a list that is encoded while it is sent, or a stream.
 pub enum Body {
     Full(Option<Bytes>),
     List(ListBody),
@@ -30,6 +31,7 @@ pub enum Body {
     Held(Box<Held>),
 }
 
+/// A body with a value that is dropped at its end.
 pub struct Held {
     body: Body,
     /// Dropped with the body, or at its last byte.
@@ -39,6 +41,7 @@ pub struct Held {
 /// What one of a crowd sends in a turn: two records of TLS.
 const TURN_BYTES: usize = 32 << 10;
 
+/// A body that is sent in turns with others.
 pub struct Paced {
     body: Body,
     /// Of the body, and not sent yet.
@@ -98,6 +101,7 @@ impl Body {
         }
     }
 
+    /// Keeps `until_end` until the body is sent or dropped.
     pub fn held(body: Body, until_end: Box<dyn Any + Send>) -> Body {
         Body::Held(Box::new(Held { body, until_end: Some(until_end) }))
     }
@@ -120,6 +124,7 @@ impl Body {
         true
     }
 
+    /// A body without bytes.
     pub fn empty() -> Body {
         Body::Full(None)
     }

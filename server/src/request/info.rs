@@ -25,6 +25,7 @@ pub struct RequestInfo {
 }
 
 impl RequestInfo {
+    /// Parses the path of a request.
     pub fn parse(method: &Method, path: &str, query: &Query) -> RequestInfo {
         let mut info = RequestInfo { path: path.to_string(), verb: plain_verb(method), ..RequestInfo::default() };
         let parts = segments(path.trim_matches('/'));

@@ -14,6 +14,7 @@ use crate::routes::Routes;
 
 pub use slis::Slis;
 
+/// What the health checks report of the start and the end of the server.
 pub struct Health {
     /// A bit for each [`Step`] of the start that is done.
     done: AtomicU8,
@@ -43,6 +44,7 @@ impl Health {
         Health { done: AtomicU8::new(0), leaving: AtomicBool::new(false), started, slis: Slis::default() }
     }
 
+    /// Marks a step of the start as done.
     pub fn set_done(&self, step: Step) {
         self.done.fetch_or(1 << step as u8, Ordering::Release);
     }

@@ -16,6 +16,7 @@ use crate::registry::verbs::{check_namespace, read_object, scope};
 use crate::routes::Routes;
 use crate::storage::resource::Resource;
 
+/// The path of explanations; namespace and name follow.
 pub const ROOT: &str = "/tiphys/v1/why/";
 
 /// Schedulers, each for the pods that name it. An error says why one cannot be reached.
@@ -39,6 +40,7 @@ impl From<ExplainError> for Status {
     }
 }
 
+/// Explains scheduling decisions.
 pub trait Explains: Send + Sync {
     /// Every node's verdict on a pod that waits, by namespace and name; None where it was not tried yet.
     fn why<'a>(

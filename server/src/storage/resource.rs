@@ -13,6 +13,7 @@ use kinds::certificates::certificate_signing_request::APPROVAL;
 
 use crate::storage::cache::{Cache, Caches, Item};
 
+/// A served resource: its kind in one version, and where its objects are stored.
 pub struct Resource {
     pub kind: &'static Kind,
     /// The kind in whose form objects are stored; the same kind for all but a few.
@@ -83,6 +84,7 @@ impl Resource {
         std::ptr::eq(self.kind, self.stored)
     }
 
+    /// The kind's type in the schema table.
     pub fn ty(&self) -> &'static Type {
         self.kind.schema()
     }
@@ -133,6 +135,7 @@ impl Resource {
         }
     }
 
+    /// The 404 of a missing object.
     pub fn not_found(&self, name: &str) -> Status {
         Status::not_found(self.kind.group, self.kind.plural, name)
     }
@@ -152,6 +155,7 @@ pub struct Resources {
 }
 
 impl Resources {
+    /// All resources that are served, below a prefix of the store.
     pub fn new(prefix: &str, caches: &Caches) -> Resources {
         let all: Vec<_> = kinds::served().iter().map(|kind| Arc::new(Resource::new(kind, prefix, caches))).collect();
         let mut by_plural: HashMap<_, Vec<_>> = HashMap::new();
@@ -161,11 +165,13 @@ impl Resources {
         Resources { by_plural, all }
     }
 
+    /// A resource by group, version and plural name.
     pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Resource>> {
         let candidates = self.by_plural.get(plural)?;
         candidates.iter().find(|resource| resource.kind.group == group && resource.kind.version == version)
     }
 
+    /// All resources in the order of their list.
     pub fn all(&self) -> &[Arc<Resource>] {
         &self.all
     }

@@ -67,6 +67,7 @@ struct Bundle {
 }
 
 impl CaBundle {
+    /// Reads a PEM bundle; one without a certificate is an error.
     pub fn new(pem: &str) -> Result<CaBundle, BundleError> {
         Ok(CaBundle { current: ArcSwap::from_pointee(Bundle::read(pem, 0)?), changes: watch::Sender::new(0) })
     }
@@ -93,6 +94,7 @@ impl CaBundle {
         self.current.load().generation
     }
 
+    /// The bundle in use.
     pub fn pem(&self) -> String {
         self.current.load().pem.clone()
     }
@@ -180,6 +182,7 @@ impl ClientChain {
         ClientChain { certificates, ..ClientChain::default() }
     }
 
+    /// Whether the client presented no certificate.
     pub fn is_empty(&self) -> bool {
         self.certificates.is_empty()
     }

@@ -28,6 +28,7 @@ pub fn provider() -> Arc<CryptoProvider> {
 pub struct Serving(ArcSwap<CertifiedKey>);
 
 impl Serving {
+    /// A certificate chain with its key.
     pub fn new(chain: Vec<CertificateDer<'static>>, key: PrivateKeyDer<'static>) -> Result<Serving, Error> {
         Ok(Serving(ArcSwap::from_pointee(certified(chain, key)?)))
     }
@@ -46,6 +47,7 @@ impl Serving {
     }
 }
 
+/// The SHA-256 of a certificate as text.
 pub fn fingerprint(certificate: &CertificateDer<'_>) -> String {
     crate::common::reload::hash(certificate)
 }

@@ -11,6 +11,7 @@ use super::{Disk, DiskFile};
 
 type Content = Arc<Mutex<Vec<u8>>>;
 
+/// A disk in memory.
 #[derive(Default, Clone)]
 pub struct MemoryDisk {
     files: Arc<Mutex<BTreeMap<PathBuf, Content>>>,

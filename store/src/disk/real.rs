@@ -13,6 +13,7 @@ use super::{Disk, DiskFile};
 const DIR_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 
+/// The file system.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct RealDisk;
 

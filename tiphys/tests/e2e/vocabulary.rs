@@ -30,9 +30,9 @@ const RULES: &[Rule] = &[
     rule("it is tried again", "retrying", &[]),
     rule("makes no sense", "invalid", &[]),
     rule("are no names", "invalid names", &[]),
-    rule("the way of", "the life of", &["docs", "podmodel"]),
-    rule("whoever", "the caller, the client", &["cri", "docs", "fakenode", "server", "testkit", "tiphys"]),
-    rule("somebody", "the caller, the client", &["docs", "fakenode", "server", "testkit", "tiphys"]),
+    rule("the way of", "the life of", &[]),
+    rule("whoever", "the caller, the client", &["fakenode", "testkit", "tiphys"]),
+    rule("somebody", "the caller, the client", &["fakenode", "testkit", "tiphys"]),
 ];
 
 /// Files that have to name the words, or that hold upstream's text.

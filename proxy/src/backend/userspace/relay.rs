@@ -109,7 +109,7 @@ async fn connect(client: IpAddr, balancer: &Mutex<Balancer>) -> io::Result<TcpSt
     Err(last)
 }
 
-/// The way of a client's datagrams.
+/// The connection on which the datagrams of a client are sent to an endpoint.
 struct Session {
     endpoint: SocketAddr,
     socket: Arc<UdpSocket>,

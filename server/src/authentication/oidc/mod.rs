@@ -59,6 +59,7 @@ pub struct Rules {
     pub required: Vec<(String, String)>,
 }
 
+/// A claim, and the prefix of the name that is built from it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Claim {
     pub name: String,
@@ -68,12 +69,14 @@ pub struct Claim {
 /// The providers; exchanged when the configuration file changes.
 pub type Issuers = ArcSwap<Vec<Arc<Issuer>>>;
 
+/// A provider with its keys.
 pub struct Issuer {
     pub rules: Rules,
     keys: keys::Keys,
 }
 
 impl Issuer {
+    /// The keys are fetched through `client` when they are first needed.
     pub fn new(rules: Rules, client: Client) -> Result<Issuer, UrlError> {
         let below = || format!("{}/.well-known/openid-configuration", rules.url.trim_end_matches('/'));
         let discovery = Url::parse(&rules.discovery_url.clone().unwrap_or_else(below))?;

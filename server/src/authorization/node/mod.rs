@@ -17,11 +17,13 @@ pub(crate) use graph::Kind as Referred;
 const USER_PREFIX: &str = "system:node:";
 const NODES: &str = "system:nodes";
 
+/// The node authorizer.
 pub struct Node {
     view: View<Graph>,
 }
 
 impl Node {
+    /// Follows the pods and volumes in the caches.
     pub fn new(caches: &Caches) -> Node {
         Node { view: View::new(graph::SOURCES.iter().filter_map(|path| caches.get(path))) }
     }

@@ -17,6 +17,7 @@ use index::Index;
 
 pub(crate) use index::{Grant, RoleNotFound};
 
+/// The API group of roles and bindings.
 pub const GROUP: &str = "rbac.authorization.k8s.io";
 
 /// Storage paths, in the order in which the index numbers them.

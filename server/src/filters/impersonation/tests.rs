@@ -49,7 +49,7 @@ fn identities_get_the_groups_of_their_nature() {
         (&[(USER, "system:node:a")], "system:nodes system:authenticated"),
     ];
     for (given, want) in cases {
-        let requested = requested(given).expect("headers").expect("somebody");
+        let requested = requested(given).expect("headers").expect("an impersonated user");
         assert_eq!(actual(&MODES[1], &requested).groups.join(" "), want, "{given:?}");
     }
 }
@@ -68,7 +68,7 @@ fn checks(mode: &Mode, requested: &Requested) -> Vec<String> {
 #[test]
 fn every_part_is_checked() {
     let given = [(USER, "jane"), (UID, "7"), (GROUP, "devs"), ("impersonate-extra-acme.com%2fp", "x")];
-    let requested = requested(&given).expect("headers").expect("somebody");
+    let requested = requested(&given).expect("headers").expect("an impersonated user");
     assert_eq!(
         checks(&MODES[4], &requested),
         [
@@ -98,7 +98,7 @@ fn modes_apply_to_their_own() {
         (&[(USER, "system:serviceaccount:n:a")], &nobody, "serviceaccount,"),
     ];
     for (given, requestor, want) in cases {
-        let requested = requested(given).expect("headers").expect("somebody");
+        let requested = requested(given).expect("headers").expect("an impersonated user");
         let names = MODES.iter().filter(|mode| (mode.applies)(&requested, requestor)).map(|mode| mode.name);
         assert_eq!(names.collect::<Vec<_>>().join(","), want, "{given:?}");
     }
@@ -106,10 +106,13 @@ fn modes_apply_to_their_own() {
 
 #[test]
 fn constrained_modes_refuse_what_was_never_meant() {
-    let masters = requested(&[(USER, "jane"), (GROUP, "system:masters")]).expect("headers").expect("somebody");
+    let masters =
+        requested(&[(USER, "jane"), (GROUP, "system:masters")]).expect("headers").expect("an impersonated user");
     let last = |mode: &Mode, requested: &Requested| checks(mode, requested).pop().unwrap_or_default();
     assert_eq!(last(&MODES[3], &masters), "impersonating the system:masters group is not allowed");
     assert_eq!(last(&MODES[4], &masters), "impersonate /groups/  system:masters");
-    let extra = requested(&[(USER, "jane"), ("impersonate-extra-scopes", "view")]).expect("headers").expect("somebody");
+    let extra = requested(&[(USER, "jane"), ("impersonate-extra-scopes", "view")])
+        .expect("headers")
+        .expect("an impersonated user");
     assert!(last(&MODES[3], &extra).contains("invalid key in extra"));
 }

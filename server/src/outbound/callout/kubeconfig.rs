@@ -14,6 +14,7 @@ pub struct Remote {
     pub url: Url,
 }
 
+/// A kubeconfig file that cannot be used.
 #[derive(Debug)]
 pub struct Error {
     file: PathBuf,

@@ -33,6 +33,7 @@ pub struct Url {
 }
 
 impl Url {
+    /// Parses an absolute URL.
     pub fn parse(text: &str) -> Result<Url, UrlError> {
         let (scheme, rest) = text.split_once("://").ok_or_else(|| UrlError::NoScheme(text.to_string()))?;
         let tls = match scheme {

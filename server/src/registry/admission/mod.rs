@@ -243,7 +243,7 @@ static PLUGINS: &[Plugin] = &[
     Plugin::new("ValidatingAdmissionWebhook")
         .configure(webhook::configure_validating)
         .validate_later(webhook::validate),
-    // Last: what anybody else refuses is not charged.
+    // Last: what another plugin refuses is not charged.
     Plugin::new("ResourceQuota").validate(resource_quota::validate),
     Plugin::off("AlwaysDeny").validate(always::deny),
 ];

@@ -101,10 +101,12 @@ impl Setup {
         self
     }
 
+    /// The enabled plugins in their order.
     pub fn plugins(&self) -> impl Iterator<Item = &'static Plugin> {
         self.on.iter().copied()
     }
 
+    /// Whether a plugin is enabled.
     pub fn is_on(&self, name: &str) -> bool {
         self.on.iter().any(|plugin| plugin.name == name)
     }

@@ -31,15 +31,18 @@ struct Facts {
 }
 
 impl Item {
+    /// An item of these bytes.
     pub fn new(key: &str, revision: u64, bytes: Bytes) -> Item {
         let list_at = list_start(&bytes);
         Item { key: key.into(), revision, bytes, list_at, facts: OnceLock::new() }
     }
 
+    /// The namespace; empty for a cluster-scoped object.
     pub fn namespace(&self) -> &str {
         self.key.split_once('/').map_or("", |(namespace, _)| namespace)
     }
 
+    /// The object's name.
     pub fn name(&self) -> &str {
         self.key.split_once('/').map_or(&self.key, |(_, name)| name)
     }
@@ -54,11 +57,12 @@ impl Item {
         &self.bytes[usize::from(self.list_at)..]
     }
 
-    /// Whether everybody sees it.
+    /// Whether all clients see it.
     pub(crate) fn is_initialized(&self, kind: &Kind) -> bool {
         self.facts(kind).initialized
     }
 
+    /// The value of a label.
     pub fn label(&self, kind: &Kind, key: &str) -> Option<&str> {
         self.facts(kind).labels.iter().find(|(known, _)| known == key).map(|(_, value)| value.as_str())
     }
@@ -122,10 +126,12 @@ pub struct Selection {
 }
 
 impl Selection {
+    /// Whether every object matches.
     pub fn everything(&self) -> bool {
         self.labels.is_none() && self.fields.is_none() && !self.initialized
     }
 
+    /// Whether an object has the selected labels and fields.
     pub fn matches(&self, item: &Item, kind: &Kind) -> bool {
         let labels_match =
             self.labels.as_ref().is_none_or(|selector| selector.matches_with(|key| item.label(kind, key)));

@@ -24,6 +24,7 @@ pub(crate) use ring::Ring;
 pub use ring::{Change, Format, Read};
 pub(crate) use view::{Derived, View};
 
+/// The objects of a resource by their keys; clones share their content.
 pub type Map = OrdMap<Arc<str>, Arc<Item>>;
 
 /// A resource's objects at one revision.
@@ -68,6 +69,7 @@ impl Cache {
         }
     }
 
+    /// The object with this key.
     pub fn get(&self, key: &str) -> Option<Arc<Item>> {
         self.state.read().map.get(key).cloned()
     }
@@ -261,6 +263,7 @@ impl Caches {
         }
     }
 
+    /// The cache of a storage path, such as `secrets`.
     pub fn get(&self, path: &str) -> Option<Arc<Cache>> {
         self.by_path.get(path).cloned()
     }
@@ -269,6 +272,7 @@ impl Caches {
         self.by_path.iter().map(|(path, cache)| (path.as_str(), cache))
     }
 
+    /// The newest revision that all caches have seen.
     pub fn revision(&self) -> u64 {
         self.global.load(Ordering::Acquire)
     }

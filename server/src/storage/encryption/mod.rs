@@ -53,6 +53,7 @@ enum Provider {
 /// By storage path, such as `secrets`: the providers in their order.
 type Rules = HashMap<&'static str, Arc<Vec<Provider>>>;
 
+/// The encryption of stored values by a configuration file, which is read again when it changes.
 pub struct Encryption {
     path: PathBuf,
     rules: ArcSwap<Rules>,
@@ -75,6 +76,7 @@ impl fmt::Debug for Encryption {
 }
 
 impl Encryption {
+    /// Reads a configuration file.
     pub fn read(path: &Path) -> Result<Arc<Encryption>, crate::common::files::Error> {
         let rules = compile(config::read(path)?, &HashMap::new());
         Ok(Arc::new(Encryption {
@@ -150,6 +152,7 @@ impl Encryption {
         .collect()
     }
 
+    /// A store whose values are encrypted in `store`.
     pub fn wrap(self: &Arc<Encryption>, store: Arc<dyn Store>) -> Arc<dyn Store> {
         Arc::new(store::Sealed { inner: store, encryption: self.clone() })
     }

@@ -5,6 +5,7 @@ use api::Tree;
 use super::super::setup::{FieldError, Source};
 use super::labels::{Policies, Policy, parse_level, parse_version};
 
+/// The defaults and exemptions of pod security.
 #[derive(Default)]
 pub struct Config {
     pub(crate) defaults: Policies,

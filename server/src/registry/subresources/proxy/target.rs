@@ -29,7 +29,7 @@ pub(crate) struct Target {
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Target {
-    /// One whose certificate nobody vouches for, if it has any.
+    /// One whose certificate has no known CA, if it has any.
     pub(crate) fn plain(is_tls: bool, address: SocketAddr) -> Result<Target, Status> {
         let tls = is_tls.then(|| tls::any_server_config().map(Arc::new)).transpose().map_err(Status::internal)?;
         Ok(Target { host: address.ip().to_string(), port: address.port(), tls, timeout: CONNECT_TIMEOUT })
@@ -95,7 +95,7 @@ pub(crate) fn service(registry: &Registry, namespace: &str, id: &str) -> Result<
         Err(_) => port.to_string(),
     };
     let slices = endpoints::slices(&registry.storage, namespace, name);
-    // Whoever writes slices could name any address: only a pod's own is used.
+    // A client that writes slices could name any address: only a pod's own is used.
     let pod_has = |endpoint: &Endpoint<'_>| {
         let pod = endpoint.target;
         if !is_proxyable(&endpoint.address.ip()) || pod.str("kind") != "Pod" || pod.str("namespace") != namespace {
