@@ -30,6 +30,7 @@ pub struct Block {
     /// A name that only this server knows: a query for it was forwarded in a loop.
     loop_name: Option<Name>,
     is_loop: AtomicBool,
+    is_probed: AtomicBool,
     metrics: Option<BlockMetrics>,
     random: Random,
 }
@@ -65,6 +66,7 @@ impl Block {
             servers: environment.own.iter().map(|address| address.ip()).filter(|ip| !ip.is_unspecified()).collect(),
             loop_name: config.detects_loops.then(|| loop_name(&config)).flatten(),
             is_loop: AtomicBool::new(false),
+            is_probed: AtomicBool::new(false),
             metrics: config.prometheus.is_some().then(|| BlockMetrics::new(metrics.clone(), &server, &zone)),
             random: Random::seeded(Random::fresh_seed()),
             config,
@@ -79,11 +81,15 @@ impl Block {
         self.is_loop.load(Ordering::Relaxed)
     }
 
-    /// Sends a query through the upstreams that comes back if they forward to this server.
-    pub async fn probe_loop(&self) {
-        if let Some(name) = &self.loop_name {
-            self.recursor.probe(&Question::new(name.clone(), Type::HINFO)).await;
+    /// Sends a query to the upstreams that comes back if they forward to this server. It is sent beside the first query
+    /// that is forwarded: a cluster that forwards nothing sends nothing.
+    fn probe_loop(self: &Arc<Block>) {
+        let Some(name) = &self.loop_name else { return };
+        if self.is_probed.swap(true, Ordering::Relaxed) {
+            return;
         }
+        let (recursor, question) = (self.recursor.clone(), Question::new(name.clone(), Type::HINFO));
+        tokio::spawn(async move { recursor.probe(&question).await });
     }
 
     /// Counts and logs a query and its response.
@@ -156,6 +162,7 @@ impl Block {
             if self.is_loop_probe(question) {
                 return failed(query, Rcode::SERVER_FAILURE, Source::Loop);
             }
+            self.probe_loop();
             match self.has_loop() {
                 // The loop would be answered by a timeout of each query otherwise.
                 true => failed(query, Rcode::SERVER_FAILURE, Source::Loop),

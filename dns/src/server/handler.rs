@@ -49,7 +49,9 @@ pub fn parse(packet: &Packet) -> Parsed {
         Some(question) if question.class != class::IN => Some(Rcode::REFUSED),
         Some(_) => None,
     };
-    let (source, local, transport, size) = (packet.source, packet.local, packet.transport, packet.bytes.len());
+    // A socket of both families shows IPv4 addresses as mapped ones.
+    let source = SocketAddr::new(packet.source.ip().to_canonical(), packet.source.port());
+    let (local, transport, size) = (packet.local, packet.transport, packet.bytes.len());
     let query = Query { message, source, local, transport, size };
     match refused {
         Some(rcode) => Parsed::Done(write(&query, &mut query.message.reply(rcode))),

@@ -64,14 +64,8 @@ pub async fn apply(shared: &Arc<Shared>, corefile: Corefile) -> Result<(), Start
     let desired = listeners::desired(&corefile, &shared.config);
     shared.listeners.open(shared, &desired)?;
     let program = compile(shared, corefile);
-    shared.program.store(program.clone());
+    shared.program.store(program);
     shared.listeners.retain(&desired);
-    // Not awaited: an upstream may not answer.
-    tokio::spawn(async move {
-        for block in program.blocks() {
-            block.probe_loop().await;
-        }
-    });
     Ok(())
 }
 

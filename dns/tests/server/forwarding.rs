@@ -300,6 +300,8 @@ async fn a_loop_of_two_servers_is_detected() {
     let text = format!(". {{\nerrors\nloop\nforward . {relay_address} {{\nread_timeout 200ms\n}}\n}}");
     let (running, server) = start(&text).await;
     *target.lock().expect("a lock") = Some(server);
+    assert!(!running.has_loop(), "nothing was forwarded yet");
+    let first = tokio::spawn(async move { lookup(server, "first.org", Type::A).await });
     let detected = async {
         while !running.has_loop() {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -307,4 +309,5 @@ async fn a_loop_of_two_servers_is_detected() {
     };
     tokio::time::timeout(WAIT, detected).await.expect("the loop is detected");
     assert_eq!(lookup(server, "a.org", Type::A).await, "SERVFAIL");
+    assert_eq!(first.await.expect("it ends"), "SERVFAIL");
 }
