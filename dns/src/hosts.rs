@@ -74,12 +74,12 @@ impl HostsTable {
             return HostsAnswer::Outside;
         }
         let Some(addresses) = self.find(&name) else { return HostsAnswer::NotFound };
-        let is_asked = |address: &&IpAddr| match question.qtype {
+        let is_requested = |address: &&IpAddr| match question.qtype {
             Type::A => address.is_ipv4(),
             Type::AAAA => address.is_ipv6(),
             _ => false,
         };
-        let records = addresses.iter().filter(is_asked);
+        let records = addresses.iter().filter(is_requested);
         let records: Vec<Record> =
             records.map(|address| Record::address(question.name.clone(), config.ttl, *address)).collect();
         if records.is_empty() { HostsAnswer::NoData } else { HostsAnswer::Records(records) }

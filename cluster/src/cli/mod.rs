@@ -444,4 +444,11 @@ mod tests {
         assert_eq!(call("/usr/bin/kube-apiserver --v=2"), "/usr/bin/kube-apiserver kube-apiserver --v=2");
         assert_eq!(call("tiphys up"), "tiphys up");
     }
+
+    #[test]
+    fn passes_the_flags_of_coredns_on() {
+        let cli = Cli::try_parse_from(["tiphys", "dns", "-conf", "/etc/coredns/Corefile", "-dns.port=1053"]);
+        let Ok(Cli { command: Command::Dns { flags } }) = cli else { panic!("it is parsed") };
+        assert_eq!(flags, ["-conf", "/etc/coredns/Corefile", "-dns.port=1053"]);
+    }
 }

@@ -165,13 +165,13 @@ fn records(answers: Vec<Record>) -> Answer {
 
 /// The addresses of the family that the type asks for, each once.
 fn of_family(addresses: impl Iterator<Item = IpAddr>, qtype: Type, name: &Name, ttl: u32) -> Answer {
-    let is_asked = |address: &IpAddr| match qtype {
+    let is_requested = |address: &IpAddr| match qtype {
         Type::A => address.is_ipv4(),
         Type::AAAA => address.is_ipv6(),
         _ => false,
     };
     let mut seen = HashSet::new();
-    let addresses = addresses.filter(|address| is_asked(address) && seen.insert(*address));
+    let addresses = addresses.filter(|address| is_requested(address) && seen.insert(*address));
     records(addresses.map(|address| Record::address(name.clone(), ttl, address)).collect())
 }
 
@@ -229,11 +229,11 @@ fn endpoint_hosts<'a>(zone: &Zone, index: &'a Index, key: &str, part: Part) -> V
     let slices = index.slices(key).filter(|_| zone.with_endpoints);
     for slice in slices {
         let ports = matching(&slice.ports, part);
-        let is_asked = |endpoint: &&Endpoint| match part {
+        let is_requested = |endpoint: &&Endpoint| match part {
             Part::Endpoint(label) => endpoint.has_label(label, zone.with_pod_names),
             Part::Whole | Part::Port { .. } => !ports.is_empty(),
         };
-        let asked = slice.endpoints.iter().filter(is_asked);
+        let asked = slice.endpoints.iter().filter(is_requested);
         hosts.extend(asked.map(|endpoint| Host {
             address: endpoint.address,
             endpoint: Some(endpoint),
