@@ -1,48 +1,105 @@
 //! Errors of requests.
 
 use std::fmt;
+use std::sync::Arc;
 
 use api::Tree;
 
+/// The result of a request.
 pub type Result<T> = std::result::Result<T, Error>;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Why a request failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// A Status from the server.
-    Status { code: u16, reason: String, message: String },
+    #[error("{code}: {message}")]
+    Status {
+        /// The HTTP status code.
+        code: u16,
+        /// The machine-readable reason.
+        reason: String,
+        /// The text for users.
+        message: String,
+        /// The reasons of the causes in the details.
+        causes: Vec<String>,
+    },
     /// No response, or an incomplete one.
+    #[error("request failed: {0}")]
     Transport(String),
     /// An invalid response.
+    #[error("invalid response: {0}")]
     Answer(String),
     /// A local failure.
-    Failed(String),
+    #[error(transparent)]
+    Failed(LocalError),
 }
 
+/// A failure of the caller itself. Two are equal if their texts are.
+#[derive(Debug, Clone)]
+pub struct LocalError(Arc<dyn std::error::Error + Send + Sync>);
+
+impl fmt::Display for LocalError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for LocalError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source()
+    }
+}
+
+impl PartialEq for LocalError {
+    fn eq(&self, other: &LocalError) -> bool {
+        self.to_string() == other.to_string()
+    }
+}
+
+impl Eq for LocalError {}
+
 impl Error {
+    /// A local failure: an error, or the text of one.
+    pub fn failed(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+        Error::Failed(LocalError(Arc::from(cause.into())))
+    }
+
+    /// The error for a Status object with which the server responded.
     pub fn status(code: u16, status: &Tree) -> Error {
-        Error::Status { code, reason: status.str("reason").to_string(), message: status.str("message").to_string() }
+        let causes = status.list("details.causes").iter().map(|cause| cause.str("reason").to_string());
+        Error::Status {
+            code,
+            reason: status.str("reason").to_string(),
+            message: status.str("message").to_string(),
+            causes: causes.collect(),
+        }
     }
 
     fn is(&self, wanted: &str) -> bool {
         matches!(self, Error::Status { reason, .. } if reason == wanted)
     }
 
+    /// Whether the object does not exist.
     pub fn is_not_found(&self) -> bool {
         self.is("NotFound")
     }
 
+    /// Whether an object with this name exists.
     pub fn is_already_exists(&self) -> bool {
         self.is("AlreadyExists")
     }
 
+    /// Whether the object was changed since it was read.
     pub fn is_conflict(&self) -> bool {
         self.is("Conflict")
     }
 
+    /// Whether validation rejected the object.
     pub fn is_invalid(&self) -> bool {
         self.is("Invalid")
     }
 
+    /// Whether authorization or admission rejected the request.
     pub fn is_forbidden(&self) -> bool {
         self.is("Forbidden")
     }
@@ -52,6 +109,7 @@ impl Error {
         self.code() == Some(415)
     }
 
+    /// The HTTP status code, if the server responded.
     pub fn code(&self) -> Option<u16> {
         if let Error::Status { code, .. } = self { Some(*code) } else { None }
     }
@@ -71,19 +129,35 @@ impl Error {
 
     /// The namespace is being deleted and rejects creates, which is not a failure.
     pub fn is_terminating(&self) -> bool {
-        matches!(self, Error::Status { code: 403, message, .. } if message.contains("because it is being terminated"))
+        matches!(self, Error::Status { code: 403, causes, .. } if causes.iter().any(|one| one == "NamespaceTerminating"))
     }
 }
 
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Error::Status { code, message, .. } => write!(f, "{code}: {message}"),
-            Error::Transport(why) => write!(f, "request failed: {why}"),
-            Error::Answer(why) => write!(f, "invalid response: {why}"),
-            Error::Failed(why) => f.write_str(why),
-        }
+#[cfg(test)]
+mod tests {
+    use api::{list, tree};
+
+    use super::*;
+
+    #[test]
+    fn recognizes_a_terminating_namespace_by_its_cause() {
+        let status = |causes: Tree| {
+            let details = tree! { "causes" => causes };
+            tree! { "reason" => "Forbidden", "message" => "no", "details" => details }
+        };
+        let cause = tree! { "reason" => "NamespaceTerminating", "field" => "metadata.namespace" };
+        let error = Error::status(403, &status(list![cause]));
+        assert!(error.is_terminating() && error.is_forbidden());
+        assert_eq!(error.to_string(), "403: no");
+        assert!(!Error::status(403, &status(list![])).is_terminating());
+    }
+
+    #[test]
+    fn local_failures_keep_their_text_and_source() {
+        let error = Error::failed("no range is left");
+        assert_eq!(error.to_string(), "no range is left");
+        assert_eq!(error, Error::failed("no range is left".to_string()));
+        let cause = std::io::Error::other(Error::Transport("refused".to_string()));
+        assert_eq!(Error::failed(cause).to_string(), "request failed: refused");
     }
 }
-
-impl std::error::Error for Error {}

@@ -2,6 +2,7 @@
 
 use crate::framework::Descriptor;
 use crate::list::CONTROLLERS;
+use thiserror::Error;
 
 /// Upstream's rule: the first entry that names a controller decides; `*` stands for all that are on by default.
 pub fn is_on(controller: &Descriptor, chosen: &[String]) -> bool {
@@ -16,7 +17,13 @@ pub fn is_on(controller: &Descriptor, chosen: &[String]) -> bool {
     controller.on_by_default && chosen.iter().any(|text| text == "*")
 }
 
-pub fn check(chosen: &[String]) -> Result<(), String> {
+/// A name that is not the name of a controller.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("unknown controller {0:?}; the controllers are {known}", known = names().collect::<Vec<_>>().join(", "))]
+pub struct UnknownController(String);
+
+/// Checks the values of `--controllers`.
+pub fn check(chosen: &[String]) -> Result<(), UnknownController> {
     // An empty list is valid: it selects no controller.
     let known = |text: &&String| {
         let name = text.strip_prefix('-').unwrap_or(text);
@@ -25,9 +32,7 @@ pub fn check(chosen: &[String]) -> Result<(), String> {
     };
     match chosen.iter().find(|text| !known(text)) {
         None => Ok(()),
-        Some(text) => {
-            Err(format!("unknown controller {text:?}; the controllers are {}", names().collect::<Vec<_>>().join(", ")))
-        }
+        Some(text) => Err(UnknownController(text.clone())),
     }
 }
 
@@ -36,6 +41,7 @@ pub fn runs(name: &str, chosen: &[String]) -> bool {
     CONTROLLERS.iter().any(|controller| controller.name == name && is_on(controller, chosen))
 }
 
+/// The names of all controllers.
 pub fn names() -> impl Iterator<Item = &'static str> {
     CONTROLLERS.iter().map(|controller| controller.name)
 }
@@ -76,7 +82,7 @@ mod tests {
 
     #[test]
     fn reports_unknown_controllers() {
-        assert!(check(&split("nonsense")).expect_err("refused").contains("\"nonsense\""));
+        assert!(check(&split("nonsense")).expect_err("refused").to_string().contains("\"nonsense\""));
         assert_eq!(check(&split("*,-serviceaccount-controller,-serviceaccount")), Ok(()));
     }
 

@@ -55,7 +55,7 @@ mod volumeattributesclass_protection;
 use client::Key;
 
 pub use bootstrap_tokens::{is_signed as is_signed_cluster_info, signature as sign_cluster_info};
-pub use choice::{check, names, runs};
+pub use choice::{UnknownController, check, names, runs};
 pub use framework::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 pub use local_path::default_class;
 pub use options::{Options, Signer, Signers};

@@ -10,7 +10,7 @@ use stdx::sync::Mutex;
 use tokio::task::JoinHandle;
 
 use crate::barrier::Barrier;
-use crate::choice;
+use crate::choice::{self, UnknownController};
 use crate::framework::{Context, Descriptor, Outcome, Reconcile, Setup};
 use crate::list::{CONTROLLERS, OF_SERVER};
 use crate::metadata_monitor::MetadataMonitor;
@@ -91,7 +91,7 @@ impl Loop {
 }
 
 /// Starts the selected controllers by upstream's rule: `*` for all, a name for one, `-name` to exclude one.
-pub fn start(environment: Environment, chosen: &[String]) -> std::result::Result<Running, String> {
+pub fn start(environment: Environment, chosen: &[String]) -> std::result::Result<Running, UnknownController> {
     choice::check(chosen)?;
     Ok(run(environment, CONTROLLERS.iter().filter(|controller| choice::is_on(controller, chosen))))
 }
@@ -217,7 +217,7 @@ impl Worker {
     async fn contained(&self, key: &str) -> Result<Outcome> {
         catch_unwind(self.reconcile.reconcile(key)).await.unwrap_or_else(|panic| {
             self.metrics.panic(self.name);
-            Err(Error::Failed(format!("reconcile panicked: {panic}")))
+            Err(Error::failed(format!("reconcile panicked: {panic}")))
         })
     }
 

@@ -21,7 +21,7 @@ mod testing;
 mod why;
 
 pub use metrics::{Gauges, Metrics};
-pub use shell::{Environment, Explainer, Running, stand_by, start};
+pub use shell::{Environment, Explainer, Running, StartError, WhatIfError, stand_by, start};
 
 /// The profile of the default scheduler, with all plugins.
 pub fn default_profile() -> framework::Profile {

@@ -1,5 +1,6 @@
 //! The authenticators that the flags of `kube-apiserver` configure. An error names the file and never its secrets.
 
+use std::fmt::Display;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use std::sync::Arc;
 use server::authentication::oidc::{Claim, Issuer, Rules};
 use server::authentication::token::Tokens;
 use server::authentication::webhook::Webhook;
-use server::authentication::{self, Anonymous, CaBundle, PasswordFile, RequestHeader, TokenFile, csv};
+use server::authentication::{self, Anonymous, CaBundle, PasswordFile, RequestHeader, TokenFile};
 use server::outbound::callout::{Client, Trust, kubeconfig};
 
 use super::flags::Flags;
@@ -133,10 +134,10 @@ fn request_header(flags: &Flags, current: &Credentials) -> Result<Option<Request
     proxies.map(Some).map_err(refused)
 }
 
-fn read_file<T>(path: Option<&Path>, read: fn(&str) -> Result<T, csv::Error>) -> Result<Option<T>> {
+fn read_file<T, E: Display>(path: Option<&Path>, read: fn(&str) -> Result<T, E>) -> Result<Option<T>> {
     let Some(path) = path else { return Ok(None) };
     let text = fs::read_to_string(path).map_err(Error::file(path))?;
-    read(&text).map(Some).map_err(|why| in_file(path, why))
+    read(&text).map(Some).map_err(|why| in_file(path, why.to_string()))
 }
 
 fn webhook(flags: &Flags) -> Result<Option<Webhook>> {

@@ -11,7 +11,7 @@ use server::outbound::callout::kubeconfig;
 use super::flags::{Flag, flag};
 use super::reload::{Apply, Followed};
 use crate::error::{Error, Result};
-use crate::flags::values::duration;
+use crate::flags::values::{ValueError, duration, unknown};
 
 /// Sorted by name.
 pub static FLAGS: &[Flag] = &[
@@ -26,7 +26,7 @@ pub static FLAGS: &[Flag] = &[
     flag(
         "authorization-mode",
         "authorization modes, in order: Node, RBAC, ABAC, Webhook, AlwaysAllow, AlwaysDeny [AlwaysDeny]",
-        |flags, value| flags.authorization.set_modes(value),
+        |flags, value| Ok(flags.authorization.set_modes(value)?),
     ),
     flag("authorization-policy-file", "policy file of the ABAC mode", |flags, value| {
         flags.authorization.policy_file = Some(value.into());
@@ -51,7 +51,7 @@ pub static FLAGS: &[Flag] = &[
     flag(
         "authorization-webhook-version",
         "version of SubjectAccessReviews: v1 or v1beta1 [v1beta1]",
-        |flags, value| flags.authorization.set_webhook_version(value),
+        |flags, value| Ok(flags.authorization.set_webhook_version(value)?),
     ),
 ];
 
@@ -69,26 +69,35 @@ pub struct Authorization {
 
 const MODES: &[&str] = &["AlwaysAllow", "AlwaysDeny", "ABAC", "Webhook", "RBAC", "Node"];
 
+/// Why the modes of `--authorization-mode` are refused.
+#[derive(Debug, thiserror::Error)]
+pub enum ModeError {
+    #[error("{0:?} is not a valid mode; supported: {modes}", modes = MODES.join(", "))]
+    Unknown(String),
+    #[error("{0:?} is named twice")]
+    Repeated(String),
+}
+
 impl Authorization {
-    pub fn set_modes(&mut self, value: &str) -> Result<(), String> {
+    pub fn set_modes(&mut self, value: &str) -> Result<(), ModeError> {
         let modes: Vec<String> = value.split(',').map(str::to_string).collect();
         for (at, mode) in modes.iter().enumerate() {
             if !MODES.contains(&mode.as_str()) {
-                return Err(format!("{mode:?} is not a valid mode; supported: {}", MODES.join(", ")));
+                return Err(ModeError::Unknown(mode.clone()));
             }
             if modes[..at].contains(mode) {
-                return Err(format!("{mode:?} is named twice"));
+                return Err(ModeError::Repeated(mode.clone()));
             }
         }
         self.modes = modes;
         Ok(())
     }
 
-    pub fn set_webhook_version(&mut self, value: &str) -> Result<(), String> {
+    pub fn set_webhook_version(&mut self, value: &str) -> Result<(), ValueError> {
         self.webhook_version = Some(match value {
             "v1" => webhook::Version::V1,
             "v1beta1" => webhook::Version::V1beta1,
-            _ => return Err(format!("unknown version {value:?}; supported: v1, v1beta1")),
+            _ => return Err(unknown("version", value, "v1, v1beta1")),
         });
         Ok(())
     }

@@ -13,7 +13,7 @@ use server::outbound::kubelets::{PREFERRED, TIMEOUT};
 use super::authorization;
 use crate::error::Result;
 pub use crate::flags::flag;
-use crate::flags::values::{boolean, cidrs, duration, names, parsed, port_range};
+use crate::flags::values::{boolean, cidrs, duration, names, parsed, port_range, unknown};
 use crate::flags::{switch, unfinished};
 use crate::logs::{Format as LogFormat, Level};
 
@@ -118,7 +118,7 @@ static FLAGS: &[Flag] = &[
     }),
     switch("allow-privileged", "only true: privileged containers are always allowed", |_, value| {
         let refused = "privileged containers cannot be forbidden yet; only true is supported";
-        if boolean(value)? { Ok(()) } else { Err(refused.to_string()) }
+        if boolean(value)? { Ok(()) } else { Err(refused.into()) }
     }),
     flag("bind-address", "the address to listen on [0.0.0.0]", |flags, value| {
         flags.bind_address = parsed(value)?;
@@ -171,7 +171,7 @@ static FLAGS: &[Flag] = &[
             flags.config.publishes_endpoints = match value {
                 "lease" => true,
                 "none" => false,
-                _ => return Err(format!("unknown type {value:?}; supported: lease, none")),
+                _ => return Err(unknown("type", value, "lease, none").into()),
             };
             Ok(())
         },
@@ -206,12 +206,12 @@ static FLAGS: &[Flag] = &[
         Ok(())
     }),
     flag("feature-gates", "feature gates; a gate can only be given its built-in value", |_, value| {
-        crate::flags::gates::check(super::gates::GATES, value)
+        Ok(crate::flags::gates::check(super::gates::GATES, value)?)
     }),
     flag("goaway-chance", "probability that an HTTP/2 request gets a GOAWAY, up to 0.02 [0]", |flags, value| {
         let chance: f64 = parsed(value)?;
         if !(0.0..=0.02).contains(&chance) {
-            return Err("it must be between 0 and 0.02".to_string());
+            return Err("it must be between 0 and 0.02".into());
         }
         flags.config.limits.goaway_chance = chance;
         Ok(())
@@ -243,7 +243,7 @@ static FLAGS: &[Flag] = &[
         |flags, value| {
             flags.kubelet_preferred_address_types = names(value).collect();
             let unknown = flags.kubelet_preferred_address_types.iter().find(|name| !PREFERRED.contains(&name.as_str()));
-            unknown.map_or(Ok(()), |name| Err(format!("unknown address type {name:?}")))
+            unknown.map_or(Ok(()), |name| Err(format!("unknown address type {name:?}").into()))
         },
     ),
     flag("kubelet-timeout", "timeout for connections to kubelets [5s]", |flags, value| {
@@ -254,7 +254,7 @@ static FLAGS: &[Flag] = &[
         flags.log_format = match value {
             "text" => LogFormat::Text,
             "json" => LogFormat::Json,
-            _ => return Err(format!("unknown format {value:?}; supported: text, json")),
+            _ => return Err(unknown("format", value, "text, json").into()),
         };
         Ok(())
     }),
@@ -278,24 +278,24 @@ static FLAGS: &[Flag] = &[
     unfinished("proxy-client-key-file", AGGREGATION),
     flag("request-timeout", "timeout of a request [1m]", |flags, value| {
         flags.config.limits.request_timeout = duration(value)?;
-        if flags.config.limits.request_timeout.is_zero() { Err("it must be more than 0".to_string()) } else { Ok(()) }
+        if flags.config.limits.request_timeout.is_zero() { Err("it must be more than 0".into()) } else { Ok(()) }
     }),
     flag("runtime-config", "API versions; a version can only be given its built-in state", |_, value| {
-        super::runtime_config::check(value)
+        Ok(super::runtime_config::check(value)?)
     }),
     flag("secure-port", "the port to listen on [6443]", |flags, value| {
         flags.secure_port = parsed(value)?;
-        if flags.secure_port == 0 { Err("it cannot be turned off with 0".to_string()) } else { Ok(()) }
+        if flags.secure_port == 0 { Err("it cannot be turned off with 0".into()) } else { Ok(()) }
     }),
     flag(
         "service-account-issuer",
         "issuer of service account tokens; can be repeated, the first one signs",
         |flags, value| {
             if flags.issuers.iter().any(|known| known == value) {
-                return Err(format!("{value:?} is named twice"));
+                return Err(format!("{value:?} is named twice").into());
             }
             if value.is_empty() {
-                return Err("it must not be empty".to_string());
+                return Err("it must not be empty".into());
             }
             flags.issuers.push(value.to_string());
             Ok(())
@@ -334,7 +334,7 @@ static FLAGS: &[Flag] = &[
         match value {
             "" | "application/json" => flags.stores_protobuf = false,
             "application/vnd.kubernetes.protobuf" => flags.stores_protobuf = true,
-            _ => return Err(format!("objects are stored as application/json, not as {value:?}")),
+            _ => return Err(format!("objects are stored as application/json, not as {value:?}").into()),
         }
         Ok(())
     }),

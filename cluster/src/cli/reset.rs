@@ -85,12 +85,13 @@ async fn remove_node(data_dir: &Path, host_state: &HostState) -> Result<Vec<Stri
     host_state.pod_network =
         host_state.pod_network.filter(|names| !network::is_claimed_by_other(data_dir, states, names));
     let opened = container_runtime::open(choice).await?;
+    let failed = |error: pods::PodsError| Error::Node(error.to_string());
     let mut uids = names_in(&host_state.root_dir.join("pods"));
     if opened.builtin.is_some() {
         // All that it has is this cluster's.
-        uids.extend(pods::list(&opened.runtime).await.map_err(Error::Node)?.into_iter().map(|(_, uid)| uid));
+        uids.extend(pods::list(&opened.runtime).await.map_err(failed)?.into_iter().map(|(_, uid)| uid));
     }
-    pods::remove(&opened.runtime, &uids).await.map_err(Error::Node)?;
+    pods::remove(&opened.runtime, &uids).await.map_err(failed)?;
     let state = opened.close();
     let removed = tokio::task::spawn_blocking(move || {
         remove_pod_cgroups(&host_state.cgroup_root, &uids);

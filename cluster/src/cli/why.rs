@@ -63,7 +63,7 @@ async fn what_if(client: &Client, question: &Question, file: &Path) -> Result<cl
     let bad = |why: String| Error::Flags(vec![format!("--if: {}: {why}", file.display())]);
     let text = std::fs::read(file).map_err(Error::file(file))?;
     let manifest = api::yaml::decode(&text).map_err(|error| bad(error.to_string()))?;
-    let pod = pod_of(&manifest).map_err(bad)?;
+    let pod = pod_of(&manifest).map_err(|error| bad(error.to_string()))?;
     let namespace = match pod.str("metadata.namespace") {
         "" => question.namespace.as_str(),
         namespace => namespace,
@@ -71,16 +71,25 @@ async fn what_if(client: &Client, question: &Question, file: &Path) -> Result<cl
     Ok(client.post_path(&root(namespace), &pod).await)
 }
 
+/// Why a manifest has no pod.
+#[derive(Debug, PartialEq, thiserror::Error)]
+enum ManifestError {
+    #[error("kind: required")]
+    NoKind,
+    #[error("kind: a {0} creates no pods")]
+    NoTemplate(String),
+}
+
 /// The pod of a manifest: itself, or the pod template of a workload.
-fn pod_of(manifest: &Tree) -> Result<Tree, String> {
+fn pod_of(manifest: &Tree) -> Result<Tree, ManifestError> {
     let template = match manifest.str("kind") {
         "Pod" => return Ok(manifest.clone()),
         "CronJob" => manifest.at("spec.jobTemplate.spec.template"),
-        "" => return Err("kind: required".to_string()),
+        "" => return Err(ManifestError::NoKind),
         _ => manifest.at("spec.template"),
     };
     if !template.has("spec") {
-        return Err(format!("kind: a {} creates no pods", manifest.str("kind")));
+        return Err(ManifestError::NoTemplate(manifest.str("kind").to_string()));
     }
     let mut pod = template.clone();
     pod.set("apiVersion", "v1");
@@ -153,7 +162,7 @@ mod tests {
         };
         let pod = pod_of(&deployment).expect("a pod");
         assert_eq!((pod.str("kind"), pod.str("metadata.namespace"), pod.at("spec")), ("Pod", "n", &spec));
-        assert_eq!(pod_of(&tree! { "kind" => "Secret" }), Err("kind: a Secret creates no pods".to_string()));
+        assert_eq!(pod_of(&tree! { "kind" => "Secret" }), Err(ManifestError::NoTemplate("Secret".to_string())));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The flags that all components beside the API server have: one table for all of them.
 
+use std::convert::Infallible;
 use std::marker::PhantomData;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -7,7 +8,7 @@ use std::path::PathBuf;
 use client::election::Timing;
 
 use crate::error::Result;
-use crate::flags::values::{duration, list, parsed};
+use crate::flags::values::{duration, list, parsed, unknown};
 use crate::flags::{Flag, flag};
 use crate::logs::{Format, Level};
 
@@ -74,13 +75,16 @@ impl Common {
         }
     }
 
-    /// What does not go together.
+    /// What is missing, and what does not go together.
     pub fn check(&self) -> Vec<String> {
+        let missing = self.kubeconfig.is_none().then(|| NO_KUBECONFIG.to_string());
+        missing.into_iter().chain(self.check_values()).collect()
+    }
+
+    /// What does not go together, for a component whose client is in the same process.
+    pub fn check_values(&self) -> Vec<String> {
         let mut errors = Vec::new();
         let timing = self.timing;
-        if self.kubeconfig.is_none() {
-            errors.push(NO_KUBECONFIG.to_string());
-        }
         if timing.lease_duration <= timing.renew_deadline {
             errors.push("--leader-elect-lease-duration must be greater than --leader-elect-renew-deadline".to_string());
         }
@@ -100,11 +104,13 @@ pub trait HasCommon: Default + 'static {
     fn common(&mut self) -> &mut Common;
 }
 
-pub fn text(value: &str) -> Result<String, String> {
+/// Any text.
+pub fn text(value: &str) -> Result<String, Infallible> {
     Ok(value.to_string())
 }
 
-pub fn texts(value: &str) -> Result<Vec<String>, String> {
+/// Texts, separated by commas.
+pub fn texts(value: &str) -> Result<Vec<String>, Infallible> {
     Ok(list(value))
 }
 
@@ -152,7 +158,7 @@ impl<F: HasCommon> Table<F> {
         field!("kube-api-burst", "burst of requests, with --kube-api-qps [30]", parsed, common().kube_api_burst),
         flag("kube-api-content-type", "only application/json and upstream's default", |_, value| match value {
             "" | "application/json" | "application/vnd.kubernetes.protobuf" => Ok(()),
-            _ => Err(format!("unknown content type {value:?}")),
+            _ => Err(format!("unknown content type {value:?}").into()),
         }),
         flag(
             "kube-api-qps",
@@ -161,7 +167,7 @@ impl<F: HasCommon> Table<F> {
                 flags.common().kube_api_qps = match parsed::<f64>(value)? {
                     number if number < 0.0 => None,
                     number if number > 0.0 && number.is_finite() => Some(number),
-                    _ => return Err("it must not be 0; a negative number means no limit".to_string()),
+                    _ => return Err("it must not be 0; a negative number means no limit".into()),
                 };
                 Ok(())
             },
@@ -182,7 +188,7 @@ impl<F: HasCommon> Table<F> {
         ),
         flag("leader-elect-resource-lock", "only leases", |_, value| match value {
             "leases" => Ok(()),
-            _ => Err("only leases are supported".to_string()),
+            _ => Err("only leases are supported".into()),
         }),
         field!("leader-elect-resource-name", "name of the lease [the component's name]", text, common().lease_name),
         field!(
@@ -196,7 +202,7 @@ impl<F: HasCommon> Table<F> {
             flags.common().log_format = match value {
                 "text" => Format::Text,
                 "json" => Format::Json,
-                _ => return Err(format!("unknown format {value:?}; supported: text, json")),
+                _ => return Err(unknown("format", value, "text, json").into()),
             };
             Ok(())
         }),

@@ -53,7 +53,7 @@ impl ExtenderTransport for ExtenderClients {
             let answer = client.post_json(&url, body, extender.timeout).await.map_err(|error| error.to_string())?;
             match answer.code {
                 200 => Ok(answer.body.to_vec()),
-                code => Err(format!("{verb}: unexpected status code {code}")),
+                code => Err(format!("{verb}: unexpected status code {code}").into()),
             }
         })
     }

@@ -283,7 +283,7 @@ fn start_scheduler(server: &Arc<Server>, configuration: Configuration) -> Result
     let wire = ExtenderClients::new(&configuration.extenders).map_err(wrong)?;
     let environment =
         scheduler::Environment { extender_transport: Some(wire), ..LocalClients::new(server).scheduler(configuration) };
-    let running = scheduler::start(environment).map_err(wrong)?;
+    let running = scheduler::start(environment).map_err(|error| wrong(error.to_string()))?;
     let explainer = running.explainer();
     server.metrics.show_also(Box::new(move || explainer.metrics()));
     Ok(running)

@@ -139,7 +139,7 @@ impl Explains for Schedulers {
         Box::pin(async move {
             let scheduler = pod.str("spec.schedulerName");
             if let Some(local) = self.local.as_ref().filter(|local| local.is_for(scheduler)) {
-                return local.what_if(&pod).map_err(ExplainError::InvalidPod);
+                return local.what_if(&pod).map_err(|error| ExplainError::InvalidPod(error.to_string()));
             }
             let leader = self.leader(scheduler).ok_or_else(|| nobody(scheduler))?;
             let path = format!("{ROOT}{}", pod.str("metadata.namespace"));

@@ -9,7 +9,7 @@ use crate::component::flags::{Common, HasCommon, Table};
 use crate::error::Result;
 use crate::flags::gates;
 use crate::flags::values::{cidrs, list, parsed};
-use crate::flags::{Flag, flag, unfinished};
+use crate::flags::{Flag, Refusal, flag, unfinished};
 
 /// What the flags say.
 pub struct Flags {
@@ -60,14 +60,14 @@ impl HasCommon for Flags {
 
 mod work;
 
-fn ranges(value: &str) -> Result<Vec<String>, String> {
+fn ranges(value: &str) -> Result<Vec<String>, Refusal> {
     Ok(cidrs(value)?.into_iter().map(|(network, bits)| format!("{network}/{bits}")).collect())
 }
 
 /// At least one.
-fn count(value: &str) -> Result<usize, String> {
+fn count(value: &str) -> Result<usize, Refusal> {
     match parsed(value)? {
-        0 => Err("it must be at least 1".to_string()),
+        0 => Err("it must be at least 1".into()),
         count => Ok(count),
     }
 }
@@ -81,7 +81,7 @@ static FLAGS: &[Flag<Flags>] = &[
     unfinished("cloud-config", CLOUD),
     flag("cloud-provider", "only \"\" and external: no cloud provider is built in", |_, value| match value {
         "" | "external" => Ok(()),
-        _ => Err(CLOUD.to_string()),
+        _ => Err(CLOUD.into()),
     }),
     file!("cluster-signing-cert-file", "CA certificate that signs certificate signing requests", signing.certificate),
     file!("cluster-signing-key-file", "the key of that certificate", signing.key),
@@ -115,15 +115,15 @@ static FLAGS: &[Flag<Flags>] = &[
         "controllers to run: * for all, a name for one, -name for all but that one; old names work too [*]",
         |flags: &mut Flags, value| {
             flags.controllers = list(value);
-            controllers::check(&flags.controllers)
+            Ok(controllers::check(&flags.controllers)?)
         },
     ),
     flag("feature-gates", "feature gates; a gate can only be given its built-in value", |_, value| {
-        gates::check(GATES, value)
+        Ok(gates::check(GATES, value)?)
     }),
     flag("flex-volume-plugin-dir", "only \"\": flex volumes are not supported", |_, value| match value {
         "" => Ok(()),
-        _ => Err("flex volumes are not supported".to_string()),
+        _ => Err("flex volumes are not supported".into()),
     }),
     file!("root-ca-file", "CA bundle of the API server, published in every namespace", root_ca_file),
     file!(

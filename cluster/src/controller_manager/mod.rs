@@ -13,7 +13,6 @@ use controllers::{Environment, Options, Signer, Signers};
 use stdx::sync::RwLock;
 use store::BoxFuture;
 
-use crate::component::flags::NO_KUBECONFIG;
 use crate::component::{self, Running, Tools, Work};
 use crate::error::{Error, Result};
 use flags::{Flags, SigningFiles};
@@ -106,6 +105,11 @@ fn check(flags: &Flags) -> Result<()> {
     if flags.options.allocate_node_cidrs && flags.options.cluster_cidr.is_empty() {
         errors.push("--allocate-node-cidrs needs --cluster-cidr".to_string());
     }
+    errors.extend(check_signers(flags));
+    if errors.is_empty() { Ok(()) } else { Err(Error::Flags(errors)) }
+}
+
+fn check_signers(flags: &Flags) -> Option<String> {
     let pairs = [
         &flags.signing,
         &flags.kubelet_serving,
@@ -113,29 +117,18 @@ fn check(flags: &Flags) -> Result<()> {
         &flags.kube_apiserver_client,
         &flags.legacy_unknown,
     ];
-    if pairs.iter().any(|files| files.certificate.is_some() != files.key.is_some()) {
-        errors.push("the certificate and the key of a signer belong together".to_string());
-    }
-    if errors.is_empty() { Ok(()) } else { Err(Error::Flags(errors)) }
+    let is_half = |files: &&SigningFiles| files.certificate.is_some() != files.key.is_some();
+    pairs.iter().any(is_half).then(|| "the certificate and the key of a signer belong together".to_string())
 }
 
 fn read(path: Option<&PathBuf>) -> Result<String> {
     path.map_or_else(|| Ok(String::new()), |path| fs::read_to_string(path).map_err(Error::file(path)))
 }
 
-/// The options of controllers inside of `up`.
+/// The options of controllers inside of `up`, whose client is in this process.
 pub fn read_options(flags: &Flags) -> Result<Options> {
-    match check(flags) {
-        Err(Error::Flags(mut errors)) => {
-            // Their client is in this process.
-            errors.retain(|why| why != NO_KUBECONFIG && !why.starts_with("--allocate-node-cidrs"));
-            if !errors.is_empty() {
-                return Err(Error::Flags(errors));
-            }
-        }
-        checked => checked?,
-    }
-    options(flags)
+    let errors: Vec<String> = flags.common.check_values().into_iter().chain(check_signers(flags)).collect();
+    if errors.is_empty() { options(flags) } else { Err(Error::Flags(errors)) }
 }
 
 /// The options of the controllers: the flags, and the files that they name.

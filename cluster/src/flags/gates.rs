@@ -1,15 +1,30 @@
 //! Feature gates as flags name them.
 
+use thiserror::Error;
+
 use crate::flags::values::boolean;
 
+use client::gates::GateError;
 pub use client::gates::Gates;
 
+/// Why the feature gates of a flag are refused.
+#[derive(Debug, PartialEq, Error)]
+pub enum GateFlagError {
+    #[error("missing bool value for {0}")]
+    MissingValue(String),
+    #[error("invalid value of {name}={value}, expected true or false")]
+    InvalidValue { name: String, value: String },
+    #[error(transparent)]
+    Gate(#[from] GateError),
+}
+
 /// Checks `Name=true,Other=false`, and each entry by itself.
-pub fn check(gates: Gates, text: &str) -> Result<(), String> {
+pub fn check(gates: Gates, text: &str) -> Result<(), GateFlagError> {
     for entry in text.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
-        let (name, value) = entry.split_once('=').ok_or_else(|| format!("missing bool value for {entry}"))?;
+        let (name, value) = entry.split_once('=').ok_or_else(|| GateFlagError::MissingValue(entry.to_string()))?;
         let (name, value) = (name.trim(), value.trim());
-        let asked = boolean(value).map_err(|_| format!("invalid value of {name}={value}, expected true or false"))?;
+        let invalid = |_| GateFlagError::InvalidValue { name: name.to_string(), value: value.to_string() };
+        let asked = boolean(value).map_err(invalid)?;
         client::gates::check(gates, name, asked)?;
     }
     Ok(())
@@ -22,7 +37,7 @@ mod tests {
     const GATES: Gates = &[("AllAlpha", false), ("JobManagedBy", true), ("ServiceTrafficDistribution", true)];
 
     fn check(text: &str) -> Result<(), String> {
-        super::check(GATES, text)
+        super::check(GATES, text).map_err(|error| error.to_string())
     }
 
     #[test]

@@ -6,6 +6,22 @@ pub mod values;
 
 use crate::error::{Error, Result};
 
+/// Why a value of a flag is refused: an error of its parser, or the text that says what is supported.
+pub type Refusal = Box<dyn std::error::Error + Send + Sync>;
+
+/// Why an argument is refused.
+#[derive(Debug, thiserror::Error)]
+enum ArgumentError {
+    #[error("unknown argument {0:?}")]
+    NotAFlag(String),
+    #[error("unknown flag: --{0}")]
+    Unknown(String),
+    #[error("--{0} needs a value")]
+    NoValue(&'static str),
+    #[error("--{flag} cannot be honoured: {source}")]
+    Refused { flag: &'static str, source: Refusal },
+}
+
 /// A flag of a component whose flags say an `F`.
 pub struct Flag<F: 'static> {
     pub name: &'static str,
@@ -17,19 +33,19 @@ pub struct Flag<F: 'static> {
 
 pub enum State<F> {
     /// Reads a value; the error says why it is invalid.
-    Honoured(fn(&mut F, &str) -> Result<(), String>),
+    Honoured(fn(&mut F, &str) -> Result<(), Refusal>),
     /// Refused, with what is missing.
     Unfinished(&'static str),
 }
 
-pub const fn flag<F>(name: &'static str, help: &'static str, take: fn(&mut F, &str) -> Result<(), String>) -> Flag<F> {
+pub const fn flag<F>(name: &'static str, help: &'static str, take: fn(&mut F, &str) -> Result<(), Refusal>) -> Flag<F> {
     Flag { name, help, switch: false, state: State::Honoured(take) }
 }
 
 pub const fn switch<F>(
     name: &'static str,
     help: &'static str,
-    take: fn(&mut F, &str) -> Result<(), String>,
+    take: fn(&mut F, &str) -> Result<(), Refusal>,
 ) -> Flag<F> {
     Flag { name, help, switch: true, state: State::Honoured(take) }
 }
@@ -72,7 +88,7 @@ macro_rules! fixed {
         $crate::flags::$sort($name, concat!("only ", $value), |_, value| {
             let read = $crate::flags::values::duration;
             let same = value == $value || matches!((read(value), read($value)), (Ok(a), Ok(b)) if a == b);
-            if same { Ok(()) } else { Err($why.to_string()) }
+            if same { Ok(()) } else { Err($why.into()) }
         })
     };
 }
@@ -89,11 +105,11 @@ pub fn parse_noting<F: Default>(parts: &[&'static [Flag<F>]], arguments: &[Strin
     let mut rest = arguments.iter().peekable();
     while let Some(argument) = rest.next() {
         let Some((name, given)) = split(argument) else {
-            errors.push(format!("unknown argument {argument:?}"));
+            errors.push(ArgumentError::NotAFlag(argument.clone()).to_string());
             continue;
         };
         let Some(flag) = parts.iter().copied().flatten().find(|flag| flag.name == name) else {
-            errors.push(format!("unknown flag: --{name}"));
+            errors.push(ArgumentError::Unknown(name.to_string()).to_string());
             continue;
         };
         let value = match given {
@@ -102,7 +118,7 @@ pub fn parse_noting<F: Default>(parts: &[&'static [Flag<F>]], arguments: &[Strin
             None => rest.next_if(|next| split(next).is_none()).map(String::as_str),
         };
         given_names.push(flag.name);
-        errors.extend(apply(flag, value, &mut flags).err());
+        errors.extend(apply(flag, value, &mut flags).err().map(|error| error.to_string()));
     }
     if errors.is_empty() { Ok((flags, given_names)) } else { Err(Error::Flags(errors)) }
 }
@@ -113,13 +129,12 @@ fn split(argument: &str) -> Option<(&str, Option<&str>)> {
     Some(name.split_once('=').map_or((name, None), |(name, value)| (name, Some(value))))
 }
 
-fn apply<F>(flag: &Flag<F>, value: Option<&str>, flags: &mut F) -> Result<(), String> {
+fn apply<F>(flag: &Flag<F>, value: Option<&str>, flags: &mut F) -> Result<(), ArgumentError> {
+    let refused = |source| ArgumentError::Refused { flag: flag.name, source };
     match (&flag.state, value) {
-        (State::Unfinished(missing), _) => Err(format!("--{} cannot be honoured: {missing}", flag.name)),
-        (State::Honoured(_), None) => Err(format!("--{} needs a value", flag.name)),
-        (State::Honoured(take), Some(value)) => {
-            take(flags, value).map_err(|why| format!("--{} cannot be honoured: {why}", flag.name))
-        }
+        (State::Unfinished(missing), _) => Err(refused((*missing).into())),
+        (State::Honoured(_), None) => Err(ArgumentError::NoValue(flag.name)),
+        (State::Honoured(take), Some(value)) => take(flags, value).map_err(refused),
     }
 }
 

@@ -4,12 +4,40 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use thiserror::Error;
+
 /// Go's longest duration, about 292 years.
 const LONGEST: Duration = Duration::from_nanos(i64::MAX as u64);
 
+/// A value that is not of the form that its flag needs.
+#[derive(Debug, PartialEq, Error)]
+pub enum ValueError {
+    #[error("invalid duration {0:?}")]
+    Duration(String),
+    #[error("invalid boolean {0:?}")]
+    Boolean(String),
+    #[error("{0:?} is not a valid port range, such as 30000-32767")]
+    PortRange(String),
+    #[error("unknown {what} {value:?}; supported: {supported}")]
+    Unknown { what: &'static str, value: String, supported: &'static str },
+}
+
+/// The error for a value that is none of the supported ones.
+pub fn unknown(what: &'static str, value: &str, supported: &'static str) -> ValueError {
+    ValueError::Unknown { what, value: value.to_string(), supported }
+}
+
+/// A value that does not parse.
+#[derive(Debug, Error)]
+#[error("invalid value {text:?}: {source}")]
+pub struct ParseError<E: std::error::Error + 'static> {
+    text: String,
+    source: E,
+}
+
 /// Go's durations: `1h0m0s`, `90m`, `1.5h`, `300ms`; of all numbers 0 alone needs no unit.
-pub fn duration(text: &str) -> Result<Duration, String> {
-    let invalid = || format!("invalid duration {text:?}");
+pub fn duration(text: &str) -> Result<Duration, ValueError> {
+    let invalid = || ValueError::Duration(text.to_string());
     let mut rest = text;
     let mut total = Duration::ZERO;
     match rest {
@@ -78,8 +106,8 @@ fn tail128(length: u8) -> u128 {
 }
 
 /// `30000-32767`, or `30000+100`.
-pub fn port_range(text: &str) -> Result<RangeInclusive<u16>, String> {
-    let invalid = || format!("{text:?} is not a valid port range, such as 30000-32767");
+pub fn port_range(text: &str) -> Result<RangeInclusive<u16>, ValueError> {
+    let invalid = || ValueError::PortRange(text.to_string());
     let parse = |part: &str| part.trim().parse::<u16>().map_err(|_| invalid());
     let range = match (text.split_once('-'), text.split_once('+')) {
         (Some((first, last)), _) => parse(first)?..=parse(last)?,
@@ -94,19 +122,21 @@ pub fn list(text: &str) -> Vec<String> {
     text.split(',').map(|part| part.trim().to_string()).filter(|part| !part.is_empty()).collect()
 }
 
-pub fn boolean(text: &str) -> Result<bool, String> {
+/// The forms of Go's `strconv.ParseBool`.
+pub fn boolean(text: &str) -> Result<bool, ValueError> {
     match text {
         "true" | "True" | "TRUE" | "t" | "T" | "1" => Ok(true),
         "false" | "False" | "FALSE" | "f" | "F" | "0" => Ok(false),
-        _ => Err(format!("invalid boolean {text:?}")),
+        _ => Err(ValueError::Boolean(text.to_string())),
     }
 }
 
-pub fn parsed<T: std::str::FromStr>(text: &str) -> Result<T, String>
+/// A number, an address, or another type that parses itself.
+pub fn parsed<T: std::str::FromStr>(text: &str) -> Result<T, ParseError<T::Err>>
 where
-    T::Err: std::fmt::Display,
+    T::Err: std::error::Error,
 {
-    text.parse().map_err(|error| format!("invalid value {text:?}: {error}"))
+    text.parse().map_err(|source| ParseError { text: text.to_string(), source })
 }
 
 #[cfg(test)]

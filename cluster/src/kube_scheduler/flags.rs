@@ -48,7 +48,7 @@ static FLAGS: &[Flag<Flags>] = &[
     unfinished("disabled-metrics", COUNTED),
     unfinished("emulated-version", "only one version is supported"),
     flag("feature-gates", "feature gates; a gate can only be given its built-in value", |_, value| {
-        gates::check(GATES, value)
+        Ok(gates::check(GATES, value)?)
     }),
     unfinished("http2-max-streams-per-connection", "it is fixed at 100"),
     unfinished("master", "set the API server in the kubeconfig"),

@@ -82,7 +82,7 @@ impl Scheduling {
         };
         let state = match is_delayed {
             true => State::Waits(Some(Box::new(environment))),
-            false => State::Runs(scheduler::stand_by(environment).map_err(wrong)?),
+            false => State::Runs(scheduler::stand_by(environment).map_err(|error| wrong(error.to_string()))?),
         };
         Ok(Scheduling { tools: tools.clone(), shown, schedulers, metrics, state: Mutex::new(state) })
     }
@@ -117,7 +117,7 @@ impl Work for Scheduling {
         if let State::Waits(environment) = &mut *state
             && let Some(environment) = environment.take()
         {
-            *state = State::Runs(scheduler::stand_by(*environment).map_err(wrong)?);
+            *state = State::Runs(scheduler::stand_by(*environment).map_err(|error| wrong(error.to_string()))?);
         }
         if let State::Runs(running) = &*state {
             running.lead();

@@ -1,6 +1,6 @@
 //! The kubelet's client certificate: requested with a bootstrap token if there is none, and rotated before it expires.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -39,13 +39,22 @@ pub async fn ensure(kubeconfig: &Path, bootstrap: Option<&Path>, dir: &Path, nod
     write(kubeconfig, bootstrap, &current)
 }
 
+/// Why a kubeconfig cannot be used.
+#[derive(Debug, thiserror::Error)]
+enum KubeconfigError {
+    #[error("{0}")]
+    Unreadable(String),
+    #[error("{}: the certificate has expired", .0.display())]
+    Expired(PathBuf),
+}
+
 /// Whether the kubeconfig is readable and its certificate has not expired.
-fn checked(file: &Path) -> std::result::Result<(), String> {
-    kubeconfig::read(file).map_err(|error| error.to_string())?;
+fn checked(file: &Path) -> std::result::Result<(), KubeconfigError> {
+    kubeconfig::read(file).map_err(|error| KubeconfigError::Unreadable(error.to_string()))?;
     let now = SystemTime::now();
-    let ended = |path: &&std::path::PathBuf| request::read_certificate(path).is_some_and(|kept| kept.until <= now);
+    let ended = |path: &&PathBuf| request::read_certificate(path).is_some_and(|kept| kept.until <= now);
     match kubeconfig::files(file).iter().skip(1).find(ended) {
-        Some(path) => Err(format!("{}: the certificate has expired", path.display())),
+        Some(path) => Err(KubeconfigError::Expired(path.clone())),
         None => Ok(()),
     }
 }

@@ -10,7 +10,8 @@ use runtime::images::Images;
 use runtime::service::{NetworkOptions, Service};
 
 use crate::error::{Error, Result};
-use crate::machine::{identity, pods};
+use crate::machine::identity;
+use crate::machine::pods::{self, PodsError};
 
 /// The runtime that creates the containers.
 pub enum RuntimeChoice {
@@ -76,7 +77,7 @@ pub struct OpenRuntime {
 
 impl OpenRuntime {
     /// Removes all pods that the built-in runtime still has.
-    pub async fn remove_pods(&self) -> std::result::Result<(), String> {
+    pub async fn remove_pods(&self) -> std::result::Result<(), PodsError> {
         if self.builtin.is_none() {
             return Ok(());
         }
@@ -105,7 +106,11 @@ pub async fn open(choice: RuntimeChoice) -> Result<OpenRuntime> {
                 .map_err(|error| Error::Node(format!("failed to open the image store: {}", error.chain())))?;
             let state = options.state.clone();
             let service = Service::open(options, images).await;
-            let service = Arc::new(service.map_err(|error| Error::Node(error.to_string()))?);
+            let failed = |error: runtime::error::Error| match error {
+                error @ runtime::error::Error::NeedsRoot { .. } => Error::NodeNeedsRoot(error.to_string()),
+                error => Error::Node(error.to_string()),
+            };
+            let service = Arc::new(service.map_err(failed)?);
             let runtime = Runtime { service: service.clone(), images: service.clone() };
             Ok(OpenRuntime { runtime, builtin: Some((service, state)) })
         }

@@ -10,6 +10,7 @@ use kubelet::node::register::FOLLOWED;
 
 use crate::component::flags::text;
 use crate::error::Result;
+use crate::flags::values::unknown;
 use crate::flags::{Flag, flag, unfinished};
 
 /// What the flags say.
@@ -41,12 +42,12 @@ pub struct Flags {
 macro_rules! setting {
     ($name:literal, Bool, $path:literal) => {
         $crate::flags::switch($name, concat!("`", $path, "` of the configuration"), |flags: &mut Flags, value| {
-            flags.overlay.set($path, Form::Bool, value).map_err(|error| error.to_string())
+            Ok(flags.overlay.set($path, Form::Bool, value)?)
         })
     };
     ($name:literal, $form:ident, $path:literal) => {
         flag($name, concat!("`", $path, "` of the configuration"), |flags: &mut Flags, value| {
-            flags.overlay.set($path, Form::$form, value).map_err(|error| error.to_string())
+            Ok(flags.overlay.set($path, Form::$form, value)?)
         })
     };
 }
@@ -73,7 +74,7 @@ static FLAGS: &[Flag<Flags>] = &[
         flags.external_cloud_provider = match value {
             "" => false,
             "external" => true,
-            other => return Err(format!("unknown cloud provider {other:?}; supported: external")),
+            other => return Err(unknown("cloud provider", other, "external").into()),
         };
         Ok(())
     }),
@@ -89,15 +90,12 @@ static FLAGS: &[Flag<Flags>] = &[
     setting!("container-log-max-size", Text, "containerLogMaxSize"),
     flag("container-runtime", "only remote", |_, value| match value {
         "remote" => Ok(()),
-        _ => Err("set --container-runtime-endpoint, or leave it out for the built-in runtime".to_string()),
+        _ => Err("set --container-runtime-endpoint, or leave it out for the built-in runtime".into()),
     }),
     flag(
         "container-runtime-endpoint",
         "the socket of a CRI runtime [the built-in runtime]",
-        |flags: &mut Flags, value| {
-            let set = flags.overlay.set("containerRuntimeEndpoint", Form::Text, value);
-            set.map_err(|error| error.to_string())
-        },
+        |flags: &mut Flags, value| Ok(flags.overlay.set("containerRuntimeEndpoint", Form::Text, value)?),
     ),
     setting!("contention-profiling", Bool, "enableContentionProfiling"),
     setting!("cpu-cfs-quota", Bool, "cpuCFSQuota"),
@@ -259,39 +257,54 @@ static FLAGS: &[Flag<Flags>] = &[
 
 static PARTS: &[&[Flag<Flags>]] = &[FLAGS];
 
+/// Why a value of a flag of the kubelet is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeFlagError {
+    #[error("{0:?} is not an integer")]
+    Integer(String),
+    #[error("{0:?} is not an IP address")]
+    Address(String),
+    #[error("{0:?}: expected one address, or one per IP family")]
+    Families(String),
+    #[error("{entry:?}: {problem}")]
+    Label { entry: String, problem: String },
+    #[error(
+        "unknown 'kubernetes.io' or 'k8s.io' label: {0}; such labels must begin with an allowed prefix \
+         (kubelet.kubernetes.io, node.kubernetes.io) or be one of {allowed}",
+        allowed = FOLLOWED.join(", ")
+    )]
+    ReservedLabel(String),
+}
+
 /// None where it is negative.
-fn number_or_any(value: &str) -> std::result::Result<Option<usize>, String> {
-    let number: i64 = value.parse().map_err(|_| format!("{value:?} is not an integer"))?;
+fn number_or_any(value: &str) -> std::result::Result<Option<usize>, NodeFlagError> {
+    let number: i64 = value.parse().map_err(|_| NodeFlagError::Integer(value.to_string()))?;
     Ok(usize::try_from(number).ok())
 }
 
 /// At most one of each family.
-pub fn addresses(value: &str) -> std::result::Result<Vec<IpAddr>, String> {
-    let read = |text: &str| text.parse::<IpAddr>().map_err(|_| format!("{text:?} is not an IP address"));
+pub fn addresses(value: &str) -> std::result::Result<Vec<IpAddr>, NodeFlagError> {
+    let read = |text: &str| text.parse::<IpAddr>().map_err(|_| NodeFlagError::Address(text.to_string()));
     let addresses = value.split(',').map(str::trim).filter(|text| !text.is_empty()).map(read);
-    let addresses = addresses.collect::<std::result::Result<Vec<IpAddr>, String>>()?;
+    let addresses = addresses.collect::<std::result::Result<Vec<IpAddr>, _>>()?;
     match addresses.as_slice() {
         [] | [_] => Ok(addresses),
         [one, other] if one.is_ipv4() != other.is_ipv4() => Ok(addresses),
-        _ => Err(format!("{value:?}: expected one address, or one per IP family")),
+        _ => Err(NodeFlagError::Families(value.to_string())),
     }
 }
 
 /// Labels that a node may give itself; the rest of the reserved ones are for administrators.
-pub fn labels(value: &str) -> std::result::Result<Vec<(String, String)>, String> {
+pub fn labels(value: &str) -> std::result::Result<Vec<(String, String)>, NodeFlagError> {
     let mut labels = Vec::new();
     for entry in value.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
         let (key, value) = entry.split_once('=').unwrap_or((entry, ""));
         let problems = api::validation::qualified_name(key).into_iter();
         if let Some(problem) = problems.chain(api::validation::label_value(value)).next() {
-            return Err(format!("{entry:?}: {problem}"));
+            return Err(NodeFlagError::Label { entry: entry.to_string(), problem });
         }
         if is_reserved(key) {
-            return Err(format!(
-                "unknown 'kubernetes.io' or 'k8s.io' label: {key}; such labels must begin with an allowed prefix \
-                 (kubelet.kubernetes.io, node.kubernetes.io) or be one of {}",
-                FOLLOWED.join(", ")
-            ));
+            return Err(NodeFlagError::ReservedLabel(key.to_string()));
         }
         labels.push((key.to_string(), value.to_string()));
     }

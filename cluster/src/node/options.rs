@@ -80,7 +80,7 @@ fn check_machine(config: &Config, said: &api::Tree, root: &Path) -> Result<()> {
 
 /// The kubelet's settings from flags and a file, over the defaults for shared machines. A flag overrides the file.
 fn settings(file: Option<&Path>, flags: &Flags) -> Result<(Settings, api::Tree)> {
-    let said = file.map_or(Ok(api::tree! {}), read).map_err(|why| vec![why]);
+    let said = file.map_or(Ok(api::tree! {}), read).map_err(|error| vec![error.to_string()]);
     let settings = said.and_then(|said| {
         let said = api::patch::merge(said, &flags.overlay.0);
         if let Some((field, why)) = SET_BY_FLAGS.iter().find(|(field, _)| !said.at(field).is_null()) {
@@ -101,9 +101,17 @@ fn settings(file: Option<&Path>, flags: &Flags) -> Result<(Settings, api::Tree)>
     settings.map_err(|whys| Error::Flags(whys.iter().map(named).collect()))
 }
 
-fn read(file: &Path) -> std::result::Result<api::Tree, String> {
-    let bytes = std::fs::read(file).map_err(|error| error.to_string())?;
-    api::yaml::decode(&bytes).map_err(|error| error.to_string())
+/// Why a KubeletConfiguration cannot be read.
+#[derive(Debug, thiserror::Error)]
+enum ConfigFileError {
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    #[error("{0}")]
+    Yaml(String),
+}
+
+fn read(file: &Path) -> std::result::Result<api::Tree, ConfigFileError> {
+    api::yaml::decode(&std::fs::read(file)?).map_err(|error| ConfigFileError::Yaml(error.to_string()))
 }
 
 /// Defaults for a machine that is shared with other programs. Its disk may be filled by others, so that percentages are

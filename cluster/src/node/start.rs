@@ -91,7 +91,7 @@ impl Running {
         self.stop.send_replace(true);
         self.tasks.iter().for_each(JoinHandle::abort);
         self.agent.stop_with_pods(report).await;
-        let left = self.opened.remove_pods().await.err();
+        let left = self.opened.remove_pods().await.err().map(|error| error.to_string());
         self.services.stop().await;
         let (host_state, state) = (self.host_state, self.opened.close());
         let removed = tokio::task::spawn_blocking(move || host_state.remove(state.as_deref())).await;

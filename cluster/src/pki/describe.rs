@@ -4,10 +4,23 @@ use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
 use rustls::pki_types::CertificateDer;
+use thiserror::Error;
+use x509_parser::error::X509Error;
 use x509_parser::extensions::{GeneralName, ParsedExtension};
+use x509_parser::nom;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::Subject;
+
+/// Why a certificate cannot be described.
+#[derive(Debug, Error)]
+pub enum DescribeError {
+    #[error(transparent)]
+    Der(#[from] nom::Err<X509Error>),
+    /// It expired before 1970.
+    #[error(transparent)]
+    Expiration(#[from] std::num::TryFromIntError),
+}
 
 #[derive(Debug, Clone)]
 pub struct Description {
@@ -23,14 +36,14 @@ pub struct Description {
     signed_by: Vec<u8>,
 }
 
-pub fn describe(certificate: &CertificateDer<'_>) -> Result<Description, String> {
-    let (_, certificate) = X509Certificate::from_der(certificate).map_err(|error| error.to_string())?;
+pub fn describe(certificate: &CertificateDer<'_>) -> Result<Description, DescribeError> {
+    let (_, certificate) = X509Certificate::from_der(certificate)?;
     let subject = certificate.subject();
     let common = |name: &x509_parser::x509::X509Name<'_>| {
         name.iter_common_name().filter_map(|cn| cn.as_str().ok()).last().unwrap_or_default().to_string()
     };
     let organizations: Vec<&str> = subject.iter_organization().filter_map(|o| o.as_str().ok()).collect();
-    let seconds = u64::try_from(certificate.validity().not_after.timestamp()).map_err(|error| error.to_string())?;
+    let seconds = u64::try_from(certificate.validity().not_after.timestamp())?;
     let mut description = Description {
         common_name: common(subject),
         organization: organizations.join(","),

@@ -272,9 +272,9 @@ impl Pki {
 }
 
 pub fn described(pair: &Pair) -> Result<Description> {
-    let bad = |why: String| Error::Pem { path: pair.path.clone(), source: why.into() };
-    let first = certificates(pair)?.into_iter().next().ok_or_else(|| bad("there is no certificate".to_string()))?;
-    describe(&first).map_err(bad)
+    let bad = |source| Error::Pem { path: pair.path.clone(), source };
+    let first = certificates(pair)?.into_iter().next().ok_or_else(|| bad("there is no certificate".into()))?;
+    describe(&first).map_err(|error| bad(error.into()))
 }
 
 /// The certificates of a bundle behind its first.

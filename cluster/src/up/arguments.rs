@@ -86,7 +86,7 @@ impl ComponentArguments {
         flags.data_dir = Some(data_dir.to_path_buf());
         (flags.bind_address, flags.secure_port) = (listen.ip(), listen.port());
         if !is_given("authorization-mode") && !is_given("authorization-config") {
-            flags.authorization.set_modes("Node,RBAC").map_err(|why| Error::Flags(vec![why]))?;
+            flags.authorization.set_modes("Node,RBAC").map_err(|why| Error::Flags(vec![why.to_string()]))?;
         }
         if !is_given("enable-bootstrap-token-auth") {
             flags.authentication.bootstrap_tokens = true;

@@ -31,7 +31,7 @@ impl Controller {
         let Some(request) = self.requests.get(name).filter(|request| plan::is_undecided(request)) else {
             return Ok(Outcome::Done);
         };
-        let Ok(asked) = read(&request) else { return Ok(Outcome::Done) };
+        let Ok(asked) = Request::decode(request.str("spec.request")) else { return Ok(Outcome::Done) };
         if request.str("spec.signerName") == plan::KUBELET_SERVING {
             return self.approve_serving(name, &request, &asked).await;
         }
@@ -46,7 +46,7 @@ impl Controller {
         match tried.is_empty() {
             true => Ok(Outcome::Done),
             // The permission may be granted a moment later.
-            false => Err(Error::Failed(format!(
+            false => Err(Error::failed(format!(
                 "recognized csr {name:?} as [{}] but subject access review was not approved",
                 tried.join(" ")
             ))),
@@ -61,7 +61,7 @@ impl Controller {
             true => self.approve(name, request, &plan::SELF_SERVING).await,
             // The node may report the address a moment later.
             false => {
-                Err(Error::Failed(format!("csr {name:?} requests an address that does not belong to its node alone")))
+                Err(Error::failed(format!("csr {name:?} requests an address that does not belong to its node alone")))
             }
         }
     }
@@ -71,10 +71,6 @@ impl Controller {
         let written = self.context.client.update_subresource(REQUESTS, "", name, "approval", &approved).await;
         written.map(|_| Outcome::Done)
     }
-}
-
-fn read(request: &Tree) -> std::result::Result<Request, String> {
-    Request::read(&api::base64::decode(request.str("spec.request")).map_err(|error| error.to_string())?)
 }
 
 impl Reconcile for Controller {

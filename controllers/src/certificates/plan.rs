@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use api::time::{format_seconds, parse};
 use api::{Tree, tree};
+use thiserror::Error;
 
 pub const KUBELET_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 pub const KUBELET_SERVING: &str = "kubernetes.io/kubelet-serving";
@@ -50,8 +51,27 @@ pub fn usages(request: &Tree) -> Vec<&str> {
     request.list("spec.usages").iter().filter_map(Tree::as_str).collect()
 }
 
+/// Why a signer does not issue a certificate.
+#[derive(Debug, PartialEq, Error)]
+pub enum Refusal {
+    #[error("subject organization is not system:nodes")]
+    Organization,
+    #[error("subject common name does not begin with system:node:")]
+    CommonName,
+    #[error("DNS or IP subjectAltName is required")]
+    MissingAltName,
+    #[error("{0} subjectAltNames are not allowed")]
+    AltNames(&'static str),
+    #[error("usages did not match [{0}]")]
+    Usages(String),
+    #[error("invalid usage for client certificate: {0}")]
+    ClientUsage(String),
+    #[error("missing required usage for client certificate: client auth")]
+    MissingClientAuth,
+}
+
 /// Whether the signer issues such a certificate; the reason if it does not.
-pub fn check(signer: &str, subject: &Subject, usages: &[&str]) -> Result<(), String> {
+pub fn check(signer: &str, subject: &Subject, usages: &[&str]) -> Result<(), Refusal> {
     match signer {
         KUBELET_CLIENT => check_kubelet_client(subject, usages),
         KUBELET_SERVING => check_kubelet_serving(subject, usages),
@@ -60,7 +80,7 @@ pub fn check(signer: &str, subject: &Subject, usages: &[&str]) -> Result<(), Str
     }
 }
 
-fn check_kubelet_client(subject: &Subject, usages: &[&str]) -> Result<(), String> {
+fn check_kubelet_client(subject: &Subject, usages: &[&str]) -> Result<(), Refusal> {
     check_nodes_group(subject)?;
     let names =
         [(subject.dns_names, "DNS"), (subject.emails, "Email"), (subject.addresses, "IP"), (subject.uris, "URI")];
@@ -69,57 +89,57 @@ fn check_kubelet_client(subject: &Subject, usages: &[&str]) -> Result<(), String
     check_usages(usages, "client auth")
 }
 
-fn check_kubelet_serving(subject: &Subject, usages: &[&str]) -> Result<(), String> {
+fn check_kubelet_serving(subject: &Subject, usages: &[&str]) -> Result<(), Refusal> {
     check_nodes_group(subject)?;
     if subject.dns_names + subject.addresses == 0 {
-        return Err("DNS or IP subjectAltName is required".to_string());
+        return Err(Refusal::MissingAltName);
     }
     refuse_names(&[(subject.emails, "Email"), (subject.uris, "URI")])?;
     check_usages(usages, "server auth")?;
     check_node_name(subject)
 }
 
-fn check_nodes_group(subject: &Subject) -> Result<(), String> {
+fn check_nodes_group(subject: &Subject) -> Result<(), Refusal> {
     if subject.organizations == ["system:nodes"] {
         return Ok(());
     }
-    Err("subject organization is not system:nodes".to_string())
+    Err(Refusal::Organization)
 }
 
-fn check_node_name(subject: &Subject) -> Result<(), String> {
+fn check_node_name(subject: &Subject) -> Result<(), Refusal> {
     if subject.common_name.starts_with("system:node:") {
         return Ok(());
     }
-    Err("subject common name does not begin with system:node:".to_string())
+    Err(Refusal::CommonName)
 }
 
-fn refuse_names(names: &[(usize, &str)]) -> Result<(), String> {
+fn refuse_names(names: &[(usize, &'static str)]) -> Result<(), Refusal> {
     match names.iter().find(|(count, _)| *count > 0) {
-        Some((_, kind)) => Err(format!("{kind} subjectAltNames are not allowed")),
+        Some((_, kind)) => Err(Refusal::AltNames(kind)),
         None => Ok(()),
     }
 }
 
 /// The usages must be exactly those of a TLS certificate; `key encipherment` is optional.
-fn check_usages(usages: &[&str], purpose: &str) -> Result<(), String> {
+fn check_usages(usages: &[&str], purpose: &str) -> Result<(), Refusal> {
     let mut wanted = ["digital signature", "key encipherment", purpose];
     wanted.sort_unstable();
     let fits = |optional: &str| {
         wanted.iter().all(|usage| usages.contains(usage) || *usage == optional)
             && usages.iter().all(|usage| wanted.contains(usage))
     };
-    if fits("key encipherment") { Ok(()) } else { Err(format!("usages did not match [{}]", wanted.join(" "))) }
+    if fits("key encipherment") { Ok(()) } else { Err(Refusal::Usages(wanted.join(" "))) }
 }
 
-fn check_client(usages: &[&str]) -> Result<(), String> {
+fn check_client(usages: &[&str]) -> Result<(), Refusal> {
     let strange = |usage: &&&str| !matches!(**usage, "digital signature" | "key encipherment" | "client auth");
     if let Some(usage) = usages.iter().find(strange) {
-        return Err(format!("invalid usage for client certificate: {usage}"));
+        return Err(Refusal::ClientUsage((*usage).to_string()));
     }
     if usages.contains(&"client auth") {
         return Ok(());
     }
-    Err("missing required usage for client certificate: client auth".to_string())
+    Err(Refusal::MissingClientAuth)
 }
 
 /// The validity of the certificate.
@@ -261,7 +281,10 @@ mod tests {
     #[test]
     fn each_signer_checks_subject_and_usages() {
         let check = |signer: &str, subject: Subject, usages: &[&str], want: &str| {
-            assert_eq!(super::check(signer, &subject, usages).err().unwrap_or_default(), want);
+            assert_eq!(
+                super::check(signer, &subject, usages).err().map(|why| why.to_string()).unwrap_or_default(),
+                want
+            );
         };
         let client = ["digital signature", "client auth"];
         let serving = ["digital signature", "key encipherment", "server auth"];

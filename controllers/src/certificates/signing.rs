@@ -6,7 +6,7 @@ use std::sync::Arc;
 use api::Tree;
 use client::{Error, Result, Store};
 
-use super::x509::{Ca, Request};
+use super::x509::{self, Ca, Request};
 use super::{REQUESTS, follow, plan};
 use crate::options::{Signer, Signers};
 use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
@@ -47,20 +47,19 @@ impl Controller {
             return Ok(Outcome::Done);
         };
         let Some(ca) = self.cas.get(request.str("spec.signerName")) else { return Ok(Outcome::Done) };
-        let signed = self.sign(&request, ca).map_err(Error::Failed)?;
+        let signed = self.sign(&request, ca).map_err(Error::failed)?;
         match self.context.client.update_status(REQUESTS, "", name, &signed).await {
             Err(error) if error.is_not_found() => Ok(Outcome::Done),
             result => result.map(|_| Outcome::Done),
         }
     }
 
-    fn sign(&self, request: &Tree, ca: &Ca) -> std::result::Result<Tree, String> {
-        let asked =
-            Request::read(&api::base64::decode(request.str("spec.request")).map_err(|error| error.to_string())?)?;
+    fn sign(&self, request: &Tree, ca: &Ca) -> std::result::Result<Tree, x509::Error> {
+        let asked = Request::decode(request.str("spec.request"))?;
         let now = self.context.now_seconds();
         let usages = plan::usages(request);
         if let Err(why) = plan::check(request.str("spec.signerName"), &asked.subject, &usages) {
-            return Ok(plan::failed(request, &why, now));
+            return Ok(plan::failed(request, &why.to_string(), now));
         }
         let time = plan::duration(request, self.context.options.cluster_signing_duration);
         let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX / 4);

@@ -3,15 +3,18 @@
 
 use std::net::IpAddr;
 
+use thiserror::Error;
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::cri_attributes::ParsedCriAttribute;
+use x509_parser::error::{PEMError, X509Error};
 use x509_parser::extensions::{GeneralName, ParsedExtension, X509Extension};
+use x509_parser::nom;
 use x509_parser::pem::parse_x509_pem;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::der;
 use super::plan::Subject;
-use crate::support::keys::{Form, Key};
+use crate::support::keys::{Form, Key, KeyError};
 
 const NAMES: [u64; 4] = [2, 5, 29, 17];
 const SHA256_ECDSA: [u64; 7] = [1, 2, 840, 10045, 4, 3, 2];
@@ -51,6 +54,27 @@ static PURPOSES: [(&str, &[u64]); 13] = [
     ("netscape sgc", &[2, 16, 840, 1, 113730, 4, 1]),
 ];
 
+/// Why a request or a CA cannot be read, or a certificate not be signed.
+#[derive(Debug, Error)]
+pub enum Error {
+    #[error("{0}")]
+    Base64(String),
+    #[error("PEM block type must be CERTIFICATE REQUEST")]
+    NotARequest,
+    #[error(transparent)]
+    Pem(#[from] nom::Err<PEMError>),
+    #[error(transparent)]
+    Der(#[from] nom::Err<X509Error>),
+    #[error(transparent)]
+    Signature(#[from] X509Error),
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    #[error(transparent)]
+    Random(#[from] aws_lc_rs::error::Unspecified),
+    #[error("unrecognized usage values: [{0}]")]
+    Usages(String),
+}
+
 /// The parts of a request that go into the certificate.
 #[derive(Debug, PartialEq)]
 pub struct Request {
@@ -63,11 +87,16 @@ pub struct Request {
 }
 
 impl Request {
+    /// Parses `spec.request`: PEM in base64.
+    pub fn decode(encoded: &str) -> Result<Request, Error> {
+        Request::read(&api::base64::decode(encoded).map_err(|error| Error::Base64(error.to_string()))?)
+    }
+
     /// Parses a PEM request and verifies its self-signature.
-    pub fn read(pem: &[u8]) -> Result<Request, String> {
-        let (_, pem) = parse_x509_pem(pem).map_err(|_| "PEM block type must be CERTIFICATE REQUEST".to_string())?;
-        let (_, csr) = X509CertificationRequest::from_der(&pem.contents).map_err(|error| error.to_string())?;
-        csr.verify_signature().map_err(|error| error.to_string())?;
+    fn read(pem: &[u8]) -> Result<Request, Error> {
+        let (_, pem) = parse_x509_pem(pem).map_err(|_| Error::NotARequest)?;
+        let (_, csr) = X509CertificationRequest::from_der(&pem.contents)?;
+        csr.verify_signature()?;
         let info = &csr.certification_request_info;
         let texts = |names: Vec<Option<&str>>| names.into_iter().flatten().map(str::to_string).collect::<Vec<_>>();
         let subject = Subject {
@@ -130,9 +159,9 @@ pub struct Ca {
 }
 
 impl Ca {
-    pub fn read(certificate: &str, key: &str) -> Result<Ca, String> {
-        let (_, pem) = parse_x509_pem(certificate.as_bytes()).map_err(|error| error.to_string())?;
-        let certificate = pem.parse_x509().map_err(|error| error.to_string())?;
+    pub fn read(certificate: &str, key: &str) -> Result<Ca, Error> {
+        let (_, pem) = parse_x509_pem(certificate.as_bytes())?;
+        let certificate = pem.parse_x509()?;
         let key_id = certificate.extensions().iter().find_map(|extension| match extension.parsed_extension() {
             ParsedExtension::SubjectKeyIdentifier(id) => Some(id.0.to_vec()),
             _ => None,
@@ -146,11 +175,11 @@ impl Ca {
     }
 
     /// Signs a certificate that is valid for `seconds` from about now, in PEM.
-    pub fn sign(&self, request: &Request, usages: &[&str], now: i64, seconds: i64) -> Result<String, String> {
+    pub fn sign(&self, request: &Request, usages: &[&str], now: i64, seconds: i64) -> Result<String, Error> {
         let ends = if seconds < SHORT_SECONDS { now + seconds } else { now + seconds - BACKDATE_SECONDS };
         let validity = der::sequence(&[&der::time(now - BACKDATE_SECONDS), &der::time(ends.min(self.ends))]);
         let mut serial = [0; 16];
-        aws_lc_rs::rand::fill(&mut serial).map_err(|error| error.to_string())?;
+        aws_lc_rs::rand::fill(&mut serial)?;
         serial[0] &= 0x7f;
         let algorithm = self.algorithm();
         let content = der::sequence(&[
@@ -175,7 +204,7 @@ impl Ca {
         }
     }
 
-    fn extensions(&self, request: &Request, usages: &[&str]) -> Result<Vec<u8>, String> {
+    fn extensions(&self, request: &Request, usages: &[&str]) -> Result<Vec<u8>, Error> {
         let (bits, purposes) = split(usages)?;
         let mut all = Vec::new();
         if !bits.is_empty() {
@@ -202,14 +231,14 @@ fn extension(id: &[u64], critical: bool, content: &[u8]) -> Vec<u8> {
 }
 
 /// Key usage bits and extended key usages, deduplicated and in numeric order.
-fn split(usages: &[&str]) -> Result<(Vec<u8>, Vec<Vec<u8>>), String> {
+fn split(usages: &[&str]) -> Result<(Vec<u8>, Vec<Vec<u8>>), Error> {
     let is_known = |usage: &&&str| {
         USAGES.iter().any(|(name, _)| name == *usage) || PURPOSES.iter().any(|(name, _)| name == *usage)
     };
     let unknown: Vec<String> =
         usages.iter().filter(|usage| !is_known(usage)).map(|usage| format!("{usage:?}")).collect();
     if !unknown.is_empty() {
-        return Err(format!("unrecognized usage values: [{}]", unknown.join(" ")));
+        return Err(Error::Usages(unknown.join(" ")));
     }
     let bits = USAGES.iter().filter(|(name, _)| usages.contains(name)).map(|(_, bit)| *bit).collect();
     let mut purposes: Vec<Vec<u8>> =
@@ -273,7 +302,8 @@ mod tests {
             Some(ca_certificate.validity().not_after.timestamp()),
             "none outlives its CA"
         );
-        assert_eq!(ca.sign(&request, &["x"], now, 600), Err("unrecognized usage values: [\"x\"]".to_string()));
+        let refused = ca.sign(&request, &["x"], now, 600).expect_err("an unknown usage");
+        assert_eq!(refused.to_string(), "unrecognized usage values: [\"x\"]");
     }
 
     #[test]

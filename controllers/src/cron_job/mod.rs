@@ -167,7 +167,7 @@ impl Zones {
         let text = cron.str("spec.schedule");
         let asked = cron.str("spec.timeZone");
         let of_spec = self.zone(asked).ok_or_else(|| plan::unknown_zone(asked))?;
-        let schedule = kinds::batch::cron::parse(text).map_err(|error| plan::unparseable(text, &error))?;
+        let schedule = kinds::batch::cron::parse(text).map_err(|error| plan::unparseable(text, &error.to_string()))?;
         let zone = match kinds::batch::cron::zone_of(text) {
             Some(name) => self.zone(name).ok_or_else(|| plan::unknown_zone(name))?,
             None => of_spec,

@@ -92,8 +92,8 @@ impl Controller {
             Err(why) => {
                 let text = format!("Failed to calculate the number of expected pods: {why}");
                 self.context.recorder.warning(&budget, "CalculateExpectedPodCountFailed", text);
-                self.write(&budget, plan::fail(&budget, &why, now)).await?;
-                Err(client::Error::Failed(why))
+                self.write(&budget, plan::fail(&budget, &why.to_string(), now)).await?;
+                Err(client::Error::failed(why))
             }
         }
     }
@@ -118,7 +118,7 @@ impl Controller {
     }
 
     /// The total scale of the pods' controllers; pods without a controller are not counted.
-    async fn scale(&self, pods: &[Arc<Tree>]) -> Result<std::result::Result<i64, String>> {
+    async fn scale(&self, pods: &[Arc<Tree>]) -> Result<plan::Scale> {
         let mut scales: BTreeMap<String, i64> = BTreeMap::new();
         let mut seen = BTreeSet::new();
         for pod in pods {
@@ -132,7 +132,7 @@ impl Controller {
             };
             match found {
                 Ok(Some((uid, replicas))) => drop(scales.insert(uid, replicas)),
-                Ok(None) => return Ok(Err(format!("found no controllers for pod {:?}", pod.str("metadata.name")))),
+                Ok(None) => return Ok(Err(plan::Error::NoController(pod.str("metadata.name").to_string()))),
                 Err(why) => return Ok(Err(why)),
             }
         }
@@ -162,13 +162,13 @@ impl Controller {
         &self,
         namespace: &str,
         reference: &Tree,
-    ) -> Result<std::result::Result<Option<(String, i64)>, String>> {
+    ) -> Result<std::result::Result<Option<(String, i64)>, plan::Error>> {
         let (api_version, kind) = (reference.str("apiVersion"), reference.str("kind"));
         let Some(served) = self.kinds.find(&self.context.client, api_version, kind).await? else { return Ok(Ok(None)) };
         if !served.scales {
             let (plural, group) = (served.resource.plural, served.resource.group);
             let dot = if group.is_empty() { "" } else { "." };
-            return Ok(Err(format!("{plural}{dot}{group} does not implement the scale subresource")));
+            return Ok(Err(plan::Error::NotScalable(format!("{plural}{dot}{group}"))));
         }
         match self.context.client.get_subresource(served.resource, namespace, reference.str("name"), "scale").await {
             Err(error) if error.is_not_found() => Ok(Ok(None)),

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use api::time::{self, Timestamp};
 use api::{Tree, list, tree};
+use thiserror::Error;
 
 use crate::support::clock::until;
 use crate::support::pods::is_ready;
@@ -13,8 +14,19 @@ use crate::support::pods::is_ready;
 /// How long a granted eviction is expected to end in a deletion, and a DisruptionTarget condition to be valid.
 const TIMEOUT_SECONDS: i64 = 120;
 
+/// Why the number of expected pods cannot be computed.
+#[derive(Debug, Clone, PartialEq, Error)]
+pub enum Error {
+    #[error("found no controllers for pod {0:?}")]
+    NoController(String),
+    #[error("{0} does not implement the scale subresource")]
+    NotScalable(String),
+    #[error("invalid value for IntOrString: {0:?}")]
+    InvalidValue(Tree),
+}
+
 /// The total scale of the controllers of a budget's pods.
-pub type Scale = Result<i64, String>;
+pub type Scale = Result<i64, Error>;
 
 #[derive(Debug, PartialEq)]
 pub struct Plan {
@@ -59,7 +71,7 @@ fn selector_text(selector: &Tree) -> String {
 }
 
 /// `scale` is only called if it is needed.
-pub fn plan(budget: &Tree, pods: &[Arc<Tree>], scale: impl FnOnce() -> Scale, now: Timestamp) -> Result<Plan, String> {
+pub fn plan(budget: &Tree, pods: &[Arc<Tree>], scale: impl FnOnce() -> Scale, now: Timestamp) -> Result<Plan, Error> {
     let (expected, desired) = expectations(budget, pods.len() as i64, scale)?;
     let mut status = budget.at("status").clone();
     let (disrupted, again, not_deleted) = disrupted(budget.at("status"), pods, now);
@@ -116,7 +128,7 @@ fn observe(status: &mut Tree, budget: &Tree, allowed: bool, (reason, message): (
 }
 
 /// The expected pod count, and the desired number of healthy pods.
-fn expectations(budget: &Tree, count: i64, scale: impl FnOnce() -> Scale) -> Result<(i64, i64), String> {
+fn expectations(budget: &Tree, count: i64, scale: impl FnOnce() -> Scale) -> Result<(i64, i64), Error> {
     let spec = budget.at("spec");
     if spec.has("maxUnavailable") {
         let expected = scale()?;
@@ -133,12 +145,12 @@ fn expectations(budget: &Tree, count: i64, scale: impl FnOnce() -> Scale) -> Res
 }
 
 /// A number, or a percentage of `whole`, rounded up.
-fn scaled(value: &Tree, whole: i64) -> Result<i64, String> {
+fn scaled(value: &Tree, whole: i64) -> Result<i64, Error> {
     if let Some(number) = value.as_int() {
         return Ok(number);
     }
     let percent = value.as_str().and_then(|text| text.strip_suffix('%')).and_then(|text| text.parse::<i64>().ok());
-    let percent = percent.ok_or_else(|| format!("invalid value for IntOrString: {value:?}"))?;
+    let percent = percent.ok_or_else(|| Error::InvalidValue(value.clone()))?;
     Ok((percent * whole + 99).div_euclid(100))
 }
 
@@ -271,8 +283,8 @@ mod tests {
 
     #[test]
     fn fails_if_the_scale_is_unknown() {
-        let found = plan(&budget(r#""maxUnavailable":1"#, ""), &[], || Err("why".to_string()), NOW);
-        assert_eq!(found, Err("why".to_string()));
+        let found = plan(&budget(r#""maxUnavailable":1"#, ""), &[], || Err(Error::NoController("a".to_string())), NOW);
+        assert_eq!(found, Err(Error::NoController("a".to_string())));
         assert!(needs_scale(&budget(r#""minAvailable":"5%""#, "")) && !needs_scale(&budget(r#""minAvailable":5"#, "")));
     }
 

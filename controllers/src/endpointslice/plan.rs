@@ -72,7 +72,7 @@ pub fn notes(before: &HintResults, now: &HintResults) -> Vec<Note> {
     for (family, hinted) in now {
         match hinted {
             HintResult::Yes(_) if !std::mem::replace(&mut is_told, true) => notes.push(enabled(family)),
-            HintResult::No(why) if before.get(family) != Some(hinted) => notes.push(disabled(family, why)),
+            HintResult::No(why) if before.get(family) != Some(hinted) => notes.push(disabled(family, &why.to_string())),
             _ => {}
         }
     }

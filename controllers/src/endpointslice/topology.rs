@@ -8,6 +8,7 @@ use std::sync::Arc;
 use api::quantity::Quantity;
 use api::{Str, Tree, list, tree};
 use client::Key;
+use thiserror::Error;
 
 use crate::support::conditions;
 use crate::support::slices::{Changes, writable};
@@ -61,12 +62,27 @@ pub fn shares(topologies: &NodeTopologies) -> Option<ZoneShares> {
 /// The number of endpoints for each zone.
 pub type Counts = BTreeMap<Str, usize>;
 
+/// Why endpoints get no hints.
+#[derive(Debug, Clone, PartialEq, Error)]
+pub enum NoHints {
+    #[error("Insufficient Node information: allocatable CPU or zone not specified on one or more nodes")]
+    NodeInformation,
+    #[error("Insufficient number of endpoints ({endpoints} endpoints, {zones} zones)")]
+    TooFewEndpoints { endpoints: usize, zones: usize },
+    #[error(
+        "Unable to allocate minimum required endpoints to each zone without exceeding overload threshold \
+         ({endpoints} endpoints, {zones} zones)"
+    )]
+    Overload { endpoints: usize, zones: usize },
+    #[error("One or more endpoints do not have a zone specified")]
+    NoZone,
+}
+
 /// The result of computing the hints of one IP family.
 #[derive(Debug, Clone, PartialEq)]
 pub enum HintResult {
     Yes(Counts),
-    /// With the reason.
-    No(String),
+    No(NoHints),
 }
 
 impl HintResult {
@@ -96,7 +112,7 @@ pub fn hint(changes: &mut Changes, unchanged: &[Arc<Tree>], shares: Option<&Zone
     let is_placed = |endpoint: &Tree| !endpoint.str("zone").is_empty();
     let allotted = allot(all().count(), shares).and_then(|allotted| match all().all(is_placed) {
         true => Ok(allotted),
-        false => Err("One or more endpoints do not have a zone specified".into()),
+        false => Err(NoHints::NoZone),
     });
     match allotted {
         Ok(allotted) => spread(changes, unchanged, &allotted),
@@ -113,21 +129,19 @@ struct Allotted {
     desired: f64,
 }
 
-fn allot(total: usize, shares: Option<&ZoneShares>) -> Result<BTreeMap<Str, Allotted>, String> {
+fn allot(total: usize, shares: Option<&ZoneShares>) -> Result<BTreeMap<Str, Allotted>, NoHints> {
     let Some(shares) = shares else {
-        return Err("Insufficient Node information: allocatable CPU or zone not specified on one or more nodes".into());
+        return Err(NoHints::NodeInformation);
     };
-    let refused = |why: &str| format!("{why} ({total} endpoints, {} zones)", shares.len());
-    if shares.len() > total {
-        return Err(refused("Insufficient number of endpoints"));
+    let (endpoints, zones) = (total, shares.len());
+    if zones > endpoints {
+        return Err(NoHints::TooFewEndpoints { endpoints, zones });
     }
     let desired = shares.iter().map(|(zone, share)| (zone.clone(), share * total as f64));
     let desired: BTreeMap<Str, f64> = desired.collect();
     let needed: usize = desired.values().copied().map(least).sum();
     let Some(spare) = total.checked_sub(needed) else {
-        return Err(refused(
-            "Unable to allocate minimum required endpoints to each zone without exceeding overload threshold",
-        ));
+        return Err(NoHints::Overload { endpoints, zones });
     };
     let allotted =
         |desired: f64| Allotted { most: least(desired) + spare, desired: desired.max(least(desired) as f64) };

@@ -214,5 +214,5 @@ impl Collector {
 }
 
 fn unknown(of: &Type) -> Error {
-    Error::Failed(format!("no resource found for {}, Kind={}", of.api_version, of.kind))
+    Error::failed(format!("no resource found for {}, Kind={}", of.api_version, of.kind))
 }

@@ -18,11 +18,11 @@ use stdx::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::metrics;
-use crate::support::kinds::{Kinds, Served};
+use crate::support::kinds::{Kinds, LookupError, Served};
 use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 use counts::ReconcileMetrics;
 use pace::History;
-use plan::{Event, Inputs, Plan, Reading};
+use plan::{Event, Inputs, MetricError, Plan, Reading};
 use source::{ApiSource, Query, Source};
 
 const AUTOSCALERS: Resource = Resource::new("autoscaling", "v2", "horizontalpodautoscalers");
@@ -109,7 +109,7 @@ impl Controller {
             Ok(found) => found,
             Err(why) => {
                 run_metrics.fail("internal");
-                return self.finish(autoscaler, plan::without_scale(autoscaler, &why, now)).await;
+                return self.finish(autoscaler, plan::without_scale(autoscaler, &why.to_string(), now)).await;
             }
         };
         let namespace = autoscaler.str("metadata.namespace");
@@ -190,21 +190,17 @@ impl Controller {
     }
 
     /// The scale of the target, and the resource that serves it.
-    async fn scale(&self, autoscaler: &Tree) -> std::result::Result<(Served, Tree), String> {
+    async fn scale(&self, autoscaler: &Tree) -> std::result::Result<(Served, Tree), LookupError> {
         let target = autoscaler.at("spec.scaleTargetRef");
         let (api_version, kind, name) = (target.str("apiVersion"), target.str("kind"), target.str("name"));
         let client = &self.context.client;
-        let served = self.kinds.find(client, api_version, kind).await.map_err(|error| error.message())?;
-        let served = served.ok_or_else(|| {
-            let group = api_version.split_once('/').map_or("", |(group, _)| group);
-            format!("no matches for kind {kind:?} in group {group:?}")
-        })?;
+        let served = self.kinds.require(client, api_version, kind).await?;
         let namespace = autoscaler.str("metadata.namespace");
         match client.get_subresource(served.resource, namespace, name, "scale").await {
             Ok(scale) => Ok((served, scale)),
             Err(error) => {
                 self.kinds.forget(api_version, kind);
-                Err(error.message())
+                Err(error.into())
             }
         }
     }
@@ -215,7 +211,7 @@ impl Controller {
         autoscaler: &Tree,
         pods: &str,
         run_metrics: &mut ReconcileMetrics,
-    ) -> Vec<std::result::Result<Reading, String>> {
+    ) -> Vec<std::result::Result<Reading, MetricError>> {
         let mut readings = Vec::new();
         for spec in autoscaler.list("spec.metrics") {
             let begun = Instant::now();
@@ -226,37 +222,35 @@ impl Controller {
         readings
     }
 
-    async fn read_one(&self, namespace: &str, spec: &Tree, pods: &str) -> std::result::Result<Reading, String> {
+    async fn read_one(&self, namespace: &str, spec: &Tree, pods: &str) -> std::result::Result<Reading, MetricError> {
         let source = plan::source(spec);
         let labels = match source.at("metric.selector") {
             Tree::Null => String::new(),
-            selector => Selector::from_object(selector).map_err(|error| error.to_string())?.to_string(),
+            selector => Selector::from_object(selector)?.to_string(),
         };
         let named = source.str("metric.name");
         let metric = if named.is_empty() { source.str("name") } else { named };
         let query = Query { namespace, metric, pods, labels: &labels };
         match spec.str("type") {
             "Resource" | "ContainerResource" => {
-                let wrap = |why| {
-                    format!("failed to get {metric} utilization: unable to get metrics for resource {metric}: {why}")
-                };
+                let wrap = |source| MetricError::Resource { metric: metric.to_string(), source };
                 self.source.resource(query, source.str("container")).await.map(Reading::Samples).map_err(wrap)
             }
             "Pods" => {
-                let wrap = |why| format!("unable to get metric {metric}: {why}");
+                let wrap = |source| MetricError::Pods { metric: metric.to_string(), source };
                 self.source.pods(query).await.map(Reading::Samples).map_err(wrap)
             }
             "Object" => {
                 let object = source.at("describedObject");
-                let (kind, name) = (object.str("kind"), object.str("name"));
-                let wrap = |why| format!("unable to get metric {metric}: {kind} on {namespace} {name}/{why}");
+                let target = format!("{} on {namespace} {}", object.str("kind"), object.str("name"));
+                let wrap = |source| MetricError::Object { metric: metric.to_string(), target, source };
                 self.source.object(query, object).await.map(Reading::Value).map_err(wrap)
             }
             "External" => {
-                let wrap = |why| format!("unable to get external metric {namespace}/{metric}/{labels}: {why}");
+                let wrap = |source| MetricError::External { metric: format!("{namespace}/{metric}/{labels}"), source };
                 self.source.external(query).await.map(|values| Reading::Value(values.iter().sum())).map_err(wrap)
             }
-            other => Err(format!("unknown metric source type {other:?}")),
+            other => Err(MetricError::UnknownType(other.to_string())),
         }
     }
 
@@ -309,7 +303,7 @@ impl Controller {
                 break;
             }
         }
-        Err(client::Error::Failed(format!("the scale of {name} keeps changing")))
+        Err(client::Error::failed(format!("the scale of {name} keeps changing")))
     }
 
     /// Records the events, and writes the status if it changed.

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use api::quantity::{Format, Quantity};
 use api::time::{self, Timestamp};
 use api::{Tree, tree};
+use thiserror::Error;
 
 use super::pace::{Bounds, History};
-use super::replicas::{Measured, Proposal, Target, Tolerance};
-use super::source::Samples;
+use super::replicas::{Measured, Proposal, ReplicasError, Target, Tolerance};
+use super::source::{Samples, SourceError};
 use crate::Options;
 use crate::support::conditions;
 
@@ -20,6 +21,31 @@ const SCALED_TO_ZERO: &str = "ScaledToZero";
 pub enum Reading {
     Samples(Samples),
     Value(i64),
+}
+
+/// Why a metric gives no replica count.
+#[derive(Debug, Clone, PartialEq, Error)]
+pub enum MetricError {
+    #[error(transparent)]
+    Selector(#[from] api::selector::Error),
+    #[error("failed to get {metric} utilization: unable to get metrics for resource {metric}: {source}")]
+    Resource { metric: String, source: SourceError },
+    #[error("unable to get metric {metric}: {source}")]
+    Pods { metric: String, source: SourceError },
+    #[error("unable to get metric {metric}: {target}/{source}")]
+    Object { metric: String, target: String, source: SourceError },
+    #[error("unable to get external metric {metric}: {source}")]
+    External { metric: String, source: SourceError },
+    #[error("unknown metric source type {0:?}")]
+    UnknownType(String),
+    #[error(
+        "invalid resource metric source: neither an average utilization target nor an average value (usage) target was set"
+    )]
+    NoTarget,
+    #[error("failed to get {resource} utilization: {source}")]
+    Utilization { resource: String, source: ReplicasError },
+    #[error(transparent)]
+    Replicas(#[from] ReplicasError),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -155,7 +181,12 @@ impl Inputs<'_> {
     }
 
     /// Decides from the value of each metric, or the error that prevented reading it.
-    pub fn by_metrics(&self, mut status: Tree, readings: &[Result<Reading, String>], history: &mut History) -> Plan {
+    pub fn by_metrics(
+        &self,
+        mut status: Tree,
+        readings: &[Result<Reading, MetricError>],
+        history: &mut History,
+    ) -> Plan {
         let specs = self.autoscaler.list("spec.metrics");
         let mut best: Option<(i64, String)> = None;
         let mut current_metrics = Vec::new();
@@ -172,7 +203,7 @@ impl Inputs<'_> {
                 }
                 Err(why) => {
                     current_metrics.push(tree! { "type" => "" });
-                    let (event, error) = failure(spec, &why);
+                    let (event, error) = failure(spec, &why.to_string());
                     events.push(event.clone());
                     failures += 1;
                     first_failure.get_or_insert((event, error));
@@ -234,7 +265,7 @@ impl Inputs<'_> {
     }
 
     /// The replica count that a metric asks for, and its name for messages.
-    fn propose(&self, spec: &Tree, reading: Reading) -> Result<(Proposal, String), String> {
+    fn propose(&self, spec: &Tree, reading: Reading) -> Result<(Proposal, String), MetricError> {
         let source = source(spec);
         let target = source.at("target");
         let measured = self.measured();
@@ -243,14 +274,12 @@ impl Inputs<'_> {
             (ty @ ("Resource" | "ContainerResource"), Reading::Samples(samples)) => {
                 let resource = source.str("name");
                 let container = if ty == "Resource" { "" } else { source.str("container") };
-                let wrap = |why: String| format!("failed to get {resource} utilization: {why}");
+                let wrap = |source| MetricError::Utilization { resource: resource.to_string(), source };
                 if target.has("averageValue") {
                     let target = Target::Average { value: milli(target, "averageValue"), resource };
                     return Ok((measured.by_pods(samples, target).map_err(wrap)?, format!("{resource} resource")));
                 }
-                let percent = target.int("averageUtilization").ok_or(
-                    "invalid resource metric source: neither an average utilization target nor an average value (usage) target was set",
-                )?;
+                let percent = target.int("averageUtilization").ok_or(MetricError::NoTarget)?;
                 let target = Target::Utilization { percent, resource, container };
                 let proposal = measured.by_pods(samples, target).map_err(wrap)?;
                 Ok((proposal, format!("{resource} resource utilization (percentage of request)")))
@@ -272,7 +301,7 @@ impl Inputs<'_> {
                 };
                 Ok((measured.by_value(value, milli(target, "value"))?, named))
             }
-            (ty, _) => Err(format!("unknown metric source type {ty:?}")),
+            (ty, _) => Err(MetricError::UnknownType(ty.to_string())),
         }
     }
 

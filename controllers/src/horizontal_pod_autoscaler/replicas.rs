@@ -6,6 +6,7 @@ use std::sync::Arc;
 use api::Tree;
 use api::quantity::Quantity;
 use api::time::{self, Timestamp};
+use thiserror::Error;
 
 use super::source::Samples;
 use crate::support::conditions;
@@ -63,11 +64,26 @@ struct Groups {
 
 const NO_PODS: &str = "no pods returned by selector while calculating replica count";
 
+/// Why no replica count can be computed.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ReplicasError {
+    #[error("{NO_PODS}")]
+    NoPods,
+    #[error("unable to calculate ready pods: {NO_PODS}")]
+    NoReadyPods,
+    #[error("did not receive metrics for any ready pods")]
+    NoMetrics,
+    #[error("no metrics returned matched known pods")]
+    NoMatch,
+    #[error("missing request for {resource} in container {container} of Pod {pod}")]
+    MissingRequest { resource: String, container: String, pod: String },
+}
+
 impl Measured<'_> {
     /// For metrics of each pod.
-    pub fn by_pods(&self, mut samples: Samples, target: Target<'_>) -> Result<Proposal, String> {
+    pub fn by_pods(&self, mut samples: Samples, target: Target<'_>) -> Result<Proposal, ReplicasError> {
         if self.pods.is_empty() {
-            return Err(NO_PODS.to_string());
+            return Err(ReplicasError::NoPods);
         }
         let resource = match target {
             Target::Utilization { resource, .. } | Target::Average { resource, .. } => resource,
@@ -79,7 +95,7 @@ impl Measured<'_> {
             Target::Average { .. } => BTreeMap::new(),
         };
         if samples.is_empty() {
-            return Err("did not receive metrics for any ready pods".to_string());
+            return Err(ReplicasError::NoMetrics);
         }
         let values: BTreeMap<String, i64> = samples.into_iter().map(|(name, sample)| (name, sample.value)).collect();
         let (ratio, proposal) = rate(&values, target, &requests)?;
@@ -95,7 +111,7 @@ impl Measured<'_> {
         target: Target<'_>,
         groups: &Groups,
         requests: &BTreeMap<String, i64>,
-    ) -> Result<i64, String> {
+    ) -> Result<i64, ReplicasError> {
         let unready_count = !groups.unready.is_empty() && ratio > 1.0;
         if !unready_count && groups.missing.is_empty() {
             let replicas = (ratio * groups.ready as f64).ceil() as i64;
@@ -158,7 +174,7 @@ impl Measured<'_> {
     }
 
     /// The resource request of each pod, in thousandths.
-    fn requests(&self, resource: &str, container: &str) -> Result<BTreeMap<String, i64>, String> {
+    fn requests(&self, resource: &str, container: &str) -> Result<BTreeMap<String, i64>, ReplicasError> {
         let of = |pod: &Arc<Tree>| {
             let name = pod.str("metadata.name");
             let sidecars = pod.list("spec.initContainers").iter().filter(|one| one.str("restartPolicy") == "Always");
@@ -166,8 +182,10 @@ impl Measured<'_> {
             let mut sum = 0;
             for one in all.filter(|one| container.is_empty() || one.str("name") == container) {
                 let request = one.map("resources.requests").str(resource);
-                let request = Quantity::parse(request).map_err(|_| {
-                    format!("missing request for {resource} in container {} of Pod {name}", one.str("name"))
+                let request = Quantity::parse(request).map_err(|_| ReplicasError::MissingRequest {
+                    resource: resource.to_string(),
+                    container: one.str("name").to_string(),
+                    pod: name.to_string(),
                 })?;
                 sum += request.milli_value();
             }
@@ -177,7 +195,7 @@ impl Measured<'_> {
     }
 
     /// For a single value of another object.
-    pub fn by_value(&self, value: i64, target: i64) -> Result<Proposal, String> {
+    pub fn by_value(&self, value: i64, target: i64) -> Result<Proposal, ReplicasError> {
         let ratio = value as f64 / target as f64;
         let replicas = if self.replicas == 0 {
             ratio.ceil() as i64
@@ -185,7 +203,7 @@ impl Measured<'_> {
             self.replicas
         } else {
             if self.pods.is_empty() {
-                return Err(format!("unable to calculate ready pods: {NO_PODS}"));
+                return Err(ReplicasError::NoReadyPods);
             }
             let runs = |pod: &&Arc<Tree>| pod.str("status.phase") == "Running" && is_ready(pod);
             (ratio * self.pods.iter().filter(runs).count() as f64).ceil() as i64
@@ -207,7 +225,7 @@ fn rate(
     values: &BTreeMap<String, i64>,
     target: Target<'_>,
     requests: &BTreeMap<String, i64>,
-) -> Result<(f64, Proposal), String> {
+) -> Result<(f64, Proposal), ReplicasError> {
     let proposal = |utilization, value| Proposal { replicas: 0, utilization, value };
     match target {
         Target::Average { value: target, .. } => {
@@ -220,7 +238,7 @@ fn rate(
                 (sum.0 + used, sum.1 + requested, sum.2 + 1)
             });
             if requested == 0 {
-                return Err("no metrics returned matched known pods".to_string());
+                return Err(ReplicasError::NoMatch);
             }
             let utilization = used * 100 / requested;
             Ok((utilization as f64 / percent as f64, proposal(Some(utilization), used / count)))
@@ -271,6 +289,7 @@ mod tests {
         let target = Target::Utilization { percent, resource: "cpu", container: "" };
         let found = measured(&pods, pods.len() as i64).by_pods(samples(values), target);
         let found = found.map(|proposal| (proposal.replicas, proposal.utilization.expect("a percentage")));
+        let found = found.map_err(|error| error.to_string());
         assert_eq!(found, want.map_err(str::to_string), "{states:?} {values:?}");
     }
 
@@ -324,6 +343,7 @@ mod tests {
         Arc::make_mut(&mut pods[0]).child("spec").list_mut("containers")[0].remove("resources");
         let target = Target::Utilization { percent: 50, resource: "cpu", container: "" };
         let found = measured(&pods, 1).by_pods(samples(&[1]), target);
-        assert_eq!(found, Err("missing request for cpu in container c of Pod p0".to_string()));
+        let error = found.expect_err("no request").to_string();
+        assert_eq!(error, "missing request for cpu in container c of Pod p0");
     }
 }

@@ -6,9 +6,10 @@ use std::pin::Pin;
 use api::quantity::Quantity;
 use api::time::{self, Timestamp};
 use api::{Str, Tree};
-use client::{Client, Error};
+use client::Client;
+use thiserror::Error;
 
-use crate::support::kinds::Kinds;
+use crate::support::kinds::{Kinds, LookupError};
 
 /// A measured value of a pod, in thousandths.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -21,7 +22,20 @@ pub struct Sample {
 /// By pod name.
 pub type Samples = BTreeMap<String, Sample>;
 
-pub type FetchFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, String>> + Send + 'a>>;
+/// Why metrics cannot be read.
+#[derive(Debug, Clone, PartialEq, Error)]
+pub enum SourceError {
+    #[error("unable to fetch metrics from {api}: {}", error_text(source, resource))]
+    Fetch { api: &'static str, resource: String, source: client::Error },
+    #[error(transparent)]
+    Object(#[from] LookupError),
+    #[error("no metrics returned from {0}")]
+    Empty(&'static str),
+    #[error("failed to get container metrics: container {container} not present in metrics for pod {pod}")]
+    NoContainer { container: String, pod: String },
+}
+
+pub type FetchFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, SourceError>> + Send + 'a>>;
 
 /// A metric in a namespace, with selectors in query syntax.
 #[derive(Debug, Clone, Copy)]
@@ -49,8 +63,13 @@ const RESOURCE: &str = "metrics.k8s.io";
 const CUSTOM: &str = "custom.metrics.k8s.io";
 const EXTERNAL: &str = "external.metrics.k8s.io";
 
+/// The names of the APIs in messages.
+const RESOURCE_API: &str = "resource metrics API";
+const CUSTOM_API: &str = "custom metrics API";
+const EXTERNAL_API: &str = "external metrics API";
+
 impl ApiSource {
-    async fn fetch(&self, group: &str, rest: &str, what: &str) -> Result<Tree, String> {
+    async fn fetch(&self, group: &str, rest: &str, resource: &str) -> Result<Tree, SourceError> {
         let answer = async {
             let versions = self.client.get_path(&format!("/apis/{group}"), "").await?;
             let version = match versions.str("preferredVersion.version") {
@@ -59,20 +78,20 @@ impl ApiSource {
             };
             self.client.get_path(&format!("/apis/{group}/{version}/{rest}"), "").await
         };
-        let named = match group {
-            RESOURCE => "resource metrics API",
-            CUSTOM => "custom metrics API",
-            _ => "external metrics API",
+        let api = match group {
+            RESOURCE => RESOURCE_API,
+            CUSTOM => CUSTOM_API,
+            _ => EXTERNAL_API,
         };
-        answer.await.map_err(|error| format!("unable to fetch metrics from {named}: {}", error_text(&error, what)))
+        answer.await.map_err(|source| SourceError::Fetch { api, resource: resource.to_string(), source })
     }
 }
 
 /// The text of an error; a group that is not served is reported as upstream's client does.
-fn error_text(error: &Error, what: &str) -> String {
+fn error_text(error: &client::Error, resource: &str) -> String {
     let is_absent = error.message().is_empty() || error.message().starts_with("the server could not find");
     if error.code() == Some(404) && is_absent {
-        return format!("the server could not find the requested resource (get {what})");
+        return format!("the server could not find the requested resource (get {resource})");
     }
     error.message()
 }
@@ -98,12 +117,7 @@ impl Source for ApiSource {
     fn object<'a>(&'a self, query: Query<'a>, object: &'a Tree) -> FetchFuture<'a, i64> {
         Box::pin(async move {
             let (api_version, kind, name) = (object.str("apiVersion"), object.str("kind"), object.str("name"));
-            let served = self.kinds.find(&self.client, api_version, kind).await.map_err(|error| error.message())?;
-            let served = served.ok_or_else(|| {
-                let group = api_version.split_once('/').map_or("", |(group, _)| group);
-                let dot = if group.is_empty() { "" } else { "." };
-                format!("no matches for kind {kind:?} in group {:?}", format!("{dot}{group}").trim_matches('.'))
-            })?;
+            let served = self.kinds.require(&self.client, api_version, kind).await?;
             let dot = if served.resource.group.is_empty() { "" } else { "." };
             let resource = format!("{}{dot}{}", served.resource.plural, served.resource.group);
             let place = if kind == "Namespace" {
@@ -114,7 +128,7 @@ impl Source for ApiSource {
             let path = format!("{place}/{}?metricLabelSelector={}", query.metric, escape(query.labels));
             let list = self.fetch(CUSTOM, &path, &format!("{resource}.{CUSTOM}")).await?;
             let value = list.list("items").first().map(|item| milli(item.at("value")));
-            value.ok_or_else(|| "no metrics returned from custom metrics API".to_string())
+            value.ok_or(SourceError::Empty(CUSTOM_API))
         })
     }
 
@@ -124,27 +138,23 @@ impl Source for ApiSource {
                 format!("namespaces/{}/{}?labelSelector={}", query.namespace, query.metric, escape(query.labels));
             let list = self.fetch(EXTERNAL, &path, &format!("{}.{EXTERNAL}", query.metric)).await?;
             let values: Vec<i64> = list.list("items").iter().map(|item| milli(item.at("value"))).collect();
-            if values.is_empty() {
-                Err("no metrics returned from external metrics API".to_string())
-            } else {
-                Ok(values)
-            }
+            if values.is_empty() { Err(SourceError::Empty(EXTERNAL_API)) } else { Ok(values) }
         })
     }
 }
 
 /// The sum over the containers of a pod, or the value of one container. Pods with missing values are skipped.
-fn read_resource(list: &Tree, resource: &str, container: &str) -> Result<Samples, String> {
+fn read_resource(list: &Tree, resource: &str, container: &str) -> Result<Samples, SourceError> {
     if list.list("items").is_empty() {
-        return Err("no metrics returned from resource metrics API".to_string());
+        return Err(SourceError::Empty(RESOURCE_API));
     }
     let mut samples = Samples::new();
     for item in list.list("items") {
         let (namespace, name) = (item.str("metadata.namespace"), item.str("metadata.name"));
         let mut containers = item.list("containers").iter();
         if !container.is_empty() && !containers.any(|one| one.str("name") == container) {
-            let why = format!("container {container} not present in metrics for pod {namespace}/{name}");
-            return Err(format!("failed to get container metrics: {why}"));
+            let pod = format!("{namespace}/{name}");
+            return Err(SourceError::NoContainer { container: container.to_string(), pod });
         }
         let chosen = item.list("containers").iter().filter(|one| container.is_empty() || one.str("name") == container);
         let values: Option<Vec<i64>> = chosen.map(|one| one.map("usage").get(resource).map(milli)).collect();
@@ -157,14 +167,14 @@ fn read_resource(list: &Tree, resource: &str, container: &str) -> Result<Samples
     Ok(samples)
 }
 
-fn read_custom(list: &Tree) -> Result<Samples, String> {
+fn read_custom(list: &Tree) -> Result<Samples, SourceError> {
     let sample = |item: &Tree| {
         let window_seconds = item.int("windowSeconds").unwrap_or(60);
         let sample = Sample { value: milli(item.at("value")), time: stamp(item), window_seconds };
         (item.str("describedObject.name").to_string(), sample)
     };
     let samples: Samples = list.list("items").iter().map(sample).collect();
-    if samples.is_empty() { Err("no metrics returned from custom metrics API".to_string()) } else { Ok(samples) }
+    if samples.is_empty() { Err(SourceError::Empty(CUSTOM_API)) } else { Ok(samples) }
 }
 
 fn stamp(item: &Tree) -> Timestamp {
@@ -201,7 +211,7 @@ mod tests {
         let list = format!(r#"{{"items":[{},{}]}}"#, item("x", "100m"), item("y", "1"));
         let list = decode(list.as_bytes()).expect("a list");
         let values = |container: &str| {
-            let samples = read_resource(&list, "cpu", container)?;
+            let samples = read_resource(&list, "cpu", container).map_err(|error| error.to_string())?;
             Ok(samples.values().map(|sample| sample.value).collect::<Vec<_>>())
         };
         assert_eq!(values(""), Ok(vec![150, 1050]));
@@ -212,15 +222,19 @@ mod tests {
         assert_eq!((samples["x"].time.seconds, samples["x"].window_seconds), (60, 30));
         assert_eq!(read_resource(&list, "memory", ""), Ok(Samples::new()));
         let nothing = read_resource(&decode(b"{}").expect("a list"), "cpu", "");
-        assert_eq!(nothing, Err("no metrics returned from resource metrics API".to_string()));
+        assert_eq!(
+            nothing.map_err(|error| error.to_string()),
+            Err("no metrics returned from resource metrics API".to_string())
+        );
     }
 
     #[test]
     fn reports_missing_metrics_apis() {
-        let absent = Error::Status {
+        let absent = client::Error::Status {
             code: 404,
             reason: "NotFound".to_string(),
             message: "the server could not find the requested resource".to_string(),
+            causes: Vec::new(),
         };
         let want = "the server could not find the requested resource (get pods.metrics.k8s.io)";
         assert_eq!(error_text(&absent, "pods.metrics.k8s.io"), want);

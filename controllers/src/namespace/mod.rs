@@ -104,7 +104,7 @@ impl Controller {
             Some(seconds) if outcome.failures.is_empty() && outcome.stale.is_empty() => {
                 Ok(Outcome::RequeueAfter(Duration::from_secs(u64::try_from(seconds).unwrap_or_default())))
             }
-            _ => Err(Error::Failed(format!(
+            _ => Err(Error::failed(format!(
                 "it is not empty: {}",
                 [outcome.failures, outcome.stale].concat().join(", ")
             ))),

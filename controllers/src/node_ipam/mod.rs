@@ -69,7 +69,7 @@ impl Controller {
         };
         let Some(cidrs) = self.pool.lock().allocate(name) else {
             node_events::record_status(&self.context.recorder.named("cidrAllocator"), &node, "CIDRNotAvailable");
-            return Err(Error::Failed("no range of pod addresses is left".to_string()));
+            return Err(Error::failed("no range of pod addresses is left".to_string()));
         };
         let cidrs: Vec<Tree> = cidrs.iter().map(|cidr| Tree::from(cidr.to_string())).collect();
         let first = cidrs.first().cloned().unwrap_or_default();

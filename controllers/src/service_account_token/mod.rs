@@ -78,7 +78,7 @@ impl Controller {
             (Action::Nothing, _) | (Action::Fill, None) => return Ok(Outcome::Done),
             (Action::End, _) => client.delete(SECRETS, namespace, name, DeleteOptions::of(&secret)).await,
             (Action::Fill, Some(account)) => {
-                let filled = plan::filled(&secret, account, root_ca, &self.key).map_err(Error::Failed)?;
+                let filled = plan::filled(&secret, account, root_ca, &self.key).map_err(Error::failed)?;
                 client.update(SECRETS, namespace, name, &filled).await
             }
         };

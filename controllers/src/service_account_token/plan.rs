@@ -2,7 +2,7 @@
 
 use api::{Tree, base64, json, tree};
 
-use crate::support::keys::{Key, base64_url};
+use crate::support::keys::{Key, KeyError, base64_url};
 
 pub const NAME: &str = "kubernetes.io/service-account.name";
 const UID: &str = "kubernetes.io/service-account.uid";
@@ -41,7 +41,7 @@ pub fn need(secret: &Tree, account: Option<&Tree>, root_ca: &str) -> Action {
 }
 
 /// The populated secret.
-pub fn filled(secret: &Tree, account: &Tree, root_ca: &str, key: &Key) -> Result<Tree, String> {
+pub fn filled(secret: &Tree, account: &Tree, root_ca: &str, key: &Key) -> Result<Tree, KeyError> {
     let namespace = secret.str("metadata.namespace");
     let mut filled = secret.clone();
     let set = |filled: &mut Tree, field: &str, value: &str| {
@@ -63,7 +63,7 @@ pub fn filled(secret: &Tree, account: &Tree, root_ca: &str, key: &Key) -> Result
 }
 
 /// A token without expiration: it is valid as long as its secret exists.
-fn token(secret: &Tree, account: &Tree, key: &Key) -> Result<String, String> {
+fn token(secret: &Tree, account: &Tree, key: &Key) -> Result<String, KeyError> {
     let (namespace, name) = (account.str("metadata.namespace"), account.str("metadata.name"));
     let claims = tree! {
         "iss" => ISSUER,

@@ -191,7 +191,7 @@ impl Controller {
                 self.client.update(CLAIMS, namespace, name, claim).await.map(|_| Change::Nothing)
             }
             Action::Refuse { pod, message } => {
-                self.record_event(set, "Create", pod, Some(&Error::Failed(message.clone())));
+                self.record_event(set, "Create", pod, Some(&Error::failed(message.clone())));
                 Ok(Change::Nothing)
             }
         }
@@ -223,7 +223,7 @@ impl Controller {
                     let text = error.message();
                     let what = format!("Create Claim {name} for Pod {pod_name} in StatefulSet {set_name}");
                     self.recorder.warning(set, "FailedCreate", format!("{what} failed error: {text}"));
-                    let error = Error::Failed(format!("failed to create PVC {name}: {text}"));
+                    let error = Error::failed(format!("failed to create PVC {name}: {text}"));
                     self.record_event(set, "Create", pod_name, Some(&error));
                     return Err(error);
                 }

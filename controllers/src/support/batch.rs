@@ -91,7 +91,7 @@ mod tests {
             let tries = Cell::new(0);
             let result = slow_start(count, |at| {
                 tries.set(tries.get() + 1);
-                async move { if at == fails_at { Err(Error::Failed(at.to_string())) } else { Ok(()) } }
+                async move { if at == fails_at { Err(Error::failed(at.to_string())) } else { Ok(()) } }
             })
             .await;
             assert_eq!((result.0, result.1.is_some()), want, "{count} {fails_at}");

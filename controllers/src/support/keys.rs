@@ -3,12 +3,24 @@
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{self, EcdsaKeyPair, EcdsaSigningAlgorithm, KeyPair, RsaKeyPair};
 use aws_lc_rs::{digest, encoding};
+use thiserror::Error;
 
 /// The encoding of ECDSA signatures: certificates use DER, tokens fixed length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     Der,
     Fixed,
+}
+
+/// Why a key cannot be loaded or used.
+#[derive(Debug, Error)]
+pub enum KeyError {
+    #[error("no PEM-encoded private key found")]
+    NotFound,
+    #[error("the private key is neither RSA nor of the curves P-256 and P-384")]
+    Unsupported,
+    #[error(transparent)]
+    Crypto(#[from] aws_lc_rs::error::Unspecified),
 }
 
 pub enum Key {
@@ -19,11 +31,11 @@ pub enum Key {
 
 impl Key {
     /// Parses PEM: PKCS#8, or the traditional RSA and EC formats.
-    pub fn read(pem: &str, form: Form) -> Result<Key, String> {
+    pub fn read(pem: &str, form: Form) -> Result<Key, KeyError> {
         let blocks = x509_parser::pem::Pem::iter_from_buffer(pem.as_bytes()).filter_map(Result::ok);
         // EC parameters may precede the key.
         let block = blocks.into_iter().find(|block| block.label.ends_with("PRIVATE KEY"));
-        let der = block.ok_or("no PEM-encoded private key found")?.contents;
+        let der = block.ok_or(KeyError::NotFound)?.contents;
         let curve = |algorithm: &'static EcdsaSigningAlgorithm| {
             EcdsaKeyPair::from_pkcs8(algorithm, &der).or_else(|_| EcdsaKeyPair::from_private_key_der(algorithm, &der))
         };
@@ -33,19 +45,18 @@ impl Key {
         };
         let rsa = || RsaKeyPair::from_pkcs8(&der).or_else(|_| RsaKeyPair::from_der(&der)).map(Key::Rsa);
         let key = curve(p256).map(Key::P256).or_else(|_| curve(p384).map(Key::P384)).or_else(|_| rsa());
-        key.map_err(|_| "the private key is neither RSA nor of the curves P-256 and P-384".to_string())
+        key.map_err(|_| KeyError::Unsupported)
     }
 
-    pub fn sign(&self, text: &[u8]) -> Result<Vec<u8>, String> {
+    pub fn sign(&self, text: &[u8]) -> Result<Vec<u8>, KeyError> {
         let random = SystemRandom::new();
-        let failed = |error: aws_lc_rs::error::Unspecified| error.to_string();
         match self {
             Key::P256(key) | Key::P384(key) => {
-                key.sign(&random, text).map(|signature| signature.as_ref().to_vec()).map_err(failed)
+                Ok(key.sign(&random, text).map(|signature| signature.as_ref().to_vec())?)
             }
             Key::Rsa(key) => {
                 let mut signature = vec![0; key.public_modulus_len()];
-                key.sign(&signature::RSA_PKCS1_SHA256, &random, text, &mut signature).map_err(failed)?;
+                key.sign(&signature::RSA_PKCS1_SHA256, &random, text, &mut signature)?;
                 Ok(signature)
             }
         }
@@ -61,12 +72,11 @@ impl Key {
     }
 
     /// The `kid` of tokens.
-    pub fn id(&self) -> Result<String, String> {
-        let der: Result<encoding::PublicKeyX509Der<'_>, _> = match self {
+    pub fn id(&self) -> Result<String, KeyError> {
+        let der: encoding::PublicKeyX509Der<'_> = match self {
             Key::P256(key) | Key::P384(key) => encoding::AsDer::as_der(key.public_key()),
             Key::Rsa(key) => encoding::AsDer::as_der(key.public_key()),
-        };
-        let der = der.map_err(|error: aws_lc_rs::error::Unspecified| error.to_string())?;
+        }?;
         Ok(base64_url(digest::digest(&digest::SHA256, der.as_ref()).as_ref()))
     }
 }

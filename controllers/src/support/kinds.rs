@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use api::Tree;
 use client::{Client, Resource, Result};
 use stdx::sync::Mutex;
+use thiserror::Error;
 
 /// A resource that serves a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,6 +13,15 @@ pub struct Served {
     pub resource: Resource,
     /// It has a `scale` subresource.
     pub scales: bool,
+}
+
+/// Why an object of a kind cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum LookupError {
+    #[error("{}", .0.message())]
+    Request(#[from] client::Error),
+    #[error("no matches for kind {kind:?} in group {group:?}")]
+    NoMatch { kind: String, group: String },
 }
 
 /// Cached discovery results by apiVersion and kind; invalidated by [`Kinds::forget`].
@@ -36,6 +46,19 @@ impl Kinds {
         let Some(served) = read(&list, api_version, kind) else { return Ok(None) };
         self.known().insert(place, served);
         Ok(Some(served))
+    }
+
+    /// Like [`Kinds::find`], but a kind that is not served is an error.
+    pub async fn require(
+        &self,
+        client: &Client,
+        api_version: &str,
+        kind: &str,
+    ) -> std::result::Result<Served, LookupError> {
+        self.find(client, api_version, kind).await?.ok_or_else(|| {
+            let group = api_version.split_once('/').map_or("", |(group, _)| group);
+            LookupError::NoMatch { kind: kind.to_string(), group: group.to_string() }
+        })
     }
 
     /// Invalidates the cached result of a kind.

@@ -119,10 +119,10 @@ async fn check_owner(client: &Client, kind: Resource, owner: &Tree) -> Result<()
     let fresh = client.get(kind, namespace, name).await?;
     let (uid, wanted) = (fresh.str("metadata.uid"), owner.str("metadata.uid"));
     if uid != wanted {
-        return Err(Error::Failed(format!("original {namespace}/{name} is gone: got uid {uid}, wanted {wanted}")));
+        return Err(Error::failed(format!("original {namespace}/{name} is gone: got uid {uid}, wanted {wanted}")));
     }
     if fresh.at("metadata").has("deletionTimestamp") {
-        return Err(Error::Failed(format!("{namespace}/{name} has just been deleted")));
+        return Err(Error::failed(format!("{namespace}/{name} has just been deleted")));
     }
     Ok(())
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use api::{Str, Tree, tree};
 
+use super::error::ResponseError;
 use super::wire;
 use crate::framework::Candidate;
 use crate::snapshot::Snapshot;
@@ -55,19 +56,23 @@ impl Candidates {
 
     /// Applies a preemption response. For an ignorable extender, a node without valid victims is dropped instead of
     /// an error.
-    pub fn apply_response(&self, body: &[u8], pod: &Pod, is_ignorable: bool) -> Result<Candidates, String> {
+    pub(super) fn apply_response(
+        &self,
+        body: &[u8],
+        pod: &Pod,
+        is_ignorable: bool,
+    ) -> Result<Candidates, ResponseError> {
         let answer = wire::read(body)?;
         let mut left = BTreeMap::new();
         let candidates = wire::field(&answer, "NodeNameToMetaVictims").as_map();
         for (node, said) in candidates.into_iter().flat_map(|candidates| candidates.iter()) {
             let known = self.0.get(node);
-            let known =
-                known.ok_or_else(|| format!("the response contains node {node:?}, which was not in the request"))?;
+            let known = known.ok_or_else(|| ResponseError::UnknownNode(node.to_string()))?;
             let room = known.left(node, said, pod)?;
             match (room.victims.is_empty(), is_ignorable) {
                 (false, _) => drop(left.insert(Str::new(node), room)),
                 (true, true) => {}
-                (true, false) => return Err(format!("expected at least one victim pod on node {node:?}")),
+                (true, false) => return Err(ResponseError::NoVictim(node.to_string())),
             }
         }
         Ok(Candidates(left))
@@ -86,15 +91,15 @@ impl Candidates {
 
 impl NodeVictims {
     /// The victims of a response, which must exist and have a lower priority.
-    fn left(&self, node: &str, said: &Tree, pod: &Pod) -> Result<NodeVictims, String> {
+    fn left(&self, node: &str, said: &Tree, pod: &Pod) -> Result<NodeVictims, ResponseError> {
         let mut victims = Vec::new();
         for one in wire::field(said, "Pods").as_list().unwrap_or_default() {
             let uid = wire::field(one, "UID").as_str().unwrap_or("");
-            let claims = format!("claims to preempt pod (UID: {uid}) on node: {node}, but the pod");
             let victim = self.pods.iter().find(|pod| pod.uid == uid);
-            let victim = victim.ok_or_else(|| format!("{claims} is not found on that node"))?;
+            let (uid, node) = (uid.to_string(), node.to_string());
+            let Some(victim) = victim else { return Err(ResponseError::UnknownVictim { uid, node }) };
             if victim.priority >= pod.priority {
-                return Err(format!("{claims} is not of lower priority"));
+                return Err(ResponseError::VictimPriority { uid, node });
             }
             victims.push(victim.clone());
         }

@@ -3,6 +3,7 @@
 //! I/O.
 
 mod candidates;
+mod error;
 mod node_results;
 mod wire;
 
@@ -15,16 +16,18 @@ use stdx::sync::{Mutex, MutexGuard};
 
 use crate::config::ExtenderConfig;
 use crate::framework::{
-    Candidate, Cycle, Handle, Plugin, PluginFuture, Point, PreFilter, PreScore, Refusal, Slot, Verdict,
+    Candidate, Cycle, Handle, Plugin, PluginError, PluginFuture, Point, PreFilter, PreScore, Refusal, Slot, Verdict,
 };
 use crate::snapshot::{NodeId, NodeState};
 use podmodel::Pod;
 
 pub use candidates::Candidates;
+use error::ResponseError;
+pub use error::{ExtenderError, TransportError};
 use node_results::NodeResults;
 
 /// The response body, or the error.
-pub type PostFuture<'a> = Pin<Box<dyn Future<Output = Result<Vec<u8>, String>> + Send + 'a>>;
+pub type PostFuture<'a> = Pin<Box<dyn Future<Output = Result<Vec<u8>, TransportError>> + Send + 'a>>;
 
 /// Sends requests to extenders.
 pub trait ExtenderTransport: Send + Sync {
@@ -43,7 +46,7 @@ pub struct Extenders {
 #[derive(Default)]
 struct PodResponses {
     nodes: Option<Arc<NodeResults>>,
-    candidates: Option<Result<Candidates, String>>,
+    candidates: Option<Result<Candidates, ExtenderError>>,
     pending_candidates: Option<Candidates>,
 }
 
@@ -80,17 +83,22 @@ impl Extenders {
     }
 
     /// Calls the extenders for nodes and keeps the response for the next run.
-    pub async fn filter_nodes(&self, pod: &Pod, object: &Tree, nodes: &[(Str, Arc<Tree>)]) -> Result<(), String> {
+    pub async fn filter_nodes(
+        &self,
+        pod: &Pod,
+        object: &Tree,
+        nodes: &[(Str, Arc<Tree>)],
+    ) -> Result<(), ExtenderError> {
         let mut answer = NodeResults::allowing(nodes.iter().map(|(name, _)| name.clone()));
         for one in self.interested(pod).filter(|one| !one.filter_verb.is_empty()) {
             let body = wire::filter_request(object, &answer.allowed(nodes), one.node_cache_capable);
-            let response = self.wire.post(one, &one.filter_verb, body).await.and_then(|body| answer.filter(&body));
-            match response {
+            let response = self.post(one, &one.filter_verb, body).await;
+            match response.and_then(|body| answer.filter(&body)) {
                 Ok(()) => {}
                 Err(why) if one.ignorable => {
-                    tracing::warn!(extender = one.url_prefix, why, "extender filter failed, ignoring it");
+                    tracing::warn!(extender = one.url_prefix, %why, "extender filter failed, ignoring it");
                 }
-                Err(why) => return Err(format!("extender {}: {why}", one.url_prefix)),
+                Err(source) => return Err(ExtenderError { url_prefix: one.url_prefix.clone(), source }),
             }
             if answer.is_nowhere() {
                 break;
@@ -119,22 +127,26 @@ impl Extenders {
         pod: &Pod,
         mut candidates: Candidates,
         object: impl Fn(&Pod) -> Tree + Send + Sync,
-    ) -> Result<Candidates, String> {
+    ) -> Result<Candidates, ExtenderError> {
         for one in self.interested(pod).filter(|one| !one.preempt_verb.is_empty()) {
             let body = candidates.request(&object(pod), one.node_cache_capable, &object);
-            let response = self.wire.post(one, &one.preempt_verb, body).await;
+            let response = self.post(one, &one.preempt_verb, body).await;
             match response.and_then(|body| candidates.apply_response(&body, pod, one.ignorable)) {
                 Ok(left) => candidates = left,
                 Err(why) if one.ignorable => {
-                    tracing::warn!(extender = one.url_prefix, why, "extender preemption failed, ignoring it");
+                    tracing::warn!(extender = one.url_prefix, %why, "extender preemption failed, ignoring it");
                 }
-                Err(why) => return Err(format!("extender {}: {why}", one.url_prefix)),
+                Err(source) => return Err(ExtenderError { url_prefix: one.url_prefix.clone(), source }),
             }
             if candidates.is_empty() {
                 break;
             }
         }
         Ok(candidates)
+    }
+
+    async fn post(&self, extender: &ExtenderConfig, verb: &str, body: Vec<u8>) -> Result<Vec<u8>, ResponseError> {
+        Ok(self.wire.post(extender, verb, body).await?)
     }
 
     /// Failing extenders are ignored.
@@ -144,9 +156,9 @@ impl Extenders {
         }
         for one in self.interested(pod).filter(|one| !one.prioritize_verb.is_empty()) {
             let body = wire::filter_request(object, &answer.allowed(nodes), one.node_cache_capable);
-            let response = self.wire.post(one, &one.prioritize_verb, body).await;
+            let response = self.post(one, &one.prioritize_verb, body).await;
             if let Err(why) = response.and_then(|body| answer.rate(&body, one.weight)) {
-                tracing::warn!(extender = one.url_prefix, why, "extender failed to prioritize nodes, ignoring it");
+                tracing::warn!(extender = one.url_prefix, %why, "extender failed to prioritize nodes, ignoring it");
             }
         }
     }
@@ -192,7 +204,7 @@ impl Plugin for Extenders {
     }
 
     /// Records that the extenders must be called if they were not yet.
-    fn screen(&self, cycle: Cycle, candidates: Vec<Arc<Candidate>>) -> Result<Vec<Arc<Candidate>>, String> {
+    fn screen(&self, cycle: Cycle, candidates: Vec<Arc<Candidate>>) -> Result<Vec<Arc<Candidate>>, PluginError> {
         if !self.interested(cycle.pod).any(|one| !one.preempt_verb.is_empty()) {
             return Ok(candidates);
         }
@@ -200,7 +212,7 @@ impl Plugin for Extenders {
         let responses = responses.entry(cycle.pod.uid.clone()).or_default();
         match &responses.candidates {
             Some(Ok(remaining)) => Ok(remaining.choose(cycle.snapshot, &candidates)),
-            Some(Err(why)) => Err(why.clone()),
+            Some(Err(error)) => Err(error.clone().into()),
             None => {
                 responses.pending_candidates = Some(Candidates::of(cycle.snapshot, &candidates));
                 Ok(candidates)
@@ -215,8 +227,8 @@ impl Plugin for Extenders {
     fn bind<'a>(&'a self, _hands: &'a Handle, pod: &'a Pod, node: &'a str) -> Option<PluginFuture<'a>> {
         let binder = self.interested(pod).find(|one| !one.bind_verb.is_empty())?;
         Some(Box::pin(async move {
-            let response = self.wire.post(binder, &binder.bind_verb, wire::binding(pod, node)).await;
-            response.and_then(|body| wire::bound(&body)).map_err(client::Error::Failed)
+            let response = self.post(binder, &binder.bind_verb, wire::binding(pod, node)).await;
+            response.and_then(|body| wire::bound(&body)).map_err(client::Error::failed)
         }))
     }
 }

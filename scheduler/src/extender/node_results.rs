@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use api::{Str, Tree};
 
+use super::error::ResponseError;
 use super::wire;
 use crate::framework::MAX_SCORE;
 
@@ -39,7 +40,7 @@ impl NodeResults {
     }
 
     /// Applies a filter response.
-    pub fn filter(&mut self, body: &[u8]) -> Result<(), String> {
+    pub fn filter(&mut self, body: &[u8]) -> Result<(), ResponseError> {
         let answer = wire::read(body)?;
         wire::no_error(&answer)?;
         let (names, nodes) = (wire::field(&answer, "NodeNames"), wire::field(&answer, "Nodes"));
@@ -49,7 +50,7 @@ impl NodeResults {
             (None, true) => BTreeSet::new(),
         };
         if let Some(unknown) = left.iter().find(|name| !self.allowed.contains(*name)) {
-            return Err(format!("the response contains node {unknown:?}, which was not in the request"));
+            return Err(ResponseError::UnknownNode(unknown.to_string()));
         }
         for (list, is_final) in [("FailedNodes", false), ("FailedAndUnresolvableNodes", true)] {
             for (name, why) in wire::field(&answer, list).as_map().into_iter().flat_map(|map| map.iter()) {
@@ -61,9 +62,9 @@ impl NodeResults {
     }
 
     /// Adds a prioritize response with the extender's weight.
-    pub fn rate(&mut self, body: &[u8], weight: i64) -> Result<(), String> {
+    pub fn rate(&mut self, body: &[u8], weight: i64) -> Result<(), ResponseError> {
         let answer = wire::read(body)?;
-        let list = answer.as_list().ok_or("the response is not a list")?;
+        let list = answer.as_list().ok_or(ResponseError::NotAList)?;
         for one in list {
             let name = Str::new(wire::field(one, "Host").as_str().unwrap_or(""));
             let score = wire::field(one, "Score").as_int().unwrap_or(0);

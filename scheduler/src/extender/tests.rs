@@ -15,7 +15,7 @@ impl ExtenderTransport for Fixed {
         self.requests.lock().push(requests);
         let response = self.responses.iter().find(|(known, _)| *known == verb).map(|(_, response)| *response);
         Box::pin(async move {
-            response.unwrap_or(Err("nobody is there")).map(|text| text.as_bytes().to_vec()).map_err(String::from)
+            response.unwrap_or(Err("no extender")).map(|text| text.as_bytes().to_vec()).map_err(TransportError::from)
         })
     }
 }
@@ -44,7 +44,7 @@ async fn call(
     let extenders = Extenders::new(vec![extender], wire.clone());
     let pod = crate::testing::pod("p");
     assert!(extenders.must_be_called(&pod.pod()));
-    let result = extenders.filter_nodes(&pod.pod(), &pod.0, &nodes()).await;
+    let result = extenders.filter_nodes(&pod.pod(), &pod.0, &nodes()).await.map_err(|error| error.to_string());
     (result, extenders, wire)
 }
 
@@ -136,6 +136,7 @@ async fn screen(
         format!("{} {}", names.join("+"), candidate.violations)
     };
     let left = extenders.screen(cycle, candidates).map(|left| left.iter().map(text).collect());
+    let left = left.map_err(|error| error.to_string());
     assert!(extenders.pending_candidates(&pod).is_none(), "it was called");
     let requests = wire.requests.lock()[0].1.clone();
     (left, requests)
@@ -176,7 +177,11 @@ async fn failing_ignorable_extenders_keep_all_candidates() {
     assert_eq!(screen(ignorable, Err("timed out")).await.0, all);
     assert_eq!(screen(|_| {}, Err("timed out")).await.0, Err("extender http://x: timed out".to_string()));
     let empty = r#"{"NodeNameToMetaVictims":{"a":{"Pods":[]},"b":{"Pods":[{"UID":"low-b"}]}}}"#;
-    assert_eq!(screen(ignorable, Ok(empty)).await.0, Ok(vec!["low-b 0".to_string()]), "only the room goes");
+    assert_eq!(
+        screen(ignorable, Ok(empty)).await.0,
+        Ok(vec!["low-b 0".to_string()]),
+        "only the node without victims is dropped"
+    );
 }
 
 #[tokio::test]

@@ -6,6 +6,8 @@ use api::{Str, Tree, tree};
 
 use podmodel::Pod;
 
+use super::error::ResponseError;
+
 /// A request with a pod and the remaining nodes.
 pub fn filter_request(pod: &Tree, nodes: &[&(Str, Arc<Tree>)], by_name: bool) -> Vec<u8> {
     let names = || Tree::List(nodes.iter().map(|(name, _)| Tree::from(name.clone())).collect());
@@ -27,18 +29,18 @@ pub fn binding(pod: &Pod, node: &str) -> Vec<u8> {
     api::json::encode(&asked, None)
 }
 
-pub fn bound(body: &[u8]) -> Result<(), String> {
+pub fn bound(body: &[u8]) -> Result<(), ResponseError> {
     no_error(&read(body)?)
 }
 
-pub fn read(body: &[u8]) -> Result<Tree, String> {
-    api::json::decode(body).map_err(|error| format!("the response is not valid JSON: {error}"))
+pub fn read(body: &[u8]) -> Result<Tree, ResponseError> {
+    api::json::decode(body).map_err(ResponseError::Json)
 }
 
-pub fn no_error(answer: &Tree) -> Result<(), String> {
+pub fn no_error(answer: &Tree) -> Result<(), ResponseError> {
     match field(answer, "Error").as_str() {
         None | Some("") => Ok(()),
-        Some(why) => Err(why.to_string()),
+        Some(why) => Err(ResponseError::Extender(why.to_string())),
     }
 }
 

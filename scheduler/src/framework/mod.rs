@@ -287,6 +287,9 @@ pub struct Handle {
     pub changes: Arc<Changes>,
 }
 
+/// Why a plugin refuses or fails.
+pub type PluginError = Box<dyn std::error::Error + Send + Sync>;
+
 /// Work outside the scheduling cycle. An error ends the attempt; the pod is retried.
 pub type PluginFuture<'a> = Pin<Box<dyn Future<Output = client::Result<()>> + Send + 'a>>;
 
@@ -393,7 +396,7 @@ pub trait Plugin: Send + Sync {
     }
 
     /// Restricts the preemption candidates, or returns why there are none.
-    fn screen(&self, _cycle: Cycle, candidates: Vec<Arc<Candidate>>) -> Result<Vec<Arc<Candidate>>, String> {
+    fn screen(&self, _cycle: Cycle, candidates: Vec<Arc<Candidate>>) -> Result<Vec<Arc<Candidate>>, PluginError> {
         Ok(candidates)
     }
 

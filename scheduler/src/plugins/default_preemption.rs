@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::budgets::Budgets;
 use crate::framework::{
-    Candidate, Filters, Plugin, Point, PostFilter, PostFilterInput, Reason, Refusal, fits, summary,
+    Candidate, Filters, Plugin, PluginError, Point, PostFilter, PostFilterInput, Reason, Refusal, fits, summary,
 };
 use crate::snapshot::NodeState;
 use podmodel::Pod;
@@ -57,7 +57,7 @@ impl Plugin for DefaultPreemption {
 }
 
 /// The candidates that the plugins of the profile leave.
-fn screened(asked: &PostFilterInput, mut candidates: Vec<Arc<Candidate>>) -> Result<Vec<Arc<Candidate>>, String> {
+fn screened(asked: &PostFilterInput, mut candidates: Vec<Arc<Candidate>>) -> Result<Vec<Arc<Candidate>>, PluginError> {
     for one in asked.profile.plugins() {
         candidates = one.plugin.screen(asked.cycle, candidates)?;
     }

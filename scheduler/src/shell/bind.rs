@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::Note;
+use thiserror::Error;
 use tokio::time::Instant;
 
 use super::{PODS, Shared, reference};
@@ -15,6 +16,21 @@ use podmodel::Pod;
 /// How often the state of a binding without a clear response is checked, with growing delays.
 const CHECKS: u32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
+
+/// Why a pod was not bound.
+#[derive(Debug, Error)]
+enum BindError {
+    #[error("node {0:?} has changed since it was selected and no longer fits the pod")]
+    NodeChanged(String),
+    #[error("running PreBind plugin {plugin:?}: {}", source.message())]
+    PreBind { plugin: &'static str, source: client::Error },
+    #[error("the pod was deleted")]
+    PodDeleted,
+    #[error("the profile has no bind plugin")]
+    NoBindPlugin,
+    #[error("binding rejected: {}", .0.message())]
+    Rejected(#[source] client::Error),
+}
 
 /// Waits for Permit, then binds.
 pub async fn bind_when_allowed(shared: Arc<Shared>, waiting: Arc<WaitingPod>, placement: Placement) {
@@ -33,22 +49,21 @@ pub async fn bind_when_allowed(shared: Arc<Shared>, waiting: Arc<WaitingPod>, pl
 pub async fn bind(shared: Arc<Shared>, placement: Placement) {
     match execute(&shared, &placement).await {
         Ok(()) => bound(&shared, &placement).await,
-        Err(why) => shared.not_bound(&placement, &why),
+        Err(why) => shared.not_bound(&placement, &why.to_string()),
     }
 }
 
-async fn execute(shared: &Shared, placement: &Placement) -> Result<(), String> {
+async fn execute(shared: &Shared, placement: &Placement) -> Result<(), BindError> {
     check(shared, placement)?;
     let (pod, node, profile) = (&*placement.pod, placement.pod.node_name.as_str(), &placement.profile);
     let started = Instant::now();
     for (_, plugin) in profile.at(Point::PreBind) {
         if let Some(work) = plugin.pre_bind(&shared.handle, pod, node) {
-            let failed =
-                |error: client::Error| format!("running PreBind plugin {:?}: {}", plugin.name(), error.message());
+            let failed = |source| BindError::PreBind { plugin: plugin.name(), source };
             tokio::select! {
                 biased;
                 done = work => done.map_err(failed)?,
-                () = pod_deleted(shared, pod) => return Err("the pod was deleted".to_string()),
+                () = pod_deleted(shared, pod) => return Err(BindError::PodDeleted),
             }
             // PreBind may have taken long.
             check(shared, placement)?;
@@ -57,12 +72,12 @@ async fn execute(shared: &Shared, placement: &Placement) -> Result<(), String> {
     shared.metrics.point(Point::PreBind, &profile.scheduler_name, true, started.elapsed());
     let started = Instant::now();
     let work = profile.at(Point::Bind).find_map(|(_, plugin)| plugin.bind(&shared.handle, pod, node));
-    let result = work.ok_or("the profile has no bind plugin")?.await;
+    let result = work.ok_or(BindError::NoBindPlugin)?.await;
     shared.metrics.point(Point::Bind, &profile.scheduler_name, result.is_ok(), started.elapsed());
     match result {
         // The node must not be released while the binding may have succeeded.
         Err(error) if !error.is_not_found() && is_bound(shared, pod).await => Ok(()),
-        result => result.map_err(|error| format!("binding rejected: {}", error.message())),
+        result => result.map_err(BindError::Rejected),
     }
 }
 
@@ -80,10 +95,11 @@ async fn pod_deleted(shared: &Shared, pod: &Pod) {
     }
 }
 
-fn check(shared: &Shared, placement: &Placement) -> Result<(), String> {
-    let node = placement.pod.node_name.as_str();
-    let late = || format!("node {node:?} has changed since it was selected and no longer fits the pod");
-    if shared.core().still_fits(placement) { Ok(()) } else { Err(late()) }
+fn check(shared: &Shared, placement: &Placement) -> Result<(), BindError> {
+    if shared.core().still_fits(placement) {
+        return Ok(());
+    }
+    Err(BindError::NodeChanged(placement.pod.node_name.to_string()))
 }
 
 /// Whether a pod is on its node, whatever the response to its binding was.

@@ -15,6 +15,7 @@ use api::{Str, Tree, tree};
 use client::{Change, Client, Events, Informers, Note, Random, Recorder, Resource, Selection, Store};
 use stdx::clock::Clock;
 use stdx::sync::{Mutex, MutexGuard};
+use thiserror::Error;
 use tokio::sync::{Notify, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
@@ -92,15 +93,37 @@ pub struct Running {
     writers: Vec<JoinHandle<()>>,
 }
 
+/// Why a scheduler cannot start with its configuration.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// Two profiles have one name, or one has no queue sort plugin.
+    #[error("profiles: each scheduler name needs one profile with a queue sort plugin")]
+    Profiles,
+    /// Extenders are configured, but there is no transport for them.
+    #[error("extenders: not supported by this scheduler")]
+    Extenders,
+}
+
+/// Why a scheduler does not decide about a manifest.
+#[derive(Debug, Error)]
+pub enum WhatIfError {
+    /// The scheduler has stopped.
+    #[error("the scheduler has stopped")]
+    Stopped,
+    /// No profile has the scheduler name of the pod.
+    #[error("spec.schedulerName: no profile named {0:?}")]
+    NoProfile(String),
+}
+
 /// Starts a scheduler for the pods of all its profiles.
-pub fn start(environment: Environment) -> Result<Running, String> {
+pub fn start(environment: Environment) -> Result<Running, StartError> {
     let running = stand_by(environment)?;
     running.lead();
     Ok(running)
 }
 
 /// Starts a scheduler that runs its informers but makes no decisions before it [leads](Running::lead).
-pub fn stand_by(environment: Environment) -> Result<Running, String> {
+pub fn stand_by(environment: Environment) -> Result<Running, StartError> {
     let random = Arc::new(Random::seeded(environment.seed));
     let informers = Arc::new(Informers::new(environment.client.clone(), random.clone()));
     let objects = Arc::new(watched::Stores::new(&informers));
@@ -112,7 +135,7 @@ pub fn stand_by(environment: Environment) -> Result<Running, String> {
     };
     let profiles: Vec<Arc<Profile>> = configuration.profiles.into_iter().map(extended).map(Arc::new).collect();
     let core = Core::new(profiles.clone(), objects.clone(), random, environment.metrics.clone());
-    let mut core = core.ok_or("profiles: each scheduler name needs one profile with a queue sort plugin")?;
+    let mut core = core.ok_or(StartError::Profiles)?;
     core.queue.set_back_off(configuration.initial_backoff, configuration.max_backoff);
     core.extenders = extenders.clone();
     let events = Events::start(environment.clock.clone(), environment.client_metrics.clone());
@@ -227,8 +250,8 @@ impl Explainer {
     }
 
     /// Where a pod with this manifest would be scheduled; nothing is bound.
-    pub fn what_if(&self, manifest: &Tree) -> Result<Tree, String> {
-        let shared = self.0.upgrade().ok_or("the scheduler has stopped")?;
+    pub fn what_if(&self, manifest: &Tree) -> Result<Tree, WhatIfError> {
+        let shared = self.0.upgrade().ok_or(WhatIfError::Stopped)?;
         shared.core().what_if(manifest)
     }
 }
@@ -336,7 +359,8 @@ impl Shared {
                 Ok(())
             }
         };
-        let Err(why) = answer else { return Some(self.core().resume(asking, Instant::now())) };
+        let Err(error) = answer else { return Some(self.core().resume(asking, Instant::now())) };
+        let why = error.to_string();
         extenders.forget(&pod);
         self.core().queue.retry(&pod.uid, Instant::now());
         self.metrics.attempt(&asking.profile.scheduler_name, Attempt::Error, Duration::ZERO);
@@ -394,11 +418,11 @@ impl Shared {
 fn extenders(
     all: Vec<ExtenderConfig>,
     wire: Option<Arc<dyn ExtenderTransport>>,
-) -> Result<Option<Arc<Extenders>>, String> {
+) -> Result<Option<Arc<Extenders>>, StartError> {
     match (all.is_empty(), wire) {
         (true, _) => Ok(None),
         (false, Some(wire)) => Ok(Some(Arc::new(Extenders::new(all, wire)))),
-        (false, None) => Err("extenders: not supported by this scheduler".to_string()),
+        (false, None) => Err(StartError::Extenders),
     }
 }
 
@@ -420,14 +444,14 @@ fn reference(pod: &Pod) -> Tree {
 
 impl Core {
     /// Where a pod with this manifest would be scheduled, or why nowhere.
-    fn what_if(&mut self, manifest: &Tree) -> Result<Tree, String> {
+    fn what_if(&mut self, manifest: &Tree) -> Result<Tree, WhatIfError> {
         let mut pod = Pod::read(manifest);
         if pod.scheduler_name.is_empty() {
             pod.scheduler_name = crate::plugins::list::DEFAULT_SCHEDULER.into();
         }
         let (name, pod) = (pod.scheduler_name.clone(), Arc::new(pod));
         let (decider, snapshot, random) =
-            self.decider(&name).ok_or_else(|| format!("spec.schedulerName: no profile named {name:?}"))?;
+            self.decider(&name).ok_or_else(|| WhatIfError::NoProfile(name.to_string()))?;
         let decided = decider.what_if(snapshot, &pod, random);
         let profile = decider.profile.clone();
         let report_unschedulable = why::decided(&decided.decision, &profile, snapshot);

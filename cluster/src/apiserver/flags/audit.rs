@@ -4,7 +4,8 @@
 use server::audit::{Format, Mode};
 
 use super::{Flag, Flags, flag, switch};
-use crate::flags::values::{boolean, duration, parsed};
+use crate::flags::Refusal;
+use crate::flags::values::{ValueError, boolean, duration, parsed, unknown};
 
 /// The flags of one backend, by its field.
 macro_rules! delivery {
@@ -86,7 +87,7 @@ macro_rules! delivery {
                     Ok(())
                 },
             ),
-            flag(concat!("audit-", $text, "-version"), "only audit.k8s.io/v1", |_, value| version(value)),
+            flag(concat!("audit-", $text, "-version"), "only audit.k8s.io/v1", |_, value| Ok(version(value)?)),
         ]
     };
 }
@@ -101,7 +102,7 @@ pub static FLAGS: &[Flag] = &[
         flags.audit.format = match value {
             "json" => Format::Json,
             "legacy" => Format::Legacy,
-            _ => return Err(format!("unknown format {value:?}; supported: json, legacy")),
+            _ => return Err(unknown("format", value, "json, legacy").into()),
         };
         Ok(())
     }),
@@ -136,24 +137,20 @@ pub static FLAGS: &[Flag] = &[
 pub static LOG: &[Flag] = delivery!(log, "log");
 pub static WEBHOOK: &[Flag] = delivery!(webhook, "webhook");
 
-fn backoff(flags: &mut Flags, value: &str) -> Result<(), String> {
+fn backoff(flags: &mut Flags, value: &str) -> Result<(), Refusal> {
     flags.audit.initial_backoff = duration(value)?;
     Ok(())
 }
 
-fn mode(value: &str) -> Result<Mode, String> {
+fn mode(value: &str) -> Result<Mode, ValueError> {
     match value {
         "batch" => Ok(Mode::Batch),
         "blocking" => Ok(Mode::Blocking),
         "blocking-strict" => Ok(Mode::BlockingStrict),
-        _ => Err(format!("unknown mode {value:?}; supported: batch, blocking, blocking-strict")),
+        _ => Err(unknown("mode", value, "batch, blocking, blocking-strict")),
     }
 }
 
-fn version(value: &str) -> Result<(), String> {
-    if value == "audit.k8s.io/v1" {
-        Ok(())
-    } else {
-        Err(format!("unknown version {value:?}; supported: audit.k8s.io/v1"))
-    }
+fn version(value: &str) -> Result<(), ValueError> {
+    if value == "audit.k8s.io/v1" { Ok(()) } else { Err(unknown("version", value, "audit.k8s.io/v1")) }
 }

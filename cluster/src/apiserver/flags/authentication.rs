@@ -8,7 +8,8 @@ use server::request::cors::Cors;
 use server::tls;
 
 use super::{Flag, flag, switch};
-use crate::flags::values::{boolean, duration, list};
+use crate::flags::Refusal;
+use crate::flags::values::{boolean, duration, list, unknown};
 
 /// What these flags say. Whether they go together is judged when all are known.
 pub struct Authentication {
@@ -199,8 +200,8 @@ pub static FLAGS: &[Flag] = &[
         flags.authentication.tls.only_tls13 = match value {
             "VersionTLS12" => false,
             "VersionTLS13" => true,
-            "VersionTLS10" | "VersionTLS11" => return Err(format!("{value} is insecure and not supported")),
-            _ => return Err(format!("unknown version {value:?}")),
+            "VersionTLS10" | "VersionTLS11" => return Err(format!("{value} is insecure and not supported").into()),
+            _ => return Err(format!("unknown version {value:?}").into()),
         };
         Ok(())
     }),
@@ -211,14 +212,12 @@ pub static FLAGS: &[Flag] = &[
 ];
 
 /// `max-age=31536000,includeSubDomains,preload`.
-fn strict_transport_security(value: &str) -> Result<http::HeaderValue, String> {
+fn strict_transport_security(value: &str) -> Result<http::HeaderValue, Refusal> {
     for directive in value.split(',') {
         let age = directive.strip_prefix("max-age=").is_some_and(|age| age.parse::<u64>().is_ok());
         if !age && !matches!(directive, "includeSubDomains" | "preload") {
-            return Err(format!(
-                "unknown directive {directive:?}; supported: max-age=SECONDS, includeSubDomains, preload"
-            ));
+            return Err(unknown("directive", directive, "max-age=SECONDS, includeSubDomains, preload").into());
         }
     }
-    value.split(',').collect::<Vec<_>>().join("; ").parse().map_err(|_| format!("invalid value {value:?}"))
+    value.split(',').collect::<Vec<_>>().join("; ").parse().map_err(|_| format!("invalid value {value:?}").into())
 }

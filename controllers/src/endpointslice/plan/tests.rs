@@ -1,6 +1,7 @@
 use api::Map;
 use proptest::prelude::*;
 
+use super::super::topology::NoHints;
 use super::*;
 use crate::support::serving::Templates;
 use crate::support::slices::identity;
@@ -192,7 +193,6 @@ fn topology_hints_are_requested_by_annotation() {
 #[test]
 fn hint_changes_are_reported_once() {
     let yes = || HintResult::Yes(BTreeMap::from([(Str::from("z1"), 2)]));
-    let no = |why: &str| HintResult::No(why.into());
     let check =
         |before: HintResults, now: HintResults, want: &[Note]| assert_eq!(notes(&before, &now), want, "{now:?}");
     let of = |hinted: HintResult| HintResults::from([("IPv4", hinted)]);
@@ -201,13 +201,16 @@ fn hint_changes_are_reported_once() {
     check(HintResults::new(), HintResults::new(), &[]);
     check(HintResults::new(), of(yes()), std::slice::from_ref(&enabled));
     check(HintResults::new(), HintResults::from([("IPv4", yes()), ("IPv6", yes())]), std::slice::from_ref(&enabled));
-    check(of(no("few")), of(yes()), &[enabled]);
+    let few = || HintResult::No(NoHints::TooFewEndpoints { endpoints: 1, zones: 2 });
+    let few_text = "Insufficient number of endpoints (1 endpoints, 2 zones)";
+    let no_zone = || HintResult::No(NoHints::NoZone);
+    check(of(few()), of(yes()), &[enabled]);
     check(of(yes()), of(yes()), &[]);
-    check(of(yes()), of(no("few")), &[disabled("few")]);
-    check(of(no("few")), of(no("few")), &[]);
-    check(of(no("few")), of(no("none")), &[disabled("none")]);
+    check(of(yes()), of(few()), &[disabled(few_text)]);
+    check(of(few()), of(few()), &[]);
+    check(of(few()), of(no_zone()), &[disabled("One or more endpoints do not have a zone specified")]);
     check(of(yes()), HintResults::new(), &[disabled("Topology Aware Hints has been disabled")]);
-    check(of(no("few")), HintResults::new(), &[]);
+    check(of(few()), HintResults::new(), &[]);
 }
 
 #[test]

@@ -32,7 +32,7 @@ fn samples(values: &[i64]) -> Reading {
     Reading::Samples(values.iter().enumerate().map(|(at, value)| (format!("p{at}"), sample(*value))).collect())
 }
 
-fn run(autoscaler: &Tree, replicas: i64, readings: &[Result<Reading, String>]) -> Plan {
+fn run(autoscaler: &Tree, replicas: i64, readings: &[Result<Reading, MetricError>]) -> Plan {
     let (scale, pods, options) = (scale(replicas), pods(replicas as usize), Options::default());
     let now = Timestamp { seconds: 10_000, nanos: 0 };
     let look = Inputs { autoscaler, scale: &scale, pods: &pods, options: &options, now };
@@ -51,7 +51,13 @@ fn conditions_text(plan: &Plan) -> String {
 #[test]
 fn reports_missing_metrics() {
     let why = "failed to get cpu utilization: unable to get metrics for resource cpu: unable to fetch metrics from resource metrics API: the server could not find the requested resource (get pods.metrics.k8s.io)";
-    let plan = run(&autoscaler(""), 2, &[Err(why.to_string())]);
+    let status = tree! { "reason" => "NotFound", "message" => "" };
+    let source = SourceError::Fetch {
+        api: "resource metrics API",
+        resource: "pods.metrics.k8s.io".to_string(),
+        source: client::Error::status(404, &status),
+    };
+    let plan = run(&autoscaler(""), 2, &[Err(MetricError::Resource { metric: "cpu".to_string(), source })]);
     assert_eq!(
         conditions_text(&plan),
         "AbleToScale=True/SucceededGetScale ScalingActive=False/FailedGetResourceMetric"
@@ -109,7 +115,7 @@ fn missing_metrics_prevent_scale_down() {
     let external =
         json(r#"{"type":"External","external":{"metric":{"name":"q"},"target":{"type":"Value","value":"10"}}}"#);
     two.child("spec").list_entry("metrics").push(external);
-    let missing = || Err("no".to_string());
+    let missing = || Err(MetricError::UnknownType("no".to_string()));
     assert_eq!(run(&two, 4, &[Ok(samples(&[100; 4])), missing()]).scale, None);
     let plan = run(&two, 2, &[Ok(samples(&[1000; 2])), missing()]);
     assert_eq!(plan.scale.as_ref().map(|(size, _)| *size), Some(4), "growing is safe");

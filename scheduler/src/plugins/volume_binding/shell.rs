@@ -25,14 +25,14 @@ pub async fn bind(handle: &Handle, node: &str, decision: &Decision, timeout: Dur
         handle.client.update(CLAIMS, &claim.namespace, &claim.name, &selecting(&object, node)).await?;
     }
     let wait = wait(handle, node, decision);
-    let late = |_| Err(Error::Failed("timed out waiting for the volumes to be bound".to_string()));
+    let late = |_| Err(Error::failed("timed out waiting for the volumes to be bound".to_string()));
     tokio::time::timeout(timeout, wait).await.unwrap_or_else(late)
 }
 
 /// The object of the decision with its version, so that concurrent changes are not overwritten.
 fn as_decided(handle: &Handle, kind: Kind, key: &str, version: &str) -> Result<Arc<Tree>> {
     let is_same = |object: &Arc<Tree>| object.str("metadata.resourceVersion") == version;
-    let changed = || Error::Failed(format!("{kind:?} {key:?} has changed since the decision"));
+    let changed = || Error::failed(format!("{kind:?} {key:?} has changed since the decision"));
     handle.objects.get(kind, key).filter(is_same).ok_or_else(changed)
 }
 
@@ -79,7 +79,7 @@ async fn wait(handle: &Handle, node: &str, decision: &Decision) -> Result<()> {
 }
 
 fn is_bound(handle: &Handle, node: &str, claim: &Claim, is_made: bool) -> Result<bool> {
-    let failed = |what: &str| Err(Error::Failed(format!("persistentvolumeclaim \"{}\" {what}", claim.key)));
+    let failed = |what: &str| Err(Error::failed(format!("persistentvolumeclaim \"{}\" {what}", claim.key)));
     let Some(now) = handle.objects.get(Kind::PersistentVolumeClaim, &claim.key) else { return failed("is gone") };
     let now = Claim::read(&now);
     if now.uid != claim.uid {
