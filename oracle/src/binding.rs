@@ -4,13 +4,13 @@ use api::Tree;
 use api::selector::Selector;
 
 use super::nodes::selects;
-use super::volumes::{claim_name, class_name, not_found};
+use super::volumes::{VolumeError, claim_name, class_name, not_found};
 use super::{Case, Verdict, by_name, label, quantity};
 
 pub fn volume_binding(case: &Case<'_>, node: &Tree) -> Verdict {
     match claims(case).and_then(|claims| sorted(case, claims)) {
         Ok(claims) => judge(case, node, &claims),
-        Err(reason) => Verdict::unresolvable(reason),
+        Err(error) => error.into(),
     }
 }
 
@@ -20,30 +20,29 @@ struct Claims<'a> {
     delayed: Vec<&'a Tree>,
 }
 
-fn claims<'a>(case: &Case<'a>) -> Result<Vec<&'a Tree>, String> {
+fn claims<'a>(case: &Case<'a>) -> Result<Vec<&'a Tree>, VolumeError> {
     let volumes = case.pod.list("spec.volumes").iter();
     let names = volumes.filter_map(|volume| claim_name(case.pod, volume));
     names.map(|(name, is_own)| usable_claim(case, &name, is_own)).collect()
 }
 
-fn usable_claim<'a>(case: &Case<'a>, name: &str, is_own: bool) -> Result<&'a Tree, String> {
+fn usable_claim<'a>(case: &Case<'a>, name: &str, is_own: bool) -> Result<&'a Tree, VolumeError> {
     let namespace = case.pod.str("metadata.namespace");
     let claim = case.world.claim(namespace, name).ok_or_else(|| match is_own {
-        true => format!("waiting for ephemeral volume controller to create the persistentvolumeclaim \"{name}\""),
+        true => VolumeError::NotCreated(name.to_string()),
         false => not_found("persistentvolumeclaim", name),
     })?;
     if claim.str("status.phase") == "Lost" {
-        let volume = claim.str("spec.volumeName");
-        return Err(format!("persistentvolumeclaim \"{name}\" bound to non-existent persistentvolume \"{volume}\""));
+        return Err(VolumeError::Lost { claim: name.to_string(), volume: claim.str("spec.volumeName").to_string() });
     }
     if claim.at("metadata").has("deletionTimestamp") {
-        return Err(format!("persistentvolumeclaim \"{name}\" is being deleted"));
+        return Err(VolumeError::Deleted(name.to_string()));
     }
     let uid = case.pod.str("metadata.uid");
     let owned = |owner: &Tree| owner.bool("controller") && owner.str("uid") == uid;
     if is_own && !claim.list("metadata.ownerReferences").iter().any(owned) {
-        let pod = case.pod.str("metadata.name");
-        return Err(format!("PVC {namespace}/{name} was not created for pod {namespace}/{pod} (pod is not owner)"));
+        let (namespace, pod) = (namespace.to_string(), case.pod.str("metadata.name").to_string());
+        return Err(VolumeError::NotOwner { namespace, claim: name.to_string(), pod });
     }
     Ok(claim)
 }
@@ -53,7 +52,7 @@ fn is_bound(claim: &Tree) -> bool {
     completed && !claim.str("spec.volumeName").is_empty()
 }
 
-fn sorted<'a>(case: &Case<'a>, claims: Vec<&'a Tree>) -> Result<Claims<'a>, String> {
+fn sorted<'a>(case: &Case<'a>, claims: Vec<&'a Tree>) -> Result<Claims<'a>, VolumeError> {
     let (bound, unbound): (Vec<_>, Vec<_>) = claims.into_iter().partition(|claim| is_bound(claim));
     let waits = |claim: &&&Tree| {
         let class = by_name(&case.world.classes, class_name(claim));
@@ -62,7 +61,7 @@ fn sorted<'a>(case: &Case<'a>, claims: Vec<&'a Tree>) -> Result<Claims<'a>, Stri
     };
     let mut delayed: Vec<&Tree> = unbound.iter().filter(waits).copied().collect();
     if delayed.len() < unbound.len() {
-        return Err("pod has unbound immediate PersistentVolumeClaims".to_string());
+        return Err(VolumeError::UnboundImmediate);
     }
     delayed.sort_by_key(|claim| size(claim));
     Ok(Claims { bound, delayed })

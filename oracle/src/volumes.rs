@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::Tree;
+use thiserror::Error;
 
 use super::{Case, Verdict, by_name, label};
 
@@ -15,8 +16,37 @@ pub fn claim_name(pod: &Tree, volume: &Tree) -> Option<(String, bool)> {
     }
 }
 
-pub fn not_found(resource: &str, name: &str) -> String {
-    format!("{resource} \"{name}\" not found")
+/// Why the volumes of a pod cannot be used on any node.
+#[derive(Debug, Error)]
+pub enum VolumeError {
+    #[error("{resource} \"{name}\" not found")]
+    NotFound { resource: &'static str, name: String },
+    #[error("waiting for ephemeral volume controller to create the persistentvolumeclaim \"{0}\"")]
+    NotCreated(String),
+    #[error("persistentvolumeclaim \"{claim}\" bound to non-existent persistentvolume \"{volume}\"")]
+    Lost { claim: String, volume: String },
+    #[error("persistentvolumeclaim \"{0}\" is being deleted")]
+    Deleted(String),
+    #[error("PVC {namespace}/{claim} was not created for pod {namespace}/{pod} (pod is not owner)")]
+    NotOwner { namespace: String, claim: String, pod: String },
+    #[error("pod has unbound immediate PersistentVolumeClaims")]
+    UnboundImmediate,
+    #[error("PersistentVolumeClaim had no pv name and storageClass name")]
+    NoClass,
+    #[error("VolumeBindingMode not set for StorageClass \"{0}\"")]
+    NoBindingMode(String),
+    #[error("PersistentVolume had no name")]
+    NoVolume,
+}
+
+impl From<VolumeError> for Verdict {
+    fn from(error: VolumeError) -> Verdict {
+        Verdict::unresolvable(error.to_string())
+    }
+}
+
+pub fn not_found(resource: &'static str, name: &str) -> VolumeError {
+    VolumeError::NotFound { resource, name: name.to_string() }
 }
 
 /// The class name; the beta annotation takes precedence over the field.
@@ -34,7 +64,7 @@ pub fn restrictions(case: &Case<'_>, node: &Tree) -> Verdict {
     for volume in volumes.iter().filter(|volume| volume.has("persistentVolumeClaim")) {
         let name = volume.str("persistentVolumeClaim.claimName");
         let Some(claim) = case.world.claim(namespace, name) else {
-            return Verdict::unresolvable(not_found("persistentvolumeclaim", name));
+            return not_found("persistentvolumeclaim", name).into();
         };
         if claim.list("spec.accessModes").iter().any(|mode| mode.as_str() == Some("ReadWriteOncePod")) {
             exclusive.insert(name);
@@ -141,7 +171,7 @@ const ZONE: [(&str, &str); 4] = [
 pub fn zone(case: &Case<'_>, node: &Tree) -> Verdict {
     let volumes = match bound_volumes(case) {
         Ok(volumes) => volumes,
-        Err(reason) => return Verdict::unresolvable(reason),
+        Err(error) => return error.into(),
     };
     // A cluster with one zone need not label its nodes.
     if ZONE.iter().all(|(key, _)| label(node, key).is_none()) {
@@ -159,7 +189,7 @@ pub fn zone(case: &Case<'_>, node: &Tree) -> Verdict {
     Verdict::when(volumes.iter().all(reaches), || Verdict::unresolvable("node(s) had no available volume zone"))
 }
 
-fn bound_volumes<'a>(case: &Case<'a>) -> Result<Vec<&'a Tree>, String> {
+fn bound_volumes<'a>(case: &Case<'a>) -> Result<Vec<&'a Tree>, VolumeError> {
     let mut volumes = Vec::new();
     for volume in case.pod.list("spec.volumes").iter().filter(|volume| volume.has("persistentVolumeClaim")) {
         let name = volume.str("persistentVolumeClaim.claimName");
@@ -175,15 +205,15 @@ fn bound_volumes<'a>(case: &Case<'a>) -> Result<Vec<&'a Tree>, String> {
     Ok(volumes)
 }
 
-fn will_be_bound(case: &Case<'_>, claim: &Tree) -> Result<(), String> {
+fn will_be_bound(case: &Case<'_>, claim: &Tree) -> Result<(), VolumeError> {
     let name = class_name(claim);
     if name.is_empty() {
-        return Err("PersistentVolumeClaim had no pv name and storageClass name".to_string());
+        return Err(VolumeError::NoClass);
     }
     let class = by_name(&case.world.classes, name).ok_or_else(|| not_found("storageclass.storage.k8s.io", name))?;
     match class.str("volumeBindingMode") {
         "WaitForFirstConsumer" => Ok(()),
-        "" => Err(format!("VolumeBindingMode not set for StorageClass \"{name}\"")),
-        _ => Err("PersistentVolume had no name".to_string()),
+        "" => Err(VolumeError::NoBindingMode(name.to_string())),
+        _ => Err(VolumeError::NoVolume),
     }
 }

@@ -15,7 +15,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use serde::{Deserialize, Serialize};
 use stdx::sync::{Mutex, MutexGuard};
 
-use crate::error::{Context, Error, Result};
+use crate::error::{Context, Error, Result, refused};
 use crate::sys::{self, Attributes, Fork};
 use crate::{ipc, shim, title};
 use cgroup::Hierarchies;
@@ -29,6 +29,7 @@ struct ForkRequest {
     pod: String,
 }
 
+/// The process id of a shim, or why there is none; a text, because it is sent to another process.
 #[derive(Debug, Serialize, Deserialize)]
 struct ForkResponse(std::result::Result<i32, String>);
 
@@ -173,8 +174,9 @@ pub fn main() -> std::process::ExitCode {
             Ok(Some((request, mut files))) => {
                 let response = match files.pop() {
                     Some(listener) => fork_shim(request, listener),
-                    None => Err("the request has no listener".into()),
+                    None => refused("the request has no listener"),
                 };
+                let response = response.map_err(|error| error.to_string());
                 if ipc::send(socket.as_fd(), &ForkResponse(response), &[]).is_err() {
                     break;
                 }
@@ -192,10 +194,9 @@ fn join_cgroup(cgroup: &str) -> Result<()> {
     Ok(cgroups.join(cgroup)?)
 }
 
-fn fork_shim(request: ForkRequest, listener: OwnedFd) -> std::result::Result<i32, String> {
-    match sys::fork(0) {
-        Ok(Fork::Child) => sys::exit(shim::main(&request.directory, &request.pod, listener)),
-        Ok(Fork::Parent(pid)) => Ok(pid),
-        Err(error) => Err(format!("forking a shim: {error}")),
+fn fork_shim(request: ForkRequest, listener: OwnedFd) -> Result<i32> {
+    match sys::fork(0).at("forking a shim")? {
+        Fork::Child => sys::exit(shim::main(&request.directory, &request.pod, listener)),
+        Fork::Parent(pid) => Ok(pid),
     }
 }

@@ -12,7 +12,7 @@ mod upgrade;
 pub mod websocket;
 
 pub use tunnel::tunnel;
-pub use upgrade::{Carrier, Refusal, agreed, request_upgrade};
+pub use upgrade::{Carrier, Refusal, UpgradeError, agreed, request_upgrade};
 
 use std::time::Duration;
 

@@ -9,13 +9,14 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
+use thiserror::Error;
 use tokio::io::AsyncWriteExt;
 use tokio::task::JoinSet;
 
 use crate::port_forward::{self, TUNNEL, TUNNEL_PREFERRED};
 use crate::remote_command::{self, Ending, Options, Remote, Streams, Verb, remote_command};
 use crate::websocket::{Role, byte_stream};
-use crate::{Carrier, Connection, Timeouts, agreed, request_upgrade, tunnel, upgrade};
+use crate::{Carrier, Connection, Timeouts, UpgradeError, agreed, request_upgrade, tunnel, upgrade};
 
 /// The client's request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +57,26 @@ pub fn is_upgrade(headers: &HeaderMap) -> bool {
         && headers.contains_key(http::header::UPGRADE)
 }
 
+/// Why a connection is not relayed.
+#[derive(Debug, Error)]
+pub enum RelayError {
+    /// The request was not sent to the backend.
+    #[error(transparent)]
+    Send(Box<dyn std::error::Error + Send + Sync>),
+    /// The backend refused the upgrade.
+    #[error("unable to upgrade connection: {0}")]
+    Refused(String),
+    /// The backend did not upgrade as requested.
+    #[error(transparent)]
+    Upgrade(#[from] UpgradeError),
+    /// The connection to the backend failed during the upgrade.
+    #[error(transparent)]
+    Http(#[from] hyper::Error),
+    /// The streams were not created.
+    #[error(transparent)]
+    Streams(#[from] std::io::Error),
+}
+
 /// The response to the client.
 #[derive(Debug)]
 pub enum Relayed {
@@ -72,23 +93,24 @@ const PASSED_PREFIX: &str = "sec-websocket-";
 const MAX_REFUSAL: usize = 64 << 10;
 
 /// Relays a request to `place` of the backend. `send` sends a request there.
-pub async fn relay<B, F, Fut>(
+pub async fn relay<B, F, Fut, E>(
     mut request: Request<B>,
     mode: RelayMode,
     place: PathAndQuery,
     timeouts: Timeouts,
     send: F,
-) -> Result<Relayed, String>
+) -> Result<Relayed, RelayError>
 where
     F: FnOnce(Request<Full<Bytes>>) -> Fut + Send + 'static,
-    Fut: Future<Output = Result<Response<Incoming>, String>> + Send + 'static,
+    Fut: Future<Output = Result<Response<Incoming>, E>> + Send + 'static,
+    E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
 {
     match mode {
         RelayMode::Through => {
             let client = hyper::upgrade::on(&mut request);
             let mut onward = onward(request.method().clone(), place);
             *onward.headers_mut() = passed(request.headers());
-            let response = send(onward).await?;
+            let response = send(onward).await.map_err(failed_to_send)?;
             if response.status() != StatusCode::SWITCHING_PROTOCOLS {
                 return Ok(Relayed::Behind(response));
             }
@@ -99,7 +121,7 @@ where
                 let behind = command(place, options, send).await;
                 match behind {
                     Ok(remote) => carry(streams, remote).await,
-                    Err(why) => Ending::Internal(why),
+                    Err(error) => Ending::Internal(error.to_string()),
                 }
             };
             Ok(Relayed::Here(remote_command(request, verb, options, timeouts, run)))
@@ -112,7 +134,7 @@ where
             let mut onward = onward(Method::POST, place);
             request_upgrade(&mut onward, Carrier::Spdy, port_forward::SPDY_PREFERRED);
             let request_kind = onward.headers().clone();
-            let mut response = send(onward).await?;
+            let mut response = send(onward).await.map_err(failed_to_send)?;
             if response.status() != StatusCode::SWITCHING_PROTOCOLS {
                 return Ok(Relayed::Behind(response));
             }
@@ -122,6 +144,10 @@ where
             Ok(Relayed::Here(upgrading.response))
         }
     }
+}
+
+fn failed_to_send(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> RelayError {
+    RelayError::Send(error.into())
 }
 
 /// Sends a request over a new connection, which may then be upgraded.
@@ -179,22 +205,22 @@ async fn pass<IO: Connection>(
 }
 
 /// Starts the command on the backend over SPDY.
-async fn command<F, Fut>(place: PathAndQuery, options: Options, send: F) -> Result<Remote, String>
+async fn command<F, Fut, E>(place: PathAndQuery, options: Options, send: F) -> Result<Remote, RelayError>
 where
     F: FnOnce(Request<Full<Bytes>>) -> Fut,
-    Fut: Future<Output = Result<Response<Incoming>, String>>,
+    Fut: Future<Output = Result<Response<Incoming>, E>>,
+    E: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let mut onward = onward(Method::POST, place);
     request_upgrade(&mut onward, Carrier::Spdy, remote_command::SPDY_PREFERRED);
     let request_kind = onward.headers().clone();
-    let mut response = send(onward).await?;
+    let mut response = send(onward).await.map_err(failed_to_send)?;
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-        return Err(format!("unable to upgrade connection: {}", refusal(response).await));
+        return Err(RelayError::Refused(refusal(response).await));
     }
     let protocol = agreed(&request_kind, &response, Carrier::Spdy)?;
-    let upgraded = hyper::upgrade::on(&mut response).await.map_err(|error| error.to_string())?;
-    let connected = remote_command::connect(TokioIo::new(upgraded), Carrier::Spdy, &protocol, options).await;
-    connected.map_err(|error| error.to_string())
+    let upgraded = hyper::upgrade::on(&mut response).await?;
+    Ok(remote_command::connect(TokioIo::new(upgraded), Carrier::Spdy, &protocol, options).await?)
 }
 
 /// The message of an error response: from its Status, or the text.

@@ -7,6 +7,7 @@ use http::header::{CONNECTION, UPGRADE};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::upgrade::OnUpgrade;
+use thiserror::Error;
 
 pub const SPDY: &str = "SPDY/3.1";
 const STREAM_PROTOCOL: &str = "x-stream-protocol-version";
@@ -175,30 +176,47 @@ pub fn request_upgrade<B>(request: &mut Request<B>, carrier: Carrier, protocols:
     }
 }
 
+/// Why a connection was not upgraded.
+#[derive(Debug, PartialEq, Error)]
+pub enum UpgradeError {
+    /// The server responded with another status.
+    #[error("unable to upgrade connection: {0}")]
+    Status(StatusCode),
+    /// The response does not name the protocol of the upgrade.
+    #[error("unable to upgrade connection: missing upgrade headers in response")]
+    NoUpgrade,
+    /// The response does not prove that the server speaks WebSocket.
+    #[error("unable to upgrade connection: invalid Sec-WebSocket-Accept in response")]
+    Accept,
+    /// The server chose a protocol that was not requested.
+    #[error("unable to upgrade connection: the server chose protocol {0:?}")]
+    Protocol(String),
+}
+
 /// The protocol that the server selected; an error if it did not upgrade correctly.
-pub fn agreed<B>(asked: &HeaderMap, response: &Response<B>, carrier: Carrier) -> Result<String, String> {
+pub fn agreed<B>(asked: &HeaderMap, response: &Response<B>, carrier: Carrier) -> Result<String, UpgradeError> {
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-        return Err(format!("unable to upgrade connection: {}", response.status()));
+        return Err(UpgradeError::Status(response.status()));
     }
     let (upgrade, header) = match carrier {
         Carrier::WebSocket => ("websocket", WEBSOCKET_PROTOCOL),
         Carrier::Spdy => (SPDY, STREAM_PROTOCOL),
     };
     if !has_token(response.headers(), UPGRADE.as_str(), upgrade) {
-        return Err("unable to upgrade connection: missing upgrade headers in response".to_string());
+        return Err(UpgradeError::NoUpgrade);
     }
     if carrier == Carrier::WebSocket {
         let key = asked.get(WEBSOCKET_KEY).and_then(|key| key.to_str().ok()).unwrap_or_default();
         let accept = response.headers().get(WEBSOCKET_ACCEPT).map(HeaderValue::as_bytes);
         if accept != Some(accept_key(key).as_bytes()) {
-            return Err("unable to upgrade connection: invalid Sec-WebSocket-Accept in response".to_string());
+            return Err(UpgradeError::Accept);
         }
     }
     let protocol = tokens(response.headers(), header).into_iter().next().unwrap_or_default();
     if tokens(asked, header).contains(&protocol) {
         return Ok(protocol);
     }
-    Err(format!("unable to upgrade connection: the server chose protocol {protocol:?}"))
+    Err(UpgradeError::Protocol(protocol))
 }
 
 #[cfg(test)]

@@ -16,14 +16,13 @@ pub struct Flagged {
 }
 
 impl Flagged {
-    /// Starts with a data directory below the directory; the error is what a user would read.
-    pub async fn start(dir: &Path, more: &[String]) -> Result<Flagged, String> {
+    /// Starts with a data directory below the directory.
+    pub async fn start(dir: &Path, more: &[String]) -> cluster::error::Result<Flagged> {
         let mut arguments = vec!["--bind-address=127.0.0.1".to_string(), format!("--secure-port={}", free_port())];
         arguments.push(format!("--data-dir={}", dir.join("data").display()));
         arguments.extend_from_slice(more);
-        let describe = |error: cluster::error::Error| error.describe();
-        let running = apiserver::run(flags::parse(&arguments).map_err(describe)?).await.map_err(describe)?;
-        let pki = Pki::open(dir.join("data/pki")).map_err(describe)?;
+        let running = apiserver::run(flags::parse(&arguments)?).await?;
+        let pki = Pki::open(dir.join("data/pki"))?;
         Ok(Flagged { running, pki })
     }
 

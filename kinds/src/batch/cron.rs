@@ -1,6 +1,85 @@
 //! Cron schedules: five fields, a descriptor such as `@daily`, or `@every 1h30m`. Errors have the messages of the
 //! library that upstream uses.
 
+use thiserror::Error;
+
+/// Why a text is not a schedule.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ScheduleError {
+    /// The text is empty.
+    #[error("empty spec string")]
+    Empty,
+    /// A schedule has five fields.
+    #[error("expected exactly 5 fields, found {count}: [{fields}]")]
+    FieldCount {
+        /// The number of fields.
+        count: usize,
+        /// The fields, separated by spaces.
+        fields: String,
+    },
+    /// The time zone is not in the database.
+    #[error("provided bad location {0}: unknown time zone {0}")]
+    UnknownZone(String),
+    /// A word with `@` that has no meaning.
+    #[error("unrecognized descriptor: {0}")]
+    UnknownDescriptor(String),
+    /// The interval of `@every` is not a duration.
+    #[error("failed to parse duration {descriptor}: {reason}")]
+    Interval {
+        /// The whole descriptor.
+        descriptor: String,
+        /// What is wrong with the duration.
+        reason: String,
+    },
+    /// A range has more than two ends.
+    #[error("too many hyphens: {0}")]
+    Hyphens(String),
+    /// A range has more than one step.
+    #[error("too many slashes: {0}")]
+    Slashes(String),
+    /// A range is not within the values of its field.
+    #[error("{problem}: {range}")]
+    Range {
+        /// What is wrong, with the numbers.
+        problem: RangeProblem,
+        /// The text of the range.
+        range: String,
+    },
+    /// A word is not a number.
+    #[error("failed to parse int from {text}: strconv.Atoi: parsing {}: {reason}", api::field::go_quote(.text))]
+    Number {
+        /// The word.
+        text: String,
+        /// Go's reason.
+        reason: &'static str,
+    },
+    /// A number is negative.
+    #[error("negative number ({number}) not allowed: {text}")]
+    Negative {
+        /// The number.
+        number: i64,
+        /// Its text.
+        text: String,
+    },
+}
+
+/// What is wrong with a range.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum RangeProblem {
+    /// It begins below the minimum of the field.
+    #[error("beginning of range ({0}) below minimum ({1})")]
+    BelowMinimum(u32, u32),
+    /// It ends above the maximum of the field.
+    #[error("end of range ({0}) above maximum ({1})")]
+    AboveMaximum(u32, u32),
+    /// It ends before it begins.
+    #[error("beginning of range ({0}) beyond end of range ({1})")]
+    Reversed(u32, u32),
+    /// It has the step 0.
+    #[error("step of range should be a positive number")]
+    ZeroStep,
+}
+
 /// When to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Schedule {
@@ -41,9 +120,9 @@ const MONTHS: Bounds = Bounds {
 const DAYS_OF_WEEK: Bounds = Bounds { min: 0, max: 6, names: &["sun", "mon", "tue", "wed", "thu", "fri", "sat"] };
 
 /// A time zone prefix (`TZ=` or `CRON_TZ=`) is checked and skipped: the caller handles the zone.
-pub fn parse(text: &str) -> Result<Schedule, String> {
+pub fn parse(text: &str) -> Result<Schedule, ScheduleError> {
     if text.is_empty() {
-        return Err("empty spec string".to_string());
+        return Err(ScheduleError::Empty);
     }
     let text = skip_zone(text)?;
     if text.starts_with('@') {
@@ -51,7 +130,7 @@ pub fn parse(text: &str) -> Result<Schedule, String> {
     }
     let fields: Vec<&str> = text.split_whitespace().collect();
     let [minutes, hours, days_of_month, months, days_of_week] = fields[..] else {
-        return Err(format!("expected exactly 5 fields, found {}: [{}]", fields.len(), fields.join(" ")));
+        return Err(ScheduleError::FieldCount { count: fields.len(), fields: fields.join(" ") });
     };
     let (minutes, _) = parse_field(minutes, &MINUTES)?;
     let (hours, _) = parse_field(hours, &HOURS)?;
@@ -72,15 +151,15 @@ fn split_zone(text: &str) -> Option<(&str, &str)> {
     Some(rest.split_once(' ').unwrap_or((rest, "")))
 }
 
-fn skip_zone(text: &str) -> Result<&str, String> {
+fn skip_zone(text: &str) -> Result<&str, ScheduleError> {
     let Some((zone, rest)) = split_zone(text) else { return Ok(text) };
     if zone.is_empty() || zone == "Local" || is_zone(zone) {
         return Ok(rest.trim());
     }
-    Err(format!("provided bad location {zone}: unknown time zone {zone}"))
+    Err(ScheduleError::UnknownZone(zone.to_string()))
 }
 
-fn parse_descriptor(text: &str) -> Result<Schedule, String> {
+fn parse_descriptor(text: &str) -> Result<Schedule, ScheduleError> {
     let fields = match text {
         "@yearly" | "@annually" => "0 0 1 1 *",
         "@monthly" => "0 0 1 * *",
@@ -93,18 +172,18 @@ fn parse_descriptor(text: &str) -> Result<Schedule, String> {
 }
 
 /// Intervals are whole seconds, at least one.
-fn parse_every(text: &str) -> Result<Schedule, String> {
+fn parse_every(text: &str) -> Result<Schedule, ScheduleError> {
     let Some(duration) = text.strip_prefix("@every ") else {
-        return Err(format!("unrecognized descriptor: {text}"));
+        return Err(ScheduleError::UnknownDescriptor(text.to_string()));
     };
     match api::time::parse_duration(duration) {
         Ok(nanos) => Ok(Schedule::Every { seconds: (nanos / 1_000_000_000).max(1) }),
-        Err(error) => Err(format!("failed to parse duration {text}: {error}")),
+        Err(error) => Err(ScheduleError::Interval { descriptor: text.to_string(), reason: error.to_string() }),
     }
 }
 
 /// The bit set of a field, and whether it contains `*`.
-fn parse_field(text: &str, bounds: &Bounds) -> Result<(u64, bool), String> {
+fn parse_field(text: &str, bounds: &Bounds) -> Result<(u64, bool), ScheduleError> {
     let mut bits = 0;
     let mut any = false;
     for part in text.split(',').filter(|part| !part.is_empty()) {
@@ -116,7 +195,7 @@ fn parse_field(text: &str, bounds: &Bounds) -> Result<(u64, bool), String> {
 }
 
 /// `5`, `1-5`, `*/15`, `10-20/2`, `mon-fri`
-fn parse_range(text: &str, bounds: &Bounds) -> Result<(u64, bool), String> {
+fn parse_range(text: &str, bounds: &Bounds) -> Result<(u64, bool), ScheduleError> {
     let parts: Vec<&str> = text.split('/').collect();
     let ends: Vec<&str> = parts[0].split('-').collect();
     let star = matches!(ends[0], "*" | "?");
@@ -129,7 +208,7 @@ fn parse_range(text: &str, bounds: &Bounds) -> Result<(u64, bool), String> {
         [first, last] => (parse_number_or_name(first, bounds)?, parse_number_or_name(last, bounds)?),
         _ => {
             parse_number_or_name(ends[0], bounds)?;
-            return Err(format!("too many hyphens: {text}"));
+            return Err(ScheduleError::Hyphens(text.to_string()));
         }
     };
     let step = match parts[..] {
@@ -141,30 +220,31 @@ fn parse_range(text: &str, bounds: &Bounds) -> Result<(u64, bool), String> {
             }
             step
         }
-        _ => return Err(format!("too many slashes: {text}")),
+        _ => return Err(ScheduleError::Slashes(text.to_string())),
     };
-    check_range((start, end, step), bounds, text)?;
+    check_range(start, end, step, bounds)
+        .map_err(|problem| ScheduleError::Range { problem, range: text.to_string() })?;
     let bits = (start..=end).step_by(step as usize).fold(0, |bits, number| bits | 1 << number);
     Ok((bits, star && step == 1))
 }
 
-fn check_range((start, end, step): (u32, u32, u32), bounds: &Bounds, text: &str) -> Result<(), String> {
+fn check_range(start: u32, end: u32, step: u32, bounds: &Bounds) -> Result<(), RangeProblem> {
     if start < bounds.min {
-        return Err(format!("beginning of range ({start}) below minimum ({}): {text}", bounds.min));
+        return Err(RangeProblem::BelowMinimum(start, bounds.min));
     }
     if end > bounds.max {
-        return Err(format!("end of range ({end}) above maximum ({}): {text}", bounds.max));
+        return Err(RangeProblem::AboveMaximum(end, bounds.max));
     }
     if start > end {
-        return Err(format!("beginning of range ({start}) beyond end of range ({end}): {text}"));
+        return Err(RangeProblem::Reversed(start, end));
     }
     if step == 0 {
-        return Err(format!("step of range should be a positive number: {text}"));
+        return Err(RangeProblem::ZeroStep);
     }
     Ok(())
 }
 
-fn parse_number_or_name(text: &str, bounds: &Bounds) -> Result<u32, String> {
+fn parse_number_or_name(text: &str, bounds: &Bounds) -> Result<u32, ScheduleError> {
     match bounds.names.iter().position(|name| name.eq_ignore_ascii_case(text)) {
         Some(index) => Ok(bounds.min + index as u32),
         None => parse_number(text),
@@ -172,15 +252,15 @@ fn parse_number_or_name(text: &str, bounds: &Bounds) -> Result<u32, String> {
 }
 
 /// Parses integers with Go's error messages.
-fn parse_number(text: &str) -> Result<u32, String> {
+fn parse_number(text: &str) -> Result<u32, ScheduleError> {
     let number: i64 = text.parse().map_err(|error: std::num::ParseIntError| {
         use std::num::IntErrorKind::{NegOverflow, PosOverflow};
-        let why =
-            if matches!(error.kind(), NegOverflow | PosOverflow) { "value out of range" } else { "invalid syntax" };
-        format!("failed to parse int from {text}: strconv.Atoi: parsing {}: {why}", api::field::go_quote(text))
+        let is_overflow = matches!(error.kind(), NegOverflow | PosOverflow);
+        let reason = if is_overflow { "value out of range" } else { "invalid syntax" };
+        ScheduleError::Number { text: text.to_string(), reason }
     })?;
     if number < 0 {
-        return Err(format!("negative number ({number}) not allowed: {text}"));
+        return Err(ScheduleError::Negative { number, text: text.to_string() });
     }
     // Larger numbers are out of bounds of every field as well.
     Ok(u32::try_from(number).unwrap_or(u32::MAX))
@@ -203,7 +283,7 @@ mod tests {
             Schedule::Fields(f) => (f.minutes, f.hours, f.days_of_month, f.months, f.days_of_week),
             Schedule::Every { seconds } => (seconds as u64, 0, 0, 0, 0),
         });
-        assert_eq!(found, want.map_err(str::to_string), "{text}");
+        assert_eq!(found.map_err(|error| error.to_string()), want.map_err(str::to_string), "{text}");
     }
 
     const ALL_HOURS: u64 = (1 << 24) - 1;

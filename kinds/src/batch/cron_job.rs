@@ -108,7 +108,7 @@ fn validate_spec(spec: &Tree, old: &Tree, errors: &mut Errors) {
 fn validate_schedule(spec: &Tree, old: &Tree, errors: &mut Errors) {
     let (schedule, path) = (spec.str("schedule"), SPEC.field("schedule"));
     if let Err(error) = cron::parse(schedule) {
-        errors.invalid(&path, schedule, &error);
+        errors.invalid(&path, schedule, &error.to_string());
     }
     let allowed = old.str("schedule").contains("TZ");
     match (schedule.contains("TZ"), allowed) {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use api::field::{Errors, Path, Value};
 use api::{Tree, base64, time};
+use thiserror::Error;
 
 use crate::kind::{Context, Kind, StatusRules, Subresource, Verb, column, keep_old, selectable};
 use crate::pem;
@@ -184,7 +185,7 @@ fn validate_with(object: &Tree, old: Option<&Tree>, errors: &mut Errors) {
     if object.str("status.certificate") != stored
         && let Err(problem) = check_certificate(object.str("status.certificate"))
     {
-        errors.invalid(&CERTIFICATE, "<certificate data>", &problem);
+        errors.invalid(&CERTIFICATE, "<certificate data>", &problem.to_string());
     }
 }
 
@@ -262,24 +263,37 @@ fn validate_conditions(object: &Tree, errors: &mut Errors) {
     }
 }
 
-fn check_certificate(encoded: &str) -> Result<(), String> {
+/// Why the certificate of a status is refused.
+#[derive(Debug, Error)]
+enum CertificateError {
+    #[error("must contain at least one CERTIFICATE PEM block")]
+    NoBlock,
+    #[error("only CERTIFICATE PEM blocks are allowed, found {0:?}")]
+    Label(String),
+    #[error("no PEM block headers are permitted")]
+    Headers,
+    #[error("x509: malformed certificate")]
+    Malformed,
+}
+
+fn check_certificate(encoded: &str) -> Result<(), CertificateError> {
     if encoded.is_empty() {
         return Ok(());
     }
     let text = base64::decode(encoded).unwrap_or_default();
     let blocks = pem::blocks(&String::from_utf8_lossy(&text));
     if blocks.is_empty() {
-        return Err("must contain at least one CERTIFICATE PEM block".to_string());
+        return Err(CertificateError::NoBlock);
     }
     for block in blocks {
         if block.label != "CERTIFICATE" {
-            return Err(format!("only CERTIFICATE PEM blocks are allowed, found {:?}", block.label));
+            return Err(CertificateError::Label(block.label));
         }
         if block.has_headers {
-            return Err("no PEM block headers are permitted".to_string());
+            return Err(CertificateError::Headers);
         }
         if !pem::is_signed(&block.der) {
-            return Err("x509: malformed certificate".to_string());
+            return Err(CertificateError::Malformed);
         }
     }
     Ok(())

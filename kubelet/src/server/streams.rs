@@ -50,7 +50,8 @@ impl Streams<'_> {
         verb: Verb,
         cmd: Vec<String>,
     ) -> Result<Answer> {
-        let options = Options::from_query(request.uri().query().unwrap_or_default()).map_err(bad_request)?;
+        let options = Options::from_query(request.uri().query().unwrap_or_default());
+        let options = options.map_err(|error| bad_request(error.to_string()))?;
         let container_id = self.container(place).await?;
         let Options { stdin, stdout, stderr, tty } = options;
         let runtime = self.host.runtime();

@@ -64,22 +64,35 @@ pub fn remove(names: &Names) -> Result<(), netlink::Error> {
     table::remove_table(&names.table)
 }
 
+/// Why pods cannot get addresses from their networks.
+#[derive(Debug, PartialEq, thiserror::Error)]
+pub(crate) enum CidrsError {
+    #[error("no pod CIDR")]
+    Missing,
+    #[error("only one pod CIDR, or one of each family, is supported")]
+    Families,
+    #[error("pod CIDR {0}: has host bits set")]
+    HostBits(IpNet),
+    #[error("pod CIDR {0}: too small to allocate addresses from")]
+    TooSmall(IpNet),
+}
+
 /// Checks that pods can get addresses from these networks: one, or one of each family.
-pub fn check_cidrs(cidrs: &[IpNet]) -> Result<(), String> {
+pub(crate) fn check_cidrs(cidrs: &[IpNet]) -> Result<(), CidrsError> {
     for cidr in cidrs {
         let host_bits = IpNet::host(cidr.address).prefix() - cidr.prefix();
         if *cidr != cidr.network() {
-            return Err(format!("pod CIDR {cidr}: has host bits set"));
+            return Err(CidrsError::HostBits(*cidr));
         }
         if host_bits < 2 {
-            return Err(format!("pod CIDR {cidr}: too small to allocate addresses from"));
+            return Err(CidrsError::TooSmall(*cidr));
         }
     }
     match cidrs {
-        [] => Err("no pod CIDR".to_string()),
+        [] => Err(CidrsError::Missing),
         [_] => Ok(()),
         [a, b] if a.is_ipv4() != b.is_ipv4() => Ok(()),
-        _ => Err("only one pod CIDR, or one of each family, is supported".to_string()),
+        _ => Err(CidrsError::Families),
     }
 }
 
@@ -102,7 +115,10 @@ mod tests {
 
     #[test]
     fn checks_cidrs() {
-        let check = |texts: &[&str]| check_cidrs(&texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<_>>());
+        let check = |texts: &[&str]| {
+            let cidrs: Vec<IpNet> = texts.iter().map(|text| text.parse().unwrap()).collect();
+            check_cidrs(&cidrs).map_err(|error| error.to_string())
+        };
         assert_eq!(check(&["10.0.0.0/24"]), Ok(()));
         assert_eq!(check(&["fd00::/64", "10.0.0.0/24"]), Ok(()));
         assert_eq!(check(&[]), Err("no pod CIDR".to_string()));

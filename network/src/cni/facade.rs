@@ -99,7 +99,7 @@ impl Cni {
         if cidrs.is_empty() {
             return Ok(());
         }
-        builtin::check_cidrs(cidrs).map_err(Error::configuration)?;
+        builtin::check_cidrs(cidrs).map_err(|error| Error::configuration(error.to_string()))?;
         let mut known = self.pod_cidrs.lock();
         if *known != cidrs {
             write_cidrs(&self.options.state_dir, cidrs)?;

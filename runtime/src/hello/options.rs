@@ -47,39 +47,57 @@ impl Default for Options {
     }
 }
 
-pub(super) fn read(args: &[String]) -> Result<Mode, String> {
+/// Why the command line is refused.
+#[derive(Debug, PartialEq, thiserror::Error)]
+pub(super) enum UsageError {
+    #[error("exit: {0:?} is not a code from 0 to 255")]
+    ExitCode(String),
+    #[error("sleep: {0:?} is not a number of seconds")]
+    Seconds(String),
+    #[error("{0} needs one number")]
+    OneNumber(String),
+    #[error("{0} needs a value")]
+    NoValue(String),
+    #[error("{flag}: {value:?} is not a port")]
+    Port { flag: String, value: String },
+    #[error("unknown argument {0:?}")]
+    Unknown(String),
+    #[error("--no-http needs --tcp-echo or --udp-echo")]
+    NothingToServe,
+}
+
+pub(super) fn read(args: &[String]) -> Result<Mode, UsageError> {
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     match words.as_slice() {
         ["sleep", seconds] => sleep(seconds),
-        ["exit", code] => {
-            code.parse().map(Mode::Exit).map_err(|_| format!("exit: {code:?} is not a code from 0 to 255"))
-        }
-        ["sleep" | "exit", ..] => Err(format!("{} needs one number", words[0])),
+        ["exit", code] => code.parse().map(Mode::Exit).map_err(|_| UsageError::ExitCode((*code).to_owned())),
+        ["sleep" | "exit", ..] => Err(UsageError::OneNumber(words[0].to_owned())),
         _ if words.iter().any(|word| matches!(*word, "--help" | "-h")) => Ok(Mode::Help),
         _ => serve(&words),
     }
 }
 
-fn sleep(text: &str) -> Result<Mode, String> {
+fn sleep(text: &str) -> Result<Mode, UsageError> {
     // As in sleep(1).
     if text == "infinity" {
         return Ok(Mode::Sleep(f64::from(u32::MAX)));
     }
-    let seconds: f64 =
-        text.trim_end_matches('s').parse().map_err(|_| format!("sleep: {text:?} is not a number of seconds"))?;
+    let invalid = || UsageError::Seconds(text.to_owned());
+    let seconds: f64 = text.trim_end_matches('s').parse().map_err(|_| invalid())?;
     match seconds.is_finite() && (0.0..=f64::from(u32::MAX)).contains(&seconds) {
         true => Ok(Mode::Sleep(seconds)),
-        false => Err(format!("sleep: {text:?} is not a number of seconds")),
+        false => Err(invalid()),
     }
 }
 
-fn serve(words: &[&str]) -> Result<Mode, String> {
+fn serve(words: &[&str]) -> Result<Mode, UsageError> {
     let mut options = Options::default();
     let mut words = words.iter();
     while let Some(word) = words.next() {
         let (flag, inline) = word.split_once('=').map_or((*word, None), |(flag, value)| (flag, Some(value)));
-        let mut value = || inline.or_else(|| words.next().copied()).ok_or(format!("{flag} needs a value"));
-        let port = |text: &str| text.parse::<u16>().map_err(|_| format!("{flag}: {text:?} is not a port"));
+        let mut value = || inline.or_else(|| words.next().copied()).ok_or(UsageError::NoValue(flag.to_owned()));
+        let not_a_port = |text: &str| UsageError::Port { flag: flag.to_owned(), value: text.to_owned() };
+        let port = |text: &str| text.parse::<u16>().map_err(|_| not_a_port(text));
         match flag {
             "--port" => options.port = Some(port(value()?)?),
             "--files" => options.files = PathBuf::from(value()?),
@@ -87,11 +105,11 @@ fn serve(words: &[&str]) -> Result<Mode, String> {
             "--udp-echo" => options.udp_echo.push(port(value()?)?),
             "--no-http" if inline.is_none() => options.port = None,
             "--fail" if inline.is_none() => options.fail = true,
-            _ => return Err(format!("unknown argument {word:?}")),
+            _ => return Err(UsageError::Unknown((*word).to_owned())),
         }
     }
     match options.port.is_none() && options.tcp_echo.is_empty() && options.udp_echo.is_empty() {
-        true => Err("--no-http needs --tcp-echo or --udp-echo".to_owned()),
+        true => Err(UsageError::NothingToServe),
         false => Ok(Mode::Serve(options)),
     }
 }

@@ -41,7 +41,7 @@ fn arguments() {
         let args: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
         match (read(&args), expected) {
             (Ok(found), Ok(expected)) => assert_eq!(found, *expected, "{text}"),
-            (Err(why), Err(expected)) => assert!(why.contains(expected), "{text}: {why}"),
+            (Err(why), Err(expected)) => assert!(why.to_string().contains(expected), "{text}: {why}"),
             (found, _) => panic!("{text}: {found:?}"),
         }
     }

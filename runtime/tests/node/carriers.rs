@@ -129,7 +129,7 @@ async fn port_forward_over_both_carriers() {
             let mut answer = String::new();
             data.read_to_string(&mut answer).await.unwrap();
             assert_eq!(answer, format!("ping {number}\nend\n"), "{carrier:?}");
-            assert_eq!(outcome.await, Ok(()), "{carrier:?}");
+            assert!(outcome.await.is_ok(), "{carrier:?}");
         }
     }
     node.end().await;

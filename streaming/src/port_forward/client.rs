@@ -3,6 +3,7 @@
 use std::io::Result;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use thiserror::Error;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::spdy::{Limits, Role, Session, Stream};
@@ -19,6 +20,17 @@ pub struct Forwarder {
     next: AtomicU32,
 }
 
+/// Why a forwarded connection failed.
+#[derive(Debug, Error)]
+pub enum ForwardError {
+    /// The message on the error stream.
+    #[error("{0}")]
+    Remote(String),
+    /// The error stream was not read.
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+}
+
 /// One connection to a port.
 pub struct Forwarded {
     pub data: Stream,
@@ -27,7 +39,7 @@ pub struct Forwarded {
 
 impl Forwarder {
     pub fn new<IO: crate::Connection>(io: IO, carrier: Carrier) -> Self {
-        let check = |_: &_| Err("unexpected".to_string());
+        let check = |_: &_| Err("unexpected".into());
         let session = match carrier {
             Carrier::Spdy => Session::new(io, Role::Client, Limits::default(), check),
             Carrier::WebSocket => {
@@ -59,14 +71,14 @@ impl Forwarder {
 
 impl Forwarded {
     /// The streams of a connection: its data, and its error once it has ended.
-    pub fn split(self) -> (Stream, impl Future<Output = std::result::Result<(), String>> + Send) {
+    pub fn split(self) -> (Stream, impl Future<Output = std::result::Result<(), ForwardError>> + Send) {
         let Self { data, error } = self;
         let outcome = async move {
             let mut message = String::new();
             match error.take(MAX_MESSAGE).read_to_string(&mut message).await {
                 Ok(_) if message.is_empty() => Ok(()),
-                Ok(_) => Err(message),
-                Err(error) => Err(error.to_string()),
+                Ok(_) => Err(ForwardError::Remote(message)),
+                Err(error) => Err(error.into()),
             }
         };
         (data, outcome)

@@ -4,13 +4,16 @@ mod client;
 mod over_spdy;
 mod over_websocket;
 
+use std::fmt::Display;
+
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
 use hyper_util::rt::TokioIo;
+use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-pub use client::{Forwarded, Forwarder, SPDY_PREFERRED, TUNNEL_PREFERRED};
+pub use client::{ForwardError, Forwarded, Forwarder, SPDY_PREFERRED, TUNNEL_PREFERRED};
 
 use crate::websocket::{Role, byte_stream};
 use crate::{Refusal, Timeouts, upgrade};
@@ -30,10 +33,11 @@ pub type Connection = Box<dyn Duplex>;
 
 /// Serves a port forwarding request. `forward` is called in its own task for each connection to a port and copies its
 /// bytes until both ends are done; an error is sent to the client's error stream.
-pub fn port_forward<B, F, Fut>(mut request: Request<B>, timeouts: Timeouts, forward: F) -> Response<Full<Bytes>>
+pub fn port_forward<B, F, Fut, E>(mut request: Request<B>, timeouts: Timeouts, forward: F) -> Response<Full<Bytes>>
 where
     F: Fn(u16, Connection) -> Fut + Send + Sync + Clone + 'static,
-    Fut: Future<Output = Result<(), String>> + Send + 'static,
+    Fut: Future<Output = Result<(), E>> + Send + 'static,
+    E: Display + Send + 'static,
 {
     let via = match Via::of(&request) {
         Ok(via) => via,
@@ -80,32 +84,49 @@ impl Via {
         if upgrade::websocket_protocols(request.headers()).iter().any(|protocol| protocol == TUNNEL) {
             return Ok(Self::Tunnel);
         }
-        ports(request.uri().query().unwrap_or_default()).map(Self::Channels).map_err(Refusal::bad_request)
+        ports(request.uri().query().unwrap_or_default())
+            .map(Self::Channels)
+            .map_err(|error| Refusal::bad_request(error.to_string()))
     }
 }
 
+/// Why a port is not forwarded.
+#[derive(Debug, Error)]
+enum PortError {
+    #[error("query parameter \"port\" is required")]
+    Missing,
+    #[error("query parameter \"port\" cannot be empty")]
+    Empty,
+    #[error("query parameter \"port\" names more than {MAX_PORTS} ports")]
+    TooMany,
+    #[error("port {0:?} must be > 0")]
+    Zero(String),
+    #[error("unable to parse {text:?} as a port: {source}")]
+    Number { text: String, source: std::num::ParseIntError },
+}
+
 /// The ports in a query, `port=80&port=443` or `port=80,443`.
-fn ports(query: &str) -> Result<Vec<u16>, String> {
+fn ports(query: &str) -> Result<Vec<u16>, PortError> {
     let values = query.split('&').filter_map(|pair| pair.strip_prefix("port="));
     let values: Vec<String> = values.map(|value| value.replace("%2C", ",").replace("%2c", ",")).collect();
     if values.is_empty() {
-        return Err("query parameter \"port\" is required".to_string());
+        return Err(PortError::Missing);
     }
     if values.iter().any(String::is_empty) {
-        return Err("query parameter \"port\" cannot be empty".to_string());
+        return Err(PortError::Empty);
     }
     let ports = values.iter().flat_map(|value| value.split(',')).map(port).collect::<Result<Vec<_>, _>>()?;
     if ports.len() > MAX_PORTS {
-        return Err(format!("query parameter \"port\" names more than {MAX_PORTS} ports"));
+        return Err(PortError::TooMany);
     }
     Ok(ports)
 }
 
-fn port(text: &str) -> Result<u16, String> {
+fn port(text: &str) -> Result<u16, PortError> {
     match text.parse::<u16>() {
-        Ok(0) => Err(format!("port {text:?} must be > 0")),
+        Ok(0) => Err(PortError::Zero(text.to_string())),
         Ok(port) => Ok(port),
-        Err(error) => Err(format!("unable to parse {text:?} as a port: {error}")),
+        Err(source) => Err(PortError::Number { text: text.to_string(), source }),
     }
 }
 
@@ -116,7 +137,8 @@ mod tests {
     #[test]
     fn parses_ports_from_the_query() {
         let check = |query: &str, expected: Result<&[u16], &str>| {
-            assert_eq!(ports(query), expected.map(<[u16]>::to_vec).map_err(str::to_string), "{query}");
+            let found = ports(query).map_err(|error| error.to_string());
+            assert_eq!(found, expected.map(<[u16]>::to_vec).map_err(str::to_string), "{query}");
         };
         check("port=80", Ok(&[80]));
         check("port=80&port=443", Ok(&[80, 443]));

@@ -2,13 +2,15 @@
 //! request id.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::time::Duration;
 
+use thiserror::Error;
 use tokio::io::AsyncWriteExt;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::{Connection, port};
+use super::{Connection, PortError, port};
 use crate::Timeouts;
 use crate::idle::Idle;
 use crate::spdy::{Headers, Limits, Role, Session, Stream, header};
@@ -20,13 +22,15 @@ struct Half {
     due: Instant,
 }
 
-pub(super) async fn serve<IO, F, Fut>(io: IO, timeouts: Timeouts, forward: F)
+pub(super) async fn serve<IO, F, Fut, E>(io: IO, timeouts: Timeouts, forward: F)
 where
     IO: crate::Connection,
     F: Fn(u16, Connection) -> Fut + Clone + Send + 'static,
-    Fut: Future<Output = Result<(), String>> + Send + 'static,
+    Fut: Future<Output = Result<(), E>> + Send + 'static,
+    E: Display + Send + 'static,
 {
-    let session = Session::new(Idle::new(io, timeouts.idle), Role::Server, Limits::default(), check);
+    let session =
+        Session::new(Idle::new(io, timeouts.idle), Role::Server, Limits::default(), |headers| Ok(check(headers)?));
     let mut halves = BTreeMap::new();
     let mut connections = JoinSet::new();
     loop {
@@ -56,12 +60,23 @@ async fn sleep_until(due: Option<Instant>) {
     }
 }
 
-fn check(headers: &Headers) -> Result<(), String> {
-    port(header(headers, "port").ok_or("\"port\" header is required")?)?;
+/// Why a stream is refused.
+#[derive(Debug, Error)]
+enum StreamError {
+    #[error("{0:?} header is required")]
+    Missing(&'static str),
+    #[error(transparent)]
+    Port(#[from] PortError),
+    #[error("invalid stream type {0:?}")]
+    Type(String),
+}
+
+fn check(headers: &Headers) -> Result<(), StreamError> {
+    port(header(headers, "port").ok_or(StreamError::Missing("port"))?)?;
     match header(headers, "streamtype") {
         Some("error" | "data") => Ok(()),
-        Some(other) => Err(format!("invalid stream type {other:?}")),
-        None => Err("\"streamtype\" header is required".to_string()),
+        Some(other) => Err(StreamError::Type(other.to_string())),
+        None => Err(StreamError::Missing("streamtype")),
     }
 }
 
@@ -108,13 +123,15 @@ async fn expire(halves: &mut BTreeMap<String, Half>) {
     }
 }
 
-async fn carry<F, Fut>(data: Stream, mut error: Stream, forward: F)
+async fn carry<F, Fut, E>(data: Stream, mut error: Stream, forward: F)
 where
     F: Fn(u16, Connection) -> Fut,
-    Fut: Future<Output = Result<(), String>>,
+    Fut: Future<Output = Result<(), E>>,
+    E: Display,
 {
     let port = data.header("port").and_then(|text| port(text).ok()).unwrap_or_default();
-    if let Err(message) = forward(port, Box::new(data)).await {
+    if let Err(failure) = forward(port, Box::new(data)).await {
+        let message = failure.to_string();
         tracing::debug!(port, message, "forwarded connection failed");
         let _ = error.write_all(message.as_bytes()).await;
     }
@@ -145,7 +162,8 @@ mod tests {
     #[test]
     fn streams_need_port_and_type() {
         let check = |pairs: &[(&str, &str)], expected: Result<(), &str>| {
-            assert_eq!(check(&headers(pairs)), expected.map_err(str::to_string));
+            let found = check(&headers(pairs)).map_err(|error| error.to_string());
+            assert_eq!(found, expected.map_err(str::to_string));
         };
         check(&[("port", "80"), ("streamtype", "data")], Ok(()));
         check(&[("streamtype", "data")], Err("\"port\" header is required"));

@@ -1,6 +1,8 @@
 //! The port forwarding server over WebSocket channels: two per port for data and errors. Each starts with the port in
 //! little-endian.
 
+use std::fmt::Display;
+
 use tokio::task::JoinSet;
 
 use super::Connection;
@@ -9,11 +11,12 @@ use crate::channels::{Codec, Demux, pipe, pump, send};
 use crate::idle::Idle;
 use crate::websocket::{CLOSE_NORMAL, Role, split};
 
-pub(super) async fn serve<IO, F, Fut>(io: IO, protocol: &str, ports: Vec<u16>, timeouts: Timeouts, forward: F)
+pub(super) async fn serve<IO, F, Fut, E>(io: IO, protocol: &str, ports: Vec<u16>, timeouts: Timeouts, forward: F)
 where
     IO: crate::Connection,
     F: Fn(u16, Connection) -> Fut + Clone + Send + 'static,
-    Fut: Future<Output = Result<(), String>> + Send + 'static,
+    Fut: Future<Output = Result<(), E>> + Send + 'static,
+    E: Display + Send + 'static,
 {
     let codec = if protocol.contains("base64.") { Codec::Base64 } else { Codec::Raw };
     let (read, write) = tokio::io::split(Idle::new(io, timeouts.idle));
@@ -39,8 +42,8 @@ where
         connections.spawn(async move {
             let connection = Box::new(tokio::io::join(incoming, near));
             let (result, _) = tokio::join!(forward(port, connection), pumping);
-            if let Err(message) = result {
-                let _ = send(&sender, codec, error, message.as_bytes()).await;
+            if let Err(failure) = result {
+                let _ = send(&sender, codec, error, failure.to_string().as_bytes()).await;
             }
         });
     }

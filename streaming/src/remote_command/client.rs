@@ -49,7 +49,7 @@ pub async fn connect<IO: Connection>(io: IO, carrier: Carrier, protocol: &str, o
 }
 
 async fn over_spdy<IO: Connection>(io: IO, protocol: Protocol, options: Options) -> Result<Remote> {
-    let session = Session::new(io, SpdyRole::Client, Limits::default(), |_| Err("unexpected".to_string()));
+    let session = Session::new(io, SpdyRole::Client, Limits::default(), |_| Err("unexpected".into()));
     let mut streams = std::collections::BTreeMap::new();
     for kind in expected(options, protocol.version) {
         let headers = vec![("streamtype".to_string(), kind.to_string())];

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
 use hyper_util::rt::TokioIo;
+use thiserror::Error;
 use tokio::sync::watch;
 
 pub use client::{Remote, SPDY_PREFERRED, WEBSOCKET_PREFERRED, connect};
@@ -44,6 +45,11 @@ impl Protocol {
     }
 }
 
+/// A request for no stream at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("you must specify at least 1 of stdin, stdout, stderr")]
+pub struct NoStreams;
+
 /// The requested streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Options {
@@ -56,7 +62,7 @@ pub struct Options {
 impl Options {
     /// Parses a query with the API's parameters (stdin, stdout, stderr, tty) or the kubelet's (input, output, error,
     /// tty). A terminal has no separate standard error.
-    pub fn from_query(query: &str) -> Result<Self, String> {
+    pub fn from_query(query: &str) -> Result<Self, NoStreams> {
         let asked = |names: [&str; 2]| {
             let mut pairs = query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
             let value = pairs.find(|(name, _)| names.contains(name)).map(|(_, value)| value);
@@ -73,11 +79,11 @@ impl Options {
         Ok(options)
     }
 
-    fn check(self) -> Result<(), String> {
+    fn check(self) -> Result<(), NoStreams> {
         if self.stdin || self.stdout || self.stderr {
             return Ok(());
         }
-        Err("you must specify at least 1 of stdin, stdout, stderr".to_string())
+        Err(NoStreams)
     }
 }
 
@@ -115,8 +121,8 @@ where
     F: FnOnce(Streams) -> Fut + Send + 'static,
     Fut: Future<Output = Ending> + Send + 'static,
 {
-    if let Err(message) = options.check() {
-        return Refusal::bad_request(message).response();
+    if let Err(error) = options.check() {
+        return Refusal::bad_request(error.to_string()).response();
     }
     let websocket = upgrade::is_websocket(request.headers());
     let upgrading = if websocket {
@@ -164,7 +170,7 @@ mod tests {
                 let flags = [(options.stdin, 'i'), (options.stdout, 'o'), (options.stderr, 'e'), (options.tty, 't')];
                 flags.into_iter().filter(|(set, _)| *set).map(|(_, letter)| letter).collect::<String>()
             });
-            assert_eq!(options.unwrap_or_else(|error| error), expected, "{query}");
+            assert_eq!(options.unwrap_or_else(|error| error.to_string()), expected, "{query}");
         };
         check("command=ls&stdin=true&stdout=true&stderr=true", "ioe");
         check("input=1&output=1&error=1&command=ls", "ioe");

@@ -38,7 +38,7 @@ impl Default for Limits {
 }
 
 /// Checks the headers of a stream opened by the other end; a rejected one is reset.
-pub type Check = fn(&Headers) -> Result<(), String>;
+pub type Check = fn(&Headers) -> Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
 pub struct State {
     role: Role,
@@ -152,7 +152,7 @@ impl State {
             Some(status::REFUSED_STREAM)
         } else {
             (self.check)(&headers).err().map(|reason| {
-                tracing::debug!(reason, "refused stream");
+                tracing::debug!(%reason, "refused stream");
                 status::CANCEL
             })
         };

@@ -75,7 +75,7 @@ fn answer(request: Request<Incoming>) -> Response<Full<Bytes>> {
             let verb = if path.ends_with("exec") { Verb::Exec } else { Verb::Attach };
             let options = match Options::from_query(&query) {
                 Ok(options) => options,
-                Err(message) => return json(400, &message),
+                Err(error) => return json(400, &error.to_string()),
             };
             let command = if verb == Verb::Exec { arguments(&query) } else { words("sh -c 'cat; echo attached'") };
             remote_command(request, verb, options, timeouts, move |streams| run(command, streams))

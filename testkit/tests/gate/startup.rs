@@ -83,7 +83,7 @@ async fn invalid_files_are_named_with_position() {
         let flags: Vec<String> = flags.iter().map(place).collect();
         let error = match Flagged::start(dir.path(), &flags).await {
             Ok(_) => panic!("it starts with {flags:?}"),
-            Err(error) => error,
+            Err(error) => error.describe(),
         };
         assert!(error.contains(&dir.path().join(want).display().to_string()), "{flags:?}: {error}");
         assert!(!error.contains(SECRET), "{flags:?}: {error}");

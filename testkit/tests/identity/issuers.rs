@@ -95,7 +95,7 @@ async fn rejects_unusable_issuers_and_keys() {
         (vec![format!("--service-account-key-file={new}/sa.pub")], "needs --service-account-signing-key-file"),
     ];
     for (flags, want) in cases {
-        let error = Flagged::start(dir.path(), &flags).await.err().unwrap_or_default();
+        let error = Flagged::start(dir.path(), &flags).await.err().map(|error| error.describe()).unwrap_or_default();
         assert!(error.contains(want), "{flags:?}: {error}");
     }
 }

@@ -62,7 +62,7 @@ fn serve(request: Request<Incoming>) -> Response<http_body_util::Full<bytes::Byt
     if request.uri().path() == "/ports" {
         return port_forward(request, timeouts, |port, mut connection| async move {
             if port == 1 {
-                return Err("nobody listens".to_string());
+                return Err("connection refused".to_string());
             }
             connection.write_all(format!("port {port}: ").as_bytes()).await.map_err(|error| error.to_string())?;
             let (mut read, mut write) = tokio::io::split(connection);

@@ -1,7 +1,26 @@
 //! Index lists of Jobs: `1,3-5`.
 
+use api::field::go_quote;
+use thiserror::Error;
+
+/// Why a text is not a list of indexes.
+#[derive(Debug, PartialEq, Eq, Error)]
+pub(super) enum IndexError {
+    #[error("non-increasing order, previous: {previous}, current: {current}")]
+    Order { previous: i64, current: i64 },
+    #[error(
+        "the fragment {} violates the requirement that an index interval can have at most two parts separated by '-'",
+        go_quote(.0)
+    )]
+    Interval(String),
+    #[error("cannot convert string to integer for index: {}", go_quote(.0))]
+    Number(String),
+    #[error("too large index: {}", go_quote(.0))]
+    TooLarge(String),
+}
+
 /// The number of indexes in a text; they must increase and stay below `completions`.
-pub(super) fn count(text: &str, completions: i64) -> Result<i64, String> {
+pub(super) fn count(text: &str, completions: i64) -> Result<i64, IndexError> {
     let mut total = 0;
     let mut last: Option<i64> = None;
     if text.is_empty() {
@@ -9,8 +28,8 @@ pub(super) fn count(text: &str, completions: i64) -> Result<i64, String> {
     }
     for interval in text.split(',') {
         let (first, end) = parse_interval(interval, completions)?;
-        if let Some(last) = last.filter(|last| *last >= first) {
-            return Err(format!("non-increasing order, previous: {last}, current: {first}"));
+        if let Some(previous) = last.filter(|last| *last >= first) {
+            return Err(IndexError::Order { previous, current: first });
         }
         total += end - first + 1;
         last = Some(end);
@@ -18,31 +37,23 @@ pub(super) fn count(text: &str, completions: i64) -> Result<i64, String> {
     Ok(total)
 }
 
-fn parse_interval(text: &str, completions: i64) -> Result<(i64, i64), String> {
+fn parse_interval(text: &str, completions: i64) -> Result<(i64, i64), IndexError> {
     let limits: Vec<&str> = text.split('-').collect();
     if limits.len() > 2 {
-        let quoted = api::field::go_quote(text);
-        return Err(format!(
-            "the fragment {quoted} violates the requirement that an index interval can have at most two parts separated by '-'"
-        ));
+        return Err(IndexError::Interval(text.to_string()));
     }
-    let number = |text: &str| {
-        text.parse::<i64>().map_err(|_| {
-            let quoted = api::field::go_quote(text);
-            format!("cannot convert string to integer for index: {quoted}")
-        })
-    };
+    let number = |text: &str| text.parse::<i64>().map_err(|_| IndexError::Number(text.to_string()));
     let first = number(limits[0])?;
     if first >= completions {
-        return Err(format!("too large index: {}", api::field::go_quote(limits[0])));
+        return Err(IndexError::TooLarge(limits[0].to_string()));
     }
     let Some(end) = limits.get(1) else { return Ok((first, first)) };
     let last = number(end)?;
     if last >= completions {
-        return Err(format!("too large index: {}", api::field::go_quote(end)));
+        return Err(IndexError::TooLarge((*end).to_string()));
     }
     if first >= last {
-        return Err(format!("non-increasing order, previous: {first}, current: {last}"));
+        return Err(IndexError::Order { previous: first, current: last });
     }
     Ok((first, last))
 }
@@ -78,7 +89,8 @@ mod tests {
             ("4-2", Err("non-increasing order, previous: 4, current: 2")),
         ];
         for (text, want) in cases {
-            assert_eq!(count(text, 6), want.map_err(str::to_string), "{text}");
+            let found = count(text, 6).map_err(|error| error.to_string());
+            assert_eq!(found, want.map_err(str::to_string), "{text}");
         }
         assert_eq!(overlap("0-2", "2,4", 6), Some(2));
         assert_eq!(overlap("0-1", "2,4", 6), None);

@@ -39,7 +39,7 @@ impl Conf {
         runtime.0.append(&mut sets);
         let mut sets = runtime.0;
         sets.extend(read_sets(&mut ipam, "ranges")?);
-        check_sets(&sets).map_err(|text| ipam.invalid("ranges", text))?;
+        check_sets(&sets).map_err(|error| ipam.invalid("ranges", error.to_string()))?;
         let mut requested = runtime.1;
         requested.extend(read_args(&mut whole)?);
         let routes = ipam.list("routes")?.iter().enumerate();
@@ -103,20 +103,33 @@ fn read_range(reader: &mut Reader<'_>) -> Result<Range, Error> {
     Range::new(subnet, start, end, gateway).map_err(|(field, text)| reader.invalid(field, text))
 }
 
-fn check_sets(sets: &[RangeSet]) -> Result<(), String> {
+/// Why addresses cannot be allocated from the range sets.
+#[derive(Debug, thiserror::Error)]
+enum SetsError {
+    #[error("no range is configured")]
+    Missing,
+    #[error("set {0} is empty")]
+    Empty(usize),
+    #[error("set {0} mixes address families")]
+    Families(usize),
+    #[error("{}-{} overlaps {}-{}", .0.start, .0.end, .1.start, .1.end)]
+    Overlap(Box<Range>, Box<Range>),
+}
+
+fn check_sets(sets: &[RangeSet]) -> Result<(), SetsError> {
     if sets.is_empty() {
-        return Err("no range is configured".to_string());
+        return Err(SetsError::Missing);
     }
     for (number, set) in sets.iter().enumerate() {
-        let first = set.ranges.first().ok_or_else(|| format!("set {number} is empty"))?;
+        let first = set.ranges.first().ok_or(SetsError::Empty(number))?;
         if set.ranges.iter().any(|range| range.subnet.is_ipv4() != first.subnet.is_ipv4()) {
-            return Err(format!("set {number} mixes address families"));
+            return Err(SetsError::Families(number));
         }
     }
     let all: Vec<&Range> = sets.iter().flat_map(|set| &set.ranges).collect();
     for (index, range) in all.iter().enumerate() {
         if let Some(other) = all[..index].iter().find(|other| other.overlaps(range)) {
-            return Err(format!("{}-{} overlaps {}-{}", range.start, range.end, other.start, other.end));
+            return Err(SetsError::Overlap(Box::new(Range::clone(range)), Box::new(Range::clone(other))));
         }
     }
     Ok(())

@@ -41,7 +41,8 @@ pub(crate) fn hosts(registry: &str, directories: &[PathBuf]) -> Result<Vec<Host>
             let directory = directory.join(name);
             let file = directory.join("hosts.toml");
             if let Ok(text) = std::fs::read_to_string(&file) {
-                return read(registry, &text, &directory).map_err(|why| Error::Hosts { path: file.clone(), why });
+                return read(registry, &text, &directory)
+                    .map_err(|error| Error::Hosts { path: file.clone(), why: error.to_string() });
             }
             if directory.is_dir() {
                 return Ok(vec![with_certificates(origin(registry)?, &directory)]);
@@ -162,22 +163,41 @@ struct File {
     rest: toml::Table,
 }
 
-fn read(registry: &str, text: &str, directory: &Path) -> Result<Vec<Host>, String> {
-    let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
+/// Why a hosts.toml is refused.
+#[derive(Debug, thiserror::Error)]
+enum HostsError {
+    #[error(transparent)]
+    Toml(#[from] toml::de::Error),
+    #[error("{}", .0.message())]
+    Entry(#[source] toml::de::Error),
+    #[error("host {url:?}: {source}")]
+    Host { url: String, source: Box<HostsError> },
+    #[error("server: {0}")]
+    Server(#[source] Box<HostsError>),
+    #[error("{0}")]
+    Address(String),
+    #[error("capabilities: {0:?} is not one of pull, resolve and push")]
+    Capability(String),
+    #[error(transparent)]
+    Origin(#[from] Error),
+}
+
+fn read(registry: &str, text: &str, directory: &Path) -> Result<Vec<Host>, HostsError> {
+    let file: File = toml::from_str(text)?;
     let order = order(text);
     let mut named: Vec<(String, toml::Value)> = file.host.into_iter().collect();
     named.sort_by_key(|(name, _)| order.iter().position(|other| other == name));
     let mut hosts = Vec::new();
     for (url, value) in named {
-        let entry: Entry =
-            value.try_into().map_err(|error: toml::de::Error| format!("host {url:?}: {}", error.message()))?;
-        hosts.push(host(&url, entry, directory, registry).map_err(|why| format!("host {url:?}: {why}"))?);
+        let in_host = |error: HostsError| HostsError::Host { url: url.clone(), source: Box::new(error) };
+        let entry: Entry = value.try_into().map_err(|error| in_host(HostsError::Entry(error)))?;
+        hosts.push(host(&url, entry, directory, registry).map_err(in_host)?);
     }
-    let entry: Entry = file.rest.try_into().map_err(|error: toml::de::Error| error.message().to_owned())?;
+    let entry: Entry = file.rest.try_into().map_err(HostsError::Entry)?;
     let own = match &file.server {
-        Some(url) => host(url, entry, directory, registry).map_err(|why| format!("server: {why}"))?,
+        Some(url) => host(url, entry, directory, registry).map_err(|error| HostsError::Server(Box::new(error)))?,
         None => {
-            let own = origin(registry).map_err(|error| error.to_string())?;
+            let own = origin(registry)?;
             let scheme = if own.target.tls { "https" } else { "http" };
             let detect_protocol = own.detect_protocol;
             let url = format!("{scheme}://{}", own.target.authority());
@@ -197,15 +217,15 @@ fn order(text: &str) -> Vec<String> {
     names.collect()
 }
 
-fn host(url: &str, entry: Entry, directory: &Path, registry: &str) -> Result<Host, String> {
+fn host(url: &str, entry: Entry, directory: &Path, registry: &str) -> Result<Host, HostsError> {
     // As in containerd, a host without a scheme uses HTTPS.
     let url = if url.contains("://") { url.to_owned() } else { format!("https://{url}") };
-    let (target, path) = Target::with_path(&url).map_err(|why| why.to_string())?;
+    let (target, path) = Target::with_path(&url).map_err(|error| HostsError::Address(error.to_string()))?;
     let path = path.trim_end_matches('/');
     let path = if entry.override_path || path.ends_with("/v2") { path.to_owned() } else { format!("{path}/v2") };
     let capabilities = entry.capabilities.unwrap_or_else(|| vec!["pull".to_owned(), "resolve".to_owned()]);
     if let Some(unknown) = capabilities.iter().find(|one| !matches!(one.as_str(), "pull" | "resolve" | "push")) {
-        return Err(format!("capabilities: {unknown:?} is not one of pull, resolve and push"));
+        return Err(HostsError::Capability(unknown.clone()));
     }
     let has = |name: &str| capabilities.iter().any(|one| one == name);
     let identity = match entry.client {
@@ -214,7 +234,7 @@ fn host(url: &str, entry: Entry, directory: &Path, registry: &str) -> Result<Hos
         Client::Pairs(pairs) => pairs.first().map(|[cert, key]| (directory.join(cert), directory.join(key))),
     };
     let header = |(name, values): (String, Many)| values.all().into_iter().map(move |value| (name.clone(), value));
-    let origin = target == origin(registry).map_err(|error| error.to_string())?.target;
+    let origin = target == origin(registry)?.target;
     Ok(Host {
         path,
         resolve: has("resolve"),
@@ -235,7 +255,7 @@ mod tests {
     fn lines(registry: &str, text: &str) -> Vec<String> {
         match read(registry, text, Path::new("/c")) {
             Ok(hosts) => hosts.iter().map(line).collect(),
-            Err(why) => vec![why],
+            Err(error) => vec![error.to_string()],
         }
     }
 

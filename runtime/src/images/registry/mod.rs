@@ -271,7 +271,8 @@ impl Client {
         let mut target = own.clone();
         for _ in 0..MAX_REDIRECTS {
             let Some(location) = redirect(&reply).filter(|_| request.method == Method::GET) else { return Ok(reply) };
-            let next = resolve(&target, &path, &location).map_err(|why| registry_error(endpoint, why))?;
+            let next =
+                resolve(&target, &path, &location).map_err(|error| registry_error(endpoint, error.to_string()))?;
             if target.tls && !next.0.tls {
                 return Err(registry_error(endpoint, format!("redirected from TLS to {}", next.0)));
             }
@@ -303,8 +304,16 @@ fn redirect(reply: &Reply) -> Option<String> {
     redirects.then(|| reply.header(&LOCATION).map(str::to_owned)).flatten()
 }
 
+/// A redirect that cannot be followed.
+#[derive(Debug, PartialEq, thiserror::Error)]
+#[error("the redirect to {location:?} {why}")]
+struct RedirectError {
+    location: String,
+    why: String,
+}
+
 /// Resolves a location, which may be absolute or relative.
-fn resolve(from: &Target, path: &str, location: &str) -> Result<(Target, String), String> {
+fn resolve(from: &Target, path: &str, location: &str) -> Result<(Target, String), RedirectError> {
     let whole = if location.contains("://") {
         location.to_owned()
     } else if let Some(rest) = location.strip_prefix("//") {
@@ -316,7 +325,7 @@ fn resolve(from: &Target, path: &str, location: &str) -> Result<(Target, String)
             path.split('?').next().unwrap_or_default().rsplit_once('/').map_or("", |(directory, _)| directory);
         format!("{from}{directory}/{location}")
     };
-    Target::with_path(&whole).map_err(|why| format!("the redirect to {location:?} {why}"))
+    Target::with_path(&whole).map_err(|why| RedirectError { location: location.to_owned(), why: why.to_string() })
 }
 
 fn is_overloaded(status: StatusCode) -> bool {

@@ -26,6 +26,23 @@ pub struct Proxy {
     pub authorization: Option<String>,
 }
 
+/// Why the proxies of the environment are ignored.
+#[derive(Debug, thiserror::Error)]
+#[error("{variable}: {source}")]
+pub struct ProxiesError {
+    variable: String,
+    source: ProxyError,
+}
+
+/// Why a proxy cannot be used.
+#[derive(Debug, thiserror::Error)]
+enum ProxyError {
+    #[error("{0}")]
+    Address(String),
+    #[error("a proxy over TLS is not supported")]
+    Tls,
+}
+
 impl std::fmt::Debug for Proxy {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", self.target)
@@ -37,15 +54,15 @@ impl Proxies {
     pub fn from_environment() -> Proxies {
         let get = |name: &str| std::env::var(name).or_else(|_| std::env::var(name.to_ascii_lowercase())).ok();
         Proxies::read(get).unwrap_or_else(|why| {
-            tracing::warn!(why, "ignoring invalid proxies of the environment");
+            tracing::warn!(%why, "ignoring invalid proxies of the environment");
             Proxies::default()
         })
     }
 
     /// Reads the variables.
-    pub fn read(get: impl Fn(&str) -> Option<String>) -> Result<Proxies, String> {
+    pub fn read(get: impl Fn(&str) -> Option<String>) -> Result<Proxies, ProxiesError> {
         let proxy = |name: &str| match get(name).filter(|text| !text.is_empty()) {
-            Some(text) => parse(&text).map(Some).map_err(|why| format!("{name}: {why}")),
+            Some(text) => parse(&text).map(Some).map_err(|source| ProxiesError { variable: name.to_owned(), source }),
             None => Ok(None),
         };
         let except = get("NO_PROXY").unwrap_or_default();
@@ -61,13 +78,14 @@ impl Proxies {
     }
 }
 
-fn parse(text: &str) -> Result<Proxy, String> {
+fn parse(text: &str) -> Result<Proxy, ProxyError> {
     let whole = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
     let (scheme, rest) = whole.split_once("://").unwrap_or(("http", text));
     let (user, address) = rest.rsplit_once('@').map_or((None, rest), |(user, address)| (Some(user), address));
-    let target = Target::parse(&format!("{scheme}://{address}")).map_err(str::to_owned)?;
+    let target =
+        Target::parse(&format!("{scheme}://{address}")).map_err(|error| ProxyError::Address(error.to_string()))?;
     if target.tls {
-        return Err("a proxy over TLS is not supported".to_owned());
+        return Err(ProxyError::Tls);
     }
     let authorization = user.map(|user| format!("Basic {}", STANDARD.encode(user)));
     Ok(Proxy { target, authorization })
@@ -141,6 +159,7 @@ mod tests {
             "HTTPS_PROXY" => Some(https.clone()),
             _ => Some(except.clone()),
         })
+        .map_err(|error| error.to_string())
     }
 
     #[test]

@@ -57,7 +57,7 @@ impl Client {
         let location =
             location.ok_or_else(|| registry_error(endpoint, "sent no location for the upload".to_owned()))?;
         let (target, path) =
-            resolve(&endpoint.target(), "/", &location).map_err(|why| registry_error(endpoint, why))?;
+            resolve(&endpoint.target(), "/", &location).map_err(|error| registry_error(endpoint, error.to_string()))?;
         let joint = if path.contains('?') { '&' } else { '?' };
         let path = format!("{path}{joint}digest={}", encode(blob.digest.as_str()));
         self.upload(endpoint, &target, &path, store, blob).await

@@ -224,16 +224,26 @@ async fn attach(service: &Service, request: AttachRequest, streams: Streams) -> 
 /// How long a client may still send to a program that has closed its end.
 const LINGER: Duration = Duration::from_secs(1);
 
+/// Why a connection to a port of a pod failed.
+#[derive(Debug, thiserror::Error)]
+#[error("error forwarding port {port} to pod {sandbox}: {source}")]
+struct ForwardError {
+    port: u16,
+    sandbox: Arc<str>,
+    source: Box<dyn std::error::Error + Send + Sync>,
+}
+
 /// Forwards one connection until the program in the pod closes it: clients wait for that before they close theirs.
 async fn forward(
     service: Service,
     sandbox: Arc<str>,
     port: u16,
     connection: Connection,
-) -> std::result::Result<(), String> {
-    let failed = |error: &dyn std::fmt::Display| format!("error forwarding port {port} to pod {sandbox}: {error}");
-    let mut stream = service.connect_to_pod(&sandbox, i32::from(port)).await.map_err(|error| failed(&error))?;
-    copy_both(connection, &mut stream).await.map_err(|error| failed(&error))
+) -> std::result::Result<(), ForwardError> {
+    let failed = |source| ForwardError { port, sandbox: sandbox.clone(), source };
+    let stream = service.connect_to_pod(&sandbox, i32::from(port)).await;
+    let mut stream = stream.map_err(|error| failed(error.into()))?;
+    copy_both(connection, &mut stream).await.map_err(|error| failed(error.into()))
 }
 
 async fn copy_both(connection: Connection, stream: &mut TcpStream) -> io::Result<()> {

@@ -299,7 +299,7 @@ async fn forward_refused(suite: Arc<Suite>) -> String {
     let pod = networked(&suite, "forward-refused", |_| {}).await;
     let forwarder = forwarder(&suite, &pod, 9).await;
     let (data, outcome) = forwarder.connect(9).await.unwrap().split();
-    let why = outcome.await.unwrap_err().to_lowercase();
+    let why = outcome.await.unwrap_err().to_string().to_lowercase();
     drop(data);
     if why.contains("connection refused") { "connection refused".into() } else { why }
 }

@@ -124,7 +124,7 @@ pub(crate) async fn stream(
         let sent = forward::send(&target, onward).await;
         sent.map_err(|why| format!("error dialing backend: {why}"))
     });
-    match relayed.await.map_err(|why| Status::new(500, "", why))? {
+    match relayed.await.map_err(|error| Status::new(500, "", error.to_string()))? {
         Relayed::Here(response) => {
             let (parts, body) = response.into_parts();
             let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
