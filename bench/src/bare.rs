@@ -35,7 +35,7 @@ struct Bare {
     frames: broadcast::Sender<Bytes>,
 }
 
-pub async fn serve(port: u16) -> Result<()> {
+pub(crate) async fn serve(port: u16) -> Result<()> {
     let bare = Arc::new(Bare { kept: Mutex::new(HashMap::new()), frames: broadcast::Sender::new(FRAMES) });
     let acceptor = TlsAcceptor::from(Arc::new(tls()?));
     let listener = TcpListener::bind(("127.0.0.1", port)).await?;

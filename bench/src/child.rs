@@ -17,7 +17,7 @@ use crate::objects::{SERVICE_ACCOUNT, SERVICE_ACCOUNTS, Template};
 /// A server that takes longer than this to start or to stop is broken.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-pub struct Server {
+pub(crate) struct Server {
     child: Child,
     pub address: SocketAddr,
     pub tls: Tls,
@@ -30,16 +30,16 @@ pub struct Server {
 impl Server {
     /// `tiphys up` without control loops and scheduler, which would do their own work for each object and have
     /// benchmarks of their own.
-    pub async fn api(dir: &Path) -> Result<Server> {
+    pub(crate) async fn api(dir: &Path) -> Result<Server> {
         Server::api_with(dir, &["--controllers=-*", "--disable-scheduler"]).await
     }
 
-    pub async fn api_with(dir: &Path, flags: &[&str]) -> Result<Server> {
+    pub(crate) async fn api_with(dir: &Path, flags: &[&str]) -> Result<Server> {
         Server::up(dir, &[&["--disable-agent"], flags].concat()).await
     }
 
     /// A whole cluster, with this machine as its node.
-    pub async fn up(dir: &Path, flags: &[&str]) -> Result<Server> {
+    pub(crate) async fn up(dir: &Path, flags: &[&str]) -> Result<Server> {
         let port = free_port()?;
         let kubeconfig = dir.join("kubeconfig");
         let mut command = this_binary()?;
@@ -55,11 +55,11 @@ impl Server {
     }
 
     /// The API server alone, with flags of upstream's, ready.
-    pub async fn apiserver(dir: &Path, flags: &[String]) -> Result<Server> {
+    pub(crate) async fn apiserver(dir: &Path, flags: &[String]) -> Result<Server> {
         Server::spawn_apiserver(dir, flags)?.ready().await
     }
 
-    pub fn spawn_apiserver(dir: &Path, flags: &[String]) -> Result<Server> {
+    pub(crate) fn spawn_apiserver(dir: &Path, flags: &[String]) -> Result<Server> {
         let port = free_port()?;
         let mut command = this_binary()?;
         command.args(["kube-apiserver", "--bind-address=127.0.0.1", &format!("--secure-port={port}")]);
@@ -70,7 +70,7 @@ impl Server {
     }
 
     /// Waits until it serves, and becomes its administrator.
-    pub async fn ready(mut self) -> Result<Server> {
+    pub(crate) async fn ready(mut self) -> Result<Server> {
         self.ready_after = self.wait("/readyz").await?;
         if let Some(kubeconfig) = &self.kubeconfig {
             self.tls = Tls::with_client(&identity(kubeconfig).await?)?;
@@ -78,18 +78,18 @@ impl Server {
         Ok(self)
     }
 
-    pub async fn bare() -> Result<Server> {
+    pub(crate) async fn bare() -> Result<Server> {
         Server::spawn_bare()?.reachable().await
     }
 
-    pub fn spawn_bare() -> Result<Server> {
+    pub(crate) fn spawn_bare() -> Result<Server> {
         let port = free_port()?;
         let mut command = this_binary()?;
         command.args(["bench", "bare", &port.to_string()]);
         Server::spawn(command, port)
     }
 
-    pub async fn reachable(self) -> Result<Server> {
+    pub(crate) async fn reachable(self) -> Result<Server> {
         let started = Instant::now();
         while self.connect().await.is_err() {
             check_patience(started)?;
@@ -117,21 +117,21 @@ impl Server {
         }
     }
 
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// As its administrator.
-    pub fn client(&self) -> Result<client::Client> {
+    pub(crate) fn client(&self) -> Result<client::Client> {
         let https = Https::new("localhost", self.address.port(), None, self.tls.config())?;
         Ok(client::Client::new(Arc::new(https), "bench"))
     }
 
-    pub async fn connect(&self) -> Result<Connection> {
+    pub(crate) async fn connect(&self) -> Result<Connection> {
         Connection::open(self.address, &self.tls).await
     }
 
-    pub async fn connections(&self, count: usize) -> Result<Vec<Connection>> {
+    pub(crate) async fn connections(&self, count: usize) -> Result<Vec<Connection>> {
         let mut connections = Vec::with_capacity(count);
         for _ in 0..count {
             connections.push(self.connect().await?);
@@ -140,7 +140,7 @@ impl Server {
     }
 
     /// Asks it to end, and waits until it has.
-    pub async fn stop(mut self) -> Result<()> {
+    pub(crate) async fn stop(mut self) -> Result<()> {
         let pid = Pid::from_child(&self.child);
         kill_process(pid, Signal::TERM)?;
         let started = Instant::now();
@@ -164,7 +164,7 @@ fn check_patience(started: Instant) -> Result<()> {
     if started.elapsed() > PATIENCE { Err("a server did not start or stop in time".into()) } else { Ok(()) }
 }
 
-pub fn this_binary() -> Result<Command> {
+pub(crate) fn this_binary() -> Result<Command> {
     Ok(Command::new(std::env::current_exe()?))
 }
 

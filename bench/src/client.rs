@@ -21,29 +21,29 @@ use tokio_rustls::client::TlsStream;
 use crate::Result;
 
 /// A client's certificate and key, in PEM.
-pub struct Identity {
+pub(crate) struct Identity {
     pub certificate: Vec<u8>,
     pub key: Vec<u8>,
 }
 
 /// How a client of this benchmark greets a server.
 #[derive(Clone)]
-pub struct Tls {
+pub(crate) struct Tls {
     http1: TlsConnector,
     http2: TlsConnector,
 }
 
 impl Tls {
-    pub fn anonymous() -> Result<Tls> {
+    pub(crate) fn anonymous() -> Result<Tls> {
         Tls::new(None)
     }
 
-    pub fn with_client(identity: &Identity) -> Result<Tls> {
+    pub(crate) fn with_client(identity: &Identity) -> Result<Tls> {
         Tls::new(Some(identity))
     }
 
     /// Whom to trust, and who we are.
-    pub fn config(&self) -> Arc<ClientConfig> {
+    pub(crate) fn config(&self) -> Arc<ClientConfig> {
         self.http1.config().clone()
     }
 
@@ -115,12 +115,12 @@ async fn handshake(address: SocketAddr, connector: &TlsConnector) -> Result<TlsS
 }
 
 /// What came back.
-pub struct Answer {
+pub(crate) struct Answer {
     pub code: u16,
     pub body_bytes: usize,
 }
 
-pub struct Connection {
+pub(crate) struct Connection {
     stream: TlsStream<TcpStream>,
     buffer: Box<[u8]>,
 }
@@ -129,13 +129,13 @@ pub struct Connection {
 const BUFFER_BYTES: usize = 64 << 10;
 
 impl Connection {
-    pub async fn open(address: SocketAddr, tls: &Tls) -> Result<Connection> {
+    pub(crate) async fn open(address: SocketAddr, tls: &Tls) -> Result<Connection> {
         let stream = handshake(address, &tls.http1).await?;
         Ok(Connection { stream, buffer: vec![0; BUFFER_BYTES].into() })
     }
 
     /// Sends a whole request and throws the answer's body away.
-    pub async fn exchange(&mut self, request: &[u8]) -> Result<Answer> {
+    pub(crate) async fn exchange(&mut self, request: &[u8]) -> Result<Answer> {
         let (code, body, here) = self.begin(request).await?;
         let mut left = body - here.len();
         while left > 0 {
@@ -146,7 +146,7 @@ impl Connection {
     }
 
     /// Sends a whole request and keeps the answer's body.
-    pub async fn fetch(&mut self, request: &[u8]) -> Result<Vec<u8>> {
+    pub(crate) async fn fetch(&mut self, request: &[u8]) -> Result<Vec<u8>> {
         let (code, body, here) = self.begin(request).await?;
         let mut all = self.buffer[here].to_vec();
         let have = all.len();
@@ -169,7 +169,7 @@ impl Connection {
     }
 
     /// Opens a stream: the head of the answer is read, what follows is the caller's.
-    pub async fn stream(mut self, request: &[u8]) -> Result<TlsStream<TcpStream>> {
+    pub(crate) async fn stream(mut self, request: &[u8]) -> Result<TlsStream<TcpStream>> {
         self.stream.write_all(request).await?;
         self.stream.flush().await?;
         let mut head = Vec::new();
@@ -197,13 +197,13 @@ fn content_length(head: &str) -> Option<usize> {
 
 /// A connection for one who waits for each answer: without a runtime, whose threads would have to be woken
 /// between the socket and the caller.
-pub struct Lone {
+pub(crate) struct Lone {
     stream: rustls::StreamOwned<rustls::ClientConnection, std::net::TcpStream>,
     buffer: Box<[u8]>,
 }
 
 impl Lone {
-    pub fn open(address: SocketAddr, tls: &Tls) -> Result<Lone> {
+    pub(crate) fn open(address: SocketAddr, tls: &Tls) -> Result<Lone> {
         let stream = std::net::TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         let connection = rustls::ClientConnection::new(tls.http1.config().clone(), ServerName::try_from("localhost")?)?;
@@ -212,7 +212,7 @@ impl Lone {
     }
 
     /// Sends a whole request, and gives the answer's status once all of it is there.
-    pub fn exchange(&mut self, request: &[u8]) -> Result<u16> {
+    pub(crate) fn exchange(&mut self, request: &[u8]) -> Result<u16> {
         self.stream.write_all(request)?;
         let mut have = 0;
         loop {
@@ -235,13 +235,13 @@ fn head(bytes: &[u8]) -> Result<Option<(u16, usize, usize)>> {
 }
 
 /// An HTTP/2 connection.
-pub struct Http2 {
+pub(crate) struct Http2 {
     sender: hyper::client::conn::http2::SendRequest<Empty<Bytes>>,
 }
 
 impl Http2 {
     /// With windows as Go's client has them.
-    pub async fn open(address: SocketAddr, tls: &Tls) -> Result<Http2> {
+    pub(crate) async fn open(address: SocketAddr, tls: &Tls) -> Result<Http2> {
         let stream = TokioIo::new(handshake(address, &tls.http2).await?);
         let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
         builder.initial_stream_window_size(4 << 20).initial_connection_window_size(1 << 30);
@@ -251,7 +251,7 @@ impl Http2 {
     }
 
     /// The length of the body behind a path.
-    pub async fn get(&mut self, path: &str) -> Result<usize> {
+    pub(crate) async fn get(&mut self, path: &str) -> Result<usize> {
         let request = Request::get(format!("https://localhost{path}")).body(Empty::new())?;
         let mut answer = self.sender.send_request(request).await?;
         let mut bytes = 0;

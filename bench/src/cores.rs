@@ -7,18 +7,18 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use crate::Result;
 
 /// The server, and the tenant whose time is taken.
-pub const SERVER: usize = 0;
-pub const FLOOD: usize = 1;
+pub(crate) const SERVER: usize = 0;
+pub(crate) const FLOOD: usize = 1;
 
 /// Keeps this thread, and what it starts, on one core.
-pub fn pin(core: usize) -> Result<()> {
+pub(crate) fn pin(core: usize) -> Result<()> {
     let mut set = CpuSet::new();
     set.set(core);
     Ok(sched_setaffinity(None, &set)?)
 }
 
 /// Runs something on one core; what it starts stays there, this thread does not.
-pub fn here<T>(core: usize, run: impl FnOnce() -> Result<T>) -> Result<T> {
+pub(crate) fn here<T>(core: usize, run: impl FnOnce() -> Result<T>) -> Result<T> {
     let before = sched_getaffinity(None)?;
     pin(core)?;
     let result = run();
@@ -27,7 +27,7 @@ pub fn here<T>(core: usize, run: impl FnOnce() -> Result<T>) -> Result<T> {
 }
 
 /// A child on one core, whose output can be read.
-pub fn pinned(core: usize, command: &mut Command) -> Result<Child> {
+pub(crate) fn pinned(core: usize, command: &mut Command) -> Result<Child> {
     here(core, || Ok(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?))
 }
 

@@ -2,7 +2,7 @@
 
 /// What a ratio has to be.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Must {
+pub(crate) enum Must {
     AtLeast(f64),
     AtMost(f64),
     /// Wished for: shown, never failed.
@@ -31,7 +31,7 @@ impl Must {
 }
 
 #[derive(Debug, Clone)]
-pub struct Figure {
+pub(crate) struct Figure {
     pub name: &'static str,
     pub value: f64,
     pub unit: &'static str,
@@ -41,11 +41,11 @@ pub struct Figure {
 }
 
 impl Figure {
-    pub fn ratio(&self) -> f64 {
+    pub(crate) fn ratio(&self) -> f64 {
         if self.limit == 0.0 { 0.0 } else { self.value / self.limit }
     }
 
-    pub fn ok(&self) -> bool {
+    pub(crate) fn ok(&self) -> bool {
         self.must.holds(self.ratio())
     }
 
@@ -84,18 +84,18 @@ fn number(value: f64) -> String {
 }
 
 /// Shows figures as they come and remembers whether one missed.
-pub struct Report {
+pub(crate) struct Report {
     json: bool,
     missed: usize,
     shown: usize,
 }
 
 impl Report {
-    pub fn new(json: bool) -> Report {
+    pub(crate) fn new(json: bool) -> Report {
         Report { json, missed: 0, shown: 0 }
     }
 
-    pub fn add(&mut self, figure: &Figure) {
+    pub(crate) fn add(&mut self, figure: &Figure) {
         if self.json {
             println!("{}", figure.json());
         } else {
@@ -111,12 +111,12 @@ impl Report {
     }
 
     /// Says what takes a while, on standard error: the figures are for other programs too.
-    pub fn progress(&self, text: &str) {
+    pub(crate) fn progress(&self, text: &str) {
         eprintln!("{text} ...");
     }
 
     /// True if nothing missed.
-    pub fn finish(&self) -> bool {
+    pub(crate) fn finish(&self) -> bool {
         if !self.json && self.missed > 0 {
             println!("\n{} of {} figures miss what they must reach", self.missed, self.shown);
         }

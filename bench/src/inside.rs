@@ -10,7 +10,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::Result;
 
 /// All cgroups of such a benchmark are below it.
-pub const CGROUP: &str = "/tiphys-bench";
+pub(crate) const CGROUP: &str = "/tiphys-bench";
 
 /// Set inside, to the directory of the benchmark.
 const INSIDE: &str = "TIPHYS_BENCH_INSIDE";
@@ -23,12 +23,12 @@ const ENTER: &str = "ip link set lo up && ip link add way type veth peer name ou
     mkdir -p /var/lib/cni && mount -t tmpfs none /var/lib/cni && exec \"$0\" \"$@\"";
 
 /// The directory of the benchmark that runs in here.
-pub fn directory() -> Option<PathBuf> {
+pub(crate) fn directory() -> Option<PathBuf> {
     std::env::var_os(INSIDE).map(PathBuf::from)
 }
 
 /// Runs this very command again inside, and takes away what it leaves; whether every figure was reached.
-pub async fn run(dir: &Path) -> Result<bool> {
+pub(crate) async fn run(dir: &Path) -> Result<bool> {
     if !rustix::process::geteuid().is_root() {
         return Err("this benchmark runs pods in namespaces of its own, which needs root".into());
     }

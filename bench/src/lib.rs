@@ -3,6 +3,8 @@
 //! This process is the client. It must not know the server's inside: it measures what a client sees and
 //! what the kernel says of the process.
 
+#![warn(unreachable_pub)]
+
 mod bare;
 mod child;
 mod cli;

@@ -11,7 +11,7 @@ use crate::objects::Template;
 use crate::process;
 
 /// One server under load: its connections, what they send, and the number of the next request.
-pub struct Side {
+pub(crate) struct Side {
     connections: Vec<Connection>,
     template: Template,
     next: Arc<AtomicU64>,
@@ -27,34 +27,34 @@ enum Until {
 }
 
 impl Side {
-    pub async fn open(server: &Server, connections: usize, template: Template) -> Result<Side> {
+    pub(crate) async fn open(server: &Server, connections: usize, template: Template) -> Result<Side> {
         Ok(Side::over(server.connections(connections).await?, template))
     }
 
-    pub fn over(connections: Vec<Connection>, template: Template) -> Side {
+    pub(crate) fn over(connections: Vec<Connection>, template: Template) -> Side {
         Side { connections, template, next: Arc::new(AtomicU64::new(0)), wrap: u64::MAX }
     }
 
-    pub fn wrapping(mut self, wrap: u64) -> Side {
+    pub(crate) fn wrapping(mut self, wrap: u64) -> Side {
         self.wrap = wrap;
         self
     }
 
     /// What is sent from here on; numbers go on from `next`.
-    pub fn send(&mut self, template: Template, next: u64) {
+    pub(crate) fn send(&mut self, template: Template, next: u64) {
         self.template = template;
         self.next.store(next, Ordering::Relaxed);
     }
 
     /// Requests a second over a round.
-    pub async fn rate(&mut self, round: Duration) -> Result<f64> {
+    pub(crate) async fn rate(&mut self, round: Duration) -> Result<f64> {
         let started = Instant::now();
         let done = self.drive(Until::Time(started + round)).await?;
         Ok(done as f64 / started.elapsed().as_secs_f64())
     }
 
     /// CPU microseconds of the server for each of this many requests.
-    pub async fn cost(&mut self, server: &Server, count: u64) -> Result<f64> {
+    pub(crate) async fn cost(&mut self, server: &Server, count: u64) -> Result<f64> {
         let before = process::cpu(server.pid())?;
         self.fill(count).await?;
         let used = process::cpu(server.pid())?.saturating_sub(before);
@@ -62,7 +62,7 @@ impl Side {
     }
 
     /// Sends this many requests.
-    pub async fn fill(&mut self, count: u64) -> Result<()> {
+    pub(crate) async fn fill(&mut self, count: u64) -> Result<()> {
         let end = self.next.load(Ordering::Relaxed) + count;
         self.drive(Until::Number(end)).await?;
         self.next.store(end, Ordering::Relaxed);
@@ -113,7 +113,7 @@ async fn run(
 }
 
 /// The best rates of two sides over rounds that take turns, so that both see the same machine.
-pub async fn compare(a: &mut Side, b: &mut Side, rounds: usize, round: Duration) -> Result<(f64, f64)> {
+pub(crate) async fn compare(a: &mut Side, b: &mut Side, rounds: usize, round: Duration) -> Result<(f64, f64)> {
     let mut best = (0.0_f64, 0.0_f64);
     for _ in 0..rounds {
         best.0 = best.0.max(a.rate(round).await?);

@@ -8,7 +8,7 @@ const HOLE: &str = "########";
 
 /// A request that is sent many times, with another number each time.
 #[derive(Clone)]
-pub struct Template {
+pub(crate) struct Template {
     bytes: Arc<[u8]>,
     /// Where the number stands: in the path, in the body, or nowhere.
     holes: Arc<[usize]>,
@@ -20,30 +20,30 @@ impl Template {
         Template { bytes: bytes.into(), holes }
     }
 
-    pub fn get(path: &str) -> Template {
+    pub(crate) fn get(path: &str) -> Template {
         Template::new(format!("GET {path} HTTP/1.1\r\nhost: localhost\r\naccept: application/json\r\n\r\n").into())
     }
 
     /// The same request of the owner of a token.
-    pub fn with_token(&self, token: &str) -> Template {
+    pub(crate) fn with_token(&self, token: &str) -> Template {
         let end = memchr::memmem::find(&self.bytes, b"\r\n").unwrap_or(0) + 2;
         let header = format!("authorization: Bearer {token}\r\n");
         Template::new([&self.bytes[..end], header.as_bytes(), &self.bytes[end..]].concat())
     }
 
-    pub fn post(path: &str, body: &str) -> Template {
+    pub(crate) fn post(path: &str, body: &str) -> Template {
         Template::with_body("POST", path, "application/json", body.as_bytes())
     }
 
-    pub fn delete(path: &str) -> Template {
+    pub(crate) fn delete(path: &str) -> Template {
         Template::with_body("DELETE", path, "application/json", b"")
     }
 
-    pub fn put(path: &str, body: &[u8]) -> Template {
+    pub(crate) fn put(path: &str, body: &[u8]) -> Template {
         Template::with_body("PUT", path, "application/json", body)
     }
 
-    pub fn merge_patch(path: &str, body: &str) -> Template {
+    pub(crate) fn merge_patch(path: &str, body: &str) -> Template {
         Template::with_body("PATCH", path, "application/merge-patch+json", body.as_bytes())
     }
 
@@ -57,7 +57,7 @@ impl Template {
     }
 
     /// The request with a number in its holes, in a buffer that is used again.
-    pub fn write(&self, number: u64, out: &mut Vec<u8>) {
+    pub(crate) fn write(&self, number: u64, out: &mut Vec<u8>) {
         out.clear();
         out.extend_from_slice(&self.bytes);
         let digits = format!("{number:0width$}", width = DIGITS);
@@ -66,23 +66,23 @@ impl Template {
         }
     }
 
-    pub fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-pub const SERVICE_ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
-pub const SERVICE_ACCOUNT: &str = r#"{"kind":"ServiceAccount","apiVersion":"v1","metadata":{"name":"default"}}"#;
-pub const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
-pub const PODS: &str = "/api/v1/namespaces/default/pods";
+pub(crate) const SERVICE_ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
+pub(crate) const SERVICE_ACCOUNT: &str = r#"{"kind":"ServiceAccount","apiVersion":"v1","metadata":{"name":"default"}}"#;
+pub(crate) const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+pub(crate) const PODS: &str = "/api/v1/namespaces/default/pods";
 
 /// Where the object with a number is.
-pub fn numbered(collection: &str, prefix: &str) -> String {
+pub(crate) fn numbered(collection: &str, prefix: &str) -> String {
     format!("{collection}/{prefix}-{HOLE}")
 }
 
 /// A ConfigMap of about this many bytes as it is sent.
-pub fn config_map(prefix: &str, bytes: usize) -> String {
+pub(crate) fn config_map(prefix: &str, bytes: usize) -> String {
     let head = format!(
         r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{"name":"{prefix}-{HOLE}"}},"data":{{"payload":""#
     );
@@ -91,11 +91,11 @@ pub fn config_map(prefix: &str, bytes: usize) -> String {
 }
 
 /// What a ConfigMap of 1 KiB grows by when it is stored: identity, times and managed fields.
-pub const STORED_EXTRA_BYTES: usize = 330;
+pub(crate) const STORED_EXTRA_BYTES: usize = 330;
 
 /// A pod as real ones are: two containers with variables, probes, resources and mounts. `filler` bytes
 /// of arguments bring it to a size.
-pub fn pod(prefix: &str, filler: usize) -> String {
+pub(crate) fn pod(prefix: &str, filler: usize) -> String {
     let arguments: Vec<String> = (0..filler / 50).map(|n| format!(r#""--option-{n:02}={}""#, "v".repeat(34))).collect();
     let arguments = arguments.join(",");
     format!(

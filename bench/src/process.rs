@@ -9,7 +9,7 @@ use crate::Result;
 const TICK: Duration = Duration::from_millis(10);
 
 /// CPU time that a process has used, all threads, user and system.
-pub fn cpu(pid: u32) -> Result<Duration> {
+pub(crate) fn cpu(pid: u32) -> Result<Duration> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     // The name, in brackets, may hold spaces; the numbers begin behind it.
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();
@@ -19,7 +19,7 @@ pub fn cpu(pid: u32) -> Result<Duration> {
 }
 
 /// The same to the nanosecond: what an idle process uses is less than a tick.
-pub fn cpu_nanos(pid: u32) -> Result<Duration> {
+pub(crate) fn cpu_nanos(pid: u32) -> Result<Duration> {
     let mut nanos = 0;
     for task in fs::read_dir(format!("/proc/{pid}/task"))? {
         // A thread may have ended meanwhile; its time is lost, and small.
@@ -30,19 +30,19 @@ pub fn cpu_nanos(pid: u32) -> Result<Duration> {
 }
 
 /// Bytes that are the process' own: what is mapped from files is the kernel's to take back.
-pub fn private_bytes(pid: u32) -> Result<u64> {
+pub(crate) fn private_bytes(pid: u32) -> Result<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
     Ok(field(&text, "Anonymous:").ok_or("smaps_rollup has no Anonymous")? * 1024)
 }
 
 /// Bytes that a process has caused to be written to disk.
-pub fn written_bytes(pid: u32) -> Result<u64> {
+pub(crate) fn written_bytes(pid: u32) -> Result<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/io"))?;
     Ok(field(&text, "write_bytes:").ok_or("/proc/PID/io has no write_bytes")?)
 }
 
 /// Memory that all TCP sockets of this machine hold.
-pub fn socket_bytes() -> Result<u64> {
+pub(crate) fn socket_bytes() -> Result<u64> {
     let text = fs::read_to_string("/proc/net/sockstat")?;
     let line = text.lines().find(|line| line.starts_with("TCP:")).ok_or("sockstat has no TCP")?;
     let pages = field(line, "mem").ok_or("sockstat has no mem")?;

@@ -13,7 +13,7 @@ use crate::Result;
 use crate::child::Server;
 use crate::objects::Template;
 
-pub struct Watchers {
+pub(crate) struct Watchers {
     seen: Arc<AtomicU64>,
     tasks: Vec<JoinHandle<()>>,
 }
@@ -22,7 +22,7 @@ pub struct Watchers {
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Watchers {
-    pub async fn open(server: &Server, path: &str, count: usize) -> Result<Watchers> {
+    pub(crate) async fn open(server: &Server, path: &str, count: usize) -> Result<Watchers> {
         let seen = Arc::new(AtomicU64::new(0));
         let mut tasks = Vec::with_capacity(count);
         for _ in 0..count {
@@ -32,12 +32,12 @@ impl Watchers {
         Ok(Watchers { seen, tasks })
     }
 
-    pub fn seen(&self) -> u64 {
+    pub(crate) fn seen(&self) -> u64 {
         self.seen.load(Ordering::Relaxed)
     }
 
     /// Waits until all have seen so many events together.
-    pub async fn wait_for(&self, events: u64) -> Result<()> {
+    pub(crate) async fn wait_for(&self, events: u64) -> Result<()> {
         let started = Instant::now();
         while self.seen() < events {
             if started.elapsed() > PATIENCE {

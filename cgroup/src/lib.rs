@@ -3,6 +3,8 @@
 //! A path exists below the root of every hierarchy that is used. If cgroup2 is mounted without controllers next to
 //! version 1, the path is created there too, because only version 2 can kill a whole tree and report pressure.
 
+#![warn(unreachable_pub)]
+
 mod error;
 pub mod limits;
 mod resources;

@@ -59,7 +59,7 @@ pub struct Election {
     pub observed: Observed,
 }
 
-pub type LeaseAnnotations = Box<dyn Fn() -> Vec<(&'static str, String)> + Send + Sync>;
+pub(crate) type LeaseAnnotations = Box<dyn Fn() -> Vec<(&'static str, String)> + Send + Sync>;
 
 /// The last observed lease, and since when it is unchanged.
 #[derive(Debug, Default)]

@@ -22,7 +22,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 const PAGE: usize = 500;
 const LONGEST_SILENCE: Duration = Duration::from_secs(300);
 /// Periodically replays all objects to the handlers, without a request, as a safety net.
-pub const RESYNC: Duration = Duration::from_secs(12 * 3600);
+pub(crate) const RESYNC: Duration = Duration::from_secs(12 * 3600);
 
 /// The selected objects of a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +62,7 @@ impl Selection {
     }
 }
 
-pub type Handler = Box<dyn Fn(&Change) + Send + Sync>;
+pub(crate) type Handler = Box<dyn Fn(&Change) + Send + Sync>;
 
 pub struct Informer {
     client: Client,

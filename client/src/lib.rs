@@ -1,6 +1,8 @@
 //! An API client: requests, informers, work queues, events and leader election. It does not know whether the server
 //! is in the same process or behind HTTPS, nor how the server works.
 
+#![warn(unreachable_pub)]
+
 pub mod election;
 mod error;
 mod fence;
@@ -14,9 +16,9 @@ mod informers;
 pub mod metrics;
 mod object;
 pub mod ordered;
-pub mod queue;
+mod queue;
 mod random;
-pub mod recorder;
+mod recorder;
 mod requests;
 mod resource;
 mod store;

@@ -178,7 +178,7 @@ impl Client {
         self.watch_as(&resource.path(namespace), query, JSON).await
     }
 
-    pub async fn watch_metadata(&self, resource: Resource, query: &str) -> Result<Watch> {
+    pub(crate) async fn watch_metadata(&self, resource: Resource, query: &str) -> Result<Watch> {
         self.watch_as(&resource.path(""), query, METADATA).await
     }
 
@@ -211,7 +211,7 @@ impl Client {
     }
 
     /// Like `create`, ignoring the returned object; an in-process server then does not encode it.
-    pub async fn create_unread(&self, resource: Resource, namespace: &str, object: &Tree) -> Result<()> {
+    pub(crate) async fn create_unread(&self, resource: Resource, namespace: &str, object: &Tree) -> Result<()> {
         self.post_unread(&resource.path(namespace), object).await
     }
 

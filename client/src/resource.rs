@@ -45,7 +45,7 @@ impl Resource {
         }
     }
 
-    pub fn object_path(&self, namespace: &str, name: &str) -> String {
+    pub(crate) fn object_path(&self, namespace: &str, name: &str) -> String {
         format!("{}/{}", self.path(namespace), escape(name))
     }
 }

@@ -196,7 +196,7 @@ impl Store {
 
     /// Everything up to this revision is stored and reported. It may be lower than before after the server was
     /// restored.
-    pub fn set_revision(&self, revision: u64) {
+    pub(crate) fn set_revision(&self, revision: u64) {
         self.revision.send_replace(revision);
     }
 }

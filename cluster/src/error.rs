@@ -74,7 +74,7 @@ impl Error {
     }
 
     /// Where a machine cannot run pods, a cluster can be without them.
-    pub fn suggest_disable_agent(self) -> Error {
+    pub(crate) fn suggest_disable_agent(self) -> Error {
         match self {
             Error::Node(why) => Error::Node(format!(
                 "{why}; with --disable-agent the cluster starts without running pods on this machine"

@@ -4,6 +4,8 @@
 //! `component` → `pki` →
 //! `machine` → `flags`, `logs`, `error`.
 
+#![warn(unreachable_pub)]
+
 #[macro_use]
 mod flags;
 
@@ -17,7 +19,7 @@ pub mod error;
 pub mod kube_proxy;
 pub mod kube_scheduler;
 mod logs;
-pub mod machine;
+mod machine;
 pub mod node;
 pub mod pki;
 pub mod up;

@@ -19,7 +19,7 @@ pub enum Level {
 
 impl Level {
     /// Upstream's numbers.
-    pub fn of_verbosity(verbosity: u8) -> Level {
+    pub(crate) fn of_verbosity(verbosity: u8) -> Level {
         if verbosity < 4 { Level::Info } else { Level::Debug }
     }
 
@@ -33,7 +33,7 @@ impl Level {
     }
 }
 
-pub fn init(format: Format, level: Level) {
+pub(crate) fn init(format: Format, level: Level) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level.name()));
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     // A second call, as in tests, changes nothing.

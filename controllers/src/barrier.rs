@@ -11,15 +11,15 @@ use stdx::sync::Mutex;
 const MANY: usize = 1000;
 
 #[derive(Default)]
-pub struct Barrier(Mutex<HashMap<Key, Vec<WriteRecord>>>);
+pub(crate) struct Barrier(Mutex<HashMap<Key, Vec<WriteRecord>>>);
 
 impl Barrier {
     /// The writes that the informers must observe before the key is reconciled again.
-    pub fn take(&self, key: &str) -> Vec<WriteRecord> {
+    pub(crate) fn take(&self, key: &str) -> Vec<WriteRecord> {
         self.0.lock().remove(key).unwrap_or_default()
     }
 
-    pub fn keep(&self, key: &Key, written: Vec<WriteRecord>, informers: &Informers) {
+    pub(crate) fn keep(&self, key: &Key, written: Vec<WriteRecord>, informers: &Informers) {
         let not_shown = |written: &WriteRecord| !informers.show(written);
         let written: Vec<WriteRecord> = written.into_iter().filter(not_shown).collect();
         if written.is_empty() {

@@ -5,7 +5,7 @@ use crate::list::CONTROLLERS;
 use thiserror::Error;
 
 /// Upstream's rule: the first entry that names a controller decides; `*` stands for all that are on by default.
-pub fn is_on(controller: &Descriptor, chosen: &[String]) -> bool {
+pub(crate) fn is_on(controller: &Descriptor, chosen: &[String]) -> bool {
     let means = |text: &str| text == controller.name || (text == controller.alias && !text.is_empty());
     for text in chosen {
         match text.strip_prefix('-') {

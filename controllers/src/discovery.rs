@@ -11,7 +11,7 @@ const PATHS: [&str; 2] = ["/api", "/apis"];
 
 /// A served resource.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Served {
+pub(crate) struct Served {
     pub group: Str,
     pub version: Str,
     pub plural: Str,
@@ -21,22 +21,22 @@ pub struct Served {
 }
 
 impl Served {
-    pub fn can(&self, verbs: &[&str]) -> bool {
+    pub(crate) fn can(&self, verbs: &[&str]) -> bool {
         verbs.iter().all(|verb| self.verbs.contains(*verb))
     }
 
-    pub fn resource(&self) -> Resource {
+    pub(crate) fn resource(&self) -> Resource {
         Resource::named(&self.group, &self.version, &self.plural)
     }
 
     /// `GROUP/VERSION` as upstream prints it: with a slash even for the core group.
-    pub fn slashed(&self) -> String {
+    pub(crate) fn slashed(&self) -> String {
         format!("{}/{}", self.group, self.version)
     }
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Discovery {
+pub(crate) struct Discovery {
     /// Sorted by group and name.
     pub resources: Vec<Served>,
     /// `GROUP/VERSION` of API services that did not respond, whose resources are unknown.
@@ -44,7 +44,7 @@ pub struct Discovery {
 }
 
 /// Reads the discovery documents.
-pub async fn fetch(client: &Client) -> Result<Discovery> {
+pub(crate) async fn fetch(client: &Client) -> Result<Discovery> {
     let mut documents = Vec::new();
     for path in PATHS {
         documents.push(client.get_path(path, ACCEPT).await?);
@@ -53,7 +53,7 @@ pub async fn fetch(client: &Client) -> Result<Discovery> {
 }
 
 impl Discovery {
-    pub fn read(documents: &[Tree]) -> Discovery {
+    pub(crate) fn read(documents: &[Tree]) -> Discovery {
         let mut discovery = Discovery::default();
         for group in documents.iter().flat_map(|document| document.list("items")) {
             discovery.read_group(group);
@@ -79,12 +79,12 @@ impl Discovery {
     }
 
     /// Whether resources of a group are unknown.
-    pub fn is_stale(&self, group: &str) -> bool {
+    pub(crate) fn is_stale(&self, group: &str) -> bool {
         self.stale.iter().any(|stale| stale.split_once('/').is_some_and(|(name, _)| name == group))
     }
 
     /// The resource of a kind.
-    pub fn of_kind(&self, group: &str, kind: &str) -> Option<&Served> {
+    pub(crate) fn of_kind(&self, group: &str, kind: &str) -> Option<&Served> {
         self.resources.iter().find(|served| served.group == group && served.kind == kind)
     }
 }

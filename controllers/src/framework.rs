@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Client, Informer, Informers, Metrics, Queue, Random, Recorder, Result, Selection};
+use client::{Client, Informer, Informers, Metrics, Queue, Recorder, Result, Selection};
 use stdx::clock::Clock;
 use stdx::sync::{Mutex, MutexGuard};
 
@@ -13,7 +13,7 @@ use crate::metadata_monitor::MetadataMonitor;
 use crate::options::Options;
 
 /// A row of the list of controllers.
-pub struct Descriptor {
+pub(crate) struct Descriptor {
     /// Upstream's name, which `--controllers` uses.
     pub name: &'static str,
     /// The name before 1.28, which `--controllers` accepts too; empty if there was none.
@@ -28,26 +28,26 @@ pub struct Descriptor {
 }
 
 /// Creates a controller; None if it has nothing to do with these options.
-pub type Start = fn(&Setup, &Context) -> Option<Box<dyn Reconcile>>;
+pub(crate) type Start = fn(&Setup, &Context) -> Option<Box<dyn Reconcile>>;
 
 /// The result of a successful reconcile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     Done,
     /// Requeue the key after this duration, whether or not something changes.
     RequeueAfter(Duration),
 }
 
-pub type ReconcileFuture<'a> = Pin<Box<dyn Future<Output = Result<Outcome>> + Send + 'a>>;
+pub(crate) type ReconcileFuture<'a> = Pin<Box<dyn Future<Output = Result<Outcome>> + Send + 'a>>;
 
 /// Reconciles one key. A reconcile observes its own writes: a key is not reconciled again before the informers have
 /// seen what the previous run wrote.
-pub trait Reconcile: Send + Sync {
+pub(crate) trait Reconcile: Send + Sync {
     fn reconcile<'a>(&'a self, key: &'a str) -> ReconcileFuture<'a>;
 }
 
 /// What controllers are built from: the shared informers and the values derived from them.
-pub struct Setup {
+pub(crate) struct Setup {
     pub informers: Arc<Informers>,
     /// Watches the metadata of all objects.
     pub(crate) metadata_monitor: Arc<MetadataMonitor>,
@@ -68,7 +68,7 @@ impl Setup {
     }
 
     /// Returns the shared value of a type, building it from informers on first use.
-    pub fn shared<T: Any + Send + Sync>(&self, build: impl FnOnce(&Setup) -> Arc<T>) -> Arc<T> {
+    pub(crate) fn shared<T: Any + Send + Sync>(&self, build: impl FnOnce(&Setup) -> Arc<T>) -> Arc<T> {
         let mut derived = self.derived.lock();
         let known = derived.iter().find_map(|one| Some((one.value.clone().downcast::<T>().ok()?, &one.needs)));
         if let Some((known, needs)) = known {
@@ -92,7 +92,7 @@ impl Setup {
     }
 
     /// Returns the shared informer of a selection.
-    pub fn informer(&self, selection: Selection) -> Arc<Informer> {
+    pub(crate) fn informer(&self, selection: Selection) -> Arc<Informer> {
         let informer = self.informers.informer(selection);
         self.requested().push(informer.clone());
         informer
@@ -101,7 +101,7 @@ impl Setup {
 
 /// The context of one controller.
 #[derive(Clone)]
-pub struct Context {
+pub(crate) struct Context {
     /// Authenticated as the controller's service account.
     pub client: Client,
     pub recorder: Recorder,
@@ -109,7 +109,6 @@ pub struct Context {
     pub clock: Arc<dyn Clock>,
     pub options: Arc<Options>,
     pub queue: Arc<Queue>,
-    pub random: Arc<Random>,
     /// For the metrics of `metrics.rs`, besides those of the queue.
     pub metrics: Metrics,
     /// For controllers that discover resources at run time.
@@ -117,7 +116,7 @@ pub struct Context {
 }
 
 impl Context {
-    pub fn now_seconds(&self) -> i64 {
+    pub(crate) fn now_seconds(&self) -> i64 {
         self.clock.now().seconds
     }
 

@@ -1,6 +1,8 @@
 //! The controllers, one directory each. Every controller is an ordinary API client that acts as its own service
 //! account, decides with pure functions on what informers hold, and never polls.
 
+#![warn(unreachable_pub)]
+
 mod barrier;
 mod bootstrap_tokens;
 mod certificates;
@@ -53,10 +55,10 @@ mod ttl_after_finished;
 mod volumeattributesclass_protection;
 
 use client::Key;
+use framework::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 
 pub use bootstrap_tokens::{is_signed as is_signed_cluster_info, signature as sign_cluster_info};
 pub use choice::{UnknownController, check, names, runs};
-pub use framework::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 pub use local_path::default_class;
 pub use options::{Options, Signer, Signers};
 pub use run::{Environment, Running, start, start_of_server};

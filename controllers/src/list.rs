@@ -31,7 +31,7 @@ impl Descriptor {
     }
 }
 
-pub static CONTROLLERS: &[Descriptor] = &[
+pub(crate) static CONTROLLERS: &[Descriptor] = &[
     // Roles first: other controllers may need the aggregated rules.
     plain(
         "clusterrole-aggregation-controller",
@@ -197,7 +197,7 @@ pub static CONTROLLERS: &[Descriptor] = &[
 ];
 
 /// Controllers that every API server runs as itself, always on, as upstream's server does.
-pub static OF_SERVER: &[Descriptor] = &[
+pub(crate) static OF_SERVER: &[Descriptor] = &[
     plain("ipallocator-repair-controller", "", "", service_repair::start_addresses).workers(|_| 5),
     plain("portallocator-repair-controller", "", "", service_repair::start_ports),
 ];

@@ -29,14 +29,14 @@ const LATER: [Duration; 3] = [Duration::from_millis(300), Duration::from_secs(3)
 const LONGEST_SYNC: Duration = Duration::from_secs(30);
 
 /// Receives every object. Implementations must not block.
-pub trait Listener: Send + Sync {
+pub(crate) trait Listener: Send + Sync {
     fn put(&self, of: &Served, object: &Tree);
     fn deleted(&self, of: &Served, object: &Tree);
     /// `uids` are all objects of the resource.
     fn listed(&self, of: &Served, uids: &BTreeSet<Str>);
 }
 
-pub struct MetadataMonitor {
+pub(crate) struct MetadataMonitor {
     client: Client,
     random: Arc<Random>,
     metrics: Metrics,
@@ -57,7 +57,7 @@ struct Followed {
 }
 
 impl MetadataMonitor {
-    pub fn new(client: Client, random: Arc<Random>, metrics: Metrics) -> Arc<MetadataMonitor> {
+    pub(crate) fn new(client: Client, random: Arc<Random>, metrics: Metrics) -> Arc<MetadataMonitor> {
         Arc::new(MetadataMonitor {
             client,
             random,
@@ -74,7 +74,7 @@ impl MetadataMonitor {
 
     /// Adds a listener. A listener that is added after `start` causes a relist of every resource, so that it also
     /// receives the complete lists; other listeners then receive each object again.
-    pub fn listen(&self, listener: Arc<dyn Listener>) {
+    pub(crate) fn listen(&self, listener: Arc<dyn Listener>) {
         let mut listeners = self.listeners.write();
         listeners.push(listener);
         // Under the lock, so that each listener waits for its own generation.
@@ -84,7 +84,7 @@ impl MetadataMonitor {
 
     /// Starts watching all resources if there is a listener. Called once all controllers are created, since a
     /// listener added later needs a relist.
-    pub fn start(self: &Arc<MetadataMonitor>, informers: &Informers) {
+    pub(crate) fn start(self: &Arc<MetadataMonitor>, informers: &Informers) {
         let mut task = self.task.lock();
         if task.is_some() || self.listeners.read().is_empty() {
             return;
@@ -97,7 +97,7 @@ impl MetadataMonitor {
     }
 
     /// The current discovery information; waits for known changes to be read.
-    pub async fn discovery(&self) -> Arc<Discovery> {
+    pub(crate) async fn discovery(&self) -> Arc<Discovery> {
         let mut served = self.served.subscribe();
         loop {
             if let Some(found) = served.borrow_and_update().clone()
@@ -112,12 +112,12 @@ impl MetadataMonitor {
     }
 
     /// The discovery information known so far.
-    pub fn known(&self) -> Arc<Discovery> {
+    pub(crate) fn known(&self) -> Arc<Discovery> {
         self.served.borrow().clone().unwrap_or_default()
     }
 
     /// Waits until every current listener has received every object.
-    pub async fn synced(&self) {
+    pub(crate) async fn synced(&self) {
         let generation = *self.relist.borrow();
         let all = async {
             self.discovery().await;
@@ -131,7 +131,7 @@ impl MetadataMonitor {
         }
     }
 
-    pub fn is_followed(&self, served: &Served) -> bool {
+    pub(crate) fn is_followed(&self, served: &Served) -> bool {
         self.followed().contains_key(served)
     }
 
@@ -189,7 +189,7 @@ impl MetadataMonitor {
         self.followed.lock()
     }
 
-    pub fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.task.lock().take().iter().for_each(JoinHandle::abort);
         std::mem::take(&mut *self.followed()).values().for_each(|followed| followed.task.abort());
     }

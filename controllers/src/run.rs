@@ -118,7 +118,6 @@ fn run(environment: Environment, list: impl Iterator<Item = &'static Descriptor>
             clock: environment.clock.clone(),
             options: environment.options.clone(),
             queue: environment.metrics.queue(controller.name),
-            random: random.clone(),
             metrics: environment.metrics.clone(),
             informers: informers.clone(),
         };

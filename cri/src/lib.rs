@@ -2,6 +2,8 @@
 //! calls as traits, and both ends of the wire. It knows neither a kubelet nor a runtime. Other services that speak
 //! gRPC over unix sockets use its module `grpc`.
 
+#![warn(unreachable_pub)]
+
 mod endpoints;
 pub mod grpc;
 mod limited;

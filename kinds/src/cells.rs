@@ -4,7 +4,7 @@ use api::selector::Selector;
 use api::{Map, Tree, time};
 
 /// The columns of a kind without any of its own.
-pub fn name_and_age(object: &Tree, now: i64) -> Vec<Tree> {
+pub(crate) fn name_and_age(object: &Tree, now: i64) -> Vec<Tree> {
     vec![name(object), age(object, now)]
 }
 
@@ -45,12 +45,12 @@ pub fn label_selector(selector: &Tree) -> String {
 }
 
 /// The columns Name and Created At, for kinds without columns of their own upstream.
-pub fn name_and_created(object: &Tree, _: i64) -> Vec<Tree> {
+pub(crate) fn name_and_created(object: &Tree, _: i64) -> Vec<Tree> {
     vec![name(object), Tree::from(object.str("metadata.creationTimestamp"))]
 }
 
 /// The text at a dotted path, or `other` where it is empty.
-pub fn text_or(object: &Tree, path: &str, other: &str) -> Tree {
+pub(crate) fn text_or(object: &Tree, path: &str, other: &str) -> Tree {
     match object.str(path) {
         "" => Tree::from(other),
         text => Tree::from(text),

@@ -11,7 +11,7 @@ use crate::kind::Kind;
 const IMMUTABLE: &str = "field is immutable";
 
 /// The integer under a key must not be negative if it is set.
-pub fn non_negative(parent: &Tree, key: &str, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn non_negative(parent: &Tree, key: &str, path: &Path<'_>, errors: &mut Errors) {
     if let Some(number) = parent.get(key).and_then(Tree::as_int)
         && number < 0
     {
@@ -19,14 +19,14 @@ pub fn non_negative(parent: &Tree, key: &str, path: &Path<'_>, errors: &mut Erro
     }
 }
 
-pub fn all_non_negative(parent: &Tree, keys: &[&str], path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn all_non_negative(parent: &Tree, keys: &[&str], path: &Path<'_>, errors: &mut Errors) {
     for key in keys {
         non_negative(parent, key, path, errors);
     }
 }
 
 /// The field under a key must not change; `show` formats the new value for the error.
-pub fn immutable(
+pub(crate) fn immutable(
     (new, old): (&Tree, &Tree),
     key: &str,
     show: impl FnOnce(&Tree) -> Value,
@@ -40,16 +40,16 @@ pub fn immutable(
 }
 
 /// Like [`immutable`], for fields whose rule upstream declares on the type: the error shows no value.
-pub fn declared_immutable((new, old): (&Tree, &Tree), key: &str, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn declared_immutable((new, old): (&Tree, &Tree), key: &str, path: &Path<'_>, errors: &mut Errors) {
     immutable((new, old), key, |_| Value::raw("null"), path, errors);
 }
 
 /// A value as upstream's JSON of its type prints it; `path` is its dotted path in the kind.
-pub fn shown(kind: &Kind, path: &str, value: &Tree) -> Value {
+pub(crate) fn shown(kind: &Kind, path: &str, value: &Tree) -> Value {
     Value::raw(shown_text(kind, path, value))
 }
 
-pub fn shown_text(kind: &Kind, path: &str, value: &Tree) -> String {
+pub(crate) fn shown_text(kind: &Kind, path: &str, value: &Tree) -> String {
     String::from_utf8_lossy(&api::json::encode(value, type_at(kind, path))).into_owned()
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn type_at(kind: &Kind, path: &str) -> Option<&'static api::schema::T
 }
 
 /// A number of at least zero, or a percentage.
-pub fn int_or_percent(value: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn int_or_percent(value: &Tree, path: &Path<'_>, errors: &mut Errors) {
     match value {
         Tree::Str(text) => errors.invalid_all(path, text, validation::percent(text)),
         Tree::Int(number) if *number < 0 => errors.invalid(path, *number, "must be greater than or equal to 0"),
@@ -74,14 +74,14 @@ pub fn int_or_percent(value: &Tree, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-pub fn at_most_100_percent(value: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn at_most_100_percent(value: &Tree, path: &Path<'_>, errors: &mut Errors) {
     if percent_of(value).is_some_and(|percent| percent > 100) {
         errors.invalid(path, value, "must not be greater than 100%");
     }
 }
 
 /// The number of an int-or-percent value; 0 if it is neither.
-pub fn int_or_percent_value(value: &Tree) -> i64 {
+pub(crate) fn int_or_percent_value(value: &Tree) -> i64 {
     percent_of(value).or_else(|| value.as_int()).unwrap_or_else(|| value.as_str().unwrap_or("").parse().unwrap_or(0))
 }
 
@@ -94,14 +94,14 @@ fn percent_of(value: &Tree) -> Option<i64> {
     Some(digits.parse().unwrap_or(i64::MAX))
 }
 
-pub fn port_number(number: i64, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn port_number(number: i64, path: &Path<'_>, errors: &mut Errors) {
     for message in validation::port_number(number) {
         errors.invalid(path, number, &message);
     }
 }
 
 /// A port number, or its name in the pod.
-pub fn port_number_or_name(port: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn port_number_or_name(port: &Tree, path: &Path<'_>, errors: &mut Errors) {
     match port {
         Tree::Str(name) => errors.invalid_all(path, name, validation::port_name(name)),
         _ => port_number(port.as_int().unwrap_or(0), path, errors),
@@ -109,15 +109,15 @@ pub fn port_number_or_name(port: &Tree, path: &Path<'_>, errors: &mut Errors) {
 }
 
 /// Values of the stored object, which may stay even if invalid.
-pub type Stored<'a> = HashSet<&'a str>;
+pub(crate) type Stored<'a> = HashSet<&'a str>;
 
 /// The strings of a list.
-pub fn stored(list: &[Tree]) -> Stored<'_> {
+pub(crate) fn stored(list: &[Tree]) -> Stored<'_> {
     list.iter().filter_map(Tree::as_str).collect()
 }
 
 /// An IP address of an older field; a value that is already stored is not validated again.
-pub fn ip(value: &str, stored: &Stored<'_>, path: &Path<'_>, errors: &mut Errors) -> bool {
+pub(crate) fn ip(value: &str, stored: &Stored<'_>, path: &Path<'_>, errors: &mut Errors) -> bool {
     if stored.contains(value) {
         return true;
     }
@@ -128,14 +128,14 @@ pub fn ip(value: &str, stored: &Stored<'_>, path: &Path<'_>, errors: &mut Errors
 }
 
 /// A CIDR of an older field, like [`ip`].
-pub fn cidr(value: &str, stored: &Stored<'_>, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn cidr(value: &str, stored: &Stored<'_>, path: &Path<'_>, errors: &mut Errors) {
     if !stored.contains(value) {
         errors.invalid_all(path, value, validation::cidr_legacy(value, true));
     }
 }
 
 /// An IP address that is reachable from another machine.
-pub fn endpoint_ip(value: &str, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn endpoint_ip(value: &str, path: &Path<'_>, errors: &mut Errors) {
     let Some(address) = validation::parse_ip(value) else {
         return errors.invalid(path, value, "must be a valid IP address");
     };
@@ -170,7 +170,7 @@ fn is_link_local_multicast(address: std::net::IpAddr) -> bool {
 const MAX_DRIVER_BYTES: usize = 63;
 
 /// The name of a CSI driver: a domain in any case.
-pub fn validate_driver_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_driver_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
     if name.is_empty() {
         return errors.required(path, "");
     }

@@ -13,7 +13,7 @@ const REASON_MESSAGE: &str = "a condition reason must start with alphabetic char
      '[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?')";
 
 /// Validates a list of conditions: each is well formed, and types are unique.
-pub fn validate_conditions(conditions: &[Tree], path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_conditions(conditions: &[Tree], path: &Path<'_>, errors: &mut Errors) {
     let mut seen = Seen::new();
     for (index, condition) in conditions.iter().enumerate() {
         let path = path.index(index);

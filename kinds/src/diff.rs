@@ -9,7 +9,7 @@ const CONTEXT: usize = 3;
 const COMMON_FROM: usize = 200;
 
 /// The hunks of a unified diff, without a header; empty if nothing differs.
-pub fn unified(old: &[String], new: &[String]) -> String {
+pub(crate) fn unified(old: &[String], new: &[String]) -> String {
     let old: Vec<&str> = old.iter().map(String::as_str).collect();
     let new: Vec<&str> = new.iter().map(String::as_str).collect();
     let mut out = String::new();

@@ -6,7 +6,7 @@ use api::field::Value;
 use api::json;
 
 /// A field of a struct.
-pub struct GoField {
+pub(crate) struct GoField {
     /// Its name in the object.
     key: &'static str,
     /// The printed name.
@@ -17,35 +17,35 @@ pub struct GoField {
     inner: &'static [GoField],
 }
 
-pub const EMPTY: &str = "\"\"";
-pub const NULL: &str = "null";
+pub(crate) const EMPTY: &str = "\"\"";
+pub(crate) const NULL: &str = "null";
 
-pub const fn field(key: &'static str, name: &'static str, missing: &'static str) -> GoField {
+pub(crate) const fn field(key: &'static str, name: &'static str, missing: &'static str) -> GoField {
     GoField { key, name, missing, inner: &[] }
 }
 
 /// A pointer to a struct.
-pub const fn nested(key: &'static str, name: &'static str, inner: &'static [GoField]) -> GoField {
+pub(crate) const fn nested(key: &'static str, name: &'static str, inner: &'static [GoField]) -> GoField {
     GoField { key, name, missing: NULL, inner }
 }
 
 /// One struct.
-pub fn value(object: &Tree, fields: &[GoField]) -> Value {
+pub(crate) fn value(object: &Tree, fields: &[GoField]) -> Value {
     Value::raw(text(object, fields))
 }
 
 /// A list of structs.
-pub fn list(objects: &[Tree], fields: &[GoField]) -> Value {
+pub(crate) fn list(objects: &[Tree], fields: &[GoField]) -> Value {
     let texts: Vec<String> = objects.iter().map(|object| text(object, fields)).collect();
     Value::raw(format!("[{}]", texts.join(",")))
 }
 
 /// For errors where upstream prints no value.
-pub fn null() -> Value {
+pub(crate) fn null() -> Value {
     Value::raw(NULL)
 }
 
-pub fn text(object: &Tree, fields: &[GoField]) -> String {
+pub(crate) fn text(object: &Tree, fields: &[GoField]) -> String {
     let mut parts = Vec::with_capacity(fields.len());
     for field in fields {
         match object.get(field.key).filter(|value| !value.is_null()) {

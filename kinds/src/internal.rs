@@ -43,11 +43,11 @@ fn capitalized(text: &str) -> String {
 }
 
 /// A value of a core type as errors print it, on one line.
-pub fn shown(tree: &Tree, type_name: &str) -> Value {
+pub(crate) fn shown(tree: &Tree, type_name: &str) -> Value {
     Value::raw(shown_text(tree, type_name))
 }
 
-pub fn shown_text(tree: &Tree, type_name: &str) -> String {
+pub(crate) fn shown_text(tree: &Tree, type_name: &str) -> String {
     let Some(ty) = schema::type_named("core/v1", type_name) else { return scalar(tree) };
     let mut out = String::new();
     node(tree, ty).write_compact(&mut out);
@@ -55,7 +55,7 @@ pub fn shown_text(tree: &Tree, type_name: &str) -> String {
 }
 
 /// Object metadata is embedded: its fields are among the object's own, which `fields` contains with their text.
-pub fn shown_object(metadata: &Tree, fields: &[(&str, String)]) -> String {
+pub(crate) fn shown_object(metadata: &Tree, fields: &[(&str, String)]) -> String {
     let ty = schema::type_named("meta/v1", "ObjectMeta");
     let mut parts = Vec::new();
     if metadata.as_map().is_some_and(|map| !map.is_empty()) {
@@ -67,7 +67,7 @@ pub fn shown_object(metadata: &Tree, fields: &[(&str, String)]) -> String {
 }
 
 /// A list of such values.
-pub fn shown_list(trees: &[Tree], type_name: &str) -> Value {
+pub(crate) fn shown_list(trees: &[Tree], type_name: &str) -> Value {
     let Some(ty) = schema::type_named("core/v1", type_name) else { return Value::raw("[]") };
     let mut out = String::new();
     Node::List(trees.iter().map(|tree| node(tree, ty)).collect()).write_compact(&mut out);
@@ -75,7 +75,7 @@ pub fn shown_list(trees: &[Tree], type_name: &str) -> Value {
 }
 
 /// The differing lines of two values of a core type, in hunks with positions, as errors print them.
-pub fn difference(old: &Tree, new: &Tree, type_name: &str) -> String {
+pub(crate) fn difference(old: &Tree, new: &Tree, type_name: &str) -> String {
     let Some(ty) = schema::type_named("core/v1", type_name) else { return String::new() };
     // A longer diff is useless and expensive to compute.
     const MAX_LINES: usize = 5000;

@@ -87,7 +87,7 @@ pub const fn selectable(name: &'static str) -> Selectable {
 }
 
 /// The text of a scalar at a dotted path; empty if it is not set.
-pub fn scalar_at(object: &Tree, path: &'static str) -> Str {
+pub(crate) fn scalar_at(object: &Tree, path: &'static str) -> Str {
     match object.at(path) {
         Tree::Str(text) => text.clone(),
         Tree::Bool(value) => Str::const_new(if *value { "true" } else { "false" }),
@@ -237,7 +237,7 @@ impl Lifecycle {
     };
 
     /// Most kinds, with deletions that return the object.
-    pub const RETURNS_DELETED: Lifecycle = Lifecycle { returns_deleted: true, ..Lifecycle::DEFAULT };
+    pub(crate) const RETURNS_DELETED: Lifecycle = Lifecycle { returns_deleted: true, ..Lifecycle::DEFAULT };
 }
 
 const NAME_AND_AGE: &[Column] = &[column("Name", "string", "name", 0), column("Age", "string", "", 0)];
@@ -325,7 +325,7 @@ impl Kind {
 }
 
 /// Increments `metadata.generation` if one of these dotted paths differs, otherwise keeps it.
-pub fn bump_generation(object: &mut Tree, old: &Tree, paths: &[&str]) {
+pub(crate) fn bump_generation(object: &mut Tree, old: &Tree, paths: &[&str]) {
     let generation = old.int("metadata.generation").unwrap_or(0);
     let changed = paths.iter().any(|path| object.at(path) != old.at(path));
     let next = generation + i64::from(changed);

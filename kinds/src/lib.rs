@@ -1,46 +1,48 @@
 //! The definition of each kind: names, scope, defaults, prepare, validate, columns and selectable fields. One
 //! directory per group, one file per kind, one list of all. No I/O, no HTTP, no store.
 
-pub mod admissionregistration;
-pub mod apiextensions;
-pub mod apiregistration;
-pub mod apps;
-pub mod authentication;
-pub mod authorization;
-pub mod autoscaling;
+#![warn(unreachable_pub)]
+
+mod admissionregistration;
+mod apiextensions;
+mod apiregistration;
+mod apps;
+mod authentication;
+mod authorization;
+mod autoscaling;
 pub mod batch;
 pub mod cells;
 pub mod certificates;
-pub mod checks;
-pub mod conditions;
-pub mod coordination;
+mod checks;
+mod conditions;
+mod coordination;
 pub mod core;
-pub mod diff;
-pub mod discovery;
-pub mod events;
-pub mod flowcontrol;
-pub mod gojson;
+mod diff;
+mod discovery;
+mod events;
+mod flowcontrol;
+mod gojson;
 pub mod initializers;
-pub mod internal;
+mod internal;
 pub mod kind;
 pub mod meta;
-pub mod names;
-pub mod networking;
-pub mod node;
-pub mod pem;
+mod names;
+mod networking;
+mod node;
+mod pem;
 pub mod podspec;
-pub mod policy;
-pub mod prepare;
+mod policy;
+mod prepare;
 pub mod quota;
-pub mod rbac;
-pub mod resource;
+mod rbac;
+mod resource;
 pub mod resources;
 pub mod scale;
-pub mod scheduling;
-pub mod storage;
-pub mod storagemigration;
-pub mod strategy;
-pub mod workload;
+mod scheduling;
+mod storage;
+mod storagemigration;
+mod strategy;
+mod workload;
 
 use std::sync::LazyLock;
 

@@ -1,7 +1,7 @@
 //! Validation of ObjectMeta for create and update, the same for every kind. It does not match on kinds; a kind
 //! provides its scope and name rule.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 
 use api::field::{Errors, Path, go_quote};
 use api::validation::{dns1123_label, label_value, qualified_name};
@@ -63,7 +63,7 @@ pub fn validate_object_meta_update(kind: &Kind, object: &Tree, old: &Tree, error
 }
 
 /// The metadata of an object, or of a template that must have a name.
-pub fn validate_new(
+pub(crate) fn validate_new(
     meta: &Tree,
     namespaced: bool,
     validate_name: fn(&str, bool) -> Vec<String>,
@@ -87,7 +87,7 @@ pub fn validate_new(
 }
 
 /// Labels: qualified names with short values.
-pub fn validate_labels(labels: &Map, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_labels(labels: &Map, path: &Path<'_>, errors: &mut Errors) {
     for (key, value) in labels.iter() {
         errors.invalid_all(path, key, qualified_name(key));
         let value = value.as_str().unwrap_or("");
@@ -96,7 +96,7 @@ pub fn validate_labels(labels: &Map, path: &Path<'_>, errors: &mut Errors) {
 }
 
 /// Annotations: case-insensitive qualified names, with a limit on the total size.
-pub fn validate_annotations(annotations: &Map, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_annotations(annotations: &Map, path: &Path<'_>, errors: &mut Errors) {
     let mut bytes = 0;
     for (key, value) in annotations.iter() {
         bytes += key.len() + value.as_str().map_or(0, str::len);
@@ -113,37 +113,17 @@ pub fn validate_annotations(annotations: &Map, path: &Path<'_>, errors: &mut Err
 }
 
 /// A finalizer without a domain must be a standard one.
-pub fn validate_finalizer_domain(finalizer: &str, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_finalizer_domain(finalizer: &str, path: &Path<'_>, errors: &mut Errors) {
     if !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(&finalizer) {
         errors.invalid(path, finalizer, "name is neither a standard finalizer name nor is it fully qualified");
     }
 }
 
 /// An Invalid error if a field differs from the stored one.
-pub fn validate_immutable(new: &Tree, old: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_immutable(new: &Tree, old: &Tree, path: &Path<'_>, errors: &mut Errors) {
     if new != old {
         errors.invalid(path, new, "field is immutable");
     }
-}
-
-/// Removes owner references with a duplicate uid; returns the warning.
-pub fn dedup_owner_references(object: &mut Tree) -> Option<String> {
-    let references = object.at_mut("metadata.ownerReferences").and_then(Tree::as_list_mut)?;
-    let (mut seen, mut dropped) = (HashSet::new(), BTreeSet::new());
-    references.retain(|reference| {
-        let first = seen.insert(reference.str("uid").to_string());
-        if !first {
-            dropped.insert(reference.str("uid").to_string());
-        }
-        first
-    });
-    (!dropped.is_empty()).then(|| {
-        format!(
-            ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and \
-             may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
-            dropped.into_iter().collect::<Vec<_>>().join(", ")
-        )
-    })
 }
 
 fn validate_namespace(namespace: &str, namespaced: bool, path: &Path<'_>, errors: &mut Errors) {
@@ -361,17 +341,6 @@ mod tests {
                 "metadata.ownerReferences[0].uid: Required value: must not be empty",
             ],
         );
-    }
-
-    #[test]
-    fn removes_duplicate_owners() {
-        let owner = |uid: &str| tree! { "kind" => "Pod", "uid" => uid };
-        let mut object =
-            tree! { "metadata" => tree! { "ownerReferences" => list![owner("a"), owner("b"), owner("a")] } };
-        let warning = dedup_owner_references(&mut object).unwrap_or_default();
-        assert!(warning.ends_with("duplicate UID(s) observed: a"), "{warning}");
-        assert_eq!(object.list("metadata.ownerReferences").len(), 2);
-        assert_eq!(dedup_owner_references(&mut object), None);
     }
 
     #[test]

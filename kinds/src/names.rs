@@ -4,27 +4,22 @@
 use api::validation;
 
 /// Any text, for kinds that validate their name against the rest of the object.
-pub fn any(_: &str, _: bool) -> Vec<String> {
+pub(crate) fn any(_: &str, _: bool) -> Vec<String> {
     Vec::new()
 }
 
 /// A DNS-1123 subdomain; a generateName prefix may end in '-'.
-pub fn dns_subdomain(name: &str, prefix: bool) -> Vec<String> {
+pub(crate) fn dns_subdomain(name: &str, prefix: bool) -> Vec<String> {
     masked(name, prefix, validation::dns1123_subdomain)
 }
 
 /// A DNS-1123 label: namespaces.
-pub fn dns_label(name: &str, prefix: bool) -> Vec<String> {
+pub(crate) fn dns_label(name: &str, prefix: bool) -> Vec<String> {
     masked(name, prefix, validation::dns1123_label)
 }
 
-/// A DNS-1035 label, which may not start with a digit.
-pub fn dns1035_label(name: &str, prefix: bool) -> Vec<String> {
-    masked(name, prefix, validation::dns1035_label)
-}
-
 /// A URL path segment; every name must be at least that.
-pub fn path_segment(name: &str, prefix: bool) -> Vec<String> {
+pub(crate) fn path_segment(name: &str, prefix: bool) -> Vec<String> {
     if prefix { validation::path_segment_prefix(name) } else { validation::path_segment_name(name) }
 }
 
@@ -53,7 +48,6 @@ mod tests {
         check(dns_subdomain, "-", true, false);
         check(dns_subdomain, "a.", true, false);
         check(dns_label, "a.b", false, false);
-        check(dns1035_label, "1a", false, false);
         check(path_segment, "system:Node", false, true);
         check(path_segment, "..", false, false);
         check(path_segment, "..", true, true);

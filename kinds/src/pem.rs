@@ -5,7 +5,7 @@ use api::base64;
 
 /// A block: `-----BEGIN CERTIFICATE-----` and so on.
 #[derive(Debug, PartialEq)]
-pub struct Block {
+pub(crate) struct Block {
     pub label: String,
     pub has_headers: bool,
     pub der: Vec<u8>,
@@ -13,7 +13,7 @@ pub struct Block {
 
 /// All well-formed blocks of a text; anything between them is skipped. Each line is read once, so that a text of many
 /// BEGIN lines is not more expensive.
-pub fn blocks(text: &str) -> Vec<Block> {
+pub(crate) fn blocks(text: &str) -> Vec<Block> {
     let mut blocks = Vec::new();
     let mut open: Option<(&str, Vec<&str>)> = None;
     for line in text.lines() {
@@ -42,7 +42,7 @@ fn parse(label: &str, body: &str) -> Option<Block> {
 }
 
 /// Whether the bytes are a DER sequence of a sequence, an algorithm and a signature, like certificates and requests.
-pub fn is_signed(der: &[u8]) -> bool {
+pub(crate) fn is_signed(der: &[u8]) -> bool {
     let Some((0x30, inside, [])) = element(der) else { return false };
     let Some((0x30, _, rest)) = element(inside) else { return false };
     let Some((0x30, _, rest)) = element(rest) else { return false };

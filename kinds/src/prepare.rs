@@ -6,28 +6,28 @@ use api::field::Errors;
 use crate::kind::{Context, keep_old};
 
 /// Clears the status on create.
-pub fn no_status(object: &mut Tree, _: &Context<'_>) {
+pub(crate) fn no_status(object: &mut Tree, _: &Context<'_>) {
     object.remove("status");
 }
 
 /// Keeps the stored status on an update of the main resource.
-pub fn keep_status(object: &mut Tree, old: &Tree, _: &Context<'_>) {
+pub(crate) fn keep_status(object: &mut Tree, old: &Tree, _: &Context<'_>) {
     keep_old(object, old, "status");
 }
 
 /// Keeps the stored spec on a status update.
-pub fn keep_spec(object: &mut Tree, old: &Tree, _: &Context<'_>) {
+pub(crate) fn keep_spec(object: &mut Tree, old: &Tree, _: &Context<'_>) {
     keep_old(object, old, "spec");
 }
 
 /// A status update that changes nothing else, including labels and annotations.
-pub fn keep_all_but_status(object: &mut Tree, old: &Tree, context: &Context<'_>) {
+pub(crate) fn keep_all_but_status(object: &mut Tree, old: &Tree, context: &Context<'_>) {
     keep_spec(object, old, context);
     keep_meta(object, old);
 }
 
 /// Restores the writable metadata, except managed fields.
-pub fn keep_meta(object: &mut Tree, old: &Tree) {
+pub(crate) fn keep_meta(object: &mut Tree, old: &Tree) {
     let meta = object.child("metadata");
     for field in ["annotations", "finalizers", "generation", "labels", "ownerReferences"] {
         keep_old(meta, old.at("metadata"), field);
@@ -35,9 +35,9 @@ pub fn keep_meta(object: &mut Tree, old: &Tree) {
 }
 
 /// The initial generation.
-pub fn first_generation(object: &mut Tree) {
+pub(crate) fn first_generation(object: &mut Tree) {
     object.child("metadata").set("generation", 1);
 }
 
 /// A status without further rules.
-pub fn any_status(_: &Tree, _: &Tree, _: &mut Errors) {}
+pub(crate) fn any_status(_: &Tree, _: &Tree, _: &mut Errors) {}

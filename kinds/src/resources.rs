@@ -39,12 +39,12 @@ const INTEGER: &[&str] = &[
     "services.loadbalancers",
 ];
 
-pub fn is_huge_page(name: &str) -> bool {
+pub(crate) fn is_huge_page(name: &str) -> bool {
     name.starts_with("hugepages-")
 }
 
 /// Without a domain, or in the kubernetes.io domain.
-pub fn is_native(name: &str) -> bool {
+pub(crate) fn is_native(name: &str) -> bool {
     !name.contains('/') || name.contains("kubernetes.io/")
 }
 
@@ -54,11 +54,11 @@ pub fn is_extended(name: &str) -> bool {
 }
 
 /// Whether a request may be below its limit.
-pub fn is_overcommit_allowed(name: &str) -> bool {
+pub(crate) fn is_overcommit_allowed(name: &str) -> bool {
     is_native(name) && !is_huge_page(name)
 }
 
-pub fn is_standard_for_quota(name: &str) -> bool {
+pub(crate) fn is_standard_for_quota(name: &str) -> bool {
     QUOTA.contains(&name) || is_huge_page(name.strip_prefix("requests.").unwrap_or(name))
 }
 
@@ -70,7 +70,7 @@ fn is_standard_for_containers(name: &str) -> bool {
     CONTAINER.contains(&name) || is_huge_page(name)
 }
 
-pub fn validate_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
     let messages = qualified_name(name);
     if !messages.is_empty() {
         errors.invalid_all(path, name, messages);
@@ -79,7 +79,7 @@ pub fn validate_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-pub fn validate_container_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_container_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
     validate_name(name, path, errors);
     if !name.contains('/') {
         if !is_standard_for_containers(name) {
@@ -90,7 +90,7 @@ pub fn validate_container_name(name: &str, path: &Path<'_>, errors: &mut Errors)
     }
 }
 
-pub fn validate_quota_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_quota_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
     validate_name(name, path, errors);
     if !name.contains('/') && !is_standard_for_quota(name) {
         errors.invalid(path, name, "must be a standard resource for quota");
@@ -98,7 +98,7 @@ pub fn validate_quota_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
 }
 
 /// Not negative, and whole where the resource is counted.
-pub fn validate_quantity(name: &str, value: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_quantity(name: &str, value: &Tree, path: &Path<'_>, errors: &mut Errors) {
     let quantity = read(value);
     if quantity.is_negative() {
         errors.invalid(path, value, "must be greater than or equal to 0");
@@ -108,7 +108,7 @@ pub fn validate_quantity(name: &str, value: &Tree, path: &Path<'_>, errors: &mut
     }
 }
 
-pub fn validate_positive(value: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_positive(value: &Tree, path: &Path<'_>, errors: &mut Errors) {
     let quantity = read(value);
     if quantity.is_negative() || quantity.is_zero() {
         errors.invalid(path, value, "must be greater than zero");
@@ -116,7 +116,7 @@ pub fn validate_positive(value: &Tree, path: &Path<'_>, errors: &mut Errors) {
 }
 
 /// Rounds the quantities of a resource list up to thousandths, upstream's precision.
-pub fn round_up(parent: &mut Tree, field: &str) {
+pub(crate) fn round_up(parent: &mut Tree, field: &str) {
     let Some(Tree::Map(list)) = parent.get_mut(field) else { return };
     for (_, value) in list.iter_mut() {
         let quantity = read(value);

@@ -6,19 +6,19 @@ use crate::kind::{Context, bump_generation, keep_old};
 use crate::prepare;
 
 /// Clears the status and sets the generation to one.
-pub fn create(object: &mut Tree, context: &Context<'_>) {
+pub(crate) fn create(object: &mut Tree, context: &Context<'_>) {
     prepare::no_status(object, context);
     prepare::first_generation(object);
 }
 
 /// Keeps the status; a changed spec increments the generation.
-pub fn update(object: &mut Tree, old: &Tree, _: &Context<'_>) {
+pub(crate) fn update(object: &mut Tree, old: &Tree, _: &Context<'_>) {
     keep_old(object, old, "status");
     bump_generation(object, old, &["spec"]);
 }
 
 /// Keeps the spec and its generation on a status update.
-pub fn update_status(object: &mut Tree, old: &Tree, _: &Context<'_>) {
+pub(crate) fn update_status(object: &mut Tree, old: &Tree, _: &Context<'_>) {
     keep_old(object, old, "spec");
     bump_generation(object, old, &[]);
 }

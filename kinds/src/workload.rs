@@ -8,27 +8,27 @@ use crate::kind::{Context, Kind};
 use crate::{cells, checks};
 use crate::{podspec, strategy};
 
-pub const SPEC: Path<'static> = Path::root("spec");
+pub(crate) const SPEC: Path<'static> = Path::root("spec");
 const NO_MATCH: &str = "`selector` does not match template `labels`";
 
-pub fn prepare_create(object: &mut Tree, context: &Context<'_>) {
+pub(crate) fn prepare_create(object: &mut Tree, context: &Context<'_>) {
     drop_disabled(object, &Tree::Null);
     strategy::create(object, context);
 }
 
-pub fn prepare_update(object: &mut Tree, old: &Tree, context: &Context<'_>) {
+pub(crate) fn prepare_update(object: &mut Tree, old: &Tree, context: &Context<'_>) {
     drop_disabled(object, old);
     strategy::update(object, old, context);
 }
 
-pub fn drop_disabled(object: &mut Tree, old: &Tree) {
+pub(crate) fn drop_disabled(object: &mut Tree, old: &Tree) {
     if let Some(template) = object.at_mut("spec.template") {
         podspec::drop_disabled_template(template, old.at("spec.template"));
     }
 }
 
 /// The selector must be set, valid and not empty; `None` if it is invalid.
-pub fn validate_selector(kind: &Kind, spec: &Tree, empty: &str, errors: &mut Errors) -> Option<Selector> {
+pub(crate) fn validate_selector(kind: &Kind, spec: &Tree, empty: &str, errors: &mut Errors) -> Option<Selector> {
     let (selector, path) = (spec.at("selector"), SPEC.field("selector"));
     if selector.is_null() {
         errors.required(&path, "");
@@ -41,19 +41,19 @@ pub fn validate_selector(kind: &Kind, spec: &Tree, empty: &str, errors: &mut Err
     Selector::from_object(selector).ok()
 }
 
-pub fn selector_value(kind: &Kind, selector: &Tree) -> Value {
+pub(crate) fn selector_value(kind: &Kind, selector: &Tree) -> Value {
     checks::shown(kind, "spec.selector", selector)
 }
 
 /// The template's labels must match the selector.
-pub fn validate_match(selector: &Selector, template: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_match(selector: &Selector, template: &Tree, path: &Path<'_>, errors: &mut Errors) {
     if !selector.is_everything() && !selector.matches_map(template.map("metadata.labels")) {
         errors.invalid(&path.field("metadata").field("labels"), template.at("metadata.labels"), NO_MATCH);
     }
 }
 
 /// A template of pods that keep running: restartPolicy Always and no active deadline.
-pub fn validate_running_template(template: &Tree, owner: &str, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_running_template(template: &Tree, owner: &str, path: &Path<'_>, errors: &mut Errors) {
     let policy = template.str("spec.restartPolicy");
     let path = path.field("spec");
     if policy != "Always" {
@@ -66,7 +66,7 @@ pub fn validate_running_template(template: &Tree, owner: &str, path: &Path<'_>, 
 }
 
 /// A writable GCE disk can be attached to one node only.
-pub fn validate_read_only_disks(template: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_read_only_disks(template: &Tree, path: &Path<'_>, errors: &mut Errors) {
     for (index, volume) in template.list("spec.volumes").iter().enumerate() {
         let disk = volume.at("gcePersistentDisk");
         if !disk.is_null() && !disk.bool("readOnly") {
@@ -79,13 +79,13 @@ pub fn validate_read_only_disks(template: &Tree, path: &Path<'_>, errors: &mut E
 }
 
 /// The selector is immutable.
-pub fn validate_selector_update(kind: &Kind, object: &Tree, old: &Tree, errors: &mut Errors) {
+pub(crate) fn validate_selector_update(kind: &Kind, object: &Tree, old: &Tree, errors: &mut Errors) {
     let specs = (object.at("spec"), old.at("spec"));
     checks::immutable(specs, "selector", |selector| selector_value(kind, selector), &SPEC, errors);
 }
 
 /// Counts must not be negative; those listed must not exceed `replicas`, and available pods must be ready.
-pub fn validate_counts(status: &Tree, counts: &[&str], parts: &[&str], ready: &str, errors: &mut Errors) {
+pub(crate) fn validate_counts(status: &Tree, counts: &[&str], parts: &[&str], ready: &str, errors: &mut Errors) {
     let path = Path::root("status");
     checks::all_non_negative(status, counts, &path, errors);
     let count = |key: &str| status.int(key).unwrap_or(0);
@@ -99,7 +99,7 @@ pub fn validate_counts(status: &Tree, counts: &[&str], parts: &[&str], ready: &s
 }
 
 /// The collision count must not decrease, since names derived from it must not repeat.
-pub fn validate_collision_count(object: &Tree, old: &Tree, errors: &mut Errors) {
+pub(crate) fn validate_collision_count(object: &Tree, old: &Tree, errors: &mut Errors) {
     let (new, stored) = (object.int("status.collisionCount"), old.int("status.collisionCount"));
     if stored.is_some_and(|stored| new.is_none_or(|new| new < stored)) {
         let path = Path::root("status");
@@ -108,7 +108,7 @@ pub fn validate_collision_count(object: &Tree, old: &Tree, errors: &mut Errors) 
 }
 
 /// Warnings for the template, on create and whenever the spec changes.
-pub fn template_warnings(object: &Tree, old: Option<&Tree>) -> Vec<String> {
+pub(crate) fn template_warnings(object: &Tree, old: Option<&Tree>) -> Vec<String> {
     if old.is_some_and(|old| old.at("spec") == object.at("spec")) {
         return Vec::new();
     }
@@ -116,7 +116,7 @@ pub fn template_warnings(object: &Tree, old: Option<&Tree>) -> Vec<String> {
 }
 
 /// Pod names and hostnames are derived from the object's name.
-pub fn name_warning(object: &Tree) -> Option<String> {
+pub(crate) fn name_warning(object: &Tree) -> Option<String> {
     let messages = validation::dns1123_label(object.str("metadata.name"));
     (!messages.is_empty()).then(|| {
         format!(
@@ -127,25 +127,25 @@ pub fn name_warning(object: &Tree) -> Option<String> {
 }
 
 /// Warnings of kinds whose names need not be DNS labels.
-pub fn warnings(object: &Tree, old: Option<&Tree>) -> Vec<String> {
+pub(crate) fn warnings(object: &Tree, old: Option<&Tree>) -> Vec<String> {
     let mut warnings: Vec<String> = if old.is_none() { name_warning(object).into_iter().collect() } else { Vec::new() };
     warnings.extend(template_warnings(object, old));
     warnings
 }
 
 /// The cells Containers, Images and Selector.
-pub fn container_cells(template: &Tree, selector: String) -> [Tree; 3] {
+pub(crate) fn container_cells(template: &Tree, selector: String) -> [Tree; 3] {
     let (names, images) = podspec::names_and_images(template.at("spec"));
     [Tree::from(names), Tree::from(images), Tree::from(selector)]
 }
 
 /// An integer of the object, as a cell.
-pub fn count_cell(object: &Tree, path: &str) -> Tree {
+pub(crate) fn count_cell(object: &Tree, path: &str) -> Tree {
     Tree::from(object.int(path).unwrap_or(0))
 }
 
 /// The status counts of ReplicaSets and ReplicationControllers.
-pub fn validate_replica_status(status: &Tree, errors: &mut Errors) {
+pub(crate) fn validate_replica_status(status: &Tree, errors: &mut Errors) {
     let counts = [
         "replicas",
         "fullyLabeledReplicas",
@@ -158,7 +158,7 @@ pub fn validate_replica_status(status: &Tree, errors: &mut Errors) {
 }
 
 /// The table row of ReplicaSets and ReplicationControllers.
-pub fn row_with_selector(object: &Tree, selector: String, now: i64) -> Vec<Tree> {
+pub(crate) fn row_with_selector(object: &Tree, selector: String, now: i64) -> Vec<Tree> {
     let mut row = vec![
         cells::name(object),
         count_cell(object, "spec.replicas"),

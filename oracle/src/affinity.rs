@@ -40,7 +40,7 @@ fn together(a: &Tree, b: &Tree, key: &str) -> bool {
     label(a, key).is_some() && label(a, key) == label(b, key)
 }
 
-pub fn filter(case: &Case<'_>, node: &Tree) -> Verdict {
+pub(crate) fn filter(case: &Case<'_>, node: &Tree) -> Verdict {
     if !has_company(case, node) {
         return Verdict::unresolvable("node(s) didn't match pod affinity rules");
     }
@@ -83,7 +83,7 @@ fn is_avoided(case: &Case<'_>, node: &Tree) -> bool {
     placed(case).any(avoided_by)
 }
 
-pub fn score(case: &Case<'_>, nodes: &[&Tree]) -> Option<Vec<i64>> {
+pub(crate) fn score(case: &Case<'_>, nodes: &[&Tree]) -> Option<Vec<i64>> {
     let has_own = ["podAffinity", "podAntiAffinity"].iter().any(|kind| !terms(case.pod, kind, PREFERRED).is_empty());
     if case.settings.ignore_preferred_terms_of_existing_pods && !has_own {
         return None;

@@ -7,7 +7,7 @@ use super::nodes::selects;
 use super::volumes::{VolumeError, claim_name, class_name, not_found};
 use super::{Case, Verdict, by_name, label, quantity};
 
-pub fn volume_binding(case: &Case<'_>, node: &Tree) -> Verdict {
+pub(crate) fn volume_binding(case: &Case<'_>, node: &Tree) -> Verdict {
     match claims(case).and_then(|claims| sorted(case, claims)) {
         Ok(claims) => judge(case, node, &claims),
         Err(error) => error.into(),

@@ -1,6 +1,8 @@
 //! The reference implementation of every plugin, simple and slow: directly on API objects, without cache, index or
 //! state. The real plugins are tested against it, and the benchmark is compared with it.
 
+#![warn(unreachable_pub)]
+
 mod affinity;
 mod binding;
 mod list;
@@ -16,7 +18,7 @@ use api::quantity::Quantity;
 
 pub use list::{PLUGINS, Plugin, find};
 pub use preempt::{needless, wrongly_evicted};
-pub use requests::{Amounts, allocatable, requests, requests_nonzero, used, used_nonzero};
+pub use requests::{Amounts, allocatable, requests, used};
 
 /// The highest score.
 pub const MAX_SCORE: i64 = 100;
@@ -43,7 +45,7 @@ pub struct World {
 
 impl World {
     /// The pods on a node that have not finished.
-    pub fn pods_on<'a>(&'a self, node: &'a str) -> impl Iterator<Item = &'a Tree> {
+    pub(crate) fn pods_on<'a>(&'a self, node: &'a str) -> impl Iterator<Item = &'a Tree> {
         self.pods.iter().filter(move |pod| pod.str("spec.nodeName") == node && !is_done(pod))
     }
 

@@ -12,7 +12,7 @@ pub struct Plugin {
     pub score: Option<Score>,
 }
 
-pub type Score = fn(&Case<'_>, &[&Tree]) -> Option<Vec<i64>>;
+pub(crate) type Score = fn(&Case<'_>, &[&Tree]) -> Option<Vec<i64>>;
 
 const fn filter(name: &'static str, filter: fn(&Case<'_>, &Tree) -> Verdict) -> Plugin {
     Plugin { name, weight: 0, filter: Some(filter), score: None }

@@ -7,26 +7,26 @@ use api::tree::Map;
 
 use super::{Case, MAX_SCORE, Verdict, label, normalize};
 
-pub fn node_name(case: &Case<'_>, node: &Tree) -> Verdict {
+pub(crate) fn node_name(case: &Case<'_>, node: &Tree) -> Verdict {
     let wanted = case.pod.str("spec.nodeName");
     Verdict::when(wanted.is_empty() || wanted == node.str("metadata.name"), || {
         Verdict::unresolvable("node(s) didn't match the requested node name")
     })
 }
 
-pub fn node_unschedulable(case: &Case<'_>, node: &Tree) -> Verdict {
+pub(crate) fn node_unschedulable(case: &Case<'_>, node: &Tree) -> Verdict {
     let taint = api::tree! { "key" => "node.kubernetes.io/unschedulable", "effect" => "NoSchedule" };
     Verdict::when(!node.bool("spec.unschedulable") || is_tolerated(case.pod, &taint), || {
         Verdict::unresolvable("node(s) were unschedulable")
     })
 }
 
-pub fn taint_toleration(case: &Case<'_>, node: &Tree) -> Verdict {
+pub(crate) fn taint_toleration(case: &Case<'_>, node: &Tree) -> Verdict {
     Verdict::when(tolerates(case.pod, node), || Verdict::unresolvable("node(s) had untolerated taint(s)"))
 }
 
 /// Whether the pod tolerates all NoSchedule and NoExecute taints.
-pub fn tolerates(pod: &Tree, node: &Tree) -> bool {
+pub(crate) fn tolerates(pod: &Tree, node: &Tree) -> bool {
     let strict = |taint: &&Tree| matches!(taint.str("effect"), "NoSchedule" | "NoExecute");
     node.list("spec.taints").iter().filter(strict).all(|taint| is_tolerated(pod, taint))
 }
@@ -43,7 +43,7 @@ fn covers(toleration: &Tree, taint: &Tree) -> bool {
     same_effect && same_key && (exists || toleration.str("value") == taint.str("value"))
 }
 
-pub fn score_taints(case: &Case<'_>, nodes: &[&Tree]) -> Option<Vec<i64>> {
+pub(crate) fn score_taints(case: &Case<'_>, nodes: &[&Tree]) -> Option<Vec<i64>> {
     let covered = |taint: &Tree| {
         let soft = |toleration: &&Tree| matches!(toleration.str("effect"), "" | "PreferNoSchedule");
         case.pod.list("spec.tolerations").iter().filter(soft).any(|toleration| covers(toleration, taint))
@@ -53,7 +53,7 @@ pub fn score_taints(case: &Case<'_>, nodes: &[&Tree]) -> Option<Vec<i64>> {
     Some(normalize(nodes.iter().map(bad).collect(), true))
 }
 
-pub fn node_affinity(case: &Case<'_>, node: &Tree) -> Verdict {
+pub(crate) fn node_affinity(case: &Case<'_>, node: &Tree) -> Verdict {
     let added = case.settings.added_affinity.at("requiredDuringSchedulingIgnoredDuringExecution");
     if !added.is_null() && !selects(added, node) {
         return Verdict::unresolvable("node(s) didn't match scheduler-enforced node affinity");
@@ -64,7 +64,7 @@ pub fn node_affinity(case: &Case<'_>, node: &Tree) -> Verdict {
 }
 
 /// The pod's node selector and its required node affinity.
-pub fn matches_required(pod: &Tree, node: &Tree) -> bool {
+pub(crate) fn matches_required(pod: &Tree, node: &Tree) -> bool {
     let simple = pod.map("spec.nodeSelector");
     let required = pod.at("spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution");
     simple.iter().all(|(key, value)| label(node, key) == value.as_str())
@@ -72,7 +72,7 @@ pub fn matches_required(pod: &Tree, node: &Tree) -> bool {
 }
 
 /// Whether any term of a NodeSelector matches.
-pub fn selects(selector: &Tree, node: &Tree) -> bool {
+pub(crate) fn selects(selector: &Tree, node: &Tree) -> bool {
     selector.list("nodeSelectorTerms").iter().any(|term| matches_term(term, node))
 }
 
@@ -105,7 +105,7 @@ fn holds<'a>(requirement: &Tree, value: impl Fn(&str) -> Option<&'a str>) -> boo
     }
 }
 
-pub fn score_affinity(case: &Case<'_>, nodes: &[&Tree]) -> Option<Vec<i64>> {
+pub(crate) fn score_affinity(case: &Case<'_>, nodes: &[&Tree]) -> Option<Vec<i64>> {
     const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
     let own = case.pod.at("spec.affinity.nodeAffinity").list(PREFERRED);
     let terms: Vec<&Tree> = own.iter().chain(case.settings.added_affinity.list(PREFERRED)).collect();
@@ -119,7 +119,7 @@ pub fn score_affinity(case: &Case<'_>, nodes: &[&Tree]) -> Option<Vec<i64>> {
     Some(normalize(nodes.iter().map(score).collect(), false))
 }
 
-pub fn node_ports(case: &Case<'_>, node: &Tree) -> Verdict {
+pub(crate) fn node_ports(case: &Case<'_>, node: &Tree) -> Verdict {
     let taken: Vec<Port<'_>> = case.world.pods_on(node.str("metadata.name")).flat_map(ports).collect();
     let free = ports(case.pod).all(|port| !taken.iter().any(|other| port.clashes(other)));
     Verdict::when(free, || Verdict::unschedulable("node(s) didn't have free ports for the requested pod ports"))
@@ -159,7 +159,7 @@ fn ports(pod: &Tree) -> impl Iterator<Item = Port<'_>> {
 const MIN_IMAGE: i64 = 23 * 1024 * 1024;
 const MAX_IMAGE: i64 = 1000 * 1024 * 1024;
 
-pub fn score_images(case: &Case<'_>, nodes: &[&Tree]) -> Option<Vec<i64>> {
+pub(crate) fn score_images(case: &Case<'_>, nodes: &[&Tree]) -> Option<Vec<i64>> {
     let images: Vec<String> = images(case.pod).map(with_tag).collect();
     let most = MAX_IMAGE * images.len() as i64;
     let score = |node: &&Tree| {
@@ -193,13 +193,13 @@ fn size_on(node: &Tree, image: &str) -> Option<i64> {
     node.list("status.images").iter().find(named).map(|entry| entry.int("sizeBytes").unwrap_or(0))
 }
 
-pub fn dynamic_resources(case: &Case<'_>, _: &Tree) -> Verdict {
+pub(crate) fn dynamic_resources(case: &Case<'_>, _: &Tree) -> Verdict {
     Verdict::when(case.pod.list("spec.resourceClaims").is_empty(), || {
         Verdict::unresolvable("pod has resource claims, which this scheduler cannot allocate yet")
     })
 }
 
-pub fn declared_features(case: &Case<'_>, node: &Tree) -> Verdict {
+pub(crate) fn declared_features(case: &Case<'_>, node: &Tree) -> Verdict {
     let declared: BTreeSet<&str> = node.list("status.declaredFeatures").iter().filter_map(Tree::as_str).collect();
     Verdict::when(needed_features(case.pod).iter().all(|feature| declared.contains(feature)), || {
         Verdict::unresolvable("node(s) didn't match Pod's required features")

@@ -22,7 +22,7 @@ pub fn requests(pod: &Tree) -> Amounts {
 
 /// Requests with defaults for containers without CPU or memory. With pod-level requests only for what no container
 /// requests.
-pub fn requests_nonzero(pod: &Tree) -> Amounts {
+pub(crate) fn requests_nonzero(pod: &Tree) -> Amounts {
     let (whole, said) = (pod.map("spec.resources.requests"), requests(pod));
     let counts = |name: &str| whole.is_empty() || said.get(name).is_none_or(|amount| *amount == 0);
     let defaults: Vec<_> = DEFAULTS.into_iter().filter(|(name, _)| counts(name)).collect();
@@ -34,7 +34,7 @@ pub fn used(case: &Case<'_>, node: &Tree) -> Amounts {
     sum(case, node, requests)
 }
 
-pub fn used_nonzero(case: &Case<'_>, node: &Tree) -> Amounts {
+pub(crate) fn used_nonzero(case: &Case<'_>, node: &Tree) -> Amounts {
     sum(case, node, requests_nonzero)
 }
 

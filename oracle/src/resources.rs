@@ -5,7 +5,7 @@ use api::Tree;
 use super::requests::{Amounts, allocatable, requests, requests_nonzero, used, used_nonzero};
 use super::{Case, MAX_SCORE, Strategy, Verdict};
 
-pub fn fit(case: &Case<'_>, node: &Tree) -> Verdict {
+pub(crate) fn fit(case: &Case<'_>, node: &Tree) -> Verdict {
     let (room, used, wanted) = (allocatable(node), used(case, node), requests(case.pod));
     let mut reasons = Vec::new();
     let pods = case.world.pods_on(node.str("metadata.name")).count() as i64;
@@ -55,7 +55,7 @@ struct Load {
     weight: i64,
 }
 
-pub fn score_fit(case: &Case<'_>, nodes: &[&Tree]) -> Option<Vec<i64>> {
+pub(crate) fn score_fit(case: &Case<'_>, nodes: &[&Tree]) -> Option<Vec<i64>> {
     let wanted = requests_nonzero(case.pod);
     let score = |node: &&Tree| {
         let loads = loads(&case.settings.fit_resources, &wanted, &used_nonzero(case, node), &allocatable(node));
@@ -113,7 +113,7 @@ fn on_line(shape: &[(i64, i64)], percent: i64) -> i64 {
 }
 
 /// Above the middle if the pod makes the allocation more even, below it if less.
-pub fn score_balance(case: &Case<'_>, nodes: &[&Tree]) -> Option<Vec<i64>> {
+pub(crate) fn score_balance(case: &Case<'_>, nodes: &[&Tree]) -> Option<Vec<i64>> {
     let wanted = requests(case.pod);
     let resources: Vec<(String, i64)> = case.settings.balanced_resources.iter().map(|name| (name.clone(), 1)).collect();
     if resources.iter().all(|(name, _)| amount(&wanted, name) == 0) {

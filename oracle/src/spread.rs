@@ -45,7 +45,7 @@ fn has_keys(node: &Tree, constraints: &[Constraint<'_>]) -> bool {
     constraints.iter().all(|constraint| label(node, constraint.key).is_some())
 }
 
-pub fn filter(case: &Case<'_>, node: &Tree) -> Verdict {
+pub(crate) fn filter(case: &Case<'_>, node: &Tree) -> Verdict {
     let defaults = default_constraints(case);
     let constraints = constraints(case, &defaults, "DoNotSchedule");
     for constraint in &constraints {
@@ -75,7 +75,7 @@ fn counts<'a>(case: &Case<'a>, all: &[Constraint<'_>], constraint: &Constraint<'
     counts
 }
 
-pub fn score(case: &Case<'_>, nodes: &[&Tree]) -> Option<Vec<i64>> {
+pub(crate) fn score(case: &Case<'_>, nodes: &[&Tree]) -> Option<Vec<i64>> {
     let defaults = default_constraints(case);
     let constraints = constraints(case, &defaults, "ScheduleAnyway");
     if constraints.is_empty() {

@@ -8,7 +8,7 @@ use thiserror::Error;
 use super::{Case, Verdict, by_name, label};
 
 /// The claim name of a volume, and whether it is ephemeral.
-pub fn claim_name(pod: &Tree, volume: &Tree) -> Option<(String, bool)> {
+pub(crate) fn claim_name(pod: &Tree, volume: &Tree) -> Option<(String, bool)> {
     match (volume.has("persistentVolumeClaim"), volume.has("ephemeral")) {
         (true, _) => Some((volume.str("persistentVolumeClaim.claimName").to_string(), false)),
         (_, true) => Some((format!("{}-{}", pod.str("metadata.name"), volume.str("name")), true)),
@@ -18,7 +18,7 @@ pub fn claim_name(pod: &Tree, volume: &Tree) -> Option<(String, bool)> {
 
 /// Why the volumes of a pod cannot be used on any node.
 #[derive(Debug, Error)]
-pub enum VolumeError {
+pub(crate) enum VolumeError {
     #[error("{resource} \"{name}\" not found")]
     NotFound { resource: &'static str, name: String },
     #[error("waiting for ephemeral volume controller to create the persistentvolumeclaim \"{0}\"")]
@@ -45,19 +45,19 @@ impl From<VolumeError> for Verdict {
     }
 }
 
-pub fn not_found(resource: &'static str, name: &str) -> VolumeError {
+pub(crate) fn not_found(resource: &'static str, name: &str) -> VolumeError {
     VolumeError::NotFound { resource, name: name.to_string() }
 }
 
 /// The class name; the beta annotation takes precedence over the field.
-pub fn class_name(claim: &Tree) -> &str {
+pub(crate) fn class_name(claim: &Tree) -> &str {
     match claim.map("metadata.annotations").get("volume.beta.kubernetes.io/storage-class").and_then(Tree::as_str) {
         Some(name) => name,
         None => claim.str("spec.storageClassName"),
     }
 }
 
-pub fn restrictions(case: &Case<'_>, node: &Tree) -> Verdict {
+pub(crate) fn restrictions(case: &Case<'_>, node: &Tree) -> Verdict {
     let namespace = case.pod.str("metadata.namespace");
     let volumes = case.pod.list("spec.volumes");
     let mut exclusive = BTreeSet::new();
@@ -108,7 +108,7 @@ fn shares_monitor(a: &Tree, b: &Tree) -> bool {
     a.list("rbd.monitors").iter().any(|monitor| b.list("rbd.monitors").contains(monitor))
 }
 
-pub fn limits(case: &Case<'_>, node: &Tree) -> Verdict {
+pub(crate) fn limits(case: &Case<'_>, node: &Tree) -> Verdict {
     let name = node.str("metadata.name");
     let drivers = by_name(&case.world.csi_nodes, name).map_or(&[][..], |csi_node| csi_node.list("spec.drivers"));
     let wanted = disks(case, case.pod);
@@ -168,7 +168,7 @@ const ZONE: [(&str, &str); 4] = [
     ("topology.kubernetes.io/region", "topology.kubernetes.io/region"),
 ];
 
-pub fn zone(case: &Case<'_>, node: &Tree) -> Verdict {
+pub(crate) fn zone(case: &Case<'_>, node: &Tree) -> Verdict {
     let volumes = match bound_volumes(case) {
         Ok(volumes) => volumes,
         Err(error) => return error.into(),

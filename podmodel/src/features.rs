@@ -11,7 +11,7 @@ const FEATURES: &[Feature] = &[
     ("UserNamespacesHostNetworkSupport", shares_network_alone),
 ];
 
-pub fn needed(spec: &Tree) -> Vec<&'static str> {
+pub(crate) fn needed(spec: &Tree) -> Vec<&'static str> {
     FEATURES.iter().filter(|(_, uses)| uses(spec)).map(|(name, _)| *name).collect()
 }
 

@@ -2,6 +2,8 @@
 //! that a node reports of a pod. Objects are parsed once into values that compare and hash. The scheduler, the kubelet
 //! and fake nodes share them; nothing here knows the cluster around an object, or how objects are transferred.
 
+#![warn(unreachable_pub)]
+
 mod affinity;
 pub mod conditions;
 mod features;
@@ -23,7 +25,7 @@ pub use labels::Labels;
 pub use node::{Image, Node};
 pub use pod::{Controller, Pod};
 pub use ports::HostPort;
-pub use requests::{DEFAULT_MEMORY, DEFAULT_MILLI_CPU, limits, requests};
+pub use requests::{limits, requests};
 pub use resources::Resources;
 pub use selector::{NodeSelector, NodeTerm, Operator, Requirement, Selector};
 pub use spec::Spec;

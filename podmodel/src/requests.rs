@@ -6,8 +6,8 @@ use api::{Map, Tree};
 use super::Resources;
 
 /// What a container without a request is taken to need where pods are counted for a score.
-pub const DEFAULT_MILLI_CPU: i64 = 100;
-pub const DEFAULT_MEMORY: i64 = 200 << 20;
+pub(crate) const DEFAULT_MILLI_CPU: i64 = 100;
+pub(crate) const DEFAULT_MEMORY: i64 = 200 << 20;
 
 /// What containers that say nothing are taken to ask for.
 #[derive(Debug, Clone, Copy, Default)]
@@ -44,7 +44,7 @@ pub fn limits(pod: &Tree) -> Resources {
 }
 
 /// CPU and memory that a pod is taken to ask for where it says nothing.
-pub fn nonzero(pod: &Tree, requests: &Resources) -> (i64, i64) {
+pub(crate) fn nonzero(pod: &Tree, requests: &Resources) -> (i64, i64) {
     let whole = !pod.map("spec.resources.requests").is_empty();
     let assumed = Assumed {
         milli_cpu: (!whole || requests.milli_cpu == 0).then_some(DEFAULT_MILLI_CPU),

@@ -13,9 +13,9 @@ pub struct Resources {
     pub others: Vec<(Str, i64)>,
 }
 
-pub const CPU: &str = "cpu";
-pub const MEMORY: &str = "memory";
-pub const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
+pub(crate) const CPU: &str = "cpu";
+pub(crate) const MEMORY: &str = "memory";
+pub(crate) const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
 
 impl Resources {
     pub fn read(list: &Map) -> Resources {
@@ -64,12 +64,12 @@ impl Resources {
     }
 
     /// The larger of each.
-    pub fn raise_to(&mut self, other: &Resources) {
+    pub(crate) fn raise_to(&mut self, other: &Resources) {
         self.merge(other, i64::max);
     }
 
     /// Only what another has some of.
-    pub fn keep_of(&mut self, other: &Resources) {
+    pub(crate) fn keep_of(&mut self, other: &Resources) {
         self.merge(other, |own, other| if other == 0 { 0 } else { own });
         self.others.retain(|(name, _)| other.get(name) != 0);
     }

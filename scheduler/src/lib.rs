@@ -1,9 +1,11 @@
 //! Assigns pods to nodes. Decisions are pure functions of a snapshot that is updated by each change; a thin shell
 //! watches, binds and records events. It is an ordinary API client.
 
-pub mod changes;
+#![warn(unreachable_pub)]
+
+mod changes;
 pub mod config;
-pub mod core;
+mod core;
 pub mod cycle;
 pub mod extender;
 pub mod framework;
@@ -12,7 +14,7 @@ pub mod plugins;
 mod pod_resources;
 #[cfg(test)]
 mod properties;
-pub mod queue;
+mod queue;
 mod shell;
 pub mod snapshot;
 mod specs;

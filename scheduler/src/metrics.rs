@@ -232,7 +232,7 @@ impl Metrics {
         self.0.attempt_duration.with_label_values(&labels).observe(took.as_secs_f64());
     }
 
-    pub fn algorithm_done(&self, took: Duration) {
+    pub(crate) fn algorithm_done(&self, took: Duration) {
         self.0.algorithm_duration.observe(took.as_secs_f64());
     }
 
@@ -258,11 +258,11 @@ impl Metrics {
         self.0.sli_duration.with_label_values(&[attempts.as_str()]).observe(waited.as_secs_f64());
     }
 
-    pub fn pod_queued(&self, queue: &str, event: &str) {
+    pub(crate) fn pod_queued(&self, queue: &str, event: &str) {
         self.0.incoming.with_label_values(&[queue, event]).inc();
     }
 
-    pub fn preempted(&self, victims: usize) {
+    pub(crate) fn preempted(&self, victims: usize) {
         self.0.preemption_attempts.inc();
         self.0.preemption_victims.observe(victims as f64);
     }

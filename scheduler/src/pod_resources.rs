@@ -23,7 +23,7 @@ const METRICS: [Metric; 2] = [
 ];
 
 /// Finished pods are skipped.
-pub fn text<'a>(pods: impl Iterator<Item = &'a Tree> + Clone) -> String {
+pub(crate) fn text<'a>(pods: impl Iterator<Item = &'a Tree> + Clone) -> String {
     let mut text = String::new();
     for (metric, help, amounts) in METRICS {
         let _ = write!(text, "# HELP {metric} {help}\n# TYPE {metric} gauge\n");

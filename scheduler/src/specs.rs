@@ -9,14 +9,14 @@ use podmodel::{Pod, Spec};
 const FEW: usize = 1024;
 
 #[derive(Default)]
-pub struct Specs {
+pub(crate) struct Specs {
     known: HashSet<Arc<Spec>>,
     /// The number of specs after the last cleanup.
     kept: usize,
 }
 
 impl Specs {
-    pub fn share(&mut self, mut pod: Pod) -> Arc<Pod> {
+    pub(crate) fn share(&mut self, mut pod: Pod) -> Arc<Pod> {
         if let Some(known) = self.known.get(&pod.spec) {
             pod.spec = known.clone();
             return Arc::new(pod);

@@ -11,9 +11,9 @@ use podmodel::{Node, Pod};
 
 /// A pod or node under construction.
 #[derive(Debug, Clone)]
-pub struct Written(pub Tree);
+pub(crate) struct Written(pub Tree);
 
-pub fn pod(name: &str) -> Written {
+pub(crate) fn pod(name: &str) -> Written {
     Written(tree! {
         "metadata" => tree! { "name" => name, "namespace" => "default", "uid" => name },
         "spec" => tree! {
@@ -25,7 +25,7 @@ pub fn pod(name: &str) -> Written {
 }
 
 /// A node with room for a hundred pods and little else.
-pub fn node(name: &str) -> Written {
+pub(crate) fn node(name: &str) -> Written {
     let labels = tree! { "kubernetes.io/hostname" => name };
     let made = tree! { "metadata" => tree! { "name" => name, "uid" => name, "labels" => labels } };
     Written(made).allocatable("4", "8Gi", "100")
@@ -33,7 +33,7 @@ pub fn node(name: &str) -> Written {
 
 impl Written {
     /// Sets the value at a path.
-    pub fn with(mut self, path: &str, value: impl Into<Tree>) -> Written {
+    pub(crate) fn with(mut self, path: &str, value: impl Into<Tree>) -> Written {
         match path.rsplit_once('.') {
             Some((parent, field)) => self.0.child(parent).set(field, value),
             None => self.0.set(path, value),
@@ -42,62 +42,62 @@ impl Written {
     }
 
     /// Sets the JSON value at a path.
-    pub fn json(self, path: &str, text: &str) -> Written {
+    pub(crate) fn json(self, path: &str, text: &str) -> Written {
         self.with(path, api::json::decode(text.as_bytes()).expect("JSON"))
     }
 
-    pub fn label(mut self, key: &str, value: &str) -> Written {
+    pub(crate) fn label(mut self, key: &str, value: &str) -> Written {
         self.0.child("metadata.labels").set(key, value);
         self
     }
 
-    pub fn allocatable(self, cpu: &str, memory: &str, pods: &str) -> Written {
+    pub(crate) fn allocatable(self, cpu: &str, memory: &str, pods: &str) -> Written {
         self.with("status.allocatable", tree! { "cpu" => cpu, "memory" => memory, "pods" => pods })
     }
 
-    pub fn offer(mut self, resource: &str, amount: &str) -> Written {
+    pub(crate) fn offer(mut self, resource: &str, amount: &str) -> Written {
         self.0.child("status.allocatable").set(resource, amount);
         self
     }
 
-    pub fn requests(mut self, requests: Tree) -> Written {
+    pub(crate) fn requests(mut self, requests: Tree) -> Written {
         self.0.list_mut("spec.containers")[0].child("resources").set("requests", requests);
         self
     }
 
-    pub fn cpu(self, cpu: &str) -> Written {
+    pub(crate) fn cpu(self, cpu: &str) -> Written {
         self.requests(tree! { "cpu" => cpu })
     }
 
-    pub fn host_port(mut self, port: i64) -> Written {
+    pub(crate) fn host_port(mut self, port: i64) -> Written {
         let ports = api::list![tree! { "hostPort" => port, "containerPort" => port }];
         self.0.list_mut("spec.containers")[0].set("ports", ports);
         self
     }
 
-    pub fn priority(self, priority: i64) -> Written {
+    pub(crate) fn priority(self, priority: i64) -> Written {
         self.with("spec.priority", priority)
     }
 
-    pub fn on(self, node: &str) -> Written {
+    pub(crate) fn on(self, node: &str) -> Written {
         self.with("spec.nodeName", node)
     }
 
-    pub fn pod(&self) -> Arc<Pod> {
+    pub(crate) fn pod(&self) -> Arc<Pod> {
         Arc::new(Pod::read(&self.0))
     }
 
-    pub fn node(&self) -> Node {
+    pub(crate) fn node(&self) -> Node {
         Node::read(&self.0)
     }
 }
 
 /// Fixed objects of a test.
 #[derive(Default, Clone)]
-pub struct Fixed(pub BTreeMap<(Kind, String), Arc<Tree>>);
+pub(crate) struct Fixed(pub BTreeMap<(Kind, String), Arc<Tree>>);
 
 impl Fixed {
-    pub fn put(&mut self, kind: Kind, object: Tree) {
+    pub(crate) fn put(&mut self, kind: Kind, object: Tree) {
         let key = client::key_of(&object).to_string();
         self.0.insert((kind, key), Arc::new(object));
     }
@@ -119,29 +119,29 @@ impl Objects for Fixed {
 }
 
 /// A snapshot, and the results of single plugins in it.
-pub struct World {
+pub(crate) struct World {
     pub snapshot: Snapshot,
 }
 
 impl World {
-    pub fn new() -> World {
+    pub(crate) fn new() -> World {
         World::with(Fixed::default())
     }
 
-    pub fn with(objects: Fixed) -> World {
+    pub(crate) fn with(objects: Fixed) -> World {
         World { snapshot: Snapshot::new(Arc::new(objects)) }
     }
 
-    pub fn node(&mut self, node: Written) {
+    pub(crate) fn node(&mut self, node: Written) {
         self.snapshot.put_node(node.node());
     }
 
-    pub fn placed(&mut self, pod: Written) {
+    pub(crate) fn placed(&mut self, pod: Written) {
         self.snapshot.put_pod(pod.pod());
     }
 
     /// The filter result of a single plugin.
-    pub fn filter(&mut self, plugin: &dyn Plugin, pod: Written, node: &str) -> Verdict {
+    pub(crate) fn filter(&mut self, plugin: &dyn Plugin, pod: Written, node: &str) -> Verdict {
         let pod = pod.pod();
         self.snapshot.update_order();
         plugin.prepare(&mut self.snapshot, &pod);
@@ -155,7 +155,7 @@ impl World {
     }
 
     /// The score of a single plugin, before normalization.
-    pub fn score(&mut self, plugin: &dyn Plugin, pod: Written, node: &str) -> i64 {
+    pub(crate) fn score(&mut self, plugin: &dyn Plugin, pod: Written, node: &str) -> i64 {
         let pod = pod.pod();
         self.snapshot.update_order();
         plugin.prepare(&mut self.snapshot, &pod);

@@ -16,7 +16,7 @@ use podmodel::Pod;
 const MOST_VERDICTS: usize = 500_000;
 
 #[derive(Default)]
-pub struct Records {
+pub(crate) struct Records {
     records: BTreeMap<Key, Record>,
     /// Keys in write order, with their number at that time.
     order: VecDeque<(Key, u64)>,
@@ -33,7 +33,7 @@ struct Record {
 }
 
 impl Records {
-    pub fn put(&mut self, pod: &Pod, profile: &Arc<Profile>, snapshot: &Snapshot, failure: Failure) {
+    pub(crate) fn put(&mut self, pod: &Pod, profile: &Arc<Profile>, snapshot: &Snapshot, failure: Failure) {
         self.remove(&pod.key);
         self.number += 1;
         self.verdicts += failure.nodes.len();
@@ -43,7 +43,7 @@ impl Records {
         self.tidy();
     }
 
-    pub fn remove(&mut self, key: &Key) {
+    pub(crate) fn remove(&mut self, key: &Key) {
         if let Some(record) = self.records.remove(key) {
             self.verdicts -= record.failure.nodes.len();
         }
@@ -64,14 +64,14 @@ impl Records {
     }
 
     /// The record of an unschedulable pod.
-    pub fn get(&self, key: &str) -> Option<Tree> {
+    pub(crate) fn get(&self, key: &str) -> Option<Tree> {
         let record = self.records.get(key)?;
         Some(explain(&record.failure, &record.profile, &record.names))
     }
 }
 
 /// The result of a decision.
-pub fn decided(decision: &Decision, profile: &Profile, snapshot: &Snapshot) -> Tree {
+pub(crate) fn decided(decision: &Decision, profile: &Profile, snapshot: &Snapshot) -> Tree {
     let name = |id| snapshot.node(id).map_or("", |state| state.name()).to_string();
     match decision {
         Decision::Place { node, evaluated, feasible } => tree! {

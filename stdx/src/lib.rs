@@ -3,6 +3,8 @@
 //! A module belongs here if two crates use it and it has no subject of its own. Nothing here knows Kubernetes or HTTP,
 //! so that every crate may depend on it.
 
+#![warn(unreachable_pub)]
+
 pub mod backoff;
 pub mod clock;
 pub mod fnv;

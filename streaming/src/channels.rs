@@ -11,22 +11,27 @@ use crate::BUFFER;
 use crate::websocket::{Event, Opcode, Receiver, Sender};
 
 /// A message of this channel closes another channel (protocol v5).
-pub const CLOSE: u8 = 255;
+pub(crate) const CLOSE: u8 = 255;
 /// The maximum size of a base64 message, which is decoded as a whole.
 const MAX_ENCODED: usize = 4 * 1024 * 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Codec {
+pub(crate) enum Codec {
     Raw,
     Base64,
 }
 
 /// A pipe: what is written at one end is read at the other.
-pub fn pipe() -> (DuplexStream, DuplexStream) {
+pub(crate) fn pipe() -> (DuplexStream, DuplexStream) {
     tokio::io::duplex(2 * BUFFER)
 }
 
-pub async fn send<W: AsyncWrite + Unpin>(sender: &Sender<W>, codec: Codec, channel: u8, data: &[u8]) -> Result<()> {
+pub(crate) async fn send<W: AsyncWrite + Unpin>(
+    sender: &Sender<W>,
+    codec: Codec,
+    channel: u8,
+    data: &[u8],
+) -> Result<()> {
     match codec {
         Codec::Raw => sender.send(Opcode::Binary, &[&[channel], data]).await,
         Codec::Base64 => sender.send(Opcode::Text, &[&[b'0' + channel], STANDARD.encode(data).as_bytes()]).await,
@@ -34,7 +39,7 @@ pub async fn send<W: AsyncWrite + Unpin>(sender: &Sender<W>, codec: Codec, chann
 }
 
 /// Sends everything that is read as messages of a channel, until the end.
-pub async fn pump<R, W>(mut reader: R, sender: &Sender<W>, codec: Codec, channel: u8) -> Result<()>
+pub(crate) async fn pump<R, W>(mut reader: R, sender: &Sender<W>, codec: Codec, channel: u8) -> Result<()>
 where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin,
@@ -49,7 +54,7 @@ where
 }
 
 /// Distributes the messages of a connection: a sink for each channel, None for channels that are not read.
-pub struct Demux {
+pub(crate) struct Demux {
     pub codec: Codec,
     /// Whether [`CLOSE`] messages are supported.
     pub half_close: bool,
@@ -59,7 +64,7 @@ pub struct Demux {
 impl Demux {
     /// Distributes messages until the other end closes. A sink without a reader is dropped; a full one blocks the
     /// others.
-    pub async fn run<R, W>(mut self, receiver: &mut Receiver<R, W>) -> Result<()>
+    pub(crate) async fn run<R, W>(mut self, receiver: &mut Receiver<R, W>) -> Result<()>
     where
         R: AsyncRead + Unpin,
         W: AsyncWrite + Unpin,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-pub struct Idle<IO> {
+pub(crate) struct Idle<IO> {
     io: IO,
     period: Duration,
     last: Instant,
@@ -16,7 +16,7 @@ pub struct Idle<IO> {
 }
 
 impl<IO> Idle<IO> {
-    pub fn new(io: IO, period: Duration) -> Self {
+    pub(crate) fn new(io: IO, period: Duration) -> Self {
         Self { io, period, last: Instant::now(), sleep: Box::pin(tokio::time::sleep(period)) }
     }
 

@@ -1,6 +1,8 @@
 //! The protocols for the streams of remote commands and port forwarding over one upgraded HTTP connection: both ends
 //! of each, over WebSocket and SPDY. It knows bytes, channels and exit codes, but neither pods nor authorization.
 
+#![warn(unreachable_pub)]
+
 mod channels;
 mod idle;
 pub mod port_forward;

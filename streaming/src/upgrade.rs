@@ -9,7 +9,7 @@ use http_body_util::Full;
 use hyper::upgrade::OnUpgrade;
 use thiserror::Error;
 
-pub const SPDY: &str = "SPDY/3.1";
+pub(crate) const SPDY: &str = "SPDY/3.1";
 const STREAM_PROTOCOL: &str = "x-stream-protocol-version";
 const ACCEPTED_PROTOCOLS: &str = "x-accepted-stream-protocol-versions";
 const WEBSOCKET_PROTOCOL: &str = "sec-websocket-protocol";
@@ -46,7 +46,7 @@ impl Refusal {
 }
 
 /// An upgrade in progress: the response to send, and the connection that follows it.
-pub struct Upgrading {
+pub(crate) struct Upgrading {
     /// The negotiated protocol without its transport; empty if the client named none.
     pub protocol: &'static str,
     pub response: Response<Full<Bytes>>,
@@ -54,17 +54,17 @@ pub struct Upgrading {
 }
 
 /// Whether a request asks for WebSocket; others are assumed to use SPDY.
-pub fn is_websocket(headers: &HeaderMap) -> bool {
+pub(crate) fn is_websocket(headers: &HeaderMap) -> bool {
     has_token(headers, UPGRADE.as_str(), "websocket") && has_token(headers, CONNECTION.as_str(), "upgrade")
 }
 
 /// The subprotocols of a WebSocket request, in order of preference.
-pub fn websocket_protocols(headers: &HeaderMap) -> Vec<String> {
+pub(crate) fn websocket_protocols(headers: &HeaderMap) -> Vec<String> {
     tokens(headers, WEBSOCKET_PROTOCOL)
 }
 
 /// Negotiates a WebSocket subprotocol: the client's first that is supported. A client that names none gets none.
-pub fn websocket<B>(request: &mut Request<B>, accepted: &'static [&'static str]) -> Result<Upgrading, Refusal> {
+pub(crate) fn websocket<B>(request: &mut Request<B>, accepted: &'static [&'static str]) -> Result<Upgrading, Refusal> {
     let headers = request.headers();
     if headers.get(WEBSOCKET_VERSION).is_none_or(|version| version.as_bytes() != b"13") {
         return Err(Refusal::bad_request("missing or bad WebSocket Version"));
@@ -93,7 +93,7 @@ pub fn websocket<B>(request: &mut Request<B>, accepted: &'static [&'static str])
 }
 
 /// Negotiates a protocol over SPDY, which the client must name.
-pub fn spdy<B>(request: &mut Request<B>, accepted: &'static [&'static str]) -> Result<Upgrading, Refusal> {
+pub(crate) fn spdy<B>(request: &mut Request<B>, accepted: &'static [&'static str]) -> Result<Upgrading, Refusal> {
     let headers = request.headers();
     let asked = tokens(headers, STREAM_PROTOCOL);
     if asked.is_empty() {
@@ -130,7 +130,7 @@ fn tokens(headers: &HeaderMap, name: &str) -> Vec<String> {
     tokens.filter(|token| !token.is_empty()).collect()
 }
 
-pub fn has_token(headers: &HeaderMap, name: &str, wanted: &str) -> bool {
+pub(crate) fn has_token(headers: &HeaderMap, name: &str, wanted: &str) -> bool {
     tokens(headers, name).iter().any(|token| token.eq_ignore_ascii_case(wanted))
 }
 

@@ -37,7 +37,7 @@ impl Https {
     }
 
     /// The same on every address of the machine; None is no response, for longer than any client waits.
-    pub async fn serve_some(
+    pub(crate) async fn serve_some(
         serving: &Pair,
         answer: impl Fn(&Parts, &[u8]) -> Option<(u16, Vec<u8>)> + Send + Sync + 'static,
     ) -> Https {

@@ -1,6 +1,8 @@
 //! For tests: a whole API server in one call, on any engine, with a client that speaks plain HTTPS to it.
 //! Nothing here reaches past the API.
 
+#![warn(unreachable_pub)]
+
 pub mod client;
 mod etcd;
 mod flagged;

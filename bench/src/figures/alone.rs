@@ -23,7 +23,7 @@ impl Sink for Nothing {
 /// Short rounds, since the best one counts: a disk has good and bad moments.
 const WRITES: u64 = 200;
 
-pub async fn run(plan: &Plan, report: &mut Report) -> Result<()> {
+pub(super) async fn run(plan: &Plan, report: &mut Report) -> Result<()> {
     let server = Server::api(&plan.data("alone")).await?;
     let store = embedded::open_dir(plan.data("commit"), Arc::new(Nothing))?;
     let mut client = Lone::open(server.address, &server.tls)?;

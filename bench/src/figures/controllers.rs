@@ -37,7 +37,7 @@ const PODS: &str = "/api/v1/namespaces/default/pods";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
 
-pub async fn run(quick: bool, plan: &Plan, report: &mut Report) -> Result<()> {
+pub(crate) async fn run(quick: bool, plan: &Plan, report: &mut Report) -> Result<()> {
     let size = if quick {
         Size { nodes: 100, replicas: 200, deployments: 50, objects: 1_000 }
     } else {

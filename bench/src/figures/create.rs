@@ -11,7 +11,7 @@ const WRITERS: usize = 64;
 /// Arguments that bring a pod, as it is sent, to 5 KB.
 pub(super) const SENT_FILLER: usize = 3_900;
 
-pub async fn run(plan: &Plan, report: &mut Report) -> Result<()> {
+pub(super) async fn run(plan: &Plan, report: &mut Report) -> Result<()> {
     let (server, bare) = (Server::api(&plan.data("create")).await?, Server::bare().await?);
     let cases = [
         ("create 1 KiB ConfigMap, 64 writers", CONFIG_MAPS, config_map("create", 1024), 0.2),

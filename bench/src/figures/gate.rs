@@ -29,7 +29,7 @@ const USERS: &str = "token-of-the-flooder,flooder,1\ntoken-of-the-tenant,tenant,
 const POLICY: &str =
     "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules:\n- level: Metadata\n";
 
-pub async fn run(plan: &Plan, report: &mut Report) -> Result<()> {
+pub(crate) async fn run(plan: &Plan, report: &mut Report) -> Result<()> {
     report.progress("measuring the chain of a GET");
     chain(plan, report).await?;
     report.progress("measuring a tenant beside a flood");
@@ -211,7 +211,7 @@ impl Drop for Flood {
 }
 
 /// The flood itself, in a process of its own: as many requests as the core can send, whatever is answered.
-pub async fn send_flood(address: std::net::SocketAddr, path: &str, token: &str) -> Result<()> {
+pub(crate) async fn send_flood(address: std::net::SocketAddr, path: &str, token: &str) -> Result<()> {
     let (tls, request) = (Tls::anonymous()?, Template::get(path).with_token(token));
     let mut connections = Vec::new();
     for _ in 0..FLOOD_CONNECTIONS {

@@ -9,7 +9,7 @@ use crate::objects::{CONFIG_MAPS, STORED_EXTRA_BYTES, Template, config_map, numb
 
 const CONNECTIONS: usize = 64;
 
-pub async fn run(plan: &Plan, report: &mut Report) -> Result<()> {
+pub(super) async fn run(plan: &Plan, report: &mut Report) -> Result<()> {
     let (server, bare) = (Server::api(&plan.data("get")).await?, Server::bare().await?);
     let path = numbered(CONFIG_MAPS, "get").replace('#', "0");
     let object = config_map("get", 1024 - STORED_EXTRA_BYTES);

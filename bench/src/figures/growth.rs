@@ -17,7 +17,7 @@ const WRITERS: usize = 64;
 /// The first tenth sets the limits for the rest.
 const FIRST_PART: u64 = 10;
 
-pub async fn run(plan: &Plan, report: &mut Report) -> Result<()> {
+pub(super) async fn run(plan: &Plan, report: &mut Report) -> Result<()> {
     let server = Server::api(&plan.data("growth")).await?;
     let mut connections = server.connections(WRITERS).await?;
     let template = Template::post(PODS, &pod("growth", SENT_FILLER));

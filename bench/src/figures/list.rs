@@ -12,9 +12,9 @@ use crate::objects::{PODS, Template, pod};
 
 const PODS_LISTED: u64 = 5_000;
 /// Arguments that bring a pod with its managed fields to about 4.6 KB.
-pub const LISTED_FILLER: usize = 500;
+pub(crate) const LISTED_FILLER: usize = 500;
 
-pub async fn run(plan: &Plan, report: &mut Report) -> Result<()> {
+pub(super) async fn run(plan: &Plan, report: &mut Report) -> Result<()> {
     let (server, bare) = (Server::api(&plan.data("list")).await?, Server::bare().await?);
     Side::open(&server, 32, Template::post(PODS, &pod("list", LISTED_FILLER))).await?.fill(PODS_LISTED).await?;
     let bytes = server.connect().await?.fetch(Template::get(PODS).bytes()).await?;

@@ -16,7 +16,7 @@ const CONNECTIONS: usize = 32;
 /// The server gives back what it does not need within this time.
 const SETTLE: Duration = Duration::from_secs(2);
 
-pub async fn run(plan: &Plan, report: &mut Report) -> Result<()> {
+pub(super) async fn run(plan: &Plan, report: &mut Report) -> Result<()> {
     let dir = plan.data("memory");
     let server = Server::api(&dir).await?;
     let create = Template::post(PODS, &pod("memory", LISTED_FILLER));
@@ -63,7 +63,7 @@ fn bare_read(dir: &Path) -> Result<f64> {
 }
 
 /// What `bench read` does: prints the seconds that it takes to read, check and copy each record.
-pub fn read_check_copy(dir: &Path) -> Result<()> {
+pub(crate) fn read_check_copy(dir: &Path) -> Result<()> {
     let started = Instant::now();
     store::embedded::check_and_copy(dir)?;
     println!("{}", started.elapsed().as_secs_f64());

@@ -1,18 +1,18 @@
 //! The figures, in groups that share a server. A group is a file and a line in `GROUPS`.
 
 mod alone;
-pub mod controllers;
+pub(crate) mod controllers;
 mod create;
-pub mod dns;
-pub mod gate;
+pub(crate) mod dns;
+pub(crate) mod gate;
 mod get;
 mod growth;
 mod list;
 mod memory;
-pub mod pods;
-pub mod runtime;
+pub(crate) mod pods;
+pub(crate) mod runtime;
 mod scale;
-pub mod scheduler;
+pub(crate) mod scheduler;
 mod stalled;
 mod start;
 mod watch;
@@ -21,13 +21,13 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::time::Duration;
 
-pub use memory::read_check_copy;
+pub(crate) use memory::read_check_copy;
 
 use crate::Result;
 use crate::figure::Report;
 
 /// How long and how much is measured.
-pub struct Plan {
+pub(crate) struct Plan {
     pub dir: PathBuf,
     /// Short rounds that take turns: the best one of each side is an undisturbed one.
     pub round: Duration,
@@ -43,7 +43,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    pub fn new(quick: bool, dir: PathBuf) -> Plan {
+    pub(crate) fn new(quick: bool, dir: PathBuf) -> Plan {
         let dir = dir.join(format!("tiphys-bench-{}", std::process::id()));
         let seconds = Duration::from_secs_f64;
         if quick {
@@ -73,7 +73,7 @@ impl Plan {
     }
 
     /// A data directory for one group's server.
-    pub fn data(&self, name: &str) -> PathBuf {
+    pub(crate) fn data(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
 }
@@ -94,11 +94,11 @@ static GROUPS: &[(&str, Run)] = &[
     ("memory", |plan, report| Box::pin(memory::run(plan, report))),
 ];
 
-pub fn names() -> Vec<&'static str> {
+pub(crate) fn names() -> Vec<&'static str> {
     GROUPS.iter().map(|(name, _)| *name).collect()
 }
 
-pub async fn run(plan: &Plan, wanted: &[String], report: &mut Report) -> Result<()> {
+pub(crate) async fn run(plan: &Plan, wanted: &[String], report: &mut Report) -> Result<()> {
     for (name, run) in GROUPS {
         if wanted.is_empty() || wanted.iter().any(|wanted| wanted == name) {
             report.progress(&format!("measuring {name}"));

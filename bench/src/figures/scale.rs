@@ -12,7 +12,7 @@ const CONNECTIONS: usize = 16;
 const GETS: u64 = 10_000;
 const CREATES: u64 = 300;
 
-pub async fn run(plan: &Plan, report: &mut Report) -> Result<()> {
+pub(super) async fn run(plan: &Plan, report: &mut Report) -> Result<()> {
     let few = plan.objects / 100;
     let (large, small) = (Server::api(&plan.data("large")).await?, Server::api(&plan.data("small")).await?);
     let create = Template::post(CONFIG_MAPS, &config_map("scale", 1024));

@@ -17,7 +17,7 @@ const EVENT_BYTES: usize = 16 << 10;
 /// Nothing more is written after this, unless something is wrong.
 const SETTLE: Duration = Duration::from_secs(3);
 
-pub async fn run(plan: &Plan, report: &mut Report) -> Result<()> {
+pub(super) async fn run(plan: &Plan, report: &mut Report) -> Result<()> {
     let server = Server::api(&plan.data("stalled")).await?;
     let before = (process::private_bytes(server.pid())?, process::socket_bytes()?);
     let mut streams = Vec::with_capacity(WATCHERS);

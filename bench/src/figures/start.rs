@@ -6,7 +6,7 @@ use crate::child::Server;
 use crate::figure::{Figure, Must, Report};
 use crate::process;
 
-pub async fn run(plan: &Plan, report: &mut Report) -> Result<()> {
+pub(super) async fn run(plan: &Plan, report: &mut Report) -> Result<()> {
     let mut best = f64::MAX;
     for round in 0..3 {
         let server = Server::api_with(&plan.data(&format!("start-{round}")), &[]).await?;

@@ -60,7 +60,7 @@ impl Watched {
     }
 }
 
-pub async fn run(plan: &Plan, report: &mut Report) -> Result<()> {
+pub(super) async fn run(plan: &Plan, report: &mut Report) -> Result<()> {
     let (server, bare) = (Server::api(&plan.data("watch")).await?, Server::bare().await?);
     let frame = frame(&server).await?;
     let create = Template::post(CONFIG_MAPS, &config_map("watch", 1024));

@@ -28,7 +28,7 @@ const PONG: Duration = Duration::from_secs(15);
 const STREAMS: usize = 90;
 const IDLE: usize = 8;
 
-pub struct Pool {
+pub(super) struct Pool {
     host: String,
     port: u16,
     authority: Authority,
@@ -62,7 +62,7 @@ fn connector(tls: &ClientConfig) -> TlsConnector {
 }
 
 impl Pool {
-    pub fn new(host: &str, port: u16, name: &str, tls: Arc<ClientConfig>) -> Result<Pool> {
+    pub(super) fn new(host: &str, port: u16, name: &str, tls: Arc<ClientConfig>) -> Result<Pool> {
         let failed = |error: &dyn std::fmt::Display| Error::Transport(error.to_string());
         let bracketed = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
         Ok(Pool {
@@ -76,16 +76,16 @@ impl Pool {
     }
 
     /// Used for new connections; existing ones finish their requests.
-    pub fn exchange_tls(&self, tls: &ClientConfig) {
+    pub(super) fn exchange_tls(&self, tls: &ClientConfig) {
         *self.tls.write() = connector(tls);
         *self.open() = Open::default();
     }
 
-    pub fn authority(&self) -> Authority {
+    pub(super) fn authority(&self) -> Authority {
         self.authority.clone()
     }
 
-    pub async fn send(self: &Arc<Pool>, request: Request<Bytes>) -> Result<Response<Body>> {
+    pub(super) async fn send(self: &Arc<Pool>, request: Request<Bytes>) -> Result<Response<Body>> {
         // An idle connection may be closed without our knowledge. An unsent request can be retried.
         let kept = self.take();
         if let Some(connection) = kept {

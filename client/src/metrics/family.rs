@@ -109,10 +109,10 @@ impl Family {
 
 /// The registered metrics by name.
 #[derive(Default)]
-pub struct Families(Mutex<BTreeMap<&'static str, Family>>);
+pub(super) struct Families(Mutex<BTreeMap<&'static str, Family>>);
 
 impl Families {
-    pub fn record(&self, registry: &Registry, metric: &'static Metric, labels: &[&str], value: f64) {
+    pub(super) fn record(&self, registry: &Registry, metric: &'static Metric, labels: &[&str], value: f64) {
         let result = self.with(registry, metric, |family| family.record(labels, value));
         if let Err(error) = result {
             tracing::error!(name = metric.name, %error, "failed to record metric");
@@ -120,13 +120,13 @@ impl Families {
     }
 
     /// Removes all series of a gauge.
-    pub fn clear(&self, metric: &'static Metric) {
+    pub(super) fn clear(&self, metric: &'static Metric) {
         if let Some(Family::Gauge(family)) = self.families().get(metric.name) {
             family.reset();
         }
     }
 
-    pub fn forget(&self, metric: &'static Metric, labels: &[&str]) {
+    pub(super) fn forget(&self, metric: &'static Metric, labels: &[&str]) {
         // A series that was never recorded cannot be removed.
         let _ = match self.families().get(metric.name) {
             Some(Family::Counter(family)) => family.remove_label_values(labels),

@@ -29,13 +29,13 @@ const MAX_NAME: usize = 253 - 17;
 
 /// The event to create, and the patch if it already exists.
 #[derive(Debug, PartialEq)]
-pub struct Write {
+pub(super) struct Write {
     pub object: Tree,
     pub patch: Option<Tree>,
 }
 
 #[derive(Default)]
-pub struct Correlator {
+pub(crate) struct Correlator {
     buckets: Remembered<TokenBucket<Timestamp>>,
     similar: Remembered<Similar>,
     counted: Remembered<Counted>,
@@ -56,7 +56,7 @@ struct Counted {
 
 impl Correlator {
     /// The write for an event, and the key it is counted under; None if its object is rate limited.
-    pub fn take(&mut self, mut event: Event) -> Option<(String, Write)> {
+    pub(super) fn take(&mut self, mut event: Event) -> Option<(String, Write)> {
         let object = object_key(&event);
         let key = self.combine(&mut event, &object);
         if !self.may_speak(&object, event.at) {
@@ -69,7 +69,7 @@ impl Correlator {
     }
 
     /// The next event with this key is created again.
-    pub fn forget(&mut self, key: &str) {
+    pub(super) fn forget(&mut self, key: &str) {
         self.counted.remove(key);
     }
 

@@ -17,7 +17,11 @@ use super::reload::{Apply, Followed};
 use crate::error::{Error, Result};
 use crate::pki::credentials::Credentials;
 
-pub fn build(flags: &Flags, current: &Credentials, tokens: Option<Tokens>) -> Result<authentication::Authentication> {
+pub(super) fn build(
+    flags: &Flags,
+    current: &Credentials,
+    tokens: Option<Tokens>,
+) -> Result<authentication::Authentication> {
     let given = &flags.authentication;
     let own = issuers(flags);
     let configuration = given.config_file.as_deref().map(|path| configuration(path, own));
@@ -63,7 +67,7 @@ fn issuers(flags: &Flags) -> &[String] {
 }
 
 /// The configuration file, where there is one: its providers are followed while the server runs.
-pub fn followed(flags: &Flags) -> Result<Option<Followed>> {
+pub(super) fn followed(flags: &Flags) -> Result<Option<Followed>> {
     let Some(file) = flags.authentication.config_file.clone() else { return Ok(None) };
     let own = issuers(flags).to_vec();
     let initial = configuration(&file, &own)?.anonymous;
@@ -215,7 +219,7 @@ fn issuer(rules: Rules) -> Result<Issuer> {
 }
 
 /// Files that count while running, besides those of the serving certificate.
-pub fn watched(flags: &Flags) -> Vec<PathBuf> {
+pub(super) fn watched(flags: &Flags) -> Vec<PathBuf> {
     flags.client_ca_file.iter().chain(&flags.authentication.proxy_ca_file).cloned().collect()
 }
 

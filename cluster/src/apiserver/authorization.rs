@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::flags::values::{ValueError, duration, unknown};
 
 /// Sorted by name.
-pub static FLAGS: &[Flag] = &[
+pub(crate) static FLAGS: &[Flag] = &[
     flag(
         "authorization-config",
         "a file with an AuthorizationConfiguration, instead of the other --authorization-* flags",
@@ -71,7 +71,7 @@ const MODES: &[&str] = &["AlwaysAllow", "AlwaysDeny", "ABAC", "Webhook", "RBAC",
 
 /// Why the modes of `--authorization-mode` are refused.
 #[derive(Debug, thiserror::Error)]
-pub enum ModeError {
+pub(crate) enum ModeError {
     #[error("{0:?} is not a valid mode; supported: {modes}", modes = MODES.join(", "))]
     Unknown(String),
     #[error("{0:?} is named twice")]
@@ -79,7 +79,7 @@ pub enum ModeError {
 }
 
 impl Authorization {
-    pub fn set_modes(&mut self, value: &str) -> Result<(), ModeError> {
+    pub(crate) fn set_modes(&mut self, value: &str) -> Result<(), ModeError> {
         let modes: Vec<String> = value.split(',').map(str::to_string).collect();
         for (at, mode) in modes.iter().enumerate() {
             if !MODES.contains(&mode.as_str()) {
@@ -93,7 +93,7 @@ impl Authorization {
         Ok(())
     }
 
-    pub fn set_webhook_version(&mut self, value: &str) -> Result<(), ValueError> {
+    pub(crate) fn set_webhook_version(&mut self, value: &str) -> Result<(), ValueError> {
         self.webhook_version = Some(match value {
             "v1" => webhook::Version::V1,
             "v1beta1" => webhook::Version::V1beta1,
@@ -103,7 +103,7 @@ impl Authorization {
     }
 
     /// Every client may do everything, so that anonymous requests are switched off.
-    pub fn allows_everything(&self) -> bool {
+    pub(crate) fn allows_everything(&self) -> bool {
         self.has("AlwaysAllow")
     }
 

@@ -358,7 +358,7 @@ pub fn parse(arguments: &[String]) -> Result<Flags> {
 }
 
 /// The same, with the names of those that were given.
-pub fn parse_noting(arguments: &[String]) -> Result<(Flags, Vec<&'static str>)> {
+pub(crate) fn parse_noting(arguments: &[String]) -> Result<(Flags, Vec<&'static str>)> {
     crate::flags::parse_noting(PARTS, arguments)
 }
 

@@ -5,7 +5,7 @@ use crate::flags::gates::Gates;
 /// The gates that upstream's API server of 1.37 knows, each with the state that it is in here: upstream's default, but
 /// off where something is missing (custom resources, admission policies, other servers behind this one). Gates of other
 /// components are among them, since one list of gates is usually given to all; they are in the state of that component.
-pub static GATES: Gates = &[
+pub(super) static GATES: Gates = &[
     ("APIResponseCompression", true),
     ("APIServerIdentity", true),
     ("APIServerWebhookAuthenticationToken", false),

@@ -12,7 +12,7 @@ use crate::pki::credentials::settled;
 use client::files::Files;
 
 /// Puts new data in force.
-pub type Apply = Box<dyn Fn(&Server, &[u8]) -> Result<()> + Send + Sync>;
+pub(super) type Apply = Box<dyn Fn(&Server, &[u8]) -> Result<()> + Send + Sync>;
 
 /// A file, and what it was read as at the start.
 pub struct Followed {

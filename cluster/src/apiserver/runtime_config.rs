@@ -7,7 +7,7 @@ use crate::flags::values::{ValueError, boolean};
 
 /// Why an entry of `--runtime-config` is refused.
 #[derive(Debug, PartialEq, Error)]
-pub enum RuntimeConfigError {
+pub(crate) enum RuntimeConfigError {
     #[error("api/all cannot be changed: name the versions instead")]
     All,
     #[error("{key} is {} here and cannot be changed", if *.is_served { "served" } else { "not served" })]
@@ -21,7 +21,7 @@ pub enum RuntimeConfigError {
 }
 
 /// Checks `GROUP/VERSION=true,GROUP/VERSION/RESOURCE=false,api/alpha=false`; an entry without a value is true.
-pub fn check(text: &str) -> Result<(), RuntimeConfigError> {
+pub(super) fn check(text: &str) -> Result<(), RuntimeConfigError> {
     for entry in text.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
         let (key, value) = entry.split_once('=').unwrap_or((entry, "true"));
         let asked = if value.is_empty() { true } else { boolean(value)? };

@@ -23,7 +23,7 @@ use crate::up::arguments::ComponentArguments;
 use crate::up::{self, Up};
 
 #[derive(clap::Args)]
-pub struct UpArguments {
+pub(crate) struct UpArguments {
     /// The data directory of the cluster
     #[arg(long, default_value = "./data")]
     data_dir: PathBuf,
@@ -72,7 +72,7 @@ pub struct UpArguments {
     log_level: Level,
 }
 
-pub fn run(args: UpArguments) -> Result<()> {
+pub(super) fn run(args: UpArguments) -> Result<()> {
     logs::init(args.log_format, args.log_level);
     let data_dir = open_data_dir(&args.data_dir)?;
     // Before anything else: a second start on the same directory gets this error and no other.

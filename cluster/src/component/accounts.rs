@@ -23,7 +23,7 @@ const FILE_PERIOD: Duration = Duration::from_secs(60);
 type Held = Mutex<Option<(HeaderValue, Instant)>>;
 
 /// A service account of kube-system.
-pub struct Account {
+pub(super) struct Account {
     name: &'static str,
     /// May create tokens and service accounts.
     manager: Client,
@@ -31,7 +31,7 @@ pub struct Account {
 }
 
 impl Account {
-    pub fn new(name: &'static str, manager: Client) -> Arc<Account> {
+    pub(super) fn new(name: &'static str, manager: Client) -> Arc<Account> {
         Arc::new(Account { name, manager, held: Mutex::default() })
     }
 
@@ -90,13 +90,13 @@ impl Credentials for Account {
 }
 
 /// A token file that another process rotates.
-pub struct TokenFile {
+pub(super) struct TokenFile {
     path: PathBuf,
     held: Held,
 }
 
 impl TokenFile {
-    pub fn new(path: PathBuf) -> TokenFile {
+    pub(super) fn new(path: PathBuf) -> TokenFile {
         TokenFile { path, held: Mutex::default() }
     }
 

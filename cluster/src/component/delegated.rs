@@ -23,7 +23,7 @@ const MAX_KEPT: usize = 1000;
 /// How long the CA bundles of the API server are cached.
 const LOOKED_UP: Duration = Duration::from_secs(60);
 
-pub struct Delegated {
+pub(crate) struct Delegated {
     /// Reads CA bundles from the API server that no flag configures.
     pub lookup: Option<Lookup>,
     pub clients: Option<CaBundle>,
@@ -57,7 +57,7 @@ impl Default for Lifetimes {
 }
 
 /// Answers of the last seconds.
-pub struct Kept<T>(Mutex<BTreeMap<String, (Instant, T)>>);
+pub(crate) struct Kept<T>(Mutex<BTreeMap<String, (Instant, T)>>);
 
 impl<T> Default for Kept<T> {
     fn default() -> Kept<T> {
@@ -84,13 +84,13 @@ impl<T: Clone> Kept<T> {
 
 /// The CA bundles of the API server, from its ConfigMap. They are read when a client presents a certificate, and again
 /// after a while.
-pub struct Lookup {
+pub(crate) struct Lookup {
     client: Client,
     held: tokio::sync::Mutex<Option<(Instant, Arc<Found>)>>,
 }
 
 #[derive(Default)]
-pub struct Found {
+pub(crate) struct Found {
     clients: Option<CaBundle>,
     proxies: Option<RequestHeader>,
 }
@@ -98,7 +98,7 @@ pub struct Found {
 const CONFIG_MAPS: Resource = Resource::core("configmaps");
 
 impl Lookup {
-    pub fn new(client: Client) -> Lookup {
+    pub(crate) fn new(client: Client) -> Lookup {
         Lookup { client, held: Default::default() }
     }
 
@@ -142,7 +142,7 @@ fn read(data: &Tree) -> Found {
 
 /// Why a request is rejected.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub(crate) enum Refusal {
     Unauthorized,
     Forbidden(String),
     /// The request to the API server failed.
@@ -151,7 +151,7 @@ pub enum Refusal {
 
 impl Delegated {
     /// `attributes` are those of the requested resource; without them the path is authorized.
-    pub async fn check(&self, question: &mut Question, attributes: Option<Tree>) -> Result<(), Refusal> {
+    pub(crate) async fn check(&self, question: &mut Question, attributes: Option<Tree>) -> Result<(), Refusal> {
         if self.always_allowed.iter().any(|allowed| covers(allowed, &question.path)) {
             return Ok(());
         }
@@ -159,7 +159,7 @@ impl Delegated {
         self.authorize(&user, question, attributes).await
     }
 
-    pub async fn authenticate(&self, question: &mut Question) -> Result<Arc<User>, Refusal> {
+    pub(crate) async fn authenticate(&self, question: &mut Question) -> Result<Arc<User>, Refusal> {
         let now = self.clock.now().seconds;
         let found = match &self.lookup {
             Some(lookup) if !question.chain.is_empty() => lookup.found().await,
@@ -216,7 +216,7 @@ impl Delegated {
     }
 
     /// Whether a user may do this, as the API server sees it.
-    pub async fn allows(&self, user: &User, about: (&'static str, Tree)) -> Result<bool, Refusal> {
+    pub(crate) async fn allows(&self, user: &User, about: (&'static str, Tree)) -> Result<bool, Refusal> {
         // They are allowed everything, even if the API server is unreachable.
         if user.groups.iter().any(|group| group == "system:masters") {
             return Ok(true);

@@ -46,7 +46,7 @@ pub struct Common {
 }
 
 impl Common {
-    pub fn new(name: &'static str, secure_port: u16) -> Common {
+    pub(crate) fn new(name: &'static str, secure_port: u16) -> Common {
         Common {
             name,
             kubeconfig: None,
@@ -76,13 +76,13 @@ impl Common {
     }
 
     /// What is missing, and what does not go together.
-    pub fn check(&self) -> Vec<String> {
+    pub(crate) fn check(&self) -> Vec<String> {
         let missing = self.kubeconfig.is_none().then(|| NO_KUBECONFIG.to_string());
         missing.into_iter().chain(self.check_values()).collect()
     }
 
     /// What does not go together, for a component whose client is in the same process.
-    pub fn check_values(&self) -> Vec<String> {
+    pub(crate) fn check_values(&self) -> Vec<String> {
         let mut errors = Vec::new();
         let timing = self.timing;
         if timing.lease_duration <= timing.renew_deadline {
@@ -115,7 +115,7 @@ pub fn texts(value: &str) -> Result<Vec<String>, Infallible> {
 }
 
 /// A component cannot do anything without it.
-pub const NO_KUBECONFIG: &str =
+pub(crate) const NO_KUBECONFIG: &str =
     "--kubeconfig FILE is required: it names the API server and this component's credentials";
 pub const NO_PROFILES: &str = "profiling is not supported";
 
@@ -123,7 +123,7 @@ pub const NO_PROFILES: &str = "profiling is not supported";
 pub struct Table<F>(PhantomData<F>);
 
 impl<F: HasCommon> Table<F> {
-    pub const FLAGS: &'static [Flag<F>] = &[
+    pub(crate) const FLAGS: &'static [Flag<F>] = &[
         file!(
             "authentication-kubeconfig",
             "a kubeconfig of the API server that authenticates tokens",

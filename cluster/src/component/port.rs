@@ -30,7 +30,7 @@ pub struct Port {
 
 impl Port {
     /// Where others reach it; the loopback is only for this machine, and stays that.
-    pub fn reached_at(&self) -> SocketAddr {
+    pub(crate) fn reached_at(&self) -> SocketAddr {
         let ip = self.address.ip();
         SocketAddr::new(if ip.is_unspecified() { address::advertised(ip) } else { ip }, self.address.port())
     }
@@ -50,7 +50,7 @@ struct Shown {
 const PROBES: [&str; 3] = ["healthz", "livez", "readyz"];
 
 /// Serves where the flags say; None for port 0.
-pub async fn serve(
+pub(crate) async fn serve(
     common: &Common,
     work: Arc<dyn Work>,
     stopped: watch::Receiver<bool>,
@@ -140,7 +140,7 @@ fn delegated(common: &Common, follow: &mut Follow) -> Result<Delegated> {
     })
 }
 
-pub fn read_ca_bundle(path: &Path) -> Result<CaBundle> {
+pub(crate) fn read_ca_bundle(path: &Path) -> Result<CaBundle> {
     let pem = std::fs::read_to_string(path).map_err(Error::file(path))?;
     CaBundle::new(&pem).map_err(|why| Error::Pem { path: path.to_path_buf(), source: why.into() })
 }

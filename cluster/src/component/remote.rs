@@ -132,7 +132,7 @@ impl Remote {
 }
 
 /// The flag, the variable that kubectl reads, the place where `up` writes it, or kubectl's own.
-pub fn find_kubeconfig(flag: Option<&Path>) -> Result<PathBuf> {
+pub(crate) fn find_kubeconfig(flag: Option<&Path>) -> Result<PathBuf> {
     let named = flag.map(Path::to_path_buf).or_else(|| std::env::var_os("KUBECONFIG").map(PathBuf::from));
     if let Some(named) = named.filter(|path| !path.as_os_str().is_empty()) {
         return Ok(named);

@@ -118,12 +118,12 @@ fn node_services_role() -> Tree {
 }
 
 /// Grants the API server's kubelet client certificate access to kubelets.
-pub async fn grant_kubelet_access(server: &Arc<Server>) -> Result<()> {
+pub(crate) async fn grant_kubelet_access(server: &Arc<Server>) -> Result<()> {
     ensure(&in_process::administrator(server), BINDINGS, "", &kubelet_api_admin()).await
 }
 
 /// Creates the objects for machines that join at `url` and trust the CA `authority`.
-pub async fn create_join_objects(server: &Arc<Server>, url: &str, authority: &str) -> Result<()> {
+pub(crate) async fn create_join_objects(server: &Arc<Server>, url: &str, authority: &str) -> Result<()> {
     let client = in_process::administrator(server);
     for (resource, namespace, object) in join_objects::objects(url, authority) {
         ensure(&client, resource, namespace, &object).await?;

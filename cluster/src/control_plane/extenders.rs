@@ -7,11 +7,11 @@ use scheduler::extender::{ExtenderTransport, PostFuture};
 use server::outbound::callout::{Client, Identity, Trust, Url};
 
 /// A client for each extender, by its address.
-pub struct ExtenderClients(Vec<(ExtenderConfig, Client)>);
+pub(crate) struct ExtenderClients(Vec<(ExtenderConfig, Client)>);
 
 impl ExtenderClients {
     /// Reads the files that the extenders name; an error names the invalid field.
-    pub fn new(extenders: &[ExtenderConfig]) -> Result<Arc<ExtenderClients>, String> {
+    pub(crate) fn new(extenders: &[ExtenderConfig]) -> Result<Arc<ExtenderClients>, String> {
         let client = |(index, one): (usize, &ExtenderConfig)| {
             let client = client(one).map_err(|why| format!("extenders[{index}].{why}"))?;
             Ok((one.clone(), client))

@@ -138,7 +138,7 @@ impl LocalClients {
     }
 
     /// What the server does beside answering, as itself.
-    pub fn api_server_loops(&self) -> controllers::Environment {
+    pub(crate) fn api_server_loops(&self) -> controllers::Environment {
         let client = self.client(SERVER, "system:apiserver".to_string(), &["system:masters"]);
         let service_node_ports = self.server.config.node_ports.clone();
         controllers::Environment {

@@ -113,7 +113,7 @@ impl Running {
     }
 
     /// The same; the texts say what of the pods could not be removed.
-    pub async fn stop_with(self, pods: Pods<'_>) -> Vec<String> {
+    pub(crate) async fn stop_with(self, pods: Pods<'_>) -> Vec<String> {
         let delay = self.server.config.limits.shutdown_delay;
         if !delay.is_zero() {
             // Balancers see that it is not ready before anything is refused.
@@ -153,7 +153,7 @@ impl Running {
     }
 
     /// Whether this machine runs pods.
-    pub fn is_node(&self) -> bool {
+    pub(crate) fn is_node(&self) -> bool {
         self.agent.is_some()
     }
 }

@@ -4,7 +4,7 @@ use crate::flags::gates::Gates;
 
 /// The gates that the controllers of 1.37 look at, each with the state that they are in here. Those of features
 /// that are always on since long are among them: what was written for an older release may still name them.
-pub static GATES: Gates = &[
+pub(super) static GATES: Gates = &[
     ("AllAlpha", false),
     ("ClusterTrustBundle", true),
     ("ControllerManagerReleaseLeaderElectionLockOnExit", true),

@@ -5,11 +5,11 @@ use thiserror::Error;
 use crate::flags::values::boolean;
 
 use client::gates::GateError;
-pub use client::gates::Gates;
+pub(crate) use client::gates::Gates;
 
 /// Why the feature gates of a flag are refused.
 #[derive(Debug, PartialEq, Error)]
-pub enum GateFlagError {
+pub(crate) enum GateFlagError {
     #[error("missing bool value for {0}")]
     MissingValue(String),
     #[error("invalid value of {name}={value}, expected true or false")]
@@ -19,7 +19,7 @@ pub enum GateFlagError {
 }
 
 /// Checks `Name=true,Other=false`, and each entry by itself.
-pub fn check(gates: Gates, text: &str) -> Result<(), GateFlagError> {
+pub(crate) fn check(gates: Gates, text: &str) -> Result<(), GateFlagError> {
     for entry in text.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
         let (name, value) = entry.split_once('=').ok_or_else(|| GateFlagError::MissingValue(entry.to_string()))?;
         let (name, value) = (name.trim(), value.trim());

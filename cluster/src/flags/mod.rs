@@ -1,13 +1,13 @@
 //! Flags in upstream's form, from one table: each is honoured, or refused by its name; none is taken and
 //! ignored.
 
-pub mod gates;
-pub mod values;
+pub(crate) mod gates;
+pub(crate) mod values;
 
 use crate::error::{Error, Result};
 
 /// Why a value of a flag is refused: an error of its parser, or the text that says what is supported.
-pub type Refusal = Box<dyn std::error::Error + Send + Sync>;
+pub(crate) type Refusal = Box<dyn std::error::Error + Send + Sync>;
 
 /// Why an argument is refused.
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +42,7 @@ pub const fn flag<F>(name: &'static str, help: &'static str, take: fn(&mut F, &s
     Flag { name, help, switch: false, state: State::Honoured(take) }
 }
 
-pub const fn switch<F>(
+pub(crate) const fn switch<F>(
     name: &'static str,
     help: &'static str,
     take: fn(&mut F, &str) -> Result<(), Refusal>,
@@ -50,7 +50,7 @@ pub const fn switch<F>(
     Flag { name, help, switch: true, state: State::Honoured(take) }
 }
 
-pub const fn unfinished<F>(name: &'static str, missing: &'static str) -> Flag<F> {
+pub(crate) const fn unfinished<F>(name: &'static str, missing: &'static str) -> Flag<F> {
     Flag { name, help: "", switch: false, state: State::Unfinished(missing) }
 }
 
@@ -94,12 +94,15 @@ macro_rules! fixed {
 }
 
 /// Reads `--name=value`, `--name value` and `--switch`. All errors are reported together.
-pub fn parse<F: Default>(parts: &[&'static [Flag<F>]], arguments: &[String]) -> Result<F> {
+pub(crate) fn parse<F: Default>(parts: &[&'static [Flag<F>]], arguments: &[String]) -> Result<F> {
     parse_noting(parts, arguments).map(|(flags, _)| flags)
 }
 
 /// The same, with the names of those that were given.
-pub fn parse_noting<F: Default>(parts: &[&'static [Flag<F>]], arguments: &[String]) -> Result<(F, Vec<&'static str>)> {
+pub(crate) fn parse_noting<F: Default>(
+    parts: &[&'static [Flag<F>]],
+    arguments: &[String],
+) -> Result<(F, Vec<&'static str>)> {
     let mut flags = F::default();
     let (mut errors, mut given_names) = (Vec::new(), Vec::new());
     let mut rest = arguments.iter().peekable();
@@ -150,7 +153,7 @@ fn help_line(name: &str, help: &str) -> String {
     format!("{flag:<HELP_COLUMN$}{help}\n")
 }
 
-pub fn help<F>(component: &str, about: &str, parts: &[&'static [Flag<F>]]) -> String {
+pub(crate) fn help<F>(component: &str, about: &str, parts: &[&'static [Flag<F>]]) -> String {
     let mut text = format!("{about}\n\nUsage: {component} [FLAGS]\n\n");
     let mut flags: Vec<&Flag<F>> = parts.iter().copied().flatten().collect();
     flags.sort_unstable_by_key(|flag| flag.name);

@@ -11,7 +11,7 @@ const LONGEST: Duration = Duration::from_nanos(i64::MAX as u64);
 
 /// A value that is not of the form that its flag needs.
 #[derive(Debug, PartialEq, Error)]
-pub enum ValueError {
+pub(crate) enum ValueError {
     #[error("invalid duration {0:?}")]
     Duration(String),
     #[error("invalid boolean {0:?}")]
@@ -23,20 +23,20 @@ pub enum ValueError {
 }
 
 /// The error for a value that is none of the supported ones.
-pub fn unknown(what: &'static str, value: &str, supported: &'static str) -> ValueError {
+pub(crate) fn unknown(what: &'static str, value: &str, supported: &'static str) -> ValueError {
     ValueError::Unknown { what, value: value.to_string(), supported }
 }
 
 /// A value that does not parse.
 #[derive(Debug, Error)]
 #[error("invalid value {text:?}: {source}")]
-pub struct ParseError<E: std::error::Error + 'static> {
+pub(crate) struct ParseError<E: std::error::Error + 'static> {
     text: String,
     source: E,
 }
 
 /// Go's durations: `1h0m0s`, `90m`, `1.5h`, `300ms`; of all numbers 0 alone needs no unit.
-pub fn duration(text: &str) -> Result<Duration, ValueError> {
+pub(crate) fn duration(text: &str) -> Result<Duration, ValueError> {
     let invalid = || ValueError::Duration(text.to_string());
     let mut rest = text;
     let mut total = Duration::ZERO;
@@ -58,7 +58,7 @@ pub fn duration(text: &str) -> Result<Duration, ValueError> {
 }
 
 /// A list of names, separated by commas.
-pub fn names(text: &str) -> impl Iterator<Item = String> {
+pub(crate) fn names(text: &str) -> impl Iterator<Item = String> {
     text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_string)
 }
 
@@ -75,7 +75,7 @@ fn unit(name: &str) -> Option<f64> {
 }
 
 /// One range, or two of different families, each as its network and the length of its prefix.
-pub fn cidrs(text: &str) -> Result<Vec<(IpAddr, u8)>, String> {
+pub(crate) fn cidrs(text: &str) -> Result<Vec<(IpAddr, u8)>, String> {
     let ranges: Vec<_> = text.split(',').map(|part| cidr(part.trim())).collect::<Result<_, _>>()?;
     match ranges.as_slice() {
         [_] => Ok(ranges),
@@ -106,7 +106,7 @@ fn tail128(length: u8) -> u128 {
 }
 
 /// `30000-32767`, or `30000+100`.
-pub fn port_range(text: &str) -> Result<RangeInclusive<u16>, ValueError> {
+pub(crate) fn port_range(text: &str) -> Result<RangeInclusive<u16>, ValueError> {
     let invalid = || ValueError::PortRange(text.to_string());
     let parse = |part: &str| part.trim().parse::<u16>().map_err(|_| invalid());
     let range = match (text.split_once('-'), text.split_once('+')) {
@@ -118,12 +118,12 @@ pub fn port_range(text: &str) -> Result<RangeInclusive<u16>, ValueError> {
 }
 
 /// Comma-separated texts.
-pub fn list(text: &str) -> Vec<String> {
+pub(crate) fn list(text: &str) -> Vec<String> {
     text.split(',').map(|part| part.trim().to_string()).filter(|part| !part.is_empty()).collect()
 }
 
 /// The forms of Go's `strconv.ParseBool`.
-pub fn boolean(text: &str) -> Result<bool, ValueError> {
+pub(crate) fn boolean(text: &str) -> Result<bool, ValueError> {
     match text {
         "true" | "True" | "TRUE" | "t" | "T" | "1" => Ok(true),
         "false" | "False" | "FALSE" | "f" | "F" | "0" => Ok(false),
@@ -132,7 +132,7 @@ pub fn boolean(text: &str) -> Result<bool, ValueError> {
 }
 
 /// A number, an address, or another type that parses itself.
-pub fn parsed<T: std::str::FromStr>(text: &str) -> Result<T, ParseError<T::Err>>
+pub(crate) fn parsed<T: std::str::FromStr>(text: &str) -> Result<T, ParseError<T::Err>>
 where
     T::Err: std::error::Error,
 {

@@ -5,7 +5,7 @@ use crate::flags::gates::Gates;
 /// The feature gates of the scheduler in 1.37 with their state here. `docs/compatibility.md` lists those that are on
 /// upstream and off here, and why. Two that are locked to on are included, since configurations for older releases may
 /// name them.
-pub static GATES: Gates = &[
+pub(super) static GATES: Gates = &[
     ("AllAlpha", false),
     ("CompositePodGroup", false),
     ("CoordinatedLeaderElection", false),

@@ -33,14 +33,14 @@ pub async fn run(flags: Flags) -> Result<Running> {
 }
 
 /// The configuration of a scheduler inside of `up`.
-pub fn read_configuration(mut flags: Flags) -> Result<Configuration> {
+pub(crate) fn read_configuration(mut flags: Flags) -> Result<Configuration> {
     // It needs no kubeconfig: its client is in this process.
     flags.common.kubeconfig = Some(Default::default());
     settings::read(flags).map(|(_, configuration)| configuration)
 }
 
 /// Writes the effective configuration if --write-config-to is set; whether it did.
-pub fn write_config(flags: &mut Flags) -> Result<bool> {
+pub(crate) fn write_config(flags: &mut Flags) -> Result<bool> {
     let Some(path) = flags.write_config_to.take() else { return Ok(false) };
     let (_, configuration) = settings::read(std::mem::take(flags))?;
     std::fs::write(&path, api::yaml::encode(&configuration.effective())).map_err(Error::file(&path))?;

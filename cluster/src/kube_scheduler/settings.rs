@@ -11,7 +11,7 @@ use crate::component::flags::Common;
 use crate::error::{Error, Result};
 
 /// A flag overrides the file; upstream's defaults apply otherwise.
-pub fn read(flags: Flags) -> Result<(Common, Configuration)> {
+pub(super) fn read(flags: Flags) -> Result<(Common, Configuration)> {
     let Flags { mut common, config, policy_config_file, .. } = flags;
     let mut configuration = match (&config, &policy_config_file) {
         (Some(_), Some(_)) => {

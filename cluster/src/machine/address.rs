@@ -3,13 +3,13 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 
 /// The URL for joining machines. They reach it only if the server listens on all addresses, or on one of the network.
-pub fn joined_at(address: SocketAddr) -> String {
+pub(crate) fn joined_at(address: SocketAddr) -> String {
     let ip = if address.ip().is_unspecified() { advertised(address.ip()) } else { address.ip() };
     format!("https://{}", SocketAddr::new(ip, address.port()))
 }
 
 /// Where the clients of this machine reach a server that listens here.
-pub fn reachable(address: IpAddr) -> IpAddr {
+pub(crate) fn reachable(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(v4) if v4.is_unspecified() => IpAddr::from([127, 0, 0, 1]),
         // A dual-stack socket: the older family is there too.
@@ -20,7 +20,7 @@ pub fn reachable(address: IpAddr) -> IpAddr {
 
 /// Where others reach it: the address of the way out of this machine, where it listens on all or on
 /// the loopback alone. Connecting a datagram socket sends nothing.
-pub fn advertised(listen: IpAddr) -> IpAddr {
+pub(crate) fn advertised(listen: IpAddr) -> IpAddr {
     if !listen.is_unspecified() && !listen.is_loopback() {
         return listen;
     }

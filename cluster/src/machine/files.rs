@@ -7,11 +7,11 @@ use stdx::fs::{Durability, Replace};
 use crate::error::{Error, Result};
 
 /// Writes a file that only its owner can read, whole or not at all, also after a loss of power.
-pub fn write_durable(path: &Path, text: &str) -> Result<()> {
+pub(crate) fn write_durable(path: &Path, text: &str) -> Result<()> {
     Replace::PRIVATE.durable(Durability::Data).write(path, text.as_bytes()).map_err(Error::file(path))
 }
 
 /// The same without waiting for the disk, for files that can be created again.
-pub fn write_private(path: &Path, text: &str) -> Result<()> {
+pub(crate) fn write_private(path: &Path, text: &str) -> Result<()> {
     Replace::PRIVATE.write(path, text.as_bytes()).map_err(Error::file(path))
 }

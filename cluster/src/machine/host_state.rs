@@ -19,7 +19,7 @@ use crate::machine::loopback;
 const FILE: &str = "node.json";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HostState {
+pub(crate) struct HostState {
     /// The kubelet's directory, below which volumes are mounted.
     pub root_dir: PathBuf,
     pub pod_logs_dir: PathBuf,
@@ -35,7 +35,7 @@ pub struct HostState {
 }
 
 impl HostState {
-    pub fn write(&self, data_dir: &Path) -> Result<()> {
+    pub(crate) fn write(&self, data_dir: &Path) -> Result<()> {
         let text = |path: &Path| path.to_string_lossy().into_owned();
         let object = tree! {
             "rootDir" => text(&self.root_dir),
@@ -51,7 +51,7 @@ impl HostState {
     }
 
     /// None where no pod ever ran from this data directory.
-    pub fn read(data_dir: &Path) -> Result<Option<HostState>> {
+    pub(crate) fn read(data_dir: &Path) -> Result<Option<HostState>> {
         let path = data_dir.join(FILE);
         let bytes = match fs::read(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -72,7 +72,7 @@ impl HostState {
 
     /// Removes what no pod uses any more; the texts say what could not be removed. `state` is the directory of the
     /// built-in runtime, whose processes have ended.
-    pub fn remove(&self, state: Option<&Path>) -> Vec<String> {
+    pub(crate) fn remove(&self, state: Option<&Path>) -> Vec<String> {
         let mut problems = unmount_below(&self.root_dir);
         for address in &self.addresses {
             if let Err(error) = loopback::remove(*address) {

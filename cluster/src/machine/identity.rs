@@ -13,14 +13,14 @@ const FILE: &str = "cluster-id";
 const DIGITS: usize = 16;
 
 /// Creates the data directory where it is missing, and returns its one canonical path.
-pub fn open_data_dir(path: &Path) -> Result<PathBuf> {
+pub(crate) fn open_data_dir(path: &Path) -> Result<PathBuf> {
     fs::create_dir_all(path).map_err(Error::file(path))?;
     fs::canonicalize(path).map_err(Error::file(path))
 }
 
 /// The ID of the cluster in a data directory, generated if there is none. `states` holds a directory for each cluster
 /// with pods: earlier versions named it by the path of the data directory, and their pods are taken over.
-pub fn cluster_id(data_dir: &Path, states: &Path) -> Result<String> {
+pub(crate) fn cluster_id(data_dir: &Path, states: &Path) -> Result<String> {
     let path = data_dir.join(FILE);
     match fs::read_to_string(&path) {
         Ok(text) => checked(text.trim(), &path),

@@ -8,7 +8,7 @@ use thiserror::Error;
 
 /// Why the pods of a runtime cannot be listed or removed.
 #[derive(Debug, Error)]
-pub enum PodsError {
+pub(crate) enum PodsError {
     #[error("{}", .0.message())]
     List(#[source] cri::Status),
     #[error("failed to remove pod sandbox {sandbox}: {}", source.message())]
@@ -16,7 +16,7 @@ pub enum PodsError {
 }
 
 /// The pods that a kubelet has in the runtime: sandbox and uid of each.
-pub async fn list(runtime: &Runtime) -> Result<Vec<(String, String)>, PodsError> {
+pub(crate) async fn list(runtime: &Runtime) -> Result<Vec<(String, String)>, PodsError> {
     let listed = runtime.service.list_pod_sandbox(cri::ListPodSandboxRequest { filter: None }).await;
     let listed = listed.map_err(PodsError::List)?;
     // Others may use the runtime too.
@@ -25,7 +25,7 @@ pub async fn list(runtime: &Runtime) -> Result<Vec<(String, String)>, PodsError>
 }
 
 /// Ends the pods with these uids at once, and removes what the runtime has of them.
-pub async fn remove(runtime: &Runtime, uids: &BTreeSet<String>) -> Result<(), PodsError> {
+pub(crate) async fn remove(runtime: &Runtime, uids: &BTreeSet<String>) -> Result<(), PodsError> {
     for (sandbox, _) in list(runtime).await?.into_iter().filter(|(_, uid)| uids.contains(uid)) {
         let removed = async {
             runtime.stop_sandbox(&sandbox).await?;

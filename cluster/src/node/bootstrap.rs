@@ -121,7 +121,7 @@ pub struct CertificateRotation {
 
 impl CertificateRotation {
     /// The rotation of the client certificate. Clients that follow the kubeconfig reload it.
-    pub fn client(dir: &Path, node: &str, client: Client, random: Arc<Random>) -> CertificateRotation {
+    pub(crate) fn client(dir: &Path, node: &str, client: Client, random: Arc<Random>) -> CertificateRotation {
         let node = node.to_string();
         CertificateRotation {
             dir: dir.to_path_buf(),

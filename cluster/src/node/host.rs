@@ -60,7 +60,7 @@ pub fn set_oom_score(config: &Config) {
     }
 }
 
-pub fn raise_open_files(config: &Config) {
+pub(crate) fn raise_open_files(config: &Config) {
     let (wanted, now) = (config.process.max_open_files, getrlimit(Resource::Nofile));
     let least = |limit: Option<u64>| limit.is_none_or(|limit| limit >= wanted);
     if least(now.current) {

@@ -125,7 +125,7 @@ pub async fn join(arguments: &Arguments) -> Result<(Flags, Options)> {
 }
 
 /// Rewords an error for users of `tiphys agent`, who have no bootstrap kubeconfig.
-pub fn explained(error: Error) -> Error {
+pub(crate) fn explained(error: Error) -> Error {
     match error {
         Error::BootstrapRejected(why) => Error::Flags(vec![format!(
             "--token: the API server rejected it ({why}): it may have expired or been deleted; `tiphys token create \

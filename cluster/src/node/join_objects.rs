@@ -77,7 +77,7 @@ fn role_binding() -> Tree {
 }
 
 /// The public kubeconfig: the URL of the cluster and its CA certificate.
-pub fn public_kubeconfig(server: &str, authority: &str) -> String {
+pub(crate) fn public_kubeconfig(server: &str, authority: &str) -> String {
     let cluster = tree! { "server" => server, "certificate-authority-data" => base64::encode(authority.as_bytes()) };
     let config = tree! {
         "apiVersion" => "v1",

@@ -2,7 +2,7 @@
 //! a machine that joins with a token; also the tokens.
 
 pub mod bootstrap;
-pub mod container_runtime;
+pub(crate) mod container_runtime;
 pub mod flags;
 pub mod host;
 pub mod join;
@@ -48,12 +48,12 @@ pub struct Running {
 
 impl Running {
     /// Stops the pods because the machine shuts down; `stop` stops the kubelet.
-    pub async fn shut_down(&self) {
+    pub(crate) async fn shut_down(&self) {
         self.kubelet.shut_down().await;
     }
 
     /// Stops the pods when the machine shuts down, and continues if the shutdown is cancelled.
-    pub async fn follow_machine(&mut self) {
+    pub(crate) async fn follow_machine(&mut self) {
         loop {
             match self.kubelet.machine_changed().await {
                 true => self.kubelet.shut_down().await,

@@ -116,7 +116,7 @@ fn read(file: &Path) -> std::result::Result<api::Tree, ConfigFileError> {
 
 /// Defaults for a machine that is shared with other programs. Its disk may be filled by others, so that percentages are
 /// meaningless, and unused images are removed only when pods need the space.
-pub const SHARED_MACHINE: [&str; 5] = [
+pub(crate) const SHARED_MACHINE: [&str; 5] = [
     "--cluster-domain=cluster.local",
     "--eviction-hard=memory.available<100Mi,nodefs.available<1Gi,nodefs.inodesFree<1%,imagefs.available<1Gi,\
      imagefs.inodesFree<1%",
@@ -218,7 +218,7 @@ fn services_of(claim: &Claim, disabled: &[Component], listen: IpAddr) -> service
 }
 
 /// Whether this user can run containers.
-pub fn can_run_pods() -> bool {
+pub(crate) fn can_run_pods() -> bool {
     rustix::process::geteuid().is_root()
 }
 

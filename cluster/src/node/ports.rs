@@ -128,7 +128,7 @@ pub fn serving(config: &Config, at: IpAddr) -> Result<Arc<Serving>> {
 }
 
 /// Reloads the certificate files when they change.
-pub fn follow_serving(config: &Config, serving: &Arc<Serving>, follow: &mut Follow) {
+pub(crate) fn follow_serving(config: &Config, serving: &Arc<Serving>, follow: &mut Follow) {
     let certificates = &config.certificates;
     let (Some(certificate), Some(key)) = (&certificates.tls_cert_file, &certificates.tls_private_key_file) else {
         return;

@@ -15,7 +15,7 @@ use crate::machine::files::write_private;
 use crate::pki::{self, Pair};
 
 const REQUESTS: Resource = Resource::new("certificates.k8s.io", "v1", "certificatesigningrequests");
-pub const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
+pub(crate) const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 pub const SERVING_SIGNER: &str = "kubernetes.io/kubelet-serving";
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -121,7 +121,7 @@ pub fn current(dir: &Path, base: &str) -> PathBuf {
 }
 
 /// Stores certificate and key in one file, like upstream, and makes it the current one atomically.
-pub fn store_certificate(dir: &Path, base: &str, pair: &Pair, now: SystemTime) -> Result<PathBuf> {
+pub(crate) fn store_certificate(dir: &Path, base: &str, pair: &Pair, now: SystemTime) -> Result<PathBuf> {
     std::fs::create_dir_all(dir).map_err(Error::file(dir))?;
     let seconds = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let time = api::time::format_seconds(i64::try_from(seconds).unwrap_or(i64::MAX));

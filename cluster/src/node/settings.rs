@@ -6,7 +6,7 @@ use super::flags::Flags;
 use crate::error::{Error, Result};
 
 /// A flag overrides the files; upstream's defaults apply otherwise.
-pub fn read(flags: &Flags) -> Result<Settings> {
+pub(super) fn read(flags: &Flags) -> Result<Settings> {
     let mut settings = config::read_file(flags.config.as_deref(), flags.config_dir.as_deref(), &flags.overlay)
         .map_err(|errors| Error::Flags(errors.into_iter().map(|why| format!("--config: {why}")).collect()))?;
     let config = &mut settings.config;
@@ -30,7 +30,7 @@ pub fn read(flags: &Flags) -> Result<Settings> {
 }
 
 /// The requested name, or the host name, in lower case like all object names.
-pub fn name(asked: &str) -> Result<String> {
+pub(super) fn name(asked: &str) -> Result<String> {
     let name = match asked {
         "" => server::hostname().to_lowercase(),
         asked => asked.to_lowercase(),

@@ -44,24 +44,19 @@ pub struct Running {
 }
 
 impl Running {
-    /// What this node leaves on its machine.
-    pub fn host_state(&self) -> &HostState {
-        &self.host_state
-    }
-
     /// Stops the pods because the machine shuts down, then lets it shut down.
-    pub async fn shut_down(&self) {
+    pub(crate) async fn shut_down(&self) {
         shutdown::run(&self.object, &self.agent, &self.shutdown).await;
         self.inhibitor.iter().for_each(Inhibitor::release);
     }
 
     /// The machine stays up after all.
-    pub fn stay_up(&self) {
+    pub(crate) fn stay_up(&self) {
         shutdown::call_off(&self.object);
     }
 
     /// Waits until the machine starts or cancels a shutdown; true if it shuts down.
-    pub async fn machine_changed(&mut self) -> bool {
+    pub(crate) async fn machine_changed(&mut self) -> bool {
         match &mut self.inhibitor {
             Some(inhibitor) => inhibitor.changed().await,
             None => std::future::pending().await,
@@ -69,7 +64,7 @@ impl Running {
     }
 
     /// Delays shutdowns of the machine, if a grace period is configured.
-    pub fn inhibit(&mut self) {
+    pub(crate) fn inhibit(&mut self) {
         let period = shutdown::whole(&self.shutdown);
         if !period.is_zero() {
             self.inhibitor = Some(Inhibitor::start(Paths::of_machine(), period));
@@ -87,7 +82,7 @@ impl Running {
 
     /// Ends the kubelet and its pods, and removes what they left on the machine; the texts say what could not be
     /// removed.
-    pub async fn stop_with_pods(self, report: &kubelet::pod::stop::Report<'_>) -> Vec<String> {
+    pub(crate) async fn stop_with_pods(self, report: &kubelet::pod::stop::Report<'_>) -> Vec<String> {
         self.stop.send_replace(true);
         self.tasks.iter().for_each(JoinHandle::abort);
         self.agent.stop_with_pods(report).await;

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::machine::address::reachable;
 
 /// Reads the certificate of the proxy, which may be another by now.
-pub type ReadIdentity = Arc<dyn Fn() -> Result<Identity, String> + Send + Sync>;
+pub(crate) type ReadIdentity = Arc<dyn Fn() -> Result<Identity, String> + Send + Sync>;
 
 /// The certificates of a data directory, which the cluster issues itself.
 #[derive(Clone)]
@@ -32,13 +32,13 @@ impl ClusterPki {
     }
 
     /// The certificates of kubelets must be signed by the CA of their ports.
-    pub fn verifying_kubelets(self) -> ClusterPki {
+    pub(crate) fn verifying_kubelets(self) -> ClusterPki {
         ClusterPki { kubelet_cas: Some(String::new()), ..self }
     }
 
     /// Gives the kubelet of this machine a serving certificate, and its node the address that the certificate is for.
     /// One that its configuration names is verified by itself.
-    pub fn with_kubelet(mut self, config: &mut kubelet::Config, machine: IpAddr) -> Result<ClusterPki> {
+    pub(crate) fn with_kubelet(mut self, config: &mut kubelet::Config, machine: IpAddr) -> Result<ClusterPki> {
         if config.node_ips.is_empty() {
             config.node_ips = vec![machine];
         }

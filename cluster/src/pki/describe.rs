@@ -88,7 +88,7 @@ impl Description {
     }
 
     /// Names and addresses, for people.
-    pub fn alternative_names(&self) -> String {
+    pub(crate) fn alternative_names(&self) -> String {
         let addresses = self.addresses.iter().map(ToString::to_string);
         self.names.iter().cloned().chain(addresses).collect::<Vec<_>>().join(",")
     }

@@ -13,20 +13,20 @@ use crate::error::Result;
 type Validity = (SystemTime, SystemTime);
 
 /// A private key and its public one, in PEM.
-pub fn key() -> Result<(String, String)> {
+pub(super) fn key() -> Result<(String, String)> {
     let key = KeyPair::generate()?;
     Ok((key.serialize_pem(), key.public_key_pem()))
 }
 
 /// A certificate that signs others, and its key.
-pub fn authority(common_name: &str, validity: Validity) -> Result<(String, String)> {
+pub(super) fn authority(common_name: &str, validity: Validity) -> Result<(String, String)> {
     let key = KeyPair::generate()?;
     let certificate = authority_params(common_name, validity)?.self_signed(&key)?;
     Ok((certificate.pem(), key.serialize_pem()))
 }
 
 /// A new certificate for the key of a CA.
-pub fn renewed_authority(pair: &Pair, common_name: &str, validity: Validity) -> Result<String> {
+pub(crate) fn renewed_authority(pair: &Pair, common_name: &str, validity: Validity) -> Result<String> {
     let key = KeyPair::from_pem(&pair.key)?;
     Ok(authority_params(common_name, validity)?.self_signed(&key)?.pem())
 }
@@ -39,7 +39,7 @@ fn authority_params(common_name: &str, validity: Validity) -> Result<Certificate
 }
 
 /// A certificate with a new key.
-pub fn leaf(authority: &Pair, subject: &Subject, validity: Validity) -> Result<(String, String)> {
+pub(super) fn leaf(authority: &Pair, subject: &Subject, validity: Validity) -> Result<(String, String)> {
     let issuer = Issuer::from_ca_cert_pem(&authority.certificate, KeyPair::from_pem(&authority.key)?)?;
     let key = KeyPair::generate()?;
     let mut params = params(&subject.common_name, &subject.organization, validity)?;

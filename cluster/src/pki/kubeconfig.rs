@@ -29,7 +29,7 @@ pub fn write(server: &str, authority: &str, user: &str, client: &Pair) -> Vec<u8
 }
 
 /// The kubeconfig of the administrator, for clients of this machine.
-pub fn write_kubeconfig(path: &Path, address: SocketAddr, authority: &Pair, admin: &Pair) -> Result<()> {
+pub(crate) fn write_kubeconfig(path: &Path, address: SocketAddr, authority: &Pair, admin: &Pair) -> Result<()> {
     let url = format!("https://{}", SocketAddr::new(reachable(address.ip()), address.port()));
     let text = write(&url, &authority.certificate, "kubernetes-admin", admin);
     if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {

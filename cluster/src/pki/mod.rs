@@ -41,7 +41,7 @@ impl Pair {
 }
 
 /// The files of a self-signed pair in a directory, created if missing.
-pub fn keep_self_signed(dir: &Path, name: &str, address: std::net::IpAddr) -> Result<(PathBuf, PathBuf)> {
+pub(crate) fn keep_self_signed(dir: &Path, name: &str, address: std::net::IpAddr) -> Result<(PathBuf, PathBuf)> {
     let (certificate, key) = (dir.join(format!("{name}.crt")), dir.join(format!("{name}.key")));
     if certificate.exists() && key.exists() {
         return Ok((certificate, key));
@@ -198,7 +198,7 @@ impl Pki {
     }
 
     /// Another key. What the old one has signed stays good until its certificate is taken out by hand.
-    pub fn new_authority(&self, file: &str, common_name: &str, old: &str) -> Result<Pair> {
+    pub(crate) fn new_authority(&self, file: &str, common_name: &str, old: &str) -> Result<Pair> {
         let (certificate, key) = issue::authority(common_name, self.validity(self.lifetimes.authority))?;
         let pair = Pair { certificate: certificate + old, key, path: self.path(file, "crt") };
         self.keep_authority(file, pair)
@@ -259,13 +259,13 @@ impl Pki {
     }
 
     /// The same of a certificate by the name of its files; None where there is none.
-    pub fn renewal_of(&self, file: &str) -> Option<SystemTime> {
+    pub(crate) fn renewal_of(&self, file: &str) -> Option<SystemTime> {
         let pair = self.read(file).ok().flatten()?;
         Some(self.renewal(&described(&pair).ok()?))
     }
 
     /// When a certificate is due for renewal.
-    pub fn renewal(&self, description: &Description) -> SystemTime {
+    pub(crate) fn renewal(&self, description: &Description) -> SystemTime {
         let lifetime = if description.is_authority { self.lifetimes.authority } else { self.lifetimes.leaf };
         description.not_after - lifetime / 3
     }

@@ -7,19 +7,19 @@ use crate::pki::{Pair, Pki, Subject};
 
 /// The CAs: of the cluster, of the proxy that speaks for others, and of the ports of kubelets. A node writes the
 /// addresses for which it gets a certificate: clients of the API server must not trust the CA of those.
-pub const CAS: &[(&str, &str)] =
+pub(crate) const CAS: &[(&str, &str)] =
     &[("ca", "kubernetes"), ("front-proxy-ca", "front-proxy-ca"), (KUBELET_SERVING_CA, "kubelet-serving-ca")];
 
-pub const KUBELET_SERVING_CA: &str = "kubelet-serving-ca";
+pub(crate) const KUBELET_SERVING_CA: &str = "kubelet-serving-ca";
 
-pub const ADMIN: &str = "admin";
+pub(crate) const ADMIN: &str = "admin";
 pub const SERVING: &str = "apiserver";
-pub const PROXY_CLIENT: &str = "front-proxy-client";
+pub(crate) const PROXY_CLIENT: &str = "front-proxy-client";
 /// Shown to the API server by the kubelet of this machine.
 pub const KUBELET_SERVING: &str = "kubelet-server";
 /// The client certificate of the API server for kubelets; a ClusterRoleBinding grants its access.
 pub const KUBELET_CLIENT: &str = "apiserver-kubelet-client";
-pub const KUBELET_CLIENT_USER: &str = "kube-apiserver-kubelet-client";
+pub(crate) const KUBELET_CLIENT_USER: &str = "kube-apiserver-kubelet-client";
 
 /// The clients: file, CA, CN and O.
 const CLIENTS: &[(&str, &str, &str, &str)] = &[
@@ -70,7 +70,7 @@ pub struct IssuedCertificates {
 }
 
 impl IssuedCertificates {
-    pub fn leaf(&self, file: &str) -> Pair {
+    pub(crate) fn leaf(&self, file: &str) -> Pair {
         self.leaves.iter().find(|(name, _)| name == file).map(|(_, pair)| pair.clone()).unwrap_or_default()
     }
 }

@@ -13,7 +13,7 @@ use crate::flags::Flag;
 use crate::{controller_manager, kube_scheduler, node};
 
 #[derive(clap::Args, Default)]
-pub struct ComponentArguments {
+pub(crate) struct ComponentArguments {
     /// A flag of kube-apiserver, such as enable-admission-plugins=AlwaysPullImages; can be repeated
     #[arg(long = "apiserver-arg", visible_alias = "kube-apiserver-arg", value_name = "FLAG=VALUE")]
     #[arg(allow_hyphen_values = true)]
@@ -78,7 +78,7 @@ const NODE_RESTRICTION: &str = "NodeRestriction";
 
 impl ComponentArguments {
     /// The flags of the API server, with what `up` has by default.
-    pub fn apiserver(&self, data_dir: &Path, listen: SocketAddr) -> Result<ApiserverFlags> {
+    pub(crate) fn apiserver(&self, data_dir: &Path, listen: SocketAddr) -> Result<ApiserverFlags> {
         const FLAG: &str = "--apiserver-arg";
         let words = checked(FLAG, &self.apiserver, |name| owner(APISERVER, name))?;
         let (mut flags, given) = apiserver_flags::parse_noting(&words).map_err(|error| named(FLAG, error))?;
@@ -102,14 +102,14 @@ impl ComponentArguments {
     }
 
     /// The flags of the controllers.
-    pub fn manager(&self) -> Result<controller_manager::flags::Flags> {
+    pub(crate) fn manager(&self) -> Result<controller_manager::flags::Flags> {
         const FLAG: &str = "--controller-manager-arg";
         let common = Table::<controller_manager::flags::Flags>::FLAGS;
         let words = checked(FLAG, &self.manager, |name| owner(MANAGER, name).or(owner_of_common(common, name)))?;
         controller_manager::flags::parse(&words).map_err(|error| named(FLAG, error))
     }
 
-    pub fn scheduler(&self) -> Result<Configuration> {
+    pub(crate) fn scheduler(&self) -> Result<Configuration> {
         const FLAG: &str = "--scheduler-arg";
         let common = Table::<kube_scheduler::flags::Flags>::FLAGS;
         let words = checked(FLAG, &self.scheduler, |name| owner(SCHEDULER, name).or(owner_of_common(common, name)))?;
@@ -117,7 +117,7 @@ impl ComponentArguments {
         kube_scheduler::read_configuration(flags).map_err(|error| named(FLAG, error))
     }
 
-    pub fn kubelet(&self) -> Result<node::flags::Flags> {
+    pub(crate) fn kubelet(&self) -> Result<node::flags::Flags> {
         const FLAG: &str = "--kubelet-arg";
         let words = checked(FLAG, &self.kubelet, |name| owner(KUBELET, name))?;
         node::flags::parse(&words).map_err(|error| named(FLAG, error))

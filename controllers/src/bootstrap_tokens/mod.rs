@@ -7,9 +7,9 @@ mod signer;
 
 use client::{Resource, Selection};
 
-pub use cleaner::start as start_cleaner;
+pub(crate) use cleaner::start as start_cleaner;
 pub use plan::{is_signed, signature};
-pub use signer::start as start_signer;
+pub(crate) use signer::start as start_signer;
 
 const TOKENS: Selection = Selection {
     resource: Resource::core("secrets"),

@@ -16,7 +16,7 @@ fn data(secret: &Tree, key: &str) -> String {
 }
 
 /// The Unix time at which a token expires. A token with an invalid expiration has expired.
-pub fn end_of(secret: &Tree) -> Option<i64> {
+pub(super) fn end_of(secret: &Tree) -> Option<i64> {
     match data(secret, "expiration").as_str() {
         "" => None,
         text => Some(time::parse(text).map_or(0, |time| time.seconds)),
@@ -47,7 +47,7 @@ pub fn signature(text: &str, id: &str, secret: &str) -> String {
 }
 
 /// The ConfigMap with one signature for each token; None if it is up to date.
-pub fn signed(map: &Tree, tokens: &[Arc<Tree>], now: i64) -> Option<Tree> {
+pub(super) fn signed(map: &Tree, tokens: &[Arc<Tree>], now: i64) -> Option<Tree> {
     let text = map.map("data").get("kubeconfig")?.as_str()?;
     let mut data = map.map("data").clone();
     data.retain(|key, _| !key.starts_with(SIGNATURE));

@@ -20,7 +20,7 @@ struct Controller {
     context: Context,
 }
 
-pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     for selection in [TOKENS, INFO] {
         let queue = context.queue.clone();
         setup.informer(selection).on_change(move |_| queue.add(Key::from(NAME)));

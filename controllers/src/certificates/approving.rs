@@ -20,7 +20,7 @@ struct Controller {
     context: Context,
 }
 
-pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     let approves_serving = context.options.approve_kubelet_serving;
     let nodes = approves_serving.then(|| setup.informer(Selection::all(NODES)).store().clone());
     Some(Box::new(Controller { requests: follow(setup, context), nodes, context: context.clone() }))

@@ -14,7 +14,7 @@ struct Controller {
     context: Context,
 }
 
-pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     Some(Box::new(Controller { requests: follow(setup, context), context: context.clone() }))
 }
 

@@ -1,12 +1,12 @@
 //! The few DER encodings that a certificate needs.
 
-pub const SEQUENCE: u8 = 0x30;
-pub const OCTETS: u8 = 0x04;
-pub const NULL: [u8; 2] = [0x05, 0x00];
-pub const TRUE: [u8; 3] = [0x01, 0x01, 0xff];
+pub(crate) const SEQUENCE: u8 = 0x30;
+pub(crate) const OCTETS: u8 = 0x04;
+pub(super) const NULL: [u8; 2] = [0x05, 0x00];
+pub(super) const TRUE: [u8; 3] = [0x01, 0x01, 0xff];
 
 /// A value with its tag and length.
-pub fn value(tag: u8, content: &[u8]) -> Vec<u8> {
+pub(super) fn value(tag: u8, content: &[u8]) -> Vec<u8> {
     let mut out = vec![tag];
     match content.len() {
         length @ 0..128 => out.push(length as u8),
@@ -20,18 +20,18 @@ pub fn value(tag: u8, content: &[u8]) -> Vec<u8> {
     out
 }
 
-pub fn sequence(parts: &[&[u8]]) -> Vec<u8> {
+pub(super) fn sequence(parts: &[&[u8]]) -> Vec<u8> {
     value(SEQUENCE, &parts.concat())
 }
 
 /// A positive integer.
-pub fn unsigned(bytes: &[u8]) -> Vec<u8> {
+pub(super) fn unsigned(bytes: &[u8]) -> Vec<u8> {
     let digits: Vec<u8> = bytes.iter().copied().skip_while(|byte| *byte == 0).collect();
     let sign = digits.first().is_none_or(|first| *first >= 0x80).then_some(0);
     value(0x02, &sign.into_iter().chain(digits).collect::<Vec<_>>())
 }
 
-pub fn oid(arcs: &[u64]) -> Vec<u8> {
+pub(super) fn oid(arcs: &[u64]) -> Vec<u8> {
     let (Some(first), Some(second)) = (arcs.first(), arcs.get(1)) else { return value(0x06, &[]) };
     let mut content = Vec::new();
     for arc in std::iter::once(first * 40 + second).chain(arcs[2..].iter().copied()) {
@@ -43,7 +43,7 @@ pub fn oid(arcs: &[u64]) -> Vec<u8> {
 }
 
 /// A bit string; bits count from the left, trailing zero bits are omitted.
-pub fn bits(set: &[u8]) -> Vec<u8> {
+pub(super) fn bits(set: &[u8]) -> Vec<u8> {
     let Some(last) = set.iter().max() else { return value(0x03, &[0]) };
     let mut bytes = vec![0u8; usize::from(last / 8) + 1];
     for bit in set {
@@ -53,12 +53,12 @@ pub fn bits(set: &[u8]) -> Vec<u8> {
 }
 
 /// A bit string of whole bytes, such as a signature or a key.
-pub fn bit_string(bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn bit_string(bytes: &[u8]) -> Vec<u8> {
     value(0x03, &[&[0][..], bytes].concat())
 }
 
 /// UTCTime before 2050, GeneralizedTime from then on, as X.509 requires.
-pub fn time(seconds: i64) -> Vec<u8> {
+pub(super) fn time(seconds: i64) -> Vec<u8> {
     let text: String =
         api::time::format_seconds(seconds).chars().filter(|char| !matches!(char, '-' | ':' | 'T')).collect();
     match text.strip_prefix("20") {

@@ -14,9 +14,9 @@ use client::{Resource, Selection, Store};
 
 use crate::{Context, Setup};
 
-pub use approving::start as start_approving;
-pub use cleaner::start as start_cleaner;
-pub use signing::start as start_signing;
+pub(crate) use approving::start as start_approving;
+pub(crate) use cleaner::start as start_cleaner;
+pub(crate) use signing::start as start_signing;
 
 const REQUESTS: Resource = Resource::new("certificates.k8s.io", "v1", "certificatesigningrequests");
 

@@ -8,17 +8,17 @@ use api::time::{format_seconds, parse};
 use api::{Tree, tree};
 use thiserror::Error;
 
-pub const KUBELET_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
-pub const KUBELET_SERVING: &str = "kubernetes.io/kubelet-serving";
-pub const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
-pub const LEGACY_UNKNOWN: &str = "kubernetes.io/legacy-unknown";
+pub(super) const KUBELET_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
+pub(super) const KUBELET_SERVING: &str = "kubernetes.io/kubelet-serving";
+pub(crate) const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
+pub(crate) const LEGACY_UNKNOWN: &str = "kubernetes.io/legacy-unknown";
 
 /// The shortest validity of a certificate.
 const SHORTEST: Duration = Duration::from_secs(600);
 
 /// The subject of a request.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Subject {
+pub(super) struct Subject {
     pub common_name: String,
     pub organizations: Vec<String>,
     pub dns_names: usize,
@@ -33,7 +33,7 @@ fn has_condition(request: &Tree, kind: &str) -> bool {
 }
 
 /// Whether the request is approved and waits for a certificate.
-pub fn is_to_sign(request: &Tree) -> bool {
+pub(crate) fn is_to_sign(request: &Tree) -> bool {
     request.str("status.certificate").is_empty()
         && has_condition(request, "Approved")
         && !has_condition(request, "Denied")
@@ -41,19 +41,19 @@ pub fn is_to_sign(request: &Tree) -> bool {
 }
 
 /// Whether the request waits for a decision.
-pub fn is_undecided(request: &Tree) -> bool {
+pub(crate) fn is_undecided(request: &Tree) -> bool {
     request.str("status.certificate").is_empty()
         && !has_condition(request, "Approved")
         && !has_condition(request, "Denied")
 }
 
-pub fn usages(request: &Tree) -> Vec<&str> {
+pub(super) fn usages(request: &Tree) -> Vec<&str> {
     request.list("spec.usages").iter().filter_map(Tree::as_str).collect()
 }
 
 /// Why a signer does not issue a certificate.
 #[derive(Debug, PartialEq, Error)]
-pub enum Refusal {
+pub(super) enum Refusal {
     #[error("subject organization is not system:nodes")]
     Organization,
     #[error("subject common name does not begin with system:node:")]
@@ -71,7 +71,7 @@ pub enum Refusal {
 }
 
 /// Whether the signer issues such a certificate; the reason if it does not.
-pub fn check(signer: &str, subject: &Subject, usages: &[&str]) -> Result<(), Refusal> {
+pub(super) fn check(signer: &str, subject: &Subject, usages: &[&str]) -> Result<(), Refusal> {
     match signer {
         KUBELET_CLIENT => check_kubelet_client(subject, usages),
         KUBELET_SERVING => check_kubelet_serving(subject, usages),
@@ -143,20 +143,20 @@ fn check_client(usages: &[&str]) -> Result<(), Refusal> {
 }
 
 /// The validity of the certificate.
-pub fn duration(request: &Tree, longest: Duration) -> Duration {
+pub(super) fn duration(request: &Tree, longest: Duration) -> Duration {
     let wanted = request.int("spec.expirationSeconds").and_then(|seconds| u64::try_from(seconds).ok());
     wanted.map_or(longest, |seconds| Duration::from_secs(seconds).max(SHORTEST).min(longest))
 }
 
 /// The request with its certificate in the status.
-pub fn signed(request: &Tree, pem: &str) -> Tree {
+pub(super) fn signed(request: &Tree, pem: &str) -> Tree {
     let mut signed = request.clone();
     signed.child("status").set("certificate", api::base64::encode(pem.as_bytes()));
     signed
 }
 
 /// The request with a Failed condition.
-pub fn failed(request: &Tree, why: &str, now: i64) -> Tree {
+pub(super) fn failed(request: &Tree, why: &str, now: i64) -> Tree {
     with_condition(request, "Failed", "SignerValidationFailure", why, now)
 }
 
@@ -175,7 +175,7 @@ fn with_condition(request: &Tree, kind: &str, reason: &str, message: &str, now: 
 
 /// A type of request that may be approved automatically.
 #[derive(Debug, PartialEq)]
-pub struct Recognized {
+pub(crate) struct Recognized {
     /// The subresource that the requestor must be allowed to create.
     pub permission: &'static str,
     message: &'static str,
@@ -191,7 +191,7 @@ static NODE: Recognized = Recognized {
 };
 
 /// The types that a request matches, the most specific one first.
-pub fn recognized(request: &Tree, subject: &Subject) -> Vec<&'static Recognized> {
+pub(super) fn recognized(request: &Tree, subject: &Subject) -> Vec<&'static Recognized> {
     if request.str("spec.signerName") != KUBELET_CLIENT || check_kubelet_client(subject, &usages(request)).is_err() {
         return Vec::new();
     }
@@ -199,13 +199,13 @@ pub fn recognized(request: &Tree, subject: &Subject) -> Vec<&'static Recognized>
     is_own.then_some(&SELF_NODE).into_iter().chain([&NODE]).collect()
 }
 
-pub static SELF_SERVING: Recognized = Recognized {
+pub(crate) static SELF_SERVING: Recognized = Recognized {
     permission: "",
     message: "Auto approving kubelet serving certificate: it names the node's own addresses alone.",
 };
 
 /// Whether a node requests its serving certificate, only with addresses of its own Node and of no other Node.
-pub fn is_own_serving(request: &Tree, subject: &Subject, hosts: &[String], nodes: &[Arc<Tree>]) -> bool {
+pub(crate) fn is_own_serving(request: &Tree, subject: &Subject, hosts: &[String], nodes: &[Arc<Tree>]) -> bool {
     let is_serving = request.str("spec.signerName") == KUBELET_SERVING
         && check_kubelet_serving(subject, &usages(request)).is_ok()
         && request.str("spec.username") == subject.common_name;
@@ -220,7 +220,7 @@ pub fn is_own_serving(request: &Tree, subject: &Subject, hosts: &[String], nodes
 }
 
 /// The SubjectAccessReview that asks whether the requestor may have the certificate.
-pub fn question(request: &Tree, recognized: &Recognized) -> Tree {
+pub(super) fn question(request: &Tree, recognized: &Recognized) -> Tree {
     let mut spec = tree! {
         "user" => request.str("spec.username"),
         "resourceAttributes" => tree! {
@@ -239,14 +239,14 @@ pub fn question(request: &Tree, recognized: &Recognized) -> Tree {
     tree! { "apiVersion" => "authorization.k8s.io/v1", "kind" => "SubjectAccessReview", "spec" => spec }
 }
 
-pub fn approved(request: &Tree, recognized: &Recognized, now: i64) -> Tree {
+pub(super) fn approved(request: &Tree, recognized: &Recognized, now: i64) -> Tree {
     with_condition(request, "Approved", "AutoApproved", recognized.message, now)
 }
 
 const HOUR: i64 = 3600;
 
 /// The Unix time at which a request is deleted; `ends` is the expiration of its certificate.
-pub fn due(request: &Tree, ends: Option<i64>) -> Option<i64> {
+pub(super) fn due(request: &Tree, ends: Option<i64>) -> Option<i64> {
     let seconds = |tree: &Tree| tree.as_str().and_then(|text| parse(text).ok()).map(|time| time.seconds);
     let conditions = request.list("status.conditions");
     if conditions.is_empty() {

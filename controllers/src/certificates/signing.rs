@@ -17,7 +17,7 @@ struct Controller {
     context: Context,
 }
 
-pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     let cas = cas(&context.options.cluster_signing);
     if cas.is_empty() {
         return None;

@@ -56,7 +56,7 @@ static PURPOSES: [(&str, &[u64]); 13] = [
 
 /// Why a request or a CA cannot be read, or a certificate not be signed.
 #[derive(Debug, Error)]
-pub enum Error {
+pub(super) enum Error {
     #[error("{0}")]
     Base64(String),
     #[error("PEM block type must be CERTIFICATE REQUEST")]
@@ -77,7 +77,7 @@ pub enum Error {
 
 /// The parts of a request that go into the certificate.
 #[derive(Debug, PartialEq)]
-pub struct Request {
+pub(super) struct Request {
     pub subject: Subject,
     /// The DNS and IP subject alternative names as text.
     pub hosts: Vec<String>,
@@ -88,7 +88,7 @@ pub struct Request {
 
 impl Request {
     /// Parses `spec.request`: PEM in base64.
-    pub fn decode(encoded: &str) -> Result<Request, Error> {
+    pub(super) fn decode(encoded: &str) -> Result<Request, Error> {
         Request::read(&api::base64::decode(encoded).map_err(|error| Error::Base64(error.to_string()))?)
     }
 
@@ -150,7 +150,7 @@ fn address_text(bytes: &[u8]) -> String {
 }
 
 /// A CA that signs certificates.
-pub struct Ca {
+pub(super) struct Ca {
     key: Key,
     name: Vec<u8>,
     /// The subject key identifier, which becomes the authority key identifier of certificates.
@@ -159,7 +159,7 @@ pub struct Ca {
 }
 
 impl Ca {
-    pub fn read(certificate: &str, key: &str) -> Result<Ca, Error> {
+    pub(super) fn read(certificate: &str, key: &str) -> Result<Ca, Error> {
         let (_, pem) = parse_x509_pem(certificate.as_bytes())?;
         let certificate = pem.parse_x509()?;
         let key_id = certificate.extensions().iter().find_map(|extension| match extension.parsed_extension() {
@@ -175,7 +175,7 @@ impl Ca {
     }
 
     /// Signs a certificate that is valid for `seconds` from about now, in PEM.
-    pub fn sign(&self, request: &Request, usages: &[&str], now: i64, seconds: i64) -> Result<String, Error> {
+    pub(super) fn sign(&self, request: &Request, usages: &[&str], now: i64, seconds: i64) -> Result<String, Error> {
         let ends = if seconds < SHORT_SECONDS { now + seconds } else { now + seconds - BACKDATE_SECONDS };
         let validity = der::sequence(&[&der::time(now - BACKDATE_SECONDS), &der::time(ends.min(self.ends))]);
         let mut serial = [0; 16];
@@ -254,7 +254,7 @@ fn pem(bytes: &[u8]) -> String {
 }
 
 /// The expiration of a PEM certificate.
-pub fn end_of(certificate: &[u8]) -> Option<i64> {
+pub(super) fn end_of(certificate: &[u8]) -> Option<i64> {
     let (_, pem) = parse_x509_pem(certificate).ok()?;
     let (_, certificate) = X509Certificate::from_der(&pem.contents).ok()?;
     Some(certificate.validity().not_after.timestamp())

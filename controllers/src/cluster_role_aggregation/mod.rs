@@ -18,7 +18,7 @@ struct Controller {
     client: Client,
 }
 
-pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     let informer = setup.informer(ALL);
     let roles = informer.store().clone();
     let gathering = Gathering::default();

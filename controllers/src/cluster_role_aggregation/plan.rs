@@ -5,12 +5,12 @@ use std::sync::Arc;
 use api::selector::Selector;
 use api::{Tree, tree};
 
-pub fn gathers(role: &Tree) -> bool {
+pub(super) fn gathers(role: &Tree) -> bool {
     !role.list("aggregationRule.clusterRoleSelectors").is_empty()
 }
 
 /// The role to apply if its rules are out of date. `roles` are sorted by name, which is the order of the rules.
-pub fn plan(role: &Tree, roles: &[Arc<Tree>]) -> Option<Tree> {
+pub(super) fn plan(role: &Tree, roles: &[Arc<Tree>]) -> Option<Tree> {
     if !gathers(role) {
         return None;
     }

@@ -31,7 +31,7 @@ struct Controller {
     zones: Zones,
 }
 
-pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     let cron_jobs = setup.informer(Selection::all(CRON_JOBS));
     let jobs = setup.informer(Selection::all(JOBS));
     jobs.index_by(index::CONTROLLER);

@@ -16,7 +16,7 @@ const MANY: i64 = 100;
 const UNKNOWN_ZONE: &str = "UnknownTimeZone";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Event {
+pub(super) struct Event {
     pub ty: &'static str,
     pub reason: &'static str,
     pub message: String,
@@ -31,7 +31,7 @@ fn warning(reason: &'static str, message: String) -> Event {
 }
 
 #[derive(Debug, Default)]
-pub struct Plan {
+pub(super) struct Plan {
     pub events: Vec<Event>,
     /// The status before the Job of this plan is started.
     pub status: Tree,
@@ -44,23 +44,23 @@ pub struct Plan {
 }
 
 #[derive(Debug)]
-pub struct Start {
+pub(super) struct Start {
     pub job: Tree,
     pub scheduled: i64,
 }
 
 /// The event for an unknown time zone.
-pub fn unknown_zone(name: &str) -> Event {
+pub(crate) fn unknown_zone(name: &str) -> Event {
     warning(UNKNOWN_ZONE, format!("invalid timeZone: {name:?}: unknown time zone {name}"))
 }
 
-pub fn unparseable(schedule: &str, why: &str) -> Event {
+pub(crate) fn unparseable(schedule: &str, why: &str) -> Event {
     warning("UnparseableSchedule", format!("unparseable schedule: {schedule:?} : {why}"))
 }
 
 /// `timetable` is the parsed schedule and zone, or the event to record if parsing failed. `jobs` are the Jobs
 /// controlled by the CronJob.
-pub fn plan(cron: &Tree, jobs: &[Arc<Tree>], timetable: Result<Timetable, Event>, now: Timestamp) -> Plan {
+pub(super) fn plan(cron: &Tree, jobs: &[Arc<Tree>], timetable: Result<Timetable, Event>, now: Timestamp) -> Plan {
     let mut plan = Plan { status: cron.at("status").clone(), ..Plan::default() };
     plan.follow(jobs);
     plan.forget_missing(jobs);
@@ -81,7 +81,7 @@ pub fn plan(cron: &Tree, jobs: &[Arc<Tree>], timetable: Result<Timetable, Event>
 }
 
 /// Records a started Job in the status.
-pub fn started(status: &mut Tree, job: &Tree, scheduled: i64) {
+pub(super) fn started(status: &mut Tree, job: &Tree, scheduled: i64) {
     let reference = tree! {
         "kind" => "Job",
         "namespace" => job.str("metadata.namespace"),
@@ -95,7 +95,7 @@ pub fn started(status: &mut Tree, job: &Tree, scheduled: i64) {
 }
 
 /// Removes a replaced Job from the active list.
-pub fn drop_active(status: &mut Tree, uid: &str) {
+pub(crate) fn drop_active(status: &mut Tree, uid: &str) {
     let active = status.list_entry("active");
     active.retain(|reference| reference.str("uid") != uid);
     if active.is_empty() {

@@ -7,7 +7,7 @@ const HOUR: i64 = 3600;
 const DAY: i64 = 86_400;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rule {
+pub(super) struct Rule {
     standard: i64,
     summer: Option<Summer>,
 }
@@ -37,7 +37,7 @@ enum Day {
 }
 
 impl Rule {
-    pub fn parse(text: &str) -> Option<Rule> {
+    pub(super) fn parse(text: &str) -> Option<Rule> {
         let mut reader = Reader(text);
         reader.name()?;
         let standard = -reader.time()?;
@@ -50,7 +50,7 @@ impl Rule {
         reader.0.is_empty().then_some(Rule { standard, summer: Some(summer) })
     }
 
-    pub fn offset(&self, utc: i64) -> i64 {
+    pub(super) fn offset(&self, utc: i64) -> i64 {
         let Some(summer) = &self.summer else { return self.standard };
         let (year, _, _) = time::civil((utc + self.standard).div_euclid(DAY));
         // Each transition is given in the local time that applied before it.

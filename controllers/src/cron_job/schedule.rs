@@ -13,14 +13,14 @@ const MAX_DAYS: usize = 5 * 366;
 
 /// A schedule in a time zone.
 #[derive(Debug, Clone)]
-pub struct Timetable {
+pub(crate) struct Timetable {
     pub schedule: Schedule,
     pub zone: Zone,
 }
 
 impl Timetable {
     /// The first time after the given second; None if there is none.
-    pub fn next(&self, after: i64) -> Option<i64> {
+    pub(super) fn next(&self, after: i64) -> Option<i64> {
         match &self.schedule {
             Schedule::Every { seconds } => Some(after + seconds),
             Schedule::Fields(fields) => self.next_minute(fields, after),

@@ -3,7 +3,7 @@
 use super::rule::Rule;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Zone {
+pub(super) struct Zone {
     /// Start of each offset in seconds of UTC, sorted, and the offset.
     transitions: Vec<(i64, i64)>,
     /// The offset before the first transition.
@@ -13,12 +13,12 @@ pub struct Zone {
 }
 
 impl Zone {
-    pub fn utc() -> Zone {
+    pub(crate) fn utc() -> Zone {
         Zone { transitions: Vec::new(), first: 0, rule: None }
     }
 
     /// None if the bytes are not a TZif file.
-    pub fn parse(bytes: &[u8]) -> Option<Zone> {
+    pub(super) fn parse(bytes: &[u8]) -> Option<Zone> {
         let header = Header::read(bytes)?;
         if header.version < b'2' {
             return header.zone(bytes.get(HEADER..)?, 4).map(|(zone, _)| zone);
@@ -35,7 +35,7 @@ impl Zone {
     }
 
     /// The offset of local time from UTC in seconds.
-    pub fn offset(&self, utc: i64) -> i64 {
+    pub(super) fn offset(&self, utc: i64) -> i64 {
         let passed = self.transitions.partition_point(|(from, _)| *from <= utc);
         match (&self.rule, passed.checked_sub(1)) {
             (Some(rule), _) if passed == self.transitions.len() => rule.offset(utc),

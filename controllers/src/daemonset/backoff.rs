@@ -9,11 +9,11 @@ const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(15 * 60);
 
 #[derive(Debug, Default)]
-pub struct Backoff(BTreeMap<String, (Timestamp, Duration)>);
+pub(super) struct Backoff(BTreeMap<String, (Timestamp, Duration)>);
 
 impl Backoff {
     /// None if a replacement may be created now, which is recorded; otherwise the remaining backoff.
-    pub fn wait(&mut self, key: &str, now: Timestamp) -> Option<Duration> {
+    pub(super) fn wait(&mut self, key: &str, now: Timestamp) -> Option<Duration> {
         self.forget(now);
         let (since, pause) = self.0.get(key).copied().unwrap_or_default();
         let is_known = self.0.contains_key(key);

@@ -34,7 +34,7 @@ struct Controller {
     backoff: Mutex<Backoff>,
 }
 
-pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     let informer = |resource| setup.informer(Selection::all(resource));
     let (sets, revisions, nodes) = (informer(SETS), informer(REVISIONS), setup.informer(NODES));
     let pods = setup.informer(PODS);

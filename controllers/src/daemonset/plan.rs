@@ -14,7 +14,7 @@ use crate::support::share::{self, Round};
 /// The maximum number of creations or deletions per sync.
 const BURST: usize = 250;
 
-pub struct Observed<'a> {
+pub(super) struct Observed<'a> {
     pub set: &'a Tree,
     pub nodes: &'a [Arc<Tree>],
     /// Whether each node should run a pod.
@@ -28,14 +28,14 @@ pub struct Observed<'a> {
 
 /// An event about a finished pod.
 #[derive(Debug, PartialEq)]
-pub struct Ended {
+pub(super) struct Ended {
     pub pod: Arc<Tree>,
     pub failed: bool,
     pub node: String,
 }
 
 #[derive(Debug, Default, PartialEq)]
-pub struct Plan {
+pub(super) struct Plan {
     /// Names of the nodes that need a pod.
     pub create: Vec<String>,
     pub delete: Vec<Arc<Tree>>,
@@ -44,13 +44,13 @@ pub struct Plan {
 }
 
 /// The pods of each node, oldest first. Nodes without pods are not included.
-pub type ByNode<'a> = BTreeMap<&'a str, Vec<&'a Arc<Tree>>>;
+pub(crate) type ByNode<'a> = BTreeMap<&'a str, Vec<&'a Arc<Tree>>>;
 
 /// The new and the old pod of a node.
 type NewAndOld<'a> = (Option<&'a Arc<Tree>>, Option<&'a Arc<Tree>>);
 
 /// `wait` returns the remaining backoff for the replacement of a failed pod on a node.
-pub fn plan(observed: &Observed<'_>, wait: impl FnMut(&str) -> Option<Duration>) -> Plan {
+pub(super) fn plan(observed: &Observed<'_>, wait: impl FnMut(&str) -> Option<Duration>) -> Plan {
     let mut plan = observed.manage(wait);
     let is_rolling = observed.set.str("spec.updateStrategy.type") == "RollingUpdate";
     if plan.create.is_empty() && plan.delete.is_empty() && is_rolling {
@@ -67,7 +67,7 @@ fn earlier(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
 }
 
 impl<'a> Observed<'a> {
-    pub fn by_node(&self) -> ByNode<'a> {
+    pub(super) fn by_node(&self) -> ByNode<'a> {
         let mut by_node: ByNode<'a> = BTreeMap::new();
         for there in self.pods.iter().filter(|there| !(pods::is_terminal(there) && is_terminating(there))) {
             by_node.entry(pod::target(there)).or_default().push(there);
@@ -240,7 +240,7 @@ impl<'a> Observed<'a> {
     }
 }
 
-pub fn status(observed: &Observed<'_>) -> Tree {
+pub(super) fn status(observed: &Observed<'_>) -> Tree {
     let by_node = observed.by_node();
     let [mut desired, mut current, mut misscheduled, mut ready, mut available, mut updated] = [0i64; 6];
     for (node, fit) in observed.nodes.iter().zip(observed.fits) {

@@ -6,9 +6,9 @@ use api::{Tree, list, tree};
 
 use crate::support::{nodes, pods};
 
-pub const HASH: &str = "controller-revision-hash";
+pub(super) const HASH: &str = "controller-revision-hash";
 const GENERATION: &str = "pod-template-generation";
-pub const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+pub(super) const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
 /// Taints set by the kubelet and the node controllers, which daemon pods tolerate.
 const TOLERATED: [(&str, &str); 6] = [
@@ -23,7 +23,7 @@ const TOLERATED: [(&str, &str); 6] = [
 const WITHOUT_NETWORK: (&str, &str) = ("node.kubernetes.io/network-unavailable", "NoSchedule");
 
 /// The pod for a node, with the hash of its revision.
-pub fn build(set: &Tree, node: &str, hash: &str) -> Tree {
+pub(super) fn build(set: &Tree, node: &str, hash: &str) -> Tree {
     let mut pod = pods::from_template(set.at("spec.template"), set);
     let labels = pod.child("metadata.labels");
     if let Some(generation) = template_generation(set) {
@@ -60,12 +60,12 @@ fn tolerations(set: &Tree) -> Vec<Tree> {
 
 /// Whether a node should run a pod, and whether an existing pod may continue to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Fit {
+pub(crate) struct Fit {
     pub should_run: bool,
     pub may_stay: bool,
 }
 
-pub fn fits(set: &Tree, nodes: &[Arc<Tree>]) -> Vec<Fit> {
+pub(super) fn fits(set: &Tree, nodes: &[Arc<Tree>]) -> Vec<Fit> {
     let tolerations = tolerations(set);
     nodes.iter().map(|node| fit(set.at("spec.template.spec"), &tolerations, node)).collect()
 }
@@ -79,7 +79,7 @@ fn fit(spec: &Tree, tolerations: &[Tree], node: &Tree) -> Fit {
 }
 
 /// The node that a pod is bound to or meant for.
-pub fn target(pod: &Tree) -> &str {
+pub(super) fn target(pod: &Tree) -> &str {
     let node = pod.str("spec.nodeName");
     if !node.is_empty() {
         return node;
@@ -90,7 +90,7 @@ pub fn target(pod: &Tree) -> &str {
     names.find_map(|field| field.list("values").first()).and_then(Tree::as_str).unwrap_or("")
 }
 
-pub fn is_updated(set: &Tree, pod: &Tree, hash: &str) -> bool {
+pub(crate) fn is_updated(set: &Tree, pod: &Tree, hash: &str) -> bool {
     let labels = pod.map("metadata.labels");
     let by_generation = template_generation(set).is_some_and(|number| labels.str(GENERATION) == number.to_string());
     by_generation || (!hash.is_empty() && labels.str(HASH) == hash)

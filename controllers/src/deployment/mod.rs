@@ -32,7 +32,7 @@ struct Controller {
     clock: Arc<dyn Clock>,
 }
 
-pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     let deployments = setup.informer(Selection::all(DEPLOYMENTS));
     let sets = setup.informer(Selection::all(SETS));
     let pods = setup.informer(PODS);

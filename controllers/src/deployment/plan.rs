@@ -11,7 +11,7 @@ use super::{revision, rollback, rollout, status};
 
 /// A write, in the order of execution.
 #[derive(Debug, PartialEq)]
-pub enum Write {
+pub(super) enum Write {
     Create {
         set: Tree,
         event: Option<String>,
@@ -29,13 +29,13 @@ pub enum Write {
 }
 
 #[derive(Debug, Default, PartialEq)]
-pub struct Plan {
+pub(super) struct Plan {
     pub writes: Vec<Write>,
     pub again: Option<Duration>,
 }
 
 /// `old_pods_run` is whether a pod of an old ReplicaSet still runs.
-pub fn plan(
+pub(super) fn plan(
     deployment: &Tree,
     sets: &[Arc<Tree>],
     old_pods_run: impl FnOnce(Option<&Tree>) -> bool,
@@ -127,7 +127,7 @@ fn scaled(set: &Set) -> Option<String> {
 }
 
 /// The Deployment with a higher collision count, after the name of the new ReplicaSet was taken.
-pub fn collided(deployment: &Tree) -> Tree {
+pub(crate) fn collided(deployment: &Tree) -> Tree {
     let mut deployment = deployment.clone();
     let collisions = deployment.int("status.collisionCount").unwrap_or_default();
     deployment.child("status").set("collisionCount", collisions + 1);

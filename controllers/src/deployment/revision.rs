@@ -5,13 +5,13 @@ use api::{Tree, tree};
 use super::work::{Set, SetChange, Work};
 use crate::support::{hash, owner, same};
 
-pub const REVISION: &str = "deployment.kubernetes.io/revision";
+pub(crate) const REVISION: &str = "deployment.kubernetes.io/revision";
 const HISTORY: &str = "deployment.kubernetes.io/revision-history";
-pub const HASH: &str = "pod-template-hash";
+pub(super) const HASH: &str = "pod-template-hash";
 const HISTORY_LENGTH: usize = 2000;
 
 /// Annotations that are not copied between a Deployment and its ReplicaSets.
-pub const OWN: [&str; 6] = [
+pub(super) const OWN: [&str; 6] = [
     "kubectl.kubernetes.io/last-applied-configuration",
     REVISION,
     HISTORY,
@@ -21,7 +21,7 @@ pub const OWN: [&str; 6] = [
 ];
 
 /// Whether two templates are equal except for the hash label.
-pub fn is_same_template(a: &Tree, b: &Tree) -> bool {
+pub(crate) fn is_same_template(a: &Tree, b: &Tree) -> bool {
     let plain = |template: &Tree| {
         let mut template = template.clone();
         template.child("metadata.labels").remove(HASH);
@@ -30,7 +30,7 @@ pub fn is_same_template(a: &Tree, b: &Tree) -> bool {
     same::is_same(&plain(a), &plain(b))
 }
 
-pub fn of(object: &Tree) -> i64 {
+pub(super) fn of(object: &Tree) -> i64 {
     object.map("metadata.annotations").str(REVISION).parse().unwrap_or_default()
 }
 
@@ -40,7 +40,7 @@ fn next(work: &Work) -> i64 {
 }
 
 /// Updates annotations and minReadySeconds of the new ReplicaSet. Returns whether there is one.
-pub fn sync(work: &mut Work) -> bool {
+pub(super) fn sync(work: &mut Work) -> bool {
     let Some(at) = work.new else { return false };
     let revision = next(work);
     let deployment = &work.deployment;
@@ -57,7 +57,7 @@ pub fn sync(work: &mut Work) -> bool {
 }
 
 /// Adds the ReplicaSet of a new template. The caller sets its size.
-pub fn create(work: &mut Work) {
+pub(super) fn create(work: &mut Work) {
     let deployment = &work.deployment;
     let hash = hash::of_template(deployment.at("spec.template"), deployment.int("status.collisionCount"));
     let mut template = deployment.at("spec.template").clone();
@@ -120,7 +120,7 @@ fn set_deployment(deployment: &mut Tree, revision: &str) {
 }
 
 /// Deletes old ReplicaSets beyond `revisionHistoryLimit`, oldest revision first, once they have no pods.
-pub fn clean_up(work: &mut Work) {
+pub(super) fn clean_up(work: &mut Work) {
     let Some(limit) = work.deployment.int("spec.revisionHistoryLimit").filter(|limit| *limit != i64::from(i32::MAX))
     else {
         return;

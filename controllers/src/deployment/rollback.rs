@@ -7,21 +7,21 @@ use super::revision;
 use super::work::Work;
 use crate::support::note::Note;
 
-pub const ROLLBACK_TO: &str = "deprecated.deployment.rollback.to";
+pub(crate) const ROLLBACK_TO: &str = "deprecated.deployment.rollback.to";
 
 /// The event, and the Deployment to write; the annotation is removed in any case.
 #[derive(Debug, PartialEq)]
-pub struct Rollback {
+pub(crate) struct Rollback {
     pub deployment: Tree,
     pub note: Note,
 }
 
 /// The requested revision; 0 is the previous one.
-pub fn wished(deployment: &Tree) -> Option<i64> {
+pub(super) fn wished(deployment: &Tree) -> Option<i64> {
     deployment.map("metadata.annotations").str(ROLLBACK_TO).parse().ok()
 }
 
-pub fn plan(work: &Work, wished: i64) -> Rollback {
+pub(super) fn plan(work: &Work, wished: i64) -> Rollback {
     let mut deployment = work.deployment.clone();
     deployment.child("metadata.annotations").remove(ROLLBACK_TO);
     let name = deployment.str("metadata.name").to_string();

@@ -5,7 +5,7 @@ use super::work::{DESIRED, MAX, Set, Work};
 
 /// Scales the new ReplicaSet up as far as `maxSurge` allows, otherwise scales the old ones down as far as
 /// `maxUnavailable` allows. Returns whether something was scaled.
-pub fn roll(work: &mut Work) -> bool {
+pub(super) fn roll(work: &mut Work) -> bool {
     if revision::sync(work) {
         return grow_new(work) || shrink_old(work);
     }
@@ -70,7 +70,7 @@ fn drop_from_old(work: &mut Work, most: i64, of: impl Fn(&Set) -> i64) -> bool {
 }
 
 /// All old pods must be gone before the first new one is created.
-pub fn recreate(work: &mut Work, old_pods_run: bool) -> bool {
+pub(super) fn recreate(work: &mut Work, old_pods_run: bool) -> bool {
     let is_there = revision::sync(work);
     let mut scaled = false;
     for at in work.old() {
@@ -96,7 +96,7 @@ pub fn recreate(work: &mut Work, old_pods_run: bool) -> bool {
 }
 
 /// Whether the Deployment was scaled since its ReplicaSets were sized.
-pub fn is_scaling(work: &Work) -> bool {
+pub(crate) fn is_scaling(work: &Work) -> bool {
     let differs = |set: &Set| set.annotation(DESIRED).parse::<i64>().is_ok_and(|desired| desired != work.replicas());
     let active: Vec<&Set> = work.sets.iter().filter(|set| set.replicas() > 0).collect();
     // With Recreate, old pods are removed first regardless of the size.
@@ -105,7 +105,7 @@ pub fn is_scaling(work: &Work) -> bool {
 }
 
 /// Scales the ReplicaSets proportionally, also during a rollout.
-pub fn scale(work: &mut Work) {
+pub(super) fn scale(work: &mut Work) {
     let active: Vec<usize> = (0..work.sets.len()).filter(|at| work.sets[*at].replicas() > 0).collect();
     let only = match active[..] {
         [] => work.new.or_else(|| work.old().last().copied()),

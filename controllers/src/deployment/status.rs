@@ -17,7 +17,7 @@ const TIMED_OUT: &str = "ProgressDeadlineExceeded";
 const PAUSED: &str = "DeploymentPaused";
 
 /// Replica counts, observed generation, and the Available condition.
-pub fn count(work: &Work) -> Tree {
+pub(super) fn count(work: &Work) -> Tree {
     let sum = |field: &str| work.sets.iter().map(|set| of_status(&set.tree, field)).sum::<i64>();
     let available = work.available();
     let updated = work.new_set().map(|set| of_status(&set.tree, "replicas")).unwrap_or_default();
@@ -69,7 +69,7 @@ fn terminating(work: &Work) -> Option<i64> {
 }
 
 /// The status of a rollout: its progress, and whether the progress deadline is exceeded.
-pub fn of_rollout(work: &Work) -> Tree {
+pub(crate) fn of_rollout(work: &Work) -> Tree {
     let mut status = count(work);
     let deployment = &work.deployment;
     let current = find(deployment.at("status"), PROGRESSING);
@@ -115,7 +115,7 @@ fn progress(work: &Work, status: &mut Tree, current: Option<&Tree>) {
     }
 }
 
-pub fn is_complete(deployment: &Tree, status: &Tree) -> bool {
+pub(super) fn is_complete(deployment: &Tree, status: &Tree) -> bool {
     let wanted = super::work::replicas(deployment);
     let all = ["updatedReplicas", "replicas", "availableReplicas"].iter().all(|field| of(status, field) == wanted);
     all && of(status, "observedGeneration") >= deployment.int("metadata.generation").unwrap_or_default()
@@ -145,7 +145,7 @@ fn due(deployment: &Tree, condition: &Tree) -> Option<Timestamp> {
 }
 
 /// When the progress deadline must be checked again.
-pub fn requeue_after(deployment: &Tree, status: &Tree, now: Timestamp) -> Option<Duration> {
+pub(crate) fn requeue_after(deployment: &Tree, status: &Tree, now: Timestamp) -> Option<Duration> {
     let condition = find(status, PROGRESSING)?;
     if is_complete(deployment, status) || matches!(condition.str("reason"), COMPLETE | TIMED_OUT) {
         return None;
@@ -157,7 +157,7 @@ pub fn requeue_after(deployment: &Tree, status: &Tree, now: Timestamp) -> Option
 
 /// Sets the Progressing condition when the Deployment is paused or resumed, so that the deadline does not run while
 /// paused.
-pub fn set_paused(deployment: &mut Tree, now: Timestamp) {
+pub(crate) fn set_paused(deployment: &mut Tree, now: Timestamp) {
     let reason = find(deployment.at("status"), PROGRESSING).map(|condition| condition.str("reason").to_string());
     let was_paused = reason.as_deref() == Some(PAUSED);
     let is_paused = deployment.bool("spec.paused");
@@ -173,7 +173,7 @@ pub fn set_paused(deployment: &mut Tree, now: Timestamp) {
 }
 
 /// Sets the Progressing condition when the new ReplicaSet was created or found.
-pub fn set_new_set_progress(deployment: &mut Tree, name: &str, is_made: bool, now: Timestamp) {
+pub(crate) fn set_new_set_progress(deployment: &mut Tree, name: &str, is_made: bool, now: Timestamp) {
     let is_told = find(deployment.at("status"), PROGRESSING).is_some();
     if deadline(deployment).is_none() || (is_told && !is_made) {
         return;
@@ -184,7 +184,7 @@ pub fn set_new_set_progress(deployment: &mut Tree, name: &str, is_made: bool, no
 }
 
 /// Sets the Progressing condition when the new ReplicaSet could not be created.
-pub fn set_failure(deployment: &mut Tree, message: &str, now: Timestamp) {
+pub(crate) fn set_failure(deployment: &mut Tree, message: &str, now: Timestamp) {
     if deadline(deployment).is_some() {
         set(deployment.child("status"), Condition::new(PROGRESSING, "False", "ReplicaSetCreateError", message), now);
     }

@@ -8,10 +8,10 @@ use api::time::Timestamp;
 use super::revision;
 use crate::support::share::{self, Round};
 
-pub const DESIRED: &str = "deployment.kubernetes.io/desired-replicas";
-pub const MAX: &str = "deployment.kubernetes.io/max-replicas";
+pub(crate) const DESIRED: &str = "deployment.kubernetes.io/desired-replicas";
+pub(super) const MAX: &str = "deployment.kubernetes.io/max-replicas";
 
-pub struct Work {
+pub(super) struct Work {
     pub deployment: Tree,
     /// Oldest first.
     pub sets: Vec<Set>,
@@ -21,14 +21,14 @@ pub struct Work {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SetChange {
+pub(crate) enum SetChange {
     Keep,
     Create,
     Update,
     Delete,
 }
 
-pub struct Set {
+pub(super) struct Set {
     pub tree: Tree,
     pub change: SetChange,
     /// The replica count before planning.
@@ -41,27 +41,27 @@ impl Set {
         Set { tree, change: SetChange::Keep, before }
     }
 
-    pub fn replicas(&self) -> i64 {
+    pub(super) fn replicas(&self) -> i64 {
         replicas(&self.tree)
     }
 
-    pub fn available(&self) -> i64 {
+    pub(super) fn available(&self) -> i64 {
         self.tree.int("status.availableReplicas").unwrap_or_default()
     }
 
-    pub fn annotation(&self, key: &str) -> &str {
+    pub(super) fn annotation(&self, key: &str) -> &str {
         self.tree.map("metadata.annotations").str(key)
     }
 
     /// Sets an annotation and marks the ReplicaSet as changed if the value differs.
-    pub fn annotate(&mut self, key: &str, value: &str) {
+    pub(super) fn annotate(&mut self, key: &str, value: &str) {
         if !self.tree.map("metadata.annotations").contains(key) || self.annotation(key) != value {
             self.tree.child("metadata.annotations").set(key, value);
             self.touch();
         }
     }
 
-    pub fn touch(&mut self) {
+    pub(super) fn touch(&mut self) {
         if self.change == SetChange::Keep {
             self.change = SetChange::Update;
         }
@@ -73,7 +73,7 @@ impl Set {
 }
 
 impl Work {
-    pub fn new(deployment: &Tree, sets: &[Arc<Tree>], now: Timestamp) -> Work {
+    pub(super) fn new(deployment: &Tree, sets: &[Arc<Tree>], now: Timestamp) -> Work {
         let mut sets: Vec<Set> = sets.iter().map(|set| Set::there((**set).clone())).collect();
         sets.sort_by(|a, b| a.age().cmp(&b.age()));
         let template = deployment.at("spec.template");
@@ -81,42 +81,42 @@ impl Work {
         Work { deployment: deployment.clone(), sets, new, now }
     }
 
-    pub fn new_set(&self) -> Option<&Set> {
+    pub(crate) fn new_set(&self) -> Option<&Set> {
         self.new.map(|at| &self.sets[at])
     }
 
     /// Indexes of the ReplicaSets with other templates, oldest first.
-    pub fn old(&self) -> Vec<usize> {
+    pub(super) fn old(&self) -> Vec<usize> {
         (0..self.sets.len()).filter(|at| Some(*at) != self.new).collect()
     }
 
-    pub fn add_new(&mut self, tree: Tree) {
+    pub(crate) fn add_new(&mut self, tree: Tree) {
         self.sets.push(Set { tree, change: SetChange::Create, before: 0 });
         self.new = Some(self.sets.len() - 1);
     }
 
     /// The sum of the replicas of all ReplicaSets.
-    pub fn total(&self) -> i64 {
+    pub(super) fn total(&self) -> i64 {
         self.sets.iter().map(Set::replicas).sum()
     }
 
-    pub fn available(&self) -> i64 {
+    pub(super) fn available(&self) -> i64 {
         self.sets.iter().map(Set::available).sum()
     }
 
-    pub fn replicas(&self) -> i64 {
+    pub(super) fn replicas(&self) -> i64 {
         replicas(&self.deployment)
     }
 
-    pub fn is_rolling(&self) -> bool {
+    pub(crate) fn is_rolling(&self) -> bool {
         self.deployment.str("spec.strategy.type") == "RollingUpdate"
     }
 
-    pub fn max_surge(&self) -> i64 {
+    pub(crate) fn max_surge(&self) -> i64 {
         if self.is_rolling() { self.fenceposts().0 } else { 0 }
     }
 
-    pub fn max_unavailable(&self) -> i64 {
+    pub(crate) fn max_unavailable(&self) -> i64 {
         if self.is_rolling() { self.fenceposts().1.min(self.replicas()) } else { 0 }
     }
 
@@ -133,7 +133,7 @@ impl Work {
     }
 
     /// Sets the size of a ReplicaSet and the annotations with the Deployment's size.
-    pub fn resize(&mut self, at: usize, replicas: i64) {
+    pub(super) fn resize(&mut self, at: usize, replicas: i64) {
         let (desired, max) = (self.replicas().to_string(), (self.replicas() + self.max_surge()).to_string());
         let set = &mut self.sets[at];
         if set.replicas() != replicas {
@@ -145,7 +145,7 @@ impl Work {
     }
 
     /// Like `resize`, but leaves a ReplicaSet that has the size unchanged.
-    pub fn resize_if_other(&mut self, at: usize, replicas: i64) -> bool {
+    pub(crate) fn resize_if_other(&mut self, at: usize, replicas: i64) -> bool {
         let other = self.sets[at].replicas() != replicas;
         if other {
             self.resize(at, replicas);
@@ -154,6 +154,6 @@ impl Work {
     }
 }
 
-pub fn replicas(object: &Tree) -> i64 {
+pub(super) fn replicas(object: &Tree) -> i64 {
     object.int("spec.replicas").unwrap_or_default()
 }

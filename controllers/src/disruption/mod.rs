@@ -38,7 +38,7 @@ struct Controller {
     context: Context,
 }
 
-pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     let budgets = setup.informer(Selection::all(BUDGETS));
     let pods = setup.informer(Selection::all(PODS));
     budgets.index_by(SELECTOR);

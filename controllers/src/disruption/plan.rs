@@ -16,7 +16,7 @@ const TIMEOUT_SECONDS: i64 = 120;
 
 /// Why the number of expected pods cannot be computed.
 #[derive(Debug, Clone, PartialEq, Error)]
-pub enum Error {
+pub(super) enum Error {
     #[error("found no controllers for pod {0:?}")]
     NoController(String),
     #[error("{0} does not implement the scale subresource")]
@@ -26,10 +26,10 @@ pub enum Error {
 }
 
 /// The total scale of the controllers of a budget's pods.
-pub type Scale = Result<i64, Error>;
+pub(super) type Scale = Result<i64, Error>;
 
 #[derive(Debug, PartialEq)]
-pub struct Plan {
+pub(super) struct Plan {
     pub status: Tree,
     pub again: Option<Duration>,
     /// Pods that were evicted but not deleted in time.
@@ -37,13 +37,13 @@ pub struct Plan {
 }
 
 /// Whether the expected pod count depends on the scale of the pods' controllers.
-pub fn needs_scale(budget: &Tree) -> bool {
+pub(crate) fn needs_scale(budget: &Tree) -> bool {
     let spec = budget.at("spec");
     spec.has("maxUnavailable") || spec.at("minAvailable").as_str().is_some()
 }
 
 /// The message about pods without a controller where the scale is required.
-pub fn unmanaged(budget: &Tree) -> String {
+pub(super) fn unmanaged(budget: &Tree) -> String {
     format!(
         "Pods selected by this PodDisruptionBudget (selector: {}) were found to be unmanaged. As a result, the status \
          of the PDB cannot be calculated correctly, which may result in undefined behavior. To account for these pods \
@@ -71,7 +71,12 @@ fn selector_text(selector: &Tree) -> String {
 }
 
 /// `scale` is only called if it is needed.
-pub fn plan(budget: &Tree, pods: &[Arc<Tree>], scale: impl FnOnce() -> Scale, now: Timestamp) -> Result<Plan, Error> {
+pub(super) fn plan(
+    budget: &Tree,
+    pods: &[Arc<Tree>],
+    scale: impl FnOnce() -> Scale,
+    now: Timestamp,
+) -> Result<Plan, Error> {
     let (expected, desired) = expectations(budget, pods.len() as i64, scale)?;
     let mut status = budget.at("status").clone();
     let (disrupted, again, not_deleted) = disrupted(budget.at("status"), pods, now);
@@ -98,7 +103,7 @@ pub fn plan(budget: &Tree, pods: &[Arc<Tree>], scale: impl FnOnce() -> Scale, no
 }
 
 /// If the computation fails, no disruption is allowed.
-pub fn fail(budget: &Tree, why: &str, now: Timestamp) -> Tree {
+pub(super) fn fail(budget: &Tree, why: &str, now: Timestamp) -> Tree {
     let mut status = budget.at("status").clone();
     status.set("disruptionsAllowed", 0);
     observe(&mut status, budget, false, ("SyncFailed", why), now);
@@ -182,7 +187,7 @@ fn disrupted<'a>(status: &'a Tree, pods: &[Arc<Tree>], now: Timestamp) -> Disrup
 
 /// Whether a DisruptionTarget condition is stale.
 #[derive(Debug, PartialEq)]
-pub enum Stale {
+pub(super) enum Stale {
     No,
     Wait(Duration),
     /// It is: the patch that clears it.
@@ -190,7 +195,7 @@ pub enum Stale {
 }
 
 /// Conditions set by a kubelet never become stale, since it may take long.
-pub fn stale(pod: &Tree, now: Timestamp) -> Stale {
+pub(super) fn stale(pod: &Tree, now: Timestamp) -> Stale {
     let ended = matches!(pod.str("status.phase"), "Succeeded" | "Failed");
     let said = pod.list("status.conditions").iter().find(|condition| {
         condition.str("type") == "DisruptionTarget"

@@ -40,7 +40,7 @@ struct State {
     newest: u64,
 }
 
-pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     let (pods, nodes) = (setup.informer(Selection::all(PODS)), setup.informer(Selection::all(NODES)));
     let slices = setup.informer(SLICES);
     slices.index_by(BY_POD);

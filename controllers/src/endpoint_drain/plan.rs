@@ -7,18 +7,18 @@ use api::{Tree, tree};
 use crate::support::conditions;
 
 /// False while proxies may send requests to the pod, True once no proxy does.
-pub const OUT_OF_ROTATION: &str = "tiphys.io/OutOfRotation";
+pub(super) const OUT_OF_ROTATION: &str = "tiphys.io/OutOfRotation";
 /// On the Node of a confirming proxy: the highest resourceVersion of EndpointSlices that it has applied.
-pub const APPLIED: &str = "tiphys.io/endpoints-applied";
+pub(super) const APPLIED: &str = "tiphys.io/endpoints-applied";
 
 /// The revision applied by the node's proxy; None if it does not confirm or the node is not ready.
-pub fn applied(node: &Tree) -> Option<u64> {
+pub(super) fn applied(node: &Tree) -> Option<u64> {
     let applied = node.map("metadata.annotations").str(APPLIED).parse().ok();
     applied.filter(|_| conditions::is_true(node, "Ready"))
 }
 
 /// The pods of a slice as `NAMESPACE/NAME`, and whether proxies send them requests.
-pub fn standings(slice: &Tree) -> Vec<(String, bool)> {
+pub(crate) fn standings(slice: &Tree) -> Vec<(String, bool)> {
     let one = |endpoint: &Tree| {
         let target = endpoint.at("targetRef");
         let namespace = match target.str("namespace") {
@@ -40,7 +40,7 @@ fn is_in_rotation(endpoint: &Tree) -> bool {
 
 /// The observed state of a pod's endpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct View {
+pub(super) struct View {
     /// Whether a slice lists the pod as serving.
     pub in_rotation: bool,
     /// The revision from which no slice lists the pod as serving; None while one does.
@@ -50,7 +50,7 @@ pub struct View {
 }
 
 /// The condition to write; None if nothing changes.
-pub fn plan(pod: &Tree, view: View, now: Timestamp) -> Option<Tree> {
+pub(super) fn plan(pod: &Tree, view: View, now: Timestamp) -> Option<Tree> {
     let said = conditions::get(pod, OUT_OF_ROTATION).map_or("", |condition| condition.str("status"));
     if !pod.at("metadata").has("deletionTimestamp") {
         let begins = view.in_rotation && view.applied.is_some() && said != "False";

@@ -15,7 +15,7 @@ use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 use plan::Plan;
 
 const RESOURCE: Resource = Resource::core("endpoints");
-pub const ENDPOINTS: Selection = Selection::all(RESOURCE);
+pub(crate) const ENDPOINTS: Selection = Selection::all(RESOURCE);
 
 struct Controller {
     services: Arc<Store>,
@@ -27,7 +27,7 @@ struct Controller {
     triggers: Mutex<BTreeMap<String, Triggers>>,
 }
 
-pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     let batch = context.options.endpoint_updates_batch_period;
     let pods = serving::follow(setup, context, batch);
     let own = Arc::new(OwnWrites::default());

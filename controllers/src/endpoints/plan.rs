@@ -14,19 +14,19 @@ const OVER_CAPACITY: &str = "endpoints.kubernetes.io/over-capacity";
 /// The capacity of one object; EndpointSlices contain the rest.
 const MAX_ADDRESSES: usize = 1000;
 
-pub fn is_ours(endpoints: &Tree) -> bool {
+pub(super) fn is_ours(endpoints: &Tree) -> bool {
     endpoints.map("metadata.labels").str(MANAGED_BY) == MANAGER
 }
 
 #[derive(Debug, PartialEq)]
-pub enum Plan {
+pub(super) enum Plan {
     Keep,
     Create(Tree),
     Update(Tree),
 }
 
 /// The desired Endpoints of a service with a selector.
-pub fn plan(service: &Tree, pods: &[Arc<Pod>], there: Option<&Tree>, trigger: Option<&str>) -> Plan {
+pub(super) fn plan(service: &Tree, pods: &[Arc<Pod>], there: Option<&Tree>, trigger: Option<&str>) -> Plan {
     let mut subsets = subsets(service, pods);
     let is_cut = cut(&mut subsets, MAX_ADDRESSES);
     let subsets: Vec<Tree> = subsets.into_iter().map(Subset::into_tree).collect();

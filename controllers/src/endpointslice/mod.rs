@@ -41,7 +41,7 @@ struct TopologyCache {
     hinted: Mutex<BTreeMap<String, plan::HintResults>>,
 }
 
-pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     let batch = context.options.endpointslice_updates_batch_period;
     let pods = serving::follow(setup, context, batch);
     let own = Arc::new(OwnWrites::default());

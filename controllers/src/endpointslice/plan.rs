@@ -13,10 +13,10 @@ use crate::support::slices::{
     is_owned_by, pack, ports_key, unwanted,
 };
 
-pub const MANAGER: &str = "endpointslice-controller.k8s.io";
+pub(super) const MANAGER: &str = "endpointslice-controller.k8s.io";
 
 /// The observed state of a service.
-pub struct Observed<'a> {
+pub(super) struct Observed<'a> {
     pub service: &'a Tree,
     /// The pods that match the selector, sorted by name.
     pub pods: &'a [Arc<Pod>],
@@ -28,26 +28,26 @@ pub struct Observed<'a> {
 }
 
 /// What to do for a service.
-pub struct Plan {
+pub(super) struct Plan {
     pub changes: Changes,
     /// By IP family; empty if the service does not use topology-aware hints.
     pub hinted: HintResults,
 }
 
-pub type HintResults = BTreeMap<&'static str, HintResult>;
+pub(crate) type HintResults = BTreeMap<&'static str, HintResult>;
 
 /// The older annotation takes precedence.
 const TOPOLOGY_MODES: [&str; 2] = ["service.kubernetes.io/topology-aware-hints", "service.kubernetes.io/topology-mode"];
 
 /// Whether a service uses topology-aware hints.
-pub fn is_by_zone_size(service: &Tree) -> bool {
+pub(crate) fn is_by_zone_size(service: &Tree) -> bool {
     let annotations = service.map("metadata.annotations");
     let mode = TOPOLOGY_MODES.into_iter().find(|name| annotations.contains(name));
     mode.is_some_and(|name| matches!(annotations.str(name), "Auto" | "auto"))
 }
 
 /// The trafficDistribution of a service if it is supported, or the empty string.
-pub fn distribution(service: &Tree) -> &str {
+pub(super) fn distribution(service: &Tree) -> &str {
     match service.str("spec.trafficDistribution") {
         near @ ("PreferClose" | "PreferSameZone" | "PreferSameNode") if !is_by_zone_size(service) => near,
         _ => "",
@@ -55,7 +55,7 @@ pub fn distribution(service: &Tree) -> &str {
 }
 
 /// Events about changed topology-aware hints.
-pub fn notes(before: &HintResults, now: &HintResults) -> Vec<Note> {
+pub(super) fn notes(before: &HintResults, now: &HintResults) -> Vec<Note> {
     let has_hints = |hinted: &HintResults| hinted.values().any(|hinted| matches!(hinted, HintResult::Yes(_)));
     let enabled = |family: &str| {
         let text = format!("Topology Aware Hints has been enabled, addressType: {family}");
@@ -79,7 +79,7 @@ pub fn notes(before: &HintResults, now: &HintResults) -> Vec<Note> {
     notes
 }
 
-pub fn plan(observed: &Observed<'_>) -> Plan {
+pub(super) fn plan(observed: &Observed<'_>) -> Plan {
     let families = families(observed.service);
     let shares = is_by_zone_size(observed.service).then(|| topology::shares(observed.topologies));
     let mut changes = Changes::default();

@@ -20,17 +20,17 @@ const ROLES_LEFT_OUT: [&str; 2] = ["node-role.kubernetes.io/control-plane", "nod
 
 /// The relevant properties of a node.
 #[derive(Debug, Clone, PartialEq)]
-pub struct NodeTopology {
+pub(crate) struct NodeTopology {
     /// May be empty.
     pub zone: Str,
     /// Allocatable milli-CPU; None if the node does not count.
     cpu: Option<i64>,
 }
 
-pub type NodeTopologies = BTreeMap<Key, NodeTopology>;
+pub(crate) type NodeTopologies = BTreeMap<Key, NodeTopology>;
 
 impl NodeTopology {
-    pub fn of(node: &Tree) -> NodeTopology {
+    pub(super) fn of(node: &Tree) -> NodeTopology {
         let labels = node.map("metadata.labels");
         let counts = conditions::is_true(node, "Ready") && !ROLES_LEFT_OUT.iter().any(|role| labels.contains(role));
         let cpu = || Quantity::parse(node.str("status.allocatable.cpu")).map_or(0, |cpu| cpu.milli_value());
@@ -38,15 +38,15 @@ impl NodeTopology {
     }
 
     #[cfg(test)]
-    pub fn new(zone: &str, cpu: Option<i64>) -> NodeTopology {
+    pub(super) fn new(zone: &str, cpu: Option<i64>) -> NodeTopology {
         NodeTopology { zone: Str::from(zone), cpu }
     }
 }
 
 /// The fraction of the CPU in each zone; None if unknown, or with fewer than two zones.
-pub type ZoneShares = BTreeMap<Str, f64>;
+pub(crate) type ZoneShares = BTreeMap<Str, f64>;
 
-pub fn shares(topologies: &NodeTopologies) -> Option<ZoneShares> {
+pub(super) fn shares(topologies: &NodeTopologies) -> Option<ZoneShares> {
     let mut zones: BTreeMap<Str, i64> = BTreeMap::new();
     for place in topologies.values() {
         let Some(cpu) = place.cpu else { continue };
@@ -60,11 +60,11 @@ pub fn shares(topologies: &NodeTopologies) -> Option<ZoneShares> {
 }
 
 /// The number of endpoints for each zone.
-pub type Counts = BTreeMap<Str, usize>;
+pub(super) type Counts = BTreeMap<Str, usize>;
 
 /// Why endpoints get no hints.
 #[derive(Debug, Clone, PartialEq, Error)]
-pub enum NoHints {
+pub(crate) enum NoHints {
     #[error("Insufficient Node information: allocatable CPU or zone not specified on one or more nodes")]
     NodeInformation,
     #[error("Insufficient number of endpoints ({endpoints} endpoints, {zones} zones)")]
@@ -80,14 +80,14 @@ pub enum NoHints {
 
 /// The result of computing the hints of one IP family.
 #[derive(Debug, Clone, PartialEq)]
-pub enum HintResult {
+pub(crate) enum HintResult {
     Yes(Counts),
     No(NoHints),
 }
 
 impl HintResult {
     /// Whether node changes require new hints.
-    pub fn is_outdated(&self, shares: Option<&ZoneShares>) -> bool {
+    pub(crate) fn is_outdated(&self, shares: Option<&ZoneShares>) -> bool {
         match (self, shares) {
             (HintResult::Yes(counts), Some(shares)) => is_overloaded(counts, shares),
             (HintResult::Yes(_), None) | (HintResult::No(_), Some(_)) => true,
@@ -106,7 +106,7 @@ fn least(desired: f64) -> usize {
 }
 
 /// Sets the hints of one IP family, or removes them all. `unchanged` are slices that are not written otherwise.
-pub fn hint(changes: &mut Changes, unchanged: &[Arc<Tree>], shares: Option<&ZoneShares>) -> HintResult {
+pub(super) fn hint(changes: &mut Changes, unchanged: &[Arc<Tree>], shares: Option<&ZoneShares>) -> HintResult {
     let all =
         || changes.create.iter().chain(&changes.update).chain(unchanged.iter().map(AsRef::as_ref)).flat_map(ready);
     let is_placed = |endpoint: &Tree| !endpoint.str("zone").is_empty();

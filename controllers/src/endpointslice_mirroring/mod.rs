@@ -22,7 +22,7 @@ struct Controller {
     limit: usize,
 }
 
-pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     let batch = context.options.mirroring_endpointslice_updates_batch_period;
     for selection in [SERVICES, ENDPOINTS] {
         let queue = context.queue.clone();

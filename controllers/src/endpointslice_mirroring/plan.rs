@@ -11,20 +11,20 @@ use crate::support::slices::{
     ports_key, unwanted,
 };
 
-pub const MANAGER: &str = "endpointslicemirroring-controller.k8s.io";
+pub(super) const MANAGER: &str = "endpointslicemirroring-controller.k8s.io";
 const SKIP: &str = "endpointslice.kubernetes.io/skip-mirror";
 const LEADER: &str = "control-plane.alpha.kubernetes.io/leader";
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 #[derive(Debug, Default, PartialEq)]
-pub struct Plan {
+pub(super) struct Plan {
     pub changes: Changes,
     /// Why addresses are skipped: reason and message.
     pub warnings: Vec<(&'static str, String)>,
 }
 
 /// `limit` is the maximum number of mirrored addresses per subset.
-pub fn plan(endpoints: Option<&Tree>, service: Option<&Tree>, slices: &[Arc<Tree>], limit: usize) -> Plan {
+pub(super) fn plan(endpoints: Option<&Tree>, service: Option<&Tree>, slices: &[Arc<Tree>], limit: usize) -> Plan {
     match (endpoints, service) {
         (Some(endpoints), Some(service)) if is_mirrored(endpoints, service) => mirror(endpoints, slices, limit),
         _ => Plan { changes: Changes { delete: slices.to_vec(), ..Changes::default() }, warnings: Vec::new() },

@@ -1,6 +1,6 @@
 //! Creates the claims of generic ephemeral volumes.
 
-pub mod plan;
+pub(crate) mod plan;
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ struct Controller {
     metrics: client::Metrics,
 }
 
-pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     let pods = setup.informer(PODS);
     pods.index_by(BY_CLAIM);
     let queue = context.queue.clone();

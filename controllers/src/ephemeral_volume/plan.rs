@@ -7,14 +7,14 @@ use crate::support::owner;
 use crate::support::volumes::{ephemeral_claim, is_deleting};
 
 #[derive(Debug, Default, PartialEq)]
-pub struct Plan {
+pub(crate) struct Plan {
     pub create: Vec<Tree>,
     /// Claims with the same name that belong to another owner.
     pub notes: Vec<Note>,
 }
 
 /// `find` returns the claim with a name in the pod's namespace.
-pub fn plan(pod: &Tree, find: impl Fn(&str) -> Option<std::sync::Arc<Tree>>) -> Plan {
+pub(crate) fn plan(pod: &Tree, find: impl Fn(&str) -> Option<std::sync::Arc<Tree>>) -> Plan {
     let mut plan = Plan::default();
     if is_deleting(pod) {
         return plan;
@@ -30,7 +30,7 @@ pub fn plan(pod: &Tree, find: impl Fn(&str) -> Option<std::sync::Arc<Tree>>) -> 
 }
 
 /// Whether a claim was created for this pod.
-pub fn is_of(claim: &Tree, pod: &Tree) -> bool {
+pub(crate) fn is_of(claim: &Tree, pod: &Tree) -> bool {
     owner::is_controlled_by(claim, pod)
 }
 

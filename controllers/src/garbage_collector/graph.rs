@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::object::{Interner, Object, Owner, Type, Uid};
 
 #[derive(Debug, Default)]
-pub struct Graph {
+pub(super) struct Graph {
     objects: BTreeMap<Uid, Object>,
     /// By the owner in their references, whether or not it was observed. No entry is empty.
     dependents: BTreeMap<Uid, Dependents>,
@@ -24,7 +24,7 @@ struct Dependents {
 
 /// An owner as a dependent's owner reference describes it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Description {
+pub(super) struct Description {
     pub uid: Uid,
     pub of: Arc<Type>,
     pub name: Box<str>,
@@ -33,7 +33,7 @@ pub struct Description {
 }
 
 impl Description {
-    pub fn new(object: &Object, owner: &Owner) -> Description {
+    pub(super) fn new(object: &Object, owner: &Owner) -> Description {
         Description {
             uid: owner.uid.clone(),
             of: owner.of.clone(),
@@ -45,7 +45,7 @@ impl Description {
 
 /// The objects to process after a change.
 #[derive(Debug, Default, PartialEq)]
-pub struct Todo {
+pub(crate) struct Todo {
     pub now: Vec<Uid>,
     /// Their owner was not observed yet: it may arrive through another watch.
     pub soon: Vec<Uid>,
@@ -55,7 +55,7 @@ pub struct Todo {
 
 /// The state of an owner, as its dependent sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OwnerState {
+pub(crate) enum OwnerState {
     /// The owner exists and keeps its dependent.
     Solid,
     /// The owner waits for the deletion of its dependents.
@@ -66,22 +66,22 @@ pub enum OwnerState {
 }
 
 impl Graph {
-    pub fn get(&self, uid: &Uid) -> Option<&Object> {
+    pub(super) fn get(&self, uid: &Uid) -> Option<&Object> {
         self.objects.get(uid)
     }
 
     #[cfg(test)]
-    pub fn objects(&self) -> impl Iterator<Item = &Object> {
+    pub(super) fn objects(&self) -> impl Iterator<Item = &Object> {
         self.objects.values()
     }
 
-    pub fn dependents_of(&self, owner: &Uid) -> impl Iterator<Item = &Object> {
+    pub(crate) fn dependents_of(&self, owner: &Uid) -> impl Iterator<Item = &Object> {
         let uids = self.dependents.get(owner).into_iter().flat_map(|dependents| &dependents.uids);
         uids.filter_map(|uid| self.objects.get(uid))
     }
 
     /// Adds or updates an object. Older versions than the known one are ignored.
-    pub fn put(&mut self, object: Object) -> Todo {
+    pub(super) fn put(&mut self, object: Object) -> Todo {
         let mut todo = Todo::default();
         let uid = object.uid.clone();
         if self.objects.get(&uid).is_some_and(|known| known.version > object.version) {
@@ -105,7 +105,7 @@ impl Graph {
     }
 
     /// Removes an object.
-    pub fn delete(&mut self, uid: &Uid) -> Todo {
+    pub(super) fn delete(&mut self, uid: &Uid) -> Todo {
         let mut todo = Todo::default();
         let Some(object) = self.objects.remove(uid) else { return todo };
         for owner in &object.owners {
@@ -122,13 +122,13 @@ impl Graph {
     }
 
     /// The objects of a type that are missing in a complete list.
-    pub fn missing(&self, of: &Type, kept: &BTreeSet<Uid>) -> Vec<Uid> {
+    pub(super) fn missing(&self, of: &Type, kept: &BTreeSet<Uid>) -> Vec<Uid> {
         let gone = |object: &&Object| *object.of == *of && !kept.contains(&object.uid);
         self.objects.values().filter(gone).map(|object| object.uid.clone()).collect()
     }
 
     /// Whether an object with a foreground deletion waits for itself through other such objects.
-    pub fn is_in_circle(&self, object: &Object) -> bool {
+    pub(crate) fn is_in_circle(&self, object: &Object) -> bool {
         let mut seen = BTreeSet::new();
         let mut open = vec![&object.uid];
         while let Some(owner) = open.pop() {
@@ -145,20 +145,20 @@ impl Graph {
     }
 
     /// The owner does not exist on the server.
-    pub fn note_absent(&mut self, owner: Description) {
+    pub(crate) fn note_absent(&mut self, owner: Description) {
         if let Some(dependents) = self.dependents.get_mut(&owner.uid) {
             dependents.absent.insert(owner);
         }
     }
 
     /// Records that the deletion of the object was requested, or that the request failed.
-    pub fn note_delete_requested(&mut self, uid: &Uid, delete_requested: bool) {
+    pub(crate) fn note_delete_requested(&mut self, uid: &Uid, delete_requested: bool) {
         if let Some(object) = self.objects.get_mut(uid) {
             object.delete_requested = delete_requested;
         }
     }
 
-    pub fn owner_state(&self, object: &Object, owner: &Owner) -> OwnerState {
+    pub(crate) fn owner_state(&self, object: &Object, owner: &Owner) -> OwnerState {
         let seen = self.objects.get(&owner.uid).filter(|seen| seen.is_meant(owner, &object.namespace));
         if let Some(seen) = seen {
             return if seen.deletes_dependents() { OwnerState::Waiting } else { OwnerState::Solid };

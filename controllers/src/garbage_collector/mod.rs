@@ -35,7 +35,7 @@ struct Collector {
     synced: OnceCell<()>,
 }
 
-pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     if !context.options.enable_garbage_collector {
         return None;
     }

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use api::Tree;
 use api::tree::Str;
 
-pub const FOREGROUND: &str = "foregroundDeletion";
-pub const ORPHAN: &str = "orphan";
+pub(crate) const FOREGROUND: &str = "foregroundDeletion";
+pub(crate) const ORPHAN: &str = "orphan";
 
 /// The uid of an object. UUIDs take sixteen bytes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Uid {
+pub(super) enum Uid {
     Uuid([u8; 16]),
     Other(Box<str>),
 }
@@ -60,17 +60,17 @@ impl fmt::Display for Uid {
 
 /// apiVersion and kind, as the object or a reference to it has them.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Type {
+pub(super) struct Type {
     pub api_version: Str,
     pub kind: Str,
 }
 
 impl Type {
-    pub fn of(tree: &Tree) -> Type {
+    pub(super) fn of(tree: &Tree) -> Type {
         Type { api_version: Str::new(tree.str("apiVersion")), kind: Str::new(tree.str("kind")) }
     }
 
-    pub fn group(&self) -> &str {
+    pub(super) fn group(&self) -> &str {
         self.api_version.split_once('/').map_or("", |(group, _)| group)
     }
 
@@ -81,7 +81,7 @@ impl Type {
 
 /// An owner reference of an object.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Owner {
+pub(super) struct Owner {
     pub uid: Uid,
     pub of: Arc<Type>,
     pub name: Box<str>,
@@ -90,7 +90,7 @@ pub struct Owner {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Object {
+pub(super) struct Object {
     pub uid: Uid,
     pub of: Arc<Type>,
     pub namespace: Arc<str>,
@@ -105,7 +105,7 @@ pub struct Object {
 
 impl Object {
     /// `intern` shares equal types and namespaces.
-    pub fn read(of: Arc<Type>, tree: &Tree, intern: &mut Interner) -> Object {
+    pub(super) fn read(of: Arc<Type>, tree: &Tree, intern: &mut Interner) -> Object {
         let meta = tree.at("metadata");
         let strings = |path: &str| meta.list(path).iter().filter_map(Tree::as_str).map(Str::new).collect();
         Object {
@@ -121,28 +121,28 @@ impl Object {
         }
     }
 
-    pub fn has_finalizer(&self, name: &str) -> bool {
+    pub(crate) fn has_finalizer(&self, name: &str) -> bool {
         self.finalizers.iter().any(|finalizer| finalizer == name)
     }
 
     /// Whether a foreground deletion waits for the dependents.
-    pub fn deletes_dependents(&self) -> bool {
+    pub(crate) fn deletes_dependents(&self) -> bool {
         self.deleting && self.has_finalizer(FOREGROUND)
     }
 
     /// Whether an orphaning deletion waits until the dependents are released.
-    pub fn orphans_dependents(&self) -> bool {
+    pub(crate) fn orphans_dependents(&self) -> bool {
         self.deleting && self.has_finalizer(ORPHAN)
     }
 
     /// Whether an owner reference in `namespace` describes this object, apart from the uid.
-    pub fn is_meant(&self, owner: &Owner, namespace: &str) -> bool {
+    pub(crate) fn is_meant(&self, owner: &Owner, namespace: &str) -> bool {
         self.of.is_same_kind(&owner.of)
             && self.name == owner.name
             && (self.namespace.is_empty() || &*self.namespace == namespace)
     }
 
-    pub fn blocks(&self, owner: &Uid) -> bool {
+    pub(super) fn blocks(&self, owner: &Uid) -> bool {
         self.owners.iter().any(|reference| reference.blocks && reference.uid == *owner)
     }
 }
@@ -160,7 +160,7 @@ impl Owner {
 
 /// Shares types and namespaces, which are few and appear in every object.
 #[derive(Debug, Default)]
-pub struct Interner {
+pub(crate) struct Interner {
     types: std::collections::BTreeSet<Arc<Type>>,
     texts: std::collections::BTreeSet<Arc<str>>,
 }
@@ -169,7 +169,7 @@ pub struct Interner {
 const MAX_INTERNED: usize = 10_000;
 
 impl Interner {
-    pub fn of(&mut self, of: Type) -> Arc<Type> {
+    pub(super) fn of(&mut self, of: Type) -> Arc<Type> {
         if let Some(known) = self.types.get(&of) {
             return known.clone();
         }

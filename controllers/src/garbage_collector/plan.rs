@@ -4,7 +4,7 @@ use super::graph::{Description, Graph, OwnerState};
 use super::object::{FOREGROUND, ORPHAN, Object, Uid};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Policy {
+pub(super) enum Policy {
     Background,
     Foreground,
     Orphan,
@@ -12,7 +12,7 @@ pub enum Policy {
 
 /// The result of looking up an owner that the graph does not contain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub(super) enum Verdict {
     Present {
         waiting: bool,
     },
@@ -22,7 +22,7 @@ pub enum Verdict {
 }
 
 #[derive(Debug, PartialEq)]
-pub enum Step {
+pub(super) enum Step {
     Nothing,
     /// Look up this owner, then decide again.
     FetchOwner(Description),
@@ -41,7 +41,7 @@ pub enum Step {
     Orphan(Vec<Uid>),
 }
 
-pub fn plan(graph: &Graph, uid: &Uid, verdicts: &[(Description, Verdict)]) -> Step {
+pub(super) fn plan(graph: &Graph, uid: &Uid, verdicts: &[(Description, Verdict)]) -> Step {
     match graph.get(uid) {
         None => Step::Nothing,
         Some(object) if object.orphans_dependents() => {

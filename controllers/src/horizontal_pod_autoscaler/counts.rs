@@ -11,7 +11,7 @@ use crate::metrics;
 
 /// The result of one reconcile.
 #[derive(Debug, Default)]
-pub struct ReconcileMetrics {
+pub(crate) struct ReconcileMetrics {
     action: Option<&'static str>,
     /// The first error is reported.
     error: Option<&'static str>,
@@ -19,27 +19,27 @@ pub struct ReconcileMetrics {
 }
 
 impl ReconcileMetrics {
-    pub fn act(&mut self, from: i64, to: i64) {
+    pub(super) fn act(&mut self, from: i64, to: i64) {
         self.action = Some(if to > from { "scale_up" } else { "scale_down" });
     }
 
-    pub fn fail(&mut self, error: &'static str) {
+    pub(super) fn fail(&mut self, error: &'static str) {
         self.error.get_or_insert(error);
     }
 
     /// Failures are taken from the events.
-    pub fn record_failures(&mut self, events: &[Event]) {
+    pub(crate) fn record_failures(&mut self, events: &[Event]) {
         let fails = |event: &Event| matches!(&*event.reason, "FailedComputeMetricsReplicas" | "FailedRescale");
         if events.iter().any(fails) {
             self.fail("internal");
         }
     }
 
-    pub fn metric(&mut self, kind: &str, is_ok: bool, took: Duration) {
+    pub(super) fn metric(&mut self, kind: &str, is_ok: bool, took: Duration) {
         self.readings.push((kind.to_string(), is_ok, took));
     }
 
-    pub fn end(mut self, metrics: &Metrics, is_ok: bool, took: Duration) {
+    pub(super) fn end(mut self, metrics: &Metrics, is_ok: bool, took: Duration) {
         if !is_ok {
             self.fail("internal");
         }
@@ -55,7 +55,7 @@ impl ReconcileMetrics {
     }
 }
 
-pub fn show(metrics: &Metrics, autoscalers: &[Arc<Tree>]) {
+pub(super) fn show(metrics: &Metrics, autoscalers: &[Arc<Tree>]) {
     metrics.record(&metrics::HPA_NUMBER, &[], autoscalers.len() as f64);
     for autoscaler in autoscalers {
         let labels = [autoscaler.str("metadata.namespace"), autoscaler.str("metadata.name")];

@@ -47,7 +47,7 @@ struct AutoscalerState {
     selector: String,
 }
 
-pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     let autoscalers = setup.informer(Selection::all(AUTOSCALERS));
     let pods = setup.informer(Selection::all(PODS));
     pods.index_by(index::LABELS);

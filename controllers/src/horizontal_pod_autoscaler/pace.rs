@@ -4,7 +4,7 @@ use api::Tree;
 
 /// The recent history of an autoscaler.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct History {
+pub(super) struct History {
     /// Time and value of recommendations.
     recommendations: Vec<(i64, i64)>,
     /// Time and number of added and removed replicas.
@@ -17,14 +17,14 @@ type ConditionText = (&'static str, &'static str);
 
 /// The new replica count and its condition.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Pace {
+pub(crate) struct Pace {
     pub replicas: i64,
     pub able: ConditionText,
     pub limited: bool,
     pub limit: ConditionText,
 }
 
-pub struct Bounds {
+pub(super) struct Bounds {
     pub min: i64,
     pub max: i64,
     pub current: i64,
@@ -51,14 +51,14 @@ const DOWN_LIMIT: ConditionText =
 
 impl History {
     /// The initial replica count is treated as a recommendation.
-    pub fn begin(&mut self, current: i64, now: i64) {
+    pub(super) fn begin(&mut self, current: i64, now: i64) {
         if self.recommendations.is_empty() {
             self.recommendations.push((now, current));
         }
     }
 
     /// Stabilizes and limits the desired count. `behavior` is the autoscaler's, or null.
-    pub fn pace(&mut self, desired: i64, behavior: &Tree, bounds: &Bounds, now: i64) -> Pace {
+    pub(crate) fn pace(&mut self, desired: i64, behavior: &Tree, bounds: &Bounds, now: i64) -> Pace {
         let windows = Windows::of(behavior, bounds);
         let (stable, held) = self.stabilize(desired, bounds.current, windows, now);
         let able = if stable != desired { held } else { READY };
@@ -128,7 +128,7 @@ impl History {
     }
 
     /// Records a scaling for the scaling policies.
-    pub fn scaled(&mut self, from: i64, to: i64, behavior: &Tree, now: i64) {
+    pub(super) fn scaled(&mut self, from: i64, to: i64, behavior: &Tree, now: i64) {
         if behavior.is_null() {
             return;
         }

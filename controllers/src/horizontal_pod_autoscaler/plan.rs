@@ -18,14 +18,14 @@ const SCALED_TO_ZERO: &str = "ScaledToZero";
 
 /// The values of one metric of the spec.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Reading {
+pub(super) enum Reading {
     Samples(Samples),
     Value(i64),
 }
 
 /// Why a metric gives no replica count.
 #[derive(Debug, Clone, PartialEq, Error)]
-pub enum MetricError {
+pub(crate) enum MetricError {
     #[error(transparent)]
     Selector(#[from] api::selector::Error),
     #[error("failed to get {metric} utilization: unable to get metrics for resource {metric}: {source}")]
@@ -49,21 +49,21 @@ pub enum MetricError {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Event {
+pub(super) struct Event {
     pub warns: bool,
     pub reason: String,
     pub message: String,
 }
 
 impl Event {
-    pub fn warning(reason: &str, message: String) -> Event {
+    pub(super) fn warning(reason: &str, message: String) -> Event {
         Event { warns: true, reason: reason.to_string(), message }
     }
 }
 
 /// The result of a reconcile.
 #[derive(Debug, Default)]
-pub struct Plan {
+pub(super) struct Plan {
     pub status: Tree,
     pub events: Vec<Event>,
     /// The new size and the reason, if it changes.
@@ -71,7 +71,7 @@ pub struct Plan {
 }
 
 /// An autoscaler, the scale of its target, and the target's pods.
-pub struct Inputs<'a> {
+pub(super) struct Inputs<'a> {
     pub autoscaler: &'a Tree,
     pub scale: &'a Tree,
     pub pods: &'a [Arc<Tree>],
@@ -89,7 +89,7 @@ fn initial_status(autoscaler: &Tree) -> Tree {
 }
 
 /// Sets a condition in the status.
-pub fn set_condition(status: &mut Tree, ty: &str, holds: bool, (reason, message): (&str, &str), now: Timestamp) {
+pub(crate) fn set_condition(status: &mut Tree, ty: &str, holds: bool, (reason, message): (&str, &str), now: Timestamp) {
     let mut condition = tree! {
         "type" => ty,
         "status" => if holds { "True" } else { "False" },
@@ -115,7 +115,7 @@ fn has_outside_metrics(autoscaler: &Tree) -> bool {
 }
 
 /// Sets the conditions after the scale was written.
-pub fn set_scaled_conditions(autoscaler: &Tree, status: &mut Tree, from: i64, to: i64, now: Timestamp) {
+pub(crate) fn set_scaled_conditions(autoscaler: &Tree, status: &mut Tree, from: i64, to: i64, now: Timestamp) {
     let may_sleep = autoscaler.int("spec.minReplicas") == Some(0) && has_outside_metrics(autoscaler);
     let sleeps = from > 0 && to == 0 && may_sleep;
     let said = match sleeps {
@@ -126,7 +126,7 @@ pub fn set_scaled_conditions(autoscaler: &Tree, status: &mut Tree, from: i64, to
 }
 
 /// The plan if the target's scale cannot be read.
-pub fn without_scale(autoscaler: &Tree, why: &str, now: Timestamp) -> Plan {
+pub(crate) fn without_scale(autoscaler: &Tree, why: &str, now: Timestamp) -> Plan {
     let mut status = initial_status(autoscaler);
     let message = format!("the HPA controller was unable to get the target's current scale: {why}");
     set_condition(&mut status, "AbleToScale", false, ("FailedGetScale", &message), now);
@@ -150,7 +150,7 @@ impl Inputs<'_> {
     }
 
     /// The conditions before any metric is read; a finished plan if no metric is needed.
-    pub fn begin(&self) -> (Tree, Option<Plan>) {
+    pub(super) fn begin(&self) -> (Tree, Option<Plan>) {
         let mut status = initial_status(self.autoscaler);
         let able = "the HPA controller was able to get the target's current scale";
         set_condition(&mut status, "AbleToScale", true, ("SucceededGetScale", able), self.now);
@@ -174,14 +174,14 @@ impl Inputs<'_> {
     }
 
     /// The plan if the target's pods cannot be selected.
-    pub fn without_selector(&self, mut status: Tree, reason: (&str, &str), event: &str, said: &str) -> Plan {
+    pub(crate) fn without_selector(&self, mut status: Tree, reason: (&str, &str), event: &str, said: &str) -> Plan {
         set_condition(&mut status, "ScalingActive", false, reason, self.now);
         let plan = self.failed(status, Vec::new(), said);
         Plan { events: [vec![Event::warning(event, said.to_string())], plan.events].concat(), ..plan }
     }
 
     /// Decides from the value of each metric, or the error that prevented reading it.
-    pub fn by_metrics(
+    pub(crate) fn by_metrics(
         &self,
         mut status: Tree,
         readings: &[Result<Reading, MetricError>],
@@ -325,7 +325,7 @@ impl Inputs<'_> {
 }
 
 /// The source field of a metric spec for its type.
-pub fn source(spec: &Tree) -> &Tree {
+pub(super) fn source(spec: &Tree) -> &Tree {
     match spec.str("type") {
         "Resource" => spec.at("resource"),
         "ContainerResource" => spec.at("containerResource"),

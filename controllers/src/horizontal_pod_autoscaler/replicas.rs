@@ -14,7 +14,7 @@ use crate::support::pods::is_ready;
 
 /// Deviations within these tolerances are ignored, below and above the target.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Tolerance {
+pub(super) struct Tolerance {
     pub down: f64,
     pub up: f64,
 }
@@ -26,7 +26,7 @@ impl Tolerance {
 }
 
 /// The pods of a target, and the settings for pods that just started.
-pub struct Measured<'a> {
+pub(super) struct Measured<'a> {
     pub pods: &'a [Arc<Tree>],
     pub replicas: i64,
     pub tolerance: Tolerance,
@@ -37,7 +37,7 @@ pub struct Measured<'a> {
 
 /// The replica count a metric asks for, and its current value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Proposal {
+pub(crate) struct Proposal {
     pub replicas: i64,
     /// Percentage of the requested resources, for utilization targets.
     pub utilization: Option<i64>,
@@ -47,7 +47,7 @@ pub struct Proposal {
 
 /// The target of a per-pod metric.
 #[derive(Debug, Clone, Copy)]
-pub enum Target<'a> {
+pub(super) enum Target<'a> {
     /// A percentage of the resource requests of the pods, or of one of their containers.
     Utilization { percent: i64, resource: &'a str, container: &'a str },
     /// An average in thousandths; `resource` is empty for custom metrics.
@@ -66,7 +66,7 @@ const NO_PODS: &str = "no pods returned by selector while calculating replica co
 
 /// Why no replica count can be computed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum ReplicasError {
+pub(crate) enum ReplicasError {
     #[error("{NO_PODS}")]
     NoPods,
     #[error("unable to calculate ready pods: {NO_PODS}")]
@@ -81,7 +81,7 @@ pub enum ReplicasError {
 
 impl Measured<'_> {
     /// For metrics of each pod.
-    pub fn by_pods(&self, mut samples: Samples, target: Target<'_>) -> Result<Proposal, ReplicasError> {
+    pub(crate) fn by_pods(&self, mut samples: Samples, target: Target<'_>) -> Result<Proposal, ReplicasError> {
         if self.pods.is_empty() {
             return Err(ReplicasError::NoPods);
         }
@@ -195,7 +195,7 @@ impl Measured<'_> {
     }
 
     /// For a single value of another object.
-    pub fn by_value(&self, value: i64, target: i64) -> Result<Proposal, ReplicasError> {
+    pub(crate) fn by_value(&self, value: i64, target: i64) -> Result<Proposal, ReplicasError> {
         let ratio = value as f64 / target as f64;
         let replicas = if self.replicas == 0 {
             ratio.ceil() as i64
@@ -212,7 +212,7 @@ impl Measured<'_> {
     }
 
     /// For a value of another object that is averaged over the pods.
-    pub fn by_share(&self, value: i64, target: i64, there: i64) -> Proposal {
+    pub(crate) fn by_share(&self, value: i64, target: i64, there: i64) -> Proposal {
         let ratio = value as f64 / (target as f64 * there as f64);
         let wanted = (value as f64 / target as f64).ceil() as i64;
         let replicas = if self.tolerance.covers(ratio) { there } else { wanted };

@@ -13,18 +13,18 @@ use crate::support::kinds::{Kinds, LookupError};
 
 /// A measured value of a pod, in thousandths.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Sample {
+pub(super) struct Sample {
     pub value: i64,
     pub time: Timestamp,
     pub window_seconds: i64,
 }
 
 /// By pod name.
-pub type Samples = BTreeMap<String, Sample>;
+pub(super) type Samples = BTreeMap<String, Sample>;
 
 /// Why metrics cannot be read.
 #[derive(Debug, Clone, PartialEq, Error)]
-pub enum SourceError {
+pub(crate) enum SourceError {
     #[error("unable to fetch metrics from {api}: {}", error_text(source, resource))]
     Fetch { api: &'static str, resource: String, source: client::Error },
     #[error(transparent)]
@@ -35,18 +35,18 @@ pub enum SourceError {
     NoContainer { container: String, pod: String },
 }
 
-pub type FetchFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, SourceError>> + Send + 'a>>;
+pub(crate) type FetchFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, SourceError>> + Send + 'a>>;
 
 /// A metric in a namespace, with selectors in query syntax.
 #[derive(Debug, Clone, Copy)]
-pub struct Query<'a> {
+pub(super) struct Query<'a> {
     pub namespace: &'a str,
     pub metric: &'a str,
     pub pods: &'a str,
     pub labels: &'a str,
 }
 
-pub trait Source: Send + Sync {
+pub(super) trait Source: Send + Sync {
     /// `cpu` or `memory` of pods, or of one container if `container` is not empty.
     fn resource<'a>(&'a self, query: Query<'a>, container: &'a str) -> FetchFuture<'a, Samples>;
     fn pods<'a>(&'a self, query: Query<'a>) -> FetchFuture<'a, Samples>;
@@ -54,7 +54,7 @@ pub trait Source: Send + Sync {
     fn external<'a>(&'a self, query: Query<'a>) -> FetchFuture<'a, Vec<i64>>;
 }
 
-pub struct ApiSource {
+pub(crate) struct ApiSource {
     pub client: Client,
     pub kinds: Kinds,
 }

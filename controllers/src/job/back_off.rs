@@ -14,7 +14,7 @@ const LONGEST_SECONDS: i64 = 600;
 
 /// The failures of a job since its last success.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct BackOff {
+pub(super) struct BackOff {
     /// Since the last success.
     pub failures: u32,
     pub last_failure: i64,
@@ -22,7 +22,7 @@ pub struct BackOff {
 
 impl BackOff {
     /// Adds pods that finished; failures before a success are dropped.
-    pub fn after(self, succeeded: &[Arc<Tree>], failed: &[Arc<Tree>]) -> BackOff {
+    pub(super) fn after(self, succeeded: &[Arc<Tree>], failed: &[Arc<Tree>]) -> BackOff {
         let last_success = succeeded.iter().map(|pod| finished_at(pod)).max();
         let mut times: Vec<i64> = failed.iter().map(|pod| finished_at(pod)).collect();
         let before = if last_success.is_some() { BackOff::default() } else { self };
@@ -32,7 +32,7 @@ impl BackOff {
     }
 
     /// None once the backoff is over.
-    pub fn remaining(self, now: Timestamp) -> Option<Duration> {
+    pub(super) fn remaining(self, now: Timestamp) -> Option<Duration> {
         if self.failures == 0 {
             return None;
         }
@@ -44,7 +44,7 @@ impl BackOff {
 
 /// When a pod finished: by its containers, by when it stopped being ready, or by its deletion; otherwise its creation
 /// time.
-pub fn finished_at(pod: &Tree) -> i64 {
+pub(super) fn finished_at(pod: &Tree) -> i64 {
     let created = || seconds(pod.str("metadata.creationTimestamp"));
     by_containers(pod).or_else(|| by_readiness(pod)).or_else(|| by_deletion(pod)).or_else(created).unwrap_or(0)
 }

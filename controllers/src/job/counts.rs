@@ -8,11 +8,11 @@ use super::plan::{Act, Decision};
 use super::view::{Job, is_tracked};
 use crate::metrics;
 
-pub fn mode(job: &Tree) -> &'static str {
+pub(super) fn mode(job: &Tree) -> &'static str {
     if Job(job).is_indexed() { "Indexed" } else { "NonIndexed" }
 }
 
-pub fn action(act: &Act) -> &'static str {
+pub(super) fn action(act: &Act) -> &'static str {
     match act {
         Act::Nothing => "tracking",
         Act::Create(_) => "pods_created",
@@ -21,7 +21,7 @@ pub fn action(act: &Act) -> &'static str {
 }
 
 /// Whether a finished pod with the tracking finalizer was added or deleted.
-pub fn tracked(old: Option<&Tree>, new: Option<&Tree>) -> Option<&'static str> {
+pub(super) fn tracked(old: Option<&Tree>, new: Option<&Tree>) -> Option<&'static str> {
     let is_so = |pod: &Tree| is_tracked(pod) && matches!(pod.str("status.phase"), "Succeeded" | "Failed");
     match (old.is_some_and(is_so), new.is_some_and(is_so)) {
         (false, true) => Some("add"),
@@ -31,7 +31,13 @@ pub fn tracked(old: Option<&Tree>, new: Option<&Tree>) -> Option<&'static str> {
 }
 
 /// Counts created pods by reason.
-pub fn count_created(metrics: &Metrics, job: &Tree, decision: &Decision, count_created: usize, has_failed: bool) {
+pub(crate) fn count_created(
+    metrics: &Metrics,
+    job: &Tree,
+    decision: &Decision,
+    count_created: usize,
+    has_failed: bool,
+) {
     let counts = decision.counts;
     let reason = match job.str("spec.podReplacementPolicy") {
         "Failed" if counts.failed > 0 => "recreate_failed",
@@ -49,7 +55,7 @@ pub fn count_created(metrics: &Metrics, job: &Tree, decision: &Decision, count_c
 type Count<'a> = (&'static Metric, Vec<&'a str>, f64);
 
 /// What a new status adds to the previous one.
-pub fn ended<'a>(job: &Tree, status: &'a Tree) -> Vec<Count<'a>> {
+pub(super) fn ended<'a>(job: &Tree, status: &'a Tree) -> Vec<Count<'a>> {
     let old = job.at("status");
     let mode = mode(job);
     let mut counts: Vec<Count<'a>> = Vec::new();

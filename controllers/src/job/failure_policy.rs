@@ -3,7 +3,7 @@
 use api::Tree;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
+pub(super) enum Verdict {
     /// Counts towards the backoff limit, also without a matching rule.
     Count,
     Ignore,
@@ -14,7 +14,7 @@ pub enum Verdict {
 
 impl Verdict {
     /// The action of the matching rule.
-    pub fn action(&self) -> &'static str {
+    pub(super) fn action(&self) -> &'static str {
         match self {
             Verdict::Count => "Count",
             Verdict::Ignore => "Ignore",
@@ -23,17 +23,17 @@ impl Verdict {
         }
     }
 
-    pub fn counts(&self) -> bool {
+    pub(super) fn counts(&self) -> bool {
         *self != Verdict::Ignore
     }
 }
 
-pub fn judge(job: &Tree, pod: &Tree) -> Verdict {
+pub(super) fn judge(job: &Tree, pod: &Tree) -> Verdict {
     ruled(job, pod).unwrap_or(Verdict::Count)
 }
 
 /// The result of the first matching rule; None if no rule matches.
-pub fn ruled(job: &Tree, pod: &Tree) -> Option<Verdict> {
+pub(super) fn ruled(job: &Tree, pod: &Tree) -> Option<Verdict> {
     let rules = job.list("spec.podFailurePolicy.rules").iter().enumerate();
     rules.filter_map(|(at, rule)| apply(rule, at, pod)).next()
 }

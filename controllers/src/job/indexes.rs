@@ -5,12 +5,12 @@ use std::fmt;
 
 /// Sorted intervals with at least one missing index between them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Indexes(Vec<(usize, usize)>);
+pub(crate) struct Indexes(Vec<(usize, usize)>);
 
 impl Indexes {
     /// Parses a status or a rule. Invalid parts and indexes from `completions` on are ignored: the job may have been
     /// scaled down.
-    pub fn parse(text: &str, completions: usize) -> Indexes {
+    pub(super) fn parse(text: &str, completions: usize) -> Indexes {
         let mut indexes = Indexes::default();
         for part in text.split(',') {
             let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -22,13 +22,13 @@ impl Indexes {
         indexes
     }
 
-    pub fn with(&self, more: impl IntoIterator<Item = usize>) -> Indexes {
+    pub(super) fn with(&self, more: impl IntoIterator<Item = usize>) -> Indexes {
         let mut all = self.clone();
         more.into_iter().for_each(|index| all.insert(index, index));
         all
     }
 
-    pub fn union(&self, other: &Indexes) -> Indexes {
+    pub(super) fn union(&self, other: &Indexes) -> Indexes {
         let mut all = self.clone();
         other.0.iter().for_each(|(first, last)| all.insert(*first, *last));
         all
@@ -44,23 +44,23 @@ impl Indexes {
         self.0.splice(start..end, [(first, last)]);
     }
 
-    pub fn has(&self, index: usize) -> bool {
+    pub(super) fn has(&self, index: usize) -> bool {
         let at = self.0.partition_point(|there| there.1 < index);
         self.0.get(at).is_some_and(|there| there.0 <= index)
     }
 
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.0.iter().map(|(first, last)| last - first + 1).sum()
     }
 
     /// The number of indexes in both sets.
-    pub fn common(&self, other: &Indexes) -> usize {
+    pub(super) fn common(&self, other: &Indexes) -> usize {
         let overlap = |a: &(usize, usize), b: &(usize, usize)| (a.1.min(b.1) + 1).saturating_sub(a.0.max(b.0));
         self.0.iter().map(|a| other.0.iter().map(|b| overlap(a, b)).sum::<usize>()).sum()
     }
 
     /// The first `count` indexes below `completions` that are not in the set.
-    pub fn missing(&self, count: usize, completions: usize) -> Vec<usize> {
+    pub(super) fn missing(&self, count: usize, completions: usize) -> Vec<usize> {
         let mut missing = Vec::new();
         let mut next = 0;
         for (first, last) in self.0.iter().copied().chain([(completions, completions)]) {

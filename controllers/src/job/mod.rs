@@ -48,7 +48,7 @@ struct Controller {
     failures: Mutex<BTreeMap<String, (String, BackOff)>>,
 }
 
-pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     let jobs = setup.informer(Selection::all(JOBS));
     let pods = setup.informer(Selection::all(PODS));
     jobs.index_by(SELECTOR);

@@ -24,7 +24,7 @@ const MAX_PODS: usize = 500;
 
 /// The action on the pods.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Act {
+pub(crate) enum Act {
     Nothing,
     /// One pod for each index; None for non-indexed jobs.
     Create(Vec<Option<usize>>),
@@ -36,14 +36,14 @@ pub enum Act {
 
 /// The result of the action.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Done {
+pub(super) struct Done {
     pub created: usize,
     pub deleted: usize,
     /// The ready ones among the deleted pods.
     pub deleted_ready: usize,
 }
 
-pub struct Decision {
+pub(super) struct Decision {
     pub act: Act,
     /// When the job must be synced again without an event.
     pub again: Option<Duration>,
@@ -76,7 +76,7 @@ pub(super) struct ByIndex {
 }
 
 /// `known` is the backoff state from the previous sync, if any.
-pub fn decide(job: Arc<Tree>, pods: Vec<Arc<Tree>>, known: Option<BackOff>, now: Timestamp) -> Decision {
+pub(super) fn decide(job: Arc<Tree>, pods: Vec<Arc<Tree>>, known: Option<BackOff>, now: Timestamp) -> Decision {
     let view = Job(&job);
     let mut status = job.at("status").clone();
     if !view.is_suspended() && !status.has("startTime") {

@@ -16,7 +16,7 @@ const INDEX_ENV: &str = "JOB_COMPLETION_INDEX";
 const MAX_PREFIX: usize = 58;
 
 /// The pod for an index, or without one; it continues the failure count of the pod it replaces.
-pub fn build(job: &Tree, index: Option<usize>, replaced: Option<&Tree>) -> Tree {
+pub(super) fn build(job: &Tree, index: Option<usize>, replaced: Option<&Tree>) -> Tree {
     let mut pod = from_template(job.at("spec.template"), job);
     let finalizers = pod.child("metadata").list_entry("finalizers");
     if !finalizers.iter().any(|finalizer| finalizer.as_str() == Some(FINALIZER)) {
@@ -69,7 +69,7 @@ fn set_index_env(container: &mut Tree) {
 }
 
 /// At least `count` of the active pods: duplicates of an index first, then the pods with the least progress.
-pub fn surplus(job: Job<'_>, active: &[Arc<Tree>], count: usize) -> Vec<Arc<Tree>> {
+pub(crate) fn surplus(job: Job<'_>, active: &[Arc<Tree>], count: usize) -> Vec<Arc<Tree>> {
     let mut ranked = active.to_vec();
     ranked.sort_by_cached_key(|pod| progress(pod));
     let (mut gone, left) = if job.is_indexed() { split(job, ranked) } else { (Vec::new(), ranked) };

@@ -7,13 +7,13 @@ use api::{Tree, list, tree};
 
 /// The uids of finished pods that are not counted yet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Uncounted {
+pub(crate) struct Uncounted {
     pub succeeded: BTreeSet<String>,
     pub failed: BTreeSet<String>,
 }
 
 impl Uncounted {
-    pub fn read(status: &Tree) -> Uncounted {
+    pub(super) fn read(status: &Tree) -> Uncounted {
         let read = |field: &str| {
             let uids = status.at("uncountedTerminatedPods").list(field).iter();
             uids.filter_map(|uid| uid.as_str().map(str::to_string)).collect()
@@ -21,14 +21,14 @@ impl Uncounted {
         Uncounted { succeeded: read("succeeded"), failed: read("failed") }
     }
 
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.succeeded.len() + self.failed.len()
     }
 }
 
 /// How a job ends: first a target condition, then the final one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ending {
+pub(super) struct Ending {
     pub success: bool,
     pub reason: String,
     pub message: String,
@@ -37,43 +37,43 @@ pub struct Ending {
 }
 
 impl Ending {
-    pub fn failure(reason: &str, message: &str) -> Ending {
+    pub(super) fn failure(reason: &str, message: &str) -> Ending {
         Ending { success: false, reason: reason.to_string(), message: message.to_string(), known: false }
     }
 
-    pub fn success(reason: &str, message: &str) -> Ending {
+    pub(super) fn success(reason: &str, message: &str) -> Ending {
         Ending { success: true, ..Ending::failure(reason, message) }
     }
 
     /// The condition in the status until all pods are counted.
-    pub fn target(&self) -> &'static str {
+    pub(super) fn target(&self) -> &'static str {
         if self.success { "SuccessCriteriaMet" } else { "FailureTarget" }
     }
 
-    pub fn end(&self) -> &'static str {
+    pub(super) fn end(&self) -> &'static str {
         if self.success { "Complete" } else { "Failed" }
     }
 }
 
 /// An event about a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Event {
+pub(super) struct Event {
     pub ty: &'static str,
     pub reason: String,
     pub message: String,
 }
 
 impl Event {
-    pub fn new(ty: &'static str, reason: &str, message: &str) -> Event {
+    pub(super) fn new(ty: &'static str, reason: &str, message: &str) -> Event {
         Event { ty, reason: reason.to_string(), message: message.to_string() }
     }
 }
 
-pub fn count(status: &Tree, field: &str) -> i64 {
+pub(super) fn count(status: &Tree, field: &str) -> i64 {
     status.int(field).unwrap_or(0)
 }
 
-pub fn set_count(status: &mut Tree, field: &str, value: i64) {
+pub(crate) fn set_count(status: &mut Tree, field: &str, value: i64) {
     if value == 0 {
         status.remove(field);
     } else {
@@ -82,7 +82,7 @@ pub fn set_count(status: &mut Tree, field: &str, value: i64) {
 }
 
 /// Counts uids whose pods have no finalizer and removes them from the list.
-pub fn settle(status: &mut Tree, tracked: &BTreeSet<String>) {
+pub(super) fn settle(status: &mut Tree, tracked: &BTreeSet<String>) {
     for field in ["succeeded", "failed"] {
         let mut uids: Vec<Tree> = status.at("uncountedTerminatedPods").list(field).to_vec();
         let before = uids.len();
@@ -98,12 +98,12 @@ pub fn settle(status: &mut Tree, tracked: &BTreeSet<String>) {
     }
 }
 
-pub fn note(status: &mut Tree, field: &str, uid: &str) {
+pub(super) fn note(status: &mut Tree, field: &str, uid: &str) {
     status.child("uncountedTerminatedPods").list_entry(field).push(Tree::from(uid));
 }
 
 /// Updates a condition in place; returns whether it changed. A condition that never existed is not added as False.
-pub fn set_condition(
+pub(crate) fn set_condition(
     status: &mut Tree,
     ty: &str,
     holds: bool,

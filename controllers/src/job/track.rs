@@ -15,7 +15,7 @@ use super::view::{self, Job, is_tracked, uid};
 const MAX_UNCOUNTED: usize = 500;
 
 /// What to write before finalizers are removed.
-pub struct Tracking {
+pub(crate) struct Tracking {
     pub status: Tree,
     /// Pods whose finalizers may be removed once the status is written.
     pub release: Vec<Arc<Tree>>,
@@ -30,14 +30,14 @@ pub struct Tracking {
 }
 
 /// What to write after finalizers were removed.
-pub struct FinalStatus {
+pub(crate) struct FinalStatus {
     pub status: Tree,
     pub events: Vec<Event>,
 }
 
 impl Decision {
     /// Records what was done and which pods have finished.
-    pub fn track(mut self, done: Done, now: Timestamp) -> Tracking {
+    pub(crate) fn track(mut self, done: Done, now: Timestamp) -> Tracking {
         let job = self.job.clone();
         let view = Job(&job);
         let active = self.counts.active + done.created - done.deleted.min(self.counts.active);
@@ -184,7 +184,7 @@ fn suspend(job: Job<'_>, status: &mut Tree, now: Timestamp) -> Vec<Event> {
 
 impl Tracking {
     /// Counts the pods whose finalizers were removed, and ends the job when nothing is left to wait for.
-    pub fn settle(self, released: &BTreeSet<String>, now: Timestamp) -> FinalStatus {
+    pub(super) fn settle(self, released: &BTreeSet<String>, now: Timestamp) -> FinalStatus {
         let mut status = self.status;
         let tracked: BTreeSet<String> = self.tracked.difference(released).cloned().collect();
         settle(&mut status, &tracked);

@@ -7,83 +7,83 @@ use api::Tree;
 
 use super::back_off::finished_at;
 
-pub const FINALIZER: &str = "batch.kubernetes.io/job-tracking";
-pub const INDEX: &str = "batch.kubernetes.io/job-completion-index";
-pub const INDEX_FAILURES: &str = "batch.kubernetes.io/job-index-failure-count";
-pub const INDEX_IGNORED: &str = "batch.kubernetes.io/job-index-ignored-failure-count";
+pub(super) const FINALIZER: &str = "batch.kubernetes.io/job-tracking";
+pub(crate) const INDEX: &str = "batch.kubernetes.io/job-completion-index";
+pub(crate) const INDEX_FAILURES: &str = "batch.kubernetes.io/job-index-failure-count";
+pub(crate) const INDEX_IGNORED: &str = "batch.kubernetes.io/job-index-ignored-failure-count";
 
 /// The `managedBy` value of this controller.
 const CONTROLLER: &str = "kubernetes.io/job-controller";
 
 #[derive(Clone, Copy)]
-pub struct Job<'a>(pub &'a Tree);
+pub(super) struct Job<'a>(pub &'a Tree);
 
 impl<'a> Job<'a> {
     fn count(&self, field: &str) -> Option<usize> {
         self.0.at("spec").int(field).map(|number| usize::try_from(number).unwrap_or(0))
     }
 
-    pub fn parallelism(&self) -> usize {
+    pub(super) fn parallelism(&self) -> usize {
         self.count("parallelism").unwrap_or(1)
     }
 
     /// None if any success completes the job.
-    pub fn completions(&self) -> Option<usize> {
+    pub(super) fn completions(&self) -> Option<usize> {
         self.count("completions")
     }
 
-    pub fn back_off_limit(&self) -> i64 {
+    pub(crate) fn back_off_limit(&self) -> i64 {
         self.0.int("spec.backoffLimit").unwrap_or(6)
     }
 
-    pub fn limit_per_index(&self) -> Option<i64> {
+    pub(crate) fn limit_per_index(&self) -> Option<i64> {
         self.0.int("spec.backoffLimitPerIndex")
     }
 
-    pub fn is_indexed(&self) -> bool {
+    pub(crate) fn is_indexed(&self) -> bool {
         self.0.str("spec.completionMode") == "Indexed"
     }
 
-    pub fn is_suspended(&self) -> bool {
+    pub(crate) fn is_suspended(&self) -> bool {
         self.0.bool("spec.suspend")
     }
 
-    pub fn is_deleted(&self) -> bool {
+    pub(super) fn is_deleted(&self) -> bool {
         self.0.at("metadata").has("deletionTimestamp")
     }
 
     /// Whether another controller manages the job.
-    pub fn is_foreign(&self) -> bool {
+    pub(crate) fn is_foreign(&self) -> bool {
         !matches!(self.0.str("spec.managedBy"), "" | CONTROLLER)
     }
 
     /// Whether a terminating pod is replaced only after it has finished.
-    pub fn replaces_only_failed(&self) -> bool {
+    pub(crate) fn replaces_only_failed(&self) -> bool {
         self.0.str("spec.podReplacementPolicy") == "Failed" || self.0.at("spec").has("podFailurePolicy")
     }
 
     /// The condition of a type if it is True.
-    pub fn condition(&self, ty: &str) -> Option<&'a Tree> {
+    pub(super) fn condition(&self, ty: &str) -> Option<&'a Tree> {
         let mut conditions = self.0.list("status.conditions").iter();
         conditions.find(|condition| condition.str("type") == ty && condition.str("status") == "True")
     }
 
-    pub fn is_finished(&self) -> bool {
+    pub(super) fn is_finished(&self) -> bool {
         self.condition("Complete").is_some() || self.condition("Failed").is_some()
     }
 
     /// The index of a pod if it is within the completions.
-    pub fn index(&self, pod: &Tree) -> Option<usize> {
+    pub(super) fn index(&self, pod: &Tree) -> Option<usize> {
         index(pod).filter(|index| self.completions().is_none_or(|completions| *index < completions))
     }
 
     /// Indexed jobs count only pods with a valid index.
-    pub fn counts(&self, pod: &Tree) -> bool {
+    pub(super) fn counts(&self, pod: &Tree) -> bool {
         !self.is_indexed() || self.index(pod).is_some()
     }
 
     /// A deleted pod may never report its failure, so it counts as failed unless the job waits for it to finish.
-    pub fn has_failed(&self, pod: &Tree) -> bool {
+    pub(crate) fn has_failed(&self, pod: &Tree) -> bool {
         match pod.str("status.phase") {
             "Failed" => true,
             "Succeeded" => false,
@@ -92,26 +92,26 @@ impl<'a> Job<'a> {
     }
 }
 
-pub fn uid(pod: &Tree) -> &str {
+pub(super) fn uid(pod: &Tree) -> &str {
     pod.str("metadata.uid")
 }
 
-pub fn index(pod: &Tree) -> Option<usize> {
+pub(super) fn index(pod: &Tree) -> Option<usize> {
     pod.map("metadata.annotations").str(INDEX).parse().ok()
 }
 
 /// The failures of earlier pods of the index: counted and ignored ones.
-pub fn index_failures(pod: &Tree) -> (i64, i64) {
+pub(crate) fn index_failures(pod: &Tree) -> (i64, i64) {
     let count = |name: &str| pod.map("metadata.annotations").str(name).parse().unwrap_or(0i64).max(0);
     (count(INDEX_FAILURES), count(INDEX_IGNORED))
 }
 
 /// A pod without the finalizer was counted.
-pub fn is_tracked(pod: &Tree) -> bool {
+pub(crate) fn is_tracked(pod: &Tree) -> bool {
     pod.list("metadata.finalizers").iter().any(|finalizer| finalizer.as_str() == Some(FINALIZER))
 }
 
-pub fn is_deleted(pod: &Tree) -> bool {
+pub(super) fn is_deleted(pod: &Tree) -> bool {
     pod.at("metadata").has("deletionTimestamp")
 }
 
@@ -119,17 +119,21 @@ fn has_ended(pod: &Tree) -> bool {
     matches!(pod.str("status.phase"), "Succeeded" | "Failed")
 }
 
-pub fn is_active(pod: &Tree) -> bool {
+pub(super) fn is_active(pod: &Tree) -> bool {
     !has_ended(pod) && !is_deleted(pod)
 }
 
-pub fn is_terminating(pod: &Tree) -> bool {
+pub(super) fn is_terminating(pod: &Tree) -> bool {
     !has_ended(pod) && is_deleted(pod)
 }
 
 /// By index, the failed pod whose replacement continues its failure count. Its finalizer stays until then, since the
 /// count is stored in the pod.
-pub fn last_failed(job: Job<'_>, pods: &[Arc<Tree>], skip: impl Fn(usize) -> bool) -> BTreeMap<usize, Arc<Tree>> {
+pub(crate) fn last_failed(
+    job: Job<'_>,
+    pods: &[Arc<Tree>],
+    skip: impl Fn(usize) -> bool,
+) -> BTreeMap<usize, Arc<Tree>> {
     let rank = |pod: &Tree| {
         let (counted, ignored) = index_failures(pod);
         (counted + ignored, finished_at(pod))

@@ -42,7 +42,7 @@ struct Controller {
     directory: String,
 }
 
-pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     let directory = context.options.local_path_directory.clone();
     if directory.is_empty() {
         return None;

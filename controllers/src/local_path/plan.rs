@@ -9,7 +9,7 @@ use api::{Tree, list, tree};
 use crate::support::note::Note;
 use crate::support::volumes::{PROVISIONED_BY, PROVISIONER, SELECTED_NODE, annotation, is_deleting};
 
-pub const NAME: &str = "tiphys.io/local-path";
+pub(super) const NAME: &str = "tiphys.io/local-path";
 const HOSTNAME: &str = "kubernetes.io/hostname";
 /// Annotations of a node: the directories to erase and the erased ones, as JSON lists. A node without the second one
 /// does not erase anything.
@@ -30,23 +30,23 @@ pub fn default_class() -> Tree {
 }
 
 #[derive(Debug, PartialEq)]
-pub enum Plan {
+pub(super) enum Plan {
     Keep,
     Create(Tree),
     Refuse(Note),
 }
 
 /// Whether this provisioner must provision a volume for the claim.
-pub fn needs_volume(claim: &Tree) -> bool {
+pub(crate) fn needs_volume(claim: &Tree) -> bool {
     annotation(claim, PROVISIONER) == NAME && claim.str("spec.volumeName").is_empty() && !is_deleting(claim)
 }
 
-pub fn volume_name(claim: &Tree) -> String {
+pub(super) fn volume_name(claim: &Tree) -> String {
     format!("pvc-{}", claim.str("metadata.uid"))
 }
 
 /// `node` is the selected node.
-pub fn plan(claim: &Tree, class: Option<&Tree>, node: Option<&Tree>, is_made: bool, directory: &str) -> Plan {
+pub(super) fn plan(claim: &Tree, class: Option<&Tree>, node: Option<&Tree>, is_made: bool, directory: &str) -> Plan {
     let selected = annotation(claim, SELECTED_NODE);
     let Some(class) = class.filter(|class| needs_volume(claim) && class.str("provisioner") == NAME) else {
         return Plan::Keep;
@@ -125,7 +125,7 @@ fn volume(claim: &Tree, class: &Tree, node: &Tree, directory: &str) -> Tree {
 }
 
 /// Whether a volume of this provisioner is released and must be deleted.
-pub fn is_to_go(volume: &Tree) -> bool {
+pub(crate) fn is_to_go(volume: &Tree) -> bool {
     annotation(volume, PROVISIONED_BY) == NAME
         && volume.str("status.phase") == "Released"
         && volume.str("spec.persistentVolumeReclaimPolicy") == "Delete"
@@ -133,7 +133,7 @@ pub fn is_to_go(volume: &Tree) -> bool {
 }
 
 /// The host of a volume.
-pub fn host_of(volume: &Tree) -> &str {
+pub(crate) fn host_of(volume: &Tree) -> &str {
     let term = volume.list("spec.nodeAffinity.required.nodeSelectorTerms").first();
     let expression = term.and_then(|term| term.list("matchExpressions").first());
     let value = expression.and_then(|expression| expression.list("values").first());
@@ -141,7 +141,7 @@ pub fn host_of(volume: &Tree) -> &str {
 }
 
 /// The host name that volumes use for a node.
-pub fn host(node: &Tree) -> &str {
+pub(super) fn host(node: &Tree) -> &str {
     match node.map("metadata.labels").str(HOSTNAME) {
         "" => node.str("metadata.name"),
         hostname => hostname,
@@ -150,7 +150,7 @@ pub fn host(node: &Tree) -> &str {
 
 /// The next step of deleting a volume.
 #[derive(Debug, PartialEq)]
-pub enum DeletionStep {
+pub(crate) enum DeletionStep {
     /// The directory is erased, or no node can erase it.
     Delete,
     /// Request the node to erase it by setting these annotations.
@@ -160,7 +160,7 @@ pub enum DeletionStep {
 }
 
 /// `going` are all volumes of the node to delete.
-pub fn plan_deletion(volume: &Tree, node: Option<&Tree>, going: &[Arc<Tree>]) -> DeletionStep {
+pub(crate) fn plan_deletion(volume: &Tree, node: Option<&Tree>, going: &[Arc<Tree>]) -> DeletionStep {
     let Some(node) = node.filter(|node| node.map("metadata.annotations").contains(ERASED)) else {
         return DeletionStep::Delete;
     };
@@ -178,7 +178,7 @@ pub fn plan_deletion(volume: &Tree, node: Option<&Tree>, going: &[Arc<Tree>]) ->
 }
 
 /// The node's erase request without a deleted volume; None if it was not requested.
-pub fn done(volume: &Tree, node: &Tree) -> Option<Tree> {
+pub(super) fn done(volume: &Tree, node: &Tree) -> Option<Tree> {
     let mut wanted = directories(node, TO_ERASE);
     let before = wanted.len();
     wanted.retain(|directory| directory != path(volume));

@@ -26,7 +26,7 @@ struct Controller {
     context: Context,
 }
 
-pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     let informer = setup.informer(Selection::all(NAMESPACES));
     let queue = context.queue.clone();
     informer.on_change(move |change| {

@@ -7,13 +7,13 @@ use api::{Tree, tree};
 
 use crate::discovery::{Discovery, Served};
 
-pub const FINALIZER: &str = "kubernetes";
+pub(super) const FINALIZER: &str = "kubernetes";
 /// How long objects with finalizers get before the next sync.
 const FINALIZER_SECONDS: i64 = 15;
 
 /// What remains of a resource after its objects were deleted.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Remaining {
+pub(crate) struct Remaining {
     pub count: usize,
     pub finalizers: BTreeMap<String, usize>,
     /// The longest remaining grace period.
@@ -22,7 +22,7 @@ pub struct Remaining {
 
 /// The result of deleting the content.
 #[derive(Debug, Default, PartialEq)]
-pub struct Outcome {
+pub(super) struct Outcome {
     pub stale: Vec<String>,
     pub failures: Vec<String>,
     /// By `RESOURCE.GROUP`.
@@ -31,18 +31,18 @@ pub struct Outcome {
 
 /// Resources in deletion order: nothing else is deleted before the last pod is gone, so that no pod outlives what it
 /// needs.
-pub fn stages(discovery: &Discovery) -> [Vec<&Served>; 2] {
+pub(super) fn stages(discovery: &Discovery) -> [Vec<&Served>; 2] {
     let all = discovery.resources.iter().filter(|served| served.namespaced && served.can(&["delete"]));
     let (pods, others) = all.partition(|served| served.group.is_empty() && served.plural == "pods");
     [pods, others]
 }
 
-pub fn name_of(served: &Served) -> String {
+pub(super) fn name_of(served: &Served) -> String {
     format!("{}.{}", served.plural, served.group)
 }
 
 /// Summarizes the remaining objects.
-pub fn left(items: &[Tree], deleted_at: i64, now: i64) -> Remaining {
+pub(super) fn left(items: &[Tree], deleted_at: i64, now: i64) -> Remaining {
     let mut left = Remaining { count: items.len(), ..Remaining::default() };
     for item in items {
         for finalizer in item.list("metadata.finalizers").iter().filter_map(Tree::as_str) {
@@ -60,7 +60,7 @@ pub fn left(items: &[Tree], deleted_at: i64, now: i64) -> Remaining {
 }
 
 impl Outcome {
-    pub fn add(&mut self, served: &Served, namespace: &str, left: Remaining) {
+    pub(super) fn add(&mut self, served: &Served, namespace: &str, left: Remaining) {
         if left.count == 0 {
             return;
         }
@@ -71,12 +71,12 @@ impl Outcome {
         self.left.insert(name_of(served), left);
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.left.is_empty() && self.failures.is_empty() && self.stale.is_empty()
     }
 
     /// The delay of the next sync; events usually come earlier.
-    pub fn pause_seconds(&self) -> Option<i64> {
+    pub(super) fn pause_seconds(&self) -> Option<i64> {
         let of = |left: &Remaining| match left.grace_seconds {
             0 if left.finalizers.is_empty() => 0,
             0 => FINALIZER_SECONDS,
@@ -157,7 +157,7 @@ static CONDITIONS: [Condition; 5] = [
 ];
 
 /// The namespace with updated conditions; None if they are up to date.
-pub fn with_conditions(namespace: &Tree, outcome: &Outcome, now: i64) -> Option<Tree> {
+pub(crate) fn with_conditions(namespace: &Tree, outcome: &Outcome, now: i64) -> Option<Tree> {
     let mut conditions = namespace.list("status.conditions").to_vec();
     for (condition, wrong) in outcome.findings() {
         let (status, reason, message) = match &wrong {
@@ -192,7 +192,7 @@ fn set_condition(conditions: &mut Vec<Tree>, kind: &str, status: &str, reason: &
 }
 
 /// The namespace without its `kubernetes` finalizer.
-pub fn finalized(namespace: &Tree) -> Tree {
+pub(crate) fn finalized(namespace: &Tree) -> Tree {
     let mut finalized = namespace.clone();
     let others = namespace.list("spec.finalizers").iter().filter(|name| name.as_str() != Some(FINALIZER));
     let others: Vec<Tree> = others.cloned().collect();

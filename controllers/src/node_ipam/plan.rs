@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 /// A network: its first address and its prefix length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Cidr {
+pub(crate) struct Cidr {
     bits: u128,
     /// 32 or 128.
     width: u8,
@@ -13,7 +13,7 @@ pub struct Cidr {
 }
 
 impl Cidr {
-    pub fn parse(text: &str) -> Result<Cidr, String> {
+    pub(super) fn parse(text: &str) -> Result<Cidr, String> {
         let wrong = || format!("invalid CIDR address: {text}");
         let (address, mask) = text.trim().split_once('/').ok_or_else(wrong)?;
         let (bits, width) = match address.parse::<IpAddr>().map_err(|_| wrong())? {
@@ -24,7 +24,7 @@ impl Cidr {
         Ok(Cidr { bits: bits & !low_bits(width - mask), width, mask })
     }
 
-    pub fn is_ipv6(self) -> bool {
+    pub(super) fn is_ipv6(self) -> bool {
         self.width == 128
     }
 
@@ -125,14 +125,14 @@ impl Range {
 
 /// All cluster CIDRs, and the allocations of nodes.
 #[derive(Debug, Default)]
-pub struct Pool {
+pub(super) struct Pool {
     ranges: Vec<Range>,
     held: BTreeMap<String, Vec<Cidr>>,
 }
 
 impl Pool {
     /// With two `ranges` these are of different IP families; service CIDRs are never allocated.
-    pub fn new(ranges: &[(Cidr, u8)], services: &[Cidr]) -> Result<Pool, String> {
+    pub(super) fn new(ranges: &[(Cidr, u8)], services: &[Cidr]) -> Result<Pool, String> {
         let made: Result<Vec<Range>, String> = ranges.iter().map(|(cidr, mask)| Range::new(*cidr, *mask)).collect();
         let mut pool = Pool { ranges: made?, held: BTreeMap::new() };
         for range in &mut pool.ranges {
@@ -142,7 +142,7 @@ impl Pool {
     }
 
     /// Records the existing pod CIDRs of a node.
-    pub fn occupy(&mut self, node: &str, cidrs: Vec<Cidr>) {
+    pub(crate) fn occupy(&mut self, node: &str, cidrs: Vec<Cidr>) {
         if self.held.get(node) == Some(&cidrs) {
             return;
         }
@@ -153,7 +153,7 @@ impl Pool {
         self.held.insert(node.to_string(), cidrs);
     }
 
-    pub fn release(&mut self, node: &str) {
+    pub(super) fn release(&mut self, node: &str) {
         for (range, cidr) in self.ranges.iter_mut().zip(self.held.remove(node).unwrap_or_default()) {
             range.release(cidr);
         }
@@ -161,7 +161,7 @@ impl Pool {
 
     /// One block of each cluster CIDR; the same blocks until the node has them or is deleted. None if a CIDR is
     /// exhausted.
-    pub fn allocate(&mut self, node: &str) -> Option<Vec<Cidr>> {
+    pub(super) fn allocate(&mut self, node: &str) -> Option<Vec<Cidr>> {
         if let Some(held) = self.held.get(node) {
             return Some(held.clone());
         }

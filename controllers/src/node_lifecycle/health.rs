@@ -9,7 +9,7 @@ use super::plan::condition;
 
 /// How long a node may be silent before it is marked Unknown.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct GracePeriods {
+pub(crate) struct GracePeriods {
     pub monitor: Duration,
     /// For a node that never reported a status.
     pub startup: Duration,
@@ -23,7 +23,7 @@ impl Default for GracePeriods {
 
 /// The last observed signs of life of a node.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Health {
+pub(super) struct Health {
     uid: String,
     heartbeat: Tree,
     renewed: Tree,
@@ -32,7 +32,7 @@ pub struct Health {
 
 impl Health {
     /// Records the node; a different node of the same name starts anew. Returns whether it is new.
-    pub fn see_node(&mut self, node: &Tree, now: Duration) -> bool {
+    pub(crate) fn see_node(&mut self, node: &Tree, now: Duration) -> bool {
         let heartbeat = condition(node, "Ready").map_or(&Tree::Null, |ready| ready.at("lastHeartbeatTime"));
         let is_new = self.uid != node.str("metadata.uid");
         if is_new || self.heartbeat != *heartbeat {
@@ -44,7 +44,7 @@ impl Health {
     }
 
     /// Records the renew time of its lease.
-    pub fn see_lease(&mut self, renewed: &Tree, now: Duration) {
+    pub(crate) fn see_lease(&mut self, renewed: &Tree, now: Duration) {
         if self.renewed != *renewed {
             self.renewed = renewed.clone();
             self.heard = now;
@@ -52,12 +52,12 @@ impl Health {
     }
 
     /// Resets the timer after we were cut off ourselves.
-    pub fn forgive(&mut self, now: Duration) {
+    pub(crate) fn forgive(&mut self, now: Duration) {
         self.heard = now;
     }
 
     /// The remaining grace period; None if it is over.
-    pub fn left(&mut self, node: &Tree, grace_periods: &GracePeriods, now: Duration) -> Option<Duration> {
+    pub(super) fn left(&mut self, node: &Tree, grace_periods: &GracePeriods, now: Duration) -> Option<Duration> {
         self.see_node(node, now);
         let has_spoken = condition(node, "Ready").is_some();
         let allowed = if has_spoken { grace_periods.monitor } else { grace_periods.startup };

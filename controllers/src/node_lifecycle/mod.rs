@@ -45,7 +45,7 @@ struct Watch {
     context: Context,
 }
 
-pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     let options = &context.options;
     let rates = Rates {
         normal: options.node_eviction_rate,

@@ -25,16 +25,16 @@ static KUBELETS: [&str; 4] = ["Ready", "MemoryPressure", "DiskPressure", "PIDPre
 static REPEATED_LABELS: [(&str, &str); 2] =
     [("kubernetes.io/os", "beta.kubernetes.io/os"), ("kubernetes.io/arch", "beta.kubernetes.io/arch")];
 
-pub fn condition<'a>(object: &'a Tree, kind: &str) -> Option<&'a Tree> {
+pub(super) fn condition<'a>(object: &'a Tree, kind: &str) -> Option<&'a Tree> {
     object.list("status.conditions").iter().find(|condition| condition.str("type") == kind)
 }
 
-pub fn is_ready(node: &Tree) -> bool {
+pub(super) fn is_ready(node: &Tree) -> bool {
     condition(node, "Ready").is_some_and(|ready| ready.str("status") == "True")
 }
 
 /// The status of a silent node; None if it is Unknown already.
-pub fn silent(node: &Tree, now: i64) -> Option<Tree> {
+pub(super) fn silent(node: &Tree, now: i64) -> Option<Tree> {
     let mut conditions = node.list("status.conditions").to_vec();
     for kind in KUBELETS {
         match conditions.iter_mut().find(|condition| condition.str("type") == kind) {
@@ -67,12 +67,12 @@ fn never_heard_of(node: &Tree, kind: &str, now: i64) -> Tree {
 }
 
 /// Whether this controller has marked the node as silent, and so is responsible for the readiness of its pods.
-pub fn is_silent(node: &Tree) -> bool {
+pub(crate) fn is_silent(node: &Tree) -> bool {
     condition(node, "Ready").is_some_and(|ready| ready.str("status") == "Unknown" && ready.str("reason") == SILENT)
 }
 
 /// The status of a pod that is no longer ready because its node is silent.
-pub fn unready_pod(pod: &Tree, now: i64) -> Option<Tree> {
+pub(crate) fn unready_pod(pod: &Tree, now: i64) -> Option<Tree> {
     condition(pod, "Ready").filter(|ready| ready.str("status") != "False")?;
     let mut changed = pod.clone();
     for condition in changed.list_mut("status.conditions") {
@@ -86,7 +86,7 @@ pub fn unready_pod(pod: &Tree, now: i64) -> Option<Tree> {
 
 /// What to do with the NoExecute taint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NoExecuteTaint {
+pub(crate) enum NoExecuteTaint {
     Keep,
     Remove,
     /// There is another NoExecute taint, which is replaced at once.
@@ -95,7 +95,7 @@ pub enum NoExecuteTaint {
     Add(&'static str),
 }
 
-pub fn drive(node: &Tree) -> NoExecuteTaint {
+pub(super) fn drive(node: &Tree) -> NoExecuteTaint {
     let (wanted, other) = match condition(node, "Ready").map(|ready| ready.str("status")) {
         None => return NoExecuteTaint::Keep,
         Some("True") => return NoExecuteTaint::Remove,
@@ -111,7 +111,7 @@ pub fn drive(node: &Tree) -> NoExecuteTaint {
 }
 
 /// The desired taints of the node; None if they are up to date.
-pub fn taints(node: &Tree, drive: NoExecuteTaint, now: i64) -> Option<Vec<Tree>> {
+pub(super) fn taints(node: &Tree, drive: NoExecuteTaint, now: i64) -> Option<Vec<Tree>> {
     let wanted = no_schedule_keys(node);
     let ours = |key: &str| key == UNSCHEDULABLE || CONDITION_TAINTS.iter().any(|(_, _, ours)| *ours == key);
     let keeps_driving = |key: &str| match drive {
@@ -147,7 +147,7 @@ fn no_schedule_keys(node: &Tree) -> Vec<&'static str> {
 }
 
 /// The labels to merge, if any.
-pub fn labels(node: &Tree) -> Option<Tree> {
+pub(super) fn labels(node: &Tree) -> Option<Tree> {
     let labels = node.map("metadata.labels");
     let differs = |(from, to): &&(&str, &str)| labels.contains(from) && labels.get(from) != labels.get(to);
     let mut missing = api::tree::Map::new();

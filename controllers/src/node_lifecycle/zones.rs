@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// Eviction rates, in nodes per second.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Rates {
+pub(super) struct Rates {
     pub normal: f64,
     /// For a large zone with many unreachable nodes; a small one gets no evictions.
     pub disrupted: f64,
@@ -57,7 +57,7 @@ impl Zone {
 
 /// Whether another node of a zone may be evicted.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Permit {
+pub(super) enum Permit {
     Now,
     After(Duration),
     /// Not before the state of the zones changes.
@@ -66,7 +66,7 @@ pub enum Permit {
 
 /// The effect of a node change on other nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shift {
+pub(crate) enum Shift {
     None,
     /// The eviction rate of a zone has changed.
     Rates,
@@ -75,7 +75,7 @@ pub enum Shift {
 }
 
 #[derive(Debug, Default)]
-pub struct Zones {
+pub(super) struct Zones {
     rates: Rates,
     zones: BTreeMap<String, Zone>,
     /// The zone and readiness of each node.
@@ -83,17 +83,17 @@ pub struct Zones {
 }
 
 impl Zones {
-    pub fn new(rates: Rates) -> Zones {
+    pub(super) fn new(rates: Rates) -> Zones {
         Zones { rates, ..Zones::default() }
     }
 
     /// Each zone with its numbers of ready and unreachable nodes.
-    pub fn counts(&self) -> impl Iterator<Item = (&str, usize, usize)> {
+    pub(super) fn counts(&self) -> impl Iterator<Item = (&str, usize, usize)> {
         self.zones.iter().map(|(name, zone)| (name.as_str(), zone.ready, zone.gone))
     }
 
     /// Records a node's zone and readiness; None if it was deleted or does not count.
-    pub fn follow(&mut self, node: &str, now: Option<(String, bool)>) -> Shift {
+    pub(super) fn follow(&mut self, node: &str, now: Option<(String, bool)>) -> Shift {
         if self.nodes.get(node) == now.as_ref() {
             return Shift::None;
         }
@@ -126,12 +126,12 @@ impl Zones {
     }
 
     /// Then no node is evicted: this controller is cut off.
-    pub fn are_all_gone(&self) -> bool {
+    pub(crate) fn are_all_gone(&self) -> bool {
         !self.zones.is_empty() && self.zones.values().all(|zone| zone.state(&self.rates) == State::FullyDisrupted)
     }
 
     /// `Now` consumes the permit.
-    pub fn permit(&mut self, zone: &str, now: Duration) -> Permit {
+    pub(super) fn permit(&mut self, zone: &str, now: Duration) -> Permit {
         if self.are_all_gone() {
             return Permit::No;
         }

@@ -45,7 +45,7 @@ struct NodeState {
     recorded: BTreeMap<Key, Note>,
 }
 
-pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     let [pods, claims, volumes, nodes, attachments, drivers] =
         [PODS, CLAIMS, VOLUMES, NODES, ATTACHMENTS, DRIVERS].map(|selection| setup.informer(selection));
     pods.index_by(index::NODE).index_by(BY_CLAIM);

@@ -16,14 +16,14 @@ const LONGEST_UNMOUNT_SECONDS: i64 = 360;
 
 /// A volume that pods need on a node.
 #[derive(Debug, Clone)]
-pub struct DesiredAttachment {
+pub(crate) struct DesiredAttachment {
     pub volume: Arc<Tree>,
     pub pods: Vec<Arc<Tree>>,
     /// Other nodes it is attached to, and the pods using it there.
     pub elsewhere: Vec<(String, Vec<Arc<Tree>>)>,
 }
 
-pub struct Observed<'a> {
+pub(super) struct Observed<'a> {
     pub node_name: &'a str,
     pub node: Option<&'a Tree>,
     pub desired: &'a [DesiredAttachment],
@@ -36,7 +36,7 @@ pub struct Observed<'a> {
 }
 
 #[derive(Debug, Default, PartialEq)]
-pub struct Plan {
+pub(super) struct Plan {
     pub create: Vec<Tree>,
     /// The desired `volumesAttached` of the node, which is written before anything is detached.
     pub attached: Option<Vec<Tree>>,
@@ -47,19 +47,19 @@ pub struct Plan {
 }
 
 /// Whether a pod still needs its volumes.
-pub fn needs_volumes(pod: &Tree) -> bool {
+pub(crate) fn needs_volumes(pod: &Tree) -> bool {
     !matches!(pod.str("status.phase"), "Succeeded" | "Failed")
 }
 
 /// The unique name of a CSI volume in the node status; None for other volumes.
-pub fn unique_name(volume: &Tree) -> Option<String> {
+pub(super) fn unique_name(volume: &Tree) -> Option<String> {
     let csi = volume.at("spec.csi");
     let (driver, handle) = (csi.str("driver"), csi.str("volumeHandle"));
     (!driver.is_empty()).then(|| format!("kubernetes.io/csi/{driver}^{handle}"))
 }
 
 /// A deterministic name, so that concurrent creates make one attachment.
-pub fn attachment_name(volume: &Tree, node: &str) -> String {
+pub(crate) fn attachment_name(volume: &Tree, node: &str) -> String {
     let csi = volume.at("spec.csi");
     let text = format!("{}{}{node}", csi.str("volumeHandle"), csi.str("driver"));
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, text.as_bytes());
@@ -67,7 +67,7 @@ pub fn attachment_name(volume: &Tree, node: &str) -> String {
     format!("csi-{hex}")
 }
 
-pub fn plan(observed: &Observed<'_>) -> Plan {
+pub(super) fn plan(observed: &Observed<'_>) -> Plan {
     let mut plan = Plan::default();
     for desired in observed.desired {
         attach(observed, desired, &mut plan);
@@ -172,7 +172,7 @@ fn is_out_of_service(node: &Tree) -> bool {
     node.list("spec.taints").iter().any(|taint| taint.str("key") == OUT_OF_SERVICE)
 }
 
-pub fn is_well(node: &Tree) -> bool {
+pub(super) fn is_well(node: &Tree) -> bool {
     let conditions = node.list("status.conditions").iter();
     conditions.filter(|condition| condition.str("type") == "Ready").any(|ready| ready.str("status") == "True")
 }

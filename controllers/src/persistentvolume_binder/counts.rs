@@ -8,10 +8,10 @@ use client::{Metric, Metrics};
 
 use crate::metrics;
 
-pub const GAUGES: [&Metric; 5] =
+pub(super) const GAUGES: [&Metric; 5] =
     [&metrics::PV_BOUND, &metrics::PV_UNBOUND, &metrics::PV_TOTAL, &metrics::PVC_BOUND, &metrics::PVC_UNBOUND];
 
-pub fn show(metrics: &Metrics, volumes: &[Arc<Tree>], claims: &[Arc<Tree>]) {
+pub(super) fn show(metrics: &Metrics, volumes: &[Arc<Tree>], claims: &[Arc<Tree>]) {
     let is_bound = |object: &Tree| object.str("status.phase") == "Bound";
     set(metrics, volumes, &metrics::PV_BOUND, |volume| is_bound(volume).then(|| vec![class(volume)]));
     set(metrics, volumes, &metrics::PV_UNBOUND, |volume| (!is_bound(volume)).then(|| vec![class(volume)]));

@@ -60,7 +60,7 @@ struct Controller {
     note_recorder: NoteRecorder,
 }
 
-pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     let [claims, volumes, classes, pods] = [CLAIMS, VOLUMES, CLASSES, PODS].map(|selection| setup.informer(selection));
     claims.index_by(WAITING).index_by(OPEN).index_by(NAMING);
     volumes.index_by(FREE).index_by(FOR);

@@ -17,7 +17,7 @@ struct Controller {
     note_recorder: NoteRecorder,
 }
 
-pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     let queue = context.queue.clone();
     let claims = setup.informer(CLAIMS);
     claims.on_change(move |change| queue.add(change.key.clone()));

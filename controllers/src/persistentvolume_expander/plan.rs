@@ -5,7 +5,7 @@ use api::quantity::Quantity;
 
 use crate::support::note::Note;
 
-pub fn plan(claim: &Tree, volume: Option<&Tree>) -> Option<Note> {
+pub(super) fn plan(claim: &Tree, volume: Option<&Tree>) -> Option<Note> {
     let quantity = |path: &str| Quantity::parse(claim.str(path)).unwrap_or_default();
     let is_bound = claim.str("status.phase") == "Bound";
     let wants_more = quantity("spec.resources.requests.storage") > quantity("status.capacity.storage");

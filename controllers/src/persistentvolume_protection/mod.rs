@@ -15,7 +15,7 @@ struct Controller {
     client: Client,
 }
 
-pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     let queue = context.queue.clone();
     let volumes = setup.informer(VOLUMES);
     volumes.on_change(move |change| queue.add(change.key.clone()));

@@ -19,7 +19,7 @@ struct Controller {
     context: Context,
 }
 
-pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     let queue = context.queue.clone();
     let claims = setup.informer(CLAIMS);
     claims.on_change(move |change| queue.add(change.key.clone()));

@@ -5,11 +5,11 @@ use api::{Tree, tree};
 use crate::ephemeral_volume::plan::is_of;
 use crate::support::volumes::{ephemeral_claim, is_deleting};
 
-pub const FINALIZER: &str = "kubernetes.io/pvc-protection";
+pub(super) const FINALIZER: &str = "kubernetes.io/pvc-protection";
 
 /// A pod on a node protects the claims it names, even after it has finished. An unscheduled pod does not: no node
 /// starts a pod whose claim is being deleted.
-pub fn keeps(pod: &Tree, claim: &Tree) -> bool {
+pub(super) fn keeps(pod: &Tree, claim: &Tree) -> bool {
     !pod.str("spec.nodeName").is_empty() && names(pod, claim, !is_shut_down(pod))
 }
 
@@ -19,7 +19,7 @@ fn uses(pod: &Tree, claim: &Tree) -> bool {
 }
 
 /// A terminating pod has finished as soon as none of its containers runs, whatever its phase.
-pub fn has_ended(pod: &Tree) -> bool {
+pub(super) fn has_ended(pod: &Tree) -> bool {
     let runs = |status: &Tree| !status.has("state.terminated") && !status.has("state.waiting");
     let containers = ["status.initContainerStatuses", "status.containerStatuses", "status.ephemeralContainerStatuses"];
     matches!(pod.str("status.phase"), "Succeeded" | "Failed")
@@ -42,7 +42,7 @@ fn is_shut_down(pod: &Tree) -> bool {
 
 /// The claim with an updated `Unused` condition; None if it is up to date, if the claim is being deleted, or if it
 /// has no volume yet, since the binder owns the status until then.
-pub fn unused_condition<'a>(claim: &Tree, pods: impl IntoIterator<Item = &'a Tree>, now: &str) -> Option<Tree> {
+pub(crate) fn unused_condition<'a>(claim: &Tree, pods: impl IntoIterator<Item = &'a Tree>, now: &str) -> Option<Tree> {
     let is_used = pods.into_iter().any(|pod| uses(pod, claim));
     let (status, reason, message) = match is_used {
         true => ("False", "PodUsingPVC", "A pod is currently referencing this PVC"),

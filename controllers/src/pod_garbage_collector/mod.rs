@@ -36,7 +36,7 @@ struct Controller {
     missing: Mutex<BTreeMap<String, i64>>,
 }
 
-pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     let pods = setup.informer(Selection::all(PODS));
     let nodes = setup.informer(Selection::all(NODES));
     pods.index_by(index::NODE);

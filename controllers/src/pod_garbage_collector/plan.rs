@@ -9,7 +9,7 @@ const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
 /// The state of the pod's node.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Node<'a> {
+pub(super) enum Node<'a> {
     /// The pod has no node.
     None,
     There(&'a Tree),
@@ -18,7 +18,7 @@ pub enum Node<'a> {
 }
 
 #[derive(Debug, PartialEq)]
-pub enum Plan {
+pub(super) enum Plan {
     Keep,
     /// Force-deleted, after the status is set to Failed unless it has finished.
     Delete {
@@ -26,7 +26,7 @@ pub enum Plan {
     },
 }
 
-pub fn plan(pod: &Tree, node: Node<'_>, now: Timestamp) -> Plan {
+pub(super) fn plan(pod: &Tree, node: Node<'_>, now: Timestamp) -> Plan {
     let is_deleted = pod.at("metadata").has("deletionTimestamp");
     match node {
         Node::Gone => Plan::Delete { status: failed(pod, Some("PodGC: node no longer exists"), now) },
@@ -43,7 +43,7 @@ fn is_out_of_service(node: &Tree) -> bool {
     !is_ready && node.list("spec.taints").iter().any(|taint| taint.str("key") == OUT_OF_SERVICE)
 }
 
-pub fn has_ended(pod: &Tree) -> bool {
+pub(super) fn has_ended(pod: &Tree) -> bool {
     matches!(pod.str("status.phase"), "Succeeded" | "Failed")
 }
 
@@ -72,7 +72,7 @@ fn failed(pod: &Tree, why: Option<&str>, now: Timestamp) -> Option<Tree> {
 }
 
 /// The finished pods beyond the limit: evicted ones first, then the oldest.
-pub fn too_many(mut ended: Vec<Arc<Tree>>, limit: usize) -> Vec<Arc<Tree>> {
+pub(super) fn too_many(mut ended: Vec<Arc<Tree>>, limit: usize) -> Vec<Arc<Tree>> {
     let rank = |pod: &Arc<Tree>| {
         let is_evicted = pod.str("status.phase") == "Failed" && pod.str("status.reason") == "Evicted";
         let created = pod.str("metadata.creationTimestamp").to_string();

@@ -53,11 +53,11 @@ struct Controller {
     metrics: Metrics,
 }
 
-pub fn start_replica_sets(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+pub(crate) fn start_replica_sets(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     Some(start(setup, context, &REPLICA_SET))
 }
 
-pub fn start_replication_controllers(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+pub(crate) fn start_replication_controllers(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     Some(start(setup, context, &REPLICATION_CONTROLLER))
 }
 

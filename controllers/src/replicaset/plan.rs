@@ -15,7 +15,7 @@ const BURST: usize = 500;
 const REPLICA_FAILURE: &str = "ReplicaFailure";
 
 #[derive(Debug, PartialEq)]
-pub enum Scale {
+pub(super) enum Scale {
     Keep,
     Create(usize),
     Delete(Vec<Arc<Tree>>),
@@ -23,14 +23,14 @@ pub enum Scale {
 
 /// The active and the terminating pods of a ReplicaSet.
 #[derive(Debug, Default, Clone)]
-pub struct Pods {
+pub(super) struct Pods {
     pub active: Vec<Arc<Tree>>,
     pub terminating: Vec<Arc<Tree>>,
 }
 
 impl Pods {
     /// Finished pods are neither.
-    pub fn of(all: impl IntoIterator<Item = Arc<Tree>>) -> Pods {
+    pub(super) fn of(all: impl IntoIterator<Item = Arc<Tree>>) -> Pods {
         let (active, gone): (Vec<_>, Vec<_>) = all.into_iter().partition(|pod| pods::is_active(pod));
         Pods {
             active,
@@ -39,7 +39,12 @@ impl Pods {
     }
 }
 
-pub fn scale(set: &Tree, active: &[Arc<Tree>], related: impl FnOnce() -> Vec<Arc<Tree>>, now: Timestamp) -> Scale {
+pub(super) fn scale(
+    set: &Tree,
+    active: &[Arc<Tree>],
+    related: impl FnOnce() -> Vec<Arc<Tree>>,
+    now: Timestamp,
+) -> Scale {
     let (wanted, there) = (replicas(set), active.len());
     if set.at("metadata").has("deletionTimestamp") || wanted == there {
         Scale::Keep
@@ -52,13 +57,19 @@ pub fn scale(set: &Tree, active: &[Arc<Tree>], related: impl FnOnce() -> Vec<Arc
 
 /// What failed.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Failure {
+pub(super) enum Failure {
     Create(String),
     Delete(String),
 }
 
 /// The desired status. ReplicationControllers have no `terminatingReplicas`.
-pub fn status(set: &Tree, pods: &Pods, failure: Option<&Failure>, counts_terminating: bool, now: Timestamp) -> Tree {
+pub(super) fn status(
+    set: &Tree,
+    pods: &Pods,
+    failure: Option<&Failure>,
+    counts_terminating: bool,
+    now: Timestamp,
+) -> Tree {
     let min_ready = set.int("spec.minReadySeconds").unwrap_or_default();
     let template = Selector::from_labels(set.map("spec.template.metadata.labels"));
     let count = |holds: &dyn Fn(&Tree) -> bool| pods.active.iter().filter(|pod| holds(pod)).count() as i64;
@@ -102,12 +113,12 @@ fn failure_condition(set: &Tree, failure: Option<&Failure>, now: Timestamp) -> V
 }
 
 /// When the next ready pod becomes available.
-pub fn next_available(set: &Tree, active: &[Arc<Tree>], now: Timestamp) -> Option<Duration> {
+pub(crate) fn next_available(set: &Tree, active: &[Arc<Tree>], now: Timestamp) -> Option<Duration> {
     let min_ready = set.int("spec.minReadySeconds").unwrap_or_default();
     pods::next_available(active, min_ready, now.seconds)
 }
 
-pub fn replicas(set: &Tree) -> usize {
+pub(super) fn replicas(set: &Tree) -> usize {
     set.int("spec.replicas").and_then(|replicas| usize::try_from(replicas).ok()).unwrap_or_default()
 }
 

@@ -14,7 +14,7 @@ const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
 /// The `count` pods to delete. `related` are the active pods of all ReplicaSets with the same owner: nodes with many
 /// of them are relieved first.
-pub fn to_delete(pods: &[Arc<Tree>], related: &[Arc<Tree>], count: usize, now: Timestamp) -> Vec<Arc<Tree>> {
+pub(crate) fn to_delete(pods: &[Arc<Tree>], related: &[Arc<Tree>], count: usize, now: Timestamp) -> Vec<Arc<Tree>> {
     let mut on_node: BTreeMap<&str, usize> = BTreeMap::new();
     for pod in related {
         *on_node.entry(pod.str("spec.nodeName")).or_default() += 1;
@@ -27,7 +27,7 @@ pub fn to_delete(pods: &[Arc<Tree>], related: &[Arc<Tree>], count: usize, now: T
 }
 
 /// The ages of ready pods to delete, relative to the youngest ready pod.
-pub fn age_ratios(pods: &[Arc<Tree>], doomed: &[Arc<Tree>], now: Timestamp) -> Vec<f64> {
+pub(crate) fn age_ratios(pods: &[Arc<Tree>], doomed: &[Arc<Tree>], now: Timestamp) -> Vec<f64> {
     let age = |pod: &Arc<Tree>| {
         let made = time::parse(pod.str("metadata.creationTimestamp")).ok()?;
         let age = now.seconds.saturating_sub(made.seconds) as f64;

@@ -26,7 +26,7 @@ struct Controller {
     sources: Mutex<BTreeMap<(String, String), Arc<Informer>>>,
 }
 
-pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     let quotas = setup.informer(Selection::all(QUOTAS));
     let queue = context.queue.clone();
     quotas.on_change(move |change| {

@@ -10,7 +10,7 @@ use kinds::Kind;
 use kinds::quota::{self, Usage};
 
 /// The objects of a resource in the quota's namespace.
-pub enum Counted {
+pub(super) enum Counted {
     /// Their usage matters.
     Objects(&'static Kind, Vec<Arc<Tree>>),
     /// Only their number matters.
@@ -18,15 +18,15 @@ pub enum Counted {
 }
 
 /// By group and plural. Resources that are not served are missing.
-pub type Sources = BTreeMap<(String, String), Counted>;
+pub(super) type Sources = BTreeMap<(String, String), Counted>;
 
 /// The names that a quota limits, each with the resource it counts.
-pub fn names(quota: &Tree) -> impl Iterator<Item = (&str, (&str, &str))> {
+pub(super) fn names(quota: &Tree) -> impl Iterator<Item = (&str, (&str, &str))> {
     quota.map("spec.hard").keys().filter_map(|name| Some((name, quota::source(name)?)))
 }
 
 /// Whether the usage of a resource depends on the objects, not only on their number.
-pub fn has_usage(group: &str, plural: &str) -> bool {
+pub(crate) fn has_usage(group: &str, plural: &str) -> bool {
     matches!(
         (group, plural),
         ("", "pods" | "services" | "persistentvolumeclaims") | ("resource.k8s.io", "resourceclaims")
@@ -34,7 +34,7 @@ pub fn has_usage(group: &str, plural: &str) -> bool {
 }
 
 /// The status; None if it is up to date.
-pub fn plan(quota: &Tree, sources: &Sources, now: Timestamp) -> Option<Tree> {
+pub(super) fn plan(quota: &Tree, sources: &Sources, now: Timestamp) -> Option<Tree> {
     let mut used = Usage::new();
     for (name, (group, plural)) in names(quota) {
         match sources.get(&(group.to_string(), plural.to_string())) {
@@ -70,7 +70,7 @@ fn is_scoped(quota: &Tree) -> bool {
 }
 
 /// A pod past its grace period is only charged for its object count.
-pub fn usage(kind: &Kind, object: &Tree, now: Timestamp) -> Usage {
+pub(super) fn usage(kind: &Kind, object: &Tree, now: Timestamp) -> Usage {
     let mut usage = quota::of(kind, object);
     let grace = object.int("metadata.deletionGracePeriodSeconds");
     let deleted = time::parse(object.str("metadata.deletionTimestamp")).ok();

@@ -21,7 +21,7 @@ struct Controller {
     metrics: Metrics,
 }
 
-pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     for selection in [NAMESPACES, PUBLISHED] {
         let queue = context.queue.clone();
         setup.informer(selection).on_change(move |change| queue.add(namespace_of(&change.key)));

@@ -4,18 +4,18 @@ use api::{Tree, tree};
 
 use crate::service_account::plan::is_active;
 
-pub const NAME: &str = "kube-root-ca.crt";
+pub(super) const NAME: &str = "kube-root-ca.crt";
 const ABOUT: &str = "kubernetes.io/description";
 const TEXT: &str = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes clusters.";
 
 #[derive(Debug, PartialEq)]
-pub enum Plan {
+pub(super) enum Plan {
     Keep,
     Create(Tree),
     Update(Tree),
 }
 
-pub fn plan(namespace: Option<&Tree>, there: Option<&Tree>, root_ca: &str) -> Plan {
+pub(super) fn plan(namespace: Option<&Tree>, there: Option<&Tree>, root_ca: &str) -> Plan {
     if !namespace.is_some_and(is_active) {
         return Plan::Keep;
     }

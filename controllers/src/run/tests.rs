@@ -112,7 +112,6 @@ fn worker(server: &Arc<Slow>, workers: usize) -> (Arc<Queue>, Runs, Vec<JoinHand
         clock,
         options: Arc::default(),
         queue: Arc::default(),
-        random,
         metrics: Metrics::default(),
         informers,
     };

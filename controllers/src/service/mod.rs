@@ -27,7 +27,7 @@ struct Controller {
     recorder: Recorder,
 }
 
-pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     if !context.options.balance_by_nodes {
         return None;
     }

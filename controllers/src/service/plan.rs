@@ -10,24 +10,24 @@ use crate::support::finalizers;
 use crate::support::note::Note;
 use crate::support::volumes::is_deleting;
 
-pub const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
+pub(super) const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
 const EXCLUDED: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 const TO_BE_DELETED: &str = "ToBeDeletedByClusterAutoscaler";
 
 /// The service to write through its status, and the events before and after.
 #[derive(Debug, Default, PartialEq)]
-pub struct Plan {
+pub(super) struct Plan {
     pub before: Option<Note>,
     pub write: Option<Tree>,
     pub after: Option<Note>,
 }
 
-pub fn plan(service: &Tree, nodes: &[Arc<Tree>]) -> Plan {
+pub(super) fn plan(service: &Tree, nodes: &[Arc<Tree>]) -> Plan {
     if is_deleting(service) || !wants(service) { clean_up(service) } else { ensure(service, nodes) }
 }
 
 /// Services with a loadBalancerClass have another implementation.
-pub fn wants(service: &Tree) -> bool {
+pub(super) fn wants(service: &Tree) -> bool {
     service.str("spec.type") == "LoadBalancer" && !service.at("spec").has("loadBalancerClass")
 }
 
@@ -91,7 +91,7 @@ fn address(node: &Tree, kind: &str, v6: bool) -> Option<String> {
 }
 
 /// Whether a node can receive traffic; only changes of this matter.
-pub fn takes_traffic(node: &Tree) -> bool {
+pub(crate) fn takes_traffic(node: &Tree) -> bool {
     let conditions = node.list("status.conditions").iter();
     let is_ready =
         conditions.filter(|condition| condition.str("type") == "Ready").any(|ready| ready.str("status") == "True");

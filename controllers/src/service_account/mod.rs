@@ -1,6 +1,6 @@
 //! Creates the `default` service account of each namespace, also after it was deleted.
 
-pub mod plan;
+pub(crate) mod plan;
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use client::{Client, Resource, Result, Selection, Store};
 use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup, namespace_of};
 
 const ACCOUNTS: Resource = Resource::core("serviceaccounts");
-pub const NAMESPACES: Selection = Selection { resource: Resource::core("namespaces"), query: "" };
+pub(crate) const NAMESPACES: Selection = Selection { resource: Resource::core("namespaces"), query: "" };
 const DEFAULTS: Selection = Selection { resource: ACCOUNTS, query: "fieldSelector=metadata.name%3Ddefault" };
 
 struct Controller {
@@ -18,7 +18,7 @@ struct Controller {
     client: Client,
 }
 
-pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     for selection in [NAMESPACES, DEFAULTS] {
         let queue = context.queue.clone();
         setup.informer(selection).on_change(move |change| queue.add(namespace_of(&change.key)));

@@ -2,10 +2,10 @@
 
 use api::{Tree, tree};
 
-pub const DEFAULT: &str = "default";
+pub(crate) const DEFAULT: &str = "default";
 
 /// The account to create, if any.
-pub fn plan(namespace: Option<&Tree>, is_there: bool) -> Option<Tree> {
+pub(crate) fn plan(namespace: Option<&Tree>, is_there: bool) -> Option<Tree> {
     let lives = namespace.is_some_and(is_active);
     (lives && !is_there).then(|| {
         tree! {
@@ -17,7 +17,7 @@ pub fn plan(namespace: Option<&Tree>, is_there: bool) -> Option<Tree> {
 }
 
 /// A terminating namespace rejects creates.
-pub fn is_active(namespace: &Tree) -> bool {
+pub(crate) fn is_active(namespace: &Tree) -> bool {
     namespace.str("status.phase") == "Active" && !namespace.at("metadata").has("deletionTimestamp")
 }
 

@@ -22,7 +22,7 @@ struct Controller {
     context: Context,
 }
 
-pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     let store = |selection| setup.informer(selection).store().clone();
     let controller = Controller {
         secrets: store(TOKENS),

@@ -13,7 +13,7 @@ use crate::support::keys::{Form, Key};
 use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 use plan::Action;
 
-pub use legacy::start as start_legacy_cleaner;
+pub(crate) use legacy::start as start_legacy_cleaner;
 
 const SECRETS: Resource = Resource::core("secrets");
 const ACCOUNTS: Resource = Resource::core("serviceaccounts");
@@ -41,7 +41,7 @@ struct Controller {
     context: Context,
 }
 
-pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     let key = Key::read(&context.options.service_account_private_key, Form::Fixed);
     let key = key
         .inspect_err(

@@ -4,30 +4,30 @@ use api::{Tree, base64, json, tree};
 
 use crate::support::keys::{Key, KeyError, base64_url};
 
-pub const NAME: &str = "kubernetes.io/service-account.name";
+pub(super) const NAME: &str = "kubernetes.io/service-account.name";
 const UID: &str = "kubernetes.io/service-account.uid";
 const ISSUER: &str = "kubernetes/serviceaccount";
 
 /// What to do with a secret.
 #[derive(Debug, PartialEq)]
-pub enum Action {
+pub(super) enum Action {
     Nothing,
     /// Delete it: its account does not exist or is a different one.
     End,
     Fill,
 }
 
-pub fn account_of(secret: &Tree) -> &str {
+pub(crate) fn account_of(secret: &Tree) -> &str {
     secret.map("metadata.annotations").str(NAME)
 }
 
 /// Whether the secret belongs to this account.
-pub fn is_of(secret: &Tree, account: &Tree) -> bool {
+pub(super) fn is_of(secret: &Tree, account: &Tree) -> bool {
     let uid = secret.map("metadata.annotations").str(UID);
     uid.is_empty() || uid == account.str("metadata.uid")
 }
 
-pub fn need(secret: &Tree, account: Option<&Tree>, root_ca: &str) -> Action {
+pub(super) fn need(secret: &Tree, account: Option<&Tree>, root_ca: &str) -> Action {
     if secret.at("metadata").has("deletionTimestamp") || account_of(secret).is_empty() {
         return Action::Nothing;
     }
@@ -41,7 +41,7 @@ pub fn need(secret: &Tree, account: Option<&Tree>, root_ca: &str) -> Action {
 }
 
 /// The populated secret.
-pub fn filled(secret: &Tree, account: &Tree, root_ca: &str, key: &Key) -> Result<Tree, KeyError> {
+pub(super) fn filled(secret: &Tree, account: &Tree, root_ca: &str, key: &Key) -> Result<Tree, KeyError> {
     let namespace = secret.str("metadata.namespace");
     let mut filled = secret.clone();
     let set = |filled: &mut Tree, field: &str, value: &str| {
@@ -81,7 +81,7 @@ fn token(secret: &Tree, account: &Tree, key: &Key) -> Result<String, KeyError> {
 }
 
 /// The account without the reference to a deleted secret.
-pub fn without(account: &Tree, secret: &str) -> Option<Tree> {
+pub(super) fn without(account: &Tree, secret: &str) -> Option<Tree> {
     let secrets = account.list("secrets");
     let others: Vec<Tree> = secrets.iter().filter(|other| other.str("name") != secret).cloned().collect();
     (others.len() < secrets.len()).then(|| {

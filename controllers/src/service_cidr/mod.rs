@@ -22,7 +22,7 @@ struct Controller {
     context: Context,
 }
 
-pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     let ranges = setup.informer(Selection::all(RANGES));
     let addresses = setup.informer(Selection::all(ADDRESSES));
     // Any range may block another one, and there are few.

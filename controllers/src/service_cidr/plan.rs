@@ -10,12 +10,12 @@ use crate::support::finalizers;
 use crate::support::networks::{Network, networks};
 use crate::support::volumes::is_deleting;
 
-pub const FINALIZER: &str = "networking.k8s.io/service-cidr-finalizer";
+pub(super) const FINALIZER: &str = "networking.k8s.io/service-cidr-finalizer";
 /// Until then an allocator that has not observed the deletion may still allocate an address.
 const GRACE_SECONDS: i64 = 10;
 
 #[derive(Debug, PartialEq)]
-pub enum Plan {
+pub(super) enum Plan {
     Keep,
     AddFinalizer,
     RemoveFinalizer,
@@ -27,7 +27,7 @@ pub enum Plan {
 }
 
 /// `ranges` are all ServiceCIDRs, `addresses` all IPAddresses of services.
-pub fn plan(range: &Tree, ranges: &[Arc<Tree>], addresses: &[Arc<Tree>], now: i64) -> Plan {
+pub(super) fn plan(range: &Tree, ranges: &[Arc<Tree>], addresses: &[Arc<Tree>], now: i64) -> Plan {
     let has_finalizer = finalizers::has(range, FINALIZER);
     if !is_deleting(range) {
         return match has_finalizer {
@@ -51,7 +51,7 @@ pub fn plan(range: &Tree, ranges: &[Arc<Tree>], addresses: &[Arc<Tree>], now: i6
 }
 
 /// ServiceCIDRs being deleted, each of which may wait for an address.
-pub fn waiting(ranges: &[Arc<Tree>]) -> impl Iterator<Item = Key> {
+pub(super) fn waiting(ranges: &[Arc<Tree>]) -> impl Iterator<Item = Key> {
     ranges.iter().filter(|range| is_deleting(range)).map(|range| key_of(range))
 }
 

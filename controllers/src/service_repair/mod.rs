@@ -18,7 +18,7 @@ use crate::support::serving::SERVICES;
 use crate::{Context, Outcome, Reconcile, ReconcileFuture, Setup};
 use plan::{AddressAction, Finding, Lookups};
 
-pub use ports::start as start_ports;
+pub(crate) use ports::start as start_ports;
 
 const ADDRESSES: Resource = Resource::new("networking.k8s.io", "v1", "ipaddresses");
 const RANGES: Resource = Resource::new("networking.k8s.io", "v1", "servicecidrs");
@@ -38,7 +38,7 @@ struct Controller {
     context: Context,
 }
 
-pub fn start_addresses(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+pub(crate) fn start_addresses(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     let services = setup.informer(SERVICES);
     services.index_by(BY_ADDRESS);
     let addresses = setup.informer(Selection::all(ADDRESSES));

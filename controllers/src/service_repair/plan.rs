@@ -18,7 +18,7 @@ const MANAGER: &str = "ipallocator.k8s.io";
 const GRACE_SECONDS: i64 = 60;
 
 /// The state besides the object being checked.
-pub struct Lookups<'a> {
+pub(super) struct Lookups<'a> {
     pub ranges: &'a [Network],
     /// Returns the IPAddress of a name.
     pub address: &'a dyn Fn(&str) -> Option<Arc<Tree>>,
@@ -28,13 +28,13 @@ pub struct Lookups<'a> {
 
 /// A problem with an address of a service, and its repair.
 #[derive(Debug, PartialEq)]
-pub struct Finding {
+pub(crate) struct Finding {
     pub note: Option<Note>,
     /// The object to create, replacing an existing one of that name.
     pub create: Option<Tree>,
 }
 
-pub fn plan_service(service: &Tree, known: &Lookups<'_>) -> Vec<Finding> {
+pub(crate) fn plan_service(service: &Tree, known: &Lookups<'_>) -> Vec<Finding> {
     cluster_ips(service).into_iter().filter_map(|ip| judge(service, ip, known)).collect()
 }
 
@@ -81,14 +81,18 @@ fn judge(service: &Tree, text: &str, known: &Lookups<'_>) -> Option<Finding> {
 
 /// What to do with an IPAddress.
 #[derive(Debug, PartialEq)]
-pub enum AddressAction {
+pub(crate) enum AddressAction {
     Keep,
     Wait { seconds: i64 },
     Delete(Note),
 }
 
 /// `service` returns the service of a namespace and name.
-pub fn plan_address(address: &Tree, service: &dyn Fn(&str, &str) -> Option<Arc<Tree>>, now: i64) -> AddressAction {
+pub(crate) fn plan_address(
+    address: &Tree,
+    service: &dyn Fn(&str, &str) -> Option<Arc<Tree>>,
+    now: i64,
+) -> AddressAction {
     let ip = address.str("metadata.name");
     if address.map("metadata.labels").str(MANAGED_BY) != MANAGER {
         return AddressAction::Keep;
@@ -120,7 +124,7 @@ pub fn plan_address(address: &Tree, service: &dyn Fn(&str, &str) -> Option<Arc<T
 }
 
 /// The service of an IPAddress, if it belongs to one.
-pub fn parent(address: &Tree) -> Option<(&str, &str)> {
+pub(super) fn parent(address: &Tree) -> Option<(&str, &str)> {
     let parent = address.at("spec.parentRef");
     let is_service = parent.str("group").is_empty() && parent.str("resource") == "services";
     is_service.then(|| (parent.str("namespace"), parent.str("name")))

@@ -22,7 +22,7 @@ struct Controller {
     note_recorder: NoteRecorder,
 }
 
-pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     let services = setup.informer(SERVICES);
     services.index_by(BY_PORT);
     let (store, queue) = (services.store().clone(), context.queue.clone());

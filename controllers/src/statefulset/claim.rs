@@ -7,7 +7,7 @@ use super::pod;
 use crate::support::owner;
 
 /// The claims of the pod with an ordinal.
-pub fn of_pod(set: &Tree, ordinal: i64) -> Vec<Tree> {
+pub(super) fn of_pod(set: &Tree, ordinal: i64) -> Vec<Tree> {
     set.list("spec.volumeClaimTemplates").iter().map(|template| build(set, template, ordinal)).collect()
 }
 
@@ -37,7 +37,7 @@ fn deletes(set: &Tree, when: &str) -> bool {
 
 /// The claim with the owner references of the retention policy; None if they are correct or another controller owns
 /// the claim.
-pub fn corrected(set: &Tree, pod: &Tree, claim: &Tree) -> Option<Tree> {
+pub(crate) fn corrected(set: &Tree, pod: &Tree, claim: &Tree) -> Option<Tree> {
     let ordinal = pod::ordinal(pod)?;
     let uids = [set.str("metadata.uid"), pod.str("metadata.uid")];
     let references = claim.list("metadata.ownerReferences");
@@ -67,13 +67,13 @@ pub fn corrected(set: &Tree, pod: &Tree, claim: &Tree) -> Option<Tree> {
 }
 
 /// Whether a claim is deleted with an earlier pod of this name: the new pod waits until it is gone.
-pub fn is_stale(claim: &Tree, pod_name: &str) -> bool {
+pub(super) fn is_stale(claim: &Tree, pod_name: &str) -> bool {
     let is_of_pod = |reference: &Tree| reference.str("kind") == "Pod" && reference.str("name") == pod_name;
     claim.list("metadata.ownerReferences").iter().any(is_of_pod)
 }
 
 /// The possible StatefulSet names of a claim: its name consists of a template, a set and an ordinal.
-pub fn sets_of(claim: &str) -> Vec<&str> {
+pub(crate) fn sets_of(claim: &str) -> Vec<&str> {
     let Some((rest, _)) = pod::parent_and_ordinal(claim) else { return Vec::new() };
     rest.match_indices('-').map(|(at, _)| &rest[at + 1..]).collect()
 }

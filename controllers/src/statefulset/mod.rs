@@ -32,7 +32,7 @@ struct Controller {
     clock: Arc<dyn Clock>,
 }
 
-pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     let informer = |resource| setup.informer(Selection::all(resource));
     let (sets, claims, revisions) = (informer(SETS), informer(CLAIMS), informer(REVISIONS));
     let pods = setup.informer(PODS);

@@ -13,18 +13,18 @@ use crate::support::share::{self, Round};
 use crate::support::{history, pods};
 
 /// A current or former template of the set.
-pub struct Revision {
+pub(super) struct Revision {
     pub name: String,
     pub template: Tree,
 }
 
 impl Revision {
-    pub fn of(revision: &Tree) -> Revision {
+    pub(super) fn of(revision: &Tree) -> Revision {
         Revision { name: revision.str("metadata.name").to_string(), template: history::template(revision) }
     }
 }
 
-pub struct Observed<'a> {
+pub(super) struct Observed<'a> {
     pub set: &'a Tree,
     /// The pods controlled by the set.
     pub pods: &'a [Arc<Tree>],
@@ -37,7 +37,7 @@ pub struct Observed<'a> {
 }
 
 #[derive(Debug, PartialEq)]
-pub enum Action {
+pub(super) enum Action {
     /// Create the claims, then the pod.
     Create {
         pod: Tree,
@@ -58,7 +58,7 @@ pub enum Action {
 }
 
 /// Phases of independent actions.
-pub type Phases = Vec<Vec<Action>>;
+pub(crate) type Phases = Vec<Vec<Action>>;
 
 /// The actions for one pod, and whether later pods must wait.
 #[derive(Default)]
@@ -73,7 +73,7 @@ impl Step {
     }
 }
 
-pub fn plan(observed: &Observed<'_>) -> Phases {
+pub(super) fn plan(observed: &Observed<'_>) -> Phases {
     let set = observed.set;
     if set.at("metadata").has("deletionTimestamp") {
         return Vec::new();
@@ -267,7 +267,7 @@ impl Observed<'_> {
 }
 
 /// The status of a set with these pods.
-pub fn status(set: &Tree, pods: &[Arc<Tree>], revisions: [&str; 2], collisions: i64, now: Timestamp) -> Tree {
+pub(super) fn status(set: &Tree, pods: &[Arc<Tree>], revisions: [&str; 2], collisions: i64, now: Timestamp) -> Tree {
     let [current, update] = revisions;
     let min_ready = set.int("spec.minReadySeconds").unwrap_or_default();
     let count = |holds: &dyn Fn(&Tree) -> bool| pods.iter().filter(|pod| holds(pod)).count() as i64;
@@ -305,14 +305,14 @@ pub fn status(set: &Tree, pods: &[Arc<Tree>], revisions: [&str; 2], collisions: 
 }
 
 /// When the next ready pod becomes available.
-pub fn next_available(set: &Tree, pods: &[Arc<Tree>], now: Timestamp) -> Option<Duration> {
+pub(crate) fn next_available(set: &Tree, pods: &[Arc<Tree>], now: Timestamp) -> Option<Duration> {
     let min_ready = set.int("spec.minReadySeconds").unwrap_or_default();
     pods::next_available(pods, min_ready, now.seconds)
 }
 
 /// The change that makes the newest revision match the template.
 #[derive(Debug, PartialEq)]
-pub enum Newest {
+pub(crate) enum Newest {
     Keep(Arc<Tree>),
     Renumber(Tree),
     /// With this revision number.
@@ -320,7 +320,7 @@ pub enum Newest {
 }
 
 /// `revisions` are sorted.
-pub fn newest(set: &Tree, revisions: &[Arc<Tree>]) -> Newest {
+pub(super) fn newest(set: &Tree, revisions: &[Arc<Tree>]) -> Newest {
     let template = set.at("spec.template");
     let next = revisions.last().map(|last| history::number(last)).unwrap_or_default() + 1;
     match revisions.iter().rev().find(|revision| history::is_of(revision, template)) {

@@ -4,41 +4,41 @@ use api::{Tree, tree};
 
 use crate::support::pods;
 
-pub const REVISION: &str = "controller-revision-hash";
+pub(crate) const REVISION: &str = "controller-revision-hash";
 const POD_NAME: &str = "statefulset.kubernetes.io/pod-name";
 const POD_INDEX: &str = "apps.kubernetes.io/pod-index";
 
 /// The set name and ordinal of a pod name.
-pub fn parent_and_ordinal(name: &str) -> Option<(&str, i64)> {
+pub(crate) fn parent_and_ordinal(name: &str) -> Option<(&str, i64)> {
     let (parent, ordinal) = name.rsplit_once('-')?;
     let is_number = !ordinal.is_empty() && ordinal.bytes().all(|byte| byte.is_ascii_digit());
     let ordinal: i32 = is_number.then(|| ordinal.parse().ok()).flatten()?;
     Some((parent, i64::from(ordinal)))
 }
 
-pub fn ordinal(pod: &Tree) -> Option<i64> {
+pub(crate) fn ordinal(pod: &Tree) -> Option<i64> {
     parent_and_ordinal(pod.str("metadata.name")).map(|(_, ordinal)| ordinal)
 }
 
-pub fn is_member(set: &Tree, pod: &Tree) -> bool {
+pub(crate) fn is_member(set: &Tree, pod: &Tree) -> bool {
     parent_and_ordinal(pod.str("metadata.name")).is_some_and(|(parent, _)| parent == set.str("metadata.name"))
 }
 
-pub fn revision(pod: &Tree) -> &str {
+pub(super) fn revision(pod: &Tree) -> &str {
     pod.map("metadata.labels").str(REVISION)
 }
 
-pub fn start(set: &Tree) -> i64 {
+pub(super) fn start(set: &Tree) -> i64 {
     set.int("spec.ordinals.start").unwrap_or_default()
 }
 
-pub fn is_in_range(set: &Tree, ordinal: i64) -> bool {
+pub(crate) fn is_in_range(set: &Tree, ordinal: i64) -> bool {
     let replicas = set.int("spec.replicas").unwrap_or_default();
     (start(set)..start(set) + replicas).contains(&ordinal)
 }
 
 /// The pod of an ordinal, with a template and its revision name.
-pub fn build(set: &Tree, template: &Tree, revision: &str, ordinal: i64) -> Tree {
+pub(super) fn build(set: &Tree, template: &Tree, revision: &str, ordinal: i64) -> Tree {
     let mut pod = pods::from_template(template, set);
     let name = format!("{}-{ordinal}", set.str("metadata.name"));
     pod.child("metadata").set("name", name.as_str());
@@ -74,7 +74,7 @@ fn mount(set: &Tree, pod: &mut Tree, ordinal: i64) {
 }
 
 /// The pod with correct labels and volumes; None if they are correct.
-pub fn corrected(set: &Tree, pod: &Tree) -> Option<Tree> {
+pub(crate) fn corrected(set: &Tree, pod: &Tree) -> Option<Tree> {
     let ordinal = ordinal(pod)?;
     let name = pod.str("metadata.name").to_string();
     let mut correct = pod.clone();
@@ -97,14 +97,14 @@ fn has_claims(set: &Tree, pod: &Tree, ordinal: i64) -> bool {
     })
 }
 
-pub fn claim_name(set: &Tree, template: &str, ordinal: i64) -> String {
+pub(super) fn claim_name(set: &Tree, template: &str, ordinal: i64) -> String {
     format!("{template}-{}-{ordinal}", set.str("metadata.name"))
 }
 
-pub fn is_created(pod: &Tree) -> bool {
+pub(super) fn is_created(pod: &Tree) -> bool {
     !pod.str("status.phase").is_empty()
 }
 
-pub fn is_running_and_ready(pod: &Tree) -> bool {
+pub(crate) fn is_running_and_ready(pod: &Tree) -> bool {
     pod.str("status.phase") == "Running" && pods::is_ready(pod)
 }

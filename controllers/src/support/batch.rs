@@ -11,7 +11,7 @@ const UNDER_WAY: usize = 32;
 
 /// Runs all futures with limited concurrency; results are in input order. Everything runs in the calling task, so
 /// that its writes are recorded as the caller's.
-pub async fn bounded<F: Future>(work: impl IntoIterator<Item = F>) -> Vec<F::Output> {
+pub(crate) async fn bounded<F: Future>(work: impl IntoIterator<Item = F>) -> Vec<F::Output> {
     let mut work = work.into_iter().enumerate();
     let mut running: Vec<(usize, Pin<Box<F>>)> = Vec::new();
     let mut done: Vec<Option<F::Output>> = Vec::new();
@@ -42,7 +42,7 @@ pub async fn bounded<F: Future>(work: impl IntoIterator<Item = F>) -> Vec<F::Out
 
 /// Calls `act` `count` times in batches of doubling size until one fails. Returns the number of successes and the
 /// first error: a thousand pods that a quota rejects cost one request.
-pub async fn slow_start<F, T>(count: usize, mut act: impl FnMut(usize) -> F) -> (usize, Option<Error>)
+pub(crate) async fn slow_start<F, T>(count: usize, mut act: impl FnMut(usize) -> F) -> (usize, Option<Error>)
 where
     F: Future<Output = Result<T>>,
 {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use api::time::Timestamp;
 
 /// The duration from `now` to a Unix time; None if it has passed.
-pub fn until(now: Timestamp, seconds: i64) -> Option<Duration> {
+pub(crate) fn until(now: Timestamp, seconds: i64) -> Option<Duration> {
     let whole = u64::try_from(seconds.saturating_sub(now.seconds)).ok()?;
     Duration::from_secs(whole).checked_sub(Duration::from_nanos(now.nanos.into())).filter(|left| !left.is_zero())
 }

@@ -3,18 +3,18 @@
 use api::Tree;
 
 /// The condition of a type.
-pub fn get<'a>(object: &'a Tree, kind: &str) -> Option<&'a Tree> {
+pub(crate) fn get<'a>(object: &'a Tree, kind: &str) -> Option<&'a Tree> {
     object.list("status.conditions").iter().find(|condition| condition.str("type") == kind)
 }
 
 /// Whether an object has a condition that is True.
-pub fn is_true(object: &Tree, kind: &str) -> bool {
+pub(crate) fn is_true(object: &Tree, kind: &str) -> bool {
     get(object, kind).is_some_and(|condition| condition.str("status") == "True")
 }
 
 /// Appends a condition, as workloads do: nothing changes if status and reason are equal, and the transition time is
 /// kept if the status is.
-pub fn set(status: &mut Tree, mut condition: Tree) {
+pub(crate) fn set(status: &mut Tree, mut condition: Tree) {
     let kind = condition.str("type").to_string();
     let conditions = status.list_entry("conditions");
     if let Some(old) = conditions.iter().find(|old| old.str("type") == kind) {
@@ -32,7 +32,7 @@ pub fn set(status: &mut Tree, mut condition: Tree) {
 
 /// Updates a condition in place, as meta/v1 does: message and reason are updated, the transition time only with the
 /// status. Returns whether something changed.
-pub fn set_in_place(status: &mut Tree, mut condition: Tree) -> bool {
+pub(crate) fn set_in_place(status: &mut Tree, mut condition: Tree) -> bool {
     let kind = condition.str("type").to_string();
     let conditions = status.list_entry("conditions");
     let Some(old) = conditions.iter_mut().find(|old| old.str("type") == kind) else {
@@ -48,7 +48,7 @@ pub fn set_in_place(status: &mut Tree, mut condition: Tree) -> bool {
 }
 
 /// Returns whether there was one.
-pub fn remove(status: &mut Tree, kind: &str) -> bool {
+pub(crate) fn remove(status: &mut Tree, kind: &str) -> bool {
     let Some(Tree::List(conditions)) = status.get_mut("conditions") else { return false };
     let before = conditions.len();
     conditions.retain(|condition| condition.str("type") != kind);

@@ -10,7 +10,7 @@ use client::{Change, Informer, Key, Queue, Store};
 use super::owner;
 
 /// Objects without a controller, by namespace.
-pub const ORPHANS: Index = Index { name: "orphans", values: orphans };
+pub(crate) const ORPHANS: Index = Index { name: "orphans", values: orphans };
 
 fn orphans(object: &Tree) -> Vec<String> {
     let is_orphan = owner::controller_of(object).is_none();
@@ -19,7 +19,7 @@ fn orphans(object: &Tree) -> Vec<String> {
 
 /// A kind that controls others by a selector.
 #[derive(Clone, Copy)]
-pub struct Parent {
+pub(crate) struct Parent {
     pub kind: &'static str,
     /// The selector of an object of this kind.
     pub selector: fn(&Tree) -> Selector,
@@ -27,7 +27,7 @@ pub struct Parent {
 
 impl Parent {
     /// Queues parents when one of their children changes, or one that they may adopt.
-    pub fn follow(self, children: &Informer, parents: &Arc<Store>, queue: &Arc<Queue>) {
+    pub(crate) fn follow(self, children: &Informer, parents: &Arc<Store>, queue: &Arc<Queue>) {
         children.index_by(index::CONTROLLER).index_by(ORPHANS);
         let (parents, queue) = (parents.clone(), queue.clone());
         children.on_change(move |change| self.concerned(change, &parents).into_iter().for_each(|key| queue.add(key)));
@@ -46,7 +46,7 @@ impl Parent {
         keys
     }
 
-    pub fn key_of_parent(self, child: &Tree) -> Option<Key> {
+    pub(crate) fn key_of_parent(self, child: &Tree) -> Option<Key> {
         let reference = owner::controller_of(child).filter(|reference| reference.str("kind") == self.kind)?;
         Some(client::key(child.str("metadata.namespace"), reference.str("name")))
     }
@@ -62,13 +62,13 @@ fn newly_orphaned(change: &Change) -> Option<&Tree> {
 }
 
 /// What an owner controls, and what it may adopt.
-pub fn candidates(children: &Store, owner: &Tree) -> Vec<Arc<Tree>> {
+pub(crate) fn candidates(children: &Store, owner: &Tree) -> Vec<Arc<Tree>> {
     let mut found = children.find(index::CONTROLLER, owner.str("metadata.uid"));
     found.extend(children.find(ORPHANS, owner.str("metadata.namespace")));
     found
 }
 
 /// The selector of most kinds; an invalid one matches nothing.
-pub fn label_selector(object: &Tree) -> Selector {
+pub(crate) fn label_selector(object: &Tree) -> Selector {
     Selector::from_object(object.at("spec.selector")).unwrap_or_else(|_| Selector::nothing())
 }

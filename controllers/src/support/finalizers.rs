@@ -6,23 +6,23 @@ use client::{Client, Resource, Result};
 use super::volumes::is_deleting;
 use crate::Outcome;
 
-pub fn has(object: &Tree, finalizer: &str) -> bool {
+pub(crate) fn has(object: &Tree, finalizer: &str) -> bool {
     object.list("metadata.finalizers").iter().any(|other| other.as_str() == Some(finalizer))
 }
 
-pub fn add(object: &mut Tree, finalizer: &str) {
+pub(crate) fn add(object: &mut Tree, finalizer: &str) {
     if !has(object, finalizer) {
         object.child("metadata").list_entry("finalizers").push(finalizer.into());
     }
 }
 
-pub fn remove(object: &mut Tree, finalizer: &str) {
+pub(crate) fn remove(object: &mut Tree, finalizer: &str) {
     object.child("metadata").list_entry("finalizers").retain(|other| other.as_str() != Some(finalizer));
 }
 
 /// The object with the finalizer added while it is not deleted, and removed once it is deleted and unused. None if
 /// nothing changes. `is_used` is only called if it matters.
-pub fn protect(object: &Tree, finalizer: &str, is_used: impl FnOnce() -> bool) -> Option<Tree> {
+pub(crate) fn protect(object: &Tree, finalizer: &str, is_used: impl FnOnce() -> bool) -> Option<Tree> {
     let mut changed = object.clone();
     match (is_deleting(object), has(object, finalizer)) {
         (false, false) => add(&mut changed, finalizer),
@@ -33,7 +33,7 @@ pub fn protect(object: &Tree, finalizer: &str, is_used: impl FnOnce() -> bool) -
 }
 
 /// Writes an object with changed finalizers; a deleted one needs none.
-pub async fn write(client: &Client, resource: Resource, object: &Tree) -> Result<Outcome> {
+pub(crate) async fn write(client: &Client, resource: Resource, object: &Tree) -> Result<Outcome> {
     let (namespace, name) = (object.str("metadata.namespace"), object.str("metadata.name"));
     match client.update(resource, namespace, name, object).await {
         Err(error) if !error.is_not_found() => Err(error),

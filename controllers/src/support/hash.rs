@@ -9,13 +9,13 @@ const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 /// The hash in the name of a ReplicaSet or revision of a pod template: stable, and different for each collision
 /// count. Upstream hashes a dump of Go structures, which cannot be reproduced: templates are compared, never their
 /// hashes.
-pub fn of_template(template: &Tree, collisions: Option<i64>) -> String {
+pub(crate) fn of_template(template: &Tree, collisions: Option<i64>) -> String {
     let suffix = collisions.map(i64::to_le_bytes);
     spelled(fnv1a_32(json::encode(template, None).iter().copied().chain(suffix.into_iter().flatten())))
 }
 
 /// The hash in the name of a StatefulSet revision: upstream's value.
-pub fn of_revision(data: &Tree, collisions: i64) -> String {
+pub(crate) fn of_revision(data: &Tree, collisions: i64) -> String {
     let text = as_go_writes(&json::encode(data, None));
     spelled(fnv1_32(text.into_iter().chain(collisions.to_string().into_bytes())))
 }

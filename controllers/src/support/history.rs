@@ -10,29 +10,29 @@ use super::{owner, same};
 const MAX_PREFIX: usize = 223;
 
 /// The data of a revision: a patch that restores the template.
-pub fn data(template: &Tree) -> Tree {
+pub(crate) fn data(template: &Tree) -> Tree {
     let mut template = template.clone();
     template.set("$patch", "replace");
     tree! { "spec" => tree! { "template" => template } }
 }
 
 /// The template of a revision.
-pub fn template(revision: &Tree) -> Tree {
+pub(crate) fn template(revision: &Tree) -> Tree {
     let mut template = revision.at("data.spec.template").clone();
     template.remove("$patch");
     template
 }
 
-pub fn is_of(revision: &Tree, template: &Tree) -> bool {
+pub(crate) fn is_of(revision: &Tree, template: &Tree) -> bool {
     same::is_same(revision.at("data"), &data(template))
 }
 
-pub fn number(revision: &Tree) -> i64 {
+pub(crate) fn number(revision: &Tree) -> i64 {
     revision.int("revision").unwrap_or_default()
 }
 
 /// By revision number, then by age.
-pub fn sort(revisions: &mut [Arc<Tree>]) {
+pub(crate) fn sort(revisions: &mut [Arc<Tree>]) {
     let order = |revision: &Arc<Tree>| {
         let metadata = revision.at("metadata");
         (number(revision), metadata.str("creationTimestamp").to_string(), metadata.str("name").to_string())
@@ -41,7 +41,7 @@ pub fn sort(revisions: &mut [Arc<Tree>]) {
 }
 
 /// The revision of an object's template, with the hash in a label and in its name.
-pub fn build(object: &Tree, number: i64, label: &str, hash: &str) -> Tree {
+pub(crate) fn build(object: &Tree, number: i64, label: &str, hash: &str) -> Tree {
     let template = object.at("spec.template");
     let mut labels = template.at("metadata.labels").clone();
     labels.set(label, hash);
@@ -68,7 +68,7 @@ fn name(prefix: &str, hash: &str) -> String {
 }
 
 /// An old revision that becomes the newest again.
-pub fn renumbered(revision: &Tree, number: i64) -> Tree {
+pub(crate) fn renumbered(revision: &Tree, number: i64) -> Tree {
     let mut revision = revision.clone();
     revision.set("apiVersion", "apps/v1");
     revision.set("kind", "ControllerRevision");
@@ -77,14 +77,14 @@ pub fn renumbered(revision: &Tree, number: i64) -> Tree {
 }
 
 /// Unused revisions beyond the limit, oldest first. `revisions` are sorted.
-pub fn surplus(revisions: &[Arc<Tree>], limit: usize, is_live: impl Fn(&Tree) -> bool) -> Vec<Arc<Tree>> {
+pub(crate) fn surplus(revisions: &[Arc<Tree>], limit: usize, is_live: impl Fn(&Tree) -> bool) -> Vec<Arc<Tree>> {
     let dead: Vec<Arc<Tree>> = revisions.iter().filter(|revision| !is_live(revision)).cloned().collect();
     let too_many = dead.len().saturating_sub(limit);
     dead.into_iter().take(too_many).collect()
 }
 
 /// `revisionHistoryLimit`.
-pub fn limit(object: &Tree) -> usize {
+pub(crate) fn limit(object: &Tree) -> usize {
     object.int("spec.revisionHistoryLimit").and_then(|limit| usize::try_from(limit).ok()).unwrap_or(10)
 }
 

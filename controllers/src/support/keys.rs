@@ -7,14 +7,14 @@ use thiserror::Error;
 
 /// The encoding of ECDSA signatures: certificates use DER, tokens fixed length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
+pub(crate) enum Form {
     Der,
     Fixed,
 }
 
 /// Why a key cannot be loaded or used.
 #[derive(Debug, Error)]
-pub enum KeyError {
+pub(crate) enum KeyError {
     #[error("no PEM-encoded private key found")]
     NotFound,
     #[error("the private key is neither RSA nor of the curves P-256 and P-384")]
@@ -23,7 +23,7 @@ pub enum KeyError {
     Crypto(#[from] aws_lc_rs::error::Unspecified),
 }
 
-pub enum Key {
+pub(crate) enum Key {
     P256(EcdsaKeyPair),
     P384(EcdsaKeyPair),
     Rsa(RsaKeyPair),
@@ -31,7 +31,7 @@ pub enum Key {
 
 impl Key {
     /// Parses PEM: PKCS#8, or the traditional RSA and EC formats.
-    pub fn read(pem: &str, form: Form) -> Result<Key, KeyError> {
+    pub(crate) fn read(pem: &str, form: Form) -> Result<Key, KeyError> {
         let blocks = x509_parser::pem::Pem::iter_from_buffer(pem.as_bytes()).filter_map(Result::ok);
         // EC parameters may precede the key.
         let block = blocks.into_iter().find(|block| block.label.ends_with("PRIVATE KEY"));
@@ -48,7 +48,7 @@ impl Key {
         key.map_err(|_| KeyError::Unsupported)
     }
 
-    pub fn sign(&self, text: &[u8]) -> Result<Vec<u8>, KeyError> {
+    pub(crate) fn sign(&self, text: &[u8]) -> Result<Vec<u8>, KeyError> {
         let random = SystemRandom::new();
         match self {
             Key::P256(key) | Key::P384(key) => {
@@ -63,7 +63,7 @@ impl Key {
     }
 
     /// The `alg` of tokens.
-    pub fn algorithm(&self) -> &'static str {
+    pub(crate) fn algorithm(&self) -> &'static str {
         match self {
             Key::P256(_) => "ES256",
             Key::P384(_) => "ES384",
@@ -72,7 +72,7 @@ impl Key {
     }
 
     /// The `kid` of tokens.
-    pub fn id(&self) -> Result<String, KeyError> {
+    pub(crate) fn id(&self) -> Result<String, KeyError> {
         let der: encoding::PublicKeyX509Der<'_> = match self {
             Key::P256(key) | Key::P384(key) => encoding::AsDer::as_der(key.public_key()),
             Key::Rsa(key) => encoding::AsDer::as_der(key.public_key()),
@@ -82,7 +82,7 @@ impl Key {
 }
 
 /// Unpadded base64url.
-pub fn base64_url(bytes: &[u8]) -> String {
+pub(crate) fn base64_url(bytes: &[u8]) -> String {
     api::base64::encode(bytes).trim_end_matches('=').replace('+', "-").replace('/', "_")
 }
 

@@ -9,7 +9,7 @@ use thiserror::Error;
 
 /// A resource that serves a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Served {
+pub(crate) struct Served {
     pub resource: Resource,
     /// It has a `scale` subresource.
     pub scales: bool,
@@ -17,7 +17,7 @@ pub struct Served {
 
 /// Why an object of a kind cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum LookupError {
+pub(crate) enum LookupError {
     #[error("{}", .0.message())]
     Request(#[from] client::Error),
     #[error("no matches for kind {kind:?} in group {group:?}")]
@@ -26,11 +26,11 @@ pub enum LookupError {
 
 /// Cached discovery results by apiVersion and kind; invalidated by [`Kinds::forget`].
 #[derive(Default)]
-pub struct Kinds(Mutex<BTreeMap<(String, String), Served>>);
+pub(crate) struct Kinds(Mutex<BTreeMap<(String, String), Served>>);
 
 impl Kinds {
     /// None if the kind is not served.
-    pub async fn find(&self, client: &Client, api_version: &str, kind: &str) -> Result<Option<Served>> {
+    pub(crate) async fn find(&self, client: &Client, api_version: &str, kind: &str) -> Result<Option<Served>> {
         // References may omit the version of the core group.
         let api_version = if api_version.is_empty() { "v1" } else { api_version };
         let place = (api_version.to_string(), kind.to_string());
@@ -49,7 +49,7 @@ impl Kinds {
     }
 
     /// Like [`Kinds::find`], but a kind that is not served is an error.
-    pub async fn require(
+    pub(crate) async fn require(
         &self,
         client: &Client,
         api_version: &str,
@@ -62,7 +62,7 @@ impl Kinds {
     }
 
     /// Invalidates the cached result of a kind.
-    pub fn forget(&self, api_version: &str, kind: &str) {
+    pub(crate) fn forget(&self, api_version: &str, kind: &str) {
         self.known().remove(&(api_version.to_string(), kind.to_string()));
     }
 

@@ -10,13 +10,13 @@ fn about(node: &Tree) -> Tree {
 }
 
 /// The event for a status change.
-pub fn record_status(recorder: &Recorder, node: &Tree, status: &str) {
+pub(crate) fn record_status(recorder: &Recorder, node: &Tree, status: &str) {
     let name = node.str("metadata.name");
     recorder.normal(&about(node), status, format!("Node {name} status is now: {status}"));
 }
 
 /// An event of another reason.
-pub fn record(recorder: &Recorder, node: &Tree, reason: &str, what: &str) {
+pub(crate) fn record(recorder: &Recorder, node: &Tree, reason: &str, what: &str) {
     let name = node.str("metadata.name");
     recorder.normal(&about(node), reason, format!("Node {name} event: {what}"));
 }

@@ -5,7 +5,7 @@ use api::Tree;
 use super::taints::tolerates;
 
 /// By node name, node selector and required node affinity.
-pub fn is_wanted(spec: &Tree, node: &Tree) -> bool {
+pub(crate) fn is_wanted(spec: &Tree, node: &Tree) -> bool {
     let name = spec.str("nodeName");
     if !name.is_empty() && name != node.str("metadata.name") {
         return false;
@@ -17,7 +17,7 @@ pub fn is_wanted(spec: &Tree, node: &Tree) -> bool {
 }
 
 /// Whether a volume is accessible from a node.
-pub fn reaches(volume: &Tree, node: &Tree) -> bool {
+pub(crate) fn reaches(volume: &Tree, node: &Tree) -> bool {
     let required = volume.at("spec.nodeAffinity.required");
     required.is_null() || required.list("nodeSelectorTerms").iter().any(|term| matches_term(term, node))
 }
@@ -49,7 +49,7 @@ fn matches(requirement: &Tree, value: Option<&str>) -> bool {
 }
 
 /// Whether a taint with one of these effects is not tolerated.
-pub fn is_repelled(tolerations: &[Tree], node: &Tree, effects: &[&str]) -> bool {
+pub(crate) fn is_repelled(tolerations: &[Tree], node: &Tree, effects: &[&str]) -> bool {
     let counts = |taint: &&Tree| effects.contains(&taint.str("effect"));
     let mut taints = node.list("spec.taints").iter().filter(counts);
     taints.any(|taint| !tolerations.iter().any(|toleration| tolerates(toleration, taint)))

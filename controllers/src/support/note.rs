@@ -7,22 +7,22 @@ use client::{Key, Recorder};
 use stdx::sync::Mutex;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Note {
+pub(crate) struct Note {
     is_warning: bool,
     pub reason: &'static str,
     pub message: String,
 }
 
 impl Note {
-    pub fn normal(reason: &'static str, message: impl Into<String>) -> Note {
+    pub(crate) fn normal(reason: &'static str, message: impl Into<String>) -> Note {
         Note { is_warning: false, reason, message: message.into() }
     }
 
-    pub fn warning(reason: &'static str, message: impl Into<String>) -> Note {
+    pub(crate) fn warning(reason: &'static str, message: impl Into<String>) -> Note {
         Note { is_warning: true, reason, message: message.into() }
     }
 
-    pub fn record(&self, recorder: &Recorder, object: &Tree) {
+    pub(crate) fn record(&self, recorder: &Recorder, object: &Tree) {
         match self.is_warning {
             true => recorder.warning(object, self.reason, &self.message),
             false => recorder.normal(object, self.reason, &self.message),
@@ -32,15 +32,15 @@ impl Note {
 
 /// Remembers the last events of each object, so that an event is recorded once while its cause lasts.
 #[derive(Default)]
-pub struct NoteRecorder(Mutex<HashMap<Key, Vec<Note>>>);
+pub(crate) struct NoteRecorder(Mutex<HashMap<Key, Vec<Note>>>);
 
 impl NoteRecorder {
-    pub fn record(&self, recorder: &Recorder, object: &Tree, note: Note) {
+    pub(crate) fn record(&self, recorder: &Recorder, object: &Tree, note: Note) {
         self.record_all(recorder, object, vec![note]);
     }
 
     /// Records the events that were not recorded the last time.
-    pub fn record_all(&self, recorder: &Recorder, object: &Tree, notes: Vec<Note>) {
+    pub(crate) fn record_all(&self, recorder: &Recorder, object: &Tree, notes: Vec<Note>) {
         let mut recorded = self.0.lock();
         let key = client::key_of(object);
         let before = recorded.get(&key).map_or(&[][..], Vec::as_slice);
@@ -51,7 +51,7 @@ impl NoteRecorder {
         };
     }
 
-    pub fn forget(&self, key: &str) {
+    pub(crate) fn forget(&self, key: &str) {
         self.0.lock().remove(key);
     }
 }

@@ -7,7 +7,7 @@ use client::{Change, Key, key_of, revision_of};
 use stdx::sync::{Mutex, MutexGuard};
 
 #[derive(Default)]
-pub struct OwnWrites(Mutex<HashMap<Key, Last>>);
+pub(crate) struct OwnWrites(Mutex<HashMap<Key, Last>>);
 
 #[derive(Clone, Copy, PartialEq)]
 enum Last {
@@ -17,18 +17,18 @@ enum Last {
 
 impl OwnWrites {
     /// Records the object in a response.
-    pub fn note(&self, object: &Tree) {
+    pub(crate) fn note(&self, object: &Tree) {
         if let Some(revision) = revision_of(object) {
             self.known().insert(key_of(object), Last::Written(revision));
         }
     }
 
-    pub fn note_deleted(&self, object: &Tree) {
+    pub(crate) fn note_deleted(&self, object: &Tree) {
         self.known().insert(key_of(object), Last::Deleted);
     }
 
     /// Whether a change is an own write. An event that arrives before the response is treated as foreign.
-    pub fn is_own(&self, change: &Change) -> bool {
+    pub(crate) fn is_own(&self, change: &Change) -> bool {
         let mut known = self.known();
         match &change.new {
             None => known.remove(&change.key) == Some(Last::Deleted),

@@ -7,16 +7,16 @@ use api::{Tree, list, tree};
 use client::{Client, Error, Patch, Resource, Result};
 
 /// The reference of the controlling owner.
-pub fn controller_of(object: &Tree) -> Option<&Tree> {
+pub(crate) fn controller_of(object: &Tree) -> Option<&Tree> {
     object.list("metadata.ownerReferences").iter().find(|owner| owner.bool("controller"))
 }
 
-pub fn is_controlled_by(object: &Tree, owner: &Tree) -> bool {
+pub(crate) fn is_controlled_by(object: &Tree, owner: &Tree) -> bool {
     controller_of(object).is_some_and(|reference| reference.str("uid") == owner.str("metadata.uid"))
 }
 
 /// The controlling owner reference to `owner`.
-pub fn controller_reference(owner: &Tree) -> Tree {
+pub(crate) fn controller_reference(owner: &Tree) -> Tree {
     tree! {
         "apiVersion" => owner.str("apiVersion"),
         "kind" => owner.str("kind"),
@@ -29,7 +29,7 @@ pub fn controller_reference(owner: &Tree) -> Tree {
 
 /// The objects of an owner, and those to adopt or release.
 #[derive(Debug, Default, PartialEq)]
-pub struct Claim {
+pub(crate) struct Claim {
     pub mine: Vec<Arc<Tree>>,
     pub adopt: Vec<Arc<Tree>>,
     pub release: Vec<Arc<Tree>>,
@@ -39,7 +39,7 @@ pub struct Claim {
 
 /// Controlled objects that match the selector are kept, those that no longer match are released, and matching orphans
 /// are adopted.
-pub fn claim(owner: &Tree, selector: &Selector, objects: impl IntoIterator<Item = Arc<Tree>>) -> Claim {
+pub(crate) fn claim(owner: &Tree, selector: &Selector, objects: impl IntoIterator<Item = Arc<Tree>>) -> Claim {
     let ends = owner.at("metadata").has("deletionTimestamp");
     let mut claim = Claim::default();
     for object in objects {
@@ -58,7 +58,7 @@ pub fn claim(owner: &Tree, selector: &Selector, objects: impl IntoIterator<Item 
 }
 
 /// Adopts an object; the uid ensures that it is the observed one.
-pub fn adopt_patch(owner: &Tree, object: &Tree) -> Tree {
+pub(crate) fn adopt_patch(owner: &Tree, object: &Tree) -> Tree {
     tree! {
         "metadata" => tree! {
             "ownerReferences" => list![controller_reference(owner)],
@@ -68,7 +68,7 @@ pub fn adopt_patch(owner: &Tree, object: &Tree) -> Tree {
 }
 
 /// Releases an object.
-pub fn release_patch(owner: &Tree, object: &Tree) -> Tree {
+pub(crate) fn release_patch(owner: &Tree, object: &Tree) -> Tree {
     let reference = tree! { "$patch" => "delete", "uid" => owner.str("metadata.uid") };
     tree! {
         "metadata" => tree! { "ownerReferences" => list![reference], "uid" => object.str("metadata.uid") },
@@ -77,7 +77,7 @@ pub fn release_patch(owner: &Tree, object: &Tree) -> Tree {
 
 /// Executes a claim; returns the objects that belong to the owner. `kind` is the owner's resource, `child` that of
 /// the objects.
-pub async fn execute(
+pub(crate) async fn execute(
     client: &Client,
     kind: Resource,
     owner: &Tree,

@@ -8,14 +8,14 @@ use stdx::sync::Mutex;
 
 use super::{PODS, batch, pods};
 
-pub struct PodControl {
+pub(crate) struct PodControl {
     pub client: Client,
     pub recorder: Recorder,
 }
 
 /// The result of deletions: the pods that no longer count, the terminating ones, and the first error.
 #[derive(Default)]
-pub struct Deleted {
+pub(crate) struct Deleted {
     pub gone: Vec<Arc<Tree>>,
     pub ending: Vec<Arc<Tree>>,
     pub error: Option<Error>,
@@ -23,14 +23,14 @@ pub struct Deleted {
 
 impl Deleted {
     /// Removes the deleted pods from a list.
-    pub fn take_from(&self, pods: &mut Vec<Arc<Tree>>) {
+    pub(crate) fn take_from(&self, pods: &mut Vec<Arc<Tree>>) {
         pods.retain(|pod| !self.gone.iter().any(|gone| Arc::ptr_eq(gone, pod)));
     }
 }
 
 impl PodControl {
     /// Creates pods in batches of growing size until one fails; returns the created pods and the first error.
-    pub async fn create(
+    pub(crate) async fn create(
         &self,
         owner: &Tree,
         count: usize,
@@ -65,7 +65,7 @@ impl PodControl {
     }
 
     /// Deletes all pods, continuing after errors.
-    pub async fn delete(&self, owner: &Tree, doomed: &[Arc<Tree>]) -> Deleted {
+    pub(crate) async fn delete(&self, owner: &Tree, doomed: &[Arc<Tree>]) -> Deleted {
         let deletions: Vec<_> = doomed.iter().map(|pod| self.delete_one(owner, pod)).collect();
         let results = batch::bounded(deletions).await;
         let mut deleted = Deleted::default();

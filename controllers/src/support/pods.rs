@@ -7,17 +7,17 @@ use api::{Tree, list, time, tree};
 
 use super::{conditions, owner};
 
-pub fn is_ready(pod: &Tree) -> bool {
+pub(crate) fn is_ready(pod: &Tree) -> bool {
     conditions::is_true(pod, "Ready")
 }
 
 /// Ready for at least so many seconds.
-pub fn is_available(pod: &Tree, min_ready_seconds: i64, now: i64) -> bool {
+pub(crate) fn is_available(pod: &Tree, min_ready_seconds: i64, now: i64) -> bool {
     available_in(pod, min_ready_seconds, now) == Some(0)
 }
 
 /// The seconds until a ready pod becomes available; None if it is not ready.
-pub fn available_in(pod: &Tree, min_ready_seconds: i64, now: i64) -> Option<i64> {
+pub(crate) fn available_in(pod: &Tree, min_ready_seconds: i64, now: i64) -> Option<i64> {
     let ready = conditions::get(pod, "Ready").filter(|condition| condition.str("status") == "True")?;
     if min_ready_seconds == 0 {
         return Some(0);
@@ -27,36 +27,36 @@ pub fn available_in(pod: &Tree, min_ready_seconds: i64, now: i64) -> Option<i64>
 }
 
 /// When the next ready pod becomes available.
-pub fn next_available(pods: &[Arc<Tree>], min_ready_seconds: i64, now: i64) -> Option<Duration> {
+pub(crate) fn next_available(pods: &[Arc<Tree>], min_ready_seconds: i64, now: i64) -> Option<Duration> {
     let seconds =
         pods.iter().filter_map(|pod| available_in(pod, min_ready_seconds, now)).filter(|seconds| *seconds > 0);
     seconds.min().map(|seconds| Duration::from_secs(seconds.unsigned_abs()))
 }
 
 /// The phase is final.
-pub fn is_terminal(pod: &Tree) -> bool {
+pub(crate) fn is_terminal(pod: &Tree) -> bool {
     matches!(pod.str("status.phase"), "Succeeded" | "Failed")
 }
 
 /// Its deletion was requested.
-pub fn is_terminating(pod: &Tree) -> bool {
+pub(crate) fn is_terminating(pod: &Tree) -> bool {
     pod.at("metadata").has("deletionTimestamp")
 }
 
 /// Neither finished nor terminating.
-pub fn is_active(pod: &Tree) -> bool {
+pub(crate) fn is_active(pod: &Tree) -> bool {
     !is_terminal(pod) && !is_terminating(pod)
 }
 
 /// Whether the response to a deletion is a pod that is still terminating.
-pub fn is_ending(answer: &Tree) -> bool {
+pub(crate) fn is_ending(answer: &Tree) -> bool {
     let metadata = answer.at("metadata");
     let waits = metadata.int("deletionGracePeriodSeconds").unwrap_or_default() > 0;
     is_terminating(answer) && (waits || !metadata.list("finalizers").is_empty())
 }
 
 /// A pod of a template, controlled by its owner. The server generates the name.
-pub fn from_template(template: &Tree, owner: &Tree) -> Tree {
+pub(crate) fn from_template(template: &Tree, owner: &Tree) -> Tree {
     let mut meta = tree! {
         "generateName" => name_prefix(owner.str("metadata.name")),
         "ownerReferences" => list![owner::controller_reference(owner)],
@@ -71,7 +71,7 @@ pub fn from_template(template: &Tree, owner: &Tree) -> Tree {
 }
 
 /// The generateName prefix of pods; without the dash if it would be invalid.
-pub fn name_prefix(owner: &str) -> String {
+pub(crate) fn name_prefix(owner: &str) -> String {
     let prefix = format!("{owner}-");
     // The server truncates the name; it is validated without the dash.
     if api::validation::dns1123_subdomain(owner).is_empty() { prefix } else { owner.to_string() }

@@ -3,7 +3,7 @@
 use api::Tree;
 
 /// Equal except for empty values, so that objects written by another server are not rolled out again.
-pub fn is_same(a: &Tree, b: &Tree) -> bool {
+pub(crate) fn is_same(a: &Tree, b: &Tree) -> bool {
     match (a, b) {
         (Tree::Map(a), Tree::Map(b)) => {
             let of_a = a.iter().all(|(key, value)| is_same(value, b.get(key).unwrap_or(&Tree::Null)));

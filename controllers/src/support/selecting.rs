@@ -7,7 +7,7 @@ use api::selector::Selector;
 use client::{Index, Key, Store};
 
 /// By one label of the selector, or by the namespace if it has none.
-pub const SELECTOR: Index = Index { name: "selector", values: |object| vec![place(object)] };
+pub(crate) const SELECTOR: Index = Index { name: "selector", values: |object| vec![place(object)] };
 
 fn place(object: &Tree) -> String {
     let namespace = object.str("metadata.namespace");
@@ -18,7 +18,7 @@ fn place(object: &Tree) -> String {
 }
 
 /// The keys of objects in a store that select `chosen`. The store must be indexed by [`SELECTOR`].
-pub fn selecting(store: &Store, chosen: &Tree) -> Vec<Key> {
+pub(crate) fn selecting(store: &Store, chosen: &Tree) -> Vec<Key> {
     let namespace = chosen.str("metadata.namespace");
     let labels = chosen.map("metadata.labels");
     let mut places: Vec<String> = labels
@@ -32,7 +32,7 @@ pub fn selecting(store: &Store, chosen: &Tree) -> Vec<Key> {
 }
 
 /// A missing or invalid selector matches nothing.
-pub fn selector_of(object: &Tree) -> Selector {
+pub(crate) fn selector_of(object: &Tree) -> Selector {
     match object.at("spec.selector") {
         Tree::Null => Selector::nothing(),
         selector => Selector::from_object(selector).unwrap_or_else(|_| Selector::nothing()),

@@ -13,22 +13,22 @@ use stdx::sync::{Mutex, RwLock};
 
 use super::PODS;
 use crate::{Context, Setup};
-pub use pod::Pod;
+pub(crate) use pod::Pod;
 #[cfg(test)]
-pub use pod::Templates;
-pub use triggers::Triggers;
+pub(crate) use pod::Templates;
+pub(crate) use triggers::Triggers;
 
-pub const SERVICES: Selection = Selection::all(Resource::core("services"));
+pub(crate) const SERVICES: Selection = Selection::all(Resource::core("services"));
 
 /// Services by one label that all their pods have.
 const BY_SELECTOR: Index = Index { name: "service-selector", values: selector_key };
 
-pub fn is_headless(service: &Tree) -> bool {
+pub(crate) fn is_headless(service: &Tree) -> bool {
     matches!(service.str("spec.clusterIP"), "" | "None")
 }
 
 /// Whether a service selects pods; an ExternalName service never does.
-pub fn selects(service: &Tree) -> bool {
+pub(crate) fn selects(service: &Tree) -> bool {
     service.at("spec").has("selector") && service.str("spec.type") != "ExternalName"
 }
 
@@ -76,7 +76,7 @@ fn gathering(pods: usize) -> Duration {
 }
 
 /// The pods as endpoints need them, and the queues to notify of affected services.
-pub struct Served {
+pub(crate) struct Served {
     services: Arc<Store>,
     store: Arc<Store>,
     known: RwLock<HashMap<Key, Arc<Pod>>>,
@@ -86,7 +86,7 @@ pub struct Served {
 
 /// Queues services that change, and services of pods with relevant changes. `batch` is how long to wait for more
 /// changes.
-pub fn follow(setup: &Setup, context: &Context, batch: Duration) -> Arc<Served> {
+pub(crate) fn follow(setup: &Setup, context: &Context, batch: Duration) -> Arc<Served> {
     let queue = context.queue.clone();
     setup.informer(SERVICES).on_change(move |change| add(&queue, change.key.clone(), batch));
     let served = setup.shared(Served::start);
@@ -94,7 +94,7 @@ pub fn follow(setup: &Setup, context: &Context, batch: Duration) -> Arc<Served> 
     served
 }
 
-pub fn add(queue: &Queue, key: Key, batch: Duration) {
+pub(crate) fn add(queue: &Queue, key: Key, batch: Duration) {
     if batch.is_zero() { queue.add(key) } else { queue.add_after(key, batch) }
 }
 
@@ -158,13 +158,13 @@ impl Served {
     }
 
     /// The services of the pods on a node.
-    pub fn services_on(&self, node: &str) -> Vec<Key> {
+    pub(crate) fn services_on(&self, node: &str) -> Vec<Key> {
         let pods = self.store.find(index::NODE, node);
         pods.iter().flat_map(|pod| self.services_of(pod)).collect()
     }
 
     /// The pods of a service, sorted by name.
-    pub fn pods_of(&self, service: &Tree) -> Vec<Arc<Pod>> {
+    pub(crate) fn pods_of(&self, service: &Tree) -> Vec<Arc<Pod>> {
         let mut labels = labels_of_pods(service);
         let mut keys = match labels.next() {
             Some(label) => self.store.find_keys(index::LABELS, &label),

@@ -3,13 +3,13 @@
 use api::Tree;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Round {
+pub(crate) enum Round {
     Up,
     Down,
 }
 
 /// None if it is neither a number nor a percentage.
-pub fn of(value: &Tree, whole: i64, round: Round) -> Option<i64> {
+pub(crate) fn of(value: &Tree, whole: i64, round: Round) -> Option<i64> {
     if let Some(number) = value.as_int() {
         return Some(number);
     }

@@ -11,35 +11,36 @@ use super::own_writes::OwnWrites;
 use super::owner;
 
 const RESOURCE: Resource = Resource::new("discovery.k8s.io", "v1", "endpointslices");
-pub const SLICES: Selection = Selection::all(RESOURCE);
+pub(crate) const SLICES: Selection = Selection::all(RESOURCE);
 /// Slices by `NAMESPACE/NAME` of their service.
-pub const BY_SERVICE: Index = Index { name: "service", values: |slice| service_key(slice).into_iter().collect() };
+pub(crate) const BY_SERVICE: Index =
+    Index { name: "service", values: |slice| service_key(slice).into_iter().collect() };
 
-pub const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
-pub const SERVICE_NAME: &str = "kubernetes.io/service-name";
-pub const HEADLESS: &str = "service.kubernetes.io/headless";
-pub const LAST_TRIGGER: &str = "endpoints.kubernetes.io/last-change-trigger-time";
+pub(crate) const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
+pub(crate) const SERVICE_NAME: &str = "kubernetes.io/service-name";
+pub(crate) const HEADLESS: &str = "service.kubernetes.io/headless";
+pub(crate) const LAST_TRIGGER: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 
 /// Endpoints by identity: their addresses and target. Other fields may change in place.
-pub type Endpoints = BTreeMap<String, Tree>;
+pub(crate) type Endpoints = BTreeMap<String, Tree>;
 
 /// Writes in the order of execution.
 #[derive(Debug, Default, PartialEq)]
-pub struct Changes {
+pub(crate) struct Changes {
     pub create: Vec<Tree>,
     pub update: Vec<Tree>,
     pub delete: Vec<Arc<Tree>>,
 }
 
 impl Changes {
-    pub fn append(&mut self, mut other: Changes) {
+    pub(crate) fn append(&mut self, mut other: Changes) {
         self.create.append(&mut other.create);
         self.update.append(&mut other.update);
         self.delete.append(&mut other.delete);
     }
 
     /// Turns a slice to delete into a slice to create if `may` allows it, which saves a write.
-    pub fn recycle(&mut self, may: impl Fn(&Tree) -> bool) {
+    pub(crate) fn recycle(&mut self, may: impl Fn(&Tree) -> bool) {
         let mut kept = Vec::new();
         for old in std::mem::take(&mut self.delete) {
             let fits = |new: &Tree| new.str("addressType") == old.str("addressType") && may(&old);
@@ -57,7 +58,7 @@ impl Changes {
     }
 }
 
-pub fn identity(endpoint: &Tree) -> String {
+pub(crate) fn identity(endpoint: &Tree) -> String {
     let mut text = String::with_capacity(48);
     for address in endpoint.list("addresses") {
         text.push_str(address.as_str().unwrap_or(""));
@@ -70,7 +71,7 @@ pub fn identity(endpoint: &Tree) -> String {
 }
 
 /// Slices with equal ports contain endpoints of the same group.
-pub fn ports_key(ports: &[Tree]) -> String {
+pub(crate) fn ports_key(ports: &[Tree]) -> String {
     let text = |port: &Tree| {
         let number = port.int("port").unwrap_or(0);
         format!("{}\0{}\0{number}\0{}", port.str("name"), port.str("protocol"), port.str("appProtocol"))
@@ -81,7 +82,7 @@ pub fn ports_key(ports: &[Tree]) -> String {
 }
 
 /// The template of a group of slices with the same ports.
-pub struct Template {
+pub(crate) struct Template {
     /// A slice without endpoints.
     pub empty: Tree,
     /// Whether the template owns all annotations.
@@ -98,7 +99,7 @@ struct Held {
 
 /// Updates the slices of a group to the desired endpoints: existing endpoints are corrected in place, then changed
 /// slices are filled, then an unchanged one, and only then a new slice is created.
-pub fn pack(template: &Template, existing: &[Arc<Tree>], mut wanted: Endpoints) -> Changes {
+pub(crate) fn pack(template: &Template, existing: &[Arc<Tree>], mut wanted: Endpoints) -> Changes {
     let mut held: Vec<Held> = existing.iter().map(|slice| keep(slice, &mut wanted, template)).collect();
     let mut changes = Changes::default();
     let is_emptied = |held: &Held| held.is_changed && held.endpoints.is_empty();
@@ -180,7 +181,7 @@ fn updated(held: Held, template: &Template) -> Tree {
 }
 
 /// A copy with apiVersion and kind, which listed objects lack.
-pub fn writable(slice: &Tree) -> Tree {
+pub(crate) fn writable(slice: &Tree) -> Tree {
     let mut slice = slice.clone();
     slice.set("apiVersion", "discovery.k8s.io/v1");
     slice.set("kind", "EndpointSlice");
@@ -197,7 +198,7 @@ fn with_endpoints(mut slice: Tree, endpoints: Vec<Tree>) -> Tree {
 }
 
 /// A slice without endpoints that belongs to `owner`.
-pub fn empty_slice(owner: &Tree, address_type: &str, ports: &[Tree], labels: Tree) -> Tree {
+pub(crate) fn empty_slice(owner: &Tree, address_type: &str, ports: &[Tree], labels: Tree) -> Tree {
     let name = owner.str("metadata.name");
     // A name without room for the dash omits it.
     let prefix = if name.len() < 253 { format!("{name}-") } else { name.to_string() };
@@ -214,7 +215,7 @@ pub fn empty_slice(owner: &Tree, address_type: &str, ports: &[Tree], labels: Tre
     slice
 }
 
-pub fn is_owned_by(slice: &Tree, owner: &Tree) -> bool {
+pub(crate) fn is_owned_by(slice: &Tree, owner: &Tree) -> bool {
     let same = |reference: &Tree| {
         reference.str("uid") == owner.str("metadata.uid") && reference.str("kind") == owner.str("kind")
     };
@@ -222,7 +223,7 @@ pub fn is_owned_by(slice: &Tree, owner: &Tree) -> bool {
 }
 
 /// Slices by the key of their ports, sorted by name.
-pub fn by_ports<'a>(slices: impl Iterator<Item = &'a Arc<Tree>>) -> BTreeMap<String, Vec<Arc<Tree>>> {
+pub(crate) fn by_ports<'a>(slices: impl Iterator<Item = &'a Arc<Tree>>) -> BTreeMap<String, Vec<Arc<Tree>>> {
     let mut groups: BTreeMap<String, Vec<Arc<Tree>>> = BTreeMap::new();
     for slice in slices {
         groups.entry(ports_key(slice.list("ports"))).or_default().push(slice.clone());
@@ -231,7 +232,7 @@ pub fn by_ports<'a>(slices: impl Iterator<Item = &'a Arc<Tree>>) -> BTreeMap<Str
 }
 
 /// Existing groups that are not desired.
-pub fn unwanted<'a>(
+pub(crate) fn unwanted<'a>(
     there: &'a BTreeMap<String, Vec<Arc<Tree>>>,
     wanted: &BTreeSet<String>,
 ) -> impl Iterator<Item = Arc<Tree>> + 'a {
@@ -239,23 +240,23 @@ pub fn unwanted<'a>(
     there.iter().filter(move |(key, _)| !wanted.contains(*key)).flat_map(|(_, slices)| slices.iter().cloned())
 }
 
-pub fn service_key(slice: &Tree) -> Option<String> {
+pub(crate) fn service_key(slice: &Tree) -> Option<String> {
     let name = slice.map("metadata.labels").str(SERVICE_NAME);
     (!name.is_empty()).then(|| format!("{}/{name}", slice.str("metadata.namespace")))
 }
 
-pub fn is_managed_by(slice: &Tree, manager: &str) -> bool {
+pub(crate) fn is_managed_by(slice: &Tree, manager: &str) -> bool {
     slice.map("metadata.labels").str(MANAGED_BY) == manager
 }
 
 /// The slices of a service with a managed-by label.
-pub fn of_service(slices: &Store, service: &str, manager: &str) -> Vec<Arc<Tree>> {
+pub(crate) fn of_service(slices: &Store, service: &str, manager: &str) -> Vec<Arc<Tree>> {
     slices.find(BY_SERVICE, service).into_iter().filter(|slice| is_managed_by(slice, manager)).collect()
 }
 
 /// Executes the changes: creates first and deletes last, so that no endpoint is missing in between; requests of one
 /// type run concurrently. Rejections by a terminating namespace are ignored.
-pub async fn execute(client: &Client, own: &OwnWrites, namespace: &str, changes: Changes) -> Result<()> {
+pub(crate) async fn execute(client: &Client, own: &OwnWrites, namespace: &str, changes: Changes) -> Result<()> {
     let create = async |slice: &Tree| match client.create(RESOURCE, namespace, slice).await {
         Err(error) if error.is_terminating() => Ok(()),
         result => result.map(|made| own.note(&made)),

@@ -4,7 +4,7 @@ use api::Tree;
 use client::{Client, Resource, Result};
 
 /// Writes a status unless it is unchanged; a deleted object is ignored.
-pub async fn write(client: &Client, resource: Resource, object: &Tree, status: Tree) -> Result<()> {
+pub(crate) async fn write(client: &Client, resource: Resource, object: &Tree, status: Tree) -> Result<()> {
     if *object.at("status") == status {
         return Ok(());
     }

@@ -2,12 +2,12 @@
 
 use api::Tree;
 
-pub const NOT_READY: &str = "node.kubernetes.io/not-ready";
-pub const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
-pub const NO_EXECUTE: &str = "NoExecute";
-pub const NO_SCHEDULE: &str = "NoSchedule";
+pub(crate) const NOT_READY: &str = "node.kubernetes.io/not-ready";
+pub(crate) const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
+pub(crate) const NO_EXECUTE: &str = "NoExecute";
+pub(crate) const NO_SCHEDULE: &str = "NoSchedule";
 
-pub fn tolerates(toleration: &Tree, taint: &Tree) -> bool {
+pub(crate) fn tolerates(toleration: &Tree, taint: &Tree) -> bool {
     let wants = |field: &str| toleration.str(field).is_empty() || toleration.str(field) == taint.str(field);
     wants("effect")
         && wants("key")
@@ -27,11 +27,11 @@ fn compare(taint: &Tree, toleration: &Tree) -> Option<std::cmp::Ordering> {
 }
 
 /// The taints of a node with an effect.
-pub fn with_effect<'a>(node: &'a Tree, effect: &'a str) -> impl Iterator<Item = &'a Tree> {
+pub(crate) fn with_effect<'a>(node: &'a Tree, effect: &'a str) -> impl Iterator<Item = &'a Tree> {
     node.list("spec.taints").iter().filter(move |taint| taint.str("effect") == effect)
 }
 
-pub fn is(taint: &Tree, key: &str, effect: &str) -> bool {
+pub(crate) fn is(taint: &Tree, key: &str, effect: &str) -> bool {
     taint.str("key") == key && taint.str("effect") == effect
 }
 

@@ -3,33 +3,33 @@
 use api::Tree;
 use client::{Index, Resource, Selection};
 
-pub const CLAIMS: Selection = Selection::all(Resource::core("persistentvolumeclaims"));
-pub const VOLUMES: Selection = Selection::all(Resource::core("persistentvolumes"));
-pub const CLASSES: Selection = Selection::all(Resource::new("storage.k8s.io", "v1", "storageclasses"));
+pub(crate) const CLAIMS: Selection = Selection::all(Resource::core("persistentvolumeclaims"));
+pub(crate) const VOLUMES: Selection = Selection::all(Resource::core("persistentvolumes"));
+pub(crate) const CLASSES: Selection = Selection::all(Resource::new("storage.k8s.io", "v1", "storageclasses"));
 /// Pods by the claims they use.
-pub const BY_CLAIM: Index = Index { name: "claim", values: claims_of };
+pub(crate) const BY_CLAIM: Index = Index { name: "claim", values: claims_of };
 
-pub const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
-pub const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
-pub const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
-pub const MIGRATED_TO: &str = "pv.kubernetes.io/migrated-to";
-pub const PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
-pub const BETA_PROVISIONER: &str = "volume.beta.kubernetes.io/storage-provisioner";
-pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+pub(crate) const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
+pub(crate) const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
+pub(crate) const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
+pub(crate) const MIGRATED_TO: &str = "pv.kubernetes.io/migrated-to";
+pub(crate) const PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
+pub(crate) const BETA_PROVISIONER: &str = "volume.beta.kubernetes.io/storage-provisioner";
+pub(crate) const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
 const BETA_DEFAULT_CLASS: &str = "storageclass.beta.kubernetes.io/is-default-class";
 
-pub fn annotation<'a>(object: &'a Tree, key: &str) -> &'a str {
+pub(crate) fn annotation<'a>(object: &'a Tree, key: &str) -> &'a str {
     object.map("metadata.annotations").str(key)
 }
 
-pub fn has_annotation(object: &Tree, key: &str) -> bool {
+pub(crate) fn has_annotation(object: &Tree, key: &str) -> bool {
     object.map("metadata.annotations").contains(key)
 }
 
 /// The storage class of a claim or a volume, or empty.
-pub fn class_of(object: &Tree) -> &str {
+pub(crate) fn class_of(object: &Tree) -> &str {
     match annotation(object, BETA_CLASS) {
         "" => object.str("spec.storageClassName"),
         class => class,
@@ -37,16 +37,16 @@ pub fn class_of(object: &Tree) -> &str {
 }
 
 /// Whether a claim has no class; the empty class is a choice.
-pub fn leaves_class_open(claim: &Tree) -> bool {
+pub(crate) fn leaves_class_open(claim: &Tree) -> bool {
     !has_annotation(claim, BETA_CLASS) && !claim.at("spec").has("storageClassName")
 }
 
-pub fn is_default_class(class: &Tree) -> bool {
+pub(crate) fn is_default_class(class: &Tree) -> bool {
     annotation(class, DEFAULT_CLASS) == "true" || annotation(class, BETA_DEFAULT_CLASS) == "true"
 }
 
 /// `NAMESPACE/NAME` of each claim of a pod, including generic ephemeral volumes.
-pub fn claims_of(pod: &Tree) -> Vec<String> {
+pub(crate) fn claims_of(pod: &Tree) -> Vec<String> {
     let namespace = pod.str("metadata.namespace");
     let name = |volume: &Tree| match volume.has("ephemeral") {
         true => Some(ephemeral_claim(pod, volume)),
@@ -56,12 +56,12 @@ pub fn claims_of(pod: &Tree) -> Vec<String> {
 }
 
 /// The claim name of an ephemeral volume.
-pub fn ephemeral_claim(pod: &Tree, volume: &Tree) -> String {
+pub(crate) fn ephemeral_claim(pod: &Tree, volume: &Tree) -> String {
     format!("{}-{}", pod.str("metadata.name"), volume.str("name"))
 }
 
 /// The key of the claim that a volume is bound to or reserved for; empty if there is none.
-pub fn claim_ref(volume: &Tree) -> String {
+pub(crate) fn claim_ref(volume: &Tree) -> String {
     match volume.str("spec.claimRef.name") {
         "" => String::new(),
         name => format!("{}/{name}", volume.str("spec.claimRef.namespace")),
@@ -69,13 +69,13 @@ pub fn claim_ref(volume: &Tree) -> String {
 }
 
 /// Whether a volume is bound to or reserved for this claim: by name, and by uid if there is one.
-pub fn is_for(volume: &Tree, claim: &Tree) -> bool {
+pub(crate) fn is_for(volume: &Tree, claim: &Tree) -> bool {
     let reference = volume.at("spec.claimRef");
     let same = |field: &str| reference.str(field) == claim.str(&format!("metadata.{field}"));
     !reference.is_null() && same("name") && same("namespace") && (reference.str("uid").is_empty() || same("uid"))
 }
 
-pub fn is_deleting(object: &Tree) -> bool {
+pub(crate) fn is_deleting(object: &Tree) -> bool {
     object.at("metadata").has("deletionTimestamp")
 }
 

@@ -35,7 +35,7 @@ struct Since {
     start: Duration,
 }
 
-pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     let (pods, nodes) = (setup.informer(Selection::all(PODS)), setup.informer(Selection::all(NODES)));
     pods.index_by(NODE);
     let queue = context.queue.clone();

@@ -8,14 +8,14 @@ use api::{Tree, list, tree};
 use crate::support::taints::{NO_EXECUTE, tolerates, with_effect};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tenure {
+pub(crate) enum Tenure {
     Forever,
     /// This long from when the taints were first seen.
     For(Duration),
     No,
 }
 
-pub fn stay(pod: &Tree, node: Option<&Tree>) -> Tenure {
+pub(super) fn stay(pod: &Tree, node: Option<&Tree>) -> Tenure {
     let Some(node) = node else { return Tenure::Forever };
     let mut stay = Tenure::Forever;
     for taint in with_effect(node, NO_EXECUTE) {
@@ -37,7 +37,7 @@ fn seconds(toleration: &Tree) -> Option<Duration> {
 }
 
 /// The DisruptionTarget condition; None if it is set already.
-pub fn disruption(pod: &Tree, now: i64) -> Option<Tree> {
+pub(super) fn disruption(pod: &Tree, now: i64) -> Option<Tree> {
     let condition = tree! {
         "type" => "DisruptionTarget",
         "observedGeneration" => pod.int("metadata.generation").unwrap_or_default(),

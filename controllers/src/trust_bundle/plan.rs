@@ -8,7 +8,7 @@ use aws_lc_rs::digest;
 const SIGNER: &str = "kubernetes.io/kube-apiserver-serving";
 
 #[derive(Debug, Default, PartialEq)]
-pub struct Plan {
+pub(super) struct Plan {
     pub create: Option<Tree>,
     pub update: Option<Tree>,
     pub delete: Vec<Arc<Tree>>,
@@ -20,7 +20,7 @@ fn name(root_ca: &str) -> String {
     format!("{}:{text}", SIGNER.replace('/', ":"))
 }
 
-pub fn plan(bundles: &[Arc<Tree>], root_ca: &str) -> Plan {
+pub(super) fn plan(bundles: &[Arc<Tree>], root_ca: &str) -> Plan {
     let name = name(root_ca);
     let (mine, others): (Vec<_>, Vec<_>) =
         bundles.iter().cloned().partition(|bundle| bundle.str("metadata.name") == name);

@@ -18,7 +18,7 @@ struct Controller {
     context: Context,
 }
 
-pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     let informer = setup.informer(Selection::all(NODES));
     let queue = context.queue.clone();
     informer.on_change(move |change| queue.add(change.key.clone()));

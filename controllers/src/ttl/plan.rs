@@ -3,7 +3,7 @@
 
 use api::{Tree, tree};
 
-pub const ANNOTATION: &str = "node.alpha.kubernetes.io/ttl";
+pub(super) const ANNOTATION: &str = "node.alpha.kubernetes.io/ttl";
 
 struct Step {
     from: usize,
@@ -22,12 +22,12 @@ static STEPS: [Step; 6] = [
 
 /// The current step of the cluster size.
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
-pub struct Size {
+pub(super) struct Size {
     step: usize,
 }
 
 impl Size {
-    pub fn follow(self, nodes: usize) -> Size {
+    pub(super) fn follow(self, nodes: usize) -> Size {
         let mut step = self.step;
         while nodes > STEPS[step].to && step + 1 < STEPS.len() {
             step += 1;
@@ -39,7 +39,7 @@ impl Size {
     }
 
     /// The annotation to merge into a node; None if it is up to date.
-    pub fn patch(self, node: &Tree) -> Option<Tree> {
+    pub(super) fn patch(self, node: &Tree) -> Option<Tree> {
         let wanted = STEPS[self.step].seconds.to_string();
         (node.map("metadata.annotations").str(ANNOTATION) != wanted)
             .then(|| tree! { "metadata" => tree! { "annotations" => tree! { ANNOTATION => wanted } } })

@@ -16,7 +16,7 @@ struct Controller {
     context: Context,
 }
 
-pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     let jobs = setup.informer(Selection::all(JOBS));
     let queue = context.queue.clone();
     jobs.on_change(move |change| {

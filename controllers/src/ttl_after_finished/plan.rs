@@ -8,14 +8,14 @@ use api::time::{self, Timestamp};
 use crate::support::clock::until;
 
 #[derive(Debug, PartialEq, Eq)]
-pub enum Plan {
+pub(super) enum Plan {
     Keep,
     /// The TTL is not over.
     Wait(Duration),
     Delete,
 }
 
-pub fn plan(job: &Tree, now: Timestamp) -> Plan {
+pub(super) fn plan(job: &Tree, now: Timestamp) -> Plan {
     let Some(ttl) = job.int("spec.ttlSecondsAfterFinished") else { return Plan::Keep };
     let Some(finished) = finished_at(job).filter(|_| !job.at("metadata").has("deletionTimestamp")) else {
         return Plan::Keep;
@@ -27,7 +27,7 @@ pub fn plan(job: &Tree, now: Timestamp) -> Plan {
 }
 
 /// Seconds since the TTL has expired.
-pub fn overdue(job: &Tree, now: Timestamp) -> f64 {
+pub(super) fn overdue(job: &Tree, now: Timestamp) -> f64 {
     let end = finished_at(job).unwrap_or_default() + job.int("spec.ttlSecondsAfterFinished").unwrap_or_default();
     (now.seconds.saturating_sub(end)).max(0) as f64
 }

@@ -32,7 +32,7 @@ struct Controller {
     client: Client,
 }
 
-pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+pub(crate) fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     let queue = context.queue.clone();
     let classes = setup.informer(CLASSES);
     classes.on_change(move |change| queue.add(change.key.clone()));

@@ -8,7 +8,7 @@ use super::rules;
 use crate::kind::Kind;
 use crate::podspec::seen::Seen;
 
-pub static KIND: Kind = Kind {
+pub(crate) static KIND: Kind = Kind {
     validate,
     validate_update: |object, _, errors| validate(object, errors),
     unconditional_update: false,

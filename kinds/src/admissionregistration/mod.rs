@@ -1,12 +1,12 @@
 //! The kinds of the `admissionregistration` group, one file per kind.
 
-pub mod initializer_configuration;
-pub mod mutating_admission_policy;
-pub mod mutating_admission_policy_binding;
-pub mod mutating_webhook_configuration;
+pub(crate) mod initializer_configuration;
+pub(crate) mod mutating_admission_policy;
+pub(crate) mod mutating_admission_policy_binding;
+pub(crate) mod mutating_webhook_configuration;
 mod policy;
 mod rules;
-pub mod validating_admission_policy;
-pub mod validating_admission_policy_binding;
-pub mod validating_webhook_configuration;
+pub(crate) mod validating_admission_policy;
+pub(crate) mod validating_admission_policy_binding;
+pub(crate) mod validating_webhook_configuration;
 mod webhook;

@@ -3,7 +3,7 @@
 use super::{policy, rules};
 use crate::kind::{Kind, column};
 
-pub static KIND: Kind = Kind {
+pub(crate) static KIND: Kind = Kind {
     categories: &["api-extensions"],
     columns: &[
         column("Name", "string", "name", 0),

@@ -11,7 +11,7 @@ use crate::podspec::validate_label_selector;
 
 const SPEC: Path<'static> = Path::root("spec");
 
-pub fn set_defaults(object: &mut Tree) {
+pub(super) fn set_defaults(object: &mut Tree) {
     let spec = object.child("spec");
     spec.set_default("failurePolicy", "Fail");
     if let Some(resources) = spec.get_mut("matchConstraints") {
@@ -19,7 +19,7 @@ pub fn set_defaults(object: &mut Tree) {
     }
 }
 
-pub fn set_binding_defaults(object: &mut Tree) {
+pub(crate) fn set_binding_defaults(object: &mut Tree) {
     let spec = object.child("spec");
     if let Some(resources) = spec.get_mut("matchResources") {
         rules::set_match_defaults(resources);
@@ -29,7 +29,7 @@ pub fn set_binding_defaults(object: &mut Tree) {
     }
 }
 
-pub fn validate(object: &Tree, errors: &mut Errors) {
+pub(super) fn validate(object: &Tree, errors: &mut Errors) {
     let spec = object.at("spec");
     rules::validate_one_of(spec, "failurePolicy", rules::FAILURE_POLICIES, &SPEC, errors);
     if spec.has("paramKind") {
@@ -87,7 +87,7 @@ fn validate_variables(variables: &[Tree], path: &Path<'_>, errors: &mut Errors) 
     }
 }
 
-pub fn validate_binding(object: &Tree, errors: &mut Errors) {
+pub(crate) fn validate_binding(object: &Tree, errors: &mut Errors) {
     let spec = object.at("spec");
     match spec.str("policyName") {
         "" => errors.required(&SPEC.field("policyName"), ""),
@@ -126,7 +126,7 @@ fn validate_param_ref(reference: &Tree, path: &Path<'_>, errors: &mut Errors) {
 }
 
 /// Name, number of rules, parameter kind, age.
-pub fn cells(object: &Tree, list: &str, now: i64) -> Vec<Tree> {
+pub(super) fn cells(object: &Tree, list: &str, now: i64) -> Vec<Tree> {
     let kind = object.at("spec.paramKind");
     let kind = match kind.is_null() {
         true => "<unset>".to_string(),
@@ -136,7 +136,7 @@ pub fn cells(object: &Tree, list: &str, now: i64) -> Vec<Tree> {
     vec![cells::name(object), Tree::Int(count), Tree::from(kind), cells::age(object, now)]
 }
 
-pub fn binding_cells(object: &Tree, now: i64) -> Vec<Tree> {
+pub(crate) fn binding_cells(object: &Tree, now: i64) -> Vec<Tree> {
     let reference = object.at("spec.paramRef");
     let reference = match (reference.str("namespace"), reference.str("name")) {
         _ if reference.is_null() => "<unset>".to_string(),

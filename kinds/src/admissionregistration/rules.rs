@@ -10,32 +10,32 @@ use crate::podspec::seen::Seen;
 use crate::podspec::validate_label_selector;
 use crate::prepare;
 
-pub const CEL_MISSING: &str = "admission policies need the CEL engine, which is not built in yet";
-pub const FAILURE_POLICIES: &[&str] = &["Fail", "Ignore"];
+pub(crate) const CEL_MISSING: &str = "admission policies need the CEL engine, which is not built in yet";
+pub(crate) const FAILURE_POLICIES: &[&str] = &["Fail", "Ignore"];
 const OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
 const SCOPES: &[&str] = &["*", "Cluster", "Namespaced"];
 const MATCH_POLICIES: &[&str] = &["Equivalent", "Exact"];
 const MAX_MATCH_CONDITIONS: usize = 64;
 
-pub fn prepare_create(object: &mut Tree, context: &Context<'_>) {
+pub(super) fn prepare_create(object: &mut Tree, context: &Context<'_>) {
     prepare::no_status(object, context);
     prepare::first_generation(object);
 }
 
-pub fn prepare_update(object: &mut Tree, old: &Tree, context: &Context<'_>) {
+pub(super) fn prepare_update(object: &mut Tree, old: &Tree, context: &Context<'_>) {
     prepare::keep_status(object, old, context);
     bump_generation(object, old, &["spec", "webhooks"]);
 }
 
 /// A rule without a scope applies to both scopes.
-pub fn set_rule_defaults(rules: &mut [Tree]) {
+pub(crate) fn set_rule_defaults(rules: &mut [Tree]) {
     for rule in rules {
         rule.set_default("scope", "*");
     }
 }
 
 /// The selectors of a webhook or policy match everything by default.
-pub fn set_match_defaults(resources: &mut Tree) {
+pub(crate) fn set_match_defaults(resources: &mut Tree) {
     resources.set_default("matchPolicy", "Equivalent");
     resources.set_default("namespaceSelector", tree! {});
     resources.set_default("objectSelector", tree! {});
@@ -44,7 +44,7 @@ pub fn set_match_defaults(resources: &mut Tree) {
 }
 
 /// A field that is set, even to the empty string, must have one of these values.
-pub fn validate_one_of(object: &Tree, key: &str, supported: &[&str], path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_one_of(object: &Tree, key: &str, supported: &[&str], path: &Path<'_>, errors: &mut Errors) {
     if let Some(value) = object.at(key).as_str()
         && !supported.contains(&value)
     {
@@ -52,7 +52,7 @@ pub fn validate_one_of(object: &Tree, key: &str, supported: &[&str], path: &Path
     }
 }
 
-pub fn validate_match_resources(resources: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_match_resources(resources: &Tree, path: &Path<'_>, errors: &mut Errors) {
     validate_selectors(resources, path, errors);
     for list in ["resourceRules", "excludeResourceRules"] {
         for (index, rule) in resources.list(list).iter().enumerate() {
@@ -62,17 +62,17 @@ pub fn validate_match_resources(resources: &Tree, path: &Path<'_>, errors: &mut 
     validate_match_policy(resources, path, errors);
 }
 
-pub fn validate_selectors(object: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_selectors(object: &Tree, path: &Path<'_>, errors: &mut Errors) {
     for selector in ["namespaceSelector", "objectSelector"] {
         validate_label_selector(object.at(selector), &path.field(selector), errors);
     }
 }
 
-pub fn validate_match_policy(object: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_match_policy(object: &Tree, path: &Path<'_>, errors: &mut Errors) {
     validate_one_of(object, "matchPolicy", MATCH_POLICIES, path, errors);
 }
 
-pub fn validate_rule(rule: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_rule(rule: &Tree, path: &Path<'_>, errors: &mut Errors) {
     let operations = rule.list("operations");
     validate_wildcards(rule, "operations", "operations", path, errors);
     for (index, operation) in operations.iter().filter_map(Tree::as_str).enumerate() {
@@ -86,7 +86,7 @@ pub fn validate_rule(rule: &Tree, path: &Path<'_>, errors: &mut Errors) {
 }
 
 /// A rule of groups, versions and resources only, without subresources.
-pub fn validate_plain_rule(rule: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_plain_rule(rule: &Tree, path: &Path<'_>, errors: &mut Errors) {
     validate_groups_and_versions(rule, path, errors);
     validate_resources(rule, &path.field("resources"), errors);
     for (index, resource) in rule.list("resources").iter().filter_map(Tree::as_str).enumerate() {
@@ -152,7 +152,7 @@ fn is_seen(seen: &Seen<&str>, resource: &str) -> bool {
     seen.contains(&resource)
 }
 
-pub fn validate_match_conditions(object: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_match_conditions(object: &Tree, path: &Path<'_>, errors: &mut Errors) {
     let (conditions, path) = (object.list("matchConditions"), path.field("matchConditions"));
     if conditions.len() > MAX_MATCH_CONDITIONS {
         return errors.too_many(&path, conditions.len(), MAX_MATCH_CONDITIONS);
@@ -171,7 +171,7 @@ pub fn validate_match_conditions(object: &Tree, path: &Path<'_>, errors: &mut Er
     }
 }
 
-pub fn validate_expression(object: &Tree, field: &str, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_expression(object: &Tree, field: &str, path: &Path<'_>, errors: &mut Errors) {
     if object.str(field).trim().is_empty() {
         errors.required(&path.field(field), &format!("{field} is not specified"));
     }

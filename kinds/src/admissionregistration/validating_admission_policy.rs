@@ -10,7 +10,7 @@ use crate::kind::{Kind, StatusRules, Subresource, Verb, column};
 use crate::podspec::seen::Seen;
 use crate::prepare;
 
-pub static KIND: Kind = Kind {
+pub(crate) static KIND: Kind = Kind {
     categories: &["api-extensions"],
     subresources: &[Subresource { name: "status", gvk: None, verbs: &[Verb::Get, Verb::Patch, Verb::Update] }],
     columns: &[

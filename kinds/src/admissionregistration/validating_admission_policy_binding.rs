@@ -7,7 +7,7 @@ use super::{policy, rules};
 use crate::kind::{Kind, column};
 use crate::podspec::seen::Seen;
 
-pub static KIND: Kind = Kind {
+pub(crate) static KIND: Kind = Kind {
     categories: &["api-extensions"],
     columns: &[
         column("Name", "string", "name", 0),

@@ -6,7 +6,7 @@ use super::{rules, webhook};
 use crate::cells;
 use crate::kind::{Kind, column};
 
-pub static KIND: Kind = Kind {
+pub(crate) static KIND: Kind = Kind {
     categories: &["api-extensions"],
     columns: &[
         column("Name", "string", "name", 0),

@@ -10,7 +10,7 @@ use crate::podspec::seen::Seen;
 const SIDE_EFFECTS: &[&str] = &["None", "NoneOnDryRun"];
 const FORM: &str = "; desired format: https://host[/path]";
 
-pub fn set_defaults(object: &mut Tree) {
+pub(super) fn set_defaults(object: &mut Tree) {
     for webhook in object.list_mut("webhooks") {
         webhook.set_default("failurePolicy", "Fail");
         webhook.set_default("timeoutSeconds", 10);
@@ -22,14 +22,14 @@ pub fn set_defaults(object: &mut Tree) {
     }
 }
 
-pub fn set_mutating_defaults(object: &mut Tree) {
+pub(crate) fn set_mutating_defaults(object: &mut Tree) {
     set_defaults(object);
     for webhook in object.list_mut("webhooks") {
         webhook.set_default("reinvocationPolicy", "Never");
     }
 }
 
-pub fn validate(object: &Tree, errors: &mut Errors) {
+pub(super) fn validate(object: &Tree, errors: &mut Errors) {
     let webhooks = object.list("webhooks");
     let path = Path::root("webhooks");
     let mut seen = Seen::new();

@@ -5,7 +5,7 @@ use api::{Tree, tree};
 use crate::kind::{Context, Kind, StatusRules, Subresource, Verb, bump_generation, column};
 use crate::{cells, names, prepare};
 
-pub static KIND: Kind = Kind {
+pub(crate) static KIND: Kind = Kind {
     upstream_version: Some("v1beta1"),
     storage: "apiextensions.k8s.io/customresourcedefinitions",
     short_names: &["crd", "crds"],

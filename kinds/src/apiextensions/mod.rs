@@ -1,3 +1,3 @@
 //! The kinds of the `apiextensions` group, one file per kind.
 
-pub mod custom_resource_definition;
+pub(crate) mod custom_resource_definition;

@@ -7,7 +7,7 @@ use api::{Tree, time, tree};
 use crate::kind::{Context, Kind, Lifecycle, StatusRules, Subresource, Verb, column};
 use crate::{cells, names, prepare};
 
-pub static KIND: Kind = Kind {
+pub(crate) static KIND: Kind = Kind {
     storage: "apiregistration.k8s.io/apiservices",
     categories: &["api-extensions"],
     subresources: &[Subresource { name: "status", gvk: None, verbs: &[Verb::Get, Verb::Patch, Verb::Update] }],

@@ -1,3 +1,3 @@
 //! The kinds of the `apiregistration` group, one file per kind.
 
-pub mod api_service;
+pub(crate) mod api_service;

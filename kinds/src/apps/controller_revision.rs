@@ -6,7 +6,7 @@ use api::field::{Errors, Path};
 use crate::kind::{Kind, column};
 use crate::{cells, checks};
 
-pub static KIND: Kind = Kind {
+pub(crate) static KIND: Kind = Kind {
     validate,
     validate_update,
     columns: &[

@@ -11,7 +11,7 @@ use crate::{cells, checks, gojson, podspec, strategy};
 /// The template generation; a field in versions before v1.
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
-pub static KIND: Kind = Kind {
+pub(crate) static KIND: Kind = Kind {
     short_names: &["ds"],
     categories: &["all"],
     subresources: &[Subresource { name: "status", gvk: None, verbs: &[Verb::Get, Verb::Patch, Verb::Update] }],

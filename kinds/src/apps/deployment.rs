@@ -7,7 +7,7 @@ use crate::kind::{Context, Kind, StatusRules, Subresource, Verb, bump_generation
 use crate::workload::{self, SPEC};
 use crate::{cells, checks, gojson, podspec, scale, strategy};
 
-pub static KIND: Kind = Kind {
+pub(crate) static KIND: Kind = Kind {
     short_names: &["deploy"],
     categories: &["all"],
     subresources: &[

@@ -1,10 +1,10 @@
 //! The kinds of the `apps` group, one file per kind.
 
-pub mod controller_revision;
-pub mod daemon_set;
-pub mod deployment;
-pub mod replica_set;
-pub mod stateful_set;
+pub(crate) mod controller_revision;
+pub(crate) mod daemon_set;
+pub(crate) mod deployment;
+pub(crate) mod replica_set;
+pub(crate) mod stateful_set;
 
 use crate::gojson::{EMPTY, GoField, NULL, field};
 

@@ -7,7 +7,7 @@ use crate::kind::{Kind, StatusRules, Subresource, Verb, column};
 use crate::workload::{self, SPEC};
 use crate::{cells, checks, podspec, scale, strategy};
 
-pub static KIND: Kind = Kind {
+pub(crate) static KIND: Kind = Kind {
     short_names: &["rs"],
     categories: &["all"],
     subresources: &[

@@ -24,7 +24,7 @@ const CLAIM_STATUS: &[GoField] = &[
     field("healthStatus", "HealthStatus", NULL),
 ];
 
-pub static KIND: Kind = Kind {
+pub(crate) static KIND: Kind = Kind {
     short_names: &["sts"],
     categories: &["all"],
     subresources: &[

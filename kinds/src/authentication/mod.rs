@@ -1,4 +1,4 @@
 //! The kinds of the `authentication` group, one file per kind.
 
-pub mod self_subject_review;
-pub mod token_review;
+pub(crate) mod self_subject_review;
+pub(crate) mod token_review;

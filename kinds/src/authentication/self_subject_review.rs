@@ -2,7 +2,7 @@
 
 use crate::kind::{Kind, Verb};
 
-pub static KIND: Kind = Kind {
+pub(crate) static KIND: Kind = Kind {
     verbs: &[Verb::Create],
     storage: "",
     ..Kind::cluster("authentication.k8s.io", "v1", "SelfSubjectReview", "selfsubjectreviews", "selfsubjectreview")

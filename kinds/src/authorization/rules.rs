@@ -8,7 +8,7 @@ use crate::gojson::{self, EMPTY, GoField, field};
 
 const NON_RESOURCE: &[GoField] = &[field("path", "Path", EMPTY), field("verb", "Verb", EMPTY)];
 
-pub fn validate_attributes(object: &Tree, errors: &mut Errors) {
+pub(crate) fn validate_attributes(object: &Tree, errors: &mut Errors) {
     let spec = object.at("spec");
     let (resource, other) = (spec.at("resourceAttributes"), spec.at("nonResourceAttributes"));
     if resource.is_null() == other.is_null() {
@@ -61,20 +61,20 @@ fn validate_operator(requirement: &Tree, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-pub fn validate_subject(object: &Tree, errors: &mut Errors) {
+pub(crate) fn validate_subject(object: &Tree, errors: &mut Errors) {
     if object.str("spec.user").is_empty() && object.list("spec.groups").is_empty() {
         errors.invalid(&Path::root("spec.user"), "", "at least one of user or group must be specified");
     }
 }
 
-pub fn validate_empty_meta(object: &Tree, errors: &mut Errors) {
+pub(crate) fn validate_empty_meta(object: &Tree, errors: &mut Errors) {
     if has_meta(object, &["managedFields"]) {
         errors.invalid(&Path::root("metadata"), object.at("metadata"), "must be empty");
     }
 }
 
 /// A local review is about its own namespace.
-pub fn validate_local(object: &Tree, errors: &mut Errors) {
+pub(crate) fn validate_local(object: &Tree, errors: &mut Errors) {
     if has_meta(object, &["managedFields", "namespace"]) {
         errors.invalid(&Path::root("metadata"), object.at("metadata"), "must be empty except for namespace");
     }

@@ -3,7 +3,7 @@
 use super::rules;
 use crate::kind::{Kind, Verb};
 
-pub static KIND: Kind = Kind {
+pub(crate) static KIND: Kind = Kind {
     verbs: &[Verb::Create],
     storage: "",
     validate: |object, errors| {

@@ -8,7 +8,7 @@ use super::horizontal_pod_autoscaler as v2;
 use crate::kind::{Conversion, Kind, StatusRules, Subresource, Verb, column};
 use crate::strategy;
 
-pub static KIND: Kind = Kind {
+pub(crate) static KIND: Kind = Kind {
     short_names: &["hpa"],
     categories: &["all"],
     subresources: &[Subresource { name: "status", gvk: None, verbs: &[Verb::Get, Verb::Patch, Verb::Update] }],

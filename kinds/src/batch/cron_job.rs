@@ -11,7 +11,7 @@ use crate::{cells, checks, podspec, prepare, strategy};
 /// Jobs are named after their CronJob and a time of 11 characters.
 const NAME_MAX: usize = 52;
 
-pub static KIND: Kind = Kind {
+pub(crate) static KIND: Kind = Kind {
     short_names: &["cj"],
     categories: &["all"],
     subresources: &[Subresource { name: "status", gvk: None, verbs: &[Verb::Get, Verb::Patch, Verb::Update] }],

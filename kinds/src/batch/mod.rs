@@ -1,5 +1,5 @@
 //! The kinds of the `batch` group, one file per kind.
 
 pub mod cron;
-pub mod cron_job;
+pub(crate) mod cron_job;
 pub mod job;

@@ -12,7 +12,7 @@ use crate::names;
 use crate::pem;
 use crate::podspec::volume::projected::validate_signer_name;
 
-pub static KIND: Kind = Kind {
+pub(crate) static KIND: Kind = Kind {
     upstream_version: Some("v1beta1"),
     columns: &[column("Name", "string", "name", 0), column("SignerName", "string", "", 0)],
     selectable: &[selectable("spec.signerName")],

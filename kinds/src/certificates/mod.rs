@@ -1,5 +1,5 @@
 //! The kinds of the `certificates` group, one file per kind.
 
 pub mod certificate_signing_request;
-pub mod cluster_trust_bundle;
-pub mod pod_certificate_request;
+pub(crate) mod cluster_trust_bundle;
+pub(crate) mod pod_certificate_request;

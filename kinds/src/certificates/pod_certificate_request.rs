@@ -10,7 +10,7 @@ use crate::kind::{Kind, StatusRules, Subresource, Verb, column, selectable};
 use crate::podspec::volume::projected::validate_signer_name;
 use crate::{cells, prepare};
 
-pub static KIND: Kind = Kind {
+pub(crate) static KIND: Kind = Kind {
     upstream_version: Some("v1beta1"),
     subresources: &[Subresource { name: "status", gvk: None, verbs: &[Verb::Get, Verb::Patch, Verb::Update] }],
     columns: &[

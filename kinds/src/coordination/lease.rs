@@ -6,7 +6,7 @@ use api::field::{Errors, Path};
 use crate::cells;
 use crate::kind::{Kind, Lifecycle, column};
 
-pub static KIND: Kind = Kind {
+pub(crate) static KIND: Kind = Kind {
     columns: &[column("Name", "string", "name", 0), column("Holder", "string", "", 0), column("Age", "string", "", 0)],
     prepare_create: |object, _| drop_election(object, &Tree::Null),
     prepare_update: |object, old, _| drop_election(object, old),

@@ -1,3 +1,3 @@
 //! The kinds of the `coordination` group, one file per kind.
 
-pub mod lease;
+pub(crate) mod lease;

@@ -10,7 +10,7 @@ use crate::kind::{Kind, column};
 use crate::podspec::seen::Seen;
 use crate::resources::{self, read};
 
-pub static KIND: Kind = Kind {
+pub(crate) static KIND: Kind = Kind {
     short_names: &["limits"],
     columns: &[column("Name", "string", "name", 0), column("Created At", "date", "", 0)],
     set_defaults,

@@ -16,7 +16,7 @@ use crate::podspec::{azure_disk, iscsi, rbd, scale_io};
 use crate::resources::{self, read};
 use crate::{cells, internal, prepare};
 
-pub static KIND: Kind = Kind {
+pub(crate) static KIND: Kind = Kind {
     short_names: &["pv"],
     subresources: &[Subresource { name: "status", gvk: None, verbs: &[Verb::Get, Verb::Patch, Verb::Update] }],
     columns: &[
@@ -146,7 +146,7 @@ fn validate(object: &Tree, errors: &mut Errors) {
 }
 
 /// The spec of an inline volume in an attachment.
-pub fn validate_inline_spec(spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_inline_spec(spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
     let modes = spec.list("accessModes");
     if modes.is_empty() {
         errors.required(&path.field("accessModes"), "");

@@ -9,7 +9,7 @@ use crate::podspec::claim::{set_spec_defaults, spec_warnings, validate_spec};
 use crate::resources::read;
 use crate::{cells, internal, prepare};
 
-pub static KIND: Kind = Kind {
+pub(crate) static KIND: Kind = Kind {
     short_names: &["pvc"],
     subresources: &[Subresource { name: "status", gvk: None, verbs: &[Verb::Get, Verb::Patch, Verb::Update] }],
     columns: &[

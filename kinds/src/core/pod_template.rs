@@ -6,7 +6,7 @@ use api::field::{Errors, Path};
 use crate::kind::{Context, Kind, Lifecycle, bump_generation, column};
 use crate::{cells, podspec, prepare};
 
-pub static KIND: Kind = Kind {
+pub(crate) static KIND: Kind = Kind {
     columns: &[
         column("Name", "string", "name", 0),
         column("Containers", "string", "", 0),

@@ -8,7 +8,7 @@ use crate::kind::{Kind, Lifecycle, StatusRules, Subresource, Verb, column, selec
 use crate::workload::{self, SPEC};
 use crate::{cells, checks, podspec, scale, strategy};
 
-pub static KIND: Kind = Kind {
+pub(crate) static KIND: Kind = Kind {
     short_names: &["rc"],
     categories: &["all"],
     storage: "controllers",

@@ -17,7 +17,7 @@ const MAX_PORTS: usize = 20_000;
 const MAX_TOPOLOGY_LABELS: usize = 16;
 const MAX_HINTS: usize = 8;
 
-pub static KIND: Kind = Kind {
+pub(crate) static KIND: Kind = Kind {
     set_defaults,
     prepare_create: |slice, _| slice.child("metadata").set("generation", 1),
     prepare_update,

@@ -1,3 +1,3 @@
 //! The kinds of the `discovery` group, one file per kind.
 
-pub mod endpoint_slice;
+pub(crate) mod endpoint_slice;

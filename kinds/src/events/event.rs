@@ -9,7 +9,7 @@ use crate::gojson;
 use crate::kind::{Conversion, Kind, Lifecycle, column, selectable};
 use crate::meta::validate_immutable;
 
-pub static KIND: Kind = Kind {
+pub(crate) static KIND: Kind = Kind {
     short_names: &["ev"],
     columns: &[
         column("Last Seen", "string", "", 0),

@@ -1,3 +1,3 @@
 //! The kinds of the `events` group, one file per kind.
 
-pub mod event;
+pub(crate) mod event;

@@ -9,7 +9,7 @@ use crate::gojson::{self, EMPTY, field};
 use crate::kind::{Kind, StatusRules, Subresource, Verb, bump_generation, column};
 use crate::{cells, prepare};
 
-pub static KIND: Kind = Kind {
+pub(crate) static KIND: Kind = Kind {
     subresources: &[Subresource { name: "status", gvk: None, verbs: &[Verb::Get, Verb::Patch, Verb::Update] }],
     columns: &[
         column("Name", "string", "name", 0),

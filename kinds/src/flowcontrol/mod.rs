@@ -1,5 +1,5 @@
 //! The kinds of the `flowcontrol` group, one file per kind.
 
-pub mod flow_schema;
-pub mod priority_level_configuration;
+pub(crate) mod flow_schema;
+pub(crate) mod priority_level_configuration;
 mod rules;

@@ -7,12 +7,12 @@ use crate::kind::Context;
 use crate::podspec::seen::Seen;
 use crate::prepare;
 
-pub fn prepare_create(object: &mut Tree, context: &Context<'_>) {
+pub(super) fn prepare_create(object: &mut Tree, context: &Context<'_>) {
     prepare::no_status(object, context);
     prepare::first_generation(object);
 }
 
-pub fn validate_status(object: &Tree, errors: &mut Errors) {
+pub(crate) fn validate_status(object: &Tree, errors: &mut Errors) {
     let conditions = object.list("status.conditions");
     let path = Path::root("status.conditions");
     let mut seen = Seen::new();

@@ -11,7 +11,7 @@ use crate::{checks, strategy};
 const SPEC: Path<'static> = Path::root("spec");
 const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
 
-pub static KIND: Kind = Kind {
+pub(crate) static KIND: Kind = Kind {
     short_names: &["ing"],
     storage: "ingress",
     subresources: &[Subresource { name: "status", gvk: None, verbs: &[Verb::Get, Verb::Patch, Verb::Update] }],

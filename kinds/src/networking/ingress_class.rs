@@ -11,7 +11,7 @@ const SPEC: Path<'static> = Path::root("spec");
 const DEFAULT_ANNOTATION: &str = "ingressclass.kubernetes.io/is-default-class";
 const CONTROLLER_MAX: usize = 250;
 
-pub static KIND: Kind = Kind {
+pub(crate) static KIND: Kind = Kind {
     set_defaults,
     prepare_create: strategy::create,
     prepare_update: strategy::update,

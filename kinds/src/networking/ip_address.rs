@@ -9,7 +9,7 @@ use crate::{cells, checks};
 
 const SPEC: Path<'static> = Path::root("spec");
 
-pub static KIND: Kind = Kind {
+pub(crate) static KIND: Kind = Kind {
     short_names: &["ip"],
     validate_name: |name, _| validation::ip(name),
     validate,

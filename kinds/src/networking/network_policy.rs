@@ -10,7 +10,7 @@ use crate::{cells, checks, strategy};
 
 const SPEC: Path<'static> = Path::root("spec");
 
-pub static KIND: Kind = Kind {
+pub(crate) static KIND: Kind = Kind {
     short_names: &["netpol"],
     set_defaults,
     prepare_create: strategy::create,

@@ -9,7 +9,7 @@ use crate::{cells, prepare, strategy};
 const SPEC: Path<'static> = Path::root("spec");
 const IMMUTABLE: &str = "field is immutable";
 
-pub static KIND: Kind = Kind {
+pub(crate) static KIND: Kind = Kind {
     subresources: &[Subresource { name: "status", gvk: None, verbs: &[Verb::Get, Verb::Patch, Verb::Update] }],
     prepare_create: prepare::no_status,
     prepare_update: prepare::keep_status,

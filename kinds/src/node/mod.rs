@@ -1,3 +1,3 @@
 //! The kinds of the `node` group, one file per kind.
 
-pub mod runtime_class;
+pub(crate) mod runtime_class;

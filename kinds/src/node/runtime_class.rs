@@ -11,7 +11,7 @@ use crate::meta::validate_labels;
 use crate::podspec::warnings::labels;
 use crate::{cells, gojson, podspec, resources};
 
-pub static KIND: Kind = Kind {
+pub(crate) static KIND: Kind = Kind {
     columns: &[column("Name", "string", "name", 0), column("Handler", "string", "", 0), column("Age", "string", "", 0)],
     validate,
     validate_update,

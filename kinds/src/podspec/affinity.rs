@@ -43,7 +43,7 @@ fn validate_weight(term: &Tree, path: &Path<'_>, errors: &mut Errors) {
 }
 
 /// A NodeSelector, also of other kinds.
-pub fn validate_node_selector(node_selector: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_node_selector(node_selector: &Tree, path: &Path<'_>, errors: &mut Errors) {
     let path = path.field("nodeSelectorTerms");
     let terms = node_selector.list("nodeSelectorTerms");
     if terms.is_empty() {
@@ -180,7 +180,7 @@ fn validate_keys_are_not_selected(term: &Tree, keys: &[Tree], path: &Path<'_>, e
 
 const ACTIONS: &[&str] = &["DoNotSchedule", "ScheduleAnyway"];
 
-pub fn validate_topology_spread(constraints: &[Tree], path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_topology_spread(constraints: &[Tree], path: &Path<'_>, errors: &mut Errors) {
     let mut later: Seen<(&str, &str)> = Seen::new();
     // Of two equal constraints the earlier is reported, so the list is read from the end.
     let mut repeated: Vec<bool> = constraints.iter().rev().map(|one| !later.insert(spread_key(one))).collect();

@@ -8,9 +8,9 @@ use super::{check, for_each_container, toleration};
 pub const MIRROR: &str = "kubernetes.io/config.mirror";
 const TOLERATIONS: &str = "scheduler.alpha.kubernetes.io/tolerations";
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
-pub const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
-pub const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
-pub const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
+pub(crate) const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
+pub(crate) const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
+pub(crate) const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 
 /// Annotations of init containers before they had a field; ignored today.
 const INIT_CONTAINERS: &[&str] = &[
@@ -21,7 +21,7 @@ const INIT_CONTAINERS: &[&str] = &[
 ];
 
 /// Removes annotations that could be mistaken for init containers.
-pub fn drop_init_container_annotations(object: &mut Tree) {
+pub(crate) fn drop_init_container_annotations(object: &mut Tree) {
     let Some(annotations) = object.at_mut("metadata.annotations") else { return };
     for key in INIT_CONTAINERS {
         annotations.remove(key);
@@ -92,12 +92,12 @@ fn validate_app_armor(container: &str, profile: &str, spec: &Tree, path: &Path<'
 }
 
 /// Whether any annotation is about seccomp or AppArmor; few pods have one.
-pub fn has_profiles(annotations: &Map) -> bool {
+pub(crate) fn has_profiles(annotations: &Map) -> bool {
     annotations.keys().any(|key| key == SECCOMP_POD || key.starts_with(SECCOMP_CONTAINER) || key.starts_with(APP_ARMOR))
 }
 
 /// A seccomp annotation and its field must agree.
-pub fn validate_seccomp_match(annotations: &Map, spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_seccomp_match(annotations: &Map, spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
     if !has_profiles(annotations) {
         return;
     }
@@ -117,7 +117,7 @@ pub fn validate_seccomp_match(annotations: &Map, spec: &Tree, path: &Path<'_>, e
 }
 
 /// The same for AppArmor, whose field containers inherit from the pod.
-pub fn validate_app_armor_match(annotations: &Map, spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_app_armor_match(annotations: &Map, spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
     if !has_profiles(annotations) || spec.str("os.name") == "windows" {
         return;
     }
@@ -148,7 +148,7 @@ fn match_profile(annotation: Option<&Tree>, profile: &Tree, what: &str, path: &P
 }
 
 /// The profile of an AppArmor annotation.
-pub fn app_armor_profile(annotation: &str) -> Option<Tree> {
+pub(crate) fn app_armor_profile(annotation: &str) -> Option<Tree> {
     match annotation {
         "unconfined" => Some(tree! { "type" => "Unconfined" }),
         "runtime/default" => Some(tree! { "type" => "RuntimeDefault" }),

@@ -8,11 +8,11 @@ use super::validate_label_selector;
 use super::warnings::fraction;
 use crate::resources;
 
-pub const ACCESS_MODES: &[&str] = &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
-pub const VOLUME_MODES: &[&str] = &["Block", "Filesystem"];
+pub(crate) const ACCESS_MODES: &[&str] = &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
+pub(crate) const VOLUME_MODES: &[&str] = &["Block", "Filesystem"];
 
 /// The defaults of a claim's spec, in a claim or in a template for claims.
-pub fn set_spec_defaults(spec: &mut Tree) {
+pub(crate) fn set_spec_defaults(spec: &mut Tree) {
     spec.set_default("volumeMode", "Filesystem");
     if let Some(requirements) = spec.get_mut("resources") {
         resources::round_up(requirements, "requests");
@@ -21,7 +21,7 @@ pub fn set_spec_defaults(spec: &mut Tree) {
 }
 
 /// Validates the spec of a claim, in a claim or in a template.
-pub fn validate_spec(spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_spec(spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
     let modes = spec.list("accessModes");
     if modes.is_empty() {
         errors.required(&path.field("accessModes"), "at least 1 access mode is required");
@@ -45,7 +45,7 @@ pub fn validate_spec(spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
 }
 
 /// Warnings for the spec of a claim, in a claim or in a template for claims.
-pub fn spec_warnings(spec: &Tree, path: &Path<'_>) -> Vec<String> {
+pub(crate) fn spec_warnings(spec: &Tree, path: &Path<'_>) -> Vec<String> {
     let mut warnings = Vec::new();
     let path = path.field("resources");
     for list in ["requests", "limits"] {
@@ -55,7 +55,7 @@ pub fn spec_warnings(spec: &Tree, path: &Path<'_>) -> Vec<String> {
 }
 
 /// Known modes; ReadWriteOncePod only alone.
-pub fn validate_access_modes(modes: &[Tree], path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_access_modes(modes: &[Tree], path: &Path<'_>, errors: &mut Errors) {
     for mode in modes.iter().filter_map(Tree::as_str).filter(|mode| !ACCESS_MODES.contains(mode)) {
         errors.not_supported(path, mode, ACCESS_MODES);
     }
@@ -72,7 +72,7 @@ fn validate_size(spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-pub fn validate_class(class: &str, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_class(class: &str, path: &Path<'_>, errors: &mut Errors) {
     if !class.is_empty() {
         errors.invalid_all(path, class, dns1123_subdomain(class));
     }

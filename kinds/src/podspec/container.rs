@@ -9,7 +9,7 @@ use super::seen::Seen;
 use super::spec::Scope;
 use super::{check, env, mounts, probe, resources, security};
 
-pub fn validate_containers(spec: &Tree, scope: &Scope<'_>, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_containers(spec: &Tree, scope: &Scope<'_>, path: &Path<'_>, errors: &mut Errors) {
     let containers = spec.list("containers");
     if containers.is_empty() {
         return errors.required(path, "");
@@ -30,7 +30,7 @@ pub fn validate_containers(spec: &Tree, scope: &Scope<'_>, path: &Path<'_>, erro
 
 const WITHOUT_RESTART: &str = "may not be set for init containers without restartPolicy=Always";
 
-pub fn validate_init_containers(spec: &Tree, scope: &Scope<'_>, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_init_containers(spec: &Tree, scope: &Scope<'_>, path: &Path<'_>, errors: &mut Errors) {
     let mut names = names_of(spec.list("containers"));
     for (index, init) in spec.list("initContainers").iter().enumerate() {
         let list = path;
@@ -75,7 +75,7 @@ const NOT_FOR_EPHEMERAL: &[&str] = &[
 
 const EPHEMERAL: &str = "cannot be set for an Ephemeral Container";
 
-pub fn validate_ephemeral_containers(spec: &Tree, scope: &Scope<'_>, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_ephemeral_containers(spec: &Tree, scope: &Scope<'_>, path: &Path<'_>, errors: &mut Errors) {
     let list = spec.list("ephemeralContainers");
     if list.is_empty() {
         return;
@@ -125,7 +125,7 @@ fn validate_no_sub_paths(container: &Tree, path: &Path<'_>, errors: &mut Errors)
 }
 
 /// Rules for containers of pods, not of templates.
-pub fn validate_for_pod(container: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_for_pod(container: &Tree, path: &Path<'_>, errors: &mut Errors) {
     let image = container.str("image");
     if image.trim().len() != image.len() {
         errors.invalid(&path.field("image"), image, "must not have leading or trailing whitespace");

@@ -8,7 +8,7 @@ use super::image;
 use super::resources::{self, aggregate};
 
 /// Defaults of a PodTemplateSpec.
-pub fn set_template_defaults(template: &mut Tree) {
+pub(crate) fn set_template_defaults(template: &mut Tree) {
     super::drop_init_container_annotations(template);
     if let Some(spec) = template.get_mut("spec") {
         set_spec_defaults(spec);
@@ -34,7 +34,7 @@ pub fn set_pod_defaults(pod: &mut Tree) {
     }
 }
 
-pub fn set_spec_defaults(spec: &mut Tree) {
+pub(crate) fn set_spec_defaults(spec: &mut Tree) {
     default_text(spec, "dnsPolicy", "ClusterFirst");
     default_text(spec, "restartPolicy", "Always");
     default_text(spec, "schedulerName", "default-scheduler");
@@ -145,7 +145,7 @@ fn host_ports_from_container_ports(container: &mut Tree) {
 
 /// Incomplete pod-level resources are completed from the containers. The client does not own the added values, since
 /// they are not defaults of the version.
-pub fn set_pod_level_resources(spec: &mut Tree) {
+pub(crate) fn set_pod_level_resources(spec: &mut Tree) {
     let has = |spec: &Tree, list: &str| !spec.map(list).is_empty();
     if !spec.has("resources") {
         return;
@@ -215,7 +215,7 @@ fn round_up_lists(resources: Option<&mut Tree>) {
 }
 
 /// Resource lists have a precision of thousandths.
-pub fn round_up(list: &mut Tree) {
+pub(crate) fn round_up(list: &mut Tree) {
     let Some(map) = list.as_map_mut() else { return };
     for (_, value) in map.iter_mut() {
         let Some(text) = value.as_str() else { continue };
@@ -304,22 +304,22 @@ fn image_volume(source: &mut Tree) {
     }
 }
 
-pub fn iscsi(source: &mut Tree) {
+pub(crate) fn iscsi(source: &mut Tree) {
     default_text(source, "iscsiInterface", "default");
 }
 
-pub fn rbd(source: &mut Tree) {
+pub(crate) fn rbd(source: &mut Tree) {
     default_text(source, "pool", "rbd");
     default_text(source, "user", "admin");
     default_text(source, "keyring", "/etc/ceph/keyring");
 }
 
-pub fn scale_io(source: &mut Tree) {
+pub(crate) fn scale_io(source: &mut Tree) {
     default_text(source, "storageMode", "ThinProvisioned");
     default_text(source, "fsType", "xfs");
 }
 
-pub fn azure_disk(source: &mut Tree) {
+pub(crate) fn azure_disk(source: &mut Tree) {
     source.set_default("cachingMode", Str::const_new("ReadWrite"));
     source.set_default("fsType", Str::const_new("ext4"));
     source.set_default("kind", Str::const_new("Shared"));

@@ -3,14 +3,14 @@
 use api::Tree;
 
 /// Drops disabled fields of a PodTemplateSpec; `old` is null on create.
-pub fn drop_disabled_template(template: &mut Tree, old: &Tree) {
+pub(crate) fn drop_disabled_template(template: &mut Tree, old: &Tree) {
     if let Some(spec) = template.get_mut("spec") {
         drop_disabled(spec, old.at("spec"));
     }
 }
 
 /// Drops disabled fields of a spec.
-pub fn drop_disabled(spec: &mut Tree, old: &Tree) {
+pub(crate) fn drop_disabled(spec: &mut Tree, old: &Tree) {
     for key in ["schedulingGroup", "evictionResponders"] {
         if !old.has(key) {
             spec.remove(key);

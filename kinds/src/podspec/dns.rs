@@ -9,7 +9,7 @@ const MAX_NAMESERVERS: usize = 3;
 const MAX_SEARCHES: usize = 32;
 const MAX_SEARCH_CHARACTERS: usize = 2048;
 
-pub fn validate_config(spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_config(spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
     let config = spec.get("dnsConfig");
     if spec.str("dnsPolicy") == "None" {
         let Some(config) = config else {
@@ -64,7 +64,7 @@ fn validate_searches(config: &Tree, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-pub fn validate_host_aliases(aliases: &[Tree], path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_host_aliases(aliases: &[Tree], path: &Path<'_>, errors: &mut Errors) {
     for (index, alias) in aliases.iter().enumerate() {
         let path = path.index(index);
         let ip = alias.str("ip");

@@ -6,7 +6,7 @@ use api::{Tree, validation};
 use super::check;
 use super::spec::Scope;
 
-pub fn validate(container: &Tree, scope: &Scope<'_>, path: &Path<'_>, errors: &mut Errors) {
+pub(super) fn validate(container: &Tree, scope: &Scope<'_>, path: &Path<'_>, errors: &mut Errors) {
     let env = path.field("env");
     for (index, variable) in container.list("env").iter().enumerate() {
         validate_variable(variable, scope, &env.index(index), errors);
@@ -74,7 +74,7 @@ const ENV_FIELDS: &[&str] = &[
     "status.podIPs",
 ];
 
-pub const VOLUME_FIELDS: &[&str] =
+pub(crate) const VOLUME_FIELDS: &[&str] =
     &["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"];
 
 /// The supported field paths, of which each use allows some.
@@ -96,7 +96,7 @@ const KNOWN_FIELDS: &[&str] = &[
     "status.podIPs",
 ];
 
-pub fn validate_field_ref(reference: &Tree, allowed: &[&str], path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_field_ref(reference: &Tree, allowed: &[&str], path: &Path<'_>, errors: &mut Errors) {
     let (version, field) = (reference.str("apiVersion"), reference.str("fieldPath"));
     for (key, value) in [("apiVersion", version), ("fieldPath", field)] {
         if value.is_empty() {
@@ -148,7 +148,7 @@ const RESOURCE_FIELDS: &[&str] = &[
     "requests.memory",
 ];
 
-pub fn validate_resource_field_ref(reference: &Tree, volume: bool, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_resource_field_ref(reference: &Tree, volume: bool, path: &Path<'_>, errors: &mut Errors) {
     let resource = reference.str("resource");
     if volume && reference.str("containerName").is_empty() {
         errors.required(&path.field("containerName"), "");

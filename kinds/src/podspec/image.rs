@@ -3,12 +3,12 @@
 use api::Str;
 
 /// Always for `:latest` and images without tag and digest; IfNotPresent also for invalid references.
-pub fn default_pull_policy(image: &str) -> Str {
+pub(crate) fn default_pull_policy(image: &str) -> Str {
     Str::const_new(if tag(image) == Some("latest") { "Always" } else { "IfNotPresent" })
 }
 
 /// The tag of a valid reference; `latest` if it has neither tag nor digest.
-pub fn tag(image: &str) -> Option<&str> {
+pub(super) fn tag(image: &str) -> Option<&str> {
     if is_identifier(image) {
         return None;
     }

@@ -27,18 +27,16 @@ pub mod warnings;
 use api::Tree;
 use api::field::Path;
 
-pub use annotations::drop_init_container_annotations;
-pub use defaults::{
-    azure_disk, iscsi, rbd, scale_io, set_pod_defaults, set_pod_level_resources, set_spec_defaults,
-    set_template_defaults,
-};
-pub use disabled::{drop_disabled, drop_disabled_template};
-pub use selector::{validate_label_name, validate_label_selector, validate_labels};
-pub use template::{validate_template, validate_template_update};
-pub use warnings::{pod_warnings, template_warnings};
+pub(crate) use annotations::drop_init_container_annotations;
+pub use defaults::set_pod_defaults;
+pub(crate) use defaults::{azure_disk, iscsi, rbd, scale_io, set_pod_level_resources, set_template_defaults};
+pub(crate) use disabled::{drop_disabled, drop_disabled_template};
+pub(crate) use selector::validate_label_selector;
+pub(crate) use template::validate_template;
+pub(crate) use warnings::{pod_warnings, template_warnings};
 
 /// Calls `visit` for every container with its path: init containers, containers, then ephemeral containers.
-pub fn for_each_container(spec: &Tree, path: &Path<'_>, visit: &mut dyn FnMut(&Tree, &Path<'_>)) {
+pub(crate) fn for_each_container(spec: &Tree, path: &Path<'_>, visit: &mut dyn FnMut(&Tree, &Path<'_>)) {
     for list in ["initContainers", "containers", "ephemeralContainers"] {
         let path = path.field(list);
         for (index, container) in spec.list(list).iter().enumerate() {
@@ -48,7 +46,7 @@ pub fn for_each_container(spec: &Tree, path: &Path<'_>, visit: &mut dyn FnMut(&T
 }
 
 /// The names and images of the containers, for tables.
-pub fn names_and_images(spec: &Tree) -> (String, String) {
+pub(crate) fn names_and_images(spec: &Tree) -> (String, String) {
     let join = |key: &str| {
         let texts: Vec<&str> = spec.list("containers").iter().map(|container| container.str(key)).collect();
         texts.join(",")

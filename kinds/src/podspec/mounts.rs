@@ -7,7 +7,7 @@ use super::check;
 use super::seen::Seen;
 use super::spec::Scope;
 
-pub fn validate(container: &Tree, scope: &Scope<'_>, path: &Path<'_>, errors: &mut Errors) {
+pub(super) fn validate(container: &Tree, scope: &Scope<'_>, path: &Path<'_>, errors: &mut Errors) {
     let (mounts, devices) = (container.list("volumeMounts"), container.list("volumeDevices"));
     let taken = Taken::of(devices, "devicePath");
     let mut seen = Seen::new();

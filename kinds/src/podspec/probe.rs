@@ -17,7 +17,7 @@ const PROBES: &[(&str, Kind)] =
     &[("livenessProbe", Kind::Liveness), ("readinessProbe", Kind::Readiness), ("startupProbe", Kind::Startup)];
 
 /// The hooks and probes of a long-running container.
-pub fn validate_lifecycle_and_probes(
+pub(crate) fn validate_lifecycle_and_probes(
     container: &Tree,
     grace_period: Option<i64>,
     os: &Tree,

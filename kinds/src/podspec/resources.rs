@@ -8,14 +8,14 @@ use api::quantity::Quantity;
 
 use super::check;
 use super::seen::Seen;
-pub use crate::resources::{
+pub(crate) use crate::resources::{
     is_huge_page, is_overcommit_allowed, read, validate_container_name, validate_name, validate_quantity,
 };
 
 const POD_LEVEL: &[&str] = &["cpu", "memory"];
 
 /// Whether a resource may be set at pod level.
-pub fn is_pod_level(name: &str) -> bool {
+pub(crate) fn is_pod_level(name: &str) -> bool {
     POD_LEVEL.contains(&name) || is_huge_page(name)
 }
 
@@ -26,7 +26,7 @@ pub enum Level {
     Pod,
 }
 
-pub fn validate_requirements(tree: &Tree, level: Level, claims: &[&str], path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_requirements(tree: &Tree, level: Level, claims: &[&str], path: &Path<'_>, errors: &mut Errors) {
     let limits = path.field("limits");
     let requests = path.field("requests");
     let mut named = Named::default();
@@ -151,7 +151,7 @@ fn claim_not_found(name: &str, pod_claims: &[&str], path: &Path<'_>, errors: &mu
 }
 
 /// Pod-level resources, by themselves and compared with the containers.
-pub fn validate_pod_level(spec: &Tree, claims: &[&str], path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_pod_level(spec: &Tree, claims: &[&str], path: &Path<'_>, errors: &mut Errors) {
     let Some(resources) = spec.get("resources") else { return };
     if resources.has("claims") {
         errors.forbidden(&path.field("claims"), "claims cannot be set for Resources at pod-level");

@@ -8,10 +8,10 @@ use api::field::{Errors, Path};
 use super::check;
 use super::seen::Seen;
 use crate::internal;
-pub use windows::{validate_host_process, validate_os};
+pub(crate) use windows::{validate_host_process, validate_os};
 
 /// The security context of a pod; `spec` has the host namespaces it shares.
-pub fn validate_pod(spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_pod(spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
     let Some(context) = spec.get("securityContext") else { return };
     let path = &path.field("securityContext");
     for key in ["fsGroup", "runAsUser", "runAsGroup"] {
@@ -28,7 +28,7 @@ pub fn validate_pod(spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
     check::one_of(context, "seLinuxChangePolicy", &["MountOption", "Recursive"], path, errors);
 }
 
-pub fn validate_shared_processes(spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_shared_processes(spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
     if spec.bool("shareProcessNamespace") && spec.bool("hostPID") {
         let text = "ShareProcessNamespace and HostPID cannot both be enabled";
         errors.invalid(&path.field("shareProcessNamespace"), true, text);
@@ -55,7 +55,7 @@ fn validate_profiles(context: &Tree, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-pub fn validate_container(context: &Tree, host_users: bool, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_container(context: &Tree, host_users: bool, path: &Path<'_>, errors: &mut Errors) {
     for key in ["runAsUser", "runAsGroup"] {
         check::id(context, key, path, errors);
     }

@@ -4,10 +4,10 @@ use api::Tree;
 use api::field::{Errors, Path};
 use api::validation;
 
-pub use crate::meta::validate_labels;
+pub(crate) use crate::meta::validate_labels;
 
 /// Validates a LabelSelector; a missing one is valid.
-pub fn validate_label_selector(selector: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_label_selector(selector: &Tree, path: &Path<'_>, errors: &mut Errors) {
     validate_labels(selector.map("matchLabels"), &path.field("matchLabels"), errors);
     let expressions = path.field("matchExpressions");
     for (index, requirement) in selector.list("matchExpressions").iter().enumerate() {
@@ -36,7 +36,7 @@ fn validate_requirement(requirement: &Tree, path: &Path<'_>, errors: &mut Errors
     }
 }
 
-pub fn validate_label_name(key: &str, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_label_name(key: &str, path: &Path<'_>, errors: &mut Errors) {
     errors.invalid_all(path, key, validation::qualified_name(key));
 }
 

@@ -8,7 +8,7 @@ use super::{annotations, selector, spec};
 use crate::meta;
 
 /// Validates a PodTemplateSpec. The paths of its labels and annotations omit `metadata`.
-pub fn validate_template(template: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_template(template: &Tree, path: &Path<'_>, errors: &mut Errors) {
     let metadata = template.at("metadata");
     let pod_spec = template.at("spec");
     selector::validate_labels(metadata.map("labels"), &path.field("labels"), errors);
@@ -21,9 +21,4 @@ pub fn validate_template(template: &Tree, path: &Path<'_>, errors: &mut Errors) 
     if !pod_spec.list("ephemeralContainers").is_empty() {
         errors.forbidden(&path.field("ephemeralContainers"), "ephemeral containers not allowed in pod template");
     }
-}
-
-/// An update is validated as a whole template; its owner decides what may change.
-pub fn validate_template_update(template: &Tree, _old: &Tree, path: &Path<'_>, errors: &mut Errors) {
-    validate_template(template, path, errors);
 }

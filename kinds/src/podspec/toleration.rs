@@ -11,7 +11,7 @@ pub fn validate(tolerations: &[Tree], path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-pub const EFFECTS: &[&str] = &["NoSchedule", "PreferNoSchedule", "NoExecute"];
+pub(crate) const EFFECTS: &[&str] = &["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
 fn validate_one(toleration: &Tree, path: &Path<'_>, errors: &mut Errors) {
     let (key, operator) = (toleration.str("key"), toleration.str("operator"));

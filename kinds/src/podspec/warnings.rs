@@ -15,7 +15,7 @@ use super::{annotations, for_each_container, resources};
 const MAX_WARNINGS: usize = 100;
 
 /// Warnings for a PodTemplateSpec at this path.
-pub fn template_warnings(template: &Tree, path: &Path<'_>) -> Vec<String> {
+pub(crate) fn template_warnings(template: &Tree, path: &Path<'_>) -> Vec<String> {
     let mut out = Vec::new();
     collect(template, path, true, &mut out);
     out.truncate(MAX_WARNINGS);
@@ -23,7 +23,7 @@ pub fn template_warnings(template: &Tree, path: &Path<'_>) -> Vec<String> {
 }
 
 /// Warnings for a pod.
-pub fn pod_warnings(pod: &Tree) -> Vec<String> {
+pub(crate) fn pod_warnings(pod: &Tree) -> Vec<String> {
     let mut out = Vec::new();
     let messages = validation::dns1123_label(pod.str("metadata.name"));
     if !messages.is_empty() {

@@ -1,3 +1,3 @@
 //! The kinds of the `policy` group, one file per kind.
 
-pub mod pod_disruption_budget;
+pub(crate) mod pod_disruption_budget;

@@ -10,7 +10,7 @@ use crate::{cells, checks, strategy};
 
 const SPEC: Path<'static> = Path::root("spec");
 
-pub static KIND: Kind = Kind {
+pub(crate) static KIND: Kind = Kind {
     short_names: &["pdb"],
     subresources: &[Subresource { name: "status", gvk: None, verbs: &[Verb::Get, Verb::Patch, Verb::Update] }],
     prepare_create: strategy::create,

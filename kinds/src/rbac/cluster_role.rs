@@ -9,7 +9,7 @@ use crate::kind::{Kind, column};
 use crate::podspec::validate_label_selector;
 use crate::{cells, gojson, names};
 
-pub static KIND: Kind = Kind {
+pub(crate) static KIND: Kind = Kind {
     columns: &[column("Name", "string", "name", 0), column("Created At", "date", "", 0)],
     validate_name: names::path_segment,
     validate,

@@ -1,7 +1,7 @@
 //! The kinds of the `rbac` group, one file per kind.
 
-pub mod cluster_role;
-pub mod cluster_role_binding;
-pub mod role;
-pub mod role_binding;
+pub(crate) mod cluster_role;
+pub(crate) mod cluster_role_binding;
+pub(crate) mod role;
+pub(crate) mod role_binding;
 mod rules;

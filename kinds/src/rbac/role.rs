@@ -4,7 +4,7 @@ use super::rules;
 use crate::kind::{Kind, column};
 use crate::{cells, names};
 
-pub static KIND: Kind = Kind {
+pub(crate) static KIND: Kind = Kind {
     columns: &[column("Name", "string", "name", 0), column("Created At", "date", "", 0)],
     validate_name: names::path_segment,
     validate: |object, errors| rules::validate_rules(object, true, errors),

@@ -4,7 +4,7 @@ use super::rules;
 use crate::kind::{Kind, column};
 use crate::names;
 
-pub static KIND: Kind = Kind {
+pub(crate) static KIND: Kind = Kind {
     columns: &[
         column("Name", "string", "name", 0),
         column("Role", "string", "", 0),

@@ -12,7 +12,7 @@ const ROLE_REF: &[GoField] =
     &[field("apiGroup", "APIGroup", EMPTY), field("kind", "Kind", EMPTY), field("name", "Name", EMPTY)];
 
 /// A namespaced role cannot have non-resource URLs.
-pub fn validate_rules(object: &Tree, namespaced: bool, errors: &mut Errors) {
+pub(crate) fn validate_rules(object: &Tree, namespaced: bool, errors: &mut Errors) {
     let path = Path::root("rules");
     for (index, rule) in object.list("rules").iter().enumerate() {
         validate_rule(rule, namespaced, &path.index(index), errors);
@@ -43,7 +43,7 @@ fn validate_rule(rule: &Tree, namespaced: bool, path: &Path<'_>, errors: &mut Er
 }
 
 /// Users, groups and roles are of this API group; service accounts are of the core group.
-pub fn set_binding_defaults(object: &mut Tree) {
+pub(crate) fn set_binding_defaults(object: &mut Tree) {
     let reference = object.child("roleRef");
     if reference.str("apiGroup").is_empty() {
         reference.set("apiGroup", GROUP);
@@ -55,7 +55,7 @@ pub fn set_binding_defaults(object: &mut Tree) {
     }
 }
 
-pub fn validate_binding(object: &Tree, namespaced: bool, errors: &mut Errors) {
+pub(crate) fn validate_binding(object: &Tree, namespaced: bool, errors: &mut Errors) {
     validate_role_ref(object.at("roleRef"), namespaced, errors);
     let path = Path::root("subjects");
     for (index, subject) in object.list("subjects").iter().enumerate() {
@@ -102,7 +102,7 @@ fn validate_subject(subject: &Tree, namespaced: bool, path: &Path<'_>, errors: &
 }
 
 /// The role of a binding is immutable, since changing it would grant another role to all subjects.
-pub fn validate_binding_update(object: &Tree, old: &Tree, namespaced: bool, errors: &mut Errors) {
+pub(crate) fn validate_binding_update(object: &Tree, old: &Tree, namespaced: bool, errors: &mut Errors) {
     validate_binding(object, namespaced, errors);
     if object.at("roleRef") != old.at("roleRef") {
         let shown = gojson::value(object.at("roleRef"), ROLE_REF);
@@ -110,7 +110,7 @@ pub fn validate_binding_update(object: &Tree, old: &Tree, namespaced: bool, erro
     }
 }
 
-pub fn binding_cells(object: &Tree, now: i64) -> Vec<Tree> {
+pub(crate) fn binding_cells(object: &Tree, now: i64) -> Vec<Tree> {
     let role = format!("{}/{}", object.str("roleRef.kind"), object.str("roleRef.name"));
     vec![
         cells::name(object),

@@ -10,14 +10,14 @@ use super::rules::{
     validate_label, validate_selectors, validate_tolerations,
 };
 
-pub const MAX_REQUESTS: usize = 32;
+pub(crate) const MAX_REQUESTS: usize = 32;
 const MAX_CONSTRAINTS: usize = 32;
 const MAX_ALTERNATIVES: usize = 8;
 const BAD_REFERENCE: &str =
     "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'";
 
 /// Defaults of requests: one device each.
-pub fn set_defaults(spec: &mut Tree) {
+pub(super) fn set_defaults(spec: &mut Tree) {
     for request in spec.list_mut("devices.requests") {
         if let Some(exactly) = request.get_mut("exactly") {
             set_request_defaults(exactly);
@@ -40,7 +40,7 @@ fn set_request_defaults(request: &mut Tree) {
     }
 }
 
-pub fn validate(spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(super) fn validate(spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
     let (devices, path) = (spec.at("devices"), path.field("devices"));
     let requests = devices.list("requests");
     validate_items(requests, MAX_REQUESTS, &path.field("requests"), errors, validate_request);
@@ -125,7 +125,7 @@ fn validate_constraint(constraint: &Tree, path: &Path<'_>, errors: &mut Errors) 
 }
 
 /// A list of request names without duplicates.
-pub fn validate_references(names: &[Tree], requests: &[Tree], path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_references(names: &[Tree], requests: &[Tree], path: &Path<'_>, errors: &mut Errors) {
     validate_items(names, MAX_REQUESTS, path, errors, |name, path, errors| {
         validate_reference(name.as_str().unwrap_or(""), requests, path, errors);
     });
@@ -134,7 +134,7 @@ pub fn validate_references(names: &[Tree], requests: &[Tree], path: &Path<'_>, e
     }
 }
 
-pub fn validate_reference(name: &str, requests: &[Tree], path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_reference(name: &str, requests: &[Tree], path: &Path<'_>, errors: &mut Errors) {
     let parts: Vec<&str> = name.split('/').collect();
     if parts.len() > 2 {
         return errors.invalid(path, name, BAD_REFERENCE);
@@ -153,7 +153,7 @@ pub fn validate_reference(name: &str, requests: &[Tree], path: &Path<'_>, errors
 }
 
 /// Whether a device is in the results of an allocation.
-pub fn is_allocated(device: &Tree, allocation: &Tree) -> bool {
+pub(crate) fn is_allocated(device: &Tree, allocation: &Tree) -> bool {
     let keys = ["driver", "pool", "device", "shareID"];
     let same = |result: &Tree| keys.iter().all(|key| result.str(key) == device.str(key));
     allocation.list("devices.results").iter().take(MAX_REQUESTS).any(same)

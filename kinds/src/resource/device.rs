@@ -19,14 +19,14 @@ const SCALARS: &[&str] = &["bool", "int", "string", "version"];
 const LISTS: &[&str] = &["bools", "ints", "strings", "versions"];
 
 /// Devices with these features are larger, so that a slice may have fewer.
-pub fn has_advanced_features(device: &Tree) -> bool {
+pub(crate) fn has_advanced_features(device: &Tree) -> bool {
     let has_list = |attribute: &Tree| LISTS.iter().any(|list| attribute.has(list));
     !device.list("taints").is_empty()
         || !device.list("consumesCounters").is_empty()
         || device.map("attributes").iter().any(|(_, attribute)| has_list(attribute))
 }
 
-pub fn validate(device: &Tree, old: Option<&Tree>, per_device: bool, path: &Path<'_>, errors: &mut Errors) {
+pub(super) fn validate(device: &Tree, old: Option<&Tree>, per_device: bool, path: &Path<'_>, errors: &mut Errors) {
     validate_label(device.str("name"), &path.field("name"), errors);
     let (attributes, capacity) = (device.map("attributes"), device.map("capacity"));
     let entries = attributes.len() + capacity.len();
@@ -121,7 +121,7 @@ fn validate_consumptions(device: &Tree, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-pub fn validate_counters(counters: &Map, max: usize, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_counters(counters: &Map, max: usize, path: &Path<'_>, errors: &mut Errors) {
     if counters.is_empty() {
         return errors.required(path, "");
     }

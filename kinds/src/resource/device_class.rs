@@ -7,7 +7,7 @@ use super::rules::{MAX_CONFIGS, validate_configuration, validate_items, validate
 use crate::kind::{Kind, Lifecycle, bump_generation};
 use crate::{prepare, resources};
 
-pub static KIND: Kind = Kind {
+pub(crate) static KIND: Kind = Kind {
     prepare_create: |object, _| prepare::first_generation(object),
     prepare_update: |object, old, _| bump_generation(object, old, &["spec"]),
     validate,

@@ -9,7 +9,7 @@ use crate::conditions::validate_conditions;
 use crate::kind::{Context, Kind, StatusRules, Subresource, Verb, bump_generation, column};
 use crate::{cells, prepare};
 
-pub static KIND: Kind = Kind {
+pub(crate) static KIND: Kind = Kind {
     upstream_version: Some("v1beta2"),
     subresources: &[Subresource { name: "status", gvk: None, verbs: &[Verb::Get, Verb::Patch, Verb::Update] }],
     columns: &[

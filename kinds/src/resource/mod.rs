@@ -2,9 +2,9 @@
 
 mod claim;
 mod device;
-pub mod device_class;
-pub mod device_taint_rule;
-pub mod resource_claim;
-pub mod resource_claim_template;
-pub mod resource_slice;
+pub(crate) mod device_class;
+pub(crate) mod device_taint_rule;
+pub(crate) mod resource_claim;
+pub(crate) mod resource_claim_template;
+pub(crate) mod resource_slice;
 mod rules;

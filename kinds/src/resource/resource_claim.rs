@@ -15,7 +15,7 @@ use crate::podspec::affinity::validate_node_selector;
 use crate::podspec::seen::Seen;
 use crate::{cells, gojson, prepare};
 
-pub static KIND: Kind = Kind {
+pub(crate) static KIND: Kind = Kind {
     subresources: &[Subresource { name: "status", gvk: None, verbs: &[Verb::Get, Verb::Patch, Verb::Update] }],
     columns: &[column("Name", "string", "name", 0), column("State", "string", "", 0), column("Age", "string", "", 0)],
     set_defaults: |object| claim::set_defaults(object.child("spec")),

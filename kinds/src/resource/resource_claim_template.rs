@@ -8,7 +8,7 @@ use crate::gojson;
 use crate::kind::{Kind, Lifecycle};
 use crate::meta::{validate_annotations, validate_labels};
 
-pub static KIND: Kind = Kind {
+pub(crate) static KIND: Kind = Kind {
     set_defaults: |object| claim::set_defaults(object.child("spec.spec")),
     validate,
     validate_update,

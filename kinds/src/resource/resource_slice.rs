@@ -12,7 +12,7 @@ use crate::meta::validate_immutable;
 use crate::podspec::affinity::validate_node_selector;
 use crate::{cells, gojson, prepare};
 
-pub static KIND: Kind = Kind {
+pub(crate) static KIND: Kind = Kind {
     columns: &[
         column("Name", "string", "name", 0),
         column("Node", "string", "", 0),

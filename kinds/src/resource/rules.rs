@@ -14,12 +14,12 @@ const MAX_POOL_BYTES: usize = 253;
 const MAX_ID_BYTES: usize = 32;
 const MAX_EXPRESSION_BYTES: usize = 10 * 1024;
 const MAX_PARAMETER_BYTES: usize = 10 * 1024;
-pub const MAX_SELECTORS: usize = 32;
-pub const MAX_CONFIGS: usize = 32;
+pub(crate) const MAX_SELECTORS: usize = 32;
+pub(crate) const MAX_CONFIGS: usize = 32;
 const EFFECTS: &[&str] = &["NoExecute", "NoSchedule", "None"];
 
 /// Validates each item, or only reports that there are too many.
-pub fn validate_items(
+pub(crate) fn validate_items(
     items: &[Tree],
     max: usize,
     path: &Path<'_>,
@@ -35,17 +35,17 @@ pub fn validate_items(
 }
 
 /// The indexes of items with a duplicate key.
-pub fn duplicates<'a>(items: &'a [Tree], key: impl Fn(&'a Tree) -> &'a str) -> Vec<usize> {
+pub(super) fn duplicates<'a>(items: &'a [Tree], key: impl Fn(&'a Tree) -> &'a str) -> Vec<usize> {
     let mut seen = Seen::new();
     (0..items.len()).filter(|at| !seen.insert(key(&items[*at]))).collect()
 }
 
 /// The key of a string item.
-pub fn itself(item: &Tree) -> &str {
+pub(super) fn itself(item: &Tree) -> &str {
     item.as_str().unwrap_or("")
 }
 
-pub fn validate_label(name: &str, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_label(name: &str, path: &Path<'_>, errors: &mut Errors) {
     match name {
         "" => errors.required(path, ""),
         name => errors.invalid_all(path, name, dns1123_label(name)),
@@ -53,7 +53,7 @@ pub fn validate_label(name: &str, path: &Path<'_>, errors: &mut Errors) {
 }
 
 /// Subdomains separated by slashes.
-pub fn validate_pool_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_pool_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
     if name.is_empty() {
         return errors.required(path, "");
     }
@@ -66,7 +66,7 @@ pub fn validate_pool_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
 }
 
 /// `domain/identifier`, or an identifier in the driver's domain.
-pub fn validate_attribute_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_attribute_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
     let parts: Vec<&str> = name.split('/').collect();
     match parts[..] {
         [id] => validate_identifier(id, path, errors),
@@ -84,7 +84,7 @@ pub fn validate_attribute_name(name: &str, path: &Path<'_>, errors: &mut Errors)
     }
 }
 
-pub fn validate_full_attribute_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_full_attribute_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
     validate_attribute_name(name, path, errors);
     if !name.contains('/') {
         errors.invalid(path, name, "a fully qualified name must be a domain and a name separated by a slash");
@@ -98,7 +98,7 @@ fn validate_identifier(id: &str, path: &Path<'_>, errors: &mut Errors) {
     errors.invalid_all(path, id, c_identifier(id));
 }
 
-pub fn validate_selectors(selectors: &[Tree], path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_selectors(selectors: &[Tree], path: &Path<'_>, errors: &mut Errors) {
     validate_items(selectors, MAX_SELECTORS, path, errors, |selector, path, errors| {
         if !selector.has("cel") {
             errors.required(&path.field("cel"), "");
@@ -109,7 +109,7 @@ pub fn validate_selectors(selectors: &[Tree], path: &Path<'_>, errors: &mut Erro
 }
 
 /// Opaque driver parameters.
-pub fn validate_configuration(config: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_configuration(config: &Tree, path: &Path<'_>, errors: &mut Errors) {
     let (opaque, path) = (config.at("opaque"), path.field("opaque"));
     if opaque.is_null() {
         return errors.required(&path, "");
@@ -119,7 +119,7 @@ pub fn validate_configuration(config: &Tree, path: &Path<'_>, errors: &mut Error
 }
 
 /// A JSON object of limited size.
-pub fn validate_raw(value: &Tree, max: usize, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_raw(value: &Tree, max: usize, path: &Path<'_>, errors: &mut Errors) {
     match value {
         Tree::Null => errors.required(path, ""),
         value if json::encode(value, None).len() > max => errors.too_long(path, max),
@@ -128,7 +128,7 @@ pub fn validate_raw(value: &Tree, max: usize, path: &Path<'_>, errors: &mut Erro
     }
 }
 
-pub fn validate_taint(taint: &Tree, old_effect: Option<&str>, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_taint(taint: &Tree, old_effect: Option<&str>, path: &Path<'_>, errors: &mut Errors) {
     let (key, value, effect) = (taint.str("key"), taint.str("value"), taint.str("effect"));
     errors.invalid_all(&path.field("key"), key, qualified_name(key));
     errors.invalid_all(&path.field("value"), value, label_value(value));
@@ -142,7 +142,7 @@ pub fn validate_taint(taint: &Tree, old_effect: Option<&str>, path: &Path<'_>, e
     }
 }
 
-pub fn validate_tolerations(tolerations: &[Tree], path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_tolerations(tolerations: &[Tree], path: &Path<'_>, errors: &mut Errors) {
     for (index, toleration) in tolerations.iter().enumerate() {
         validate_toleration(toleration, &path.index(index), errors);
     }
@@ -169,7 +169,7 @@ fn validate_toleration(toleration: &Tree, path: &Path<'_>, errors: &mut Errors) 
 }
 
 /// Conditions that must be true before a device is used, and those that abort the wait.
-pub fn validate_binding_conditions(device: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_binding_conditions(device: &Tree, path: &Path<'_>, errors: &mut Errors) {
     const MAX_CONDITIONS: usize = 4;
     let fields = ["bindingConditions", "bindingFailureConditions"];
     for field in fields {
@@ -202,12 +202,12 @@ pub fn validate_binding_conditions(device: &Tree, path: &Path<'_>, errors: &mut 
 }
 
 /// The client that adds a taint without a time owns the generated time: the field is present from here on.
-pub fn expect_stamp(taint: &mut Tree) {
+pub(crate) fn expect_stamp(taint: &mut Tree) {
     taint.set_default("timeAdded", Tree::Null);
 }
 
 /// Sets the time of a new taint if the client did not.
-pub fn stamp_taint(taint: &mut Tree, context: &Context<'_>) {
+pub(crate) fn stamp_taint(taint: &mut Tree, context: &Context<'_>) {
     taint.set_default("timeAdded", api::time::format_seconds(context.now));
 }
 

@@ -1,3 +1,3 @@
 //! The kinds of the `scheduling` group, one file per kind.
 
-pub mod priority_class;
+pub(crate) mod priority_class;

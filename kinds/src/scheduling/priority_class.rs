@@ -7,7 +7,7 @@ use crate::kind::{Kind, column};
 use crate::meta::validate_immutable;
 use crate::{cells, prepare};
 
-pub static KIND: Kind = Kind {
+pub(crate) static KIND: Kind = Kind {
     short_names: &["pc"],
     columns: &[
         column("Name", "string", "name", 0),
@@ -26,7 +26,7 @@ pub static KIND: Kind = Kind {
 
 const HIGHEST_USER_VALUE: i64 = 1_000_000_000;
 /// The built-in classes with their values.
-pub const SYSTEM: &[(&str, i64)] =
+pub(crate) const SYSTEM: &[(&str, i64)] =
     &[("system-node-critical", 2 * HIGHEST_USER_VALUE + 1000), ("system-cluster-critical", 2 * HIGHEST_USER_VALUE)];
 
 fn validate(object: &Tree, errors: &mut Errors) {

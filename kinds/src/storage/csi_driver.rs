@@ -8,7 +8,7 @@ use crate::kind::{Kind, Lifecycle, bump_generation, column};
 use crate::meta::validate_immutable;
 use crate::podspec::seen::Seen;
 
-pub static KIND: Kind = Kind {
+pub(crate) static KIND: Kind = Kind {
     columns: &[
         column("Name", "string", "name", 0),
         column("AttachRequired", "boolean", "", 0),

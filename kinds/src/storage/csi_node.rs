@@ -12,7 +12,7 @@ use crate::kind::{Kind, Lifecycle, StatusRules, Subresource, Verb, column};
 use crate::podspec::seen::Seen;
 use crate::{cells, prepare};
 
-pub static KIND: Kind = Kind {
+pub(crate) static KIND: Kind = Kind {
     subresources: &[Subresource { name: "status", gvk: None, verbs: &[Verb::Get, Verb::Patch, Verb::Update] }],
     columns: &[
         column("Name", "string", "name", 0),

@@ -10,7 +10,7 @@ use crate::podspec::validate_label_selector;
 use crate::podspec::warnings::labels;
 use crate::{cells, resources};
 
-pub static KIND: Kind = Kind {
+pub(crate) static KIND: Kind = Kind {
     columns: &[column("Name", "string", "name", 0), column("Created At", "date", "", 0)],
     validate,
     validate_update,

@@ -10,7 +10,7 @@ use api::{Map, Tree, json};
 const MAX_PARAMETERS: usize = 512;
 const MAX_PARAMETER_BYTES: usize = 256 << 10;
 
-pub fn validate_parameters(parameters: &Map, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_parameters(parameters: &Map, path: &Path<'_>, errors: &mut Errors) {
     if parameters.len() > MAX_PARAMETERS {
         return errors.too_long(path, MAX_PARAMETERS);
     }
@@ -27,7 +27,7 @@ pub fn validate_parameters(parameters: &Map, path: &Path<'_>, errors: &mut Error
 }
 
 /// The topologies in which volumes of a class may be provisioned.
-pub fn validate_topologies(terms: &[Tree], path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_topologies(terms: &[Tree], path: &Path<'_>, errors: &mut Errors) {
     let mut seen = HashSet::new();
     for (index, term) in terms.iter().enumerate() {
         let path = path.index(index);

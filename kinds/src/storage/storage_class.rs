@@ -9,7 +9,7 @@ use crate::kind::{Kind, Lifecycle, column};
 use crate::podspec::warnings::labels;
 use crate::{cells, gojson};
 
-pub static KIND: Kind = Kind {
+pub(crate) static KIND: Kind = Kind {
     short_names: &["sc"],
     columns: &[
         column("Name", "string", "name", 0),

@@ -8,7 +8,7 @@ use crate::cells;
 use crate::checks::validate_driver_name;
 use crate::kind::{Kind, Lifecycle, column};
 
-pub static KIND: Kind = Kind {
+pub(crate) static KIND: Kind = Kind {
     short_names: &["vac"],
     columns: &[
         column("Name", "string", "name", 0),

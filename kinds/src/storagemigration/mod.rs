@@ -1,3 +1,3 @@
 //! The kinds of the `storagemigration` group, one file per kind.
 
-pub mod storage_version_migration;
+pub(crate) mod storage_version_migration;

@@ -8,7 +8,7 @@ use crate::gojson;
 use crate::kind::{Kind, StatusRules, Subresource, Verb, column};
 use crate::{cells, prepare};
 
-pub static KIND: Kind = Kind {
+pub(crate) static KIND: Kind = Kind {
     upstream_version: Some("v1beta1"),
     subresources: &[Subresource { name: "status", gvk: None, verbs: &[Verb::Get, Verb::Patch, Verb::Update] }],
     columns: &[column("Name", "string", "", 0), column("Resource", "string", "", 0), column("Status", "string", "", 0)],

@@ -28,7 +28,7 @@ const READERS: &[(&str, &[&str], Read)] = &[
 ];
 
 /// Reads the `pluginConfig` of a profile.
-pub fn read(reader: &mut Reader, profile: &Tree, path: &Path<'_>, shared: &Shared) -> Args {
+pub(super) fn read(reader: &mut Reader, profile: &Tree, path: &Path<'_>, shared: &Shared) -> Args {
     let mut args = Args::with(shared.clone());
     let at = path.field("pluginConfig");
     let mut seen = BTreeSet::new();

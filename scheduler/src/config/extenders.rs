@@ -57,7 +57,7 @@ const FIELDS: &[&str] = &[
     "managedResources",
 ];
 
-pub fn read(reader: &mut Reader, tree: &Tree) -> Vec<ExtenderConfig> {
+pub(super) fn read(reader: &mut Reader, tree: &Tree) -> Vec<ExtenderConfig> {
     let path = Path::root("extenders");
     let list = reader.list(tree, "extenders", &Path::nil());
     let extenders: Vec<ExtenderConfig> =

@@ -12,7 +12,7 @@ use crate::plugins::args::{Args, Shared};
 use crate::plugins::list::{DEFAULT_SCHEDULER, PLUGINS, PluginEntry};
 
 /// The fields of `plugins` and their extension points.
-pub const FIELDS: [(&str, Point); 12] = [
+pub(super) const FIELDS: [(&str, Point); 12] = [
     ("preEnqueue", Point::PreEnqueue),
     ("queueSort", Point::QueueSort),
     ("preFilter", Point::PreFilter),
@@ -36,7 +36,7 @@ struct Set {
     disables_all: bool,
 }
 
-pub fn read(reader: &mut Reader, tree: &Tree, path: &Path<'_>, shared: &Shared) -> Profile {
+pub(super) fn read(reader: &mut Reader, tree: &Tree, path: &Path<'_>, shared: &Shared) -> Profile {
     reader.known(tree, path, &["schedulerName", "percentageOfNodesToScore", "plugins", "pluginConfig"]);
     let name = reader.text(tree, "schedulerName", path).unwrap_or_else(|| DEFAULT_SCHEDULER.to_string());
     if name.is_empty() {
@@ -54,7 +54,7 @@ pub fn read(reader: &mut Reader, tree: &Tree, path: &Path<'_>, shared: &Shared) 
 }
 
 /// The plugin that orders the queue.
-pub fn sort_of(profile: &Profile) -> Option<&'static str> {
+pub(crate) fn sort_of(profile: &Profile) -> Option<&'static str> {
     profile.at(Point::QueueSort).next().map(|(_, plugin)| plugin.name())
 }
 

@@ -6,12 +6,12 @@ use api::Tree;
 use api::field::{Errors, Path};
 
 #[derive(Default)]
-pub struct Reader {
+pub(super) struct Reader {
     pub errors: Errors,
 }
 
 impl Reader {
-    pub fn result<T>(self, value: T) -> Result<T, Vec<String>> {
+    pub(super) fn result<T>(self, value: T) -> Result<T, Vec<String>> {
         match self.errors.is_empty() {
             true => Ok(value),
             false => Err(self.errors.iter().map(ToString::to_string).collect()),
@@ -19,7 +19,7 @@ impl Reader {
     }
 
     /// Rejects unknown fields, and values that are not objects.
-    pub fn known(&mut self, tree: &Tree, path: &Path<'_>, known: &[&str]) {
+    pub(super) fn known(&mut self, tree: &Tree, path: &Path<'_>, known: &[&str]) {
         let Some(map) = tree.as_map() else {
             if !tree.is_null() {
                 self.errors.type_invalid(path, tree, "must be an object");
@@ -47,11 +47,11 @@ impl Reader {
         read
     }
 
-    pub fn int(&mut self, tree: &Tree, key: &str, path: &Path<'_>) -> Option<i64> {
+    pub(super) fn int(&mut self, tree: &Tree, key: &str, path: &Path<'_>) -> Option<i64> {
         self.field(tree, key, path, "must be an integer", Tree::as_int)
     }
 
-    pub fn number(&mut self, tree: &Tree, key: &str, path: &Path<'_>) -> Option<f64> {
+    pub(super) fn number(&mut self, tree: &Tree, key: &str, path: &Path<'_>) -> Option<f64> {
         let read = |value: &Tree| match value {
             Tree::Float(number) => Some(*number),
             other => other.as_int().map(|number| number as f64),
@@ -59,16 +59,16 @@ impl Reader {
         self.field(tree, key, path, "must be a number", read)
     }
 
-    pub fn bool(&mut self, tree: &Tree, key: &str, path: &Path<'_>) -> Option<bool> {
+    pub(super) fn bool(&mut self, tree: &Tree, key: &str, path: &Path<'_>) -> Option<bool> {
         self.field(tree, key, path, "must be true or false", Tree::as_bool)
     }
 
-    pub fn text(&mut self, tree: &Tree, key: &str, path: &Path<'_>) -> Option<String> {
+    pub(super) fn text(&mut self, tree: &Tree, key: &str, path: &Path<'_>) -> Option<String> {
         self.field(tree, key, path, "must be a string", |value| value.as_str().map(String::from))
     }
 
     /// Go's format: `1m30s`.
-    pub fn duration(&mut self, tree: &Tree, key: &str, path: &Path<'_>) -> Option<Duration> {
+    pub(super) fn duration(&mut self, tree: &Tree, key: &str, path: &Path<'_>) -> Option<Duration> {
         let read = |value: &Tree| {
             let nanos = api::time::parse_duration(value.as_str()?).ok()?;
             u64::try_from(nanos).ok().map(Duration::from_nanos)
@@ -77,11 +77,11 @@ impl Reader {
     }
 
     /// A list; other values are an error.
-    pub fn list<'a>(&mut self, tree: &'a Tree, key: &str, path: &Path<'_>) -> &'a [Tree] {
+    pub(super) fn list<'a>(&mut self, tree: &'a Tree, key: &str, path: &Path<'_>) -> &'a [Tree] {
         self.field(tree, key, path, "must be a list", Tree::as_list).unwrap_or(&[])
     }
 
-    pub fn texts(&mut self, tree: &Tree, key: &str, path: &Path<'_>) -> Vec<String> {
+    pub(super) fn texts(&mut self, tree: &Tree, key: &str, path: &Path<'_>) -> Vec<String> {
         let at = path.field(key);
         let mut texts = Vec::new();
         for (index, item) in self.list(tree, key, path).iter().enumerate() {
@@ -94,7 +94,7 @@ impl Reader {
     }
 
     /// An integer within inclusive bounds.
-    pub fn within(&mut self, tree: &Tree, key: &str, path: &Path<'_>, (least, most): (i64, i64)) -> Option<i64> {
+    pub(super) fn within(&mut self, tree: &Tree, key: &str, path: &Path<'_>, (least, most): (i64, i64)) -> Option<i64> {
         let number = self.int(tree, key, path)?;
         if number < least || number > most {
             let detail = format!("not in valid range [{least}-{most}]");
@@ -105,7 +105,7 @@ impl Reader {
     }
 
     /// The percentage of nodes to score; None if adaptive.
-    pub fn percentage(&mut self, tree: &Tree, path: &Path<'_>) -> Option<u8> {
+    pub(crate) fn percentage(&mut self, tree: &Tree, path: &Path<'_>) -> Option<u8> {
         let number = self.within(tree, "percentageOfNodesToScore", path, (0, 100))?;
         u8::try_from(number).ok().filter(|number| *number > 0)
     }

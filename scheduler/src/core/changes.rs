@@ -13,7 +13,7 @@ use podmodel::{Labels, Node, Pod, Spec};
 
 impl Core {
     /// Adds or updates a pod.
-    pub fn pod_changed(&mut self, pod: &Tree, now: Instant) {
+    pub(crate) fn pod_changed(&mut self, pod: &Tree, now: Instant) {
         let pod = self.specs.share(Pod::read(pod));
         if pod.is_over {
             self.pod_deleted(&pod.uid, now);
@@ -25,7 +25,7 @@ impl Core {
     }
 
     /// Removes a deleted or finished pod.
-    pub fn pod_deleted(&mut self, uid: &str, now: Instant) {
+    pub(crate) fn pod_deleted(&mut self, uid: &str, now: Instant) {
         self.waiting.reject(uid, "it is gone");
         let kept = self.snapshot.nominated_node(uid).is_some();
         self.snapshot.unnominate(uid);
@@ -100,7 +100,7 @@ impl Core {
         refuses.map(|(_, plugin)| plugin.name())
     }
 
-    pub fn node_changed(&mut self, name: &str, node: Option<&Tree>, now: Instant) {
+    pub(crate) fn node_changed(&mut self, name: &str, node: Option<&Tree>, now: Instant) {
         let old = self.snapshot.find(name).map(|state| state.node.clone());
         match (old, node.map(Node::read)) {
             (None, None) => {}
@@ -120,7 +120,7 @@ impl Core {
         }
     }
 
-    pub fn namespace_changed(&mut self, name: &str, namespace: Option<&Tree>, now: Instant) {
+    pub(crate) fn namespace_changed(&mut self, name: &str, namespace: Option<&Tree>, now: Instant) {
         let labels = namespace.map(|namespace| Labels::read(namespace.map("metadata.labels")));
         if labels.as_ref() == Some(self.snapshot.namespace_labels(name)) {
             return;
@@ -129,13 +129,13 @@ impl Core {
         self.notify(&Event::NamespaceChanged, now);
     }
 
-    pub fn object_changed(&mut self, kind: Kind, old: Option<&Tree>, new: Option<&Tree>, now: Instant) {
+    pub(crate) fn object_changed(&mut self, kind: Kind, old: Option<&Tree>, new: Option<&Tree>, now: Instant) {
         self.snapshot.object_changed(kind, old, new);
         self.notify(&Event::Object { kind, old, new }, now);
     }
 
     /// Requeues the pods that an event may help.
-    pub fn notify(&mut self, event: &Event, now: Instant) {
+    pub(crate) fn notify(&mut self, event: &Event, now: Instant) {
         let (deciders, snapshot) = (&self.deciders, &self.snapshot);
         let node = node_of(event).and_then(|name| snapshot.find(name));
         let mut hopes = RejectionCache::default();

@@ -21,7 +21,7 @@ use crate::specs::Specs;
 use crate::why::Records;
 use podmodel::{Node, Pod};
 
-pub struct Core {
+pub(crate) struct Core {
     pub snapshot: Snapshot,
     pub queue: Queue,
     pub records: Records,
@@ -40,7 +40,7 @@ pub struct Core {
 }
 
 /// The next thing to do.
-pub enum Step {
+pub(crate) enum Step {
     /// Nothing until an event or this time.
     Idle(Option<Instant>),
     Bind(Placement),
@@ -50,13 +50,13 @@ pub enum Step {
 }
 
 /// A pod that needs a call to extenders.
-pub struct ExtenderCall {
+pub(crate) struct ExtenderCall {
     pub waiting: QueuedPod,
     pub profile: Arc<Profile>,
     pub about: ExtenderQuery,
 }
 
-pub enum ExtenderQuery {
+pub(crate) enum ExtenderQuery {
     /// The nodes that passed the filters.
     Nodes(Vec<Str>),
     /// The preemption candidates.
@@ -64,7 +64,7 @@ pub enum ExtenderQuery {
 }
 
 /// A pod that was assumed on a node.
-pub struct Placement {
+pub(crate) struct Placement {
     /// With the node's name.
     pub pod: Arc<Pod>,
     /// The node at the time of the decision.
@@ -75,7 +75,7 @@ pub struct Placement {
 }
 
 /// A pod that found no node.
-pub struct Unschedulable {
+pub(crate) struct Unschedulable {
     pub pod: Arc<Pod>,
     pub profile: Arc<Profile>,
     pub message: String,
@@ -89,7 +89,7 @@ pub struct Unschedulable {
 
 /// The change of a pod's nominated node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NominationChange {
+pub(crate) enum NominationChange {
     Unchanged,
     Cleared,
     Set(Str),
@@ -97,7 +97,7 @@ pub enum NominationChange {
 
 impl Core {
     /// None if there is no profile, or two for one scheduler name.
-    pub fn new(
+    pub(crate) fn new(
         profiles: Vec<Arc<Profile>>,
         objects: Arc<dyn Objects>,
         random: Arc<Random>,
@@ -125,13 +125,13 @@ impl Core {
     }
 
     /// Schedules the next pod of the queue. Nothing changes between decision and assumption.
-    pub fn step(&mut self, now: Instant) -> Step {
+    pub(crate) fn step(&mut self, now: Instant) -> Step {
         let Some(waiting) = self.queue.pop(now) else { return Step::Idle(self.queue.next_due()) };
         self.decide(waiting, now)
     }
 
     /// Continues after the extenders responded, with the current state.
-    pub fn resume(&mut self, asking: ExtenderCall, now: Instant) -> Step {
+    pub(crate) fn resume(&mut self, asking: ExtenderCall, now: Instant) -> Step {
         let pod = asking.waiting.pod.clone();
         let is_waiting = self.queue.get(&pod.uid).is_some();
         let step = if is_waiting { self.decide(asking.waiting, now) } else { Step::Idle(Some(now)) };
@@ -142,7 +142,7 @@ impl Core {
         step
     }
 
-    pub fn forget_responses(&self, pod: &Pod) {
+    pub(crate) fn forget_responses(&self, pod: &Pod) {
         if let Some(extenders) = &self.extenders {
             extenders.forget(pod);
         }
@@ -289,7 +289,7 @@ impl Core {
     }
 
     /// The victims were deleted: the pod waits for them to terminate.
-    pub fn preemption_done(&mut self, uid: &str, refused_by: Vec<&'static str>, now: Instant) {
+    pub(crate) fn preemption_done(&mut self, uid: &str, refused_by: Vec<&'static str>, now: Instant) {
         self.preempting.remove(uid);
         self.park(uid, refused_by, now);
     }
@@ -307,26 +307,26 @@ impl Core {
     }
 
     /// The victims could not be deleted: the pod is retried.
-    pub fn preemption_failed(&mut self, uid: &str, now: Instant) {
+    pub(crate) fn preemption_failed(&mut self, uid: &str, now: Instant) {
         self.preempting.remove(uid);
         self.snapshot.unnominate(uid);
         self.queue.retry(uid, now);
     }
 
     /// The scheduling cycle panicked: the pod is retried with backoff.
-    pub fn recover(&mut self, now: Instant) {
+    pub(crate) fn recover(&mut self, now: Instant) {
         let uid = std::mem::take(&mut self.current);
         self.snapshot.forget(&uid);
         self.queue.retry(&uid, now);
     }
 
     /// The pod was bound: it leaves the queue.
-    pub fn bound(&mut self, uid: &str) {
+    pub(crate) fn bound(&mut self, uid: &str) {
         self.queue.remove(uid);
     }
 
     /// The binding failed: the assumption is undone, and the pod is retried if it still exists.
-    pub fn not_bound(&mut self, placement: &Placement, now: Instant) {
+    pub(crate) fn not_bound(&mut self, placement: &Placement, now: Instant) {
         self.release(placement, now);
         self.queue.retry(&placement.pod.uid, now);
         self.count(&placement.pod.uid, "ScheduleAttemptFailure");
@@ -343,7 +343,12 @@ impl Core {
     }
 
     /// A pod was rejected by Permit: it waits for events of the rejecting plugin.
-    pub fn not_permitted(&mut self, placement: &Placement, rejected: &Rejected, now: Instant) -> Option<Unschedulable> {
+    pub(crate) fn not_permitted(
+        &mut self,
+        placement: &Placement,
+        rejected: &Rejected,
+        now: Instant,
+    ) -> Option<Unschedulable> {
         let (pod, profile) = (&placement.waiting.pod, &placement.profile);
         self.release(placement, now);
         // A deleted pod, or one rejected at shutdown, is not queued.
@@ -354,7 +359,7 @@ impl Core {
     }
 
     /// Whether the decision is still valid after the node has changed.
-    pub fn still_fits(&mut self, placement: &Placement) -> bool {
+    pub(crate) fn still_fits(&mut self, placement: &Placement) -> bool {
         let Some(state) = self.snapshot.find(&placement.pod.node_name) else { return false };
         if Arc::ptr_eq(&state.node, &placement.node) {
             return true;
@@ -364,12 +369,12 @@ impl Core {
         crate::cycle::still_fits(&placement.profile, &mut self.snapshot, &waiting, node)
     }
 
-    pub fn decider(&mut self, scheduler_name: &str) -> Option<(&mut Decider, &mut Snapshot, &Random)> {
+    pub(crate) fn decider(&mut self, scheduler_name: &str) -> Option<(&mut Decider, &mut Snapshot, &Random)> {
         Some((self.deciders.get_mut(scheduler_name)?, &mut self.snapshot, &self.random))
     }
 
     /// Number of cycles in which each plugin was evaluated: scheduler, plugin, point.
-    pub fn evaluations(&self) -> Vec<(Str, &'static str, Point, u64)> {
+    pub(crate) fn evaluations(&self) -> Vec<(Str, &'static str, Point, u64)> {
         let of = |(name, decider): (&Str, &Decider)| {
             let plugin = |position: usize| decider.profile.plugin(position).name();
             let all = decider.evaluations.all();
@@ -378,7 +383,7 @@ impl Core {
         self.deciders.iter().flat_map(of).collect()
     }
 
-    pub fn is_ours(&self, pod: &Pod) -> bool {
+    pub(crate) fn is_ours(&self, pod: &Pod) -> bool {
         self.deciders.contains_key(&pod.scheduler_name)
     }
 }

@@ -11,7 +11,7 @@ use podmodel::Spec;
 /// The maximum number of specs; the least recently used one is evicted.
 const MOST_SHAPES: usize = 64;
 
-pub struct Memo {
+pub(crate) struct Memo {
     shapes: Vec<(Shape, u64)>,
     turn: u64,
     /// Positions of local score plugins.
@@ -19,7 +19,7 @@ pub struct Memo {
 }
 
 /// The cached results for one spec.
-pub struct Shape {
+pub(super) struct Shape {
     spec: Arc<Spec>,
     /// Active filters with cached results, in order.
     local: Vec<usize>,
@@ -37,7 +37,7 @@ pub struct Shape {
 }
 
 /// A cached rejection of a local plugin.
-pub struct CachedRefusal {
+pub(crate) struct CachedRefusal {
     /// The plugin's index among all active filters.
     order: usize,
     pub position: usize,
@@ -45,20 +45,20 @@ pub struct CachedRefusal {
 }
 
 /// Why a node is rejected.
-pub enum Refused {
+pub(super) enum Refused {
     /// An index of the shape's refusals.
     Before(usize),
     Now(usize, Refusal),
 }
 
 impl Memo {
-    pub fn new(profile: &Profile) -> Memo {
+    pub(super) fn new(profile: &Profile) -> Memo {
         let raters = profile.at(Point::Score).filter(|(_, plugin)| plugin.is_local()).map(|(at, _)| at).collect();
         Memo { shapes: Vec::new(), turn: 0, raters }
     }
 
     /// The entry of a pod's spec, sized for the current nodes.
-    pub fn shape(&mut self, profile: &Profile, cycle: Cycle, filters: &Filters) -> &mut Shape {
+    pub(super) fn shape(&mut self, profile: &Profile, cycle: Cycle, filters: &Filters) -> &mut Shape {
         self.turn += 1;
         let known = self.shapes.iter().position(|(shape, _)| Arc::ptr_eq(&shape.spec, &cycle.pod.spec));
         let at = known.unwrap_or_else(|| self.free_slot());
@@ -119,13 +119,13 @@ impl Shape {
     }
 
     /// Whether the node fits according to cached results alone. Most nodes do, and their state need not be read.
-    pub fn is_known_to_fit(&self, id: NodeId, generation: u64) -> bool {
+    pub(crate) fn is_known_to_fit(&self, id: NodeId, generation: u64) -> bool {
         let at = id.at();
         self.others.is_empty() && self.checked[at] == generation && self.verdicts[at] == 0
     }
 
     /// The first rejection in plugin order, cached or new.
-    pub fn check(&mut self, cycle: Cycle, filters: &Filters, node: &NodeState) -> Result<(), Refused> {
+    pub(super) fn check(&mut self, cycle: Cycle, filters: &Filters, node: &NodeState) -> Result<(), Refused> {
         let remembered = self.check_local(cycle, filters, node);
         let until = remembered.map_or(usize::MAX, |at| self.refusals[at].order);
         for (_, position) in self.others.iter().take_while(|(order, _)| *order < until) {

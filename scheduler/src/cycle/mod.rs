@@ -169,7 +169,7 @@ fn sample(cycle: Cycle, filters: &Filters, start: usize, times: &mut Times, eval
 }
 
 /// The number of feasible nodes to find.
-pub fn feasible_nodes_to_find(nodes: usize, percentage: Option<u8>) -> usize {
+pub(crate) fn feasible_nodes_to_find(nodes: usize, percentage: Option<u8>) -> usize {
     let adaptive = || 50usize.saturating_sub(nodes / 125).max(MIN_PERCENTAGE);
     let percentage = percentage.filter(|percentage| *percentage > 0).map_or_else(adaptive, usize::from);
     if nodes < MIN_FEASIBLE_NODES || percentage >= 100 {
@@ -339,7 +339,7 @@ impl<'a> Search<'a> {
 }
 
 /// Whether an assumed pod still fits its node, with all plugins evaluated again.
-pub fn still_fits(profile: &Profile, snapshot: &mut Snapshot, pod: &Arc<Pod>, node: NodeId) -> bool {
+pub(crate) fn still_fits(profile: &Profile, snapshot: &mut Snapshot, pod: &Arc<Pod>, node: NodeId) -> bool {
     for one in profile.plugins() {
         one.plugin.prepare(snapshot, pod);
     }
@@ -355,7 +355,12 @@ pub fn still_fits(profile: &Profile, snapshot: &mut Snapshot, pod: &Arc<Pod>, no
 }
 
 /// The first local plugin that would reject the pod even if all its potential victims were removed.
-pub fn in_the_way(profile: &Profile, snapshot: &Snapshot, pod: &Arc<Pod>, node: &NodeState) -> Option<&'static str> {
+pub(crate) fn in_the_way(
+    profile: &Profile,
+    snapshot: &Snapshot,
+    pod: &Arc<Pod>,
+    node: &NodeState,
+) -> Option<&'static str> {
     let cycle = Cycle { snapshot, pod };
     let mut left = node.clone();
     for other in node.pods.iter().filter(|other| other.priority < pod.priority) {

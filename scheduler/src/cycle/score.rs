@@ -10,7 +10,7 @@ use crate::snapshot::NodeId;
 /// Where timings and counts are recorded.
 type Instruments<'a> = (&'a mut Times, &'a mut Evaluations);
 
-pub fn best(
+pub(super) fn best(
     profile: &Profile,
     cycle: Cycle,
     slots: &[Slot],

@@ -30,7 +30,7 @@ impl Times {
         Times { is_sampled: decision % SAMPLED == 1, ..Times::default() }
     }
 
-    pub fn is_sampled(&self) -> bool {
+    pub(crate) fn is_sampled(&self) -> bool {
         self.is_sampled
     }
 
@@ -57,7 +57,7 @@ impl Times {
 }
 
 /// The points at which evaluations are counted.
-pub const COUNTED: [Point; 4] = [Point::PreFilter, Point::Filter, Point::PreScore, Point::Score];
+pub(super) const COUNTED: [Point; 4] = [Point::PreFilter, Point::Filter, Point::PreScore, Point::Score];
 
 /// Number of cycles in which each plugin was evaluated, by position and index in [`COUNTED`].
 #[derive(Default)]

@@ -13,7 +13,7 @@ use podmodel::Pod;
 
 /// The victims on a node, with all its pods: an extender may choose others.
 #[derive(Debug, Clone)]
-pub struct NodeVictims {
+pub(crate) struct NodeVictims {
     pods: Vec<Arc<Pod>>,
     victims: Vec<Arc<Pod>>,
     violations: i64,

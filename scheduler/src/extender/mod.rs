@@ -35,7 +35,7 @@ pub trait ExtenderTransport: Send + Sync {
     fn post<'a>(&'a self, extender: &'a ExtenderConfig, verb: &'a str, body: Vec<u8>) -> PostFuture<'a>;
 }
 
-pub struct Extenders {
+pub(crate) struct Extenders {
     all: Vec<ExtenderConfig>,
     wire: Arc<dyn ExtenderTransport>,
     /// By uid of the pod being scheduled.
@@ -51,7 +51,7 @@ struct PodResponses {
 }
 
 impl Extenders {
-    pub fn new(all: Vec<ExtenderConfig>, wire: Arc<dyn ExtenderTransport>) -> Extenders {
+    pub(crate) fn new(all: Vec<ExtenderConfig>, wire: Arc<dyn ExtenderTransport>) -> Extenders {
         Extenders { all, wire, responses: Mutex::default() }
     }
 
@@ -64,17 +64,17 @@ impl Extenders {
     }
 
     /// Whether extenders must be called for the pod's nodes first.
-    pub fn must_be_called(&self, pod: &Pod) -> bool {
+    pub(crate) fn must_be_called(&self, pod: &Pod) -> bool {
         let asks = |one: &&ExtenderConfig| !one.filter_verb.is_empty() || !one.prioritize_verb.is_empty();
         self.interested(pod).any(|one| asks(&one)) && self.answer(pod).is_none()
     }
 
     /// The preemption candidates that extenders must be called for.
-    pub fn pending_candidates(&self, pod: &Pod) -> Option<Candidates> {
+    pub(crate) fn pending_candidates(&self, pod: &Pod) -> Option<Candidates> {
         self.responses().get_mut(&pod.uid)?.pending_candidates.take()
     }
 
-    pub fn forget(&self, pod: &Pod) {
+    pub(crate) fn forget(&self, pod: &Pod) {
         self.responses().remove(&pod.uid);
     }
 
@@ -83,7 +83,7 @@ impl Extenders {
     }
 
     /// Calls the extenders for nodes and keeps the response for the next run.
-    pub async fn filter_nodes(
+    pub(crate) async fn filter_nodes(
         &self,
         pod: &Pod,
         object: &Tree,
@@ -111,7 +111,7 @@ impl Extenders {
 
     /// Calls the extenders for preemption candidates and keeps the response for the next run. `object` returns the
     /// full pod.
-    pub async fn process_preemption(
+    pub(crate) async fn process_preemption(
         &self,
         pod: &Pod,
         candidates: Candidates,

@@ -13,7 +13,7 @@ use crate::framework::MAX_SCORE;
 const MAX_EXTENDER_SCORE: i64 = 10;
 
 #[derive(Debug, Default)]
-pub struct NodeResults {
+pub(crate) struct NodeResults {
     allowed: BTreeSet<Str>,
     /// Whether the rejection is unresolvable, and the reason.
     refused: BTreeMap<Str, (bool, String)>,
@@ -21,26 +21,26 @@ pub struct NodeResults {
 }
 
 impl NodeResults {
-    pub fn allowing(nodes: impl Iterator<Item = Str>) -> NodeResults {
+    pub(crate) fn allowing(nodes: impl Iterator<Item = Str>) -> NodeResults {
         NodeResults { allowed: nodes.collect(), ..NodeResults::default() }
     }
 
     /// The nodes that are still allowed.
-    pub fn allowed<'a>(&self, nodes: &'a [(Str, Arc<Tree>)]) -> Vec<&'a (Str, Arc<Tree>)> {
+    pub(super) fn allowed<'a>(&self, nodes: &'a [(Str, Arc<Tree>)]) -> Vec<&'a (Str, Arc<Tree>)> {
         nodes.iter().filter(|(name, _)| self.allowed.contains(name)).collect()
     }
 
-    pub fn is_nowhere(&self) -> bool {
+    pub(crate) fn is_nowhere(&self) -> bool {
         self.allowed.is_empty()
     }
 
     /// Whether at most one node is left.
-    pub fn is_decided(&self) -> bool {
+    pub(crate) fn is_decided(&self) -> bool {
         self.allowed.len() <= 1
     }
 
     /// Applies a filter response.
-    pub fn filter(&mut self, body: &[u8]) -> Result<(), ResponseError> {
+    pub(super) fn filter(&mut self, body: &[u8]) -> Result<(), ResponseError> {
         let answer = wire::read(body)?;
         wire::no_error(&answer)?;
         let (names, nodes) = (wire::field(&answer, "NodeNames"), wire::field(&answer, "Nodes"));
@@ -62,7 +62,7 @@ impl NodeResults {
     }
 
     /// Adds a prioritize response with the extender's weight.
-    pub fn rate(&mut self, body: &[u8], weight: i64) -> Result<(), ResponseError> {
+    pub(super) fn rate(&mut self, body: &[u8], weight: i64) -> Result<(), ResponseError> {
         let answer = wire::read(body)?;
         let list = answer.as_list().ok_or(ResponseError::NotAList)?;
         for one in list {
@@ -74,7 +74,7 @@ impl NodeResults {
     }
 
     /// Why a node is rejected, and whether it is unresolvable.
-    pub fn refusal(&self, node: &str) -> Option<(bool, &str)> {
+    pub(super) fn refusal(&self, node: &str) -> Option<(bool, &str)> {
         if self.allowed.contains(node) {
             return None;
         }
@@ -82,11 +82,11 @@ impl NodeResults {
         Some((is_final, if why.is_empty() { "node(s) were refused by an extender" } else { why }))
     }
 
-    pub fn rates(&self) -> bool {
+    pub(super) fn rates(&self) -> bool {
         !self.scores.is_empty()
     }
 
-    pub fn score(&self, node: &str) -> i64 {
+    pub(super) fn score(&self, node: &str) -> i64 {
         self.scores.get(node).copied().unwrap_or(0)
     }
 }

@@ -9,7 +9,7 @@ use podmodel::Pod;
 use super::error::ResponseError;
 
 /// A request with a pod and the remaining nodes.
-pub fn filter_request(pod: &Tree, nodes: &[&(Str, Arc<Tree>)], by_name: bool) -> Vec<u8> {
+pub(crate) fn filter_request(pod: &Tree, nodes: &[&(Str, Arc<Tree>)], by_name: bool) -> Vec<u8> {
     let names = || Tree::List(nodes.iter().map(|(name, _)| Tree::from(name.clone())).collect());
     let objects = || Tree::List(nodes.iter().map(|(_, node)| Tree::clone(node)).collect());
     let asked = match by_name {
@@ -19,7 +19,7 @@ pub fn filter_request(pod: &Tree, nodes: &[&(Str, Arc<Tree>)], by_name: bool) ->
     api::json::encode(&asked, None)
 }
 
-pub fn binding(pod: &Pod, node: &str) -> Vec<u8> {
+pub(super) fn binding(pod: &Pod, node: &str) -> Vec<u8> {
     let asked = tree! {
         "PodName" => pod.name.clone(),
         "PodNamespace" => pod.namespace.clone(),
@@ -29,22 +29,22 @@ pub fn binding(pod: &Pod, node: &str) -> Vec<u8> {
     api::json::encode(&asked, None)
 }
 
-pub fn bound(body: &[u8]) -> Result<(), ResponseError> {
+pub(super) fn bound(body: &[u8]) -> Result<(), ResponseError> {
     no_error(&read(body)?)
 }
 
-pub fn read(body: &[u8]) -> Result<Tree, ResponseError> {
+pub(super) fn read(body: &[u8]) -> Result<Tree, ResponseError> {
     api::json::decode(body).map_err(ResponseError::Json)
 }
 
-pub fn no_error(answer: &Tree) -> Result<(), ResponseError> {
+pub(super) fn no_error(answer: &Tree) -> Result<(), ResponseError> {
     match field(answer, "Error").as_str() {
         None | Some("") => Ok(()),
         Some(why) => Err(ResponseError::Extender(why.to_string())),
     }
 }
 
-pub fn field<'a>(tree: &'a Tree, name: &str) -> &'a Tree {
+pub(super) fn field<'a>(tree: &'a Tree, name: &str) -> &'a Tree {
     static NULL: Tree = Tree::Null;
     let mut fields = tree.as_map().into_iter().flat_map(|map| map.iter());
     fields.find(|(key, _)| key.eq_ignore_ascii_case(name)).map_or(&NULL, |(_, value)| value)

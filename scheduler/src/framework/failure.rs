@@ -88,7 +88,7 @@ impl Failure {
     }
 
     /// The number of nodes that were not filtered, and the reason.
-    pub fn excluded(&self) -> Option<(usize, String)> {
+    pub(crate) fn excluded(&self) -> Option<(usize, String)> {
         let count = self.node_count.saturating_sub(self.nodes.len());
         let mut names = self.excluded_by.clone();
         names.sort_unstable();

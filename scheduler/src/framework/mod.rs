@@ -28,7 +28,9 @@ use podmodel::{Node, Pod};
 pub use failure::{Failure, summary};
 pub use fit::fits;
 pub use permit::{LONGEST_WAIT, Rejected, WaitingPod, WaitingPods};
-pub use profile::{Enabled, Filters, MOST_PLUGINS, Profile};
+#[cfg(test)]
+pub(crate) use profile::MOST_PLUGINS;
+pub use profile::{Enabled, Filters, Profile};
 pub use queued_pod::QueuedPod;
 
 /// The highest score of a node, after normalization.
@@ -53,7 +55,7 @@ pub enum Point {
     PostBind,
 }
 
-pub const POINTS: [Point; 12] = [
+pub(crate) const POINTS: [Point; 12] = [
     Point::PreEnqueue,
     Point::QueueSort,
     Point::PreFilter,
@@ -163,15 +165,15 @@ impl<T: Any + Clone + Send + Sync> State for T {
 pub struct Slot(Option<Box<dyn State>>);
 
 impl Slot {
-    pub fn new(state: impl State) -> Slot {
+    pub(crate) fn new(state: impl State) -> Slot {
         Slot(Some(Box::new(state)))
     }
 
-    pub fn get<T: State>(&self) -> Option<&T> {
+    pub(crate) fn get<T: State>(&self) -> Option<&T> {
         self.0.as_deref()?.as_any().downcast_ref()
     }
 
-    pub fn get_mut<T: State>(&mut self) -> Option<&mut T> {
+    pub(crate) fn get_mut<T: State>(&mut self) -> Option<&mut T> {
         self.0.as_deref_mut()?.as_any_mut().downcast_mut()
     }
 }
@@ -288,10 +290,10 @@ pub struct Handle {
 }
 
 /// Why a plugin refuses or fails.
-pub type PluginError = Box<dyn std::error::Error + Send + Sync>;
+pub(crate) type PluginError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Work outside the scheduling cycle. An error ends the attempt; the pod is retried.
-pub type PluginFuture<'a> = Pin<Box<dyn Future<Output = client::Result<()>> + Send + 'a>>;
+pub(crate) type PluginFuture<'a> = Pin<Box<dyn Future<Output = client::Result<()>> + Send + 'a>>;
 
 /// Preemption results for a spec by node, valid for a generation of the node and a priority.
 #[derive(Default)]
@@ -304,13 +306,13 @@ struct CachedPreemption {
 }
 
 impl PreemptionCache {
-    pub fn get<T: Any + Send + Sync>(&self, node: NodeId, generation: u64, priority: i32) -> Option<Arc<T>> {
+    pub(crate) fn get<T: Any + Send + Sync>(&self, node: NodeId, generation: u64, priority: i32) -> Option<Arc<T>> {
         let cached = self.0.get(node.at())?.as_ref()?;
         let is_current = (cached.generation, cached.priority) == (generation, priority);
         is_current.then(|| cached.found.clone().downcast().ok())?
     }
 
-    pub fn put<T: Any + Send + Sync>(&mut self, node: NodeId, generation: u64, priority: i32, found: Arc<T>) {
+    pub(crate) fn put<T: Any + Send + Sync>(&mut self, node: NodeId, generation: u64, priority: i32, found: Arc<T>) {
         if self.0.len() <= node.at() {
             self.0.resize_with(node.at() + 1, || None);
         }
@@ -446,7 +448,7 @@ pub trait Plugin: Send + Sync {
 }
 
 /// Normalizes scores to 0..=100 by the largest; `reverse` if lower is better.
-pub fn normalize_by_largest(scores: &mut [i64], reverse: bool) {
+pub(crate) fn normalize_by_largest(scores: &mut [i64], reverse: bool) {
     let largest = scores.iter().copied().max().unwrap_or(0);
     for score in scores {
         let scaled = if largest == 0 { 0 } else { *score * MAX_SCORE / largest };

@@ -9,7 +9,8 @@ use crate::snapshot::NodeState;
 use podmodel::Pod;
 
 /// The maximum number of plugins in a profile: results of equal pods use bit sets.
-pub const MOST_PLUGINS: usize = 64;
+#[cfg(test)]
+pub(crate) const MOST_PLUGINS: usize = 64;
 
 pub struct Profile {
     pub scheduler_name: Str,
@@ -39,7 +40,7 @@ impl Profile {
     }
 
     /// Replaces the plugins of a point.
-    pub fn with_point(mut self, point: Point, positions: Vec<usize>) -> Profile {
+    pub(crate) fn with_point(mut self, point: Point, positions: Vec<usize>) -> Profile {
         self.points[point as usize] = positions;
         self
     }
@@ -61,7 +62,7 @@ impl Profile {
     }
 
     /// Positions of the plugins of a point.
-    pub fn positions(&self, point: Point) -> &[usize] {
+    pub(crate) fn positions(&self, point: Point) -> &[usize] {
         &self.points[point as usize]
     }
 
@@ -78,13 +79,13 @@ impl Profile {
     }
 
     /// Releases what plugins have reserved for a pod, in reverse order.
-    pub fn unreserve(&self, pod: &Pod, node: &str) {
+    pub(crate) fn unreserve(&self, pod: &Pod, node: &str) {
         for position in self.positions(Point::Reserve).iter().rev() {
             self.plugin(*position).unreserve(pod, node);
         }
     }
 
-    pub fn position_of(&self, name: &str) -> Option<usize> {
+    pub(crate) fn position_of(&self, name: &str) -> Option<usize> {
         self.plugins.iter().position(|one| one.plugin.name() == name)
     }
 }

@@ -12,7 +12,7 @@ pub struct Weighted {
     pub weight: i64,
 }
 
-pub fn weighted_default() -> Vec<Weighted> {
+pub(crate) fn weighted_default() -> Vec<Weighted> {
     ["cpu", "memory"].map(|name| Weighted { name: Str::const_new(name), weight: 1 }).to_vec()
 }
 
@@ -26,7 +26,7 @@ pub struct Allocation {
 impl Allocation {
     /// With defaults for pods without requests. None for resources that the node does not have, and for special
     /// resources that the pod does not request.
-    pub fn assumed(spec: &Spec, node: &NodeState, name: &str) -> Option<Allocation> {
+    pub(crate) fn assumed(spec: &Spec, node: &NodeState, name: &str) -> Option<Allocation> {
         let taken = match name {
             "cpu" => node.nonzero_milli_cpu + spec.nonzero_milli_cpu,
             "memory" => node.nonzero_memory + spec.nonzero_memory,

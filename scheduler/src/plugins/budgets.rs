@@ -7,7 +7,7 @@ use api::{Str, Tree};
 use crate::snapshot::{Kind, Snapshot};
 use podmodel::{Pod, Selector};
 
-pub struct Budgets(Vec<Budget>);
+pub(super) struct Budgets(Vec<Budget>);
 
 #[derive(Clone)]
 struct Budget {
@@ -19,17 +19,17 @@ struct Budget {
 }
 
 impl Budgets {
-    pub fn read(snapshot: &Snapshot) -> Budgets {
+    pub(super) fn read(snapshot: &Snapshot) -> Budgets {
         let all = snapshot.objects.all(Kind::PodDisruptionBudget);
         Budgets(all.iter().map(|budget| Budget::read(budget)).collect())
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Pods whose eviction would violate a budget, and the others, both in order.
-    pub fn split(&self, pods: Vec<Arc<Pod>>) -> (Vec<Arc<Pod>>, Vec<Arc<Pod>>) {
+    pub(super) fn split(&self, pods: Vec<Arc<Pod>>) -> (Vec<Arc<Pod>>, Vec<Arc<Pod>>) {
         let mut left: Vec<i64> = self.0.iter().map(|budget| budget.allowed).collect();
         let mut is_guarded = |pod: &Arc<Pod>| {
             let mut guarded = false;

@@ -6,7 +6,7 @@ use client::Resource;
 use crate::framework::{Handle, Plugin, PluginFuture, Point};
 use podmodel::Pod;
 
-pub struct DefaultBinder;
+pub(crate) struct DefaultBinder;
 
 const PODS: Resource = Resource::core("pods");
 

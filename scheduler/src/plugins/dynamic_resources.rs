@@ -3,7 +3,7 @@
 use crate::framework::{Cycle, Event, Plugin, Point, PreFilter, Refusal};
 use podmodel::Pod;
 
-pub struct DynamicResources;
+pub(super) struct DynamicResources;
 
 impl Plugin for DynamicResources {
     fn name(&self) -> &'static str {

@@ -13,7 +13,7 @@ const LEAST: i64 = 23 * MIB;
 const MOST: i64 = 1000 * MIB;
 
 #[derive(Default)]
-pub struct ImageLocality;
+pub(super) struct ImageLocality;
 
 /// The images of a pod, each with the fraction of nodes that have it.
 #[derive(Clone)]

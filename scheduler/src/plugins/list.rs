@@ -11,7 +11,7 @@ use crate::framework::{Enabled, Plugin, Profile};
 use crate::plugins::args::Args;
 
 /// The name of the default scheduler.
-pub const DEFAULT_SCHEDULER: &str = "default-scheduler";
+pub(crate) const DEFAULT_SCHEDULER: &str = "default-scheduler";
 
 /// A row of the list.
 pub struct PluginEntry {

@@ -13,7 +13,7 @@ use podmodel::{Node, NodeSelector, NodeTerm, Operator, Pod, Spec};
 const NO_MATCH: &str = "node(s) didn't match Pod's node affinity/selector";
 const ADDED_NO_MATCH: &str = "node(s) didn't match scheduler-enforced node affinity";
 
-pub struct NodeAffinity {
+pub(super) struct NodeAffinity {
     /// Affinity that applies to every pod of the profile.
     added: Option<NodeSelector>,
     added_preferred: Vec<(i64, NodeTerm)>,
@@ -21,7 +21,7 @@ pub struct NodeAffinity {
 
 impl NodeAffinity {
     /// With an added NodeAffinity for all pods of the profile; null for none.
-    pub fn with_added(added: &Tree) -> NodeAffinity {
+    pub(crate) fn with_added(added: &Tree) -> NodeAffinity {
         let required = added.at("requiredDuringSchedulingIgnoredDuringExecution");
         let preferred = added.list("preferredDuringSchedulingIgnoredDuringExecution").iter();
         let weighted = |one: &Tree| (one.int("weight").unwrap_or(0), NodeTerm::read(one.at("preference")));

@@ -4,7 +4,7 @@ use crate::framework::{Cycle, Event, Plugin, Point, PreFilter, Refusal, Slot, Ve
 use crate::snapshot::NodeState;
 use podmodel::{Node, Pod};
 
-pub struct NodeDeclaredFeatures;
+pub(super) struct NodeDeclaredFeatures;
 
 impl Plugin for NodeDeclaredFeatures {
     fn name(&self) -> &'static str {

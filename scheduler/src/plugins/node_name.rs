@@ -4,7 +4,7 @@ use crate::framework::{Cycle, Event, Plugin, Point, PreFilter, Refusal, Slot, Ve
 use crate::snapshot::NodeState;
 use podmodel::Pod;
 
-pub struct NodeName;
+pub(super) struct NodeName;
 
 impl Plugin for NodeName {
     fn name(&self) -> &'static str {

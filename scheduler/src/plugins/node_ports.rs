@@ -4,7 +4,7 @@ use crate::framework::{Cycle, Event, Plugin, Point, PreFilter, Refusal, Slot, Ve
 use crate::snapshot::NodeState;
 use podmodel::Pod;
 
-pub struct NodePorts;
+pub(super) struct NodePorts;
 
 impl Plugin for NodePorts {
     fn name(&self) -> &'static str {

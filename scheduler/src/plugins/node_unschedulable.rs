@@ -4,7 +4,7 @@ use crate::framework::{Cycle, Event, Plugin, Point, Refusal, Slot, Verdict};
 use crate::snapshot::NodeState;
 use podmodel::{Effect, Pod, Taint};
 
-pub struct NodeUnschedulable;
+pub(super) struct NodeUnschedulable;
 
 const TAINT: &str = "node.kubernetes.io/unschedulable";
 

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use crate::framework::{Plugin, Point, QueuedPod};
 
-pub struct PrioritySort;
+pub(crate) struct PrioritySort;
 
 impl Plugin for PrioritySort {
     fn name(&self) -> &'static str {

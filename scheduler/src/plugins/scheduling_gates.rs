@@ -3,7 +3,7 @@
 use crate::framework::{Event, Plugin, Point, Refusal, Verdict};
 use podmodel::Pod;
 
-pub struct SchedulingGates;
+pub(crate) struct SchedulingGates;
 
 impl Plugin for SchedulingGates {
     fn name(&self) -> &'static str {

@@ -4,7 +4,7 @@ use crate::framework::{Cycle, Event, Plugin, Point, Refusal, Slot, Verdict, norm
 use crate::snapshot::{NodeId, NodeState};
 use podmodel::{Effect, Node, Pod, Spec, Taint};
 
-pub struct TaintToleration;
+pub(super) struct TaintToleration;
 
 impl Plugin for TaintToleration {
     fn name(&self) -> &'static str {
@@ -51,6 +51,6 @@ fn is_tolerated(spec: &Spec, taint: &Taint) -> bool {
 }
 
 /// Whether the pod tolerates all NoSchedule and NoExecute taints of the node.
-pub fn tolerates(spec: &Spec, node: &Node) -> bool {
+pub(super) fn tolerates(spec: &Spec, node: &Node) -> bool {
     node.taints.iter().filter(|taint| taint.is_hard()).all(|taint| is_tolerated(spec, taint))
 }

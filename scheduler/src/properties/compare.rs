@@ -150,7 +150,7 @@ fn text(object: &Tree) -> String {
 }
 
 /// A plugin with its PreFilter result for a pod.
-pub struct Asked<'a> {
+pub(super) struct Asked<'a> {
     plugin: &'a dyn Plugin,
     cycle: Cycle<'a>,
     /// None if it is skipped.
@@ -158,7 +158,7 @@ pub struct Asked<'a> {
 }
 
 impl<'a> Asked<'a> {
-    pub fn new(plugin: &'a dyn Plugin, cycle: Cycle<'a>) -> Asked<'a> {
+    pub(super) fn new(plugin: &'a dyn Plugin, cycle: Cycle<'a>) -> Asked<'a> {
         let pre_filter = match plugin.pre_filter(cycle) {
             PreFilter::Skip => None,
             other => Some(other),
@@ -174,7 +174,7 @@ impl<'a> Asked<'a> {
         }
     }
 
-    pub fn verdict(&self, node: &NodeState) -> Verdict {
+    pub(super) fn verdict(&self, node: &NodeState) -> Verdict {
         let verdict = match &self.pre_filter {
             None => Ok(()),
             Some(PreFilter::Refuse(refusal)) => Err(refusal.clone()),

@@ -5,7 +5,7 @@ use client::Random;
 
 use oracle::World;
 
-pub struct Generator<'a> {
+pub(crate) struct Generator<'a> {
     pub random: &'a Random,
     /// The number of generated pods, for their names.
     pub made: u64,
@@ -18,12 +18,12 @@ const KEYS: [&str; 3] = ["topology.kubernetes.io/zone", "kubernetes.io/hostname"
 const MIB: i64 = 1024 * 1024;
 
 impl Generator<'_> {
-    pub fn below(&self, bound: u64) -> u64 {
+    pub(super) fn below(&self, bound: u64) -> u64 {
         self.random.below(bound)
     }
 
     /// True with this probability in percent.
-    pub fn chance(&self, percent: u64) -> bool {
+    pub(crate) fn chance(&self, percent: u64) -> bool {
         self.below(100) < percent
     }
 
@@ -36,7 +36,7 @@ impl Generator<'_> {
         Tree::List((0..self.below(most + 1)).map(|_| make()).collect())
     }
 
-    pub fn world(&mut self, nodes: u64, pods: u64) -> World {
+    pub(super) fn world(&mut self, nodes: u64, pods: u64) -> World {
         let mut world = World {
             namespaces: NAMESPACES.iter().map(|name| self.namespace(name)).collect(),
             nodes: (0..nodes).map(|number| self.node(&format!("n{number}"))).collect(),
@@ -59,12 +59,12 @@ impl Generator<'_> {
         world
     }
 
-    pub fn namespace(&self, name: &str) -> Tree {
+    pub(super) fn namespace(&self, name: &str) -> Tree {
         let labels = tree! { "team" => self.one(&["a", "b"]) };
         tree! { "metadata" => tree! { "name" => name, "labels" => labels } }
     }
 
-    pub fn node(&self, name: &str) -> Tree {
+    pub(super) fn node(&self, name: &str) -> Tree {
         let mut labels = tree! { "disk" => self.one(&["ssd", "hdd"]), "cores" => self.below(9).to_string() };
         let places = [(KEYS[0], self.one(&ZONES), 85), (KEYS[1], name, 92), (KEYS[2], self.one(&["1", "2"]), 60)];
         for (key, value, percent) in places {
@@ -122,7 +122,7 @@ impl Generator<'_> {
     }
 
     /// An unscheduled pod.
-    pub fn pod(&mut self) -> Tree {
+    pub(super) fn pod(&mut self) -> Tree {
         self.made += 1;
         let name = format!("p{}", self.made);
         let mut labels = tree! { "app" => self.one(&APPS) };
@@ -409,7 +409,7 @@ impl Generator<'_> {
 }
 
 /// Assigns a pod to a node.
-pub fn place(pod: &mut Tree, node: &str) {
+pub(super) fn place(pod: &mut Tree, node: &str) {
     pod.child("spec").set("nodeName", node);
     pod.child("status").set("phase", "Running");
 }

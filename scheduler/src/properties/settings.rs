@@ -12,7 +12,7 @@ use oracle::Settings;
 const GPU: &str = "example.com/gpu";
 
 /// Half of them are the defaults.
-pub fn settings(generator: &Generator<'_>) -> Settings {
+pub(super) fn settings(generator: &Generator<'_>) -> Settings {
     if generator.chance(50) {
         return Settings::default();
     }
@@ -56,7 +56,7 @@ fn default_constraint(generator: &Generator<'_>) -> Tree {
     tree! { "maxSkew" => 1, "topologyKey" => "topology.kubernetes.io/zone", "whenUnsatisfiable" => action }
 }
 
-pub fn args(settings: &Settings) -> Args {
+pub(super) fn args(settings: &Settings) -> Args {
     let scaled = |points: &Vec<(i64, i64)>| points.iter().map(|(at, score)| (*at, score * 10)).collect();
     let strategy = match &settings.strategy {
         oracle::Strategy::LeastAllocated => Strategy::LeastAllocated,

@@ -12,10 +12,10 @@ use podmodel::{Labels, Node, Pod};
 
 /// Objects by kind and key, which a test may change.
 #[derive(Default)]
-pub struct Kept(Mutex<BTreeMap<(Kind, String), Arc<Tree>>>);
+pub(super) struct Kept(Mutex<BTreeMap<(Kind, String), Arc<Tree>>>);
 
 impl Kept {
-    pub fn put(&self, kind: Kind, object: &Tree) {
+    pub(super) fn put(&self, kind: Kind, object: &Tree) {
         let key = client::key_of(object).to_string();
         self.objects().insert((kind, key), Arc::new(object.clone()));
     }
@@ -40,7 +40,7 @@ impl Objects for Kept {
     }
 }
 
-pub fn snapshot(world: &World) -> (Snapshot, Arc<Kept>) {
+pub(super) fn snapshot(world: &World) -> (Snapshot, Arc<Kept>) {
     let kept = Arc::new(Kept::default());
     let kinds: [(Kind, &[Tree]); 11] = [
         (Kind::Service, &world.services),
@@ -70,6 +70,6 @@ pub fn snapshot(world: &World) -> (Snapshot, Arc<Kept>) {
     (snapshot, kept)
 }
 
-pub fn put_namespace(snapshot: &mut Snapshot, namespace: &Tree) {
+pub(crate) fn put_namespace(snapshot: &mut Snapshot, namespace: &Tree) {
     snapshot.set_namespace(namespace.str("metadata.name"), Some(Labels::read(namespace.map("metadata.labels"))));
 }

@@ -15,17 +15,17 @@ use crate::framework::{Plugin, QueuedPod};
 use podmodel::Pod;
 
 /// The backoff after a rejection: the initial value, doubled each time, and the maximum.
-pub const FIRST_BACK_OFF: Duration = Duration::from_secs(1);
-pub const LONGEST_BACK_OFF: Duration = Duration::from_secs(10);
+pub(crate) const FIRST_BACK_OFF: Duration = Duration::from_secs(1);
+pub(crate) const LONGEST_BACK_OFF: Duration = Duration::from_secs(10);
 /// The maximum time that a pod waits for an event.
-pub const LONGEST_PARKED: Duration = Duration::from_secs(300);
+pub(crate) const LONGEST_PARKED: Duration = Duration::from_secs(300);
 
 /// Backoffs that expire within this window count as simultaneous for ordering.
 const SAME_WINDOW: Duration = Duration::from_secs(1);
 
 /// Where a queued pod is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum QueueState {
+pub(crate) enum QueueState {
     Active,
     /// Until then. After an error the backoff is always completed; after a rejection it ends early if the queue is
     /// empty.
@@ -45,7 +45,7 @@ pub enum QueueState {
 
 impl QueueState {
     /// The name in metrics; empty during an attempt.
-    pub fn label(self) -> &'static str {
+    pub(crate) fn label(self) -> &'static str {
         match self {
             QueueState::Active => "active",
             QueueState::BackOff { .. } => "backoff",
@@ -69,7 +69,7 @@ impl Entry {
     }
 }
 
-pub struct Queue {
+pub(crate) struct Queue {
     sort: Arc<dyn Plugin>,
     first_back_off: Duration,
     longest_back_off: Duration,
@@ -112,7 +112,7 @@ impl Eq for Turn {}
 
 impl Queue {
     /// `sort` is the QueueSort plugin.
-    pub fn new(sort: Arc<dyn Plugin>) -> Queue {
+    pub(crate) fn new(sort: Arc<dyn Plugin>) -> Queue {
         Queue {
             sort,
             first_back_off: FIRST_BACK_OFF,
@@ -125,16 +125,16 @@ impl Queue {
         }
     }
 
-    pub fn set_back_off(&mut self, first: Duration, longest: Duration) {
+    pub(crate) fn set_back_off(&mut self, first: Duration, longest: Duration) {
         (self.first_back_off, self.longest_back_off) = (first, longest);
     }
 
-    pub fn get(&self, uid: &str) -> Option<(&QueuedPod, QueueState)> {
+    pub(crate) fn get(&self, uid: &str) -> Option<(&QueuedPod, QueueState)> {
         self.entries.get(uid).map(|entry| (&entry.waiting, entry.place))
     }
 
     /// Adds a new pod. `gated_by` is the plugin that gates it.
-    pub fn add(&mut self, pod: Arc<Pod>, gated_by: Option<&'static str>, now: Instant) {
+    pub(crate) fn add(&mut self, pod: Arc<Pod>, gated_by: Option<&'static str>, now: Instant) {
         let refused_by = gated_by.into_iter().collect();
         let waiting = QueuedPod { pod, since: now, first_tried: None, attempts: 0, failures: 0, refused_by };
         let uid = waiting.pod.uid.clone();
@@ -145,14 +145,14 @@ impl Queue {
     }
 
     /// Updates the pod without moving it.
-    pub fn update(&mut self, pod: Arc<Pod>) {
+    pub(crate) fn update(&mut self, pod: Arc<Pod>) {
         if let Some(entry) = self.entries.get_mut(&pod.uid) {
             entry.waiting.pod = pod;
         }
     }
 
     /// Gates or ungates the pod.
-    pub fn gate(&mut self, uid: &str, gated_by: Option<&'static str>) {
+    pub(crate) fn gate(&mut self, uid: &str, gated_by: Option<&'static str>) {
         let Some(entry) = self.entries.get_mut(uid) else { return };
         match (gated_by, entry.place) {
             (Some(_), QueueState::Taken { .. }) => {}
@@ -165,14 +165,14 @@ impl Queue {
         }
     }
 
-    pub fn remove(&mut self, uid: &str) -> Option<QueuedPod> {
+    pub(crate) fn remove(&mut self, uid: &str) -> Option<QueuedPod> {
         self.leave(uid);
         self.entries.remove(uid).map(|entry| entry.waiting)
     }
 
     /// The next pod to attempt. If there is no other, a pod in backoff after a rejection is attempted early, since an
     /// event may have helped it.
-    pub fn pop(&mut self, now: Instant) -> Option<QueuedPod> {
+    pub(crate) fn pop(&mut self, now: Instant) -> Option<QueuedPod> {
         self.wake_due(now);
         let uid = self.next_active().or_else(|| self.next_backing_off())?;
         self.leave(&uid);
@@ -208,7 +208,7 @@ impl Queue {
     }
 
     /// It was rejected by these plugins and waits for an event.
-    pub fn park(&mut self, uid: &str, refused_by: Vec<&'static str>, now: Instant) {
+    pub(crate) fn park(&mut self, uid: &str, refused_by: Vec<&'static str>, now: Instant) {
         let Some(entry) = self.entries.get_mut(uid) else { return };
         entry.waiting.refused_by = refused_by;
         entry.waiting.failures += 1;
@@ -221,7 +221,7 @@ impl Queue {
     }
 
     /// It failed with an error and is retried after a backoff.
-    pub fn retry(&mut self, uid: &str, now: Instant) {
+    pub(crate) fn retry(&mut self, uid: &str, now: Instant) {
         let Some(entry) = self.entries.get_mut(uid) else { return };
         entry.waiting.failures += 1;
         entry.waiting.since = now;
@@ -231,7 +231,11 @@ impl Queue {
 
     /// Requeues the pods that an event may help; returns where they are now. `may_help` may update the rejecting
     /// plugins.
-    pub fn happened(&mut self, now: Instant, mut may_help: impl FnMut(&mut QueuedPod) -> bool) -> Vec<QueueState> {
+    pub(crate) fn happened(
+        &mut self,
+        now: Instant,
+        mut may_help: impl FnMut(&mut QueuedPod) -> bool,
+    ) -> Vec<QueueState> {
         let entries = &mut self.entries;
         let mut waiting = |uid: &&Str| entries.get_mut(*uid).is_some_and(|entry| may_help(&mut entry.waiting));
         let helped: Vec<Str> = self.parked.values().filter(|uid| waiting(uid)).cloned().collect();
@@ -240,14 +244,14 @@ impl Queue {
     }
 
     /// An event concerns a pod with an attempt in progress.
-    pub fn miss(&mut self, uid: &str) {
+    pub(crate) fn miss(&mut self, uid: &str) {
         if let Some(Entry { place: QueueState::Taken { missed }, .. }) = self.entries.get_mut(uid) {
             *missed = true;
         }
     }
 
     /// Requeues an unschedulable pod, after its backoff.
-    pub fn wake(&mut self, uid: &str, now: Instant) {
+    pub(crate) fn wake(&mut self, uid: &str, now: Instant) {
         let Some(entry) = self.entries.get(uid) else { return };
         if entry.place != QueueState::Parked {
             return;
@@ -260,7 +264,7 @@ impl Queue {
     }
 
     /// The next time at which something is due.
-    pub fn next_due(&self) -> Option<Instant> {
+    pub(crate) fn next_due(&self) -> Option<Instant> {
         let back = self.backing_off.keys().next().map(|(until, _)| *until);
         let parked = self.parked.values().next().and_then(|uid| self.entries.get(uid));
         let flush = parked.map(|entry| entry.waiting.since + LONGEST_PARKED);
@@ -321,7 +325,7 @@ impl Queue {
     }
 
     /// The number of unschedulable pods by scheduler name and plugin.
-    pub fn refused(&self) -> BTreeMap<(Str, &'static str), usize> {
+    pub(crate) fn refused(&self) -> BTreeMap<(Str, &'static str), usize> {
         let mut counts = BTreeMap::new();
         for entry in self.entries.values().filter(|entry| matches!(entry.place, QueueState::Parked | QueueState::Gated))
         {
@@ -333,7 +337,7 @@ impl Queue {
     }
 
     /// Counts by queue: active, backoff, unschedulable, gated.
-    pub fn counts(&self) -> Counts {
+    pub(crate) fn counts(&self) -> Counts {
         let (backing_off, parked) = (self.backing_off.len(), self.parked.len());
         let mut counts = Counts { active: 0, backing_off, parked, gated: 0 };
         for entry in self.entries.values() {

@@ -33,7 +33,7 @@ enum BindError {
 }
 
 /// Waits for Permit, then binds.
-pub async fn bind_when_allowed(shared: Arc<Shared>, waiting: Arc<WaitingPod>, placement: Placement) {
+pub(crate) async fn bind_when_allowed(shared: Arc<Shared>, waiting: Arc<WaitingPod>, placement: Placement) {
     let started = Instant::now();
     let outcome = waiting.outcome().await;
     shared.metrics.permitted(outcome.is_ok(), started.elapsed());
@@ -46,7 +46,7 @@ pub async fn bind_when_allowed(shared: Arc<Shared>, waiting: Arc<WaitingPod>, pl
     }
 }
 
-pub async fn bind(shared: Arc<Shared>, placement: Placement) {
+pub(super) async fn bind(shared: Arc<Shared>, placement: Placement) {
     match execute(&shared, &placement).await {
         Ok(()) => bound(&shared, &placement).await,
         Err(why) => shared.not_bound(&placement, &why.to_string()),
@@ -82,7 +82,7 @@ async fn execute(shared: &Shared, placement: &Placement) -> Result<(), BindError
 }
 
 /// Whether PreBind has something to wait for, which may take long.
-pub fn waits(shared: &Shared, placement: &Placement) -> bool {
+pub(super) fn waits(shared: &Shared, placement: &Placement) -> bool {
     let (pod, profile) = (&placement.pod, &placement.profile);
     profile.at(Point::PreBind).any(|(_, plugin)| plugin.pre_bind(&shared.handle, pod, &pod.node_name).is_some())
 }

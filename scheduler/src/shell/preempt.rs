@@ -10,7 +10,7 @@ use super::{PODS, Shared, reference};
 use crate::core::{NominationChange, Unschedulable};
 use podmodel::Pod;
 
-pub async fn preempt(shared: Arc<Shared>, waits: Unschedulable) {
+pub(super) async fn preempt(shared: Arc<Shared>, waits: Unschedulable) {
     let mut result = Ok(());
     for victim in &waits.victims {
         result = evict(&shared, &waits, victim).await;

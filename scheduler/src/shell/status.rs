@@ -12,7 +12,7 @@ use super::{PODS, Shared};
 use crate::core::NominationChange;
 use podmodel::Pod;
 
-pub const WRITERS: usize = 8;
+pub(super) const WRITERS: usize = 8;
 
 /// A pending status update.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,18 +23,18 @@ struct StatusUpdate {
     nominated: NominationChange,
 }
 
-pub struct Statuses {
+pub(crate) struct Statuses {
     pub queue: Arc<Queue>,
     update: Mutex<BTreeMap<Key, StatusUpdate>>,
 }
 
 impl Statuses {
-    pub fn new(queue: Arc<Queue>) -> Statuses {
+    pub(super) fn new(queue: Arc<Queue>) -> Statuses {
         Statuses { queue, update: Mutex::default() }
     }
 
     /// Fields that are not set keep their pending value.
-    pub fn request(&self, pod: &Pod, condition: Option<(&'static str, &str)>, nominated: NominationChange) {
+    pub(super) fn request(&self, pod: &Pod, condition: Option<(&'static str, &str)>, nominated: NominationChange) {
         let condition = condition.map(|(reason, message)| (reason, message.to_string()));
         let update = StatusUpdate { uid: pod.uid.clone(), condition, nominated };
         let mut all = self.all();
@@ -67,7 +67,7 @@ fn merged(before: Option<StatusUpdate>, now: StatusUpdate) -> StatusUpdate {
     StatusUpdate { uid: now.uid, condition: now.condition.or(before.condition), nominated }
 }
 
-pub async fn write_all(shared: Arc<Shared>) {
+pub(super) async fn write_all(shared: Arc<Shared>) {
     while let Some(key) = shared.statuses.queue.next().await {
         let update = shared.statuses.all().remove(&key);
         let ended = match update {

@@ -29,10 +29,10 @@ const WATCHED: [(Kind, Resource); 12] = [
 ];
 
 /// Objects in the informers' stores.
-pub struct Stores(BTreeMap<Kind, Arc<Store>>);
+pub(super) struct Stores(BTreeMap<Kind, Arc<Store>>);
 
 impl Stores {
-    pub fn new(informers: &Informers) -> Stores {
+    pub(super) fn new(informers: &Informers) -> Stores {
         let store = |(kind, resource)| (kind, informers.informer(Selection::all(resource)).store().clone());
         Stores(WATCHED.map(store).into())
     }
@@ -53,7 +53,7 @@ impl Objects for Stores {
 }
 
 /// Connects the informers to the core.
-pub fn follow(shared: &Arc<Shared>, informers: &Informers) {
+pub(super) fn follow(shared: &Arc<Shared>, informers: &Informers) {
     let hears = |selection: Selection, how: fn(&mut Core, &Change, Instant)| {
         let shared = shared.clone();
         informers.informer(selection).on_change(move |change| shared.take(change, how));
@@ -87,7 +87,7 @@ fn pod_changed(core: &mut Core, change: &Change, now: Instant) {
 }
 
 /// Leaks the name: there are as many as a process has profiles.
-pub fn name_for_good(name: &str) -> &'static str {
+pub(crate) fn name_for_good(name: &str) -> &'static str {
     static NAMES: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
     let mut names = NAMES.lock();
     if let Some(known) = names.iter().find(|known| **known == name) {

@@ -30,7 +30,7 @@ pub struct AffinityIndex {
 
 impl AffinityIndex {
     /// Terms of assigned pods that match this pod, with the nodes of those pods.
-    pub fn meaning<'a>(
+    pub(crate) fn meaning<'a>(
         &'a self,
         pod: &'a Pod,
         namespace_labels: &'a Labels,
@@ -42,7 +42,7 @@ impl AffinityIndex {
     }
 
     /// Keys of terms whose domains are not tracked yet.
-    pub fn unfollowed(&self, topology: &Topology) -> Vec<Str> {
+    pub(crate) fn unfollowed(&self, topology: &Topology) -> Vec<Str> {
         let keys = self.keys.keys().filter(|key| topology.domains(key).is_none());
         keys.cloned().collect()
     }
@@ -90,7 +90,7 @@ fn forget(keys: &mut BTreeMap<Str, usize>, key: &Str) {
 }
 
 /// All terms of a pod.
-pub fn terms_of(pod: &Pod) -> impl Iterator<Item = (TermEffect, &AffinityTerm)> {
+pub(crate) fn terms_of(pod: &Pod) -> impl Iterator<Item = (TermEffect, &AffinityTerm)> {
     let (near, apart) = (&pod.spec.affinity, &pod.spec.anti_affinity);
     let required = near.required.iter().map(|term| (TermEffect::Near, term));
     let avoided = apart.required.iter().map(|term| (TermEffect::Apart, term));

@@ -10,7 +10,7 @@ use podmodel::Node;
 pub struct ImageIndex(HashMap<Str, usize>);
 
 impl ImageIndex {
-    pub fn nodes_with(&self, image: &str) -> usize {
+    pub(crate) fn nodes_with(&self, image: &str) -> usize {
         self.0.get(image).copied().unwrap_or(0)
     }
 

@@ -27,7 +27,7 @@ impl PodSelector {
         PodSelector { namespaces: vec![namespace.clone()], namespace_selector: Selector::nothing(), selector }
     }
 
-    pub fn of_term(term: &AffinityTerm) -> PodSelector {
+    pub(crate) fn of_term(term: &AffinityTerm) -> PodSelector {
         PodSelector {
             namespaces: term.namespaces.clone(),
             namespace_selector: term.namespace_selector.clone(),
@@ -84,7 +84,7 @@ struct QueryCounts {
 
 impl MatchIndex {
     /// The counts of a registered query.
-    pub fn counts_of(&self, query: &CountQuery) -> Option<&Counts> {
+    pub(crate) fn counts_of(&self, query: &CountQuery) -> Option<&Counts> {
         let number = *self.numbers.get(query)?;
         self.results[number].as_ref().map(|result| &result.counts)
     }

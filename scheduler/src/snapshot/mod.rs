@@ -20,7 +20,8 @@ use api::{Str, Tree};
 
 use podmodel::{Labels, Pod};
 
-pub use affinity::{AffinityIndex, TermEffect, terms_of};
+pub(crate) use affinity::terms_of;
+pub use affinity::{AffinityIndex, TermEffect};
 pub use counts::Counts;
 pub use images::ImageIndex;
 pub use matching::{CountQuery, MatchIndex, PodSelector};
@@ -28,7 +29,8 @@ pub use nodes::NodeState;
 pub use objects::{Kind, NoObjects, Objects};
 pub use selectors::SelectorIndex;
 pub use storage::Storage;
-pub use topology::{Domain, Domains, KeyId, Topology};
+pub(crate) use topology::Domain;
+pub use topology::{Domains, KeyId, Topology};
 
 /// The slot of a node. It is stable while the node exists, and then reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -115,7 +117,7 @@ impl Snapshot {
     }
 
     /// Rebuilds the node order if needed. Called once before a decision.
-    pub fn update_order(&mut self) {
+    pub(crate) fn update_order(&mut self) {
         if std::mem::take(&mut self.is_order_stale) {
             self.order = nodes::in_turn(self.slots.iter().flatten());
             let name =
@@ -139,7 +141,7 @@ impl Snapshot {
     }
 
     /// The length of arrays indexed by [`NodeId`].
-    pub fn slot_count(&self) -> usize {
+    pub(crate) fn slot_count(&self) -> usize {
         self.slots.len()
     }
 
@@ -156,7 +158,7 @@ impl Snapshot {
         self.slots.iter().flatten()
     }
 
-    pub fn generation_of(&self, id: NodeId) -> u64 {
+    pub(crate) fn generation_of(&self, id: NodeId) -> u64 {
         self.generations.get(id.at()).copied().unwrap_or(0)
     }
 
@@ -166,17 +168,17 @@ impl Snapshot {
     }
 
     /// Increases with every change of a node itself.
-    pub fn nodes_generation(&self) -> u64 {
+    pub(crate) fn nodes_generation(&self) -> u64 {
         self.nodes_generation
     }
 
     /// Labels of a namespace; empty if it is unknown.
-    pub fn namespace_labels(&self, namespace: &str) -> &Labels {
+    pub(crate) fn namespace_labels(&self, namespace: &str) -> &Labels {
         static NONE: std::sync::OnceLock<Labels> = std::sync::OnceLock::new();
         self.namespaces.get(namespace).unwrap_or_else(|| NONE.get_or_init(Labels::default))
     }
 
-    pub fn set_namespace(&mut self, name: &str, labels: Option<Labels>) {
+    pub(crate) fn set_namespace(&mut self, name: &str, labels: Option<Labels>) {
         if self.namespaces.get(name) == labels.as_ref() {
             return;
         }
@@ -192,7 +194,7 @@ impl Snapshot {
     }
 
     /// An object besides pods, nodes and namespaces was added, changed or deleted.
-    pub fn object_changed(&mut self, kind: Kind, old: Option<&Tree>, new: Option<&Tree>) {
+    pub(crate) fn object_changed(&mut self, kind: Kind, old: Option<&Tree>, new: Option<&Tree>) {
         match (old, new) {
             (_, Some(new)) => {
                 self.selectors.put(kind, new);
@@ -207,7 +209,7 @@ impl Snapshot {
     }
 
     /// Tracks the counts of a query from now on.
-    pub fn track_counts(&mut self, query: CountQuery) {
+    pub(crate) fn track_counts(&mut self, query: CountQuery) {
         self.matching.put(query, &self.namespaces);
     }
 

@@ -116,7 +116,7 @@ impl Snapshot {
     }
 
     /// Its pods are kept: the node may return, and they count until they are deleted.
-    pub fn remove_node(&mut self, name: &str) {
+    pub(crate) fn remove_node(&mut self, name: &str) {
         let Some(id) = self.by_name.remove(name) else { return };
         let Some(state) = self.slots[id.at()].take() else { return };
         state.pods.iter().for_each(|pod| self.unindex(pod, id));

@@ -7,14 +7,14 @@ use podmodel::Pod;
 
 impl Snapshot {
     /// Nominates a pod to a node; a pod has one nomination at a time.
-    pub fn nominate(&mut self, pod: Arc<Pod>, node: &str) {
+    pub(crate) fn nominate(&mut self, pod: Arc<Pod>, node: &str) {
         self.unnominate(&pod.uid);
         self.nominated_at.insert(pod.uid.clone(), node.into());
         self.nominated.entry(node.into()).or_default().push(pod);
         self.note_named(node);
     }
 
-    pub fn unnominate(&mut self, uid: &str) {
+    pub(crate) fn unnominate(&mut self, uid: &str) {
         let Some(node) = self.nominated_at.remove(uid) else { return };
         if let Some(pods) = self.nominated.get_mut(&node) {
             pods.retain(|pod| pod.uid != uid);
@@ -25,7 +25,7 @@ impl Snapshot {
         self.note_named(&node);
     }
 
-    pub fn nominated(&self, node: &str) -> &[Arc<Pod>] {
+    pub(crate) fn nominated(&self, node: &str) -> &[Arc<Pod>] {
         if self.nominated.is_empty() {
             return &[];
         }
@@ -33,12 +33,12 @@ impl Snapshot {
     }
 
     /// The nominated node of a pod.
-    pub fn nominated_node(&self, uid: &str) -> Option<&str> {
+    pub(crate) fn nominated_node(&self, uid: &str) -> Option<&str> {
         self.nominated_at.get(uid).map(|node| node.as_str())
     }
 
     /// Whether a pod is nominated to the node.
-    pub fn is_kept(&self, id: NodeId) -> bool {
+    pub(crate) fn is_kept(&self, id: NodeId) -> bool {
         !self.nominated.is_empty() && self.kept.get(id.at()).copied().unwrap_or(false)
     }
 

@@ -35,7 +35,7 @@ impl Snapshot {
         }
     }
 
-    pub fn is_assumed(&self, uid: &str) -> bool {
+    pub(crate) fn is_assumed(&self, uid: &str) -> bool {
         self.placed.get(uid).is_some_and(|placed| placed.is_assumed)
     }
 
@@ -43,11 +43,11 @@ impl Snapshot {
         self.placed.get(uid).map(|placed| &placed.pod)
     }
 
-    pub fn placed_count(&self) -> usize {
+    pub(crate) fn placed_count(&self) -> usize {
         self.placed.len()
     }
 
-    pub fn assumed_count(&self) -> usize {
+    pub(crate) fn assumed_count(&self) -> usize {
         self.placed.values().filter(|placed| placed.is_assumed).count()
     }
 

@@ -25,7 +25,7 @@ enum Owner {
 
 impl SelectorIndex {
     /// The combined selector of a pod's services and controller. None if there is none.
-    pub fn selector_of(&self, pod: &Pod) -> Option<Selector> {
+    pub(crate) fn selector_of(&self, pod: &Pod) -> Option<Selector> {
         let mut labels = self.of_services(pod);
         let mut requirements = Vec::new();
         match pod.controller.as_ref().and_then(|controller| self.owner(pod, controller)) {

@@ -133,7 +133,7 @@ impl Storage {
     }
 
     /// Sorted by name.
-    pub fn volumes_of(&self, class: &str) -> impl Iterator<Item = &Arc<PersistentVolume>> {
+    pub(crate) fn volumes_of(&self, class: &str) -> impl Iterator<Item = &Arc<PersistentVolume>> {
         let names = self.by_class.get(class).into_iter().flatten();
         names.filter_map(|name| self.volumes.get(name))
     }
@@ -147,12 +147,12 @@ impl Storage {
     }
 
     /// Whether a driver reports storage capacity.
-    pub fn reports_capacity(&self, driver: &str) -> bool {
+    pub(crate) fn reports_capacity(&self, driver: &str) -> bool {
         self.reporting_drivers.contains(driver)
     }
 
     /// Whether a driver must be installed on the node.
-    pub fn is_required_on_nodes(&self, driver: &str) -> bool {
+    pub(crate) fn is_required_on_nodes(&self, driver: &str) -> bool {
         self.required_on_nodes.contains(driver)
     }
 
@@ -161,7 +161,7 @@ impl Storage {
     }
 
     /// The volumes attached to a node.
-    pub fn attached_to(&self, node: &str) -> impl Iterator<Item = &Disk> {
+    pub(crate) fn attached_to(&self, node: &str) -> impl Iterator<Item = &Disk> {
         let names = self.attached.get(node).into_iter().flatten();
         names.filter_map(|(name, _)| self.volumes.get(name)?.disk.as_ref())
     }

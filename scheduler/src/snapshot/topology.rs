@@ -12,7 +12,7 @@ use super::{NodeId, NodeState};
 pub struct Domain(pub u32);
 
 impl Domain {
-    pub fn at(self) -> usize {
+    pub(crate) fn at(self) -> usize {
         self.0 as usize
     }
 }
@@ -47,12 +47,12 @@ impl Topology {
     }
 
     /// An array lookup.
-    pub fn domain_at(&self, key: KeyId, node: NodeId) -> Option<Domain> {
+    pub(crate) fn domain_at(&self, key: KeyId, node: NodeId) -> Option<Domain> {
         self.keys[key.0].of(node)
     }
 
     /// The domains of a key if it is tracked.
-    pub fn domains(&self, key: &str) -> Option<&Domains> {
+    pub(crate) fn domains(&self, key: &str) -> Option<&Domains> {
         self.key(key).map(|key| &self.keys[key.0])
     }
 
@@ -92,13 +92,13 @@ impl Domains {
     }
 
     /// Domains that have nodes.
-    pub fn present(&self) -> impl Iterator<Item = Domain> {
+    pub(crate) fn present(&self) -> impl Iterator<Item = Domain> {
         let numbered = (0u32..).map(Domain).zip(&self.values);
         numbered.filter(|(_, (_, nodes))| *nodes > 0).map(|(domain, _)| domain)
     }
 
     /// The length of arrays indexed by [`Domain`].
-    pub fn slot_count(&self) -> usize {
+    pub(crate) fn slot_count(&self) -> usize {
         self.values.len()
     }
 
@@ -107,7 +107,8 @@ impl Domains {
         self.numbers.len()
     }
 
-    pub fn nodes_in(&self, domain: Domain) -> u32 {
+    #[cfg(test)]
+    pub(crate) fn nodes_in(&self, domain: Domain) -> u32 {
         self.values.get(domain.at()).map_or(0, |(_, nodes)| *nodes)
     }
 

@@ -16,7 +16,6 @@ use crate::websocket::{CLOSE_NORMAL, Role, split};
 use crate::{Connection, Reader, Writer};
 
 /// The protocols to request, in order of preference.
-pub const WEBSOCKET_PREFERRED: &[&str] = &["v5.channel.k8s.io"];
 pub const SPDY_PREFERRED: &[&str] = super::SPDY_PROTOCOLS;
 /// The maximum size of an error stream.
 const MAX_REPORT: u64 = 1024 * 1024;

@@ -13,7 +13,7 @@ use hyper_util::rt::TokioIo;
 use thiserror::Error;
 use tokio::sync::watch;
 
-pub use client::{Remote, SPDY_PREFERRED, WEBSOCKET_PREFERRED, connect};
+pub use client::{Remote, SPDY_PREFERRED, connect};
 pub use resize::{Resize, Size};
 pub use status::{Ending, Verb};
 

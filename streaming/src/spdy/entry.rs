@@ -5,14 +5,14 @@ use std::task::Waker;
 use bytes::BytesMut;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Inbound {
+pub(crate) enum Inbound {
     Open,
     Finished,
     /// Reset by either end, or no longer read.
     Gone,
 }
 
-pub struct Entry {
+pub(super) struct Entry {
     pub received: BytesMut,
     pub inbound: Inbound,
     /// Read by the owner but not yet granted to the other end again.
@@ -32,7 +32,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    pub fn new(window: i64) -> Self {
+    pub(super) fn new(window: i64) -> Self {
         Self {
             received: BytesMut::new(),
             inbound: Inbound::Open,
@@ -49,12 +49,12 @@ impl Entry {
         }
     }
 
-    pub fn wake(&mut self) {
+    pub(super) fn wake(&mut self) {
         self.reader.take().into_iter().chain(self.writer.take()).for_each(Waker::wake);
     }
 
     /// The stream is complete.
-    pub fn over(&self) -> bool {
+    pub(super) fn over(&self) -> bool {
         !self.held && (self.reset || (self.finish_sent && self.inbound == Inbound::Finished))
     }
 }

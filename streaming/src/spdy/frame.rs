@@ -5,14 +5,14 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use super::headers::{Compressor, Decompressor, Headers};
 
 const VERSION: u16 = 3;
-pub const FLAG_FIN: u8 = 1;
-pub const FLAG_UNIDIRECTIONAL: u8 = 2;
+pub(crate) const FLAG_FIN: u8 = 1;
+pub(crate) const FLAG_UNIDIRECTIONAL: u8 = 2;
 /// The maximum size of control frames, which have a few short headers; not for DATA.
-pub const MAX_CONTROL: usize = 64 * 1024;
-pub const SETTING_INITIAL_WINDOW: u32 = 7;
+pub(crate) const MAX_CONTROL: usize = 64 * 1024;
+pub(crate) const SETTING_INITIAL_WINDOW: u32 = 7;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Frame {
+pub(super) enum Frame {
     SynStream { id: u32, headers: Headers, fin: bool, unidirectional: bool },
     SynReply { id: u32, headers: Headers, fin: bool },
     RstStream { id: u32, status: u32 },
@@ -25,12 +25,12 @@ pub enum Frame {
 }
 
 /// Status codes of RST_STREAM.
-pub mod status {
-    pub const PROTOCOL_ERROR: u32 = 1;
-    pub const INVALID_STREAM: u32 = 2;
-    pub const REFUSED_STREAM: u32 = 3;
-    pub const CANCEL: u32 = 5;
-    pub const STREAM_IN_USE: u32 = 8;
+pub(super) mod status {
+    pub(crate) const PROTOCOL_ERROR: u32 = 1;
+    pub(crate) const INVALID_STREAM: u32 = 2;
+    pub(crate) const REFUSED_STREAM: u32 = 3;
+    pub(crate) const CANCEL: u32 = 5;
+    pub(crate) const STREAM_IN_USE: u32 = 8;
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,14 +74,14 @@ struct Partial {
 }
 
 #[derive(Default)]
-pub struct Decoder {
+pub(super) struct Decoder {
     decompressor: Decompressor,
     partial: Option<Partial>,
 }
 
 impl Decoder {
     /// Decodes the next frame or piece from the front of the buffer; None if more bytes are needed.
-    pub fn decode(&mut self, buffer: &mut BytesMut) -> Result<Option<Frame>, Error> {
+    pub(super) fn decode(&mut self, buffer: &mut BytesMut) -> Result<Option<Frame>, Error> {
         if let Some(partial) = self.partial.take() {
             return Ok(self.data(partial, buffer));
         }
@@ -208,13 +208,13 @@ fn settings(mut payload: Bytes) -> Result<Frame, Error> {
 }
 
 #[derive(Default)]
-pub struct Encoder {
+pub(super) struct Encoder {
     compressor: Compressor,
 }
 
 impl Encoder {
     /// Appends a frame. Frames must be encoded in send order, since header blocks share a compression context.
-    pub fn encode(&mut self, frame: &Frame, out: &mut BytesMut) -> Result<(), Error> {
+    pub(super) fn encode(&mut self, frame: &Frame, out: &mut BytesMut) -> Result<(), Error> {
         match frame {
             Frame::SynStream { id, headers, fin, unidirectional } => {
                 let block = self.compressor.write(headers)?;

@@ -104,10 +104,10 @@ fn dictionary() -> Vec<u8> {
 
 /// Created with the first header block.
 #[derive(Default)]
-pub struct Compressor(Option<Compress>);
+pub(crate) struct Compressor(Option<Compress>);
 
 impl Compressor {
-    pub fn write(&mut self, headers: &Headers) -> Result<Vec<u8>, Error> {
+    pub(super) fn write(&mut self, headers: &Headers) -> Result<Vec<u8>, Error> {
         if self.0.is_none() {
             let mut compress = Compress::new(Compression::default(), true);
             compress.set_dictionary(&dictionary()).map_err(|_| Error::Compression)?;
@@ -147,10 +147,10 @@ fn deflate(compress: &mut Compress, mut input: &[u8]) -> Result<Vec<u8>, Error> 
 
 /// Created with the first header block.
 #[derive(Default)]
-pub struct Decompressor(Option<Decompress>);
+pub(crate) struct Decompressor(Option<Decompress>);
 
 impl Decompressor {
-    pub fn read(&mut self, block: &[u8]) -> Result<Headers, Error> {
+    pub(super) fn read(&mut self, block: &[u8]) -> Result<Headers, Error> {
         let decompress = self.0.get_or_insert_with(|| Decompress::new(true));
         parse(inflate(decompress, block)?.into())
     }

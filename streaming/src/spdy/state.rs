@@ -40,7 +40,7 @@ impl Default for Limits {
 /// Checks the headers of a stream opened by the other end; a rejected one is reset.
 pub type Check = fn(&Headers) -> Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
-pub struct State {
+pub(super) struct State {
     role: Role,
     pub limits: Limits,
     check: Check,
@@ -66,7 +66,7 @@ pub struct State {
 }
 
 impl State {
-    pub fn new(role: Role, limits: Limits, check: Check) -> Self {
+    pub(super) fn new(role: Role, limits: Limits, check: Check) -> Self {
         let window = limits.buffer as u32;
         // Sent first, so that an end with flow control respects our window and grants its own.
         let replies = VecDeque::from([
@@ -97,7 +97,7 @@ impl State {
     }
 
     /// Opens a stream; None if the limit is reached.
-    pub fn open(&mut self, headers: Headers) -> Option<u32> {
+    pub(super) fn open(&mut self, headers: Headers) -> Option<u32> {
         if self.ended.is_some() || self.closing || self.going_away || self.streams.len() >= self.limits.streams {
             return None;
         }
@@ -109,7 +109,7 @@ impl State {
     }
 
     /// Whether a frame can be processed: for data, whether its stream has room.
-    pub fn has_room(&self, frame: &Frame) -> bool {
+    pub(crate) fn has_room(&self, frame: &Frame) -> bool {
         if self.ended.is_some() {
             return true;
         }
@@ -121,7 +121,7 @@ impl State {
         }
     }
 
-    pub fn receive(&mut self, frame: Frame) -> Result<(), Error> {
+    pub(super) fn receive(&mut self, frame: Frame) -> Result<(), Error> {
         match frame {
             Frame::SynStream { id, headers, fin, unidirectional } => self.opened(id, headers, fin, unidirectional),
             Frame::SynReply { id, fin, .. } => self.replied(id, fin),
@@ -270,7 +270,7 @@ impl State {
     }
 
     /// The owner has read so many bytes.
-    pub fn consume(&mut self, id: u32, count: usize) {
+    pub(super) fn consume(&mut self, id: u32, count: usize) {
         if let Some(entry) = self.streams.get_mut(&id) {
             entry.consumed = entry.consumed.saturating_add(count as u32);
             if self.paced && entry.consumed >= (self.limits.buffer / 2) as u32 {
@@ -280,11 +280,11 @@ impl State {
     }
 
     /// The owner has written, or has finished writing.
-    pub fn written(&mut self, id: u32) {
+    pub(super) fn written(&mut self, id: u32) {
         self.ready.insert(id);
     }
 
-    pub fn reset(&mut self, id: u32) {
+    pub(super) fn reset(&mut self, id: u32) {
         let Some(entry) = self.streams.get_mut(&id) else { return };
         if !entry.reset {
             entry.reset = true;
@@ -297,7 +297,7 @@ impl State {
     }
 
     /// The owner drops the stream: written data is still sent, received data is discarded.
-    pub fn release(&mut self, id: u32) {
+    pub(super) fn release(&mut self, id: u32) {
         let Some(entry) = self.streams.get_mut(&id) else { return };
         entry.held = false;
         entry.finish = true;
@@ -319,13 +319,13 @@ impl State {
     }
 
     /// Whether there may be a frame to send.
-    pub fn may_send(&self) -> bool {
+    pub(crate) fn may_send(&self) -> bool {
         let grant = self.session_paced && self.session_consumed >= SESSION_WINDOW / 2;
         grant || !self.replies.is_empty() || !self.ready.is_empty()
     }
 
     /// The next frame to send: replies first, then the streams in turn.
-    pub fn next_frame(&mut self) -> Option<Frame> {
+    pub(super) fn next_frame(&mut self) -> Option<Frame> {
         if let Some(frame) = self.replies.pop_front() {
             return Some(frame);
         }
@@ -395,16 +395,16 @@ impl State {
     }
 
     /// Whether a finished stream still has unsent data.
-    pub fn has_unsent(&self) -> bool {
+    pub(crate) fn has_unsent(&self) -> bool {
         self.streams.values().any(|entry| !entry.reset && entry.finish && !entry.finish_sent)
     }
 
-    pub fn said_goodbye(&self) -> bool {
+    pub(crate) fn said_goodbye(&self) -> bool {
         self.goodbye_sent && self.replies.is_empty()
     }
 
     /// Ends the session with a reason.
-    pub fn end(&mut self, reason: &str) {
+    pub(super) fn end(&mut self, reason: &str) {
         if self.ended.is_none() {
             self.ended = Some(reason.to_string());
         }

@@ -8,7 +8,7 @@ use super::{CLOSE_NORMAL, Event, Kind, Receiver, Role, Sender, split};
 use crate::{BUFFER, Connection};
 
 /// A WebSocket connection as a byte stream. There is no half-close: either end's close ends both directions.
-pub fn byte_stream<IO: Connection>(io: IO, role: Role) -> DuplexStream {
+pub(crate) fn byte_stream<IO: Connection>(io: IO, role: Role) -> DuplexStream {
     let (near, far) = tokio::io::duplex(2 * BUFFER);
     let (read, write) = tokio::io::split(io);
     let (receiver, sender) = split(read, write, role);

@@ -10,11 +10,12 @@ use ::bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::Mutex;
 
-pub use bytes::byte_stream;
-pub use frame::{Decoder, Event, Kind, Opcode, Role, close_payload, encode};
+pub(crate) use bytes::byte_stream;
+use frame::close_payload;
+pub use frame::{Decoder, Event, Kind, Opcode, Role, encode};
 
-pub const CLOSE_NORMAL: u16 = 1000;
-pub const CLOSE_PROTOCOL_ERROR: u16 = 1002;
+pub(crate) const CLOSE_NORMAL: u16 = 1000;
+pub(crate) const CLOSE_PROTOCOL_ERROR: u16 = 1002;
 
 /// The reading half; it answers pings through the sender.
 pub struct Receiver<R, W> {

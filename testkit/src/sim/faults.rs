@@ -19,7 +19,7 @@ use super::Random;
 
 /// How often each fault comes, out of a thousand requests.
 #[derive(Debug, Clone, Copy)]
-pub struct Rates {
+pub(super) struct Rates {
     /// 429 and 500.
     pub refused: u64,
     /// 409, for writes.
@@ -33,7 +33,7 @@ pub struct Rates {
 }
 
 impl Rates {
-    pub const USUAL: Rates = Rates { refused: 15, conflict: 15, dropped: 10, lost: 10, hangs: 3 };
+    pub(crate) const USUAL: Rates = Rates { refused: 15, conflict: 15, dropped: 10, lost: 10, hangs: 3 };
 }
 
 /// The longest life of a watch while there are faults.

@@ -19,17 +19,17 @@ use tokio::time::{Instant, Sleep};
 const PERIOD: u64 = 256;
 
 /// The times that are taken, in milliseconds of the period.
-pub struct Latency {
+pub(super) struct Latency {
     start: Instant,
     taken: Mutex<BTreeSet<u64>>,
 }
 
 impl Latency {
-    pub fn new() -> Latency {
+    pub(super) fn new() -> Latency {
         Latency { start: Instant::now(), taken: Mutex::default() }
     }
 
-    pub fn around(self: &Arc<Latency>, inner: Arc<dyn Transport>) -> Arc<dyn Transport> {
+    pub(super) fn around(self: &Arc<Latency>, inner: Arc<dyn Transport>) -> Arc<dyn Transport> {
         Arc::new(Slow { inner, latency: self.clone() })
     }
 

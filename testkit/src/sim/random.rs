@@ -24,11 +24,6 @@ impl Random {
         self.number() % bound.max(1)
     }
 
-    /// True so many times out of a thousand.
-    pub fn thousandth(&self, times: u64) -> bool {
-        self.below(1000) < times
-    }
-
     pub fn between(&self, least: u64, most: u64) -> u64 {
         least + self.below(most - least + 1)
     }

@@ -34,7 +34,7 @@ struct Burst {
     gone: &'static str,
 }
 
-pub async fn run(quick: bool, plan: &Plan, report: &mut Report) -> Result<()> {
+pub(crate) async fn run(quick: bool, plan: &Plan, report: &mut Report) -> Result<()> {
     let registry = Registry::start(&plan.data("registry")).await?;
     let image = registry.image("pause");
     report.progress("starting containerd and two clusters");

@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(180);
 /// Between looks at what no watch tells.
 const PAUSE: Duration = Duration::from_millis(20);
 
-pub struct Side {
+pub(super) struct Side {
     pub server: Server,
     client: Client,
     counts: watch::Receiver<Counts>,
@@ -44,7 +44,7 @@ struct Counts {
 
 impl Side {
     /// A cluster whose node is ready and has the image.
-    pub async fn start(dir: &Path, image: &str, flags: &[&str]) -> Result<Side> {
+    pub(super) async fn start(dir: &Path, image: &str, flags: &[&str]) -> Result<Side> {
         let mut side = Side::begin(dir.to_path_buf(), image.to_string(), flags.iter().map(ToString::to_string)).await?;
         side.create_pod("first").await?;
         side.delete_pod("first").await?;
@@ -52,7 +52,7 @@ impl Side {
     }
 
     /// The same cluster in a new process.
-    pub async fn start_again(self) -> Result<Side> {
+    pub(super) async fn start_again(self) -> Result<Side> {
         let Side { server, informers, image, dir, flags, .. } = self;
         informers.stop();
         server.stop().await?;
@@ -75,13 +75,13 @@ impl Side {
         Ok(Side { server, client, counts, informers, image, dir, flags })
     }
 
-    pub async fn stop(self) -> Result<()> {
+    pub(super) async fn stop(self) -> Result<()> {
         self.informers.stop();
         self.server.stop().await
     }
 
     /// How long it takes until it is ready.
-    pub async fn create_pod(&mut self, name: &str) -> Result<Duration> {
+    pub(crate) async fn create_pod(&mut self, name: &str) -> Result<Duration> {
         let mut pod = self.pod();
         pod.set("apiVersion", "v1");
         pod.set("kind", "Pod");
@@ -92,7 +92,7 @@ impl Side {
         Ok(began.elapsed())
     }
 
-    pub async fn delete_pod(&mut self, name: &str) -> Result<Duration> {
+    pub(crate) async fn delete_pod(&mut self, name: &str) -> Result<Duration> {
         let began = Instant::now();
         self.client.delete(PODS, NAMESPACE, name, DeleteOptions::default()).await?;
         self.until("a pod does not go", |counts| counts.there == 0).await?;
@@ -100,7 +100,7 @@ impl Side {
     }
 
     /// Replicas of a Deployment, from its creation until all are ready.
-    pub async fn create_replicas(&mut self, replicas: usize) -> Result<Duration> {
+    pub(crate) async fn create_replicas(&mut self, replicas: usize) -> Result<Duration> {
         let deployment = tree! {
             "apiVersion" => "apps/v1",
             "kind" => "Deployment",
@@ -117,7 +117,7 @@ impl Side {
         Ok(began.elapsed())
     }
 
-    pub async fn delete_replicas(&mut self) -> Result<Duration> {
+    pub(crate) async fn delete_replicas(&mut self) -> Result<Duration> {
         let options = DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() };
         let began = Instant::now();
         self.client.delete(DEPLOYMENTS, NAMESPACE, BURST, options).await?;

@@ -11,7 +11,7 @@ use crate::Result;
 use crate::child::this_binary;
 use crate::inside::CGROUP;
 
-pub struct Daemon {
+pub(crate) struct Daemon {
     child: Child,
     pub socket: PathBuf,
     pub runtime: RuntimeServiceClient,
@@ -25,7 +25,7 @@ impl Drop for Daemon {
 }
 
 impl Daemon {
-    pub async fn ours(dir: &Path) -> Result<Daemon> {
+    pub(crate) async fn ours(dir: &Path) -> Result<Daemon> {
         std::fs::create_dir_all(dir.join("cni"))?;
         let socket = dir.join("cri.sock");
         let mut command = this_binary()?;
@@ -39,7 +39,7 @@ impl Daemon {
         Ok(daemon)
     }
 
-    pub async fn containerd(dir: &Path, sandbox_image: &str) -> Result<Daemon> {
+    pub(crate) async fn containerd(dir: &Path, sandbox_image: &str) -> Result<Daemon> {
         std::fs::create_dir_all(dir.join("cni"))?;
         let socket = dir.join("containerd.sock");
         std::fs::write(dir.join("cni/10-bench.conflist"), NETWORK)?;
@@ -71,13 +71,13 @@ impl Daemon {
         Ok(())
     }
 
-    pub async fn pull(&self, image: &str) -> Result<()> {
+    pub(crate) async fn pull(&self, image: &str) -> Result<()> {
         let image = Some(cri::ImageSpec { image: image.to_string(), ..cri::ImageSpec::default() });
         self.images.pull_image(cri::PullImageRequest { image, ..cri::PullImageRequest::default() }).await?;
         Ok(())
     }
 
-    pub async fn forget(&self, image: &str) -> Result<()> {
+    pub(crate) async fn forget(&self, image: &str) -> Result<()> {
         let image = Some(cri::ImageSpec { image: image.to_string(), ..cri::ImageSpec::default() });
         self.images.remove_image(cri::RemoveImageRequest { image }).await?;
         Ok(())

@@ -26,7 +26,7 @@ const DEVICE: &str = "tiphysfloor";
 
 /// Measures the start of several pods. The process must be single-threaded. `image` is a directory with the program
 /// `/pause`, and `work` an empty directory.
-pub fn measure(image: &Path, work: &Path, rounds: usize) -> Result<Vec<Duration>> {
+pub(super) fn measure(image: &Path, work: &Path, rounds: usize) -> Result<Vec<Duration>> {
     let cgroups = Hierarchies::detect()?;
     // The parent of all rounds is not measured.
     cgroups.create(crate::inside::CGROUP)?;

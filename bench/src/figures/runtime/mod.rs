@@ -1,9 +1,9 @@
 //! The container runtime beside Debian's containerd with runc, on the same images, in turns.
 
-pub mod daemon;
+pub(crate) mod daemon;
 mod floor;
 mod pods;
-pub mod registry;
+pub(crate) mod registry;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,7 +22,7 @@ use crate::figure::{Figure, Must, Report};
 /// Pods that are started at once.
 const BURST: usize = 30;
 
-pub async fn run(quick: bool, plan: &Plan, report: &mut Report) -> Result<()> {
+pub(crate) async fn run(quick: bool, plan: &Plan, report: &mut Report) -> Result<()> {
     let dir = &plan.dir;
     let registry = Registry::start(&dir.join("registry")).await?;
     report.progress("publishing an image of 100 MB");
@@ -72,7 +72,7 @@ fn measure_floor(program: &Path, dir: &Path, rounds: usize) -> Result<Vec<Durati
 }
 
 /// The measuring process itself.
-pub fn print_floor(image: &Path, work: &Path, rounds: usize) -> Result<()> {
+pub(crate) fn print_floor(image: &Path, work: &Path, rounds: usize) -> Result<()> {
     for took in floor::measure(image, work, rounds)? {
         println!("{}", took.as_micros());
     }
@@ -218,7 +218,7 @@ fn private(rollup: &str) -> u64 {
 }
 
 /// The time below which this part of them is, in milliseconds; part 0 is the best.
-pub fn at(times: &[Duration], part: f64) -> f64 {
+pub(crate) fn at(times: &[Duration], part: f64) -> f64 {
     let mut sorted = times.to_vec();
     sorted.sort_unstable();
     let last = sorted.len().saturating_sub(1);

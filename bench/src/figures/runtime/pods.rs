@@ -10,15 +10,15 @@ use crate::Result;
 use crate::inside::CGROUP;
 
 /// Tells the container's own process from those that its runtime needs for it.
-pub const ARGUMENT_ZERO: &str = "/pause";
+pub(crate) const ARGUMENT_ZERO: &str = "/pause";
 
-pub struct Pod {
+pub(super) struct Pod {
     sandbox: String,
     container: String,
 }
 
 /// A pod that runs, and how long it took.
-pub async fn start(daemon: &Daemon, image: &str, logs: &Path, name: &str) -> Result<(Pod, Duration)> {
+pub(super) async fn start(daemon: &Daemon, image: &str, logs: &Path, name: &str) -> Result<(Pod, Duration)> {
     let config = sandbox_config(logs, name);
     // The client of the CRI creates the directory of logs.
     std::fs::create_dir_all(logs.join(name))?;
@@ -38,7 +38,7 @@ pub async fn start(daemon: &Daemon, image: &str, logs: &Path, name: &str) -> Res
 
 /// Stops and removes it. The process has no handler, so that the grace is never used up by a runtime of its own
 /// will: a kubelet that deletes without grace sends 0.
-pub async fn remove(daemon: &Daemon, pod: &Pod) -> Result<Duration> {
+pub(super) async fn remove(daemon: &Daemon, pod: &Pod) -> Result<Duration> {
     let began = Instant::now();
     let runtime = &daemon.runtime;
     let container_id = pod.container.clone();
@@ -50,7 +50,7 @@ pub async fn remove(daemon: &Daemon, pod: &Pod) -> Result<Duration> {
 }
 
 /// A command in the container that ends at once.
-pub async fn exec(daemon: &Daemon, pod: &Pod) -> Result<Duration> {
+pub(super) async fn exec(daemon: &Daemon, pod: &Pod) -> Result<Duration> {
     let cmd = vec![ARGUMENT_ZERO.to_string(), "end".to_string()];
     let began = Instant::now();
     let request = cri::ExecSyncRequest { container_id: pod.container.clone(), cmd, timeout: 30 };

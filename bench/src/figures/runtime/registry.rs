@@ -18,7 +18,7 @@ const BALLAST_BYTES: usize = 100 << 20;
 /// In so many layers.
 const LAYERS: usize = 4;
 
-pub struct Registry {
+pub(crate) struct Registry {
     child: Child,
     address: String,
     dir: PathBuf,
@@ -32,7 +32,7 @@ impl Drop for Registry {
 
 impl Registry {
     /// Starts it, and puts the small image into it.
-    pub async fn start(dir: &Path) -> Result<Registry> {
+    pub(crate) async fn start(dir: &Path) -> Result<Registry> {
         std::fs::create_dir_all(dir)?;
         let port = free_port()?;
         let address = format!("127.0.0.1:{port}");
@@ -57,7 +57,7 @@ impl Registry {
     }
 
     /// Puts an image of 100 MB into it.
-    pub async fn publish_large(&self) -> Result<()> {
+    pub(crate) async fn publish_large(&self) -> Result<()> {
         let program = std::fs::read(self.dir.join("pause"))?;
         let ballast = |number| layer(&format!("ballast-{number}"), &noise(number as u64, BALLAST_BYTES / LAYERS));
         let layers = std::iter::once(layer("pause", &program)).chain((0..LAYERS).map(ballast));
@@ -65,7 +65,7 @@ impl Registry {
     }
 
     /// The name of an image here. Both runtimes speak plain HTTP to loopback.
-    pub fn image(&self, name: &str) -> String {
+    pub(crate) fn image(&self, name: &str) -> String {
         format!("{}/{name}:1", self.address)
     }
 

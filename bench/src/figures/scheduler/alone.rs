@@ -25,7 +25,7 @@ const FEW_NODES: u64 = 500;
 /// After so many decisions a node changes, where nodes do.
 const CHURN: u64 = 10;
 
-pub fn run(size: &Size, report: &mut Report) -> Result<()> {
+pub(super) fn run(size: &Size, report: &mut Report) -> Result<()> {
     let basic = decisions(size.nodes, size, &BASIC, false)?;
     let us = |name: &'static str, value: f64, limit: f64, must: Must| Figure { name, value, unit: "us", limit, must };
     report.add(&us("a decision, basic", basic, BASIC_AIM, Must::Aim(1.0)));

@@ -19,9 +19,9 @@ struct Size {
     reference: u64,
 }
 
-pub const PARTS: [&str; 2] = ["alone", "served"];
+pub(crate) const PARTS: [&str; 2] = ["alone", "served"];
 
-pub async fn run(quick: bool, plan: &Plan, parts: &[String], report: &mut Report) -> Result<()> {
+pub(crate) async fn run(quick: bool, plan: &Plan, parts: &[String], report: &mut Report) -> Result<()> {
     let size = if quick {
         Size { nodes: 500, before: 100, pods: 1_000, reference: 1 }
     } else {

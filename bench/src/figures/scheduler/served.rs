@@ -27,7 +27,7 @@ const MUST: f64 = 0.5;
 /// Of the other shapes, this part of the pods.
 const PART: u64 = 5;
 
-pub async fn run(size: &Size, plan: &Plan, report: &mut Report) -> Result<()> {
+pub(super) async fn run(size: &Size, plan: &Plan, report: &mut Report) -> Result<()> {
     let mut creation = Creation::start(size, plan).await?;
     let server = start(size, plan, "bound", &[]).await?;
     let before = Times::new(size.before);

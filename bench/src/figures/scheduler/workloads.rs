@@ -1,7 +1,7 @@
 //! Nodes and pods of the shapes that upstream's own performance tests have.
 
 /// What pods ask for besides CPU and memory.
-pub struct Workload {
+pub(crate) struct Workload {
     pub name: &'static str,
     pub labels: &'static str,
     /// More fields of the spec, each behind a comma.
@@ -10,24 +10,24 @@ pub struct Workload {
     pub is_alone: bool,
 }
 
-pub const BASIC: Workload = Workload { name: "basic", labels: r#"{"app":"basic"}"#, more: "", is_alone: false };
+pub(crate) const BASIC: Workload = Workload { name: "basic", labels: r#"{"app":"basic"}"#, more: "", is_alone: false };
 
 /// One that is gone as soon as it is told to go.
-pub const SHORT: Workload =
+pub(crate) const SHORT: Workload =
     Workload { name: "preemption", labels: "{}", more: r#","terminationGracePeriodSeconds":0"#, is_alone: false };
 
 /// One that others have to make room for, by this class.
-pub const URGENT: Workload = Workload {
+pub(crate) const URGENT: Workload = Workload {
     name: "preemption",
     labels: "{}",
     more: r#","terminationGracePeriodSeconds":0,"priorityClassName":"urgent""#,
     is_alone: false,
 };
-pub const URGENT_PRIORITY: i64 = 1000;
-pub const URGENT_CLASS: &str =
+pub(crate) const URGENT_PRIORITY: i64 = 1000;
+pub(crate) const URGENT_CLASS: &str =
     r#"{"kind":"PriorityClass","apiVersion":"scheduling.k8s.io/v1","metadata":{"name":"urgent"},"value":1000}"#;
 
-pub const OTHERS: [Workload; 5] = [
+pub(super) const OTHERS: [Workload; 5] = [
     Workload {
         name: "node affinity",
         labels: r#"{"app":"some-zones"}"#,
@@ -63,7 +63,7 @@ pub const OTHERS: [Workload; 5] = [
 const ZONES: u64 = 10;
 
 /// A node of its own name; `turn` is what changes of one that churns.
-pub fn node(number: u64, turn: u64) -> String {
+pub(super) fn node(number: u64, turn: u64) -> String {
     let zone = number % ZONES;
     format!(
         r#"{{"kind":"Node","apiVersion":"v1","metadata":{{"name":"node-{number}","labels":{{"kubernetes.io/hostname":"node-{number}","topology.kubernetes.io/zone":"zone-{zone}","turn":"{turn}"}}}},"status":{{"capacity":{{"cpu":"4","memory":"32Gi","pods":"110"}},"allocatable":{{"cpu":"4","memory":"32Gi","pods":"110"}}}}}}"#
@@ -71,7 +71,7 @@ pub fn node(number: u64, turn: u64) -> String {
 }
 
 impl Workload {
-    pub fn pod(&self, name: &str, cpu: &str, priority: i64) -> String {
+    pub(super) fn pod(&self, name: &str, cpu: &str, priority: i64) -> String {
         let (labels, more) = (self.labels, self.more);
         format!(
             r#"{{"kind":"Pod","apiVersion":"v1","metadata":{{"name":"{name}","namespace":"default","labels":{labels}}},"spec":{{"priority":{priority},"schedulerName":"default-scheduler","containers":[{{"name":"c","image":"registry.example/pause:1","resources":{{"requests":{{"cpu":"{cpu}","memory":"500Mi"}}}}}}]{more}}}}}"#

@@ -93,7 +93,7 @@ macro_rules! delivery {
 }
 
 /// Sorted by name, as the next two are.
-pub static FLAGS: &[Flag] = &[
+pub(crate) static FLAGS: &[Flag] = &[
     switch("audit-log-compress", "compress rotated audit logs [false]", |flags, value| {
         flags.audit.rotation.compress = boolean(value)?;
         Ok(())
@@ -134,8 +134,8 @@ pub static FLAGS: &[Flag] = &[
     flag("audit-webhook-initial-backoff", "backoff before the first retry [10s]", backoff),
 ];
 
-pub static LOG: &[Flag] = delivery!(log, "log");
-pub static WEBHOOK: &[Flag] = delivery!(webhook, "webhook");
+pub(super) static LOG: &[Flag] = delivery!(log, "log");
+pub(crate) static WEBHOOK: &[Flag] = delivery!(webhook, "webhook");
 
 fn backoff(flags: &mut Flags, value: &str) -> Result<(), Refusal> {
     flags.audit.initial_backoff = duration(value)?;

@@ -52,7 +52,7 @@ impl Default for Authentication {
 
 impl Authentication {
     /// Whether anyone can say who they are, even without a certificate.
-    pub fn has_authenticators(&self) -> bool {
+    pub(crate) fn has_authenticators(&self) -> bool {
         let files = [&self.config_file, &self.webhook_config_file, &self.basic_auth_file, &self.token_auth_file];
         files.iter().any(|file| file.is_some()) || !self.oidc.issuer_url.is_empty()
     }
@@ -73,7 +73,7 @@ pub struct Oidc {
 }
 
 /// Sorted by name.
-pub static FLAGS: &[Flag] = &[
+pub(crate) static FLAGS: &[Flag] = &[
     switch("anonymous-auth", "allow anonymous requests, subject to authorization [true]", |flags, value| {
         flags.authentication.anonymous = Some(boolean(value)?);
         Ok(())

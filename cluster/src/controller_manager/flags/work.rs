@@ -7,7 +7,7 @@ use crate::flags::{Flag, unfinished};
 
 const POLLS: &str = "controllers do not poll: they watch for changes";
 
-pub static FLAGS: &[Flag<Flags>] = &[
+pub(crate) static FLAGS: &[Flag<Flags>] = &[
     on_off!("allocate-node-cidrs", "allocate a pod CIDR to each node [false]", options.allocate_node_cidrs),
     fixed!(flag, "attach-detach-reconcile-sync-period", "1m0s", POLLS),
     field!("cluster-cidr", "CIDR of pods", ranges, options.cluster_cidr),

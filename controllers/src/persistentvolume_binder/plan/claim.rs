@@ -12,7 +12,7 @@ use crate::support::volumes::{
     leaves_class_open,
 };
 
-pub struct Observed<'a> {
+pub(crate) struct Observed<'a> {
     pub claim: &'a Tree,
     /// The volume that the claim names.
     pub named: Option<Arc<Tree>>,
@@ -28,7 +28,7 @@ pub struct Observed<'a> {
 }
 
 #[derive(Debug, PartialEq)]
-pub enum Plan {
+pub(crate) enum Plan {
     /// The phase stays or becomes `Pending` or `Lost`.
     Wait {
         phase: &'static str,
@@ -56,7 +56,7 @@ impl Plan {
     }
 }
 
-pub fn plan(observed: &Observed<'_>) -> Plan {
+pub(crate) fn plan(observed: &Observed<'_>) -> Plan {
     match (has_annotation(observed.claim, BIND_COMPLETED), observed.claim.str("spec.volumeName")) {
         (true, "") => {
             Plan::lost("ClaimLost", "Bound claim has lost reference to PersistentVolume. Data on the volume is lost!")
@@ -129,7 +129,7 @@ fn plan_any(observed: &Observed<'_>) -> Plan {
 }
 
 /// The newest default class; the first by name if created at the same time.
-pub fn default_class(classes: &[Arc<Tree>]) -> Option<&Arc<Tree>> {
+pub(crate) fn default_class(classes: &[Arc<Tree>]) -> Option<&Arc<Tree>> {
     let key = |class: &&Arc<Tree>| {
         let created = class.str("metadata.creationTimestamp").to_string();
         (std::cmp::Reverse(created), class.str("metadata.name").to_string())

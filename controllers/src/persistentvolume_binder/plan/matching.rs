@@ -9,7 +9,7 @@ use api::selector::Selector;
 use crate::support::volumes::{class_of, is_deleting, is_for};
 
 /// Why the volume that a claim names cannot be bound to it.
-pub fn mismatch(volume: &Tree, claim: &Tree) -> Option<String> {
+pub(crate) fn mismatch(volume: &Tree, claim: &Tree) -> Option<String> {
     let attributes = |object: &Tree| object.str("spec.volumeAttributesClassName").to_string();
     if is_deleting(volume) {
         return Some(format!("the volume is marked for deletion {:?}", volume.str("metadata.name")));
@@ -26,7 +26,7 @@ pub fn mismatch(volume: &Tree, claim: &Tree) -> Option<String> {
 
 /// The best volume for a claim: one reserved for it; otherwise, unless binding is delayed, the one with the fewest
 /// extra access modes and then the smallest.
-pub fn best(claim: &Tree, volumes: &[Arc<Tree>], waits: bool) -> Option<Arc<Tree>> {
+pub(crate) fn best(claim: &Tree, volumes: &[Arc<Tree>], waits: bool) -> Option<Arc<Tree>> {
     let fits = |volume: &&Arc<Tree>| {
         let size = capacity(volume) >= request(claim);
         size && mode(volume) == mode(claim) && has_modes(volume, claim) && !is_deleting(volume)
@@ -58,7 +58,7 @@ fn selector(claim: &Tree) -> Option<Selector> {
     (!selector.is_null()).then(|| Selector::from_object(selector).unwrap_or_else(|_| Selector::nothing()))
 }
 
-pub fn mode(object: &Tree) -> &str {
+pub(crate) fn mode(object: &Tree) -> &str {
     match object.str("spec.volumeMode") {
         "" => "Filesystem",
         mode => mode,
@@ -73,7 +73,7 @@ fn capacity(volume: &Tree) -> Quantity {
     Quantity::parse(volume.str("spec.capacity.storage")).unwrap_or_default()
 }
 
-pub fn request(claim: &Tree) -> Quantity {
+pub(crate) fn request(claim: &Tree) -> Quantity {
     Quantity::parse(claim.str("spec.resources.requests.storage")).unwrap_or_default()
 }
 

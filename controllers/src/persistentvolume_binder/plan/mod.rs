@@ -1,6 +1,6 @@
 //! Pure decisions of the binder: for claims, for volumes, and the objects to write.
 
-pub mod claim;
-pub mod matching;
-pub mod volume;
-pub mod writes;
+pub(super) mod claim;
+pub(super) mod matching;
+pub(super) mod volume;
+pub(super) mod writes;

@@ -7,7 +7,7 @@ use crate::support::note::Note;
 use crate::support::volumes::{MIGRATED_TO, PROVISIONED_BY, annotation, has_annotation};
 
 #[derive(Debug, PartialEq)]
-pub enum Plan {
+pub(crate) enum Plan {
     /// The phase stays or becomes `Available` or `Bound`.
     Phase(&'static str),
     /// The sync of the claim completes the binding.
@@ -22,7 +22,7 @@ pub enum Plan {
 }
 
 #[derive(Debug, PartialEq)]
-pub enum Reclaim {
+pub(crate) enum Reclaim {
     /// Retained, or deleted by its provisioner.
     Leave,
     /// The reclaim policy cannot be carried out.
@@ -30,7 +30,7 @@ pub enum Reclaim {
 }
 
 /// `claim` is the claim of the volume's claimRef.
-pub fn plan(volume: &Tree, claim: Option<&Tree>) -> Plan {
+pub(crate) fn plan(volume: &Tree, claim: Option<&Tree>) -> Plan {
     let uid = volume.str("spec.claimRef.uid");
     if uid.is_empty() {
         return Plan::Phase("Available");

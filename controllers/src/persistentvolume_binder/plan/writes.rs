@@ -5,7 +5,7 @@ use api::{Tree, tree};
 use crate::support::volumes::{BIND_COMPLETED, BOUND_BY_CONTROLLER, has_annotation, is_for};
 
 /// The volume bound to the claim.
-pub fn bound_volume(volume: &Tree, claim: &Tree) -> Option<Tree> {
+pub(crate) fn bound_volume(volume: &Tree, claim: &Tree) -> Option<Tree> {
     let meta = claim.at("metadata");
     let reference = volume.at("spec.claimRef");
     let is_whole = ["name", "namespace", "uid"].iter().all(|field| reference.str(field) == meta.str(field));
@@ -30,7 +30,7 @@ pub fn bound_volume(volume: &Tree, claim: &Tree) -> Option<Tree> {
 }
 
 /// The unbound volume: available if this controller bound it, otherwise still reserved for its claim.
-pub fn unbound_volume(volume: &Tree) -> Tree {
+pub(crate) fn unbound_volume(volume: &Tree) -> Tree {
     let mut changed = volume.clone();
     if has_annotation(volume, BOUND_BY_CONTROLLER) {
         changed.child("spec").remove("claimRef");
@@ -41,7 +41,7 @@ pub fn unbound_volume(volume: &Tree) -> Tree {
     changed
 }
 
-pub fn volume_phase(volume: &Tree, phase: &str, message: &str) -> Option<Tree> {
+pub(crate) fn volume_phase(volume: &Tree, phase: &str, message: &str) -> Option<Tree> {
     if volume.str("status.phase") == phase {
         return None;
     }
@@ -55,7 +55,7 @@ pub fn volume_phase(volume: &Tree, phase: &str, message: &str) -> Option<Tree> {
 }
 
 /// The claim bound to the volume.
-pub fn bound_claim(claim: &Tree, volume: &Tree) -> Option<Tree> {
+pub(crate) fn bound_claim(claim: &Tree, volume: &Tree) -> Option<Tree> {
     let name = volume.str("metadata.name");
     let is_named = claim.str("spec.volumeName") == name;
     if is_named && has_annotation(claim, BIND_COMPLETED) {
@@ -72,7 +72,7 @@ pub fn bound_claim(claim: &Tree, volume: &Tree) -> Option<Tree> {
 
 /// The claim's phase and the properties of its volume. The capacity is copied only when the claim becomes bound: the
 /// file system may be smaller than the volume, and the resizer updates it later.
-pub fn claim_status(claim: &Tree, phase: &str, volume: Option<&Tree>) -> Option<Tree> {
+pub(crate) fn claim_status(claim: &Tree, phase: &str, volume: Option<&Tree>) -> Option<Tree> {
     let mut status = claim.at("status").clone();
     let becomes = status.str("phase") != phase;
     status.set("phase", phase);

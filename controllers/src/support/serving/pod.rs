@@ -14,7 +14,7 @@ use stdx::sync::Mutex;
 use crate::support::{conditions, pods};
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Pod {
+pub(crate) struct Pod {
     pub key: Key,
     uid: Str,
     pub node: Str,
@@ -44,7 +44,7 @@ struct Port {
 
 /// Interned ports.
 #[derive(Debug, Default)]
-pub struct Templates(Mutex<HashSet<Ports>>);
+pub(crate) struct Templates(Mutex<HashSet<Ports>>);
 
 /// Above this number, unused ports are dropped.
 const MANY_TEMPLATES: usize = 1024;
@@ -64,7 +64,7 @@ impl Templates {
 }
 
 impl Pod {
-    pub fn of(pod: &Tree, templates: &Templates) -> Pod {
+    pub(crate) fn of(pod: &Tree, templates: &Templates) -> Pod {
         let ready = conditions::get(pod, "Ready").map_or("", |ready| ready.str("lastTransitionTime"));
         let has_address = !pod.str("status.podIP").is_empty() || !pod.list("status.podIPs").is_empty();
         Pod {
@@ -84,18 +84,18 @@ impl Pod {
     }
 
     /// Finished pods and pods without an address cannot serve.
-    pub fn may_serve(&self, with_terminating: bool) -> bool {
+    pub(crate) fn may_serve(&self, with_terminating: bool) -> bool {
         self.can_serve && (with_terminating || !self.is_terminating)
     }
 
     /// The pod's hostname if it requests one under this service.
-    pub fn hostname(&self, service: &Tree) -> Option<&str> {
+    pub(crate) fn hostname(&self, service: &Tree) -> Option<&str> {
         let asks = !self.hostname.is_empty() && self.subdomain == service.str("metadata.name");
         asks.then_some(self.hostname.as_str())
     }
 
     /// The addresses of one IP family in canonical form.
-    pub fn addresses(&self, v6: bool) -> Vec<String> {
+    pub(crate) fn addresses(&self, v6: bool) -> Vec<String> {
         self.ips.iter().filter(|ip| ip.is_ipv6() == v6).map(ToString::to_string).collect()
     }
 
@@ -110,7 +110,7 @@ impl Pod {
     }
 
     /// The ports of a service in this pod; missing ones are skipped.
-    pub fn ports(&self, service: &Tree) -> Vec<Tree> {
+    pub(crate) fn ports(&self, service: &Tree) -> Vec<Tree> {
         let resolve = |port: &Tree| {
             let mut found = tree! {
                 "name" => port.str("name"),
@@ -125,11 +125,11 @@ impl Pod {
         service.list("spec.ports").iter().filter_map(resolve).collect()
     }
 
-    pub fn uid(&self) -> &str {
+    pub(crate) fn uid(&self) -> &str {
         &self.uid
     }
 
-    pub fn reference(&self) -> Tree {
+    pub(crate) fn reference(&self) -> Tree {
         let (namespace, name) = split(&self.key);
         tree! { "kind" => "Pod", "namespace" => namespace, "name" => name, "uid" => self.uid.as_str() }
     }

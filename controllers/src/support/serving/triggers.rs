@@ -10,7 +10,7 @@ use super::Pod;
 
 /// Kept between two syncs of a service, so that only new changes count. Times are in seconds.
 #[derive(Debug, Default, PartialEq)]
-pub struct Triggers {
+pub(crate) struct Triggers {
     service: i64,
     pods: HashMap<Key, i64>,
     is_known: bool,
@@ -18,7 +18,7 @@ pub struct Triggers {
 
 impl Triggers {
     /// The time of the oldest change since the last sync; None if nothing with a time has changed.
-    pub fn follow(&mut self, service: &Tree, pods: &[Arc<Pod>]) -> Option<String> {
+    pub(crate) fn follow(&mut self, service: &Tree, pods: &[Arc<Pod>]) -> Option<String> {
         let created = time::parse(service.str("metadata.creationTimestamp")).map_or(0, |time| time.seconds);
         let mut oldest = (created > self.service).then_some(created);
         let mut times = HashMap::with_capacity(pods.len());

@@ -12,7 +12,7 @@ pub(super) use validate::{validate, validate_status, validate_update};
 use crate::kind::{Kind, StatusRules, Subresource, Verb, column};
 use crate::strategy;
 
-pub static KIND: Kind = Kind {
+pub(crate) static KIND: Kind = Kind {
     short_names: &["hpa"],
     categories: &["all"],
     subresources: &[Subresource { name: "status", gvk: None, verbs: &[Verb::Get, Verb::Patch, Verb::Update] }],

@@ -321,7 +321,7 @@ pub(super) fn warnings(job: &Tree, old: Option<&Tree>) -> Vec<String> {
 }
 
 /// Warnings for the spec of a Job, in a Job or in a template.
-pub fn spec_warnings(spec: &Tree, path: &Path<'_>) -> Vec<String> {
+pub(crate) fn spec_warnings(spec: &Tree, path: &Path<'_>) -> Vec<String> {
     let mut warnings = Vec::new();
     let above = |key: &str, limit: i64| spec.int(key).is_some_and(|number| number > limit);
     if spec.str("completionMode") == "Indexed"

@@ -6,7 +6,7 @@ use super::conditions;
 use crate::cells as shared;
 use crate::podspec::resources::aggregate::is_restartable;
 
-pub fn cells(pod: &Tree, now: i64) -> Vec<Tree> {
+pub(super) fn cells(pod: &Tree, now: i64) -> Vec<Tree> {
     let summary = Summary::of(pod);
     vec![
         shared::name(pod),

@@ -3,16 +3,16 @@
 use api::{Tree, time, tree};
 
 /// The condition of this type, if the pod has it.
-pub fn find<'a>(pod: &'a Tree, kind: &str) -> Option<&'a Tree> {
+pub(super) fn find<'a>(pod: &'a Tree, kind: &str) -> Option<&'a Tree> {
     pod.list("status.conditions").iter().find(|condition| condition.str("type") == kind)
 }
 
-pub fn is_true(pod: &Tree, kind: &str) -> bool {
+pub(super) fn is_true(pod: &Tree, kind: &str) -> bool {
     find(pod, kind).is_some_and(|condition| condition.str("status") == "True")
 }
 
 /// Sets a condition; the transition time is kept if the status is unchanged.
-pub fn set(pod: &mut Tree, kind: &str, status: &str, reason: &str, message: &str, now: i64) {
+pub(super) fn set(pod: &mut Tree, kind: &str, status: &str, reason: &str, message: &str, now: i64) {
     let mut condition = tree! {
         "type" => kind,
         "status" => status,

@@ -10,9 +10,6 @@ use crate::kind::{Context, bump_generation, keep_old};
 use crate::podspec::annotations;
 use crate::prepare;
 
-/// Fields that this subresource can own.
-pub const OWNED: &[&str] = &["spec.ephemeralContainers"];
-
 /// Keeps everything except the ephemeral containers.
 pub fn prepare(pod: &mut Tree, old: &Tree, _: &Context<'_>) {
     let containers = pod.at_mut("spec.ephemeralContainers").map(Tree::take);

@@ -107,7 +107,7 @@ fn spend(budget: &Tree, pod: &str, now: i64) -> Result<Tree, Box<Status>> {
 
 /// The controller has not processed the budget's latest version. Also returned if the pod has changed since the
 /// decision.
-pub fn not_yet(budget: &str) -> Status {
+pub(crate) fn not_yet(budget: &str) -> Status {
     with_cause(10, format!("The disruption budget {budget} is still being processed by the server."))
 }
 

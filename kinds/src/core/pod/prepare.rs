@@ -7,7 +7,7 @@ use crate::kind::{Context, bump_generation, keep_old};
 use crate::podspec::{self, annotations, qos};
 use crate::prepare;
 
-pub fn set_defaults(pod: &mut Tree) {
+pub(super) fn set_defaults(pod: &mut Tree) {
     podspec::set_pod_defaults(pod);
     podspec::drop_init_container_annotations(pod);
     agree_on_addresses(pod);
@@ -26,7 +26,7 @@ fn agree_on_addresses(pod: &mut Tree) {
     }
 }
 
-pub fn create(pod: &mut Tree, context: &Context<'_>) {
+pub(super) fn create(pod: &mut Tree, context: &Context<'_>) {
     prepare::first_generation(pod);
     podspec::set_pod_level_resources(pod.child("spec"));
     let class = qos::class(pod.at("spec"));
@@ -40,7 +40,7 @@ pub fn create(pod: &mut Tree, context: &Context<'_>) {
     app_armor_from_annotations(pod);
 }
 
-pub fn update(pod: &mut Tree, old: &Tree, _: &Context<'_>) {
+pub(super) fn update(pod: &mut Tree, old: &Tree, _: &Context<'_>) {
     keep_old(pod, old, "status");
     podspec::set_pod_level_resources(pod.child("spec"));
     podspec::drop_disabled(pod.child("spec"), old.at("spec"));

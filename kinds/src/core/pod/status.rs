@@ -7,7 +7,7 @@ use crate::kind::{Context, keep_old};
 use crate::podspec::annotations;
 use crate::podspec::resources::aggregate::is_restartable;
 
-pub fn prepare(pod: &mut Tree, old: &Tree, _: &Context<'_>) {
+pub(super) fn prepare(pod: &mut Tree, old: &Tree, _: &Context<'_>) {
     keep_old(pod, old, "spec");
     let metadata = pod.child("metadata");
     for key in ["deletionTimestamp", "ownerReferences", "generation"] {
@@ -37,7 +37,7 @@ fn keep_observed_generations(pod: &mut Tree, old: &Tree) {
     }
 }
 
-pub fn validate(pod: &Tree, old: &Tree, errors: &mut Errors) {
+pub(super) fn validate(pod: &Tree, old: &Tree, errors: &mut Errors) {
     let metadata = Path::root("metadata");
     let own = pod.map("metadata.annotations");
     let at = metadata.field("annotations");

@@ -14,7 +14,7 @@ const UPDATABLE: &str = "pod updates may not change fields other than `spec.cont
 `spec.tolerations` (only additions to existing tolerations),\
 `spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
-pub fn validate(pod: &Tree, old: &Tree, errors: &mut Errors) {
+pub(super) fn validate(pod: &Tree, old: &Tree, errors: &mut Errors) {
     annotations_and_spec(pod, errors);
     let metadata = Path::root("metadata");
     let (own, before) = (pod.map("metadata.annotations"), old.map("metadata.annotations"));

@@ -10,7 +10,7 @@ use crate::podspec::{annotations, container, spec};
 const NO_CLAIMS: &str = "may not be used with nodeName: dynamic resource allocation is not available, and only a \
                          scheduler could let the pod wait for its devices";
 
-pub fn create(pod: &Tree, errors: &mut Errors) {
+pub(super) fn create(pod: &Tree, errors: &mut Errors) {
     let path = Path::root("spec");
     let own = pod.at("spec");
     annotations_and_spec(pod, errors);
@@ -35,7 +35,7 @@ fn refuse_claims(own: &Tree, path: &Path<'_>, errors: &mut Errors) {
 }
 
 /// Rules for every version of a pod.
-pub fn annotations_and_spec(pod: &Tree, errors: &mut Errors) {
+pub(crate) fn annotations_and_spec(pod: &Tree, errors: &mut Errors) {
     let path = Path::root("spec");
     let own = pod.at("spec");
     let metadata = Path::root("metadata");

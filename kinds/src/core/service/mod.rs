@@ -16,7 +16,7 @@ pub(crate) use validate::{load_balancer_warnings, validate_ingress_hostname, val
 use crate::kind::{Kind, Lifecycle, StatusRules, Subresource, Verb, column, selectable};
 use crate::strategy;
 
-pub const EXTERNAL_NAME: &str = "ExternalName";
+pub(crate) const EXTERNAL_NAME: &str = "ExternalName";
 const LOAD_BALANCER: &str = "LoadBalancer";
 const NODE_PORT: &str = "NodePort";
 const CLUSTER_IP: &str = "ClusterIP";
@@ -82,11 +82,11 @@ fn externally_accessible(service: &Tree) -> bool {
     }
 }
 
-pub fn needs_cluster_ip(service: &Tree) -> bool {
+pub(crate) fn needs_cluster_ip(service: &Tree) -> bool {
     kind_of(service) != EXTERNAL_NAME
 }
 
-pub fn needs_node_ports(service: &Tree) -> bool {
+pub(crate) fn needs_node_ports(service: &Tree) -> bool {
     match kind_of(service) {
         NODE_PORT => true,
         LOAD_BALANCER => service.at("spec.allocateLoadBalancerNodePorts").as_bool() != Some(false),

@@ -17,12 +17,12 @@ pub fn limits(spec: &Tree) -> List {
 }
 
 /// Sidecars: init containers that keep running.
-pub fn is_restartable(container: &Tree) -> bool {
+pub(crate) fn is_restartable(container: &Tree) -> bool {
     container.str("restartPolicy") == "Always"
 }
 
 /// Whether every container limits this resource.
-pub fn all_containers_limit(spec: &Tree, name: &str) -> bool {
+pub(crate) fn all_containers_limit(spec: &Tree, name: &str) -> bool {
     let limits = |container: &Tree| container.map("resources.limits").contains(name);
     spec.list("containers").iter().all(limits)
         && spec.list("initContainers").iter().filter(|init| is_restartable(init)).all(limits)

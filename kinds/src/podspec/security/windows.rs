@@ -9,7 +9,7 @@ const MAX_CREDENTIAL_SPEC: usize = 64 * 1024;
 const MAX_DOMAIN: usize = 256;
 const MAX_USER: usize = 104;
 
-pub fn validate_options(options: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_options(options: &Tree, path: &Path<'_>, errors: &mut Errors) {
     if let Some(name) = options.get("gmsaCredentialSpecName").and_then(Tree::as_str) {
         check::dns_subdomain(name, &path.field("gmsaCredentialSpecName"), errors);
     }
@@ -88,7 +88,7 @@ fn is_dns(domain: &str) -> bool {
 }
 
 /// Either all containers of a pod are host processes or none is.
-pub fn validate_host_process(spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_host_process(spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
     let of_pod = spec.at("securityContext.windowsOptions.hostProcess").as_bool();
     let (mut containers, mut processes) = (0, 0);
     for_each_container(spec, path, &mut |container, path| {
@@ -117,7 +117,7 @@ pub fn validate_host_process(spec: &Tree, path: &Path<'_>, errors: &mut Errors) 
 }
 
 /// The operating system, and that no field of the other one is set.
-pub fn validate_os(spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_os(spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
     let Some(os) = spec.get("os") else { return };
     match os.str("name") {
         "" => errors.required(&path.field("os").field("name"), "cannot be empty"),

@@ -23,7 +23,7 @@ pub fn host_path(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
     check::one_of(source, "type", HOST_PATH_TYPES, path, errors);
 }
 
-pub fn git_repo(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn git_repo(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
     check::required(source, "repository", path, errors);
     check::local_descending(source.str("directory"), &path.field("directory"), errors);
 }
@@ -46,7 +46,7 @@ fn mode_and_items(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-pub fn key_to_path(item: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn key_to_path(item: &Tree, path: &Path<'_>, errors: &mut Errors) {
     check::required_all(item, &["key", "path"], path, errors);
     check::local_non_reserved(item.str("path"), &path.field("path"), errors);
     check::file_mode(item, "mode", path, errors);
@@ -60,7 +60,7 @@ pub fn downward_api(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-pub fn downward_api_file(file: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn downward_api_file(file: &Tree, path: &Path<'_>, errors: &mut Errors) {
     check::required(file, "path", path, errors);
     check::local_non_reserved(file.str("path"), &path.field("path"), errors);
     match (file.get("fieldRef"), file.get("resourceFieldRef")) {
@@ -78,7 +78,7 @@ pub fn downward_api_file(file: &Tree, path: &Path<'_>, errors: &mut Errors) {
     check::file_mode(file, "mode", path, errors);
 }
 
-pub fn persistent_volume_claim(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn persistent_volume_claim(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
     check::required(source, "claimName", path, errors);
 }
 

@@ -5,14 +5,14 @@ use api::field::{Errors, Path};
 
 use crate::podspec::check;
 
-pub const ISCSI_TOO_LONG: &str = "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if iscsi.initiatorName is specified.";
+pub(crate) const ISCSI_TOO_LONG: &str = "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if iscsi.initiatorName is specified.";
 
-pub fn gce_persistent_disk(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn gce_persistent_disk(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
     check::required(source, "pdName", path, errors);
     partition(source, path, errors);
 }
 
-pub fn aws_elastic_block_store(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn aws_elastic_block_store(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
     check::required(source, "volumeID", path, errors);
     partition(source, path, errors);
 }
@@ -90,7 +90,7 @@ pub fn glusterfs(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
     check::required_all(source, &["endpoints", "path"], path, errors);
 }
 
-pub fn flocker(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn flocker(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
     let (name, uuid) = (source.str("datasetName"), source.str("datasetUUID"));
     if name.is_empty() && uuid.is_empty() {
         errors.required(path, "one of datasetName and datasetUUID is required");
@@ -129,7 +129,7 @@ fn secret_name(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-pub fn quobyte(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn quobyte(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
     let pairs = "must be a host:port pair or multiple pairs separated by commas";
     let registry = source.str("registry");
     if registry.is_empty() {
@@ -169,7 +169,7 @@ pub fn fc(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
 }
 
 /// Options in the Kubernetes domains are reserved.
-pub fn flex_volume(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn flex_volume(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
     check::required(source, "driver", path, errors);
     let options = path.field("options");
     for key in source.map("options").keys() {
@@ -181,7 +181,7 @@ pub fn flex_volume(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-pub fn azure_file(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn azure_file(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
     check::required_all(source, &["secretName", "shareName"], path, errors);
 }
 
@@ -189,7 +189,7 @@ pub fn vsphere(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
     check::required(source, "volumePath", path, errors);
 }
 
-pub fn photon_persistent_disk(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn photon_persistent_disk(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
     check::required(source, "pdID", path, errors);
 }
 
@@ -197,7 +197,7 @@ pub fn portworx(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
     check::required(source, "volumeID", path, errors);
 }
 
-pub fn azure_disk(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn azure_disk(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
     check::required_all(source, &["diskName", "diskURI"], path, errors);
     check::one_of(source, "cachingMode", &["None", "ReadOnly", "ReadWrite"], path, errors);
     check::one_of(source, "kind", &["Dedicated", "Managed", "Shared"], path, errors);
@@ -217,7 +217,7 @@ pub fn azure_disk(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-pub fn storage_os(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn storage_os(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
     match source.str("volumeName") {
         "" => errors.required(&path.field("volumeName"), ""),
         name => check::dns_label(name, &path.field("volumeName"), errors),
@@ -229,7 +229,7 @@ pub fn storage_os(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
     secret_name(source, path, errors);
 }
 
-pub fn scale_io(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn scale_io(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
     check::required_all(source, &["gateway", "system", "volumeName"], path, errors);
 }
 
@@ -243,7 +243,7 @@ pub fn csi(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-pub fn csi_driver_name(driver: &str, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn csi_driver_name(driver: &str, path: &Path<'_>, errors: &mut Errors) {
     if driver.is_empty() {
         errors.required(path, "");
     }

@@ -133,7 +133,7 @@ fn bundle_name_messages(name: &str) -> Vec<String> {
 }
 
 /// `example.com/signer`: a domain of at least two labels and a path.
-pub fn validate_signer_name(signer: &str, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_signer_name(signer: &str, path: &Path<'_>, errors: &mut Errors) {
     if signer.is_empty() {
         return errors.required(path, "");
     }

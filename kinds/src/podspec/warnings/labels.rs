@@ -25,7 +25,7 @@ pub fn deprecation(key: &str) -> Option<&'static str> {
 }
 
 /// Warnings for the match expressions of a node selector term, or of a label selector for nodes.
-pub fn expression_warnings(term: &Tree, path: &Path<'_>) -> Vec<String> {
+pub(crate) fn expression_warnings(term: &Tree, path: &Path<'_>) -> Vec<String> {
     let expressions = path.field("matchExpressions");
     let mut out = Vec::new();
     for (index, expression) in term.list("matchExpressions").iter().enumerate() {
@@ -38,7 +38,7 @@ pub fn expression_warnings(term: &Tree, path: &Path<'_>) -> Vec<String> {
 }
 
 /// Like `expression_warnings`, for preferred terms: their values may be invalid.
-pub fn preference_warnings(term: &Tree, path: &Path<'_>) -> Vec<String> {
+pub(crate) fn preference_warnings(term: &Tree, path: &Path<'_>) -> Vec<String> {
     let expressions = path.field("matchExpressions");
     let mut out = Vec::new();
     for (index, expression) in term.list("matchExpressions").iter().enumerate() {

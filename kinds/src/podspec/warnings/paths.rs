@@ -32,7 +32,7 @@ impl File<'_> {
 }
 
 /// Warnings for all volumes of a pod spec.
-pub fn overlapping(spec: &Tree, out: &mut Vec<String>) {
+pub(super) fn overlapping(spec: &Tree, out: &mut Vec<String>) {
     for volume in spec.list("volumes") {
         let name = volume.str("name");
         let config_map = volume.at("configMap");

@@ -16,7 +16,7 @@ struct Port<'a> {
     path: String,
 }
 
-pub fn overlapping(spec: &Tree, path: &Path<'_>, out: &mut Vec<String>) {
+pub(super) fn overlapping(spec: &Tree, path: &Path<'_>, out: &mut Vec<String>) {
     let lists = ["initContainers", "containers", "ephemeralContainers"];
     // Most pods have one port or none: nothing to compare and no path to build.
     let ports = lists.iter().flat_map(|list| spec.list(list)).map(|container| container.list("ports").len());
@@ -80,7 +80,7 @@ fn go_port(port: &Tree) -> String {
 }
 
 /// Two ports of one name: services and probes find the first.
-pub fn duplicate_names(spec: &Tree, path: &Path<'_>, out: &mut Vec<String>) {
+pub(crate) fn duplicate_names(spec: &Tree, path: &Path<'_>, out: &mut Vec<String>) {
     let mut first: HashMap<String, String> = HashMap::new();
     for_each_container(spec, path, &mut |container, path| {
         let list = path.field("ports");

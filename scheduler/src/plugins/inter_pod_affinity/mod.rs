@@ -13,7 +13,7 @@ use podmodel::{AffinityTerm, Labels, Pod};
 use preferred::Preferred;
 use required::Required;
 
-pub struct InterPodAffinity {
+pub(super) struct InterPodAffinity {
     /// The weight of required affinity terms of assigned pods that match the pod.
     hard_weight: i64,
     /// Whether preferred terms of assigned pods are ignored for a pod without own terms.
@@ -21,7 +21,7 @@ pub struct InterPodAffinity {
 }
 
 impl InterPodAffinity {
-    pub fn new(hard_weight: i64, ignores_others: bool) -> InterPodAffinity {
+    pub(super) fn new(hard_weight: i64, ignores_others: bool) -> InterPodAffinity {
         InterPodAffinity { hard_weight, ignores_others }
     }
 }

@@ -7,11 +7,11 @@ use super::query;
 use super::tally::{Tally, of_key};
 
 #[derive(Clone)]
-pub struct Preferred(Vec<Tally>);
+pub(crate) struct Preferred(Vec<Tally>);
 
 impl Preferred {
     /// None if no term matches.
-    pub fn new(cycle: Cycle, hard_weight: i64, ignores_others: bool) -> Option<Preferred> {
+    pub(super) fn new(cycle: Cycle, hard_weight: i64, ignores_others: bool) -> Option<Preferred> {
         let (snapshot, spec) = (cycle.snapshot, &cycle.pod.spec);
         let has_own = !spec.affinity.preferred.is_empty() || !spec.anti_affinity.preferred.is_empty();
         if !has_own && (ignores_others || !snapshot.affinity.has(|wish| wish != TermEffect::Apart)) {
@@ -34,7 +34,7 @@ impl Preferred {
         any.then_some(Preferred(tallies))
     }
 
-    pub fn score(&self, snapshot: &Snapshot, node: NodeId) -> i64 {
+    pub(super) fn score(&self, snapshot: &Snapshot, node: NodeId) -> i64 {
         self.0.iter().map(|tally| tally.here(snapshot, node)).sum()
     }
 }

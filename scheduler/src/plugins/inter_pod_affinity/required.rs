@@ -14,7 +14,7 @@ const TOO_NEAR: &str = "node(s) didn't match pod anti-affinity rules";
 const UNWANTED: &str = "node(s) didn't satisfy existing pods anti-affinity rules";
 
 #[derive(Clone)]
-pub struct Required {
+pub(super) struct Required {
     /// By affinity term: pods that match all of these terms.
     company: Vec<Tally>,
     /// By anti-affinity term: pods that match it.
@@ -35,7 +35,7 @@ struct Refused {
 
 impl Required {
     /// None if there is nothing to check.
-    pub fn new(cycle: Cycle) -> Option<Required> {
+    pub(super) fn new(cycle: Cycle) -> Option<Required> {
         let (snapshot, spec) = (cycle.snapshot, &cycle.pod.spec);
         let unwanted = unwanted(cycle);
         if spec.affinity.required.is_empty() && spec.anti_affinity.required.is_empty() && unwanted.is_empty() {
@@ -59,7 +59,7 @@ impl Required {
     }
 
     /// Like [`Required::check`] on the current node, without the reason.
-    pub fn refuses(&self, snapshot: &Snapshot, node: NodeId) -> bool {
+    pub(crate) fn refuses(&self, snapshot: &Snapshot, node: NodeId) -> bool {
         let is_refused = |one: &Refused| match one.place.and_then(|place| snapshot.topology.domain_at(place, node)) {
             Some(domain) => one.domains.get(domain.at()).copied().unwrap_or(one.others),
             None => one.others,
@@ -67,7 +67,7 @@ impl Required {
         self.refused.iter().any(is_refused)
     }
 
-    pub fn check(&self, cycle: Cycle, node: NodeId) -> Verdict {
+    pub(super) fn check(&self, cycle: Cycle, node: NodeId) -> Verdict {
         let is_any_here = |tallies: &[Tally]| tallies.iter().any(|tally| tally.here(cycle.snapshot, node) > 0);
         if !self.has_company(cycle, node) {
             return Err(Refusal::unresolvable(NO_COMPANY));
@@ -90,7 +90,7 @@ impl Required {
     }
 
     /// A pod is added to a node or removed.
-    pub fn change(&mut self, cycle: Cycle, other: &Pod, node: NodeId, by: i64) {
+    pub(super) fn change(&mut self, cycle: Cycle, other: &Pod, node: NodeId, by: i64) {
         let (snapshot, pod) = (cycle.snapshot, cycle.pod);
         if means_all(snapshot, pod, other) {
             self.company.iter_mut().for_each(|tally| tally.add(snapshot, node, by));

@@ -5,7 +5,7 @@ use api::Str;
 use crate::snapshot::{Counts, Domain, KeyId, NodeId, Snapshot};
 
 #[derive(Clone)]
-pub struct Tally {
+pub(super) struct Tally {
     pub key: Str,
     pub place: Option<KeyId>,
     /// By domain.
@@ -15,21 +15,21 @@ pub struct Tally {
 }
 
 impl Tally {
-    pub fn new(snapshot: &Snapshot, key: &Str) -> Tally {
+    pub(super) fn new(snapshot: &Snapshot, key: &Str) -> Tally {
         let domains = snapshot.topology.domains(key).map_or(0, |domains| domains.slot_count());
         Tally { key: key.clone(), place: snapshot.topology.key(key), sums: vec![0; domains], total: 0 }
     }
 
-    pub fn domain(&self, snapshot: &Snapshot, node: NodeId) -> Option<Domain> {
+    pub(super) fn domain(&self, snapshot: &Snapshot, node: NodeId) -> Option<Domain> {
         snapshot.topology.domain_at(self.place?, node)
     }
 
-    pub fn here(&self, snapshot: &Snapshot, node: NodeId) -> i64 {
+    pub(super) fn here(&self, snapshot: &Snapshot, node: NodeId) -> i64 {
         let domain = self.domain(snapshot, node);
         domain.and_then(|domain| self.sums.get(domain.at())).copied().unwrap_or(0)
     }
 
-    pub fn add(&mut self, snapshot: &Snapshot, node: NodeId, amount: i64) {
+    pub(super) fn add(&mut self, snapshot: &Snapshot, node: NodeId, amount: i64) {
         let domain = self.domain(snapshot, node);
         if let Some(sum) = domain.and_then(|domain| self.sums.get_mut(domain.at())) {
             *sum += amount;
@@ -38,7 +38,7 @@ impl Tally {
     }
 
     /// Adds `weight` for each pod; returns whether any of their nodes has the key.
-    pub fn add_all(&mut self, snapshot: &Snapshot, counts: &Counts, weight: i64) -> bool {
+    pub(crate) fn add_all(&mut self, snapshot: &Snapshot, counts: &Counts, weight: i64) -> bool {
         let Some(domains) = snapshot.topology.domains(&self.key) else { return false };
         let mut any = false;
         for (node, count) in counts.iter() {
@@ -54,7 +54,7 @@ impl Tally {
 }
 
 /// The tally of a key, created if missing.
-pub fn of_key<'a>(tallies: &'a mut Vec<Tally>, snapshot: &Snapshot, key: &Str) -> &'a mut Tally {
+pub(crate) fn of_key<'a>(tallies: &'a mut Vec<Tally>, snapshot: &Snapshot, key: &Str) -> &'a mut Tally {
     let at = tallies.iter().position(|tally| tally.key == *key).unwrap_or_else(|| {
         tallies.push(Tally::new(snapshot, key));
         tallies.len() - 1

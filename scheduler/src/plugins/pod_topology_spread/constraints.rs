@@ -6,10 +6,10 @@ use api::Str;
 use crate::snapshot::{CountQuery, PodSelector, Snapshot};
 use podmodel::{Pod, Policy, Selector, SpreadConstraint, WhenUnsatisfiable};
 
-pub const HOSTNAME: &str = "kubernetes.io/hostname";
+pub(super) const HOSTNAME: &str = "kubernetes.io/hostname";
 const ZONE: &str = "topology.kubernetes.io/zone";
 
-pub struct Defaults {
+pub(super) struct Defaults {
     constraints: Vec<SpreadConstraint>,
     is_system: bool,
 }
@@ -33,15 +33,15 @@ fn system(key: &str, max_skew: i64) -> SpreadConstraint {
 }
 
 impl Defaults {
-    pub fn of(constraints: Vec<SpreadConstraint>) -> Defaults {
+    pub(super) fn of(constraints: Vec<SpreadConstraint>) -> Defaults {
         Defaults { constraints, is_system: false }
     }
 
-    pub fn is_system(&self) -> bool {
+    pub(crate) fn is_system(&self) -> bool {
         self.is_system
     }
 
-    pub fn constraints(&self, snapshot: &Snapshot, pod: &Pod, is_hard: bool) -> Vec<SpreadConstraint> {
+    pub(crate) fn constraints(&self, snapshot: &Snapshot, pod: &Pod, is_hard: bool) -> Vec<SpreadConstraint> {
         if !pod.spec.spread.is_empty() {
             return pod.spec.spread.iter().filter(|one| one.is_hard() == is_hard).cloned().collect();
         }
@@ -56,7 +56,7 @@ impl Defaults {
 }
 
 /// Pods that count for a constraint.
-pub fn query(pod: &Pod, constraint: &SpreadConstraint) -> CountQuery {
+pub(super) fn query(pod: &Pod, constraint: &SpreadConstraint) -> CountQuery {
     let who = PodSelector::of_namespace(&pod.namespace, constraint.selector.clone());
     CountQuery { all: vec![who], with_terminating: false }
 }

@@ -14,7 +14,7 @@ use podmodel::{Node, Policy, Spec, SpreadConstraint};
 const MOST: usize = 32;
 
 #[derive(Default)]
-pub struct EligibleNodes(Mutex<Vec<Known>>);
+pub(crate) struct EligibleNodes(Mutex<Vec<Known>>);
 
 struct Known {
     spec: Arc<Spec>,
@@ -32,26 +32,26 @@ struct Honors {
 
 /// All nodes, or those whose slots are true.
 #[derive(Clone)]
-pub enum Eligible {
+pub(crate) enum Eligible {
     All,
     Some(Arc<Vec<bool>>),
 }
 
 impl Eligible {
-    pub fn has(&self, node: NodeId) -> bool {
+    pub(super) fn has(&self, node: NodeId) -> bool {
         match self {
             Eligible::All => true,
             Eligible::Some(nodes) => nodes.get(node.at()).copied().unwrap_or(false),
         }
     }
 
-    pub fn is_all(&self) -> bool {
+    pub(crate) fn is_all(&self) -> bool {
         matches!(self, Eligible::All)
     }
 }
 
 impl EligibleNodes {
-    pub fn of(&self, cycle: Cycle, constraint: &SpreadConstraint) -> Eligible {
+    pub(super) fn of(&self, cycle: Cycle, constraint: &SpreadConstraint) -> Eligible {
         let spec = &cycle.pod.spec;
         let honors = Honors {
             affinity: constraint.node_affinity_policy == Policy::Honor

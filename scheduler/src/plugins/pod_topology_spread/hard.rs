@@ -13,7 +13,7 @@ const TOO_MANY: &str = "node(s) didn't match pod topology spread constraints";
 const NO_LABEL: &str = "node(s) didn't match pod topology spread constraints (missing required label)";
 
 #[derive(Clone)]
-pub struct Hard {
+pub(super) struct Hard {
     constraints: Arc<Vec<SpreadConstraint>>,
     eligible: Vec<Eligible>,
     tallies: Vec<Tally>,
@@ -34,7 +34,7 @@ struct Tally {
 }
 
 impl Hard {
-    pub fn new(cycle: Cycle, constraints: Vec<SpreadConstraint>, nodes: &EligibleNodes) -> Hard {
+    pub(super) fn new(cycle: Cycle, constraints: Vec<SpreadConstraint>, nodes: &EligibleNodes) -> Hard {
         let eligible: Vec<Eligible> = constraints.iter().map(|one| nodes.of(cycle, one)).collect();
         let tally = |(one, eligible): (&SpreadConstraint, &Eligible)| {
             let others: Vec<&Domains> = domains_of(cycle.snapshot, &constraints, one);
@@ -44,7 +44,7 @@ impl Hard {
         Hard { constraints: Arc::new(constraints), eligible, tallies }
     }
 
-    pub fn check(&self, snapshot: &Snapshot, node: NodeId) -> Verdict {
+    pub(super) fn check(&self, snapshot: &Snapshot, node: NodeId) -> Verdict {
         for (constraint, tally) in self.constraints.iter().zip(&self.tallies) {
             let Some(domain) = tally.key.and_then(|key| snapshot.topology.domain_at(key, node)) else {
                 return Err(Refusal::unresolvable(NO_LABEL));
@@ -59,7 +59,7 @@ impl Hard {
     }
 
     /// A pod is added to a node or removed.
-    pub fn change(&mut self, cycle: Cycle, pod: &Pod, node: &NodeState, by: i64) {
+    pub(super) fn change(&mut self, cycle: Cycle, pod: &Pod, node: &NodeState, by: i64) {
         let topology = &cycle.snapshot.topology;
         let has_all = self.constraints.iter().all(|one| topology.domain(&one.topology_key, node.id).is_some());
         if pod.namespace != cycle.pod.namespace || pod.is_terminating || !has_all {

@@ -18,14 +18,14 @@ use eligible::EligibleNodes;
 use hard::Hard;
 use soft::Soft;
 
-pub struct PodTopologySpread {
+pub(super) struct PodTopologySpread {
     defaults: Defaults,
     eligible: EligibleNodes,
 }
 
 impl PodTopologySpread {
     /// With default constraints of the profile for pods without own ones; None for the system defaults.
-    pub fn new(constraints: Option<&[Tree]>) -> PodTopologySpread {
+    pub(super) fn new(constraints: Option<&[Tree]>) -> PodTopologySpread {
         let read = |constraint: &Tree| SpreadConstraint::read(constraint, &Labels::default());
         let of = |constraints: &[Tree]| Defaults::of(constraints.iter().map(read).collect());
         PodTopologySpread { defaults: constraints.map(of).unwrap_or_default(), eligible: EligibleNodes::default() }

@@ -8,7 +8,7 @@ use super::constraints::{HOSTNAME, query};
 use super::eligible::EligibleNodes;
 
 #[derive(Clone)]
-pub struct Soft {
+pub(crate) struct Soft {
     constraints: Vec<Weighed>,
     /// Whether nodes without one of the keys are not scored.
     needs_all: bool,
@@ -32,7 +32,7 @@ impl Weighed {
 }
 
 impl Soft {
-    pub fn new(
+    pub(super) fn new(
         cycle: Cycle,
         constraints: Vec<SpreadConstraint>,
         nodes: &[NodeId],
@@ -61,7 +61,7 @@ impl Soft {
         !self.needs_all || self.constraints.iter().all(has)
     }
 
-    pub fn score(&self, snapshot: &Snapshot, node: NodeId) -> i64 {
+    pub(super) fn score(&self, snapshot: &Snapshot, node: NodeId) -> i64 {
         let mut score = 0.0;
         for one in &self.constraints {
             let Some(domain) = one.domain(snapshot, node) else { continue };
@@ -73,7 +73,7 @@ impl Soft {
     }
 
     /// Fewer pods score higher; nodes that are not scored get zero.
-    pub fn normalize(&self, snapshot: &Snapshot, nodes: &[NodeId], scores: &mut [i64]) {
+    pub(crate) fn normalize(&self, snapshot: &Snapshot, nodes: &[NodeId], scores: &mut [i64]) {
         let rated: Vec<bool> = nodes.iter().map(|node| self.is_rated(snapshot, *node)).collect();
         let of_rated = || scores.iter().zip(&rated).filter(|(_, rated)| **rated).map(|(score, _)| *score);
         let (least, most) = (of_rated().min().unwrap_or(0), of_rated().max().unwrap_or(0));

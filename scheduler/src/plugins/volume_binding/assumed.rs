@@ -18,7 +18,7 @@ pub struct Assumed {
 
 impl Assumed {
     /// The key of the claim that a volume is assumed for.
-    pub fn owner_of(&self, volume: &str) -> Option<&str> {
+    pub(crate) fn owner_of(&self, volume: &str) -> Option<&str> {
         self.volumes.get(volume).map(Str::as_str)
     }
 

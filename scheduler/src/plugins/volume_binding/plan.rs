@@ -34,7 +34,7 @@ impl Decision {
 
 /// The state of a pod's claims, independent of the node.
 #[derive(Clone)]
-pub struct Claims {
+pub(super) struct Claims {
     /// The volumes of bound claims; None if deleted.
     bound: Vec<Option<Arc<PersistentVolume>>>,
     /// Smallest first.
@@ -62,7 +62,7 @@ struct Provisioning {
 }
 
 impl Claims {
-    pub fn of(storage: &Storage, assumed: &Assumed, pod: &Pod) -> Result<Claims, Refusal> {
+    pub(super) fn of(storage: &Storage, assumed: &Assumed, pod: &Pod) -> Result<Claims, Refusal> {
         let volumes = pod.spec.volumes.iter().filter_map(|volume| Some((volume, volume.claim(&pod.name)?)));
         let claims =
             volumes.map(|(volume, name)| usable(storage, pod, volume, &name)).collect::<Result<Vec<_>, _>>()?;
@@ -79,7 +79,7 @@ impl Claims {
         Ok(Claims { bound: bound.iter().map(volume_of).collect(), delayed })
     }
 
-    pub fn decide(&self, node: &Node) -> Result<Decision, Refusal> {
+    pub(super) fn decide(&self, node: &Node) -> Result<Decision, Refusal> {
         // The first failing claim gives the reason.
         let fails =
             |volume: &&Option<Arc<PersistentVolume>>| volume.as_ref().is_none_or(|one| !one.is_reached_from(node));

@@ -15,7 +15,7 @@ const VOLUMES: Resource = Resource::core("persistentvolumes");
 const CLAIMS: Resource = Resource::core("persistentvolumeclaims");
 const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
 
-pub async fn bind(handle: &Handle, node: &str, decision: &Decision, timeout: Duration) -> Result<()> {
+pub(super) async fn bind(handle: &Handle, node: &str, decision: &Decision, timeout: Duration) -> Result<()> {
     for (claim, volume) in &decision.bindings {
         let object = as_decided(handle, Kind::PersistentVolume, &volume.name, &volume.version)?;
         handle.client.update(VOLUMES, "", &volume.name, &bound_to(&object, volume, claim)).await?;

@@ -10,7 +10,7 @@ use crate::snapshot::{Kind, NodeState, Storage};
 use podmodel::storage::{Claim, Disk};
 use podmodel::{Pod, Volume};
 
-pub struct NodeVolumeLimits;
+pub(crate) struct NodeVolumeLimits;
 
 /// The volumes of the pod.
 #[derive(Clone)]

@@ -1,8 +1,8 @@
 //! Shared by the volume plugins: the claims of a pod and their classes.
 
-pub mod limits;
-pub mod restrictions;
-pub mod zone;
+pub(super) mod limits;
+pub(super) mod restrictions;
+pub(super) mod zone;
 
 use api::{Str, Tree};
 
@@ -18,16 +18,16 @@ fn named_claims(pod: &Pod) -> impl Iterator<Item = &Str> {
 }
 
 /// All claims of a pod, including those of ephemeral volumes.
-pub fn claim_names(pod: &Pod) -> impl Iterator<Item = Str> {
+pub(crate) fn claim_names(pod: &Pod) -> impl Iterator<Item = Str> {
     pod.spec.volumes.iter().filter_map(|volume| volume.claim(&pod.name))
 }
 
-pub fn not_found(resource: &str, name: &str) -> Refusal {
+pub(super) fn not_found(resource: &str, name: &str) -> Refusal {
     Refusal::unresolvable(format!("{resource} \"{name}\" not found"))
 }
 
 /// Whether an event adds or changes a claim of the pod.
-pub fn is_own_claim(pod: &Pod, object: Option<&Tree>) -> bool {
+pub(crate) fn is_own_claim(pod: &Pod, object: Option<&Tree>) -> bool {
     object.is_some_and(|claim| {
         claim.str("metadata.namespace") == pod.namespace
             && claim_names(pod).any(|name| name == claim.str("metadata.name"))

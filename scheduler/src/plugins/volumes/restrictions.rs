@@ -13,7 +13,7 @@ const NO_DISK: &str = "node(s) had no available disk";
 const CLAIM_IN_USE: &str =
     "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode";
 
-pub struct VolumeRestrictions;
+pub(crate) struct VolumeRestrictions;
 
 /// ReadWriteOncePod claims of the pod, and how often others use them.
 #[derive(Clone)]

@@ -10,7 +10,7 @@ use crate::snapshot::{Kind, NodeState};
 use podmodel::storage::{BindingMode, Claim, PersistentVolume};
 use podmodel::{Labels, Pod};
 
-pub struct VolumeZone;
+pub(crate) struct VolumeZone;
 
 /// Deprecated zone and region labels with their successors.
 const KEYS: [(&str, &str); 4] = [
